@@ -1,0 +1,1 @@
+"""CCCL's device-wide parallel algorithms from Python, each specialisation built once."""
