@@ -1,0 +1,193 @@
+"""Pointer, dtype, size and contiguity of whatever array comes in, and what stands for one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+_SUPPORTED = {np.dtype(code) for code in "?bBhHiIqQefdFD"}
+_NAMES = "bool, int8 to int64, uint8 to uint64, float16 to float64, complex64 and complex128"
+
+
+class View(NamedTuple):
+    """What cupar needs to know of a device array: address, number of items, dtype, layout and access."""
+
+    address: int
+    size: int
+    dtype: np.dtype[Any]
+    contiguous: bool
+    writable: bool
+
+
+def _checked_dtype(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    if dtype not in _SUPPORTED:
+        raise TypeError(f"{name}: dtype {dtype} is not supported; supported are {_NAMES}")
+    return dtype
+
+
+def _view_cupy(array: Any) -> View:
+    return View(array.data.ptr, array.size, array.dtype, array.flags.c_contiguous, True)
+
+
+_torch_dtypes: dict[Any, np.dtype[Any]] = {}
+
+
+def _view_torch(tensor: Any) -> View:
+    if not tensor.is_cuda:
+        raise TypeError(
+            f"expected a device array, got a PyTorch tensor on {tensor.device}; move it with .cuda()"
+        )
+    dtype = _torch_dtypes.get(tensor.dtype)
+    if dtype is None:
+        try:
+            dtype = np.dtype(str(tensor.dtype).removeprefix("torch."))
+        except TypeError:
+            raise TypeError(f"dtype {tensor.dtype} is not supported; supported are {_NAMES}") from None
+        _torch_dtypes[tensor.dtype] = dtype
+    # Conjugation and negation can be put off in PyTorch: memory does not hold the tensor's values then.
+    if (dtype.kind == "c" and tensor.is_conj()) or (dtype.kind in "fc" and tensor.is_neg()):
+        raise ValueError("got a tensor with lazy conjugation or negation; call .resolve_conj().resolve_neg()")
+    return View(tensor.data_ptr(), tensor.numel(), dtype, tensor.is_contiguous(), True)
+
+
+def _view_interface(array: Any) -> View:
+    return _from_interface(array.__cuda_array_interface__)
+
+
+def _from_interface(interface: dict[str, Any]) -> View:
+    if interface.get("mask") is not None:
+        raise TypeError("masked arrays are not supported")
+    typestr = interface["typestr"]
+    dtype = np.dtype(interface["descr"] if typestr[1] == "V" and interface.get("descr") else typestr)
+    shape = interface["shape"]
+    size = math.prod(shape)
+    address, read_only = interface["data"]
+    strides = interface.get("strides")
+    contiguous = strides is None or size <= 1 or _is_c_contiguous(shape, strides, dtype.itemsize)
+    return View(address or 0, size, dtype, contiguous, not read_only)
+
+
+def _is_c_contiguous(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
+    expected = itemsize
+    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if extent != 1 and stride != expected:
+            return False
+        expected *= extent
+    return True
+
+
+_DLPACK_CUDA = {2, 13}  # kDLCUDA, kDLCUDAManaged
+
+
+def _view_dlpack(array: Any) -> View:
+    if array.__dlpack_device__()[0] not in _DLPACK_CUDA:
+        raise TypeError(f"expected a device array, got a {type(array).__name__} that is not on a CUDA device")
+    from cuda.core.utils import StridedMemoryView
+
+    # -1: the producer need not order its stream before ours, as for every other kind of array.
+    view = StridedMemoryView.from_dlpack(array, stream_ptr=-1)
+    strides = view.strides
+    dtype = np.dtype(view.dtype)
+    contiguous = strides is None or _is_c_contiguous(view.shape, strides, 1)  # in items
+    return View(view.ptr, math.prod(view.shape), dtype, contiguous, not view.readonly)
+
+
+_readers: dict[type, Callable[[Any], View]] = {}
+
+
+def _reader(array: Any) -> Callable[[Any], View]:
+    """Choose how to read arrays of this class: the quickest way that its library has."""
+    for base in type(array).__mro__:
+        library = base.__module__.partition(".")[0]
+        if library == "cupy" and base.__name__ == "ndarray":
+            return _view_cupy
+        if library == "torch" and base.__name__ == "Tensor":
+            return _view_torch
+    if hasattr(array, "__cuda_array_interface__"):
+        return _view_interface
+    if hasattr(array, "__dlpack_device__") and not isinstance(array, np.ndarray):
+        return _view_dlpack
+    raise TypeError(f"expected a device array, got {_describe(type(array))}")
+
+
+def _describe(cls: type) -> str:
+    if issubclass(cls, np.ndarray):
+        return "a NumPy array, which is in host memory; copy it to the device first, as with cupy.asarray"
+    return f"{cls.__name__}, which has neither __cuda_array_interface__ nor DLPack"
+
+
+def view(name: str, array: Any) -> View:
+    """Read an array's address, size, dtype, layout and access.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no device array, or one whose memory cannot be used as it is. The message begins with
+        `name`.
+    """
+    try:
+        reader = _readers.get(type(array))
+        if reader is None:
+            reader = _readers[type(array)] = _reader(array)
+        return reader(array)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name}: {error}") from None
+    except AttributeError as error:  # such as __cuda_array_interface__ of a tensor in host memory
+        raise TypeError(f"{name}: expected a device array, got {type(array).__name__}: {error}") from None
+
+
+def dtype_of(name: str, array: Any) -> np.dtype[Any]:
+    """Return the dtype of an array, or of the dtype that stands for an array.
+
+    Raises
+    ------
+    TypeError
+        If it is neither, or cupar has no code for the dtype.
+    ValueError
+        If it is an array that is not contiguous.
+    """
+    if isinstance(array, (type, np.dtype, str)):
+        try:
+            return _checked_dtype(name, np.dtype(array))
+        except TypeError as error:
+            if str(error).startswith(name):
+                raise
+            raise TypeError(f"{name}: expected a device array or a dtype, got {array!r}") from None
+    found = view(name, array)
+    _check_contiguous(name, found)
+    return _checked_dtype(name, found.dtype)
+
+
+def _check_contiguous(name: str, found: View) -> None:
+    if not found.contiguous:
+        raise ValueError(f"{name}: expected a C-contiguous array, got a strided one; copy it first")
+
+
+def address(name: str, array: Any, dtype: np.dtype[Any], items: int, output: bool) -> int:
+    """Return an array's address for a call, having checked that it may be used.
+
+    Parameters
+    ----------
+    name : str
+        The parameter, for messages.
+    array : device array
+    dtype : numpy.dtype
+        What the algorithm was built for.
+    items : int
+        How many the call reads or writes.
+    output : bool
+        Whether it writes.
+    """
+    found = view(name, array)
+    if found.dtype != dtype:
+        raise TypeError(f"{name}: this algorithm was built for {dtype}, got an array of {found.dtype}")
+    if not found.contiguous:
+        _check_contiguous(name, found)
+    if output and not found.writable:
+        raise ValueError(f"{name}: expected an array to write to, got a read-only one")
+    if items > found.size:
+        raise ValueError(f"{name}: needs at least {items} items, got an array of {found.size}")
+    return found.address

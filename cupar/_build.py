@@ -1,0 +1,158 @@
+"""Makes a build: template, operators, link. Knows no cache.
+
+CCCL's kernels, compiled with functions that are named but not given, are LTO-IR that waits for the linker:
+the template. It depends on types and options alone, if the functions' names are always the same. nvJitLink
+joins it with the LTO-IR of the operators, so a new operator on known types costs a link (0.4 s) and not a
+run of NVRTC on CUB's headers (2 s).
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from . import _cccl, _convert, _toolchain
+from ._key import Argument, Specialisation
+from .operators import Operator
+
+Seconds = dict[str, float]
+
+
+@contextmanager
+def timed(seconds: Seconds, stage: str) -> Iterator[None]:
+    """Add the time that the block takes to a stage."""
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - start
+
+
+def operator_symbol(parameter: str) -> str:
+    """Return the device function's name of an operator: the parameter's, whatever the user calls theirs."""
+    return f"cupar_{parameter}"
+
+
+def template(spec: Specialisation, seconds: Seconds) -> bytes:
+    """Compile the kernels of a specialisation, its operators left to the linker.
+
+    Returns
+    -------
+    bytes
+        For `link`: head, LTO-IR and tail of the serialised build, then the LTO-IR of converting iterators.
+
+    Raises
+    ------
+    UnknownFormat
+        If CCCL's serialised form is another than this version of cupar knows; `whole` needs none of it.
+    BuildError
+        If a compiler refuses.
+    """
+    with timed(seconds, "template"):
+        iterators = {argument.name: _iterator(argument) for argument in spec.arguments}
+        parts = _cccl.split(_compile(spec, iterators, {}))
+        return _pack([parts.head, parts.kernels, parts.tail, *_converting_code(spec)])
+
+
+def operators(spec: Specialisation, seconds: Seconds) -> dict[str, bytes]:
+    """Compile the operators that are Python functions.
+
+    Returns
+    -------
+    dict of str to bytes
+        LTO-IR by parameter, for `link` and `whole`.
+
+    Raises
+    ------
+    TypeError
+        If numba cannot compile one for its types, or its result is not converted to the type needed.
+    """
+    with timed(seconds, "operator"):
+        return {name: _operator_ltoir(name, op, spec.cc) for name, op in spec.functions.items()}
+
+
+def link(spec: Specialisation, template: bytes, operators: Mapping[str, bytes], seconds: Seconds) -> bytes:
+    """Link operators with a template.
+
+    Returns
+    -------
+    bytes
+        The serialised build, with a cubin, as `_cccl.load` takes it.
+    """
+    with timed(seconds, "link"):
+        head, kernels, tail, *converting = _unpack(template)
+        cubin = _toolchain.link([kernels, *converting, *operators.values()], spec.cc)
+        return _cccl.Template(head, kernels, tail).with_cubin(cubin)
+
+
+def whole(spec: Specialisation, operators: Mapping[str, bytes], seconds: Seconds) -> bytes:
+    """Make a build in one piece, for specialisations with no template or none that can be used."""
+    with timed(seconds, "compile"):
+        iterators = {a.name: _iterator(a, _iterator_codes(a, spec.cc)) for a in spec.arguments}
+        blob: bytes = _compile(spec, iterators, operators).serialize()
+        return blob
+
+
+def _compile(spec: Specialisation, iterators: Mapping[str, Any], code: Mapping[str, bytes]) -> Any:
+    operators = {name: native_operator(name, op, code.get(name, b"")) for name, op in spec.operators}
+    return _cccl.compile_native(spec.native, spec.native_arguments(iterators, operators), spec.cc)
+
+
+def native_operator(parameter: str, op: Operator, code: bytes = b"") -> Any:
+    """Return the bindings' object for an operator."""
+    if op.kind is not None:
+        return _cccl.known_operator(op.kind)
+    return _cccl.named_operator(operator_symbol(parameter), code)
+
+
+def _iterator(argument: Argument, codes: Sequence[bytes] = (b"", b"")) -> Any:
+    if not argument.converts:
+        # Some algorithms take a null pointer for 'no array', so an array that will be there needs another.
+        return _cccl.pointer(argument.dtype, address=256)
+    return _cccl.iterator(argument.value, _convert.symbol(argument), bytearray(8), codes)
+
+
+def _iterator_codes(argument: Argument, cc: int) -> Sequence[bytes]:
+    if not argument.converts:
+        return ()
+    return [
+        _toolchain.compile_cpp(_convert.source([argument], [function]), cc)
+        for function in ("advance", "dereference")
+    ]
+
+
+def _converting_code(spec: Specialisation) -> list[bytes]:
+    converting = [argument for argument in spec.arguments if argument.converts]
+    return [_toolchain.compile_cpp(_convert.source(converting), spec.cc)] if converting else []
+
+
+def _operator_ltoir(parameter: str, op: Operator, cc: int) -> bytes:
+    from numba.core.errors import NumbaError as NumbaCoreError
+    from numba.cuda.core.errors import NumbaError
+
+    assert op.function is not None
+    symbol = operator_symbol(parameter)
+    try:
+        return _toolchain.compile_operator(op.function, op.inputs, op.output, op.check_result, symbol, cc)
+    except (NumbaError, NumbaCoreError, NotImplementedError) as error:
+        raise TypeError(
+            f"{parameter}: numba.cuda cannot compile operator {op.name} for {op.signature}: {error}"
+        ) from error
+
+
+def _pack(parts: list[bytes]) -> bytes:
+    lengths = struct.pack(f"<I{len(parts)}Q", len(parts), *map(len, parts))
+    return lengths + b"".join(parts)
+
+
+def _unpack(packed: bytes) -> list[bytes]:
+    (count,) = struct.unpack_from("<I", packed)
+    lengths = struct.unpack_from(f"<{count}Q", packed, 4)
+    parts, at = [], 4 + 8 * count
+    for length in lengths:
+        parts.append(packed[at : at + length])
+        at += length
+    return parts

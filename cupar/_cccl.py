@@ -1,0 +1,252 @@
+"""The only module that touches cuda-cccl's bindings, which are private API.
+
+`cuda.compute` takes 0.25 to 0.6 s to import, its extension module 5 ms: the extension is loaded from its
+own file, under its own full name, so that a later ``import cuda.compute`` finds the same module.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.machinery
+import importlib.util
+import struct
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import _stub, _toolchain
+
+SUPPORTED = ((1, 2, 1), (1, 3))  # of cuda-cccl, from and below
+
+_TYPE_NAMES = {
+    "b1": "BOOLEAN",
+    "i1": "INT8",
+    "i2": "INT16",
+    "i4": "INT32",
+    "i8": "INT64",
+    "u1": "UINT8",
+    "u2": "UINT16",
+    "u4": "UINT32",
+    "u8": "UINT64",
+    "f2": "FLOAT16",
+    "f4": "FLOAT32",
+    "f8": "FLOAT64",
+}
+
+
+class VersionError(ImportError, ValueError):
+    """cuda-cccl is missing or of a version whose bindings cupar does not know."""
+
+
+class UnknownFormat(Exception):
+    """A serialised build does not look as expected, so the parts of it cannot be exchanged."""
+
+
+def check_version() -> None:
+    """Raise `VersionError` unless cuda-cccl's bindings are those that cupar was written for."""
+    version = _toolchain.package_version("cuda-cccl")
+    try:
+        numbers = tuple(int(part) for part in version.split(".")[:3])
+    except ValueError:
+        numbers = ()
+    low, below = SUPPORTED
+    if not low <= numbers < below:
+        wanted = f">={'.'.join(map(str, low))},<{'.'.join(map(str, below))}"
+        raise VersionError(f"cupar needs cuda-cccl{wanted}, found {version}: pip install 'cuda-cccl{wanted}'")
+
+
+def _extension() -> tuple[str, Path]:
+    """Return the full name and the file of the bindings."""
+    import cuda
+
+    package = f"cuda.compute.cu{_toolchain.cuda_major()}"
+    for folder in cuda.__path__:
+        for suffix in importlib.machinery.EXTENSION_SUFFIXES:
+            path = Path(folder, *package.split(".")[1:], f"_bindings_impl{suffix}")
+            if path.is_file():
+                return f"{package}._bindings_impl", path
+    raise VersionError(
+        f"cuda-cccl {_toolchain.package_version('cuda-cccl')} has no bindings for CUDA "
+        f"{_toolchain.cuda_major()} and Python {sys.version_info.major}.{sys.version_info.minor}"
+    )
+
+
+@functools.cache
+def bindings() -> Any:
+    """Load and return the bindings' extension module, with the libraries that it needs."""
+    check_version()
+    name, path = _extension()
+    if name in sys.modules:
+        return sys.modules[name]
+    for library in ("nvrtc", "nvJitLink"):
+        _toolchain.load_library(library)
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        _stub.load([path, *path.parent.glob("cccl/*.so*")])
+    loader = importlib.machinery.ExtensionFileLoader(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+@functools.cache
+def type_info(dtype: np.dtype[Any]) -> Any:
+    """Return CCCL's description of a type; what C++ has no arithmetic for is opaque storage."""
+    b = bindings()
+    name = _TYPE_NAMES.get(dtype.str[1:], "STORAGE")
+    return b.TypeInfo(dtype.itemsize, dtype.alignment, b.TypeEnum[name])
+
+
+def pointer(dtype: np.dtype[Any], address: int = 0) -> Any:
+    """Return an iterator that is a plain pointer."""
+    b = bindings()
+    return b.Iterator(8, b.IteratorKind.POINTER, b.Op(), b.Op(), type_info(dtype), state=address)
+
+
+def iterator(value: np.dtype[Any], symbol: str, state: bytearray, codes: Sequence[bytes] = (b"", b"")) -> Any:
+    """Return an iterator with device functions ``<symbol>_advance`` and ``<symbol>_dereference``.
+
+    Parameters
+    ----------
+    value : numpy.dtype
+        What it yields, or takes.
+    symbol : str
+        What its functions' names begin with.
+    state : bytearray
+        Its state; the iterator refers to this very buffer.
+    codes : pair of bytes, optional
+        LTO-IR of the two functions; by default they are left to the linker.
+    """
+    b = bindings()
+    advance, dereference = (
+        b.Op(name=f"{symbol}_{name}", operator_type=b.OpKind.STATELESS, ltoir=code)
+        for name, code in zip(("advance", "dereference"), codes, strict=True)
+    )
+    return b.Iterator(
+        8, b.IteratorKind.ITERATOR, advance, dereference, type_info(value), state=b.IteratorState(state)
+    )
+
+
+def known_operator(kind: int) -> Any:
+    """Return an operator that CCCL has itself, such as ``OpKind.PLUS``."""
+    b = bindings()
+    return b.Op(name="", operator_type=b.OpKind(kind), ltoir=b"")
+
+
+def named_operator(symbol: str, code: bytes = b"") -> Any:
+    """Return an operator that is a device function, left to the linker unless its LTO-IR is given."""
+    b = bindings()
+    return b.Op(name=symbol, operator_type=b.OpKind.STATELESS, ltoir=code)
+
+
+def compile_native(native: str, arguments: Sequence[Any], cc: int) -> Any:
+    """Run NVRTC on an algorithm's kernels.
+
+    Parameters
+    ----------
+    native : str
+        The bindings' class, as in ``"DeviceReduceBuildResult"``.
+    arguments : sequence
+        What its ``compile`` takes before the common data.
+    cc : int
+        Compute capability, as in 90.
+
+    Returns
+    -------
+    object
+        An instance of `native`, not loaded. It holds LTO-IR if it uses functions left to the linker,
+        otherwise a cubin.
+
+    Raises
+    ------
+    BuildError
+        If NVRTC or CCCL refuses; its message is on standard error.
+    """
+    b = bindings()
+    cccl, toolkit = _toolchain.include_folders()
+    common = b.CommonData(*divmod(cc, 10), *[f"-I{cccl}"] * 3, f"-I{toolkit}")
+    try:
+        return getattr(b, native).compile(*arguments, common)
+    except RuntimeError as error:
+        raise _toolchain.BuildError(f"{error} (CCCL printed why)") from error
+
+
+# A serialised build: magic, format, kind of payload (0 LTO-IR, 1 cubin), …, u64 length, payload, …
+_MAGIC = b"CCCLSER1"
+_KIND_AT = 12
+_LTOIR, _CUBIN = 0, 1
+
+
+@dataclass(frozen=True)
+class Template:
+    """A serialised build whose kernels are LTO-IR, cut where its payload goes."""
+
+    head: bytes
+    kernels: bytes
+    tail: bytes
+
+    def with_cubin(self, cubin: bytes) -> bytes:
+        """Return the serialised build that holds this cubin in place of the LTO-IR."""
+        head = bytearray(self.head)
+        struct.pack_into("<I", head, _KIND_AT, _CUBIN)
+        return bytes(head) + struct.pack("<Q", len(cubin)) + cubin + self.tail
+
+
+def split(result: Any) -> Template:
+    """Cut a build that waits for the linker into its parts.
+
+    Raises
+    ------
+    UnknownFormat
+        If the serialised form is not the one described above.
+    """
+    blob: bytes = result.serialize()
+    kernels: bytes = result._get_cubin()
+    if not blob.startswith(_MAGIC) or len(blob) < _KIND_AT + 4:
+        raise UnknownFormat("magic")
+    if struct.unpack_from("<I", blob, _KIND_AT)[0] != _LTOIR:
+        raise UnknownFormat("payload is not LTO-IR")
+    if not kernels or blob.count(kernels) != 1:
+        raise UnknownFormat("payload is not there exactly once")
+    at = blob.index(kernels) - 8
+    if at < _KIND_AT + 4 or struct.unpack_from("<Q", blob, at)[0] != len(kernels):
+        raise UnknownFormat("payload without its length")
+    return Template(blob[:at], kernels, blob[at + 8 + len(kernels) :])
+
+
+def load(native: str, blob: bytes) -> Any:
+    """Deserialise a build and load its cubin into the current context.
+
+    Raises
+    ------
+    RuntimeError
+        If it is for another compute capability, or the driver refuses it.
+    """
+    result = getattr(bindings(), native).deserialize(blob, load=False, check_cc=True)
+    result.load()
+    return result
+
+
+def cubin(native: str, blob: bytes) -> bytes:
+    """Return the cubin in a serialised build."""
+    result = getattr(bindings(), native).deserialize(blob, load=False, check_cc=False)
+    code: bytes = result._get_cubin()
+    return code
+
+
+def value(array: np.ndarray[Any, Any]) -> Any:
+    """Return a value that refers to the memory of an array of one element."""
+    return bindings().Value(type_info(array.dtype), array.view(np.uint8))

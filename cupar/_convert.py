@@ -1,0 +1,84 @@
+"""Iterators that convert between an array's dtype and the type an algorithm works in.
+
+CCCL's C interface knows no complex numbers, which are opaque storage to it, and its reduction writes the
+accumulator's type through whatever output pointer it is given (seen with CCCL 3.6.0: a float32 accumulator
+and a float16 output overwrite the output's neighbour). Where array and accumulator differ and CCCL would not
+convert, cupar puts one of these between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ._key import Argument
+
+_CPP_TYPES = {
+    "b1": "bool",
+    "i1": "signed char",
+    "i2": "short",
+    "i4": "int",
+    "i8": "long long",
+    "u1": "unsigned char",
+    "u2": "unsigned short",
+    "u4": "unsigned int",
+    "u8": "unsigned long long",
+    "f2": "__half",
+    "f4": "float",
+    "f8": "double",
+    "c8": "Complex<float>",
+    "c16": "Complex<double>",
+}
+
+_PREAMBLE = """
+template <class T> struct Complex { T re, im; };
+
+template <class To> struct convert {
+  template <class From> static __device__ To from(From x) { return static_cast<To>(x); }
+};
+template <class To> struct convert<Complex<To>> {
+  template <class From> static __device__ Complex<To> from(From x) { return {static_cast<To>(x), To(0)}; }
+  template <class From> static __device__ Complex<To> from(Complex<From> x) {
+    return {static_cast<To>(x.re), static_cast<To>(x.im)};
+  }
+};
+"""
+
+_FUNCTIONS = {
+    "advance": """
+extern "C" __device__ void {symbol}_advance(void* state, const void* offset) {{
+  *static_cast<{array}**>(state) += *static_cast<const long long*>(offset);
+}}
+""",
+    "dereference": """
+extern "C" __device__ void {symbol}_dereference(const void* state, {const} void* value) {{
+  {array}* array = *static_cast<{array}* const*>(state);
+  {move}
+}}
+""",
+}
+_READ = "*static_cast<{value}*>(value) = convert<{value}>::from(*array);"
+_WRITE = "*array = convert<{array}>::from(*static_cast<const {value}*>(value));"
+
+
+def _cpp(dtype: np.dtype[Any]) -> str:
+    return _CPP_TYPES[dtype.str[1:]]
+
+
+def symbol(argument: Argument) -> str:
+    """Return what the names of an argument's device functions begin with."""
+    return f"cupar_{argument.name}"
+
+
+def source(arguments: Sequence[Argument], functions: Sequence[str] = tuple(_FUNCTIONS)) -> str:
+    """Return the C++ of these arguments' device functions, or of some: ``"advance"``, ``"dereference"``."""
+    code = _PREAMBLE
+    for argument in arguments:
+        types = {"array": _cpp(argument.dtype), "value": _cpp(argument.value)}
+        move = (_WRITE if argument.output else _READ).format(**types)
+        const = "const" if argument.output else ""
+        for function in functions:
+            code += _FUNCTIONS[function].format(symbol=symbol(argument), const=const, move=move, **types)
+    return "#include <cuda_fp16.h>\n" + code if "__half" in code else code

@@ -1,0 +1,153 @@
+"""From a specialisation to an algorithm object: memory, then disk, then a template and a link."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from . import _cache, _driver, _key
+from ._algorithm import Algorithm, Build, Code
+from ._key import Specialisation
+
+A = TypeVar("A", bound=Algorithm)
+
+_algorithms: _cache.Memory[Algorithm] = _cache.Memory(maxsize=1024)
+_templates: _cache.Memory[bytes] = _cache.Memory(maxsize=32)
+
+
+def parse_cc(cc: Any) -> int:
+    """Return a compute capability as an int such as 90.
+
+    Parameters
+    ----------
+    cc : int, pair of int or str
+        As in 90, (9, 0), "9.0", "90" or "sm_90".
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is none of these.
+    """
+    wrong = f"cc: expected a compute capability as in 90, (9, 0), '9.0' or 'sm_90', got {cc!r}"
+    try:
+        if isinstance(cc, str):
+            text = cc.removeprefix("sm_")
+            major, minor = text.split(".") if "." in text else (text[:-1], text[-1:])
+            value = 10 * int(major) + int(minor)
+        elif isinstance(cc, tuple):
+            major, minor = cc
+            value = 10 * int(major) + int(minor)
+        elif isinstance(cc, int) and not isinstance(cc, bool):
+            value = cc
+        else:
+            raise TypeError(wrong)
+    except ValueError:
+        raise ValueError(wrong) from None
+    if not 50 <= value < 1000:
+        raise ValueError(wrong)
+    return value
+
+
+def target(cc: Any) -> tuple[int, _driver.Device | None]:
+    """Return the compute capability to build for, and the device if that is the current one's.
+
+    Raises
+    ------
+    NoDeviceError
+        If `cc` is None and there is no GPU.
+    """
+    if cc is not None:
+        return parse_cc(cc), None
+    device = _driver.current_device()
+    return device.cc, device
+
+
+def obtain(cls: Callable[[Code, Build], A], spec: Specialisation, device: _driver.Device | None) -> A:
+    """Return the algorithm object for a specialisation, with its code loaded if a device is given.
+
+    The same object is returned for the same specialisation, but for the first call's: that one tells in its
+    `build` where the code came from.
+    """
+    mine: list[A] = []
+
+    def make() -> Algorithm:
+        code, build = _produce(spec, device)
+        mine.append(cls(code, build))
+        return cls(code, replace(build, origin="memory", seconds={}))
+
+    found = _algorithms.get_or_make((cls, spec, device), make)
+    algorithm: Any = mine[0] if mine else found
+    _cache.count(algorithm.build.origin)
+    return algorithm
+
+
+def _produce(spec: Specialisation, device: _driver.Device | None) -> tuple[Code, Build]:
+    seconds: dict[str, float] = {}
+    parts = _key.build_parts(spec)
+    key = _key.digest(parts)
+    origin = "disk"
+
+    def make() -> _cache.Entry:
+        nonlocal origin
+        blob, origin = _make(spec, seconds)
+        return _entry(parts, blob, seconds, operators={name: op.name for name, op in spec.operators})
+
+    found = _cache.fetch(key, make)
+    if origin == "disk":
+        seconds["read"] = found.seconds
+    code = Code(spec, found.entry.payload, device)
+    if device is not None:
+        start = time.perf_counter()
+        code.native()
+        seconds["load"] = time.perf_counter() - start
+    size = found.entry.meta["payload_size"]
+    return code, Build(spec.algorithm, key, spec.cc, origin, seconds, size)
+
+
+def _entry(parts: dict[str, Any], payload: bytes, seconds: dict[str, float], **more: Any) -> _cache.Entry:
+    meta = {
+        "algorithm": parts["algorithm"],
+        "cc": parts["cc"],
+        "seconds": {stage: round(value, 4) for stage, value in seconds.items()},
+        "payload_size": len(payload),
+        "parts": parts,
+        **more,
+    }
+    return _cache.Entry(meta, payload)
+
+
+def _make(spec: Specialisation, seconds: dict[str, float]) -> tuple[bytes, str]:
+    """Make a build and tell whether its template was at hand (``"linked"``) or not (``"built"``)."""
+    from . import _build, _cccl
+
+    operators = _build.operators(spec, seconds)  # first, since it is the user's and so most likely to fail
+    if spec.has_template:
+        try:
+            template, made = _template(spec, seconds)
+            return _build.link(spec, template, operators, seconds), "built" if made else "linked"
+        except _cccl.UnknownFormat:
+            pass  # a CCCL that serialises in another way: without the two levels, but not without a build
+    return _build.whole(spec, operators, seconds), "built"
+
+
+def _template(spec: Specialisation, seconds: dict[str, float]) -> tuple[bytes, bool]:
+    from . import _build
+
+    parts = _key.template_parts(spec)
+    key = _key.digest(parts)
+    made = False
+
+    def make() -> _cache.Entry:
+        nonlocal made
+        made = True
+        return _entry(parts, _build.template(spec, seconds), seconds)
+
+    return _templates.get_or_make(key, lambda: _cache.fetch(key, make).entry.payload), made
+
+
+def forget() -> None:
+    """Forget what this process has in memory."""
+    _algorithms.clear()
+    _templates.clear()

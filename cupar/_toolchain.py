@@ -1,0 +1,434 @@
+"""The compilers: where they are, which versions they have, and the three calls cupar makes to them.
+
+NVRTC compiles the C++ of converting iterators, numba.cuda compiles Python operators, nvJitLink links both
+with CCCL's kernels. Finding them and reading their versions is on the path of every start, so that part
+imports nothing heavy; the compilers themselves are imported by the functions that call them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from types import CellType, CodeType, FunctionType
+from typing import Any
+
+import numpy as np
+
+
+class BuildError(RuntimeError):
+    """A compiler refused what cupar gave it; the message holds the compiler's own."""
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Versions
+# ---------------------------------------------------------------------------------------------------------
+
+
+def _distributions() -> Iterator[tuple[str, str]]:
+    """Yield (normalised name, version) of installed distributions in the order of `sys.path`."""
+    for folder in sys.path:
+        try:
+            names = os.listdir(folder or ".")  # noqa: PTH208 - a Path for each of 500 names costs 1 ms
+        except OSError:
+            continue
+        for name in names:
+            if name.endswith(".dist-info"):
+                project, _, version = name[: -len(".dist-info")].partition("-")
+                yield project.replace("_", "-").replace(".", "-").lower(), version
+
+
+@functools.cache
+def _installed() -> dict[str, str]:
+    # `importlib.metadata` finds the same, but importing it costs 15 ms, a fifth of what a start may cost.
+    found: dict[str, str] = {}
+    for project, version in _distributions():
+        found.setdefault(project, version)
+    return found
+
+
+@functools.cache
+def package_version(project: str) -> str:
+    """Return the version of an installed distribution, ``"absent"`` if there is none."""
+    version = _installed().get(project)
+    if version is None:
+        from importlib import metadata
+
+        try:
+            version = metadata.version(project)
+        except metadata.PackageNotFoundError:
+            version = "absent"
+    return version
+
+
+def cuda_major() -> int:
+    """Return 12 or 13: the CUDA for which cuda-bindings, and so cuda-cccl's extension, was made.
+
+    Raises
+    ------
+    ImportError
+        If cuda-bindings is missing or of another major version.
+    """
+    version = package_version("cuda-bindings")
+    major = version.partition(".")[0]
+    if major not in ("12", "13"):
+        raise ImportError(f"cupar needs cuda-bindings 12 or 13, found {version}: pip install cupar[cu13]")
+    return int(major)
+
+
+@dataclass(frozen=True)
+class _Library:
+    """A compiler library: its name for cuda.pathfinder, its SONAME and its place in NVIDIA's wheels."""
+
+    name: str
+    soname: str
+    wheel: str
+
+
+def _library(name: str) -> _Library:
+    major = cuda_major()
+    soname, wheel_12 = {
+        "nvrtc": (f"libnvrtc.so.{major}", "cuda_nvrtc/lib"),
+        "nvJitLink": (f"libnvJitLink.so.{major}", "nvjitlink/lib"),
+        "nvvm": ("libnvvm.so.4", "cuda_nvcc/nvvm/lib64"),
+    }[name]
+    return _Library(name, soname, f"nvidia/{'cu13/lib' if major == 13 else wheel_12}/{soname}")
+
+
+def _already_loaded(soname: str) -> bool:
+    try:
+        ctypes.CDLL(soname, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    except OSError:
+        return False
+    return True
+
+
+@functools.cache
+def library_path(name: str) -> Path:
+    """Return the file of a compiler library, without loading it where NVIDIA's wheels have it.
+
+    The search has cuda.pathfinder's order, and is left to it for all but its first place, the wheels.
+    pathfinder itself costs 25 to 45 ms to import.
+
+    Parameters
+    ----------
+    name : {"nvrtc", "nvJitLink", "nvvm"}
+
+    Raises
+    ------
+    ImportError
+        If the library is nowhere.
+    """
+    library = _library(name)
+    if not _already_loaded(library.soname):
+        for folder in sys.path:
+            path = Path(folder, library.wheel)
+            if path.is_file():
+                return path
+    from cuda import pathfinder
+
+    try:
+        path = pathfinder.load_nvidia_dynamic_lib(name).abs_path
+    except pathfinder.DynamicLibNotFoundError as error:
+        raise ImportError(
+            f"cupar needs {library.soname} to build: pip install cupar[cu{cuda_major()}], or set CUDA_HOME "
+            f"to a CUDA {cuda_major()} toolkit"
+        ) from error
+    return Path(path)
+
+
+def load_library(name: str) -> None:
+    """Load a compiler library so that libraries loaded later find it under its SONAME."""
+    ctypes.CDLL(str(library_path(name)), mode=ctypes.RTLD_GLOBAL)
+
+
+@functools.cache
+def _library_version(name: str) -> str:
+    """Return a tag of the library's very file: the head of an ELF file holds its layout and build id."""
+    path = library_path(name)
+    with path.open("rb") as file:
+        head = file.read(4096)
+        size = os.fstat(file.fileno()).st_size
+    return f"{size}-{hashlib.sha256(head).hexdigest()[:16]}"
+
+
+def _headers_project() -> str:
+    return "nvidia-cuda-runtime" if cuda_major() == 13 else "nvidia-cuda-runtime-cu12"
+
+
+@functools.cache
+def template_versions() -> dict[str, str]:
+    """Return the versions that CCCL's kernels depend on: the sources, their compiler and the linker."""
+    return {
+        "cuda-cccl": package_version("cuda-cccl"),
+        "cuda-major": str(cuda_major()),
+        "nvrtc": _library_version("nvrtc"),
+        "nvjitlink": _library_version("nvJitLink"),
+        # A toolkit that is not made of wheels changes its headers and NVRTC together.
+        "cuda-headers": _installed().get(_headers_project(), "toolkit"),
+    }
+
+
+@functools.cache
+def operator_versions() -> dict[str, str]:
+    """Return the versions that the code of a Python operator depends on.
+
+    NumPy is among them because numba reads the types of ufuncs from it.
+    """
+    return {
+        "python": f"{sys.implementation.name}-{sys.version_info.major}.{sys.version_info.minor}",
+        "numba-cuda": package_version("numba-cuda"),
+        "numba": package_version("numba"),
+        "llvmlite": package_version("llvmlite"),
+        "numpy": np.__version__,
+        "nvvm": _library_version("nvvm"),
+    }
+
+
+@functools.cache
+def include_folders() -> tuple[Path, Path]:
+    """Return the folders of CCCL's headers and of the CUDA toolkit's."""
+    import cuda
+
+    cccl = next((p for folder in cuda.__path__ if (p := Path(folder, "cccl/headers/include")).is_dir()), None)
+    if cccl is None:
+        raise ImportError("cuda-cccl is installed without its headers: reinstall cuda-cccl")
+    wheel = f"nvidia/{'cu13' if cuda_major() == 13 else 'cuda_runtime'}/include"
+    toolkit = next((p for folder in sys.path if (p := Path(folder, wheel)).is_dir()), None)
+    if toolkit is None:
+        from cuda import pathfinder
+
+        located = pathfinder.find_nvidia_header_directory("cudart")
+        if located is None:
+            raise ImportError(
+                f"cupar needs the CUDA headers to build: pip install cupar[cu{cuda_major()}], or set CUDA_HOME"
+            )
+        toolkit = Path(located)
+    return cccl, toolkit
+
+
+# ---------------------------------------------------------------------------------------------------------
+# C++ and linking
+# ---------------------------------------------------------------------------------------------------------
+
+
+def compile_cpp(source: str, cc: int) -> bytes:
+    """Compile C++ device functions to LTO-IR with NVRTC."""
+    load_library("nvrtc")
+    from cuda.bindings import nvrtc
+
+    def check(result: tuple[Any, ...]) -> Any:
+        status, *values = result
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            raise BuildError(f"NVRTC: {nvrtc.nvrtcGetErrorString(status)[1].decode()}")
+        return values[0] if values else None
+
+    options = [f"-arch=sm_{cc}", "-dlto", "-rdc=true", "-std=c++17", f"-I{include_folders()[1]}"]
+    program = check(nvrtc.nvrtcCreateProgram(source.encode(), b"cupar.cu", 0, [], []))
+    try:
+        status = nvrtc.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])[0]
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            log = b" " * check(nvrtc.nvrtcGetProgramLogSize(program))
+            check(nvrtc.nvrtcGetProgramLog(program, log))
+            raise BuildError(f"NVRTC could not compile a converting iterator for sm_{cc}:\n{log.decode()}")
+        code = b" " * check(nvrtc.nvrtcGetLTOIRSize(program))
+        check(nvrtc.nvrtcGetLTOIR(program, code))
+        return code
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def link(parts: Sequence[bytes], cc: int) -> bytes:
+    """Link LTO-IR into a cubin for ``sm_<cc>`` with nvJitLink."""
+    load_library("nvJitLink")
+    from cuda.bindings import nvjitlink
+
+    options = ["-lto", f"-arch=sm_{cc}"]
+    handle = nvjitlink.create(len(options), options)
+    try:
+        for number, part in enumerate(parts):
+            nvjitlink.add_data(handle, nvjitlink.InputType.LTOIR, part, len(part), f"part {number}")
+        nvjitlink.complete(handle)
+        cubin = bytearray(nvjitlink.get_linked_cubin_size(handle))
+        nvjitlink.get_linked_cubin(handle, cubin)
+        return bytes(cubin)
+    except nvjitlink.nvJitLinkError as error:
+        log = bytearray(nvjitlink.get_error_log_size(handle))
+        nvjitlink.get_error_log(handle, log)
+        raise BuildError(f"nvJitLink for sm_{cc}: {error}\n{log.decode(errors='replace')}") from error
+    finally:
+        nvjitlink.destroy(handle)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Python operators
+# ---------------------------------------------------------------------------------------------------------
+
+_target_cc: ContextVar[tuple[int, int] | None] = ContextVar("cupar_target_cc", default=None)
+
+
+@dataclass(frozen=True)
+class _TargetDevice:
+    compute_capability: tuple[int, int]
+
+
+@functools.cache
+def _numba_cuda() -> Any:
+    """Import numba.cuda and make its device functions compile for the cc that cupar is building for.
+
+    A device function that calls another one asks numba for the current device, only to learn its compute
+    capability (`CUDADispatcher.compile_device`). Without a GPU that fails; with one it would build for
+    the wrong card, and touch it. So the question is answered from `_target_cc` while cupar compiles.
+    """
+    from numba import cuda
+    from numba.cuda import dispatcher
+
+    ask_driver = dispatcher.get_current_device
+
+    def get_current_device() -> Any:
+        target = _target_cc.get()
+        return ask_driver() if target is None else _TargetDevice(target)
+
+    dispatcher.get_current_device = get_current_device
+    return cuda
+
+
+def _numba_type(dtype: np.dtype[Any]) -> Any:
+    from numba.cuda.np.numpy_support import from_dtype
+
+    return from_dtype(dtype)
+
+
+def _names_read(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_read(constant)
+
+
+def _device_function(function: Any, made: dict[int, Any]) -> Any:
+    """Wrap a function for numba.cuda, and with it the plain Python functions that it calls by name.
+
+    numba compiles calls of jitted functions only; that users decorate each helper of an operator is more
+    than they would expect. `made` holds what has been wrapped already, by id.
+    """
+    cuda = _numba_cuda()
+    from numba.cuda.dispatcher import CUDADispatcher
+
+    if isinstance(function, CUDADispatcher):
+        return function
+    function = getattr(function, "py_func", function)  # of numba.njit
+    if id(function) not in made:
+        made[id(function)] = None  # a function that calls itself is left to numba
+        callees = {
+            name: _device_function(value, made)
+            for name in set(_names_read(function.__code__))
+            if isinstance(value := function.__globals__.get(name), FunctionType) and id(value) not in made
+        }
+        cells = tuple(
+            CellType(_device_function(cell.cell_contents, made))
+            if isinstance(cell.cell_contents, FunctionType) and id(cell.cell_contents) not in made
+            else cell
+            for cell in function.__closure__ or ()
+        )
+        copy = FunctionType(
+            function.__code__,
+            {**function.__globals__, **callees},
+            function.__name__,
+            function.__defaults__,
+            cells or None,
+        )
+        copy.__kwdefaults__ = function.__kwdefaults__
+        made[id(function)] = cuda.jit(device=True)(copy)
+    return made[id(function)]
+
+
+def compile_operator(
+    function: Callable[..., Any],
+    inputs: Sequence[np.dtype[Any]],
+    output: np.dtype[Any],
+    check_result: Callable[[Any], None],
+    symbol: str,
+    cc: int,
+) -> bytes:
+    """Compile a Python operator to LTO-IR under CCCL's calling convention.
+
+    CCCL calls ``void symbol(void* in..., void* out)``: each argument is a pointer to a value.
+
+    Parameters
+    ----------
+    function : callable
+        A Python function, a numba device function, or a built-in function or ufunc that numba knows.
+    inputs : sequence of numpy.dtype
+        The types of its arguments.
+    output : numpy.dtype
+        The type to which its result is converted.
+    check_result : callable
+        Called with numba's type of the result before it is converted; raises for what must not be.
+    symbol : str
+        The name of the device function to define.
+    cc : int
+        Compute capability, as in 90.
+
+    Returns
+    -------
+    bytes
+        LTO-IR.
+
+    Raises
+    ------
+    numba.cuda.core.errors.NumbaError
+        If numba cannot compile it.
+    """
+    cuda = _numba_cuda()
+    from numba.cuda import types
+
+    # numba keeps a bool as an LLVM i1 but points to it as an i8, and cannot store one: go by way of bytes.
+    def pointer(dtype: np.dtype[Any]) -> Any:
+        return types.CPointer(types.uint8 if dtype.kind == "b" else _numba_type(dtype))
+
+    names = [f"in{i}" for i in range(len(inputs))]
+    values = [
+        f"bool({name}[0])" if dtype.kind == "b" else f"{name}[0]"
+        for name, dtype in zip(names, inputs, strict=True)
+    ]
+    arguments = tuple(map(_numba_type, inputs))
+    if not (hasattr(function, "__code__") or hasattr(function, "py_func")):
+        function = _calling(function, len(inputs))
+    token = _target_cc.set(divmod(cc, 10))
+    try:
+        device_function = _device_function(function, {})
+        _, _, folded, _ = device_function.get_call_template(arguments, {})
+        check_result(device_function.overloads[tuple(folded)].signature.return_type)
+        call = f"call({', '.join(values)})"
+        namespace = {"call": device_function}
+        exec(
+            f"def operator({', '.join(names)}, out):\n"
+            f"    out[0] = {f'bool({call})' if output.kind == 'b' else call}\n",
+            namespace,
+        )
+        code, _ = cuda.compile(
+            namespace["operator"],
+            types.void(*map(pointer, inputs), pointer(output)),
+            device=True,
+            abi="c",
+            abi_info={"abi_name": symbol},
+            output="ltoir",
+            cc=divmod(cc, 10),
+        )
+    finally:
+        _target_cc.reset(token)
+    return bytes(code)
+
+
+def _calling(function: Callable[..., Any], arity: int) -> Callable[..., Any]:
+    """Return a Python function that calls a built-in function or ufunc, which numba cannot jit itself."""
+    if arity == 1:
+        return lambda a: function(a)
+    return lambda a, b: function(a, b)

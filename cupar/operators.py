@@ -1,0 +1,288 @@
+"""Operators: CCCL's own kinds, and what a user's operator means for given types."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from . import _fingerprint
+
+
+class OpKind(IntEnum):
+    """The operators that CCCL knows by name, and for some of which it has faster code.
+
+    Values are those of CCCL's C interface (``cccl_op_kind_t``). `MINIMUM` and `MAXIMUM` follow C++
+    (``b < a ? b : a`` and ``a < b ? b : a``), so what they make of a NaN depends on where it stands;
+    ``np.minimum`` and ``np.maximum`` propagate it. `DIVIDES` and `MODULUS` of integers truncate towards
+    zero, as in C.
+    """
+
+    PLUS = 2
+    MINUS = 3
+    MULTIPLIES = 4
+    DIVIDES = 5
+    MODULUS = 6
+    EQUAL_TO = 7
+    NOT_EQUAL_TO = 8
+    GREATER = 9
+    LESS = 10
+    GREATER_EQUAL = 11
+    LESS_EQUAL = 12
+    LOGICAL_AND = 13
+    LOGICAL_OR = 14
+    LOGICAL_NOT = 15
+    BIT_AND = 16
+    BIT_OR = 17
+    BIT_XOR = 18
+    BIT_NOT = 19
+    IDENTITY = 20
+    NEGATE = 21
+    MINIMUM = 22
+    MAXIMUM = 23
+
+
+Op = OpKind | Callable[..., Any]
+
+_UNARY = {OpKind.LOGICAL_NOT, OpKind.BIT_NOT, OpKind.IDENTITY, OpKind.NEGATE}
+_COMPARISONS = {
+    OpKind.EQUAL_TO,
+    OpKind.NOT_EQUAL_TO,
+    OpKind.GREATER,
+    OpKind.LESS,
+    OpKind.GREATER_EQUAL,
+    OpKind.LESS_EQUAL,
+    OpKind.LOGICAL_AND,
+    OpKind.LOGICAL_OR,
+    OpKind.LOGICAL_NOT,
+}
+_INTEGERS_ONLY = {OpKind.MODULUS, OpKind.BIT_AND, OpKind.BIT_OR, OpKind.BIT_XOR, OpKind.BIT_NOT}
+_ORDERED_ONLY = {
+    OpKind.GREATER,
+    OpKind.LESS,
+    OpKind.GREATER_EQUAL,
+    OpKind.LESS_EQUAL,
+    OpKind.MINIMUM,
+    OpKind.MAXIMUM,
+}
+
+# Functions that are exactly a kind, and the kinds of dtype for which they are.
+_SAME: dict[Any, tuple[OpKind, str]] = {
+    operator.add: (OpKind.PLUS, "biufc"),
+    operator.sub: (OpKind.MINUS, "iufc"),
+    operator.mul: (OpKind.MULTIPLIES, "biufc"),
+    operator.truediv: (OpKind.DIVIDES, "fc"),
+    operator.eq: (OpKind.EQUAL_TO, "biufc"),
+    operator.ne: (OpKind.NOT_EQUAL_TO, "biufc"),
+    operator.gt: (OpKind.GREATER, "biuf"),
+    operator.lt: (OpKind.LESS, "biuf"),
+    operator.ge: (OpKind.GREATER_EQUAL, "biuf"),
+    operator.le: (OpKind.LESS_EQUAL, "biuf"),
+    operator.and_: (OpKind.BIT_AND, "biu"),
+    operator.or_: (OpKind.BIT_OR, "biu"),
+    operator.xor: (OpKind.BIT_XOR, "biu"),
+    operator.invert: (OpKind.BIT_NOT, "iu"),
+    operator.not_: (OpKind.LOGICAL_NOT, "biuf"),
+    operator.neg: (OpKind.NEGATE, "iuf"),
+    np.add: (OpKind.PLUS, "biufc"),
+    np.subtract: (OpKind.MINUS, "iufc"),
+    np.multiply: (OpKind.MULTIPLIES, "biufc"),
+    np.true_divide: (OpKind.DIVIDES, "fc"),
+    np.equal: (OpKind.EQUAL_TO, "biufc"),
+    np.not_equal: (OpKind.NOT_EQUAL_TO, "biufc"),
+    np.greater: (OpKind.GREATER, "biuf"),
+    np.less: (OpKind.LESS, "biuf"),
+    np.greater_equal: (OpKind.GREATER_EQUAL, "biuf"),
+    np.less_equal: (OpKind.LESS_EQUAL, "biuf"),
+    np.logical_and: (OpKind.LOGICAL_AND, "biufc"),
+    np.logical_or: (OpKind.LOGICAL_OR, "biufc"),
+    np.logical_not: (OpKind.LOGICAL_NOT, "biuf"),
+    np.bitwise_and: (OpKind.BIT_AND, "biu"),
+    np.bitwise_or: (OpKind.BIT_OR, "biu"),
+    np.bitwise_xor: (OpKind.BIT_XOR, "biu"),
+    np.invert: (OpKind.BIT_NOT, "iu"),
+    np.negative: (OpKind.NEGATE, "iuf"),
+    # Of floats, these do with NaN what no kind does: they stay functions.
+    np.minimum: (OpKind.MINIMUM, "biu"),
+    np.maximum: (OpKind.MAXIMUM, "biu"),
+    np.fmin: (OpKind.MINIMUM, "biu"),
+    np.fmax: (OpKind.MAXIMUM, "biu"),
+}
+
+# What numba compiles where CCCL has the kind but not for the type.
+_AS_FUNCTION: dict[OpKind, Callable[..., Any]] = {
+    OpKind.PLUS: operator.add,
+    OpKind.MINUS: operator.sub,
+    OpKind.MULTIPLIES: operator.mul,
+    OpKind.DIVIDES: operator.truediv,
+    OpKind.EQUAL_TO: operator.eq,
+    OpKind.NOT_EQUAL_TO: operator.ne,
+    OpKind.GREATER: operator.gt,
+    OpKind.LESS: operator.lt,
+    OpKind.GREATER_EQUAL: operator.ge,
+    OpKind.LESS_EQUAL: operator.le,
+    OpKind.LOGICAL_AND: lambda a, b: a != 0 and b != 0,
+    OpKind.LOGICAL_OR: lambda a, b: a != 0 or b != 0,
+    OpKind.LOGICAL_NOT: lambda a: a == 0,
+    OpKind.IDENTITY: lambda a: a,
+    OpKind.NEGATE: operator.neg,
+}
+
+_RANK = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
+
+
+def convertible(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
+    """Tell whether values are converted silently: within a kind of number or to a larger kind, or to bool.
+
+    As with NumPy's ``"same_kind"`` casting, float to integer and complex to real are not; as in C, any
+    number that is not complex becomes a bool by asking whether it is zero.
+    """
+    if target.kind == "b":
+        return source.kind != "c"
+    return _RANK[source.kind] <= _RANK[target.kind]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A user's operator for given types: either a kind that CCCL has for them, or a function to compile.
+
+    Attributes
+    ----------
+    name : str
+        For messages.
+    inputs, output : dtypes
+        Its signature. The result of a function is converted to `output`.
+    kind : OpKind or None
+        Set if CCCL's own operator serves.
+    function : callable or None
+        Set if numba compiles it.
+    fingerprint : str
+        What it does: the kind's name, or the SHA-256 of all that the function depends on.
+    """
+
+    name: str = field(compare=False)
+    inputs: tuple[np.dtype[Any], ...]
+    output: np.dtype[Any]
+    kind: OpKind | None
+    fingerprint: str
+    function: Callable[..., Any] | None = field(default=None, compare=False)
+
+    @property
+    def signature(self) -> str:
+        """The types as text, as in ``(int32, int32) -> int32``."""
+        return f"({', '.join(map(str, self.inputs))}) -> {self.output}"
+
+    def check_result(self, numba_type: Any) -> None:
+        """Raise TypeError unless a result of this numba type may be converted to the output.
+
+        Parameters
+        ----------
+        numba_type : numba.core.types.Type
+        """
+        result = _dtype_of(numba_type)
+        if result is None:
+            raise TypeError(
+                f"op: operator {self.name} for {self.signature} returns {numba_type}, expected a number"
+            )
+        if not convertible(result, self.output):
+            raise TypeError(
+                f"op: operator {self.name} for {self.signature} returns {result}, which is not converted "
+                f"to {self.output} silently: convert it in the operator, or let h_init (and so the "
+                f"accumulator) be {result}"
+            )
+
+
+def _dtype_of(numba_type: Any) -> np.dtype[Any] | None:
+    from numba.core.errors import NumbaError
+    from numba.cuda.np.numpy_support import as_dtype
+
+    try:
+        dtype: np.dtype[Any] = as_dtype(getattr(numba_type, "literal_type", numba_type))
+    except (NumbaError, NotImplementedError):
+        return None
+    return dtype if dtype.kind in _RANK else None
+
+
+def resolve(op: Op, inputs: Sequence[np.dtype[Any]], output: np.dtype[Any]) -> Operator:
+    """Find out what `op` means for these types.
+
+    Parameters
+    ----------
+    op : OpKind or callable
+        A kind, a Python function, a numba device function, or a function of `operator` or ufunc.
+    inputs : sequence of numpy.dtype
+        The types of its arguments, all of them numbers.
+    output : numpy.dtype
+        The type its result is converted to.
+
+    Raises
+    ------
+    TypeError
+        If it is none of these, takes another number of arguments, is not defined for the types, or
+        depends on something that cannot be told apart by its value.
+    """
+    inputs = tuple(inputs)
+    if isinstance(op, OpKind):
+        return _known(op, inputs, output)
+    if not callable(op):
+        raise TypeError(f"op: expected a function, an OpKind, a ufunc or a function of operator, got {op!r}")
+    try:
+        kind, dtypes = _SAME.get(op, (None, ""))
+    except TypeError:  # a callable that cannot be hashed
+        kind, dtypes = None, ""
+    if kind is not None and all(dtype.kind in dtypes for dtype in inputs):
+        return _known(kind, inputs, output)
+    _check_arity(op, len(inputs))
+    return _function(op, inputs, output)
+
+
+def _function(op: Callable[..., Any], inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any]) -> Operator:
+    return Operator(
+        name=getattr(op, "__qualname__", None) or getattr(op, "__name__", repr(op)),
+        inputs=inputs,
+        output=output,
+        kind=None,
+        fingerprint=_fingerprint.of(op),
+        function=op,
+    )
+
+
+def _known(kind: OpKind, inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any]) -> Operator:
+    arity = 1 if kind in _UNARY else 2
+    if arity != len(inputs):
+        raise TypeError(f"op: {kind!s} takes {arity} arguments, this algorithm gives it {len(inputs)}")
+    kinds = {dtype.kind for dtype in inputs}
+    if (kind in _INTEGERS_ONLY and kinds & {"f", "c"}) or (kind in _ORDERED_ONLY and "c" in kinds):
+        raise TypeError(f"op: OpKind.{kind.name} is not defined for {', '.join(map(str, inputs))}")
+    # CCCL's own operators take the types of C++ alone, and its comparisons give nothing but a bool.
+    if "c" in kinds or (kind in _COMPARISONS and output.kind != "b"):
+        return _function(_AS_FUNCTION[kind], inputs, output)
+    return Operator(f"OpKind.{kind.name}", inputs, output, kind, kind.name)
+
+
+def _check_arity(op: Callable[..., Any], arity: int) -> None:
+    nin = getattr(op, "nin", None)  # of a ufunc
+    function = getattr(op, "py_func", op)  # of a numba function
+    code = getattr(function, "__code__", None)
+    if nin is not None:
+        low, high = nin, nin
+    elif code is not None:
+        high = code.co_argcount
+        low = high - len(function.__defaults__ or ())
+        if code.co_flags & 0x04:  # *args
+            high = arity
+        required = set(code.co_varnames[high : high + code.co_kwonlyargcount])
+        if required - set(function.__kwdefaults__ or ()):
+            high = -1
+    else:
+        return  # numba will say what it makes of it
+    if not low <= arity <= high:
+        name = getattr(op, "__qualname__", repr(op))
+        takes = f"{low}" if low == high else f"{low} to {high}"
+        raise TypeError(
+            f"op: operator {name} takes {takes} positional arguments, this algorithm gives it {arity}"
+        )

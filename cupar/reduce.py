@@ -1,0 +1,139 @@
+"""Reduction: all items of an array combined into one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from . import _arrays, _cccl, _factory
+from ._algorithm import Algorithm, Call, accumulator_dtype, check_conversion, item_count
+from ._key import Argument, Specialisation
+from .operators import Op, resolve
+
+_RUN_TO_RUN = 1  # of cccl_determinism_t
+
+
+def reduce_into(d_in: Any, d_out: Any, op: Op, h_init: Any, *, cc: Any = None) -> Reduce:
+    """Build a reduction, or fetch it from the cache.
+
+    Parameters
+    ----------
+    d_in : device array or dtype, n items
+        The input. Only its dtype matters here.
+    d_out : device array or dtype, 1 item
+        Where the result goes. Its dtype may differ from the accumulator's.
+    op : callable or OpKind
+        A binary operator on two values of the accumulator's dtype. It must be associative; as with any
+        parallel reduction, the grouping of items is not specified (but is the same in every run).
+    h_init : numpy.ndarray of one element, number or None
+        The initial value. An array's dtype is the accumulator's; a number is taken in `d_in`'s dtype. With
+        None there is no initial value, the accumulator has `d_in`'s dtype, and a reduction of 0 items
+        leaves `d_out` as it was.
+    cc : int, pair of int or str, optional
+        Compute capability to build for, as in 90, (9, 0), "9.0" or "sm_90"; by default the current
+        device's. With it, no GPU is needed.
+
+    Returns
+    -------
+    Reduce
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is none of the above, or the operator cannot be compiled for the types.
+    NoDeviceError
+        If there is no GPU and no `cc`.
+
+    Examples
+    --------
+    >>> import numpy as np, cupar
+    >>> sum_into = cupar.reduce_into(np.int32, np.int32, lambda a, b: a + b, np.zeros(1, np.int32), cc=90)
+    >>> sum_into.build.cc
+    90
+
+    Notes
+    -----
+    The algorithm is CUB's ``DeviceReduce``: D. Merrill, "CUB", https://nvidia.github.io/cccl/cub.
+    """
+    cc, device = _factory.target(cc)
+    source = _arrays.dtype_of("d_in", d_in)
+    target = _arrays.dtype_of("d_out", d_out)
+    accumulator = accumulator_dtype(h_init, source)
+    check_conversion("d_in", source, "the accumulator", accumulator)
+    check_conversion("the accumulator", accumulator, "d_out", target)
+    operator = resolve(op, (accumulator, accumulator), accumulator)
+    has_init = h_init is not None
+
+    def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
+        b = _cccl.bindings()
+        init_kind = b.InitKind.VALUE_INIT if has_init else b.InitKind.NO_INIT
+        determinism = b.Determinism(_RUN_TO_RUN)
+        type_info = _cccl.type_info(accumulator)
+        return iterators["d_in"], iterators["d_out"], operators["op"], type_info, init_kind, determinism
+
+    spec = Specialisation(
+        algorithm="reduce_into",
+        native="DeviceReduceBuildResult",
+        arguments=(
+            # CCCL converts what it reads between real types, and writes the accumulator's type whatever
+            # the output's is.
+            Argument("d_in", source, accumulator if "c" in accumulator.kind else source),
+            Argument("d_out", target, accumulator, output=True),
+        ),
+        operators=(("op", operator),),
+        options=(("init", accumulator.str if has_init else None), ("determinism", _RUN_TO_RUN)),
+        cc=cc,
+        native_arguments=native_arguments,
+    )
+    return _factory.obtain(Reduce, spec, device)
+
+
+class Reduce(Algorithm):
+    """A reduction for given types, operator and device; see `reduce_into`."""
+
+    def __call__(
+        self, temp_storage: Any, d_in: Any, d_out: Any, num_items: int, h_init: Any = None, stream: Any = None
+    ) -> int:
+        """Ask for the temporary storage, or reduce with it.
+
+        Parameters
+        ----------
+        temp_storage : None or device array
+            None asks how much is needed. Otherwise at least that many bytes, of any dtype.
+        d_in : device array, at least `num_items` items
+        d_out : device array, at least 1 item
+        num_items : int
+            How many items to reduce, from 0 on; 2**32 and more are fine.
+        h_init : numpy.ndarray of one element, number or None
+            The initial value, of the kind that the reduction was built with.
+        stream : optional
+            None (the default stream), a handle, or a stream of CuPy, PyTorch, Numba or cuda.core.
+
+        Returns
+        -------
+        int
+            Bytes of temporary storage.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not what the reduction was built for, or is too small.
+        NoDeviceError
+            If there is no GPU.
+        """
+        n = item_count("num_items", num_items)
+        return self._execute(temp_storage, ((d_in, n), (d_out, 1)), n, h_init, stream)
+
+    def run(self, d_in: Any, d_out: Any, num_items: int, h_init: Any = None, stream: Any = None) -> None:
+        """Reduce, with temporary storage allocated and freed in the order of the stream.
+
+        Parameters are those of the call.
+        """
+        n = item_count("num_items", num_items)
+        self._run(((d_in, n), (d_out, 1)), n, h_init, stream)
+
+    def _launch(self, call: Call, address: int, nbytes: int, size: int, stream: int) -> int:
+        needed: int = call.native.compute(
+            address, nbytes, *call.iterators, size, *call.operators, call.init, stream
+        )
+        return needed

@@ -1,0 +1,177 @@
+"""Prefix scans: each item of the output combines all items of the input up to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from . import _arrays, _cccl, _factory
+from ._algorithm import Algorithm, Call, accumulator_dtype, check_conversion, item_count
+from ._key import Argument, Specialisation
+from .operators import Op, resolve
+
+
+def exclusive_scan(d_in: Any, d_out: Any, op: Op, h_init: Any, *, cc: Any = None) -> Scan:
+    """Build an exclusive scan, or fetch it from the cache: item i combines `h_init` and items 0 to i - 1.
+
+    Parameters
+    ----------
+    d_in : device array or dtype, n items
+        The input. Only its dtype matters here.
+    d_out : device array or dtype, n items
+        Where the result goes; it may be `d_in` itself. Its dtype may differ from the accumulator's.
+    op : callable or OpKind
+        A binary operator on two values of the accumulator's dtype. It must be associative; it need not be
+        commutative.
+    h_init : numpy.ndarray of one element or number
+        The initial value. An array's dtype is the accumulator's; a number is taken in `d_in`'s dtype.
+    cc : int, pair of int or str, optional
+        Compute capability to build for, as in 90, (9, 0), "9.0" or "sm_90"; by default the current
+        device's. With it, no GPU is needed.
+
+    Returns
+    -------
+    Scan
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is none of the above, or the operator cannot be compiled for the types.
+    NoDeviceError
+        If there is no GPU and no `cc`.
+
+    Examples
+    --------
+    >>> import numpy as np, cupar
+    >>> scan = cupar.exclusive_scan(np.float32, np.float32, cupar.OpKind.PLUS, 0.0, cc=90)
+    >>> scan.build.algorithm
+    'exclusive_scan'
+
+    Notes
+    -----
+    The algorithm is CUB's ``DeviceScan``: D. Merrill and M. Garland, "Single-pass Parallel Prefix Scan with
+    Decoupled Look-back", NVIDIA Technical Report NVR-2016-002. The sums of floats may differ in their last
+    bits from run to run, since the grouping of items depends on timing.
+    """
+    if h_init is None:
+        raise TypeError(
+            "h_init: an exclusive scan needs an initial value, its first item; only inclusive_scan goes without"
+        )
+    return _scan("exclusive_scan", d_in, d_out, op, h_init, cc)
+
+
+def inclusive_scan(d_in: Any, d_out: Any, op: Op, h_init: Any = None, *, cc: Any = None) -> Scan:
+    """Build an inclusive scan, or fetch it from the cache: item i combines `h_init` and items 0 to i.
+
+    Parameters
+    ----------
+    d_in, d_out, op, cc
+        As for `exclusive_scan`.
+    h_init : numpy.ndarray of one element, number or None
+        The initial value. An array's dtype is the accumulator's; a number is taken in `d_in`'s dtype. With
+        None there is no initial value, and the accumulator has `d_in`'s dtype.
+
+    Returns
+    -------
+    Scan
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is none of the above, or the operator cannot be compiled for the types.
+    NoDeviceError
+        If there is no GPU and no `cc`.
+
+    Examples
+    --------
+    >>> import numpy as np, cupar
+    >>> running_max = cupar.inclusive_scan(np.int64, np.int64, lambda a, b: a if a > b else b, cc="sm_90")
+    >>> running_max.build.cc
+    90
+    """
+    return _scan("inclusive_scan", d_in, d_out, op, h_init, cc)
+
+
+def _scan(algorithm: str, d_in: Any, d_out: Any, op: Op, h_init: Any, cc: Any) -> Scan:
+    cc, device = _factory.target(cc)
+    source = _arrays.dtype_of("d_in", d_in)
+    target = _arrays.dtype_of("d_out", d_out)
+    accumulator = accumulator_dtype(h_init, source)
+    check_conversion("d_in", source, "the accumulator", accumulator)
+    check_conversion("the accumulator", accumulator, "d_out", target)
+    operator = resolve(op, (accumulator, accumulator), accumulator)
+    has_init = h_init is not None
+
+    def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
+        b = _cccl.bindings()
+        init_kind = b.InitKind.VALUE_INIT if has_init else b.InitKind.NO_INIT
+        inclusive = algorithm == "inclusive_scan"
+        type_info = _cccl.type_info(accumulator)
+        return iterators["d_in"], iterators["d_out"], operators["op"], type_info, inclusive, init_kind
+
+    # CCCL converts between real types itself, and knows complex ones only as opaque storage.
+    opaque = accumulator.kind == "c" or target.kind == "c"
+    spec = Specialisation(
+        algorithm=algorithm,
+        native="DeviceScanBuildResult",
+        arguments=(
+            Argument("d_in", source, accumulator if opaque else source),
+            Argument("d_out", target, accumulator if opaque else target, output=True),
+        ),
+        operators=(("op", operator),),
+        options=(("init", accumulator.str if has_init else None),),
+        cc=cc,
+        native_arguments=native_arguments,
+    )
+    return _factory.obtain(Scan, spec, device)
+
+
+class Scan(Algorithm):
+    """A scan for given types, operator and device; see `exclusive_scan` and `inclusive_scan`."""
+
+    def __call__(
+        self, temp_storage: Any, d_in: Any, d_out: Any, num_items: int, h_init: Any = None, stream: Any = None
+    ) -> int:
+        """Ask for the temporary storage, or scan with it.
+
+        Parameters
+        ----------
+        temp_storage : None or device array
+            None asks how much is needed. Otherwise at least that many bytes, of any dtype.
+        d_in, d_out : device arrays, at least `num_items` items
+        num_items : int
+            How many items to scan, from 0 on; 2**32 and more are fine.
+        h_init : numpy.ndarray of one element, number or None
+            The initial value, of the kind that the scan was built with.
+        stream : optional
+            None (the default stream), a handle, or a stream of CuPy, PyTorch, Numba or cuda.core.
+
+        Returns
+        -------
+        int
+            Bytes of temporary storage.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not what the scan was built for, or is too small.
+        NoDeviceError
+            If there is no GPU.
+        """
+        n = item_count("num_items", num_items)
+        return self._execute(temp_storage, ((d_in, n), (d_out, n)), n, h_init, stream)
+
+    def run(self, d_in: Any, d_out: Any, num_items: int, h_init: Any = None, stream: Any = None) -> None:
+        """Scan, with temporary storage allocated and freed in the order of the stream.
+
+        Parameters are those of the call.
+        """
+        n = item_count("num_items", num_items)
+        self._run(((d_in, n), (d_out, n)), n, h_init, stream)
+
+    def _launch(self, call: Call, address: int, nbytes: int, size: int, stream: int) -> int:
+        kind = "inclusive" if self.build.algorithm == "inclusive_scan" else "exclusive"
+        suffix = "_no_init" if call.init is None else ""
+        compute = getattr(call.native, f"compute_{kind}{suffix}")
+        needed: int = compute(address, nbytes, *call.iterators, size, *call.operators, call.init, stream)
+        return needed
