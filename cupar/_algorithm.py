@@ -316,6 +316,6 @@ def check_conversion(
     """Raise TypeError if items would be converted from float to integer or from complex to real."""
     if not convertible(source, target):
         raise TypeError(
-            f"{source_name}: {source} is not converted to {target} of {target_name} silently; give h_init as a "
-            "NumPy array of the dtype to accumulate in"
+            f"{source_name}: {source} is not converted to {target} of {target_name} silently; give h_init "
+            "as a NumPy array of the dtype to accumulate in"
         )

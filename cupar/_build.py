@@ -46,7 +46,7 @@ def template(spec: Specialisation, seconds: Seconds) -> bytes:
 
     Raises
     ------
-    UnknownFormat
+    UnknownFormatError
         If CCCL's serialised form is another than this version of cupar knows; `whole` needs none of it.
     BuildError
         If a compiler refuses.

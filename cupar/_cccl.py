@@ -43,7 +43,7 @@ class VersionError(ImportError, ValueError):
     """cuda-cccl is missing or of a version whose bindings cupar does not know."""
 
 
-class UnknownFormat(Exception):
+class UnknownFormatError(Exception):
     """A serialised build does not look as expected, so the parts of it cannot be exchanged."""
 
 
@@ -210,20 +210,20 @@ def split(result: Any) -> Template:
 
     Raises
     ------
-    UnknownFormat
+    UnknownFormatError
         If the serialised form is not the one described above.
     """
     blob: bytes = result.serialize()
     kernels: bytes = result._get_cubin()
     if not blob.startswith(_MAGIC) or len(blob) < _KIND_AT + 4:
-        raise UnknownFormat("magic")
+        raise UnknownFormatError("magic")
     if struct.unpack_from("<I", blob, _KIND_AT)[0] != _LTOIR:
-        raise UnknownFormat("payload is not LTO-IR")
+        raise UnknownFormatError("payload is not LTO-IR")
     if not kernels or blob.count(kernels) != 1:
-        raise UnknownFormat("payload is not there exactly once")
+        raise UnknownFormatError("payload is not there exactly once")
     at = blob.index(kernels) - 8
     if at < _KIND_AT + 4 or struct.unpack_from("<Q", blob, at)[0] != len(kernels):
-        raise UnknownFormat("payload without its length")
+        raise UnknownFormatError("payload without its length")
     return Template(blob[:at], kernels, blob[at + 8 + len(kernels) :])
 
 

@@ -78,9 +78,9 @@ def obtain(cls: Callable[[Code, Build], A], spec: Specialisation, device: _drive
         return cls(code, replace(build, origin="memory", seconds={}))
 
     found = _algorithms.get_or_make((cls, spec, device), make)
-    algorithm: Any = mine[0] if mine else found
+    algorithm: Any = mine[0] if mine else found  # in the cache, A is part of the key
     _cache.count(algorithm.build.origin)
-    return algorithm
+    return algorithm  # type: ignore[no-any-return]
 
 
 def _produce(spec: Specialisation, device: _driver.Device | None) -> tuple[Code, Build]:
@@ -127,7 +127,7 @@ def _make(spec: Specialisation, seconds: dict[str, float]) -> tuple[bytes, str]:
         try:
             template, made = _template(spec, seconds)
             return _build.link(spec, template, operators, seconds), "built" if made else "linked"
-        except _cccl.UnknownFormat:
+        except _cccl.UnknownFormatError:
             pass  # a CCCL that serialises in another way: without the two levels, but not without a build
     return _build.whole(spec, operators, seconds), "built"
 

@@ -207,7 +207,7 @@ def include_folders() -> tuple[Path, Path]:
         located = pathfinder.find_nvidia_header_directory("cudart")
         if located is None:
             raise ImportError(
-                f"cupar needs the CUDA headers to build: pip install cupar[cu{cuda_major()}], or set CUDA_HOME"
+                f"cupar needs CUDA's headers to build: pip install cupar[cu{cuda_major()}], or set CUDA_HOME"
             )
         toolkit = Path(located)
     return cccl, toolkit
@@ -237,7 +237,7 @@ def compile_cpp(source: str, cc: int) -> bytes:
             log = b" " * check(nvrtc.nvrtcGetProgramLogSize(program))
             check(nvrtc.nvrtcGetProgramLog(program, log))
             raise BuildError(f"NVRTC could not compile a converting iterator for sm_{cc}:\n{log.decode()}")
-        code = b" " * check(nvrtc.nvrtcGetLTOIRSize(program))
+        code: bytes = b" " * check(nvrtc.nvrtcGetLTOIRSize(program))
         check(nvrtc.nvrtcGetLTOIR(program, code))
         return code
     finally:
@@ -430,5 +430,5 @@ def compile_operator(
 def _calling(function: Callable[..., Any], arity: int) -> Callable[..., Any]:
     """Return a Python function that calls a built-in function or ufunc, which numba cannot jit itself."""
     if arity == 1:
-        return lambda a: function(a)
-    return lambda a, b: function(a, b)
+        return lambda a: function(a)  # noqa: PLW0108 - numba compiles the lambda
+    return lambda a, b: function(a, b)  # noqa: PLW0108

@@ -242,7 +242,7 @@ def resolve(op: Op, inputs: Sequence[np.dtype[Any]], output: np.dtype[Any]) -> O
 
 def _function(op: Callable[..., Any], inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any]) -> Operator:
     return Operator(
-        name=getattr(op, "__qualname__", None) or getattr(op, "__name__", repr(op)),
+        name=str(getattr(op, "__qualname__", "") or getattr(op, "__name__", repr(op))),
         inputs=inputs,
         output=output,
         kind=None,

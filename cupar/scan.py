@@ -55,7 +55,7 @@ def exclusive_scan(d_in: Any, d_out: Any, op: Op, h_init: Any, *, cc: Any = None
     """
     if h_init is None:
         raise TypeError(
-            "h_init: an exclusive scan needs an initial value, its first item; only inclusive_scan goes without"
+            "h_init: an exclusive scan needs an initial value, its first item; inclusive_scan can go without"
         )
     return _scan("exclusive_scan", d_in, d_out, op, h_init, cc)
 
