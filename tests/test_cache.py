@@ -327,21 +327,21 @@ class TestRefusals:
         (tmp_path / "cache").symlink_to(tmp_path / "cache")
         self.check(tmp_path / "cache")
 
-    @pytest.mark.parametrize("call", ["replace", "mkdir", "fdopen"])
+    @pytest.mark.parametrize(("owner", "call"), [(Path, "replace"), (Path, "mkdir"), (os, "fdopen")])
     @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO])
-    def test_a_call_that_fails(self, tmp_path, monkeypatch, call, code):
-        monkeypatch.setattr(os, call, failing(code))
+    def test_a_call_that_fails(self, tmp_path, monkeypatch, owner, call, code):
+        monkeypatch.setattr(owner, call, failing(code))
         self.check(tmp_path / "cache", os.strerror(code))
 
     def test_a_failed_store_leaves_nothing_aside(self, store, monkeypatch):
-        monkeypatch.setattr(os, "replace", failing(errno.ENOSPC))
+        monkeypatch.setattr(Path, "replace", failing(errno.ENOSPC))
         with pytest.warns(CacheWarning):
             store.store(KEY, ENTRY)
         assert list((store.path / "v1" / "tmp").iterdir()) == []
 
     def test_it_still_reads(self, store, monkeypatch):
         store.store(KEY, ENTRY)
-        monkeypatch.setattr(os, "replace", failing(errno.EROFS))
+        monkeypatch.setattr(Path, "replace", failing(errno.EROFS))
         with caught() as found:
             store.store(OTHER, ENTRY)
             assert store.load(KEY) == ENTRY
@@ -696,7 +696,8 @@ class TestFetch:
     def test_threads_with_different_keys_do_not_wait(self):
         both = threading.Barrier(2, timeout=20)
         keys = iter([KEY, OTHER])
-        in_threads(2, lambda: fetch(next(keys), lambda: both.wait() and None or ENTRY))
+        found = in_threads(2, lambda: fetch(next(keys), lambda: Entry({}, b"%d" % both.wait())))
+        assert {one.entry.payload for one in found} == {b"0", b"1"}
 
     def test_a_lock_held_too_long(self, monkeypatch, store):
         monkeypatch.setenv("CUPAR_LOCK_TIMEOUT", "0.1")
@@ -709,7 +710,7 @@ class TestFetch:
         assert warning.category is CacheWarning and "CUPAR_LOCK_TIMEOUT" in str(warning.message)
 
     def test_a_warning_made_an_error_leaves_no_lock(self, monkeypatch, store):
-        monkeypatch.setattr(os, "replace", failing(errno.ENOSPC))
+        monkeypatch.setattr(Path, "replace", failing(errno.ENOSPC))
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             with pytest.raises(CacheWarning):

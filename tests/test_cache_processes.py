@@ -8,7 +8,6 @@ import sys
 import time
 from pathlib import Path
 
-import cachetools
 import pytest
 
 import cupar
@@ -229,7 +228,7 @@ class TestFork:
 
         memory, flying, done = Memory(4), threading.Event(), threading.Event()
         thread = threading.Thread(
-            target=lambda: memory.get_or_make("a", lambda: flying.set() or done.wait() and "parent's")
+            target=lambda: memory.get_or_make("a", lambda: flying.set() or (done.wait() and "parent's"))
         )
         thread.start()
         flying.wait()
@@ -285,7 +284,7 @@ memory.clear()
 
 def fresh_modules(script, tmp_path):
     """Return the modules that a script loads in a new interpreter without site packages' startup code."""
-    path = os.pathsep.join([SOURCE, str(Path(cachetools.__file__).parents[1])])
+    path = os.pathsep.join([SOURCE, *sys.path])
     code = PREAMBLE + script + "\nprint(*sys.modules, sep='\\n')"
     run = subprocess.run(
         [sys.executable, "-S", "-c", code],

@@ -1,0 +1,104 @@
+"""A reduction and a scan with operators of your own. Run it twice: the second run builds nothing.
+
+With a GPU it runs them and checks the results against NumPy. Without one it builds them for compute
+capability 9.0 (an H100 or H200) and says so.
+"""
+
+import time
+
+import numpy as np
+
+import cupar
+
+
+def largest_magnitude(a, b):
+    """Return whichever is farther from zero."""
+    return a if abs(a) > abs(b) else b
+
+
+DECAY = 0.5
+
+
+def newest_or_decayed(a, b):
+    """Return the larger of the newest item and what is left of the ones before it."""
+    return max(b, a * DECAY)
+
+
+def tell(algorithm, start):
+    """Print where a build came from and what it cost."""
+    build = algorithm.build
+    stages = ", ".join(f"{stage} {seconds * 1e3:.1f} ms" for stage, seconds in build.seconds.items())
+    total = (time.perf_counter() - start) * 1e3
+    print(
+        f"  {build.algorithm:<16} {build.origin:<7} {total:8.1f} ms  sm_{build.cc}, {build.cubin_size} bytes",
+        end="",
+    )
+    print(f"  ({stages})" if stages else "")
+
+
+def build(d_in, d_out, d_scan, cc=None):
+    """Build both algorithms, or fetch them from the cache; then ask again, which memory answers."""
+    h_init = np.zeros(1, np.float32)
+    for _ in range(2):
+        start = time.perf_counter()
+        reduction = cupar.reduce_into(d_in, d_out, largest_magnitude, h_init, cc=cc)
+        tell(reduction, start)
+        start = time.perf_counter()
+        scan = cupar.exclusive_scan(d_in, d_scan, newest_or_decayed, h_init, cc=cc)
+        tell(scan, start)
+    return reduction, scan, h_init
+
+
+def device_array(array):
+    """Copy an array to the GPU, with whichever library is there."""
+    try:
+        import cupy
+
+        return cupy.asarray(array), lambda d_array: d_array.get()
+    except ImportError:
+        from numba import cuda
+
+        return cuda.to_device(array), lambda d_array: d_array.copy_to_host()
+
+
+def main_with_gpu():
+    """Reduce and scan a million numbers, and check."""
+    print("Building for this GPU, or fetching from the cache:")
+    reduction, scan, h_init = build(np.float32, np.float32, np.float32)
+
+    host = np.random.default_rng(0).normal(size=1_000_000).astype(np.float32)
+    d_in, to_host = device_array(host)
+    d_out, _ = device_array(np.zeros(1, np.float32))
+    d_scan, _ = device_array(np.zeros_like(host))
+
+    reduction.run(d_in, d_out, host.size, h_init)
+    expected = host[np.argmax(np.abs(host))]
+    assert to_host(d_out)[0] == expected
+    print(f"largest magnitude of {host.size} numbers: {expected:.6f}, as NumPy says")
+
+    scan.run(d_in, d_scan, 1000, h_init)
+    expected, level = [], np.float32(0)
+    for value in host[:1000]:
+        expected.append(level)
+        level = max(value, level * np.float32(DECAY))
+    np.testing.assert_allclose(to_host(d_scan)[:1000], expected, rtol=1e-6)
+    print(f"decaying maximum of the first 1000: ends at {expected[-1]:.6f}, as a loop on the host says")
+
+
+def main_without_gpu():
+    """Build for a GPU that is not here."""
+    print("There is no GPU here: building for compute capability 9.0 (H100, H200), running nothing.")
+    build(np.float32, np.float32, np.float32, cc=90)
+
+
+if __name__ == "__main__":
+    begin = time.perf_counter()
+    try:
+        main_with_gpu()
+    except cupar.NoDeviceError:
+        main_without_gpu()
+    counts = cupar.cache.stats()
+    print(
+        f"built {counts.built}, linked {counts.linked}, from disk {counts.disk}, from memory {counts.memory}"
+    )
+    print(f"cache: {cupar.cache.directory()}; this took {time.perf_counter() - begin:.2f} s")

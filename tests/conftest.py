@@ -1,0 +1,31 @@
+"""Every test run has a cache of its own, shared by its workers, and never touches the user's."""
+
+import os
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def session_cache(tmp_path_factory):
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+    directory = root / "cupar-cache"
+    directory.mkdir(mode=0o700, exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUPAR_CACHE_DIR", str(directory))
+        patch.delenv("CUPAR_CACHE", raising=False)
+        patch.delenv("CUPAR_CACHE_SIZE", raising=False)
+        yield directory
+
+
+@pytest.fixture
+def empty_cache(tmp_path, monkeypatch):
+    """A cache in which nothing is, on disk or in memory."""
+    import cupar
+
+    directory = tmp_path / "cache"
+    monkeypatch.setenv("CUPAR_CACHE_DIR", str(directory))
+    cupar.cache.clear(disk=False)
+    yield directory
+    cupar.cache.clear(disk=False)

@@ -1,0 +1,109 @@
+"""Reading arrays of any library: by interface, contiguity as NumPy sees it, DLPack's devices."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from cupar import _arrays
+
+
+class Device:
+    def __init__(self, **interface):
+        self.__cuda_array_interface__ = interface
+
+
+def interface(array, strides=True):
+    found = dict(array.__array_interface__, version=3)
+    found["strides"] = array.strides if strides else None
+    return Device(**found)
+
+
+@given(
+    arrays.arrays(np.int16, arrays.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)),
+    st.data(),
+)
+def test_contiguity_is_numpys(array, data):
+    index = data.draw(arrays.basic_indices(array.shape, allow_ellipsis=False))
+    view = np.asarray(array[index])
+    if data.draw(st.booleans()):
+        view = view.T
+    found = _arrays.view("d_in", interface(view))
+    assert found.size == view.size
+    assert found.contiguous == (view.flags.c_contiguous or view.size <= 1)
+
+
+def test_no_strides_means_contiguous():
+    assert _arrays.view("d_in", interface(np.zeros((3, 4)), strides=False)).contiguous
+
+
+def test_address_dtype_and_access():
+    found = _arrays.view("x", Device(typestr="<f2", shape=(2, 3), data=(4096, True), version=3, strides=None))
+    assert found == _arrays.View(4096, 6, np.dtype("f2"), True, False)
+
+
+def test_null_pointer_of_an_empty_array():
+    assert _arrays.view("x", Device(typestr="<f2", shape=(0,), data=(None, False), version=3)).address == 0
+
+
+class Packed:
+    def __init__(self, device):
+        self.device = device
+
+    def __dlpack_device__(self):
+        return (self.device, 0)
+
+    def __dlpack__(self, **options):
+        raise BufferError
+
+
+def test_dlpack_in_host_memory():
+    with pytest.raises(TypeError, match=r"^d_in: expected a device array, got a Packed"):
+        _arrays.view("d_in", Packed(1))
+
+
+class Tensor:
+    """As much of a PyTorch tensor as cupar reads."""
+
+    __module__ = "torch"
+    is_cuda = True
+    dtype = "torch.complex64"
+    device = "cuda:0"
+
+    def __init__(self, conj=False, neg=False, **attributes):
+        self.is_conj, self.is_neg = lambda: conj, lambda: neg
+        self.data_ptr, self.numel, self.is_contiguous = lambda: 64, lambda: 3, lambda: True
+        self.__dict__.update(attributes)
+
+
+def test_torch_tensors():
+    assert _arrays.view("x", Tensor()) == _arrays.View(64, 3, np.dtype("c8"), True, True)
+    assert _arrays.view("x", Tensor(dtype="torch.bool")).dtype == np.dtype(bool)
+    for lazy in (Tensor(conj=True), Tensor(neg=True), Tensor(neg=True, dtype="torch.float32")):
+        with pytest.raises(ValueError, match=r"^x: .*resolve_conj"):
+            _arrays.view("x", lazy)
+    with pytest.raises(TypeError, match=r"^x: .*torch.bfloat16"):
+        _arrays.view("x", Tensor(dtype="torch.bfloat16"))
+    with pytest.raises(TypeError, match=r"^x: .*cpu"):
+        _arrays.view("x", Tensor(is_cuda=False, device="cpu"))
+
+
+def call(items=5, output=False, **change):
+    array = Device(
+        **{"typestr": "<i4", "shape": (5,), "strides": None, "data": (64, False), "version": 3, **change}
+    )
+    return _arrays.address("d_x", array, np.dtype("i4"), items, output)
+
+
+def test_arrays_of_a_call():
+    assert call() == 64
+    assert call(data=(64, True)) == 64
+    with pytest.raises(ValueError, match=r"^d_x: .*read-only"):
+        call(data=(64, True), output=True)
+    with pytest.raises(ValueError, match=r"^d_x: needs at least 6 items, got an array of 5"):
+        call(6)
+    with pytest.raises(TypeError, match=r"^d_x: this algorithm was built for int32, got an array of uint32"):
+        call(typestr="<u4")
+    with pytest.raises(ValueError, match=r"^d_x: .*contiguous"):
+        call(strides=(8,))

@@ -1,0 +1,171 @@
+"""Builds down to the cubin: which kernels and instructions it holds, and for which GPU."""
+
+import operator
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cupar
+from cupar import _build, _cccl, _factory, _toolchain
+
+CC = 90
+
+
+def tool(name):
+    """Find a program of NVIDIA's pip packages, or of a CUDA toolkit."""
+    for folder in sys.path:
+        for path in Path(folder, "nvidia").glob(f"*/bin/{name}"):
+            return str(path)
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+def run(program, algorithm, tmp_path, *options):
+    file = tmp_path / "build.cubin"
+    file.write_bytes(algorithm.cubin())
+    done = subprocess.run([tool(program), *options, str(file)], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def kernels(algorithm, tmp_path):
+    return re.findall(r"\.section\s+\.text\.(\S+?),", run("nvdisasm", algorithm, tmp_path, "-c"))
+
+
+def instructions(algorithm, tmp_path):
+    sass = run("nvdisasm", algorithm, tmp_path, "-c")
+    return re.findall(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", sass, re.MULTILINE)
+
+
+def spills_or_calls(algorithm, tmp_path):
+    found = instructions(algorithm, tmp_path)
+    assert len(found) > 500, "the disassembly was not understood"
+    return [name for name in found if name.split(".")[0] in ("CALL", "LDL", "STL")]
+
+
+def sums(a, b):
+    return a + b
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "u8", "f2", "f4", "f8", "c8", "c16"])
+def test_operator_is_inlined(dtype, tmp_path):
+    reduction = cupar.reduce_into(dtype, dtype, sums, np.zeros(1, dtype), cc=CC)
+    assert [name for name in kernels(reduction, tmp_path) if "DeviceReduceKernel" in name]
+    assert spills_or_calls(reduction, tmp_path) == []
+
+
+@pytest.mark.parametrize("dtype", ["i4", "c8"])
+def test_operator_is_inlined_into_scans(dtype, tmp_path):
+    scan = cupar.exclusive_scan(dtype, dtype, sums, np.zeros(1, dtype), cc=CC)
+    assert [name for name in kernels(scan, tmp_path) if "DeviceScanKernel" in name]
+    assert spills_or_calls(scan, tmp_path) == []
+
+
+@pytest.mark.parametrize(("source", "accumulator", "target"), [("f4", "c16", "c8"), ("f2", "f4", "i1")])
+def test_conversions_of_float_to_integer_are_refused_and_others_inlined(
+    source, accumulator, target, tmp_path
+):
+    build = lambda: cupar.reduce_into(source, target, sums, np.zeros(1, accumulator), cc=CC)
+    if target == "i1":
+        with pytest.raises(TypeError, match=r"^the accumulator: float32 .* int8 of d_out"):
+            build()
+    else:
+        assert spills_or_calls(build(), tmp_path) == []
+
+
+def test_output_of_a_reduction_is_written_in_its_own_type(tmp_path):
+    """CCCL would write 4 bytes of float32 through a pointer to 2 bytes of float16."""
+    same = cupar.reduce_into("f4", "f4", sums, np.zeros(1, "f4"), cc=CC)
+    other = cupar.reduce_into("f4", "f2", sums, np.zeros(1, "f4"), cc=CC)
+    half_stores = lambda algorithm: [
+        i for i in instructions(algorithm, tmp_path) if re.match(r"STG?\.E\.U16|ST\.E\.U16", i)
+    ]
+    assert not half_stores(same)
+    assert half_stores(other)
+
+
+@pytest.mark.parametrize("cc", [80, "8.9", (10, 0), "sm_120"])
+def test_builds_for_any_gpu(cc, tmp_path):
+    reduction = cupar.reduce_into(np.int32, np.int32, sums, 0, cc=cc)
+    assert reduction.build.cc == _factory.parse_cc(cc)
+    listing = run("cuobjdump", reduction, tmp_path, "-elf")
+    assert f"sm_{reduction.build.cc}" in listing or f"EF_CUDA_SM{reduction.build.cc}" in listing
+
+
+def test_known_kind_needs_no_operator(tmp_path, monkeypatch):
+    monkeypatch.setattr(_toolchain, "compile_operator", None)
+    reduction = cupar.reduce_into(np.int32, np.int32, cupar.OpKind.PLUS, 0, cc=CC)
+    assert "cupar_op" not in " ".join(kernels(reduction, tmp_path))
+    again = cupar.reduce_into(np.int32, np.int32, operator.add, 0, cc=CC)
+    assert again.build.key == reduction.build.key
+    assert cupar.reduce_into(np.int32, np.int32, np.add, 0, cc=CC).build.key == reduction.build.key
+
+
+@pytest.mark.parametrize("types", [("i4", "i4", "i4"), ("f4", "c8", "c8")])
+def test_one_piece_where_templates_cannot_be_used(types, empty_cache, monkeypatch, tmp_path):
+    source, accumulator, target = types
+    h_init = np.zeros(1, accumulator)
+    linked = cupar.reduce_into(source, target, sums, h_init, cc=CC)
+    cupar.cache.clear()
+    monkeypatch.setattr(_cccl, "_MAGIC", b"another")
+    whole = cupar.reduce_into(source, target, sums, h_init, cc=CC)
+    assert whole.build.origin == "built"
+    assert "compile" in whole.build.seconds
+    assert "link" not in whole.build.seconds
+    assert whole.build.key == linked.build.key
+    assert sorted(kernels(whole, tmp_path)) == sorted(kernels(linked, tmp_path))
+    assert spills_or_calls(whole, tmp_path) == []
+
+
+def test_templates_are_cut_exactly():
+    template = _cccl.Template(b"CCCLSER1" + bytes(16), b"kernels", b"tail")
+    blob = template.with_cubin(b"cubin!")
+    assert blob == b"CCCLSER1" + bytes(4) + b"\1\0\0\0" + bytes(8) + b"\6" + bytes(7) + b"cubin!tail"
+
+
+class Result:
+    def __init__(self, blob, payload):
+        self.serialize = lambda: blob
+        self._get_cubin = lambda: payload
+
+
+GOOD = b"CCCLSER1" + bytes(16) + b"\7" + bytes(7) + b"kernels" + b"tail"
+
+
+def test_split():
+    assert _cccl.split(Result(GOOD, b"kernels")) == _cccl.Template(GOOD[:24], b"kernels", b"tail")
+
+
+@pytest.mark.parametrize(
+    ("blob", "payload"),
+    [
+        (b"CCCLSER2" + GOOD[8:], b"kernels"),
+        (GOOD + b"kernels", b"kernels"),
+        (GOOD, b"absent"),
+        (GOOD, b""),
+        (GOOD[:12] + b"\1" + GOOD[13:], b"kernels"),
+        (GOOD.replace(b"\7", b"\6"), b"kernels"),
+        (b"CCCLSER1", b"kernels"),
+    ],
+)
+def test_split_refuses_what_it_does_not_know(blob, payload):
+    with pytest.raises(_cccl.UnknownFormatError):
+        _cccl.split(Result(blob, payload))
+
+
+def test_pack_round_trip():
+    parts = [b"", b"a", bytes(1000), b"\xff" * 7]
+    assert _build._unpack(_build._pack(parts)) == parts
+
+
+def test_a_compiler_that_refuses_says_so():
+    with pytest.raises(cupar.BuildError, match="cupar.cu"):
+        _toolchain.compile_cpp("not C++", CC)
+    with pytest.raises(cupar.BuildError, match="nvJitLink"):
+        _toolchain.link([b"not LTO-IR"], CC)

@@ -1,0 +1,70 @@
+"""Streams of any library, and the absence of a GPU."""
+
+import ctypes
+
+import pytest
+
+import cupar
+from cupar import _driver
+
+
+class Object:
+    def __init__(self, **attributes):
+        self.__dict__.update(attributes)
+
+
+class Protocol:
+    def __cuda_stream__(self):
+        return (0, 77)
+
+
+@pytest.mark.parametrize(
+    ("stream", "handle"),
+    [
+        (None, 0),
+        (0, 0),
+        (77, 77),
+        (Protocol(), 77),
+        (Object(__cuda_stream__=(0, 77)), 77),
+        (Object(ptr=77), 77),
+        (Object(cuda_stream=77, ptr=None), 77),
+        (Object(handle=77), 77),
+        (Object(handle=ctypes.c_void_p(77)), 77),
+        (Object(handle=ctypes.c_void_p()), 0),
+    ],
+)
+def test_streams(stream, handle):
+    assert _driver.stream_handle(stream) == handle
+
+
+@pytest.mark.parametrize("stream", ["77", 7.5, object(), -1, [], Object(ptr=-1)])
+def test_not_a_stream(stream):
+    with pytest.raises(TypeError, match="^stream: expected"):
+        _driver.stream_handle(stream)
+
+
+class NoDriver:
+    def __init__(self, status):
+        self.cuInit = lambda flags: status
+
+
+@pytest.fixture
+def fresh(monkeypatch):
+    _driver._driver.cache_clear()
+    yield monkeypatch
+    _driver._driver.cache_clear()
+
+
+def test_no_driver(fresh):
+    def none(name):
+        raise OSError
+
+    fresh.setattr(ctypes, "CDLL", none)
+    with pytest.raises(cupar.NoDeviceError, match=r"no libcuda.*pass cc="):
+        _driver.current_device()
+
+
+def test_driver_without_a_gpu(fresh):
+    fresh.setattr(ctypes, "CDLL", lambda name: NoDriver(100))
+    with pytest.raises(cupar.NoDeviceError, match=r"cuInit returned 100.*pass cc="):
+        _driver.current_device()

@@ -1,0 +1,270 @@
+"""What is refused, and what the message says: the argument, what it got, what was expected."""
+
+import functools
+
+import numpy as np
+import pytest
+from numba import cuda
+
+import cupar
+from cupar import _cccl, _driver, _factory, _toolchain
+
+CC = 90
+INT = np.zeros(1, np.int32)
+
+
+def build(
+    op=lambda a, b: a + b, h_init=INT, d_in=np.int32, d_out=np.int32, factory=cupar.reduce_into, **options
+):
+    return factory(d_in, d_out, op, h_init, **{"cc": CC, **options})
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    """Pretend that there is no GPU, also where there is one."""
+
+    def none():
+        raise _driver.NoDeviceError(f"There is no GPU here: {_driver._NO_DEVICE_HINT}")
+
+    monkeypatch.setattr(_driver, "_driver", none)
+
+
+def test_no_gpu_and_no_cc(no_gpu):
+    with pytest.raises(cupar.NoDeviceError, match=r"no GPU.*pass cc=.*cc=90"):
+        build(cc=None)
+
+
+def test_call_without_a_gpu(no_gpu):
+    reduction = build(cupar.OpKind.PLUS)
+    for call in (lambda: reduction(None, np.int32, np.int32, 3, INT), lambda: reduction.run(1, 2, 3, INT)):
+        with pytest.raises(cupar.NoDeviceError, match="no GPU"):
+            call()
+
+
+@pytest.mark.parametrize("cc", [90, (9, 0), "9.0", "90", "sm_90"])
+def test_cc(cc):
+    assert _factory.parse_cc(cc) == 90
+    assert _factory.parse_cc("sm_120") == _factory.parse_cc("12.0") == _factory.parse_cc((12, 0)) == 120
+
+
+@pytest.mark.parametrize(
+    "cc", ["", "hopper", "sm_90a", (9,), (9, 0, 0), 9, 9.0, True, b"90", 10**6, "-90", object()]
+)
+def test_wrong_cc(cc):
+    with pytest.raises((TypeError, ValueError), match=r"^cc: expected a compute capability as in 90"):
+        build(cc=cc)
+
+
+@pytest.mark.parametrize("name", ["d_in", "d_out"])
+@pytest.mark.parametrize("array", [np.zeros(3, np.int32), [1, 2], None, 3, object(), "no dtype", print])
+def test_not_a_device_array(name, array):
+    with pytest.raises(TypeError, match=f"^{name}: expected a device array"):
+        build(**{name: array})
+
+
+@pytest.mark.parametrize("dtype", ["O", "U3", "S2", "M8[s]", "m8[s]", "V4", ">i4", "g", [("x", "i4")]])
+def test_unsupported_dtype(dtype):
+    with pytest.raises(TypeError, match=r"^d_in: dtype .* is not supported; supported are bool"):
+        build(d_in=np.dtype(dtype))
+
+
+class Device:
+    """An array in device memory, as far as its owner says."""
+
+    def __init__(self, typestr="<i4", shape=(5,), strides=None, data=(1 << 20, False), **more):
+        self.__cuda_array_interface__ = dict(
+            typestr=typestr, shape=shape, strides=strides, data=data, version=3, **more
+        )
+
+
+def test_arrays_give_their_dtype():
+    assert build(d_in=Device(), d_out=Device("<i8")).build.key == build(d_out=np.int64).build.key
+
+
+def test_array_refused():
+    with pytest.raises(ValueError, match=r"^d_in: .*contiguous.*strided"):
+        build(d_in=Device(strides=(8,)))
+    with pytest.raises(TypeError, match=r"^d_out: masked"):
+        build(d_out=Device(mask=Device()))
+
+
+@pytest.mark.parametrize(
+    ("h_init", "message"),
+    [
+        (np.zeros(2, np.int32), "got an array of 2"),
+        (np.zeros(0, np.int32), "got an array of 0"),
+        (0.5, "0.5 is not converted to int32"),
+        (1j, "1j is not converted to int32"),
+        (np.float32(1), "is not converted to int32"),
+        (2**31, "out of bounds"),
+        ("0", "got str"),
+        ([0], "got list"),
+        (np.zeros(1, "O"), "dtype object is not supported"),
+    ],
+)
+def test_initial_value(h_init, message):
+    with pytest.raises((TypeError, ValueError), match=rf"^h_init: .*{message}"):
+        build(h_init=h_init)
+
+
+def test_exclusive_scan_needs_an_initial_value():
+    with pytest.raises(TypeError, match=r"^h_init: .*inclusive_scan"):
+        build(h_init=None, factory=cupar.exclusive_scan)
+
+
+@pytest.mark.parametrize(
+    ("source", "accumulator", "target", "message"),
+    [
+        ("f4", "i4", "i4", "^d_in: float32 is not converted to int32 of the accumulator"),
+        ("c8", "f4", "f4", "^d_in: complex64 is not converted to float32"),
+        ("i4", "f4", "i4", "^the accumulator: float32 is not converted to int32 of d_out"),
+        ("f4", "c8", "f4", "^the accumulator: complex64 is not converted to float32 of d_out"),
+        ("c8", "c8", "?", "^the accumulator: complex64 is not converted to bool"),
+    ],
+)
+def test_conversions_that_lose_a_kind(source, accumulator, target, message):
+    for factory in (cupar.reduce_into, cupar.inclusive_scan):
+        with pytest.raises(TypeError, match=message):
+            build(cupar.OpKind.PLUS, np.zeros(1, accumulator), source, target, factory)
+
+
+def one(a):
+    return a
+
+
+def three(a, b, c):
+    return a
+
+
+def keyword(a, b, *, c):
+    return a
+
+
+def default(a, b, c=1):
+    return a + b + c
+
+
+@pytest.mark.parametrize(
+    ("op", "takes"),
+    [
+        (one, "1"),
+        (three, "3"),
+        (lambda: 0, "0"),
+        (np.negative, "1"),
+        (cupar.OpKind.NEGATE, "1"),
+        (cuda.jit(device=True)(one), "1"),
+    ],
+)
+def test_arity(op, takes):
+    with pytest.raises(
+        TypeError, match=rf"^op: .* takes {takes} (positional )?arguments, this algorithm gives it 2"
+    ):
+        build(op)
+
+
+def test_required_keyword():
+    with pytest.raises(TypeError, match=r"^op: operator keyword"):
+        build(keyword)
+
+
+@pytest.mark.parametrize("op", [None, 3, "add", [1]])
+def test_not_an_operator(op):
+    with pytest.raises(TypeError, match=r"^op: expected a function"):
+        build(op)
+
+
+def float_result(a, b):
+    return a / b
+
+
+def test_result_that_loses_a_kind():
+    with pytest.raises(
+        TypeError, match=r"^op: operator float_result for \(int32, int32\) -> int32 returns float64"
+    ):
+        build(float_result)
+    with pytest.raises(TypeError, match=r"^op: operator .*complex128.*float64"):
+        build(lambda a, b: a * 1j, 0.0, "f8", "f8")
+    with pytest.raises(TypeError, match=r"^op: operator truediv"):
+        build(np.true_divide)
+
+
+@pytest.mark.parametrize(
+    "op", [lambda a, b: None, lambda a, b: (a, b), lambda a, b: a if a > b else None, lambda a, b: "x"]
+)
+def test_result_that_is_no_number(op):
+    with pytest.raises(TypeError, match=r"^op: operator .* returns .*, expected a number"):
+        build(op)
+
+
+def broken(a, b):
+    return a.nothing + b
+
+
+def test_numba_message_is_kept_behind_ours():
+    with pytest.raises(TypeError) as caught:
+        build(broken)
+    message = str(caught.value)
+    assert message.startswith("op: numba.cuda cannot compile operator broken for (int32, int32) -> int32: ")
+    assert "Unknown attribute 'nothing' of type int32" in message
+    assert caught.value.__cause__ is not None
+
+
+def test_failed_builds_leave_nothing_and_can_be_tried_again(empty_cache):
+    for _ in range(2):
+        with pytest.raises(TypeError, match="broken"):
+            build(broken)
+    assert cupar.cache.usage().entries == 0
+    assert len(list(empty_cache.rglob("*.lock"))) == 0
+
+
+class Callable:
+    def __call__(self, a, b):
+        return a + b
+
+    def method(self, a, b):
+        return a + b
+
+
+@pytest.mark.parametrize("op", [functools.partial(three, 1), Callable(), Callable().method])
+def test_callables_that_are_no_functions(op):
+    with pytest.raises(TypeError, match=r"^op: "):
+        build(op)
+
+
+def test_capture_of_what_has_no_value():
+    state = object()
+    with pytest.raises(TypeError, match=r"^op: .*state.*object"):
+        build(lambda a, b: a if state is None else b)
+
+
+@pytest.mark.parametrize("kind", ["MODULUS", "BIT_AND", "BIT_OR", "BIT_XOR"])
+def test_kinds_of_integers_only(kind):
+    with pytest.raises(TypeError, match=rf"^op: OpKind.{kind} is not defined for float32"):
+        build(cupar.OpKind[kind], 0.0, "f4", "f4")
+
+
+@pytest.mark.parametrize("kind", ["LESS", "MINIMUM", "MAXIMUM"])
+def test_kinds_that_need_an_order(kind):
+    with pytest.raises(TypeError, match=rf"^op: OpKind.{kind} is not defined for complex64"):
+        build(cupar.OpKind[kind], 0, "c8", "c8")
+
+
+@pytest.mark.parametrize("version", ["1.2.0", "1.3.0", "2.0", "1.1.9", "absent", "1.2"])
+def test_another_cuda_cccl(version, monkeypatch, empty_cache):
+    monkeypatch.setattr(_toolchain, "package_version", lambda name: version)
+    with pytest.raises(ValueError, match=rf"cupar needs cuda-cccl>=1.2.1,<1.3, found {version}"):
+        _cccl.check_version()
+    assert issubclass(cupar.VersionError, ImportError)
+
+
+@pytest.mark.parametrize("version", ["1.2.1", "1.2.9"])
+def test_supported_cuda_cccl(version, monkeypatch):
+    monkeypatch.setattr(_toolchain, "package_version", lambda name: version)
+    _cccl.check_version()
+
+
+def test_enums_have_the_values_of_cccl():
+    native = _cccl.bindings().OpKind
+    assert {kind.name: kind.value for kind in cupar.OpKind} == {
+        kind.name: kind.value for kind in native if kind.name not in ("STATELESS", "STATEFUL")
+    }

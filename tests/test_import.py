@@ -1,0 +1,52 @@
+"""`import cupar` is cheap, and loads nothing of what compiles."""
+
+import json
+import os
+import subprocess
+import sys
+
+import cupar
+
+
+def modules_after(code):
+    code += "\nimport json, sys; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout))
+
+
+def test_import_loads_only_the_package_itself():
+    new = modules_after("import cupar") - modules_after("import importlib, typing")
+    assert new - {"__future__"} == {"cupar"}
+
+
+def test_public_names_load_no_compiler():
+    code = "import numpy\nimport cupar\nfor name in cupar.__all__: getattr(cupar, name)"
+    loaded = modules_after(code)
+    heavy = ("numba", "llvmlite", "cuda.core", "cuda.compute", "cuda.bindings", "cuda.pathfinder", "filelock")
+    assert not [name for name in loaded if name.startswith(heavy)]
+
+
+def test_no_compiler_library_is_mapped():
+    code = "import numpy, cupar\nfor n in cupar.__all__: getattr(cupar, n)\nprint(open('/proc/self/maps').read())"
+    if not os.path.exists("/proc/self/maps"):
+        return
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "numpy" in done.stdout
+    for library in ("nvrtc", "nvJitLink", "nvvm", "libcccl", "LLVM"):
+        assert library not in done.stdout
+
+
+def test_every_public_name_is_there():
+    for name in cupar.__all__:
+        assert getattr(cupar, name) is not None
+        assert name in dir(cupar)
+    assert cupar.reduce_into.__module__ == "cupar.reduce"
+
+
+def test_unknown_name():
+    try:
+        cupar.reduce_onto
+    except AttributeError as error:
+        assert "reduce_onto" in str(error)
+    else:
+        raise AssertionError

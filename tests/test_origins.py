@@ -1,0 +1,231 @@
+"""Where builds come from: built once, linked for new operators, then found on disk and in memory."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+
+import numpy as np
+import pytest
+
+import cupar
+from cupar import _build, _cccl, _toolchain
+
+CC = 90
+INT = np.zeros(1, np.int32)
+
+
+def reduction(op, **options):
+    return cupar.reduce_into(np.int32, np.int32, op, INT, **{"cc": CC, **options})
+
+
+def child(code, **environment):
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_built_then_linked_then_memory_then_disk(empty_cache, monkeypatch):
+    cupar.cache.reset_stats()
+    first = reduction(lambda a, b: a + b)
+    assert first.build.origin == "built"
+    assert set(first.build.seconds) == {"template", "operator", "link"}
+
+    monkeypatch.setattr(_cccl, "compile_native", None)  # what runs NVRTC on CUB's headers
+    second = reduction(lambda a, b: a * b)
+    assert second.build.origin == "linked"
+    assert set(second.build.seconds) == {"operator", "link"}
+    assert second.build.key != first.build.key
+
+    monkeypatch.setattr(_build, "operators", None)  # nothing is compiled from here on
+    again = reduction(lambda a, b: a + b)
+    assert again.build.origin == "memory"
+    assert again.build.key == first.build.key
+    assert reduction(lambda a, b: a + b) is again
+
+    cupar.cache.clear(disk=False)
+    found = reduction(lambda a, b: a + b)
+    assert found.build.origin == "disk"
+    assert found.build.cubin_size == first.build.cubin_size
+    assert found.cubin() == first.cubin()
+    assert cupar.cache.stats() == cupar.cache.Stats(memory=2, disk=1, linked=1, built=1)
+
+
+PROGRAM = """
+    import json, sys
+    import numpy as np, cupar
+    SCALE = 3
+    def scaled(a, b):
+        return a + SCALE * b
+    found = cupar.reduce_into(np.int32, np.int32, scaled, np.zeros(1, np.int32), cc=90)
+    print(json.dumps([found.build.origin, found.build.key, sorted(sys.modules)]))
+"""
+
+
+def test_another_process_finds_it_and_imports_no_compiler(empty_cache):
+    origin, key, _ = json.loads(child(PROGRAM))
+    assert origin == "built"
+    origin, again, modules = json.loads(child(PROGRAM, PYTHONHASHSEED="7"))
+    assert (origin, again) == ("disk", key)
+    heavy = {"numba", "cuda.core", "cuda.compute", "cuda.bindings", "cuda.pathfinder", "filelock", "dis"}
+    assert not heavy - {"dis"} & set(modules)
+    assert not [name for name in modules if name.startswith(("llvmlite", "cuda.bindings"))]
+
+
+def test_six_processes_that_start_together_build_once(empty_cache):
+    code = textwrap.dedent("""
+        import numpy as np, cupar
+        cupar.reduce_into(np.int16, np.int16, lambda a, b: a + b, np.zeros(1, np.int16), cc=90)
+        stats = cupar.cache.stats()
+        print(stats.built + stats.linked, stats.disk)
+    """)
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(6)
+    ]
+    outputs = [process.communicate(timeout=300) for process in children]
+    assert all(process.returncode == 0 for process in children), outputs
+    assert sorted(out.strip() for out, _ in outputs) == ["0 1"] * 5 + ["1 0"]
+    assert [err for _, err in outputs] == [""] * 6
+
+
+def test_threads_that_ask_together_build_once(empty_cache, monkeypatch):
+    calls = []
+    compile_native = _cccl.compile_native
+    monkeypatch.setattr(_cccl, "compile_native", lambda *a: calls.append(a) or compile_native(*a))
+    barrier, found = threading.Barrier(8), []
+
+    def work():
+        barrier.wait()
+        found.append(reduction(lambda a, b: a - b))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(calls) == 1
+    assert sorted(algorithm.build.origin for algorithm in found) == ["built"] + ["memory"] * 7
+
+
+def test_without_disk_the_template_still_serves_the_process(empty_cache, monkeypatch):
+    monkeypatch.setenv("CUPAR_CACHE", "0")
+    assert reduction(lambda a, b: a + b + 1).build.origin == "built"
+    assert reduction(lambda a, b: a + b + 2).build.origin == "linked"
+    assert reduction(lambda a, b: a + b + 1).build.origin == "memory"
+    assert not empty_cache.exists()
+
+
+def test_a_damaged_entry_is_built_again(empty_cache, monkeypatch):
+    first = reduction(lambda a, b: a + b)
+    file = next(empty_cache.rglob(f"{first.build.key}.cupar"))
+    data = bytearray(file.read_bytes())
+    data[-100] ^= 1
+    file.write_bytes(data)
+    cupar.cache.clear(disk=False)
+    with pytest.warns(cupar.CacheWarning, match="damaged"):
+        again = reduction(lambda a, b: a + b)
+    assert again.build.origin == "linked"
+    assert again.cubin() == first.cubin()
+    cupar.cache.clear(disk=False)
+    assert reduction(lambda a, b: a + b).build.origin == "disk"
+
+
+def test_a_cache_that_cannot_be_made_costs_one_warning(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("CUPAR_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    cupar.cache.clear(disk=False)
+    with pytest.warns(cupar.CacheWarning) as warnings:
+        assert reduction(lambda a, b: a + b + 3).build.origin == "built"
+        assert reduction(lambda a, b: a + b + 4).build.origin == "linked"
+    assert len(warnings) == 1
+    cupar.cache.clear(disk=False)
+
+
+def test_a_changed_global_closure_or_default_is_noticed(empty_cache):
+    offset = 1
+
+    def with_closure(a, b):
+        return a + b + offset
+
+    def with_global(a, b):
+        return a + b + GLOBAL
+
+    def with_default(a, b, c=1):
+        return a + b + c
+
+    global GLOBAL
+    for op in (with_closure, with_global, with_default):
+        GLOBAL = offset = 1
+        one = reduction(op)
+        assert reduction(op).build.origin == "memory"
+        GLOBAL = offset = 2
+        with_default.__defaults__ = (2,)
+        two = reduction(op)
+        assert two.build.origin == "linked"
+        assert two.build.key != one.build.key
+        assert two.cubin() != one.cubin()
+        GLOBAL = offset = 1
+        with_default.__defaults__ = (1,)
+        assert reduction(op).build.key == one.build.key
+
+
+GLOBAL = 1
+
+
+def test_entries_say_what_they_are(empty_cache):
+    build = reduction(lambda a, b: a + b).build
+    header, meta, *_ = next(empty_cache.rglob(f"{build.key}.cupar")).read_bytes().split(b"\n")
+    meta = json.loads(meta)
+    assert header.startswith(b"cupar-entry 1 ")
+    assert (meta["algorithm"], meta["cc"]) == ("reduce_into", 90)
+    assert meta["seconds"]["link"] == pytest.approx(build.seconds["link"], abs=1e-3)
+    assert meta["parts"]["versions"]["cuda-cccl"] == _toolchain.package_version("cuda-cccl")
+    assert meta["operators"]["op"].endswith("<lambda>")
+    assert str(empty_cache) not in json.dumps(meta)
+
+
+def test_one_template_for_all_operators(empty_cache):
+    for op in (lambda a, b: a + b, lambda a, b: a * b, lambda a, b: a if a > b else b):
+        reduction(op)
+    kinds = [
+        json.loads(file.read_bytes().split(b"\n")[1])["parts"]["entry"]
+        for file in empty_cache.rglob("*.cupar")
+    ]
+    assert sorted(kinds) == ["build"] * 3 + ["template"]
+
+
+def test_clear(empty_cache):
+    reduction(lambda a, b: a + b)
+    assert cupar.cache.usage().entries == 2
+    assert cupar.cache.directory() == empty_cache
+    cupar.cache.clear()
+    assert cupar.cache.usage().entries == 0
+    assert reduction(lambda a, b: a + b).build.origin == "built"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_starts_with_an_empty_memory(empty_cache):
+    out = child("""
+        import os
+        import numpy as np, cupar
+        make = lambda: cupar.reduce_into(np.int32, np.int32, lambda a, b: a + b, 0, cc=90).build.origin
+        make()
+        pid = os.fork()
+        if pid == 0:
+            print(make(), make(), cupar.cache.stats().built, flush=True)
+            os._exit(0)
+        os.waitpid(pid, 0)
+        print(make())
+    """)
+    assert out.split() == ["disk", "memory", "0", "memory"]
