@@ -12,6 +12,7 @@ import struct
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 from . import _cccl, _convert, _toolchain
@@ -57,12 +58,12 @@ def template(spec: Specialisation, seconds: Seconds) -> bytes:
         return _pack([parts.head, parts.kernels, parts.tail, *_converting_code(spec)])
 
 
-def operators(spec: Specialisation, seconds: Seconds) -> dict[str, bytes]:
+def operators(spec: Specialisation, seconds: Seconds) -> dict[str, list[bytes]]:
     """Compile the operators that are Python functions.
 
     Returns
     -------
-    dict of str to bytes
+    dict of str to list of bytes
         LTO-IR by parameter, for `link` and `whole`.
 
     Raises
@@ -74,7 +75,9 @@ def operators(spec: Specialisation, seconds: Seconds) -> dict[str, bytes]:
         return {name: _operator_ltoir(name, op, spec.cc) for name, op in spec.functions.items()}
 
 
-def link(spec: Specialisation, template: bytes, operators: Mapping[str, bytes], seconds: Seconds) -> bytes:
+def link(
+    spec: Specialisation, template: bytes, operators: Mapping[str, list[bytes]], seconds: Seconds
+) -> bytes:
     """Link operators with a template.
 
     Returns
@@ -84,11 +87,11 @@ def link(spec: Specialisation, template: bytes, operators: Mapping[str, bytes], 
     """
     with timed(seconds, "link"):
         head, kernels, tail, *converting = _unpack(template)
-        cubin = _toolchain.link([kernels, *converting, *operators.values()], spec.cc)
+        cubin = _toolchain.link([kernels, *converting, *chain(*operators.values())], spec.cc)
         return _cccl.Template(head, kernels, tail).with_cubin(cubin)
 
 
-def whole(spec: Specialisation, operators: Mapping[str, bytes], seconds: Seconds) -> bytes:
+def whole(spec: Specialisation, operators: Mapping[str, list[bytes]], seconds: Seconds) -> bytes:
     """Make a build in one piece, for specialisations with no template or none that can be used."""
     with timed(seconds, "compile"):
         iterators = {a.name: _iterator(a, _iterator_codes(a, spec.cc)) for a in spec.arguments}
@@ -96,16 +99,16 @@ def whole(spec: Specialisation, operators: Mapping[str, bytes], seconds: Seconds
         return blob
 
 
-def _compile(spec: Specialisation, iterators: Mapping[str, Any], code: Mapping[str, bytes]) -> Any:
-    operators = {name: native_operator(name, op, code.get(name, b"")) for name, op in spec.operators}
+def _compile(spec: Specialisation, iterators: Mapping[str, Any], codes: Mapping[str, list[bytes]]) -> Any:
+    operators = {name: native_operator(name, op, codes.get(name, ())) for name, op in spec.operators}
     return _cccl.compile_native(spec.native, spec.native_arguments(iterators, operators), spec.cc)
 
 
-def native_operator(parameter: str, op: Operator, code: bytes = b"") -> Any:
+def native_operator(parameter: str, op: Operator, codes: Sequence[bytes] = ()) -> Any:
     """Return the bindings' object for an operator."""
     if op.kind is not None:
         return _cccl.known_operator(op.kind)
-    return _cccl.named_operator(operator_symbol(parameter), code)
+    return _cccl.named_operator(operator_symbol(parameter), codes)
 
 
 def _iterator(argument: Argument, codes: Sequence[bytes] = (b"", b"")) -> Any:
@@ -129,14 +132,12 @@ def _converting_code(spec: Specialisation) -> list[bytes]:
     return [_toolchain.compile_cpp(_convert.source(converting), spec.cc)] if converting else []
 
 
-def _operator_ltoir(parameter: str, op: Operator, cc: int) -> bytes:
+def _operator_ltoir(parameter: str, op: Operator, cc: int) -> list[bytes]:
     from numba.core.errors import NumbaError as NumbaCoreError
     from numba.cuda.core.errors import NumbaError
 
-    assert op.function is not None
-    symbol = operator_symbol(parameter)
     try:
-        return _toolchain.compile_operator(op.function, op.inputs, op.output, op.check_result, symbol, cc)
+        return _toolchain.compile_operator(op, operator_symbol(parameter), cc)
     except (NumbaError, NumbaCoreError, NotImplementedError) as error:
         raise TypeError(
             f"{parameter}: numba.cuda cannot compile operator {op.name} for {op.signature}: {error}"

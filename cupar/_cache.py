@@ -67,7 +67,7 @@ _LEFTOVER_SECONDS = 3600  # nothing is written, and nothing built, for that long
 _JOURNAL_BYTES = 4096  # about 500 stores between two counts of what is really there
 _HEADER_BYTES = 128
 _HEADER = re.compile(rb"cupar-entry [0-9]+ [0-9a-f]{64} ([0-9]{1,15}) ([0-9]{1,15})\n")
-_SIZE = re.compile(r"([0-9]+)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]{1,18})\s*([KMGT]?)(?:I?B)?", re.IGNORECASE | re.ASCII)
 
 # O_NONBLOCK: opening a pipe that somebody left in place of an entry must not wait for a writer.
 _READ_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
@@ -212,6 +212,18 @@ def _make_private(directory: Path) -> None:
         # Not by calling this again: some parents exist and have no room for anything, such as /proc.
         directory.mkdir(0o700, exist_ok=True)
     directory.chmod(0o700)  # a umask may have taken the owner's bits
+
+
+def _fault(directory: Path) -> str | None:
+    """Say why others could have written to an existing directory, None if they could not."""
+    if sys.platform == "win32":  # it has no such modes, and a profile's directory is private
+        return None
+    status = directory.stat()
+    if status.st_uid != os.geteuid():
+        return f"belongs to another user (uid {status.st_uid})"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"can be written by others (mode {stat.S_IMODE(status.st_mode):04o})"
+    return None
 
 
 def _write_new(path: Path, data: bytes) -> None:
@@ -371,20 +383,15 @@ class Disk:
 
         An entry becomes code that runs, so a directory that others can fill is as good as theirs.
         """
-        if not self._known_private and sys.platform != "win32":
+        if not self._known_private:
             for directory in (self.path, self._base):
-                status = directory.stat()
-                fault = None
-                if status.st_uid != os.geteuid():
-                    fault = f"belongs to another user (uid {status.st_uid})"
-                elif status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-                    fault = f"can be written by others (mode {stat.S_IMODE(status.st_mode):04o})"
+                fault = _fault(directory)
                 if fault is not None:
                     _warn_once(
                         ("not private", self.path),
                         f"cupar does not use its cache in {self.path}: {directory} {fault}, who could place "
-                        f"code in it. Run 'chmod 700 {directory}' if it is yours, or name a directory that "
-                        "is in CUPAR_CACHE_DIR. Until then builds are not kept.",
+                        f"code in it. Run 'chmod 700 {directory}' if it is yours, or name one of your own in "
+                        "CUPAR_CACHE_DIR. Until then builds are not kept.",
                     )
                     return False
         self._known_private = True
@@ -638,7 +645,7 @@ class Memory(Generic[V]):
         _MEMORIES.add(self)
 
     def _reset(self) -> None:
-        # Reentrant: the garbage collector may run a destructor here that asks the cache for something.
+        # Reentrant: the garbage collector may run a destructor under it that asks the cache for something.
         self._lock = threading.RLock()
         self._values: LRUCache[Hashable, V] = LRUCache(self._maxsize)
         self._flights: dict[Hashable, _Flight[V]] = {}
@@ -738,7 +745,7 @@ def _warn_once(topic: Hashable, message: str) -> None:
         warnings.warn(message, CacheWarning, stacklevel=3)
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # reentrant for the same reason as that of Memory
 _counts: dict[str, int] = {"memory": 0, "disk": 0, "linked": 0, "built": 0}
 _warned: set[Hashable] = set()
 
@@ -751,7 +758,7 @@ _MEMORIES: WeakSet[Memory[Any]] = WeakSet()
 def _after_fork_in_child() -> None:
     """Start the child with nothing of its parent's, and with locks that no lost thread holds."""
     global _lock
-    _lock = threading.Lock()
+    _lock = threading.RLock()
     reset_stats()
     for memory in _MEMORIES:
         if memory._values or memory._flights:

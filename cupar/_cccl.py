@@ -146,10 +146,11 @@ def known_operator(kind: int) -> Any:
     return b.Op(name="", operator_type=b.OpKind(kind), ltoir=b"")
 
 
-def named_operator(symbol: str, code: bytes = b"") -> Any:
+def named_operator(symbol: str, codes: Sequence[bytes] = ()) -> Any:
     """Return an operator that is a device function, left to the linker unless its LTO-IR is given."""
     b = bindings()
-    return b.Op(name=symbol, operator_type=b.OpKind.STATELESS, ltoir=code)
+    code, *more = codes or (b"",)
+    return b.Op(name=symbol, operator_type=b.OpKind.STATELESS, ltoir=code, extra_ltoirs=more)
 
 
 def compile_native(native: str, arguments: Sequence[Any], cc: int) -> Any:

@@ -24,6 +24,7 @@ import enum
 import functools
 import hashlib
 import inspect
+import itertools
 import struct
 import sys
 import threading
@@ -394,11 +395,15 @@ def _read_extensions(sizes: tuple[tuple[int, int], ...]) -> _Extensions:
 
 _Chain = tuple[str, ...]  # a name and the attributes read from it: ("config", "table", "shape")
 
-_SIGNATURE_FLAGS: Final = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
-_KIND_FLAGS: Final = (
-    inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE | inspect.CO_ASYNC_GENERATOR
+# The other flags tell of docstrings, __future__ imports and how names are found, which the code tells too.
+_FLAGS: Final = (
+    inspect.CO_VARARGS
+    | inspect.CO_VARKEYWORDS
+    | inspect.CO_GENERATOR
+    | inspect.CO_COROUTINE
+    | inspect.CO_ITERABLE_COROUTINE
+    | inspect.CO_ASYNC_GENERATOR
 )
-_LOADS_ATTRIBUTE: Final = frozenset(("LOAD_ATTR", "LOAD_METHOD"))
 
 # By exclusion: an instruction that a later Python adds counts as a read.
 _LOADS_GLOBAL: Final = frozenset(
@@ -442,7 +447,11 @@ class _Scan:
         )
 
     def _code(self, code: CodeType, free: frozenset[str]) -> bytes:
-        """Encode a code object; `free` names its variables that come from the operator's closure."""
+        """Encode a code object; `free` names its variables that come from the operator's closure.
+
+        Instructions refer to local variables by index, so their names do not matter, with two
+        exceptions: parameters can be given by name, and cells may belong to a parameter.
+        """
         instructions = list(dis.get_instructions(code))
         self._reads([each for each in instructions if each.opname != "EXTENDED_ARG"], free)
         self._names.update(code.co_names)
@@ -450,20 +459,24 @@ class _Scan:
         layout = (
             stream,
             code.co_names,
-            code.co_varnames,
-            code.co_cellvars,
+            [
+                (name, code.co_varnames.index(name) if name in code.co_varnames else None)
+                for name in code.co_cellvars
+            ],
             code.co_freevars,
+            code.co_nlocals,
             code.co_argcount,
             code.co_posonlyargcount,
             code.co_kwonlyargcount,
-            code.co_flags & (_SIGNATURE_FLAGS | _KIND_FLAGS),
+            code.co_flags & _FLAGS,
             getattr(code, "co_exceptiontable", b""),  # from Python 3.11 on
         )
         return _frame("code", encode(layout), *(self._constant(code.co_consts[i], free) for i in constants))
 
     def _constant(self, value: object, free: frozenset[str]) -> bytes:
         if isinstance(value, CodeType):
-            return self._code(value, free.intersection(value.co_freevars))
+            nested = self._code(value, free.intersection(value.co_freevars))
+            return _frame("nested", encode(_parameters(value)), nested)
         return encode(value)
 
     def _reads(self, instructions: list[dis.Instruction], free: frozenset[str]) -> None:
@@ -474,12 +487,19 @@ class _Scan:
                 self._closure.setdefault(_chain(instructions, index))
 
 
+def _parameters(code: CodeType) -> tuple[str, ...]:
+    extra = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + extra]
+
+
 def _chain(instructions: list[dis.Instruction], index: int) -> _Chain:
     """Return the name loaded at an index and the attributes loaded directly after it."""
-    end = index + 1
-    while instructions[end].opname in _LOADS_ATTRIBUTE:
-        end += 1
-    return tuple(each.argval for each in instructions[index:end])
+    following = itertools.takewhile(_loads_attribute, instructions[index + 1 :])
+    return (instructions[index].argval, *(each.argval for each in following))
+
+
+def _loads_attribute(instruction: dis.Instruction) -> bool:
+    return instruction.opname in ("LOAD_ATTR", "LOAD_METHOD")
 
 
 def _canonical(instructions: list[dis.Instruction]) -> tuple[bytes, list[int]]:
@@ -580,7 +600,7 @@ class _State:
         # what each call of an algorithm waits for.
         if function.__code__ is not self.code or function.__globals__ is not self.globals:
             return False
-        now = function.__defaults__
+        now: object = function.__defaults__
         if now is not self.defaults and not _same(now, self.defaults):
             return False
         now = function.__kwdefaults__
@@ -679,6 +699,7 @@ class _Walk:
 
     def __init__(self) -> None:
         self._encoder = _Encoder(self._callee)
+        self._operator: tuple[object, object] = (None, None)  # and the function that it wraps, if it does
         self._ordinals: dict[int, int] = {}
         self._inside = ""  # " in 'helper'" while the walk is in a function that the operator calls
         self.recursive = False
@@ -690,6 +711,10 @@ class _Walk:
     def encode(self, operator: object) -> bytes:
         if not (isinstance(operator, FunctionType) or _is_dispatcher(operator) or _compilers_name(operator)):
             raise _refusal(_OPERATOR, operator, "Give a Python function, or a function under @cuda.jit.")
+        if _is_dispatcher(operator):
+            self._operator = (operator, operator.py_func)  # type: ignore[attr-defined]
+        else:
+            self._operator = (operator, None)
         return self._encoder.encode(operator, _OPERATOR)
 
     def _callee(self, value: object, where: str) -> bytes:
@@ -698,11 +723,11 @@ class _Walk:
         ordinal = self._ordinals.get(id(value))
         if ordinal is not None:
             # Functions may call each other in circles: the second visit says which one it is.
-            self.recursive |= ordinal == 0
+            self.recursive |= value in self._operator
             return _frame("again", _encode_int(ordinal))
         self._ordinals[id(value)] = len(self._ordinals)
         if isinstance(value, FunctionType):
-            return self._function(value, where)
+            return self._function(value)
         return self._dispatcher(value, where)
 
     def _dispatcher(self, dispatcher: Any, where: str) -> bytes:
@@ -717,8 +742,9 @@ class _Walk:
         ]
         return _frame("dispatcher", self._encoder.encode(compiled, where), self._callee(function, where))
 
-    def _function(self, function: FunctionType, where: str) -> bytes:
-        outer, self._inside = self._inside, "" if where == _OPERATOR else f" in {function.__name__!r}"
+    def _function(self, function: FunctionType) -> bytes:
+        called = function not in self._operator
+        outer, self._inside = self._inside, f" in {function.__name__!r}" if called else ""
         try:
             plan = _plan(function.__code__)
             self._refuse_extended_attributes(plan)
@@ -727,7 +753,11 @@ class _Walk:
         finally:
             self._inside = outer
         self.functions.append((function, state))
-        return _frame("function", plan.encoding, *encodings)
+        # Algorithms give the operator's arguments by position. Its parameters may still be found by
+        # name, by itself, in __kwdefaults__ and in the signature of a __wrapped__ function.
+        by_name = called or self.recursive or function.__kwdefaults__ or function.__dict__
+        parameters = encode(_parameters(plan.code) if by_name else None)
+        return _frame("function", plan.encoding, parameters, *encodings)
 
     def _look(self, function: FunctionType, plan: _Plan) -> tuple[_State, list[bytes]]:
         """Read all that a function depends on, each object once, and remember it before encoding it."""
@@ -762,7 +792,7 @@ class _Walk:
             value, read = self._follow(roots[chain[0]], chain)
             if read not in done:
                 done.add(read)
-                yield _frame("read", encode(read), self._value(self._label(kind, read), value))
+                yield _frame("read", encode((kind, *read)), self._value(self._label(kind, read), value))
 
     def _follow(self, value: object, chain: _Chain) -> tuple[object, _Chain]:
         """Follow a chain as far as it goes through modules; return what is there, and how far that is."""

@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from types import CellType, CodeType, FunctionType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -349,28 +349,30 @@ def _device_function(function: Any, made: dict[int, Any]) -> Any:
     return made[id(function)]
 
 
-def compile_operator(
-    function: Callable[..., Any],
-    inputs: Sequence[np.dtype[Any]],
-    output: np.dtype[Any],
-    check_result: Callable[[Any], None],
-    symbol: str,
-    cc: int,
-) -> bytes:
+class _Operator(Protocol):
+    """What `compile_operator` needs to know of an operator; see `cupar.operators.Operator`."""
+
+    @property
+    def function(self) -> Callable[..., Any] | None: ...
+    @property
+    def inputs(self) -> tuple[np.dtype[Any], ...]: ...
+    @property
+    def output(self) -> np.dtype[Any]: ...
+    @property
+    def dispatchers(self) -> tuple[Any, ...]: ...
+    def check_result(self, numba_type: Any) -> None: ...
+
+
+def compile_operator(op: _Operator, symbol: str, cc: int) -> list[bytes]:
     """Compile a Python operator to LTO-IR under CCCL's calling convention.
 
     CCCL calls ``void symbol(void* in..., void* out)``: each argument is a pointer to a value.
 
     Parameters
     ----------
-    function : callable
-        A Python function, a numba device function, or a built-in function or ufunc that numba knows.
-    inputs : sequence of numpy.dtype
-        The types of its arguments.
-    output : numpy.dtype
-        The type to which its result is converted.
-    check_result : callable
-        Called with numba's type of the result before it is converted; raises for what must not be.
+    op : Operator
+        Its function, their types, the numba functions that it calls, and what checks the type of its
+        result before that is converted.
     symbol : str
         The name of the device function to define.
     cc : int
@@ -378,8 +380,8 @@ def compile_operator(
 
     Returns
     -------
-    bytes
-        LTO-IR.
+    list of bytes
+        LTO-IR of the operator and of what numba has it call (arithmetic of float16 is in C++ there).
 
     Raises
     ------
@@ -393,29 +395,35 @@ def compile_operator(
     def pointer(dtype: np.dtype[Any]) -> Any:
         return types.CPointer(types.uint8 if dtype.kind == "b" else _numba_type(dtype))
 
-    names = [f"in{i}" for i in range(len(inputs))]
+    names = [f"in{i}" for i in range(len(op.inputs))]
     values = [
         f"bool({name}[0])" if dtype.kind == "b" else f"{name}[0]"
-        for name, dtype in zip(names, inputs, strict=True)
+        for name, dtype in zip(names, op.inputs, strict=True)
     ]
-    arguments = tuple(map(_numba_type, inputs))
+    arguments = tuple(map(_numba_type, op.inputs))
+    assert op.function is not None
+    function = op.function
     if not (hasattr(function, "__code__") or hasattr(function, "py_func")):
-        function = _calling(function, len(inputs))
+        function = _calling(function, len(op.inputs))
+    # numba compiles a jitted function once, with the globals of that moment and for the cc of that
+    # moment: it has to forget it, or a changed global would not be in the code that is kept for it.
+    for dispatcher in op.dispatchers:
+        dispatcher.overloads.clear()
     token = _target_cc.set(divmod(cc, 10))
     try:
         device_function = _device_function(function, {})
         _, _, folded, _ = device_function.get_call_template(arguments, {})
-        check_result(device_function.overloads[tuple(folded)].signature.return_type)
+        op.check_result(device_function.overloads[tuple(folded)].signature.return_type)
         call = f"call({', '.join(values)})"
         namespace = {"call": device_function}
         exec(
             f"def operator({', '.join(names)}, out):\n"
-            f"    out[0] = {f'bool({call})' if output.kind == 'b' else call}\n",
+            f"    out[0] = {f'bool({call})' if op.output.kind == 'b' else call}\n",
             namespace,
         )
-        code, _ = cuda.compile(
+        codes, _ = cuda.compile_all(
             namespace["operator"],
-            types.void(*map(pointer, inputs), pointer(output)),
+            types.void(*map(pointer, op.inputs), pointer(op.output)),
             device=True,
             abi="c",
             abi_info={"abi_name": symbol},
@@ -424,7 +432,15 @@ def compile_operator(
         )
     finally:
         _target_cc.reset(token)
-    return bytes(code)
+    return list(map(_ltoir, codes))
+
+
+def _ltoir(code: Any) -> bytes:
+    """Return LTO-IR from one of the kinds of object that numba has for it."""
+    kind = getattr(code, "kind", None)
+    if kind not in (None, "ltoir"):
+        raise BuildError(f"an operator calls code of kind {kind!r}; cupar can link LTO-IR alone")
+    return bytes(getattr(code, "data", None) or getattr(code, "code", None) or code)
 
 
 def _calling(function: Callable[..., Any], arity: int) -> Callable[..., Any]:

@@ -162,6 +162,8 @@ class Operator:
         Set if numba compiles it.
     fingerprint : str
         What it does: the kind's name, or the SHA-256 of all that the function depends on.
+    dispatchers : tuple
+        The numba functions that the function calls, directly or not.
     """
 
     name: str = field(compare=False)
@@ -170,6 +172,7 @@ class Operator:
     kind: OpKind | None
     fingerprint: str
     function: Callable[..., Any] | None = field(default=None, compare=False)
+    dispatchers: tuple[Any, ...] = field(default=(), compare=False)
 
     @property
     def signature(self) -> str:
@@ -241,14 +244,12 @@ def resolve(op: Op, inputs: Sequence[np.dtype[Any]], output: np.dtype[Any]) -> O
 
 
 def _function(op: Callable[..., Any], inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any]) -> Operator:
-    return Operator(
-        name=str(getattr(op, "__qualname__", "") or getattr(op, "__name__", repr(op))),
-        inputs=inputs,
-        output=output,
-        kind=None,
-        fingerprint=_fingerprint.of(op),
-        function=op,
-    )
+    try:
+        found = _fingerprint.fingerprint(op)
+    except _fingerprint.Unfingerprintable as error:
+        raise _fingerprint.Unfingerprintable(f"op: {error}") from None
+    name = str(getattr(op, "__qualname__", "") or getattr(op, "__name__", repr(op)))
+    return Operator(name, inputs, output, None, found.digest.hex(), op, found.dispatchers)
 
 
 def _known(kind: OpKind, inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any]) -> Operator:

@@ -624,7 +624,7 @@ class TestEnvironment:
         monkeypatch.setenv("CUPAR_CACHE_SIZE", text)
         assert disk().limit_bytes == size
 
-    @pytest.mark.parametrize("text", ["-1", "many", "1.5G", "5X", "G", "٣"])
+    @pytest.mark.parametrize("text", ["-1", "many", "1.5G", "5X", "G", "٣", "5\N{KELVIN SIGN}", "9" * 5000])
     def test_invalid_size(self, monkeypatch, text):
         monkeypatch.setenv("CUPAR_CACHE_SIZE", text)
         with caught() as found:

@@ -111,11 +111,39 @@ def test_jitted_functions_may_be_called_and_passed():
     from numba import cuda, njit
 
     jitted = cuda.jit(device=True)(helper)
+
+    def calls_jitted(a, b):
+        return jitted(a) + b
+
     assert cupar.reduce_into("i4", "i4", lambda a, b: jitted(a) + b, 0, cc=90).build.cubin_size
     plain = cupar.reduce_into("i4", "i4", nested, 0, cc=90)
     assert plain.build.cubin_size
-    for decorate in (cuda.jit(device=True), njit):
-        assert cupar.reduce_into("i4", "i4", decorate(nested), 0, cc=90).build.cubin_size
+    for op in (cuda.jit(device=True)(calls_jitted), njit(calls_jitted), njit(nested)):
+        assert cupar.reduce_into("i4", "i4", op, 0, cc=90).build.cubin_size
+
+
+def test_a_changed_global_of_a_jitted_function_is_in_the_code(empty_cache):
+    """numba compiles a jitted function once in a process, with the globals of that moment."""
+    from numba import cuda
+
+    global FACTOR
+    FACTOR = 2
+
+    @cuda.jit(device=True)
+    def scaled(a):
+        return a * FACTOR
+
+    def op(a, b):
+        return scaled(a) + b
+
+    two = cupar.reduce_into("i4", "i4", op, 0, cc=90)
+    FACTOR = 5
+    five = cupar.reduce_into("i4", "i4", op, 0, cc=90)
+    assert two.build.key != five.build.key
+    assert two.cubin() != five.cubin()
+
+
+FACTOR = 2
 
 
 def test_default_arguments():

@@ -1,0 +1,298 @@
+"""What the benchmarks share: child processes, the machine they ran on, tables and JSON.
+
+Every measurement is taken in a child process that runs a small script of its own, so that nothing which
+a benchmark itself imports is imported already in what it measures.
+"""
+
+from __future__ import annotations
+
+import compileall
+import datetime
+import importlib.util
+import json
+import os
+import platform
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+
+PROJECTS = (
+    "cuda-cccl",
+    "cuda-bindings",
+    "cuda-core",
+    "cuda-pathfinder",
+    "nvidia-cuda-nvrtc",
+    "nvidia-nvjitlink",
+    "nvidia-nvvm",
+    "numba-cuda",
+    "numba-cuda-mlir",
+    "numba",
+    "llvmlite",
+    "numpy",
+    "cupy-cuda12x",
+    "cupy-cuda13x",
+    "torch",
+)
+
+
+# --- Child processes -------------------------------------------------------------------------------------
+
+
+class ChildError(RuntimeError):
+    """A child process failed; the message holds the end of what it wrote."""
+
+
+@dataclass(frozen=True)
+class Child:
+    """What a child process printed, as JSON, and the seconds from its start to its end."""
+
+    result: dict[str, Any]
+    wall: float
+
+
+@dataclass(frozen=True)
+class Started:
+    """A child process that runs."""
+
+    process: subprocess.Popen[str]
+    start: float
+
+    def finish(self, timeout: float = 300) -> Child:
+        """Wait for it, and read the JSON in the last line that it printed.
+
+        Raises
+        ------
+        ChildError
+            If it fails, prints something else, or takes longer than `timeout` seconds.
+        """
+        try:
+            out, err = self.process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.communicate()
+            raise ChildError(f"it took longer than {timeout:g} s") from None
+        wall = time.perf_counter() - self.start
+        if self.process.returncode != 0:
+            raise ChildError(f"exit status {self.process.returncode}:\n{(out + err)[-3000:].strip()}")
+        try:
+            return Child(json.loads(out.splitlines()[-1]), wall)
+        except (IndexError, ValueError):
+            raise ChildError(f"it printed no JSON:\n{(out + err)[-3000:].strip()}") from None
+
+
+class Workplace:
+    """A temporary folder with a copy of this checkout's cupar, as if installed, and the children's scripts.
+
+    The copy has its bytecode beside it, as pip leaves a package; a checkout may have none and be slower to
+    import by half. Nor does it change if somebody edits the checkout meanwhile.
+
+    Parameters
+    ----------
+    folder : Path
+        Where to put all that.
+    scripts : mapping of str to str
+        The source of each child's script, by name.
+    """
+
+    def __init__(self, folder: Path, scripts: Mapping[str, str]) -> None:
+        self.folder = folder
+        site = folder / "site"
+        shutil.copytree(ROOT / "cupar", site / "cupar", ignore=shutil.ignore_patterns("__pycache__"))
+        compileall.compile_dir(site, quiet=1)
+        path = [str(site), os.environ.get("PYTHONPATH", "")]
+        unwanted = ("CUPAR_", "PYTHONDONTWRITEBYTECODE")
+        self._env = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
+        self._env["PYTHONPATH"] = os.pathsep.join(filter(None, path))
+        for name, source in scripts.items():
+            self._script(name).write_text(source)
+
+    def _script(self, name: str) -> Path:
+        return self.folder / f"child_{name}.py"  # its folder is in sys.path, so not torch.py
+
+    def new_folder(self) -> Path:
+        """Return an empty folder, for a cache."""
+        return Path(tempfile.mkdtemp(prefix="empty-", dir=self.folder))
+
+    def start(self, script: str, *arguments: object, env: Mapping[str, str] | None = None) -> Started:
+        """Start a child.
+
+        Parameters
+        ----------
+        script : str
+            The name of what it runs. The last line that it prints is to be JSON.
+        *arguments
+            Its ``sys.argv[1:]``. One that is callable is called at the last moment, for what tells the time.
+        env : mapping of str to str, optional
+            Environment variables to add.
+        """
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        command = [sys.executable, str(self._script(script))]
+        variables = {**self._env, **(env or {})}
+        start = time.perf_counter()
+        texts = [str(argument() if callable(argument) else argument) for argument in arguments]
+        return Started(subprocess.Popen([*command, *texts], env=variables, **pipes), start)
+
+    def run(self, script: str, *arguments: object, env: Mapping[str, str] | None = None) -> Child:
+        """Start a child and wait for it."""
+        return self.start(script, *arguments, env=env).finish()
+
+
+def is_installed(module: str) -> bool:
+    """Tell whether a module could be imported, without importing it."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+# --- The machine -----------------------------------------------------------------------------------------
+
+# In a child, so that the benchmark itself never holds the driver open, which speeds up whoever comes next.
+_ASK_GPU = """
+import ctypes, json
+from ctypes import byref, c_int, create_string_buffer
+
+found = None
+try:
+    cuda = ctypes.CDLL("libcuda.so.1")
+    device, major, minor = c_int(), c_int(), c_int()
+    name, driver = create_string_buffer(256), create_string_buffer(96)
+    if cuda.cuInit(0) == 0 and cuda.cuDeviceGet(byref(device), 0) == 0:
+        cuda.cuDeviceGetName(name, 256, device)
+        cuda.cuDeviceGetAttribute(byref(major), 75, device)
+        cuda.cuDeviceGetAttribute(byref(minor), 76, device)
+        found = {"name": name.value.decode(), "cc": 10 * major.value + minor.value, "driver": "unknown"}
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        if nvml.nvmlInit_v2() == 0 and nvml.nvmlSystemGetDriverVersion(driver, 96) == 0:
+            found["driver"] = driver.value.decode()
+except OSError:
+    pass
+print(json.dumps(found))
+"""
+
+
+def gpu() -> dict[str, Any] | None:
+    """Return name, compute capability (as in 90) and driver version of device 0; None without a GPU."""
+    answer = subprocess.run([sys.executable, "-c", _ASK_GPU], capture_output=True, text=True, check=True)
+    found: dict[str, Any] | None = json.loads(answer.stdout)
+    return found
+
+
+def environment(device: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return what a result depends on: GPU, driver, CPU, versions, the state of the checkout, the date."""
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "gpu": device,
+        "cpu": _cpu(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "cupar": _checkout(),
+        "versions": {project: _version(project) for project in PROJECTS},
+    }
+
+
+def _version(project: str) -> str | None:
+    try:
+        return metadata.version(project)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _cpu() -> str:
+    try:
+        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    return found[1] if found else platform.processor() or platform.machine()
+
+
+def _checkout() -> str:
+    """Return the commit of this checkout, and whether cupar/ differs from it."""
+
+    def git(*arguments: str) -> str:
+        answer = subprocess.run(
+            ["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True
+        )
+        return answer.stdout.strip()
+
+    try:
+        return git("rev-parse", "--short", "HEAD") + (" with changes" * bool(git("status", "-s", "cupar")))
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def slug(device: Mapping[str, Any] | None) -> str:
+    """Return the GPU's name for a file name, ``"cpu"`` without one."""
+    return re.sub(r"[^a-z0-9]+", "-", device["name"].lower()).strip("-") if device else "cpu"
+
+
+# --- Numbers ---------------------------------------------------------------------------------------------
+
+
+def summary(values: Sequence[float]) -> dict[str, Any]:
+    """Return median, minimum and maximum of some samples, and the samples."""
+    return {
+        "median": statistics.median(values),
+        "min": min(values),
+        "max": max(values),
+        "samples": [float(f"{value:.6g}") for value in values],
+    }
+
+
+def seconds(value: float) -> str:
+    """Write a time with three digits that count."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if value >= scale:
+            number = value / scale
+            return f"{number:.{max(0, 2 - len(str(int(number))) + 1)}f} {unit}"
+    return f"{value / 1e-9:.0f} ns"
+
+
+def spread(values: Mapping[str, Any] | None) -> str:
+    """Write a summary as ``median (min to max)``."""
+    if values is None:
+        return "-"
+    return f"{seconds(values['median'])} ({seconds(values['min'])} to {seconds(values['max'])})"
+
+
+# --- Output ----------------------------------------------------------------------------------------------
+
+
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print columns, the first to the left and the others to the right."""
+    lines = [list(headings), *map(list, rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
+    lines.insert(1, ["-" * width for width in widths])
+    for first, *others in lines:
+        cells = [text.rjust(width) for text, width in zip(others, widths[1:], strict=True)]
+        print("  ".join([first.ljust(widths[0]), *cells]).rstrip())
+
+
+def print_environment(facts: Mapping[str, Any]) -> None:
+    """Print where a benchmark ran, in a few lines."""
+    device = facts["gpu"]
+    card = f"{device['name']} (sm_{device['cc']}, driver {device['driver']})" if device else "no GPU"
+    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items() if version)
+    print(f"{facts['date']}, cupar {facts['cupar']}, Python {facts['python']}")
+    print(f"{card}; {facts['cpu']}, {facts['cores']} cores; {facts['system']}")
+    print(versions)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a result, and say where."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    print(f"\nwritten to {path}")
