@@ -761,6 +761,8 @@ class _Walk:
 
     def _look(self, function: FunctionType, plan: _Plan) -> tuple[_State, list[bytes]]:
         """Read all that a function depends on, each object once, and remember it before encoding it."""
+        if type(function.__globals__) is not dict:
+            raise _refusal(f"__globals__{self._inside}", function.__globals__, "It must be a plain dict.")
         cells = dict(zip(plan.code.co_freevars, map(_contents, function.__closure__ or ()), strict=True))
         names = {chain[0]: function.__globals__.get(chain[0], _MISSING) for chain in plan.globals}
         own = {

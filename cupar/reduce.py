@@ -23,8 +23,9 @@ def reduce_into(d_in: Any, d_out: Any, op: Op, h_init: Any, *, cc: Any = None) -
     d_out : device array or dtype, 1 item
         Where the result goes. Its dtype may differ from the accumulator's.
     op : callable or OpKind
-        A binary operator on two values of the accumulator's dtype. It must be associative; as with any
-        parallel reduction, the grouping of items is not specified (but is the same in every run).
+        A binary operator on two values of the accumulator's dtype. It must be associative and commutative:
+        in which order and groups items are combined is not specified, but is the same in every run on the
+        same kind of GPU.
     h_init : numpy.ndarray of one element, number or None
         The initial value. An array's dtype is the accumulator's; a number is taken in `d_in`'s dtype. With
         None there is no initial value, the accumulator has `d_in`'s dtype, and a reduction of 0 items

@@ -16,12 +16,12 @@ def largest_magnitude(a, b):
     return a if abs(a) > abs(b) else b
 
 
-DECAY = 0.5
+FULL = 1000.0
 
 
-def newest_or_decayed(a, b):
-    """Return the larger of the newest item and what is left of the ones before it."""
-    return max(b, a * DECAY)
+def poured(a, b):
+    """Pour b into a bucket that holds a, until it is full."""
+    return min(a + b, FULL)
 
 
 def tell(algorithm, start):
@@ -44,7 +44,7 @@ def build(d_in, d_out, d_scan, cc=None):
         reduction = cupar.reduce_into(d_in, d_out, largest_magnitude, h_init, cc=cc)
         tell(reduction, start)
         start = time.perf_counter()
-        scan = cupar.exclusive_scan(d_in, d_scan, newest_or_decayed, h_init, cc=cc)
+        scan = cupar.exclusive_scan(d_in, d_scan, poured, h_init, cc=cc)
         tell(scan, start)
     return reduction, scan, h_init
 
@@ -76,13 +76,12 @@ def main_with_gpu():
     assert to_host(d_out)[0] == expected
     print(f"largest magnitude of {host.size} numbers: {expected:.6f}, as NumPy says")
 
-    scan.run(d_in, d_scan, 1000, h_init)
-    expected, level = [], np.float32(0)
-    for value in host[:1000]:
-        expected.append(level)
-        level = max(value, level * np.float32(DECAY))
-    np.testing.assert_allclose(to_host(d_scan)[:1000], expected, rtol=1e-6)
-    print(f"decaying maximum of the first 1000: ends at {expected[-1]:.6f}, as a loop on the host says")
+    amounts = np.abs(host)
+    d_in, _ = device_array(amounts)
+    scan.run(d_in, d_scan, host.size, h_init)
+    levels = np.minimum(np.concatenate([[0], np.cumsum(amounts, dtype=np.float64)[:-1]]), FULL)
+    np.testing.assert_allclose(to_host(d_scan), levels, rtol=1e-4)
+    print(f"a bucket of {FULL:.0f} is full after {np.argmax(levels == FULL)} of them, as NumPy says")
 
 
 def main_without_gpu():

@@ -93,5 +93,5 @@ def versions() -> dict[str, str]:
         "nvidia-nvjitlink",
     ]
     found = {"python": platform.python_version(), "cupar": cupar.__version__}
-    installed = {item.name.lower(): item.version for item in importlib.metadata.distributions()}
-    return found | {name: installed[name] for name in names if name in installed}
+    installed = {item.name.lower() for item in importlib.metadata.distributions()}
+    return found | {name: importlib.metadata.version(name) for name in names if name in installed}
