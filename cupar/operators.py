@@ -106,11 +106,19 @@ _SAME: dict[Any, tuple[OpKind, str]] = {
     np.bitwise_xor: (OpKind.BIT_XOR, "biu"),
     np.invert: (OpKind.BIT_NOT, "iu"),
     np.negative: (OpKind.NEGATE, "iuf"),
-    # Of floats, these do with NaN what no kind does: they stay functions.
+    # Of floats, these do with NaN what no kind does.
     np.minimum: (OpKind.MINIMUM, "biu"),
     np.maximum: (OpKind.MAXIMUM, "biu"),
     np.fmin: (OpKind.MINIMUM, "biu"),
     np.fmax: (OpKind.MAXIMUM, "biu"),
+}
+
+# What they do with it, written out since numba has these ufuncs not for float16.
+_OF_FLOATS: dict[Any, Callable[..., Any]] = {
+    np.minimum: lambda a, b: a if a < b or a != a else b,  # noqa: PLR0124
+    np.maximum: lambda a, b: a if a > b or a != a else b,  # noqa: PLR0124
+    np.fmin: lambda a, b: a if a <= b or b != b else b,  # noqa: PLR0124
+    np.fmax: lambda a, b: a if a >= b or b != b else b,  # noqa: PLR0124
 }
 
 # What numba compiles where CCCL has the kind but not for the type.
@@ -240,6 +248,8 @@ def resolve(op: Op, inputs: Sequence[np.dtype[Any]], output: np.dtype[Any]) -> O
     if kind is not None and all(dtype.kind in dtypes for dtype in inputs):
         return _known(kind, inputs, output)
     _check_arity(op, len(inputs))
+    if kind is not None and all(dtype.kind == "f" for dtype in inputs):
+        op = _OF_FLOATS.get(op, op)
     return _function(op, inputs, output)
 
 

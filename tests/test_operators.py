@@ -68,7 +68,7 @@ def test_fingerprint_says_what_it_does_and_not_what_it_is_called():
 
 
 def test_builtins_without_bytecode():
-    for function in (math.hypot, operator.floordiv, np.hypot):
+    for function in (math.hypot, operator.floordiv, np.hypot, np.maximum):
         found = resolve(function, NUMBERS[10:11] * 2, NUMBERS[10])
         assert found.kind is None
         assert found.fingerprint == resolve(function, NUMBERS[10:11] * 2, NUMBERS[10]).fingerprint
@@ -78,9 +78,17 @@ def test_builtins_without_bytecode():
     )
 
 
-@pytest.mark.parametrize("op", [np.fmax, math.hypot, operator.floordiv, max, np.maximum])
+def test_minima_and_maxima_do_with_nan_what_numpy_does():
+    values = [np.nan, -np.inf, -1.0, 0.0, 2.0, np.inf]
+    for ufunc, function in operators._OF_FLOATS.items():
+        for a in values:
+            for b in values:
+                np.testing.assert_equal(function(a, b), ufunc(a, b), err_msg=f"{ufunc} {a} {b}")
+
+
+@pytest.mark.parametrize("op", [np.fmax, math.hypot, operator.floordiv, max, np.minimum])
 def test_builtins_build(op):
-    dtype = "i4" if op is operator.floordiv else "f4"
+    dtype = {operator.floordiv: "i4", np.minimum: "f2"}.get(op, "f4")
     built = cupar.reduce_into(dtype, dtype, op, np.zeros(1, dtype), cc=90)
     assert built.build.cubin_size > 1000
 
