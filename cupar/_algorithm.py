@@ -112,9 +112,6 @@ class Call:
     """
 
     def __init__(self, code: Code) -> None:
-        from ._build import native_operator
-        from ._convert import symbol
-
         spec = code.spec
         self.native = code.native()
         self.arguments = spec.arguments
@@ -122,10 +119,10 @@ class Call:
         self.iterators = [
             _cccl.pointer(argument.dtype)
             if state is None
-            else _cccl.iterator(argument.value, symbol(argument), state)
+            else _cccl.iterator(argument.name, argument.value, state)
             for argument, state in zip(spec.arguments, self.states, strict=True)
         ]
-        self.operators = [native_operator(name, op) for name, op in spec.operators]
+        self.operators = [_cccl.operator(name, op.kind) for name, op in spec.operators]
         self.init: Any = None
         self.init_array: np.ndarray[Any, Any] | None = None
         accumulator = dict(spec.options).get("init")
@@ -286,7 +283,7 @@ def initial_value(h_init: Any, dtype: np.dtype[Any]) -> Any:
     TypeError
         If it is None, an array of another dtype, or a number of a larger kind than `dtype`.
     ValueError
-        If it is not one element, or an integer that `dtype` cannot hold.
+        If it is not one element, or a number that `dtype` cannot hold.
     """
     if isinstance(h_init, np.ndarray):
         if h_init.dtype != dtype:
@@ -296,11 +293,8 @@ def initial_value(h_init: Any, dtype: np.dtype[Any]) -> Any:
         return h_init.reshape(-1)[0]
     if isinstance(h_init, (bool, int, float, complex, np.generic)):
         given = np.dtype(type(h_init))
-        if given.kind in "biufc" and convertible(given, dtype) and (dtype.kind != "b" or given.kind == "b"):
-            try:
-                return np.array(h_init, dtype)[()]
-            except OverflowError as error:
-                raise ValueError(f"h_init: {error}") from None
+        if given.kind in "biufc" and convertible(given, dtype):
+            return _exactly(h_init, dtype)
         raise TypeError(
             f"h_init: {h_init!r} is not converted to {dtype} silently; give a NumPy array of one element of "
             "the dtype to accumulate in"
@@ -308,6 +302,19 @@ def initial_value(h_init: Any, dtype: np.dtype[Any]) -> Any:
     if h_init is None:
         raise TypeError("h_init: this algorithm was built with an initial value, got None")
     raise TypeError(f"h_init: {_EXPECTED_INIT}, got {type(h_init).__name__}")
+
+
+def _exactly(number: Any, dtype: np.dtype[Any]) -> Any:
+    """Convert a number; floats may be rounded, but neither wrap around nor overflow."""
+    try:
+        with np.errstate(over="ignore"):
+            value = np.array(number, dtype)[()]
+    except OverflowError as error:
+        raise ValueError(f"h_init: {error}") from None
+    lost = value != number if dtype.kind in "biu" else np.isinf(value) and abs(number) != np.inf
+    if lost:
+        raise ValueError(f"h_init: {dtype} cannot hold {number!r}")
+    return value
 
 
 def check_conversion(

@@ -32,11 +32,6 @@ def timed(seconds: Seconds, stage: str) -> Iterator[None]:
         seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - start
 
 
-def operator_symbol(parameter: str) -> str:
-    """Return the device function's name of an operator: the parameter's, whatever the user calls theirs."""
-    return f"cupar_{parameter}"
-
-
 def template(spec: Specialisation, seconds: Seconds) -> bytes:
     """Compile the kernels of a specialisation, its operators left to the linker.
 
@@ -100,22 +95,15 @@ def whole(spec: Specialisation, operators: Mapping[str, list[bytes]], seconds: S
 
 
 def _compile(spec: Specialisation, iterators: Mapping[str, Any], codes: Mapping[str, list[bytes]]) -> Any:
-    operators = {name: native_operator(name, op, codes.get(name, ())) for name, op in spec.operators}
+    operators = {name: _cccl.operator(name, op.kind, codes.get(name, ())) for name, op in spec.operators}
     return _cccl.compile_native(spec.native, spec.native_arguments(iterators, operators), spec.cc)
-
-
-def native_operator(parameter: str, op: Operator, codes: Sequence[bytes] = ()) -> Any:
-    """Return the bindings' object for an operator."""
-    if op.kind is not None:
-        return _cccl.known_operator(op.kind)
-    return _cccl.named_operator(operator_symbol(parameter), codes)
 
 
 def _iterator(argument: Argument, codes: Sequence[bytes] = (b"", b"")) -> Any:
     if not argument.converts:
         # Some algorithms take a null pointer for 'no array', so an array that will be there needs another.
         return _cccl.pointer(argument.dtype, address=256)
-    return _cccl.iterator(argument.value, _convert.symbol(argument), bytearray(8), codes)
+    return _cccl.iterator(argument.name, argument.value, bytearray(8), codes)
 
 
 def _iterator_codes(argument: Argument, cc: int) -> Sequence[bytes]:
@@ -137,7 +125,7 @@ def _operator_ltoir(parameter: str, op: Operator, cc: int) -> list[bytes]:
     from numba.cuda.core.errors import NumbaError
 
     try:
-        return _toolchain.compile_operator(op, operator_symbol(parameter), cc)
+        return _toolchain.compile_operator(op, _cccl.symbol(parameter), cc)
     except (NumbaError, NumbaCoreError, NotImplementedError) as error:
         raise TypeError(
             f"{parameter}: numba.cuda cannot compile operator {op.name} for {op.signature}: {error}"

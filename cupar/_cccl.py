@@ -116,15 +116,25 @@ def pointer(dtype: np.dtype[Any], address: int = 0) -> Any:
     return b.Iterator(8, b.IteratorKind.POINTER, b.Op(), b.Op(), type_info(dtype), state=address)
 
 
-def iterator(value: np.dtype[Any], symbol: str, state: bytearray, codes: Sequence[bytes] = (b"", b"")) -> Any:
+def symbol(parameter: str) -> str:
+    """Return the name of a parameter's device function, whatever name the user's function has.
+
+    Users' names could be ones that CUB's headers know, such as ``half``.
+    """
+    return f"cupar_{parameter}"
+
+
+def iterator(
+    parameter: str, value: np.dtype[Any], state: bytearray, codes: Sequence[bytes] = (b"", b"")
+) -> Any:
     """Return an iterator with device functions ``<symbol>_advance`` and ``<symbol>_dereference``.
 
     Parameters
     ----------
+    parameter : str
+        Whose it is.
     value : numpy.dtype
         What it yields, or takes.
-    symbol : str
-        What its functions' names begin with.
     state : bytearray
         Its state; the iterator refers to this very buffer.
     codes : pair of bytes, optional
@@ -132,7 +142,7 @@ def iterator(value: np.dtype[Any], symbol: str, state: bytearray, codes: Sequenc
     """
     b = bindings()
     advance, dereference = (
-        b.Op(name=f"{symbol}_{name}", operator_type=b.OpKind.STATELESS, ltoir=code)
+        b.Op(name=f"{symbol(parameter)}_{name}", operator_type=b.OpKind.STATELESS, ltoir=code)
         for name, code in zip(("advance", "dereference"), codes, strict=True)
     )
     return b.Iterator(
@@ -140,17 +150,23 @@ def iterator(value: np.dtype[Any], symbol: str, state: bytearray, codes: Sequenc
     )
 
 
-def known_operator(kind: int) -> Any:
-    """Return an operator that CCCL has itself, such as ``OpKind.PLUS``."""
-    b = bindings()
-    return b.Op(name="", operator_type=b.OpKind(kind), ltoir=b"")
+def operator(parameter: str, kind: int | None, codes: Sequence[bytes] = ()) -> Any:
+    """Return an operator: one of CCCL's own, or a device function.
 
-
-def named_operator(symbol: str, codes: Sequence[bytes] = ()) -> Any:
-    """Return an operator that is a device function, left to the linker unless its LTO-IR is given."""
+    Parameters
+    ----------
+    parameter : str
+        Whose it is.
+    kind : int or None
+        Of CCCL's own.
+    codes : sequence of bytes, optional
+        LTO-IR of the device function and what it calls; by default it is left to the linker.
+    """
     b = bindings()
+    if kind is not None:
+        return b.Op(name="", operator_type=b.OpKind(kind), ltoir=b"")
     code, *more = codes or (b"",)
-    return b.Op(name=symbol, operator_type=b.OpKind.STATELESS, ltoir=code, extra_ltoirs=more)
+    return b.Op(name=symbol(parameter), operator_type=b.OpKind.STATELESS, ltoir=code, extra_ltoirs=more)
 
 
 def compile_native(native: str, arguments: Sequence[Any], cc: int) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from . import _cccl
 from ._key import Argument
 
 _CPP_TYPES = {
@@ -67,11 +68,6 @@ def _cpp(dtype: np.dtype[Any]) -> str:
     return _CPP_TYPES[dtype.str[1:]]
 
 
-def symbol(argument: Argument) -> str:
-    """Return what the names of an argument's device functions begin with."""
-    return f"cupar_{argument.name}"
-
-
 def source(arguments: Sequence[Argument], functions: Sequence[str] = tuple(_FUNCTIONS)) -> str:
     """Return the C++ of these arguments' device functions, or of some: ``"advance"``, ``"dereference"``."""
     code = _PREAMBLE
@@ -80,5 +76,6 @@ def source(arguments: Sequence[Argument], functions: Sequence[str] = tuple(_FUNC
         move = (_WRITE if argument.output else _READ).format(**types)
         const = "const" if argument.output else ""
         for function in functions:
-            code += _FUNCTIONS[function].format(symbol=symbol(argument), const=const, move=move, **types)
+            symbol = _cccl.symbol(argument.name)
+            code += _FUNCTIONS[function].format(symbol=symbol, const=const, move=move, **types)
     return "#include <cuda_fp16.h>\n" + code if "__half" in code else code

@@ -164,7 +164,7 @@ class _Encoder:
         if isinstance(value, tuple) and _is_namedtuple_class(type(value)):
             return _frame("named", self.encode(type(value), where), *self._items(value, where))
         if isinstance(value, type) and _is_namedtuple_class(value):
-            # numba takes defaults from __new__, where assigning __new__.__defaults__ puts them too.
+            # numba takes defaults from here, where some assign them, and not from _field_defaults.
             signature = (value._fields, value.__new__.__defaults__)  # type: ignore[attr-defined]
             return _frame("namedtuple", *self._items(signature, where))
         return self._object(value, where)
@@ -271,8 +271,12 @@ def _enum_kind(cls: type) -> str:
 
 
 def _is_namedtuple_class(cls: type) -> bool:
-    # A subclass of a named tuple may have a __new__ of its own.
-    return cls.__bases__ == (tuple,) and isinstance(vars(cls).get("_fields"), tuple)
+    """Whether a class is a named tuple as Python makes it, which its fields and defaults tell all of."""
+    new = cls.__new__
+    if cls.__bases__ != (tuple,) or not isinstance(new, FunctionType):
+        return False
+    parameters = _parameters(new.__code__)
+    return len(parameters) == new.__code__.co_argcount and parameters[1:] == vars(cls).get("_fields")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -735,11 +739,7 @@ class _Walk:
         compiled = {name: options[name] for name in sorted(options) if name not in _OPTIONS_WITHOUT_EFFECT}
         _check_dispatcher(dispatcher, where, compiled)
         self.dispatchers.append((dispatcher, dict(options)))
-        self.attributes += [
-            (dispatcher, "py_func", function),
-            (dispatcher, "_can_compile", True),
-            (dispatcher, "__defaults__", function.__defaults__),
-        ]
+        self.attributes += [(dispatcher, "py_func", function), (dispatcher, "_can_compile", True)]
         return _frame("dispatcher", self._encoder.encode(compiled, where), self._callee(function, where))
 
     def _function(self, function: FunctionType) -> bytes:

@@ -13,6 +13,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ from types import CellType, CodeType, FunctionType
 from typing import Any, Protocol
 
 import numpy as np
+
+from . import _cache
 
 
 class BuildError(RuntimeError):
@@ -101,20 +104,23 @@ def _library(name: str) -> _Library:
     return _Library(name, soname, f"nvidia/{'cu13/lib' if major == 13 else wheel_12}/{soname}")
 
 
-def _already_loaded(soname: str) -> bool:
+def _loaded_path(soname: str) -> Path | None:
+    """Return the file of a library that this process has loaded already, PyTorch's perhaps."""
     try:
         ctypes.CDLL(soname, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+        mapped = Path("/proc/self/maps").read_text()
     except OSError:
-        return False
-    return True
+        return None
+    found = (Path(line.partition("/")[2]) for line in mapped.splitlines() if f"/{soname}" in line)
+    return next((Path("/", path) for path in found), None)
 
 
 @functools.cache
 def library_path(name: str) -> Path:
-    """Return the file of a compiler library, without loading it where NVIDIA's wheels have it.
+    """Return the file of a compiler library, without loading it if it can be found so.
 
-    The search has cuda.pathfinder's order, and is left to it for all but its first place, the wheels.
-    pathfinder itself costs 25 to 45 ms to import.
+    The places and their order are cuda.pathfinder's: what is loaded, NVIDIA's wheels, then all others. For
+    those pathfinder itself is asked, which costs 40 ms, so the cache keeps its answer.
 
     Parameters
     ----------
@@ -126,21 +132,40 @@ def library_path(name: str) -> Path:
         If the library is nowhere.
     """
     library = _library(name)
-    if not _already_loaded(library.soname):
-        for folder in sys.path:
-            path = Path(folder, library.wheel)
-            if path.is_file():
-                return path
+    loaded = _loaded_path(library.soname)
+    if loaded is not None:
+        return loaded
+    for folder in sys.path:
+        path = Path(folder, library.wheel)
+        if path.is_file():
+            return path
+    found = _cache.fetch(_search_key(library), lambda: _search(library))
+    path = Path(found.entry.payload.decode())
+    return path if path.is_file() else Path(_search(library).payload.decode())
+
+
+def _search(library: _Library) -> _cache.Entry:
     from cuda import pathfinder
 
     try:
-        path = pathfinder.load_nvidia_dynamic_lib(name).abs_path
+        path = pathfinder.load_nvidia_dynamic_lib(library.name).abs_path
     except pathfinder.DynamicLibNotFoundError as error:
         raise ImportError(
             f"cupar needs {library.soname} to build: pip install cupar[cu{cuda_major()}], or set CUDA_HOME "
             f"to a CUDA {cuda_major()} toolkit"
         ) from error
-    return Path(path)
+    return _cache.Entry({"library": library.soname}, str(path).encode())
+
+
+def _search_key(library: _Library) -> str:
+    """Return a key for all that decides where pathfinder finds a library."""
+    variables = ("CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX", "LD_LIBRARY_PATH")
+    decides: list[Any] = [library.soname, sys.prefix, *map(os.environ.get, variables)]
+    # These change when a toolkit, or the link to one, comes or goes.
+    for place in ("/etc/ld.so.cache", "/usr/local", os.environ.get("CONDA_PREFIX", "") + "/lib"):
+        with suppress(OSError):
+            decides.append([place, Path(place).stat().st_mtime_ns])
+    return hashlib.sha256(repr(decides).encode()).hexdigest()
 
 
 def load_library(name: str) -> None:

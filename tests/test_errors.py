@@ -97,6 +97,7 @@ def test_array_refused():
         (1j, "1j is not converted to int32"),
         (np.float32(1), "is not converted to int32"),
         (2**31, "out of bounds"),
+        (np.int64(2**31), "int32 cannot hold"),
         ("0", "got str"),
         ([0], "got list"),
         (np.zeros(1, "O"), "dtype object is not supported"),
@@ -105,6 +106,16 @@ def test_array_refused():
 def test_initial_value(h_init, message):
     with pytest.raises((TypeError, ValueError), match=rf"^h_init: .*{message}"):
         build(h_init=h_init)
+
+
+def test_numbers_that_fit():
+    assert build(h_init=np.int64(7)).build.key == build(h_init=7).build.key == build(h_init=True).build.key
+    logical = lambda h_init: build(lambda a, b: a or b, h_init, "?", "?")
+    assert logical(0).build.key == logical(np.False_).build.key
+    for number, dtype in [(2, "?"), (1e5, "f2"), (10**50, "f4"), (1e300j, "c8"), (-1, "u1"), (10**400, "f8")]:
+        with pytest.raises(ValueError, match=r"^h_init: "):
+            build(cupar.OpKind.PLUS, number, dtype, dtype)
+    assert build(cupar.OpKind.PLUS, float("inf"), "f2", "f2").build.cubin_size
 
 
 def test_exclusive_scan_needs_an_initial_value():

@@ -119,7 +119,9 @@ DIFFERENT = [
     "a",
     "é",
     "e\u0301",
+    "?",
     "\ud800",
+    "\ud801",
     b"",
     b"1",
     b"a",
@@ -208,6 +210,7 @@ DIFFERENT = [
     np.dtype([("x", "i2"), ("y", "f4")]),
     np.dtype([("x", "i4", (2,))]),
     np.dtype([("x", "i4", (2, 1))]),
+    np.dtype([("x", "i4")]),
     np.dtype([(("title", "x"), "i4")]),
     np.dtype({"names": ["x"], "formats": ["i4"], "offsets": [4]}),
     np.dtype({"names": ["x"], "formats": ["i4"], "itemsize": 12}),
@@ -351,6 +354,11 @@ def test_named_tuples_are_encoded_with_their_fields_and_defaults():
         np.random.rand,
         sys.version_info,
         type("SubPoint", (Point,), {"__new__": lambda cls: Point.__new__(cls, 1, 2)})(),
+        type("SubPoint", (Point,), {"_fields": ("x",), "__new__": lambda cls, x: Point.__new__(cls, x, 2)})(
+            1
+        ),
+        type("LikePoint", (tuple,), {"_fields": ("x",)})((1,)),
+        type("LikePoint", (tuple,), {"_fields": ("x",), "__new__": lambda cls, *x: tuple.__new__(cls, x)})(1),
         (i for i in ()),
         ctypes.c_int(1),
         io.StringIO(),
@@ -379,7 +387,7 @@ def test_values_that_contain_themselves_are_refused():
     assert encode([shared, shared]) == encode([[1], [1]])
 
 
-def test_objects_are_not_the_compilers_because_they_say_so():
+def test_objects_are_not_the_compilers_because_they_say_so(monkeypatch):
     def sqrt(x):
         return x
 
@@ -387,6 +395,10 @@ def test_objects_are_not_the_compilers_because_they_say_so():
         liar.__module__, liar.__qualname__, liar.__name__ = "numpy", "sqrt", "sqrt"
         with pytest.raises(Unfingerprintable):
             encode(liar)
+    monkeypatch.setattr(np, "sqrt_of_mine", sqrt, raising=False)
+    sqrt.__qualname__ = "sqrt_of_mine"
+    with pytest.raises(Unfingerprintable):
+        encode(sqrt)
     wrapped = functools.wraps(np.isscalar)(lambda x: x)
     assert (wrapped.__module__, wrapped.__qualname__) == ("numpy", "isscalar")
     assert fingerprint(wrapped) != fingerprint(np.isscalar)
@@ -677,6 +689,9 @@ SOURCES_THAT_DIFFER = [
     "op = lambda a, *, b: a + b",
     "def op(a, b): yield a + b",
     "async def op(a, b): return a + b",
+    "def op(a, b): b = 1; return a + b",
+    "def op(a): b = 1; return a + b",
+    "def op(a, *, b): b = 1; return a + b",
     # constants
     "op = lambda a, b: a + 1",
     "op = lambda a, b: a + 1.0",
@@ -713,7 +728,7 @@ SOURCES_THAT_DIFFER = [
     "op = lambda a, b: (lambda x: x + 2)(a)",
     "op = lambda a, b: (lambda x=1: x + 2)(a)",
     "op = lambda a, b: (lambda x, y: x - y)(x=a, y=b)",
-    "op = lambda a, b: (lambda y, x: x - y)(x=a, y=b)",
+    "op = lambda a, b: (lambda y, x: y - x)(x=a, y=b)",
     "op = lambda a, b: (lambda: a)() - b",
     "op = lambda a, b: (lambda: b)() - b",
     "op = lambda a, b: (lambda: a)() - (lambda: b)()",
@@ -733,6 +748,8 @@ SOURCES_THAT_DIFFER = [
     "def op(*, s=1, t=2): return s - t",
     "def op(*, t=2, s=1): return t - s",
     "def op(*, t=1, s=2): return s - t",
+    "def op(*, s, t): return s - t\nop.__kwdefaults__ = {'s': 3, 't': 4}",
+    "def op(*, t, s): return t - s\nop.__kwdefaults__ = {'s': 3, 't': 4}",
     # globals
     "K = 1\nop = lambda a, b: a + K",
     "K = 1.0\nop = lambda a, b: a + K",
@@ -754,6 +771,8 @@ SOURCES_THAT_DIFFER = [
     "def f(s):\n  return lambda a, b: a + s * b\nop = f(2)",
     "def f(s):\n  return lambda a, b: a + s * b\nop = f(1.0)",
     "def f(s):\n  return lambda a, b: a + (lambda: s)() * b\nop = f(1.0)",
+    "def f(s):\n  def g(a):\n    def h():\n      nonlocal s\n      s = 3\n    return a\n  return g\nop=f(1)",
+    "def f(s):\n  def g(a):\n    def h():\n      nonlocal s\n      s = 3\n    return a\n  return g\nop=f(2)",
     "def f(s):\n  return lambda a, b: a + (lambda: s)() * b\nop = f(2.0)",
     "def f(s, t):\n  return lambda a, b: s * a + t * b\nop = f(1, 2)",
     "def f(s, t):\n  return lambda a, b: s * a + t * b\nop = f(2, 1)",
@@ -781,7 +800,7 @@ SOURCES_THAT_DIFFER = [
     "def op(a, b): return op(a, b - 1) if b else a",
     "def op(a, b): return op(a, b - 2) if b else a",
     "def op(a, b): return op(a=b, b=a)",
-    "def op(b, a): return op(a=b, b=a)",
+    "def op(b, a): return op(a=a, b=b)",
     "def f(n): return g(n) + 1\ndef g(n): return f(n) + 2\nop = lambda a, b: f(a)",
     "def f(n): return g(n) + 2\ndef g(n): return f(n) + 1\nop = lambda a, b: f(a)",
     "def f(n): return g(n) + 1\ndef g(n): return f(n) + 2\nop = lambda a, b: g(a)",
@@ -824,6 +843,26 @@ def test_each_of_these_operators_differs():
     for source in SOURCES_THAT_DIFFER:
         clash = digests.setdefault(digest(source), source)
         assert clash is source, f"{clash}\n\nand\n\n{source}"
+
+
+def test_who_is_called_again_counts():
+    def operators(again):
+        f = make("op = lambda x: g(x) + 1")
+        g = make("op = lambda x: f(x) + 2", **({"f": f} if again == "f" else {}))
+        f.__globals__["g"] = g
+        if again == "g":
+            g.__globals__["f"] = g
+        return make("op = lambda a, b: f(a)", f=f)
+
+    assert digest(operators("f")) == digest(operators("f"))
+    assert digest(operators("f")) != digest(operators("g"))
+
+
+def test_a_module_differs_from_a_value_with_the_same_attributes():
+    pair = collections.namedtuple("Pair", "a b")(1, 2)
+    like_pair = module(a=pair, b=pair)
+    source = "op = lambda x: m.a + m.b + n.a + n.b"
+    assert digest(source, m=like_pair, n=pair) != digest(source, m=pair, n=like_pair)
 
 
 def test_the_code_of_a_nested_function_counts_beyond_255_constants():
@@ -1161,6 +1200,7 @@ class World:
                 return (
                     callee(a) + K + config.value + config.sub.value + captured + table[0] + array[0]
                     + member.value + point.x + abs(b) + settings["x"][0] + pairs[0](b) + missing
+                    + mixed[1][0] + record.x
                 )
             return op
 
@@ -1173,6 +1213,8 @@ class World:
         self.table = [1, 2]
         self.array = np.array([1.0, 2.0])
         self.settings = {"x": [1]}
+        self.mixed = (1, [1])
+        self.record = np.zeros(1, [("x", "f8")])[0]
         self.function = make(
             self.SOURCE,
             K=1,
@@ -1183,6 +1225,8 @@ class World:
             member=Color.RED,
             point=Point(1, 2),
             settings=self.settings,
+            mixed=self.mixed,
+            record=self.record,
             pairs=(make("op = lambda x: x"),),
         )
         self.globals = self.function.__globals__
@@ -1245,6 +1289,12 @@ class World:
     def edit_dict(self, value):
         self.settings["x"][0] = value
 
+    def edit_tuple(self, value):
+        self.mixed[1][0] = value
+
+    def edit_record(self, value):
+        self.record["x"] = value
+
     def set_pair(self, value):
         self.globals["pairs"] = (make("op = lambda x: x + K", K=value),)
 
@@ -1258,7 +1308,7 @@ class World:
         self.callee.note = value
 
 
-SMALL = st.sampled_from([0, 1, 1.0, True, -0.0, 0.0, 2, None, "1", (1,), (1.0,), math.nan])
+SMALL = st.sampled_from([0, 1, 1.0, True, -0.0, 0.0, 2, None, "1", (1,), (1.0,), (1, 2), math.nan])
 NUMBER = st.sampled_from([0.0, -0.0, 1.0, 2.0])
 MUTATIONS = st.one_of(
     st.tuples(st.just("set_global"), st.sampled_from(["K", "missing", "abs", "point"]), SMALL),
@@ -1283,6 +1333,7 @@ MUTATIONS = st.one_of(
                 "replace_module",
                 "edit_list",
                 "edit_dict",
+                "edit_tuple",
                 "set_pair",
                 "edit_pair",
                 "set_function_attribute",
@@ -1292,7 +1343,7 @@ MUTATIONS = st.one_of(
         SMALL,
     ),
     st.tuples(st.just("set_code"), st.integers(1, 3)),
-    st.tuples(st.just("edit_array"), NUMBER),
+    st.tuples(st.sampled_from(["edit_array", "edit_record"]), NUMBER),
     st.tuples(st.just("reshape_array"), st.sampled_from([2, (2, 1), (1, 2)])),
     st.tuples(st.just("delete_attribute")),
 )
@@ -1341,6 +1392,9 @@ def test_the_check_never_overlooks_a_change(mutations):
         ("reshape_array", (2, 1)),
         ("edit_list", 3),
         ("edit_dict", 3),
+        ("edit_tuple", 3),
+        ("edit_record", 3.0),
+        ("set_global", "point", (1, 2)),
         ("set_pair", 1),
         ("edit_pair", 1),
         ("set_function_attribute", 1),
@@ -1368,6 +1422,19 @@ def test_changed_code_and_emptied_cells_are_noticed():
     function.__code__ = (lambda a, b: a - b).__code__
     assert not first.unchanged(function)
     assert fingerprint(function).digest != first.digest
+
+
+def test_a_longer_tuple_is_noticed():
+    made = make("def f(t):\n  return lambda a, b: a + t\nop = f")
+    assert not fingerprint(made((1,))).unchanged(made((1, 2)))
+    assert not fingerprint(made((1, 2))).unchanged(made((1,)))
+
+
+def test_a_fingerprint_replaces_its_equals():
+    made = make("def f(t):\n  return lambda a, b: a in t\nop = f")
+    for _ in range(3):
+        fingerprint(made(frozenset([1, 2])))  # another object each time, which the check does not look into
+    assert len(_fingerprint._recent[id(made(1).__code__)]) == 1
 
 
 def test_an_edited_value_that_can_no_longer_be_encoded_is_noticed():
@@ -1478,6 +1545,7 @@ def test_changes_behind_dispatchers_are_noticed(cuda):
         lambda h: h.py_func.__globals__.update(K=2),
         lambda h: h.targetoptions.update(fastmath=True),
         lambda h: h.targetoptions.update(another=1),
+        lambda h: setattr(h, "_can_compile", False),
         lambda h: setattr(h, "py_func", make("op = lambda x, k=1: x")),
         lambda h: setattr(h.py_func, "__code__", (lambda x, k=1: x).__code__),
     ):
@@ -1496,6 +1564,11 @@ def test_dispatchers_compiled_for_signatures_are_refused(cuda):
     text = refusal("op = lambda a, b: helper(a)", helper=helper)
     assert "global 'helper' is of type numba.cuda.dispatcher.CUDADispatcher" in text
     assert "drop the signature" in text
+
+
+def test_options_that_can_change_in_place_are_refused(cuda):
+    helper = cuda.jit(device=True, fastmath={"nnan"})(make("op = lambda x: x"))
+    assert "Its options must be plain values" in refusal("op = lambda a, b: helper(a)", helper=helper)
 
 
 def test_numba_objects_are_encoded_by_name(cuda):
