@@ -191,12 +191,16 @@ def gpu() -> dict[str, Any] | None:
 
 
 def environment(device: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return what a result depends on: GPU, driver, CPU, versions, the state of the checkout, the date."""
+    """Return what a result depends on: GPU, driver, CPU, versions, the state of the checkout, the date.
+
+    ``load`` is what others ask of the CPU: the load average of the last minute, before anything is measured.
+    """
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "gpu": device,
         "cpu": _cpu(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
         "system": platform.platform(),
         "python": platform.python_version(),
         "cupar": _checkout(),
@@ -287,7 +291,7 @@ def print_environment(facts: Mapping[str, Any]) -> None:
     card = f"{device['name']} (sm_{device['cc']}, driver {device['driver']})" if device else "no GPU"
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items() if version)
     print(f"{facts['date']}, cupar {facts['cupar']}, Python {facts['python']}")
-    print(f"{card}; {facts['cpu']}, {facts['cores']} cores; {facts['system']}")
+    print(f"{card}; {facts['cpu']}, {facts['cores']} cores, load {facts['load']}; {facts['system']}")
     print(versions)
 
 

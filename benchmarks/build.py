@@ -557,9 +557,9 @@ def main() -> None:
         children = Children(Path(folder), cc)
         found = measure_builds(children, ALGORITHMS, repeat)
         others = {
+            "imports": measure_imports(children, 5 if options.quick else 20),
             "crowd": measure_crowd(children, min(repeat, 3)),
             "lookup": measure_lookup(children, (20, 2_000 if options.quick else 20_000), 500),
-            "imports": measure_imports(children, 5 if options.quick else 20),
         }
         _progress("")
     _common.print_environment(facts)

@@ -10,7 +10,7 @@ context, copies the array to the device and one item back, with nothing but ctyp
 after one process of each that does not count, so that they can be compared. Two times are kept:
 
 * to the result: from just before the parent starts the process until the result is in host memory;
-* process: until the parent has seen it end.
+* process: until the parent has seen it end, the check of its result included.
 
 Results are checked in the process, after the clock has stopped. The items are small integers, so that their
 float32 sums are exact in any order.
@@ -132,7 +132,8 @@ if not np.array_equal(d_out.to_host(0, N), np.cumsum(host, dtype=np.float64)):
     sys.exit("the scan is wrong before its last item")
 """
 
-# What the factory does inside, done before it one by one: the same work, with marks between.
+# What the factory does inside, done before it one by one: the same work, with marks between. Private names of
+# cupar's are used here and nowhere else, but for DRY, which tries them without a GPU.
 CUPAR_APART = """
 import cupar
 cupar.reduce_into
@@ -156,13 +157,19 @@ expected, build = host.sum(dtype=np.float64), sum_into.build
 
 OPERATORS = {
     "lambda": "op = lambda a, b: a + b\n",
-    # numba.cuda's LTO-IR of the lambda under CCCL's calling convention, where cuda.compute has no compiler.
+    # The same as LTO-IR under CCCL's calling convention, made by numba.cuda, where cuda.compute's compiler,
+    # numba-cuda-mlir, is not installed.
     "RawOp": """
+import numba.cuda
 from cuda.compute.op import RawOp
-from cupar import _toolchain
-float32 = np.dtype(np.float32)
-code = _toolchain.compile_operator(
-    lambda a, b: a + b, (float32, float32), float32, lambda result: None, "benchmark_plus", int(sys.argv[2]))
+
+def benchmark_plus(a, b, out):
+    out[0] = a[0] + b[0]
+
+pointer = numba.cuda.types.CPointer(numba.cuda.types.float32)
+code, _ = numba.cuda.compile(
+    benchmark_plus, numba.cuda.types.void(pointer, pointer, pointer), device=True, abi="c",
+    abi_info={"abi_name": "benchmark_plus"}, output="ltoir", cc=divmod(int(sys.argv[2]), 10))
 op = RawOp(ltoir=code, name="benchmark_plus")
 mark("compile the operator")
 """,
@@ -241,7 +248,7 @@ mark("result")
 expected = host.sum(dtype=np.float64)
 """
 
-# No contestant, but the check without a GPU: cupar's two builds, of dtypes.
+# No contestant: cupar's two builds, of dtypes, and what CUPAR_APART calls. It has no need of a GPU.
 DRY = """
 import json
 import sys
@@ -252,6 +259,10 @@ made = [
     cupar.reduce_into(dtype, dtype, lambda a, b: a + b, np.zeros(1, dtype), cc=cc),
     cupar.inclusive_scan(dtype, dtype, lambda a, b: a + b, cc=cc),
 ]
+from cupar import _cccl, _toolchain
+_toolchain.template_versions()
+_toolchain.operator_versions()
+_cccl.bindings()
 print(json.dumps({algorithm.build.algorithm: algorithm.build.origin for algorithm in made}))
 """
 
@@ -294,7 +305,7 @@ APART_NAME = "cupar.reduce_into, its steps one by one"
 
 
 def operator_of_compute() -> str:
-    """Return how cuda.compute gets the lambda: by itself, or, without its compiler, from numba.cuda."""
+    """Return how cuda.compute gets its operator: as a lambda or, without its compiler, as a RawOp."""
     return "lambda" if _common.is_installed("numba_cuda_mlir") else "RawOp"
 
 
@@ -303,7 +314,7 @@ def contestants() -> dict[str, Contestant]:
     on_device = START + DEVICE
     compute = on_device + COMPUTE_IMPORT
     given = operator_of_compute()
-    described = {"lambda": "lambda", "RawOp": "the lambda by numba.cuda as RawOp"}[given]
+    described = {"lambda": "lambda", "RawOp": "RawOp of numba.cuda's LTO-IR"}[given]
     modules = ("cuda.compute",)
     return {
         "floor": Contestant(FLOOR_NAME, on_device + FLOOR),
@@ -338,9 +349,10 @@ class Race:
 
     def __init__(self, folder: Path, cc: int) -> None:
         self.all = contestants()
-        save = START + COMPUTE_SAVE.format(operator=OPERATORS[operator_of_compute()])
         scripts = {name: contestant.script + END for name, contestant in self.all.items()}
-        self.work = _common.Workplace(folder, {**scripts, "save": save, "dry": DRY})
+        for given in ("lambda", "RawOp"):
+            scripts[f"save_{given}"] = START + COMPUTE_SAVE.format(operator=OPERATORS[given])
+        self.work = _common.Workplace(folder, {**scripts, "dry": DRY})
         self.cc = cc
         self.file = folder / "sum.cuda-compute"
         self.warm = self.work.new_folder()
@@ -363,7 +375,7 @@ class Race:
         self.run("dry")
         if not self.all["saved"].missing:
             try:
-                self.run("save")
+                self.run(f"save_{operator_of_compute()}")
             except _common.ChildError as error:
                 print(f"cuda.compute could not save a build: {error}", file=sys.stderr)
 
@@ -510,9 +522,9 @@ def dry_check(race: Race) -> None:
             raise SystemExit(f"process {number}: builds came from {origins}, expected {expected}")
     print(f"* cupar: the builds for sm_{race.cc} are made by one process and found by the next")
     if not race.all["saved"].missing:
-        race.run("save")
-        given = operator_of_compute()
-        print(f"* cuda.compute: builds and serializes for sm_{race.cc}, the operator given as {given}")
+        for given in sorted({"RawOp", operator_of_compute()}):
+            race.run(f"save_{given}")
+            print(f"* cuda.compute: builds and serializes for sm_{race.cc}, the operator given as {given}")
 
 
 def main() -> None:

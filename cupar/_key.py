@@ -120,7 +120,9 @@ def template_parts(spec: Specialisation) -> dict[str, Any]:
 
 def build_parts(spec: Specialisation) -> dict[str, Any]:
     """Return what a build depends on: its template, and the operators with what compiles them."""
-    parts = {**template_parts(spec), "entry": "build", "linker": _toolchain.link_options()}
+    parts = {**template_parts(spec), "entry": "build"}
+    if spec.has_template:
+        parts["linker"] = _toolchain.link_options()
     functions = spec.functions
     if functions:
         parts["functions"] = {name: op.fingerprint for name, op in functions.items()}

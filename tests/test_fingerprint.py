@@ -295,8 +295,9 @@ def test_arrays_differ_by_what_numba_makes_of_them():
 
 def test_types_that_other_packages_add_to_numpy_differ_from_void_types():
     ml_dtypes = pytest.importorskip("ml_dtypes")
-    two_bytes = [np.dtype(name) for name in (ml_dtypes.bfloat16, "V2", "f2", "i2")]
-    assert len(set(map(encode, two_bytes))) == 4
+    of_one_byte = [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.int4, "V1", "i1"]
+    of_two_bytes = [ml_dtypes.bfloat16, "V2", "f2", "i2"]
+    assert len({encode(np.dtype(each)) for each in of_one_byte + of_two_bytes}) == 9
 
 
 def test_the_same_type_under_two_names():
@@ -358,6 +359,9 @@ def test_named_tuples_are_encoded_with_their_fields_and_defaults():
             1
         ),
         type("LikePoint", (tuple,), {"_fields": ("x",)})((1,)),
+        type("LikePoint", (tuple,), {"_fields": ("y",), "__new__": lambda cls, x: tuple.__new__(cls, (x,))})(
+            1
+        ),
         type("LikePoint", (tuple,), {"_fields": ("x",), "__new__": lambda cls, *x: tuple.__new__(cls, x)})(1),
         (i for i in ()),
         ctypes.c_int(1),
@@ -729,6 +733,8 @@ SOURCES_THAT_DIFFER = [
     "op = lambda a, b: (lambda x=1: x + 2)(a)",
     "op = lambda a, b: (lambda x, y: x - y)(x=a, y=b)",
     "op = lambda a, b: (lambda y, x: y - x)(x=a, y=b)",
+    "op = lambda a, b: (lambda: a)()",
+    "op = lambda b, a: (lambda: a)()",
     "op = lambda a, b: (lambda: a)() - b",
     "op = lambda a, b: (lambda: b)() - b",
     "op = lambda a, b: (lambda: a)() - (lambda: b)()",
