@@ -385,12 +385,12 @@ def _read_extensions(sizes: tuple[tuple[int, int], ...]) -> _Extensions:
     for registry in _registries():
         for template in (*registry.functions, *registry.attributes):
             body = getattr(template, "_overload_func", None)
-            if (
-                isinstance(body, FunctionType)
-                and _package(body.__globals__.get("__name__")) not in _COMPILERS
-            ):
+            if not isinstance(body, FunctionType) or _package(body.__globals__.get("__name__")) in _COMPILERS:
+                continue
+            if hasattr(template, "_attr"):
+                attributes.add(template._attr)
+            else:
                 objects[id(template.key)] = template.key
-                attributes.update(filter(None, (getattr(template, "_attr", None),)))
     return _Extensions(objects, frozenset(attributes))
 
 
@@ -675,9 +675,10 @@ class Fingerprint:
         Each dependency with a short form of what it was, for explaining a cache miss:
         ``("global 'SCALE'", "float 3.0")``, ``("global 'helper'", "function 5ad2c0ffee12")``.
     dispatchers
-        The numba dispatchers that the operator calls, directly or not. numba compiles such a function
-        once in a process and keeps the result, whatever its globals become: they must be made to
-        forget it before the operator is compiled, or the build is not the one of this fingerprint.
+        The numba dispatchers that the operator calls, directly or not, and itself if it is one. numba
+        compiles such a function once in a process and keeps the result, whatever its globals become:
+        they must be made to forget it before the operator is compiled (and one of ``njit`` the
+        ``CUDADispatcher`` that numba.cuda made of it), or the build is not that of this fingerprint.
     """
 
     digest: bytes

@@ -349,7 +349,7 @@ def test_named_tuples_are_encoded_with_their_fields_and_defaults():
         np.dtype(object),
         np.longdouble(1),
         np.zeros(1, np.clongdouble),
-        np.matrix([[1]]),
+        np.zeros(1).view(np.recarray),
         np.ma.array([1]),
         np.random.default_rng(0),
         np.random.rand,
