@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from .operators import OpKind
     from .reduce import Reduce, reduce_into
     from .scan import Scan, exclusive_scan, inclusive_scan
+    from .segmented_reduce import SegmentedReduce, segmented_reduce
+    from .sort import DoubleBuffer, MergeSort, RadixSort, SortOrder, merge_sort, radix_sort
+    from .transform import Transform, binary_transform, unary_transform
+    from .unique import UniqueByKey, unique_by_key
 
 __version__ = "0.1.0"
 
@@ -30,16 +34,29 @@ __all__ = [
     "Build",
     "BuildError",
     "CacheWarning",
+    "DoubleBuffer",
     "DriverError",
+    "MergeSort",
     "NoDeviceError",
     "OpKind",
+    "RadixSort",
     "Reduce",
     "Scan",
+    "SegmentedReduce",
+    "SortOrder",
+    "Transform",
+    "UniqueByKey",
     "VersionError",
+    "binary_transform",
     "cache",
     "exclusive_scan",
     "inclusive_scan",
+    "merge_sort",
+    "radix_sort",
     "reduce_into",
+    "segmented_reduce",
+    "unary_transform",
+    "unique_by_key",
 ]
 
 _MODULES = {
@@ -47,15 +64,28 @@ _MODULES = {
     "Build": "_algorithm",
     "BuildError": "_toolchain",
     "CacheWarning": "_cache",
+    "DoubleBuffer": "sort",
     "DriverError": "_driver",
+    "MergeSort": "sort",
     "NoDeviceError": "_driver",
     "OpKind": "operators",
+    "RadixSort": "sort",
     "Reduce": "reduce",
     "Scan": "scan",
+    "SegmentedReduce": "segmented_reduce",
+    "SortOrder": "sort",
+    "Transform": "transform",
+    "UniqueByKey": "unique",
     "VersionError": "_cccl",
+    "binary_transform": "transform",
     "exclusive_scan": "scan",
     "inclusive_scan": "scan",
+    "merge_sort": "sort",
+    "radix_sort": "sort",
     "reduce_into": "reduce",
+    "segmented_reduce": "segmented_reduce",
+    "unary_transform": "transform",
+    "unique_by_key": "unique",
 }
 
 
@@ -65,7 +95,9 @@ def __getattr__(name: str) -> Any:
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(f".{module}", __name__), name)
+    # Importing a submodule sets it as an attribute here, over which a function of the same name must win.
+    value = getattr(importlib.import_module(f".{module}", __name__), name)
+    globals()[name] = value
     return value
 
 

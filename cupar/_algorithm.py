@@ -14,7 +14,7 @@ import numpy as np
 
 from . import _arrays, _cccl, _driver
 from ._key import Specialisation
-from .operators import convertible
+from .operators import Op, Operator, convertible, resolve
 
 
 @dataclass(frozen=True)
@@ -171,8 +171,12 @@ class Algorithm:
         """Return the GPU code, an ELF file such as ``nvdisasm`` and ``cuobjdump`` read. Needs no GPU."""
         return self._code.cubin()
 
-    def _launch(self, call: Call, address: int, nbytes: int, size: int, stream: int) -> int:
-        """Call the bindings; address 0 asks for the bytes of temporary storage."""
+    def _launch(self, call: Call, address: int, nbytes: int, work: Any, stream: int) -> int:
+        """Call the bindings; address 0 asks for the bytes of temporary storage.
+
+        `work` is what the algorithm's own call gave to `_execute`: the number of items, or what else says
+        how much there is to do.
+        """
         raise NotImplementedError
 
     def _take(self) -> Call:
@@ -197,7 +201,7 @@ class Algorithm:
         self._generation = _generation
 
     def _execute(
-        self, temp_storage: Any, arrays: Sequence[tuple[Any, int]], size: int, h_init: Any, stream: Any
+        self, temp_storage: Any, arrays: Sequence[tuple[Any, int]], work: Any, h_init: Any, stream: Any
     ) -> int:
         """Do one phase of a two-phase call: ask for the temporary storage, or run with it."""
         handle = _driver.stream_handle(stream)
@@ -205,35 +209,45 @@ class Algorithm:
         try:
             call.bind(arrays, h_init)
             if temp_storage is None:
-                return self._launch(call, 0, 0, size, handle)
+                return self._launch(call, 0, 0, work, handle)
             storage = _arrays.view("temp_storage", temp_storage)
             nbytes = storage.size * storage.dtype.itemsize
             if not storage.contiguous or not storage.writable:
                 raise ValueError("temp_storage: expected a contiguous array that can be written")
             if storage.address == 0:
-                self._check_storage(call, nbytes, size, handle)
+                self._check_storage(call, nbytes, work, handle)
             try:
-                return self._launch(call, storage.address, nbytes, size, handle)
+                return self._launch(call, storage.address, nbytes, work, handle)
             except RuntimeError:
-                self._check_storage(call, nbytes, size, handle)
+                self._check_storage(call, nbytes, work, handle)
                 raise
         finally:
             self._calls.append(call)
 
-    def _check_storage(self, call: Call, nbytes: int, size: int, stream: int) -> None:
-        needed = self._launch(call, 0, 0, size, stream)
+    def _check_storage(self, call: Call, nbytes: int, work: Any, stream: int) -> None:
+        needed = self._launch(call, 0, 0, work, stream)
         if nbytes < needed:
             raise ValueError(f"temp_storage: needs {needed} bytes for this call, got {nbytes}")
 
-    def _run(self, arrays: Sequence[tuple[Any, int]], size: int, h_init: Any, stream: Any) -> None:
+    def _run(self, arrays: Sequence[tuple[Any, int]], work: Any, h_init: Any, stream: Any) -> None:
         """Run with temporary storage from cupar's own pool, in the order of the stream."""
         handle = _driver.stream_handle(stream)
         call = self._take()
         try:
             call.bind(arrays, h_init)
-            nbytes = self._launch(call, 0, 0, size, handle)
+            nbytes = self._launch(call, 0, 0, work, handle)
             with _driver.temporary_storage(nbytes, handle) as address:
-                self._launch(call, address, nbytes, size, handle)
+                self._launch(call, address, nbytes, work, handle)
+        finally:
+            self._calls.append(call)
+
+    def _enqueue(self, arrays: Sequence[tuple[Any, int]], work: Any, stream: Any) -> None:
+        """Run an algorithm that needs no temporary storage."""
+        handle = _driver.stream_handle(stream)
+        call = self._take()
+        try:
+            call.bind(arrays, None)
+            self._launch(call, 0, 0, work, handle)
         finally:
             self._calls.append(call)
 
@@ -315,6 +329,47 @@ def _exactly(number: Any, dtype: np.dtype[Any]) -> Any:
     if lost:
         raise ValueError(f"h_init: {dtype} cannot hold {number!r}")
     return value
+
+
+@dataclass(frozen=True)
+class Accumulation:
+    """The types of a reduction or scan, and its operator for them."""
+
+    source: np.dtype[Any]
+    target: np.dtype[Any]
+    accumulator: np.dtype[Any]
+    operator: Operator
+    has_init: bool
+
+    @property
+    def init(self) -> str | None:
+        """The initial value's type as an option of the specialisation."""
+        return self.accumulator.str if self.has_init else None
+
+
+def accumulation(d_in: Any, d_out: Any, op: Op, h_init: Any) -> Accumulation:
+    """Find out in which type items are accumulated, and what the operator means for it.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not what reductions and scans take, or the types are not converted silently.
+    """
+    source = _arrays.dtype_of("d_in", d_in)
+    target = _arrays.dtype_of("d_out", d_out)
+    accumulator = accumulator_dtype(h_init, source)
+    check_conversion("d_in", source, "the accumulator", accumulator)
+    check_conversion("the accumulator", accumulator, "d_out", target)
+    operator = resolve(op, (accumulator, accumulator), accumulator)
+    return Accumulation(source, target, accumulator, operator, h_init is not None)
+
+
+def same_dtype(name: str, array: Any, other: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return an array's dtype, or raise TypeError unless it is that of another."""
+    found = _arrays.dtype_of(name, array)
+    if found != dtype:
+        raise TypeError(f"{name}: expected {dtype}, the dtype of {other}, got {found}")
+    return found
 
 
 def check_conversion(

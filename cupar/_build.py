@@ -124,12 +124,19 @@ def _operator_ltoir(parameter: str, op: Operator, cc: int) -> list[bytes]:
     from numba.core.errors import NumbaError as NumbaCoreError
     from numba.cuda.core.errors import NumbaError
 
+    assert op.source is not None
     try:
-        return _toolchain.compile_operator(op, _cccl.symbol(parameter), cc)
+        code = _toolchain.compile_operator(op, _cccl.symbol(parameter), cc)
     except (NumbaError, NumbaCoreError, NotImplementedError) as error:
         raise TypeError(
             f"{parameter}: numba.cuda cannot compile operator {op.name} for {op.signature}: {error}"
         ) from error
+    if not op.source.unchanged(op.function):
+        raise RuntimeError(
+            f"{parameter}: something that operator {op.name} reads was changed while it was compiled; ask "
+            "for the algorithm again"
+        )
+    return code
 
 
 def _pack(parts: list[bytes]) -> bytes:

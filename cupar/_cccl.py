@@ -116,6 +116,11 @@ def pointer(dtype: np.dtype[Any], address: int = 0) -> Any:
     return b.Iterator(8, b.IteratorKind.POINTER, b.Op(), b.Op(), type_info(dtype), state=address)
 
 
+def no_array() -> Any:
+    """Return what stands for an array that is not there: a null pointer, of any type."""
+    return pointer(np.dtype(np.uint8))
+
+
 def symbol(parameter: str) -> str:
     """Return the name of a parameter's device function, whatever name the user's function has.
 

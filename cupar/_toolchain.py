@@ -379,7 +379,8 @@ def _device_function(function: Any, made: dict[int, Any]) -> Any:
             cells or None,
         )
         copy.__kwdefaults__ = function.__kwdefaults__
-        made[id(function)] = cuda.jit(device=True)(copy)
+        # All that NUMBA_… variables could change is said here, so that they need not be in a key.
+        made[id(function)] = cuda.jit(device=True, opt=True, debug=False, lineinfo=False)(copy)
     return made[id(function)]
 
 
@@ -393,7 +394,7 @@ class _Operator(Protocol):
     @property
     def output(self) -> np.dtype[Any]: ...
     @property
-    def dispatchers(self) -> tuple[Any, ...]: ...
+    def source(self) -> Any: ...
     def check_result(self, numba_type: Any) -> None: ...
 
 
@@ -405,8 +406,8 @@ def compile_operator(op: _Operator, symbol: str, cc: int) -> list[bytes]:
     Parameters
     ----------
     op : Operator
-        Its function, their types, the numba functions that it calls, and what checks the type of its
-        result before that is converted.
+        Its function, their types, the fingerprint, and what checks the type of its result before that is
+        converted.
     symbol : str
         The name of the device function to define.
     cc : int
@@ -441,8 +442,9 @@ def compile_operator(op: _Operator, symbol: str, cc: int) -> list[bytes]:
         function = _calling(function, len(op.inputs))
     # numba compiles a jitted function once, with the globals of that moment and for the cc of that
     # moment: it has to forget it, or a changed global would not be in the code that is kept for it.
-    for dispatcher in op.dispatchers:
+    for dispatcher in op.source.dispatchers:
         dispatcher.overloads.clear()
+        vars(dispatcher).pop("_CUDATypingContext__dispatcher", None)  # what numba.cuda makes of @njit
     token = _target_cc.set(divmod(cc, 10))
     try:
         device_function = _device_function(function, {})
@@ -459,6 +461,9 @@ def compile_operator(op: _Operator, symbol: str, cc: int) -> list[bytes]:
             namespace["operator"],
             types.void(*map(pointer, op.inputs), pointer(op.output)),
             device=True,
+            opt=True,
+            debug=False,
+            lineinfo=False,
             abi="c",
             abi_info={"abi_name": symbol},
             output="ltoir",

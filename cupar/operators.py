@@ -136,8 +136,14 @@ _AS_FUNCTION: dict[OpKind, Callable[..., Any]] = {
     OpKind.LOGICAL_AND: lambda a, b: a != 0 and b != 0,
     OpKind.LOGICAL_OR: lambda a, b: a != 0 or b != 0,
     OpKind.LOGICAL_NOT: lambda a: a == 0,
+    OpKind.BIT_AND: operator.and_,
+    OpKind.BIT_OR: operator.or_,
+    OpKind.BIT_XOR: operator.xor,
+    OpKind.BIT_NOT: operator.invert,
     OpKind.IDENTITY: lambda a: a,
     OpKind.NEGATE: operator.neg,
+    OpKind.MINIMUM: lambda a, b: b if b < a else a,
+    OpKind.MAXIMUM: lambda a, b: b if a < b else a,
 }
 
 _RANK = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
@@ -170,8 +176,8 @@ class Operator:
         Set if numba compiles it.
     fingerprint : str
         What it does: the kind's name, or the SHA-256 of all that the function depends on.
-    dispatchers : tuple
-        The numba functions that the function calls, directly or not.
+    source : Fingerprint or None
+        Set if `function` is: of what the fingerprint was taken.
     """
 
     name: str = field(compare=False)
@@ -180,7 +186,7 @@ class Operator:
     kind: OpKind | None
     fingerprint: str
     function: Callable[..., Any] | None = field(default=None, compare=False)
-    dispatchers: tuple[Any, ...] = field(default=(), compare=False)
+    source: _fingerprint.Fingerprint | None = field(default=None, compare=False)
 
     @property
     def signature(self) -> str:
@@ -259,18 +265,24 @@ def _function(op: Callable[..., Any], inputs: tuple[np.dtype[Any], ...], output:
     except _fingerprint.Unfingerprintable as error:
         raise _fingerprint.Unfingerprintable(f"op: {error}") from None
     name = str(getattr(op, "__qualname__", "") or getattr(op, "__name__", repr(op)))
-    return Operator(name, inputs, output, None, found.digest.hex(), op, found.dispatchers)
+    return Operator(name, inputs, output, None, found.digest.hex(), op, found)
 
 
 def _known(kind: OpKind, inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any]) -> Operator:
     arity = 1 if kind in _UNARY else 2
     if arity != len(inputs):
-        raise TypeError(f"op: {kind!s} takes {arity} arguments, this algorithm gives it {len(inputs)}")
+        takes = f"takes {arity} argument{'s' * (arity > 1)}"
+        raise TypeError(f"op: OpKind.{kind.name} {takes}, this algorithm gives it {len(inputs)}")
     kinds = {dtype.kind for dtype in inputs}
     if (kind in _INTEGERS_ONLY and kinds & {"f", "c"}) or (kind in _ORDERED_ONLY and "c" in kinds):
         raise TypeError(f"op: OpKind.{kind.name} is not defined for {', '.join(map(str, inputs))}")
-    # CCCL's own operators take the types of C++ alone, and its comparisons give nothing but a bool.
-    if "c" in kinds or (kind in _COMPARISONS and output.kind != "b"):
+    # CCCL's own operators take the types of C++ alone, and give what they take, or a bool if they compare.
+    given = np.dtype(bool) if kind in _COMPARISONS else inputs[0]
+    if "c" in kinds or len(set(inputs)) > 1 or output != given:
+        if kind not in _AS_FUNCTION:
+            raise TypeError(
+                f"op: OpKind.{kind.name} takes and gives one type, not those of {inputs}, {output}"
+            )
         return _function(_AS_FUNCTION[kind], inputs, output)
     return Operator(f"OpKind.{kind.name}", inputs, output, kind, kind.name)
 

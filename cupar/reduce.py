@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import _arrays, _cccl, _factory
-from ._algorithm import Algorithm, Call, accumulator_dtype, check_conversion, item_count
+from . import _cccl, _factory
+from ._algorithm import Algorithm, Call, accumulation, item_count
 from ._key import Argument, Specialisation
-from .operators import Op, resolve
+from .operators import Op
 
 _RUN_TO_RUN = 1  # of cccl_determinism_t
 
@@ -57,17 +57,12 @@ def reduce_into(d_in: Any, d_out: Any, op: Op, h_init: Any, *, cc: Any = None) -
     The algorithm is CUB's ``DeviceReduce``: D. Merrill, "CUB", https://nvidia.github.io/cccl/cub.
     """
     cc, device = _factory.target(cc)
-    source = _arrays.dtype_of("d_in", d_in)
-    target = _arrays.dtype_of("d_out", d_out)
-    accumulator = accumulator_dtype(h_init, source)
-    check_conversion("d_in", source, "the accumulator", accumulator)
-    check_conversion("the accumulator", accumulator, "d_out", target)
-    operator = resolve(op, (accumulator, accumulator), accumulator)
-    has_init = h_init is not None
+    types = accumulation(d_in, d_out, op, h_init)
+    source, target, accumulator = types.source, types.target, types.accumulator
 
     def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
         b = _cccl.bindings()
-        init_kind = b.InitKind.VALUE_INIT if has_init else b.InitKind.NO_INIT
+        init_kind = b.InitKind.VALUE_INIT if types.has_init else b.InitKind.NO_INIT
         determinism = b.Determinism(_RUN_TO_RUN)
         type_info = _cccl.type_info(accumulator)
         return iterators["d_in"], iterators["d_out"], operators["op"], type_info, init_kind, determinism
@@ -81,8 +76,8 @@ def reduce_into(d_in: Any, d_out: Any, op: Op, h_init: Any, *, cc: Any = None) -
             Argument("d_in", source, accumulator if "c" in accumulator.kind else source),
             Argument("d_out", target, accumulator, output=True),
         ),
-        operators=(("op", operator),),
-        options=(("init", accumulator.str if has_init else None), ("determinism", _RUN_TO_RUN)),
+        operators=(("op", types.operator),),
+        options=(("init", types.init), ("determinism", _RUN_TO_RUN)),
         cc=cc,
         native_arguments=native_arguments,
     )
@@ -133,8 +128,8 @@ class Reduce(Algorithm):
         n = item_count("num_items", num_items)
         self._run(((d_in, n), (d_out, 1)), n, h_init, stream)
 
-    def _launch(self, call: Call, address: int, nbytes: int, size: int, stream: int) -> int:
+    def _launch(self, call: Call, address: int, nbytes: int, work: Any, stream: int) -> int:
         needed: int = call.native.compute(
-            address, nbytes, *call.iterators, size, *call.operators, call.init, stream
+            address, nbytes, *call.iterators, work, *call.operators, call.init, stream
         )
         return needed

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import _arrays, _cccl, _factory
-from ._algorithm import Algorithm, Call, accumulator_dtype, check_conversion, item_count
+from . import _cccl, _factory
+from ._algorithm import Algorithm, Call, accumulation, item_count
 from ._key import Argument, Specialisation
-from .operators import Op, resolve
+from .operators import Op
 
 
 def exclusive_scan(d_in: Any, d_out: Any, op: Op, h_init: Any, *, cc: Any = None) -> Scan:
@@ -94,17 +94,12 @@ def inclusive_scan(d_in: Any, d_out: Any, op: Op, h_init: Any = None, *, cc: Any
 
 def _scan(algorithm: str, d_in: Any, d_out: Any, op: Op, h_init: Any, cc: Any) -> Scan:
     cc, device = _factory.target(cc)
-    source = _arrays.dtype_of("d_in", d_in)
-    target = _arrays.dtype_of("d_out", d_out)
-    accumulator = accumulator_dtype(h_init, source)
-    check_conversion("d_in", source, "the accumulator", accumulator)
-    check_conversion("the accumulator", accumulator, "d_out", target)
-    operator = resolve(op, (accumulator, accumulator), accumulator)
-    has_init = h_init is not None
+    types = accumulation(d_in, d_out, op, h_init)
+    source, target, accumulator = types.source, types.target, types.accumulator
 
     def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
         b = _cccl.bindings()
-        init_kind = b.InitKind.VALUE_INIT if has_init else b.InitKind.NO_INIT
+        init_kind = b.InitKind.VALUE_INIT if types.has_init else b.InitKind.NO_INIT
         inclusive = algorithm == "inclusive_scan"
         type_info = _cccl.type_info(accumulator)
         return iterators["d_in"], iterators["d_out"], operators["op"], type_info, inclusive, init_kind
@@ -118,8 +113,8 @@ def _scan(algorithm: str, d_in: Any, d_out: Any, op: Op, h_init: Any, cc: Any) -
             Argument("d_in", source, accumulator if opaque else source),
             Argument("d_out", target, accumulator if opaque else target, output=True),
         ),
-        operators=(("op", operator),),
-        options=(("init", accumulator.str if has_init else None),),
+        operators=(("op", types.operator),),
+        options=(("init", types.init),),
         cc=cc,
         native_arguments=native_arguments,
     )
@@ -169,9 +164,9 @@ class Scan(Algorithm):
         n = item_count("num_items", num_items)
         self._run(((d_in, n), (d_out, n)), n, h_init, stream)
 
-    def _launch(self, call: Call, address: int, nbytes: int, size: int, stream: int) -> int:
+    def _launch(self, call: Call, address: int, nbytes: int, work: Any, stream: int) -> int:
         kind = "inclusive" if self.build.algorithm == "inclusive_scan" else "exclusive"
         suffix = "_no_init" if call.init is None else ""
         compute = getattr(call.native, f"compute_{kind}{suffix}")
-        needed: int = compute(address, nbytes, *call.iterators, size, *call.operators, call.init, stream)
+        needed: int = compute(address, nbytes, *call.iterators, work, *call.operators, call.init, stream)
         return needed

@@ -2,6 +2,9 @@
 
 import math
 import operator
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -132,23 +135,62 @@ def test_jitted_functions_may_be_called_and_passed():
 
 def test_a_changed_global_of_a_jitted_function_is_in_the_code(empty_cache):
     """numba compiles a jitted function once in a process, with the globals of that moment."""
-    from numba import cuda
+    from numba import cuda, njit
 
     global FACTOR
     FACTOR = 2
 
-    @cuda.jit(device=True)
-    def scaled(a):
-        return a * FACTOR
+    for decorate in (cuda.jit(device=True), njit):
+        FACTOR = 2
+
+        @decorate
+        def scaled(a):
+            return a * FACTOR
+
+        def op(a, b):
+            return scaled(a) + b
+
+        two = cupar.reduce_into("i4", "i4", op, 0, cc=90)
+        FACTOR = 5
+        five = cupar.reduce_into("i4", "i4", op, 0, cc=90)
+        assert two.build.key != five.build.key
+        assert two.cubin() != five.cubin()
+
+
+def test_a_global_that_changes_while_it_is_compiled(empty_cache, monkeypatch):
+    from cupar import _toolchain
 
     def op(a, b):
-        return scaled(a) + b
+        return a + b * FACTOR
 
-    two = cupar.reduce_into("i4", "i4", op, 0, cc=90)
-    FACTOR = 5
-    five = cupar.reduce_into("i4", "i4", op, 0, cc=90)
-    assert two.build.key != five.build.key
-    assert two.cubin() != five.cubin()
+    compile_operator = _toolchain.compile_operator
+
+    def slow(*arguments):
+        global FACTOR
+        FACTOR = 77
+        return compile_operator(*arguments)
+
+    monkeypatch.setattr(_toolchain, "compile_operator", slow)
+    with pytest.raises(RuntimeError, match=r"^op: something that operator .*op reads was changed"):
+        cupar.reduce_into("i4", "i4", op, 0, cc=90)
+    assert cupar.cache.usage().entries == 0
+
+
+@pytest.mark.parametrize("variable", ["NUMBA_OPT=0", "NUMBA_CUDA_DEBUGINFO=1", "NUMBA_DEBUGINFO=1"])
+def test_settings_of_numba_do_not_reach_the_code(variable, tmp_path, monkeypatch):
+    code = "import cupar; print(hash(cupar.reduce_into('i4','i4',lambda a, b: a * 3 + b, 0, cc=90).cubin()))"
+    outputs = set()
+    for settings in ({}, dict([variable.split("=")])):
+        cache = {"CUPAR_CACHE_DIR": str(tmp_path / str(len(settings))), "PYTHONHASHSEED": "0"}
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, **cache, **settings},
+        )
+        outputs.add(done.stdout)
+    assert len(outputs) == 1
 
 
 FACTOR = 2

@@ -1,0 +1,180 @@
+"""Segmented reduction: each segment of an array combined into one item."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from . import _arrays, _cccl, _factory
+from ._algorithm import Algorithm, Call, accumulation, item_count
+from ._key import Argument, Specialisation
+from .operators import Op
+
+_MOST_SEGMENTS = 2**31 - 1  # of CCCL 3.6
+
+
+def segmented_reduce(
+    d_in: Any, d_out: Any, start_offsets_in: Any, end_offsets_in: Any, op: Op, h_init: Any, *, cc: Any = None
+) -> SegmentedReduce:
+    """Build a segmented reduction, or fetch it from the cache.
+
+    Segment i is items ``start_offsets_in[i]`` to ``end_offsets_in[i] - 1``; segments may be empty, overlap,
+    and leave items out. Its items, and `h_init`, are combined into ``d_out[i]``.
+
+    Parameters
+    ----------
+    d_in : device array or dtype
+        The input. Only its dtype matters here.
+    d_out : device array or dtype, num_segments items
+        Where the results go. Its dtype may differ from the accumulator's.
+    start_offsets_in, end_offsets_in : device arrays or dtypes, num_segments items
+        Of any integer dtype.
+    op : callable or OpKind
+        A binary operator on two values of the accumulator's dtype, associative and commutative.
+    h_init : numpy.ndarray of one element or number
+        The initial value of each segment. An array's dtype is the accumulator's; a number is taken in
+        `d_in`'s dtype.
+    cc : int, pair of int or str, optional
+        Compute capability to build for, as in 90, (9, 0), "9.0" or "sm_90"; by default the current
+        device's. With it, no GPU is needed.
+
+    Returns
+    -------
+    SegmentedReduce
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is none of the above, or the operator cannot be compiled for the types.
+    NoDeviceError
+        If there is no GPU and no `cc`.
+
+    Examples
+    --------
+    >>> import numpy as np, cupar
+    >>> sums = cupar.segmented_reduce("f4", "f4", "i8", "i8", lambda a, b: a + b, np.zeros(1, "f4"), cc=90)
+    >>> sums.build.algorithm
+    'segmented_reduce'
+
+    Notes
+    -----
+    The algorithm is CUB's ``DeviceSegmentedReduce``.
+    """
+    if h_init is None:
+        raise TypeError(
+            "h_init: a segmented reduction needs an initial value, the result of an empty segment"
+        )
+    cc, device = _factory.target(cc)
+    types = accumulation(d_in, d_out, op, h_init)
+    offsets = {
+        name: _offset_dtype(name, array)
+        for name, array in (("start_offsets_in", start_offsets_in), ("end_offsets_in", end_offsets_in))
+    }
+
+    def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
+        return (*iterators.values(), operators["op"], _cccl.value(np.zeros(1, types.accumulator)))
+
+    spec = Specialisation(
+        algorithm="segmented_reduce",
+        native="DeviceSegmentedReduceBuildResult",
+        arguments=(
+            Argument(
+                "d_in", types.source, types.accumulator if types.accumulator.kind == "c" else types.source
+            ),
+            Argument("d_out", types.target, types.accumulator, output=True),
+            *(Argument(name, dtype, dtype) for name, dtype in offsets.items()),
+        ),
+        operators=(("op", types.operator),),
+        options=(("init", types.init),),
+        cc=cc,
+        native_arguments=native_arguments,
+    )
+    return _factory.obtain(SegmentedReduce, spec, device)
+
+
+def _offset_dtype(name: str, array: Any) -> np.dtype[Any]:
+    dtype = _arrays.dtype_of(name, array)
+    if dtype.kind not in "iu":
+        raise TypeError(f"{name}: expected an array of integers, got {dtype}")
+    return dtype
+
+
+class SegmentedReduce(Algorithm):
+    """A segmented reduction for given types, operator and device; see `segmented_reduce`."""
+
+    def __call__(
+        self,
+        temp_storage: Any,
+        d_in: Any,
+        d_out: Any,
+        num_segments: int,
+        start_offsets_in: Any,
+        end_offsets_in: Any,
+        h_init: Any,
+        stream: Any = None,
+    ) -> int:
+        """Ask for the temporary storage, or reduce with it.
+
+        Parameters
+        ----------
+        temp_storage : None or device array
+            None asks how much is needed. Otherwise at least that many bytes, of any dtype.
+        d_in : device array
+            It must hold all items that the offsets name; that is not checked.
+        d_out, start_offsets_in, end_offsets_in : device arrays, at least `num_segments` items
+        num_segments : int
+            From 0 to 2**31 - 1.
+        h_init : numpy.ndarray of one element or number
+            The initial value, of the kind that the reduction was built with.
+        stream : optional
+            None (the default stream), a handle, or a stream of CuPy, PyTorch, Numba or cuda.core.
+
+        Returns
+        -------
+        int
+            Bytes of temporary storage.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not what the reduction was built for, or is too small.
+        NoDeviceError
+            If there is no GPU.
+        """
+        n = _segment_count(num_segments)
+        arrays = ((d_in, 0), (d_out, n), (start_offsets_in, n), (end_offsets_in, n))
+        return self._execute(temp_storage, arrays, n, h_init, stream)
+
+    def run(
+        self,
+        d_in: Any,
+        d_out: Any,
+        num_segments: int,
+        start_offsets_in: Any,
+        end_offsets_in: Any,
+        h_init: Any,
+        stream: Any = None,
+    ) -> None:
+        """Reduce, with temporary storage allocated and freed in the order of the stream.
+
+        Parameters are those of the call.
+        """
+        n = _segment_count(num_segments)
+        arrays = ((d_in, 0), (d_out, n), (start_offsets_in, n), (end_offsets_in, n))
+        self._run(arrays, n, h_init, stream)
+
+    def _launch(self, call: Call, address: int, nbytes: int, work: Any, stream: int) -> int:
+        d_in, d_out, *offsets = call.iterators
+        needed: int = call.native.compute(
+            address, nbytes, d_in, d_out, work, *offsets, *call.operators, call.init, 0, stream
+        )
+        return needed
+
+
+def _segment_count(num_segments: Any) -> int:
+    n = item_count("num_segments", num_segments)
+    if n > _MOST_SEGMENTS:
+        raise ValueError(f"num_segments: expected at most {_MOST_SEGMENTS}, got {n}")
+    return n

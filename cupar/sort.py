@@ -1,0 +1,421 @@
+"""Sorts: by a comparison of your own (merge sort), and by the bits of numbers (radix sort)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import _arrays, _cccl, _factory
+from ._algorithm import Algorithm, Call, item_count, same_dtype
+from ._key import Argument, Specialisation
+from .operators import Op, resolve
+
+
+class SortOrder(IntEnum):
+    """In which order keys are sorted. Values are those of CCCL's C interface (``cccl_sort_order_t``)."""
+
+    ASCENDING = 0
+    DESCENDING = 1
+
+
+class DoubleBuffer:
+    """Two arrays between which a radix sort may go back and forth, and so needs less temporary storage.
+
+    Parameters
+    ----------
+    d_current : device array
+        The input. The sort may overwrite it.
+    d_alternate : device array
+        As large, of the same dtype.
+
+    Attributes
+    ----------
+    selector : {0, 1}
+        Which of the two holds the current values: set by the sort, at its call.
+    """
+
+    def __init__(self, d_current: Any, d_alternate: Any) -> None:
+        self.d_buffers = (d_current, d_alternate)
+        self.selector = 0
+
+    def current(self) -> Any:
+        """Return the array that holds the values."""
+        return self.d_buffers[self.selector]
+
+    def alternate(self) -> Any:
+        """Return the other array."""
+        return self.d_buffers[1 - self.selector]
+
+
+def _key_arguments(names: tuple[str, str], arrays: tuple[Any, Any]) -> tuple[Argument, ...]:
+    """Describe an input and its output, which must agree: both there or neither, and of one dtype."""
+    (source_name, target_name), (source, target) = names, arrays
+    if (source is None) != (target is None):
+        missing, given = (source_name, target_name) if source is None else (target_name, source_name)
+        raise TypeError(f"{missing}: expected a device array, since there is {given}, got None")
+    if source is None:
+        return ()
+    dtype = _arrays.dtype_of(source_name, source)
+    same_dtype(target_name, target, source_name, dtype)
+    return Argument(source_name, dtype, dtype), Argument(target_name, dtype, dtype, output=True)
+
+
+def _pairs(arrays: tuple[Any, ...], n: int) -> tuple[tuple[Any, int], ...]:
+    return tuple((array, n) for array in arrays if array is not None)
+
+
+def _filled(iterators: list[Any]) -> list[Any]:
+    """Return the keys in and out and the items in and out, null pointers if there are no items."""
+    return iterators if len(iterators) == 4 else [*iterators, _cccl.no_array(), _cccl.no_array()]
+
+
+def merge_sort(
+    d_in_keys: Any, d_in_items: Any, d_out_keys: Any, d_out_items: Any, op: Op, *, cc: Any = None
+) -> MergeSort:
+    """Build a stable sort by a comparison, or fetch it from the cache.
+
+    Parameters
+    ----------
+    d_in_keys : device array or dtype, n items
+        The keys. Only their dtype matters here.
+    d_in_items : device array, dtype or None, n items
+        What goes with them, if anything.
+    d_out_keys, d_out_items : device arrays or dtypes, n items
+        Where the sorted keys and their items go, of the same dtypes; they may be the inputs themselves.
+        `d_out_items` is None if `d_in_items` is.
+    op : callable or OpKind
+        Whether its first key goes before its second: a strict weak order.
+    cc : int, pair of int or str, optional
+        Compute capability to build for, as in 90, (9, 0), "9.0" or "sm_90"; by default the current
+        device's. With it, no GPU is needed.
+
+    Returns
+    -------
+    MergeSort
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is none of the above, or the operator cannot be compiled for the types.
+    NoDeviceError
+        If there is no GPU and no `cc`.
+
+    Examples
+    --------
+    >>> import cupar
+    >>> by_magnitude = cupar.merge_sort("f4", "i4", "f4", "i4", lambda a, b: abs(a) < abs(b), cc=90)
+    >>> by_magnitude.build.algorithm
+    'merge_sort'
+
+    Notes
+    -----
+    The algorithm is CUB's ``DeviceMergeSort``.
+    """
+    cc, device = _factory.target(cc)
+    keys = _key_arguments(("d_in_keys", "d_out_keys"), (d_in_keys, d_out_keys))
+    items = _key_arguments(("d_in_items", "d_out_items"), (d_in_items, d_out_items))
+    if not keys:
+        raise TypeError("d_in_keys: expected a device array or a dtype, got None")
+
+    def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
+        in_keys, out_keys, in_items, out_items = _filled(list(iterators.values()))
+        return in_keys, in_items, out_keys, out_items, operators["op"]
+
+    spec = Specialisation(
+        algorithm="merge_sort",
+        native="DeviceMergeSortBuildResult",
+        arguments=(*keys, *items),
+        operators=(("op", resolve(op, (keys[0].dtype, keys[0].dtype), np.dtype(bool))),),
+        options=(),
+        cc=cc,
+        native_arguments=native_arguments,
+    )
+    return _factory.obtain(MergeSort, spec, device)
+
+
+class MergeSort(Algorithm):
+    """A stable sort by a comparison; see `merge_sort`."""
+
+    def __call__(
+        self,
+        temp_storage: Any,
+        d_in_keys: Any,
+        d_in_items: Any,
+        d_out_keys: Any,
+        d_out_items: Any,
+        num_items: int,
+        stream: Any = None,
+    ) -> int:
+        """Ask for the temporary storage, or sort with it.
+
+        Parameters
+        ----------
+        temp_storage : None or device array
+            None asks how much is needed. Otherwise at least that many bytes, of any dtype.
+        d_in_keys, d_in_items, d_out_keys, d_out_items : device arrays, at least `num_items` items
+            None for the items if the sort was built without.
+        num_items : int
+            How many keys to sort, from 0 on.
+        stream : optional
+            None (the default stream), a handle, or a stream of CuPy, PyTorch, Numba or cuda.core.
+
+        Returns
+        -------
+        int
+            Bytes of temporary storage.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not what the sort was built for, or is too small.
+        NoDeviceError
+            If there is no GPU.
+        """
+        n = item_count("num_items", num_items)
+        arrays = (d_in_keys, d_out_keys, d_in_items, d_out_items)
+        return self._execute(temp_storage, _pairs(arrays, n), n, None, stream)
+
+    def run(
+        self,
+        d_in_keys: Any,
+        d_in_items: Any,
+        d_out_keys: Any,
+        d_out_items: Any,
+        num_items: int,
+        stream: Any = None,
+    ) -> None:
+        """Sort, with temporary storage allocated and freed in the order of the stream.
+
+        Parameters are those of the call.
+        """
+        n = item_count("num_items", num_items)
+        self._run(_pairs((d_in_keys, d_out_keys, d_in_items, d_out_items), n), n, None, stream)
+
+    def _launch(self, call: Call, address: int, nbytes: int, work: Any, stream: int) -> int:
+        in_keys, out_keys, in_items, out_items = _filled(call.iterators)
+        needed: int = call.native.compute(
+            address, nbytes, in_keys, in_items, out_keys, out_items, work, *call.operators, stream
+        )
+        return needed
+
+
+def _buffers(d_in: Any, d_out: Any, name: str) -> tuple[Any, Any]:
+    """Return an input and an output, which a double buffer is both of."""
+    if not isinstance(d_in, DoubleBuffer):
+        return d_in, d_out
+    if d_out is not None:
+        raise TypeError(f"d_out_{name}: expected None, since d_in_{name} is a DoubleBuffer")
+    return d_in.current(), d_in.alternate()
+
+
+def _check_buffers(d_in_keys: Any, d_in_values: Any) -> None:
+    if d_in_values is not None and isinstance(d_in_keys, DoubleBuffer) != isinstance(
+        d_in_values, DoubleBuffer
+    ):
+        raise TypeError("d_in_values: expected a DoubleBuffer if d_in_keys is one, and an array if not")
+
+
+def radix_sort(
+    d_in_keys: Any, d_out_keys: Any, d_in_values: Any, d_out_values: Any, order: SortOrder, *, cc: Any = None
+) -> RadixSort:
+    """Build a stable sort of numbers by their bits, or fetch it from the cache.
+
+    Parameters
+    ----------
+    d_in_keys : device array, DoubleBuffer or dtype, n items
+        The keys: bool, integers or floats. Only their dtype matters here.
+    d_out_keys : device array, dtype or None, n items
+        Where the sorted keys go, of the same dtype; None if `d_in_keys` is a `DoubleBuffer`.
+    d_in_values : device array, DoubleBuffer, dtype or None, n items
+        What goes with the keys, if anything: of any dtype.
+    d_out_values : device array, dtype or None, n items
+        Where the values go; None if there are none, or they are in a `DoubleBuffer`.
+    order : SortOrder
+    cc : int, pair of int or str, optional
+        Compute capability to build for, as in 90, (9, 0), "9.0" or "sm_90"; by default the current
+        device's. With it, no GPU is needed.
+
+    Returns
+    -------
+    RadixSort
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is none of the above.
+    NoDeviceError
+        If there is no GPU and no `cc`.
+
+    Examples
+    --------
+    >>> import cupar
+    >>> descending = cupar.radix_sort("u4", "u4", None, None, cupar.SortOrder.DESCENDING, cc=90)
+    >>> descending.build.algorithm
+    'radix_sort'
+
+    Notes
+    -----
+    The algorithm is CUB's ``DeviceRadixSort``: A. Adinets and D. Merrill, "Onesweep: A Faster Least
+    Significant Digit Radix Sort for GPUs", arXiv:2206.01784. Floats are ordered by sign and magnitude: -0.0
+    and 0.0 are equal, and NaNs go to the ends.
+    """
+    cc, device = _factory.target(cc)
+    try:
+        order = SortOrder(order)
+    except ValueError:
+        raise TypeError(f"order: expected a SortOrder, got {order!r}") from None
+    _check_buffers(d_in_keys, d_in_values)
+    keys = _key_arguments(("d_in_keys", "d_out_keys"), _buffers(d_in_keys, d_out_keys, "keys"))
+    values = _key_arguments(("d_in_values", "d_out_values"), _buffers(d_in_values, d_out_values, "values"))
+    if not keys:
+        raise TypeError("d_in_keys: expected a device array or a dtype, got None")
+    if keys[0].dtype.kind == "c":
+        raise TypeError(f"d_in_keys: {keys[0].dtype} has no order; use merge_sort with a comparison of yours")
+
+    def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
+        in_keys, _, in_values, _ = _filled(list(iterators.values()))
+        b = _cccl.bindings()
+        return b.SortOrder(int(order)), in_keys, in_values, b.Op(), b""
+
+    spec = Specialisation(
+        algorithm="radix_sort",
+        native="DeviceRadixSortBuildResult",
+        arguments=(*keys, *values),
+        operators=(),
+        options=(("order", order.name),),
+        cc=cc,
+        native_arguments=native_arguments,
+    )
+    return _factory.obtain(RadixSort, spec, device)
+
+
+class _RadixWork(NamedTuple):
+    num_items: int
+    begin_bit: int
+    end_bit: int
+    overwrite: bool
+    selectors: list[int]
+
+
+class RadixSort(Algorithm):
+    """A stable sort of numbers by their bits; see `radix_sort`."""
+
+    def __call__(
+        self,
+        temp_storage: Any,
+        d_in_keys: Any,
+        d_out_keys: Any,
+        d_in_values: Any,
+        d_out_values: Any,
+        num_items: int,
+        begin_bit: int | None = None,
+        end_bit: int | None = None,
+        stream: Any = None,
+    ) -> int:
+        """Ask for the temporary storage, or sort with it.
+
+        Parameters
+        ----------
+        temp_storage : None or device array
+            None asks how much is needed. Otherwise at least that many bytes, of any dtype.
+        d_in_keys, d_out_keys, d_in_values, d_out_values : device arrays, at least `num_items` items
+            Or a `DoubleBuffer` for the inputs and None for the outputs; None for the values if the sort was
+            built without.
+        num_items : int
+            How many keys to sort, from 0 on.
+        begin_bit, end_bit : int, optional
+            Only these bits of the keys count, from the lowest on, `end_bit` not included; by default all.
+        stream : optional
+            None (the default stream), a handle, or a stream of CuPy, PyTorch, Numba or cuda.core.
+
+        Returns
+        -------
+        int
+            Bytes of temporary storage.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not what the sort was built for, or is too small.
+        NoDeviceError
+            If there is no GPU.
+        """
+        arrays, work = self._work(
+            d_in_keys, d_out_keys, d_in_values, d_out_values, num_items, begin_bit, end_bit
+        )
+        nbytes = self._execute(temp_storage, arrays, work, None, stream)
+        if temp_storage is not None:
+            _select(work, d_in_keys, d_in_values)
+        return nbytes
+
+    def run(
+        self,
+        d_in_keys: Any,
+        d_out_keys: Any,
+        d_in_values: Any,
+        d_out_values: Any,
+        num_items: int,
+        begin_bit: int | None = None,
+        end_bit: int | None = None,
+        stream: Any = None,
+    ) -> None:
+        """Sort, with temporary storage allocated and freed in the order of the stream.
+
+        Parameters are those of the call.
+        """
+        arrays, work = self._work(
+            d_in_keys, d_out_keys, d_in_values, d_out_values, num_items, begin_bit, end_bit
+        )
+        self._run(arrays, work, None, stream)
+        _select(work, d_in_keys, d_in_values)
+
+    def _work(
+        self,
+        d_in_keys: Any,
+        d_out_keys: Any,
+        d_in_values: Any,
+        d_out_values: Any,
+        num_items: Any,
+        begin_bit: Any,
+        end_bit: Any,
+    ) -> tuple[tuple[tuple[Any, int], ...], _RadixWork]:
+        n = item_count("num_items", num_items)
+        bits = 8 * self._code.spec.arguments[0].dtype.itemsize
+        begin = 0 if begin_bit is None else item_count("begin_bit", begin_bit)
+        end = bits if end_bit is None else item_count("end_bit", end_bit)
+        if not begin <= end <= bits:
+            raise ValueError(
+                f"begin_bit, end_bit: expected 0 <= begin_bit <= end_bit <= {bits}, got {begin}, {end}"
+            )
+        _check_buffers(d_in_keys, d_in_values)
+        keys = _buffers(d_in_keys, d_out_keys, "keys")
+        values = _buffers(d_in_values, d_out_values, "values")
+        return _pairs((*keys, *values), n), _RadixWork(n, begin, end, isinstance(d_in_keys, DoubleBuffer), [])
+
+    def _launch(self, call: Call, address: int, nbytes: int, work: Any, stream: int) -> int:
+        needed: int
+        needed, selector = call.native.compute(
+            address,
+            nbytes,
+            *_filled(call.iterators),
+            _cccl.bindings().Op(),
+            work.num_items,
+            work.begin_bit,
+            work.end_bit,
+            work.overwrite,
+            -1,
+            stream,
+        )
+        work.selectors.append(selector)
+        return needed
+
+
+def _select(work: _RadixWork, *buffers: Any) -> None:
+    """Let double buffers know which of their arrays the sort has left its result in."""
+    if work.overwrite and work.num_items:
+        for buffer in buffers:
+            if buffer is not None and work.selectors[-1] == 1:
+                buffer.selector = 1 - buffer.selector

@@ -1,0 +1,159 @@
+"""Runs of equal keys reduced to their first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from . import _arrays, _factory
+from ._algorithm import Algorithm, Call, item_count, same_dtype
+from ._key import Argument, Specialisation
+from .operators import Op, resolve
+
+
+def unique_by_key(
+    d_in_keys: Any,
+    d_in_items: Any,
+    d_out_keys: Any,
+    d_out_items: Any,
+    d_out_num_selected: Any,
+    op: Op,
+    *,
+    cc: Any = None,
+) -> UniqueByKey:
+    """Build a selection of the first of each run of equal keys, with its item, or fetch it from the cache.
+
+    Parameters
+    ----------
+    d_in_keys, d_in_items : device arrays or dtypes, n items
+        The keys and what goes with them. Only their dtypes matter here.
+    d_out_keys, d_out_items : device arrays or dtypes, as many items as there are runs
+        Where they go, of the same dtypes.
+    d_out_num_selected : device array or dtype, 1 item
+        Where the number of runs goes: an integer of 4 or 8 bytes.
+    op : callable or OpKind
+        Whether two keys are equal.
+    cc : int, pair of int or str, optional
+        Compute capability to build for, as in 90, (9, 0), "9.0" or "sm_90"; by default the current
+        device's. With it, no GPU is needed.
+
+    Returns
+    -------
+    UniqueByKey
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is none of the above, or the operator cannot be compiled for the types.
+    NoDeviceError
+        If there is no GPU and no `cc`.
+
+    Examples
+    --------
+    >>> import cupar
+    >>> runs = cupar.unique_by_key("i4", "f4", "i4", "f4", "i8", lambda a, b: a == b, cc=90)
+    >>> runs.build.algorithm
+    'unique_by_key'
+
+    Notes
+    -----
+    The algorithm is CUB's ``DeviceSelect::UniqueByKey``.
+    """
+    cc, device = _factory.target(cc)
+    keys = _arrays.dtype_of("d_in_keys", d_in_keys)
+    items = _arrays.dtype_of("d_in_items", d_in_items)
+    same_dtype("d_out_keys", d_out_keys, "d_in_keys", keys)
+    same_dtype("d_out_items", d_out_items, "d_in_items", items)
+    count = _arrays.dtype_of("d_out_num_selected", d_out_num_selected)
+    if count.kind not in "iu" or count.itemsize < 4:
+        raise TypeError(f"d_out_num_selected: expected an integer of 4 or 8 bytes, got {count}")
+
+    def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
+        return (*iterators.values(), operators["op"])
+
+    spec = Specialisation(
+        algorithm="unique_by_key",
+        native="DeviceUniqueByKeyBuildResult",
+        arguments=(
+            Argument("d_in_keys", keys, keys),
+            Argument("d_in_items", items, items),
+            Argument("d_out_keys", keys, keys, output=True),
+            Argument("d_out_items", items, items, output=True),
+            Argument("d_out_num_selected", count, count, output=True),
+        ),
+        operators=(("op", resolve(op, (keys, keys), np.dtype(bool))),),
+        options=(),
+        cc=cc,
+        native_arguments=native_arguments,
+    )
+    return _factory.obtain(UniqueByKey, spec, device)
+
+
+class UniqueByKey(Algorithm):
+    """A selection of the first of each run of equal keys; see `unique_by_key`."""
+
+    def __call__(
+        self,
+        temp_storage: Any,
+        d_in_keys: Any,
+        d_in_items: Any,
+        d_out_keys: Any,
+        d_out_items: Any,
+        d_out_num_selected: Any,
+        num_items: int,
+        stream: Any = None,
+    ) -> int:
+        """Ask for the temporary storage, or select with it.
+
+        Parameters
+        ----------
+        temp_storage : None or device array
+            None asks how much is needed. Otherwise at least that many bytes, of any dtype.
+        d_in_keys, d_in_items : device arrays, at least `num_items` items
+        d_out_keys, d_out_items : device arrays
+            Room for as many items as there are runs, which is not checked.
+        d_out_num_selected : device array, at least 1 item
+        num_items : int
+            How many keys there are, from 0 on.
+        stream : optional
+            None (the default stream), a handle, or a stream of CuPy, PyTorch, Numba or cuda.core.
+
+        Returns
+        -------
+        int
+            Bytes of temporary storage.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not what the selection was built for, or is too small.
+        NoDeviceError
+            If there is no GPU.
+        """
+        n = item_count("num_items", num_items)
+        arrays = ((d_in_keys, n), (d_in_items, n), (d_out_keys, 0), (d_out_items, 0), (d_out_num_selected, 1))
+        return self._execute(temp_storage, arrays, n, None, stream)
+
+    def run(
+        self,
+        d_in_keys: Any,
+        d_in_items: Any,
+        d_out_keys: Any,
+        d_out_items: Any,
+        d_out_num_selected: Any,
+        num_items: int,
+        stream: Any = None,
+    ) -> None:
+        """Select, with temporary storage allocated and freed in the order of the stream.
+
+        Parameters are those of the call.
+        """
+        n = item_count("num_items", num_items)
+        arrays = ((d_in_keys, n), (d_in_items, n), (d_out_keys, 0), (d_out_items, 0), (d_out_num_selected, 1))
+        self._run(arrays, n, None, stream)
+
+    def _launch(self, call: Call, address: int, nbytes: int, work: Any, stream: int) -> int:
+        needed: int = call.native.compute(address, nbytes, *call.iterators, *call.operators, work, stream)
+        return needed
