@@ -558,7 +558,7 @@ def _identity(value: object, where: str) -> bytes:
 def _is_fixed(value: object) -> bool:
     """Whether the same object always has the same encoding, but for functions, which are watched."""
     cls = type(value)
-    if cls in _ATOMS or cls in (FunctionType, ModuleType) or _is_dispatcher(value):
+    if cls in _ATOMS or cls is FunctionType or isinstance(value, ModuleType) or _is_dispatcher(value):
         return True
     if cls is tuple or cls is frozenset:
         return all(map(_is_fixed, value))  # type: ignore[call-overload]

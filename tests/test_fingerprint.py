@@ -1609,6 +1609,20 @@ def test_numba_objects_are_encoded_by_name(cuda):
     assert encode(numba.types.literal(3)) != encode(numba.types.literal(4))
 
 
+def test_modules_of_a_class_of_their_own_are_modules():
+    class Redirect(types.ModuleType):
+        pass
+
+    config = Redirect("config")
+    config.K = 1
+    one = make("op = lambda a, b: a + config.K", config=config)
+    before = fingerprint(one)
+    assert before.unchanged(one)
+    config.K = 2
+    assert not before.unchanged(one)
+    assert fingerprint(one) != before
+
+
 def test_the_size_of_a_local_array_counts(cuda):
     source = "op = lambda a, b: cuda.local.array(N, T)"
     variants = [(4, np.float32), (5, np.float32), (4, np.float64), (4, np.dtype("f4")), ((4, 1), np.float32)]
