@@ -5,14 +5,13 @@ from __future__ import annotations
 import operator
 import os
 import struct
-import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from . import _arrays, _cccl, _driver
+from . import _arrays, _cccl, _driver, _fork
 from ._key import Specialisation
 from .operators import Op, Operator, convertible, resolve
 
@@ -35,40 +34,38 @@ class Build:
         By stage. ``"read"`` and ``"load"`` of a build that was found; ``"template"``, ``"operator"``,
         ``"link"`` or ``"compile"`` of one that was made.
     cubin_size : int
-        Bytes of GPU code.
+        Bytes of GPU code: an ELF file, as `Algorithm.cubin` returns it.
     """
 
     algorithm: str
     key: str
     cc: int
     origin: str
-    seconds: Mapping[str, float]
+    seconds: Mapping[str, float] = field(hash=False)
     cubin_size: int
 
 
 class Code:
     """A build's code: serialised, and loaded for the device once it is needed there."""
 
-    def __init__(self, spec: Specialisation, blob: bytes, device: _driver.Device | None) -> None:
+    def __init__(self, spec: Specialisation, blob: bytes) -> None:
         self.spec = spec
-        self.device = device
         self._blob = blob
-        self._native: Any = None
-        self._lock = threading.Lock()
+        self._natives: dict[int, Any] = {}  # by device
+        self._lock = _fork.Lock()
 
-    def native(self) -> Any:
-        """Return the bindings' object, loaded.
+    def native(self, device: _driver.Device) -> Any:
+        """Return the bindings' object, loaded for a device, which must be the current one.
 
         Raises
         ------
-        NoDeviceError
-            If there is no GPU.
         ValueError
-            If it was built for another compute capability than the current device has.
+            If it was built for another compute capability than the device has.
+        RuntimeError
+            If the bindings or the driver refuse it.
         """
         with self._lock:
-            if self._native is None:
-                device = _driver.current_device()
+            if device.ordinal not in self._natives:
                 cc = self.spec.cc
                 # A cubin runs on its own compute capability and on later minor ones.
                 if device.cc // 10 != cc // 10 or device.cc < cc:
@@ -76,24 +73,20 @@ class Code:
                         f"cc: this {self.spec.algorithm} was built for sm_{cc}, the current device "
                         f"{device.ordinal} is sm_{device.cc}"
                     )
-                self._native = _cccl.load(self.spec.native, self._blob)
-                self.device = self.device or device
-            return self._native
+                self._natives[device.ordinal] = _cccl.load(self.spec.native, self._blob)
+            return self._natives[device.ordinal]
 
     def cubin(self) -> bytes:
         """Return the GPU code, an ELF file, for tools that inspect it."""
         return _cccl.cubin(self.spec.native, self._blob)
 
-    def _leave_behind(self) -> None:
-        if self._native is not None:
-            _left_behind.append(self._native)
-            self._native = None
-        self._lock = threading.Lock()
+    def leave_behind(self) -> None:
+        """Forget what is loaded: a forked process cannot use what its parent loaded, nor may it unload it."""
+        _fork.keep_for_ever(self._natives)
+        self._natives = {}
 
 
-# A process that was forked cannot use what its parent loaded, nor may it unload it.
-_left_behind: list[Any] = []
-_generation = 0
+_generation = 0  # of this process: how many forks it is from the first
 
 
 def _after_fork() -> None:
@@ -111,9 +104,10 @@ class Call:
     They belong to one call at a time, so that one algorithm object serves many threads.
     """
 
-    def __init__(self, code: Code) -> None:
+    def __init__(self, code: Code, device: _driver.Device) -> None:
         spec = code.spec
-        self.native = code.native()
+        self.native = code.native(device)
+        self.device = device
         self.arguments = spec.arguments
         self.states = [bytearray(8) if argument.converts else None for argument in spec.arguments]
         self.iterators = [
@@ -158,7 +152,7 @@ class Algorithm:
     def __init__(self, code: Code, build: Build) -> None:
         self.build = build
         self._code = code
-        self._calls: list[Call] = []
+        self._calls: dict[int, list[Call]] = {}  # that are free, by device
         self._generation = _generation
 
     def __repr__(self) -> str:
@@ -181,24 +175,18 @@ class Algorithm:
 
     def _take(self) -> Call:
         if self._generation != _generation:
-            self._leave_behind()
+            _fork.keep_for_ever(self._calls)
+            self._calls = {}
+            self._code.leave_behind()
+            self._generation = _generation
+        device = _driver.current_device()
         try:
-            call = self._calls.pop()
-        except IndexError:
-            call = Call(self._code)
-        device, bound = _driver.current_device(), self._code.device
-        if bound is not None and device.ordinal != bound.ordinal:
-            raise ValueError(
-                f"this {self.build.algorithm} was made for device {bound.ordinal}, the current device is "
-                f"{device.ordinal}: make another while that device is current"
-            )
-        return call
+            return self._calls[device.ordinal].pop()
+        except (KeyError, IndexError):
+            return Call(self._code, device)
 
-    def _leave_behind(self) -> None:
-        _left_behind.append(self._calls)
-        self._calls = []
-        self._code._leave_behind()
-        self._generation = _generation
+    def _give_back(self, call: Call) -> None:
+        self._calls.setdefault(call.device.ordinal, []).append(call)
 
     def _execute(
         self, temp_storage: Any, arrays: Sequence[tuple[Any, int]], work: Any, h_init: Any, stream: Any
@@ -222,7 +210,7 @@ class Algorithm:
                 self._check_storage(call, nbytes, work, handle)
                 raise
         finally:
-            self._calls.append(call)
+            self._give_back(call)
 
     def _check_storage(self, call: Call, nbytes: int, work: Any, stream: int) -> None:
         needed = self._launch(call, 0, 0, work, stream)
@@ -239,7 +227,7 @@ class Algorithm:
             with _driver.temporary_storage(nbytes, handle) as address:
                 self._launch(call, address, nbytes, work, handle)
         finally:
-            self._calls.append(call)
+            self._give_back(call)
 
     def _enqueue(self, arrays: Sequence[tuple[Any, int]], work: Any, stream: Any) -> None:
         """Run an algorithm that needs no temporary storage."""
@@ -249,7 +237,7 @@ class Algorithm:
             call.bind(arrays, None)
             self._launch(call, 0, 0, work, handle)
         finally:
-            self._calls.append(call)
+            self._give_back(call)
 
 
 def item_count(name: str, value: Any) -> int:

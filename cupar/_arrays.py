@@ -133,8 +133,15 @@ def view(name: str, array: Any) -> View:
         if reader is None:
             reader = _readers[type(array)] = _reader(array)
         return reader(array)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{name}: {error}") from None
+    except (LookupError, SyntaxError) as error:  # in what an array says of itself
+        kind = type(array).__name__
+        raise TypeError(
+            f"{name}: {kind} has a __cuda_array_interface__ without meaning: {error!r}"
+        ) from error
+    except TypeError as error:
+        raise TypeError(f"{name}: {error}") from None
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
     except AttributeError as error:  # such as __cuda_array_interface__ of a tensor in host memory
         raise TypeError(f"{name}: expected a device array, got {type(array).__name__}: {error}") from None
 
@@ -152,7 +159,7 @@ def dtype_of(name: str, array: Any) -> np.dtype[Any]:
     if isinstance(array, (type, np.dtype, str)):
         try:
             return _checked_dtype(name, np.dtype(array))
-        except TypeError as error:
+        except (TypeError, ValueError, SyntaxError) as error:
             if str(error).startswith(name):
                 raise
             raise TypeError(f"{name}: expected a device array or a dtype, got {array!r}") from None

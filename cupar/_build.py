@@ -17,7 +17,7 @@ from typing import Any
 
 from . import _cccl, _convert, _toolchain
 from ._key import Argument, Specialisation
-from .operators import Operator
+from .operators import Operator, ResultError
 
 Seconds = dict[str, float]
 
@@ -72,26 +72,34 @@ def operators(spec: Specialisation, seconds: Seconds) -> dict[str, list[bytes]]:
 
 def link(
     spec: Specialisation, template: bytes, operators: Mapping[str, list[bytes]], seconds: Seconds
-) -> bytes:
+) -> tuple[bytes, int]:
     """Link operators with a template.
 
     Returns
     -------
     bytes
         The serialised build, with a cubin, as `_cccl.load` takes it.
+    int
+        Bytes of the cubin.
     """
     with timed(seconds, "link"):
         head, kernels, tail, *converting = _unpack(template)
         cubin = _toolchain.link([kernels, *converting, *chain(*operators.values())], spec.cc)
-        return _cccl.Template(head, kernels, tail).with_cubin(cubin)
+        return _cccl.Template(head, kernels, tail).with_cubin(cubin), len(cubin)
 
 
-def whole(spec: Specialisation, operators: Mapping[str, list[bytes]], seconds: Seconds) -> bytes:
-    """Make a build in one piece, for specialisations with no template or none that can be used."""
+def whole(spec: Specialisation, operators: Mapping[str, list[bytes]], seconds: Seconds) -> tuple[bytes, int]:
+    """Make a build in one piece, for specialisations with no template or none that can be used.
+
+    Returns
+    -------
+    bytes, int
+        As for `link`.
+    """
     with timed(seconds, "compile"):
         iterators = {a.name: _iterator(a, _iterator_codes(a, spec.cc)) for a in spec.arguments}
-        blob: bytes = _compile(spec, iterators, operators).serialize()
-        return blob
+        result = _compile(spec, iterators, operators)
+        return result.serialize(), len(result._get_cubin())
 
 
 def _compile(spec: Specialisation, iterators: Mapping[str, Any], codes: Mapping[str, list[bytes]]) -> Any:
@@ -121,15 +129,15 @@ def _converting_code(spec: Specialisation) -> list[bytes]:
 
 
 def _operator_ltoir(parameter: str, op: Operator, cc: int) -> list[bytes]:
-    from numba.core.errors import NumbaError as NumbaCoreError
-    from numba.cuda.core.errors import NumbaError
-
     assert op.source is not None
     try:
         code = _toolchain.compile_operator(op, _cccl.symbol(parameter), cc)
-    except (NumbaError, NumbaCoreError, NotImplementedError) as error:
+    except (ResultError, _toolchain.BuildError, ImportError):
+        raise
+    except Exception as error:  # numba raises whatever its passes run into
         raise TypeError(
-            f"{parameter}: numba.cuda cannot compile operator {op.name} for {op.signature}: {error}"
+            f"{parameter}: numba.cuda cannot compile operator {op.name} for {op.signature} on sm_{cc}: "
+            f"{type(error).__name__}: {error}"
         ) from error
     if not op.source.unchanged(op.function):
         raise RuntimeError(

@@ -36,6 +36,8 @@ from weakref import WeakSet
 
 from cachetools import LRUCache
 
+from . import _fork
+
 __all__ = [
     "FORMAT",
     "CacheWarning",
@@ -46,6 +48,7 @@ __all__ = [
     "Stats",
     "Usage",
     "count",
+    "discard",
     "disk",
     "fetch",
     "reset_stats",
@@ -219,7 +222,7 @@ def _fault(directory: Path) -> str | None:
     if sys.platform == "win32":  # it has no such modes, and a profile's directory is private
         return None
     status = directory.stat()
-    if status.st_uid != os.geteuid():
+    if status.st_uid not in (0, os.geteuid()):  # root could place code anywhere
         return f"belongs to another user (uid {status.st_uid})"
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return f"can be written by others (mode {stat.S_IMODE(status.st_mode):04o})"
@@ -361,6 +364,10 @@ class Disk:
         """Count the entries."""
         sizes = [size for _, _, size in self.entries()]
         return Usage(len(sizes), sum(sizes), self.limit_bytes)
+
+    def discard(self, key: str) -> None:
+        """Remove the entry under `key`, if there is one."""
+        _remove(self._path(key))
 
     def clear(self) -> None:
         """Remove all entries."""
@@ -585,6 +592,13 @@ def fetch(key: str, make: Callable[[], Entry]) -> Found:
     return found
 
 
+def discard(key: str) -> None:
+    """Drop an entry that turned out to be of no use, although it is what was stored."""
+    store = disk()
+    if store is not None:
+        store.discard(key)
+
+
 def _load(store: Disk, key: str) -> Found | None:
     start = time.perf_counter()
     entry = store.load(key)
@@ -678,7 +692,14 @@ class Memory(Generic[V]):
             return self._fly(key, flight, make)
         if flight.thread == threading.get_ident():
             raise RuntimeError(f"the function that makes {key!r} asked the cache for {key!r} itself")
-        return flight.wait()
+        try:
+            return flight.wait()
+        except Exception:
+            raise
+        except BaseException:  # what interrupted the other thread is not for this one
+            if flight.error is None:
+                raise
+            return self.get_or_make(key, make)
 
     def clear(self) -> None:
         """Forget all values."""
@@ -762,19 +783,8 @@ def _after_fork_in_child() -> None:
     reset_stats()
     for memory in _MEMORIES:
         if memory._values or memory._flights:
-            _keep_for_ever((memory._values, memory._flights))
+            _fork.keep_for_ever((memory._values, memory._flights))
         memory._reset()
-
-
-def _keep_for_ever(values: object) -> None:
-    """Keep the parent's values from being destroyed: their GPU handles are none of the child's.
-
-    A list in this module would not do, as the interpreter empties its modules at exit. A reference that
-    nobody gives back does.
-    """
-    import ctypes
-
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(values))
 
 
 if hasattr(os, "register_at_fork"):

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _stub, _toolchain
+from . import _fork, _stub, _toolchain
 
 SUPPORTED = ((1, 2, 1), (1, 3))  # of cuda-cccl, from and below
 
@@ -64,6 +64,8 @@ def _extension() -> tuple[str, Path]:
     """Return the full name and the file of the bindings."""
     import cuda
 
+    if not hasattr(cuda, "__path__"):
+        raise VersionError(f"{cuda.__file__} hides NVIDIA's package 'cuda': rename it")
     package = f"cuda.compute.cu{_toolchain.cuda_major()}"
     for folder in cuda.__path__:
         for suffix in importlib.machinery.EXTENSION_SUFFIXES:
@@ -76,9 +78,21 @@ def _extension() -> tuple[str, Path]:
     )
 
 
-@functools.cache
 def bindings() -> Any:
     """Load and return the bindings' extension module, with the libraries that it needs."""
+    global _bindings
+    if _bindings is None:
+        with _loading:
+            if _bindings is None:
+                _bindings = _load_bindings()
+    return _bindings
+
+
+_bindings: Any = None
+_loading = _fork.Lock()
+
+
+def _load_bindings() -> Any:
     check_version()
     name, path = _extension()
     if name in sys.modules:
@@ -93,12 +107,8 @@ def bindings() -> Any:
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
+    loader.exec_module(module)
+    sys.modules[name] = module  # not before it is whole: other threads may look
     return module
 
 
@@ -203,7 +213,7 @@ def compile_native(native: str, arguments: Sequence[Any], cc: int) -> Any:
     try:
         return getattr(b, native).compile(*arguments, common)
     except RuntimeError as error:
-        raise _toolchain.BuildError(f"{error} (CCCL printed why)") from error
+        raise _toolchain.BuildError(f"for sm_{cc}: {error} (CCCL printed why)") from error
 
 
 # A serialised build: magic, format, kind of payload (0 LTO-IR, 1 cubin), …, u64 length, payload, …

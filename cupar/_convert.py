@@ -9,12 +9,14 @@ convert, cupar puts one of these between.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import _cccl
-from ._key import Argument
+
+if TYPE_CHECKING:
+    from ._key import Argument
 
 _CPP_TYPES = {
     "b1": "bool",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,20 +35,20 @@ def parse_cc(cc: Any) -> int:
     try:
         if isinstance(cc, str):
             text = cc.removeprefix("sm_")
-            major, minor = text.split(".") if "." in text else (text[:-1], text[-1:])
-            value = 10 * int(major) + int(minor)
-        elif isinstance(cc, tuple):
-            major, minor = cc
-            value = 10 * int(major) + int(minor)
-        elif isinstance(cc, int) and not isinstance(cc, bool):
-            value = cc
-        else:
+            major, minor = map(int, text.split(".") if "." in text else (text[:-1], text[-1:]))
+        elif isinstance(cc, (tuple, list)):
+            major, minor = map(operator.index, cc)
+        elif isinstance(cc, bool):
             raise TypeError(wrong)
+        else:
+            major, minor = divmod(operator.index(cc), 10)
+    except TypeError:
+        raise TypeError(wrong) from None
     except ValueError:
         raise ValueError(wrong) from None
-    if not 50 <= value < 1000:
+    if not (5 <= major < 100 and 0 <= minor < 10):
         raise ValueError(wrong)
-    return value
+    return 10 * major + minor
 
 
 def target(cc: Any) -> tuple[int, _driver.Device | None]:
@@ -83,7 +84,9 @@ def obtain(cls: Callable[[Code, Build], A], spec: Specialisation, device: _drive
     return algorithm  # type: ignore[no-any-return]
 
 
-def _produce(spec: Specialisation, device: _driver.Device | None) -> tuple[Code, Build]:
+def _produce(
+    spec: Specialisation, device: _driver.Device | None, *, again: bool = False
+) -> tuple[Code, Build]:
     seconds: dict[str, float] = {}
     parts = _key.build_parts(spec)
     key = _key.digest(parts)
@@ -91,18 +94,26 @@ def _produce(spec: Specialisation, device: _driver.Device | None) -> tuple[Code,
 
     def make() -> _cache.Entry:
         nonlocal origin
-        blob, origin = _make(spec, seconds)
-        return _entry(parts, blob, seconds, operators={name: op.name for name, op in spec.operators})
+        blob, cubin_size, origin = _make(spec, seconds)
+        operators = {name: op.name for name, op in spec.operators}
+        return _entry(parts, blob, seconds, operators=operators, cubin_size=cubin_size)
 
     found = _cache.fetch(key, make)
-    if origin == "disk":
+    if found.origin == "disk":
         seconds["read"] = found.seconds
-    code = Code(spec, found.entry.payload, device)
+    code = Code(spec, found.entry.payload)
     if device is not None:
         start = time.perf_counter()
-        code.native()
+        try:
+            code.native(device)
+        except RuntimeError:
+            if found.origin != "disk" or again:
+                raise
+            # It is what was stored, and yet the bindings or the driver will not have it.
+            _cache.discard(key)
+            return _produce(spec, device, again=True)
         seconds["load"] = time.perf_counter() - start
-    size = found.entry.meta["payload_size"]
+    size = found.entry.meta["cubin_size"]
     return code, Build(spec.algorithm, key, spec.cc, origin, seconds, size)
 
 
@@ -111,25 +122,24 @@ def _entry(parts: dict[str, Any], payload: bytes, seconds: dict[str, float], **m
         "algorithm": parts["algorithm"],
         "cc": parts["cc"],
         "seconds": {stage: round(value, 4) for stage, value in seconds.items()},
-        "payload_size": len(payload),
         "parts": parts,
         **more,
     }
     return _cache.Entry(meta, payload)
 
 
-def _make(spec: Specialisation, seconds: dict[str, float]) -> tuple[bytes, str]:
-    """Make a build and tell whether its template was at hand (``"linked"``) or not (``"built"``)."""
+def _make(spec: Specialisation, seconds: dict[str, float]) -> tuple[bytes, int, str]:
+    """Make a build; return it, its cubin's size, and whether it was ``"linked"`` or ``"built"``."""
     from . import _build, _cccl
 
     operators = _build.operators(spec, seconds)  # first, since it is the user's and so most likely to fail
     if spec.has_template:
         try:
             template, made = _template(spec, seconds)
-            return _build.link(spec, template, operators, seconds), "built" if made else "linked"
+            return *_build.link(spec, template, operators, seconds), "built" if made else "linked"
         except _cccl.UnknownFormatError:
             pass  # a CCCL that serialises in another way: without the two levels, but not without a build
-    return _build.whole(spec, operators, seconds), "built"
+    return *_build.whole(spec, operators, seconds), "built"
 
 
 def _template(spec: Specialisation, seconds: dict[str, float]) -> tuple[bytes, bool]:
@@ -142,7 +152,10 @@ def _template(spec: Specialisation, seconds: dict[str, float]) -> tuple[bytes, b
     def make() -> _cache.Entry:
         nonlocal made
         made = True
-        return _entry(parts, _build.template(spec, seconds), seconds)
+        stages: dict[str, float] = {}
+        payload = _build.template(spec, stages)
+        seconds.update(stages)
+        return _entry(parts, payload, stages)
 
     return _templates.get_or_make(key, lambda: _cache.fetch(key, make).entry.payload), made
 

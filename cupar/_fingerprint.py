@@ -27,13 +27,14 @@ import inspect
 import itertools
 import struct
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any, Final, TypeVar
 
 import numpy as np
+
+from . import _fork
 
 __all__ = ["Fingerprint", "Unfingerprintable", "encode", "fingerprint"]
 
@@ -308,6 +309,11 @@ def _compilers_name(value: object) -> str | None:
         if found is value:
             return f"{home}.{name}"
     return None
+
+
+def is_compilers(value: object) -> bool:
+    """Whether one of the compilers defines an object, so that it has no content of the user's."""
+    return _compilers_name(value) is not None
 
 
 def _numba_type_name(value: object) -> str | None:
@@ -929,7 +935,7 @@ _KEPT: Final = 512
 _VARIANTS: Final = 4  # fingerprints kept for one code object: closures made of it differ in what they hold
 _plans: dict[int, _Plan] = {}
 _recent: dict[int, tuple[Fingerprint, ...]] = {}
-_lock = threading.Lock()
+_lock = _fork.Lock()
 
 
 def _remember(kept: dict[int, _Kept], key: int, value: _Kept) -> None:

@@ -90,8 +90,11 @@ class Specialisation:
 
     @property
     def has_template(self) -> bool:
-        """Whether something is left to the linker, so that the kernels can serve other operators too."""
-        return bool(self.functions) or any(argument.converts for argument in self.arguments)
+        """Whether an operator is left to the linker, so that the kernels can serve others too.
+
+        CCCL links what uses none but its own operators itself, and leaves nothing open.
+        """
+        return bool(self.functions)
 
 
 def _type(dtype: np.dtype[Any]) -> list[Any]:
@@ -114,8 +117,19 @@ def template_parts(spec: Specialisation) -> dict[str, Any]:
             for name, op in spec.operators
         },
         "options": dict(spec.options),
+        "converters": _converters(spec),
         "versions": _toolchain.template_versions(),
     }
+
+
+def _converters(spec: Specialisation) -> list[str]:
+    """Return a hash of the converting iterators' C++ and how it is compiled, nothing if there are none."""
+    converting = [argument for argument in spec.arguments if argument.converts]
+    if not converting:
+        return []
+    from . import _convert
+
+    return [_hash(_convert.source(converting)), *_toolchain.CPP_OPTIONS]
 
 
 def build_parts(spec: Specialisation) -> dict[str, Any]:
@@ -126,11 +140,16 @@ def build_parts(spec: Specialisation) -> dict[str, Any]:
     functions = spec.functions
     if functions:
         parts["functions"] = {name: op.fingerprint for name, op in functions.items()}
+        parts["wrappers"] = {name: _hash(_toolchain.wrapper_source(op)) for name, op in functions.items()}
+        parts["numba"] = _toolchain.NUMBA_OPTIONS
         parts["versions"] = {**parts["versions"], **_toolchain.operator_versions()}
     return parts
 
 
 def digest(parts: Mapping[str, Any]) -> str:
     """Return the key: the SHA-256 of the parts' canonical JSON, in hexadecimal."""
-    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return _hash(json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False))
+
+
+def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()

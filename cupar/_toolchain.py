@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from . import _cache
+from . import _cache, _fingerprint, _fork
 
 
 class BuildError(RuntimeError):
@@ -243,6 +243,9 @@ def include_folders() -> tuple[Path, Path]:
 # ---------------------------------------------------------------------------------------------------------
 
 
+CPP_OPTIONS = ("-dlto", "-rdc=true", "-std=c++17")
+
+
 def compile_cpp(source: str, cc: int) -> bytes:
     """Compile C++ device functions to LTO-IR with NVRTC."""
     load_library("nvrtc")
@@ -254,7 +257,7 @@ def compile_cpp(source: str, cc: int) -> bytes:
             raise BuildError(f"NVRTC: {nvrtc.nvrtcGetErrorString(status)[1].decode()}")
         return values[0] if values else None
 
-    options = [f"-arch=sm_{cc}", "-dlto", "-rdc=true", "-std=c++17", f"-I{include_folders()[1]}"]
+    options = [f"-arch=sm_{cc}", *CPP_OPTIONS, f"-I{include_folders()[1]}"]
     program = check(nvrtc.nvrtcCreateProgram(source.encode(), b"cupar.cu", 0, [], []))
     try:
         status = nvrtc.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])[0]
@@ -312,7 +315,6 @@ class _TargetDevice:
     compute_capability: tuple[int, int]
 
 
-@functools.cache
 def _numba_cuda() -> Any:
     """Import numba.cuda and make its device functions compile for the cc that cupar is building for.
 
@@ -320,16 +322,22 @@ def _numba_cuda() -> Any:
     capability (`CUDADispatcher.compile_device`). Without a GPU that fails; with one it would build for
     the wrong card, and touch it. So the question is answered from `_target_cc` while cupar compiles.
     """
-    from numba import cuda
+    from numba import config, cuda
+
+    if config.ENABLE_CUDASIM:
+        raise BuildError("numba.cuda is a simulator here, which compiles nothing: unset NUMBA_ENABLE_CUDASIM")
     from numba.cuda import dispatcher
 
-    ask_driver = dispatcher.get_current_device
+    with _compiling:
+        ask_driver = dispatcher.get_current_device
+        if not hasattr(ask_driver, "for_cupar"):
 
-    def get_current_device() -> Any:
-        target = _target_cc.get()
-        return ask_driver() if target is None else _TargetDevice(target)
+            def get_current_device() -> Any:
+                target = _target_cc.get()
+                return ask_driver() if target is None else _TargetDevice(target)
 
-    dispatcher.get_current_device = get_current_device
+            get_current_device.for_cupar = True  # type: ignore[attr-defined]
+            dispatcher.get_current_device = get_current_device
     return cuda
 
 
@@ -346,11 +354,17 @@ def _names_read(code: CodeType) -> Iterator[str]:
             yield from _names_read(constant)
 
 
+def _is_helper(value: object) -> bool:
+    """Tell a user's plain function from all else that an operator may read, stubs of numba's among it."""
+    return isinstance(value, FunctionType) and not _fingerprint.is_compilers(value)
+
+
 def _device_function(function: Any, made: dict[int, Any]) -> Any:
     """Wrap a function for numba.cuda, and with it the plain Python functions that it calls by name.
 
     numba compiles calls of jitted functions only; that users decorate each helper of an operator is more
-    than they would expect. `made` holds what has been wrapped already, by id.
+    than they would expect. `made` holds by id what is wrapped, and None for what is being wrapped: a function
+    that calls itself is left to numba.
     """
     cuda = _numba_cuda()
     from numba.cuda.dispatcher import CUDADispatcher
@@ -358,30 +372,36 @@ def _device_function(function: Any, made: dict[int, Any]) -> Any:
     if isinstance(function, CUDADispatcher):
         return function
     function = getattr(function, "py_func", function)  # of numba.njit
-    if id(function) not in made:
-        made[id(function)] = None  # a function that calls itself is left to numba
-        callees = {
-            name: _device_function(value, made)
-            for name in set(_names_read(function.__code__))
-            if isinstance(value := function.__globals__.get(name), FunctionType) and id(value) not in made
-        }
-        cells = tuple(
-            CellType(_device_function(cell.cell_contents, made))
-            if isinstance(cell.cell_contents, FunctionType) and id(cell.cell_contents) not in made
-            else cell
-            for cell in function.__closure__ or ()
-        )
-        copy = FunctionType(
-            function.__code__,
-            {**function.__globals__, **callees},
-            function.__name__,
-            function.__defaults__,
-            cells or None,
-        )
-        copy.__kwdefaults__ = function.__kwdefaults__
-        # All that NUMBA_… variables could change is said here, so that they need not be in a key.
-        made[id(function)] = cuda.jit(device=True, opt=True, debug=False, lineinfo=False)(copy)
+    if id(function) in made:
+        return made[id(function)]
+    made[id(function)] = None
+
+    def wrapped(value: Any) -> Any:
+        return (_device_function(value, made) or value) if _is_helper(value) else value
+
+    names = sorted(set(_names_read(function.__code__)) & function.__globals__.keys())
+    callees = {name: wrapped(function.__globals__[name]) for name in names}
+    copy = FunctionType(
+        function.__code__,
+        {**function.__globals__, **callees},
+        function.__name__,
+        _each(wrapped, function.__defaults__),
+        tuple(_cell(wrapped, cell) for cell in function.__closure__ or ()) or None,
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    made[id(function)] = cuda.jit(device=True, **NUMBA_OPTIONS)(copy)
     return made[id(function)]
+
+
+def _each(wrapped: Callable[[Any], Any], values: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
+    return None if values is None else tuple(map(wrapped, values))
+
+
+def _cell(wrapped: Callable[[Any], Any], cell: CellType) -> CellType:
+    try:
+        return CellType(wrapped(cell.cell_contents))
+    except ValueError:  # an empty one
+        return cell
 
 
 class _Operator(Protocol):
@@ -396,6 +416,25 @@ class _Operator(Protocol):
     @property
     def source(self) -> Any: ...
     def check_result(self, numba_type: Any) -> None: ...
+
+
+# All that NUMBA_… variables could change, so that those need not be in a key.
+NUMBA_OPTIONS: dict[str, bool] = {"opt": True, "debug": False, "lineinfo": False}
+
+_compiling = _fork.Lock()
+
+
+def wrapper_source(op: _Operator) -> str:
+    """Return the Python source of the function that CCCL calls: it loads, calls ``call``, and stores."""
+    # numba keeps a bool as an LLVM i1 but points to it as an i8, and cannot store one: go by way of bytes.
+    names = [f"in{i}" for i in range(len(op.inputs))]
+    values = [
+        f"bool({name}[0])" if dtype.kind == "b" else f"{name}[0]"
+        for name, dtype in zip(names, op.inputs, strict=True)
+    ]
+    call = f"call({', '.join(values)})"
+    result = f"bool({call})" if op.output.kind == "b" else call
+    return f"def operator({', '.join(names)}, out):\n    out[0] = {result}\n"
 
 
 def compile_operator(op: _Operator, symbol: str, cc: int) -> list[bytes]:
@@ -420,58 +459,49 @@ def compile_operator(op: _Operator, symbol: str, cc: int) -> list[bytes]:
 
     Raises
     ------
-    numba.cuda.core.errors.NumbaError
-        If numba cannot compile it.
+    Exception
+        Whatever numba raises if it cannot compile it.
     """
     cuda = _numba_cuda()
     from numba.cuda import types
 
-    # numba keeps a bool as an LLVM i1 but points to it as an i8, and cannot store one: go by way of bytes.
     def pointer(dtype: np.dtype[Any]) -> Any:
         return types.CPointer(types.uint8 if dtype.kind == "b" else _numba_type(dtype))
 
-    names = [f"in{i}" for i in range(len(op.inputs))]
-    values = [
-        f"bool({name}[0])" if dtype.kind == "b" else f"{name}[0]"
-        for name, dtype in zip(names, op.inputs, strict=True)
-    ]
     arguments = tuple(map(_numba_type, op.inputs))
     assert op.function is not None
     function = op.function
     if not (hasattr(function, "__code__") or hasattr(function, "py_func")):
         function = _calling(function, len(op.inputs))
-    # numba compiles a jitted function once, with the globals of that moment and for the cc of that
-    # moment: it has to forget it, or a changed global would not be in the code that is kept for it.
-    for dispatcher in op.source.dispatchers:
-        dispatcher.overloads.clear()
-        vars(dispatcher).pop("_CUDATypingContext__dispatcher", None)  # what numba.cuda makes of @njit
-    token = _target_cc.set(divmod(cc, 10))
-    try:
-        device_function = _device_function(function, {})
-        _, _, folded, _ = device_function.get_call_template(arguments, {})
-        op.check_result(device_function.overloads[tuple(folded)].signature.return_type)
-        call = f"call({', '.join(values)})"
-        namespace = {"call": device_function}
-        exec(
-            f"def operator({', '.join(names)}, out):\n"
-            f"    out[0] = {f'bool({call})' if op.output.kind == 'b' else call}\n",
-            namespace,
-        )
-        codes, _ = cuda.compile_all(
-            namespace["operator"],
-            types.void(*map(pointer, op.inputs), pointer(op.output)),
-            device=True,
-            opt=True,
-            debug=False,
-            lineinfo=False,
-            abi="c",
-            abi_info={"abi_name": symbol},
-            output="ltoir",
-            cc=divmod(cc, 10),
-        )
-    finally:
-        _target_cc.reset(token)
-    return list(map(_ltoir, codes))
+    # One at a time, as numba compiles anyway: jitted functions that operators share are changed here.
+    with _compiling:
+        # numba compiles a jitted function once, with the globals of that moment and for the cc of that
+        # moment: it has to forget it, or a changed global would not be in the code that is kept for it.
+        for dispatcher in op.source.dispatchers:
+            if hasattr(dispatcher, "compile_device"):
+                dispatcher.overloads.clear()
+            else:  # @njit, for which numba.cuda keeps a function of its own
+                vars(dispatcher).pop("_CUDATypingContext__dispatcher", None)
+        token = _target_cc.set(divmod(cc, 10))
+        try:
+            device_function = _device_function(function, {})
+            _, _, folded, _ = device_function.get_call_template(arguments, {})
+            op.check_result(device_function.overloads[tuple(folded)].signature.return_type)
+            namespace = {"call": device_function}
+            exec(wrapper_source(op), namespace)
+            codes, _ = cuda.compile_all(
+                namespace["operator"],
+                types.void(*map(pointer, op.inputs), pointer(op.output)),
+                device=True,
+                abi="c",
+                abi_info={"abi_name": symbol},
+                output="ltoir",
+                cc=divmod(cc, 10),
+                **NUMBA_OPTIONS,
+            )
+        finally:
+            _target_cc.reset(token)
+        return list(map(_ltoir, codes))
 
 
 def _ltoir(code: Any) -> bytes:

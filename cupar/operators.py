@@ -160,6 +160,10 @@ def convertible(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
     return _RANK[source.kind] <= _RANK[target.kind]
 
 
+class ResultError(TypeError):
+    """What an operator returns is not converted to the type that is needed."""
+
+
 @dataclass(frozen=True)
 class Operator:
     """A user's operator for given types: either a kind that CCCL has for them, or a function to compile.
@@ -194,7 +198,7 @@ class Operator:
         return f"({', '.join(map(str, self.inputs))}) -> {self.output}"
 
     def check_result(self, numba_type: Any) -> None:
-        """Raise TypeError unless a result of this numba type may be converted to the output.
+        """Raise ResultError unless a result of this numba type may be converted to the output.
 
         Parameters
         ----------
@@ -202,11 +206,11 @@ class Operator:
         """
         result = _dtype_of(numba_type)
         if result is None:
-            raise TypeError(
+            raise ResultError(
                 f"op: operator {self.name} for {self.signature} returns {numba_type}, expected a number"
             )
         if not convertible(result, self.output):
-            raise TypeError(
+            raise ResultError(
                 f"op: operator {self.name} for {self.signature} returns {result}, which is not converted "
                 f"to {self.output} silently: convert it in the operator, or let h_init (and so the "
                 f"accumulator) be {result}"
@@ -298,9 +302,9 @@ def _check_arity(op: Callable[..., Any], arity: int) -> None:
         low = high - len(function.__defaults__ or ())
         if code.co_flags & 0x04:  # *args
             high = arity
-        required = set(code.co_varnames[high : high + code.co_kwonlyargcount])
-        if required - set(function.__kwdefaults__ or ()):
-            high = -1
+        if code.co_kwonlyargcount:
+            name = getattr(op, "__qualname__", repr(op))
+            raise TypeError(f"op: operator {name} has keyword-only parameters, which numba does not compile")
     else:
         return  # numba will say what it makes of it
     if not low <= arity <= high:

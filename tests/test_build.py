@@ -123,6 +123,25 @@ def test_one_piece_where_templates_cannot_be_used(types, empty_cache, monkeypatc
     assert spills_or_calls(whole, tmp_path) == []
 
 
+@pytest.mark.parametrize(
+    ("source", "accumulator", "target"),
+    [("f4", "f4", "f8"), ("i4", "i8", "i4"), ("f4", "c8", "c16"), ("c8", "c16", "c8")],
+)
+def test_known_kinds_with_conversions(source, accumulator, target, tmp_path):
+    h_init = np.zeros(1, accumulator)
+    for factory in (cupar.reduce_into, cupar.exclusive_scan):
+        built = factory(source, target, cupar.OpKind.PLUS, h_init, cc=CC)
+        assert spills_or_calls(built, tmp_path) == []
+    segmented = cupar.segmented_reduce(source, target, "i4", "i4", np.add, h_init, cc=CC)
+    assert "CALL" not in " ".join(spills_or_calls(segmented, tmp_path))
+
+
+def test_size_of_the_cubin():
+    for op in (sums, cupar.OpKind.PLUS):
+        built = cupar.reduce_into("i4", "i4", op, 0, cc=CC)
+        assert built.build.cubin_size == len(built.cubin())
+
+
 def test_templates_are_cut_exactly():
     template = _cccl.Template(b"CCCLSER1" + bytes(16), b"kernels", b"tail")
     blob = template.with_cubin(b"cubin!")

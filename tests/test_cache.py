@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -376,6 +376,29 @@ class TestRefusals:
         assert len(found) == 2
 
 
+def test_an_interrupt_of_one_thread_is_not_for_the_others():
+    memory, started, calls = Memory(4), threading.Event(), []
+
+    def make():
+        calls.append(threading.get_ident())
+        if len(calls) == 1:
+            started.set()
+            time.sleep(0.2)
+            raise KeyboardInterrupt
+        return "made"
+
+    def interrupted():
+        with suppress(KeyboardInterrupt):
+            memory.get_or_make("key", make)
+
+    first = threading.Thread(target=interrupted)
+    first.start()
+    started.wait()
+    assert memory.get_or_make("key", make) == "made"
+    first.join()
+    assert len(calls) == 2
+
+
 class TestForeignDirectories:
     @pytest.mark.parametrize("inner", ["cache", "cache/v1"])
     @pytest.mark.parametrize("mode", [0o770, 0o702, 0o777])
@@ -386,10 +409,28 @@ class TestForeignDirectories:
         (tmp_path / inner).chmod(0o755)
         assert disk().load(KEY) == ENTRY
 
+    def owned_by(self, monkeypatch, uid):
+        real = Path.stat
+
+        def stat(path, **options):
+            fields = list(real(path, **options))
+            fields[4] = uid
+            return os.stat_result(fields)
+
+        monkeypatch.setattr(Path, "stat", stat)
+        monkeypatch.setattr(os, "geteuid", lambda: 1000)
+
     def test_another_owner(self, store, monkeypatch):
         store.store(KEY, ENTRY)
-        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-        self.check_unused("another user")
+        self.owned_by(monkeypatch, 1001)
+        self.check_unused("another user (uid 1001)")
+
+    def test_root_may_have_made_it(self, store, monkeypatch):
+        """An image made by root and run as another user."""
+        store.store(KEY, ENTRY)
+        self.owned_by(monkeypatch, 0)
+        _cache._disk_at.cache_clear()
+        assert disk().load(KEY) == ENTRY
 
     def check_unused(self, said):
         _cache._disk_at.cache_clear()

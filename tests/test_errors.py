@@ -44,11 +44,31 @@ def test_call_without_a_gpu(no_gpu):
 @pytest.mark.parametrize("cc", [90, (9, 0), "9.0", "90", "sm_90"])
 def test_cc(cc):
     assert _factory.parse_cc(cc) == 90
+    assert _factory.parse_cc(np.int64(90)) == _factory.parse_cc([9, 0]) == 90
     assert _factory.parse_cc("sm_120") == _factory.parse_cc("12.0") == _factory.parse_cc((12, 0)) == 120
 
 
 @pytest.mark.parametrize(
-    "cc", ["", "hopper", "sm_90a", (9,), (9, 0, 0), 9, 9.0, True, b"90", 10**6, "-90", object()]
+    "cc",
+    [
+        "",
+        "hopper",
+        "9.10",
+        "90.0",
+        (9, 10),
+        (9, None),
+        [9],
+        "sm_90a",
+        (9,),
+        (9, 0, 0),
+        9,
+        9.0,
+        True,
+        b"90",
+        10**6,
+        "-90",
+        object(),
+    ],
 )
 def test_wrong_cc(cc):
     with pytest.raises((TypeError, ValueError), match=r"^cc: expected a compute capability as in 90"):
@@ -56,7 +76,9 @@ def test_wrong_cc(cc):
 
 
 @pytest.mark.parametrize("name", ["d_in", "d_out"])
-@pytest.mark.parametrize("array", [np.zeros(3, np.int32), [1, 2], None, 3, object(), "no dtype", print])
+@pytest.mark.parametrize(
+    "array", [np.zeros(3, np.int32), [1, 2], None, 3, object(), "no dtype", ",", "(2,", print]
+)
 def test_not_a_device_array(name, array):
     with pytest.raises(TypeError, match=f"^{name}: expected a device array"):
         build(**{name: array})
@@ -79,6 +101,23 @@ class Device:
 
 def test_arrays_give_their_dtype():
     assert build(d_in=Device(), d_out=Device("<i8")).build.key == build(d_out=np.int64).build.key
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {},
+        {"typestr": ""},
+        {"typestr": "<i4", "shape": (3,)},
+        {"typestr": "<i4,", "shape": (1,), "data": (1, False)},
+    ],
+)
+def test_interfaces_without_meaning(broken):
+    class Broken:
+        __cuda_array_interface__ = broken
+
+    with pytest.raises(TypeError, match=r"^d_in: "):
+        build(d_in=Broken())
 
 
 def test_array_refused():
@@ -173,8 +212,8 @@ def test_arity(op, takes):
         build(op)
 
 
-def test_required_keyword():
-    with pytest.raises(TypeError, match=r"^op: operator keyword"):
+def test_keyword_parameters():
+    with pytest.raises(TypeError, match=r"^op: operator keyword has keyword-only parameters"):
         build(keyword)
 
 
@@ -215,7 +254,9 @@ def test_numba_message_is_kept_behind_ours():
     with pytest.raises(TypeError) as caught:
         build(broken)
     message = str(caught.value)
-    assert message.startswith("op: numba.cuda cannot compile operator broken for (int32, int32) -> int32: ")
+    assert message.startswith(
+        "op: numba.cuda cannot compile operator broken for (int32, int32) -> int32 on sm_90: TypingError: "
+    )
     assert "Unknown attribute 'nothing' of type int32" in message
     assert caught.value.__cause__ is not None
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cupar
-from cupar import _factory, _key, _toolchain
+from cupar import _convert, _factory, _key, _toolchain
 
 NUMBERS = [np.dtype(code) for code in "?bBhHiIqQefdFD"]
 
@@ -76,6 +76,7 @@ def test_same_things_hit(specialise):
 
     for same in (
         dict(op=lambda a, b: a + b),
+        dict(op=another_name),
         dict(h_init=7),
         dict(h_init=np.int64(0)),
         dict(h_init=np.ones(1, "i4")),
@@ -106,6 +107,34 @@ def test_versions_of_what_compiles_operators(name, specialise, monkeypatch):
     assert key(spec) != before[0]
     assert template(spec) == before[1]
     assert key(known) == before[2], "no operator is compiled for a known kind"
+
+
+def test_link_options_are_in_the_key_of_what_is_linked(specialise, monkeypatch):
+    spec, known = specialise(), specialise(op=cupar.OpKind.PLUS)
+    before = key(spec), template(spec), key(known)
+    monkeypatch.setattr(_toolchain, "link_options", lambda: ["-another"])
+    assert (key(spec) != before[0], template(spec), key(known)) == (True, *before[1:])
+
+
+def test_the_code_of_wrappers_and_converters_is_in_the_key(specialise, monkeypatch):
+    spec, converting = specialise(), specialise(d_out="i8")
+    before = key(spec), template(spec), key(converting), template(converting)
+    monkeypatch.setattr(_convert, "_WRITE", "*array = 42;")
+    assert (key(spec), template(spec)) == before[:2]
+    assert key(converting) != before[2]
+    assert template(converting) != before[3]
+    monkeypatch.setattr(_toolchain, "wrapper_source", lambda op: "another")
+    assert key(spec) != before[0]
+    assert template(spec) == before[1]
+
+
+def test_options_of_the_compilers_are_in_the_key(specialise, monkeypatch):
+    spec, converting = specialise(), specialise(d_out="i8")
+    before = key(spec), template(converting)
+    monkeypatch.setattr(_toolchain, "CPP_OPTIONS", ("-another",))
+    monkeypatch.setattr(_toolchain, "NUMBA_OPTIONS", {"opt": False})
+    assert key(spec) != before[0]
+    assert template(converting) != before[1]
 
 
 def test_format_is_part_of_the_key(specialise, monkeypatch):

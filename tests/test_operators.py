@@ -118,6 +118,69 @@ def test_plain_python_functions_may_be_called(empty_cache):
     assert one.cubin() != two.cubin()
 
 
+def shared(a):
+    return a + 1
+
+
+def first(a):
+    return shared(a) * 2
+
+
+def by_two_paths(a, b):
+    return first(a) + shared(b)
+
+
+def by_default(a, b, f=shared):
+    return f(a) + b
+
+
+def test_helpers_by_several_paths():
+    for op in (by_two_paths, by_default, lambda a, b: shared(first(a)) + first(shared(b))):
+        assert cupar.reduce_into("i4", "i4", op, 0, cc=90).build.cubin_size
+
+
+def test_stubs_of_numba_are_not_taken_for_helpers():
+    from numba.cuda.libdevice import fast_sinf
+
+    assert cupar.reduce_into("f4", "f4", lambda a, b: fast_sinf(a) + b, 0.0, cc=90).build.cubin_size
+
+
+def test_an_empty_closure_cell_is_said_by_numba():
+    if False:
+        absent = 1
+    with pytest.raises(TypeError, match=r"^op: numba.cuda cannot compile"):
+        cupar.reduce_into("i4", "i4", lambda a, b: a + b + absent, 0, cc=90)
+
+
+@pytest.mark.parametrize(
+    "op",
+    [np.gcd, np.copysign, int.__add__, lambda a, b: (yield a), lambda a, b: shared(x=a), operator.setitem],
+)
+def test_whatever_numba_raises_is_a_type_error(op):
+    with pytest.raises(TypeError, match=r"^op: "):
+        cupar.reduce_into("i4", "i4", op, 0, cc=90)
+
+
+def test_compiling_on_many_threads_with_a_shared_helper(empty_cache):
+    from concurrent.futures import ThreadPoolExecutor
+
+    from numba import cuda
+
+    jitted = cuda.jit(device=True)(shared)
+    op = lambda a, b: jitted(a) + b
+    work = [(dtype, cc) for dtype in ("i4", "i8", "f4", "f8") for cc in (80, 90)]
+
+    def compile_one(arguments):
+        from cupar import _build, _cccl
+
+        dtype, cc = arguments
+        resolved = resolve(op, (np.dtype(dtype),) * 2, np.dtype(dtype))
+        return _build._operator_ltoir("op", resolved, cc), _cccl.bindings().OpKind
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(code for code, _ in pool.map(compile_one, work))
+
+
 def test_jitted_functions_may_be_called_and_passed():
     from numba import cuda, njit
 

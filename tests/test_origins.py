@@ -195,6 +195,72 @@ def test_entries_say_what_they_are(empty_cache):
     assert str(empty_cache) not in json.dumps(meta)
 
 
+def test_a_build_that_the_bindings_refuse_is_made_again(empty_cache, monkeypatch):
+    from cupar import _algorithm, _cache, _driver, _factory
+
+    device = _driver.Device(0, CC)
+    monkeypatch.setattr(_driver, "current_device", lambda: device)
+    loaded = []
+
+    def load(native, blob):
+        loaded.append(blob)
+        if b"junk" in blob:
+            raise RuntimeError("serialization blob")
+        return native
+
+    monkeypatch.setattr(_algorithm._cccl, "load", load)
+    first = reduction(lambda a, b: a + b, cc=None)
+    _cache.disk().store(first.build.key, _cache.Entry({"cubin_size": 4}, b"junk"))
+    _factory.forget()
+    again = reduction(lambda a, b: a + b, cc=None)
+    assert again.build.origin == "linked"
+    assert loaded[1] == b"junk"
+    assert loaded[2] == loaded[0]
+    _factory.forget()
+    assert reduction(lambda a, b: a + b, cc=None).build.origin == "disk"
+
+
+def test_one_object_serves_every_device_of_its_cc(empty_cache, monkeypatch):
+    from cupar import _algorithm, _driver
+
+    loads = []
+    monkeypatch.setattr(_algorithm._cccl, "load", lambda native, blob: loads.append(native) or len(loads))
+    found = reduction(cupar.OpKind.PLUS)
+    for ordinal, loaded in ((0, 1), (1, 2), (0, 1), (1, 2)):
+        monkeypatch.setattr(_driver, "current_device", lambda ordinal=ordinal: _driver.Device(ordinal, CC))
+        call = found._take()
+        assert call.native == loaded
+        found._give_back(call)
+    monkeypatch.setattr(_driver, "current_device", lambda: _driver.Device(2, 80))
+    with pytest.raises(ValueError, match=r"built for sm_90, the current device 2 is sm_80"):
+        found._take()
+
+
+def test_a_fork_while_other_threads_hold_locks():
+    out = child("""
+        import os, signal, threading
+        import cupar
+        from cupar import _cccl, _fingerprint, _toolchain
+        make = lambda k: cupar.reduce_into("i4", "i4", lambda a, b: a + b * k, 0, cc=90).build.cubin_size > 0
+        make(1)
+        held = threading.Event()
+        def hold():
+            with _fingerprint._lock, _cccl._loading, _toolchain._compiling:
+                held.set()
+                threading.Event().wait(20)
+        threading.Thread(target=hold, daemon=True).start()
+        held.wait()
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(15)
+            print(make(2), flush=True)
+            os._exit(0)
+        print(os.waitpid(pid, 0)[1], flush=True)
+        os._exit(0)
+    """)
+    assert out.split() == ["True", "0"]
+
+
 def test_one_template_for_all_operators(empty_cache):
     for op in (lambda a, b: a + b, lambda a, b: a * b, lambda a, b: a if a > b else b):
         reduction(op)

@@ -213,8 +213,12 @@ def test_conversions(source, accumulator, target, rng):
     d_in = cp.asarray(host)
     guarded = cp.full(3, 77, target)  # neighbours of the output must stay as they are
     d_out = guarded[1:2]
+    kind = cupar.OpKind.LOGICAL_OR if accumulator == "?" else cupar.OpKind.PLUS
+    known = cupar.reduce_into(d_in, d_out, kind, h_init)
     reduction = cupar.reduce_into(d_in, d_out, op, h_init)
     for n in (0, 1, 33, 70_000):
+        known.run(d_in, d_out, n, h_init)
+        np.testing.assert_array_equal(d_out.get()[0], expected[n])
         reduction.run(d_in, d_out, n, h_init)
         np.testing.assert_array_equal(
             guarded.get(), [77, expected[n], 77] if target != "?" else [1, expected[n], 1]
