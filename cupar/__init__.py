@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from ._cccl import VersionError
     from ._driver import DriverError, NoDeviceError
     from ._toolchain import BuildError
-    from .operators import OpKind
-    from .reduce import Reduce, reduce_into
+    from .operators import OpKind, RawOp
+    from .reduce import Determinism, Reduce, reduce_into
     from .scan import Scan, exclusive_scan, inclusive_scan
-    from .segmented_reduce import SegmentedReduce, segmented_reduce
+    from .segmented import SegmentedReduce, segmented_reduce
     from .sort import DoubleBuffer, MergeSort, RadixSort, SortOrder, merge_sort, radix_sort
     from .transform import Transform, binary_transform, unary_transform
     from .unique import UniqueByKey, unique_by_key
@@ -34,12 +34,14 @@ __all__ = [
     "Build",
     "BuildError",
     "CacheWarning",
+    "Determinism",
     "DoubleBuffer",
     "DriverError",
     "MergeSort",
     "NoDeviceError",
     "OpKind",
     "RadixSort",
+    "RawOp",
     "Reduce",
     "Scan",
     "SegmentedReduce",
@@ -64,15 +66,17 @@ _MODULES = {
     "Build": "_algorithm",
     "BuildError": "_toolchain",
     "CacheWarning": "_cache",
+    "Determinism": "reduce",
     "DoubleBuffer": "sort",
     "DriverError": "_driver",
     "MergeSort": "sort",
     "NoDeviceError": "_driver",
     "OpKind": "operators",
     "RadixSort": "sort",
+    "RawOp": "operators",
     "Reduce": "reduce",
     "Scan": "scan",
-    "SegmentedReduce": "segmented_reduce",
+    "SegmentedReduce": "segmented",
     "SortOrder": "sort",
     "Transform": "transform",
     "UniqueByKey": "unique",
@@ -83,7 +87,7 @@ _MODULES = {
     "merge_sort": "sort",
     "radix_sort": "sort",
     "reduce_into": "reduce",
-    "segmented_reduce": "segmented_reduce",
+    "segmented_reduce": "segmented",
     "unary_transform": "transform",
     "unique_by_key": "unique",
 }
@@ -95,9 +99,8 @@ def __getattr__(name: str) -> Any:
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Importing a submodule sets it as an attribute here, over which a function of the same name must win.
-    value = getattr(importlib.import_module(f".{module}", __name__), name)
-    globals()[name] = value
+    # No module may have the name of something public: importing it would put the module in its place here.
+    value = globals()[name] = getattr(importlib.import_module(f".{module}", __name__), name)
     return value
 
 

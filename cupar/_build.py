@@ -129,6 +129,9 @@ def _converting_code(spec: Specialisation) -> list[bytes]:
 
 
 def _operator_ltoir(parameter: str, op: Operator, cc: int) -> list[bytes]:
+    if op.raw is not None:
+        forwarder = _convert.forwarder_source(parameter, op.raw.name, len(op.inputs))
+        return [_toolchain.compile_cpp(forwarder, cc), op.raw.ltoir, *op.raw.extra_ltoirs]
     assert op.source is not None
     try:
         code = _toolchain.compile_operator(op, _cccl.symbol(parameter), cc)

@@ -1,4 +1,4 @@
-"""Iterators that convert between an array's dtype and the type an algorithm works in.
+"""Device functions in C++: iterators that convert, and calls of operators in LTO-IR of the user's own.
 
 CCCL's C interface knows no complex numbers, which are opaque storage to it, and its reduction writes the
 accumulator's type through whatever output pointer it is given (seen with CCCL 3.6.0: a float32 accumulator
@@ -64,6 +64,21 @@ extern "C" __device__ void {symbol}_dereference(const void* state, {const} void*
 }
 _READ = "*static_cast<{value}*>(value) = convert<{value}>::from(*array);"
 _WRITE = "*array = convert<{array}>::from(*static_cast<const {value}*>(value));"
+
+
+def forwarder_source(parameter: str, name: str, arity: int) -> str:
+    """Return the C++ of a parameter's device function that calls the one of the user's own LTO-IR.
+
+    The user's name stays behind cupar's: one that CUB's headers know, such as ``half``, would not compile.
+    """
+    arguments = [f"a{i}" for i in range(arity + 1)]
+    types = ", ".join("void*" for _ in arguments)
+    parameters = ", ".join(f"void* {argument}" for argument in arguments)
+    return (
+        f'extern "C" __device__ void {name}({types});\n'
+        f'extern "C" __device__ void {_cccl.symbol(parameter)}({parameters}) {{\n'
+        f"  {name}({', '.join(arguments)});\n}}\n"
+    )
 
 
 def _cpp(dtype: np.dtype[Any]) -> str:

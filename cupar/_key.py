@@ -85,7 +85,7 @@ class Specialisation:
 
     @property
     def functions(self) -> dict[str, Operator]:
-        """The operators that numba compiles."""
+        """The operators that are device functions, and not CCCL's own."""
         return {name: op for name, op in self.operators if op.kind is None}
 
     @property
@@ -140,10 +140,20 @@ def build_parts(spec: Specialisation) -> dict[str, Any]:
     functions = spec.functions
     if functions:
         parts["functions"] = {name: op.fingerprint for name, op in functions.items()}
-        parts["wrappers"] = {name: _hash(_toolchain.wrapper_source(op)) for name, op in functions.items()}
-        parts["numba"] = _toolchain.NUMBA_OPTIONS
-        parts["versions"] = {**parts["versions"], **_toolchain.operator_versions()}
+        parts["wrappers"] = {name: _wrapper(name, op) for name, op in functions.items()}
+        if any(op.raw is None for op in functions.values()):
+            parts["numba"] = _toolchain.NUMBA_OPTIONS
+            parts["versions"] = {**parts["versions"], **_toolchain.operator_versions()}
     return parts
+
+
+def _wrapper(name: str, op: Operator) -> list[str]:
+    """Return a hash of what stands between CCCL's call and the user's function, and how it is compiled."""
+    if op.raw is None:
+        return [_hash(_toolchain.wrapper_source(op))]
+    from . import _convert
+
+    return [_hash(_convert.forwarder_source(name, op.raw.name, len(op.inputs))), *_toolchain.CPP_OPTIONS]
 
 
 def digest(parts: Mapping[str, Any]) -> str:

@@ -264,7 +264,7 @@ def compile_cpp(source: str, cc: int) -> bytes:
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             log = b" " * check(nvrtc.nvrtcGetProgramLogSize(program))
             check(nvrtc.nvrtcGetProgramLog(program, log))
-            raise BuildError(f"NVRTC could not compile a converting iterator for sm_{cc}:\n{log.decode()}")
+            raise BuildError(f"NVRTC could not compile for sm_{cc}:\n{log.decode()}")
         code: bytes = b" " * check(nvrtc.nvrtcGetLTOIRSize(program))
         check(nvrtc.nvrtcGetLTOIR(program, code))
         return code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -46,7 +47,60 @@ class OpKind(IntEnum):
     MAXIMUM = 23
 
 
-Op = OpKind | Callable[..., Any]
+@dataclass(frozen=True)
+class RawOp:
+    """An operator in LTO-IR of your own, made by nvcc or NVRTC with ``-dlto``, from C++ or whatever else.
+
+    Parameters
+    ----------
+    name : str
+        Of its function, as the linker sees it (``extern "C"`` in C++). The function takes a ``void*`` to each
+        argument and then one to the result, and returns nothing.
+    ltoir : bytes
+        LTO-IR, for the compute capability that is built for or an earlier one.
+    extra_ltoirs : sequence of bytes, optional
+        Further LTO-IR to link, with what the function calls.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is none of the above.
+
+    Examples
+    --------
+    In C++, for float32::
+
+        extern "C" __device__ void add(void* a, void* b, void* result) {
+          *static_cast<float*>(result) = *static_cast<float*>(a) + *static_cast<float*>(b);
+        }
+    """
+
+    name: str
+    ltoir: bytes = field(repr=False)
+    extra_ltoirs: Sequence[bytes] = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.isascii() or not self.name.isidentifier():
+            raise ValueError(f"name: expected the name of a C function, got {self.name!r}")
+        if self.name.startswith("cupar_"):
+            raise ValueError(
+                f"name: {self.name!r} begins as cupar's own functions do; call it something else"
+            )
+        object.__setattr__(self, "extra_ltoirs", tuple(self.extra_ltoirs))
+        for code in (self.ltoir, *self.extra_ltoirs):
+            if not isinstance(code, bytes) or not code:
+                raise TypeError(f"ltoir, extra_ltoirs: expected LTO-IR as bytes, got {type(code).__name__}")
+
+    @property
+    def fingerprint(self) -> str:
+        """The SHA-256 of all of it."""
+        digest = hashlib.sha256(self.name.encode())
+        for code in (self.ltoir, *self.extra_ltoirs):
+            digest.update(hashlib.sha256(code).digest())
+        return digest.hexdigest()
+
+
+Op = OpKind | RawOp | Callable[..., Any]
 
 _UNARY = {OpKind.LOGICAL_NOT, OpKind.BIT_NOT, OpKind.IDENTITY, OpKind.NEGATE}
 _COMPARISONS = {
@@ -166,7 +220,7 @@ class ResultError(TypeError):
 
 @dataclass(frozen=True)
 class Operator:
-    """A user's operator for given types: either a kind that CCCL has for them, or a function to compile.
+    """A user's operator for given types: a kind that CCCL has for them, a function to compile, or LTO-IR.
 
     Attributes
     ----------
@@ -179,9 +233,11 @@ class Operator:
     function : callable or None
         Set if numba compiles it.
     fingerprint : str
-        What it does: the kind's name, or the SHA-256 of all that the function depends on.
+        What it does: the kind's name, or the SHA-256 of all that the function depends on, or of the LTO-IR.
     source : Fingerprint or None
         Set if `function` is: of what the fingerprint was taken.
+    raw : RawOp or None
+        Set if the user brought its code.
     """
 
     name: str = field(compare=False)
@@ -191,6 +247,7 @@ class Operator:
     fingerprint: str
     function: Callable[..., Any] | None = field(default=None, compare=False)
     source: _fingerprint.Fingerprint | None = field(default=None, compare=False)
+    raw: RawOp | None = field(default=None, compare=False)
 
     @property
     def signature(self) -> str:
@@ -233,8 +290,8 @@ def resolve(op: Op, inputs: Sequence[np.dtype[Any]], output: np.dtype[Any]) -> O
 
     Parameters
     ----------
-    op : OpKind or callable
-        A kind, a Python function, a numba device function, or a function of `operator` or ufunc.
+    op : OpKind, RawOp or callable
+        A kind, LTO-IR, a Python function, a numba device function, or a function of `operator` or ufunc.
     inputs : sequence of numpy.dtype
         The types of its arguments, all of them numbers.
     output : numpy.dtype
@@ -249,6 +306,8 @@ def resolve(op: Op, inputs: Sequence[np.dtype[Any]], output: np.dtype[Any]) -> O
     inputs = tuple(inputs)
     if isinstance(op, OpKind):
         return _known(op, inputs, output)
+    if isinstance(op, RawOp):
+        return Operator(op.name, inputs, output, None, op.fingerprint, raw=op)
     if not callable(op):
         raise TypeError(f"op: expected a function, an OpKind, a ufunc or a function of operator, got {op!r}")
     try:

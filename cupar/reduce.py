@@ -3,17 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import IntEnum
 from typing import Any
 
 from . import _cccl, _factory
-from ._algorithm import Algorithm, Call, accumulation, item_count
+from ._algorithm import Accumulation, Algorithm, Call, accumulation, item_count
 from ._key import Argument, Specialisation
-from .operators import Op
-
-_RUN_TO_RUN = 1  # of cccl_determinism_t
+from .operators import Op, OpKind
 
 
-def reduce_into(d_in: Any, d_out: Any, op: Op, h_init: Any, *, cc: Any = None) -> Reduce:
+class Determinism(IntEnum):
+    """How far the result of a reduction is repeatable. Values are CCCL's (``cccl_determinism_t``).
+
+    `NOT_GUARANTEED` may be quicker, as blocks add their sums in whatever order they finish; CCCL 3.6 has it
+    for `OpKind.PLUS` with an initial value and an output of the accumulator's dtype. `GPU_TO_GPU`, the same
+    on all GPUs, its C interface does not have yet.
+    """
+
+    NOT_GUARANTEED = 0
+    RUN_TO_RUN = 1
+    GPU_TO_GPU = 2
+
+
+def reduce_into(
+    d_in: Any,
+    d_out: Any,
+    op: Op,
+    h_init: Any,
+    *,
+    determinism: Determinism = Determinism.RUN_TO_RUN,
+    cc: Any = None,
+) -> Reduce:
     """Build a reduction, or fetch it from the cache.
 
     Parameters
@@ -24,12 +44,14 @@ def reduce_into(d_in: Any, d_out: Any, op: Op, h_init: Any, *, cc: Any = None) -
         Where the result goes. Its dtype may differ from the accumulator's.
     op : callable or OpKind
         A binary operator on two values of the accumulator's dtype. It must be associative and commutative:
-        in which order and groups items are combined is not specified, but is the same in every run on the
-        same kind of GPU.
+        in which order and groups items are combined is not specified, but by default is the same in every
+        run on the same kind of GPU.
     h_init : numpy.ndarray of one element, number or None
         The initial value. An array's dtype is the accumulator's; a number is taken in `d_in`'s dtype. With
         None there is no initial value, the accumulator has `d_in`'s dtype, and a reduction of 0 items
         leaves `d_out` as it was.
+    determinism : Determinism, optional
+        Whether floats must give the same sum in every run.
     cc : int, pair of int or str, optional
         Compute capability to build for, as in 90, (9, 0), "9.0" or "sm_90"; by default the current
         device's. With it, no GPU is needed.
@@ -59,13 +81,20 @@ def reduce_into(d_in: Any, d_out: Any, op: Op, h_init: Any, *, cc: Any = None) -
     cc, device = _factory.target(cc)
     types = accumulation(d_in, d_out, op, h_init)
     source, target, accumulator = types.source, types.target, types.accumulator
+    determinism = _supported(determinism, types)
 
     def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
         b = _cccl.bindings()
         init_kind = b.InitKind.VALUE_INIT if types.has_init else b.InitKind.NO_INIT
-        determinism = b.Determinism(_RUN_TO_RUN)
-        type_info = _cccl.type_info(accumulator)
-        return iterators["d_in"], iterators["d_out"], operators["op"], type_info, init_kind, determinism
+        kind = b.Determinism(int(determinism))
+        return (
+            iterators["d_in"],
+            iterators["d_out"],
+            operators["op"],
+            _cccl.type_info(accumulator),
+            init_kind,
+            kind,
+        )
 
     spec = Specialisation(
         algorithm="reduce_into",
@@ -77,11 +106,29 @@ def reduce_into(d_in: Any, d_out: Any, op: Op, h_init: Any, *, cc: Any = None) -
             Argument("d_out", target, accumulator, output=True),
         ),
         operators=(("op", types.operator),),
-        options=(("init", types.init), ("determinism", _RUN_TO_RUN)),
+        options=(("init", types.init), ("determinism", determinism.name)),
         cc=cc,
         native_arguments=native_arguments,
     )
     return _factory.obtain(Reduce, spec, device)
+
+
+def _supported(determinism: Any, types: Accumulation) -> Determinism:
+    """Return a determinism, or raise unless CCCL has it for these types and operator."""
+    try:
+        wanted = Determinism(determinism)
+    except ValueError:
+        raise TypeError(f"determinism: expected a Determinism, got {determinism!r}") from None
+    if wanted is Determinism.GPU_TO_GPU:
+        raise ValueError("determinism: CCCL's C interface has no GPU_TO_GPU; RUN_TO_RUN is the default")
+    plus = types.operator.kind is OpKind.PLUS and types.has_init and types.target == types.accumulator
+    if wanted is Determinism.NOT_GUARANTEED and not plus:
+        raise ValueError(
+            "determinism: CCCL has NOT_GUARANTEED for OpKind.PLUS of real numbers alone, with an initial "
+            f"value and an output of the accumulator's dtype; got operator {types.operator.name} for "
+            f"{types.operator.signature}, output {types.target}"
+        )
+    return wanted
 
 
 class Reduce(Algorithm):
@@ -129,7 +176,8 @@ class Reduce(Algorithm):
         self._run(((d_in, n), (d_out, 1)), n, h_init, stream)
 
     def _launch(self, call: Call, address: int, nbytes: int, work: Any, stream: int) -> int:
-        needed: int = call.native.compute(
-            address, nbytes, *call.iterators, work, *call.operators, call.init, stream
-        )
+        # The build knows best: CCCL may give more than it was asked for.
+        free = call.native.determinism == Determinism.NOT_GUARANTEED
+        compute = call.native.compute_nondeterministic if free else call.native.compute
+        needed: int = compute(address, nbytes, *call.iterators, work, *call.operators, call.init, stream)
         return needed

@@ -69,8 +69,9 @@ def test_radix_sort_builds_once(empty_cache, tmp_path):
 def test_enums_have_the_values_of_cccl():
     from cupar import _cccl
 
-    native = _cccl.bindings().SortOrder
-    assert {order.name: order.value for order in SortOrder} == {order.name: order.value for order in native}
+    for ours in (SortOrder, cupar.Determinism):
+        native = getattr(_cccl.bindings(), ours.__name__)
+        assert {item.name: item.value for item in ours} == {item.name: item.value for item in native}
 
 
 @pytest.mark.parametrize(
@@ -129,6 +130,25 @@ def test_enums_have_the_values_of_cccl():
 def test_refusals(call, message):
     with pytest.raises(TypeError, match=message):
         call()
+
+
+def test_determinism(empty_cache):
+    build = lambda determinism, op=cupar.OpKind.PLUS, h_init=0.0, d_out="f4": cupar.reduce_into(
+        "f4", d_out, op, h_init, determinism=determinism, cc=CC
+    )
+    free = build(cupar.Determinism.NOT_GUARANTEED)
+    assert free.build.origin == "built"
+    assert free.build.key != build(cupar.Determinism.RUN_TO_RUN).build.key
+    for wrong in (
+        lambda: build(cupar.Determinism.GPU_TO_GPU),
+        lambda: build(cupar.Determinism.NOT_GUARANTEED, add),
+        lambda: build(cupar.Determinism.NOT_GUARANTEED, h_init=None),
+        lambda: build(cupar.Determinism.NOT_GUARANTEED, d_out="f8"),
+    ):
+        with pytest.raises(ValueError, match="^determinism: "):
+            wrong()
+    with pytest.raises(TypeError, match="^determinism: expected a Determinism"):
+        build("any")
 
 
 def test_double_buffer():

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import cupar
 
@@ -41,6 +42,11 @@ def test_every_public_name_is_there():
         assert getattr(cupar, name) is not None
         assert name in dir(cupar)
     assert cupar.reduce_into.__module__ == "cupar.reduce"
+
+
+def test_no_module_hides_a_public_name():
+    modules = {path.stem for path in Path(cupar.__file__).parent.glob("*.py")}
+    assert modules & set(cupar.__all__) == {"cache"}
 
 
 def test_unknown_name():

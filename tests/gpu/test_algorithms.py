@@ -35,6 +35,34 @@ def equal(a, b):
     return a == b
 
 
+# --- Reductions ---
+
+
+@pytest.mark.parametrize("dtype", ["i4", "f4", "f8"])
+def test_reduction_that_may_differ_from_run_to_run(dtype, rng):
+    host = rng.integers(-100, 100, 1_000_003).astype(dtype)
+    d_in, d_out, h_init = cp.asarray(host), cp.zeros(1, dtype), np.array([7], dtype)
+    free = cupar.Determinism.NOT_GUARANTEED
+    reduction = cupar.reduce_into(d_in, d_out, cupar.OpKind.PLUS, h_init, determinism=free)
+    for n in (*SIZES, len(host)):
+        reduction.run(d_in, d_out, n, h_init)
+        assert d_out.get()[0] == host[:n].sum() + 7  # exact in any order: small integers
+
+
+def test_raw_operator(rng):
+    from cupar import _toolchain
+
+    source = """extern "C" __device__ void farther(float* a, float* b, float* result) {
+        *result = fabsf(*a) > fabsf(*b) ? *a : *b;
+    }"""
+    cc = cupar._driver.current_device().cc
+    op = cupar.RawOp("farther", _toolchain.compile_cpp(source, cc))
+    host = items(rng, 100_003, "f4")
+    d_in, d_out = cp.asarray(host), cp.zeros(1, "f4")
+    cupar.reduce_into(d_in, d_out, op, 0.0).run(d_in, d_out, len(host), 0.0)
+    assert d_out.get()[0] == host[np.argmax(np.abs(host))]
+
+
 # --- Transforms ------------------------------------------------------------------------------------------
 
 

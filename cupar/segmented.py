@@ -1,4 +1,4 @@
-"""Segmented reduction: each segment of an array combined into one item."""
+"""Algorithms on segments of arrays, each by itself."""
 
 from __future__ import annotations
 
