@@ -19,11 +19,23 @@ if TYPE_CHECKING:
     from ._cccl import VersionError
     from ._driver import DriverError, NoDeviceError
     from ._toolchain import BuildError
+    from .histogram import Histogram, histogram_even
     from .operators import OpKind, RawOp
+    from .partition import Select, ThreeWayPartition, select, three_way_partition
     from .reduce import Determinism, Reduce, reduce_into
     from .scan import Scan, exclusive_scan, inclusive_scan
+    from .search import BinarySearch, lower_bound, upper_bound
     from .segmented import SegmentedReduce, segmented_reduce
-    from .sort import DoubleBuffer, MergeSort, RadixSort, SortOrder, merge_sort, radix_sort
+    from .sort import (
+        DoubleBuffer,
+        MergeSort,
+        RadixSort,
+        SegmentedSort,
+        SortOrder,
+        merge_sort,
+        radix_sort,
+        segmented_sort,
+    )
     from .transform import Transform, binary_transform, unary_transform
     from .unique import UniqueByKey, unique_by_key
 
@@ -31,12 +43,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Algorithm",
+    "BinarySearch",
     "Build",
     "BuildError",
     "CacheWarning",
     "Determinism",
     "DoubleBuffer",
     "DriverError",
+    "Histogram",
     "MergeSort",
     "NoDeviceError",
     "OpKind",
@@ -45,30 +59,41 @@ __all__ = [
     "Reduce",
     "Scan",
     "SegmentedReduce",
+    "SegmentedSort",
+    "Select",
     "SortOrder",
+    "ThreeWayPartition",
     "Transform",
     "UniqueByKey",
     "VersionError",
     "binary_transform",
     "cache",
     "exclusive_scan",
+    "histogram_even",
     "inclusive_scan",
+    "lower_bound",
     "merge_sort",
     "radix_sort",
     "reduce_into",
     "segmented_reduce",
+    "segmented_sort",
+    "select",
+    "three_way_partition",
     "unary_transform",
     "unique_by_key",
+    "upper_bound",
 ]
 
 _MODULES = {
     "Algorithm": "_algorithm",
+    "BinarySearch": "search",
     "Build": "_algorithm",
     "BuildError": "_toolchain",
     "CacheWarning": "_cache",
     "Determinism": "reduce",
     "DoubleBuffer": "sort",
     "DriverError": "_driver",
+    "Histogram": "histogram",
     "MergeSort": "sort",
     "NoDeviceError": "_driver",
     "OpKind": "operators",
@@ -77,19 +102,28 @@ _MODULES = {
     "Reduce": "reduce",
     "Scan": "scan",
     "SegmentedReduce": "segmented",
+    "SegmentedSort": "sort",
+    "Select": "partition",
     "SortOrder": "sort",
+    "ThreeWayPartition": "partition",
     "Transform": "transform",
     "UniqueByKey": "unique",
     "VersionError": "_cccl",
     "binary_transform": "transform",
     "exclusive_scan": "scan",
+    "histogram_even": "histogram",
     "inclusive_scan": "scan",
+    "lower_bound": "search",
     "merge_sort": "sort",
     "radix_sort": "sort",
     "reduce_into": "reduce",
     "segmented_reduce": "segmented",
+    "segmented_sort": "sort",
+    "select": "partition",
+    "three_way_partition": "partition",
     "unary_transform": "transform",
     "unique_by_key": "unique",
+    "upper_bound": "search",
 }
 
 

@@ -126,6 +126,9 @@ class Call:
 
     def bind(self, arrays: Sequence[tuple[Any, int]], h_init: Any) -> None:
         """Check the arrays, each with the number of items that are used, and the initial value; set them."""
+        if len(arrays) != len(self.arguments):
+            names = ", ".join(argument.name for argument in self.arguments)
+            raise TypeError(f"this algorithm was built for the arrays {names}; got {len(arrays)} arrays")
         for argument, iterator, state, (array, items) in zip(
             self.arguments, self.iterators, self.states, arrays, strict=True
         ):

@@ -1,4 +1,4 @@
-"""Sorts: by a comparison of your own (merge sort), and by the bits of numbers (radix sort)."""
+"""Sorts: by a comparison of your own, by the bits of numbers, and of many segments at once."""
 
 from __future__ import annotations
 
@@ -297,7 +297,11 @@ class _RadixWork(NamedTuple):
     begin_bit: int
     end_bit: int
     overwrite: bool
-    selectors: list[int]
+    selectors: list[int]  # of each phase: which of two buffers has the result
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.num_items
 
 
 class RadixSort(Algorithm):
@@ -413,9 +417,231 @@ class RadixSort(Algorithm):
         return needed
 
 
-def _select(work: _RadixWork, *buffers: Any) -> None:
+def _select(work: _RadixWork | _SegmentWork, *buffers: Any) -> None:
     """Let double buffers know which of their arrays the sort has left its result in."""
-    if work.overwrite and work.num_items:
+    if work.overwrite and not work.is_empty and work.selectors[-1] == 1:
         for buffer in buffers:
-            if buffer is not None and work.selectors[-1] == 1:
+            if buffer is not None:
                 buffer.selector = 1 - buffer.selector
+
+
+_MOST_SEGMENTS = 2**31 - 1
+
+
+def segmented_sort(
+    d_in_keys: Any,
+    d_out_keys: Any,
+    d_in_values: Any,
+    d_out_values: Any,
+    start_offsets_in: Any,
+    end_offsets_in: Any,
+    order: SortOrder,
+    *,
+    cc: Any = None,
+) -> SegmentedSort:
+    """Build a sort of segments of numbers, each by itself, or fetch it from the cache.
+
+    Segment i is items ``start_offsets_in[i]`` to ``end_offsets_in[i] - 1``. Segments may be empty and leave
+    items out, which the sort does not write; they may not overlap.
+
+    Parameters
+    ----------
+    d_in_keys : device array, DoubleBuffer or dtype, num_items items
+        The keys: bool, integers or floats. Only their dtype matters here.
+    d_out_keys : device array, dtype or None, num_items items
+        Where the sorted keys go, of the same dtype; None if `d_in_keys` is a `DoubleBuffer`.
+    d_in_values : device array, DoubleBuffer, dtype or None, num_items items
+        What goes with the keys, if anything: of any dtype.
+    d_out_values : device array, dtype or None, num_items items
+        Where the values go; None if there are none, or they are in a `DoubleBuffer`.
+    start_offsets_in, end_offsets_in : device arrays or dtypes, num_segments items
+        Of any integer dtype.
+    order : SortOrder
+    cc : int, pair of int or str, optional
+        Compute capability to build for, as in 90, (9, 0), "9.0" or "sm_90"; by default the current
+        device's. With it, no GPU is needed.
+
+    Returns
+    -------
+    SegmentedSort
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is none of the above.
+    NoDeviceError
+        If there is no GPU and no `cc`.
+
+    Examples
+    --------
+    >>> from cupar.segmented_sort import segmented_sort
+    >>> from cupar import SortOrder
+    >>> rows = segmented_sort("u4", "u4", None, None, "i8", "i8", SortOrder.ASCENDING, cc=90)
+    >>> rows.build.algorithm
+    'segmented_sort'
+
+    Notes
+    -----
+    The algorithm is CUB's ``DeviceSegmentedSort``. It merges small segments, by ``<``, and sorts large ones
+    by their bits: so the order of a small segment that holds NaNs is not specified, and outputs may not be
+    the inputs themselves.
+    """
+    cc, device = _factory.target(cc)
+    try:
+        order = SortOrder(order)
+    except ValueError:
+        raise TypeError(f"order: expected a SortOrder, got {order!r}") from None
+    _check_buffers(d_in_keys, d_in_values)
+    keys = _key_arguments(("d_in_keys", "d_out_keys"), _buffers(d_in_keys, d_out_keys, "keys"))
+    values = _key_arguments(("d_in_values", "d_out_values"), _buffers(d_in_values, d_out_values, "values"))
+    if not keys:
+        raise TypeError("d_in_keys: expected a device array or a dtype, got None")
+    if keys[0].dtype.kind == "c":
+        raise TypeError(f"d_in_keys: {keys[0].dtype} has no order")
+    offsets = (_offsets("start_offsets_in", start_offsets_in), _offsets("end_offsets_in", end_offsets_in))
+
+    def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
+        *arrays, start, end = iterators.values()
+        in_keys, _, in_values, _ = _filled(arrays)
+        return _cccl.bindings().SortOrder(int(order)), in_keys, in_values, start, end
+
+    spec = Specialisation(
+        algorithm="segmented_sort",
+        native="DeviceSegmentedSortBuildResult",
+        arguments=(*keys, *values, *offsets),
+        operators=(),
+        options=(("order", order.name),),
+        cc=cc,
+        native_arguments=native_arguments,
+    )
+    return _factory.obtain(SegmentedSort, spec, device)
+
+
+def _offsets(name: str, array: Any) -> Argument:
+    dtype: np.dtype[Any] = _arrays.dtype_of(name, array)
+    if dtype.kind not in "iu":
+        raise TypeError(f"{name}: expected an array of integers, got {dtype}")
+    return Argument(name, dtype, dtype)
+
+
+class _SegmentWork(NamedTuple):
+    num_items: int
+    num_segments: int
+    overwrite: bool
+    selectors: list[int]
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.num_items and self.num_segments)
+
+
+class SegmentedSort(Algorithm):
+    """A sort of segments, each by itself; see `segmented_sort`."""
+
+    def __call__(
+        self,
+        temp_storage: Any,
+        d_in_keys: Any,
+        d_out_keys: Any,
+        d_in_values: Any,
+        d_out_values: Any,
+        num_items: int,
+        num_segments: int,
+        start_offsets_in: Any,
+        end_offsets_in: Any,
+        stream: Any = None,
+    ) -> int:
+        """Ask for the temporary storage, or sort with it.
+
+        Parameters
+        ----------
+        temp_storage : None or device array
+            None asks how much is needed. Otherwise at least that many bytes, of any dtype.
+        d_in_keys, d_out_keys, d_in_values, d_out_values : device arrays, at least `num_items` items
+            Or a `DoubleBuffer` for the inputs and None for the outputs; None for the values if the sort was
+            built without. Afterwards, items in no segment are unspecified in both arrays of a `DoubleBuffer`.
+        num_items : int
+            How many items the arrays have, from 0 on. No offset may be larger, which is not checked.
+        num_segments : int
+            From 0 to 2**31 - 1.
+        start_offsets_in, end_offsets_in : device arrays, at least `num_segments` items
+        stream : optional
+            None (the default stream), a handle, or a stream of CuPy, PyTorch, Numba or cuda.core.
+
+        Returns
+        -------
+        int
+            Bytes of temporary storage.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not what the sort was built for, or is too small.
+        NoDeviceError
+            If there is no GPU.
+        """
+        work = self._work(d_in_keys, num_items, num_segments)
+        arrays = _arguments(
+            (d_in_keys, d_out_keys, d_in_values, d_out_values), (start_offsets_in, end_offsets_in), work
+        )
+        nbytes = self._execute(temp_storage, arrays, work, None, stream)
+        if temp_storage is not None:
+            _select(work, d_in_keys, d_in_values)
+        return nbytes
+
+    def run(
+        self,
+        d_in_keys: Any,
+        d_out_keys: Any,
+        d_in_values: Any,
+        d_out_values: Any,
+        num_items: int,
+        num_segments: int,
+        start_offsets_in: Any,
+        end_offsets_in: Any,
+        stream: Any = None,
+    ) -> None:
+        """Sort, with temporary storage allocated and freed in the order of the stream.
+
+        Parameters are those of the call.
+        """
+        work = self._work(d_in_keys, num_items, num_segments)
+        arrays = _arguments(
+            (d_in_keys, d_out_keys, d_in_values, d_out_values), (start_offsets_in, end_offsets_in), work
+        )
+        self._run(arrays, work, None, stream)
+        _select(work, d_in_keys, d_in_values)
+
+    def _work(self, d_in_keys: Any, num_items: Any, num_segments: Any) -> _SegmentWork:
+        n, segments = item_count("num_items", num_items), item_count("num_segments", num_segments)
+        if segments > _MOST_SEGMENTS:
+            raise ValueError(f"num_segments: expected at most {_MOST_SEGMENTS}, got {segments}")
+        return _SegmentWork(n, segments, isinstance(d_in_keys, DoubleBuffer), [])
+
+    def _launch(self, call: Call, address: int, nbytes: int, work: Any, stream: int) -> int:
+        *arrays, start, end = call.iterators
+        needed: int
+        needed, selector = call.native.compute(
+            address,
+            nbytes,
+            *_filled(arrays),
+            work.num_items,
+            # An empty array may be a null pointer, which CCCL takes for no array; its segments are empty too.
+            0 if work.is_empty else work.num_segments,
+            start,
+            end,
+            work.overwrite,
+            -1,
+            stream,
+        )
+        work.selectors.append(selector)
+        return needed
+
+
+def _arguments(
+    items: tuple[Any, Any, Any, Any], offsets: tuple[Any, Any], work: _SegmentWork
+) -> tuple[tuple[Any, int], ...]:
+    in_keys, out_keys, in_values, out_values = items
+    _check_buffers(in_keys, in_values)
+    keys, values = _buffers(in_keys, out_keys, "keys"), _buffers(in_values, out_values, "values")
+    return *_pairs((*keys, *values), work.num_items), *((array, work.num_segments) for array in offsets)

@@ -1,0 +1,454 @@
+"""Partitions, histograms, searches and segmented sorts, against NumPy."""
+
+import cupy as cp
+import numpy as np
+import pytest
+
+import cupar
+from cupar import OpKind, SortOrder
+from cupar.histogram import histogram_even
+from cupar.partition import select, three_way_partition
+from cupar.search import lower_bound, upper_bound
+from cupar.sort import segmented_sort
+
+DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
+REAL = DTYPES[:-2]
+FLOATS = ["f2", "f4", "f8"]
+SIZES = [0, 1, 2, 31, 32, 33, 2047, 2048, 2049, 100_003]
+AWKWARD = {
+    "equal": lambda n: np.full(n, 7),
+    "sorted": np.arange,
+    "reversed": lambda n: np.arange(n)[::-1],
+}
+
+
+def items(rng, n, dtype):
+    dtype = np.dtype(dtype)
+    if dtype.kind == "b":
+        return rng.random(n) < 0.5
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        return rng.integers(info.min, info.max, n, dtype, endpoint=True)
+    if dtype.kind == "c":
+        return (rng.integers(-50, 50, n) + 1j * rng.integers(-50, 50, n)).astype(dtype)
+    return (50 * rng.normal(size=n)).astype(dtype)
+
+
+def storage(nbytes):
+    return cp.empty(max(nbytes, 1), "u1")
+
+
+def free():
+    cp.get_default_memory_pool().free_all_blocks()
+
+
+# --- Partitions ------------------------------------------------------------------------------------------
+
+
+def small(a):
+    return a < 30
+
+
+def large(a):
+    return a > 60
+
+
+def small_real(a):
+    return a.real < 0
+
+
+def large_real(a):
+    return a.real > 20
+
+
+def predicates(dtype):
+    return (small_real, large_real) if np.dtype(dtype).kind == "c" else (small, large)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("count", ["i4", "u4", "i8", "u8"])
+def test_three_way_partition(dtype, count, rng):
+    first_op, second_op = predicates(dtype)
+    for n in SIZES:
+        host = items(rng, n, dtype)
+        d_in = cp.asarray(host)
+        outputs = [cp.zeros_like(d_in) for _ in range(3)]
+        d_count = cp.full(3, 99, count)
+        partition = three_way_partition(d_in, *outputs, d_count, first_op, second_op)
+        first = first_op(host)
+        second = ~first & second_op(host)
+        expected = host[first], host[second], host[~first & ~second]
+        nbytes = partition(None, d_in, *outputs, d_count, n)
+        assert partition(storage(nbytes), d_in, *outputs, d_count, n) == nbytes
+        for _ in range(2):
+            assert d_count.get().tolist() == [len(expected[0]), len(expected[1]), 99]
+            for found, wanted in zip(outputs, expected, strict=True):
+                np.testing.assert_array_equal(found.get()[: len(wanted)], wanted)
+                assert not found.get()[len(wanted) :].any()
+            partition.run(d_in, *outputs, d_count, n)
+        np.testing.assert_array_equal(d_in.get(), host)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("count", ["i4", "u4", "i8", "u8"])
+def test_select(dtype, count, rng):
+    op, _ = predicates(dtype)
+    for n in SIZES:
+        host = items(rng, n, dtype)
+        d_in, d_count = cp.asarray(host), cp.full(3, 99, count)
+        expected = host[op(host)]
+        d_out = cp.zeros(len(expected) + 1, dtype)  # no more room than there must be, and one to watch
+        selection = select(d_in, d_out, d_count, op)
+        nbytes = selection(None, d_in, d_out, d_count, n)
+        assert selection(storage(nbytes), d_in, d_out, d_count, n) == nbytes
+        for _ in range(2):
+            assert d_count.get().tolist() == [len(expected), 99, 99]
+            np.testing.assert_array_equal(d_out.get()[:-1], expected)
+            assert d_out.get()[-1] == 0
+            selection.run(d_in, d_out, d_count, n)
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_partitions_of_awkward_items(name):
+    host = np.ascontiguousarray(AWKWARD[name](10_000)).astype("i4")
+    d_in, d_out, d_count = cp.asarray(host), cp.zeros(10_000, "i4"), cp.zeros(2, "i8")
+    for op, expected in (
+        (lambda a: a >= 0, host),
+        (lambda a: a < 0, host[:0]),
+        (lambda a: a % 3 == 1, host[host % 3 == 1]),
+    ):
+        select(d_in, d_out, d_count, op).run(d_in, d_out, d_count, 10_000)
+        assert int(d_count[0]) == len(expected)
+        np.testing.assert_array_equal(d_out.get()[: len(expected)], expected)
+    rest, second = cp.zeros_like(d_out), cp.zeros_like(d_out)
+    everything = lambda a: True
+    partition = three_way_partition(d_in, d_out, second, rest, d_count, everything, everything)
+    partition.run(d_in, d_out, second, rest, d_count, 10_000)
+    assert d_count.get().tolist() == [10_000, 0]
+    np.testing.assert_array_equal(d_out.get(), host)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_partitions_with_nan_and_known_kinds(dtype):
+    host = np.array([np.nan, 0.0, -0.0, np.inf, -np.inf, 1.0, np.nan], dtype)
+    d_in, d_out, d_count = cp.asarray(host), cp.zeros_like(cp.asarray(host)), cp.zeros(1, "u8")
+    select(d_in, d_out, d_count, lambda a: a != a).run(d_in, d_out, d_count, 7)
+    assert int(d_count[0]) == 2
+    assert cp.isnan(d_out[:2]).all()
+    select(d_in, d_out, d_count, OpKind.LOGICAL_NOT).run(d_in, d_out, d_count, 7)
+    assert int(d_count[0]) == 2
+    np.testing.assert_array_equal(np.signbit(d_out.get()[:2]), [False, True])
+
+
+def test_partitions_of_more_than_2_to_the_32_items():
+    n = 2**32 + 7
+    d_in, d_out, d_count = cp.zeros(n, "u1"), cp.zeros(100, "u1"), cp.zeros(1, "i8")
+    d_in[[0, 5, 2**31, 2**32, n - 1]] = cp.arange(1, 6, dtype="u1")
+    select(d_in, d_out, d_count, lambda a: a > 0).run(d_in, d_out, d_count, n)
+    assert int(d_count[0]) == 5
+    assert d_out.get()[:6].tolist() == [1, 2, 3, 4, 5, 0]
+    del d_in
+    free()
+
+
+def test_partition_refusals():
+    d = cp.zeros(10, "f4")
+    d_count = cp.zeros(1, "i8")
+    partition = three_way_partition(d, d, d, d, d_count, small, large)
+    with pytest.raises(ValueError, match="^d_num_selected_out: needs at least 2 items"):
+        partition.run(d, d, d, d, d_count, 10)
+    selection = select(d, d, d_count, small)
+    with pytest.raises(ValueError, match="^d_in: needs at least 11 items"):
+        selection.run(d, d, d_count, 11)
+    with pytest.raises(ValueError, match="^temp_storage: needs"):
+        selection(cp.empty(1, "u1"), d, cp.zeros_like(d), d_count, 10)
+
+
+# --- Histograms ------------------------------------------------------------------------------------------
+
+
+def counted(host, num_levels, lower, upper):
+    """Count exactly: in Python's integers, or in float64 for levels at which float64 is exact."""
+    bins = num_levels - 1
+    expected = np.zeros(bins, "i8")
+    values, counts = np.unique(host, return_counts=True)
+    for value, count in zip(values.tolist(), counts.tolist(), strict=True):
+        if lower <= value < upper:
+            expected[int((value - lower) * bins // (upper - lower))] += count
+    return expected
+
+
+@pytest.mark.parametrize("dtype", REAL)
+@pytest.mark.parametrize("counts", ["i4", "u4", "i8", "u8"])
+@pytest.mark.parametrize("levels", [2, 17, 257, 513])
+def test_histogram(dtype, counts, levels, rng):
+    if np.dtype(dtype).kind == "f":
+        host = (np.round(rng.normal(size=SIZES[-1]) * 200) / 8).astype(dtype)  # of few bits
+        host[::11] = np.nan
+        host[::13] = np.inf
+        bounds = (-16.0, 16.0)  # so that the bins' widths are powers of 2, and their bounds exact
+    else:
+        host = items(rng, SIZES[-1], dtype)
+        low, high = (0, 2) if dtype == "?" else (int(host.min()), int(host.max()))
+        if np.dtype(dtype).itemsize == 8:
+            low, high = (1000, 2**50)
+            host = rng.integers(0, 2**51, SIZES[-1]).astype(dtype)
+        bounds = (low, high)
+    d_samples, d_out = cp.asarray(host), cp.full(levels, 99, counts)
+    histogram = histogram_even(d_samples, d_out, levels, *bounds, len(host))
+    for n in (*SIZES[:6], SIZES[-1]):
+        d_out.fill(99)
+        nbytes = histogram(None, d_samples, d_out, levels, *bounds, n)
+        histogram(storage(nbytes), d_samples, d_out, levels, *bounds, n)
+        finite = host[:n][np.isfinite(host[:n])]
+        expected = counted(finite, levels, *bounds)
+        np.testing.assert_array_equal(d_out.get(), [*expected, 99])
+    d_out.fill(5)
+    histogram.run(d_samples, d_out, levels, *bounds, SIZES[-1])
+    np.testing.assert_array_equal(d_out.get(), [*expected, 5])
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_samples_next_to_the_levels_are_counted_once(dtype, rng):
+    for bins in (1, 3, 10, 49, 256, 1000):
+        for lower, upper in ((0.0, 1.0), (-0.1, 0.7), (3.3, 9.9)):
+            edge = np.dtype(dtype).type(upper)
+            if float(edge) >= upper:
+                edge = np.nextafter(edge, np.dtype(dtype).type(-np.inf))
+            d_samples, d_out = cp.full(1000, edge, dtype), cp.zeros(bins + 1, "i4")
+            histogram = histogram_even(d_samples, d_out, bins + 1, lower, upper, 1000)
+            histogram.run(d_samples, d_out, bins + 1, lower, upper, 1000)
+            assert int(d_out[:-1].sum()) == 1000 or dtype == "f8"
+            assert int(d_out[-1]) == 0
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_histogram_of_awkward_samples(name):
+    host = np.ascontiguousarray(AWKWARD[name](10_000)).astype("i4")
+    d_samples, d_out = cp.asarray(host), cp.zeros(100, "i8")
+    histogram = histogram_even(d_samples, d_out, 101, 0, 10_000, 10_000)
+    histogram.run(d_samples, d_out, 101, 0, 10_000, 10_000)
+    np.testing.assert_array_equal(d_out.get(), counted(host, 101, 0, 10_000))
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "?"])
+def test_histogram_of_bytes_with_many_bins_and_floats_for_levels(dtype, rng):
+    host = items(rng, 10_000, dtype)
+    d_samples = cp.asarray(host)
+    d_out = cp.zeros(1024, "i4")
+    lower, upper = -128.5, 383.5
+    histogram = histogram_even(d_samples, d_out, 1025, lower, upper, 10_000)
+    histogram.run(d_samples, d_out, 1025, lower, upper, 10_000)
+    np.testing.assert_array_equal(d_out.get(), counted(host.astype("i8"), 1025, lower, upper))
+
+
+def test_histogram_with_long_offsets():
+    n = 2**31 - 1
+    d_samples, d_out = cp.zeros(n, "u2"), cp.zeros(4, "u4")
+    d_samples[-3:] = 3
+    histogram = histogram_even(d_samples, d_out, 5, 0, 4, n)
+    histogram.run(d_samples, d_out, 5, 0, 4, n)
+    assert d_out.get().tolist() == [n - 3, 0, 0, 3]
+    histogram.run(d_samples, d_out, 5, 0, 4, 10)
+    assert d_out.get().tolist() == [10, 0, 0, 0]
+    del d_samples
+    free()
+
+
+def test_histogram_refusals():
+    d, d_out = cp.zeros(10, "f4"), cp.zeros(9, "i4")
+    histogram = histogram_even(d, d_out, 11, 0, 1, 10)
+    with pytest.raises(ValueError, match="^d_histogram: needs at least 10 items"):
+        histogram.run(d, d_out, 11, 0, 1, 10)
+    with pytest.raises(ValueError, match="^d_samples: needs at least 11 items"):
+        histogram.run(d, d_out, 10, 0, 1, 11)
+
+
+# --- Searches --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", REAL)
+@pytest.mark.parametrize("index", ["i4", "u4", "i8", "u8"])
+@pytest.mark.parametrize(("bound", "side"), [(lower_bound, "left"), (upper_bound, "right")])
+def test_binary_search(dtype, index, bound, side, rng):
+    for n in (*range(10), *SIZES[3:]):  # CUB counts up to 8 items one by one
+        data = np.sort(items(rng, n, dtype))
+        values = np.concatenate([items(rng, 1000, dtype), data[:1000]])
+        d_data, d_values = cp.asarray(data), cp.asarray(values)
+        d_out = cp.full(len(values) + 1, 99, index)
+        search = bound(d_data, d_values, d_out)
+        search(d_data, n, d_values, len(values), d_out)
+        expected = np.searchsorted(data, values, side)
+        np.testing.assert_array_equal(d_out.get(), [*expected, 99])
+        d_out.fill(99)
+        search.run(d_data, n, d_values, 0, d_out)
+        assert (d_out == 99).all()
+
+
+@pytest.mark.parametrize(("bound", "side"), [(lower_bound, "left"), (upper_bound, "right")])
+@pytest.mark.parametrize("dtype", ["i4", "f2", "f8", "c8"])
+def test_binary_search_with_an_operator(dtype, bound, side, rng):
+    data, values = items(rng, 10_000, dtype), items(rng, 3000, dtype)
+    key = (lambda a: -a.real) if dtype == "c8" else (lambda a: -a.astype("f8"))
+    op = (lambda a, b: a.real > b.real) if dtype == "c8" else (lambda a, b: a > b)
+    data = data[np.argsort(key(data), kind="stable")]
+    d_data, d_values, d_out = cp.asarray(data), cp.asarray(values), cp.zeros(3000, "i8")
+    bound(d_data, d_values, d_out, op)(d_data, 10_000, d_values, 3000, d_out)
+    np.testing.assert_array_equal(d_out.get(), np.searchsorted(key(data), key(values), side))
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_binary_search_of_awkward_values(name):
+    host = np.ascontiguousarray(AWKWARD[name](10_000)).astype("i4")
+    data = np.sort(host)
+    d_data, d_values, d_out = cp.asarray(data), cp.asarray(host), cp.zeros(10_000, "i8")
+    for bound, side in ((lower_bound, "left"), (upper_bound, "right")):
+        bound(d_data, d_values, d_out)(d_data, 10_000, d_values, 10_000, d_out)
+        np.testing.assert_array_equal(d_out.get(), np.searchsorted(data, host, side))
+
+
+def test_binary_search_in_more_than_2_to_the_32_items():
+    n = 2**32 + 7
+    d_data = cp.zeros(n, "u1")
+    d_data[2**32 + 3 :] = 1
+    d_values, d_out = cp.asarray([0, 1, 2], "u1"), cp.zeros(3, "i8")
+    upper_bound(d_data, d_values, d_out)(d_data, n, d_values, 3, d_out)
+    assert d_out.get().tolist() == [2**32 + 3, n, n]
+    lower_bound(d_data, d_values, d_out)(d_data, n, d_values, 3, d_out)
+    assert d_out.get().tolist() == [0, 2**32 + 3, n]
+    del d_data
+    free()
+
+
+# --- Segmented sorts -------------------------------------------------------------------------------------
+
+
+def segments(rng, n):
+    """Return segments of all sizes, some of them empty, with gaps, not in order."""
+    sizes = [0, 1, 2, 31, 32, 33, 0, 100, 700, 2047, 2048, 2049, 9000, 40_000]
+    # CUB sorts more than 500 segments in other ways than fewer: by size.
+    sizes = [size for size in sizes * 2 if size <= max(n // 4, 1)] + rng.integers(0, 60, n // 60).tolist()
+    start, at = [], 0
+    for size in sizes:
+        gap = int(rng.integers(0, 3))
+        if at + gap + size > n:
+            break
+        start.append(at + gap)
+        at += gap + size
+    start, size = np.array(start, "i8"), np.array(sizes[: len(start)], "i8")
+    order = rng.permutation(len(start))
+    return start[order], (start + size)[order]
+
+
+def sorted_segments(host, start, end, order):
+    expected = host.copy()
+    for s, e in zip(start, end, strict=True):
+        expected[s:e] = np.sort(host[s:e])[:: 1 if order is SortOrder.ASCENDING else -1]
+    return expected
+
+
+@pytest.mark.parametrize("dtype", REAL)
+@pytest.mark.parametrize("order", list(SortOrder))
+@pytest.mark.parametrize("n", [0, 1, 2, 33, 2049, 100_003])
+def test_segmented_sort(dtype, order, n, rng):
+    host = items(rng, n, dtype)
+    start, end = segments(rng, n)
+    m = len(start)
+    expected = sorted_segments(host, start, end, order)
+    covered = np.zeros(n, bool)
+    for s, e in zip(start, end, strict=True):
+        covered[s:e] = True
+    d_start, d_end = cp.asarray(start), cp.asarray(end)
+    d_keys, d_values = cp.asarray(host), cp.arange(n, dtype="i4")
+    out_keys, out_values = d_keys.copy(), d_values.copy()
+
+    pairs = segmented_sort(d_keys, out_keys, d_values, out_values, d_start, d_end, order)
+    arguments = (d_keys, out_keys, d_values, out_values, n, m, d_start, d_end)
+    nbytes = pairs(None, *arguments)
+    pairs(storage(nbytes), *arguments)
+    np.testing.assert_array_equal(out_keys.get(), expected)
+    found = out_values.get()
+    np.testing.assert_array_equal(host[found], expected)
+    np.testing.assert_array_equal(np.sort(found), np.arange(n))
+    np.testing.assert_array_equal(d_keys.get(), host)
+
+    out_keys[...] = d_keys
+    keys = segmented_sort(d_keys, out_keys, None, None, d_start, d_end, order)
+    keys.run(d_keys, out_keys, None, None, n, m, d_start, d_end)
+    np.testing.assert_array_equal(out_keys.get(), expected)
+
+    buffers = [cupar.DoubleBuffer(a.copy(), a.copy()) for a in (d_keys, d_values)]
+    pairs.run(buffers[0], None, buffers[1], None, n, m, d_start, d_end)
+    np.testing.assert_array_equal(buffers[0].current().get()[covered], expected[covered])
+    np.testing.assert_array_equal(host[buffers[1].current().get()][covered], expected[covered])
+
+
+@pytest.mark.parametrize("offset", ["i1", "u1", "i2", "u4", "i8", "u8"])
+@pytest.mark.parametrize("values", ["?", "f2", "c16"])
+def test_segmented_sort_of_other_offsets_and_values(offset, values, rng):
+    host, payload = items(rng, 120, "i4"), items(rng, 120, values)
+    bounds = np.array([0, 3, 3, 50, 120], offset)
+    d_bounds = cp.asarray(bounds)
+    d_keys, d_values = cp.asarray(host), cp.asarray(payload)
+    out = cp.zeros_like(d_keys), cp.zeros_like(d_values)
+    start, end = d_bounds[:-1], d_bounds[1:]
+    sort = segmented_sort(d_keys, out[0], d_values, out[1], start, end, SortOrder.ASCENDING)
+    sort.run(d_keys, out[0], d_values, out[1], 120, 4, start, end)
+    where = np.concatenate(
+        [
+            s + np.argsort(host[s:e], kind="stable")
+            for s, e in zip(bounds[:-1].astype(int), bounds[1:].astype(int))
+        ]
+    )
+    np.testing.assert_array_equal(out[0].get(), host[where])
+    np.testing.assert_array_equal(out[1].get(), payload[where])
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+@pytest.mark.parametrize("size", [10, 100, 1000, 10_000])
+def test_segmented_sort_of_awkward_keys(name, size):
+    host = np.ascontiguousarray(AWKWARD[name](40_000)).astype("i4")
+    d_keys, d_out = cp.asarray(host), cp.zeros(40_000, "i4")
+    bounds = cp.arange(0, 40_001, size)
+    for order in SortOrder:
+        sort = segmented_sort(d_keys, d_out, None, None, bounds[:-1], bounds[1:], order)
+        sort.run(d_keys, d_out, None, None, 40_000, len(bounds) - 1, bounds[:-1], bounds[1:])
+        expected = np.sort(host.reshape(-1, size), axis=1)[:, :: 1 if order is SortOrder.ASCENDING else -1]
+        np.testing.assert_array_equal(d_out.get(), expected.ravel())
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_segmented_sort_of_large_segments_with_nan(dtype, rng):
+    host = items(rng, 60_000, dtype)
+    host[::50] = np.nan
+    d_keys, d_out, bounds = cp.asarray(host), cp.zeros(60_000, dtype), cp.asarray([0, 30_000, 60_000])
+    sort = segmented_sort(d_keys, d_out, None, None, bounds[:-1], bounds[1:], SortOrder.ASCENDING)
+    sort.run(d_keys, d_out, None, None, 60_000, 2, bounds[:-1], bounds[1:])
+    np.testing.assert_array_equal(d_out.get(), np.sort(host.reshape(2, -1), axis=1).ravel())
+
+
+def test_double_buffers_go_on_from_where_they_are(rng):
+    host = items(rng, 10_000, "u4")
+    bounds = cp.arange(0, 10_001, 1000)
+    start, end = bounds[:-1], bounds[1:]
+    keys = cupar.DoubleBuffer(cp.zeros(10_000, "u4"), cp.asarray(host))
+    keys.selector = 1
+    sort = segmented_sort(keys, None, None, None, start, end, SortOrder.ASCENDING)
+    for _ in range(2):
+        arguments = (keys, None, None, None, 10_000, 10, start, end)
+        sort(storage(sort(None, *arguments)), *arguments)
+        np.testing.assert_array_equal(keys.current().get(), np.sort(host.reshape(10, -1), axis=1).ravel())
+
+
+def test_segmented_sort_of_no_segments_and_refusals():
+    d_keys, d_out, d = cp.arange(10, dtype="u4"), cp.zeros(10, "u4"), cp.zeros(3, "i4")
+    sort = segmented_sort(d_keys, d_out, None, None, d, d, SortOrder.DESCENDING)
+    sort.run(d_keys, d_out, None, None, 10, 0, d, d)
+    sort.run(d_keys, d_out, None, None, 10, 3, d, d)  # all of them empty
+    assert not d_out.any()
+    with pytest.raises(ValueError, match="^end_offsets_in: needs at least 3 items"):
+        sort.run(d_keys, d_out, None, None, 10, 3, d, d[:2])
+    with pytest.raises(ValueError, match="^d_out_keys: needs at least 10 items"):
+        sort.run(d_keys, d_out[:9], None, None, 10, 3, d, d)
+    with pytest.raises(TypeError, match="^start_offsets_in: "):
+        sort.run(d_keys, d_out, None, None, 10, 3, None, d)
