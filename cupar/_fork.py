@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
 from types import TracebackType
@@ -38,6 +37,8 @@ def keep_for_ever(values: object) -> None:
     No list would do: the interpreter empties its modules at exit. So they get a reference that nothing gives
     back.
     """
+    import ctypes  # 2 ms, which only a forked child pays
+
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(values))
 
 
