@@ -63,8 +63,8 @@ def histogram_even(
 
     Examples
     --------
-    >>> from cupar.histogram import histogram_even
-    >>> tenths = histogram_even("f4", "i4", 11, 0.0, 1.0, 1_000_000, cc=90)
+    >>> import cupar
+    >>> tenths = cupar.histogram_even("f4", "i4", 11, 0.0, 1.0, 1_000_000, cc=90)
     >>> tenths.build.algorithm
     'histogram_even'
 

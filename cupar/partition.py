@@ -58,9 +58,9 @@ def three_way_partition(
 
     Examples
     --------
-    >>> from cupar.partition import three_way_partition
+    >>> import cupar
     >>> negative, large = lambda a: a < 0, lambda a: a > 100
-    >>> parts = three_way_partition("f4", "f4", "f4", "f4", "i8", negative, large, cc=90)
+    >>> parts = cupar.three_way_partition("f4", "f4", "f4", "f4", "i8", negative, large, cc=90)
     >>> parts.build.algorithm
     'three_way_partition'
 
@@ -214,8 +214,8 @@ def select(d_in: Any, d_out: Any, d_num_selected_out: Any, cond: Op, *, cc: Any 
 
     Examples
     --------
-    >>> from cupar.partition import select
-    >>> positive = select("f4", "f4", "i8", lambda a: a > 0, cc=90)
+    >>> import cupar
+    >>> positive = cupar.select("f4", "f4", "i8", lambda a: a > 0, cc=90)
     >>> positive.build.algorithm
     'select'
 

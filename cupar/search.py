@@ -48,8 +48,8 @@ def lower_bound(
 
     Examples
     --------
-    >>> from cupar.search import lower_bound
-    >>> places = lower_bound("f4", "f4", "i8", cc=90)
+    >>> import cupar
+    >>> places = cupar.lower_bound("f4", "f4", "i8", cc=90)
     >>> places.build.algorithm
     'lower_bound'
 
@@ -87,8 +87,8 @@ def upper_bound(
 
     Examples
     --------
-    >>> from cupar.search import upper_bound
-    >>> descending = upper_bound("i4", "i4", "u4", lambda a, b: a > b, cc=90)
+    >>> import cupar
+    >>> descending = cupar.upper_bound("i4", "i4", "u4", lambda a, b: a > b, cc=90)
     >>> descending.build.algorithm
     'upper_bound'
     """

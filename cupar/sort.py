@@ -474,9 +474,9 @@ def segmented_sort(
 
     Examples
     --------
-    >>> from cupar.segmented_sort import segmented_sort
-    >>> from cupar import SortOrder
-    >>> rows = segmented_sort("u4", "u4", None, None, "i8", "i8", SortOrder.ASCENDING, cc=90)
+    >>> import cupar
+    >>> order = cupar.SortOrder.ASCENDING
+    >>> rows = cupar.segmented_sort("u4", "u4", None, None, "i8", "i8", order, cc=90)
     >>> rows.build.algorithm
     'segmented_sort'
 

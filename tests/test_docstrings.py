@@ -1,0 +1,34 @@
+"""The examples in docstrings run, and every public function and class has a docstring."""
+
+import doctest
+import importlib
+import inspect
+from pathlib import Path
+
+import pytest
+
+import cupar
+
+MODULES = sorted(path.stem for path in Path(cupar.__file__).parent.glob("*.py") if path.stem != "__init__")
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_run(name):
+    failed, _ = doctest.testmod(importlib.import_module(f"cupar.{name}"))
+    assert failed == 0
+
+
+FACTORIES = [name for name in cupar.__all__ if inspect.isfunction(getattr(cupar, name))]
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+def test_factories_have_an_example_and_say_what_they_raise(name):
+    text = inspect.getdoc(getattr(cupar, name))
+    assert "Parameters\n---" in text
+    assert "Raises\n---" in text
+    assert ">>> " in text
+
+
+def test_everything_public_is_documented():
+    for name in cupar.__all__:
+        assert inspect.getdoc(getattr(cupar, name)), name
