@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import operator
 import os
-import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from . import _arrays, _cccl, _driver, _fork
+from . import _arrays, _cccl, _driver, _fork, _nodes, iterators, structs
 from ._key import Specialisation
+from ._nodes import Argument
 from .operators import Op, Operator, convertible, resolve
 
 
@@ -98,6 +98,9 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
+State = Callable[[], bytes]
+
+
 class Call:
     """The mutable objects that one call needs: iterators with their pointers, operators, initial value.
 
@@ -109,35 +112,57 @@ class Call:
         self.native = code.native(device)
         self.device = device
         self.arguments = spec.arguments
-        self.states = [bytearray(8) if argument.converts else None for argument in spec.arguments]
+        self.states = [
+            None if argument.is_pointer else bytearray(argument.node.size) for argument in spec.arguments
+        ]
         self.iterators = [
-            _cccl.pointer(argument.dtype)
+            _cccl.pointer(argument.value)
             if state is None
             else _cccl.iterator(argument.name, argument.value, state)
             for argument, state in zip(spec.arguments, self.states, strict=True)
         ]
-        self.operators = [_cccl.operator(name, op.kind) for name, op in spec.operators]
+        self.operators = [
+            _cccl.operator(name, op.kind, (), op.state_size, op.state_alignment)
+            for name, op in spec.operators
+        ]
         self.init: Any = None
-        self.init_array: np.ndarray[Any, Any] | None = None
-        accumulator = dict(spec.options).get("init")
-        if accumulator is not None:
-            self.init_array = np.zeros(1, np.dtype(accumulator))
-            self.init = _cccl.value(self.init_array)
+        self.init_kind = dict(spec.options).get("init")
+        if self.init_kind is not None:
+            _, op = spec.operators[0]
+            self.init_array = np.zeros(1, op.output)
+            of_host = self.init_kind == "value"
+            self.init = _cccl.value(self.init_array) if of_host else _cccl.pointer(op.output)
 
-    def bind(self, arrays: Sequence[tuple[Any, int]], h_init: Any) -> None:
-        """Check the arrays, each with the number of items that are used, and the initial value; set them."""
+    def bind(self, arrays: Sequence[tuple[Any, int]], h_init: Any, states: Sequence[State | None]) -> None:
+        """Check what a call is given, and set it.
+
+        Parameters
+        ----------
+        arrays : sequence of (device array or iterator, int)
+            Each with the number of items that are used.
+        h_init
+            The initial value.
+        states : sequence of callable or None
+            What returns the states of operators that have one.
+        """
         if len(arrays) != len(self.arguments):
             names = ", ".join(argument.name for argument in self.arguments)
             raise TypeError(f"this algorithm was built for the arrays {names}; got {len(arrays)} arrays")
         for argument, iterator, state, (array, items) in zip(
             self.arguments, self.iterators, self.states, arrays, strict=True
         ):
-            address = _arrays.address(argument.name, array, argument.dtype, items, argument.output)
-            if state is None:
-                iterator.state = address
+            if state is not None:
+                state[:] = iterators.state_of(argument, array, items)
+            elif isinstance(array, iterators.Iterator):
+                raise TypeError(f"{argument.name}: this algorithm was built for an array, got {array!r}")
             else:
-                struct.pack_into("=Q", state, 0, address)
-        if self.init_array is not None:
+                iterator.state = _arrays.address(argument.name, array, argument.value, items, argument.output)
+        for op, current in zip(self.operators, states, strict=True):
+            if current is not None:
+                op.state = current()
+        if self.init_kind == "device":
+            self.init.state = _arrays.address("h_init", h_init, self.init_array.dtype, 1, False)
+        elif self.init_kind == "value":
             self.init_array[0] = initial_value(h_init, self.init_array.dtype)
         elif h_init is not None:
             raise TypeError("h_init: this algorithm was built without an initial value (h_init=None)")
@@ -152,15 +177,16 @@ class Algorithm:
         Where its code came from.
     """
 
-    def __init__(self, code: Code, build: Build) -> None:
+    def __init__(self, code: Code, build: Build, states: Sequence[State | None]) -> None:
         self.build = build
         self._code = code
+        self._states = states  # of operators that have one: what returns it
         self._calls: dict[int, list[Call]] = {}  # that are free, by device
         self._generation = _generation
 
     def __repr__(self) -> str:
         spec = self._code.spec
-        types = ", ".join(f"{argument.name}: {argument.dtype}" for argument in spec.arguments)
+        types = ", ".join(f"{each.name}: {_nodes.description(each.given)}" for each in spec.arguments)
         operators = "".join(f", {name}: {op.name}" for name, op in spec.operators)
         return f"<cupar {spec.algorithm}({types}{operators}) for sm_{spec.cc}, {self.build.origin}>"
 
@@ -198,7 +224,7 @@ class Algorithm:
         handle = _driver.stream_handle(stream)
         call = self._take()
         try:
-            call.bind(arrays, h_init)
+            call.bind(arrays, h_init, self._states)
             if temp_storage is None:
                 return self._launch(call, 0, 0, work, handle)
             storage = _arrays.view("temp_storage", temp_storage)
@@ -225,7 +251,7 @@ class Algorithm:
         handle = _driver.stream_handle(stream)
         call = self._take()
         try:
-            call.bind(arrays, h_init)
+            call.bind(arrays, h_init, self._states)
             nbytes = self._launch(call, 0, 0, work, handle)
             with _driver.temporary_storage(nbytes, handle) as address:
                 self._launch(call, address, nbytes, work, handle)
@@ -237,7 +263,7 @@ class Algorithm:
         handle = _driver.stream_handle(stream)
         call = self._take()
         try:
-            call.bind(arrays, None)
+            call.bind(arrays, None, self._states)
             self._launch(call, 0, 0, work, handle)
         finally:
             self._give_back(call)
@@ -260,18 +286,32 @@ def item_count(name: str, value: Any) -> int:
     return count
 
 
-_EXPECTED_INIT = "expected a NumPy array of one element, a number or None"
+_MOST_SEGMENTS = 2**31 - 1
 
 
-def accumulator_dtype(h_init: Any, d_in: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the accumulator's dtype: that of an array `h_init`, else that of `d_in`.
+def segment_count(num_segments: Any) -> int:
+    """Return a number of segments as an int; raise TypeError or ValueError if CUB does not take it."""
+    count = item_count("num_segments", num_segments)
+    if count > _MOST_SEGMENTS:
+        raise ValueError(f"num_segments: expected at most {_MOST_SEGMENTS}, got {count}")
+    return count
+
+
+_EXPECTED_INIT = "expected a NumPy array of one element, a number, a struct or None"
+
+
+def _init_dtype(h_init: Any, d_in: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the accumulator's dtype: that of an array or struct `h_init`, else that of `d_in`.
 
     Raises
     ------
     TypeError, ValueError
         If `h_init` cannot be an initial value.
     """
-    if isinstance(h_init, np.ndarray):
+    struct = structs.dtype_of_value(h_init)
+    if struct is not None:
+        return struct
+    if isinstance(h_init, (np.ndarray, np.void)):
         if h_init.size != 1:
             raise ValueError(f"h_init: {_EXPECTED_INIT}, got an array of {h_init.size}")
         return _arrays.dtype_of("h_init", h_init.dtype)
@@ -290,12 +330,12 @@ def initial_value(h_init: Any, dtype: np.dtype[Any]) -> Any:
     ValueError
         If it is not one element, or a number that `dtype` cannot hold.
     """
-    if isinstance(h_init, np.ndarray):
-        if h_init.dtype != dtype:
+    if isinstance(h_init, (np.ndarray, np.void)):
+        if h_init.dtype != dtype and not _arrays.same_layout("h_init", h_init.dtype, dtype):
             raise TypeError(f"h_init: this algorithm accumulates in {dtype}, got an array of {h_init.dtype}")
         if h_init.size != 1:
             raise ValueError(f"h_init: {_EXPECTED_INIT}, got an array of {h_init.size}")
-        return h_init.reshape(-1)[0]
+        return np.asarray(h_init).reshape(-1)[0]
     if isinstance(h_init, (bool, int, float, complex, np.generic)):
         given = np.dtype(type(h_init))
         if given.kind in "biufc" and convertible(given, dtype):
@@ -304,6 +344,11 @@ def initial_value(h_init: Any, dtype: np.dtype[Any]) -> Any:
             f"h_init: {h_init!r} is not converted to {dtype} silently; give a NumPy array of one element of "
             "the dtype to accumulate in"
         )
+    struct = structs.dtype_of_value(h_init)
+    if struct is not None:
+        if structs.layout(struct) != structs.layout(dtype):
+            raise TypeError(f"h_init: this algorithm accumulates in {dtype}, got a struct of {struct}")
+        return h_init
     if h_init is None:
         raise TypeError("h_init: this algorithm was built with an initial value, got None")
     raise TypeError(f"h_init: {_EXPECTED_INIT}, got {type(h_init).__name__}")
@@ -322,23 +367,71 @@ def _exactly(number: Any, dtype: np.dtype[Any]) -> Any:
     return value
 
 
+def argument(name: str, array: Any, *, output: bool = False, may_iterate: bool = True) -> Argument:
+    """Describe an array, an iterator (if it may be one), or a dtype that stands for an array.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is none of these, or cannot be read, or (as an output) written.
+    """
+    node = iterators.over(name, array).node
+    if not may_iterate and isinstance(array, iterators.Iterator):
+        raise TypeError(f"{name}: expected an array or a dtype, got {array!r}")
+    if not (node.writable if output else node.readable):
+        use = "write to" if output else "read"
+        raise TypeError(f"{name}: expected something to {use}, got {_nodes.description(node)}")
+    return Argument(name, node, node, output)
+
+
+def integers(
+    name: str, array: Any, *, smallest: int = 1, output: bool = False, may_iterate: bool = True
+) -> Argument:
+    """Describe an array or iterator of integers of some bytes at least; raise TypeError if it is not."""
+    found = argument(name, array, output=output, may_iterate=may_iterate)
+    if found.value.kind not in "iu" or found.value.itemsize < smallest:
+        size = f" of at least {smallest} bytes" if smallest > 1 else ""
+        raise TypeError(f"{name}: expected integers{size}, got {found.value}")
+    return found
+
+
+def same_dtype(
+    name: str, array: Any, other: Argument, *, output: bool = False, may_iterate: bool = True
+) -> Argument:
+    """Describe an array that must have the dtype of another argument; raise TypeError if it has not."""
+    found = argument(name, array, output=output, may_iterate=may_iterate)
+    if type(found.node) is _nodes.Discard:
+        return discarding(name, other.value)
+    if structs.layout(found.value) != structs.layout(other.value):
+        wanted, got = structs.text(other.value), structs.text(found.value)
+        raise TypeError(f"{name}: expected {wanted}, the dtype of {other.name}, got {got}")
+    return found
+
+
+def discarding(name: str, value: np.dtype[Any]) -> Argument:
+    """Describe an output of which nothing is kept."""
+    node = _nodes.Discard(value)
+    return Argument(name, node, node, output=True)
+
+
 @dataclass(frozen=True)
 class Accumulation:
-    """The types of a reduction or scan, and its operator for them."""
+    """Input, output and operator of a reduction or scan, and how its initial value is given."""
 
-    source: np.dtype[Any]
-    target: np.dtype[Any]
-    accumulator: np.dtype[Any]
+    d_in: Argument
+    d_out: Argument
     operator: Operator
-    has_init: bool
+    init: str | None  # "value": with the call; "device": in device memory; None: there is none
 
     @property
-    def init(self) -> str | None:
-        """The initial value's type as an option of the specialisation."""
-        return self.accumulator.str if self.has_init else None
+    def accumulator(self) -> np.dtype[Any]:
+        """The type in which items are accumulated."""
+        return self.operator.output
 
 
-def accumulation(d_in: Any, d_out: Any, op: Op, h_init: Any) -> Accumulation:
+def accumulation(
+    d_in: Any, d_out: Any, op: Op, h_init: Any, *, init_may_be_on_device: bool = False
+) -> Accumulation:
     """Find out in which type items are accumulated, and what the operator means for it.
 
     Raises
@@ -346,21 +439,18 @@ def accumulation(d_in: Any, d_out: Any, op: Op, h_init: Any) -> Accumulation:
     TypeError, ValueError
         If an argument is not what reductions and scans take, or the types are not converted silently.
     """
-    source = _arrays.dtype_of("d_in", d_in)
-    target = _arrays.dtype_of("d_out", d_out)
-    accumulator = accumulator_dtype(h_init, source)
-    check_conversion("d_in", source, "the accumulator", accumulator)
-    check_conversion("the accumulator", accumulator, "d_out", target)
+    source, target = argument("d_in", d_in), argument("d_out", d_out, output=True)
+    init = None if h_init is None else "value"
+    if init_may_be_on_device and _arrays.is_device_array(h_init):
+        init, accumulator = "device", _arrays.dtype_of("h_init", h_init)
+    else:
+        accumulator = _init_dtype(h_init, source.value)
+    if type(target.node) is _nodes.Discard:
+        target = discarding("d_out", accumulator)
+    check_conversion("d_in", source.value, "the accumulator", accumulator)
+    check_conversion("the accumulator", accumulator, "d_out", target.value)
     operator = resolve(op, (accumulator, accumulator), accumulator)
-    return Accumulation(source, target, accumulator, operator, h_init is not None)
-
-
-def same_dtype(name: str, array: Any, other: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return an array's dtype, or raise TypeError unless it is that of another."""
-    found = _arrays.dtype_of(name, array)
-    if found != dtype:
-        raise TypeError(f"{name}: expected {dtype}, the dtype of {other}, got {found}")
-    return found
+    return Accumulation(source, target, operator, init)
 
 
 def check_conversion(
@@ -369,6 +459,6 @@ def check_conversion(
     """Raise TypeError if items would be converted from float to integer or from complex to real."""
     if not convertible(source, target):
         raise TypeError(
-            f"{source_name}: {source} is not converted to {target} of {target_name} silently; give h_init "
-            "as a NumPy array of the dtype to accumulate in"
+            f"{source_name}: {structs.text(source)} is not converted to {structs.text(target)} of "
+            f"{target_name} silently; give h_init as a NumPy array of the dtype to accumulate in"
         )

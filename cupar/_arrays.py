@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-_SUPPORTED = {np.dtype(code) for code in "?bBhHiIqQefdFD"}
-_NAMES = "bool, int8 to int64, uint8 to uint64, float16 to float64, complex64 and complex128"
+from . import structs
 
 
 class View(NamedTuple):
@@ -20,12 +19,6 @@ class View(NamedTuple):
     dtype: np.dtype[Any]
     contiguous: bool
     writable: bool
-
-
-def _checked_dtype(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
-    if dtype not in _SUPPORTED:
-        raise TypeError(f"{name}: dtype {dtype} is not supported; supported are {_NAMES}")
-    return dtype
 
 
 def _view_cupy(array: Any) -> View:
@@ -45,7 +38,9 @@ def _view_torch(tensor: Any) -> View:
         try:
             dtype = np.dtype(str(tensor.dtype).removeprefix("torch."))
         except TypeError:
-            raise TypeError(f"dtype {tensor.dtype} is not supported; supported are {_NAMES}") from None
+            raise TypeError(
+                f"dtype {tensor.dtype} is not supported; supported are {structs.SUPPORTED}"
+            ) from None
         _torch_dtypes[tensor.dtype] = dtype
     # Conjugation and negation can be put off in PyTorch: memory does not hold the tensor's values then.
     if (dtype.kind == "c" and tensor.is_conj()) or (dtype.kind in "fc" and tensor.is_neg()):
@@ -158,14 +153,26 @@ def dtype_of(name: str, array: Any) -> np.dtype[Any]:
     """
     if isinstance(array, (type, np.dtype, str)):
         try:
-            return _checked_dtype(name, np.dtype(array))
-        except (TypeError, ValueError, SyntaxError) as error:
-            if str(error).startswith(name):
-                raise
+            dtype = np.dtype(array.dtype if structs.is_struct(array) else array)  # type: ignore[union-attr]
+        except (TypeError, ValueError, SyntaxError):
             raise TypeError(f"{name}: expected a device array or a dtype, got {array!r}") from None
+        return structs.normal(name, dtype)
     found = view(name, array)
     _check_contiguous(name, found)
-    return _checked_dtype(name, found.dtype)
+    return structs.normal(name, found.dtype)
+
+
+def is_device_array(value: Any) -> bool:
+    """Whether a value says that it is an array on a device."""
+    return hasattr(type(value), "__cuda_array_interface__") or (
+        hasattr(type(value), "__dlpack_device__") and not isinstance(value, np.ndarray)
+    )
+
+
+def shape(array: Any) -> tuple[int, ...]:
+    """Return the shape of a device array."""
+    found = getattr(array, "shape", None)
+    return tuple(array.__cuda_array_interface__["shape"] if found is None else found)
 
 
 def _check_contiguous(name: str, found: View) -> None:
@@ -189,7 +196,7 @@ def address(name: str, array: Any, dtype: np.dtype[Any], items: int, output: boo
         Whether it writes.
     """
     found = view(name, array)
-    if found.dtype != dtype:
+    if found.dtype != dtype and not same_layout(name, found.dtype, dtype):
         raise TypeError(f"{name}: this algorithm was built for {dtype}, got an array of {found.dtype}")
     if not found.contiguous:
         _check_contiguous(name, found)
@@ -197,4 +204,15 @@ def address(name: str, array: Any, dtype: np.dtype[Any], items: int, output: boo
         raise ValueError(f"{name}: expected an array to write to, got a read-only one")
     if items > found.size:
         raise ValueError(f"{name}: needs at least {items} items, got an array of {found.size}")
+    if found.address % dtype.alignment:
+        raise ValueError(
+            f"{name}: expected an array aligned to {dtype.alignment} bytes, got one at {found.address:#x}"
+        )
     return found.address
+
+
+def same_layout(name: str, one: np.dtype[Any], other: np.dtype[Any]) -> bool:
+    """Whether two dtypes are structs of the same layout, whatever their fields are called."""
+    if one.names is None or other.names is None:
+        return False
+    return structs.layout(structs.normal(name, one)) == structs.layout(other)

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
-from . import _cccl, _convert, _toolchain
-from ._key import Argument, Specialisation
+import numpy as np
+
+from . import _cccl, _nodes, _toolchain, structs
+from ._key import Specialisation
 from .operators import Operator, ResultError
 
 Seconds = dict[str, float]
@@ -38,7 +40,7 @@ def template(spec: Specialisation, seconds: Seconds) -> bytes:
     Returns
     -------
     bytes
-        For `link`: head, LTO-IR and tail of the serialised build, then the LTO-IR of converting iterators.
+        For `link`: head, LTO-IR and tail of the serialised build, then the LTO-IR of iterators.
 
     Raises
     ------
@@ -48,13 +50,12 @@ def template(spec: Specialisation, seconds: Seconds) -> bytes:
         If a compiler refuses.
     """
     with timed(seconds, "template"):
-        iterators = {argument.name: _iterator(argument) for argument in spec.arguments}
-        parts = _cccl.split(_compile(spec, iterators, {}))
-        return _pack([parts.head, parts.kernels, parts.tail, *_converting_code(spec)])
+        parts = _cccl.split(_compile(spec, {}, []))
+        return _pack([parts.head, parts.kernels, parts.tail, *_iterator_code(spec)])
 
 
 def operators(spec: Specialisation, seconds: Seconds) -> dict[str, list[bytes]]:
-    """Compile the operators that are Python functions.
+    """Compile the operators that are functions, in Python or C++.
 
     Returns
     -------
@@ -83,8 +84,8 @@ def link(
         Bytes of the cubin.
     """
     with timed(seconds, "link"):
-        head, kernels, tail, *converting = _unpack(template)
-        cubin = _toolchain.link([kernels, *converting, *chain(*operators.values())], spec.cc)
+        head, kernels, tail, *iterators = _unpack(template)
+        cubin = _toolchain.link([kernels, *iterators, *chain(*operators.values())], spec.cc)
         return _cccl.Template(head, kernels, tail).with_cubin(cubin), len(cubin)
 
 
@@ -97,57 +98,76 @@ def whole(spec: Specialisation, operators: Mapping[str, list[bytes]], seconds: S
         As for `link`.
     """
     with timed(seconds, "compile"):
-        iterators = {a.name: _iterator(a, _iterator_codes(a, spec.cc)) for a in spec.arguments}
-        result = _compile(spec, iterators, operators)
+        result = _compile(spec, operators, _iterator_code(spec))
         return result.serialize(), len(result._get_cubin())
 
 
-def _compile(spec: Specialisation, iterators: Mapping[str, Any], codes: Mapping[str, list[bytes]]) -> Any:
-    operators = {name: _cccl.operator(name, op.kind, codes.get(name, ())) for name, op in spec.operators}
+def _compile(spec: Specialisation, codes: Mapping[str, list[bytes]], iterator_code: list[bytes]) -> Any:
+    """Run NVRTC on a specialisation's kernels; with no codes, all its functions are left to the linker."""
+    operators = {
+        name: _cccl.operator(name, op.kind, codes.get(name, ()), op.state_size, op.state_alignment)
+        for name, op in spec.operators
+    }
+    # CCCL links what each function brings with it. One brings the code of all iterators, whose functions are
+    # in one piece, and that of the operators in them.
+    own = dict(spec.operators)
+    carried = [*iterator_code, *chain(*(code for name, code in codes.items() if name not in own))]
+    iterators = {}
+    for argument in spec.arguments:
+        if argument.is_pointer:
+            # Some algorithms take a null pointer for 'no array', so an array that will be there has another.
+            iterators[argument.name] = _cccl.pointer(argument.value, address=256)
+        else:
+            state = bytearray(argument.node.size)
+            iterators[argument.name] = _cccl.iterator(argument.name, argument.value, state, carried)
+            carried = []
     return _cccl.compile_native(spec.native, spec.native_arguments(iterators, operators), spec.cc)
 
 
-def _iterator(argument: Argument, codes: Sequence[bytes] = (b"", b"")) -> Any:
-    if not argument.converts:
-        # Some algorithms take a null pointer for 'no array', so an array that will be there needs another.
-        return _cccl.pointer(argument.dtype, address=256)
-    return _cccl.iterator(argument.name, argument.value, bytearray(8), codes)
-
-
-def _iterator_codes(argument: Argument, cc: int) -> Sequence[bytes]:
-    if not argument.converts:
-        return ()
-    return [
-        _toolchain.compile_cpp(_convert.source([argument], [function]), cc)
-        for function in ("advance", "dereference")
-    ]
-
-
-def _converting_code(spec: Specialisation) -> list[bytes]:
-    converting = [argument for argument in spec.arguments if argument.converts]
-    return [_toolchain.compile_cpp(_convert.source(converting), spec.cc)] if converting else []
+def _iterator_code(spec: Specialisation) -> list[bytes]:
+    source = _nodes.source(spec.arguments)
+    return [_toolchain.compile_cpp(source, spec.cc)] if source else []
 
 
 def _operator_ltoir(parameter: str, op: Operator, cc: int) -> list[bytes]:
-    if op.raw is not None:
-        forwarder = _convert.forwarder_source(parameter, op.raw.name, len(op.inputs))
-        return [_toolchain.compile_cpp(forwarder, cc), op.raw.ltoir, *op.raw.extra_ltoirs]
-    assert op.source is not None
+    if op.cpp is not None:
+        source = op.cpp.replace("SYMBOL", _cccl.symbol(parameter))
+        return [_toolchain.compile_cpp(source, cc), *op.ltoirs]
+    with _numba(parameter, op, cc):
+        return _toolchain.compile_operator(op, _cccl.symbol(parameter), cc)
+
+
+def result_dtype(op: Operator, cc: int) -> np.dtype[Any]:
+    """Return the dtype of what an operator that is a Python function returns, whatever its output is.
+
+    Raises
+    ------
+    TypeError
+        If numba cannot compile it for its inputs, or arrays cannot hold the result.
+    """
+    with _numba("transform_op", op, cc):
+        return _toolchain.result_dtype(op, cc)
+
+
+@contextmanager
+def _numba(parameter: str, op: Operator, cc: int) -> Iterator[None]:
+    """Say which operator it is that numba cannot compile, or that was changed meanwhile."""
     try:
-        code = _toolchain.compile_operator(op, _cccl.symbol(parameter), cc)
+        yield
     except (ResultError, _toolchain.BuildError, ImportError):
         raise
     except Exception as error:  # numba raises whatever its passes run into
+        types = ", ".join(map(structs.text, op.inputs))
         raise TypeError(
-            f"{parameter}: numba.cuda cannot compile operator {op.name} for {op.signature} on sm_{cc}: "
+            f"{parameter}: numba.cuda cannot compile operator {op.name} for ({types}) on sm_{cc}: "
             f"{type(error).__name__}: {error}"
         ) from error
+    assert op.source is not None
     if not op.source.unchanged(op.function):
         raise RuntimeError(
             f"{parameter}: something that operator {op.name} reads was changed while it was compiled; ask "
             "for the algorithm again"
         )
-    return code
 
 
 def _pack(parts: list[bytes]) -> bytes:

@@ -139,9 +139,7 @@ def symbol(parameter: str) -> str:
     return f"cupar_{parameter}"
 
 
-def iterator(
-    parameter: str, value: np.dtype[Any], state: bytearray, codes: Sequence[bytes] = (b"", b"")
-) -> Any:
+def iterator(parameter: str, value: np.dtype[Any], state: bytearray, codes: Sequence[bytes] = ()) -> Any:
     """Return an iterator with device functions ``<symbol>_advance`` and ``<symbol>_dereference``.
 
     Parameters
@@ -152,20 +150,32 @@ def iterator(
         What it yields, or takes.
     state : bytearray
         Its state; the iterator refers to this very buffer.
-    codes : pair of bytes, optional
-        LTO-IR of the two functions; by default they are left to the linker.
+    codes : sequence of bytes, optional
+        LTO-IR of the two functions and what they call; by default they are left to the linker.
     """
     b = bindings()
+    code, *more = codes or (b"",)
     advance, dereference = (
-        b.Op(name=f"{symbol(parameter)}_{name}", operator_type=b.OpKind.STATELESS, ltoir=code)
-        for name, code in zip(("advance", "dereference"), codes, strict=True)
+        b.Op(
+            name=f"{symbol(parameter)}_{name}",
+            operator_type=b.OpKind.STATELESS,
+            ltoir=ltoir,
+            extra_ltoirs=extra,
+        )
+        for name, ltoir, extra in (("advance", code, more), ("dereference", b"", []))
     )
     return b.Iterator(
         8, b.IteratorKind.ITERATOR, advance, dereference, type_info(value), state=b.IteratorState(state)
     )
 
 
-def operator(parameter: str, kind: int | None, codes: Sequence[bytes] = ()) -> Any:
+def operator(
+    parameter: str,
+    kind: int | None,
+    codes: Sequence[bytes] = (),
+    state_size: int = 0,
+    state_alignment: int = 1,
+) -> Any:
     """Return an operator: one of CCCL's own, or a device function.
 
     Parameters
@@ -176,12 +186,21 @@ def operator(parameter: str, kind: int | None, codes: Sequence[bytes] = ()) -> A
         Of CCCL's own.
     codes : sequence of bytes, optional
         LTO-IR of the device function and what it calls; by default it is left to the linker.
+    state_size, state_alignment : int, optional
+        Of the state that it is handed in each call, in bytes.
     """
     b = bindings()
     if kind is not None:
         return b.Op(name="", operator_type=b.OpKind(kind), ltoir=b"")
     code, *more = codes or (b"",)
-    return b.Op(name=symbol(parameter), operator_type=b.OpKind.STATELESS, ltoir=code, extra_ltoirs=more)
+    return b.Op(
+        name=symbol(parameter),
+        operator_type=b.OpKind.STATEFUL if state_size else b.OpKind.STATELESS,
+        ltoir=code,
+        state=bytes(state_size),
+        state_alignment=state_alignment,
+        extra_ltoirs=more,
+    )
 
 
 def compile_native(native: str, arguments: Sequence[Any], cc: int) -> Any:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import operator
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from . import _cache, _driver, _key
-from ._algorithm import Algorithm, Build, Code
+import numpy as np
+
+from . import _cache, _driver, _key, _nodes, _toolchain, structs
+from ._algorithm import Algorithm, Build, Code, State
 from ._key import Specialisation
+from .operators import Op, resolve
 
 A = TypeVar("A", bound=Algorithm)
 
 _algorithms: _cache.Memory[Algorithm] = _cache.Memory(maxsize=1024)
 _templates: _cache.Memory[bytes] = _cache.Memory(maxsize=32)
+_results: _cache.Memory[np.dtype[Any]] = _cache.Memory(maxsize=1024)
 
 
 def parse_cc(cc: Any) -> int:
@@ -65,28 +70,39 @@ def target(cc: Any) -> tuple[int, _driver.Device | None]:
     return device.cc, device
 
 
-def obtain(cls: Callable[[Code, Build], A], spec: Specialisation, device: _driver.Device | None) -> A:
+def obtain(
+    cls: Callable[[Code, Build, Sequence[State | None]], A],
+    spec: Specialisation,
+    device: _driver.Device | None,
+) -> A:
     """Return the algorithm object for a specialisation, with its code loaded if a device is given.
 
     The same object is returned for the same specialisation, but for the first call's: that one tells in its
     `build` where the code came from.
     """
     mine: list[A] = []
+    states = tuple(op.state for _, op in spec.operators)
+    kept = spec.without_user()
 
     def make() -> Algorithm:
-        code, build = _produce(spec, device)
-        mine.append(cls(code, build))
-        return cls(code, replace(build, origin="memory", seconds={}))
+        code, build = _produce(spec, kept, device)
+        mine.append(cls(code, build, states))
+        return cls(code, replace(build, origin="memory", seconds={}), (None,) * len(states))
 
-    found = _algorithms.get_or_make((cls, spec, device), make)
+    found = _algorithms.get_or_make((cls, kept, device), make)
+    if not mine and any(
+        states
+    ):  # the code is the same, and the arrays that the operator has captured are not
+        mine.append(cls(found._code, found.build, states))
     algorithm: Any = mine[0] if mine else found  # in the cache, A is part of the key
     _cache.count(algorithm.build.origin)
     return algorithm  # type: ignore[no-any-return]
 
 
 def _produce(
-    spec: Specialisation, device: _driver.Device | None, *, again: bool = False
+    spec: Specialisation, kept: Specialisation, device: _driver.Device | None, *, again: bool = False
 ) -> tuple[Code, Build]:
+    """Fetch or make a build; `kept` is what stays in memory of its specialisation."""
     seconds: dict[str, float] = {}
     parts = _key.build_parts(spec)
     key = _key.digest(parts)
@@ -101,7 +117,7 @@ def _produce(
     found = _cache.fetch(key, make)
     if found.origin == "disk":
         seconds["read"] = found.seconds
-    code = Code(spec, found.entry.payload)
+    code = Code(kept, found.entry.payload)
     if device is not None:
         start = time.perf_counter()
         try:
@@ -111,7 +127,7 @@ def _produce(
                 raise
             # It is what was stored, and yet the bindings or the driver will not have it.
             _cache.discard(key)
-            return _produce(spec, device, again=True)
+            return _produce(spec, kept, device, again=True)
         seconds["load"] = time.perf_counter() - start
     size = found.entry.meta["cubin_size"]
     return code, Build(spec.algorithm, key, spec.cc, origin, seconds, size)
@@ -160,7 +176,46 @@ def _template(spec: Specialisation, seconds: dict[str, float]) -> tuple[bytes, b
     return _templates.get_or_make(key, lambda: _cache.fetch(key, make).entry.payload), made
 
 
+def result_dtype(op: Op, inputs: tuple[np.dtype[Any], ...]) -> np.dtype[Any]:
+    """Return the dtype of what an operator returns; the cache remembers what numba made of it.
+
+    Raises
+    ------
+    TypeError
+        If it cannot be compiled for the inputs, or returns something that arrays cannot hold.
+    """
+    found = resolve(op, inputs, inputs[0])
+    if found.kind is not None:
+        return found.output
+    if found.function is None:
+        raise TypeError(f"value_type: the result of {found.name} is not known: give its dtype")
+    parts = {
+        "format": _key.FORMAT,
+        "entry": "result",
+        "function": _key.function_part(found),
+        "inputs": [_nodes.type_part(dtype) for dtype in inputs],
+        "versions": _toolchain.operator_versions(),
+    }
+
+    def make() -> _cache.Entry:
+        from . import _build
+
+        described: Any = np.lib.format.dtype_to_descr(_build.result_dtype(found, _RESULT_CC))
+        return _cache.Entry({"parts": parts}, repr(described).encode())
+
+    def fetch() -> np.dtype[Any]:
+        text = _cache.fetch(_key.digest(parts), make).entry.payload.decode()
+        dtype: np.dtype[Any] = np.lib.format.descr_to_dtype(ast.literal_eval(text))
+        return structs.normal("transform_op", dtype)
+
+    return _results.get_or_make(found.without_user(), fetch)
+
+
+_RESULT_CC = 75  # types are the same on all GPUs
+
+
 def forget() -> None:
     """Forget what this process has in memory."""
     _algorithms.clear()
     _templates.clear()
+    _results.clear()

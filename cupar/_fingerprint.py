@@ -34,7 +34,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from . import _fork
+from . import _arrays, _fork, structs
 
 __all__ = ["Fingerprint", "Unfingerprintable", "encode", "fingerprint"]
 
@@ -162,6 +162,11 @@ class _Encoder:
         if isinstance(value, enum.EnumMeta):
             members: list[object] = [(name, getattr(value, name).value) for name in value.__members__]
             return _frame("enum", _encode_str(_enum_kind(value)), *self._items(members, where))
+        if structs.is_struct(value):
+            # Not its name: operators that make the same struct compile to the same code.
+            return _frame("struct", _encode_dtype(value.dtype, where))  # type: ignore[attr-defined]
+        if structs.is_struct(type(value)):
+            return _frame("made", self.encode(type(value), where), *self._items(tuple(value), where))  # type: ignore[arg-type]
         if isinstance(value, tuple) and _is_namedtuple_class(type(value)):
             return _frame("named", self.encode(type(value), where), *self._items(value, where))
         if isinstance(value, type) and _is_namedtuple_class(value):
@@ -204,26 +209,52 @@ class _Encoder:
         name = _compilers_name(value) or _numba_type_name(value)
         if name is not None:
             return _frame("name", name.encode())
-        if hasattr(type(value), "__cuda_array_interface__"):
-            return _encode_device_array(value, where)
         return self._callee(value, where)
 
 
 def _refuse_callee(value: object, where: str) -> bytes:
-    if isinstance(value, ModuleType):
+    if _arrays.is_device_array(value):
+        advice = (
+            "A device array must be a global or a closure variable of the operator itself, "
+            "so that its pointer can be handed over in each call."
+        )
+    elif isinstance(value, ModuleType):
         advice = f"Write `{value.__name__}.name` wherever the operator reads a name of that module."
     else:
         advice = f"It has no exact encoding; {_READABLE} have one."
     raise _refusal(where, value, advice)
 
 
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """A device array that an operator reads or updates: what its code depends on, and where it is found.
+
+    Attributes
+    ----------
+    name : str
+        Of the variable.
+    in_closure : bool
+        Whether that is a closure variable; otherwise it is a global.
+    dtype : numpy.dtype
+    ndim : int
+    """
+
+    name: str
+    in_closure: bool
+    dtype: np.dtype[Any]
+    ndim: int
+
+    def of(self, function: FunctionType) -> object:
+        """Return the array that a function has captured now."""
+        if not self.in_closure:
+            return function.__globals__[self.name]
+        return (function.__closure__ or ())[function.__code__.co_freevars.index(self.name)].cell_contents
+
+
 def _encode_device_array(value: object, where: str) -> bytes:
-    raise _refusal(
-        where,
-        value,
-        "Operators that capture a device array are not supported yet; "
-        "capture a NumPy array if its values are constants.",
-    )
+    """Encode what an operator's code depends on of a device array: its pointer and shape are arguments."""
+    found = _arrays.view(where, value)
+    return _frame("device array", _encode_dtype(found.dtype, where), _encode_int(len(_arrays.shape(value))))
 
 
 def _encode_dtype(dtype: np.dtype[Any], where: str) -> bytes:
@@ -558,6 +589,8 @@ def _identity(value: object, where: str) -> bytes:
     """Encode a function as itself, for this process: what it depends on is watched on its own."""
     if isinstance(value, FunctionType) or _is_dispatcher(value):
         return _frame("id", encode(id(value)))
+    if _arrays.is_device_array(value):
+        return _encode_device_array(value, where)
     return _refuse_callee(value, where)
 
 
@@ -570,6 +603,8 @@ def _is_fixed(value: object) -> bool:
         return all(map(_is_fixed, value))  # type: ignore[call-overload]
     if isinstance(value, np.generic):
         return not isinstance(value, np.void)
+    if structs.is_struct(value):
+        return True
     return _compilers_name(value) is not None or _numba_type_name(value) is not None
 
 
@@ -685,11 +720,14 @@ class Fingerprint:
         compiles such a function once in a process and keeps the result, whatever its globals become:
         they must be made to forget it before the operator is compiled (and one of ``njit`` the
         ``CUDADispatcher`` that numba.cuda made of it), or the build is not that of this fingerprint.
+    captures
+        The device arrays that the operator reads or updates.
     """
 
     digest: bytes
     parts: tuple[tuple[str, str], ...] = field(compare=False)
     dispatchers: tuple[object, ...] = field(compare=False, repr=False)
+    captures: tuple[Capture, ...]
     _watch: _Watch = field(compare=False, repr=False)
 
     def unchanged(self, operator: object) -> bool:
@@ -718,6 +756,7 @@ class _Walk:
         self.functions: list[tuple[FunctionType, _State]] = []
         self.dispatchers: list[tuple[Any, dict[str, object]]] = []
         self.attributes: list[tuple[object, str, object]] = []
+        self.captures: list[Capture] = []
 
     def encode(self, operator: object) -> bytes:
         if not (isinstance(operator, FunctionType) or _is_dispatcher(operator) or _compilers_name(operator)):
@@ -801,7 +840,19 @@ class _Walk:
             value, read = self._follow(roots[chain[0]], chain)
             if read not in done:
                 done.add(read)
-                yield _frame("read", encode((kind, *read)), self._value(self._label(kind, read), value))
+                label = self._label(kind, read)
+                if _arrays.is_device_array(value) and len(read) == 1 and not self._inside:
+                    encoding = self._capture(label, read[0], kind, value)
+                else:
+                    encoding = self._value(label, value)
+                yield _frame("read", encode((kind, *read)), encoding)
+
+    def _capture(self, where: str, name: str, kind: str, array: object) -> bytes:
+        found, ndim = _arrays.view(where, array), len(_arrays.shape(array))
+        dtype = structs.normal(where, found.dtype)
+        self.captures.append(Capture(name, kind == "closure variable", dtype, ndim))
+        self.parts.append((where, f"device array of {found.dtype}, {ndim} dimensions"))
+        return _encode_device_array(array, where)
 
     def _follow(self, value: object, chain: _Chain) -> tuple[object, _Chain]:
         """Follow a chain as far as it goes through modules; return what is there, and how far that is."""
@@ -918,7 +969,8 @@ def _compute(operator: object) -> Fingerprint:
         subject = None
     watch = _Watch(subject, state, tuple(functions), tuple(walk.dispatchers), tuple(walk.attributes))
     digest = hashlib.sha256(_FORMAT + encoding).digest()
-    return Fingerprint(digest, tuple(walk.parts), tuple(each for each, _ in walk.dispatchers), watch)
+    dispatchers = tuple(each for each, _ in walk.dispatchers)
+    return Fingerprint(digest, tuple(walk.parts), dispatchers, tuple(walk.captures), watch)
 
 
 def _describe(operator: object) -> str:

@@ -10,47 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
-from . import _toolchain
+from . import _nodes, _toolchain, structs
+from ._nodes import Argument
 from .operators import Operator
 
-FORMAT = 1  # of keys and of what is stored under them
-
-
-@dataclass(frozen=True)
-class Argument:
-    """An array of an algorithm, as its build sees it.
-
-    Attributes
-    ----------
-    name : str
-        Of the parameter, as in ``"d_in"``.
-    dtype : numpy.dtype
-        Of the array.
-    value : numpy.dtype
-        What the algorithm reads or writes; a converting iterator is put between if it is another.
-    output : bool
-        Whether it is written.
-    """
-
-    name: str
-    dtype: np.dtype[Any]
-    value: np.dtype[Any]
-    output: bool = False
-
-    @property
-    def converts(self) -> bool:
-        """Whether a converting iterator stands between array and algorithm."""
-        return self.dtype != self.value
-
-    def part(self) -> list[Any]:
-        """Describe it for a key."""
-        kind = "converting" if self.converts else "pointer"
-        return [self.name, kind, _type(self.dtype), _type(self.value), "out" if self.output else "in"]
+FORMAT = 2  # of keys and of what is stored under them
 
 
 @dataclass(frozen=True)
@@ -85,20 +52,28 @@ class Specialisation:
 
     @property
     def functions(self) -> dict[str, Operator]:
-        """The operators that are device functions, and not CCCL's own."""
-        return {name: op for name, op in self.operators if op.kind is None}
+        """The operators that are device functions, and not CCCL's own; those of iterators among them."""
+        found = {name: op for name, op in self.operators if op.kind is None}
+        for argument in self.arguments:
+            found.update(argument.operators)
+        return found
 
     @property
     def has_template(self) -> bool:
         """Whether an operator is left to the linker, so that the kernels can serve others too.
 
-        CCCL links what uses none but its own operators itself, and leaves nothing open.
+        CCCL links what uses none but its own operators itself, and leaves nothing open, not even the
+        functions of iterators (tried with CCCL 3.6.0: nvJitLink finds them missing).
         """
-        return bool(self.functions)
+        return any(op.kind is None for _, op in self.operators)
 
-
-def _type(dtype: np.dtype[Any]) -> list[Any]:
-    return [dtype.str, dtype.itemsize, dtype.alignment]
+    def without_user(self) -> Specialisation:
+        """Return it without what keeps the user's functions alive; it is equal, and cannot be built."""
+        return replace(
+            self,
+            arguments=tuple(argument.without_user() for argument in self.arguments),
+            operators=tuple((name, op.without_user()) for name, op in self.operators),
+        )
 
 
 def template_parts(spec: Specialisation) -> dict[str, Any]:
@@ -109,27 +84,17 @@ def template_parts(spec: Specialisation) -> dict[str, Any]:
         "algorithm": spec.algorithm,
         "cc": spec.cc,
         "arguments": [argument.part() for argument in spec.arguments],
-        "operators": {
-            name: [
-                "function" if op.kind is None else op.kind.name,
-                *(_type(dtype) for dtype in (*op.inputs, op.output)),
-            ]
-            for name, op in spec.operators
-        },
+        "operators": {name: _nodes.operator_part(op) for name, op in spec.operators},
         "options": dict(spec.options),
-        "converters": _converters(spec),
+        "iterators": _iterators(spec),
         "versions": _toolchain.template_versions(),
     }
 
 
-def _converters(spec: Specialisation) -> list[str]:
-    """Return a hash of the converting iterators' C++ and how it is compiled, nothing if there are none."""
-    converting = [argument for argument in spec.arguments if argument.converts]
-    if not converting:
-        return []
-    from . import _convert
-
-    return [_hash(_convert.source(converting)), *_toolchain.CPP_OPTIONS]
+def _iterators(spec: Specialisation) -> list[str]:
+    """Return a hash of the iterators' C++ and how it is compiled, nothing if there are none."""
+    source = _nodes.source(spec.arguments)
+    return [_hash(source), *_toolchain.CPP_OPTIONS] if source else []
 
 
 def build_parts(spec: Specialisation) -> dict[str, Any]:
@@ -139,21 +104,25 @@ def build_parts(spec: Specialisation) -> dict[str, Any]:
         parts["linker"] = _toolchain.link_options()
     functions = spec.functions
     if functions:
-        parts["functions"] = {name: op.fingerprint for name, op in functions.items()}
-        parts["wrappers"] = {name: _wrapper(name, op) for name, op in functions.items()}
-        if any(op.raw is None for op in functions.values()):
+        parts["functions"] = {name: function_part(op) for name, op in functions.items()}
+        parts["wrappers"] = {name: _wrapper(op) for name, op in functions.items()}
+        if any(op.cpp is None for op in functions.values()):
             parts["numba"] = _toolchain.NUMBA_OPTIONS
             parts["versions"] = {**parts["versions"], **_toolchain.operator_versions()}
     return parts
 
 
-def _wrapper(name: str, op: Operator) -> list[str]:
-    """Return a hash of what stands between CCCL's call and the user's function, and how it is compiled."""
-    if op.raw is None:
-        return [_hash(_toolchain.wrapper_source(op))]
-    from . import _convert
+def function_part(op: Operator) -> list[Any]:
+    """Describe a function: what it does and, since it may read fields by name, their names."""
+    names = [structs.names(dtype) for dtype in (*op.inputs, op.output)]
+    return [op.fingerprint, *(names if any(names) else [])]
 
-    return [_hash(_convert.forwarder_source(name, op.raw.name, len(op.inputs))), *_toolchain.CPP_OPTIONS]
+
+def _wrapper(op: Operator) -> list[str]:
+    """Return a hash of what stands between CCCL's call and the user's function, and how it is compiled."""
+    if op.cpp is None:
+        return [_hash(_toolchain.wrapper_source(op))]
+    return [_hash(op.cpp), *_toolchain.CPP_OPTIONS]
 
 
 def digest(parts: Mapping[str, Any]) -> str:

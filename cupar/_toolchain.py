@@ -12,8 +12,8 @@ import functools
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from . import _cache, _fingerprint, _fork
+from . import _cache, _captures, _fingerprint, _fork, structs
 
 
 class BuildError(RuntimeError):
@@ -257,7 +257,7 @@ def compile_cpp(source: str, cc: int) -> bytes:
             raise BuildError(f"NVRTC: {nvrtc.nvrtcGetErrorString(status)[1].decode()}")
         return values[0] if values else None
 
-    options = [f"-arch=sm_{cc}", *CPP_OPTIONS, f"-I{include_folders()[1]}"]
+    options = [f"-arch=sm_{cc}", *CPP_OPTIONS, *(f"-I{folder}" for folder in include_folders())]
     program = check(nvrtc.nvrtcCreateProgram(source.encode(), b"cupar.cu", 0, [], []))
     try:
         status = nvrtc.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])[0]
@@ -359,12 +359,12 @@ def _is_helper(value: object) -> bool:
     return isinstance(value, FunctionType) and not _fingerprint.is_compilers(value)
 
 
-def _device_function(function: Any, made: dict[int, Any]) -> Any:
+def _device_function(function: Any, made: dict[int, Any], names_of: Mapping[str, str]) -> Any:
     """Wrap a function for numba.cuda, and with it the plain Python functions that it calls by name.
 
     numba compiles calls of jitted functions only; that users decorate each helper of an operator is more
     than they would expect. `made` holds by id what is wrapped, and None for what is being wrapped: a function
-    that calls itself is left to numba.
+    that calls itself is left to numba. `names_of` are other names for what the functions read by some names.
     """
     cuda = _numba_cuda()
     from numba.cuda.dispatcher import CUDADispatcher
@@ -377,13 +377,18 @@ def _device_function(function: Any, made: dict[int, Any]) -> Any:
     made[id(function)] = None
 
     def wrapped(value: Any) -> Any:
-        return (_device_function(value, made) or value) if _is_helper(value) else value
+        if structs.is_struct(value):
+            return _struct_maker(value.dtype)
+        if structs.is_struct(type(value)):
+            return structs.plain_value(value)
+        return (_device_function(value, made, names_of) or value) if _is_helper(value) else value
 
     names = sorted(set(_names_read(function.__code__)) & function.__globals__.keys())
     callees = {name: wrapped(function.__globals__[name]) for name in names}
+    known = {**function.__globals__, **callees}
     copy = FunctionType(
-        function.__code__,
-        {**function.__globals__, **callees},
+        _renamed(function.__code__, names_of),
+        {**known, **{names_of[name]: known[name] for name in names_of.keys() & known.keys()}},
         function.__name__,
         _each(wrapped, function.__defaults__),
         tuple(_cell(wrapped, cell) for cell in function.__closure__ or ()) or None,
@@ -391,6 +396,36 @@ def _device_function(function: Any, made: dict[int, Any]) -> Any:
     copy.__kwdefaults__ = function.__kwdefaults__
     made[id(function)] = cuda.jit(device=True, **NUMBA_OPTIONS)(copy)
     return made[id(function)]
+
+
+def _renamed(code: CodeType, names_of: Mapping[str, str]) -> CodeType:
+    """Return code that reads globals and attributes by other names."""
+    if not names_of:
+        return code
+    constants = (_renamed(each, names_of) if isinstance(each, CodeType) else each for each in code.co_consts)
+    names = tuple(names_of.get(name, name) for name in code.co_names)
+    return code.replace(co_names=names, co_consts=tuple(constants))
+
+
+def _struct_maker(dtype: np.dtype[Any]) -> Any:
+    """Return a device function that makes a struct of its fields, each converted to its type."""
+    from numba import cuda
+
+    # The parameters have the names of the fields, for they may be given by name; all other names begin with
+    # an underscore, which those of fields cannot.
+    namespace: dict[str, Any] = {"_plain": structs.plain_class(dtype)}
+    converted = []
+    for i, name in enumerate(dtype.names or ()):
+        kind = dtype[i]
+        if kind.names is None:
+            namespace[f"_{i}"] = bool if kind.kind == "b" else kind.type
+            converted.append(f"_{i}({name})")
+        else:
+            namespace[f"_{i}"] = _struct_maker(kind)
+            converted.append(f"_{i}({', '.join(f'{name}[{j}]' for j in range(len(kind.names)))})")
+    source = f"def _make({', '.join(dtype.names or ())}):\n    return _plain({', '.join(converted)})\n"
+    exec(source, namespace)
+    return cuda.jit(device=True, **NUMBA_OPTIONS)(namespace["_make"])
 
 
 def _each(wrapped: Callable[[Any], Any], values: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
@@ -415,7 +450,9 @@ class _Operator(Protocol):
     def output(self) -> np.dtype[Any]: ...
     @property
     def source(self) -> Any: ...
-    def check_result(self, numba_type: Any) -> None: ...
+    @property
+    def captures(self) -> tuple[Any, ...]: ...
+    def check_result(self, result: Any) -> None: ...
 
 
 # All that NUMBA_… variables could change, so that those need not be in a key.
@@ -425,22 +462,151 @@ _compiling = _fork.Lock()
 
 
 def wrapper_source(op: _Operator) -> str:
-    """Return the Python source of the function that CCCL calls: it loads, calls ``call``, and stores."""
-    # numba keeps a bool as an LLVM i1 but points to it as an i8, and cannot store one: go by way of bytes.
-    names = [f"in{i}" for i in range(len(op.inputs))]
-    values = [
-        f"bool({name}[0])" if dtype.kind == "b" else f"{name}[0]"
-        for name, dtype in zip(names, op.inputs, strict=True)
-    ]
-    call = f"call({', '.join(values)})"
-    result = f"bool({call})" if op.output.kind == "b" else call
-    return f"def operator({', '.join(names)}, out):\n    out[0] = {result}\n"
+    """Return the Python source of the function that CCCL calls: it loads, calls ``call``, and stores.
+
+    Numbers come by pointers. Structs come as numba's records, which are pointers, too, and are to ``call``
+    named tuples of the classes ``struct_<n>``.
+    """
+    classes: list[np.dtype[Any]] = []
+    arrays = [f"array_{i}(state)" for i in range(len(op.captures))]
+    values = [_loaded(f"in{i}", dtype, classes) for i, dtype in enumerate(op.inputs)]
+    call = f"call({', '.join([*arrays, *values])})"
+    parameters = ["state"] * bool(arrays) + [f"in{i}" for i in range(len(values))] + ["out"]
+    if op.output.names is None:
+        # numba keeps a bool as an LLVM i1 but points to it as an i8, and cannot store one: go by bytes.
+        body = [f"out[0] = bool({call})" if op.output.kind == "b" else f"out[0] = {call}"]
+    else:
+        body = [f"result = {call}", *_stores("out", "result", op.output)]
+    return "\n    ".join([f"def operator({', '.join(parameters)}):", *body]) + "\n"
+
+
+def _loaded(place: str, dtype: np.dtype[Any], classes: list[np.dtype[Any]]) -> str:
+    if dtype.names is None:
+        return f"bool({place}[0])" if dtype.kind == "b" else f"{place}[0]"
+    return _made(place, dtype, classes)
+
+
+def _made(record: str, dtype: np.dtype[Any], classes: list[np.dtype[Any]]) -> str:
+    """Return the expression of a struct's value, and add to `classes` what it names."""
+    if dtype.names is None:
+        return record
+    fields = [_made(f"{record}['f{i}']", dtype[i], classes) for i in range(len(dtype.names))]
+    classes.append(dtype)
+    return f"struct_{len(classes) - 1}({', '.join(fields)})"
+
+
+def _stores(record: str, value: str, dtype: np.dtype[Any]) -> Iterator[str]:
+    for i in range(len(dtype.names or ())):
+        place, part, kind = f"{record}['f{i}']", f"{value}[{i}]", dtype[i]
+        if kind.names is not None:
+            yield from _stores(place, part, kind)
+        else:
+            yield f"{place} = {f'bool({part})' if kind.kind == 'b' else part}"
+
+
+def _struct_makers(op: _Operator) -> dict[str, Any]:
+    """Return the classes that an operator's wrapper names."""
+    classes: list[np.dtype[Any]] = []
+    for dtype in op.inputs:
+        _made("", dtype, classes)
+    return {f"struct_{i}": structs.plain_class(dtype) for i, dtype in enumerate(classes)}
+
+
+def _parameter_type(dtype: np.dtype[Any]) -> Any:
+    """Return the numba type under which a wrapper gets the address of a value."""
+    from numba.cuda import types
+
+    if dtype.names is not None:
+        return _numba_type(structs.layout(dtype))
+    return types.CPointer(types.uint8 if dtype.kind == "b" else _numba_type(dtype))
+
+
+def _value_type(dtype: np.dtype[Any]) -> Any:
+    """Return the numba type of a value in an operator."""
+    from numba.cuda import types
+
+    if dtype.names is None:
+        return _numba_type(dtype)
+    fields = [_value_type(dtype[i]) for i in range(len(dtype.names))]
+    return types.BaseTuple.from_types(fields, structs.plain_class(dtype))
+
+
+def _dtype_of(numba_type: Any) -> np.dtype[Any] | None:
+    """Return the dtype of a value in an operator, None if arrays cannot hold it."""
+    from numba.core.errors import NumbaError
+    from numba.cuda import types
+    from numba.cuda.np.numpy_support import as_dtype
+
+    if isinstance(numba_type, types.BaseTuple):
+        fields = [_dtype_of(field) for field in numba_type]
+        if not fields or None in fields:
+            return None
+        names = getattr(numba_type, "fields", [f"field_{i}" for i in range(len(fields))])
+        own = {inner: name for name, inner in structs.IN_OPERATORS.items()}
+        names = [own.get(name, name) for name in names]
+        return structs.normal("op", np.dtype(list(zip(names, fields, strict=True)), align=True))
+    try:
+        dtype: np.dtype[Any] = as_dtype(getattr(numba_type, "literal_type", numba_type))
+    except (NumbaError, NotImplementedError):
+        return None
+    return dtype if dtype in structs.NUMBERS else None
+
+
+@contextmanager
+def _typed(op: _Operator, cc: int) -> Iterator[tuple[Any, Any]]:
+    """Compile an operator's function for its types; yield it and the type of its result.
+
+    For the block no other thread may compile, as numba does one at a time anyway: jitted functions that
+    operators share are changed here.
+    """
+    _numba_cuda()
+    assert op.function is not None
+    function: Any = op.function
+    if not (hasattr(function, "__code__") or hasattr(function, "py_func")):
+        function = _calling(function, len(op.inputs))
+    with _compiling:
+        # numba compiles a jitted function once, with the globals of that moment and for the cc of that
+        # moment: it has to forget it, or a changed global would not be in the code that is kept for it.
+        for dispatcher in op.source.dispatchers:
+            if hasattr(dispatcher, "compile_device"):
+                dispatcher.overloads.clear()
+            else:  # @njit, for which numba.cuda keeps a function of its own
+                vars(dispatcher).pop("_CUDATypingContext__dispatcher", None)
+        token = _target_cc.set(divmod(cc, 10))
+        try:
+            if op.captures:
+                function = _captures.parametrised(getattr(function, "py_func", function), op.captures)
+            fields = [name for dtype in (*op.inputs, op.output) for name in structs.all_names(dtype)]
+            renamed = {name: structs.IN_OPERATORS[name] for name in fields if name in structs.IN_OPERATORS}
+            device_function = _device_function(function, {}, renamed)
+            arguments = [*map(_array_type, op.captures), *map(_value_type, op.inputs)]
+            _, _, folded, _ = device_function.get_call_template(arguments, {})
+            yield device_function, device_function.overloads[tuple(folded)].signature.return_type
+        finally:
+            _target_cc.reset(token)
+
+
+def result_dtype(op: _Operator, cc: int) -> np.dtype[Any]:
+    """Return the dtype of what an operator returns for its types, whatever its output is.
+
+    Raises
+    ------
+    Exception
+        Whatever numba raises if it cannot compile it.
+    """
+    with _typed(op, cc) as (_, result):
+        dtype = _dtype_of(result)
+        if dtype is None:
+            op.check_result(result)
+        assert dtype is not None
+        return dtype
 
 
 def compile_operator(op: _Operator, symbol: str, cc: int) -> list[bytes]:
     """Compile a Python operator to LTO-IR under CCCL's calling convention.
 
-    CCCL calls ``void symbol(void* in..., void* out)``: each argument is a pointer to a value.
+    CCCL calls ``void symbol(void* in..., void* out)``: each argument is a pointer to a value. An operator
+    with captured arrays has a pointer to their addresses and shapes for its first argument.
 
     Parameters
     ----------
@@ -462,46 +628,41 @@ def compile_operator(op: _Operator, symbol: str, cc: int) -> list[bytes]:
     Exception
         Whatever numba raises if it cannot compile it.
     """
-    cuda = _numba_cuda()
+    with _typed(op, cc) as (device_function, result):
+        from numba import cuda
+        from numba.cuda import types
+
+        dtype = _dtype_of(result)
+        op.check_result(result if dtype is None else dtype)
+        namespace = {"call": device_function, **_struct_makers(op), **_array_loaders(op)}
+        exec(wrapper_source(op), namespace)
+        state = [types.CPointer(types.uint64)] * bool(op.captures)
+        codes, _ = cuda.compile_all(
+            namespace["operator"],
+            types.void(*state, *map(_parameter_type, (*op.inputs, op.output))),
+            device=True,
+            abi="c",
+            abi_info={"abi_name": symbol},
+            output="ltoir",
+            cc=divmod(cc, 10),
+            **NUMBA_OPTIONS,
+        )
+        return list(map(_ltoir, codes))
+
+
+def _array_type(capture: Any) -> Any:
     from numba.cuda import types
 
-    def pointer(dtype: np.dtype[Any]) -> Any:
-        return types.CPointer(types.uint8 if dtype.kind == "b" else _numba_type(dtype))
+    return types.Array(_numba_type(capture.dtype), capture.ndim, "C")
 
-    arguments = tuple(map(_numba_type, op.inputs))
-    assert op.function is not None
-    function = op.function
-    if not (hasattr(function, "__code__") or hasattr(function, "py_func")):
-        function = _calling(function, len(op.inputs))
-    # One at a time, as numba compiles anyway: jitted functions that operators share are changed here.
-    with _compiling:
-        # numba compiles a jitted function once, with the globals of that moment and for the cc of that
-        # moment: it has to forget it, or a changed global would not be in the code that is kept for it.
-        for dispatcher in op.source.dispatchers:
-            if hasattr(dispatcher, "compile_device"):
-                dispatcher.overloads.clear()
-            else:  # @njit, for which numba.cuda keeps a function of its own
-                vars(dispatcher).pop("_CUDATypingContext__dispatcher", None)
-        token = _target_cc.set(divmod(cc, 10))
-        try:
-            device_function = _device_function(function, {})
-            _, _, folded, _ = device_function.get_call_template(arguments, {})
-            op.check_result(device_function.overloads[tuple(folded)].signature.return_type)
-            namespace = {"call": device_function}
-            exec(wrapper_source(op), namespace)
-            codes, _ = cuda.compile_all(
-                namespace["operator"],
-                types.void(*map(pointer, op.inputs), pointer(op.output)),
-                device=True,
-                abi="c",
-                abi_info={"abi_name": symbol},
-                output="ltoir",
-                cc=divmod(cc, 10),
-                **NUMBA_OPTIONS,
-            )
-        finally:
-            _target_cc.reset(token)
-        return list(map(_ltoir, codes))
+
+def _array_loaders(op: _Operator) -> dict[str, Any]:
+    """Return the functions that make numba's arrays of the addresses and shapes in an operator's state."""
+    loaders, at = {}, 0
+    for i, capture in enumerate(op.captures):
+        loaders[f"array_{i}"] = _captures.loader(_array_type(capture), at)
+        at += 1 + capture.ndim
+    return loaders
 
 
 def _ltoir(code: Any) -> bytes:

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import _arrays, _cccl, _factory
-from ._algorithm import Algorithm, Call, item_count
-from ._key import Argument, Specialisation
+from . import _cccl, _factory
+from ._algorithm import Algorithm, Call, argument, integers, item_count
+from ._key import Specialisation
 
 _MOST_SAMPLES = 2**31 - 1  # the bindings take a C int
 _SMALL_BINS = 256  # up to here, CUB has kernels with counters in shared memory
@@ -75,12 +75,12 @@ def histogram_even(
     float32 that is the largest below the upper level, since levels are float64, which is why they are.
     """
     cc, device = _factory.target(cc)
-    samples = _arrays.dtype_of("d_samples", d_samples)
-    if samples.kind == "c":
+    given = argument("d_samples", d_samples)
+    samples = given.value
+    if samples.kind in "cV":
         raise TypeError(f"d_samples: {samples} has no order; give the real or imaginary part, or magnitudes")
-    counts = _arrays.dtype_of("d_histogram", d_histogram)
-    if counts.kind not in "iu" or counts.itemsize < 4:
-        raise TypeError(f"d_histogram: expected integers of 4 or 8 bytes, got {counts}")
+    histogram = integers("d_histogram", d_histogram, smallest=4, output=True, may_iterate=False)
+    counts = histogram.value
     levels = _level_dtype(samples, h_lower_level, h_upper_level)
     work = _Work.of(samples, levels, h_num_output_levels, h_lower_level, h_upper_level, num_samples)
 
@@ -105,8 +105,8 @@ def histogram_even(
         native="DeviceHistogramBuildResult",
         arguments=(
             # CUB takes samples of one byte for numbers of bins, and so would skip the negative ones.
-            Argument("d_samples", samples, np.dtype(np.int16) if samples == np.int8 else samples),
-            Argument("d_histogram", counts, counts, output=True),
+            given.converted(np.dtype(np.int16)) if samples == np.int8 else given,
+            histogram,
         ),
         operators=(),
         options=(
@@ -256,7 +256,7 @@ class Histogram(Algorithm):
 
     def _work(self, num_levels: Any, lower: Any, upper: Any, num_samples: Any) -> _Work:
         options = dict(self._code.spec.options)
-        samples, levels = self._code.spec.arguments[0].dtype, np.dtype(options["levels"])
+        samples, levels = self._code.spec.arguments[0].given.value, np.dtype(options["levels"])
         work = _Work.of(samples, levels, num_levels, lower, upper, num_samples)
         if work.small_bins != options["small bins"]:
             built = "at most 256" if options["small bins"] else "more than 256"

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import operator
+import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 
-from . import _fingerprint
+from . import _arrays, _fingerprint, _nodes, structs
 
 
 class OpKind(IntEnum):
@@ -55,9 +56,15 @@ class RawOp:
     ----------
     name : str
         Of its function, as the linker sees it (``extern "C"`` in C++). The function takes a ``void*`` to each
-        argument and then one to the result, and returns nothing.
+        argument and then one to the result, and returns nothing. With a state, its first argument is a
+        ``void*`` to that.
     ltoir : bytes
         LTO-IR, for the compute capability that is built for or an earlier one.
+    state : bytes, optional
+        Handed to the kernel in each call, such as the addresses of arrays. What it holds is no part of the
+        build: operators that differ in it alone share one.
+    state_alignment : int, optional
+        In bytes: a power of two.
     extra_ltoirs : sequence of bytes, optional
         Further LTO-IR to link, with what the function calls.
 
@@ -77,6 +84,8 @@ class RawOp:
 
     name: str
     ltoir: bytes = field(repr=False)
+    state: bytes = field(default=b"", kw_only=True)
+    state_alignment: int = field(default=1, kw_only=True)
     extra_ltoirs: Sequence[bytes] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
@@ -86,6 +95,11 @@ class RawOp:
             raise ValueError(
                 f"name: {self.name!r} begins as cupar's own functions do; call it something else"
             )
+        if not isinstance(self.state, bytes):
+            raise TypeError(f"state: expected bytes, got {type(self.state).__name__}")
+        alignment = self.state_alignment
+        if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
+            raise ValueError(f"state_alignment: expected a power of two, got {alignment!r}")
         object.__setattr__(self, "extra_ltoirs", tuple(self.extra_ltoirs))
         for code in (self.ltoir, *self.extra_ltoirs):
             if not isinstance(code, bytes) or not code:
@@ -93,7 +107,7 @@ class RawOp:
 
     @property
     def fingerprint(self) -> str:
-        """The SHA-256 of all of it."""
+        """The SHA-256 of its code."""
         digest = hashlib.sha256(self.name.encode())
         for code in (self.ltoir, *self.extra_ltoirs):
             digest.update(hashlib.sha256(code).digest())
@@ -207,8 +221,11 @@ def convertible(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
     """Tell whether values are converted silently: within a kind of number or to a larger kind, or to bool.
 
     As with NumPy's ``"same_kind"`` casting, float to integer and complex to real are not; as in C, any
-    number that is not complex becomes a bool by asking whether it is zero.
+    number that is not complex becomes a bool by asking whether it is zero. A struct is taken for another one
+    of the same layout.
     """
+    if source.names is not None or target.names is not None:
+        return structs.layout(source) == structs.layout(target)
     if target.kind == "b":
         return source.kind != "c"
     return _RANK[source.kind] <= _RANK[target.kind]
@@ -220,7 +237,7 @@ class ResultError(TypeError):
 
 @dataclass(frozen=True)
 class Operator:
-    """A user's operator for given types: a kind that CCCL has for them, a function to compile, or LTO-IR.
+    """An operator for given types: a kind that CCCL has for them, a Python function, or C++ and LTO-IR.
 
     Attributes
     ----------
@@ -236,8 +253,16 @@ class Operator:
         What it does: the kind's name, or the SHA-256 of all that the function depends on, or of the LTO-IR.
     source : Fingerprint or None
         Set if `function` is: of what the fingerprint was taken.
-    raw : RawOp or None
-        Set if the user brought its code.
+    cpp : str or None
+        Set if it is C++: the definition of a function that stands as ``SYMBOL`` there.
+    ltoirs : tuple of bytes
+        What that calls.
+    captures : tuple of Capture
+        Device arrays that `function` reads or updates.
+    state_size, state_alignment : int
+        Of what is handed to it in each call, in bytes; a size of 0 if it has no state.
+    state : callable or None
+        Returns that, for the next call.
     """
 
     name: str = field(compare=False)
@@ -247,42 +272,54 @@ class Operator:
     fingerprint: str
     function: Callable[..., Any] | None = field(default=None, compare=False)
     source: _fingerprint.Fingerprint | None = field(default=None, compare=False)
-    raw: RawOp | None = field(default=None, compare=False)
+    cpp: str | None = field(default=None, compare=False)
+    ltoirs: tuple[bytes, ...] = field(default=(), compare=False, repr=False)
+    captures: tuple[_fingerprint.Capture, ...] = ()
+    state_size: int = 0
+    state_alignment: int = 1
+    state: Callable[[], bytes] | None = field(default=None, compare=False)
 
     @property
     def signature(self) -> str:
         """The types as text, as in ``(int32, int32) -> int32``."""
-        return f"({', '.join(map(str, self.inputs))}) -> {self.output}"
+        return f"({', '.join(map(structs.text, self.inputs))}) -> {structs.text(self.output)}"
 
-    def check_result(self, numba_type: Any) -> None:
-        """Raise ResultError unless a result of this numba type may be converted to the output.
+    def check_result(self, result: Any) -> None:
+        """Raise ResultError unless a result of this type may be converted to the output.
 
         Parameters
         ----------
-        numba_type : numba.core.types.Type
+        result : numpy.dtype, or something else that is no number or struct
         """
-        result = _dtype_of(numba_type)
-        if result is None:
+        returned = structs.text(result) if isinstance(result, np.dtype) else result
+        does = f"op: operator {self.name} for {self.signature} returns {returned}"
+        if not isinstance(result, np.dtype) or (result.names is None) != (self.output.names is None):
+            raise ResultError(f"{does}, expected a {'number' if self.output.names is None else 'struct'}")
+        if not _fits(result, self.output):
             raise ResultError(
-                f"op: operator {self.name} for {self.signature} returns {numba_type}, expected a number"
-            )
-        if not convertible(result, self.output):
-            raise ResultError(
-                f"op: operator {self.name} for {self.signature} returns {result}, which is not converted "
-                f"to {self.output} silently: convert it in the operator, or let h_init (and so the "
-                f"accumulator) be {result}"
+                f"{does}, which is not converted to {structs.text(self.output)} silently: convert it in the "
+                f"operator, or let h_init (and so the accumulator) be {returned}"
             )
 
+    def as_function(self, parameter: str) -> Operator:
+        """Return it as a function that is compiled, where CCCL's own operators cannot go."""
+        if self.kind is None:
+            return self
+        if self.kind not in _AS_FUNCTION:
+            raise TypeError(f"{parameter}: expected a function, got OpKind.{self.kind.name}")
+        return _function(_AS_FUNCTION[self.kind], self.inputs, self.output)
 
-def _dtype_of(numba_type: Any) -> np.dtype[Any] | None:
-    from numba.core.errors import NumbaError
-    from numba.cuda.np.numpy_support import as_dtype
+    def without_user(self) -> Operator:
+        """Return it without what keeps the user's function, and so the arrays in its closure, alive."""
+        return replace(self, function=None, source=None, cpp=None, ltoirs=(), state=None)
 
-    try:
-        dtype: np.dtype[Any] = as_dtype(getattr(numba_type, "literal_type", numba_type))
-    except (NumbaError, NotImplementedError):
-        return None
-    return dtype if dtype.kind in _RANK else None
+
+def _fits(result: np.dtype[Any], output: np.dtype[Any]) -> bool:
+    """Tell whether a result is converted silently: a struct or tuple field by field."""
+    if result.names is None or output.names is None:
+        return convertible(result, output)
+    fields = zip(result.names, output.names, strict=False)
+    return len(result.names) == len(output.names) and all(_fits(result[a], output[b]) for a, b in fields)
 
 
 def resolve(op: Op, inputs: Sequence[np.dtype[Any]], output: np.dtype[Any]) -> Operator:
@@ -307,7 +344,7 @@ def resolve(op: Op, inputs: Sequence[np.dtype[Any]], output: np.dtype[Any]) -> O
     if isinstance(op, OpKind):
         return _known(op, inputs, output)
     if isinstance(op, RawOp):
-        return Operator(op.name, inputs, output, None, op.fingerprint, raw=op)
+        return _raw(op, inputs, output)
     if not callable(op):
         raise TypeError(f"op: expected a function, an OpKind, a ufunc or a function of operator, got {op!r}")
     try:
@@ -328,7 +365,63 @@ def _function(op: Callable[..., Any], inputs: tuple[np.dtype[Any], ...], output:
     except _fingerprint.Unfingerprintable as error:
         raise _fingerprint.Unfingerprintable(f"op: {error}") from None
     name = str(getattr(op, "__qualname__", "") or getattr(op, "__name__", repr(op)))
-    return Operator(name, inputs, output, None, found.digest.hex(), op, found)
+    plain = Operator(name, inputs, output, None, found.digest.hex(), op, found)
+    if not found.captures:
+        return plain
+    function = getattr(op, "py_func", op)
+    size = sum(8 * (1 + capture.ndim) for capture in found.captures)
+    return replace(
+        plain,
+        captures=found.captures,
+        state_size=size,
+        state_alignment=8,
+        state=lambda: b"".join(_captured(capture, function) for capture in found.captures),
+    )
+
+
+def _captured(capture: _fingerprint.Capture, function: Any) -> bytes:
+    """Return the address and the shape of an array that an operator has captured, as they are now."""
+    name = f"op: captured array {capture.name!r}"
+    array = capture.of(function)
+    address = _arrays.address(name, array, capture.dtype, 0, False)
+    shape = _arrays.shape(array)
+    if len(shape) != capture.ndim:
+        raise ValueError(f"{name}: this algorithm was built for {capture.ndim} dimensions, got {len(shape)}")
+    return struct.pack(f"=Q{len(shape)}q", address, *shape)
+
+
+def _raw(op: RawOp, inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any]) -> Operator:
+    cpp = _nodes.forwarder_source(op.name, len(inputs), bool(op.state))
+    plain = Operator(
+        op.name, inputs, output, None, op.fingerprint, cpp=cpp, ltoirs=(op.ltoir, *op.extra_ltoirs)
+    )
+    if not op.state:
+        return plain
+    state = op.state
+    return replace(plain, state_size=len(state), state_alignment=op.state_alignment, state=lambda: state)
+
+
+def cpp_operator(
+    name: str,
+    inputs: tuple[np.dtype[Any], ...],
+    output: np.dtype[Any],
+    source: str,
+    *,
+    state_size: int,
+    state_alignment: int,
+) -> Operator:
+    """Return an operator of cupar's own, in C++, whose state its algorithm sets; see `Operator`."""
+    fingerprint = hashlib.sha256(source.encode()).hexdigest()
+    return Operator(
+        name,
+        inputs,
+        output,
+        None,
+        fingerprint,
+        cpp=source,
+        state_size=state_size,
+        state_alignment=state_alignment,
+    )
 
 
 def _known(kind: OpKind, inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any]) -> Operator:
@@ -337,11 +430,15 @@ def _known(kind: OpKind, inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any
         takes = f"takes {arity} argument{'s' * (arity > 1)}"
         raise TypeError(f"op: OpKind.{kind.name} {takes}, this algorithm gives it {len(inputs)}")
     kinds = {dtype.kind for dtype in inputs}
+    if "V" in kinds and kind is not OpKind.IDENTITY:
+        raise TypeError(
+            f"op: OpKind.{kind.name} is not defined for structs; write a function of their fields"
+        )
     if (kind in _INTEGERS_ONLY and kinds & {"f", "c"}) or (kind in _ORDERED_ONLY and "c" in kinds):
         raise TypeError(f"op: OpKind.{kind.name} is not defined for {', '.join(map(str, inputs))}")
     # CCCL's own operators take the types of C++ alone, and give what they take, or a bool if they compare.
     given = np.dtype(bool) if kind in _COMPARISONS else inputs[0]
-    if "c" in kinds or len(set(inputs)) > 1 or output != given:
+    if kinds & {"c", "V"} or len(set(inputs)) > 1 or output != given:
         if kind not in _AS_FUNCTION:
             raise TypeError(
                 f"op: OpKind.{kind.name} takes and gives one type, not those of {inputs}, {output}"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
-from functools import cached_property
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from . import _arrays, _cccl, _factory, _toolchain
-from ._algorithm import Algorithm, Call, item_count, same_dtype
-from ._key import Argument, Specialisation
+from . import _factory, _nodes
+from ._algorithm import Algorithm, Call, argument, discarding, integers, item_count, same_dtype
+from ._key import Specialisation
+from ._nodes import Argument
+from .iterators import DiscardIterator
 from .operators import Op, Operator, resolve
 
 
@@ -69,26 +70,19 @@ def three_way_partition(
     The algorithm is CUB's ``DevicePartition::If`` with two predicates.
     """
     cc, device = _factory.target(cc)
-    items = _arrays.dtype_of("d_in", d_in)
+    items = argument("d_in", d_in)
     outputs = {
         "d_first_part_out": d_first_part_out,
         "d_second_part_out": d_second_part_out,
         "d_unselected_out": d_unselected_out,
     }
-    for name, array in outputs.items():
-        same_dtype(name, array, "d_in", items)
-    count = _count_dtype(d_num_selected_out)
-
-    def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
-        return *iterators.values(), *operators.values()
-
     spec = Specialisation(
         algorithm="three_way_partition",
-        native="DeviceThreeWayPartitionBuildResult",
+        native=_NATIVE,
         arguments=(
-            Argument("d_in", items, items),
-            *(Argument(name, items, items, output=True) for name in outputs),
-            Argument("d_num_selected_out", count, count, output=True),
+            items,
+            *(same_dtype(name, array, items, output=True) for name, array in outputs.items()),
+            integers("d_num_selected_out", d_num_selected_out, smallest=4, output=True),
         ),
         operators=(
             ("select_first_part_op", _predicate("select_first_part_op", select_first_part_op, items)),
@@ -96,24 +90,25 @@ def three_way_partition(
         ),
         options=(),
         cc=cc,
-        native_arguments=native_arguments,
+        native_arguments=_native_arguments,
     )
     return _factory.obtain(ThreeWayPartition, spec, device)
 
 
-def _predicate(name: str, op: Op, dtype: np.dtype[Any]) -> Operator:
-    """Find out what a predicate means for a type; there may be two, so messages say which one is meant."""
+_NATIVE = "DeviceThreeWayPartitionBuildResult"
+
+
+def _native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
+    return *iterators.values(), *operators.values()
+
+
+def _predicate(name: str, op: Op, items: Argument) -> Operator:
+    """Find out what a predicate of items means; there may be two, so messages say which one is meant."""
     try:
-        return resolve(op, (dtype,), np.dtype(bool))
+        # CCCL has no code for a partition by operators of its own.
+        return resolve(op, (items.value,), np.dtype(bool)).as_function(name)
     except TypeError as error:
         raise type(error)(f"{name}: {str(error).removeprefix('op: ')}") from None
-
-
-def _count_dtype(array: Any) -> np.dtype[Any]:
-    count: np.dtype[Any] = _arrays.dtype_of("d_num_selected_out", array)
-    if count.kind not in "iu" or count.itemsize < 4:
-        raise TypeError(f"d_num_selected_out: expected integers of 4 or 8 bytes, got {count}")
-    return count
 
 
 class ThreeWayPartition(Algorithm):
@@ -225,66 +220,31 @@ def select(d_in: Any, d_out: Any, d_num_selected_out: Any, cond: Op, *, cc: Any 
     predicate never holds, and of which all but the first part is thrown away.
     """
     cc, device = _factory.target(cc)
-    items = _arrays.dtype_of("d_in", d_in)
-    same_dtype("d_out", d_out, "d_in", items)
-    count = _count_dtype(d_num_selected_out)
-
-    def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
-        symbols = {name: _cccl.symbol(name) for name in ("first", "discard", "never")}
-        code = {name: _toolchain.compile_cpp(source.format(**symbols), cc) for name, source in _CPP.items()}
-        discard = _cccl.iterator("discard", items, bytearray(8), (code["leave"], code["discard"]))
-        first = _cccl.iterator(
-            "first", count, bytearray(8), (code["advance"], code[f"store{count.itemsize}"])
-        )
-        never = _cccl.operator("never", None, [code["never"]])
-        return iterators["d_in"], iterators["d_out"], discard, discard, first, operators["cond"], never
-
-    spec = _InOnePiece(
+    items = argument("d_in", d_in)
+    count = integers("d_num_selected_out", d_num_selected_out, smallest=4, output=True)
+    spec = Specialisation(
         algorithm="select",
-        native="DeviceThreeWayPartitionBuildResult",
+        native=_NATIVE,
         arguments=(
-            Argument("d_in", items, items),
-            Argument("d_out", items, items, output=True),
-            Argument("d_num_selected_out", count, count, output=True),
+            items,
+            same_dtype("d_out", d_out, items, output=True),
+            discarding("second_part", items.value),
+            discarding("unselected", items.value),
+            # CCCL writes two counts. The second, always 0 here, may have no place in the user's array.
+            replace(count, node=_nodes.First(count.value, count.node)),
         ),
-        operators=(("cond", _predicate("cond", cond, items)),),
-        options=(("code", "".join(_CPP.values())),),
+        operators=(
+            ("cond", _predicate("cond", cond, items)),
+            ("second_cond", _predicate("second_cond", lambda _: False, items)),
+        ),
+        options=(),
         cc=cc,
-        native_arguments=native_arguments,
+        native_arguments=_native_arguments,
     )
     return _factory.obtain(Select, spec, device)
 
 
-# CCCL writes two counts. The second, which is always 0 here, may have no place in the user's array.
-_CPP = {
-    "leave": 'extern "C" __device__ void {discard}_advance(void*, const void*) {{}}\n',
-    "discard": 'extern "C" __device__ void {discard}_dereference(const void*, const void*) {{}}\n',
-    "never": """
-extern "C" __device__ void {never}(const void*, void* result) {{ *static_cast<bool*>(result) = false; }}
-""",
-    "advance": """
-extern "C" __device__ void {first}_advance(void* state, const void* offset) {{
-  if (*static_cast<const long long*>(offset) != 0) *static_cast<void**>(state) = nullptr;
-}}
-""",
-    **{
-        f"store{size}": f"""
-extern "C" __device__ void {{first}}_dereference(const void* state, const void* value) {{{{
-  {cpp}* count = *static_cast<{cpp}* const*>(state);
-  if (count != nullptr) *count = *static_cast<const {cpp}*>(value);
-}}}}
-"""
-        for size, cpp in ((4, "unsigned int"), (8, "unsigned long long"))
-    },
-}
-
-
-class _InOnePiece(Specialisation):
-    """A specialisation that uses device functions of cupar's own, which no template can hold so far."""
-
-    @property
-    def has_template(self) -> bool:
-        return False
+_DISCARD = DiscardIterator()
 
 
 class Select(Algorithm):
@@ -327,7 +287,7 @@ class Select(Algorithm):
             If there is no GPU.
         """
         n = item_count("num_items", num_items)
-        return self._execute(temp_storage, ((d_in, n), (d_out, 0), (d_num_selected_out, 1)), n, None, stream)
+        return self._execute(temp_storage, self._arrays(d_in, d_out, d_num_selected_out, n), n, None, stream)
 
     def run(self, d_in: Any, d_out: Any, d_num_selected_out: Any, num_items: int, stream: Any = None) -> None:
         """Select, with temporary storage allocated and freed in the order of the stream.
@@ -335,20 +295,11 @@ class Select(Algorithm):
         Parameters are those of the call.
         """
         n = item_count("num_items", num_items)
-        self._run(((d_in, n), (d_out, 0), (d_num_selected_out, 1)), n, None, stream)
+        self._run(self._arrays(d_in, d_out, d_num_selected_out, n), n, None, stream)
 
-    @cached_property
-    def _thrown_away(self) -> tuple[Any, Any]:
-        """What stands for the arrays that are not there, and for their predicate."""
-        items = self._code.spec.arguments[0].dtype
-        return _cccl.iterator("discard", items, bytearray(8)), _cccl.operator("never", None)
+    def _arrays(self, d_in: Any, d_out: Any, d_num_selected_out: Any, n: int) -> tuple[tuple[Any, int], ...]:
+        return (d_in, n), (d_out, 0), (_DISCARD, 0), (_DISCARD, 0), (d_num_selected_out, 1)
 
     def _launch(self, call: Call, address: int, nbytes: int, work: Any, stream: int) -> int:
-        d_in, d_out, d_count = call.iterators
-        discard, never = self._thrown_away
-        state = bytearray(struct.pack("=Q", d_count.state))
-        first = _cccl.iterator("first", self._code.spec.arguments[2].dtype, state)
-        needed: int = call.native.compute(
-            address, nbytes, d_in, d_out, discard, discard, first, *call.operators, never, work, stream
-        )
+        needed: int = call.native.compute(address, nbytes, *call.iterators, *call.operators, work, stream)
         return needed

@@ -8,7 +8,7 @@ from typing import Any
 
 from . import _cccl, _factory
 from ._algorithm import Accumulation, Algorithm, Call, accumulation, item_count
-from ._key import Argument, Specialisation
+from ._key import Specialisation
 from .operators import Op, OpKind
 
 
@@ -80,12 +80,12 @@ def reduce_into(
     """
     cc, device = _factory.target(cc)
     types = accumulation(d_in, d_out, op, h_init)
-    source, target, accumulator = types.source, types.target, types.accumulator
+    accumulator = types.accumulator
     determinism = _supported(determinism, types)
 
     def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
         b = _cccl.bindings()
-        init_kind = b.InitKind.VALUE_INIT if types.has_init else b.InitKind.NO_INIT
+        init_kind = b.InitKind.VALUE_INIT if types.init else b.InitKind.NO_INIT
         kind = b.Determinism(int(determinism))
         return (
             iterators["d_in"],
@@ -102,8 +102,8 @@ def reduce_into(
         arguments=(
             # CCCL converts what it reads between real types, and writes the accumulator's type whatever
             # the output's is.
-            Argument("d_in", source, accumulator if "c" in accumulator.kind else source),
-            Argument("d_out", target, accumulator, output=True),
+            types.d_in.converted(accumulator) if accumulator.kind == "c" else types.d_in,
+            types.d_out.converted(accumulator),
         ),
         operators=(("op", types.operator),),
         options=(("init", types.init), ("determinism", determinism.name)),
@@ -121,12 +121,13 @@ def _supported(determinism: Any, types: Accumulation) -> Determinism:
         raise TypeError(f"determinism: expected a Determinism, got {determinism!r}") from None
     if wanted is Determinism.GPU_TO_GPU:
         raise ValueError("determinism: CCCL's C interface has no GPU_TO_GPU; RUN_TO_RUN is the default")
-    plus = types.operator.kind is OpKind.PLUS and types.has_init and types.target == types.accumulator
+    same = types.d_out.value == types.accumulator
+    plus = types.operator.kind is OpKind.PLUS and types.init is not None and same
     if wanted is Determinism.NOT_GUARANTEED and not plus:
         raise ValueError(
             "determinism: CCCL has NOT_GUARANTEED for OpKind.PLUS of real numbers alone, with an initial "
             f"value and an output of the accumulator's dtype; got operator {types.operator.name} for "
-            f"{types.operator.signature}, output {types.target}"
+            f"{types.operator.signature}, output {types.d_out.value}"
         )
     return wanted
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from . import _cccl, _factory
 from ._algorithm import Algorithm, Call, accumulation, item_count
-from ._key import Argument, Specialisation
+from ._key import Specialisation
 from .operators import Op
 
 
@@ -94,24 +94,25 @@ def inclusive_scan(d_in: Any, d_out: Any, op: Op, h_init: Any = None, *, cc: Any
 
 def _scan(algorithm: str, d_in: Any, d_out: Any, op: Op, h_init: Any, cc: Any) -> Scan:
     cc, device = _factory.target(cc)
-    types = accumulation(d_in, d_out, op, h_init)
-    source, target, accumulator = types.source, types.target, types.accumulator
+    types = accumulation(d_in, d_out, op, h_init, init_may_be_on_device=True)
+    accumulator = types.accumulator
 
     def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
         b = _cccl.bindings()
-        init_kind = b.InitKind.VALUE_INIT if types.has_init else b.InitKind.NO_INIT
+        kinds = {None: "NO_INIT", "value": "VALUE_INIT", "device": "FUTURE_VALUE_INIT"}
+        init_kind = b.InitKind[kinds[types.init]]
         inclusive = algorithm == "inclusive_scan"
         type_info = _cccl.type_info(accumulator)
         return iterators["d_in"], iterators["d_out"], operators["op"], type_info, inclusive, init_kind
 
     # CCCL converts between real types itself, and knows complex ones only as opaque storage.
-    opaque = accumulator.kind == "c" or target.kind == "c"
+    opaque = accumulator.kind == "c" or types.d_out.value.kind == "c"
     spec = Specialisation(
         algorithm=algorithm,
         native="DeviceScanBuildResult",
         arguments=(
-            Argument("d_in", source, accumulator if opaque else source),
-            Argument("d_out", target, accumulator if opaque else target, output=True),
+            types.d_in.converted(accumulator) if opaque else types.d_in,
+            types.d_out.converted(accumulator) if opaque else types.d_out,
         ),
         operators=(("op", types.operator),),
         options=(("init", types.init),),
@@ -166,7 +167,7 @@ class Scan(Algorithm):
 
     def _launch(self, call: Call, address: int, nbytes: int, work: Any, stream: int) -> int:
         kind = "inclusive" if self.build.algorithm == "inclusive_scan" else "exclusive"
-        suffix = "_no_init" if call.init is None else ""
+        suffix = {None: "_no_init", "value": "", "device": "_future_value"}[call.init_kind]
         compute = getattr(call.native, f"compute_{kind}{suffix}")
         needed: int = compute(address, nbytes, *call.iterators, work, *call.operators, call.init, stream)
         return needed

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import _arrays, _cccl, _factory
-from ._algorithm import Algorithm, Call, item_count, same_dtype
-from ._key import Argument, Specialisation
-from .operators import Op, OpKind, resolve
+from . import _cccl, _factory, _nodes
+from ._algorithm import Algorithm, Call, argument, integers, item_count, same_dtype
+from ._key import Specialisation
+from ._nodes import Argument
+from .operators import Op, Operator, OpKind, cpp_operator, resolve
 
 
 def lower_bound(
@@ -55,8 +57,7 @@ def lower_bound(
 
     Notes
     -----
-    The algorithm is CUB's ``DeviceTransform`` with a binary search for its operator. An operator that is new
-    costs more here than elsewhere, since CCCL's C interface compiles it into the search.
+    The algorithm is CUB's ``DeviceTransform`` with a binary search for its operator.
     """
     return _search("lower_bound", d_data, d_values, d_out, comp, cc)
 
@@ -97,29 +98,22 @@ def upper_bound(
 
 def _search(algorithm: str, d_data: Any, d_values: Any, d_out: Any, comp: Op, cc: Any) -> BinarySearch:
     cc, device = _factory.target(cc)
-    items = _arrays.dtype_of("d_data", d_data)
-    same_dtype("d_values", d_values, "d_data", items)
-    index = _arrays.dtype_of("d_out", d_out)
-    if index.kind not in "iu" or index.itemsize < 4:
-        raise TypeError(f"d_out: expected integers of 4 or 8 bytes, got {index}")
+    data = argument("d_data", d_data, may_iterate=False)
+    values = same_dtype("d_values", d_values, data)
+    index = integers("d_out", d_out, smallest=4, output=True)
     try:
-        operator = resolve(comp, (items, items), np.dtype(bool))
+        compare = resolve(comp, (data.value, data.value), np.dtype(bool)).as_function("comp")
     except TypeError as error:
         raise type(error)(f"comp: {str(error).removeprefix('op: ')}") from None
 
     def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
-        mode = _cccl.bindings().BinarySearchMode[algorithm.upper()]
-        return mode, *iterators.values(), operators["comp"]
+        return iterators["d_values"], iterators["d_out"], operators["search"]
 
-    spec = _InOnePiece(
+    spec = Specialisation(
         algorithm=algorithm,
-        native="DeviceBinarySearchBuildResult",
-        arguments=(
-            Argument("d_data", items, items),
-            Argument("d_values", items, items),
-            Argument("d_out", index, index, output=True),
-        ),
-        operators=(("comp", operator),),
+        native="DeviceUnaryTransform",
+        arguments=(data, values, index),
+        operators=(("search", _searching(algorithm, data, index)), ("comp", compare)),
         options=(),
         cc=cc,
         native_arguments=native_arguments,
@@ -127,18 +121,39 @@ def _search(algorithm: str, d_data: Any, d_values: Any, d_out: Any, comp: Op, cc
     return _factory.obtain(BinarySearch, spec, device)
 
 
-class _InOnePiece(Specialisation):
-    """A specialisation whose operator cannot be left to the linker.
+def _searching(algorithm: str, data: Argument, index: Argument) -> Operator:
+    """Return the operator that searches for one value, with the data and their number for its state.
 
-    CCCL 3.6 compiles a binary search as a unary transform whose operator is a search that it generates, with
-    two words of state: the data and their number. The search has code, so CCCL links the transform at once,
-    which fails ("Unresolved extern function") where the comparison in it has none. A template would have to
-    be that transform, compiled with an operator that has state and no code, and a search of our own.
+    CCCL's C interface has a binary search that is the same thing, a transform with a search for operator. But
+    it compiles the comparison into the search, and the kernel with it, so that each comparison would cost a
+    whole build. With a search of our own the comparison is left to the linker, as in all other algorithms.
     """
-
-    @property
-    def has_template(self) -> bool:
-        return False
+    item, place = _nodes.cpp_type(data.value), _nodes.cpp_type(index.value)
+    # Upwards past what goes before the value, or past what the value does not go before.
+    order = "item, value, &is_less" if algorithm == "lower_bound" else "value, item, &is_less"
+    condition = "is_less" if algorithm == "lower_bound" else "!is_less"
+    source = _nodes.unit(f"""
+struct Data {{ const {item}* items; unsigned long long size; }};
+extern "C" __device__ void {_cccl.symbol("comp")}(const void*, const void*, void*);
+extern "C" __device__ void SYMBOL(void* state, const void* value, void* out) {{
+  const Data data = *static_cast<const Data*>(state);
+  unsigned long long first = 0;
+  for (unsigned long long left = data.size; left > 0;) {{
+    const unsigned long long half = left / 2;
+    const {item}* item = data.items + first + half;
+    bool is_less;
+    {_cccl.symbol("comp")}({order});
+    if ({condition}) {{
+      first += half + 1;
+      left -= half + 1;
+    }} else {{
+      left = half;
+    }}
+  }}
+  *static_cast<{place}*>(out) = static_cast<{place}>(first);
+}}
+""")
+    return cpp_operator(algorithm, (data.value,), index.value, source, state_size=16, state_alignment=8)
 
 
 class _Work(NamedTuple):
@@ -177,7 +192,7 @@ class BinarySearch(Algorithm):
             If there is no GPU.
         """
         n, m = item_count("num_items", num_items), item_count("num_values", num_values)
-        index = self._code.spec.arguments[2].dtype
+        index = self._code.spec.arguments[2].value
         if n > np.iinfo(index).max:
             raise ValueError(f"d_out: {index} cannot hold indices up to num_items, {n}")
         self._enqueue(((d_data, n), (d_values, m), (d_out, m)), _Work(n, m), stream)
@@ -186,5 +201,7 @@ class BinarySearch(Algorithm):
 
     def _launch(self, call: Call, address: int, nbytes: int, work: Any, stream: int) -> int:
         d_data, d_values, d_out = call.iterators
-        call.native.compute(d_data, work.num_items, d_values, work.num_values, d_out, *call.operators, stream)
+        search, _ = call.operators
+        search.state = struct.pack("=QQ", d_data.state, work.num_items)
+        call.native.compute(d_values, d_out, work.num_values, search, stream)
         return 0

@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from . import _arrays, _cccl, _factory
-from ._algorithm import Algorithm, Call, accumulation, item_count
-from ._key import Argument, Specialisation
+from . import _cccl, _factory
+from ._algorithm import Algorithm, Call, accumulation, integers, segment_count
+from ._key import Specialisation
 from .operators import Op
-
-_MOST_SEGMENTS = 2**31 - 1  # of CCCL 3.6
 
 
 def segmented_reduce(
@@ -68,23 +66,19 @@ def segmented_reduce(
         )
     cc, device = _factory.target(cc)
     types = accumulation(d_in, d_out, op, h_init)
-    offsets = {
-        name: _offset_dtype(name, array)
-        for name, array in (("start_offsets_in", start_offsets_in), ("end_offsets_in", end_offsets_in))
-    }
+    accumulator = types.accumulator
 
     def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
-        return (*iterators.values(), operators["op"], _cccl.value(np.zeros(1, types.accumulator)))
+        return (*iterators.values(), operators["op"], _cccl.value(np.zeros(1, accumulator)))
 
     spec = Specialisation(
         algorithm="segmented_reduce",
         native="DeviceSegmentedReduceBuildResult",
         arguments=(
-            Argument(
-                "d_in", types.source, types.accumulator if types.accumulator.kind == "c" else types.source
-            ),
-            Argument("d_out", types.target, types.accumulator, output=True),
-            *(Argument(name, dtype, dtype) for name, dtype in offsets.items()),
+            types.d_in.converted(accumulator) if accumulator.kind == "c" else types.d_in,
+            types.d_out.converted(accumulator),
+            integers("start_offsets_in", start_offsets_in),
+            integers("end_offsets_in", end_offsets_in),
         ),
         operators=(("op", types.operator),),
         options=(("init", types.init),),
@@ -92,13 +86,6 @@ def segmented_reduce(
         native_arguments=native_arguments,
     )
     return _factory.obtain(SegmentedReduce, spec, device)
-
-
-def _offset_dtype(name: str, array: Any) -> np.dtype[Any]:
-    dtype = _arrays.dtype_of(name, array)
-    if dtype.kind not in "iu":
-        raise TypeError(f"{name}: expected an array of integers, got {dtype}")
-    return dtype
 
 
 class SegmentedReduce(Algorithm):
@@ -143,7 +130,7 @@ class SegmentedReduce(Algorithm):
         NoDeviceError
             If there is no GPU.
         """
-        n = _segment_count(num_segments)
+        n = segment_count(num_segments)
         arrays = ((d_in, 0), (d_out, n), (start_offsets_in, n), (end_offsets_in, n))
         return self._execute(temp_storage, arrays, n, h_init, stream)
 
@@ -161,7 +148,7 @@ class SegmentedReduce(Algorithm):
 
         Parameters are those of the call.
         """
-        n = _segment_count(num_segments)
+        n = segment_count(num_segments)
         arrays = ((d_in, 0), (d_out, n), (start_offsets_in, n), (end_offsets_in, n))
         self._run(arrays, n, h_init, stream)
 
@@ -171,10 +158,3 @@ class SegmentedReduce(Algorithm):
             address, nbytes, d_in, d_out, work, *offsets, *call.operators, call.init, 0, stream
         )
         return needed
-
-
-def _segment_count(num_segments: Any) -> int:
-    n = item_count("num_segments", num_segments)
-    if n > _MOST_SEGMENTS:
-        raise ValueError(f"num_segments: expected at most {_MOST_SEGMENTS}, got {n}")
-    return n

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import _arrays, _cccl, _factory
-from ._algorithm import Algorithm, Call, item_count, same_dtype
-from ._key import Argument, Specialisation
+from . import _cccl, _factory
+from ._algorithm import Algorithm, Call, argument, integers, item_count, same_dtype, segment_count
+from ._key import Specialisation
+from ._nodes import Argument
 from .operators import Op, resolve
 
 
@@ -50,17 +51,18 @@ class DoubleBuffer:
         return self.d_buffers[1 - self.selector]
 
 
-def _key_arguments(names: tuple[str, str], arrays: tuple[Any, Any]) -> tuple[Argument, ...]:
+def _key_arguments(
+    names: tuple[str, str], arrays: tuple[Any, Any], *, may_iterate: bool = False
+) -> tuple[Argument, ...]:
     """Describe an input and its output, which must agree: both there or neither, and of one dtype."""
     (source_name, target_name), (source, target) = names, arrays
     if (source is None) != (target is None):
-        missing, given = (source_name, target_name) if source is None else (target_name, source_name)
-        raise TypeError(f"{missing}: expected a device array, since there is {given}, got None")
+        missing, there = (source_name, target_name) if source is None else (target_name, source_name)
+        raise TypeError(f"{missing}: expected a device array, since there is {there}, got None")
     if source is None:
         return ()
-    dtype = _arrays.dtype_of(source_name, source)
-    same_dtype(target_name, target, source_name, dtype)
-    return Argument(source_name, dtype, dtype), Argument(target_name, dtype, dtype, output=True)
+    given = argument(source_name, source, may_iterate=may_iterate)
+    return given, same_dtype(target_name, target, given, output=True, may_iterate=False)
 
 
 def _pairs(arrays: tuple[Any, ...], n: int) -> tuple[tuple[Any, int], ...]:
@@ -115,8 +117,8 @@ def merge_sort(
     The algorithm is CUB's ``DeviceMergeSort``.
     """
     cc, device = _factory.target(cc)
-    keys = _key_arguments(("d_in_keys", "d_out_keys"), (d_in_keys, d_out_keys))
-    items = _key_arguments(("d_in_items", "d_out_items"), (d_in_items, d_out_items))
+    keys = _key_arguments(("d_in_keys", "d_out_keys"), (d_in_keys, d_out_keys), may_iterate=True)
+    items = _key_arguments(("d_in_items", "d_out_items"), (d_in_items, d_out_items), may_iterate=True)
     if not keys:
         raise TypeError("d_in_keys: expected a device array or a dtype, got None")
 
@@ -128,7 +130,7 @@ def merge_sort(
         algorithm="merge_sort",
         native="DeviceMergeSortBuildResult",
         arguments=(*keys, *items),
-        operators=(("op", resolve(op, (keys[0].dtype, keys[0].dtype), np.dtype(bool))),),
+        operators=(("op", resolve(op, (keys[0].value, keys[0].value), np.dtype(bool))),),
         options=(),
         cc=cc,
         native_arguments=native_arguments,
@@ -272,8 +274,8 @@ def radix_sort(
     values = _key_arguments(("d_in_values", "d_out_values"), _buffers(d_in_values, d_out_values, "values"))
     if not keys:
         raise TypeError("d_in_keys: expected a device array or a dtype, got None")
-    if keys[0].dtype.kind == "c":
-        raise TypeError(f"d_in_keys: {keys[0].dtype} has no order; use merge_sort with a comparison of yours")
+    if keys[0].value.kind in "cV":
+        raise TypeError(f"d_in_keys: {keys[0].value} has no order; use merge_sort with a comparison of yours")
 
     def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
         in_keys, _, in_values, _ = _filled(list(iterators.values()))
@@ -387,7 +389,7 @@ class RadixSort(Algorithm):
         end_bit: Any,
     ) -> tuple[tuple[tuple[Any, int], ...], _RadixWork]:
         n = item_count("num_items", num_items)
-        bits = 8 * self._code.spec.arguments[0].dtype.itemsize
+        bits = 8 * self._code.spec.arguments[0].value.itemsize
         begin = 0 if begin_bit is None else item_count("begin_bit", begin_bit)
         end = bits if end_bit is None else item_count("end_bit", end_bit)
         if not begin <= end <= bits:
@@ -423,9 +425,6 @@ def _select(work: _RadixWork | _SegmentWork, *buffers: Any) -> None:
         for buffer in buffers:
             if buffer is not None:
                 buffer.selector = 1 - buffer.selector
-
-
-_MOST_SEGMENTS = 2**31 - 1
 
 
 def segmented_sort(
@@ -496,9 +495,12 @@ def segmented_sort(
     values = _key_arguments(("d_in_values", "d_out_values"), _buffers(d_in_values, d_out_values, "values"))
     if not keys:
         raise TypeError("d_in_keys: expected a device array or a dtype, got None")
-    if keys[0].dtype.kind == "c":
-        raise TypeError(f"d_in_keys: {keys[0].dtype} has no order")
-    offsets = (_offsets("start_offsets_in", start_offsets_in), _offsets("end_offsets_in", end_offsets_in))
+    if keys[0].value.kind in "cV":
+        raise TypeError(f"d_in_keys: {keys[0].value} has no order")
+    offsets = [
+        integers(name, array, may_iterate=False)
+        for name, array in (("start_offsets_in", start_offsets_in), ("end_offsets_in", end_offsets_in))
+    ]
 
     def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
         *arrays, start, end = iterators.values()
@@ -515,13 +517,6 @@ def segmented_sort(
         native_arguments=native_arguments,
     )
     return _factory.obtain(SegmentedSort, spec, device)
-
-
-def _offsets(name: str, array: Any) -> Argument:
-    dtype: np.dtype[Any] = _arrays.dtype_of(name, array)
-    if dtype.kind not in "iu":
-        raise TypeError(f"{name}: expected an array of integers, got {dtype}")
-    return Argument(name, dtype, dtype)
 
 
 class _SegmentWork(NamedTuple):
@@ -613,9 +608,7 @@ class SegmentedSort(Algorithm):
         _select(work, d_in_keys, d_in_values)
 
     def _work(self, d_in_keys: Any, num_items: Any, num_segments: Any) -> _SegmentWork:
-        n, segments = item_count("num_items", num_items), item_count("num_segments", num_segments)
-        if segments > _MOST_SEGMENTS:
-            raise ValueError(f"num_segments: expected at most {_MOST_SEGMENTS}, got {segments}")
+        n, segments = item_count("num_items", num_items), segment_count(num_segments)
         return _SegmentWork(n, segments, isinstance(d_in_keys, DoubleBuffer), [])
 
     def _launch(self, call: Call, address: int, nbytes: int, work: Any, stream: int) -> int:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from . import _arrays, _factory
-from ._algorithm import Algorithm, Call, item_count
-from ._key import Argument, Specialisation
+from . import _factory
+from ._algorithm import Algorithm, Call, argument, item_count
+from ._key import Specialisation
 from .operators import Op, resolve
 
 
@@ -91,8 +89,8 @@ def _transform(
     algorithm: str, native: str, inputs: Mapping[str, Any], d_out: Any, op: Op, cc: Any
 ) -> Transform:
     cc, device = _factory.target(cc)
-    sources = {name: _arrays.dtype_of(name, array) for name, array in inputs.items()}
-    target: np.dtype[Any] = _arrays.dtype_of("d_out", d_out)
+    sources = [argument(name, array) for name, array in inputs.items()]
+    target = argument("d_out", d_out, output=True)
 
     def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
         return (*iterators.values(), operators["op"])
@@ -100,11 +98,8 @@ def _transform(
     spec = Specialisation(
         algorithm=algorithm,
         native=native,
-        arguments=(
-            *(Argument(name, dtype, dtype) for name, dtype in sources.items()),
-            Argument("d_out", target, target, output=True),
-        ),
-        operators=(("op", resolve(op, tuple(sources.values()), target)),),
+        arguments=(*sources, target),
+        operators=(("op", resolve(op, [source.value for source in sources], target.value)),),
         options=(),
         cc=cc,
         native_arguments=native_arguments,

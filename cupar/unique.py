@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from . import _arrays, _factory
-from ._algorithm import Algorithm, Call, item_count, same_dtype
-from ._key import Argument, Specialisation
+from . import _factory
+from ._algorithm import Algorithm, Call, argument, integers, item_count, same_dtype
+from ._key import Specialisation
 from .operators import Op, resolve
 
 
@@ -62,13 +62,7 @@ def unique_by_key(
     The algorithm is CUB's ``DeviceSelect::UniqueByKey``.
     """
     cc, device = _factory.target(cc)
-    keys = _arrays.dtype_of("d_in_keys", d_in_keys)
-    items = _arrays.dtype_of("d_in_items", d_in_items)
-    same_dtype("d_out_keys", d_out_keys, "d_in_keys", keys)
-    same_dtype("d_out_items", d_out_items, "d_in_items", items)
-    count = _arrays.dtype_of("d_out_num_selected", d_out_num_selected)
-    if count.kind not in "iu" or count.itemsize < 4:
-        raise TypeError(f"d_out_num_selected: expected an integer of 4 or 8 bytes, got {count}")
+    keys, items = argument("d_in_keys", d_in_keys), argument("d_in_items", d_in_items)
 
     def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
         return (*iterators.values(), operators["op"])
@@ -77,13 +71,13 @@ def unique_by_key(
         algorithm="unique_by_key",
         native="DeviceUniqueByKeyBuildResult",
         arguments=(
-            Argument("d_in_keys", keys, keys),
-            Argument("d_in_items", items, items),
-            Argument("d_out_keys", keys, keys, output=True),
-            Argument("d_out_items", items, items, output=True),
-            Argument("d_out_num_selected", count, count, output=True),
+            keys,
+            items,
+            same_dtype("d_out_keys", d_out_keys, keys, output=True),
+            same_dtype("d_out_items", d_out_items, items, output=True),
+            integers("d_out_num_selected", d_out_num_selected, smallest=4, output=True),
         ),
-        operators=(("op", resolve(op, (keys, keys), np.dtype(bool))),),
+        operators=(("op", resolve(op, (keys.value, keys.value), np.dtype(bool))),),
         options=(),
         cc=cc,
         native_arguments=native_arguments,

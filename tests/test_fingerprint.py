@@ -985,9 +985,12 @@ class Config:
 
 
 class DeviceArray:
+    def __init__(self, shape=(3,), typestr="<f4", address=0):
+        self.interface = {"shape": shape, "typestr": typestr, "data": (address, False), "version": 3}
+
     @property
     def __cuda_array_interface__(self):
-        return {"shape": (3,), "typestr": "<f4", "data": (0, False), "version": 3}
+        return self.interface
 
 
 def refusal(source, **names):
@@ -1089,11 +1092,42 @@ def test_a_module_that_is_one_of_two_values_is_refused_or_followed():
     assert digest_or_refuse(1) != digest_or_refuse(2)
 
 
-def test_device_arrays_are_not_supported_yet():
-    assert "global 'x' is of type" in refusal("op = lambda a, b: x[0]", x=DeviceArray())
-    assert "capture a device array are not supported yet" in refusal(
-        "op = lambda a, b: x[0]", x=DeviceArray()
-    )
+def test_device_arrays_are_encoded_by_type():
+    def digest_of(x):
+        return fingerprint(make("op = lambda a, b: x[0]", x=x)).digest
+
+    same = digest_of(DeviceArray())
+    assert same == digest_of(DeviceArray(address=4096, shape=(7,)))
+    others = [DeviceArray(shape=(3, 1)), DeviceArray(typestr="<i4"), 1.0, np.zeros(3, "f4")]
+    assert len({same, *map(digest_of, others)}) == 5
+
+
+def test_captures_say_where_the_arrays_are():
+    found = fingerprint(make("op = lambda a, b: x[0] + x[1]", x=DeviceArray()))
+    assert [(each.name, each.in_closure, each.ndim) for each in found.captures] == [("x", False, 1)]
+
+    def around(y):
+        return lambda a, b: y[0]
+
+    one, other = DeviceArray(), DeviceArray(address=4096)
+    found = fingerprint(around(one))
+    assert [(each.name, each.in_closure) for each in found.captures] == [("y", True)]
+    assert found.captures[0].of(around(other)) is other
+    assert found.unchanged(around(other))
+    assert not found.unchanged(around(DeviceArray(typestr="<i4")))
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("op = lambda a, b: x[0]", {"x": (DeviceArray(),)}),
+        ("op = lambda a, b: x.y[0]", {"x": types.SimpleNamespace(y=DeviceArray())}),
+        ("def helper(a): return x[0]\ndef op(a, b): return helper(a)", {"x": DeviceArray()}),
+        ("def op(a, b, c=x): return a", {"x": DeviceArray()}),
+    ],
+)
+def test_device_arrays_in_other_places_are_refused(source, names):
+    assert "must be a global or a closure variable of the operator itself" in refusal(source, **names)
 
 
 def test_a_globals_dict_that_computes_its_values_is_refused():

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cupar
-from cupar import _convert, _factory, _key, _toolchain
+from cupar import _factory, _key, _nodes, _toolchain
 
 NUMBERS = [np.dtype(code) for code in "?bBhHiIqQefdFD"]
 
@@ -119,7 +119,7 @@ def test_link_options_are_in_the_key_of_what_is_linked(specialise, monkeypatch):
 def test_the_code_of_wrappers_and_converters_is_in_the_key(specialise, monkeypatch):
     spec, converting = specialise(), specialise(d_out="i8")
     before = key(spec), template(spec), key(converting), template(converting)
-    monkeypatch.setattr(_convert, "_WRITE", "*array = 42;")
+    monkeypatch.setattr(_nodes, "_PREAMBLE", "// another")
     assert (key(spec), template(spec)) == before[:2]
     assert key(converting) != before[2]
     assert template(converting) != before[3]
@@ -160,12 +160,16 @@ def test_determinism_is_part_of_the_key(specialise):
 
 @given(st.lists(st.tuples(*[st.sampled_from(NUMBERS)] * 2, st.booleans()), min_size=1, max_size=4))
 def test_arguments_are_told_apart(fields):
-    parts = [
-        _key.Argument(name, dtype, value, output).part()
-        for name, (dtype, value, output) in zip("abcd", fields, strict=False)
-    ]
+    parts = []
+    for name, (dtype, value, output) in zip("abcd", fields, strict=False):
+        array = _nodes.Pointer(dtype)
+        parts.append(_nodes.Argument(name, array, array, output).converted(value).part())
     assert len({json.dumps(part) for part in parts}) == len(parts)
-    back = [(np.dtype(part[2][0]), np.dtype(part[3][0]), part[4] == "out") for part in parts]
+    back = []
+    for _, direction, node in parts:
+        assert node[0] == ("Convert" if len(node) > 2 else "Pointer")
+        array = node[-1] if len(node) > 2 else node
+        back.append((np.dtype(array[1][0]), np.dtype(node[1][0]), direction == "out"))
     assert back == [tuple(field) for field in fields]
 
 

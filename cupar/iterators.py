@@ -1,0 +1,578 @@
+"""Iterators: inputs that are computed as they are read, and outputs that are computed as they are written.
+
+They are given where an array is expected, to the factory and in each call, and nest in each other. Nothing is
+stored in between. What a build depends on is an iterator's structure, which types and operators in which
+nesting. Where it starts, its constants and its arrays are handed over in each call, so iterators of one
+structure share a build. A dtype may stand for an array in them as elsewhere, to build without data.
+
+The idea and most of the names are Thrust's: N. Bell and J. Hoberock, "Thrust: A Productivity-Oriented Library
+for CUDA", GPU Computing Gems, 2011.
+"""
+
+from __future__ import annotations
+
+import operator
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, get_type_hints
+
+import numpy as np
+
+from . import _arrays, _nodes, structs
+from .operators import Op, Operator, resolve
+
+# ---------------------------------------------------------------------------------------------------------
+# State
+# ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Leaf:
+    """What a node has of state, beside its children's.
+
+    Attributes
+    ----------
+    start : int
+        The place, in items, at which it begins.
+    step : int
+        How far it goes for each item of the whole iterator: 1, -1 (backwards), or 0 (not at all, or here and
+        there).
+    """
+
+    start: int = 0
+    step: int = 0
+
+    def advanced(self, offset: int) -> _Leaf:
+        return replace(self, start=self.start + offset * self.step)
+
+    def times(self, factor: int) -> _Leaf:
+        return replace(self, step=self.step * factor)
+
+    def pack(self, name: str, items: int, output: bool) -> bytes:
+        """Return the state for a call that uses some number of items; `name` is the parameter's."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class _Items(_Leaf):
+    """An array; `read_only` if what is written goes elsewhere, as it does with indices."""
+
+    array: Any = None
+    dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.uint8))
+    read_only: bool = False
+
+    def pack(self, name: str, items: int, output: bool) -> bytes:
+        # Backwards from its start there are start + 1 items, and here and there any number.
+        if self.step < 0 and items > self.start + 1:
+            raise ValueError(f"{name}: needs at least {items} items, got {self.start + 1} going backwards")
+        needed = self.start + items if self.step > 0 and items else 0
+        address = _arrays.address(name, self.array, self.dtype, needed, output and not self.read_only)
+        return struct.pack("=Q", (address + self.start * self.dtype.itemsize) % 2**64)
+
+
+@dataclass(frozen=True)
+class _Index(_Leaf):
+    """A counter."""
+
+    def pack(self, name: str, items: int, output: bool) -> bytes:
+        return struct.pack("=q", self.start)
+
+
+@dataclass(frozen=True)
+class _Constant(_Leaf):
+    """Bytes that stay as they are."""
+
+    state: bytes = b""
+
+    def pack(self, name: str, items: int, output: bool) -> bytes:
+        return self.state
+
+
+@dataclass(frozen=True)
+class _Captured(_Leaf):
+    """What an operator has captured, asked for in each call."""
+
+    current: Callable[[], bytes] = bytes
+
+    def pack(self, name: str, items: int, output: bool) -> bytes:
+        return _padded(self.current())
+
+
+def _padded(state: bytes) -> bytes:
+    return state.ljust(_nodes.rounded_up(len(state)), b"\0")
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Iterators
+# ---------------------------------------------------------------------------------------------------------
+
+
+class Iterator:
+    """What may be given in place of an array; one of the classes that derive from it.
+
+    ``iterator + n`` begins `n` items later.
+
+    Attributes
+    ----------
+    dtype : numpy.dtype
+        Of the items that it yields or takes.
+    """
+
+    def __init__(self, node: _nodes.Node, leaves: Sequence[_Leaf]) -> None:
+        self.node = node
+        self._leaves = tuple(leaves)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the items."""
+        return self.node.value
+
+    def __add__(self, offset: Any) -> Any:
+        try:
+            distance = operator.index(offset)
+        except TypeError:
+            return NotImplemented
+        other = object.__new__(type(self))
+        Iterator.__init__(other, self.node, [leaf.advanced(distance) for leaf in self._leaves])
+        return other
+
+    __radd__ = __add__
+
+    def __repr__(self) -> str:
+        return f"<cupar {type(self).__name__} of {self.dtype}>"
+
+    def times(self, factor: int) -> list[_Leaf]:
+        """Return its state if it is gone through at another pace."""
+        return [leaf.times(factor) for leaf in self._leaves]
+
+    def pack(self, name: str, items: int, output: bool) -> bytes:
+        """Return its state for a call.
+
+        Parameters
+        ----------
+        name : str
+            The parameter, for messages.
+        items : int
+            How many of its items are used.
+        output : bool
+            Whether they are written.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If one of its arrays cannot be used, or is too small.
+        """
+        return b"".join([leaf.pack(name, items, output) for leaf in self._leaves])
+
+
+class _Array(Iterator):
+    """An array, for iterators over it."""
+
+    def __init__(self, name: str, array: Any, *, read_only: bool = False) -> None:
+        dtype = _arrays.dtype_of(name, array)
+        leaf = _Items(step=1, array=array, dtype=dtype, read_only=read_only)
+        super().__init__(_nodes.Pointer(dtype), [leaf])
+
+
+def over(name: str, array: Any) -> Iterator:
+    """Return an iterator as it is, or one over an array or over what stands for one."""
+    return array if isinstance(array, Iterator) else _Array(name, array)
+
+
+class CountingIterator(Iterator):
+    """Yields `start`, `start` + 1, `start` + 2 and so on.
+
+    Parameters
+    ----------
+    start : number
+        The first item; its type is that of the items (an ``int`` is int64, a ``float`` float64).
+
+    Raises
+    ------
+    TypeError
+        If `start` is not a real number.
+
+    Examples
+    --------
+    >>> import numpy as np, cupar
+    >>> naturals = cupar.CountingIterator(np.int32(1))
+    >>> sum_to = cupar.reduce_into(naturals, np.int32, cupar.OpKind.PLUS, np.int32(0), cc=90)
+    >>> sum_to.build.algorithm
+    'reduce_into'
+    """
+
+    def __init__(self, start: Any) -> None:
+        value = np.asarray(start)
+        if value.shape != () or value.dtype.kind not in "iuf" or value.dtype not in structs.NUMBERS:
+            raise TypeError(f"start: expected a real number, got {start!r}")
+        super().__init__(
+            _nodes.Counting(value.dtype), [_Constant(state=_padded(value.tobytes())), _Index(step=1)]
+        )
+
+
+class ConstantIterator(Iterator):
+    """Yields the same value everywhere.
+
+    Parameters
+    ----------
+    value : number, NumPy scalar or struct
+        Its type is that of the items (an ``int`` is int64, a ``float`` float64).
+
+    Raises
+    ------
+    TypeError
+        If `value` is of no supported type.
+
+    Examples
+    --------
+    >>> import numpy as np, cupar
+    >>> ones = cupar.ConstantIterator(np.float32(1))
+    >>> ones.dtype
+    dtype('float32')
+    """
+
+    def __init__(self, value: Any) -> None:
+        dtype = structs.dtype_of_value(value)
+        array = np.array(tuple(value) if dtype else value, dtype)
+        if array.shape != ():
+            raise TypeError(f"value: expected one number or struct, got {value!r}")
+        dtype = structs.normal("value", array.dtype)
+        super().__init__(_nodes.Constant(dtype), [_Constant(state=_padded(array.astype(dtype).tobytes()))])
+
+
+class ZipIterator(Iterator):
+    """Yields structs of the items of several iterators, or takes structs apart.
+
+    The fields are called ``field_0``, ``field_1``, and so on; operators may also index or unpack the struct,
+    and return a tuple for one.
+
+    Parameters
+    ----------
+    *iterators : device arrays, iterators or dtypes
+        Or one list or tuple of them.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there is none, or one of them is something else.
+
+    Examples
+    --------
+    >>> import numpy as np, cupar
+    >>> pairs = cupar.ZipIterator(np.float32, cupar.CountingIterator(0))
+    >>> pairs.dtype.itemsize
+    16
+    >>> least = lambda a, b: a if a[0] <= b[0] else b
+    >>> argmin = cupar.reduce_into(pairs, pairs.dtype, least, None, cc=90)
+    >>> argmin.build.algorithm
+    'reduce_into'
+    """
+
+    def __init__(self, *iterators: Any) -> None:
+        if len(iterators) == 1 and isinstance(iterators[0], (list, tuple)):
+            iterators = tuple(iterators[0])
+        if not iterators:
+            raise ValueError("iterators: expected at least one array or iterator, got none")
+        parts = [over(f"iterators[{i}]", iterator) for i, iterator in enumerate(iterators)]
+        value = np.dtype([(f"field_{i}", part.dtype) for i, part in enumerate(parts)], align=True)
+        leaves = [leaf for part in parts for leaf in part.times(1)]
+        super().__init__(_nodes.Zip(value, tuple(part.node for part in parts)), leaves)
+
+
+class PermutationIterator(Iterator):
+    """Item i is ``values[indices[i]]``, read or written.
+
+    Parameters
+    ----------
+    values : device array, iterator or dtype
+    indices : device array, iterator or dtype
+        Integers. That they lie within `values` is not checked.
+
+    Raises
+    ------
+    TypeError
+        If one of them is something else.
+
+    Examples
+    --------
+    >>> import numpy as np, cupar
+    >>> gathered = cupar.PermutationIterator(np.float32, np.int32)
+    >>> gathered.dtype
+    dtype('float32')
+    """
+
+    def __init__(self, values: Any, indices: Any) -> None:
+        items, places = over("values", values), over("indices", indices)
+        if places.dtype.kind not in "iu" or not places.node.readable:
+            raise TypeError(f"indices: expected integers to read, got {places.dtype} of {places!r}")
+        read = [
+            replace(leaf, read_only=True) if isinstance(leaf, _Items) else leaf for leaf in places.times(1)
+        ]
+        node = _nodes.Permutation(items.dtype, items.node, places.node)
+        super().__init__(node, [*items.times(0), *read])
+
+
+class ReverseIterator(Iterator):
+    """Goes backwards, to read or to write: in an array from its end, in an iterator from where it begins.
+
+    Parameters
+    ----------
+    underlying : device array, iterator or dtype
+
+    Raises
+    ------
+    TypeError
+        If it is something else.
+
+    Examples
+    --------
+    >>> import numpy as np, cupar
+    >>> suffix_sums = cupar.inclusive_scan(
+    ...     cupar.ReverseIterator(np.int32), cupar.ReverseIterator(np.int32), cupar.OpKind.PLUS, cc=90
+    ... )
+    >>> suffix_sums.build.algorithm
+    'inclusive_scan'
+    """
+
+    def __init__(self, underlying: Any) -> None:
+        items = over("underlying", underlying)
+        if isinstance(items, _Array) and not isinstance(underlying, (type, np.dtype, str)):
+            items = items + (_arrays.view("underlying", underlying).size - 1)
+        super().__init__(_nodes.Reverse(items.dtype, items.node), items.times(-1))
+
+
+class ReverseInputIterator(ReverseIterator):
+    """A `ReverseIterator`, by the name that it has in ``cuda.parallel`` as an input."""
+
+
+class ReverseOutputIterator(ReverseIterator):
+    """A `ReverseIterator`, by the name that it has in ``cuda.parallel`` as an output."""
+
+
+class CacheModifiedInputIterator(Iterator):
+    """Reads an array with one of PTX's cache operators.
+
+    Parameters
+    ----------
+    array : device array or dtype
+    modifier : {"stream", "global", "volatile"}
+        ``"stream"``: likely read once (``ld.global.cs``); ``"global"``: cached in L2 alone (``.cg``);
+        ``"volatile"``: not cached (``.cv``).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is none of these.
+
+    Examples
+    --------
+    >>> import numpy as np, cupar
+    >>> cupar.CacheModifiedInputIterator(np.float32, "stream").dtype
+    dtype('float32')
+    """
+
+    def __init__(self, array: Any, modifier: str = "stream") -> None:
+        if modifier not in _nodes.CacheModified.LOADS:
+            known = ", ".join(map(repr, _nodes.CacheModified.LOADS))
+            raise ValueError(f"modifier: expected one of {known}, got {modifier!r}")
+        items = _Array("array", array)
+        super().__init__(_nodes.CacheModified(items.dtype, modifier), items.times(1))
+
+
+class DiscardIterator(Iterator):
+    """Takes items and keeps none of them.
+
+    Parameters
+    ----------
+    reference : device array, iterator or dtype, optional
+        Of the dtype of the items, where that must be that of another argument.
+
+    Examples
+    --------
+    >>> import numpy as np, cupar
+    >>> counts_only = cupar.select(
+    ...     np.int32, cupar.DiscardIterator(np.int32), np.int64, lambda a: a > 0, cc=90
+    ... )
+    >>> counts_only.build.algorithm
+    'select'
+    """
+
+    def __init__(self, reference: Any = np.uint8) -> None:
+        dtype = over("reference", reference).dtype
+        super().__init__(_nodes.Discard(dtype), [_Constant(state=bytes(8))])
+
+
+class ShuffleIterator(Iterator):
+    """Yields the numbers from 0 to `num_items` - 1 in an order that looks random, as int64.
+
+    Parameters
+    ----------
+    num_items : int
+        How many numbers, at least 1.
+    seed : int, optional
+        Another one gives another order; the same one gives the same order everywhere.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is no integer or out of range.
+
+    Notes
+    -----
+    The order is that of libcu++'s ``cuda::random_bijection``, a Feistel network: R. Mitchell et al.,
+    "Bandwidth-Optimal Random Shuffling for GPUs", 2021, https://arxiv.org/abs/2106.06161.
+
+    Examples
+    --------
+    >>> import numpy as np, cupar
+    >>> shuffled = cupar.PermutationIterator(np.float32, cupar.ShuffleIterator(1000, seed=7))
+    >>> shuffled.dtype
+    dtype('float32')
+    """
+
+    def __init__(self, num_items: int, seed: int = 0) -> None:
+        items, chosen = _checked("num_items", num_items, 1, 2**63), _checked("seed", seed, -(2**63), 2**64)
+        state = struct.pack("=QQ", items, chosen % 2**64)
+        super().__init__(_nodes.Shuffle(np.dtype(np.int64)), [_Index(step=1), _Constant(state=state)])
+
+
+def _checked(name: str, value: Any, low: int, end: int) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}: expected an integer, got {type(value).__name__}") from None
+    if not low <= number < end:
+        raise ValueError(f"{name}: expected an integer from {low} to {end - 1}, got {number}")
+    return number
+
+
+class TransformIterator(Iterator):
+    """Yields what an operator makes of another iterator's items.
+
+    Parameters
+    ----------
+    underlying : device array, iterator or dtype
+    transform_op : callable, OpKind or RawOp
+        An operator on one item.
+    value_type : dtype or struct, optional
+        Of its result. By default it is taken from the operator's annotation of what it returns, or else from
+        what numba makes of it, which the cache remembers.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is none of these, or the operator cannot be compiled for the items' type.
+
+    Examples
+    --------
+    >>> import numpy as np, cupar
+    >>> squares = cupar.TransformIterator(np.float32, lambda a: a * a)
+    >>> squares.dtype
+    dtype('float32')
+    """
+
+    def __init__(self, underlying: Any, transform_op: Op, value_type: Any = None) -> None:
+        items = over("underlying", underlying)
+        if not items.node.readable:
+            raise TypeError(f"underlying: expected something to read, got {items!r}")
+        if value_type is None:
+            value_type = _annotated(transform_op, "return")
+        if value_type is None:
+            value = _result_dtype(transform_op, items.dtype)
+        else:
+            value = _arrays.dtype_of("value_type", value_type)
+        op = resolve(transform_op, (items.dtype,), value).as_function("transform_op")
+        super().__init__(_nodes.Transform(value, items.node, op, output=False), _with(op, items))
+
+
+class TransformOutputIterator(Iterator):
+    """Writes what an operator makes of each item to another iterator.
+
+    Parameters
+    ----------
+    underlying : device array, iterator or dtype
+        Where the results go. What the operator returns is converted to its dtype.
+    transform_op : callable, OpKind or RawOp
+        An operator on one item.
+    value_type : dtype or struct, optional
+        Of the items. By default it is taken from the annotation of the operator's parameter, or else it is
+        the dtype of `underlying`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is none of these, or the operator cannot be compiled for the types.
+
+    Examples
+    --------
+    >>> import math, numpy as np, cupar
+    >>> root = cupar.TransformOutputIterator(np.float32, lambda a: math.sqrt(a))
+    >>> squares = cupar.TransformIterator(np.float32, lambda a: a * a)
+    >>> norm = cupar.reduce_into(squares, root, cupar.OpKind.PLUS, np.float32(0), cc=90)
+    >>> norm.build.algorithm
+    'reduce_into'
+    """
+
+    def __init__(self, underlying: Any, transform_op: Op, value_type: Any = None) -> None:
+        items = over("underlying", underlying)
+        if not items.node.writable:
+            raise TypeError(f"underlying: expected something to write to, got {items!r}")
+        if value_type is None:
+            value_type = _annotated(transform_op, None)
+        value = items.dtype if value_type is None else _arrays.dtype_of("value_type", value_type)
+        op = resolve(transform_op, (value,), items.dtype).as_function("transform_op")
+        super().__init__(_nodes.Transform(value, items.node, op, output=True), _with(op, items))
+
+
+def _with(op: Operator, items: Iterator) -> list[_Leaf]:
+    return items.times(1) if op.state is None else [*items.times(1), _Captured(current=op.state)]
+
+
+def _annotated(op: Any, name: str | None) -> Any:
+    """Return the annotation of what a function returns, or (name None) of its first parameter."""
+    function = getattr(op, "py_func", op)
+    if not getattr(function, "__annotations__", None):
+        return None
+    hints = get_type_hints(function)
+    return hints.get(function.__code__.co_varnames[0] if name is None else name)
+
+
+def _result_dtype(op: Op, given: np.dtype[Any]) -> np.dtype[Any]:
+    from . import _factory
+
+    return _factory.result_dtype(op, (given,))
+
+
+def state_of(argument: _nodes.Argument, array: Any, items: int) -> bytes:
+    """Return the state of an iterator for a call.
+
+    Parameters
+    ----------
+    argument : Argument
+        What the algorithm was built for.
+    array : device array or iterator
+        What is given in the call.
+    items : int
+        How many of its items are used.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is of another structure, or one of its arrays cannot be used or is too small.
+    """
+    given = over(argument.name, array)
+    if given.node != argument.given and not _same_structure(given.node, argument.given):
+        built, got = _nodes.description(argument.given), _nodes.description(given.node)
+        raise TypeError(f"{argument.name}: this algorithm was built for {built}, got {got}")
+    return given.pack(argument.name, items, argument.output) + argument.constants
+
+
+def _same_structure(one: _nodes.Node, other: _nodes.Node) -> bool:
+    """Whether two nodes have the same code, whatever the fields of their structs are called."""
+    if type(one) is type(other) is _nodes.Discard:
+        return True
+    operators = [
+        [node.operator for node in root.walk() if node.operator is not None] for root in (one, other)
+    ]
+    return one.part() == other.part() and operators[0] == operators[1]

@@ -1,0 +1,227 @@
+"""Structs: items of several fields, in arrays, in operators and on the host.
+
+On the host a struct is a NumPy structured dtype. In an operator it is a named tuple, which numba.cuda knows
+how to make, read and return, so that cupar needs no types of its own in numba. CCCL sees bytes of a size and
+an alignment.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import namedtuple
+from collections.abc import Iterator, Mapping
+from typing import Any, get_type_hints
+
+import numpy as np
+
+NUMBERS = frozenset(map(np.dtype, "?bBhHiIqQefdFD"))
+SUPPORTED = (
+    "bool, int8 to int64, uint8 to uint64, float16 to float64, complex64, complex128, and structs of these"
+)
+
+
+def gpu_struct(fields: Any, name: str = "Struct") -> Any:
+    """Make a struct type from an annotated class, a structured dtype or a dict.
+
+    Parameters
+    ----------
+    fields : class, numpy.dtype or dict
+        The names and types of the fields, in order: a class with annotations, as when this is used as a
+        decorator; a structured dtype, whose layout is kept; or a dict from names to types. A type is a NumPy
+        dtype or scalar type, ``bool``, ``int`` (int64), ``float`` (float64), another struct type, or a dict
+        for a nested one. But for those of a structured dtype, fields are aligned as in C.
+    name : str, optional
+        Of the new class, if `fields` is not a class.
+
+    Returns
+    -------
+    type
+        A named tuple. Its class attribute ``dtype`` is the structured dtype of arrays of it; where cupar
+        expects a dtype, the class will do. Values are made of the fields' values in order or by name, or of a
+        dict, and converted to the fields' types, on the host (where they may be initial values) and in
+        operators. Operators read fields by name, by index or by unpacking, and may return any tuple of as
+        many values.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a field has no supported type, or a name that no named tuple can have.
+
+    Examples
+    --------
+    >>> import numpy as np, cupar
+    >>> @cupar.gpu_struct
+    ... class Peak:
+    ...     height: np.float32
+    ...     index: np.int64
+    >>> Peak.dtype.itemsize
+    16
+    >>> highest = lambda a, b: a if a.height >= b.height else b
+    >>> find = cupar.reduce_into(Peak, Peak, highest, Peak(-np.inf, -1), cc=90)
+    >>> find.build.algorithm
+    'reduce_into'
+    """
+    if isinstance(fields, type):
+        name, fields = fields.__name__, get_type_hints(fields)
+    if isinstance(fields, np.dtype):
+        dtype = fields
+    elif isinstance(fields, Mapping):
+        if not all(isinstance(field, str) for field in fields):
+            raise TypeError(f"fields: expected names as keys, got {list(fields)}")
+        dtype = np.dtype([(field, _field_dtype(field, kind)) for field, kind in fields.items()], align=True)
+    else:
+        raise TypeError(
+            f"fields: expected an annotated class, a structured dtype or a dict, got {type(fields).__name__}"
+        )
+    if not dtype.names:
+        raise TypeError(f"fields: expected at least one field, got {fields!r}")
+    checked = normal("fields", dtype)
+    try:
+        base = _named_tuple(name, list(checked.names or ()))
+    except ValueError as error:
+        raise ValueError(f"fields: {error}; name them otherwise") from None
+    return type(name, (base,), {"__slots__": (), "__new__": _new, "dtype": checked})
+
+
+# Its fields are known only when it is called, which is not what type checkers expect of the function.
+_named_tuple: Any = namedtuple
+
+
+def _field_dtype(field: str, kind: Any) -> np.dtype[Any]:
+    if isinstance(kind, Mapping):
+        kind = gpu_struct(kind, field)
+    try:
+        dtype: np.dtype[Any] = np.dtype(kind.dtype if is_struct(kind) else kind)
+    except TypeError as error:
+        raise TypeError(f"fields: {field}: expected a type of number or a struct, got {kind!r}") from error
+    return dtype
+
+
+def _new(cls: Any, *values: Any, **named: Any) -> Any:
+    names: tuple[str, ...] = cls.dtype.names
+    if not named and [isinstance(value, Mapping) for value in values] == [True]:
+        return _new(cls, **values[0])
+    given = dict(zip(names, values, strict=False))
+    if len(values) > len(names) or given.keys() & named.keys() or {*given, *named} != {*names}:
+        raise TypeError(f"{cls.__name__} has the fields {', '.join(names)}; got {values}, {named}")
+    fields = {**given, **named}
+    return tuple.__new__(cls, (_converted(cls.dtype[field], fields[field]) for field in names))
+
+
+def _converted(dtype: np.dtype[Any], value: Any) -> Any:
+    if dtype.names is None:
+        return dtype.type(value)
+    if isinstance(value, Mapping):
+        return gpu_struct(dtype)(value)
+    return gpu_struct(dtype)(*value)
+
+
+def is_struct(value: object) -> bool:
+    """Whether a value is a class that `gpu_struct` made."""
+    return isinstance(value, type) and value.__new__ is _new
+
+
+def dtype_of_value(value: object) -> np.dtype[Any] | None:
+    """Return the dtype of a value of a struct type, None if it is something else."""
+    return type(value).dtype if is_struct(type(value)) else None  # type: ignore[attr-defined]
+
+
+@functools.lru_cache(maxsize=256)
+def plain_class(dtype: np.dtype[Any]) -> Any:
+    """Return the named tuple that stands for a struct in operators; the same one for the same dtype."""
+    return _named_tuple("Struct", [IN_OPERATORS.get(name, name) for name in dtype.names or ()])
+
+
+# To numba, these are the methods of tuples, whatever the fields of a named tuple.
+IN_OPERATORS = {"count": "cupar_count", "index": "cupar_index"}
+
+
+def plain_value(value: Any) -> Any:
+    """Return a value of a struct type as it is in operators."""
+    dtype = dtype_of_value(value)
+    return value if dtype is None else plain_class(dtype)(*map(plain_value, value))
+
+
+@functools.lru_cache(maxsize=256)
+def normal(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return a dtype in the one form that cupar uses for its layout.
+
+    ``__cuda_array_interface__`` and files write the padding of structs as fields without a name, which are
+    left out, and lose the alignment.
+
+    Parameters
+    ----------
+    name : str
+        The parameter, for messages.
+    dtype : numpy.dtype
+
+    Raises
+    ------
+    TypeError
+        If cupar has no code for it, or a field is not aligned.
+    """
+    if dtype in NUMBERS:
+        return dtype
+    if not dtype.names or dtype.hasobject:
+        raise TypeError(f"{name}: dtype {dtype} is not supported; supported are {SUPPORTED}")
+    fields = {
+        field: (normal(f"{name}: field {field!r}", kind), offset)
+        for field in dtype.names
+        for kind, offset, *_ in (dtype.fields[field],)  # type: ignore[index]
+        if not (kind.kind == "V" and kind.names is None and _is_padding(field))
+    }
+    layout: Any = {
+        "names": list(fields),
+        "formats": [kind for kind, _ in fields.values()],
+        "offsets": [offset for _, offset in fields.values()],
+        "itemsize": dtype.itemsize,
+    }
+    alignment = max((kind.alignment for kind, _ in fields.values()), default=1)
+    for field, (kind, offset) in fields.items():
+        if offset % kind.alignment or dtype.itemsize % alignment:
+            raise TypeError(
+                f"{name}: field {field!r}, a {kind} at byte {offset} of {dtype.itemsize}, is not aligned, "
+                "and GPUs cannot load it: make the dtype with align=True"
+            )
+    result: np.dtype[Any] = np.dtype(layout, align=True)
+    return result
+
+
+def _is_padding(field: str) -> bool:
+    # np.dtype names the fields without a name f0, f1, … by their place.
+    return field == "" or (field[0] == "f" and field[1:].isdigit())
+
+
+@functools.lru_cache(maxsize=256)
+def layout(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return a dtype with the fields of a struct named by their places: equal for equal layouts."""
+    if dtype.names is None:
+        return dtype
+    fields = [dtype.fields[name] for name in dtype.names]  # type: ignore[index]
+    unnamed: Any = {
+        "names": [f"f{index}" for index in range(len(fields))],
+        "formats": [layout(kind) for kind, *_ in fields],
+        "offsets": [offset for _, offset, *_ in fields],
+        "itemsize": dtype.itemsize,
+    }
+    result: np.dtype[Any] = np.dtype(unnamed, align=True)
+    return result
+
+
+def text(dtype: np.dtype[Any]) -> str:
+    """Return a dtype as text for messages, as in ``{x: float32, n: int64}``."""
+    if dtype.names is None:
+        return str(dtype)
+    return "{" + ", ".join(f"{name}: {text(dtype[name])}" for name in dtype.names) + "}"
+
+
+def names(dtype: np.dtype[Any]) -> list[Any]:
+    """Return the names of a struct's fields, each with those nested in it; nothing for a number."""
+    return [[name, names(dtype[name])] for name in dtype.names or ()]
+
+
+def all_names(dtype: np.dtype[Any]) -> Iterator[str]:
+    """Yield the names of a struct's fields and of those nested in it."""
+    for name in dtype.names or ():
+        yield name
+        yield from all_names(dtype[name])
