@@ -173,8 +173,8 @@ def test_indices_are_written_in_their_own_type(index, tmp_path):
         (lambda: upper_bound("f4", "f4", "u8", lambda a: a, cc=CC), TypeError, "^comp: .*takes 1"),
         (lambda: sort("c8"), TypeError, "^d_in_keys: complex64 has no order"),
         (lambda: sort(order="up"), TypeError, "^order: expected a SortOrder"),
-        (lambda: sort(start="f4"), TypeError, "^start_offsets_in: expected an integers"),
-        (lambda: sort(end="?"), TypeError, "^end_offsets_in: expected an integers"),
+        (lambda: sort(start="f4"), TypeError, "^start_offsets_in: expected integers"),
+        (lambda: sort(end="?"), TypeError, "^end_offsets_in: expected integers"),
         (
             lambda: segmented_sort("u4", "u4", "u4", None, "i4", "i4", UP, cc=CC),
             TypeError,

@@ -1117,11 +1117,15 @@ def test_captures_say_where_the_arrays_are():
     assert not found.unchanged(around(DeviceArray(typestr="<i4")))
 
 
+MODULE = types.ModuleType("module")
+MODULE.y = DeviceArray()
+
+
 @pytest.mark.parametrize(
     ("source", "names"),
     [
         ("op = lambda a, b: x[0]", {"x": (DeviceArray(),)}),
-        ("op = lambda a, b: x.y[0]", {"x": types.SimpleNamespace(y=DeviceArray())}),
+        ("op = lambda a, b: x.y[0]", {"x": MODULE}),
         ("def helper(a): return x[0]\ndef op(a, b): return helper(a)", {"x": DeviceArray()}),
         ("def op(a, b, c=x): return a", {"x": DeviceArray()}),
     ],
