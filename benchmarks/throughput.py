@@ -125,8 +125,8 @@ class Data:
         return self._random.randint(low, high + 1, self.n, drawn).astype(dtype, copy=False)
 
     def addends(self, dtype: Dtype) -> Any:
-        """Return integers so small that no sum of neighbours reaches 2^24, where float32 is exact no more."""
-        return self.integers(-64, 63, dtype)
+        """Return integers around 0, whose sums stay far below 2^24: from there on float32 is not exact."""
+        return self.integers(-64, 64, dtype)
 
     def keys(self, dtype: Dtype) -> Any:
         """Return floats between -1 and 1, or any integers."""

@@ -49,14 +49,13 @@ def _view_torch(tensor: Any) -> View:
 
 
 def _view_interface(array: Any) -> View:
-    return _from_interface(array.__cuda_array_interface__)
-
-
-def _from_interface(interface: dict[str, Any]) -> View:
+    interface = array.__cuda_array_interface__
     if interface.get("mask") is not None:
         raise TypeError("masked arrays are not supported")
     typestr = interface["typestr"]
-    dtype = np.dtype(interface["descr"] if typestr[1] == "V" and interface.get("descr") else typestr)
+    dtype = np.dtype(typestr)
+    if dtype.kind == "V":  # a struct, whose fields some libraries give and others, Numba's among them, do not
+        dtype = np.dtype(interface.get("descr") or getattr(array, "dtype", dtype))
     shape = interface["shape"]
     size = math.prod(shape)
     address, read_only = interface["data"]

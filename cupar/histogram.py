@@ -41,7 +41,7 @@ def histogram_even(
         How many levels bound the bins: one more than there are bins.
     h_lower_level, h_upper_level : numbers or numpy.ndarrays of one element
         The first level, which is in the first bin, and the last, which is in none. They are taken in float64
-        if they or the samples are floats, else in uint64 if the samples are, else in int64.
+        if they or the samples are floats, else in uint64 if the samples are, else in int32 or int64.
     num_samples : int
         How many samples there will be at most, up to 2**31 - 1.
     cc : int, pair of int or str, optional
@@ -51,8 +51,8 @@ def histogram_even(
     Returns
     -------
     Histogram
-        It serves other levels too, of the same kind of number; more than 256 bins need another build than
-        fewer, and so do samples of 2**31 - 1 bytes and more.
+        It serves other levels too, of the same kind of number. These need another build: more than 256 bins,
+        samples of 2**31 - 1 bytes or more, levels that int32 cannot hold or that are 2**31 or more apart.
 
     Raises
     ------
@@ -137,7 +137,11 @@ def _level_dtype(samples: np.dtype[Any], lower: Any, upper: Any) -> np.dtype[Any
     levels = (_scalar("h_lower_level", lower), _scalar("h_upper_level", upper))
     if samples.kind == "f" or any(isinstance(level, (float, np.floating)) for level in levels):
         return np.dtype(np.float64)
-    return np.dtype(np.uint64 if samples == np.uint64 else np.int64)
+    if samples.itemsize == 8 or samples == np.uint32:
+        return np.dtype(np.uint64 if samples == np.uint64 else np.int64)
+    # Quicker by a twentieth, where nothing overflows.
+    low, high = map(int, levels)
+    return np.dtype(np.int32 if low >= -(2**31) and high < 2**31 and high - low < 2**31 else np.int64)
 
 
 def _level(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
@@ -178,6 +182,10 @@ class _Work(NamedTuple):
         if levels.kind != "f" and (high - low >= 2**63 or (high - low) * (count - 1) >= 2**64):
             raise ValueError(
                 f"h_upper_level: {count - 1} bins from {low} to {high} overflow 64 bits; give floats"
+            )
+        if levels == np.int32 and high - low >= 2**31:
+            raise ValueError(
+                f"h_upper_level: this histogram was built for levels less than 2**31 apart, got {low}, {high}"
             )
         if levels.kind == "f" and not np.isfinite(high - low):
             raise ValueError(f"h_upper_level: {high} is too far from h_lower_level, {low}, for float64")
