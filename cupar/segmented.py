@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from . import _cccl, _factory
-from ._algorithm import Algorithm, Call, accumulation, integers, segment_count
+from ._algorithm import Algorithm, Call, accumulation, integers, item_count, segment_count
 from ._key import Specialisation
 from .operators import Op
 
@@ -101,6 +101,8 @@ class SegmentedReduce(Algorithm):
         end_offsets_in: Any,
         h_init: Any,
         stream: Any = None,
+        *,
+        max_segment_size: int | None = None,
     ) -> int:
         """Ask for the temporary storage, or reduce with it.
 
@@ -118,6 +120,10 @@ class SegmentedReduce(Algorithm):
         stream : optional
             None (the default stream), a handle, or a stream of CuPy, PyTorch, Numba or cuda.core.
 
+        max_segment_size : int, optional
+            That no segment has more items, if that is known: it lets CCCL take quicker kernels for small
+            segments. If one has, the result is wrong.
+
         Returns
         -------
         int
@@ -130,9 +136,10 @@ class SegmentedReduce(Algorithm):
         NoDeviceError
             If there is no GPU.
         """
-        n = segment_count(num_segments)
-        arrays = ((d_in, 0), (d_out, n), (start_offsets_in, n), (end_offsets_in, n))
-        return self._execute(temp_storage, arrays, n, h_init, stream)
+        arrays, work = self._arrays(
+            d_in, d_out, num_segments, start_offsets_in, end_offsets_in, max_segment_size
+        )
+        return self._execute(temp_storage, arrays, work, h_init, stream)
 
     def run(
         self,
@@ -143,18 +150,29 @@ class SegmentedReduce(Algorithm):
         end_offsets_in: Any,
         h_init: Any,
         stream: Any = None,
+        *,
+        max_segment_size: int | None = None,
     ) -> None:
         """Reduce, with temporary storage allocated and freed in the order of the stream.
 
         Parameters are those of the call.
         """
+        arrays, work = self._arrays(
+            d_in, d_out, num_segments, start_offsets_in, end_offsets_in, max_segment_size
+        )
+        self._run(arrays, work, h_init, stream)
+
+    def _arrays(
+        self, d_in: Any, d_out: Any, num_segments: Any, starts: Any, ends: Any, max_segment_size: Any
+    ) -> tuple[tuple[tuple[Any, int], ...], tuple[int, int]]:
         n = segment_count(num_segments)
-        arrays = ((d_in, 0), (d_out, n), (start_offsets_in, n), (end_offsets_in, n))
-        self._run(arrays, n, h_init, stream)
+        largest = 0 if max_segment_size is None else item_count("max_segment_size", max_segment_size)
+        return ((d_in, 0), (d_out, n), (starts, n), (ends, n)), (n, largest)
 
     def _launch(self, call: Call, address: int, nbytes: int, work: Any, stream: int) -> int:
         d_in, d_out, *offsets = call.iterators
+        n, largest = work
         needed: int = call.native.compute(
-            address, nbytes, d_in, d_out, work, *offsets, *call.operators, call.init, 0, stream
+            address, nbytes, d_in, d_out, n, *offsets, *call.operators, call.init, largest, stream
         )
         return needed

@@ -126,7 +126,7 @@ def test_searches_of_every_dtype(dtype, tmp_path):
 @pytest.mark.parametrize("samples", DTYPES[:-2])
 def test_histograms_of_every_dtype(samples, tmp_path):
     [name] = [name for name in kernels(histogram(samples, "i8"), tmp_path) if "HistogramSweep" in name]
-    level = "d" if samples.startswith("f") else "y" if samples == "u8" else "x"
+    level = "d" if samples.startswith("f") else {"u8": "y", "i8": "x", "u4": "x"}.get(samples, "i")
     assert re.search(rf"5arrayI{level}Lm1E", name)
     # Samples of int8 would be taken for numbers of bins, of which the negative ones are left out.
     assert ("samples_iterator_t" in name) == (samples == "i1")
