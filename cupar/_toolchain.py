@@ -539,7 +539,7 @@ def _dtype_of(numba_type: Any) -> np.dtype[Any] | None:
 
     if isinstance(numba_type, types.BaseTuple):
         fields = [_dtype_of(field) for field in numba_type]
-        if not fields or None in fields:
+        if not fields or any(field is None for field in fields):  # a dtype equals None if it is float64
             return None
         names = getattr(numba_type, "fields", [f"field_{i}" for i in range(len(fields))])
         own = {inner: name for name, inner in structs.IN_OPERATORS.items()}
