@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         segmented_sort,
     )
     from .structs import gpu_struct
-    from .transform import Transform, binary_transform, unary_transform
+    from .transform import BinaryTransform, UnaryTransform, binary_transform, unary_transform
     from .unique import UniqueByKey, unique_by_key
 
 __version__ = "0.1.0"
@@ -59,6 +59,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Algorithm",
     "BinarySearch",
+    "BinaryTransform",
     "Build",
     "BuildError",
     "CacheModifiedInputIterator",
@@ -87,9 +88,9 @@ __all__ = [
     "ShuffleIterator",
     "SortOrder",
     "ThreeWayPartition",
-    "Transform",
     "TransformIterator",
     "TransformOutputIterator",
+    "UnaryTransform",
     "UniqueByKey",
     "VersionError",
     "ZipIterator",
@@ -115,6 +116,7 @@ __all__ = [
 _MODULES = {
     "Algorithm": "_algorithm",
     "BinarySearch": "search",
+    "BinaryTransform": "transform",
     "Build": "_algorithm",
     "BuildError": "_toolchain",
     "CacheModifiedInputIterator": "iterators",
@@ -143,9 +145,9 @@ _MODULES = {
     "ShuffleIterator": "iterators",
     "SortOrder": "sort",
     "ThreeWayPartition": "partition",
-    "Transform": "transform",
     "TransformIterator": "iterators",
     "TransformOutputIterator": "iterators",
+    "UnaryTransform": "transform",
     "UniqueByKey": "unique",
     "VersionError": "_cccl",
     "ZipIterator": "iterators",

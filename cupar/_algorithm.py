@@ -1,19 +1,19 @@
-"""What all algorithm objects share: loaded code, argument checks, the two phases of a call."""
+"""What all algorithm objects share: loaded code, and the phases of a call."""
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from . import _arrays, _cccl, _driver, _fork, _nodes, iterators, structs
+from . import _arrays, _capture, _cccl, _driver, _fork, _nodes, iterators
+from ._arguments import initial_value
 from ._key import Specialisation
 from ._nodes import Argument
-from .operators import Op, Operator, convertible, resolve
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class Code:
         self.spec = spec
         self._blob = blob
         self._natives: dict[int, Any] = {}  # by device
+        self._known: set[int] = set()  # devices on which all its kernels are loaded, or are being loaded
         self._lock = _fork.Lock()
 
     def native(self, device: _driver.Device) -> Any:
@@ -76,6 +77,13 @@ class Code:
                 self._natives[device.ordinal] = _cccl.load(self.spec.native, self._blob)
             return self._natives[device.ordinal]
 
+    def is_new_on(self, device: _driver.Device) -> bool:
+        """Whether this is asked for the first time for a device."""
+        with self._lock:
+            new = device.ordinal not in self._known
+            self._known.add(device.ordinal)
+            return new
+
     def cubin(self) -> bytes:
         """Return the GPU code, an ELF file, for tools that inspect it."""
         return _cccl.cubin(self.spec.native, self._blob)
@@ -83,7 +91,7 @@ class Code:
     def leave_behind(self) -> None:
         """Forget what is loaded: a forked process cannot use what its parent loaded, nor may it unload it."""
         _fork.keep_for_ever(self._natives)
-        self._natives = {}
+        self._natives, self._known = {}, set()
 
 
 _generation = 0  # of this process: how many forks it is from the first
@@ -99,77 +107,130 @@ if hasattr(os, "register_at_fork"):
 
 
 State = Callable[[], bytes]
+Arrays = Sequence[tuple[Any, int]]  # each with the number of its items that a call uses
+Request = tuple[Arrays, Any, Any]  # arrays, how much there is to do, and the initial value
+Launch = Callable[[int, int, Any, int], int]
 
 
 class Call:
     """The mutable objects that one call needs: iterators with their pointers, operators, initial value.
 
     They belong to one call at a time, so that one algorithm object serves many threads.
+
+    Attributes
+    ----------
+    native : object
+        The bindings' build, loaded.
+    iterators, operators : list
+        The bindings' objects, in the order of the specialisation's.
+    init : object or None
+        The bindings' initial value.
+    bind : callable
+        ``bind(arrays, h_init)`` checks what a call is given, and sets it.
+    launch : callable
+        What calls the bindings; see `Algorithm._launcher`.
+    free : list of Call
+        Where it goes when it is free.
     """
 
-    def __init__(self, code: Code, device: _driver.Device) -> None:
+    def __init__(self, code: Code, device: _driver.Device, free: list[Call]) -> None:
         spec = code.spec
         self.native = code.native(device)
-        self.device = device
-        self.arguments = spec.arguments
-        self.states = [
-            None if argument.is_pointer else bytearray(argument.node.size) for argument in spec.arguments
-        ]
-        self.iterators = [
-            _cccl.pointer(argument.value)
-            if state is None
-            else _cccl.iterator(argument.name, argument.value, state)
-            for argument, state in zip(spec.arguments, self.states, strict=True)
-        ]
+        self.free = free
+        self.iterators, setters = zip(*map(_settable, spec.arguments), strict=True)
         self.operators = [
             _cccl.operator(name, op.kind, (), op.state_size, op.state_alignment)
             for name, op in spec.operators
         ]
-        self.init: Any = None
-        self.init_kind = dict(spec.options).get("init")
-        if self.init_kind is not None:
-            _, op = spec.operators[0]
-            self.init_array = np.zeros(1, op.output)
-            of_host = self.init_kind == "value"
-            self.init = _cccl.value(self.init_array) if of_host else _cccl.pointer(op.output)
+        self.init, set_init = _settable_init(spec)
+        self.bind = _binder(spec.arguments, self.iterators, setters, set_init)
+        self.launch: Launch = _not_yet
+        self.last: tuple[Any, int] = (None, 0)  # how much there was to do in the last run, and its storage
 
-    def bind(self, arrays: Sequence[tuple[Any, int]], h_init: Any, states: Sequence[State | None]) -> None:
-        """Check what a call is given, and set it.
-
-        Parameters
-        ----------
-        arrays : sequence of (device array or iterator, int)
-            Each with the number of items that are used.
-        h_init
-            The initial value.
-        states : sequence of callable or None
-            What returns the states of operators that have one.
-        """
-        if len(arrays) != len(self.arguments):
-            names = ", ".join(argument.name for argument in self.arguments)
-            raise TypeError(f"this algorithm was built for the arrays {names}; got {len(arrays)} arrays")
-        for argument, iterator, state, (array, items) in zip(
-            self.arguments, self.iterators, self.states, arrays, strict=True
-        ):
-            if state is not None:
-                state[:] = iterators.state_of(argument, array, items)
-            elif isinstance(array, iterators.Iterator):
-                raise TypeError(f"{argument.name}: this algorithm was built for an array, got {array!r}")
-            else:
-                iterator.state = _arrays.address(argument.name, array, argument.value, items, argument.output)
+    def set_states(self, states: Sequence[State | None]) -> None:
+        """Set the states of operators that have one; `states` return them."""
         for op, current in zip(self.operators, states, strict=True):
             if current is not None:
                 op.state = current()
-        if self.init_kind == "device":
-            self.init.state = _arrays.address("h_init", h_init, self.init_array.dtype, 1, False)
-        elif self.init_kind == "value":
-            self.init_array[0] = initial_value(h_init, self.init_array.dtype)
-        elif h_init is not None:
-            raise TypeError("h_init: this algorithm was built without an initial value (h_init=None)")
+
+
+def _not_yet(address: int, nbytes: int, work: Any, stream: int) -> int:
+    raise NotImplementedError
+
+
+def _binder(
+    arguments: Sequence[Argument],
+    iterators: Sequence[Any],
+    setters: Sequence[Callable[[Any, int], None] | None],
+    set_init: Callable[[Any], None],
+) -> Callable[[Arrays, Any], None]:
+    """Return ``bind(arrays, h_init)``, which checks what a call is given, and sets it.
+
+    It is written out for the arguments, without a loop and with a call for each array at most: that is half
+    of what cupar adds to the bindings' call.
+    """
+    names: dict[str, Any] = {"addresses": _arrays.ADDRESSES, "set_init": set_init}
+    lines = []
+    for i, (argument, iterator, setter) in enumerate(zip(arguments, iterators, setters, strict=True)):
+        if setter is None:
+            names.update({f"pointer_{i}": iterator, f"dtype_{i}": argument.value})
+            details = f"dtype_{i}, items_{i}, {argument.output}, {argument.name!r}"
+            lines.append(f"pointer_{i}.state = addresses[type(array_{i})](array_{i}, {details})")
+        else:
+            names[f"set_{i}"] = setter
+            lines.append(f"set_{i}(array_{i}, items_{i})")
+    unpacked = "".join(f"(array_{i}, items_{i}), " for i in range(len(arguments)))
+    body = ["def bind(arrays, h_init):", f"{unpacked}= arrays", *lines, "set_init(h_init)"]
+    exec("\n    ".join(body), names)
+    bind: Callable[[Arrays, Any], None] = names["bind"]
+    return bind
+
+
+def _settable(argument: Argument) -> tuple[Any, Callable[[Any, int], None] | None]:
+    """Return the bindings' iterator of an argument and, unless it is a pointer, what sets its state."""
+    if argument.is_pointer:
+        return _cccl.pointer(argument.value), None
+    state = bytearray(argument.node.size)
+
+    def set_state(array: Any, items: int) -> None:
+        state[:] = iterators.state_of(argument, array, items)
+
+    return _cccl.iterator(argument.name, argument.value, state), set_state
+
+
+def _settable_init(spec: Specialisation) -> tuple[Any, Callable[[Any], None]]:
+    """Return the bindings' initial value, and what sets it to that of a call."""
+    kind = dict(spec.options).get("init")
+    if kind is None:
+        return None, _no_init
+    dtype = spec.operators[0][1].output
+    if kind == "device":
+        pointer = _cccl.pointer(dtype)
+
+        def set_pointer(h_init: Any) -> None:
+            pointer.state = _arrays.address("h_init", h_init, dtype, 1, False)
+
+        return pointer, set_pointer
+    memory = np.zeros(1, dtype)
+
+    def set_value(h_init: Any) -> None:
+        if type(h_init) is np.ndarray and h_init.dtype is dtype and h_init.size == 1:
+            memory[0] = h_init.item()
+        else:
+            memory[0] = initial_value(h_init, dtype)
+
+    return _cccl.value(memory), set_value
+
+
+def _no_init(h_init: Any) -> None:
+    if h_init is not None:
+        raise TypeError("h_init: this algorithm was built without an initial value (h_init=None)")
 
 
 class Algorithm:
     """An algorithm for given types, operator and device. Made by the factories, not by its constructor.
+
+    Each kind says what its call's arguments are (`_request`) and how the bindings want them (`_launcher`).
 
     Attributes
     ----------
@@ -177,11 +238,14 @@ class Algorithm:
         Where its code came from.
     """
 
+    _needs_storage = True
+
     def __init__(self, code: Code, build: Build, states: Sequence[State | None]) -> None:
         self.build = build
         self._code = code
-        self._states = states  # of operators that have one: what returns it
-        self._calls: dict[int, list[Call]] = {}  # that are free, by device
+        self._states = states if any(states) else ()
+        self._free: list[Call] = []  # of the only device; with several devices:
+        self._free_by_device: dict[int, list[Call]] = {}
         self._generation = _generation
 
     def __repr__(self) -> str:
@@ -190,275 +254,193 @@ class Algorithm:
         operators = "".join(f", {name}: {op.name}" for name, op in spec.operators)
         return f"<cupar {spec.algorithm}({types}{operators}) for sm_{spec.cc}, {self.build.origin}>"
 
+    @property
+    def has_state(self) -> bool:
+        """Whether an operator has state, such as captured device arrays: then this object is its own."""
+        return bool(self._states)
+
     def cubin(self) -> bytes:
         """Return the GPU code, an ELF file such as ``nvdisasm`` and ``cuobjdump`` read. Needs no GPU."""
         return self._code.cubin()
 
-    def _launch(self, call: Call, address: int, nbytes: int, work: Any, stream: int) -> int:
-        """Call the bindings; address 0 asks for the bytes of temporary storage.
+    def _request(self, *arguments: Any, **named: Any) -> Request:
+        """Check the arguments of a call, all but temporary storage and stream, and say what they ask for."""
+        raise NotImplementedError
 
-        `work` is what the algorithm's own call gave to `_execute`: the number of items, or what else says
-        how much there is to do.
+    def _launcher(self, call: Call) -> Launch:
+        """Return what calls the bindings with what a `Call` holds.
+
+        It takes the address and the bytes of the temporary storage (address 0 asks how much is needed), how
+        much there is to do (the second part of a request), and the stream's handle.
         """
         raise NotImplementedError
 
     def _take(self) -> Call:
+        """Return a call that is free; it goes back to its own list of free ones."""
+        try:
+            _driver.this_thread.has_the_only_device  # noqa: B018 - or it is not there
+            return self._free.pop()
+        except (AttributeError, IndexError):
+            pass
         if self._generation != _generation:
-            _fork.keep_for_ever(self._calls)
-            self._calls = {}
+            _fork.keep_for_ever((self._free, self._free_by_device))
+            self._free, self._free_by_device = [], {}
             self._code.leave_behind()
             self._generation = _generation
         device = _driver.current_device()
+        only = hasattr(_driver.this_thread, "has_the_only_device")
+        free = self._free if only else self._free_by_device.setdefault(device.ordinal, [])
         try:
-            return self._calls[device.ordinal].pop()
-        except (KeyError, IndexError):
-            return Call(self._code, device)
+            return free.pop()
+        except IndexError:
+            call = Call(self._code, device, free)
+            call.launch = self._launcher(call)
+            if self._code.is_new_on(device):
+                self._load_kernels(call)
+            return call
 
-    def _give_back(self, call: Call) -> None:
-        self._calls.setdefault(call.device.ordinal, []).append(call)
+    def load(self) -> None:
+        """Load all of its code onto the current device, so that no call waits for that.
 
-    def _execute(
-        self, temp_storage: Any, arrays: Sequence[tuple[Any, int]], work: Any, h_init: Any, stream: Any
-    ) -> int:
-        """Do one phase of a two-phase call: ask for the temporary storage, or run with it."""
-        handle = _driver.stream_handle(stream)
+        Raises
+        ------
+        ValueError
+            If it was built for another compute capability than the device has.
+        NoDeviceError
+            If there is no GPU.
+        """
+        call = self._take()
+        call.free.append(call)
+
+    def _load_kernels(self, call: Call) -> None:
+        """Load the kernels that calls may launch, without running any.
+
+        With lazy loading, CUDA's default, a kernel is loaded at its first launch, which then waits until the
+        GPU is idle: half a second behind a kernel of half a second, for ever behind one that a later call
+        ends. To capture a launch loads the kernel too, and waits for nothing.
+        """
+        place = _driver.scratch(1)
+        for argument, iterator in zip(self._code.spec.arguments, call.iterators, strict=True):
+            if argument.is_pointer:
+                iterator.state = place
+        for work in self._sizes():
+            with suppress(RuntimeError):  # what cannot be captured is loaded by the first call
+                nbytes = call.launch(0, 0, work, 0) if self._needs_storage else 0
+                address = _driver.scratch(nbytes) if nbytes else 0
+                with _capture.capture() as captured:
+                    call.launch(address, nbytes, work, captured.stream)
+                captured.destroy()
+
+    def _sizes(self) -> Sequence[Any]:
+        """Return for how much to do (see `_request`) calls launch each of their kernels at least once."""
+        return 1, 1 << 17
+
+    def bind(self, *arguments: Any, stream: Any = None, **named: Any) -> _capture.Bound:
+        """Bind arrays, sizes, initial value, stream and temporary storage: what is left is to enqueue.
+
+        Parameters
+        ----------
+        *arguments, **named
+            Those of `run`, but for the stream.
+        stream : optional
+            None (the default stream), a handle, or a stream of CuPy, PyTorch, Numba or cuda.core.
+
+        Returns
+        -------
+        Bound
+            Calling it enqueues the call again; it keeps the arrays alive, and storage of its own.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not what the algorithm was built for, or is too small.
+        NoDeviceError
+            If there is no GPU.
+        """
+        return _capture.Bound(self, stream, arguments, named)
+
+    def _captured(
+        self, storage: Callable[[int], int], arguments: tuple[Any, ...], named: dict[str, Any]
+    ) -> _capture.Capture:
+        """Capture a call; `storage` returns the address of that many bytes."""
+        arrays, work, h_init = self._request(*arguments, **named)
         call = self._take()
         try:
-            call.bind(arrays, h_init, self._states)
+            call.bind(arrays, h_init)
+            if self._states:
+                call.set_states(self._states)
+            nbytes = call.launch(0, 0, work, 0) if self._needs_storage else 0
+            address = storage(nbytes) if nbytes else 0
+            with _capture.capture() as captured:
+                call.launch(address, nbytes, work, captured.stream)
+            return captured
+        finally:
+            call.free.append(call)
+
+    def _execute(self, temp_storage: Any, request: Request, stream: Any) -> int:
+        """Do one phase of a two-phase call: ask for the temporary storage, or run with it."""
+        arrays, work, h_init = request
+        handle = 0 if stream is None else _driver.stream_handle(stream)
+        call = self._take()
+        try:
+            call.bind(arrays, h_init)
+            if self._states:
+                call.set_states(self._states)
             if temp_storage is None:
-                return self._launch(call, 0, 0, work, handle)
-            storage = _arrays.view("temp_storage", temp_storage)
-            nbytes = storage.size * storage.dtype.itemsize
-            if not storage.contiguous or not storage.writable:
-                raise ValueError("temp_storage: expected a contiguous array that can be written")
-            if storage.address == 0:
-                self._check_storage(call, nbytes, work, handle)
+                return call.launch(0, 0, work, handle)
+            address, nbytes = _arrays.storage(temp_storage)
+            if address == 0:
+                _check_storage(call, nbytes, work, handle)
             try:
-                return self._launch(call, storage.address, nbytes, work, handle)
+                return call.launch(address, nbytes, work, handle)
             except RuntimeError:
-                self._check_storage(call, nbytes, work, handle)
+                _check_storage(call, nbytes, work, handle)
                 raise
         finally:
-            self._give_back(call)
+            call.free.append(call)
 
-    def _check_storage(self, call: Call, nbytes: int, work: Any, stream: int) -> None:
-        needed = self._launch(call, 0, 0, work, stream)
-        if nbytes < needed:
-            raise ValueError(f"temp_storage: needs {needed} bytes for this call, got {nbytes}")
-
-    def _run(self, arrays: Sequence[tuple[Any, int]], work: Any, h_init: Any, stream: Any) -> None:
-        """Run with temporary storage from cupar's own pool, in the order of the stream."""
-        handle = _driver.stream_handle(stream)
+    def _run(self, request: Request, stream: Any) -> None:
+        """Run with temporary storage of cupar's own, in the order of the stream."""
+        arrays, work, h_init = request
+        handle = 0 if stream is None else _driver.stream_handle(stream)
         call = self._take()
         try:
-            call.bind(arrays, h_init, self._states)
-            nbytes = self._launch(call, 0, 0, work, handle)
-            with _driver.temporary_storage(nbytes, handle) as address:
-                self._launch(call, address, nbytes, work, handle)
+            call.bind(arrays, h_init)
+            if self._states:
+                call.set_states(self._states)
+            last, nbytes = call.last
+            if last != work:
+                nbytes = call.launch(0, 0, work, handle)
+                if type(work) is int:  # other kinds may hold arrays, which are not to be kept alive
+                    call.last = work, nbytes
+            workspace = _driver.workspace(handle)
+            if workspace is None or not workspace.lock.acquire(blocking=False):
+                with _driver.temporary_storage(nbytes, handle) as address:
+                    call.launch(address, nbytes, work, handle)
+                return
+            # Under a lock, for the kernels of two calls must not take turns in one workspace.
+            try:
+                call.launch(workspace.address_of(nbytes), nbytes, work, handle)
+            finally:
+                workspace.lock.release()
         finally:
-            self._give_back(call)
+            call.free.append(call)
 
-    def _enqueue(self, arrays: Sequence[tuple[Any, int]], work: Any, stream: Any) -> None:
+    def _enqueue(self, request: Request, stream: Any) -> None:
         """Run an algorithm that needs no temporary storage."""
-        handle = _driver.stream_handle(stream)
+        arrays, work, h_init = request
+        handle = 0 if stream is None else _driver.stream_handle(stream)
         call = self._take()
         try:
-            call.bind(arrays, None, self._states)
-            self._launch(call, 0, 0, work, handle)
+            call.bind(arrays, h_init)
+            if self._states:
+                call.set_states(self._states)
+            call.launch(0, 0, work, handle)
         finally:
-            self._give_back(call)
+            call.free.append(call)
 
 
-def item_count(name: str, value: Any) -> int:
-    """Return a number of items as an int.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is no integer, or negative.
-    """
-    try:
-        count = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name}: expected an integer, got {type(value).__name__}") from None
-    if count < 0:
-        raise ValueError(f"{name}: expected 0 or more, got {count}")
-    return count
-
-
-_MOST_SEGMENTS = 2**31 - 1
-
-
-def segment_count(num_segments: Any) -> int:
-    """Return a number of segments as an int; raise TypeError or ValueError if CUB does not take it."""
-    count = item_count("num_segments", num_segments)
-    if count > _MOST_SEGMENTS:
-        raise ValueError(f"num_segments: expected at most {_MOST_SEGMENTS}, got {count}")
-    return count
-
-
-_EXPECTED_INIT = "expected a NumPy array of one element, a number, a struct or None"
-
-
-def _init_dtype(h_init: Any, d_in: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the accumulator's dtype: that of an array or struct `h_init`, else that of `d_in`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `h_init` cannot be an initial value.
-    """
-    struct = structs.dtype_of_value(h_init)
-    if struct is not None:
-        return struct
-    if isinstance(h_init, (np.ndarray, np.void)):
-        if h_init.size != 1:
-            raise ValueError(f"h_init: {_EXPECTED_INIT}, got an array of {h_init.size}")
-        return _arrays.dtype_of("h_init", h_init.dtype)
-    if h_init is not None:
-        initial_value(h_init, d_in)
-    return d_in
-
-
-def initial_value(h_init: Any, dtype: np.dtype[Any]) -> Any:
-    """Return `h_init` as something that can be stored in an array of `dtype` without loss of kind.
-
-    Raises
-    ------
-    TypeError
-        If it is None, an array of another dtype, or a number of a larger kind than `dtype`.
-    ValueError
-        If it is not one element, or a number that `dtype` cannot hold.
-    """
-    if isinstance(h_init, (np.ndarray, np.void)):
-        if h_init.dtype != dtype and not _arrays.same_layout("h_init", h_init.dtype, dtype):
-            raise TypeError(f"h_init: this algorithm accumulates in {dtype}, got an array of {h_init.dtype}")
-        if h_init.size != 1:
-            raise ValueError(f"h_init: {_EXPECTED_INIT}, got an array of {h_init.size}")
-        return np.asarray(h_init).reshape(-1)[0]
-    if isinstance(h_init, (bool, int, float, complex, np.generic)):
-        given = np.dtype(type(h_init))
-        if given.kind in "biufc" and convertible(given, dtype):
-            return _exactly(h_init, dtype)
-        raise TypeError(
-            f"h_init: {h_init!r} is not converted to {dtype} silently; give a NumPy array of one element of "
-            "the dtype to accumulate in"
-        )
-    struct = structs.dtype_of_value(h_init)
-    if struct is not None:
-        if structs.layout(struct) != structs.layout(dtype):
-            raise TypeError(f"h_init: this algorithm accumulates in {dtype}, got a struct of {struct}")
-        return h_init
-    if h_init is None:
-        raise TypeError("h_init: this algorithm was built with an initial value, got None")
-    raise TypeError(f"h_init: {_EXPECTED_INIT}, got {type(h_init).__name__}")
-
-
-def _exactly(number: Any, dtype: np.dtype[Any]) -> Any:
-    """Convert a number; floats may be rounded, but neither wrap around nor overflow."""
-    try:
-        with np.errstate(over="ignore"):
-            value = np.array(number, dtype)[()]
-    except OverflowError as error:
-        raise ValueError(f"h_init: {error}") from None
-    lost = value != number if dtype.kind in "biu" else np.isinf(value) and abs(number) != np.inf
-    if lost:
-        raise ValueError(f"h_init: {dtype} cannot hold {number!r}")
-    return value
-
-
-def argument(name: str, array: Any, *, output: bool = False, may_iterate: bool = True) -> Argument:
-    """Describe an array, an iterator (if it may be one), or a dtype that stands for an array.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is none of these, or cannot be read, or (as an output) written.
-    """
-    node = iterators.over(name, array).node
-    if not may_iterate and isinstance(array, iterators.Iterator):
-        raise TypeError(f"{name}: expected an array or a dtype, got {array!r}")
-    if not (node.writable if output else node.readable):
-        use = "write to" if output else "read"
-        raise TypeError(f"{name}: expected something to {use}, got {_nodes.description(node)}")
-    return Argument(name, node, node, output)
-
-
-def integers(
-    name: str, array: Any, *, smallest: int = 1, output: bool = False, may_iterate: bool = True
-) -> Argument:
-    """Describe an array or iterator of integers of some bytes at least; raise TypeError if it is not."""
-    found = argument(name, array, output=output, may_iterate=may_iterate)
-    if found.value.kind not in "iu" or found.value.itemsize < smallest:
-        size = f" of at least {smallest} bytes" if smallest > 1 else ""
-        raise TypeError(f"{name}: expected integers{size}, got {found.value}")
-    return found
-
-
-def same_dtype(
-    name: str, array: Any, other: Argument, *, output: bool = False, may_iterate: bool = True
-) -> Argument:
-    """Describe an array that must have the dtype of another argument; raise TypeError if it has not."""
-    found = argument(name, array, output=output, may_iterate=may_iterate)
-    if type(found.node) is _nodes.Discard:
-        return discarding(name, other.value)
-    if structs.layout(found.value) != structs.layout(other.value):
-        wanted, got = structs.text(other.value), structs.text(found.value)
-        raise TypeError(f"{name}: expected {wanted}, the dtype of {other.name}, got {got}")
-    return found
-
-
-def discarding(name: str, value: np.dtype[Any]) -> Argument:
-    """Describe an output of which nothing is kept."""
-    node = _nodes.Discard(value)
-    return Argument(name, node, node, output=True)
-
-
-@dataclass(frozen=True)
-class Accumulation:
-    """Input, output and operator of a reduction or scan, and how its initial value is given."""
-
-    d_in: Argument
-    d_out: Argument
-    operator: Operator
-    init: str | None  # "value": with the call; "device": in device memory; None: there is none
-
-    @property
-    def accumulator(self) -> np.dtype[Any]:
-        """The type in which items are accumulated."""
-        return self.operator.output
-
-
-def accumulation(
-    d_in: Any, d_out: Any, op: Op, h_init: Any, *, init_may_be_on_device: bool = False
-) -> Accumulation:
-    """Find out in which type items are accumulated, and what the operator means for it.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not what reductions and scans take, or the types are not converted silently.
-    """
-    source, target = argument("d_in", d_in), argument("d_out", d_out, output=True)
-    init = None if h_init is None else "value"
-    if init_may_be_on_device and _arrays.is_device_array(h_init):
-        init, accumulator = "device", _arrays.dtype_of("h_init", h_init)
-    else:
-        accumulator = _init_dtype(h_init, source.value)
-    if type(target.node) is _nodes.Discard:
-        target = discarding("d_out", accumulator)
-    check_conversion("d_in", source.value, "the accumulator", accumulator)
-    check_conversion("the accumulator", accumulator, "d_out", target.value)
-    operator = resolve(op, (accumulator, accumulator), accumulator)
-    return Accumulation(source, target, operator, init)
-
-
-def check_conversion(
-    source_name: str, source: np.dtype[Any], target_name: str, target: np.dtype[Any]
-) -> None:
-    """Raise TypeError if items would be converted from float to integer or from complex to real."""
-    if not convertible(source, target):
-        raise TypeError(
-            f"{source_name}: {structs.text(source)} is not converted to {structs.text(target)} of "
-            f"{target_name} silently; give h_init as a NumPy array of the dtype to accumulate in"
-        )
+def _check_storage(call: Call, nbytes: int, work: Any, stream: int) -> None:
+    needed = call.launch(0, 0, work, stream)
+    if nbytes < needed:
+        raise ValueError(f"temp_storage: needs {needed} bytes for this call, got {nbytes}")

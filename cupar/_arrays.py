@@ -55,7 +55,8 @@ def _view_interface(array: Any) -> View:
     typestr = interface["typestr"]
     dtype = np.dtype(typestr)
     if dtype.kind == "V":  # a struct, whose fields some libraries give and others, Numba's among them, do not
-        dtype = np.dtype(interface.get("descr") or getattr(array, "dtype", dtype))
+        descr = interface.get("descr")
+        dtype = np.lib.format.descr_to_dtype(descr) if descr else getattr(array, "dtype", dtype)
     shape = interface["shape"]
     size = math.prod(shape)
     address, read_only = interface["data"]
@@ -111,6 +112,16 @@ def _describe(cls: type) -> str:
     if issubclass(cls, np.ndarray):
         return "a NumPy array, which is in host memory; copy it to the device first, as with cupy.asarray"
     return f"{cls.__name__}, which has neither __cuda_array_interface__ nor DLPack"
+
+
+def reader_of(cls: type) -> Callable[[Any], View] | None:
+    """Return how arrays of a class are read, None if none was read yet."""
+    return _readers.get(cls)
+
+
+def is_cupy(reader: Callable[[Any], View]) -> bool:
+    """Whether a reader is CuPy's."""
+    return reader is _view_cupy
 
 
 def view(name: str, array: Any) -> View:
@@ -215,3 +226,72 @@ def same_layout(name: str, one: np.dtype[Any], other: np.dtype[Any]) -> bool:
     if one.names is None or other.names is None:
         return False
     return structs.layout(structs.normal(name, one)) == structs.layout(other)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The quick way
+# ---------------------------------------------------------------------------------------------------------
+
+# Each reader below takes what `address` does, reads only what a call needs, each thing once, and leaves all
+# that is not as it should be to `address`, which says what is wrong: this is what each call waits for.
+Address = Callable[[Any, "np.dtype[Any]", int, bool, str], int]
+
+
+def _address(array: Any, dtype: np.dtype[Any], items: int, output: bool, name: str) -> int:
+    return address(name, array, dtype, items, output)
+
+
+def _address_cupy(array: Any, dtype: np.dtype[Any], items: int, output: bool, name: str) -> int:
+    if array.dtype is dtype and array._c_contiguous and array.size >= items:
+        found: int = array.data.ptr
+        if not found % dtype.alignment:
+            return found
+    return address(name, array, dtype, items, output)
+
+
+def _address_torch(tensor: Any, dtype: np.dtype[Any], items: int, output: bool, name: str) -> int:
+    if (
+        _torch_dtypes.get(tensor.dtype) is dtype
+        and tensor.is_cuda
+        and tensor.is_contiguous()
+        and tensor.numel() >= items
+        and dtype.kind != "c"
+        and not tensor.is_neg()
+    ):
+        found: int = tensor.data_ptr()
+        if not found % dtype.alignment:
+            return found
+    return address(name, tensor, dtype, items, output)
+
+
+_QUICK = {_view_cupy: _address_cupy, _view_torch: _address_torch}
+
+
+class _Addresses(dict[type, Address]):
+    """The readers by the type of what they read."""
+
+    def __missing__(self, cls: type) -> Address:
+        reader = _readers.get(cls)
+        if reader is None:  # seen for the first time, perhaps no array at all
+            return _address
+        self[cls] = found = _QUICK.get(reader, _address)
+        return found
+
+
+ADDRESSES = _Addresses()
+
+
+def storage(temp_storage: Any) -> tuple[int, int]:
+    """Return the address and the bytes of temporary storage.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no device array, or none that can be written.
+    """
+    if _readers.get(type(temp_storage)) is _view_cupy and temp_storage._c_contiguous:
+        return temp_storage.data.ptr, temp_storage.nbytes
+    found = view("temp_storage", temp_storage)
+    if not found.contiguous or not found.writable:
+        raise ValueError("temp_storage: expected a contiguous array that can be written")
+    return found.address, found.size * found.dtype.itemsize

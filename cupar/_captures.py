@@ -64,6 +64,12 @@ def _in_closure(code: CodeType, names: Sequence[str]) -> CodeType:
     """Return code that reads some of its globals as variables of its closure."""
     if not names:
         return code
+    for nested in code.co_consts:
+        if isinstance(nested, CodeType) and (inner := sorted(_read_by(nested) & set(names))):
+            raise TypeError(
+                f"the device array {inner[0]!r} is a global that a function within the operator reads; read "
+                "it in the operator itself, or capture it as a closure variable"
+            )
     first = len(code.co_cellvars)
     if sys.version_info >= (3, 11):  # where closures share one numbering with locals
         first = code.co_nlocals + len([name for name in code.co_cellvars if name not in code.co_varnames])
@@ -83,6 +89,11 @@ def _in_closure(code: CodeType, names: Sequence[str]) -> CodeType:
             words[start:end] = load + bytes([dis.opmap["NOP"], 0]) * ((end - start) // 2 - 1)
         start = end
     return code.replace(co_code=bytes(words), co_freevars=(*code.co_freevars, *names))
+
+
+def _read_by(code: CodeType) -> set[str]:
+    nested = (_read_by(each) for each in code.co_consts if isinstance(each, CodeType))
+    return set(code.co_names).union(*nested)
 
 
 def loader(array_type: Any, at: int) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,23 +39,31 @@ class Device:
 
 
 @functools.cache
-def _driver() -> ctypes.CDLL:
+def library() -> ctypes.CDLL:
+    """Return the CUDA driver, initialised.
+
+    Raises
+    ------
+    NoDeviceError
+        If there is no GPU or no driver.
+    """
     try:
-        library = ctypes.CDLL("libcuda.so.1")
+        driver = ctypes.CDLL("libcuda.so.1")
         # cupar's own stand-in (_stub.py) answers to the same name, with CUDA_ERROR_NO_DEVICE.
-        status = library.cuInit(0)
+        status = driver.cuInit(0)
     except OSError as error:
         raise NoDeviceError(f"There is no GPU here (no libcuda.so.1): {_NO_DEVICE_HINT}") from error
     if status != 0:
         raise NoDeviceError(f"There is no GPU here (cuInit returned {status}): {_NO_DEVICE_HINT}")
-    return library
+    return driver
 
 
-def _check(status: int, call: str) -> None:
+def check(status: int, call: str) -> None:
+    """Raise DriverError unless a driver call succeeded."""
     if status == 0:
         return
     text = c_char_p()
-    _driver().cuGetErrorName(status, byref(text))
+    library().cuGetErrorName(status, byref(text))
     name = text.value.decode() if text.value else "an unknown error"
     hint = ""
     if name == "CUDA_ERROR_NOT_INITIALIZED":
@@ -64,14 +73,42 @@ def _check(status: int, call: str) -> None:
 
 @functools.cache
 def _device(ordinal: int) -> Device:
-    library = _driver()
+    driver = library()
     major, minor = c_int(), c_int()
     for attribute, value in ((75, major), (76, minor)):  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_…
-        _check(library.cuDeviceGetAttribute(byref(value), attribute, ordinal), "cuDeviceGetAttribute")
+        check(driver.cuDeviceGetAttribute(byref(value), attribute, ordinal), "cuDeviceGetAttribute")
     return Device(ordinal, 10 * major.value + minor.value)
 
 
-_ordinal = threading.local()  # one c_int for each thread, so that asking allocates nothing
+class _ThisThread(threading.local):
+    """What is known of a thread.
+
+    Attributes
+    ----------
+    ordinal : c_int
+        So that asking for the device allocates nothing.
+    number : c_uint64
+        The same for streams.
+    capture_streams : dict of int to int
+        Streams to capture on, by device.
+    has_the_only_device : bool
+        There if the machine has one device and the thread a context on it: no call needs to ask which.
+    """
+
+    def __init__(self) -> None:
+        self.ordinal = c_int()
+        self.number = ctypes.c_uint64()
+        self.capture_streams: dict[int, int] = {}
+
+
+this_thread = _ThisThread()
+
+
+@functools.cache
+def _device_count() -> int:
+    count = c_int()
+    check(library().cuDeviceGetCount(byref(count)), "cuDeviceGetCount")
+    return count.value
 
 
 def current_device() -> Device:
@@ -86,17 +123,26 @@ def current_device() -> Device:
     DriverError
         If the driver refuses.
     """
-    library = _driver()
-    try:
-        ordinal = _ordinal.value
-    except AttributeError:
-        ordinal = _ordinal.value = c_int()
-    if library.cuCtxGetDevice(byref(ordinal)) != 0:
+    driver, ordinal = library(), this_thread.ordinal
+    if driver.cuCtxGetDevice(byref(ordinal)) != 0:
         context = c_void_p()
-        _check(library.cuDevicePrimaryCtxRetain(byref(context), 0), "cuDevicePrimaryCtxRetain")
-        _check(library.cuCtxSetCurrent(context), "cuCtxSetCurrent")
-        _check(library.cuCtxGetDevice(byref(ordinal)), "cuCtxGetDevice")
+        check(driver.cuDevicePrimaryCtxRetain(byref(context), 0), "cuDevicePrimaryCtxRetain")
+        check(driver.cuCtxSetCurrent(context), "cuCtxSetCurrent")
+        check(driver.cuCtxGetDevice(byref(ordinal)), "cuCtxGetDevice")
+    if _device_count() == 1:
+        this_thread.has_the_only_device = True
     return _device(ordinal.value)
+
+
+def _after_fork() -> None:
+    global this_thread
+    this_thread = _ThisThread()
+    _workspaces.clear()
+    _scratches.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def stream_handle(stream: Any) -> int:
@@ -155,13 +201,27 @@ def _pool(ordinal: int) -> c_void_p:
     A pool of its own keeps what it has (release threshold at its largest), where the device's default pool
     gives its memory back at each synchronisation, without changing what the user's pool does.
     """
-    library = _driver()
+    driver = library()
     pool = c_void_p()
     properties = _PoolProperties(alloc_type=1, location_type=1, location_id=ordinal)  # pinned, on a device
-    _check(library.cuMemPoolCreate(byref(pool), byref(properties)), "cuMemPoolCreate")
+    check(driver.cuMemPoolCreate(byref(pool), byref(properties)), "cuMemPoolCreate")
     threshold = ctypes.c_uint64(2**64 - 1)
-    _check(library.cuMemPoolSetAttribute(pool, 4, byref(threshold)), "cuMemPoolSetAttribute")
+    check(driver.cuMemPoolSetAttribute(pool, 4, byref(threshold)), "cuMemPoolSetAttribute")
     return pool
+
+
+def allocate(nbytes: int, stream: int) -> int:
+    """Allocate device memory from cupar's pool, in the order of a stream; return its address."""
+    address = c_void_p()
+    pool = _pool(current_device().ordinal)
+    status = library().cuMemAllocFromPoolAsync(byref(address), c_size_t(nbytes), pool, c_void_p(stream))
+    check(status, f"cuMemAllocFromPoolAsync of {nbytes} bytes of temporary storage")
+    return address.value or 0
+
+
+def free(address: int, stream: int) -> None:
+    """Free what `allocate` gave, in the order of a stream."""
+    check(library().cuMemFreeAsync(c_void_p(address), c_void_p(stream)), "cuMemFreeAsync")
 
 
 @contextmanager
@@ -180,12 +240,92 @@ def temporary_storage(nbytes: int, stream: int) -> Iterator[int]:
     int
         Its address.
     """
-    library = _driver()
-    address = c_void_p()
-    pool = _pool(current_device().ordinal)
-    status = library.cuMemAllocFromPoolAsync(byref(address), c_size_t(nbytes), pool, c_void_p(stream))
-    _check(status, f"cuMemAllocFromPoolAsync of {nbytes} bytes of temporary storage")
+    address = allocate(nbytes, stream)
     try:
-        yield address.value or 0
+        yield address
     finally:
-        _check(library.cuMemFreeAsync(address, c_void_p(stream)), "cuMemFreeAsync")
+        free(address, stream)
+
+
+_scratches: dict[int, tuple[int, int]] = {}  # address and bytes, by device
+
+
+def scratch(nbytes: int) -> int:
+    """Return the address of at least that many bytes on the current device, in which nothing is kept.
+
+    It is for what never runs, and is never given back: to free it would wait for the GPU.
+    """
+    ordinal = current_device().ordinal
+    address, size = _scratches.get(ordinal, (0, 0))
+    if nbytes > size:
+        size, found = max(1 << 20, 1 << (nbytes - 1).bit_length()), c_void_p()
+        check(library().cuMemAlloc_v2(byref(found), c_size_t(size)), f"cuMemAlloc of {size} bytes")
+        address = found.value or 0
+        _scratches[ordinal] = address, size
+    return address
+
+
+_MOST_WORKSPACES = 64
+_USES_BEFORE_ONE_IS_KEPT = 3
+_LEGACY, _PER_THREAD = 1, 2  # handles of the default streams, beside 0
+
+
+class Workspace:
+    """Temporary storage that one stream keeps between calls, and that grows when one needs more.
+
+    Attributes
+    ----------
+    lock : threading.Lock
+        To be held from `address_of` until all kernels of the call are enqueued.
+    """
+
+    def __init__(self, stream: int) -> None:
+        self.lock = threading.Lock()
+        self._stream = stream
+        self._address = 0
+        self._nbytes = 0
+
+    def address_of(self, nbytes: int) -> int:
+        """Return the address of at least that many bytes. In the order of the stream, what was there goes."""
+        if nbytes > self._nbytes:
+            nbytes = 1 << (nbytes - 1).bit_length()
+            address = allocate(nbytes, self._stream)
+            if self._address:
+                free(self._address, self._stream)
+            self._address, self._nbytes = address, nbytes
+        return self._address
+
+
+_workspaces: dict[tuple[int, int], Workspace] = {}  # by device and stream
+_uses: dict[tuple[int, int], int] = {}  # of streams that have none
+
+
+def workspace(stream: int) -> Workspace | None:
+    """Return the workspace of a stream, None if it keeps none.
+
+    It keeps none while it is captured, for the graph may run beside other work of the stream. Nor does a
+    stream that was used only a few times, or when many have one already: a workspace is never given back, as
+    nobody tells when a stream goes away. Its handle may be that of another stream then, so streams are known
+    by the driver's number for them, which is never used again.
+    """
+    if stream in (0, _LEGACY):
+        number = 0
+    elif stream == _PER_THREAD:
+        return None
+    else:
+        driver, status, found = library(), this_thread.ordinal, this_thread.number
+        if driver.cuStreamIsCapturing(c_void_p(stream), byref(status)) or status.value:
+            return None
+        if driver.cuStreamGetId(c_void_p(stream), byref(found)):
+            return None
+        number = found.value
+    only = hasattr(this_thread, "has_the_only_device")
+    key = (0 if only else current_device().ordinal, number)
+    kept = _workspaces.get(key)
+    if kept is None and number:
+        if len(_uses) > 100 * _MOST_WORKSPACES:
+            _uses.clear()
+        _uses[key] = _uses.get(key, 0) + 1
+        if _uses[key] <= _USES_BEFORE_ONE_IS_KEPT or len(_workspaces) >= _MOST_WORKSPACES:
+            return None
+    return kept or _workspaces.setdefault(key, Workspace(stream))

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from . import _cache, _driver, _key, _nodes, _toolchain, structs
+from . import _cache, _driver, _key, _memo, _nodes, _toolchain, structs
 from ._algorithm import Algorithm, Build, Code, State
 from ._key import Specialisation
 from .operators import Op, resolve
@@ -87,6 +87,8 @@ def obtain(
     def make() -> Algorithm:
         code, build = _produce(spec, kept, device)
         mine.append(cls(code, build, states))
+        if device is not None:
+            mine[0].load()
         return cls(code, replace(build, origin="memory", seconds={}), (None,) * len(states))
 
     found = _algorithms.get_or_make((cls, kept, device), make)
@@ -219,3 +221,4 @@ def forget() -> None:
     _algorithms.clear()
     _templates.clear()
     _results.clear()
+    _memo.forget()

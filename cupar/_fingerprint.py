@@ -952,6 +952,8 @@ def fingerprint(operator: object) -> Fingerprint:
         if known.unchanged(operator):
             return known
     found = _compute(operator)
+    if found.captures and type(operator) is not FunctionType:
+        return found  # to remember it would keep the operator alive, and so its arrays
     others = tuple(known for known in recent if known != found)
     _remember(_recent, key, (found, *others[: _VARIANTS - 1]))
     return found

@@ -73,7 +73,12 @@ class Specialisation:
             self,
             arguments=tuple(argument.without_user() for argument in self.arguments),
             operators=tuple((name, op.without_user()) for name, op in self.operators),
+            native_arguments=_built,
         )
+
+
+def _built(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
+    raise RuntimeError("this specialisation was built, and cannot be built again")
 
 
 def template_parts(spec: Specialisation) -> dict[str, Any]:
@@ -113,7 +118,9 @@ def build_parts(spec: Specialisation) -> dict[str, Any]:
 
 
 def function_part(op: Operator) -> list[Any]:
-    """Describe a function: what it does and, since it may read fields by name, their names."""
+    """Describe a function: what it does and, since one in Python may read fields by name, their names."""
+    if op.cpp is not None:
+        return [op.fingerprint]
     names = [structs.names(dtype) for dtype in (*op.inputs, op.output)]
     return [op.fingerprint, *(names if any(names) else [])]
 

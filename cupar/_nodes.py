@@ -245,7 +245,7 @@ class Constant(Node):
     def members(self, children: Sequence[str], operator: str) -> str:
         t = cpp_type(self.value)
         return f"""
-  {t} constant;
+  alignas(8) {t} constant;
   __device__ void advance(i64) {{}}
   __device__ void read(void* out) const {{ *static_cast<{t}*>(out) = constant; }}
 """

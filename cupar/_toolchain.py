@@ -355,23 +355,22 @@ def _names_read(code: CodeType) -> Iterator[str]:
 
 
 def _is_helper(value: object) -> bool:
-    """Tell a user's plain function from all else that an operator may read, stubs of numba's among it."""
-    return isinstance(value, FunctionType) and not _fingerprint.is_compilers(value)
+    """Tell a user's function from all else that an operator may read, stubs of numba's among it."""
+    jitted = hasattr(value, "compile_device") and hasattr(value, "py_func")
+    return jitted or (isinstance(value, FunctionType) and not _fingerprint.is_compilers(value))
 
 
-def _device_function(function: Any, made: dict[int, Any], names_of: Mapping[str, str]) -> Any:
-    """Wrap a function for numba.cuda, and with it the plain Python functions that it calls by name.
+def _device_function(function: Any, made: dict[int, Any], options: Mapping[str, Any] | None = None) -> Any:
+    """Wrap a function for numba.cuda, and with it the functions and structs that it calls by name.
 
     numba compiles calls of jitted functions only; that users decorate each helper of an operator is more
-    than they would expect. `made` holds by id what is wrapped, and None for what is being wrapped: a function
-    that calls itself is left to numba. `names_of` are other names for what the functions read by some names.
+    than they would expect. A function that they did decorate is wrapped anew with its options, for what it
+    calls. `made` holds by id what is wrapped, and None for what is being wrapped: a function that calls
+    itself is left to numba.
     """
     cuda = _numba_cuda()
-    from numba.cuda.dispatcher import CUDADispatcher
-
-    if isinstance(function, CUDADispatcher):
-        return function
-    function = getattr(function, "py_func", function)  # of numba.njit
+    options = _jit_options(function) if options is None else options
+    function = getattr(function, "py_func", function)  # of cuda.jit and numba.njit
     if id(function) in made:
         return made[id(function)]
     made[id(function)] = None
@@ -380,31 +379,29 @@ def _device_function(function: Any, made: dict[int, Any], names_of: Mapping[str,
         if structs.is_struct(value):
             return _struct_maker(value.dtype)
         if structs.is_struct(type(value)):
+            _value_type(type(value).dtype)
             return structs.plain_value(value)
-        return (_device_function(value, made, names_of) or value) if _is_helper(value) else value
+        return (_device_function(value, made) or value) if _is_helper(value) else value
 
     names = sorted(set(_names_read(function.__code__)) & function.__globals__.keys())
     callees = {name: wrapped(function.__globals__[name]) for name in names}
-    known = {**function.__globals__, **callees}
     copy = FunctionType(
-        _renamed(function.__code__, names_of),
-        {**known, **{names_of[name]: known[name] for name in names_of.keys() & known.keys()}},
+        function.__code__,
+        {**function.__globals__, **callees},
         function.__name__,
         _each(wrapped, function.__defaults__),
         tuple(_cell(wrapped, cell) for cell in function.__closure__ or ()) or None,
     )
     copy.__kwdefaults__ = function.__kwdefaults__
-    made[id(function)] = cuda.jit(device=True, **NUMBA_OPTIONS)(copy)
+    made[id(function)] = cuda.jit(device=True, **options)(copy)
     return made[id(function)]
 
 
-def _renamed(code: CodeType, names_of: Mapping[str, str]) -> CodeType:
-    """Return code that reads globals and attributes by other names."""
-    if not names_of:
-        return code
-    constants = (_renamed(each, names_of) if isinstance(each, CodeType) else each for each in code.co_consts)
-    names = tuple(names_of.get(name, name) for name in code.co_names)
-    return code.replace(co_names=names, co_consts=tuple(constants))
+def _jit_options(function: Any) -> dict[str, Any]:
+    """Return the options to compile a function with: its own, if it is jitted, but for those of launches."""
+    given = getattr(function, "targetoptions", {}) if hasattr(function, "compile_device") else {}
+    kept = {name: given[name] for name in ("fastmath", "forceinline", "inline") if given.get(name)}
+    return {**NUMBA_OPTIONS, **kept}
 
 
 def _struct_maker(dtype: np.dtype[Any]) -> Any:
@@ -423,6 +420,7 @@ def _struct_maker(dtype: np.dtype[Any]) -> Any:
         else:
             namespace[f"_{i}"] = _struct_maker(kind)
             converted.append(f"_{i}({', '.join(f'{name}[{j}]' for j in range(len(kind.names)))})")
+    _value_type(dtype)  # so that numba knows its fields
     source = f"def _make({', '.join(dtype.names or ())}):\n    return _plain({', '.join(converted)})\n"
     exec(source, namespace)
     return cuda.jit(device=True, **NUMBA_OPTIONS)(namespace["_make"])
@@ -528,7 +526,29 @@ def _value_type(dtype: np.dtype[Any]) -> Any:
     if dtype.names is None:
         return _numba_type(dtype)
     fields = [_value_type(dtype[i]) for i in range(len(dtype.names))]
-    return types.BaseTuple.from_types(fields, structs.plain_class(dtype))
+    struct = types.BaseTuple.from_types(fields, structs.plain_class(dtype))
+    if {"count", "index"} & {*dtype.names}:
+        _prefer_fields(struct)
+    return struct
+
+
+def _prefer_fields(struct: Any) -> None:
+    """Let the attributes of a named tuple be its fields, even where tuples have methods of these names."""
+    from numba.cuda.descriptor import cuda_target
+    from numba.cuda.typing.collections import NamedTupleAttribute
+
+    typing, target = cuda_target.typing_context, cuda_target.target_context
+    if struct in typing._attributes:
+        return
+
+    class FieldAttribute(NamedTupleAttribute):  # type: ignore[misc]
+        key = struct
+
+    def get(context: Any, builder: Any, kind: Any, value: Any, field: str) -> Any:
+        return builder.extract_value(value, kind.fields.index(field))
+
+    typing.insert_attributes(FieldAttribute(typing))
+    target._insert_getattr_defn([(get, field, (struct,)) for field in struct.fields])
 
 
 def _dtype_of(numba_type: Any) -> np.dtype[Any] | None:
@@ -542,8 +562,6 @@ def _dtype_of(numba_type: Any) -> np.dtype[Any] | None:
         if not fields or any(field is None for field in fields):  # a dtype equals None if it is float64
             return None
         names = getattr(numba_type, "fields", [f"field_{i}" for i in range(len(fields))])
-        own = {inner: name for name, inner in structs.IN_OPERATORS.items()}
-        names = [own.get(name, name) for name in names]
         return structs.normal("op", np.dtype(list(zip(names, fields, strict=True)), align=True))
     try:
         dtype: np.dtype[Any] = as_dtype(getattr(numba_type, "literal_type", numba_type))
@@ -574,11 +592,10 @@ def _typed(op: _Operator, cc: int) -> Iterator[tuple[Any, Any]]:
                 vars(dispatcher).pop("_CUDATypingContext__dispatcher", None)
         token = _target_cc.set(divmod(cc, 10))
         try:
+            options = _jit_options(function)
             if op.captures:
                 function = _captures.parametrised(getattr(function, "py_func", function), op.captures)
-            fields = [name for dtype in (*op.inputs, op.output) for name in structs.all_names(dtype)]
-            renamed = {name: structs.IN_OPERATORS[name] for name in fields if name in structs.IN_OPERATORS}
-            device_function = _device_function(function, {}, renamed)
+            device_function = _device_function(function, {}, options)
             arguments = [*map(_array_type, op.captures), *map(_value_type, op.inputs)]
             _, _, folded, _ = device_function.get_call_template(arguments, {})
             yield device_function, device_function.overloads[tuple(folded)].signature.return_type

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import _cccl, _factory
-from ._algorithm import Algorithm, Call, argument, integers, item_count
+from ._algorithm import Algorithm, Call, Launch, Request
+from ._arguments import argument, integers, item_count
 from ._key import Specialisation
+from ._memo import remembered
 
 _MOST_SAMPLES = 2**31 - 1  # the bindings take a C int
 _SMALL_BINS = 256  # up to here, CUB has kernels with counters in shared memory
 
 
+@remembered
 def histogram_even(
     d_samples: Any,
     d_histogram: Any,
@@ -240,9 +243,10 @@ class Histogram(Algorithm):
         NoDeviceError
             If there is no GPU.
         """
-        work = self._work(h_num_output_levels, h_lower_level, h_upper_level, num_samples)
-        arrays = ((d_samples, work.num_samples), (d_histogram, work.num_levels - 1))
-        return self._execute(temp_storage, arrays, work, None, stream)
+        levels = (h_num_output_levels, h_lower_level, h_upper_level)
+        return self._execute(
+            temp_storage, self._request(d_samples, d_histogram, *levels, num_samples), stream
+        )
 
     def run(
         self,
@@ -258,9 +262,20 @@ class Histogram(Algorithm):
 
         Parameters are those of the call.
         """
+        levels = (h_num_output_levels, h_lower_level, h_upper_level)
+        self._run(self._request(d_samples, d_histogram, *levels, num_samples), stream)
+
+    def _request(
+        self,
+        d_samples: Any,
+        d_histogram: Any,
+        h_num_output_levels: Any,
+        h_lower_level: Any,
+        h_upper_level: Any,
+        num_samples: Any,
+    ) -> Request:
         work = self._work(h_num_output_levels, h_lower_level, h_upper_level, num_samples)
-        arrays = ((d_samples, work.num_samples), (d_histogram, work.num_levels - 1))
-        self._run(arrays, work, None, stream)
+        return ((d_samples, work.num_samples), (d_histogram, work.num_levels - 1)), work, None
 
     def _work(self, num_levels: Any, lower: Any, upper: Any, num_samples: Any) -> _Work:
         options = dict(self._code.spec.options)
@@ -278,19 +293,30 @@ class Histogram(Algorithm):
             )
         return work
 
-    def _launch(self, call: Call, address: int, nbytes: int, work: Any, stream: int) -> int:
+    def _sizes(self) -> Sequence[Any]:
+        options = dict(self._code.spec.options)
+        levels = 11 if options["small bins"] else _SMALL_BINS + 2
+        return [_Work(levels, 0, 1 << 20, n, options["small bins"], False) for n in (1, 1 << 17)]
+
+    def _launcher(self, call: Call) -> Launch:
+        compute, (d_samples, d_histogram) = call.native.compute_even, call.iterators
         levels = np.dtype(dict(self._code.spec.options)["levels"])
-        n = work.num_samples
-        needed: int = call.native.compute_even(
-            address,
-            nbytes,
-            *call.iterators,
-            _cccl.value(np.array([work.num_levels], np.int32)),
-            _cccl.value(np.array([work.lower], levels)),
-            _cccl.value(np.array([work.upper], levels)),
-            n,
-            1,
-            n,
-            stream,
-        )
-        return needed
+
+        def launch(address: int, nbytes: int, work: _Work, stream: int) -> int:
+            n = work.num_samples
+            needed: int = compute(
+                address,
+                nbytes,
+                d_samples,
+                d_histogram,
+                _cccl.value(np.array([work.num_levels], np.int32)),
+                _cccl.value(np.array([work.lower], levels)),
+                _cccl.value(np.array([work.upper], levels)),
+                n,
+                1,
+                n,
+                stream,
+            )
+            return needed
+
+        return launch

@@ -15,6 +15,7 @@ import operator
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from types import FunctionType, NoneType
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -63,11 +64,15 @@ class _Items(_Leaf):
     read_only: bool = False
 
     def pack(self, name: str, items: int, output: bool) -> bytes:
-        # Backwards from its start there are start + 1 items, and here and there any number.
-        if self.step < 0 and items > self.start + 1:
-            raise ValueError(f"{name}: needs at least {items} items, got {self.start + 1} going backwards")
-        needed = self.start + items if self.step > 0 and items else 0
+        used = items if self.step else 0  # of items here and there it is not known which
+        last = self.start + max(used - 1, 0) if self.step > 0 else self.start
+        needed = last + 1 if used else max(self.start, 0)
         address = _arrays.address(name, self.array, self.dtype, needed, output and not self.read_only)
+        first = self.start if self.step > 0 else self.start - max(used - 1, 0)
+        if first < 0 and (used or self.start < -1):
+            if self.start < 0:
+                raise ValueError(f"{name}: it begins {-self.start} items before its array")
+            raise ValueError(f"{name}: needs at least {used} items, got {self.start + 1} going backwards")
         return struct.pack("=Q", (address + self.start * self.dtype.itemsize) % 2**64)
 
 
@@ -234,11 +239,12 @@ class ConstantIterator(Iterator):
 
     def __init__(self, value: Any) -> None:
         dtype = structs.dtype_of_value(value)
-        array = np.array(tuple(value) if dtype else value, dtype)
-        if array.shape != ():
+        given = np.array(tuple(value) if dtype else value, dtype)
+        if given.shape != ():
             raise TypeError(f"value: expected one number or struct, got {value!r}")
-        dtype = structs.normal("value", array.dtype)
-        super().__init__(_nodes.Constant(dtype), [_Constant(state=_padded(array.astype(dtype).tobytes()))])
+        array = np.zeros((), structs.normal("value", given.dtype))  # with zeros for padding, too
+        array[()] = given
+        super().__init__(_nodes.Constant(array.dtype), [_Constant(state=_padded(array.tobytes()))])
 
 
 class ZipIterator(Iterator):
@@ -373,7 +379,7 @@ class CacheModifiedInputIterator(Iterator):
     """
 
     def __init__(self, array: Any, modifier: str = "stream") -> None:
-        if modifier not in _nodes.CacheModified.LOADS:
+        if not isinstance(modifier, str) or modifier not in _nodes.CacheModified.LOADS:
             known = ", ".join(map(repr, _nodes.CacheModified.LOADS))
             raise ValueError(f"modifier: expected one of {known}, got {modifier!r}")
         items = _Array("array", array)
@@ -526,16 +532,30 @@ class TransformOutputIterator(Iterator):
 
 
 def _with(op: Operator, items: Iterator) -> list[_Leaf]:
+    if op.state_alignment > 8:
+        raise ValueError(
+            f"transform_op: in an iterator a state is aligned to 8 bytes, not to {op.state_alignment}"
+        )
     return items.times(1) if op.state is None else [*items.times(1), _Captured(current=op.state)]
 
 
 def _annotated(op: Any, name: str | None) -> Any:
-    """Return the annotation of what a function returns, or (name None) of its first parameter."""
+    """Return the dtype that a function's annotations give its result, or (name None) its first parameter.
+
+    None if they say nothing, or something that is no dtype.
+    """
     function = getattr(op, "py_func", op)
-    if not getattr(function, "__annotations__", None):
+    if not isinstance(function, FunctionType) or not function.__code__.co_argcount:
         return None
-    hints = get_type_hints(function)
-    return hints.get(function.__code__.co_varnames[0] if name is None else name)
+    try:
+        hints = get_type_hints(function)
+    except NameError:  # names that only a type checker knows
+        return None
+    hint = hints.get(function.__code__.co_varnames[0] if name is None else name, Any)
+    try:
+        return None if hint in (Any, NoneType) else _arrays.dtype_of("value_type", hint)
+    except TypeError:
+        return None
 
 
 def _result_dtype(op: Op, given: np.dtype[Any]) -> np.dtype[Any]:

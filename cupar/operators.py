@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import operator
 import struct
 from collections.abc import Callable, Sequence
@@ -189,6 +190,11 @@ _OF_FLOATS: dict[Any, Callable[..., Any]] = {
     np.fmax: lambda a, b: a if a >= b or b != b else b,  # noqa: PLR0124
 }
 
+# Functions that numba.cuda does not have for floats under NumPy's name.
+_OF_FLOATS[np.sqrt] = math.sqrt
+_OF_FLOATS[np.exp] = math.exp
+_OF_FLOATS[np.absolute] = abs
+
 # What numba compiles where CCCL has the kind but not for the type.
 _AS_FUNCTION: dict[OpKind, Callable[..., Any]] = {
     OpKind.PLUS: operator.add,
@@ -354,7 +360,7 @@ def resolve(op: Op, inputs: Sequence[np.dtype[Any]], output: np.dtype[Any]) -> O
     if kind is not None and all(dtype.kind in dtypes for dtype in inputs):
         return _known(kind, inputs, output)
     _check_arity(op, len(inputs))
-    if kind is not None and all(dtype.kind == "f" for dtype in inputs):
+    if isinstance(op, np.ufunc) and all(dtype.kind == "f" for dtype in inputs):
         op = _OF_FLOATS.get(op, op)
     return _function(op, inputs, output)
 
@@ -382,7 +388,12 @@ def _function(op: Callable[..., Any], inputs: tuple[np.dtype[Any], ...], output:
 def _captured(capture: _fingerprint.Capture, function: Any) -> bytes:
     """Return the address and the shape of an array that an operator has captured, as they are now."""
     name = f"op: captured array {capture.name!r}"
-    array = capture.of(function)
+    try:
+        array = capture.of(function)
+    except (KeyError, ValueError):
+        raise TypeError(
+            f"{name}: expected the device array that was there, got nothing: it is gone"
+        ) from None
     address = _arrays.address(name, array, capture.dtype, 0, False)
     shape = _arrays.shape(array)
     if len(shape) != capture.ndim:

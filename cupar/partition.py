@@ -9,13 +9,16 @@ from typing import Any
 import numpy as np
 
 from . import _factory, _nodes
-from ._algorithm import Algorithm, Call, argument, discarding, integers, item_count, same_dtype
+from ._algorithm import Algorithm, Call, Launch, Request
+from ._arguments import argument, discarding, integers, item_count, same_dtype
 from ._key import Specialisation
+from ._memo import remembered
 from ._nodes import Argument
 from .iterators import DiscardIterator
 from .operators import Op, Operator, resolve
 
 
+@remembered
 def three_way_partition(
     d_in: Any,
     d_first_part_out: Any,
@@ -152,9 +155,10 @@ class ThreeWayPartition(Algorithm):
         NoDeviceError
             If there is no GPU.
         """
-        n = item_count("num_items", num_items)
-        parts = ((d_first_part_out, 0), (d_second_part_out, 0), (d_unselected_out, 0))
-        return self._execute(temp_storage, ((d_in, n), *parts, (d_num_selected_out, 2)), n, None, stream)
+        request = self._request(
+            d_in, d_first_part_out, d_second_part_out, d_unselected_out, d_num_selected_out, num_items
+        )
+        return self._execute(temp_storage, request, stream)
 
     def run(
         self,
@@ -170,15 +174,34 @@ class ThreeWayPartition(Algorithm):
 
         Parameters are those of the call.
         """
+        request = self._request(
+            d_in, d_first_part_out, d_second_part_out, d_unselected_out, d_num_selected_out, num_items
+        )
+        self._run(request, stream)
+
+    def _request(
+        self,
+        d_in: Any,
+        d_first_part_out: Any,
+        d_second_part_out: Any,
+        d_unselected_out: Any,
+        d_num_selected_out: Any,
+        num_items: Any,
+    ) -> Request:
         n = item_count("num_items", num_items)
         parts = ((d_first_part_out, 0), (d_second_part_out, 0), (d_unselected_out, 0))
-        self._run(((d_in, n), *parts, (d_num_selected_out, 2)), n, None, stream)
+        return ((d_in, n), *parts, (d_num_selected_out, 2)), n, None
 
-    def _launch(self, call: Call, address: int, nbytes: int, work: Any, stream: int) -> int:
-        needed: int = call.native.compute(address, nbytes, *call.iterators, *call.operators, work, stream)
-        return needed
+    def _launcher(self, call: Call) -> Launch:
+        return _launcher(call)
 
 
+def _launcher(call: Call) -> Launch:
+    compute, arguments = call.native.compute, (*call.iterators, *call.operators)
+    return lambda address, nbytes, n, stream: compute(address, nbytes, *arguments, n, stream)
+
+
+@remembered
 def select(d_in: Any, d_out: Any, d_num_selected_out: Any, cond: Op, *, cc: Any = None) -> Select:
     """Build a selection of the items for which a predicate holds, or fetch it from the cache.
 
@@ -286,20 +309,19 @@ class Select(Algorithm):
         NoDeviceError
             If there is no GPU.
         """
-        n = item_count("num_items", num_items)
-        return self._execute(temp_storage, self._arrays(d_in, d_out, d_num_selected_out, n), n, None, stream)
+        request = self._request(d_in, d_out, d_num_selected_out, num_items)
+        return self._execute(temp_storage, request, stream)
 
     def run(self, d_in: Any, d_out: Any, d_num_selected_out: Any, num_items: int, stream: Any = None) -> None:
         """Select, with temporary storage allocated and freed in the order of the stream.
 
         Parameters are those of the call.
         """
+        self._run(self._request(d_in, d_out, d_num_selected_out, num_items), stream)
+
+    def _request(self, d_in: Any, d_out: Any, d_num_selected_out: Any, num_items: Any) -> Request:
         n = item_count("num_items", num_items)
-        self._run(self._arrays(d_in, d_out, d_num_selected_out, n), n, None, stream)
+        return ((d_in, n), (d_out, 0), (_DISCARD, 0), (_DISCARD, 0), (d_num_selected_out, 1)), n, None
 
-    def _arrays(self, d_in: Any, d_out: Any, d_num_selected_out: Any, n: int) -> tuple[tuple[Any, int], ...]:
-        return (d_in, n), (d_out, 0), (_DISCARD, 0), (_DISCARD, 0), (d_num_selected_out, 1)
-
-    def _launch(self, call: Call, address: int, nbytes: int, work: Any, stream: int) -> int:
-        needed: int = call.native.compute(address, nbytes, *call.iterators, *call.operators, work, stream)
-        return needed
+    def _launcher(self, call: Call) -> Launch:
+        return _launcher(call)

@@ -7,8 +7,10 @@ from enum import IntEnum
 from typing import Any
 
 from . import _cccl, _factory
-from ._algorithm import Accumulation, Algorithm, Call, accumulation, item_count
+from ._algorithm import Algorithm, Call, Launch, Request
+from ._arguments import Accumulation, accumulation, item_count
 from ._key import Specialisation
+from ._memo import remembered
 from .operators import Op, OpKind
 
 
@@ -25,6 +27,7 @@ class Determinism(IntEnum):
     GPU_TO_GPU = 2
 
 
+@remembered
 def reduce_into(
     d_in: Any,
     d_out: Any,
@@ -165,20 +168,22 @@ class Reduce(Algorithm):
         NoDeviceError
             If there is no GPU.
         """
-        n = item_count("num_items", num_items)
-        return self._execute(temp_storage, ((d_in, n), (d_out, 1)), n, h_init, stream)
+        return self._execute(temp_storage, self._request(d_in, d_out, num_items, h_init), stream)
 
     def run(self, d_in: Any, d_out: Any, num_items: int, h_init: Any = None, stream: Any = None) -> None:
         """Reduce, with temporary storage allocated and freed in the order of the stream.
 
         Parameters are those of the call.
         """
-        n = item_count("num_items", num_items)
-        self._run(((d_in, n), (d_out, 1)), n, h_init, stream)
+        self._run(self._request(d_in, d_out, num_items, h_init), stream)
 
-    def _launch(self, call: Call, address: int, nbytes: int, work: Any, stream: int) -> int:
+    def _request(self, d_in: Any, d_out: Any, num_items: Any, h_init: Any = None) -> Request:
+        n = item_count("num_items", num_items)
+        return ((d_in, n), (d_out, 1)), n, h_init
+
+    def _launcher(self, call: Call) -> Launch:
         # The build knows best: CCCL may give more than it was asked for.
         free = call.native.determinism == Determinism.NOT_GUARANTEED
         compute = call.native.compute_nondeterministic if free else call.native.compute
-        needed: int = compute(address, nbytes, *call.iterators, work, *call.operators, call.init, stream)
-        return needed
+        (d_in, d_out), (op,), init = call.iterators, call.operators, call.init
+        return lambda address, nbytes, n, stream: compute(address, nbytes, d_in, d_out, n, op, init, stream)

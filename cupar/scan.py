@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import _cccl, _factory
-from ._algorithm import Algorithm, Call, accumulation, item_count
+from ._algorithm import Algorithm, Call, Launch, Request
+from ._arguments import accumulation, item_count
 from ._key import Specialisation
+from ._memo import remembered
 from .operators import Op
 
 
+@remembered
 def exclusive_scan(d_in: Any, d_out: Any, op: Op, h_init: Any, *, cc: Any = None) -> Scan:
     """Build an exclusive scan, or fetch it from the cache: item i combines `h_init` and items 0 to i - 1.
 
@@ -60,6 +63,7 @@ def exclusive_scan(d_in: Any, d_out: Any, op: Op, h_init: Any, *, cc: Any = None
     return _scan("exclusive_scan", d_in, d_out, op, h_init, cc)
 
 
+@remembered
 def inclusive_scan(d_in: Any, d_out: Any, op: Op, h_init: Any = None, *, cc: Any = None) -> Scan:
     """Build an inclusive scan, or fetch it from the cache: item i combines `h_init` and items 0 to i.
 
@@ -154,20 +158,22 @@ class Scan(Algorithm):
         NoDeviceError
             If there is no GPU.
         """
-        n = item_count("num_items", num_items)
-        return self._execute(temp_storage, ((d_in, n), (d_out, n)), n, h_init, stream)
+        return self._execute(temp_storage, self._request(d_in, d_out, num_items, h_init), stream)
 
     def run(self, d_in: Any, d_out: Any, num_items: int, h_init: Any = None, stream: Any = None) -> None:
         """Scan, with temporary storage allocated and freed in the order of the stream.
 
         Parameters are those of the call.
         """
-        n = item_count("num_items", num_items)
-        self._run(((d_in, n), (d_out, n)), n, h_init, stream)
+        self._run(self._request(d_in, d_out, num_items, h_init), stream)
 
-    def _launch(self, call: Call, address: int, nbytes: int, work: Any, stream: int) -> int:
+    def _request(self, d_in: Any, d_out: Any, num_items: Any, h_init: Any = None) -> Request:
+        n = item_count("num_items", num_items)
+        return ((d_in, n), (d_out, n)), n, h_init
+
+    def _launcher(self, call: Call) -> Launch:
+        inits = {None: "_no_init", "value": "", "device": "_future_value"}
         kind = "inclusive" if self.build.algorithm == "inclusive_scan" else "exclusive"
-        suffix = {None: "_no_init", "value": "", "device": "_future_value"}[call.init_kind]
-        compute = getattr(call.native, f"compute_{kind}{suffix}")
-        needed: int = compute(address, nbytes, *call.iterators, work, *call.operators, call.init, stream)
-        return needed
+        compute = getattr(call.native, f"compute_{kind}{inits[dict(self._code.spec.options)['init']]}")
+        (d_in, d_out), (op,), init = call.iterators, call.operators, call.init
+        return lambda address, nbytes, n, stream: compute(address, nbytes, d_in, d_out, n, op, init, stream)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from . import _cccl, _factory, _nodes
-from ._algorithm import Algorithm, Call, argument, integers, item_count, same_dtype
+from ._algorithm import Algorithm, Call, Launch, Request
+from ._arguments import argument, integers, item_count, same_dtype
 from ._key import Specialisation
+from ._memo import remembered
 from ._nodes import Argument
 from .operators import Op, Operator, OpKind, cpp_operator, resolve
 
 
+@remembered
 def lower_bound(
     d_data: Any, d_values: Any, d_out: Any, comp: Op = OpKind.LESS, *, cc: Any = None
 ) -> BinarySearch:
@@ -62,6 +65,7 @@ def lower_bound(
     return _search("lower_bound", d_data, d_values, d_out, comp, cc)
 
 
+@remembered
 def upper_bound(
     d_data: Any, d_values: Any, d_out: Any, comp: Op = OpKind.LESS, *, cc: Any = None
 ) -> BinarySearch:
@@ -156,16 +160,13 @@ extern "C" __device__ void SYMBOL(void* state, const void* value, void* out) {{
     return cpp_operator(algorithm, (data.value,), index.value, source, state_size=16, state_alignment=8)
 
 
-class _Work(NamedTuple):
-    num_items: int
-    num_values: int
-
-
 class BinarySearch(Algorithm):
     """A search for given types, operator and device; see `lower_bound` and `upper_bound`.
 
     It needs no temporary storage, so it is called in one phase.
     """
+
+    _needs_storage = False
 
     def __call__(
         self, d_data: Any, num_items: int, d_values: Any, num_values: int, d_out: Any, stream: Any = None
@@ -191,17 +192,27 @@ class BinarySearch(Algorithm):
         NoDeviceError
             If there is no GPU.
         """
+        self._enqueue(self._request(d_data, num_items, d_values, num_values, d_out), stream)
+
+    run = __call__
+
+    def _request(self, d_data: Any, num_items: Any, d_values: Any, num_values: Any, d_out: Any) -> Request:
         n, m = item_count("num_items", num_items), item_count("num_values", num_values)
         index = self._code.spec.arguments[2].value
         if n > np.iinfo(index).max:
             raise ValueError(f"d_out: {index} cannot hold indices up to num_items, {n}")
-        self._enqueue(((d_data, n), (d_values, m), (d_out, m)), _Work(n, m), stream)
+        return ((d_data, n), (d_values, m), (d_out, m)), (n, m), None
 
-    run = __call__
+    def _sizes(self) -> Sequence[Any]:
+        return ((1, 1), (1, 1 << 17))
 
-    def _launch(self, call: Call, address: int, nbytes: int, work: Any, stream: int) -> int:
-        d_data, d_values, d_out = call.iterators
-        search, _ = call.operators
-        search.state = struct.pack("=QQ", d_data.state, work.num_items)
-        call.native.compute(d_values, d_out, work.num_values, search, stream)
-        return 0
+    def _launcher(self, call: Call) -> Launch:
+        compute, (d_data, d_values, d_out), (search, _) = call.native.compute, call.iterators, call.operators
+
+        def launch(address: int, nbytes: int, work: tuple[int, int], stream: int) -> int:
+            n, m = work
+            search.state = struct.pack("=QQ", d_data.state, n)
+            compute(d_values, d_out, m, search, stream)
+            return 0
+
+        return launch

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from . import _cccl, _factory
-from ._algorithm import Algorithm, Call, accumulation, integers, item_count, segment_count
+from ._algorithm import Algorithm, Call, Launch, Request
+from ._arguments import accumulation, integers, item_count, segment_count
 from ._key import Specialisation
+from ._memo import remembered
 from .operators import Op
 
 
+@remembered
 def segmented_reduce(
     d_in: Any, d_out: Any, start_offsets_in: Any, end_offsets_in: Any, op: Op, h_init: Any, *, cc: Any = None
 ) -> SegmentedReduce:
@@ -119,7 +122,6 @@ class SegmentedReduce(Algorithm):
             The initial value, of the kind that the reduction was built with.
         stream : optional
             None (the default stream), a handle, or a stream of CuPy, PyTorch, Numba or cuda.core.
-
         max_segment_size : int, optional
             That no segment has more items, if that is known: it lets CCCL take quicker kernels for small
             segments. If one has, the result is wrong.
@@ -136,10 +138,16 @@ class SegmentedReduce(Algorithm):
         NoDeviceError
             If there is no GPU.
         """
-        arrays, work = self._arrays(
-            d_in, d_out, num_segments, start_offsets_in, end_offsets_in, max_segment_size
+        request = self._request(
+            d_in,
+            d_out,
+            num_segments,
+            start_offsets_in,
+            end_offsets_in,
+            h_init,
+            max_segment_size=max_segment_size,
         )
-        return self._execute(temp_storage, arrays, work, h_init, stream)
+        return self._execute(temp_storage, request, stream)
 
     def run(
         self,
@@ -157,22 +165,44 @@ class SegmentedReduce(Algorithm):
 
         Parameters are those of the call.
         """
-        arrays, work = self._arrays(
-            d_in, d_out, num_segments, start_offsets_in, end_offsets_in, max_segment_size
+        request = self._request(
+            d_in,
+            d_out,
+            num_segments,
+            start_offsets_in,
+            end_offsets_in,
+            h_init,
+            max_segment_size=max_segment_size,
         )
-        self._run(arrays, work, h_init, stream)
+        self._run(request, stream)
 
-    def _arrays(
-        self, d_in: Any, d_out: Any, num_segments: Any, starts: Any, ends: Any, max_segment_size: Any
-    ) -> tuple[tuple[tuple[Any, int], ...], tuple[int, int]]:
+    def _request(
+        self,
+        d_in: Any,
+        d_out: Any,
+        num_segments: Any,
+        start_offsets_in: Any,
+        end_offsets_in: Any,
+        h_init: Any,
+        *,
+        max_segment_size: Any = None,
+    ) -> Request:
         n = segment_count(num_segments)
         largest = 0 if max_segment_size is None else item_count("max_segment_size", max_segment_size)
-        return ((d_in, 0), (d_out, n), (starts, n), (ends, n)), (n, largest)
+        arrays = ((d_in, 0), (d_out, n), (start_offsets_in, n), (end_offsets_in, n))
+        return arrays, (n, largest), h_init
 
-    def _launch(self, call: Call, address: int, nbytes: int, work: Any, stream: int) -> int:
-        d_in, d_out, *offsets = call.iterators
-        n, largest = work
-        needed: int = call.native.compute(
-            address, nbytes, d_in, d_out, n, *offsets, *call.operators, call.init, largest, stream
-        )
-        return needed
+    def _sizes(self) -> Sequence[Any]:
+        # Of segments of unknown size, and of such as CCCL has other kernels for.
+        return [(n, largest) for n in (1, 1 << 12) for largest in (0, 1, 32, 512)]
+
+    def _launcher(self, call: Call) -> Launch:
+        compute, (op,), init = call.native.compute, call.operators, call.init
+        d_in, d_out, starts, ends = call.iterators
+
+        def launch(address: int, nbytes: int, work: tuple[int, int], stream: int) -> int:
+            n, largest = work
+            needed: int = compute(address, nbytes, d_in, d_out, n, starts, ends, op, init, largest, stream)
+            return needed
+
+        return launch

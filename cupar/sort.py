@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import _cccl, _factory
-from ._algorithm import Algorithm, Call, argument, integers, item_count, same_dtype, segment_count
+from ._algorithm import Algorithm, Call, Launch, Request
+from ._arguments import argument, integers, item_count, same_dtype, segment_count
 from ._key import Specialisation
+from ._memo import remembered
 from ._nodes import Argument
 from .operators import Op, resolve
 
@@ -65,15 +67,21 @@ def _key_arguments(
     return given, same_dtype(target_name, target, given, output=True, may_iterate=False)
 
 
-def _pairs(arrays: tuple[Any, ...], n: int) -> tuple[tuple[Any, int], ...]:
-    return tuple((array, n) for array in arrays if array is not None)
+def _pairs(arguments: Sequence[Argument], arrays: tuple[Any, ...], n: int) -> tuple[tuple[Any, int], ...]:
+    """Return the arrays of a call that are there, which must be those that there were for the build."""
+    pairs = tuple((array, n) for array in arrays if array is not None)
+    if len(pairs) != len(arguments):
+        names = ", ".join(argument.name for argument in arguments)
+        raise TypeError(f"this algorithm was built for the arrays {names}; got {len(pairs)} arrays")
+    return pairs
 
 
-def _filled(iterators: list[Any]) -> list[Any]:
+def _filled(iterators: Sequence[Any]) -> Sequence[Any]:
     """Return the keys in and out and the items in and out, null pointers if there are no items."""
     return iterators if len(iterators) == 4 else [*iterators, _cccl.no_array(), _cccl.no_array()]
 
 
+@remembered
 def merge_sort(
     d_in_keys: Any, d_in_items: Any, d_out_keys: Any, d_out_items: Any, op: Op, *, cc: Any = None
 ) -> MergeSort:
@@ -176,9 +184,8 @@ class MergeSort(Algorithm):
         NoDeviceError
             If there is no GPU.
         """
-        n = item_count("num_items", num_items)
-        arrays = (d_in_keys, d_out_keys, d_in_items, d_out_items)
-        return self._execute(temp_storage, _pairs(arrays, n), n, None, stream)
+        request = self._request(d_in_keys, d_in_items, d_out_keys, d_out_items, num_items)
+        return self._execute(temp_storage, request, stream)
 
     def run(
         self,
@@ -193,15 +200,21 @@ class MergeSort(Algorithm):
 
         Parameters are those of the call.
         """
-        n = item_count("num_items", num_items)
-        self._run(_pairs((d_in_keys, d_out_keys, d_in_items, d_out_items), n), n, None, stream)
+        self._run(self._request(d_in_keys, d_in_items, d_out_keys, d_out_items, num_items), stream)
 
-    def _launch(self, call: Call, address: int, nbytes: int, work: Any, stream: int) -> int:
+    def _request(
+        self, d_in_keys: Any, d_in_items: Any, d_out_keys: Any, d_out_items: Any, num_items: Any
+    ) -> Request:
+        n = item_count("num_items", num_items)
+        arrays = (d_in_keys, d_out_keys, d_in_items, d_out_items)
+        return _pairs(self._code.spec.arguments, arrays, n), n, None
+
+    def _launcher(self, call: Call) -> Launch:
         in_keys, out_keys, in_items, out_items = _filled(call.iterators)
-        needed: int = call.native.compute(
-            address, nbytes, in_keys, in_items, out_keys, out_items, work, *call.operators, stream
+        compute, (op,) = call.native.compute, call.operators
+        return lambda address, nbytes, n, stream: compute(
+            address, nbytes, in_keys, in_items, out_keys, out_items, n, op, stream
         )
-        return needed
 
 
 def _buffers(d_in: Any, d_out: Any, name: str) -> tuple[Any, Any]:
@@ -220,6 +233,7 @@ def _check_buffers(d_in_keys: Any, d_in_values: Any) -> None:
         raise TypeError("d_in_values: expected a DoubleBuffer if d_in_keys is one, and an array if not")
 
 
+@remembered
 def radix_sort(
     d_in_keys: Any, d_out_keys: Any, d_in_values: Any, d_out_values: Any, order: SortOrder, *, cc: Any = None
 ) -> RadixSort:
@@ -279,6 +293,8 @@ def radix_sort(
 
     def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
         in_keys, _, in_values, _ = _filled(list(iterators.values()))
+        if values and (word := _word(values[0].value)):
+            in_values = _cccl.pointer(word, address=256)
         b = _cccl.bindings()
         return b.SortOrder(int(order)), in_keys, in_values, b.Op(), b""
 
@@ -294,16 +310,21 @@ def radix_sort(
     return _factory.obtain(RadixSort, spec, device)
 
 
+def _word(values: np.dtype[Any]) -> np.dtype[Any] | None:
+    """Return the integer that opaque values are sorted as, if there is one of their size.
+
+    CCCL 3.6 does not build most radix sorts of opaque values: its host code and its kernels disagree on them.
+    """
+    if values.kind not in "cV" or values.itemsize not in (1, 2, 4, 8):
+        return None
+    return np.dtype(f"u{values.itemsize}")
+
+
 class _RadixWork(NamedTuple):
     num_items: int
     begin_bit: int
     end_bit: int
-    overwrite: bool
-    selectors: list[int]  # of each phase: which of two buffers has the result
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.num_items
+    buffers: tuple[DoubleBuffer, ...]
 
 
 class RadixSort(Algorithm):
@@ -349,13 +370,10 @@ class RadixSort(Algorithm):
         NoDeviceError
             If there is no GPU.
         """
-        arrays, work = self._work(
+        request = self._request(
             d_in_keys, d_out_keys, d_in_values, d_out_values, num_items, begin_bit, end_bit
         )
-        nbytes = self._execute(temp_storage, arrays, work, None, stream)
-        if temp_storage is not None:
-            _select(work, d_in_keys, d_in_values)
-        return nbytes
+        return self._execute(temp_storage, request, stream)
 
     def run(
         self,
@@ -372,22 +390,21 @@ class RadixSort(Algorithm):
 
         Parameters are those of the call.
         """
-        arrays, work = self._work(
+        request = self._request(
             d_in_keys, d_out_keys, d_in_values, d_out_values, num_items, begin_bit, end_bit
         )
-        self._run(arrays, work, None, stream)
-        _select(work, d_in_keys, d_in_values)
+        self._run(request, stream)
 
-    def _work(
+    def _request(
         self,
         d_in_keys: Any,
         d_out_keys: Any,
         d_in_values: Any,
         d_out_values: Any,
         num_items: Any,
-        begin_bit: Any,
-        end_bit: Any,
-    ) -> tuple[tuple[tuple[Any, int], ...], _RadixWork]:
+        begin_bit: Any = None,
+        end_bit: Any = None,
+    ) -> Request:
         n = item_count("num_items", num_items)
         bits = 8 * self._code.spec.arguments[0].value.itemsize
         begin = 0 if begin_bit is None else item_count("begin_bit", begin_bit)
@@ -396,37 +413,53 @@ class RadixSort(Algorithm):
             raise ValueError(
                 f"begin_bit, end_bit: expected 0 <= begin_bit <= end_bit <= {bits}, got {begin}, {end}"
             )
-        _check_buffers(d_in_keys, d_in_values)
-        keys = _buffers(d_in_keys, d_out_keys, "keys")
-        values = _buffers(d_in_values, d_out_values, "values")
-        return _pairs((*keys, *values), n), _RadixWork(n, begin, end, isinstance(d_in_keys, DoubleBuffer), [])
+        arrays, buffers = _sorted_arrays(d_in_keys, d_out_keys, d_in_values, d_out_values)
+        return _pairs(self._code.spec.arguments, arrays, n), _RadixWork(n, begin, end, buffers), None
 
-    def _launch(self, call: Call, address: int, nbytes: int, work: Any, stream: int) -> int:
-        needed: int
-        needed, selector = call.native.compute(
-            address,
-            nbytes,
-            *_filled(call.iterators),
-            _cccl.bindings().Op(),
-            work.num_items,
-            work.begin_bit,
-            work.end_bit,
-            work.overwrite,
-            -1,
-            stream,
-        )
-        work.selectors.append(selector)
-        return needed
+    def _sizes(self) -> Sequence[Any]:
+        bits = 8 * self._code.spec.arguments[0].value.itemsize
+        return [_RadixWork(n, 0, end, ()) for n in (1, 1 << 17) for end in (bits, 1)]
+
+    def _launcher(self, call: Call) -> Launch:
+        compute, arrays, no_op = call.native.compute, _filled(call.iterators), _cccl.bindings().Op()
+        values = call.iterators[2:]
+        alignment = 1
+        if values and (word := _word(self._code.spec.arguments[2].value)):
+            alignment = word.alignment
+
+        def launch(address: int, nbytes: int, work: _RadixWork, stream: int) -> int:
+            n, begin, end, buffers = work
+            if any(each.state % alignment for each in values):
+                raise ValueError(f"d_in_values, d_out_values: expected arrays aligned to {alignment} bytes")
+            needed: int
+            needed, selector = compute(
+                address, nbytes, *arrays, no_op, n, begin, end, bool(buffers), -1, stream
+            )
+            if address and n:
+                _select(buffers, selector)
+            return needed
+
+        return launch
 
 
-def _select(work: _RadixWork | _SegmentWork, *buffers: Any) -> None:
-    """Let double buffers know which of their arrays the sort has left its result in."""
-    if work.overwrite and not work.is_empty and work.selectors[-1] == 1:
+def _sorted_arrays(
+    d_in_keys: Any, d_out_keys: Any, d_in_values: Any, d_out_values: Any
+) -> tuple[tuple[Any, ...], tuple[DoubleBuffer, ...]]:
+    """Return the arrays of a call, inputs and outputs, and the double buffers that they are in."""
+    _check_buffers(d_in_keys, d_in_values)
+    keys, values = _buffers(d_in_keys, d_out_keys, "keys"), _buffers(d_in_values, d_out_values, "values")
+    buffers = tuple(each for each in (d_in_keys, d_in_values) if isinstance(each, DoubleBuffer))
+    return (*keys, *values), buffers
+
+
+def _select(buffers: tuple[DoubleBuffer, ...], selector: int) -> None:
+    """Let double buffers know which of their arrays the sort leaves its result in."""
+    if selector == 1:
         for buffer in buffers:
-            if buffer is not None:
-                buffer.selector = 1 - buffer.selector
+            buffer.selector = 1 - buffer.selector
 
 
+@remembered
 def segmented_sort(
     d_in_keys: Any,
     d_out_keys: Any,
@@ -522,12 +555,7 @@ def segmented_sort(
 class _SegmentWork(NamedTuple):
     num_items: int
     num_segments: int
-    overwrite: bool
-    selectors: list[int]
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.num_items and self.num_segments)
+    buffers: tuple[DoubleBuffer, ...]
 
 
 class SegmentedSort(Algorithm):
@@ -575,14 +603,17 @@ class SegmentedSort(Algorithm):
         NoDeviceError
             If there is no GPU.
         """
-        work = self._work(d_in_keys, num_items, num_segments)
-        arrays = _arguments(
-            (d_in_keys, d_out_keys, d_in_values, d_out_values), (start_offsets_in, end_offsets_in), work
+        request = self._request(
+            d_in_keys,
+            d_out_keys,
+            d_in_values,
+            d_out_values,
+            num_items,
+            num_segments,
+            start_offsets_in,
+            end_offsets_in,
         )
-        nbytes = self._execute(temp_storage, arrays, work, None, stream)
-        if temp_storage is not None:
-            _select(work, d_in_keys, d_in_values)
-        return nbytes
+        return self._execute(temp_storage, request, stream)
 
     def run(
         self,
@@ -600,41 +631,53 @@ class SegmentedSort(Algorithm):
 
         Parameters are those of the call.
         """
-        work = self._work(d_in_keys, num_items, num_segments)
-        arrays = _arguments(
-            (d_in_keys, d_out_keys, d_in_values, d_out_values), (start_offsets_in, end_offsets_in), work
+        request = self._request(
+            d_in_keys,
+            d_out_keys,
+            d_in_values,
+            d_out_values,
+            num_items,
+            num_segments,
+            start_offsets_in,
+            end_offsets_in,
         )
-        self._run(arrays, work, None, stream)
-        _select(work, d_in_keys, d_in_values)
+        self._run(request, stream)
 
-    def _work(self, d_in_keys: Any, num_items: Any, num_segments: Any) -> _SegmentWork:
+    def _request(
+        self,
+        d_in_keys: Any,
+        d_out_keys: Any,
+        d_in_values: Any,
+        d_out_values: Any,
+        num_items: Any,
+        num_segments: Any,
+        start_offsets_in: Any,
+        end_offsets_in: Any,
+    ) -> Request:
         n, segments = item_count("num_items", num_items), segment_count(num_segments)
-        return _SegmentWork(n, segments, isinstance(d_in_keys, DoubleBuffer), [])
+        arrays, buffers = _sorted_arrays(d_in_keys, d_out_keys, d_in_values, d_out_values)
+        offsets = ((start_offsets_in, segments), (end_offsets_in, segments))
+        pairs = _pairs(self._code.spec.arguments[:-2], arrays, n)
+        return (*pairs, *offsets), _SegmentWork(n, segments, buffers), None
 
-    def _launch(self, call: Call, address: int, nbytes: int, work: Any, stream: int) -> int:
-        *arrays, start, end = call.iterators
-        needed: int
-        needed, selector = call.native.compute(
-            address,
-            nbytes,
-            *_filled(arrays),
-            work.num_items,
+    def _sizes(self) -> Sequence[Any]:
+        # When there are many, CCCL asks the GPU how many segments are large, which cannot be captured.
+        return [_SegmentWork(1 << 12, 2, ())]
+
+    def _launcher(self, call: Call) -> Launch:
+        *sorted_arrays, start, end = call.iterators
+        compute, arrays = call.native.compute, _filled(sorted_arrays)
+
+        def launch(address: int, nbytes: int, work: _SegmentWork, stream: int) -> int:
+            n, segments, buffers = work
             # An empty array may be a null pointer, which CCCL takes for no array; its segments are empty too.
-            0 if work.is_empty else work.num_segments,
-            start,
-            end,
-            work.overwrite,
-            -1,
-            stream,
-        )
-        work.selectors.append(selector)
-        return needed
+            segments = segments if n else 0
+            needed: int
+            needed, selector = compute(
+                address, nbytes, *arrays, n, segments, start, end, bool(buffers), -1, stream
+            )
+            if address and segments:
+                _select(buffers, selector)
+            return needed
 
-
-def _arguments(
-    items: tuple[Any, Any, Any, Any], offsets: tuple[Any, Any], work: _SegmentWork
-) -> tuple[tuple[Any, int], ...]:
-    in_keys, out_keys, in_values, out_values = items
-    _check_buffers(in_keys, in_values)
-    keys, values = _buffers(in_keys, out_keys, "keys"), _buffers(in_values, out_values, "values")
-    return *_pairs((*keys, *values), work.num_items), *((array, work.num_segments) for array in offsets)
+        return launch

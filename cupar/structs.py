@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections import namedtuple
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -76,6 +76,8 @@ def gpu_struct(fields: Any, name: str = "Struct") -> Any:
     if not dtype.names:
         raise TypeError(f"fields: expected at least one field, got {fields!r}")
     checked = normal("fields", dtype)
+    if "dtype" in (checked.names or ()):
+        raise ValueError("fields: 'dtype' is the class's own attribute; name that field otherwise")
     try:
         base = _named_tuple(name, list(checked.names or ()))
     except ValueError as error:
@@ -97,7 +99,7 @@ def _field_dtype(field: str, kind: Any) -> np.dtype[Any]:
     return dtype
 
 
-def _new(cls: Any, *values: Any, **named: Any) -> Any:
+def _new(cls: Any, /, *values: Any, **named: Any) -> Any:
     names: tuple[str, ...] = cls.dtype.names
     if not named and [isinstance(value, Mapping) for value in values] == [True]:
         return _new(cls, **values[0])
@@ -129,11 +131,7 @@ def dtype_of_value(value: object) -> np.dtype[Any] | None:
 @functools.lru_cache(maxsize=256)
 def plain_class(dtype: np.dtype[Any]) -> Any:
     """Return the named tuple that stands for a struct in operators; the same one for the same dtype."""
-    return _named_tuple("Struct", [IN_OPERATORS.get(name, name) for name in dtype.names or ()])
-
-
-# To numba, these are the methods of tuples, whatever the fields of a named tuple.
-IN_OPERATORS = {"count": "cupar_count", "index": "cupar_index"}
+    return _named_tuple("Struct", list(dtype.names or ()))
 
 
 def plain_value(value: Any) -> Any:
@@ -178,7 +176,8 @@ def normal(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
     }
     alignment = max((kind.alignment for kind, _ in fields.values()), default=1)
     for field, (kind, offset) in fields.items():
-        if offset % kind.alignment or dtype.itemsize % alignment:
+        whole = dtype.itemsize % alignment and kind.alignment == alignment
+        if offset % kind.alignment or whole:
             raise TypeError(
                 f"{name}: field {field!r}, a {kind} at byte {offset} of {dtype.itemsize}, is not aligned, "
                 "and GPUs cannot load it: make the dtype with align=True"
@@ -218,10 +217,3 @@ def text(dtype: np.dtype[Any]) -> str:
 def names(dtype: np.dtype[Any]) -> list[Any]:
     """Return the names of a struct's fields, each with those nested in it; nothing for a number."""
     return [[name, names(dtype[name])] for name in dtype.names or ()]
-
-
-def all_names(dtype: np.dtype[Any]) -> Iterator[str]:
-    """Yield the names of a struct's fields and of those nested in it."""
-    for name in dtype.names or ():
-        yield name
-        yield from all_names(dtype[name])

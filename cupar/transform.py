@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from . import _factory
-from ._algorithm import Algorithm, Call, argument, item_count
+from ._algorithm import Algorithm, Call, Launch, Request
+from ._arguments import argument, item_count
 from ._key import Specialisation
+from ._memo import remembered
+from ._nodes import Argument
 from .operators import Op, resolve
 
 
-def unary_transform(d_in: Any, d_out: Any, op: Op, *, cc: Any = None) -> Transform:
+@remembered
+def unary_transform(d_in: Any, d_out: Any, op: Op, *, cc: Any = None) -> UnaryTransform:
     """Build a transform of one array, or fetch it from the cache: ``d_out[i] = op(d_in[i])``.
 
     Parameters
@@ -28,7 +32,7 @@ def unary_transform(d_in: Any, d_out: Any, op: Op, *, cc: Any = None) -> Transfo
 
     Returns
     -------
-    Transform
+    UnaryTransform
 
     Raises
     ------
@@ -48,10 +52,13 @@ def unary_transform(d_in: Any, d_out: Any, op: Op, *, cc: Any = None) -> Transfo
     -----
     The algorithm is CUB's ``DeviceTransform``.
     """
-    return _transform("unary_transform", "DeviceUnaryTransform", {"d_in": d_in}, d_out, op, cc)
+    return _transform(
+        UnaryTransform, "unary_transform", "DeviceUnaryTransform", {"d_in": d_in}, d_out, op, cc
+    )
 
 
-def binary_transform(d_in1: Any, d_in2: Any, d_out: Any, op: Op, *, cc: Any = None) -> Transform:
+@remembered
+def binary_transform(d_in1: Any, d_in2: Any, d_out: Any, op: Op, *, cc: Any = None) -> BinaryTransform:
     """Build a transform of two arrays, or fetch it from the cache: ``d_out[i] = op(d_in1[i], d_in2[i])``.
 
     Parameters
@@ -65,7 +72,7 @@ def binary_transform(d_in1: Any, d_in2: Any, d_out: Any, op: Op, *, cc: Any = No
 
     Returns
     -------
-    Transform
+    BinaryTransform
 
     Raises
     ------
@@ -82,14 +89,103 @@ def binary_transform(d_in1: Any, d_in2: Any, d_out: Any, op: Op, *, cc: Any = No
     'binary_transform'
     """
     inputs = {"d_in1": d_in1, "d_in2": d_in2}
-    return _transform("binary_transform", "DeviceBinaryTransform", inputs, d_out, op, cc)
+    return _transform(BinaryTransform, "binary_transform", "DeviceBinaryTransform", inputs, d_out, op, cc)
+
+
+class UnaryTransform(Algorithm):
+    """A transform for given types, operator and device; see `unary_transform`.
+
+    It needs no temporary storage, so it is called in one phase.
+    """
+
+    _needs_storage = False
+
+    def __call__(self, d_in: Any, d_out: Any, num_items: int, stream: Any = None) -> None:
+        """Transform.
+
+        Parameters
+        ----------
+        d_in, d_out : device arrays, at least `num_items` items
+        num_items : int
+            How many items to transform, from 0 on; 2**32 and more are fine.
+        stream : optional
+            None (the default stream), a handle, or a stream of CuPy, PyTorch, Numba or cuda.core.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not what the transform was built for, or is too small.
+        NoDeviceError
+            If there is no GPU.
+        """
+        self._enqueue(self._request(d_in, d_out, num_items), stream)
+
+    run = __call__
+
+    def _request(self, d_in: Any, d_out: Any, num_items: Any) -> Request:
+        n = item_count("num_items", num_items)
+        return ((d_in, n), (d_out, n)), n, None
+
+    def _launcher(self, call: Call) -> Launch:
+        return _launcher(call)
+
+
+class BinaryTransform(Algorithm):
+    """A transform for given types, operator and device; see `binary_transform`.
+
+    It needs no temporary storage, so it is called in one phase.
+    """
+
+    _needs_storage = False
+
+    def __call__(self, d_in1: Any, d_in2: Any, d_out: Any, num_items: int, stream: Any = None) -> None:
+        """Transform.
+
+        Parameters
+        ----------
+        d_in1, d_in2, d_out : device arrays, at least `num_items` items
+        num_items : int
+            How many items to transform, from 0 on; 2**32 and more are fine.
+        stream : optional
+            None (the default stream), a handle, or a stream of CuPy, PyTorch, Numba or cuda.core.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not what the transform was built for, or is too small.
+        NoDeviceError
+            If there is no GPU.
+        """
+        self._enqueue(self._request(d_in1, d_in2, d_out, num_items), stream)
+
+    run = __call__
+
+    def _request(self, d_in1: Any, d_in2: Any, d_out: Any, num_items: Any) -> Request:
+        n = item_count("num_items", num_items)
+        return ((d_in1, n), (d_in2, n), (d_out, n)), n, None
+
+    def _launcher(self, call: Call) -> Launch:
+        return _launcher(call)
+
+
+def _launcher(call: Call) -> Launch:
+    compute, arrays, (op,) = call.native.compute, call.iterators, call.operators
+
+    def launch(address: int, nbytes: int, n: int, stream: int) -> int:
+        compute(*arrays, n, op, stream)
+        return 0
+
+    return launch
+
+
+T = TypeVar("T", UnaryTransform, BinaryTransform)
 
 
 def _transform(
-    algorithm: str, native: str, inputs: Mapping[str, Any], d_out: Any, op: Op, cc: Any
-) -> Transform:
+    cls: type[T], algorithm: str, native: str, inputs: Mapping[str, Any], d_out: Any, op: Op, cc: Any
+) -> T:
     cc, device = _factory.target(cc)
-    sources = [argument(name, array) for name, array in inputs.items()]
+    sources: list[Argument] = [argument(name, array) for name, array in inputs.items()]
     target = argument("d_out", d_out, output=True)
 
     def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -104,47 +200,4 @@ def _transform(
         cc=cc,
         native_arguments=native_arguments,
     )
-    return _factory.obtain(Transform, spec, device)
-
-
-class Transform(Algorithm):
-    """A transform for given types, operator and device; see `unary_transform` and `binary_transform`.
-
-    It needs no temporary storage, so it is called in one phase: with its input or inputs, the output, the
-    number of items, and the stream.
-    """
-
-    def __call__(self, *arrays_and_num_items: Any, stream: Any = None) -> None:
-        """Transform: ``transform(d_in, d_out, num_items, stream=None)``, or with two inputs.
-
-        Parameters
-        ----------
-        *arrays_and_num_items
-            The input arrays, the output array, the number of items (from 0 on; 2**32 and more are fine), and
-            perhaps the stream.
-        stream : optional
-            None (the default stream), a handle, or a stream of CuPy, PyTorch, Numba or cuda.core.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is not what the transform was built for, or is too small.
-        NoDeviceError
-            If there is no GPU.
-        """
-        count = len(self._code.spec.arguments)
-        arrays, rest = arrays_and_num_items[:count], arrays_and_num_items[count:]
-        if len(rest) not in (1, 2) or (len(rest) == 2 and stream is not None):
-            names = ", ".join(argument.name for argument in self._code.spec.arguments)
-            raise TypeError(
-                f"{self.build.algorithm}: expected ({names}, num_items, stream=None), "
-                f"got {len(arrays_and_num_items)} positional arguments"
-            )
-        n = item_count("num_items", rest[0])
-        self._enqueue([(array, n) for array in arrays], n, rest[1] if len(rest) == 2 else stream)
-
-    run = __call__
-
-    def _launch(self, call: Call, address: int, nbytes: int, work: Any, stream: int) -> int:
-        call.native.compute(*call.iterators, work, *call.operators, stream)
-        return 0
+    return _factory.obtain(cls, spec, device)

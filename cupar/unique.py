@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 
 from . import _factory
-from ._algorithm import Algorithm, Call, argument, integers, item_count, same_dtype
+from ._algorithm import Algorithm, Call, Launch, Request
+from ._arguments import argument, integers, item_count, same_dtype
 from ._key import Specialisation
+from ._memo import remembered
 from .operators import Op, resolve
 
 
+@remembered
 def unique_by_key(
     d_in_keys: Any,
     d_in_items: Any,
@@ -126,9 +129,8 @@ class UniqueByKey(Algorithm):
         NoDeviceError
             If there is no GPU.
         """
-        n = item_count("num_items", num_items)
-        arrays = ((d_in_keys, n), (d_in_items, n), (d_out_keys, 0), (d_out_items, 0), (d_out_num_selected, 1))
-        return self._execute(temp_storage, arrays, n, None, stream)
+        request = self._request(d_in_keys, d_in_items, d_out_keys, d_out_items, d_out_num_selected, num_items)
+        return self._execute(temp_storage, request, stream)
 
     def run(
         self,
@@ -144,10 +146,22 @@ class UniqueByKey(Algorithm):
 
         Parameters are those of the call.
         """
+        request = self._request(d_in_keys, d_in_items, d_out_keys, d_out_items, d_out_num_selected, num_items)
+        self._run(request, stream)
+
+    def _request(
+        self,
+        d_in_keys: Any,
+        d_in_items: Any,
+        d_out_keys: Any,
+        d_out_items: Any,
+        d_out_num_selected: Any,
+        num_items: Any,
+    ) -> Request:
         n = item_count("num_items", num_items)
         arrays = ((d_in_keys, n), (d_in_items, n), (d_out_keys, 0), (d_out_items, 0), (d_out_num_selected, 1))
-        self._run(arrays, n, None, stream)
+        return arrays, n, None
 
-    def _launch(self, call: Call, address: int, nbytes: int, work: Any, stream: int) -> int:
-        needed: int = call.native.compute(address, nbytes, *call.iterators, *call.operators, work, stream)
-        return needed
+    def _launcher(self, call: Call) -> Launch:
+        compute, arguments = call.native.compute, (*call.iterators, *call.operators)
+        return lambda address, nbytes, n, stream: compute(address, nbytes, *arguments, n, stream)

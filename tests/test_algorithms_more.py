@@ -209,7 +209,7 @@ def test_calls_are_checked_before_anything_runs():
         of_floats(None, None, None, 300, 0, 1, 5)
     with pytest.raises(ValueError, match="^num_samples: .*build it with that many"):
         of_floats(None, None, None, 11, 0, 1, 2**30)
-    with pytest.raises(TypeError, match="^h_upper_level: .*levels of int64, got 0.5"):
+    with pytest.raises(TypeError, match="^h_upper_level: .*levels of int32, got 0.5"):
         of_ints(None, None, None, 11, 0, 0.5, 5)
     with pytest.raises(ValueError, match=r"^d_out: int32 cannot hold indices up to num_items, 2147483648"):
         lower_bound("u1", "u1", "i4", cc=CC)(None, 2**31, None, 1, None)

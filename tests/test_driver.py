@@ -50,9 +50,9 @@ class NoDriver:
 
 @pytest.fixture
 def fresh(monkeypatch):
-    _driver._driver.cache_clear()
+    _driver.library.cache_clear()
     yield monkeypatch
-    _driver._driver.cache_clear()
+    _driver.library.cache_clear()
 
 
 def test_no_driver(fresh):

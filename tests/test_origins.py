@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -209,6 +210,7 @@ def test_a_build_that_the_bindings_refuse_is_made_again(empty_cache, monkeypatch
         return native
 
     monkeypatch.setattr(_algorithm._cccl, "load", load)
+    monkeypatch.setattr(_algorithm.Algorithm, "load", lambda self: None)
     first = reduction(lambda a, b: a + b, cc=None)
     _cache.disk().store(first.build.key, _cache.Entry({"cubin_size": 4}, b"junk"))
     _factory.forget()
@@ -224,13 +226,22 @@ def test_one_object_serves_every_device_of_its_cc(empty_cache, monkeypatch):
     from cupar import _algorithm, _driver
 
     loads = []
-    monkeypatch.setattr(_algorithm._cccl, "load", lambda native, blob: loads.append(native) or len(loads))
+
+    class Native(SimpleNamespace):
+        determinism, compute = 1, None
+
+        def __init__(self, number):
+            super().__init__(number=number)
+
+    monkeypatch.setattr(
+        _algorithm._cccl, "load", lambda native, blob: loads.append(native) or Native(len(loads))
+    )
     found = reduction(cupar.OpKind.PLUS)
     for ordinal, loaded in ((0, 1), (1, 2), (0, 1), (1, 2)):
         monkeypatch.setattr(_driver, "current_device", lambda ordinal=ordinal: _driver.Device(ordinal, CC))
         call = found._take()
-        assert call.native == loaded
-        found._give_back(call)
+        assert call.native.number == loaded
+        call.free.append(call)
     monkeypatch.setattr(_driver, "current_device", lambda: _driver.Device(2, 80))
     with pytest.raises(ValueError, match=r"built for sm_90, the current device 2 is sm_80"):
         found._take()

@@ -1,0 +1,927 @@
+"""Host time of a call and latency to its result: C++ CUB, cupar, a CUDA graph, cuda.compute, CuPy, PyTorch.
+
+    python benchmarks/call_overhead.py [--rounds 51] [--calls 100] [--only reduce,scan,transform,sort]
+                                       [--profile] [--seconds 150] [--json FILE]
+    python benchmarks/call_overhead.py --plot FILE
+
+It needs a GPU and CuPy. Without nvcc there is no C++ CUB and so no ratios; without cuda.compute, PyTorch or
+matplotlib, what needs them is missing. The second form draws the plot of a JSON file again, without a GPU.
+
+All work on the same arrays, on the default stream. Who takes part is a statement as a user would write it,
+timed with `timeit` (so without garbage collection), or the loop in call_overhead.cu, compiled by nvcc with
+cuda-cccl's headers, the CUB that cupar runs. They take turns, batch by batch, A B C A B C, so that a machine
+that wanders hits all alike. Tables give medians, and ratios of medians:
+
+* host time of a call: that of a batch of calls, enqueued one after another, divided by their number. The GPU
+  is idle before each batch, and batches are so short that the driver's queue is never full: otherwise what is
+  measured would be the host waiting for the GPU;
+* latency: from just before one call until the stream is idle.
+
+Before anybody is timed, its call must have written the right result: sums of small integers are exact in any
+order. CuPy's sum and sort alone are not checked: they return new arrays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import importlib
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from ctypes import POINTER, c_int, c_int64, c_size_t, c_void_p
+from dataclasses import dataclass
+from pathlib import Path
+from timeit import Timer
+from typing import Any
+
+import _common
+import numpy as np
+
+sys.path.insert(0, str(_common.ROOT))  # this checkout's cupar, whatever else is installed
+
+import cupar
+
+SEED = 20261121
+SIZES = (1_000, 1_000_000)
+WARM_UP = 3  # rounds that do not count
+LATENCIES = 20  # of each side in a round
+# A radix sort of many items is 11 kernels and memsets, and the driver queues about 1,024 of them.
+LARGE_SORT = 10_000  # items; up to a few thousand it is one kernel
+LARGE_SORT_CALLS = 50  # in a batch at most
+
+# What cupar's calls may take, in multiples of C++ CUB's host time.
+GOALS = {"object": 1.4, "lookup": 2.2, "lookup_lambda": 2.2, "bound": 0.6}
+
+# --- What is timed ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How everybody is asked for an algorithm: source text, in which ``d_in``, ``d_out`` and ``n`` are given.
+
+    Attributes
+    ----------
+    dtype : str
+        Of input and output.
+    factory : str
+        cupar's, where ``{op}`` is the operator, if there is one.
+    call : str
+        What cupar's object takes beside temporary storage.
+    known : str
+        What kind of operator ``op`` is that is no Python function; empty if the algorithm has none.
+    compute : str
+        The name of cuda.compute's one-call form.
+    compute_setup : str
+        What makes the operator or order for cuda.compute.
+    compute_made_with, compute_call : str
+        What the factory of its object takes, and what the object.
+    compute_once : str
+        What its one-call form takes.
+    cupy, torch : str
+        The statements.
+    torch_setup : str
+        What goes before PyTorch's.
+    two_phase : bool
+        Whether there is temporary storage.
+    checks_cupy : bool
+        Whether CuPy's result is in ``d_out``.
+    """
+
+    dtype: str
+    factory: str
+    call: str
+    known: str
+    compute: str
+    compute_setup: str
+    compute_made_with: str
+    compute_call: str
+    compute_once: str
+    cupy: str
+    torch: str
+    torch_setup: str = "t_in, t_out = torch.from_dlpack(d_in), torch.from_dlpack(d_out)"
+    two_phase: bool = True
+    checks_cupy: bool = True
+
+    def factory_with(self, op: str) -> str:
+        """Return cupar's factory with an operator."""
+        return self.factory.format(op=op)
+
+
+REDUCE = Recipe(
+    dtype="float32",
+    factory="cupar.reduce_into(d_in, d_out, {op}, h_init)",
+    call="d_in, d_out, n, h_init",
+    known="OpKind",
+    compute="reduce_into",
+    compute_setup="op = compute.OpKind.PLUS",
+    compute_made_with="d_in=d_in, d_out=d_out, op=op, h_init=h_init",
+    compute_call="d_in=d_in, d_out=d_out, num_items=n, op=op, h_init=h_init",
+    compute_once="d_in=d_in, d_out=d_out, num_items=n, op=op, h_init=h_init",
+    cupy="cupy.sum(d_in)",  # as one calls it: its result is an array of no dimensions, made anew
+    checks_cupy=False,
+    torch_setup="t_in, t_out = torch.from_dlpack(d_in), torch.from_dlpack(d_out.reshape(()))",
+    torch="torch.sum(t_in, 0, out=t_out)",
+)
+SCAN = Recipe(
+    dtype="float32",
+    factory="cupar.inclusive_scan(d_in, d_out, {op})",
+    call="d_in, d_out, n",
+    known="OpKind",
+    compute="inclusive_scan",
+    compute_setup="op = compute.OpKind.PLUS",
+    compute_made_with="d_in=d_in, d_out=d_out, op=op, init_value=None",
+    compute_call="d_in=d_in, d_out=d_out, op=op, init_value=None, num_items=n",
+    compute_once="d_in=d_in, d_out=d_out, op=op, init_value=None, num_items=n",
+    cupy="cupy.cumsum(d_in, out=d_out)",
+    torch="torch.cumsum(t_in, 0, out=t_out)",
+)
+TRANSFORM = Recipe(
+    dtype="float32",
+    factory="cupar.unary_transform(d_in, d_out, {op})",
+    call="d_in, d_out, n",
+    known="RawOp",
+    compute="unary_transform",
+    compute_setup="from cuda.compute.op import RawOp\nop = RawOp(ltoir=op.ltoir, name=op.name)",
+    compute_made_with="d_in=d_in, d_out=d_out, op=op",
+    compute_call="d_in=d_in, d_out=d_out, op=op, num_items=n",
+    compute_once="d_in=d_in, d_out=d_out, op=op, num_items=n",
+    cupy="cupy.square(d_in, out=d_out)",
+    torch="torch.square(t_in, out=t_out)",
+    two_phase=False,
+)
+# PyTorch does not sort uint32; the keys are below 2^31, so that they are the same numbers as int32. It sorts
+# indices along with them, which nobody else does.
+SORT = Recipe(
+    dtype="uint32",
+    factory="cupar.radix_sort(d_in, d_out, None, None, cupar.SortOrder.ASCENDING)",
+    call="d_in, d_out, None, None, n",
+    known="",
+    compute="radix_sort",
+    compute_setup="order = compute.SortOrder.ASCENDING",
+    compute_made_with="d_in_keys=d_in, d_out_keys=d_out, d_in_values=None, d_out_values=None, order=order",
+    compute_call="d_in_keys=d_in, d_out_keys=d_out, d_in_values=None, d_out_values=None, num_items=n",
+    compute_once="d_in_keys=d_in, d_out_keys=d_out, num_items=n, order=order",
+    cupy="cupy.sort(d_in)",
+    checks_cupy=False,
+    torch_setup="t_in, t_out = torch.from_dlpack(d_in.view('i4')), torch.from_dlpack(d_out.view('i4'))\n"
+    "t_indices = torch.empty(n, dtype=torch.int64, device=t_in.device)",
+    torch="torch.sort(t_in, out=(t_out, t_indices))",
+)
+RECIPES = {"reduce": REDUCE, "scan": SCAN, "transform": TRANSFORM, "sort": SORT}
+
+
+@dataclass(frozen=True)
+class Text:
+    """Python source that is timed.
+
+    Attributes
+    ----------
+    key, name : str
+        For JSON and for tables.
+    setup : str
+        What is run once, before.
+    statement : str
+        The call.
+    is_checked : bool
+        Whether its result is in ``d_out``.
+    """
+
+    key: str
+    name: str
+    setup: str
+    statement: str
+    is_checked: bool = True
+
+
+def texts(recipe: Recipe) -> list[Text]:
+    """Return all that takes part in an algorithm's table, but for C++ CUB.
+
+    Setups also make the builds that a lookup or a one-call form is to find.
+    """
+    return [
+        *_texts_of_cupar(recipe),
+        *_texts_of_compute(recipe),
+        Text("cupy", "CuPy", "", recipe.cupy, recipe.checks_cupy),
+        # Last: it comes with an NVRTC of its own, and the first that is loaded serves all in the process.
+        Text("torch", "PyTorch", f"import torch\n{recipe.torch_setup}", recipe.torch),
+    ]
+
+
+def _texts_of_cupar(recipe: Recipe) -> list[Text]:
+    call, factory, of_lambda = recipe.call, recipe.factory_with("op"), recipe.factory_with("function")
+    made, arguments = f"algorithm = {factory}", call
+    if recipe.two_phase:
+        made += f"\nd_temp = cupy.empty(max(1, algorithm(None, {call})), 'u1')"
+        arguments = f"d_temp, {call}"
+    captured = f"""{made}
+algorithm({arguments})
+side = cupy.cuda.Stream(non_blocking=True)
+side.begin_capture()
+algorithm({arguments}, stream=side)
+graph = side.end_capture()
+stream = cupy.cuda.Stream.null"""
+    lookup = "cupar lookup + run"
+    found = [Text("object", "cupar object", made, f"algorithm({arguments})")]
+    if recipe.two_phase:  # otherwise it is the same
+        found.append(Text("run", "cupar .run", made, f"algorithm.run({call})"))
+    if recipe.known:
+        found += [
+            Text("lookup", f"{lookup}, {recipe.known}", factory, f"{factory}.run({call})"),
+            Text("lookup_lambda", f"{lookup}, lambda", of_lambda, f"{of_lambda}.run({call})"),
+        ]
+    else:
+        found.append(Text("lookup", lookup, factory, f"{factory}.run({call})"))
+    return [
+        *found,
+        Text("bound", "cupar bound", f"{made}\nbound = algorithm.bind({call})", "bound()"),
+        Text("graph", "CUDA graph of cupar object", captured, "graph.launch(stream)"),
+    ]
+
+
+def _texts_of_compute(recipe: Recipe) -> list[Text]:
+    name, call = recipe.compute, recipe.compute_call
+    made = f"""import cuda.compute as compute
+{recipe.compute_setup}
+algorithm = compute.make_{name}({recipe.compute_made_with})"""
+    arguments = call
+    if recipe.two_phase:
+        made += f"\nd_temp = cupy.empty(max(1, algorithm(temp_storage=None, {call})), 'u1')"
+        arguments = f"temp_storage=d_temp, {call}"
+    return [
+        Text("compute_object", "cuda.compute object", made, f"algorithm({arguments})"),
+        Text("compute_once", "cuda.compute one call", made, f"compute.{name}({recipe.compute_once})"),
+    ]
+
+
+# cupar's own parts, which may change: a text that names what is no longer there fails by itself.
+_OF_OBJECT = """
+from cupar import _arrays, _driver
+algorithm = cupar.reduce_into(d_in, d_out, op, h_init)
+nbytes = algorithm(None, d_in, d_out, n, h_init)
+d_temp = cupy.empty(max(1, nbytes), "u1")
+address, dtype = d_temp.data.ptr, d_in.dtype
+def nothing(): pass
+"""
+_OF_CALL = f"""{_OF_OBJECT}
+call = algorithm._take()
+compute = call.native.compute
+iterator_in, iterator_out = call.iterators
+iterator_in.state, iterator_out.state = d_in.data.ptr, d_out.data.ptr
+operator, = call.operators
+init = call.init
+"""
+_HERE, _NONE = "address, nbytes", "0, 0"
+_ASKED = REDUCE.call
+_TOOK = "iterator_in, iterator_out, n, operator, init, 0"
+PIECES = (
+    (
+        _OF_CALL,
+        {
+            "bindings' compute": f"compute({_HERE}, {_TOOK})",
+            "bindings' compute, NULL storage": f"compute({_NONE}, {_TOOK})",
+            "call.launch": f"call.launch({_HERE}, n, 0)",
+            "call.launch, NULL storage": f"call.launch({_NONE}, n, 0)",
+            "call.bind: pointers, initial value": "call.bind(((d_in, n), (d_out, 1)), h_init)",
+            "an iterator's pointer alone": "iterator_out.state = address",
+        },
+    ),
+    (
+        _OF_OBJECT,
+        {
+            "object": f"algorithm(d_temp, {_ASKED})",
+            "object, None for storage": f"algorithm(None, {_ASKED})",
+            ".run": f"algorithm.run({_ASKED})",
+            "lookup, OpKind": REDUCE.factory_with("op"),
+            "lookup, lambda": REDUCE.factory_with("function"),
+            "the name cupar.reduce_into": "cupar.reduce_into",
+            "_request: number of items, arrays": f"algorithm._request({_ASKED})",
+            "_take and give back": "call = algorithm._take(); call.free.append(call)",
+            "address and size of storage": "_arrays.storage(d_temp)",
+            "address of d_in": "_arrays.ADDRESSES[type(d_in)](d_in, dtype, n, False, 'd_in')",
+            "d_in.data.ptr": "d_in.data.ptr",
+            "current device": "_driver.current_device()",
+            "handle of a CuPy stream": "_driver.stream_handle(cupy.cuda.Stream.null)",
+            "workspace": "_driver.workspace(0)",
+            "allocate and free storage": "with _driver.temporary_storage(nbytes, 0): pass",
+            "a Python call of nothing": "nothing()",
+        },
+    ),
+)
+
+
+def pieces() -> list[Text]:
+    """Return parts of cupar's call of a reduction, each of which is timed by itself."""
+    return [
+        Text(name, name, setup, statement, is_checked=False)
+        for setup, statements in PIECES
+        for name, statement in statements.items()
+    ]
+
+
+# --- C++ CUB ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Library:
+    """The compiled call_overhead.cu, and what made it."""
+
+    code: ctypes.CDLL
+    facts: Mapping[str, Any]
+
+
+def find_nvcc() -> str | None:
+    """Return nvcc's path, if there is one."""
+    homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
+    folders = [os.environ.get("PATH", ""), *(str(Path(home, "bin")) for home in homes if home)]
+    return shutil.which("nvcc", path=os.pathsep.join(folders))
+
+
+def cub_headers() -> list[str]:
+    """Return the folder of cuda-cccl's headers, the CUB that cupar runs; nothing if it has none."""
+    from cupar import _toolchain
+
+    try:
+        return [str(_toolchain.include_folders()[0])]
+    except ImportError:
+        return []
+
+
+def compile_library(nvcc: str, headers: Sequence[str], cc: int, folder: Path) -> Library:
+    """Compile call_overhead.cu: with these headers or, if that fails, with nvcc's own CUB.
+
+    Raises
+    ------
+    RuntimeError
+        If it cannot be compiled.
+    """
+    source = Path(__file__).with_suffix(".cu")
+    target = folder / "call_overhead.so"
+    options = ["-O3", "-std=c++17", f"-arch=sm_{cc}", "--shared", "-Xcompiler", "-fPIC"]
+    complaints = []
+    for includes in ([f"-I{header}" for header in headers], []):
+        start = time.perf_counter()
+        command = [nvcc, *options, *includes, "-o", str(target), str(source)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return _loaded(target, nvcc, command, time.perf_counter() - start, bool(includes))
+        complaints.append((done.stdout + done.stderr)[-1500:])
+    raise RuntimeError("\n".join(["nvcc failed:", *complaints]))
+
+
+def _loaded(path: Path, nvcc: str, command: Sequence[str], seconds: float, is_cccls: bool) -> Library:
+    code = ctypes.CDLL(str(path))
+    version = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False).stdout
+    number = code.cub_version()
+    facts = {
+        "nvcc": next((line for line in version.splitlines() if "release" in line), "unknown"),
+        "command": " ".join(command),
+        "cub": f"{number // 100_000}.{number // 100 % 1000}.{number % 100}",
+        "headers": "of cuda-cccl" if is_cccls else "of nvcc's toolkit",
+        "seconds": seconds,
+    }
+    return Library(code, facts)
+
+
+# --- Who takes part --------------------------------------------------------------------------------------
+
+Batch = Callable[[int], float]  # calls -> nanoseconds, all together
+Latency = Callable[[int], Sequence[float]]  # calls -> nanoseconds of each, until its result is there
+
+
+def ready_text(text: Text, given: Mapping[str, Any]) -> tuple[Batch, Latency]:
+    """Run a text's setup and return what times its statement."""
+    names = dict(given)
+    exec(compile(text.setup, f"<setup of {text.name}>", "exec"), names)
+    once = Timer(text.statement, timer=time.perf_counter_ns, globals=names)
+    waiting = Timer(f"{text.statement}\nsynchronize(0)", timer=time.perf_counter_ns, globals=names)
+    return once.timeit, lambda calls: [waiting.timeit(1) for _ in range(calls)]
+
+
+def ready_cpp(library: Library, algorithm: str, given: Mapping[str, Any]) -> tuple[Batch, Latency]:
+    """Return what times C++ CUB."""
+    temp_bytes, batch, latency = (
+        getattr(library.code, f"{algorithm}_{part}") for part in ("temp_bytes", "batch", "latency")
+    )
+    arguments = [c_void_p, c_void_p, c_void_p, c_size_t, c_int64, c_int]
+    temp_bytes.argtypes, temp_bytes.restype = [c_int64], c_int64
+    batch.argtypes, batch.restype = arguments, c_int64
+    latency.argtypes, latency.restype = [*arguments, POINTER(c_int64)], c_int
+    n, d_in, d_out = given["n"], given["d_in"], given["d_out"]
+    nbytes = _checked(temp_bytes(n))
+    d_temp = given["cupy"].empty(max(1, nbytes), np.uint8)
+
+    def call() -> tuple[int, ...]:  # made anew each time, so that the arrays live as long as what uses them
+        return d_in.data.ptr, d_out.data.ptr, d_temp.data.ptr, nbytes, n
+
+    def time_batch(calls: int) -> float:
+        return _checked(batch(*call(), calls))
+
+    def time_latencies(calls: int) -> list[float]:
+        samples = (c_int64 * calls)()
+        _checked(-latency(*call(), calls, samples))
+        return list(samples)
+
+    return time_batch, time_latencies
+
+
+NEVER_READY: tuple[Batch, Latency] = (lambda calls: 0.0, lambda calls: ())
+
+
+def _checked(answer: int) -> int:
+    if answer < 0:
+        raise RuntimeError(f"the CUDA runtime returned error {-answer}")
+    return answer
+
+
+class Side:
+    """One who takes part in a case: until it fails, and then the others go on without it.
+
+    Attributes
+    ----------
+    key, name, statement : str
+    error : str or None
+        Why it failed.
+    is_missing : bool
+        Whether it failed since there is no such thing yet.
+    batches : list of float
+        Nanoseconds of host time of a call, by round.
+    latencies : list of float
+        Nanoseconds.
+    """
+
+    def __init__(self, text: Text, prepare: Callable[[], tuple[Batch, Latency]], finish: Callable[[], None]):
+        self.key, self.name, self.statement = text.key, text.name, text.statement
+        self.error: str | None = None
+        self.is_missing = False
+        self.batches: list[float] = []
+        self.latencies: list[float] = []
+        self.is_checked = text.is_checked
+        self._finish = finish  # waits until the GPU has done all, and raises what it has to complain of
+        self._batch: Batch
+        self._latency: Latency
+        self._batch, self._latency = self._attempt(prepare) or NEVER_READY
+
+    def _attempt(self, step: Callable[..., Any], *arguments: Any) -> Any:
+        if self.error is not None:
+            return None
+        try:
+            result = step(*arguments)
+            self._finish()
+        except Exception as error:  # whatever it is, others are to be measured
+            self.error = f"{type(error).__name__}: {error}"
+            self.is_missing = isinstance(error, AttributeError) and error.name == "bind"
+            return None
+        return result
+
+    def check(self, d_out: Any, expected: Any) -> None:
+        """Call once; what it writes must be what is expected."""
+
+        def step() -> None:
+            d_out.view("u1").fill(0xA5)
+            self._batch(1)
+            self._finish()
+            if self.is_checked and not bool((d_out == expected).all()):
+                raise RuntimeError("the result is wrong")
+
+        self._attempt(step)
+
+    def time_batch(self, calls: int, counts: bool) -> None:
+        """Take one sample of host time."""
+        spent = self._attempt(self._batch, calls)
+        if spent is not None and counts:
+            self.batches.append(spent / calls)
+
+    def time_latency(self, calls: int, counts: bool) -> None:
+        """Take samples of latency."""
+        spent = self._attempt(self._latency, calls)
+        if spent is not None and counts:
+            self.latencies += spent
+
+    @property
+    def host(self) -> float | None:
+        """Median of the host time of a call, in nanoseconds; None if it failed."""
+        return statistics.median(self.batches) if self.batches and self.error is None else None
+
+    def ratio(self, reference: Side | None) -> float | None:
+        """Return its host time as a multiple of another side's, if neither failed."""
+        if reference is None or self.host is None or reference.host is None:
+            return None
+        return self.host / reference.host
+
+    def as_json(self, reference: Side | None) -> dict[str, Any]:
+        """Return what there is to tell; times are in nanoseconds."""
+        told: dict[str, Any] = {"name": self.name, "statement": self.statement}
+        if self.host is None:
+            return {**told, "error": self.error, "missing": self.is_missing}
+        told["host_ns"] = quartiles(self.batches)
+        if self.latencies:
+            told["latency_ns"] = quartiles(self.latencies)
+        if reference is not None and reference.host is not None:
+            told["ratio"] = self.ratio(reference)
+            pairs = zip(self.batches, reference.batches, strict=True)
+            told["ratio_in_rounds"] = quartiles([mine / theirs for mine, theirs in pairs])
+        return told
+
+
+def quartiles(values: Sequence[float]) -> dict[str, float]:
+    """Return the number of some samples, their quartiles, and their extremes."""
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    found = {"median": middle, "q1": low, "q3": high, "min": min(values), "max": max(values)}
+    return {"samples": len(values), **{name: float(f"{value:.6g}") for name, value in found.items()}}
+
+
+def take_turns(sides: Sequence[Side], calls: int, rounds: int, latencies: int) -> None:
+    """Let the sides take samples in turns; `latencies` is how many of latency in a round, 0 for none."""
+    for number in range(WARM_UP + rounds):
+        counts = number >= WARM_UP
+        for side in sides:
+            side.time_batch(calls, counts)
+        for side in sides if latencies else ():
+            side.time_latency(latencies, counts)
+
+
+# --- Cases -----------------------------------------------------------------------------------------------
+
+
+class Case:
+    """An algorithm at a size: its arrays, and who takes part.
+
+    Parameters
+    ----------
+    cupy : module
+    algorithm : str
+        As in ``"reduce"``.
+    n : int
+        How many items.
+    calls : int
+        In a batch.
+    """
+
+    def __init__(self, cupy: Any, algorithm: str, n: int, calls: int) -> None:
+        self.algorithm = algorithm
+        self.n = n
+        is_large_sort = algorithm == "sort" and n > LARGE_SORT
+        self.calls = min(calls, LARGE_SORT_CALLS) if is_large_sort else calls
+        self._recipe = RECIPES[algorithm]
+        host, expected = _data(algorithm, n, np.dtype(self._recipe.dtype))
+        self._expected = cupy.asarray(expected)
+        self._finish: Callable[[], None] = cupy.cuda.runtime.deviceSynchronize
+        self._given = {
+            "cupy": cupy,
+            "cupar": cupar,
+            "n": n,
+            "d_in": cupy.asarray(host),
+            "d_out": cupy.empty_like(self._expected),
+            "h_init": np.zeros(1, np.float32),
+            "op": cupar.OpKind.PLUS,
+            "function": lambda a, b: a + b,
+            "synchronize": cupy.cuda.runtime.streamSynchronize,
+        }
+        if algorithm == "transform":
+            self._given.update(op=_square(cupy), function=lambda a: a * a)
+        self.sides: list[Side] = []
+
+    @property
+    def title(self) -> str:
+        """For tables."""
+        return f"{self.algorithm}, {self.n:,} items"
+
+    @property
+    def reference(self) -> Side | None:
+        """C++ CUB, if it takes part."""
+        return next((side for side in self.sides if side.key == "cpp"), None)
+
+    def prepare(self) -> None:
+        """Make all sides ready but C++ CUB, which may not be compiled yet."""
+        self.sides += self._ready(texts(self._recipe))
+
+    def add_cpp(self, library: Library) -> None:
+        """Let C++ CUB take part."""
+        text = Text("cpp", "C++ CUB", "", f"{self.algorithm}_batch in call_overhead.cu")
+        prepare = lambda: ready_cpp(library, self.algorithm, self._given)
+        self.sides.insert(0, Side(text, prepare, self._finish))
+
+    def measure(self, rounds: int) -> None:
+        """Check and time all sides."""
+        for side in self.sides:
+            side.check(self._given["d_out"], self._expected)
+        take_turns(self.sides, self.calls, rounds, LATENCIES)
+
+    def profile(self, rounds: int) -> list[Side]:
+        """Time the parts of cupar's call."""
+        sides = self._ready(pieces())
+        take_turns(sides, self.calls, rounds, 0)
+        return sides
+
+    def _ready(self, wanted: Iterable[Text]) -> list[Side]:
+        return [
+            Side(text, lambda text=text: ready_text(text, self._given), self._finish)  # type: ignore[misc]
+            for text in wanted
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what was measured."""
+        return {
+            "algorithm": self.algorithm,
+            "items": self.n,
+            "dtype": self._recipe.dtype,
+            "calls_in_a_batch": self.calls,
+            "sides": {side.key: side.as_json(self.reference) for side in self.sides},
+        }
+
+
+def _data(algorithm: str, n: int, dtype: np.dtype[Any]) -> tuple[Any, Any]:
+    """Return the input and what the output must be."""
+    random = np.random.default_rng(SEED)
+    if algorithm == "sort":
+        keys = random.integers(0, 2**31, n, dtype)
+        return keys, np.sort(keys)
+    addends = random.integers(-8, 9, n)  # no sum of a million of them reaches 2^24, where float32 ends
+    expected = {"reduce": addends.sum(keepdims=True), "scan": addends.cumsum(), "transform": addends**2}
+    return addends.astype(dtype), expected[algorithm].astype(dtype)
+
+
+def _square(cupy: Any) -> Any:
+    """Return the operator x * x as LTO-IR: no OpKind is that, and cuda.compute may not compile Python."""
+    from cupar import _toolchain
+
+    name = "bench_square"
+    source = f"""
+extern "C" __device__ void {name}(void* pointer, void* result) {{
+  const float x = *static_cast<const float*>(pointer);
+  *static_cast<float*>(result) = x * x;
+}}
+"""
+    return cupar.RawOp(name, _toolchain.compile_cpp(source, int(cupy.cuda.Device().compute_capability)))
+
+
+# --- Tables, file, plot ----------------------------------------------------------------------------------
+
+
+def _microseconds(nanoseconds: float | None) -> str:
+    return "-" if nanoseconds is None else f"{nanoseconds * 1e-3:.2f}"
+
+
+def _times(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.2f}"
+
+
+def _row(side: Side, reference: Side | None) -> list[str]:
+    if side.host is None:
+        return [side.name, "-", "-", "-", "-"]
+    found = quartiles(side.batches)
+    latency = statistics.median(side.latencies) if side.latencies else None
+    return [
+        side.name,
+        _microseconds(side.host),
+        f"{_microseconds(found['q1'])} to {_microseconds(found['q3'])}",
+        _times(side.ratio(reference)),
+        _microseconds(latency),
+    ]
+
+
+HEADINGS = ("", "host µs", "quartiles", "of C++", "latency µs")
+
+
+def print_sides(
+    title: str, calls: int, sides: Sequence[Side], reference: Side | None, columns: int = len(HEADINGS)
+) -> None:
+    """Print a table, or its first columns."""
+    print(f"\n{title}; batches of {calls} calls\n")
+    _common.print_table(HEADINGS[:columns], [_row(side, reference)[:columns] for side in sides])
+    for side in sides:
+        if side.error is not None:
+            print(f"    {side.name}: {'not there' if side.is_missing else side.error[:300]}")
+    sys.stdout.flush()
+
+
+def print_goals(cases: Sequence[Case]) -> None:
+    """Print what cupar's calls take as multiples of C++ CUB's, beside what they may take."""
+    keys = list(GOALS)
+    rows = [["goal", *(f"<= {goal}" for goal in GOALS.values())]]
+    for case in cases:
+        by_key = {side.key: side for side in case.sides}
+        rows.append([case.title])
+        for key in keys:
+            ratio = by_key[key].ratio(case.reference) if key in by_key else None
+            missed = "" if ratio is None or ratio <= GOALS[key] else " !"
+            rows[-1].append(_times(ratio) + missed)
+    print("\ncupar's host time as multiples of C++ CUB's; '!' where a goal is missed\n")
+    _common.print_table(("", *(key.replace("_", ", ") for key in keys)), rows)
+
+
+def draw(content: Mapping[str, Any], path: Path) -> str:
+    """Draw a result, and return what came of it."""
+    try:
+        matplotlib = importlib.import_module("matplotlib")
+        matplotlib.use("Agg")
+        pyplot, ticker = (importlib.import_module(f"matplotlib.{name}") for name in ("pyplot", "ticker"))
+    except Exception as error:  # also one that was built for another NumPy
+        return f"no plot: matplotlib cannot be imported ({type(error).__name__}: {error})"
+    cases: list[Mapping[str, Any]] = content["cases"]
+    algorithms = list(dict.fromkeys(case["algorithm"] for case in cases))
+    if not algorithms:
+        return "no plot: nothing was measured"
+    rows = (len(algorithms) + 1) // 2
+    columns = min(2, len(algorithms))
+    figure, all_axes = pyplot.subplots(rows, columns, figsize=(7.5 * columns, 4.2 * rows), squeeze=False)
+    panels = list(all_axes.flat)
+    for axes, algorithm in zip(panels, algorithms, strict=False):
+        _draw_panel(axes, [case for case in cases if case["algorithm"] == algorithm])
+        axes.set_title(algorithm)
+        axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
+        axes.xaxis.set_minor_locator(ticker.NullLocator())
+    for axes in panels[len(algorithms) :]:
+        axes.set_visible(False)
+    device = (content["environment"]["gpu"] or {}).get("name", "")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="upper right")
+    figure.suptitle(f"Host time of a call, {device}: medians; numbers are multiples of C++ CUB")
+    figure.tight_layout()
+    figure.savefig(path, dpi=130)
+    pyplot.close(figure)
+    return f"plotted to {path}"
+
+
+def _draw_panel(axes: Any, cases: Sequence[Mapping[str, Any]]) -> None:
+    names: dict[str, str] = {}
+    for case in cases:
+        names.update({key: side["name"] for key, side in case["sides"].items()})
+    keys = list(names)
+    thickness = 0.8 / len(cases)
+    for number, (case, color) in enumerate(zip(cases, ("#76b900", "#31688e", "#999999"), strict=False)):
+        label = f"{case['items']:,} items"
+        for row, key in enumerate(keys):
+            side = case["sides"].get(key, {})
+            if "host_ns" not in side:
+                continue
+            width = side["host_ns"]["median"] * 1e-3
+            height = row + (number - (len(cases) - 1) / 2) * thickness
+            axes.barh(height, width, thickness, color=color, label=label)
+            ratio = f"  {side['ratio']:.2f}" if "ratio" in side else ""
+            axes.text(width, height, ratio, va="center", fontsize=7)
+            label = "_"  # a legend of one entry for each size
+    axes.set_yticks(range(len(keys)), [names[key] for key in keys])
+    axes.set_ylim(len(keys) - 0.5, -0.5)  # from top to bottom, also those that are missing
+    axes.set_xscale("log")
+    axes.margins(x=0.12)
+    axes.set_xlabel("µs")
+    axes.grid(axis="x", alpha=0.3)
+    axes.set_axisbelow(True)
+
+
+# --- Command line ----------------------------------------------------------------------------------------
+
+
+def _listed(text: str) -> list[str]:
+    return text.split(",")
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=51, help="batches of each side, 30 or more; default 51")
+    parser.add_argument("--calls", type=int, default=100, help="in a batch; default 100")
+    parser.add_argument("--only", type=_listed, default=list(RECIPES), help=f"of {', '.join(RECIPES)}")
+    parser.add_argument("--profile", action="store_true", help="also time the parts of cupar's call")
+    parser.add_argument("--seconds", type=float, default=150, help="after them, skip the rest; default 150")
+    parser.add_argument("--json", type=Path, help="default: benchmarks/results/call_overhead-<gpu>.json")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw this JSON file's plot and end")
+    options = parser.parse_args()
+    if options.rounds < 30:
+        parser.error(f"--rounds: expected 30 or more, got {options.rounds}")
+    if not 1 <= options.calls <= 200:
+        parser.error(f"--calls: expected 1 to 200, so that the driver's queue has room, got {options.calls}")
+    for name in options.only:
+        if name not in RECIPES:
+            parser.error(f"--only: expected some of {', '.join(RECIPES)}, got {name!r}")
+    return options
+
+
+def start_compiling(pool: ThreadPoolExecutor, cc: int, folder: Path) -> Future[Library] | None:
+    """Start nvcc; None if there is none."""
+    nvcc = find_nvcc()
+    return None if nvcc is None else pool.submit(compile_library, nvcc, cub_headers(), cc, folder)
+
+
+def finish_compiling(future: Future[Library] | None) -> tuple[Library | None, str | None]:
+    """Return what nvcc made, or why there is nothing."""
+    if future is None:
+        return None, "there is no nvcc here"
+    try:
+        return future.result(), None
+    except Exception as error:  # without the reference, all else is still worth knowing
+        return None, f"{type(error).__name__}: {error}"
+
+
+def prepared(cupy: Any, algorithms: Iterable[str], calls: int) -> list[Case]:
+    """Return all cases, with all builds made, so that nothing is compiled while something is timed."""
+    cases = []
+    for algorithm in algorithms:
+        for n in SIZES:
+            try:
+                case = Case(cupy, algorithm, n, calls)
+            except Exception as error:  # no memory, or no NVRTC for the operator
+                print(f"\n{algorithm}, {n:,} items: no arrays or operator: {type(error).__name__}: {error}")
+                continue
+            case.prepare()
+            cases.append(case)
+    return cases
+
+
+def measured(cases: Sequence[Case], rounds: int, stop: float) -> tuple[list[Case], list[str]]:
+    """Measure and print cases while there is time; return those measured, and the titles of the others."""
+    done: list[Case] = []
+    skipped: list[str] = []
+    for case in cases:
+        if time.perf_counter() > stop:
+            skipped.append(case.title)
+            continue
+        case.measure(rounds)
+        print_sides(case.title, case.calls, case.sides, case.reference)
+        done.append(case)
+    return done, skipped
+
+
+def profiled(cupy: Any, options: argparse.Namespace) -> list[Side]:
+    """Time and print the parts of cupar's reduction of few items."""
+    case = Case(cupy, "reduce", SIZES[0], options.calls)
+    parts = case.profile(options.rounds)
+    print_sides(f"parts of cupar's call: {case.title}", case.calls, parts, None, columns=3)
+    return parts
+
+
+def main() -> None:
+    """Measure, print, write and draw."""
+    start = time.perf_counter()
+    options = arguments()
+    if options.plot is not None:
+        print(draw(json.loads(options.plot.read_text()), options.plot.with_suffix(".png")))
+        return
+    device = _common.gpu()
+    facts = _common.environment(device)
+    _common.print_environment(facts)
+    if device is None:
+        raise SystemExit("\nThere is no GPU here, so nothing is measured.")
+    if not _common.is_installed("cupy"):
+        raise SystemExit("\nCuPy is not installed, so there are no arrays and nothing is measured.")
+    cupy = importlib.import_module("cupy")
+    with tempfile.TemporaryDirectory(prefix="cupar-call-overhead-") as folder, ThreadPoolExecutor(1) as pool:
+        compiling = start_compiling(pool, device["cc"], Path(folder))
+        cases = prepared(cupy, options.only, options.calls)
+        library, why_not = finish_compiling(compiling)
+    for case in cases:
+        if library is not None:
+            case.add_cpp(library)
+    if library is None:
+        print(f"\nno C++ CUB, and so no ratios: {why_not}")
+    else:
+        print("\nC++: CUB {cub} {headers}; {nvcc}".format(**library.facts))
+    print(f"ready after {time.perf_counter() - start:.0f} s; medians of {options.rounds} batches in turns")
+    done, skipped = measured(cases, options.rounds, start + options.seconds)
+    parts = profiled(cupy, options) if options.profile else []
+    if library is not None:
+        print_goals(done)
+    path = options.json or _common.RESULTS / f"call_overhead-{_common.slug(device)}.json"
+    content = {
+        "benchmark": "call_overhead",
+        "environment": facts,
+        "cpp": library.facts if library is not None else {"error": why_not},
+        "rounds": options.rounds,
+        "latencies_in_a_round": LATENCIES,
+        "seconds": time.perf_counter() - start,
+        "goals": GOALS,
+        "cases": [case.as_json() for case in done],
+        "profile": {part.name: part.as_json(None) for part in parts},
+        "skipped": skipped,
+    }
+    _common.write_json(path, content)
+    print(draw(content, path.with_suffix(".png")))
+    end(done, skipped, options.seconds)
+
+
+def end(done: Sequence[Case], skipped: Sequence[str], seconds: float) -> None:
+    """Say what is missing; that cupar failed is the process's failure, too."""
+    if skipped:
+        print(f"skipped after {seconds:g} s: {', '.join(skipped)}")
+    ours = (*GOALS, "run", "graph")
+    failed = [
+        f"{case.title}: {side.name}: {side.error}"
+        for case in done
+        for side in case.sides
+        if side.key in ours and side.error is not None and not side.is_missing
+    ]
+    if failed:
+        raise SystemExit("\n".join(["", "failed", "", *failed]))
+
+
+if __name__ == "__main__":
+    main()

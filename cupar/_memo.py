@@ -1,0 +1,181 @@
+"""The quickest way to an algorithm that was asked for before: by the arguments as they are.
+
+Finding out what a factory's arguments mean, and so which specialisation it is, takes 15 microseconds. A
+program that asks for the same again, with these arrays or others of the same types, should not wait for that.
+So each factory remembers what it was asked, as a tuple of small tokens, one for each argument: an array's
+dtype, the code of a Python function, a number's value, the identity of what never changes. What has no token
+goes the long way. A Python function is the same only if what it reads is, too; its fingerprint knows that.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import os
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from types import BuiltinFunctionType, FunctionType, NoneType
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from . import _arrays, _cache, _driver, _fingerprint, _fork
+from ._algorithm import Algorithm
+
+P = ParamSpec("P")
+A = TypeVar("A", bound=Algorithm)
+
+_MOST = 512  # questions that a factory remembers
+
+
+class _NoTokenError(Exception):
+    """Something without a token is among the arguments."""
+
+
+def _itself(value: Any) -> Hashable:
+    return value  # type: ignore[no-any-return]
+
+
+def _number(value: Any) -> Hashable:
+    return type(value), value
+
+
+def _function(function: Any) -> Hashable:
+    return id(function.__code__)  # its fingerprint keeps the code alive
+
+
+def _host_array(array: Any) -> Hashable:
+    if array.size != 1:
+        raise _NoTokenError
+    return "host", array.dtype
+
+
+def _device_array(array: Any) -> Hashable:
+    found = _arrays.view("", array)
+    if not found.contiguous:
+        raise _NoTokenError
+    return found.dtype
+
+
+def _cupy_array(array: Any) -> Hashable:
+    if not array._c_contiguous:
+        raise _NoTokenError
+    return array.dtype  # type: ignore[no-any-return]
+
+
+def _none(value: Any) -> Hashable:
+    raise _NoTokenError
+
+
+class _Tokens(dict[type, Callable[[Any], Hashable]]):
+    """What makes a token, by the type of the argument."""
+
+    def __missing__(self, cls: type) -> Callable[[Any], Hashable]:
+        found: Callable[[Any], Hashable]
+        reader = _arrays.reader_of(cls)
+        if reader is not None:
+            found = _cupy_array if _arrays.is_cupy(reader) else _device_array
+        elif issubclass(cls, enum.Enum) or cls in (BuiltinFunctionType, np.ufunc):
+            found = id  # they live as long as the process
+        elif issubclass(cls, (np.dtype, np.number, np.bool_)):
+            found = _itself if issubclass(cls, np.dtype) else _number
+        else:
+            found = _none
+        if found is not _none:  # which could be an array's class that was not met yet
+            self[cls] = found
+        return found
+
+
+_TOKENS = _Tokens(
+    {
+        NoneType: _itself,
+        str: _itself,
+        type: _itself,
+        int: _number,
+        float: _number,
+        bool: _number,
+        complex: _number,
+        FunctionType: _function,
+        np.ndarray: _host_array,
+    }
+)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    algorithm: Algorithm
+    device: _driver.Device | None
+    functions: tuple[tuple[int, _fingerprint.Fingerprint], ...]  # by their place among the arguments
+
+
+_tables: list[dict[Hashable, _Answer]] = []  # one for each factory
+
+
+def remembered(factory: Callable[P, A]) -> Callable[P, A]:
+    """Decorate a factory: what it was asked before, it answers at once."""
+    table: dict[Hashable, _Answer] = {}
+    _tables.append(table)
+
+    @functools.wraps(factory)
+    def ask(*args: P.args, **named: P.kwargs) -> A:
+        try:
+            key: Any = tuple([_TOKENS[type(arg)](arg) for arg in args])
+            if named:
+                key = key, tuple([(name, _TOKENS[type(arg)](arg)) for name, arg in named.items()])
+        except (_NoTokenError, TypeError, ValueError):
+            return factory(*args, **named)  # which says what is wrong, if something is
+        known = table.get(key)
+        if known is not None and _holds(known, args):
+            _cache.count("memory")
+            return known.algorithm  # type: ignore[return-value]
+        algorithm = factory(*args, **named)
+        _remember(table, key, algorithm, args, named)
+        return algorithm
+
+    return ask
+
+
+def _holds(known: _Answer, args: tuple[Any, ...]) -> bool:
+    for place, fingerprint in known.functions:
+        if not fingerprint.unchanged(args[place]):
+            return False
+    if known.device is None or hasattr(_driver.this_thread, "has_the_only_device"):
+        return True
+    return _driver.current_device() == known.device
+
+
+def _remember(
+    table: dict[Hashable, _Answer],
+    key: Hashable,
+    algorithm: Algorithm,
+    args: tuple[Any, ...],
+    named: dict[str, Any],
+) -> None:
+    # The first one tells in its build what it cost, and one with state belongs to one operator's arrays.
+    if algorithm.build.origin != "memory" or algorithm.has_state:
+        return
+    if any(type(arg) is FunctionType for arg in named.values()):
+        return  # fingerprints are found by place
+    device = None if named.get("cc") is not None else _driver.current_device()
+    functions = tuple(
+        (place, _fingerprint.fingerprint(arg)) for place, arg in enumerate(args) if type(arg) is FunctionType
+    )
+    if len(table) >= _MOST:
+        table.clear()
+    table[key] = _Answer(algorithm, device, functions)
+
+
+def forget() -> None:
+    """Forget what all factories were asked."""
+    for table in _tables:
+        table.clear()
+
+
+def _after_fork() -> None:
+    for table in _tables:
+        _fork.keep_for_ever(dict(table))
+        table.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
