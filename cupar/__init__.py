@@ -13,7 +13,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import cache
+    from . import cache, graph
     from ._algorithm import Algorithm, Build
     from ._cache import CacheWarning
     from ._cccl import VersionError
@@ -98,6 +98,7 @@ __all__ = [
     "cache",
     "exclusive_scan",
     "gpu_struct",
+    "graph",
     "histogram_even",
     "inclusive_scan",
     "lower_bound",
@@ -171,8 +172,8 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "cache":
-        return importlib.import_module(".cache", __name__)
+    if name in ("cache", "graph"):
+        return importlib.import_module(f".{name}", __name__)
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

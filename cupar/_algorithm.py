@@ -142,8 +142,8 @@ class Call:
             _cccl.operator(name, op.kind, (), op.state_size, op.state_alignment)
             for name, op in spec.operators
         ]
-        self.init, set_init = _settable_init(spec)
-        self.bind = _binder(spec.arguments, self.iterators, setters, set_init)
+        self.init, set_init, memory = _settable_init(spec)
+        self.bind = _binder(spec.arguments, self.iterators, setters, set_init, memory)
         self.launch: Launch = _not_yet
         self.last: tuple[Any, int] = (None, 0)  # how much there was to do in the last run, and its storage
 
@@ -163,25 +163,42 @@ def _binder(
     iterators: Sequence[Any],
     setters: Sequence[Callable[[Any, int], None] | None],
     set_init: Callable[[Any], None],
+    memory: np.ndarray[Any, Any] | None,
 ) -> Callable[[Arrays, Any], None]:
     """Return ``bind(arrays, h_init)``, which checks what a call is given, and sets it.
 
-    It is written out for the arguments, without a loop and with a call for each array at most: that is half
-    of what cupar adds to the bindings' call.
+    It is written out for the arguments, without a loop and, for CuPy's arrays and an initial value in a NumPy
+    array, without another call: half of what cupar adds to the bindings' call would be that.
     """
-    names: dict[str, Any] = {"addresses": _arrays.ADDRESSES, "set_init": set_init}
-    lines = []
+    names: dict[str, Any] = {"addresses": _arrays.ADDRESSES, "cupy": _arrays.CUPY, "set_init": set_init}
+    lines = ["".join(f"(array_{i}, items_{i}), " for i in range(len(arguments))) + "= arrays"]
     for i, (argument, iterator, setter) in enumerate(zip(arguments, iterators, setters, strict=True)):
+        array = f"array_{i}"
         if setter is None:
             names.update({f"pointer_{i}": iterator, f"dtype_{i}": argument.value})
             details = f"dtype_{i}, items_{i}, {argument.output}, {argument.name!r}"
-            lines.append(f"pointer_{i}.state = addresses[type(array_{i})](array_{i}, {details})")
+            lines += [
+                f"if (type({array}) in cupy and {array}.dtype is dtype_{i} and {array}._c_contiguous",
+                f"        and {array}.size >= items_{i}",
+                f"        and not (address := {array}.data.ptr) & {argument.value.alignment - 1}):",
+                f"    pointer_{i}.state = address",
+                "else:",
+                f"    pointer_{i}.state = addresses[type({array})]({array}, {details})",
+            ]
         else:
             names[f"set_{i}"] = setter
-            lines.append(f"set_{i}(array_{i}, items_{i})")
-    unpacked = "".join(f"(array_{i}, items_{i}), " for i in range(len(arguments)))
-    body = ["def bind(arrays, h_init):", f"{unpacked}= arrays", *lines, "set_init(h_init)"]
-    exec("\n    ".join(body), names)
+            lines.append(f"set_{i}({array}, items_{i})")
+    if memory is None or memory.dtype.names is not None:
+        lines.append("set_init(h_init)")
+    else:
+        names.update(memory=memory, dtype=memory.dtype, ndarray=np.ndarray)
+        lines += [
+            "if type(h_init) is ndarray and h_init.dtype is dtype and h_init.size == 1:",
+            "    memory[0] = h_init.item()",
+            "else:",
+            "    set_init(h_init)",
+        ]
+    exec("\n    ".join(["def bind(arrays, h_init):", *lines]), names)
     bind: Callable[[Arrays, Any], None] = names["bind"]
     return bind
 
@@ -198,11 +215,13 @@ def _settable(argument: Argument) -> tuple[Any, Callable[[Any, int], None] | Non
     return _cccl.iterator(argument.name, argument.value, state), set_state
 
 
-def _settable_init(spec: Specialisation) -> tuple[Any, Callable[[Any], None]]:
-    """Return the bindings' initial value, and what sets it to that of a call."""
+def _settable_init(
+    spec: Specialisation,
+) -> tuple[Any, Callable[[Any], None], np.ndarray[Any, Any] | None]:
+    """Return the bindings' initial value, what sets it to that of a call, and the memory that it is in."""
     kind = dict(spec.options).get("init")
     if kind is None:
-        return None, _no_init
+        return None, _no_init, None
     dtype = spec.operators[0][1].output
     if kind == "device":
         pointer = _cccl.pointer(dtype)
@@ -210,16 +229,13 @@ def _settable_init(spec: Specialisation) -> tuple[Any, Callable[[Any], None]]:
         def set_pointer(h_init: Any) -> None:
             pointer.state = _arrays.address("h_init", h_init, dtype, 1, False)
 
-        return pointer, set_pointer
+        return pointer, set_pointer, None
     memory = np.zeros(1, dtype)
 
     def set_value(h_init: Any) -> None:
-        if type(h_init) is np.ndarray and h_init.dtype is dtype and h_init.size == 1:
-            memory[0] = h_init.item()
-        else:
-            memory[0] = initial_value(h_init, dtype)
+        memory[0] = initial_value(h_init, dtype)
 
-    return _cccl.value(memory), set_value
+    return _cccl.value(memory), set_value, memory
 
 
 def _no_init(h_init: Any) -> None:
@@ -388,7 +404,10 @@ class Algorithm:
                 call.set_states(self._states)
             if temp_storage is None:
                 return call.launch(0, 0, work, handle)
-            address, nbytes = _arrays.storage(temp_storage)
+            if type(temp_storage) in _arrays.CUPY and temp_storage._c_contiguous:
+                address, nbytes = temp_storage.data.ptr, temp_storage.nbytes
+            else:
+                address, nbytes = _arrays.storage(temp_storage)
             if address == 0:
                 _check_storage(call, nbytes, work, handle)
             try:

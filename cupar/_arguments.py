@@ -10,7 +10,7 @@ import numpy as np
 
 from . import _arrays, _nodes, iterators, structs
 from ._nodes import Argument
-from .operators import Op, Operator, convertible, resolve
+from .operators import Op, Operator, convertible, recognised, resolve
 
 
 def item_count(name: str, value: Any) -> int:
@@ -176,10 +176,10 @@ class Accumulation:
         return self.operator.output
 
 
-def accumulation(
-    d_in: Any, d_out: Any, op: Op, h_init: Any, *, init_may_be_on_device: bool = False
-) -> Accumulation:
+def accumulation(d_in: Any, d_out: Any, op: Op, h_init: Any, *, is_scan: bool = False) -> Accumulation:
     """Find out in which type items are accumulated, and what the operator means for it.
+
+    A scan may have its initial value on the device, and CCCL has faster scans for some operators.
 
     Raises
     ------
@@ -188,7 +188,7 @@ def accumulation(
     """
     source, target = argument("d_in", d_in), argument("d_out", d_out, output=True)
     init = None if h_init is None else "value"
-    if init_may_be_on_device and _arrays.is_device_array(h_init):
+    if is_scan and _arrays.is_device_array(h_init):
         init, accumulator = "device", _arrays.dtype_of("h_init", h_init)
     else:
         accumulator = _init_dtype(h_init, source.value)
@@ -196,6 +196,8 @@ def accumulation(
         target = discarding("d_out", accumulator)
     check_conversion("d_in", source.value, "the accumulator", accumulator)
     check_conversion("the accumulator", accumulator, "d_out", target.value)
+    if is_scan:
+        op = recognised(op, accumulator)
     operator = resolve(op, (accumulator, accumulator), accumulator)
     return Accumulation(source, target, operator, init)
 

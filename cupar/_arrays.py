@@ -91,6 +91,7 @@ def _view_dlpack(array: Any) -> View:
 
 
 _readers: dict[type, Callable[[Any], View]] = {}
+CUPY: set[type] = set()  # the classes of CuPy's arrays, which calls read in line
 
 
 def _reader(array: Any) -> Callable[[Any], View]:
@@ -119,11 +120,6 @@ def reader_of(cls: type) -> Callable[[Any], View] | None:
     return _readers.get(cls)
 
 
-def is_cupy(reader: Callable[[Any], View]) -> bool:
-    """Whether a reader is CuPy's."""
-    return reader is _view_cupy
-
-
 def view(name: str, array: Any) -> View:
     """Read an array's address, size, dtype, layout and access.
 
@@ -137,6 +133,8 @@ def view(name: str, array: Any) -> View:
         reader = _readers.get(type(array))
         if reader is None:
             reader = _readers[type(array)] = _reader(array)
+            if reader is _view_cupy:
+                CUPY.add(type(array))
         return reader(array)
     except (LookupError, SyntaxError) as error:  # in what an array says of itself
         kind = type(array).__name__
@@ -241,14 +239,6 @@ def _address(array: Any, dtype: np.dtype[Any], items: int, output: bool, name: s
     return address(name, array, dtype, items, output)
 
 
-def _address_cupy(array: Any, dtype: np.dtype[Any], items: int, output: bool, name: str) -> int:
-    if array.dtype is dtype and array._c_contiguous and array.size >= items:
-        found: int = array.data.ptr
-        if not found % dtype.alignment:
-            return found
-    return address(name, array, dtype, items, output)
-
-
 def _address_torch(tensor: Any, dtype: np.dtype[Any], items: int, output: bool, name: str) -> int:
     if (
         _torch_dtypes.get(tensor.dtype) is dtype
@@ -264,7 +254,7 @@ def _address_torch(tensor: Any, dtype: np.dtype[Any], items: int, output: bool, 
     return address(name, tensor, dtype, items, output)
 
 
-_QUICK = {_view_cupy: _address_cupy, _view_torch: _address_torch}
+_QUICK: dict[Callable[[Any], View], Address] = {_view_torch: _address_torch}
 
 
 class _Addresses(dict[type, Address]):
@@ -289,8 +279,6 @@ def storage(temp_storage: Any) -> tuple[int, int]:
     TypeError, ValueError
         If it is no device array, or none that can be written.
     """
-    if _readers.get(type(temp_storage)) is _view_cupy and temp_storage._c_contiguous:
-        return temp_storage.data.ptr, temp_storage.nbytes
     found = view("temp_storage", temp_storage)
     if not found.contiguous or not found.writable:
         raise ValueError("temp_storage: expected a contiguous array that can be written")

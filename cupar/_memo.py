@@ -74,7 +74,7 @@ class _Tokens(dict[type, Callable[[Any], Hashable]]):
         found: Callable[[Any], Hashable]
         reader = _arrays.reader_of(cls)
         if reader is not None:
-            found = _cupy_array if _arrays.is_cupy(reader) else _device_array
+            found = _cupy_array if cls in _arrays.CUPY else _device_array
         elif issubclass(cls, enum.Enum) or cls in (BuiltinFunctionType, np.ufunc):
             found = id  # they live as long as the process
         elif issubclass(cls, (np.dtype, np.number, np.bool_)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import hashlib
 import math
 import operator
@@ -9,6 +10,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -190,10 +192,12 @@ _OF_FLOATS: dict[Any, Callable[..., Any]] = {
     np.fmax: lambda a, b: a if a >= b or b != b else b,  # noqa: PLR0124
 }
 
-# Functions that numba.cuda does not have for floats under NumPy's name.
-_OF_FLOATS[np.sqrt] = math.sqrt
-_OF_FLOATS[np.exp] = math.exp
-_OF_FLOATS[np.absolute] = abs
+# What numba.cuda does not have for floats under NumPy's name.
+_UNDER_ANOTHER_NAME: dict[Any, Callable[..., Any]] = {
+    np.sqrt: math.sqrt,
+    np.exp: math.exp,
+    np.absolute: abs,
+}
 
 # What numba compiles where CCCL has the kind but not for the type.
 _AS_FUNCTION: dict[OpKind, Callable[..., Any]] = {
@@ -361,8 +365,76 @@ def resolve(op: Op, inputs: Sequence[np.dtype[Any]], output: np.dtype[Any]) -> O
         return _known(kind, inputs, output)
     _check_arity(op, len(inputs))
     if isinstance(op, np.ufunc) and all(dtype.kind == "f" for dtype in inputs):
-        op = _OF_FLOATS.get(op, op)
+        op = _OF_FLOATS.get(op) or _UNDER_ANOTHER_NAME.get(op, op)
     return _function(op, inputs, output)
+
+
+# Functions of two values that are exactly a kind, and the kinds of dtype for which they are. Of floats, a
+# minimum is not: with NaN and -0.0 the order of its arguments tells. numba computes with small integers in
+# 64 bits and cuts the result, C++ in 32, which is the same.
+_PATTERNS: dict[OpKind, tuple[str, tuple[Callable[[Any, Any], Any], ...]]] = {
+    OpKind.PLUS: ("biuf", (lambda a, b: a + b, lambda a, b: b + a)),
+    OpKind.MULTIPLIES: ("biuf", (lambda a, b: a * b, lambda a, b: b * a)),
+    OpKind.BIT_AND: ("biu", (lambda a, b: a & b, lambda a, b: b & a)),
+    OpKind.BIT_OR: ("biu", (lambda a, b: a | b, lambda a, b: b | a)),
+    OpKind.BIT_XOR: ("biu", (lambda a, b: a ^ b, lambda a, b: b ^ a)),
+    OpKind.LESS: ("iuf", (lambda a, b: a < b, lambda a, b: b > a)),
+    OpKind.GREATER: ("iuf", (lambda a, b: a > b, lambda a, b: b < a)),
+    OpKind.MINIMUM: (
+        "iu",
+        (
+            lambda a, b: a if a < b else b,
+            lambda a, b: a if a <= b else b,
+            lambda a, b: b if b < a else a,
+            lambda a, b: b if b <= a else a,
+            lambda a, b: b if a > b else a,
+            lambda a, b: b if a >= b else a,
+            lambda a, b: a if b > a else b,
+            lambda a, b: a if b >= a else b,
+            lambda a, b: min(a, b),  # noqa: PLW0108
+            lambda a, b: min(b, a),
+        ),
+    ),
+    OpKind.MAXIMUM: (
+        "iu",
+        (
+            lambda a, b: a if a > b else b,
+            lambda a, b: a if a >= b else b,
+            lambda a, b: b if b > a else a,
+            lambda a, b: b if b >= a else a,
+            lambda a, b: b if a < b else a,
+            lambda a, b: b if a <= b else a,
+            lambda a, b: a if b < a else b,
+            lambda a, b: a if b <= a else b,
+            lambda a, b: max(a, b),  # noqa: PLW0108
+            lambda a, b: max(b, a),
+        ),
+    ),
+}
+_KIND_OF_CODE = {
+    (pattern.__code__.co_code, pattern.__code__.co_names): (kind, dtypes)
+    for kind, (dtypes, patterns) in _PATTERNS.items()
+    for pattern in patterns
+}
+
+
+def recognised(op: Op, dtype: np.dtype[Any]) -> Op:
+    """Return the kind that a Python function of two values of a dtype is, or the function itself.
+
+    Where CCCL has faster code for a kind, as in scans, a function that says the same gets it too. It is known
+    by its bytecode, and so must be one of the few expressions above.
+    """
+    if type(op) is not FunctionType:
+        return op
+    code = op.__code__
+    kind, dtypes = _KIND_OF_CODE.get((code.co_code, code.co_names), (None, ""))
+    # Constants and variables of a closure would show in the code, but not which parameters are by name.
+    if kind is None or dtype.kind not in dtypes or code.co_argcount != 2 or code.co_kwonlyargcount:
+        return op
+    builtin = all(
+        getattr(builtins, name) is op.__globals__.get(name, getattr(builtins, name)) for name in code.co_names
+    )
+    return kind if builtin else op
 
 
 def _function(op: Callable[..., Any], inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any]) -> Operator:

@@ -98,7 +98,7 @@ def inclusive_scan(d_in: Any, d_out: Any, op: Op, h_init: Any = None, *, cc: Any
 
 def _scan(algorithm: str, d_in: Any, d_out: Any, op: Op, h_init: Any, cc: Any) -> Scan:
     cc, device = _factory.target(cc)
-    types = accumulation(d_in, d_out, op, h_init, init_may_be_on_device=True)
+    types = accumulation(d_in, d_out, op, h_init, is_scan=True)
     accumulator = types.accumulator
 
     def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:

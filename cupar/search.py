@@ -117,7 +117,7 @@ def _search(algorithm: str, d_data: Any, d_values: Any, d_out: Any, comp: Op, cc
         algorithm=algorithm,
         native="DeviceUnaryTransform",
         arguments=(data, values, index),
-        operators=(("search", _searching(algorithm, data, index)), ("comp", compare)),
+        operators=(("search", _searching(algorithm, data, index, compare)), ("comp", compare)),
         options=(),
         cc=cc,
         native_arguments=native_arguments,
@@ -125,8 +125,8 @@ def _search(algorithm: str, d_data: Any, d_values: Any, d_out: Any, comp: Op, cc
     return _factory.obtain(BinarySearch, spec, device)
 
 
-def _searching(algorithm: str, data: Argument, index: Argument) -> Operator:
-    """Return the operator that searches for one value, with the data and their number for its state.
+def _searching(algorithm: str, data: Argument, index: Argument, compare: Operator) -> Operator:
+    """Return the operator that searches for one value; its state are the data and what the comparison has.
 
     CCCL's C interface has a binary search that is the same thing, a transform with a search for operator. But
     it compiles the comparison into the search, and the kernel with it, so that each comparison would cost a
@@ -134,11 +134,12 @@ def _searching(algorithm: str, data: Argument, index: Argument) -> Operator:
     """
     item, place = _nodes.cpp_type(data.value), _nodes.cpp_type(index.value)
     # Upwards past what goes before the value, or past what the value does not go before.
+    declared, state = ("void*, ", "static_cast<char*>(state) + 16, ") if compare.state_size else ("", "")
     order = "item, value, &is_less" if algorithm == "lower_bound" else "value, item, &is_less"
     condition = "is_less" if algorithm == "lower_bound" else "!is_less"
     source = _nodes.unit(f"""
 struct Data {{ const {item}* items; unsigned long long size; }};
-extern "C" __device__ void {_cccl.symbol("comp")}(const void*, const void*, void*);
+extern "C" __device__ void {_cccl.symbol("comp")}({declared}const void*, const void*, void*);
 extern "C" __device__ void SYMBOL(void* state, const void* value, void* out) {{
   const Data data = *static_cast<const Data*>(state);
   unsigned long long first = 0;
@@ -146,7 +147,7 @@ extern "C" __device__ void SYMBOL(void* state, const void* value, void* out) {{
     const unsigned long long half = left / 2;
     const {item}* item = data.items + first + half;
     bool is_less;
-    {_cccl.symbol("comp")}({order});
+    {_cccl.symbol("comp")}({state}{order});
     if ({condition}) {{
       first += half + 1;
       left -= half + 1;
@@ -157,7 +158,12 @@ extern "C" __device__ void SYMBOL(void* state, const void* value, void* out) {{
   *static_cast<{place}*>(out) = static_cast<{place}>(first);
 }}
 """)
-    return cpp_operator(algorithm, (data.value,), index.value, source, state_size=16, state_alignment=8)
+    size, alignment = 16 + compare.state_size, max(8, compare.state_alignment)
+    if alignment > 16:
+        raise ValueError(f"comp: a state is aligned to 16 bytes here at most, not to {alignment}")
+    return cpp_operator(
+        algorithm, (data.value,), index.value, source, state_size=size, state_alignment=alignment
+    )
 
 
 class BinarySearch(Algorithm):
@@ -207,11 +213,12 @@ class BinarySearch(Algorithm):
         return ((1, 1), (1, 1 << 17))
 
     def _launcher(self, call: Call) -> Launch:
-        compute, (d_data, d_values, d_out), (search, _) = call.native.compute, call.iterators, call.operators
+        compute, (d_data, d_values, d_out) = call.native.compute, call.iterators
+        search, comp = call.operators
 
         def launch(address: int, nbytes: int, work: tuple[int, int], stream: int) -> int:
             n, m = work
-            search.state = struct.pack("=QQ", d_data.state, n)
+            search.state = struct.pack("=QQ", d_data.state, n) + comp.state
             compute(d_values, d_out, m, search, stream)
             return 0
 

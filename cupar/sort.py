@@ -14,7 +14,7 @@ from ._arguments import argument, integers, item_count, same_dtype, segment_coun
 from ._key import Specialisation
 from ._memo import remembered
 from ._nodes import Argument
-from .operators import Op, resolve
+from .operators import Op, recognised, resolve
 
 
 class SortOrder(IntEnum):
@@ -129,6 +129,7 @@ def merge_sort(
     items = _key_arguments(("d_in_items", "d_out_items"), (d_in_items, d_out_items), may_iterate=True)
     if not keys:
         raise TypeError("d_in_keys: expected a device array or a dtype, got None")
+    dtype = keys[0].value
 
     def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
         in_keys, out_keys, in_items, out_items = _filled(list(iterators.values()))
@@ -138,7 +139,7 @@ def merge_sort(
         algorithm="merge_sort",
         native="DeviceMergeSortBuildResult",
         arguments=(*keys, *items),
-        operators=(("op", resolve(op, (keys[0].value, keys[0].value), np.dtype(bool))),),
+        operators=(("op", resolve(recognised(op, dtype), (dtype, dtype), np.dtype(bool))),),
         options=(),
         cc=cc,
         native_arguments=native_arguments,

@@ -26,7 +26,7 @@ def no_gpu(monkeypatch):
     def none():
         raise _driver.NoDeviceError(f"There is no GPU here: {_driver._NO_DEVICE_HINT}")
 
-    monkeypatch.setattr(_driver, "_driver", none)
+    monkeypatch.setattr(_driver, "library", none)
 
 
 def test_no_gpu_and_no_cc(no_gpu):

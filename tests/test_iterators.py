@@ -27,6 +27,7 @@ from cupar import (
     TransformIterator,
     TransformOutputIterator,
     ZipIterator,
+    _algorithm,
     _cache,
     _cccl,
     _driver,
