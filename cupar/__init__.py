@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from . import cache, graph
     from ._algorithm import Algorithm, Build
     from ._cache import CacheWarning
+    from ._capture import Bound
     from ._cccl import VersionError
     from ._driver import DriverError, NoDeviceError
+    from ._factory import preload
     from ._toolchain import BuildError
     from .histogram import Histogram, histogram_even
     from .iterators import (
@@ -60,6 +62,7 @@ __all__ = [
     "Algorithm",
     "BinarySearch",
     "BinaryTransform",
+    "Bound",
     "Build",
     "BuildError",
     "CacheModifiedInputIterator",
@@ -103,6 +106,7 @@ __all__ = [
     "inclusive_scan",
     "lower_bound",
     "merge_sort",
+    "preload",
     "radix_sort",
     "reduce_into",
     "segmented_reduce",
@@ -118,6 +122,7 @@ _MODULES = {
     "Algorithm": "_algorithm",
     "BinarySearch": "search",
     "BinaryTransform": "transform",
+    "Bound": "_capture",
     "Build": "_algorithm",
     "BuildError": "_toolchain",
     "CacheModifiedInputIterator": "iterators",
@@ -159,6 +164,7 @@ _MODULES = {
     "inclusive_scan": "scan",
     "lower_bound": "search",
     "merge_sort": "sort",
+    "preload": "_factory",
     "radix_sort": "sort",
     "reduce_into": "reduce",
     "segmented_reduce": "segmented",

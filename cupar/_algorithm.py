@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -93,6 +93,9 @@ class Code:
         _fork.keep_for_ever(self._natives)
         self._natives, self._known = {}, set()
 
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 _generation = 0  # of this process: how many forks it is from the first
 
@@ -255,6 +258,7 @@ class Algorithm:
     """
 
     _needs_storage = True
+    _pending: tuple[Specialisation, Future[Any]]  # of one that is built in the background
 
     def __init__(self, code: Code, build: Build, states: Sequence[State | None]) -> None:
         self.build = build
@@ -264,7 +268,60 @@ class Algorithm:
         self._free_by_device: dict[int, list[Call]] = {}
         self._generation = _generation
 
+    @classmethod
+    def pending(cls, spec: Specialisation, future: Future[Any]) -> Any:
+        """Return an object whose code is being built: `future` gives another with that code."""
+        self = object.__new__(cls)
+        states = tuple(op.state for _, op in spec.operators)
+        self._states = states if any(states) else ()
+        self._free, self._free_by_device = [], {}
+        self._generation = _generation
+        self._pending = spec, future
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        # Of a pending object, these two are not there yet.
+        if name not in ("build", "_code") or "_pending" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        spec, future = self._pending
+        if self._generation == _generation:
+            built = future.result()
+        else:  # in a forked process, whose parent has the thread that builds
+            from . import _factory
+
+            built = _factory.obtain(type(self), spec, None)
+        self._code, self.build = built._code, built.build
+        return self.__dict__[name]
+
+    def ready(self, timeout: float | None = None) -> bool:
+        """Wait until the code is built, if that was begun in the background.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait at most; by default as long as it takes.
+
+        Returns
+        -------
+        bool
+            Whether it is built.
+
+        Raises
+        ------
+        TypeError, BuildError
+            Whatever the factory would have raised, had it waited.
+        """
+        if "build" not in self.__dict__:
+            from concurrent.futures import wait
+
+            if wait([self._pending[1]], timeout).not_done:
+                return False
+            self._pending[1].result()
+        return True
+
     def __repr__(self) -> str:
+        if "build" not in self.__dict__ and not self._pending[1].done():
+            return f"<cupar {type(self).__name__} that is being built>"
         spec = self._code.spec
         types = ", ".join(f"{each.name}: {_nodes.description(each.given)}" for each in spec.arguments)
         operators = "".join(f", {name}: {op.name}" for name, op in spec.operators)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import ast
 import operator
+import os
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from . import _cache, _driver, _key, _memo, _nodes, _toolchain, structs
-from ._algorithm import Algorithm, Build, Code, State
+from . import _cache, _driver, _fork, _key, _memo, _nodes, _toolchain, structs
+from ._algorithm import Algorithm, Build, Code
 from ._key import Specialisation
 from .operators import Op, resolve
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 A = TypeVar("A", bound=Algorithm)
 
@@ -70,16 +73,16 @@ def target(cc: Any) -> tuple[int, _driver.Device | None]:
     return device.cc, device
 
 
-def obtain(
-    cls: Callable[[Code, Build, Sequence[State | None]], A],
-    spec: Specialisation,
-    device: _driver.Device | None,
-) -> A:
+def obtain(cls: type[A], spec: Specialisation, device: _driver.Device | None, wait: bool = True) -> A:
     """Return the algorithm object for a specialisation, with its code loaded if a device is given.
 
     The same object is returned for the same specialisation, but for the first call's: that one tells in its
-    `build` where the code came from.
+    `build` where the code came from. If it is not to be waited for, its code is built in the background, and
+    loaded by who waits for it first.
     """
+    if not wait:
+        pending: A = cls.pending(spec, _background().submit(obtain, cls, spec, None))
+        return pending
     mine: list[A] = []
     states = tuple(op.state for _, op in spec.operators)
     kept = spec.without_user()
@@ -99,6 +102,60 @@ def obtain(
     algorithm: Any = mine[0] if mine else found  # in the cache, A is part of the key
     _cache.count(algorithm.build.origin)
     return algorithm  # type: ignore[no-any-return]
+
+
+_executor: ThreadPoolExecutor | None = None
+_starting = _fork.Lock()
+
+
+def _background() -> ThreadPoolExecutor:
+    """Return what builds in the background, on all cores: the compilers let go of the interpreter's lock."""
+    global _executor
+    from concurrent.futures import ThreadPoolExecutor
+
+    with _starting:
+        if _executor is None:
+            _executor = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="cupar")
+        return _executor
+
+
+def _after_fork() -> None:
+    global _executor
+    _executor = None  # its threads are the parent's
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def preload(*algorithms: Algorithm) -> None:
+    """Load the code of algorithms onto the current device, so that no call of theirs waits for it.
+
+    Factories with ``wait=False`` and this at the end build many algorithms at once, from disk or anew, before
+    a program's work starts.
+
+    Parameters
+    ----------
+    *algorithms : Algorithm
+
+    Raises
+    ------
+    TypeError
+        If one of them is something else.
+    NoDeviceError
+        If there is no GPU.
+
+    Examples
+    --------
+    >>> import cupar
+    >>> sums = [cupar.reduce_into(t, t, cupar.OpKind.PLUS, 0, cc=90, wait=False) for t in ("i4", "i8")]
+    >>> cupar.preload(*sums)  # doctest: +SKIP
+    """
+    for algorithm in algorithms:
+        if not isinstance(algorithm, Algorithm):
+            raise TypeError(f"algorithms: expected algorithm objects, got {type(algorithm).__name__}")
+    for algorithm in algorithms:
+        algorithm.load()
 
 
 def _produce(

@@ -152,7 +152,7 @@ def _remember(
     named: dict[str, Any],
 ) -> None:
     # The first one tells in its build what it cost, and one with state belongs to one operator's arrays.
-    if algorithm.build.origin != "memory" or algorithm.has_state:
+    if "build" not in vars(algorithm) or algorithm.build.origin != "memory" or algorithm.has_state:
         return
     if any(type(arg) is FunctionType for arg in named.values()):
         return  # fingerprints are found by place

@@ -27,6 +27,7 @@ def histogram_even(
     num_samples: int,
     *,
     cc: Any = None,
+    wait: bool = True,
 ) -> Histogram:
     """Build a histogram with bins of equal width, or fetch it from the cache.
 
@@ -50,6 +51,8 @@ def histogram_even(
     cc : int, pair of int or str, optional
         Compute capability to build for, as in 90, (9, 0), "9.0" or "sm_90"; by default the current
         device's. With it, no GPU is needed.
+    wait : bool, optional
+        False: build in the background and return at once; the first call, or `Algorithm.ready`, waits.
 
     Returns
     -------
@@ -120,7 +123,7 @@ def histogram_even(
         cc=cc,
         native_arguments=native_arguments,
     )
-    return _factory.obtain(Histogram, spec, device)
+    return _factory.obtain(Histogram, spec, device, wait)
 
 
 def _scalar(name: str, value: Any) -> Any:

@@ -29,6 +29,7 @@ def three_way_partition(
     select_second_part_op: Op,
     *,
     cc: Any = None,
+    wait: bool = True,
 ) -> ThreeWayPartition:
     """Build a partition into three arrays, or fetch it from the cache.
 
@@ -48,6 +49,8 @@ def three_way_partition(
     cc : int, pair of int or str, optional
         Compute capability to build for, as in 90, (9, 0), "9.0" or "sm_90"; by default the current
         device's. With it, no GPU is needed.
+    wait : bool, optional
+        False: build in the background and return at once; the first call, or `Algorithm.ready`, waits.
 
     Returns
     -------
@@ -95,7 +98,7 @@ def three_way_partition(
         cc=cc,
         native_arguments=_native_arguments,
     )
-    return _factory.obtain(ThreeWayPartition, spec, device)
+    return _factory.obtain(ThreeWayPartition, spec, device, wait)
 
 
 _NATIVE = "DeviceThreeWayPartitionBuildResult"
@@ -202,7 +205,9 @@ def _launcher(call: Call) -> Launch:
 
 
 @remembered
-def select(d_in: Any, d_out: Any, d_num_selected_out: Any, cond: Op, *, cc: Any = None) -> Select:
+def select(
+    d_in: Any, d_out: Any, d_num_selected_out: Any, cond: Op, *, cc: Any = None, wait: bool = True
+) -> Select:
     """Build a selection of the items for which a predicate holds, or fetch it from the cache.
 
     Parameters
@@ -218,6 +223,8 @@ def select(d_in: Any, d_out: Any, d_num_selected_out: Any, cond: Op, *, cc: Any 
     cc : int, pair of int or str, optional
         Compute capability to build for, as in 90, (9, 0), "9.0" or "sm_90"; by default the current
         device's. With it, no GPU is needed.
+    wait : bool, optional
+        False: build in the background and return at once; the first call, or `Algorithm.ready`, waits.
 
     Returns
     -------
@@ -264,7 +271,7 @@ def select(d_in: Any, d_out: Any, d_num_selected_out: Any, cond: Op, *, cc: Any 
         cc=cc,
         native_arguments=_native_arguments,
     )
-    return _factory.obtain(Select, spec, device)
+    return _factory.obtain(Select, spec, device, wait)
 
 
 _DISCARD = DiscardIterator()

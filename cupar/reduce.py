@@ -36,6 +36,7 @@ def reduce_into(
     *,
     determinism: Determinism = Determinism.RUN_TO_RUN,
     cc: Any = None,
+    wait: bool = True,
 ) -> Reduce:
     """Build a reduction, or fetch it from the cache.
 
@@ -58,6 +59,8 @@ def reduce_into(
     cc : int, pair of int or str, optional
         Compute capability to build for, as in 90, (9, 0), "9.0" or "sm_90"; by default the current
         device's. With it, no GPU is needed.
+    wait : bool, optional
+        False: build in the background and return at once; the first call, or `Algorithm.ready`, waits.
 
     Returns
     -------
@@ -113,7 +116,7 @@ def reduce_into(
         cc=cc,
         native_arguments=native_arguments,
     )
-    return _factory.obtain(Reduce, spec, device)
+    return _factory.obtain(Reduce, spec, device, wait)
 
 
 def _supported(determinism: Any, types: Accumulation) -> Determinism:

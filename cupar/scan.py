@@ -14,7 +14,7 @@ from .operators import Op
 
 
 @remembered
-def exclusive_scan(d_in: Any, d_out: Any, op: Op, h_init: Any, *, cc: Any = None) -> Scan:
+def exclusive_scan(d_in: Any, d_out: Any, op: Op, h_init: Any, *, cc: Any = None, wait: bool = True) -> Scan:
     """Build an exclusive scan, or fetch it from the cache: item i combines `h_init` and items 0 to i - 1.
 
     Parameters
@@ -31,6 +31,8 @@ def exclusive_scan(d_in: Any, d_out: Any, op: Op, h_init: Any, *, cc: Any = None
     cc : int, pair of int or str, optional
         Compute capability to build for, as in 90, (9, 0), "9.0" or "sm_90"; by default the current
         device's. With it, no GPU is needed.
+    wait : bool, optional
+        False: build in the background and return at once; the first call, or `Algorithm.ready`, waits.
 
     Returns
     -------
@@ -60,16 +62,18 @@ def exclusive_scan(d_in: Any, d_out: Any, op: Op, h_init: Any, *, cc: Any = None
         raise TypeError(
             "h_init: an exclusive scan needs an initial value, its first item; inclusive_scan can go without"
         )
-    return _scan("exclusive_scan", d_in, d_out, op, h_init, cc)
+    return _scan("exclusive_scan", d_in, d_out, op, h_init, cc, wait)
 
 
 @remembered
-def inclusive_scan(d_in: Any, d_out: Any, op: Op, h_init: Any = None, *, cc: Any = None) -> Scan:
+def inclusive_scan(
+    d_in: Any, d_out: Any, op: Op, h_init: Any = None, *, cc: Any = None, wait: bool = True
+) -> Scan:
     """Build an inclusive scan, or fetch it from the cache: item i combines `h_init` and items 0 to i.
 
     Parameters
     ----------
-    d_in, d_out, op, cc
+    d_in, d_out, op, cc, wait
         As for `exclusive_scan`.
     h_init : numpy.ndarray of one element, number or None
         The initial value. An array's dtype is the accumulator's; a number is taken in `d_in`'s dtype. With
@@ -93,10 +97,10 @@ def inclusive_scan(d_in: Any, d_out: Any, op: Op, h_init: Any = None, *, cc: Any
     >>> running_max.build.cc
     90
     """
-    return _scan("inclusive_scan", d_in, d_out, op, h_init, cc)
+    return _scan("inclusive_scan", d_in, d_out, op, h_init, cc, wait)
 
 
-def _scan(algorithm: str, d_in: Any, d_out: Any, op: Op, h_init: Any, cc: Any) -> Scan:
+def _scan(algorithm: str, d_in: Any, d_out: Any, op: Op, h_init: Any, cc: Any, wait: bool) -> Scan:
     cc, device = _factory.target(cc)
     types = accumulation(d_in, d_out, op, h_init, is_scan=True)
     accumulator = types.accumulator
@@ -123,7 +127,7 @@ def _scan(algorithm: str, d_in: Any, d_out: Any, op: Op, h_init: Any, cc: Any) -
         cc=cc,
         native_arguments=native_arguments,
     )
-    return _factory.obtain(Scan, spec, device)
+    return _factory.obtain(Scan, spec, device, wait)
 
 
 class Scan(Algorithm):

@@ -19,7 +19,7 @@ from .operators import Op, Operator, OpKind, cpp_operator, resolve
 
 @remembered
 def lower_bound(
-    d_data: Any, d_values: Any, d_out: Any, comp: Op = OpKind.LESS, *, cc: Any = None
+    d_data: Any, d_values: Any, d_out: Any, comp: Op = OpKind.LESS, *, cc: Any = None, wait: bool = True
 ) -> BinarySearch:
     """Build a search for the first place where each value can be inserted, or fetch it from the cache.
 
@@ -39,6 +39,8 @@ def lower_bound(
     cc : int, pair of int or str, optional
         Compute capability to build for, as in 90, (9, 0), "9.0" or "sm_90"; by default the current
         device's. With it, no GPU is needed.
+    wait : bool, optional
+        False: build in the background and return at once; the first call, or `Algorithm.ready`, waits.
 
     Returns
     -------
@@ -62,12 +64,12 @@ def lower_bound(
     -----
     The algorithm is CUB's ``DeviceTransform`` with a binary search for its operator.
     """
-    return _search("lower_bound", d_data, d_values, d_out, comp, cc)
+    return _search("lower_bound", d_data, d_values, d_out, comp, cc, wait)
 
 
 @remembered
 def upper_bound(
-    d_data: Any, d_values: Any, d_out: Any, comp: Op = OpKind.LESS, *, cc: Any = None
+    d_data: Any, d_values: Any, d_out: Any, comp: Op = OpKind.LESS, *, cc: Any = None, wait: bool = True
 ) -> BinarySearch:
     """Build a search for the last place where each value can be inserted, or fetch it from the cache.
 
@@ -76,7 +78,7 @@ def upper_bound(
 
     Parameters
     ----------
-    d_data, d_values, d_out, comp, cc
+    d_data, d_values, d_out, comp, cc, wait
         As for `lower_bound`.
 
     Returns
@@ -97,10 +99,12 @@ def upper_bound(
     >>> descending.build.algorithm
     'upper_bound'
     """
-    return _search("upper_bound", d_data, d_values, d_out, comp, cc)
+    return _search("upper_bound", d_data, d_values, d_out, comp, cc, wait)
 
 
-def _search(algorithm: str, d_data: Any, d_values: Any, d_out: Any, comp: Op, cc: Any) -> BinarySearch:
+def _search(
+    algorithm: str, d_data: Any, d_values: Any, d_out: Any, comp: Op, cc: Any, wait: bool
+) -> BinarySearch:
     cc, device = _factory.target(cc)
     data = argument("d_data", d_data, may_iterate=False)
     values = same_dtype("d_values", d_values, data)
@@ -122,7 +126,7 @@ def _search(algorithm: str, d_data: Any, d_values: Any, d_out: Any, comp: Op, cc
         cc=cc,
         native_arguments=native_arguments,
     )
-    return _factory.obtain(BinarySearch, spec, device)
+    return _factory.obtain(BinarySearch, spec, device, wait)
 
 
 def _searching(algorithm: str, data: Argument, index: Argument, compare: Operator) -> Operator:

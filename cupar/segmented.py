@@ -17,7 +17,15 @@ from .operators import Op
 
 @remembered
 def segmented_reduce(
-    d_in: Any, d_out: Any, start_offsets_in: Any, end_offsets_in: Any, op: Op, h_init: Any, *, cc: Any = None
+    d_in: Any,
+    d_out: Any,
+    start_offsets_in: Any,
+    end_offsets_in: Any,
+    op: Op,
+    h_init: Any,
+    *,
+    cc: Any = None,
+    wait: bool = True,
 ) -> SegmentedReduce:
     """Build a segmented reduction, or fetch it from the cache.
 
@@ -40,6 +48,8 @@ def segmented_reduce(
     cc : int, pair of int or str, optional
         Compute capability to build for, as in 90, (9, 0), "9.0" or "sm_90"; by default the current
         device's. With it, no GPU is needed.
+    wait : bool, optional
+        False: build in the background and return at once; the first call, or `Algorithm.ready`, waits.
 
     Returns
     -------
@@ -88,7 +98,7 @@ def segmented_reduce(
         cc=cc,
         native_arguments=native_arguments,
     )
-    return _factory.obtain(SegmentedReduce, spec, device)
+    return _factory.obtain(SegmentedReduce, spec, device, wait)
 
 
 class SegmentedReduce(Algorithm):

@@ -83,7 +83,14 @@ def _filled(iterators: Sequence[Any]) -> Sequence[Any]:
 
 @remembered
 def merge_sort(
-    d_in_keys: Any, d_in_items: Any, d_out_keys: Any, d_out_items: Any, op: Op, *, cc: Any = None
+    d_in_keys: Any,
+    d_in_items: Any,
+    d_out_keys: Any,
+    d_out_items: Any,
+    op: Op,
+    *,
+    cc: Any = None,
+    wait: bool = True,
 ) -> MergeSort:
     """Build a stable sort by a comparison, or fetch it from the cache.
 
@@ -101,6 +108,8 @@ def merge_sort(
     cc : int, pair of int or str, optional
         Compute capability to build for, as in 90, (9, 0), "9.0" or "sm_90"; by default the current
         device's. With it, no GPU is needed.
+    wait : bool, optional
+        False: build in the background and return at once; the first call, or `Algorithm.ready`, waits.
 
     Returns
     -------
@@ -144,7 +153,7 @@ def merge_sort(
         cc=cc,
         native_arguments=native_arguments,
     )
-    return _factory.obtain(MergeSort, spec, device)
+    return _factory.obtain(MergeSort, spec, device, wait)
 
 
 class MergeSort(Algorithm):
@@ -236,7 +245,14 @@ def _check_buffers(d_in_keys: Any, d_in_values: Any) -> None:
 
 @remembered
 def radix_sort(
-    d_in_keys: Any, d_out_keys: Any, d_in_values: Any, d_out_values: Any, order: SortOrder, *, cc: Any = None
+    d_in_keys: Any,
+    d_out_keys: Any,
+    d_in_values: Any,
+    d_out_values: Any,
+    order: SortOrder,
+    *,
+    cc: Any = None,
+    wait: bool = True,
 ) -> RadixSort:
     """Build a stable sort of numbers by their bits, or fetch it from the cache.
 
@@ -254,6 +270,8 @@ def radix_sort(
     cc : int, pair of int or str, optional
         Compute capability to build for, as in 90, (9, 0), "9.0" or "sm_90"; by default the current
         device's. With it, no GPU is needed.
+    wait : bool, optional
+        False: build in the background and return at once; the first call, or `Algorithm.ready`, waits.
 
     Returns
     -------
@@ -308,7 +326,7 @@ def radix_sort(
         cc=cc,
         native_arguments=native_arguments,
     )
-    return _factory.obtain(RadixSort, spec, device)
+    return _factory.obtain(RadixSort, spec, device, wait)
 
 
 def _word(values: np.dtype[Any]) -> np.dtype[Any] | None:
@@ -471,6 +489,7 @@ def segmented_sort(
     order: SortOrder,
     *,
     cc: Any = None,
+    wait: bool = True,
 ) -> SegmentedSort:
     """Build a sort of segments of numbers, each by itself, or fetch it from the cache.
 
@@ -493,6 +512,8 @@ def segmented_sort(
     cc : int, pair of int or str, optional
         Compute capability to build for, as in 90, (9, 0), "9.0" or "sm_90"; by default the current
         device's. With it, no GPU is needed.
+    wait : bool, optional
+        False: build in the background and return at once; the first call, or `Algorithm.ready`, waits.
 
     Returns
     -------
@@ -550,7 +571,7 @@ def segmented_sort(
         cc=cc,
         native_arguments=native_arguments,
     )
-    return _factory.obtain(SegmentedSort, spec, device)
+    return _factory.obtain(SegmentedSort, spec, device, wait)
 
 
 class _SegmentWork(NamedTuple):

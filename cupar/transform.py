@@ -15,7 +15,7 @@ from .operators import Op, resolve
 
 
 @remembered
-def unary_transform(d_in: Any, d_out: Any, op: Op, *, cc: Any = None) -> UnaryTransform:
+def unary_transform(d_in: Any, d_out: Any, op: Op, *, cc: Any = None, wait: bool = True) -> UnaryTransform:
     """Build a transform of one array, or fetch it from the cache: ``d_out[i] = op(d_in[i])``.
 
     Parameters
@@ -29,6 +29,8 @@ def unary_transform(d_in: Any, d_out: Any, op: Op, *, cc: Any = None) -> UnaryTr
     cc : int, pair of int or str, optional
         Compute capability to build for, as in 90, (9, 0), "9.0" or "sm_90"; by default the current
         device's. With it, no GPU is needed.
+    wait : bool, optional
+        False: build in the background and return at once; the first call, or `Algorithm.ready`, waits.
 
     Returns
     -------
@@ -53,19 +55,21 @@ def unary_transform(d_in: Any, d_out: Any, op: Op, *, cc: Any = None) -> UnaryTr
     The algorithm is CUB's ``DeviceTransform``.
     """
     return _transform(
-        UnaryTransform, "unary_transform", "DeviceUnaryTransform", {"d_in": d_in}, d_out, op, cc
+        UnaryTransform, "unary_transform", "DeviceUnaryTransform", {"d_in": d_in}, d_out, op, cc, wait
     )
 
 
 @remembered
-def binary_transform(d_in1: Any, d_in2: Any, d_out: Any, op: Op, *, cc: Any = None) -> BinaryTransform:
+def binary_transform(
+    d_in1: Any, d_in2: Any, d_out: Any, op: Op, *, cc: Any = None, wait: bool = True
+) -> BinaryTransform:
     """Build a transform of two arrays, or fetch it from the cache: ``d_out[i] = op(d_in1[i], d_in2[i])``.
 
     Parameters
     ----------
     d_in1, d_in2 : device arrays or dtypes, n items
         The inputs. Only their dtypes matter here, and may differ.
-    d_out, cc
+    d_out, cc, wait
         As for `unary_transform`.
     op : callable or OpKind
         An operator on a value of `d_in1`'s dtype and one of `d_in2`'s.
@@ -89,7 +93,9 @@ def binary_transform(d_in1: Any, d_in2: Any, d_out: Any, op: Op, *, cc: Any = No
     'binary_transform'
     """
     inputs = {"d_in1": d_in1, "d_in2": d_in2}
-    return _transform(BinaryTransform, "binary_transform", "DeviceBinaryTransform", inputs, d_out, op, cc)
+    return _transform(
+        BinaryTransform, "binary_transform", "DeviceBinaryTransform", inputs, d_out, op, cc, wait
+    )
 
 
 class UnaryTransform(Algorithm):
@@ -182,7 +188,14 @@ T = TypeVar("T", UnaryTransform, BinaryTransform)
 
 
 def _transform(
-    cls: type[T], algorithm: str, native: str, inputs: Mapping[str, Any], d_out: Any, op: Op, cc: Any
+    cls: type[T],
+    algorithm: str,
+    native: str,
+    inputs: Mapping[str, Any],
+    d_out: Any,
+    op: Op,
+    cc: Any,
+    wait: bool,
 ) -> T:
     cc, device = _factory.target(cc)
     sources: list[Argument] = [argument(name, array) for name, array in inputs.items()]
@@ -200,4 +213,4 @@ def _transform(
         cc=cc,
         native_arguments=native_arguments,
     )
-    return _factory.obtain(cls, spec, device)
+    return _factory.obtain(cls, spec, device, wait)

@@ -25,6 +25,7 @@ def unique_by_key(
     op: Op,
     *,
     cc: Any = None,
+    wait: bool = True,
 ) -> UniqueByKey:
     """Build a selection of the first of each run of equal keys, with its item, or fetch it from the cache.
 
@@ -41,6 +42,8 @@ def unique_by_key(
     cc : int, pair of int or str, optional
         Compute capability to build for, as in 90, (9, 0), "9.0" or "sm_90"; by default the current
         device's. With it, no GPU is needed.
+    wait : bool, optional
+        False: build in the background and return at once; the first call, or `Algorithm.ready`, waits.
 
     Returns
     -------
@@ -85,7 +88,7 @@ def unique_by_key(
         cc=cc,
         native_arguments=native_arguments,
     )
-    return _factory.obtain(UniqueByKey, spec, device)
+    return _factory.obtain(UniqueByKey, spec, device, wait)
 
 
 class UniqueByKey(Algorithm):

@@ -1,0 +1,139 @@
+"""Builds in the background, preloading, and functions that are recognised as a kind."""
+
+import builtins
+import threading
+
+import numpy as np
+import pytest
+
+import cupar
+from cupar import _algorithm, _build
+from cupar.operators import OpKind, recognised
+
+CC = 90
+INT, FLOAT, BOOL = np.dtype("i4"), np.dtype("f4"), np.dtype(bool)
+
+
+def reduction(op, **more):
+    return cupar.reduce_into("i4", "i4", op, np.zeros(1, "i4"), cc=CC, **more)
+
+
+def test_a_factory_need_not_wait(empty_cache, monkeypatch):
+    go = threading.Event()
+    whole = _build.whole
+
+    def slow(*arguments):
+        go.wait(60)
+        return whole(*arguments)
+
+    monkeypatch.setattr(_build, "whole", slow)
+    pending = reduction(OpKind.BIT_XOR, wait=False)
+    try:
+        assert "is being built" in repr(pending)
+        assert not pending.ready(timeout=0.05)
+    finally:
+        go.set()
+    assert pending.ready()
+    assert pending.build.origin == "built"
+    assert pending.cubin().startswith(b"\x7fELF")
+    assert "BIT_XOR" in repr(pending)
+    assert reduction(OpKind.BIT_XOR).build.key == pending.build.key
+    assert reduction(OpKind.BIT_XOR, wait=False).build.origin == "memory"
+
+
+def test_many_are_built_at_once_and_each_once(empty_cache):
+    kinds = [OpKind.PLUS, OpKind.MULTIPLIES, OpKind.PLUS, OpKind.MULTIPLIES]
+    pending = [reduction(kind, wait=False) for kind in kinds]
+    assert all(each.ready() for each in pending)
+    origins = sorted(each.build.origin for each in pending)
+    assert origins.count("built") == 2
+    assert len({each.build.key for each in pending}) == 2
+
+
+def test_what_the_factory_would_raise_is_raised_by_who_waits(empty_cache):
+    pending = reduction(lambda a, b: a.nothing + b, wait=False)
+    for wait in (pending.ready, lambda: pending.build, pending.cubin):
+        with pytest.raises(TypeError, match="^op: numba.cuda cannot compile"):
+            wait()
+    with pytest.raises(TypeError, match="^d_in: "):
+        cupar.reduce_into(object(), "i4", OpKind.PLUS, 0, cc=CC, wait=False)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = pending.nothing
+
+
+def test_preload_takes_algorithms_only(monkeypatch):
+    loaded = []
+    monkeypatch.setattr(_algorithm.Algorithm, "load", lambda self: loaded.append(self))
+    algorithm = reduction(OpKind.PLUS)
+    cupar.preload(algorithm, algorithm)
+    assert loaded == [algorithm, algorithm]
+    with pytest.raises(TypeError, match="^algorithms: expected algorithm objects, got str"):
+        cupar.preload(algorithm, "list.json")
+    assert len(loaded) == 2
+
+
+# --- Functions that are a kind -----------------------------------------------------------------------------
+
+
+def added(left, right):
+    """Say what it does."""
+    return right + left
+
+
+def annotated(a: int, b: int) -> int:
+    return a + b
+
+
+K = 3
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "kind"),
+    [
+        (lambda x, y: x + y, FLOAT, OpKind.PLUS),
+        (added, FLOAT, OpKind.PLUS),
+        (annotated, INT, OpKind.PLUS),
+        (lambda x, y: x * y, INT, OpKind.MULTIPLIES),
+        (lambda x, y: y & x, INT, OpKind.BIT_AND),
+        (lambda x, y: x if x < y else y, INT, OpKind.MINIMUM),
+        (lambda x, y: y if x <= y else x, INT, OpKind.MAXIMUM),
+        (lambda x, y: max(x, y), INT, OpKind.MAXIMUM),  # noqa: PLW0108
+        (lambda x, y: y < x, FLOAT, OpKind.GREATER),
+    ],
+)
+def test_what_is_exactly_a_kind(op, dtype, kind):
+    assert recognised(op, dtype) is kind
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype"),
+    [
+        (lambda x, y: x - y, INT),
+        (lambda x, y: x + x, INT),
+        (lambda x, y: x + y + K, INT),
+        (lambda x, y: x + y + 0, FLOAT),
+        (lambda x, y, z=1: x + y, INT),
+        (lambda x, y: x if x < y else y, FLOAT),  # what it makes of a NaN depends on where that stands
+        (lambda x, y: min(x, y), FLOAT),  # noqa: PLW0108
+        (lambda x, y: x & y, FLOAT),
+        (lambda x, y: x + y, np.dtype("c8")),
+        (lambda x, y: x < y, BOOL),
+        (np.add, INT),
+        (OpKind.PLUS, INT),
+    ],
+)
+def test_what_is_not(op, dtype):
+    assert recognised(op, dtype) is op
+
+
+def test_a_min_of_the_users_is_not_the_builtin():
+    namespace = {"min": builtins.max}
+    exec("op = lambda a, b: min(a, b)", namespace)
+    assert recognised(namespace["op"], INT) is namespace["op"]
+
+
+def test_scans_and_merge_sorts_use_it():
+    scan = cupar.inclusive_scan("f4", "f4", lambda a, b: b + a, cc=CC)
+    assert scan.build.key == cupar.inclusive_scan("f4", "f4", OpKind.PLUS, cc=CC).build.key
+    sort = cupar.merge_sort("i4", None, "i4", None, lambda a, b: b > a, cc=CC)
+    assert sort.build.key == cupar.merge_sort("i4", None, "i4", None, OpKind.LESS, cc=CC).build.key
