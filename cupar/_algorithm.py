@@ -454,7 +454,11 @@ class Algorithm:
         """Do one phase of a two-phase call: ask for the temporary storage, or run with it."""
         arrays, work, h_init = request
         handle = 0 if stream is None else _driver.stream_handle(stream)
-        call = self._take()
+        try:  # what `_take` begins with, without a call
+            _driver.this_thread.has_the_only_device  # noqa: B018
+            call = self._free.pop()
+        except (AttributeError, IndexError):
+            call = self._take()
         try:
             call.bind(arrays, h_init)
             if self._states:

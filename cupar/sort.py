@@ -448,7 +448,7 @@ class RadixSort(Algorithm):
 
         def launch(address: int, nbytes: int, work: _RadixWork, stream: int) -> int:
             n, begin, end, buffers = work
-            if any(each.state % alignment for each in values):
+            if alignment > 1 and any(each.state % alignment for each in values):
                 raise ValueError(f"d_in_values, d_out_values: expected arrays aligned to {alignment} bytes")
             needed: int
             needed, selector = compute(

@@ -63,7 +63,10 @@ def test_what_the_factory_would_raise_is_raised_by_who_waits(empty_cache):
 
 def test_preload_takes_algorithms_only(monkeypatch):
     loaded = []
-    monkeypatch.setattr(_algorithm.Algorithm, "load", lambda self: loaded.append(self))
+    def load(self):
+        loaded.append(self)
+
+    monkeypatch.setattr(_algorithm.Algorithm, "load", load)
     algorithm = reduction(OpKind.PLUS)
     cupar.preload(algorithm, algorithm)
     assert loaded == [algorithm, algorithm]
@@ -116,6 +119,7 @@ def test_what_is_exactly_a_kind(op, dtype, kind):
         (lambda x, y: x if x < y else y, FLOAT),  # what it makes of a NaN depends on where that stands
         (lambda x, y: min(x, y), FLOAT),  # noqa: PLW0108
         (lambda x, y: x & y, FLOAT),
+        (lambda x, y: x + y, np.dtype("f2")),
         (lambda x, y: x + y, np.dtype("c8")),
         (lambda x, y: x < y, BOOL),
         (np.add, INT),

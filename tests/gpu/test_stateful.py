@@ -331,6 +331,8 @@ def read_in_a_function_within(a):
 
 
 def test_a_global_that_is_read_in_a_function_within():
+    global TABLE
+    TABLE = cp.zeros(10, "i8")
     with pytest.raises(TypeError, match="'TABLE' is a global that a function within the operator reads"):
         cupar.unary_transform("i8", "i8", read_in_a_function_within)
 
