@@ -63,6 +63,7 @@ def test_what_the_factory_would_raise_is_raised_by_who_waits(empty_cache):
 
 def test_preload_takes_algorithms_only(monkeypatch):
     loaded = []
+
     def load(self):
         loaded.append(self)
 
