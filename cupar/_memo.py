@@ -21,6 +21,7 @@ import numpy as np
 
 from . import _arrays, _cache, _driver, _fingerprint, _fork
 from ._algorithm import Algorithm
+from .operators import RawOp
 
 P = ParamSpec("P")
 A = TypeVar("A", bound=Algorithm)
@@ -97,6 +98,7 @@ _TOKENS = _Tokens(
         complex: _number,
         FunctionType: _function,
         np.ndarray: _host_array,
+        RawOp: _itself,  # which is equal only to one with the same code and state
     }
 )
 
@@ -118,18 +120,20 @@ def remembered(factory: Callable[P, A]) -> Callable[P, A]:
 
     @functools.wraps(factory)
     def ask(*args: P.args, **named: P.kwargs) -> A:
+        key: Any = None
         try:
-            key: Any = tuple([_TOKENS[type(arg)](arg) for arg in args])
+            key = tuple([_TOKENS[type(arg)](arg) for arg in args])
             if named:
                 key = key, tuple([(name, _TOKENS[type(arg)](arg)) for name, arg in named.items()])
         except (_NoTokenError, TypeError, ValueError):
-            return factory(*args, **named)  # which says what is wrong, if something is
+            pass  # the factory says what is wrong, if something is
         known = table.get(key)
         if known is not None and _holds(known, args):
             _cache.count("memory")
             return known.algorithm  # type: ignore[return-value]
         algorithm = factory(*args, **named)
-        _remember(table, key, algorithm, args, named)
+        if key is not None:
+            _remember(table, key, algorithm, args, named)
         return algorithm
 
     return ask

@@ -137,7 +137,7 @@ class Asked(Exception):
 def spec_of(monkeypatch):
     """Return what a factory would look for in the cache, without a build."""
 
-    def obtain(cls, spec, device):
+    def obtain(cls, spec, device, wait):
         raise Asked(spec)
 
     def find(factory, *arguments):

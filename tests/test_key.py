@@ -22,7 +22,7 @@ def specialise(monkeypatch):
     """Return a function that gives the specialisation which a factory asks for, and builds nothing."""
     asked = []
     built = SimpleNamespace(build=SimpleNamespace(origin="built"))
-    monkeypatch.setattr(_factory, "obtain", lambda cls, spec, device: asked.append(spec) or built)
+    monkeypatch.setattr(_factory, "obtain", lambda cls, spec, device, wait: asked.append(spec) or built)
 
     def call(factory=cupar.reduce_into, d_in="i4", d_out="i4", op=lambda a, b: a + b, h_init=0, cc=90):
         factory(d_in, d_out, op, h_init, cc=cc)
@@ -203,7 +203,7 @@ def test_keys_are_the_same_under_every_hash_seed(tmp_path):
         from types import SimpleNamespace
         from cupar import _factory, _key
         built = SimpleNamespace(build=SimpleNamespace(origin="built"))
-        _factory.obtain = lambda cls, spec, device: print(_key.digest(_key.build_parts(spec))) or built
+        _factory.obtain = lambda cls, spec, device, wait: print(_key.digest(_key.build_parts(spec))) or built
         SCALE = {1.5, 2.5}
         cupar.reduce_into("f4", "f4", lambda a, b: a + b if a in (1, 2.0, 3) else b, 0.0, cc=90)
     """

@@ -78,7 +78,7 @@ class Asked(Exception):
 def specified(monkeypatch):
     """Return a function that calls a factory for a specialisation, and builds nothing."""
 
-    def obtain(cls, spec, device):
+    def obtain(cls, spec, device, wait):
         raise Asked(spec)
 
     monkeypatch.setattr(_factory, "obtain", obtain)
