@@ -14,6 +14,7 @@ from . import _arrays, _capture, _cccl, _driver, _fork, _nodes, iterators
 from ._arguments import initial_value
 from ._key import Specialisation
 from ._nodes import Argument
+from .operators import CapturedState
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Code:
         self.spec = spec
         self._blob = blob
         self._natives: dict[int, Any] = {}  # by device
-        self._known: set[int] = set()  # devices on which all its kernels are loaded, or are being loaded
+        self._known: set[int] = set()  # devices on which all its kernels are loaded
         self._lock = _fork.Lock()
 
     def native(self, device: _driver.Device) -> Any:
@@ -74,15 +75,16 @@ class Code:
                         f"cc: this {self.spec.algorithm} was built for sm_{cc}, the current device "
                         f"{device.ordinal} is sm_{device.cc}"
                     )
-                self._natives[device.ordinal] = _cccl.load(self.spec.native, self._blob)
+                with _driver.relaxed():
+                    self._natives[device.ordinal] = _cccl.load(self.spec.native, self._blob)
             return self._natives[device.ordinal]
 
-    def is_new_on(self, device: _driver.Device) -> bool:
-        """Whether this is asked for the first time for a device."""
+    def once_on(self, device: _driver.Device, load: Callable[[], None]) -> None:
+        """Call `load`, unless that was done for this device; other threads wait until it is done."""
         with self._lock:
-            new = device.ordinal not in self._known
-            self._known.add(device.ordinal)
-            return new
+            if device.ordinal not in self._known:
+                load()
+                self._known.add(device.ordinal)
 
     def cubin(self) -> bytes:
         """Return the GPU code, an ELF file, for tools that inspect it."""
@@ -314,6 +316,8 @@ class Algorithm:
         if "build" not in self.__dict__:
             from concurrent.futures import wait
 
+            if self._generation != _generation:
+                return self.build is not None  # which builds it anew
             if wait([self._pending[1]], timeout).not_done:
                 return False
             self._pending[1].result()
@@ -366,10 +370,10 @@ class Algorithm:
         try:
             return free.pop()
         except IndexError:
-            call = Call(self._code, device, free)
-            call.launch = self._launcher(call)
-            if self._code.is_new_on(device):
-                self._load_kernels(call)
+            with _driver.relaxed():
+                call = Call(self._code, device, free)
+                call.launch = self._launcher(call)
+                self._code.once_on(device, lambda: self._load_kernels(call))
             return call
 
     def load(self) -> None:
@@ -432,6 +436,12 @@ class Algorithm:
         """
         return _capture.Bound(self, stream, arguments, named)
 
+    def _captured_arrays(self, arguments: Sequence[Any]) -> list[Any]:
+        """Return the device arrays that the operators have captured, those in iterators among them."""
+        found = [state.arrays() for state in self._states if isinstance(state, CapturedState)]
+        found += [each.captured() for each in arguments if isinstance(each, iterators.Iterator)]
+        return [array for arrays in found for array in arrays]
+
     def _captured(
         self, storage: Callable[[int], int], arguments: tuple[Any, ...], named: dict[str, Any]
     ) -> _capture.Capture:
@@ -493,7 +503,7 @@ class Algorithm:
                 nbytes = call.launch(0, 0, work, handle)
                 if type(work) is int:  # other kinds may hold arrays, which are not to be kept alive
                     call.last = work, nbytes
-            workspace = _driver.workspace(handle)
+            workspace = _driver.workspace(handle) if nbytes <= _driver.LARGEST_WORKSPACE else None
             if workspace is None or not workspace.lock.acquire(blocking=False):
                 with _driver.temporary_storage(nbytes, handle) as address:
                     call.launch(address, nbytes, work, handle)

@@ -58,10 +58,8 @@ def capture() -> Iterator[Capture]:
     """
     library = _driver.library()
     captured = Capture(_own_stream())
-    mode = ctypes.c_int(_RELAXED)
-    _driver.check(library.cuThreadExchangeStreamCaptureMode(byref(mode)), "cuThreadExchangeStreamCaptureMode")
-    try:
-        stream = c_void_p(captured.stream)
+    stream = c_void_p(captured.stream)
+    with _driver.relaxed():
         _driver.check(library.cuStreamBeginCapture_v2(stream, _RELAXED), "cuStreamBeginCapture")
         try:
             yield captured
@@ -70,15 +68,13 @@ def capture() -> Iterator[Capture]:
             captured.destroy()
             raise
         _driver.check(library.cuStreamEndCapture(stream, byref(captured.graph)), "cuStreamEndCapture")
-    finally:
-        library.cuThreadExchangeStreamCaptureMode(byref(mode))
 
 
 class Bound:
     """A call of an algorithm with everything bound: arrays, sizes, initial value, stream and storage.
 
     Calling it enqueues the same again, and nothing else: all that there is to check was checked. It is for
-    one thread at a time. Made by `Algorithm.bind`.
+    one thread at a time, and its stream must outlive it. Made by `Algorithm.bind`.
 
     Notes
     -----
@@ -89,11 +85,12 @@ class Bound:
         self._algorithm = algorithm
         self._stream = stream  # kept alive, as are the arrays
         self._handle = _driver.stream_handle(stream)
+        self._device = _driver.current_device()
         self._launch = _driver.library().cuGraphLaunch
         self._where = c_void_p(self._handle)
         self._executable = c_void_p()
-        self._address, self._nbytes = 0, 0
-        self._arguments: Any = None
+        self._storage = (0, 0)  # address and bytes
+        self._kept: Any = None
         self.rebind(*arguments, **named)
 
     def __call__(self) -> None:
@@ -118,42 +115,52 @@ class Bound:
         TypeError, ValueError
             If an argument is not what the algorithm was built for, or is too small.
         """
-        library = _driver.library()
-        captured = self._algorithm._captured(self._storage, arguments, named)
-        try:
-            if self._executable:
-                details = (c_uint64 * 8)()  # CUgraphExecUpdateResultInfo, and room
-                if library.cuGraphExecUpdate_v2(self._executable, captured.graph, byref(details)) != 0:
-                    # Another number of kernels, as for another size.
-                    library.cuGraphExecDestroy(self._executable)
-                    self._executable = c_void_p()
-            if not self._executable:
-                status = library.cuGraphInstantiateWithFlags(
-                    byref(self._executable), captured.graph, c_uint64(0)
-                )
-                _driver.check(status, "cuGraphInstantiate")
-        finally:
-            captured.destroy()
-        self._arguments = arguments, named
+        library, old, new = _driver.library(), self._storage, self._storage
 
-    def _storage(self, nbytes: int) -> int:
-        """Return the address of temporary storage of at least that many bytes, which it keeps."""
-        if nbytes > self._nbytes:
-            address = _driver.allocate(nbytes, self._handle)
-            if self._address:
-                _driver.free(self._address, self._handle)
-            self._address, self._nbytes = address, nbytes
-        return self._address
+        def storage(nbytes: int) -> int:
+            nonlocal new
+            if nbytes > old[1]:
+                new = _driver.allocate(nbytes, self._handle), nbytes
+            return new[0]
+
+        try:
+            kept = arguments, named, self._algorithm._captured_arrays((*arguments, *named.values()))
+            captured = self._algorithm._captured(storage, arguments, named)
+            try:
+                self._instantiate(library, captured)
+            finally:
+                captured.destroy()
+        except BaseException:
+            if new is not old:  # what was bound before still uses the old one
+                _driver.free(new[0], self._handle)
+            raise
+        self._storage, self._kept = new, kept
+        if new is not old and old[0]:
+            _driver.free(old[0], self._handle)
+
+    def _instantiate(self, library: ctypes.CDLL, captured: Capture) -> None:
+        """Make the graph that is launched this one: in place if it has the same kernels."""
+        if self._executable:
+            details = (c_uint64 * 8)()  # CUgraphExecUpdateResultInfo, and room
+            if library.cuGraphExecUpdate_v2(self._executable, captured.graph, byref(details)) == 0:
+                return
+        executable = c_void_p()
+        status = library.cuGraphInstantiateWithFlags(byref(executable), captured.graph, c_uint64(0))
+        _driver.check(status, "cuGraphInstantiate")
+        if self._executable:
+            library.cuGraphExecDestroy(self._executable)
+        self._executable = executable
 
     def close(self) -> None:
         """Free what it holds, once what was enqueued is done. It cannot be called then."""
-        if self._executable:
-            _driver.library().cuGraphExecDestroy(self._executable)
-            self._executable = c_void_p()
-        if self._address:
-            _driver.free(self._address, self._handle)
-            self._address, self._nbytes = 0, 0
-        self._arguments = None
+        with _driver.on(self._device):
+            if self._executable:
+                _driver.library().cuGraphExecDestroy(self._executable)
+                self._executable = c_void_p()
+            (address, _), self._storage = self._storage, (0, 0)
+            if address:
+                _driver.free(address, self._handle)
+        self._kept = None
 
     def __enter__(self) -> Bound:
         return self

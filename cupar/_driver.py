@@ -134,6 +134,40 @@ def current_device() -> Device:
     return _device(ordinal.value)
 
 
+_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
+
+
+@contextmanager
+def relaxed() -> Iterator[None]:
+    """Let the block load code and allocate while streams are captured, by this thread or others.
+
+    Without it, the driver refuses what might wait for a stream that is captured, and spoils the capture.
+    """
+    mode = c_int(_RELAXED)
+    check(library().cuThreadExchangeStreamCaptureMode(byref(mode)), "cuThreadExchangeStreamCaptureMode")
+    try:
+        yield
+    finally:
+        library().cuThreadExchangeStreamCaptureMode(byref(mode))
+
+
+@contextmanager
+def on(device: Device) -> Iterator[None]:
+    """Make a device's primary context current for the block, unless it is."""
+    driver = library()
+    if driver.cuCtxGetDevice(byref(this_thread.ordinal)) == 0 and this_thread.ordinal.value == device.ordinal:
+        yield
+        return
+    context = c_void_p()
+    check(driver.cuDevicePrimaryCtxRetain(byref(context), device.ordinal), "cuDevicePrimaryCtxRetain")
+    check(driver.cuCtxPushCurrent_v2(context), "cuCtxPushCurrent")
+    try:
+        yield
+    finally:
+        driver.cuCtxPopCurrent_v2(byref(context))
+        driver.cuDevicePrimaryCtxRelease_v2(device.ordinal)
+
+
 def _after_fork() -> None:
     global this_thread
     this_thread = _ThisThread()
@@ -266,6 +300,7 @@ def scratch(nbytes: int) -> int:
 
 
 _MOST_WORKSPACES = 64
+LARGEST_WORKSPACE = 1 << 26  # bytes: what needs more, a fraction of a millisecond's work, allocates it
 _USES_BEFORE_ONE_IS_KEPT = 3
 _LEGACY, _PER_THREAD = 1, 2  # handles of the default streams, beside 0
 

@@ -79,7 +79,7 @@ class _Tokens(dict[type, Callable[[Any], Hashable]]):
         elif issubclass(cls, enum.Enum) or cls in (BuiltinFunctionType, np.ufunc):
             found = id  # they live as long as the process
         elif issubclass(cls, (np.dtype, np.number, np.bool_)):
-            found = _itself if issubclass(cls, np.dtype) else _number
+            found = _number  # a dtype is told from an array of it, whose token is the dtype alone
         else:
             found = _none
         if found is not _none:  # which could be an array's class that was not met yet
@@ -103,11 +103,15 @@ _TOKENS = _Tokens(
 )
 
 
+# Of the Python functions among the arguments, by their place.
+_Functions = tuple[tuple[int, _fingerprint.Fingerprint], ...]
+
+
 @dataclass(frozen=True)
 class _Answer:
     algorithm: Algorithm
     device: _driver.Device | None
-    functions: tuple[tuple[int, _fingerprint.Fingerprint], ...]  # by their place among the arguments
+    functions: _Functions
 
 
 _tables: list[dict[Hashable, _Answer]] = []  # one for each factory
@@ -117,6 +121,8 @@ def remembered(factory: Callable[P, A]) -> Callable[P, A]:
     """Decorate a factory: what it was asked before, it answers at once."""
     table: dict[Hashable, _Answer] = {}
     _tables.append(table)
+    # An initial value's type alone matters. Of other NumPy arrays, such as a histogram's levels, the value does.
+    takes_init = "h_init" in factory.__code__.co_varnames
 
     @functools.wraps(factory)
     def ask(*args: P.args, **named: P.kwargs) -> A:
@@ -125,45 +131,59 @@ def remembered(factory: Callable[P, A]) -> Callable[P, A]:
             key = tuple([_TOKENS[type(arg)](arg) for arg in args])
             if named:
                 key = key, tuple([(name, _TOKENS[type(arg)](arg)) for name, arg in named.items()])
+                if any(type(arg) is np.ndarray and name != "h_init" for name, arg in named.items()):
+                    key = None
+            if not takes_init and any([type(arg) is np.ndarray for arg in args]):
+                key = None
         except (_NoTokenError, TypeError, ValueError):
-            pass  # the factory says what is wrong, if something is
+            key = None  # the factory says what is wrong, if something is
+        if key is None:
+            return factory(*args, **named)
         known = table.get(key)
-        if known is not None and _holds(known, args):
+        if known is not None and _holds(known.functions, args) and _is_for_this_device(known):
             _cache.count("memory")
             return known.algorithm  # type: ignore[return-value]
+        functions = _fingerprints(args, named)
         algorithm = factory(*args, **named)
-        if key is not None:
-            _remember(table, key, algorithm, args, named)
+        if functions is not None and _holds(functions, args):
+            _remember(table, key, algorithm, functions, named)
         return algorithm
 
     return ask
 
 
-def _holds(known: _Answer, args: tuple[Any, ...]) -> bool:
-    for place, fingerprint in known.functions:
-        if not fingerprint.unchanged(args[place]):
-            return False
+def _holds(functions: _Functions, args: tuple[Any, ...]) -> bool:
+    return not functions or all([fingerprint.unchanged(args[place]) for place, fingerprint in functions])
+
+
+def _is_for_this_device(known: _Answer) -> bool:
     if known.device is None or hasattr(_driver.this_thread, "has_the_only_device"):
         return True
     return _driver.current_device() == known.device
+
+
+def _fingerprints(args: tuple[Any, ...], named: dict[str, Any]) -> _Functions | None:
+    """Return those of the Python functions among the arguments, None if this cannot be remembered."""
+    if any(type(arg) is FunctionType for arg in named.values()):
+        return None  # they are found by place
+    places = [place for place, arg in enumerate(args) if type(arg) is FunctionType]
+    try:
+        return tuple((place, _fingerprint.fingerprint(args[place])) for place in places)
+    except _fingerprint.Unfingerprintable:
+        return None
 
 
 def _remember(
     table: dict[Hashable, _Answer],
     key: Hashable,
     algorithm: Algorithm,
-    args: tuple[Any, ...],
+    functions: _Functions,
     named: dict[str, Any],
 ) -> None:
     # The first one tells in its build what it cost, and one with state belongs to one operator's arrays.
     if "build" not in vars(algorithm) or algorithm.build.origin != "memory" or algorithm.has_state:
         return
-    if any(type(arg) is FunctionType for arg in named.values()):
-        return  # fingerprints are found by place
     device = None if named.get("cc") is not None else _driver.current_device()
-    functions = tuple(
-        (place, _fingerprint.fingerprint(arg)) for place, arg in enumerate(args) if type(arg) is FunctionType
-    )
     if len(table) >= _MOST:
         table.clear()
     table[key] = _Answer(algorithm, device, functions)

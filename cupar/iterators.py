@@ -21,7 +21,7 @@ from typing import Any, get_type_hints
 import numpy as np
 
 from . import _arrays, _nodes, structs
-from .operators import Op, Operator, resolve
+from .operators import CapturedState, Op, Operator, resolve
 
 # ---------------------------------------------------------------------------------------------------------
 # State
@@ -146,6 +146,11 @@ class Iterator:
 
     def __repr__(self) -> str:
         return f"<cupar {type(self).__name__} of {self.dtype}>"
+
+    def captured(self) -> list[Any]:
+        """Return the device arrays that operators in it have captured."""
+        states = (leaf.current for leaf in self._leaves if isinstance(leaf, _Captured))
+        return [array for state in states if isinstance(state, CapturedState) for array in state.arrays()]
 
     def times(self, factor: int) -> list[_Leaf]:
         """Return its state if it is gone through at another pace."""

@@ -456,8 +456,30 @@ def _function(op: Callable[..., Any], inputs: tuple[np.dtype[Any], ...], output:
         captures=found.captures,
         state_size=size,
         state_alignment=8,
-        state=lambda: b"".join(_captured(capture, function) for capture in found.captures),
+        state=CapturedState(found.captures, function),
     )
+
+
+class CapturedState:
+    """What an operator has captured: called, it returns where the arrays are now.
+
+    Parameters
+    ----------
+    captures : sequence of Capture
+    function : function
+        The operator.
+    """
+
+    def __init__(self, captures: Sequence[_fingerprint.Capture], function: Any) -> None:
+        self._captures, self._function = captures, function
+
+    def __call__(self) -> bytes:
+        """Return their addresses and shapes."""
+        return b"".join(_captured(capture, self._function) for capture in self._captures)
+
+    def arrays(self) -> list[Any]:
+        """Return the arrays themselves, for who must keep them alive."""
+        return [capture.of(self._function) for capture in self._captures]
 
 
 def _captured(capture: _fingerprint.Capture, function: Any) -> bytes:

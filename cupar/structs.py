@@ -162,19 +162,23 @@ def normal(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
         return dtype
     if not dtype.names or dtype.hasobject:
         raise TypeError(f"{name}: dtype {dtype} is not supported; supported are {SUPPORTED}")
+    given = [(field, *dtype.fields[field][:2]) for field in dtype.names]  # type: ignore[index]
+    padding = {field: kind for field, kind, _ in given if _may_be_padding(field, kind)}
     fields = {
         field: (normal(f"{name}: field {field!r}", kind), offset)
-        for field in dtype.names
-        for kind, offset, *_ in (dtype.fields[field],)  # type: ignore[index]
-        if not (kind.kind == "V" and kind.names is None and _is_padding(field))
+        for field, kind, offset in given
+        if field not in padding
     }
+    alignment = max((kind.alignment for kind, _ in fields.values()), default=1)
+    for field, kind in padding.items():
+        if kind.itemsize >= alignment:  # more than there can be of padding
+            normal(f"{name}: field {field!r}", kind)
     layout: Any = {
         "names": list(fields),
         "formats": [kind for kind, _ in fields.values()],
         "offsets": [offset for _, offset in fields.values()],
         "itemsize": dtype.itemsize,
     }
-    alignment = max((kind.alignment for kind, _ in fields.values()), default=1)
     for field, (kind, offset) in fields.items():
         whole = dtype.itemsize % alignment and kind.alignment == alignment
         if offset % kind.alignment or whole:
@@ -186,9 +190,11 @@ def normal(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
     return result
 
 
-def _is_padding(field: str) -> bool:
-    # np.dtype names the fields without a name f0, f1, … by their place.
-    return field == "" or (field[0] == "f" and field[1:].isdigit())
+def _may_be_padding(field: str, kind: np.dtype[Any]) -> bool:
+    """Whether a field looks as a struct's `descr` has padding."""
+    # np.dtype names fields without a name f0, f1, … by their place.
+    unnamed = field == "" or (field[0] == "f" and field[1:].isdigit())
+    return unnamed and kind.kind == "V" and kind.names is None and kind.subdtype is None
 
 
 @functools.lru_cache(maxsize=256)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -211,6 +212,7 @@ def test_a_build_that_the_bindings_refuse_is_made_again(empty_cache, monkeypatch
 
     monkeypatch.setattr(_algorithm._cccl, "load", load)
     monkeypatch.setattr(_algorithm.Algorithm, "load", lambda self: None)
+    monkeypatch.setattr(_driver, "relaxed", nullcontext)
     first = reduction(lambda a, b: a + b, cc=None)
     _cache.disk().store(first.build.key, _cache.Entry({"cubin_size": 4}, b"junk"))
     _factory.forget()
@@ -237,6 +239,7 @@ def test_one_object_serves_every_device_of_its_cc(empty_cache, monkeypatch):
         _algorithm._cccl, "load", lambda native, blob: loads.append(native) or Native(len(loads))
     )
     monkeypatch.setattr(_algorithm.Algorithm, "_load_kernels", lambda self, call: None)
+    monkeypatch.setattr(_driver, "relaxed", nullcontext)
     found = reduction(cupar.OpKind.PLUS)
     for ordinal, loaded in ((0, 1), (1, 2), (0, 1), (1, 2)):
         monkeypatch.setattr(_driver, "current_device", lambda ordinal=ordinal: _driver.Device(ordinal, CC))

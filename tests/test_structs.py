@@ -870,3 +870,9 @@ def test_captured_structs_change_builds(empty_cache):
         assert other.build.origin == "linked"
         assert other.build.key != one.build.key
     assert cupar.unary_transform(Peak, "f8", maker(Peak, Peak(1, 2)), cc=CC).build.origin == "memory"
+
+
+@pytest.mark.parametrize("dtype", [np.dtype("3f4,i4"), np.dtype([("f0", "V8"), ("f1", "i4")])])
+def test_no_field_is_taken_for_padding(dtype):
+    with pytest.raises(TypeError, match="^fields: field 'f0': dtype .* is not supported"):
+        gpu_struct(dtype)

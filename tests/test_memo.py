@@ -1,0 +1,115 @@
+"""What a factory remembers, and that it never answers with another algorithm than was asked for."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import cupar
+from cupar import _build, _memo
+from cupar.operators import OpKind
+
+CC = 90
+INT = np.zeros(1, np.int32)
+
+
+def asked(factory, *args, **named):
+    """Ask often enough to be remembered."""
+    for _ in range(3):
+        found = factory(*args, **named)
+    return found
+
+
+def remembered():
+    return sum(map(len, _memo._tables))
+
+
+def test_the_same_is_found_again(empty_cache):
+    first = asked(cupar.reduce_into, "i4", "i4", OpKind.PLUS, INT, cc=CC)
+    before = remembered()
+    assert before > 0
+    assert cupar.reduce_into("i4", "i4", OpKind.PLUS, INT + 1, cc=CC) is first
+    assert remembered() == before
+    cupar.cache.clear(disk=False)
+    assert remembered() == 0
+    assert cupar.reduce_into("i4", "i4", OpKind.PLUS, INT, cc=CC).build.origin == "disk"
+
+
+@pytest.mark.parametrize(("one", "other"), [(90, 80), ((9, 0), (8, 0)), ("sm_90", "8.0")])
+def test_compute_capabilities_are_told_apart(one, other):
+    first = asked(cupar.reduce_into, "i4", "i4", OpKind.PLUS, 0, cc=one)
+    assert asked(cupar.reduce_into, "i4", "i4", OpKind.PLUS, 0, cc=other).build.cc == 80
+    assert first.build.cc == 90
+    if isinstance(one, tuple):  # has no token, and leaves none of the others
+        with pytest.raises(cupar.NoDeviceError):
+            _without_gpu(cupar.reduce_into, "i4", "i4", OpKind.PLUS, 0)
+
+
+def _without_gpu(factory, *args):
+    from cupar import _driver
+
+    with pytest.MonkeyPatch.context() as patch:
+
+        def none():
+            raise _driver.NoDeviceError("none")
+
+        patch.setattr(_driver, "library", none)
+        return factory(*args)
+
+
+def test_values_of_arrays_count_where_they_decide_the_build():
+    def histogram(levels, upper):
+        return asked(cupar.histogram_even, "i4", "i4", np.array([levels]), np.array([0]), upper, 1000, cc=CC)
+
+    few = histogram(11, np.array([100]))
+    assert histogram(1001, np.array([100])).build.key != few.build.key
+    assert histogram(11, np.array([2**40])).build.key != few.build.key
+    up = asked(cupar.radix_sort, "u4", "u4", None, None, np.array(0), cc=CC)
+    assert asked(cupar.radix_sort, "u4", "u4", None, None, np.array(1), cc=CC).build.key != up.build.key
+
+
+def test_a_changed_global_is_another_question(empty_cache):
+    namespace = {"SCALE": 2}
+    exec("op = lambda a, b: a + b * SCALE", namespace)
+    first = asked(cupar.reduce_into, "i4", "i4", namespace["op"], INT, cc=CC)
+    namespace["SCALE"] = 3
+    assert asked(cupar.reduce_into, "i4", "i4", namespace["op"], INT, cc=CC).build.key != first.build.key
+    namespace["SCALE"] = 2
+    assert asked(cupar.reduce_into, "i4", "i4", namespace["op"], INT, cc=CC).build.key == first.build.key
+
+
+def test_a_global_that_changes_while_others_wait_for_a_build(empty_cache, monkeypatch):
+    namespace = {"SCALE": 5}
+    exec("op = lambda a, b: a * SCALE + b", namespace)
+    linking, go, link, found = threading.Event(), threading.Event(), _build.link, []
+
+    def slow(*arguments):
+        linking.set()
+        go.wait(60)
+        return link(*arguments)
+
+    monkeypatch.setattr(_build, "link", slow)
+
+    def ask():
+        found.append(cupar.reduce_into("i4", "i4", namespace["op"], INT, cc=CC))
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    threads[0].start()
+    linking.wait(60)
+    threads[1].start()
+    threads[1].join(0.3)  # it waits for the first one's build
+    namespace["SCALE"] = 7
+    go.set()
+    for thread in threads:
+        thread.join()
+    old = found[0].build.key
+    assert asked(cupar.reduce_into, "i4", "i4", namespace["op"], INT, cc=CC).build.key != old
+
+
+def test_what_has_no_fingerprint_is_not_remembered():
+    def op(a, b):
+        return a + b
+
+    op.tag = object()
+    for _ in range(3):  # a scan takes it for OpKind.PLUS, without a look at its attributes
+        assert cupar.inclusive_scan("i4", "i4", op, cc=CC).build.cc == 90
