@@ -121,7 +121,7 @@ def remembered(factory: Callable[P, A]) -> Callable[P, A]:
     """Decorate a factory: what it was asked before, it answers at once."""
     table: dict[Hashable, _Answer] = {}
     _tables.append(table)
-    # An initial value's type alone matters. Of other NumPy arrays, such as a histogram's levels, the value does.
+    # Of an initial value the type alone matters, of other NumPy arrays, as a histogram's levels, the value.
     takes_init = "h_init" in factory.__code__.co_varnames
 
     @functools.wraps(factory)
@@ -133,7 +133,7 @@ def remembered(factory: Callable[P, A]) -> Callable[P, A]:
                 key = key, tuple([(name, _TOKENS[type(arg)](arg)) for name, arg in named.items()])
                 if any(type(arg) is np.ndarray and name != "h_init" for name, arg in named.items()):
                     key = None
-            if not takes_init and any([type(arg) is np.ndarray for arg in args]):
+            if not takes_init and any(type(arg) is np.ndarray for arg in args):
                 key = None
         except (_NoTokenError, TypeError, ValueError):
             key = None  # the factory says what is wrong, if something is
@@ -153,7 +153,7 @@ def remembered(factory: Callable[P, A]) -> Callable[P, A]:
 
 
 def _holds(functions: _Functions, args: tuple[Any, ...]) -> bool:
-    return not functions or all([fingerprint.unchanged(args[place]) for place, fingerprint in functions])
+    return not functions or all(fingerprint.unchanged(args[place]) for place, fingerprint in functions)
 
 
 def _is_for_this_device(known: _Answer) -> bool:
