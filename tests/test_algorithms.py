@@ -18,6 +18,10 @@ def less(a, b):
     return a < b
 
 
+def smaller(a, b):
+    return abs(a) < abs(b)
+
+
 def equal(a, b):
     return a == b
 
@@ -27,7 +31,7 @@ WITH_OPERATOR = {
     "unary_transform": lambda op=lambda a: a * a: cupar.unary_transform("f4", "f4", op, cc=CC),
     "binary_transform": lambda op=add: cupar.binary_transform("f4", "f4", "f4", op, cc=CC),
     "segmented_reduce": lambda op=add: cupar.segmented_reduce("f4", "f4", "i4", "i4", op, ZERO, cc=CC),
-    "merge_sort": lambda op=less: cupar.merge_sort("f4", "i4", "f4", "i4", op, cc=CC),
+    "merge_sort": lambda op=smaller: cupar.merge_sort("f4", "i4", "f4", "i4", op, cc=CC),
     "unique_by_key": lambda op=equal: cupar.unique_by_key("f4", "i4", "f4", "i4", "i4", op, cc=CC),
 }
 

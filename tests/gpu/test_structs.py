@@ -424,7 +424,8 @@ def test_merge_sort(rng):
 
 def test_radix_sort(rng):
     """With values of 8 bytes, as which they are sorted; most others CCCL does not build."""
-    small = np.dtype([("letter", "u1"), ("number", "f4")], align=True)
+    struct = gpu_struct({"letter": np.uint8, "number": np.float32})
+    small = struct.dtype
     host = rng.integers(0, 1000, SIZES[-1]).astype("u4")
     payload = np.zeros(SIZES[-1], small)
     payload["letter"], payload["number"] = host % 251, np.arange(SIZES[-1])
@@ -433,7 +434,7 @@ def test_radix_sort(rng):
     sort = cupar.radix_sort(d_keys, d_out_keys, d_values, d_values, SortOrder.ASCENDING)
     for n in SIZES:
         order = np.argsort(host[:n], kind="stable")
-        d_out_values = zeros(n, small)
+        d_out_values = zeros(n, struct)
         sort.run(d_keys, d_out_keys, d_values, d_out_values, n)
         np.testing.assert_array_equal(d_out_keys.get()[:n], host[:n][order])
         found = d_out_values.get()
