@@ -37,7 +37,7 @@ def histogram_even(
 
     Parameters
     ----------
-    d_samples : device array or dtype, num_samples items
+    d_samples : device array, iterator or dtype, num_samples items
         Real numbers. Only their dtype matters here.
     d_histogram : device array or dtype, num_output_levels - 1 items
         Where the counts go: integers of 4 or 8 bytes.
@@ -261,7 +261,7 @@ class Histogram(Algorithm):
         num_samples: int,
         stream: Any = None,
     ) -> None:
-        """Count, with temporary storage allocated and freed in the order of the stream.
+        """Count, with temporary storage of cupar's own.
 
         Parameters are those of the call.
         """

@@ -38,11 +38,11 @@ def three_way_partition(
 
     Parameters
     ----------
-    d_in : device array or dtype, n items
+    d_in : device array, iterator or dtype, n items
         The input. Only its dtype matters here.
     d_first_part_out, d_second_part_out, d_unselected_out : device arrays or dtypes
         Where the items go, of the same dtype. None of them may overlap the input.
-    d_num_selected_out : device array or dtype, 2 items
+    d_num_selected_out : device array, iterator or dtype, 2 items
         Where the sizes of the first and the second part go: integers of 4 or 8 bytes.
     select_first_part_op, select_second_part_op : callable or OpKind
         Predicates of one item.
@@ -173,7 +173,7 @@ class ThreeWayPartition(Algorithm):
         num_items: int,
         stream: Any = None,
     ) -> None:
-        """Partition, with temporary storage allocated and freed in the order of the stream.
+        """Partition, with temporary storage of cupar's own.
 
         Parameters are those of the call.
         """
@@ -212,11 +212,11 @@ def select(
 
     Parameters
     ----------
-    d_in : device array or dtype, n items
+    d_in : device array, iterator or dtype, n items
         The input. Only its dtype matters here.
-    d_out : device array or dtype, as many items as are selected
+    d_out : device array, iterator or dtype, as many items as are selected
         Where they go, in the order of the input, of the same dtype. It may not overlap the input.
-    d_num_selected_out : device array or dtype, 1 item
+    d_num_selected_out : device array, iterator or dtype, 1 item
         Where the number of selected items goes: an integer of 4 or 8 bytes.
     cond : callable or OpKind
         A predicate of one item.
@@ -320,7 +320,7 @@ class Select(Algorithm):
         return self._execute(temp_storage, request, stream)
 
     def run(self, d_in: Any, d_out: Any, d_num_selected_out: Any, num_items: int, stream: Any = None) -> None:
-        """Select, with temporary storage allocated and freed in the order of the stream.
+        """Select, with temporary storage of cupar's own.
 
         Parameters are those of the call.
         """

@@ -42,9 +42,9 @@ def reduce_into(
 
     Parameters
     ----------
-    d_in : device array or dtype, n items
+    d_in : device array, iterator or dtype, n items
         The input. Only its dtype matters here.
-    d_out : device array or dtype, 1 item
+    d_out : device array, iterator or dtype, 1 item
         Where the result goes. Its dtype may differ from the accumulator's.
     op : callable or OpKind
         A binary operator on two values of the accumulator's dtype. It must be associative and commutative:
@@ -174,7 +174,7 @@ class Reduce(Algorithm):
         return self._execute(temp_storage, self._request(d_in, d_out, num_items, h_init), stream)
 
     def run(self, d_in: Any, d_out: Any, num_items: int, h_init: Any = None, stream: Any = None) -> None:
-        """Reduce, with temporary storage allocated and freed in the order of the stream.
+        """Reduce, with temporary storage of cupar's own.
 
         Parameters are those of the call.
         """

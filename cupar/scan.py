@@ -19,14 +19,14 @@ def exclusive_scan(d_in: Any, d_out: Any, op: Op, h_init: Any, *, cc: Any = None
 
     Parameters
     ----------
-    d_in : device array or dtype, n items
+    d_in : device array, iterator or dtype, n items
         The input. Only its dtype matters here.
-    d_out : device array or dtype, n items
+    d_out : device array, iterator or dtype, n items
         Where the result goes; it may be `d_in` itself. Its dtype may differ from the accumulator's.
     op : callable or OpKind
         A binary operator on two values of the accumulator's dtype. It must be associative; it need not be
         commutative.
-    h_init : numpy.ndarray of one element or number
+    h_init : numpy.ndarray or device array of one element, or number
         The initial value. An array's dtype is the accumulator's; a number is taken in `d_in`'s dtype.
     cc : int, pair of int or str, optional
         Compute capability to build for, as in 90, (9, 0), "9.0" or "sm_90"; by default the current
@@ -75,9 +75,10 @@ def inclusive_scan(
     ----------
     d_in, d_out, op, cc, wait
         As for `exclusive_scan`.
-    h_init : numpy.ndarray of one element, number or None
-        The initial value. An array's dtype is the accumulator's; a number is taken in `d_in`'s dtype. With
-        None there is no initial value, and the accumulator has `d_in`'s dtype.
+    h_init : numpy.ndarray or device array of one element, number or None
+        The initial value; that of a device array is read when the scan runs. An array's dtype is the
+        accumulator's; a number is taken in `d_in`'s dtype. With None there is no initial value, and the
+        accumulator has `d_in`'s dtype.
 
     Returns
     -------
@@ -165,7 +166,7 @@ class Scan(Algorithm):
         return self._execute(temp_storage, self._request(d_in, d_out, num_items, h_init), stream)
 
     def run(self, d_in: Any, d_out: Any, num_items: int, h_init: Any = None, stream: Any = None) -> None:
-        """Scan, with temporary storage allocated and freed in the order of the stream.
+        """Scan, with temporary storage of cupar's own.
 
         Parameters are those of the call.
         """

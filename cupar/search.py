@@ -30,9 +30,9 @@ def lower_bound(
     ----------
     d_data : device array or dtype, n items
         What is searched, sorted by `comp`. Only its dtype matters here.
-    d_values : device array or dtype, m items
+    d_values : device array, iterator or dtype, m items
         What is searched for, of the same dtype.
-    d_out : device array or dtype, m items
+    d_out : device array, iterator or dtype, m items
         Where the indices go: integers of 4 or 8 bytes.
     comp : callable or OpKind
         Whether its first argument goes before its second: the order that `d_data` is sorted by.

@@ -34,11 +34,11 @@ def segmented_reduce(
 
     Parameters
     ----------
-    d_in : device array or dtype
+    d_in : device array, iterator or dtype
         The input. Only its dtype matters here.
-    d_out : device array or dtype, num_segments items
+    d_out : device array, iterator or dtype, num_segments items
         Where the results go. Its dtype may differ from the accumulator's.
-    start_offsets_in, end_offsets_in : device arrays or dtypes, num_segments items
+    start_offsets_in, end_offsets_in : device arrays, iterators or dtypes, num_segments items
         Of any integer dtype.
     op : callable or OpKind
         A binary operator on two values of the accumulator's dtype, associative and commutative.
@@ -171,7 +171,7 @@ class SegmentedReduce(Algorithm):
         *,
         max_segment_size: int | None = None,
     ) -> None:
-        """Reduce, with temporary storage allocated and freed in the order of the stream.
+        """Reduce, with temporary storage of cupar's own.
 
         Parameters are those of the call.
         """

@@ -96,9 +96,9 @@ def merge_sort(
 
     Parameters
     ----------
-    d_in_keys : device array or dtype, n items
+    d_in_keys : device array, iterator or dtype, n items
         The keys. Only their dtype matters here.
-    d_in_items : device array, dtype or None, n items
+    d_in_items : device array, iterator, dtype or None, n items
         What goes with them, if anything.
     d_out_keys, d_out_items : device arrays or dtypes, n items
         Where the sorted keys and their items go, of the same dtypes; they may be the inputs themselves.
@@ -206,7 +206,7 @@ class MergeSort(Algorithm):
         num_items: int,
         stream: Any = None,
     ) -> None:
-        """Sort, with temporary storage allocated and freed in the order of the stream.
+        """Sort, with temporary storage of cupar's own.
 
         Parameters are those of the call.
         """
@@ -405,7 +405,7 @@ class RadixSort(Algorithm):
         end_bit: int | None = None,
         stream: Any = None,
     ) -> None:
-        """Sort, with temporary storage allocated and freed in the order of the stream.
+        """Sort, with temporary storage of cupar's own.
 
         Parameters are those of the call.
         """
@@ -649,7 +649,7 @@ class SegmentedSort(Algorithm):
         end_offsets_in: Any,
         stream: Any = None,
     ) -> None:
-        """Sort, with temporary storage allocated and freed in the order of the stream.
+        """Sort, with temporary storage of cupar's own.
 
         Parameters are those of the call.
         """

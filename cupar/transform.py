@@ -20,9 +20,9 @@ def unary_transform(d_in: Any, d_out: Any, op: Op, *, cc: Any = None, wait: bool
 
     Parameters
     ----------
-    d_in : device array or dtype, n items
+    d_in : device array, iterator or dtype, n items
         The input. Only its dtype matters here.
-    d_out : device array or dtype, n items
+    d_out : device array, iterator or dtype, n items
         Where the results go; it may be the input itself. What the operator returns is converted to its dtype.
     op : callable or OpKind
         An operator on one value of `d_in`'s dtype.
@@ -67,7 +67,7 @@ def binary_transform(
 
     Parameters
     ----------
-    d_in1, d_in2 : device arrays or dtypes, n items
+    d_in1, d_in2 : device arrays, iterators or dtypes, n items
         The inputs. Only their dtypes matter here, and may differ.
     d_out, cc, wait
         As for `unary_transform`.

@@ -31,11 +31,11 @@ def unique_by_key(
 
     Parameters
     ----------
-    d_in_keys, d_in_items : device arrays or dtypes, n items
+    d_in_keys, d_in_items : device arrays, iterators or dtypes, n items
         The keys and what goes with them. Only their dtypes matter here.
-    d_out_keys, d_out_items : device arrays or dtypes, as many items as there are runs
+    d_out_keys, d_out_items : device arrays, iterators or dtypes, as many items as there are runs
         Where they go, of the same dtypes.
-    d_out_num_selected : device array or dtype, 1 item
+    d_out_num_selected : device array, iterator or dtype, 1 item
         Where the number of runs goes: an integer of 4 or 8 bytes.
     op : callable or OpKind
         Whether two keys are equal.
@@ -145,7 +145,7 @@ class UniqueByKey(Algorithm):
         num_items: int,
         stream: Any = None,
     ) -> None:
-        """Select, with temporary storage allocated and freed in the order of the stream.
+        """Select, with temporary storage of cupar's own.
 
         Parameters are those of the call.
         """
