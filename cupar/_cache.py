@@ -1,45 +1,47 @@
-"""Memory and disk: values and bytes under a key, without knowing what they mean.
+"""The layers of the cache below memory: values under a key, without knowing what they mean.
 
-A build costs seconds, so it is made once. `Memory` keeps what this process has loaded; `fetch` finds a
-build on disk, or makes it while other processes wait for it, and keeps it there. On disk an entry is one
-file, written aside and moved into place, so readers never lock and never see half of one. The layout::
+A build costs seconds, so it is made once. `fetch` looks for it in the user's directory, then in the read-only
+directories and bundles that were named, then in a shared store; or makes it while other processes wait for
+it. What is found below is copied up into the user's directory. The environment says where all that is:
 
-    <root>/v1/<first 2 hex of the key>/<key>.cupar    the entries; their mtime says when they were last used
-    <root>/v1/journal                                 one line for each store: the bytes it wrote
-    <root>/v1/locks/                                  a file for each key that is being built
-    <root>/v1/tmp/                                    entries being written
+``CUPAR_CACHE_DIR``, ``CUPAR_CACHE_SIZE``
+    The user's directory, and the limit on it in bytes, or with K, M, G, T; ``CUPAR_CACHE=0`` does without.
+``CUPAR_BUNDLES``
+    Bundles and read-only directories, with ``:`` between them.
+``CUPAR_SHARED``, ``CUPAR_SHARED_TIMEOUT``
+    URL of a shared store, and the seconds to wait for it.
+``CUPAR_SIGNING_KEY``
+    Secret that signs what bundles and the shared store hold; what is not signed with it is then refused.
+``CUPAR_LOCK_TIMEOUT``
+    Seconds to wait for another process that builds the same.
 
-The environment says where and how much: ``CUPAR_CACHE`` (0 switches the disk off), ``CUPAR_CACHE_DIR``,
-``CUPAR_CACHE_SIZE`` (bytes, or with K, M, G, T) and ``CUPAR_LOCK_TIMEOUT`` (seconds).
-
-Whatever is wrong with the disk costs a build and a warning, never an error.
+Whatever is wrong with a layer costs a build and a warning, never an error.
 """
 
-import errno
-import hashlib
-import json
+from __future__ import annotations
+
 import math
 import os
 import re
-import stat
-import sys
-import threading
 import time
-import warnings
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, MutableMapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
-from weakref import WeakSet
-
-from cachetools import LRUCache
+from typing import TYPE_CHECKING, Literal
 
 from . import _fork
+from ._disk import Disk, Usage
+from ._entry import Entry
+from ._memory import Memory
+from ._warnings import CacheWarning, warn_once
+
+if TYPE_CHECKING:
+    from ._bundle import Bundle
+    from ._shared import Shared
 
 __all__ = [
-    "FORMAT",
     "CacheWarning",
     "Disk",
     "Entry",
@@ -47,16 +49,18 @@ __all__ = [
     "Memory",
     "Stats",
     "Usage",
+    "bundles",
     "count",
     "discard",
     "disk",
     "fetch",
     "reset_stats",
+    "shared",
+    "signing_key",
     "stats",
+    "use_bundle",
+    "use_shared",
 ]
-
-FORMAT = 1
-"""Version of what is on disk; entries of another version are left alone, in a directory of their own."""
 
 DEFAULT_SIZE = 2 << 30
 """Limit on the disk cache in bytes, unless ``CUPAR_CACHE_SIZE`` says otherwise."""
@@ -64,421 +68,36 @@ DEFAULT_SIZE = 2 << 30
 LOCK_TIMEOUT = 120.0
 """Seconds to wait for another process's build, unless ``CUPAR_LOCK_TIMEOUT`` says otherwise."""
 
-_POLL_SECONDS = 0.01
-_USE_CLOCK_SECONDS = 3600  # how exactly mtime records the last use: a hit seldom has to write
-_LEFTOVER_SECONDS = 3600  # nothing is written, and nothing built, for that long
-_JOURNAL_BYTES = 4096  # about 500 stores between two counts of what is really there
-_HEADER_BYTES = 128
-_HEADER = re.compile(rb"cupar-entry [0-9]+ [0-9a-f]{64} ([0-9]{1,15}) ([0-9]{1,15})\n")
+SHARED_TIMEOUT = 5.0
+"""Seconds to wait for an answer of the shared store, unless ``CUPAR_SHARED_TIMEOUT`` says otherwise."""
+
 _SIZE = re.compile(r"([0-9]{1,18})\s*([KMGT]?)(?:I?B)?", re.IGNORECASE | re.ASCII)
 
-# O_NONBLOCK: opening a pipe that somebody left in place of an entry must not wait for a writer.
-_READ_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
-_WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-_APPEND_FLAGS = os.O_RDWR | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-
-V = TypeVar("V")
 Origin = Literal["memory", "disk", "linked", "built"]
-
-
-class CacheWarning(UserWarning):
-    """The cache cannot do what it is for; results are right, but builds are made again."""
-
-
-# --- Entries -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Entry:
-    """What the cache keeps under a key.
-
-    Attributes
-    ----------
-    meta : Mapping[str, Any]
-        What a person wants to know about the entry, as JSON has it.
-    payload : bytes
-        The thing itself.
-    """
-
-    meta: Mapping[str, Any]
-    payload: bytes
 
 
 @dataclass(frozen=True)
 class Found:
-    """An entry, where it came from, and the seconds that reading or making it took."""
+    """An entry, and how it was got.
+
+    Attributes
+    ----------
+    entry : Entry
+    origin : {"disk", "built"}
+        ``"disk"`` if it was kept anywhere: in a directory, a bundle or the shared store.
+    seconds : float
+        That reading or making it took.
+    source : str
+        The layer that had it, as its path or URL; empty if it was made.
+    """
 
     entry: Entry
     origin: Literal["disk", "built"]
     seconds: float
+    source: str = ""
 
 
-def _header(key: str, meta: bytes, payload: bytes) -> bytes:
-    """Return the only first line that a file with this content, stored under this key, may have.
-
-    The checksum covers the line itself, with the key in its own place, so a file moved to another key is
-    as wrong as one that was altered.
-    """
-    line = f"cupar-entry {FORMAT} %s {len(meta)} {len(payload)}\n"
-    digest = hashlib.sha256((line % key).encode())
-    digest.update(meta)
-    digest.update(payload)
-    return (line % digest.hexdigest()).encode()
-
-
-def _encode(key: str, entry: Entry) -> bytes:
-    """Lay an entry out as a file: header, metadata, each one line, then the payload."""
-    meta = json.dumps(dict(entry.meta), sort_keys=True).encode() + b"\n"
-    return _header(key, meta, entry.payload) + meta + entry.payload
-
-
-def _decode(descriptor: int, size: int, key: str) -> Entry | None:
-    """Read an entry from an open file of `size` bytes; None if it is not what was stored under `key`."""
-    with os.fdopen(descriptor, "rb", closefd=False) as file:
-        header = file.readline(_HEADER_BYTES)
-        match = _HEADER.fullmatch(header)
-        if match is None:
-            return None
-        meta_size, payload_size = int(match[1]), int(match[2])
-        if len(header) + meta_size + payload_size != size:
-            return None
-        meta, payload = file.read(meta_size), file.read(payload_size)
-    if header != _header(key, meta, payload):
-        return None
-    try:
-        fields = json.loads(meta)
-    except ValueError:
-        return None
-    return Entry(fields, payload) if isinstance(fields, dict) else None
-
-
-def _read(path: Path, key: str) -> Entry | None:
-    """Read the entry at `path`; None if something else lies there."""
-    try:
-        descriptor = os.open(path, _READ_FLAGS)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.EMLINK):  # what O_NOFOLLOW says of a symbolic link
-            return None
-        raise
-    try:
-        status = os.fstat(descriptor)
-        entry = _decode(descriptor, status.st_size, key) if stat.S_ISREG(status.st_mode) else None
-    finally:
-        os.close(descriptor)
-    if entry is not None and time.time() - status.st_mtime > _USE_CLOCK_SECONDS:
-        with suppress(OSError):
-            os.utime(path)
-    return entry
-
-
-# --- Files ---------------------------------------------------------------------------------------------
-
-
-class _File(NamedTuple):
-    """A file as a listing shows it."""
-
-    path: Path
-    mtime: float
-    size: int
-
-
-def _files(directory: Path) -> list[_File]:
-    """List what is in a directory; one that cannot be listed, or a file gone meanwhile, is not there."""
-    files = []
-    with suppress(OSError), os.scandir(directory) as listing:
-        for item in listing:
-            with suppress(OSError):
-                status = item.stat(follow_symlinks=False)
-                files.append(_File(Path(item.path), status.st_mtime, status.st_size))
-    return files
-
-
-def _remove(path: Path) -> bool:
-    """Remove a file if that can be done."""
-    try:
-        path.unlink()
-    except OSError:
-        return False
-    return True
-
-
-def _make_private(directory: Path) -> None:
-    """Make a directory and its missing parents, each for this user alone."""
-    try:
-        directory.mkdir(0o700)
-    except FileExistsError:
-        return
-    except FileNotFoundError:
-        if directory == directory.parent:
-            raise
-        _make_private(directory.parent)
-        # Not by calling this again: some parents exist and have no room for anything, such as /proc.
-        directory.mkdir(0o700, exist_ok=True)
-    directory.chmod(0o700)  # a umask may have taken the owner's bits
-
-
-def _fault(directory: Path) -> str | None:
-    """Say why others could have written to an existing directory, None if they could not."""
-    if sys.platform == "win32":  # it has no such modes, and a profile's directory is private
-        return None
-    status = directory.stat()
-    if status.st_uid not in (0, os.geteuid()):  # root could place code anywhere
-        return f"belongs to another user (uid {status.st_uid})"
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return f"can be written by others (mode {stat.S_IMODE(status.st_mode):04o})"
-    return None
-
-
-def _write_new(path: Path, data: bytes) -> None:
-    """Write a file that does not exist yet, for this user alone."""
-    with os.fdopen(os.open(path, _WRITE_FLAGS, 0o600), "wb") as file:
-        if hasattr(os, "fchmod"):
-            os.fchmod(file.fileno(), 0o600)  # a umask may have taken the owner's bits
-        file.write(data)
-
-
-# --- Disk ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Usage:
-    """Number of entries in a directory, their size and the limit on it in bytes."""
-
-    entries: int
-    size: int
-    limit: int
-
-
-class Disk:
-    """Entries in one directory, the least recently used of which go when they exceed a limit.
-
-    No method raises an OSError: what the system refuses is said once, in a `CacheWarning`, and the caller
-    goes on without the cache. A lookup opens one file whatever the number of entries; only `store` counts.
-
-    Parameters
-    ----------
-    path : Path
-        The directory. It need not exist yet; `store` makes it.
-    limit_bytes : int
-        Limit on the size of all entries together.
-    """
-
-    def __init__(self, path: Path, limit_bytes: int) -> None:
-        self.path = path
-        self.limit_bytes = limit_bytes
-        self._base = path / f"v{FORMAT}"
-        self._journal = self._base / "journal"
-        self._known_private = False
-
-    def load(self, key: str) -> Entry | None:
-        """Return the entry under `key`, None if there is none.
-
-        A file that is not the entry as it was stored is removed, and counts as none.
-        """
-        path = self._path(key)
-        try:
-            if not self._is_private():
-                return None
-            entry = _read(path, key)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            self._warn_refused(error)
-            return None
-        if entry is None:
-            _remove(path)
-            _warn_once(
-                "damaged",
-                f"cupar's cache entry {path} is damaged or of another format. "
-                "It is not used and will be rebuilt.",
-            )
-        return entry
-
-    def store(self, key: str, entry: Entry) -> None:
-        """Keep an entry under `key`, in place of the one there, if the directory allows it."""
-        data = _encode(key, entry)
-        if len(data) > self.limit_bytes:
-            _warn_once(
-                ("too large", self.path),
-                f"A build of {len(data)} bytes is larger than cupar's whole cache may be ({self.limit_bytes} "
-                "bytes) and is not kept. CUPAR_CACHE_SIZE sets the limit.",
-            )
-            return
-        path = self._path(key)
-        try:
-            _make_private(self._base)
-            if self._is_private():
-                _make_private(path.parent)
-                self._replace(path, data)
-                self._account(path, len(data))
-        except OSError as error:
-            self._warn_refused(error)
-
-    @contextmanager
-    def lock(self, name: str, timeout: float) -> Iterator[bool]:
-        """Hold a lock among processes while the block runs.
-
-        Parameters
-        ----------
-        name : str
-            What to lock, as a file name.
-        timeout : float
-            Seconds to wait for another process.
-
-        Yields
-        ------
-        bool
-            False if another process still holds the lock. True if this one does, and also where there can
-            be no lock (the file system has none, or the directory cannot be written): there, several
-            processes at worst do the same work.
-        """
-        from filelock import FileLock, Timeout  # 17 ms, which a hit does not pay
-
-        path = self._base / "locks" / f"{name}.lock"
-        # A new object each time: threads must exclude each other, and filelock's singletons are reentrant.
-        lock = FileLock(path, timeout, mode=0o600, fallback_to_soft=False)
-        free = True
-        try:
-            _make_private(path.parent)
-            lock.acquire(poll_interval=_POLL_SECONDS)
-        except Timeout:
-            free = False
-        except (OSError, NotImplementedError):
-            pass
-        try:
-            yield free
-        finally:
-            if lock.is_locked:
-                # Who waits on the file that goes here, and who makes a new one, may both run now. That is
-                # safe because everybody looks at the cache again before doing what the lock is for.
-                _remove(path)
-                with suppress(OSError):
-                    lock.release()
-
-    def entries(self) -> Iterator[tuple[str, Path, int]]:
-        """Yield key, path and size in bytes of each entry, in no particular order."""
-        for file in self._entry_files():
-            yield file.path.stem, file.path, file.size
-
-    def usage(self) -> Usage:
-        """Count the entries."""
-        sizes = [size for _, _, size in self.entries()]
-        return Usage(len(sizes), sum(sizes), self.limit_bytes)
-
-    def discard(self, key: str) -> None:
-        """Remove the entry under `key`, if there is one."""
-        _remove(self._path(key))
-
-    def clear(self) -> None:
-        """Remove all entries."""
-        for _, path, _ in self.entries():
-            _remove(path)
-        _remove(self._journal)
-
-    def is_usable(self) -> bool:
-        """Tell whether entries found here can be trusted; warn once if others could have written them."""
-        try:
-            return self._is_private()
-        except OSError:
-            return True  # not there yet, or load() and store() meet the same error and say it
-
-    def _path(self, key: str) -> Path:
-        return self._base / key[:2] / f"{key}.cupar"
-
-    def _is_private(self) -> bool:
-        """Tell whether the directory, which must exist, is this user's and no other may write to it.
-
-        An entry becomes code that runs, so a directory that others can fill is as good as theirs.
-        """
-        if not self._known_private:
-            for directory in (self.path, self._base):
-                fault = _fault(directory)
-                if fault is not None:
-                    _warn_once(
-                        ("not private", self.path),
-                        f"cupar does not use its cache in {self.path}: {directory} {fault}, who could place "
-                        f"code in it. Run 'chmod 700 {directory}' if it is yours, or name one of your own in "
-                        "CUPAR_CACHE_DIR. Until then builds are not kept.",
-                    )
-                    return False
-        self._known_private = True
-        return True
-
-    def _warn_refused(self, error: OSError) -> None:
-        _warn_once(
-            ("refused", self.path),
-            f"cupar cannot use its cache in {self.path}: {error}. Builds will not be kept for later "
-            "processes. CUPAR_CACHE_DIR names another directory, CUPAR_CACHE=0 does without one.",
-        )
-
-    def _replace(self, path: Path, data: bytes) -> None:
-        """Write a file aside and move it into place, so that nobody sees half of it.
-
-        Nothing is flushed to the device: what a crash tears fails its checksum and is built again.
-        """
-        aside = self._base / "tmp" / f"{path.name}.{os.getpid()}.{os.urandom(8).hex()}"
-        _make_private(aside.parent)
-        try:
-            _write_new(aside, data)
-            aside.replace(path)
-        except BaseException:
-            _remove(aside)
-            raise
-
-    def _account(self, path: Path, size: int) -> None:
-        """Add what was written to the journal; sweep if that passes the limit or the total is not known."""
-        total = self._append_to_journal(size)
-        if total is None or total > self.limit_bytes:
-            # Not to wait: whoever holds the lock is doing just this.
-            with self.lock("sweep", timeout=0) as free:
-                if free:
-                    self._sweep(path)
-
-    def _append_to_journal(self, size: int) -> int | None:
-        """Add a line to the journal and return the sum, or None if there is none to be had.
-
-        The sum is an estimate: entries that are replaced or found damaged count on, and a line that is
-        added during a sweep may be lost. Each sweep starts a new journal with the true one.
-        """
-        try:
-            descriptor = os.open(self._journal, _APPEND_FLAGS)
-        except OSError:
-            return None
-        with os.fdopen(descriptor, "r+b", buffering=0) as file:
-            file.write(b"%d\n" % size)  # one write in append mode: lines of several processes do not mix
-            file.seek(0)
-            text = file.read(_JOURNAL_BYTES + 1)
-        sizes = text.split()
-        if len(text) > _JOURNAL_BYTES or not all(map(bytes.isdigit, sizes)):
-            return None
-        return sum(map(int, sizes))
-
-    def _sweep(self, keep: Path) -> None:
-        """Remove what was not used for longest, down to 90 % of the limit, and what dead processes left."""
-        files = sorted(self._entry_files(), key=lambda file: file.mtime)
-        total = sum(file.size for file in files)
-        if total > self.limit_bytes:
-            for file in files:
-                if total <= self.limit_bytes * 9 // 10:
-                    break
-                if file.path != keep and _remove(file.path):
-                    total -= file.size
-        oldest = time.time() - _LEFTOVER_SECONDS
-        for name in ("tmp", "locks"):
-            for file in _files(self._base / name):
-                if file.mtime < oldest:
-                    _remove(file.path)
-        self._replace(self._journal, b"%d\n" % total)
-
-    def _entry_files(self) -> Iterator[_File]:
-        for shard in _files(self._base):
-            if len(shard.path.name) == 2:
-                for file in _files(shard.path):
-                    if file.path.suffix == ".cupar":
-                        yield file
-
-
-# --- Environment ---------------------------------------------------------------------------------------
+# --- The user's directory ------------------------------------------------------------------------------
 
 
 def disk() -> Disk | None:
@@ -514,7 +133,7 @@ def _root() -> Path | None:
             return root
     except RuntimeError:  # from expanduser
         pass
-    _warn_once(
+    warn_once(
         "no home",
         "cupar finds no home directory for its cache, so builds will not be kept for later processes. "
         "Name a directory in CUPAR_CACHE_DIR, or set CUPAR_CACHE=0.",
@@ -535,27 +154,149 @@ def _limit_bytes() -> int:
     return int(match[1]) << 10 * " KMGT".index(match[2].upper() or " ")
 
 
-def _lock_timeout() -> float:
-    text = os.environ.get("CUPAR_LOCK_TIMEOUT", "").strip()
+def _seconds(name: str, default: float) -> float:
+    """Return a number of seconds from the environment."""
+    text = os.environ.get(name, "").strip()
     if not text:
-        return LOCK_TIMEOUT
+        return default
     with suppress(ValueError):
         seconds = float(text)
         if seconds >= 0 and not math.isnan(seconds):
             return seconds
-    _warn_invalid("CUPAR_LOCK_TIMEOUT", text, "a number of seconds such as 60", f"{LOCK_TIMEOUT:g} seconds")
-    return LOCK_TIMEOUT
+    _warn_invalid(name, text, "a number of seconds such as 60", f"{default:g} seconds")
+    return default
+
+
+def _lock_timeout() -> float:
+    return _seconds("CUPAR_LOCK_TIMEOUT", LOCK_TIMEOUT)
 
 
 def _warn_invalid(name: str, text: str, expected: str, default: str) -> None:
-    _warn_once((name, text), f"{name} is {text!r} and should be {expected}. cupar uses {default}.")
+    warn_once((name, text), f"{name} is {text!r} and should be {expected}. cupar uses {default}.")
+
+
+# --- What is below -------------------------------------------------------------------------------------
+
+
+def signing_key() -> bytes | None:
+    """Return the secret with which entries that others could have written are signed, None without one."""
+    return os.environ.get("CUPAR_SIGNING_KEY", "").encode("utf-8", "surrogateescape") or None
+
+
+def bundles() -> tuple[Disk | Bundle, ...]:
+    """Return the read-only directories and bundles that were named, those of `use_bundle` first."""
+    named = os.environ.get("CUPAR_BUNDLES", "")
+    if not named and not _used:
+        return ()
+    paths = [*_used, *(Path(each).expanduser().absolute() for each in named.split(os.pathsep) if each)]
+    layers = (_layer(path, signing_key()) for path in dict.fromkeys(paths))
+    return tuple(layer for layer in layers if layer is not None)
+
+
+@lru_cache
+def _layer(path: Path, secret: bytes | None) -> Disk | Bundle | None:
+    """Open a directory or bundle, once in a process; None, with a warning, if that cannot be."""
+    from ._bundle import Bundle
+
+    try:
+        if path.is_dir():
+            return Disk(path, 0, read_only=True)
+        return Bundle(path, secret)
+    except (OSError, ValueError) as error:
+        warn_once(("bundle", path), f"cupar does not use the bundle {path}: {error}")
+        return None
+
+
+def use_bundle(path: str | os.PathLike[str]) -> None:
+    """Look for builds in a bundle, or in another cache's directory, too: in place, without unpacking it.
+
+    Parameters
+    ----------
+    path : str or path
+        A file that ``cupar cache export`` made, or a directory like that of ``CUPAR_CACHE_DIR``. It is only
+        read. It must not be writable by others; a bundle must be yours or root's.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is nothing.
+    ValueError
+        If it is no bundle, is damaged, or others could have written it.
+
+    Notes
+    -----
+    The environment variable ``CUPAR_BUNDLES`` names any number of them, with ``:`` between them.
+    """
+    from ._bundle import Bundle
+
+    found = Path(path).expanduser().absolute()
+    if not found.is_dir():
+        Bundle(found, signing_key()).close()  # to say now what is wrong with it
+    if found not in _used:
+        _used.append(found)
+
+
+_used: list[Path] = []
+
+
+def shared() -> Shared | None:
+    """Return the shared store that was named, None without one."""
+    if _shared is not None:
+        return _shared
+    url = os.environ.get("CUPAR_SHARED", "").strip()
+    return _shared_at(url) if url else None
+
+
+@lru_cache
+def _shared_at(url: str) -> Shared | None:
+    """Open a store, once in a process; None, with a warning, if that cannot be."""
+    from ._shared import Shared, open_url
+
+    try:
+        return Shared(open_url(url), url)
+    except Exception as error:  # whatever the client of a store raises
+        warn_once(("shared", url), f"cupar does not use the shared store {url}: {error}")
+        return None
+
+
+_shared: Shared | None = None
+
+
+def use_shared(mapping: MutableMapping[str, bytes] | None) -> None:
+    """Share builds with other machines through a store.
+
+    Parameters
+    ----------
+    mapping : MutableMapping of str to bytes, or None
+        Such as an fsspec mapping, ``fsspec.get_mapper("s3://bucket/cupar")``. Several threads may use it at
+        the same time. None goes back to what ``CUPAR_SHARED`` names.
+
+    Raises
+    ------
+    TypeError
+        If it is no mapping that can be written.
+
+    Notes
+    -----
+    Who can write to the store can run code on the GPUs of those who read it, unless entries are signed
+    (``CUPAR_SIGNING_KEY``).
+    """
+    global _shared
+    if mapping is None:
+        _shared = None
+        return
+    if not isinstance(mapping, MutableMapping):
+        raise TypeError(f"mapping: expected a MutableMapping of str to bytes, got {type(mapping).__name__}")
+    from ._shared import Shared
+
+    _shared = Shared(mapping, type(mapping).__name__)
 
 
 # --- One build among processes -------------------------------------------------------------------------
 
 
-def fetch(key: str, make: Callable[[], Entry]) -> Found:
-    """Return the entry under `key` from disk, or make it there while other processes wait for it.
+def fetch(key: str, make: Callable[[], Entry], *, portable: bool = True) -> Found:
+    """Return the entry under `key`, or make it while other processes wait for it.
 
     Parameters
     ----------
@@ -564,6 +305,8 @@ def fetch(key: str, make: Callable[[], Entry]) -> Found:
     make : callable
         Makes the entry. It may fetch another key, if no make of that one fetches this. Its exceptions pass
         through and leave nothing behind.
+    portable : bool, optional
+        Whether other machines can use it: if not, it stays in the user's directory.
 
     Returns
     -------
@@ -571,162 +314,68 @@ def fetch(key: str, make: Callable[[], Entry]) -> Found:
         The entry, with origin ``"disk"`` or ``"built"``. It is not counted in `stats`: only the caller
         knows what a build that found its template should be called.
     """
+    start = time.perf_counter()
     store = disk()
-    if store is None:
-        return _make(make)
-    found = _load(store, key)
+    found = _kept(store, key, portable)
     if found is not None:
         return found
     timeout = _lock_timeout()
-    with store.lock(key, timeout) as free:
+    with nullcontext(True) if store is None else store.lock(key, timeout) as free:
         if not free:
-            _warn_once(
+            warn_once(
                 "timeout",
                 f"Another process has been building what this one needs for {timeout:g} seconds. cupar "
                 "builds it here without waiting any longer (CUPAR_LOCK_TIMEOUT).",
             )
-        found = _load(store, key)  # the process that we waited for has stored it
-        if found is None:
-            found = _make(make)
+        entry = None if store is None else store.load(key)  # a process that we waited for has stored it
+        if entry is not None:
+            return Found(entry, "disk", time.perf_counter() - start, str(store and store.path))
+        found = _shared_or_made(key, make, portable)
+        if store is not None:
             store.store(key, found.entry)
     return found
 
 
+def _kept(store: Disk | None, key: str, portable: bool) -> Found | None:
+    """Look in the directories and bundles; copy up what a lower one has."""
+    start = time.perf_counter()
+    entry = None if store is None else store.load(key)
+    if entry is not None:
+        return Found(entry, "disk", time.perf_counter() - start, str(store and store.path))
+    if portable and key not in _distrusted:
+        for layer in bundles():
+            entry = layer.load(key)
+            if entry is not None:
+                if store is not None:
+                    store.store(key, entry)
+                return Found(entry, "disk", time.perf_counter() - start, str(layer.path))
+    return None
+
+
+def _shared_or_made(key: str, make: Callable[[], Entry], portable: bool) -> Found:
+    start = time.perf_counter()
+    store = shared() if portable else None
+    if store is None:
+        return Found(make(), "built", time.perf_counter() - start)
+    timeout = _seconds("CUPAR_SHARED_TIMEOUT", SHARED_TIMEOUT)
+    replace = key in _distrusted
+    entry, made = store.fetch(key, make, timeout=timeout, secret=signing_key(), replace=replace)
+    seconds = time.perf_counter() - start
+    return Found(entry, "built", seconds) if made else Found(entry, "disk", seconds, store.name)
+
+
 def discard(key: str) -> None:
     """Drop an entry that turned out to be of no use, although it is what was stored."""
+    _distrusted.add(key)
     store = disk()
     if store is not None:
         store.discard(key)
 
 
-def _load(store: Disk, key: str) -> Found | None:
-    start = time.perf_counter()
-    entry = store.load(key)
-    return None if entry is None else Found(entry, "disk", time.perf_counter() - start)
+_distrusted: set[str] = set()  # what lower layers have under these keys is not used
 
 
-def _make(make: Callable[[], Entry]) -> Found:
-    start = time.perf_counter()
-    entry = make()
-    return Found(entry, "built", time.perf_counter() - start)
-
-
-# --- Memory --------------------------------------------------------------------------------------------
-
-_MISSING: Any = object()
-
-
-class _Flight(Generic[V]):
-    """One make() under way, and what the threads that wait for it get."""
-
-    def __init__(self) -> None:
-        self.thread = threading.get_ident()
-        self.done = threading.Event()
-        self.value: V = _MISSING
-        self.error: BaseException | None = None
-
-    def run(self, make: Callable[[], V]) -> V:
-        try:
-            self.value = make()
-        except BaseException as error:
-            self.error = error
-            raise
-        return self.value
-
-    def wait(self) -> V:
-        self.done.wait()
-        if self.error is not None:
-            raise self.error
-        return self.value
-
-
-class Memory(Generic[V]):
-    """The most recently used values of this process, each made once however many threads ask for it.
-
-    Nothing is shared across a fork: the child starts empty.
-
-    Parameters
-    ----------
-    maxsize : int
-        Number of values to keep, at least 1.
-    """
-
-    def __init__(self, maxsize: int) -> None:
-        if maxsize < 1:
-            raise ValueError(f"maxsize is {maxsize!r} and should be at least 1")
-        self._maxsize = maxsize
-        self._reset()
-        _MEMORIES.add(self)
-
-    def _reset(self) -> None:
-        # Reentrant: the garbage collector may run a destructor under it that asks the cache for something.
-        self._lock = threading.RLock()
-        self._values: LRUCache[Hashable, V] = LRUCache(self._maxsize)
-        self._flights: dict[Hashable, _Flight[V]] = {}
-
-    def get(self, key: Hashable) -> V | None:
-        """Return the value under `key`, None if there is none."""
-        with self._lock:
-            return self._values.get(key)
-
-    def get_or_make(self, key: Hashable, make: Callable[[], V]) -> V:
-        """Return the value under `key`, or make it.
-
-        Of several threads that ask at the same time one makes the value, and the others wait for it. If
-        that fails all of them get the exception, and who asks later tries again.
-
-        Raises
-        ------
-        RuntimeError
-            If `make` asks for the key that it is making.
-        """
-        with self._lock:
-            value: V = self._values.get(key, _MISSING)
-            if value is not _MISSING:
-                return value
-            flight = self._flights.get(key)
-            ours = flight is None
-            if flight is None:
-                flight = self._flights[key] = _Flight()
-        if ours:
-            return self._fly(key, flight, make)
-        if flight.thread == threading.get_ident():
-            raise RuntimeError(f"the function that makes {key!r} asked the cache for {key!r} itself")
-        try:
-            return flight.wait()
-        except Exception:
-            raise
-        except BaseException:  # what interrupted the other thread is not for this one
-            if flight.error is None:
-                raise
-            return self.get_or_make(key, make)
-
-    def clear(self) -> None:
-        """Forget all values."""
-        with self._lock:
-            old, self._values = self._values, LRUCache(self._maxsize)
-        del old  # outside of the lock, as destroying values may take long, or come back here
-
-    def __len__(self) -> int:
-        with self._lock:
-            return len(self._values)
-
-    def _fly(self, key: Hashable, flight: _Flight[V], make: Callable[[], V]) -> V:
-        evicted = []  # kept until the lock is released, for the same reason as in clear()
-        try:
-            value = flight.run(make)
-            with self._lock:
-                while len(self._values) >= self._maxsize:
-                    evicted.append(self._values.popitem())
-                self._values[key] = value
-        finally:
-            with self._lock:
-                self._flights.pop(key, None)
-            flight.done.set()
-        return value
-
-
-# --- Counts and warnings -------------------------------------------------------------------------------
+# --- Counts --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -757,35 +406,8 @@ def reset_stats() -> None:
         _counts.update(dict.fromkeys(_counts, 0))
 
 
-def _warn_once(topic: Hashable, message: str) -> None:
-    """Warn of a topic the first time it comes up in this process."""
-    with _lock:
-        known = topic in _warned
-        _warned.add(topic)
-    if not known:
-        warnings.warn(message, CacheWarning, stacklevel=3)
-
-
-_lock = threading.RLock()  # reentrant for the same reason as that of Memory
+_lock = _fork.Lock()
 _counts: dict[str, int] = {"memory": 0, "disk": 0, "linked": 0, "built": 0}
-_warned: set[Hashable] = set()
-
-
-# --- Fork ----------------------------------------------------------------------------------------------
-
-_MEMORIES: WeakSet[Memory[Any]] = WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    """Start the child with nothing of its parent's, and with locks that no lost thread holds."""
-    global _lock
-    _lock = threading.RLock()
-    reset_stats()
-    for memory in _MEMORIES:
-        if memory._values or memory._flights:
-            _fork.keep_for_ever((memory._values, memory._flights))
-        memory._reset()
-
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+    os.register_at_fork(after_in_child=reset_stats)

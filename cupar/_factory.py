@@ -196,6 +196,7 @@ def _entry(parts: dict[str, Any], payload: bytes, seconds: dict[str, float], **m
     meta = {
         "algorithm": parts["algorithm"],
         "cc": parts["cc"],
+        "entry": parts["entry"],
         "seconds": {stage: round(value, 4) for stage, value in seconds.items()},
         "parts": parts,
         **more,
@@ -260,7 +261,7 @@ def result_dtype(op: Op, inputs: tuple[np.dtype[Any], ...]) -> np.dtype[Any]:
         from . import _build
 
         described: Any = np.lib.format.dtype_to_descr(_build.result_dtype(found, _RESULT_CC))
-        return _cache.Entry({"parts": parts}, repr(described).encode())
+        return _cache.Entry({"entry": parts["entry"], "parts": parts}, repr(described).encode())
 
     def fetch() -> np.dtype[Any]:
         text = _cache.fetch(_key.digest(parts), make).entry.payload.decode()

@@ -139,7 +139,7 @@ def library_path(name: str) -> Path:
         path = Path(folder, library.wheel)
         if path.is_file():
             return path
-    found = _cache.fetch(_search_key(library), lambda: _search(library))
+    found = _cache.fetch(_search_key(library), lambda: _search(library), portable=False)
     path = Path(found.entry.payload.decode())
     return path if path.is_file() else Path(_search(library).payload.decode())
 
@@ -154,7 +154,7 @@ def _search(library: _Library) -> _cache.Entry:
             f"cupar needs {library.soname} to build: pip install cupar[cu{cuda_major()}], or set CUDA_HOME "
             f"to a CUDA {cuda_major()} toolkit"
         ) from error
-    return _cache.Entry({"library": library.soname}, str(path).encode())
+    return _cache.Entry({"entry": "search", "library": library.soname}, str(path).encode())
 
 
 def _search_key(library: _Library) -> str:

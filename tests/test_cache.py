@@ -18,7 +18,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cupar import _cache
+from cupar import _cache, _disk, _entry, _warnings
 from cupar._cache import CacheWarning, Disk, Entry, Memory, Stats, Usage, disk, fetch
 
 KEY = hashlib.sha256(b"a").hexdigest()
@@ -39,7 +39,7 @@ def fresh(monkeypatch, tmp_path):
     for name in ("CUPAR_CACHE", "CUPAR_CACHE_SIZE", "CUPAR_LOCK_TIMEOUT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("CUPAR_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(_cache, "_warned", set())
+    monkeypatch.setattr(_warnings, "_warned", set())
     _cache.reset_stats()
 
 
@@ -223,7 +223,7 @@ class TestDamage:
         store.store(KEY, ENTRY)
         path = stored(store)
         for meta in (b"[1]\n", b"{\n", b"\xff\n"):
-            path.write_bytes(_cache._header(KEY, meta, b"") + meta)
+            path.write_bytes(_entry._header(KEY, meta, b"") + meta)
             self.gone(store, path)
 
     def test_an_entry_under_another_key(self, store):
@@ -236,8 +236,8 @@ class TestDamage:
     def test_another_format(self, store, monkeypatch):
         store.store(KEY, ENTRY)
         with monkeypatch.context() as patch:
-            patch.setattr(_cache, "FORMAT", 2)
-            later = _cache._encode(KEY, ENTRY)
+            patch.setattr(_entry, "FORMAT", 2)
+            later = _entry.encode(KEY, ENTRY)
         stored(store).write_bytes(later)
         self.gone(store, stored(store))
 
@@ -410,14 +410,16 @@ class TestForeignDirectories:
         assert disk().load(KEY) == ENTRY
 
     def owned_by(self, monkeypatch, uid):
-        real = Path.stat
+        real = os.stat_result
 
-        def stat(path, **options):
-            fields = list(real(path, **options))
+        def owned(status):
+            fields = list(status)
             fields[4] = uid
-            return os.stat_result(fields)
+            return real(fields)
 
-        monkeypatch.setattr(Path, "stat", stat)
+        for owner, call in ((Path, "stat"), (Path, "lstat"), (os, "fstat")):
+            before = getattr(owner, call)
+            monkeypatch.setattr(owner, call, lambda *a, _before=before, **k: owned(_before(*a, **k)))
         monkeypatch.setattr(os, "geteuid", lambda: 1000)
 
     def test_another_owner(self, store, monkeypatch):
@@ -450,7 +452,7 @@ class TestForeignDirectories:
 
 
 class TestEviction:
-    SIZE = len(_cache._encode(KEY, ENTRY))
+    SIZE = len(_entry.encode(KEY, ENTRY))
 
     def filled(self, tmp_path, number, limit):
         """Make a cache with entries 0, 1, …, the first used longest ago."""
@@ -542,7 +544,7 @@ class TestEviction:
         assert (tmp_path / "precious").read_bytes() == b"1\n"
 
     def test_the_journal_stays_short(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(_cache, "_JOURNAL_BYTES", 100)
+        monkeypatch.setattr(_disk, "_JOURNAL_BYTES", 100)
         store = self.filled(tmp_path, 60, LIMIT)
         assert (tmp_path / "cache" / "v1" / "journal").stat().st_size <= 110
         assert store.usage().entries == 60

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import cupar
-from cupar import _cache
+from cupar import _cache, _warnings
 from cupar._cache import Disk, Entry, Memory, Stats, fetch
 
 KEY = hashlib.sha256(b"a").hexdigest()
@@ -23,10 +23,11 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 
 PREAMBLE = f"""
 import hashlib, os, sys, time, types
+from contextlib import suppress
 cupar = types.ModuleType("cupar")  # the package without what its __init__ imports
 cupar.__path__ = [{str(Path(cupar.__file__).parent)!r}]
 sys.modules["cupar"] = cupar
-from cupar import _cache
+from cupar import _cache, _warnings
 from cupar._cache import Entry, fetch
 KEY, OTHER = {KEY!r}, {OTHER!r}
 
@@ -46,7 +47,7 @@ def fresh(monkeypatch, tmp_path):
     for name in ("CUPAR_CACHE", "CUPAR_CACHE_SIZE", "CUPAR_LOCK_TIMEOUT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("CUPAR_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(_cache, "_warned", set())
+    monkeypatch.setattr(_warnings, "_warned", set())
     _cache.reset_stats()
 
 
@@ -151,10 +152,10 @@ while time.monotonic() < end:
     found = fetch(key, lambda: Entry({"number": number}, b"%d " % number * 500))
     assert found.entry == Entry({"number": number}, b"%d " % number * 500)
     if draw.random() < 0.05:
-        with _cache.suppress(OSError), open(disk._path(key), "r+b") as file:
+        with suppress(OSError), open(disk._path(key), "r+b") as file:
             file.seek(draw.randrange(200))
             file.write(b"?")
-assert not any(isinstance(topic, tuple) for topic in _cache._warned), _cache._warned
+assert not any(isinstance(topic, tuple) for topic in _warnings._warned), _warnings._warned
 """
     os.environ["CUPAR_CACHE_SIZE"] = "10k"
     try:

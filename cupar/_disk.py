@@ -1,0 +1,401 @@
+"""Entries in a directory, which many processes use at the same time.
+
+On disk an entry is one file, written aside and moved into place, so readers never lock and never see half of
+one. The layout::
+
+    <root>/v1/<first 2 hex of the key>/<key>.cupar    the entries; their mtime says when they were last used
+    <root>/v1/journal                                 one line for each store: the bytes it wrote
+    <root>/v1/locks/                                  a file for each key that is being built
+    <root>/v1/tmp/                                    entries being written
+
+An entry becomes code that runs. So the directory must belong to this user (or to root) and be writable by
+nobody else, entries of other owners are not read, and symbolic links in it are not followed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from . import _entry
+from ._entry import FORMAT, SUFFIX, Entry
+from ._warnings import warn_once
+
+__all__ = ["Disk", "Usage", "fault"]
+
+_POLL_SECONDS = 0.01
+_USE_CLOCK_SECONDS = 3600  # how exactly mtime records the last use: a hit seldom has to write
+_LEFTOVER_SECONDS = 3600  # nothing is written, and nothing built, for that long
+_JOURNAL_BYTES = 4096  # about 500 stores between two counts of what is really there
+
+# O_NONBLOCK: opening a pipe that somebody left in place of an entry must not wait for a writer.
+_READ_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
+_WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+_APPEND_FLAGS = os.O_RDWR | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+
+
+# --- Files ---------------------------------------------------------------------------------------------
+
+
+class _File(NamedTuple):
+    """A file as a listing shows it."""
+
+    path: Path
+    mtime: float
+    size: int
+
+
+def _files(directory: Path) -> list[_File]:
+    """List what is in a directory; one that cannot be listed, or a file gone meanwhile, is not there."""
+    files = []
+    with suppress(OSError), os.scandir(directory) as listing:
+        for item in listing:
+            with suppress(OSError):
+                status = item.stat(follow_symlinks=False)
+                files.append(_File(Path(item.path), status.st_mtime, status.st_size))
+    return files
+
+
+def _remove(path: Path) -> bool:
+    """Remove a file if that can be done."""
+    try:
+        path.unlink()
+    except OSError:
+        return False
+    return True
+
+
+def _make_private(directory: Path) -> None:
+    """Make a directory and its missing parents, each for this user alone."""
+    try:
+        directory.mkdir(0o700)
+    except FileExistsError:
+        return
+    except FileNotFoundError:
+        if directory == directory.parent:
+            raise
+        _make_private(directory.parent)
+        # Not by calling this again: some parents exist and have no room for anything, such as /proc.
+        directory.mkdir(0o700, exist_ok=True)
+    directory.chmod(0o700)  # a umask may have taken the owner's bits
+
+
+def fault(status: os.stat_result, *more_owners: int) -> str | None:
+    """Say why others could have written a file or to a directory, None if they could not.
+
+    Its owner may be this user, root, who could place code anywhere, and whoever else is named.
+    """
+    if sys.platform == "win32":  # it has no such modes, and a profile's directory is private
+        return None
+    if status.st_uid not in (0, os.geteuid(), *more_owners):
+        return f"belongs to another user (uid {status.st_uid})"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not stat.S_ISLNK(status.st_mode):
+        return f"can be written by others (mode {stat.S_IMODE(status.st_mode):04o})"
+    return None
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    """Write a file that does not exist yet, for this user alone."""
+    with os.fdopen(os.open(path, _WRITE_FLAGS, 0o600), "wb") as file:
+        if hasattr(os, "fchmod"):
+            os.fchmod(file.fileno(), 0o600)  # a umask may have taken the owner's bits
+        file.write(data)
+
+
+# --- Disk ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Number of entries in a directory, their size and the limit on it in bytes."""
+
+    entries: int
+    size: int
+    limit: int
+
+
+class Disk:
+    """Entries in one directory, the least recently used of which go when they exceed a limit.
+
+    No method raises an OSError: what the system refuses is said once, in a `CacheWarning`, and the caller
+    goes on without the cache. A lookup opens one file whatever the number of entries; only `store` counts.
+
+    Parameters
+    ----------
+    path : Path
+        The directory. It need not exist yet; `store` makes it.
+    limit_bytes : int
+        Limit on the size of all entries together.
+    read_only : bool, optional
+        Nothing in it is changed, and it may belong to another user: who names it, trusts its owner.
+    """
+
+    def __init__(self, path: Path, limit_bytes: int, *, read_only: bool = False) -> None:
+        self.path = path
+        self.limit_bytes = limit_bytes
+        self.read_only = read_only
+        self._base = path / f"v{FORMAT}"
+        self._journal = self._base / "journal"
+        self._known_private = False
+        self._more_owners: tuple[int, ...] = ()
+
+    def load(self, key: str) -> Entry | None:
+        """Return the entry under `key`, None if there is none.
+
+        A file that is not the entry as it was stored is removed, and counts as none.
+        """
+        path = self._path(key)
+        try:
+            if not self._is_private() or not self._may_use(path.parent):
+                return None
+            return self._read(path, key)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._warn_refused(error)
+            return None
+
+    def store(self, key: str, entry: Entry) -> None:
+        """Keep an entry under `key`, in place of the one there, if the directory allows it."""
+        data = _entry.encode(key, entry)
+        if len(data) > self.limit_bytes:
+            warn_once(
+                ("too large", self.path),
+                f"A build of {len(data)} bytes is larger than cupar's whole cache may be ({self.limit_bytes} "
+                "bytes) and is not kept. CUPAR_CACHE_SIZE sets the limit.",
+            )
+            return
+        path = self._path(key)
+        try:
+            _make_private(self._base)
+            if self._is_private():
+                _make_private(path.parent)
+                if self._may_use(path.parent):
+                    self._replace(path, data)
+                    self._account(path, len(data))
+        except OSError as error:
+            self._warn_refused(error)
+
+    @contextmanager
+    def lock(self, name: str, timeout: float) -> Iterator[bool]:
+        """Hold a lock among processes while the block runs.
+
+        Parameters
+        ----------
+        name : str
+            What to lock, as a file name.
+        timeout : float
+            Seconds to wait for another process.
+
+        Yields
+        ------
+        bool
+            False if another process still holds the lock. True if this one does, and also where there can
+            be no lock (the file system has none, or the directory cannot be written): there, several
+            processes at worst do the same work.
+        """
+        from filelock import FileLock, Timeout  # 17 ms, which a hit does not pay
+
+        path = self._base / "locks" / f"{name}.lock"
+        # A new object each time: threads must exclude each other, and filelock's singletons are reentrant.
+        lock = FileLock(path, timeout, mode=0o600, fallback_to_soft=False)
+        free = True
+        try:
+            _make_private(path.parent)
+            lock.acquire(poll_interval=_POLL_SECONDS)
+        except Timeout:
+            free = False
+        except (OSError, NotImplementedError):
+            pass
+        try:
+            yield free
+        finally:
+            if lock.is_locked:
+                # Who waits on the file that goes here, and who makes a new one, may both run now. That is
+                # safe because everybody looks at the cache again before doing what the lock is for.
+                _remove(path)
+                with suppress(OSError):
+                    lock.release()
+
+    def entries(self) -> Iterator[tuple[str, Path, int]]:
+        """Yield key, path and size in bytes of each entry, in no particular order."""
+        for file in self._entry_files():
+            yield file.path.stem, file.path, file.size
+
+    def usage(self) -> Usage:
+        """Count the entries."""
+        sizes = [size for _, _, size in self.entries()]
+        return Usage(len(sizes), sum(sizes), self.limit_bytes)
+
+    def discard(self, key: str) -> None:
+        """Remove the entry under `key`, if there is one."""
+        _remove(self._path(key))
+
+    def clear(self) -> None:
+        """Remove all entries."""
+        for _, path, _ in self.entries():
+            _remove(path)
+        _remove(self._journal)
+
+    def is_usable(self) -> bool:
+        """Tell whether entries found here can be trusted; warn once if others could have written them."""
+        try:
+            return self._is_private()
+        except OSError:
+            return True  # not there yet, or load() and store() meet the same error and say it
+
+    def _path(self, key: str) -> Path:
+        return self._base / key[:2] / f"{key}{SUFFIX}"
+
+    def _is_private(self) -> bool:
+        """Tell whether the directory, which must exist, is this user's and no other may write to it.
+
+        An entry becomes code that runs, so a directory that others can fill is as good as theirs.
+        """
+        if not self._known_private:
+            root = self.path.stat()  # which may be a link: it is what the user named
+            self._more_owners = (root.st_uid,) if self.read_only else ()
+            self._known_private = self._is_trusted(self.path, root) and self._may_use(self._base)
+        return self._known_private
+
+    def _may_use(self, directory: Path) -> bool:
+        """Tell whether a directory within this one is a directory, and no other may write to it."""
+        return self._is_trusted(directory, directory.lstat())
+
+    def _is_trusted(self, path: Path, status: os.stat_result) -> bool:
+        """Tell whether nobody else could have written this; warn once if others could."""
+        found = fault(status, *self._more_owners)
+        if found is None and stat.S_ISLNK(status.st_mode):
+            found = "is a symbolic link"
+        if found is None:
+            return True
+        mend = f"Run 'chmod 700 {path}' if it is yours, or name a directory of your own in CUPAR_CACHE_DIR."
+        if self.read_only:
+            mend = "Its owner can mend that with 'chmod -R go-w'."
+        warn_once(
+            ("not private", self.path),
+            f"cupar does not use its cache in {self.path}: {path} {found}, so that others could place code "
+            f"in it. {mend} Until then what is in it is not used.",
+        )
+        return False
+
+    def _read(self, path: Path, key: str) -> Entry | None:
+        """Read the entry at `path`; drop it if something else lies there."""
+        try:
+            descriptor = os.open(path, _READ_FLAGS)
+        except OSError as error:
+            if error.errno not in (errno.ELOOP, errno.EMLINK):  # what O_NOFOLLOW says of a symbolic link
+                raise
+            self._drop_damaged(path, None)
+            return None
+        entry = None
+        try:
+            status = os.fstat(descriptor)
+            if stat.S_ISREG(status.st_mode):
+                if not self._is_trusted(path, status):
+                    return None
+                with os.fdopen(descriptor, "rb", closefd=False) as file:
+                    entry = _entry.read(file, status.st_size, key)
+        finally:
+            os.close(descriptor)
+        if entry is None:
+            self._drop_damaged(path, status)
+        elif not self.read_only and abs(time.time() - status.st_mtime) > _USE_CLOCK_SECONDS:
+            with suppress(OSError):
+                os.utime(path)
+        return entry
+
+    def _drop_damaged(self, path: Path, status: os.stat_result | None) -> None:
+        """Remove what is no entry, unless another process has put one there meanwhile."""
+        if not self.read_only:
+            with suppress(OSError):
+                if status is None or os.path.samestat(path.lstat(), status):
+                    path.unlink()
+        warn_once(
+            "damaged",
+            f"cupar's cache entry {path} is damaged or of another format. "
+            "It is not used and will be rebuilt.",
+        )
+
+    def _warn_refused(self, error: OSError) -> None:
+        advice = "What is in it is not used."
+        if not self.read_only:
+            advice = (
+                "Builds will not be kept for later processes. CUPAR_CACHE_DIR names another directory, "
+                "CUPAR_CACHE=0 does without one."
+            )
+        warn_once(("refused", self.path), f"cupar cannot use its cache in {self.path}: {error}. {advice}")
+
+    def _replace(self, path: Path, data: bytes) -> None:
+        """Write a file aside and move it into place, so that nobody sees half of it.
+
+        Nothing is flushed to the device: what a crash tears fails its checksum and is built again.
+        """
+        aside = self._base / "tmp" / f"{path.name}.{os.getpid()}.{os.urandom(8).hex()}"
+        _make_private(aside.parent)
+        try:
+            _write_new(aside, data)
+            aside.replace(path)
+        except BaseException:
+            _remove(aside)
+            raise
+
+    def _account(self, path: Path, size: int) -> None:
+        """Add what was written to the journal; sweep if that passes the limit or the total is not known."""
+        total = self._append_to_journal(size)
+        if total is None or total > self.limit_bytes:
+            # Not to wait: whoever holds the lock is doing just this.
+            with self.lock("sweep", timeout=0) as free:
+                if free:
+                    self._sweep(path)
+
+    def _append_to_journal(self, size: int) -> int | None:
+        """Add a line to the journal and return the sum, or None if there is none to be had.
+
+        The sum is an estimate: entries that are replaced or found damaged count on, and a line that is
+        added during a sweep may be lost. Each sweep starts a new journal with the true one.
+        """
+        try:
+            descriptor = os.open(self._journal, _APPEND_FLAGS)
+        except OSError:
+            return None
+        with os.fdopen(descriptor, "r+b", buffering=0) as file:
+            file.write(b"%d\n" % size)  # one write in append mode: lines of several processes do not mix
+            file.seek(0)
+            text = file.read(_JOURNAL_BYTES + 1)
+        sizes = text.split()
+        if len(text) > _JOURNAL_BYTES or not all(map(bytes.isdigit, sizes)):
+            return None
+        return sum(map(int, sizes))
+
+    def _sweep(self, keep: Path) -> None:
+        """Remove what was not used for longest, down to 90 % of the limit, and what dead processes left."""
+        files = sorted(self._entry_files(), key=lambda file: file.mtime)
+        total = sum(file.size for file in files)
+        if total > self.limit_bytes:
+            for file in files:
+                if total <= self.limit_bytes * 9 // 10:
+                    break
+                if file.path != keep and _remove(file.path):
+                    total -= file.size
+        oldest = time.time() - _LEFTOVER_SECONDS
+        for name in ("tmp", "locks"):
+            for file in _files(self._base / name):
+                if file.mtime < oldest:
+                    _remove(file.path)
+        self._replace(self._journal, b"%d\n" % total)
+
+    def _entry_files(self) -> Iterator[_File]:
+        for shard in _files(self._base):
+            if len(shard.path.name) == 2:
+                for file in _files(shard.path):
+                    if file.path.suffix == SUFFIX:
+                        yield file
