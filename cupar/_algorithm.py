@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import _arrays, _capture, _cccl, _driver, _fork, _nodes, iterators
-from ._arguments import initial_value
+from ._arguments import initial_value, item_count
 from ._key import Specialisation
 from ._nodes import Argument
 from .operators import CapturedState
@@ -36,6 +38,9 @@ class Build:
         ``"link"`` or ``"compile"`` of one that was made.
     cubin_size : int
         Bytes of GPU code: an ELF file, as `Algorithm.cubin` returns it.
+    source : str
+        Where a build that was kept was found, as the path or URL of a directory, bundle or store; empty if
+        it was made.
     """
 
     algorithm: str
@@ -44,6 +49,7 @@ class Build:
     origin: str
     seconds: Mapping[str, float] = field(hash=False)
     cubin_size: int
+    source: str = ""
 
 
 class Code:
@@ -131,24 +137,28 @@ class Call:
     init : object or None
         The bindings' initial value.
     bind : callable
-        ``bind(arrays, h_init)`` checks what a call is given, and sets it.
+        Takes the arguments of `run`, all but the stream: checks and sets them, and returns how much there is
+        to do.
     launch : callable
         What calls the bindings; see `Algorithm._launcher`.
+    workspace : Workspace
+        That of the default stream.
     free : list of Call
         Where it goes when it is free.
     """
 
-    def __init__(self, code: Code, device: _driver.Device, free: list[Call]) -> None:
-        spec = code.spec
+    def __init__(self, algorithm: Algorithm, device: _driver.Device, free: list[Call]) -> None:
+        code, spec = algorithm._code, algorithm._code.spec
         self.native = code.native(device)
         self.free = free
+        self.workspace = _driver.default_workspace(device)
         self.iterators, setters = zip(*map(_settable, spec.arguments), strict=True)
         self.operators = [
             _cccl.operator(name, op.kind, (), op.state_size, op.state_alignment)
             for name, op in spec.operators
         ]
         self.init, set_init, memory = _settable_init(spec)
-        self.bind = _binder(spec.arguments, self.iterators, setters, set_init, memory)
+        self.bind = _binder(algorithm, self.iterators, setters, set_init, memory)
         self.launch: Launch = _not_yet
         self.last: tuple[Any, int] = (None, 0)  # how much there was to do in the last run, and its storage
 
@@ -164,48 +174,90 @@ def _not_yet(address: int, nbytes: int, work: Any, stream: int) -> int:
 
 
 def _binder(
-    arguments: Sequence[Argument],
+    algorithm: Algorithm,
     iterators: Sequence[Any],
     setters: Sequence[Callable[[Any, int], None] | None],
     set_init: Callable[[Any], None],
     memory: np.ndarray[Any, Any] | None,
-) -> Callable[[Arrays, Any], None]:
-    """Return ``bind(arrays, h_init)``, which checks what a call is given, and sets it.
+) -> Callable[..., Any]:
+    """Return what `Call.bind` is.
 
     It is written out for the arguments, without a loop and, for CuPy's arrays and an initial value in a NumPy
     array, without another call: half of what cupar adds to the bindings' call would be that.
     """
-    names: dict[str, Any] = {"addresses": _arrays.ADDRESSES, "cupy": _arrays.CUPY, "set_init": set_init}
-    lines = ["".join(f"(array_{i}, items_{i}), " for i in range(len(arguments))) + "= arrays"]
-    for i, (argument, iterator, setter) in enumerate(zip(arguments, iterators, setters, strict=True)):
-        array = f"array_{i}"
+    arguments = algorithm._code.spec.arguments
+    names: dict[str, Any] = {
+        "_addresses": _arrays.ADDRESSES,
+        "_count": item_count,
+        "_cupy": _arrays.CUPY,
+        "_request": algorithm._request,
+        "_set_init": set_init,
+    }
+    if algorithm._uses:
+        parameters, lines, arrays, work = _declared(type(algorithm), arguments)
+    else:
+        parameters = "*arguments, **named"
+        unpacked = "".join(f"(array_{i}, items_{i}), " for i in range(len(arguments)))
+        lines = [f"({unpacked}), work, h_init = _request(*arguments, **named)"]
+        arrays, work = [(f"array_{i}", f"items_{i}") for i in range(len(arguments))], "work"
+    used = zip(arrays, arguments, iterators, setters, strict=True)
+    for i, ((array, items), argument, iterator, setter) in enumerate(used):
+        if not array:
+            continue
         if setter is None:
-            names.update({f"pointer_{i}": iterator, f"dtype_{i}": argument.value})
-            details = f"dtype_{i}, items_{i}, {argument.output}, {argument.name!r}"
+            names.update({f"_pointer_{i}": iterator, f"_dtype_{i}": argument.value})
+            details = f"_dtype_{i}, {items}, {argument.output}, {argument.name!r}"
             lines += [
-                f"if (type({array}) in cupy and {array}.dtype is dtype_{i} and {array}._c_contiguous",
-                f"        and {array}.size >= items_{i}",
+                f"if (type({array}) in _cupy and {array}.dtype is _dtype_{i} and {array}._c_contiguous",
+                f"        and {array}.size >= {items}",
                 f"        and not (address := {array}.data.ptr) & {argument.value.alignment - 1}):",
-                f"    pointer_{i}.state = address",
+                f"    _pointer_{i}.state = address",
                 "else:",
-                f"    pointer_{i}.state = addresses[type({array})]({array}, {details})",
+                f"    _pointer_{i}.state = _addresses[type({array})]({array}, {details})",
             ]
         else:
-            names[f"set_{i}"] = setter
-            lines.append(f"set_{i}({array}, items_{i})")
-    if memory is None or memory.dtype.names is not None:
-        lines.append("set_init(h_init)")
-    else:
-        names.update(memory=memory, dtype=memory.dtype, ndarray=np.ndarray)
-        lines += [
-            "if type(h_init) is ndarray and h_init.dtype is dtype and h_init.size == 1:",
-            "    memory[0] = h_init.item()",
-            "else:",
-            "    set_init(h_init)",
-        ]
-    exec("\n    ".join(["def bind(arrays, h_init):", *lines]), names)
-    bind: Callable[[Arrays, Any], None] = names["bind"]
+            names[f"_set_{i}"] = setter
+            lines.append(f"_set_{i}({array}, {items})")
+    if "h_init" in "\n".join((parameters, *lines)):
+        if memory is not None and memory.dtype.names is None:
+            names.update(_memory=memory, _dtype=memory.dtype, _ndarray=np.ndarray)
+            lines += [
+                "if type(h_init) is _ndarray and h_init.dtype is _dtype and h_init.size == 1:",
+                "    _memory[0] = h_init.item()",
+                "else:",
+                "    _set_init(h_init)",
+            ]
+        else:
+            lines.append("_set_init(h_init)")
+    exec(_compiled("\n    ".join([f"def bind({parameters}):", *lines, f"return {work}"])), names)
+    bind: Callable[..., Any] = names["bind"]
     return bind
+
+
+_compiled = lru_cache(lambda source: compile(source, "<cupar call>", "exec"))
+
+
+def _declared(
+    cls: type[Algorithm], arguments: Sequence[Argument]
+) -> tuple[str, list[str], list[tuple[str, str]], str]:
+    """Return parameters, first lines, arrays with their items, and work of a call that is declared."""
+    signature = inspect.signature(cls.run)
+    kept = [each.replace(annotation=each.empty) for each in signature.parameters.values()]
+    parameters = str(signature.replace(parameters=kept[1:-1], return_annotation=signature.empty))[1:-1]
+    uses = cls._uses
+    counts = dict.fromkeys(count for count in uses.values() if isinstance(count, str))
+    lines = [
+        f"if type({count}) is not int or {count} < 0: {count} = _count({count!r}, {count})"
+        for count in counts
+    ]
+    built = {argument.name for argument in arguments}
+    for name in uses:
+        if name not in built:
+            message = f"{name}: this {cls.__name__} was built without it; expected None, got "
+            lines.append(f"if {name} is not None: raise TypeError({message!r} + type({name}).__name__)")
+    # What is built in and is no parameter discards what is written to it, and has nothing to set.
+    arrays = [(each.name, str(uses[each.name])) if each.name in uses else ("", "") for each in arguments]
+    return parameters, lines, arrays, next(iter(counts))
 
 
 def _settable(argument: Argument) -> tuple[Any, Callable[[Any, int], None] | None]:
@@ -251,7 +303,8 @@ def _no_init(h_init: Any) -> None:
 class Algorithm:
     """An algorithm for given types, operator and device. Made by the factories, not by its constructor.
 
-    Each kind says what its call's arguments are (`_request`) and how the bindings want them (`_launcher`).
+    Each kind says what its call's arguments are (`uses`, or `_request` if that is not enough) and how the
+    bindings want them (`_launcher`).
 
     Attributes
     ----------
@@ -260,7 +313,19 @@ class Algorithm:
     """
 
     _needs_storage = True
+    _uses: Mapping[str, str | int] = {}
     _pending: tuple[Specialisation, Future[Any]]  # of one that is built in the background
+
+    def __init_subclass__(cls, *, uses: Mapping[str, str | int] | None = None) -> None:
+        """Declare how many items of each array a call uses.
+
+        Parameters
+        ----------
+        uses : mapping, optional
+            For each parameter of `run` that is an array, a number or the parameter that is one. That one is
+            how much there is to do. Without it, `_request` says all this.
+        """
+        cls._uses = uses or {}
 
     def __init__(self, code: Code, build: Build, states: Sequence[State | None]) -> None:
         self.build = build
@@ -340,8 +405,10 @@ class Algorithm:
         """Return the GPU code, an ELF file such as ``nvdisasm`` and ``cuobjdump`` read. Needs no GPU."""
         return self._code.cubin()
 
+    run: Callable[..., None]
+
     def _request(self, *arguments: Any, **named: Any) -> Request:
-        """Check the arguments of a call, all but temporary storage and stream, and say what they ask for."""
+        """Check the arguments of `run`, all but the stream, and say what they ask for, unless `uses` does."""
         raise NotImplementedError
 
     def _launcher(self, call: Call) -> Launch:
@@ -371,7 +438,7 @@ class Algorithm:
             return free.pop()
         except IndexError:
             with _driver.relaxed():
-                call = Call(self._code, device, free)
+                call = Call(self, device, free)
                 call.launch = self._launcher(call)
                 self._code.once_on(device, lambda: self._load_kernels(call))
             return call
@@ -446,10 +513,9 @@ class Algorithm:
         self, storage: Callable[[int], int], arguments: tuple[Any, ...], named: dict[str, Any]
     ) -> _capture.Capture:
         """Capture a call; `storage` returns the address of that many bytes."""
-        arrays, work, h_init = self._request(*arguments, **named)
         call = self._take()
         try:
-            call.bind(arrays, h_init)
+            work = call.bind(*arguments, **named)
             if self._states:
                 call.set_states(self._states)
             nbytes = call.launch(0, 0, work, 0) if self._needs_storage else 0
@@ -460,9 +526,8 @@ class Algorithm:
         finally:
             call.free.append(call)
 
-    def _execute(self, temp_storage: Any, request: Request, stream: Any) -> int:
+    def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:
         """Do one phase of a two-phase call: ask for the temporary storage, or run with it."""
-        arrays, work, h_init = request
         handle = 0 if stream is None else _driver.stream_handle(stream)
         try:  # what `_take` begins with, without a call
             _driver.this_thread.has_the_only_device  # noqa: B018
@@ -470,7 +535,7 @@ class Algorithm:
         except (AttributeError, IndexError):
             call = self._take()
         try:
-            call.bind(arrays, h_init)
+            work = call.bind(*arguments)
             if self._states:
                 call.set_states(self._states)
             if temp_storage is None:
@@ -489,40 +554,50 @@ class Algorithm:
         finally:
             call.free.append(call)
 
-    def _run(self, request: Request, stream: Any) -> None:
+    def _run(self, stream: Any, arguments: tuple[Any, ...]) -> None:
         """Run with temporary storage of cupar's own, in the order of the stream."""
-        arrays, work, h_init = request
         handle = 0 if stream is None else _driver.stream_handle(stream)
-        call = self._take()
+        try:  # as in `_execute`
+            _driver.this_thread.has_the_only_device  # noqa: B018
+            call = self._free.pop()
+        except (AttributeError, IndexError):
+            call = self._take()
         try:
-            call.bind(arrays, h_init)
+            work = call.bind(*arguments)
             if self._states:
                 call.set_states(self._states)
             last, nbytes = call.last
             if last != work:
                 nbytes = call.launch(0, 0, work, handle)
-                if type(work) is int:  # other kinds may hold arrays, which are not to be kept alive
+                if not getattr(work, "buffers", ()):  # their arrays are not to be kept alive
                     call.last = work, nbytes
-            workspace = _driver.workspace(handle) if nbytes <= _driver.LARGEST_WORKSPACE else None
-            if workspace is None or not workspace.lock.acquire(blocking=False):
+            workspace = None
+            if nbytes <= _driver.LARGEST_WORKSPACE:
+                workspace = _driver.workspace(handle) if handle else call.workspace
+            if workspace is None or not workspace.lock.acquire(False):
                 with _driver.temporary_storage(nbytes, handle) as address:
                     call.launch(address, nbytes, work, handle)
                 return
             # Under a lock, for the kernels of two calls must not take turns in one workspace.
             try:
-                call.launch(workspace.address_of(nbytes), nbytes, work, handle)
+                if nbytes > workspace.nbytes:
+                    workspace.grow(nbytes)
+                call.launch(workspace.address, nbytes, work, handle)
             finally:
                 workspace.lock.release()
         finally:
             call.free.append(call)
 
-    def _enqueue(self, request: Request, stream: Any) -> None:
+    def _enqueue(self, stream: Any, arguments: tuple[Any, ...]) -> None:
         """Run an algorithm that needs no temporary storage."""
-        arrays, work, h_init = request
         handle = 0 if stream is None else _driver.stream_handle(stream)
-        call = self._take()
+        try:  # as in `_execute`
+            _driver.this_thread.has_the_only_device  # noqa: B018
+            call = self._free.pop()
+        except (AttributeError, IndexError):
+            call = self._take()
         try:
-            call.bind(arrays, h_init)
+            work = call.bind(*arguments)
             if self._states:
                 call.set_states(self._states)
             call.launch(0, 0, work, handle)

@@ -20,6 +20,7 @@ Whatever is wrong with a layer costs a build and a warning, never an error.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import re
@@ -29,7 +30,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from . import _fork
 from ._disk import Disk, Usage
@@ -250,16 +251,21 @@ def shared() -> Shared | None:
 @lru_cache
 def _shared_at(url: str) -> Shared | None:
     """Open a store, once in a process; None, with a warning, if that cannot be."""
-    from ._shared import Shared, open_url
+    from ._shared import Shared, name_of, open_url
 
+    name = name_of(url)
     try:
-        return Shared(open_url(url), url)
+        return Shared(open_url(url), name)
     except Exception as error:  # whatever the client of a store raises
-        warn_once(("shared", url), f"cupar does not use the shared store {url}: {error}")
+        warn_once(("shared", url), f"cupar does not use the shared store {name}: {error}")
         return None
 
 
 _shared: Shared | None = None
+
+if hasattr(os, "register_at_fork"):
+    # Not every store's client works in a forked child (fsspec's asynchronous ones raise): it opens its own.
+    os.register_at_fork(after_in_child=_shared_at.cache_clear)
 
 
 def use_shared(mapping: MutableMapping[str, bytes] | None) -> None:
@@ -330,7 +336,8 @@ def fetch(key: str, make: Callable[[], Entry], *, portable: bool = True) -> Foun
         entry = None if store is None else store.load(key)  # a process that we waited for has stored it
         if entry is not None:
             return Found(entry, "disk", time.perf_counter() - start, str(store and store.path))
-        found = _shared_or_made(key, make, portable)
+        patience = max(0.0, timeout - (time.perf_counter() - start))
+        found = _shared_or_made(key, make, portable, patience)
         if store is not None:
             store.store(key, found.entry)
     return found
@@ -352,14 +359,20 @@ def _kept(store: Disk | None, key: str, portable: bool) -> Found | None:
     return None
 
 
-def _shared_or_made(key: str, make: Callable[[], Entry], portable: bool) -> Found:
+def _shared_or_made(key: str, make: Callable[[], Entry], portable: bool, patience: float) -> Found:
     start = time.perf_counter()
     store = shared() if portable else None
     if store is None:
         return Found(make(), "built", time.perf_counter() - start)
     timeout = _seconds("CUPAR_SHARED_TIMEOUT", SHARED_TIMEOUT)
-    replace = key in _distrusted
-    entry, made = store.fetch(key, make, timeout=timeout, secret=signing_key(), replace=replace)
+    entry, made = store.fetch(
+        key,
+        make,
+        timeout=timeout,
+        patience=patience,
+        secret=signing_key(),
+        replace=key in _distrusted,
+    )
     seconds = time.perf_counter() - start
     return Found(entry, "built", seconds) if made else Found(entry, "disk", seconds, store.name)
 
@@ -388,26 +401,47 @@ class Stats:
     built: int = 0
 
 
+class _Counter:
+    """Counts without a lock, for that would be a good part of what a lookup in memory costs."""
+
+    def __init__(self) -> None:
+        self.add = itertools.count().__next__  # one step, whatever other threads do
+        self._less = 0
+
+    def value(self) -> int:
+        with _lock:
+            value = self.add() - self._less
+            self._less += 1  # for this look counted, too
+            return value
+
+    def reset(self) -> None:
+        with _lock:
+            self._less = self.add() + 1
+
+
 def stats() -> Stats:
     """Return the counts of this process since it started, was forked, or `reset_stats` was called."""
-    with _lock:
-        return Stats(**_counts)
+    return Stats(**{origin: counter.value() for origin, counter in _counters.items()})
 
 
 def count(origin: Origin) -> None:
     """Count one build of this origin."""
-    with _lock:
-        _counts[origin] += 1
+    _counters[origin].add()
+
+
+def counter(origin: Origin) -> Callable[[], object]:
+    """Return what counts one build of this origin, for who counts often."""
+    return _counters[origin].add
 
 
 def reset_stats() -> None:
     """Start counting at zero."""
-    with _lock:
-        _counts.update(dict.fromkeys(_counts, 0))
+    for counter in _counters.values():
+        counter.reset()
 
 
 _lock = _fork.Lock()
-_counts: dict[str, int] = {"memory": 0, "disk": 0, "linked": 0, "built": 0}
+_counters = {origin: _Counter() for origin in get_args(Origin)}
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=reset_stats)

@@ -311,28 +311,33 @@ class Workspace:
     Attributes
     ----------
     lock : threading.Lock
-        To be held from `address_of` until all kernels of the call are enqueued.
+        To be held from a look at `nbytes` until all kernels of the call are enqueued.
+    address, nbytes : int
+        What it has now.
     """
 
     def __init__(self, stream: int) -> None:
         self.lock = threading.Lock()
+        self.address = 0
+        self.nbytes = 0
         self._stream = stream
-        self._address = 0
-        self._nbytes = 0
 
-    def address_of(self, nbytes: int) -> int:
-        """Return the address of at least that many bytes. In the order of the stream, what was there goes."""
-        if nbytes > self._nbytes:
-            nbytes = 1 << (nbytes - 1).bit_length()
-            address = allocate(nbytes, self._stream)
-            if self._address:
-                free(self._address, self._stream)
-            self._address, self._nbytes = address, nbytes
-        return self._address
+    def grow(self, nbytes: int) -> None:
+        """Have at least that many bytes. In the order of the stream, what was there goes."""
+        nbytes = 1 << (nbytes - 1).bit_length()
+        address = allocate(nbytes, self._stream)
+        if self.address:
+            free(self.address, self._stream)
+        self.address, self.nbytes = address, nbytes
 
 
 _workspaces: dict[tuple[int, int], Workspace] = {}  # by device and stream
 _uses: dict[tuple[int, int], int] = {}  # of streams that have none
+
+
+def default_workspace(device: Device) -> Workspace:
+    """Return the workspace of a device's default stream."""
+    return _workspaces.setdefault((device.ordinal, 0), Workspace(0))
 
 
 def workspace(stream: int) -> Workspace | None:

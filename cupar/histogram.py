@@ -247,9 +247,7 @@ class Histogram(Algorithm):
             If there is no GPU.
         """
         levels = (h_num_output_levels, h_lower_level, h_upper_level)
-        return self._execute(
-            temp_storage, self._request(d_samples, d_histogram, *levels, num_samples), stream
-        )
+        return self._execute(temp_storage, stream, (d_samples, d_histogram, *levels, num_samples))
 
     def run(
         self,
@@ -266,7 +264,7 @@ class Histogram(Algorithm):
         Parameters are those of the call.
         """
         levels = (h_num_output_levels, h_lower_level, h_upper_level)
-        self._run(self._request(d_samples, d_histogram, *levels, num_samples), stream)
+        self._run(stream, (d_samples, d_histogram, *levels, num_samples))
 
     def _request(
         self,

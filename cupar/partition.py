@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from . import _factory, _nodes
-from ._algorithm import Algorithm, Call, Launch, Request
-from ._arguments import argument, discarding, integers, item_count, same_dtype
+from ._algorithm import Algorithm, Call, Launch
+from ._arguments import argument, discarding, integers, same_dtype
 from ._key import Specialisation
 from ._memo import remembered
 from ._nodes import Argument
-from .iterators import DiscardIterator
 from .operators import Op, Operator, resolve
 
 
@@ -117,7 +116,16 @@ def _predicate(name: str, op: Op, items: Argument) -> Operator:
         raise type(error)(f"{name}: {str(error).removeprefix('op: ')}") from None
 
 
-class ThreeWayPartition(Algorithm):
+class ThreeWayPartition(
+    Algorithm,
+    uses={
+        "d_in": "num_items",
+        "d_first_part_out": 0,
+        "d_second_part_out": 0,
+        "d_unselected_out": 0,
+        "d_num_selected_out": 2,
+    },
+):
     """A partition into three arrays; see `three_way_partition`."""
 
     def __call__(
@@ -158,10 +166,15 @@ class ThreeWayPartition(Algorithm):
         NoDeviceError
             If there is no GPU.
         """
-        request = self._request(
-            d_in, d_first_part_out, d_second_part_out, d_unselected_out, d_num_selected_out, num_items
+        arguments = (
+            d_in,
+            d_first_part_out,
+            d_second_part_out,
+            d_unselected_out,
+            d_num_selected_out,
+            num_items,
         )
-        return self._execute(temp_storage, request, stream)
+        return self._execute(temp_storage, stream, arguments)
 
     def run(
         self,
@@ -177,23 +190,15 @@ class ThreeWayPartition(Algorithm):
 
         Parameters are those of the call.
         """
-        request = self._request(
-            d_in, d_first_part_out, d_second_part_out, d_unselected_out, d_num_selected_out, num_items
+        arguments = (
+            d_in,
+            d_first_part_out,
+            d_second_part_out,
+            d_unselected_out,
+            d_num_selected_out,
+            num_items,
         )
-        self._run(request, stream)
-
-    def _request(
-        self,
-        d_in: Any,
-        d_first_part_out: Any,
-        d_second_part_out: Any,
-        d_unselected_out: Any,
-        d_num_selected_out: Any,
-        num_items: Any,
-    ) -> Request:
-        n = item_count("num_items", num_items)
-        parts = ((d_first_part_out, 0), (d_second_part_out, 0), (d_unselected_out, 0))
-        return ((d_in, n), *parts, (d_num_selected_out, 2)), n, None
+        self._run(stream, arguments)
 
     def _launcher(self, call: Call) -> Launch:
         return _launcher(call)
@@ -274,10 +279,7 @@ def select(
     return _factory.obtain(Select, spec, device, wait)
 
 
-_DISCARD = DiscardIterator()
-
-
-class Select(Algorithm):
+class Select(Algorithm, uses={"d_in": "num_items", "d_out": 0, "d_num_selected_out": 1}):
     """A selection of the items for which a predicate holds; see `select`."""
 
     def __call__(
@@ -316,19 +318,15 @@ class Select(Algorithm):
         NoDeviceError
             If there is no GPU.
         """
-        request = self._request(d_in, d_out, d_num_selected_out, num_items)
-        return self._execute(temp_storage, request, stream)
+        arguments = (d_in, d_out, d_num_selected_out, num_items)
+        return self._execute(temp_storage, stream, arguments)
 
     def run(self, d_in: Any, d_out: Any, d_num_selected_out: Any, num_items: int, stream: Any = None) -> None:
         """Select, with temporary storage of cupar's own.
 
         Parameters are those of the call.
         """
-        self._run(self._request(d_in, d_out, d_num_selected_out, num_items), stream)
-
-    def _request(self, d_in: Any, d_out: Any, d_num_selected_out: Any, num_items: Any) -> Request:
-        n = item_count("num_items", num_items)
-        return ((d_in, n), (d_out, 0), (_DISCARD, 0), (_DISCARD, 0), (d_num_selected_out, 1)), n, None
+        self._run(stream, (d_in, d_out, d_num_selected_out, num_items))
 
     def _launcher(self, call: Call) -> Launch:
         return _launcher(call)

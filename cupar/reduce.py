@@ -7,8 +7,8 @@ from enum import IntEnum
 from typing import Any
 
 from . import _cccl, _factory
-from ._algorithm import Algorithm, Call, Launch, Request
-from ._arguments import Accumulation, accumulation, item_count
+from ._algorithm import Algorithm, Call, Launch
+from ._arguments import Accumulation, accumulation
 from ._key import Specialisation
 from ._memo import remembered
 from .operators import Op, OpKind
@@ -138,7 +138,7 @@ def _supported(determinism: Any, types: Accumulation) -> Determinism:
     return wanted
 
 
-class Reduce(Algorithm):
+class Reduce(Algorithm, uses={"d_in": "num_items", "d_out": 1}):
     """A reduction for given types, operator and device; see `reduce_into`."""
 
     def __call__(
@@ -171,18 +171,14 @@ class Reduce(Algorithm):
         NoDeviceError
             If there is no GPU.
         """
-        return self._execute(temp_storage, self._request(d_in, d_out, num_items, h_init), stream)
+        return self._execute(temp_storage, stream, (d_in, d_out, num_items, h_init))
 
     def run(self, d_in: Any, d_out: Any, num_items: int, h_init: Any = None, stream: Any = None) -> None:
         """Reduce, with temporary storage of cupar's own.
 
         Parameters are those of the call.
         """
-        self._run(self._request(d_in, d_out, num_items, h_init), stream)
-
-    def _request(self, d_in: Any, d_out: Any, num_items: Any, h_init: Any = None) -> Request:
-        n = item_count("num_items", num_items)
-        return ((d_in, n), (d_out, 1)), n, h_init
+        self._run(stream, (d_in, d_out, num_items, h_init))
 
     def _launcher(self, call: Call) -> Launch:
         # The build knows best: CCCL may give more than it was asked for.

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import _cccl, _factory
-from ._algorithm import Algorithm, Call, Launch, Request
-from ._arguments import accumulation, item_count
+from ._algorithm import Algorithm, Call, Launch
+from ._arguments import accumulation
 from ._key import Specialisation
 from ._memo import remembered
 from .operators import Op
@@ -131,7 +131,7 @@ def _scan(algorithm: str, d_in: Any, d_out: Any, op: Op, h_init: Any, cc: Any, w
     return _factory.obtain(Scan, spec, device, wait)
 
 
-class Scan(Algorithm):
+class Scan(Algorithm, uses={"d_in": "num_items", "d_out": "num_items"}):
     """A scan for given types, operator and device; see `exclusive_scan` and `inclusive_scan`."""
 
     def __call__(
@@ -163,18 +163,14 @@ class Scan(Algorithm):
         NoDeviceError
             If there is no GPU.
         """
-        return self._execute(temp_storage, self._request(d_in, d_out, num_items, h_init), stream)
+        return self._execute(temp_storage, stream, (d_in, d_out, num_items, h_init))
 
     def run(self, d_in: Any, d_out: Any, num_items: int, h_init: Any = None, stream: Any = None) -> None:
         """Scan, with temporary storage of cupar's own.
 
         Parameters are those of the call.
         """
-        self._run(self._request(d_in, d_out, num_items, h_init), stream)
-
-    def _request(self, d_in: Any, d_out: Any, num_items: Any, h_init: Any = None) -> Request:
-        n = item_count("num_items", num_items)
-        return ((d_in, n), (d_out, n)), n, h_init
+        self._run(stream, (d_in, d_out, num_items, h_init))
 
     def _launcher(self, call: Call) -> Launch:
         inits = {None: "_no_init", "value": "", "device": "_future_value"}

@@ -202,7 +202,7 @@ class BinarySearch(Algorithm):
         NoDeviceError
             If there is no GPU.
         """
-        self._enqueue(self._request(d_data, num_items, d_values, num_values, d_out), stream)
+        self._enqueue(stream, (d_data, num_items, d_values, num_values, d_out))
 
     run = __call__
 

@@ -148,16 +148,8 @@ class SegmentedReduce(Algorithm):
         NoDeviceError
             If there is no GPU.
         """
-        request = self._request(
-            d_in,
-            d_out,
-            num_segments,
-            start_offsets_in,
-            end_offsets_in,
-            h_init,
-            max_segment_size=max_segment_size,
-        )
-        return self._execute(temp_storage, request, stream)
+        arguments = (d_in, d_out, num_segments, start_offsets_in, end_offsets_in, h_init, max_segment_size)
+        return self._execute(temp_storage, stream, arguments)
 
     def run(
         self,
@@ -175,16 +167,8 @@ class SegmentedReduce(Algorithm):
 
         Parameters are those of the call.
         """
-        request = self._request(
-            d_in,
-            d_out,
-            num_segments,
-            start_offsets_in,
-            end_offsets_in,
-            h_init,
-            max_segment_size=max_segment_size,
-        )
-        self._run(request, stream)
+        arguments = (d_in, d_out, num_segments, start_offsets_in, end_offsets_in, h_init, max_segment_size)
+        self._run(stream, arguments)
 
     def _request(
         self,
@@ -194,7 +178,6 @@ class SegmentedReduce(Algorithm):
         start_offsets_in: Any,
         end_offsets_in: Any,
         h_init: Any,
-        *,
         max_segment_size: Any = None,
     ) -> Request:
         n = segment_count(num_segments)

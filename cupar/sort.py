@@ -156,7 +156,15 @@ def merge_sort(
     return _factory.obtain(MergeSort, spec, device, wait)
 
 
-class MergeSort(Algorithm):
+class MergeSort(
+    Algorithm,
+    uses={
+        "d_in_keys": "num_items",
+        "d_in_items": "num_items",
+        "d_out_keys": "num_items",
+        "d_out_items": "num_items",
+    },
+):
     """A stable sort by a comparison; see `merge_sort`."""
 
     def __call__(
@@ -194,8 +202,8 @@ class MergeSort(Algorithm):
         NoDeviceError
             If there is no GPU.
         """
-        request = self._request(d_in_keys, d_in_items, d_out_keys, d_out_items, num_items)
-        return self._execute(temp_storage, request, stream)
+        arguments = (d_in_keys, d_in_items, d_out_keys, d_out_items, num_items)
+        return self._execute(temp_storage, stream, arguments)
 
     def run(
         self,
@@ -210,14 +218,7 @@ class MergeSort(Algorithm):
 
         Parameters are those of the call.
         """
-        self._run(self._request(d_in_keys, d_in_items, d_out_keys, d_out_items, num_items), stream)
-
-    def _request(
-        self, d_in_keys: Any, d_in_items: Any, d_out_keys: Any, d_out_items: Any, num_items: Any
-    ) -> Request:
-        n = item_count("num_items", num_items)
-        arrays = (d_in_keys, d_out_keys, d_in_items, d_out_items)
-        return _pairs(self._code.spec.arguments, arrays, n), n, None
+        self._run(stream, (d_in_keys, d_in_items, d_out_keys, d_out_items, num_items))
 
     def _launcher(self, call: Call) -> Launch:
         in_keys, out_keys, in_items, out_items = _filled(call.iterators)
@@ -389,10 +390,8 @@ class RadixSort(Algorithm):
         NoDeviceError
             If there is no GPU.
         """
-        request = self._request(
-            d_in_keys, d_out_keys, d_in_values, d_out_values, num_items, begin_bit, end_bit
-        )
-        return self._execute(temp_storage, request, stream)
+        arguments = (d_in_keys, d_out_keys, d_in_values, d_out_values, num_items, begin_bit, end_bit)
+        return self._execute(temp_storage, stream, arguments)
 
     def run(
         self,
@@ -409,10 +408,8 @@ class RadixSort(Algorithm):
 
         Parameters are those of the call.
         """
-        request = self._request(
-            d_in_keys, d_out_keys, d_in_values, d_out_values, num_items, begin_bit, end_bit
-        )
-        self._run(request, stream)
+        arguments = (d_in_keys, d_out_keys, d_in_values, d_out_values, num_items, begin_bit, end_bit)
+        self._run(stream, arguments)
 
     def _request(
         self,
@@ -425,15 +422,17 @@ class RadixSort(Algorithm):
         end_bit: Any = None,
     ) -> Request:
         n = item_count("num_items", num_items)
-        bits = 8 * self._code.spec.arguments[0].value.itemsize
-        begin = 0 if begin_bit is None else item_count("begin_bit", begin_bit)
-        end = bits if end_bit is None else item_count("end_bit", end_bit)
-        if not begin <= end <= bits:
-            raise ValueError(
-                f"begin_bit, end_bit: expected 0 <= begin_bit <= end_bit <= {bits}, got {begin}, {end}"
-            )
+        arguments = self._code.spec.arguments
+        begin, end = 0, (bits := 8 * arguments[0].value.itemsize)
+        if begin_bit is not None or end_bit is not None:
+            begin = 0 if begin_bit is None else item_count("begin_bit", begin_bit)
+            end = bits if end_bit is None else item_count("end_bit", end_bit)
+            if not begin <= end <= bits:
+                raise ValueError(
+                    f"begin_bit, end_bit: expected 0 <= begin_bit <= end_bit <= {bits}, got {begin}, {end}"
+                )
         arrays, buffers = _sorted_arrays(d_in_keys, d_out_keys, d_in_values, d_out_values)
-        return _pairs(self._code.spec.arguments, arrays, n), _RadixWork(n, begin, end, buffers), None
+        return _pairs(arguments, arrays, n), _RadixWork(n, begin, end, buffers), None
 
     def _sizes(self) -> Sequence[Any]:
         bits = 8 * self._code.spec.arguments[0].value.itemsize
@@ -465,6 +464,8 @@ def _sorted_arrays(
     d_in_keys: Any, d_out_keys: Any, d_in_values: Any, d_out_values: Any
 ) -> tuple[tuple[Any, ...], tuple[DoubleBuffer, ...]]:
     """Return the arrays of a call, inputs and outputs, and the double buffers that they are in."""
+    if type(d_in_keys) is not DoubleBuffer and type(d_in_values) is not DoubleBuffer:
+        return (d_in_keys, d_out_keys, d_in_values, d_out_values), ()
     _check_buffers(d_in_keys, d_in_values)
     keys, values = _buffers(d_in_keys, d_out_keys, "keys"), _buffers(d_in_values, d_out_values, "values")
     buffers = tuple(each for each in (d_in_keys, d_in_values) if isinstance(each, DoubleBuffer))
@@ -625,7 +626,7 @@ class SegmentedSort(Algorithm):
         NoDeviceError
             If there is no GPU.
         """
-        request = self._request(
+        arguments = (
             d_in_keys,
             d_out_keys,
             d_in_values,
@@ -635,7 +636,7 @@ class SegmentedSort(Algorithm):
             start_offsets_in,
             end_offsets_in,
         )
-        return self._execute(temp_storage, request, stream)
+        return self._execute(temp_storage, stream, arguments)
 
     def run(
         self,
@@ -653,7 +654,7 @@ class SegmentedSort(Algorithm):
 
         Parameters are those of the call.
         """
-        request = self._request(
+        arguments = (
             d_in_keys,
             d_out_keys,
             d_in_values,
@@ -663,7 +664,7 @@ class SegmentedSort(Algorithm):
             start_offsets_in,
             end_offsets_in,
         )
-        self._run(request, stream)
+        self._run(stream, arguments)
 
     def _request(
         self,

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from . import _factory
-from ._algorithm import Algorithm, Call, Launch, Request
-from ._arguments import argument, item_count
+from ._algorithm import Algorithm, Call, Launch
+from ._arguments import argument
 from ._key import Specialisation
 from ._memo import remembered
 from ._nodes import Argument
@@ -98,7 +98,7 @@ def binary_transform(
     )
 
 
-class UnaryTransform(Algorithm):
+class UnaryTransform(Algorithm, uses={"d_in": "num_items", "d_out": "num_items"}):
     """A transform for given types, operator and device; see `unary_transform`.
 
     It needs no temporary storage, so it is called in one phase.
@@ -124,19 +124,15 @@ class UnaryTransform(Algorithm):
         NoDeviceError
             If there is no GPU.
         """
-        self._enqueue(self._request(d_in, d_out, num_items), stream)
+        self._enqueue(stream, (d_in, d_out, num_items))
 
     run = __call__
-
-    def _request(self, d_in: Any, d_out: Any, num_items: Any) -> Request:
-        n = item_count("num_items", num_items)
-        return ((d_in, n), (d_out, n)), n, None
 
     def _launcher(self, call: Call) -> Launch:
         return _launcher(call)
 
 
-class BinaryTransform(Algorithm):
+class BinaryTransform(Algorithm, uses={"d_in1": "num_items", "d_in2": "num_items", "d_out": "num_items"}):
     """A transform for given types, operator and device; see `binary_transform`.
 
     It needs no temporary storage, so it is called in one phase.
@@ -162,13 +158,9 @@ class BinaryTransform(Algorithm):
         NoDeviceError
             If there is no GPU.
         """
-        self._enqueue(self._request(d_in1, d_in2, d_out, num_items), stream)
+        self._enqueue(stream, (d_in1, d_in2, d_out, num_items))
 
     run = __call__
-
-    def _request(self, d_in1: Any, d_in2: Any, d_out: Any, num_items: Any) -> Request:
-        n = item_count("num_items", num_items)
-        return ((d_in1, n), (d_in2, n), (d_out, n)), n, None
 
     def _launcher(self, call: Call) -> Launch:
         return _launcher(call)

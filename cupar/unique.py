@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from . import _factory
-from ._algorithm import Algorithm, Call, Launch, Request
-from ._arguments import argument, integers, item_count, same_dtype
+from ._algorithm import Algorithm, Call, Launch
+from ._arguments import argument, integers, same_dtype
 from ._key import Specialisation
 from ._memo import remembered
 from .operators import Op, resolve
@@ -91,7 +91,16 @@ def unique_by_key(
     return _factory.obtain(UniqueByKey, spec, device, wait)
 
 
-class UniqueByKey(Algorithm):
+class UniqueByKey(
+    Algorithm,
+    uses={
+        "d_in_keys": "num_items",
+        "d_in_items": "num_items",
+        "d_out_keys": 0,
+        "d_out_items": 0,
+        "d_out_num_selected": 1,
+    },
+):
     """A selection of the first of each run of equal keys; see `unique_by_key`."""
 
     def __call__(
@@ -132,8 +141,8 @@ class UniqueByKey(Algorithm):
         NoDeviceError
             If there is no GPU.
         """
-        request = self._request(d_in_keys, d_in_items, d_out_keys, d_out_items, d_out_num_selected, num_items)
-        return self._execute(temp_storage, request, stream)
+        arguments = (d_in_keys, d_in_items, d_out_keys, d_out_items, d_out_num_selected, num_items)
+        return self._execute(temp_storage, stream, arguments)
 
     def run(
         self,
@@ -149,21 +158,8 @@ class UniqueByKey(Algorithm):
 
         Parameters are those of the call.
         """
-        request = self._request(d_in_keys, d_in_items, d_out_keys, d_out_items, d_out_num_selected, num_items)
-        self._run(request, stream)
-
-    def _request(
-        self,
-        d_in_keys: Any,
-        d_in_items: Any,
-        d_out_keys: Any,
-        d_out_items: Any,
-        d_out_num_selected: Any,
-        num_items: Any,
-    ) -> Request:
-        n = item_count("num_items", num_items)
-        arrays = ((d_in_keys, n), (d_in_items, n), (d_out_keys, 0), (d_out_items, 0), (d_out_num_selected, 1))
-        return arrays, n, None
+        arguments = (d_in_keys, d_in_items, d_out_keys, d_out_items, d_out_num_selected, num_items)
+        self._run(stream, arguments)
 
     def _launcher(self, call: Call) -> Launch:
         compute, arguments = call.native.compute, (*call.iterators, *call.operators)

@@ -203,15 +203,15 @@ def test_refusals(call, error, message):
         call()
 
 
-def test_calls_are_checked_before_anything_runs():
+def test_what_calls_ask_for_is_checked():
     of_floats, of_ints = histogram(), histogram("i4")
     with pytest.raises(ValueError, match="^h_num_output_levels: .*built for at most 256 bins, got 299"):
-        of_floats(None, None, None, 300, 0, 1, 5)
+        of_floats._request(None, None, 300, 0, 1, 5)
     with pytest.raises(ValueError, match="^num_samples: .*build it with that many"):
-        of_floats(None, None, None, 11, 0, 1, 2**30)
+        of_floats._request(None, None, 11, 0, 1, 2**30)
     with pytest.raises(TypeError, match="^h_upper_level: .*levels of int32, got 0.5"):
-        of_ints(None, None, None, 11, 0, 0.5, 5)
+        of_ints._request(None, None, 11, 0, 0.5, 5)
     with pytest.raises(ValueError, match=r"^d_out: int32 cannot hold indices up to num_items, 2147483648"):
-        lower_bound("u1", "u1", "i4", cc=CC)(None, 2**31, None, 1, None)
+        lower_bound("u1", "u1", "i4", cc=CC)._request(None, 2**31, None, 1, None)
     with pytest.raises(ValueError, match="^num_segments: expected at most"):
-        sort()(None, None, None, None, None, 5, 2**31, None, None)
+        sort()._request(None, None, None, None, 5, 2**31, None, None)
