@@ -289,7 +289,7 @@ PIECES = (
             "bindings' compute, NULL storage": f"compute({_NONE}, {_TOOK})",
             "call.launch": f"call.launch({_HERE}, n, 0)",
             "call.launch, NULL storage": f"call.launch({_NONE}, n, 0)",
-            "call.bind: pointers, initial value": "call.bind(d_in, d_out, n, h_init)",
+            "call.bind: pointers, initial value": "call.bind((d_in, d_out, n, h_init))",
             "an iterator's pointer alone": "iterator_out.state = address",
         },
     ),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ._cccl import VersionError
     from ._driver import DriverError, NoDeviceError
     from ._factory import preload
+    from ._record import Recording, record
     from ._toolchain import BuildError
     from .histogram import Histogram, histogram_even
     from .iterators import (
@@ -80,6 +81,7 @@ __all__ = [
     "PermutationIterator",
     "RadixSort",
     "RawOp",
+    "Recording",
     "Reduce",
     "ReverseInputIterator",
     "ReverseIterator",
@@ -108,6 +110,7 @@ __all__ = [
     "merge_sort",
     "preload",
     "radix_sort",
+    "record",
     "reduce_into",
     "segmented_reduce",
     "segmented_sort",
@@ -140,6 +143,7 @@ _MODULES = {
     "PermutationIterator": "iterators",
     "RadixSort": "sort",
     "RawOp": "operators",
+    "Recording": "_record",
     "Reduce": "reduce",
     "ReverseInputIterator": "iterators",
     "ReverseIterator": "iterators",
@@ -166,6 +170,7 @@ _MODULES = {
     "merge_sort": "sort",
     "preload": "_factory",
     "radix_sort": "sort",
+    "record": "_record",
     "reduce_into": "reduce",
     "segmented_reduce": "segmented",
     "segmented_sort": "sort",

@@ -117,6 +117,9 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
+_CUPY = _arrays.CUPY
+_this_thread = _driver.this_thread
+
 State = Callable[[], bytes]
 Arrays = Sequence[tuple[Any, int]]  # each with the number of its items that a call uses
 Request = tuple[Arrays, Any, Any]  # arrays, how much there is to do, and the initial value
@@ -137,8 +140,8 @@ class Call:
     init : object or None
         The bindings' initial value.
     bind : callable
-        Takes the arguments of `run`, all but the stream: checks and sets them, and returns how much there is
-        to do.
+        Takes the arguments of `run`, all but the stream, in a tuple; checks and sets them, and returns how
+        much there is to do.
     launch : callable
         What calls the bindings; see `Algorithm._launcher`.
     workspace : Workspace
@@ -194,11 +197,10 @@ def _binder(
         "_set_init": set_init,
     }
     if algorithm._uses:
-        parameters, lines, arrays, work = _declared(type(algorithm), arguments)
+        lines, arrays, work = _declared(type(algorithm), arguments)
     else:
-        parameters = "*arguments, **named"
         unpacked = "".join(f"(array_{i}, items_{i}), " for i in range(len(arguments)))
-        lines = [f"({unpacked}), work, h_init = _request(*arguments, **named)"]
+        lines = [f"({unpacked}), work, h_init = _request(*arguments)"]
         arrays, work = [(f"array_{i}", f"items_{i}") for i in range(len(arguments))], "work"
     used = zip(arrays, arguments, iterators, setters, strict=True)
     for i, ((array, items), argument, iterator, setter) in enumerate(used):
@@ -218,7 +220,7 @@ def _binder(
         else:
             names[f"_set_{i}"] = setter
             lines.append(f"_set_{i}({array}, {items})")
-    if "h_init" in "\n".join((parameters, *lines)):
+    if "h_init" in lines[0]:
         if memory is not None and memory.dtype.names is None:
             names.update(_memory=memory, _dtype=memory.dtype, _ndarray=np.ndarray)
             lines += [
@@ -229,7 +231,7 @@ def _binder(
             ]
         else:
             lines.append("_set_init(h_init)")
-    exec(_compiled("\n    ".join([f"def bind({parameters}):", *lines, f"return {work}"])), names)
+    exec(_compiled("\n    ".join(["def bind(arguments):", *lines, f"return {work}"])), names)
     bind: Callable[..., Any] = names["bind"]
     return bind
 
@@ -237,16 +239,22 @@ def _binder(
 _compiled = lru_cache(lambda source: compile(source, "<cupar call>", "exec"))
 
 
+@lru_cache
+def _signature(cls: type[Algorithm]) -> inspect.Signature:
+    """Return that of `run`, without the object and the stream."""
+    signature = inspect.signature(cls.run)
+    kept = [each for name, each in signature.parameters.items() if name not in ("self", "stream")]
+    return signature.replace(parameters=kept)
+
+
 def _declared(
     cls: type[Algorithm], arguments: Sequence[Argument]
-) -> tuple[str, list[str], list[tuple[str, str]], str]:
-    """Return parameters, first lines, arrays with their items, and work of a call that is declared."""
-    signature = inspect.signature(cls.run)
-    kept = [each.replace(annotation=each.empty) for each in signature.parameters.values()]
-    parameters = str(signature.replace(parameters=kept[1:-1], return_annotation=signature.empty))[1:-1]
+) -> tuple[list[str], list[tuple[str, str]], str]:
+    """Return first lines, arrays with their items, and work of a call that is declared."""
     uses = cls._uses
     counts = dict.fromkeys(count for count in uses.values() if isinstance(count, str))
-    lines = [
+    lines = [f"{', '.join(_signature(cls).parameters)} = arguments"]
+    lines += [
         f"if type({count}) is not int or {count} < 0: {count} = _count({count!r}, {count})"
         for count in counts
     ]
@@ -257,7 +265,7 @@ def _declared(
             lines.append(f"if {name} is not None: raise TypeError({message!r} + type({name}).__name__)")
     # What is built in and is no parameter discards what is written to it, and has nothing to set.
     arrays = [(each.name, str(uses[each.name])) if each.name in uses else ("", "") for each in arguments]
-    return parameters, lines, arrays, next(iter(counts))
+    return lines, arrays, next(iter(counts))
 
 
 def _settable(argument: Argument) -> tuple[Any, Callable[[Any, int], None] | None]:
@@ -422,7 +430,7 @@ class Algorithm:
     def _take(self) -> Call:
         """Return a call that is free; it goes back to its own list of free ones."""
         try:
-            _driver.this_thread.has_the_only_device  # noqa: B018 - or it is not there
+            _this_thread.has_the_only_device  # noqa: B018 - or it is not there
             return self._free.pop()
         except (AttributeError, IndexError):
             pass
@@ -432,7 +440,7 @@ class Algorithm:
             self._code.leave_behind()
             self._generation = _generation
         device = _driver.current_device()
-        only = hasattr(_driver.this_thread, "has_the_only_device")
+        only = hasattr(_this_thread, "has_the_only_device")
         free = self._free if only else self._free_by_device.setdefault(device.ordinal, [])
         try:
             return free.pop()
@@ -515,7 +523,9 @@ class Algorithm:
         """Capture a call; `storage` returns the address of that many bytes."""
         call = self._take()
         try:
-            work = call.bind(*arguments, **named)
+            given = _signature(type(self)).bind(*arguments, **named)
+            given.apply_defaults()
+            work = call.bind(tuple(given.arguments.values()))
             if self._states:
                 call.set_states(self._states)
             nbytes = call.launch(0, 0, work, 0) if self._needs_storage else 0
@@ -530,17 +540,17 @@ class Algorithm:
         """Do one phase of a two-phase call: ask for the temporary storage, or run with it."""
         handle = 0 if stream is None else _driver.stream_handle(stream)
         try:  # what `_take` begins with, without a call
-            _driver.this_thread.has_the_only_device  # noqa: B018
+            _this_thread.has_the_only_device  # noqa: B018
             call = self._free.pop()
         except (AttributeError, IndexError):
             call = self._take()
         try:
-            work = call.bind(*arguments)
+            work = call.bind(arguments)
             if self._states:
                 call.set_states(self._states)
             if temp_storage is None:
                 return call.launch(0, 0, work, handle)
-            if type(temp_storage) in _arrays.CUPY and temp_storage._c_contiguous:
+            if type(temp_storage) in _CUPY and temp_storage._c_contiguous:
                 address, nbytes = temp_storage.data.ptr, temp_storage.nbytes
             else:
                 address, nbytes = _arrays.storage(temp_storage)
@@ -558,12 +568,12 @@ class Algorithm:
         """Run with temporary storage of cupar's own, in the order of the stream."""
         handle = 0 if stream is None else _driver.stream_handle(stream)
         try:  # as in `_execute`
-            _driver.this_thread.has_the_only_device  # noqa: B018
+            _this_thread.has_the_only_device  # noqa: B018
             call = self._free.pop()
         except (AttributeError, IndexError):
             call = self._take()
         try:
-            work = call.bind(*arguments)
+            work = call.bind(arguments)
             if self._states:
                 call.set_states(self._states)
             last, nbytes = call.last
@@ -592,12 +602,12 @@ class Algorithm:
         """Run an algorithm that needs no temporary storage."""
         handle = 0 if stream is None else _driver.stream_handle(stream)
         try:  # as in `_execute`
-            _driver.this_thread.has_the_only_device  # noqa: B018
+            _this_thread.has_the_only_device  # noqa: B018
             call = self._free.pop()
         except (AttributeError, IndexError):
             call = self._take()
         try:
-            work = call.bind(*arguments)
+            work = call.bind(arguments)
             if self._states:
                 call.set_states(self._states)
             call.launch(0, 0, work, handle)

@@ -15,6 +15,7 @@ nobody else, entries of other owners are not read, and symbolic links in it are 
 from __future__ import annotations
 
 import errno
+import math
 import os
 import stat
 import sys
@@ -23,13 +24,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, BinaryIO, NamedTuple
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
 
 from . import _entry
 from ._entry import FORMAT, SUFFIX, Entry
 from ._warnings import warn_once
 
-__all__ = ["Disk", "Usage", "fault"]
+__all__ = ["Disk", "File", "Pruned", "Usage", "fault"]
 
 _POLL_SECONDS = 0.01
 _USE_CLOCK_SECONDS = 3600  # how exactly mtime records the last use: a hit seldom has to write
@@ -39,29 +45,54 @@ _JOURNAL_BYTES = 4096  # about 500 stores between two counts of what is really t
 # O_NONBLOCK: opening a pipe that somebody left in place of an entry must not wait for a writer.
 _READ_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
 _WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+_LOCK_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
 _APPEND_FLAGS = os.O_RDWR | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
 # --- Files ---------------------------------------------------------------------------------------------
 
 
-class _File(NamedTuple):
-    """A file as a listing shows it."""
+class File(NamedTuple):
+    """A file as a listing shows it, as text: a listing may be of many."""
 
-    path: Path
+    name: str
+    place: str
+    mode: int
     mtime: float
     size: int
 
+    @property
+    def path(self) -> Path:
+        return Path(self.place)
 
-def _files(directory: Path) -> list[_File]:
+    @property
+    def key(self) -> str:
+        return self.name.removesuffix(SUFFIX)
+
+
+def _files(directory: str | Path) -> list[File]:
     """List what is in a directory; one that cannot be listed, or a file gone meanwhile, is not there."""
     files = []
     with suppress(OSError), os.scandir(directory) as listing:
         for item in listing:
             with suppress(OSError):
                 status = item.stat(follow_symlinks=False)
-                files.append(_File(Path(item.path), status.st_mtime, status.st_size))
+                files.append(File(item.name, item.path, status.st_mode, status.st_mtime, status.st_size))
     return files
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[BinaryIO, os.stat_result]]:
+    """Open a file for reading, and nothing but a file."""
+    descriptor = os.open(path, _READ_FLAGS)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "is not a file")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            yield file, status
+    finally:
+        os.close(descriptor)
 
 
 def _remove(path: Path) -> bool:
@@ -71,6 +102,13 @@ def _remove(path: Path) -> bool:
     except OSError:
         return False
     return True
+
+
+def _remove_if_same(path: Path, status: os.stat_result | None) -> None:
+    """Remove a file if it still is the one that has this status: another process may have put a good one."""
+    with suppress(OSError):
+        if status is None or os.path.samestat(path.lstat(), status):
+            path.unlink()
 
 
 def _make_private(directory: Path) -> None:
@@ -110,6 +148,43 @@ def _write_new(path: Path, data: bytes) -> None:
         file.write(data)
 
 
+def _lock(path: Path, timeout: float) -> int | None:
+    """Lock a file that need not exist, and return its descriptor; None if another one holds it for too long.
+
+    Not with the package filelock: importing it gives the process an audit hook (4.2), which makes every read
+    of a function's code or defaults 20 times slower, and a lookup of an operator in memory reads both.
+    """
+    if fcntl is None:
+        raise OSError(errno.ENOSYS, "no locks")
+    end = time.monotonic() + timeout
+    while True:
+        descriptor = os.open(path, _LOCK_FLAGS, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(descriptor), path.lstat()):
+                os.fchmod(descriptor, 0o600)  # a umask may have taken the owner's bits
+                return descriptor
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                os.close(descriptor)
+                return None
+            time.sleep(_POLL_SECONDS)
+        except FileNotFoundError:  # whoever held it has removed it, and others may lock a new one
+            pass
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _unlock(path: Path, descriptor: int) -> None:
+    """Remove and unlock a file that this process has locked."""
+    _remove(path)
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_UN)  # a forked child may have the descriptor, too
+    os.close(descriptor)
+
+
 # --- Disk ----------------------------------------------------------------------------------------------
 
 
@@ -120,6 +195,14 @@ class Usage:
     entries: int
     size: int
     limit: int
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """Number of entries that were removed, and their size in bytes."""
+
+    removed: int
+    freed: int
 
 
 class Disk:
@@ -202,33 +285,42 @@ class Disk:
             be no lock (the file system has none, or the directory cannot be written): there, several
             processes at worst do the same work.
         """
-        from filelock import FileLock, Timeout  # 17 ms, which a hit does not pay
-
         path = self._base / "locks" / f"{name}.lock"
-        # A new object each time: threads must exclude each other, and filelock's singletons are reentrant.
-        lock = FileLock(path, timeout, mode=0o600, fallback_to_soft=False)
-        free = True
+        held, free = None, True
         try:
             _make_private(path.parent)
-            lock.acquire(poll_interval=_POLL_SECONDS)
-        except Timeout:
-            free = False
-        except (OSError, NotImplementedError):
+            held = _lock(path, timeout)
+            free = held is not None
+        except OSError:
             pass
         try:
             yield free
         finally:
-            if lock.is_locked:
-                # Who waits on the file that goes here, and who makes a new one, may both run now. That is
-                # safe because everybody looks at the cache again before doing what the lock is for.
-                _remove(path)
-                with suppress(OSError):
-                    lock.release()
+            if held is not None:
+                _unlock(path, held)
 
     def entries(self) -> Iterator[tuple[str, Path, int]]:
         """Yield key, path and size in bytes of each entry, in no particular order."""
-        for file in self._entry_files():
-            yield file.path.stem, file.path, file.size
+        for file in self.files():
+            yield file.key, file.path, file.size
+
+    def files(self) -> Iterator[File]:
+        """Yield the file of each entry, in no particular order; its mtime is when it was last used."""
+        for shard in _files(self._base):
+            if len(shard.name) == 2 and stat.S_ISDIR(shard.mode):  # and no link to one
+                for file in _files(shard.place):
+                    if file.name.endswith(SUFFIX):
+                        yield file
+
+    def meta(self, key: str) -> dict[str, Any] | None:
+        """Return the metadata of an entry, unchecked, for listings; None if there is none to be had."""
+        with suppress(OSError), _opened(self._path(key)) as (file, status):
+            return _entry.read_meta(file, status.st_size)
+        return None
+
+    def holds(self, key: str) -> bool:
+        """Tell whether there is an entry under `key`, without reading it."""
+        return os.path.lexists(self._path(key))
 
     def usage(self) -> Usage:
         """Count the entries."""
@@ -240,10 +332,50 @@ class Disk:
         _remove(self._path(key))
 
     def clear(self) -> None:
-        """Remove all entries."""
+        """Remove all entries, and what dead processes left."""
         for _, path, _ in self.entries():
             _remove(path)
         _remove(self._journal)
+        self._remove_leftovers()
+
+    def prune(self, *, size: int | None = None, unused_for: float | None = None) -> Pruned:
+        """Remove entries, those that were not used for longest first, and what dead processes left.
+
+        Parameters
+        ----------
+        size : int, optional
+            Bytes that may remain. By default the limit counts, as it does for `store`.
+        unused_for : float, optional
+            Seconds; what was not used for longer goes, too. Uses are recorded to the hour.
+        """
+        oldest = -math.inf if unused_for is None else time.time() - unused_for
+        try:
+            if self._base.is_dir():
+                # Two at a time would do no harm but to the journal's sum, so who has waited goes on.
+                with self.lock("sweep", timeout=10):
+                    return self._sweep(size=size, oldest=oldest)
+        except OSError as error:
+            self._warn_refused(error)
+        return Pruned(0, 0)
+
+    def check(self, *, repair: bool = False) -> Iterator[tuple[str, str | None]]:
+        """Read all entries; yield the key of each, and what is wrong with those that are not served.
+
+        Parameters
+        ----------
+        repair : bool, optional
+            Remove these.
+        """
+        for key, path, _ in self.entries():
+            try:
+                why, status = self._examine(path, key)
+            except FileNotFoundError:  # it went meanwhile
+                continue
+            except OSError as error:
+                why, status = f"cannot be read ({error.strerror})", None
+            if why is not None and repair:
+                _remove_if_same(path, status)
+            yield key, why
 
     def is_usable(self) -> bool:
         """Tell whether entries found here can be trusted; warn once if others could have written them."""
@@ -313,12 +445,26 @@ class Disk:
                 os.utime(path)
         return entry
 
+    def _examine(self, path: Path, key: str) -> tuple[str | None, os.stat_result]:
+        """Return what is wrong with an entry, None if nothing is, and the status of the file that says so."""
+        status = path.lstat()
+        if stat.S_ISLNK(status.st_mode):
+            return "is a symbolic link", status
+        if path != self._path(key):
+            return "does not lie where entries do", status
+        with _opened(path) as (file, status):
+            why = fault(status, *self._more_owners)
+            if why is None:
+                why = fault(path.parent.lstat(), *self._more_owners)
+                why = None if why is None else f"lies in a directory that {why}"
+            if why is None and _entry.read(file, status.st_size, key) is None:
+                why = "is damaged or of another format"
+        return why, status
+
     def _drop_damaged(self, path: Path, status: os.stat_result | None) -> None:
         """Remove what is no entry, unless another process has put one there meanwhile."""
         if not self.read_only:
-            with suppress(OSError):
-                if status is None or os.path.samestat(path.lstat(), status):
-                    path.unlink()
+            _remove_if_same(path, status)
         warn_once(
             "damaged",
             f"cupar's cache entry {path} is damaged or of another format. "
@@ -376,26 +522,31 @@ class Disk:
             return None
         return sum(map(int, sizes))
 
-    def _sweep(self, keep: Path) -> None:
-        """Remove what was not used for longest, down to 90 % of the limit, and what dead processes left."""
-        files = sorted(self._entry_files(), key=lambda file: file.mtime)
+    def _sweep(
+        self, keep: Path | None = None, *, size: int | None = None, oldest: float = -math.inf
+    ) -> Pruned:
+        """Remove what was not used since `oldest`, or for longest until `size` is left, and leftovers.
+
+        By default that is 90 % of the limit once it is exceeded, so that the next store need not sweep again.
+        """
+        files = sorted(self.files(), key=lambda file: file.mtime)
         total = sum(file.size for file in files)
-        if total > self.limit_bytes:
-            for file in files:
-                if total <= self.limit_bytes * 9 // 10:
-                    break
-                if file.path != keep and _remove(file.path):
-                    total -= file.size
+        if size is None:
+            size = self.limit_bytes * 9 // 10 if total > self.limit_bytes else total
+        removed = freed = 0
+        for file in files:
+            if file.mtime >= oldest and total - freed <= size:
+                break
+            if file.path != keep and _remove(file.path):
+                removed, freed = removed + 1, freed + file.size
+        self._remove_leftovers()
+        self._replace(self._journal, b"%d\n" % (total - freed))
+        return Pruned(removed, freed)
+
+    def _remove_leftovers(self) -> None:
+        """Remove what dead processes left. What is younger, a living one may be about to move into place."""
         oldest = time.time() - _LEFTOVER_SECONDS
         for name in ("tmp", "locks"):
             for file in _files(self._base / name):
                 if file.mtime < oldest:
                     _remove(file.path)
-        self._replace(self._journal, b"%d\n" % total)
-
-    def _entry_files(self) -> Iterator[_File]:
-        for shard in _files(self._base):
-            if len(shard.path.name) == 2:
-                for file in _files(shard.path):
-                    if file.path.suffix == SUFFIX:
-                        yield file

@@ -169,8 +169,8 @@ def on(device: Device) -> Iterator[None]:
 
 
 def _after_fork() -> None:
-    global this_thread
-    this_thread = _ThisThread()
+    vars(this_thread).clear()
+    this_thread.__init__()  # type: ignore[misc]
     _workspaces.clear()
     _scratches.clear()
 

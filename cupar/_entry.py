@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -23,6 +23,7 @@ __all__ = [
     "decode",
     "encode",
     "is_key",
+    "peek_meta",
     "read",
     "seal",
     "unseal",
@@ -114,6 +115,23 @@ def read_meta(file: BinaryIO, size: int) -> dict[str, Any] | None:
     sizes = _sizes(file.readline(_HEADER_BYTES), size)
     try:
         fields = None if sizes is None else json.loads(file.read(sizes[0]))
+    except (ValueError, RecursionError):
+        return None
+    return fields if isinstance(fields, dict) else None
+
+
+def peek_meta(read: Callable[[int, int], bytes], size: int) -> dict[str, Any] | None:
+    """Read the metadata alone, unchecked, of a sealed entry of `size` bytes; None if it is none.
+
+    `read(offset, size)` returns that part of it.
+    """
+    head = read(0, _SEAL_BYTES + _HEADER_BYTES)
+    match = _SEAL.match(head)
+    start = 0 if match is None else match.end()
+    end = head.find(b"\n", start) + 1
+    sizes = _sizes(head[start:end], size - start)
+    try:
+        fields = None if sizes is None else json.loads(read(end, sizes[0]))
     except (ValueError, RecursionError):
         return None
     return fields if isinstance(fields, dict) else None

@@ -6,12 +6,13 @@ import ast
 import operator
 import os
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from . import _cache, _driver, _fork, _key, _memo, _nodes, _toolchain, structs
+from . import _cache, _driver, _fork, _key, _log, _memo, _nodes, _toolchain, _warnings, structs
 from ._algorithm import Algorithm, Build, Code
 from ._key import Specialisation
 from .operators import Op, resolve
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
 A = TypeVar("A", bound=Algorithm)
+T = TypeVar("T")
 
 _algorithms: _cache.Memory[Algorithm] = _cache.Memory(maxsize=1024)
 _templates: _cache.Memory[bytes] = _cache.Memory(maxsize=32)
@@ -59,6 +61,25 @@ def parse_cc(cc: Any) -> int:
     return 10 * major + minor
 
 
+@dataclass(frozen=True)
+class Ahead:
+    """What takes the place of building while `_ahead` finds out what a program asks for.
+
+    Attributes
+    ----------
+    cc : int or None
+        Compute capability for those who name none; None: that of the current device.
+    ask : callable
+        ``ask(cls, spec)`` returns an algorithm object.
+    """
+
+    cc: int | None
+    ask: Callable[[type[Algorithm], Specialisation], Any]
+
+
+ahead: Ahead | None = None
+
+
 def target(cc: Any) -> tuple[int, _driver.Device | None]:
     """Return the compute capability to build for, and the device if that is the current one's.
 
@@ -67,6 +88,8 @@ def target(cc: Any) -> tuple[int, _driver.Device | None]:
     NoDeviceError
         If `cc` is None and there is no GPU.
     """
+    if cc is None and ahead is not None:
+        cc = ahead.cc
     if cc is not None:
         return parse_cc(cc), None
     device = _driver.current_device()
@@ -80,9 +103,16 @@ def obtain(cls: type[A], spec: Specialisation, device: _driver.Device | None, wa
     `build` where the code came from. If it is not to be waited for, its code is built in the background, and
     loaded by who waits for it first.
     """
+    if ahead is not None:
+        return ahead.ask(cls, spec)  # type: ignore[no-any-return]
     if not wait:
-        pending: A = cls.pending(spec, _background().submit(obtain, cls, spec, None))
+        pending: A = cls.pending(spec, _background().submit(built, cls, spec, None))
         return pending
+    return built(cls, spec, device)
+
+
+def built(cls: type[A], spec: Specialisation, device: _driver.Device | None) -> A:
+    """Return what `obtain` does, once it is built."""
     mine: list[A] = []
     states = tuple(op.state for _, op in spec.operators)
     kept = spec.without_user()
@@ -128,34 +158,88 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def preload(*algorithms: Algorithm) -> None:
+def preload(*what: Algorithm | str | os.PathLike[str]) -> None:
     """Load the code of algorithms onto the current device, so that no call of theirs waits for it.
 
     Factories with ``wait=False`` and this at the end build many algorithms at once, from disk or anew, before
-    a program's work starts.
+    a program's work starts. So does a list that `cupar.record` wrote in an earlier run: then each factory
+    call that is in it finds its build in memory.
 
     Parameters
     ----------
-    *algorithms : Algorithm
+    *what : Algorithm or path
+        Algorithm objects, and recorded lists. What a list has for other compute capabilities is taken for
+        the current device's. To read a list is to run what is in it, as with a script.
 
     Raises
     ------
     TypeError
         If one of them is something else.
+    RecordError, OSError
+        If a path is not that of a recorded list (`RecordError` is a ``ValueError``), or cannot be read.
     NoDeviceError
         If there is no GPU.
+
+    Warns
+    -----
+    CacheWarning
+        Of each line of a list that cannot be built, as when an operator of its has changed: the program
+        builds what it needs instead when it asks for it.
 
     Examples
     --------
     >>> import cupar
     >>> sums = [cupar.reduce_into(t, t, cupar.OpKind.PLUS, 0, cc=90, wait=False) for t in ("i4", "i8")]
     >>> cupar.preload(*sums)  # doctest: +SKIP
+
+    The first run with ``CUPAR_RECORD=asked.jsonl`` in its environment, and each later one with
+
+    >>> cupar.preload("asked.jsonl")  # doctest: +SKIP
     """
-    for algorithm in algorithms:
-        if not isinstance(algorithm, Algorithm):
-            raise TypeError(f"algorithms: expected algorithm objects, got {type(algorithm).__name__}")
-    for algorithm in algorithms:
-        algorithm.load()
+    for each in what:
+        if not isinstance(each, (Algorithm, str, os.PathLike)):
+            raise TypeError(
+                f"what: expected algorithm objects and paths of recorded lists, got {type(each).__name__}"
+            )
+    paths = dict.fromkeys(os.fspath(each) for each in what if not isinstance(each, Algorithm))
+    if ahead is not None:
+        _begin(list(paths))
+        return
+    device = _driver.current_device()
+    listed = _begin(list(paths)) if paths else []
+    for each in what:
+        if isinstance(each, Algorithm):
+            _load(each, device)
+    for place, algorithm in listed:
+        if algorithm is not None:
+            _attempt(place, _load, algorithm, device)
+
+
+def _begin(paths: list[str]) -> list[tuple[str, Algorithm | None]]:
+    """Begin to build what recorded lists have, in the background; return it, each with its place."""
+    from . import _record
+
+    requests = {each.content: each for path in paths for each in _record.read(path)}
+    return [(each.place, _attempt(each.place, each.ask, wait=False)) for each in requests.values()]
+
+
+def _attempt(place: str, do: Callable[..., T], *args: Any, **named: Any) -> T | None:
+    """Do something for a line of a recorded list, or else warn: builds that are not there are made later."""
+    try:
+        return do(*args, **named)
+    except Exception as error:  # whatever the builders raise, and the code in a list
+        why = str(error).removeprefix(f"{place}: ")
+        _warnings.warn_once(("preload", place), f"{place}: not preloaded, but built when asked for: {why}")
+        return None
+
+
+def _load(algorithm: Algorithm, device: _driver.Device) -> None:
+    """Load an algorithm's code onto the current device, and let factories find it there."""
+    algorithm.load()
+    code, build = algorithm._code, replace(algorithm.build, origin="memory", seconds={})
+    states = (None,) * len(code.spec.operators)
+    cls = type(algorithm)
+    _algorithms.get_or_make((cls, code.spec, device), lambda: cls(code, build, states))
 
 
 def _produce(
@@ -170,10 +254,13 @@ def _produce(
     def make() -> _cache.Entry:
         nonlocal origin
         blob, cubin_size, origin = _make(spec, seconds)
-        operators = {name: op.name for name, op in spec.operators}
-        return _entry(parts, blob, seconds, operators=operators, cubin_size=cubin_size)
+        operators = {name: op.name for name, op in (*spec.operators, *spec.functions.items())}
+        sources = ((name, op.source) for name, op in spec.functions.items())
+        reads = {name: [*found.parts, *found.constants] for name, found in sources if found is not None}
+        return _entry(parts, blob, seconds, operators=operators, reads=reads, cubin_size=cubin_size)
 
     found = _cache.fetch(key, make)
+    _log.fetched(origin, key, found, seconds)
     if found.origin == "disk":
         seconds["read"] = found.seconds
     code = Code(kept, found.entry.payload)
@@ -189,7 +276,7 @@ def _produce(
             return _produce(spec, kept, device, again=True)
         seconds["load"] = time.perf_counter() - start
     size = found.entry.meta["cubin_size"]
-    return code, Build(spec.algorithm, key, spec.cc, origin, seconds, size)
+    return code, Build(spec.algorithm, key, spec.cc, origin, seconds, size, found.source)
 
 
 def _entry(parts: dict[str, Any], payload: bytes, seconds: dict[str, float], **more: Any) -> _cache.Entry:
@@ -233,7 +320,12 @@ def _template(spec: Specialisation, seconds: dict[str, float]) -> tuple[bytes, b
         seconds.update(stages)
         return _entry(parts, payload, stages)
 
-    return _templates.get_or_make(key, lambda: _cache.fetch(key, make).entry.payload), made
+    def fetch() -> bytes:
+        found = _cache.fetch(key, make)
+        _log.template(key, found)
+        return found.entry.payload
+
+    return _templates.get_or_make(key, fetch), made
 
 
 def result_dtype(op: Op, inputs: tuple[np.dtype[Any], ...]) -> np.dtype[Any]:

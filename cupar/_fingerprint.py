@@ -468,6 +468,8 @@ class _Plan:
 
     code: CodeType  # kept so that no other code gets its id
     encoding: bytes
+    shape: bytes  # the encoding without the constants, and these in short: to say which of them changed
+    constants: tuple[str, ...]
     globals: tuple[_Chain, ...]
     closure: tuple[_Chain, ...]
     names: frozenset[str]
@@ -480,11 +482,19 @@ class _Scan:
         self._globals: dict[_Chain, None] = {}
         self._closure: dict[_Chain, None] = {}
         self._names: set[str] = set()
+        self._shape: list[bytes] = []
+        self._constants: list[str] = []
         encoding = self._code(code, frozenset(code.co_freevars))
         loaded = {chain[0] for chain in self._closure}
         passed_on = [(name,) for name in code.co_freevars if name not in loaded]
         self.plan = _Plan(
-            code, encoding, (*self._globals,), (*self._closure, *passed_on), frozenset(self._names)
+            code,
+            encoding,
+            b"".join(self._shape),
+            tuple(self._constants),
+            (*self._globals,),
+            (*self._closure, *passed_on),
+            frozenset(self._names),
         )
 
     def _code(self, code: CodeType, free: frozenset[str]) -> bytes:
@@ -498,7 +508,6 @@ class _Scan:
         self._names.update(code.co_names)
         stream, constants = _canonical(instructions)
         layout = (
-            stream,
             code.co_names,
             [
                 (name, code.co_varnames.index(name) if name in code.co_varnames else None)
@@ -512,7 +521,11 @@ class _Scan:
             code.co_flags & _FLAGS,
             getattr(code, "co_exceptiontable", b""),  # from Python 3.11 on
         )
-        return _frame("code", encode(layout), *(self._constant(code.co_consts[i], free) for i in constants))
+        bare, loaded = _apart(instructions)
+        self._shape.append(encode((bare, *layout)))
+        self._constants += (_short(value, encode(value)) for value in loaded)
+        values = (self._constant(code.co_consts[i], free) for i in constants)
+        return _frame("code", encode((stream, *layout)), *values)
 
     def _constant(self, value: object, free: frozenset[str]) -> bytes:
         if isinstance(value, CodeType):
@@ -559,6 +572,24 @@ def _canonical(instructions: list[dis.Instruction]) -> tuple[bytes, list[int]]:
             argument = None if named else order.setdefault(argument, len(order))
         lines.append(f"{each.opcode} {argument}")
     return "\n".join(lines).encode(), list(order)
+
+
+def _apart(instructions: list[dis.Instruction]) -> tuple[bytes, list[object]]:
+    """Return the instructions without their constants, and these in the order in which they are loaded.
+
+    Nested code, and its name where that is one, count as no constant of this code.
+    """
+    lines, constants = [], []
+    for index, each in enumerate(instructions):
+        # Python 3.14 has small integers in the instruction.
+        if each.opcode not in _LOADS_CONSTANT and each.opname != "LOAD_SMALL_INT":
+            lines.append(f"{each.opcode} {each.arg}")
+        elif isinstance(each.argval, CodeType) or _loads_function_name(instructions, index):
+            lines.append("code")
+        else:
+            lines.append("constant")
+            constants.append(each.argval)
+    return "\n".join(lines).encode(), constants
 
 
 def _loads_function_name(instructions: list[dis.Instruction], index: int) -> bool:
@@ -715,6 +746,9 @@ class Fingerprint:
     parts
         Each dependency with a short form of what it was, for explaining a cache miss:
         ``("global 'SCALE'", "float 3.0")``, ``("global 'helper'", "function 5ad2c0ffee12")``.
+    constants
+        The constants in the code, in the order in which they are loaded, alike:
+        ``("constant 1", "int 2")``, ``("constant 1 in 'helper'", "float 0.5")``.
     dispatchers
         The numba dispatchers that the operator calls, directly or not, and itself if it is one. numba
         compiles such a function once in a process and keeps the result, whatever its globals become:
@@ -726,6 +760,7 @@ class Fingerprint:
 
     digest: bytes
     parts: tuple[tuple[str, str], ...] = field(compare=False)
+    constants: tuple[tuple[str, str], ...] = field(compare=False)
     dispatchers: tuple[object, ...] = field(compare=False, repr=False)
     captures: tuple[Capture, ...]
     _watch: _Watch = field(compare=False, repr=False)
@@ -742,6 +777,22 @@ class Fingerprint:
         except ValueError:  # an empty closure cell
             return False
 
+    def checker(self) -> Callable[[Any], bool]:
+        """Return `unchanged` for functions of one code, the quickest that what they read allows."""
+        watch, state, unchanged = self._watch, self._watch.state, self.unchanged
+        if state is None or state.names or state.cells or watch.attributes:
+            return unchanged
+        defaults, keyword_defaults, attributes = state.defaults, state.keyword_defaults, state.attributes
+
+        def check(function: FunctionType) -> bool:
+            return (
+                function.__defaults__ is defaults
+                and function.__kwdefaults__ is keyword_defaults
+                and (function.__dict__ or None) is attributes
+            ) or unchanged(function)
+
+        return check
+
 
 class _Walk:
     """One computation of a fingerprint: goes through a function and all that it reads and calls."""
@@ -753,6 +804,7 @@ class _Walk:
         self._inside = ""  # " in 'helper'" while the walk is in a function that the operator calls
         self.recursive = False
         self.parts: list[tuple[str, str]] = []
+        self.constants: list[tuple[str, str]] = []
         self.functions: list[tuple[FunctionType, _State]] = []
         self.dispatchers: list[tuple[Any, dict[str, object]]] = []
         self.attributes: list[tuple[object, str, object]] = []
@@ -794,7 +846,10 @@ class _Walk:
         try:
             plan = _plan(function.__code__)
             self._refuse_extended_attributes(plan)
-            self.parts.append((f"code{self._inside}", _short_hash(plan.encoding)))
+            self.parts.append((f"code{self._inside}", _short_hash(plan.shape)))
+            self.constants += (
+                (f"constant {i}{self._inside}", value) for i, value in enumerate(plan.constants, start=1)
+            )
             state, encodings = self._look(function, plan)
         finally:
             self._inside = outer
@@ -919,8 +974,15 @@ def _short(value: object, encoding: bytes) -> str:
         return name
     if value is _MISSING:
         return "missing"
-    plain = type(value) in _ATOMS and len(encoding) < 80
-    return f"{_type_name(type(value))} {repr(value) if plain else _short_hash(encoding)}"
+    text = _text(value) if len(encoding) < 80 else None
+    return f"{_type_name(type(value))} {text or _short_hash(encoding)}"
+
+
+def _text(value: object) -> str | None:
+    """Return a plain value as a person writes it, None for others."""
+    if type(value) in _ATOMS or (type(value) is tuple and all(type(item) in _ATOMS for item in value)):
+        return repr(value)
+    return str(value) if isinstance(value, (np.number, np.bool_)) else None
 
 
 def fingerprint(operator: object) -> Fingerprint:
@@ -972,7 +1034,8 @@ def _compute(operator: object) -> Fingerprint:
     watch = _Watch(subject, state, tuple(functions), tuple(walk.dispatchers), tuple(walk.attributes))
     digest = hashlib.sha256(_FORMAT + encoding).digest()
     dispatchers = tuple(each for each, _ in walk.dispatchers)
-    return Fingerprint(digest, tuple(walk.parts), dispatchers, tuple(walk.captures), watch)
+    parts, constants = tuple(walk.parts), tuple(walk.constants)
+    return Fingerprint(digest, parts, constants, dispatchers, tuple(walk.captures), watch)
 
 
 def _describe(operator: object) -> str:

@@ -103,8 +103,8 @@ _TOKENS = _Tokens(
 )
 
 
-# Of the Python functions among the arguments, by their place.
-_Functions = tuple[tuple[int, _fingerprint.Fingerprint], ...]
+# Of each Python function among the arguments, its place, and whether one of the same code does the same.
+_Functions = tuple[tuple[int, Callable[[Any], bool]], ...]
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,34 @@ class _Answer:
 
 _tables: list[dict[Hashable, _Answer]] = []  # one for each factory
 
+# Called with a factory, what it was asked, and its answer, if that was not remembered; see `_record`.
+Note = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any], Algorithm], None]
+
+
+def _first(
+    factory: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], algorithm: Algorithm
+) -> None:
+    """Begin to record, if the environment says so, with what a factory was asked first."""
+    global note
+    path = os.environ.get("CUPAR_RECORD")
+    if not path:
+        note = None
+        return
+    from . import _record
+
+    _record.begin(path)(factory, args, named, algorithm)
+
+
+note: Note | None = _first
+
+
+def _asked(factory: Callable[P, A], /, *args: P.args, **named: P.kwargs) -> A:
+    algorithm = factory(*args, **named)
+    noting = note
+    if noting is not None:
+        noting(factory, args, named, algorithm)
+    return algorithm
+
 
 def remembered(factory: Callable[P, A]) -> Callable[P, A]:
     """Decorate a factory: what it was asked before, it answers at once."""
@@ -123,6 +151,7 @@ def remembered(factory: Callable[P, A]) -> Callable[P, A]:
     _tables.append(table)
     # Of an initial value the type alone matters, of other NumPy arrays, as a histogram's levels, the value.
     takes_init = "h_init" in factory.__code__.co_varnames
+    count = _cache.counter("memory")
 
     @functools.wraps(factory)
     def ask(*args: P.args, **named: P.kwargs) -> A:
@@ -138,13 +167,17 @@ def remembered(factory: Callable[P, A]) -> Callable[P, A]:
         except (_NoTokenError, TypeError, ValueError):
             key = None  # the factory says what is wrong, if something is
         if key is None:
-            return factory(*args, **named)
+            return _asked(factory, *args, **named)
         known = table.get(key)
-        if known is not None and _holds(known.functions, args) and _is_for_this_device(known):
-            _cache.count("memory")
+        if (
+            known is not None
+            and (not known.functions or _holds(known.functions, args))
+            and _is_for_this_device(known)
+        ):
+            count()
             return known.algorithm  # type: ignore[return-value]
         functions = _fingerprints(args, named)
-        algorithm = factory(*args, **named)
+        algorithm = _asked(factory, *args, **named)
         if functions is not None and _holds(functions, args):
             _remember(table, key, algorithm, functions, named)
         return algorithm
@@ -153,7 +186,10 @@ def remembered(factory: Callable[P, A]) -> Callable[P, A]:
 
 
 def _holds(functions: _Functions, args: tuple[Any, ...]) -> bool:
-    return not functions or all(fingerprint.unchanged(args[place]) for place, fingerprint in functions)
+    for place, is_unchanged in functions:  # noqa: SIM110 - a generator costs as much as the rest
+        if not is_unchanged(args[place]):
+            return False
+    return True
 
 
 def _is_for_this_device(known: _Answer) -> bool:
@@ -168,7 +204,7 @@ def _fingerprints(args: tuple[Any, ...], named: dict[str, Any]) -> _Functions | 
         return None  # they are found by place
     places = [place for place, arg in enumerate(args) if type(arg) is FunctionType]
     try:
-        return tuple((place, _fingerprint.fingerprint(args[place])) for place in places)
+        return tuple((place, _fingerprint.fingerprint(args[place]).checker()) for place in places)
     except _fingerprint.Unfingerprintable:
         return None
 

@@ -1,13 +1,46 @@
-"""The user's handle on the cache: what it did, where it is, and how to empty it."""
+"""The user's handle on the cache: what it did, what is in it, and how to check, empty and carry it."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from . import _cache
+from . import _cache, _entry, _explain, _listing
 from ._cache import CacheWarning, Stats, Usage
+from ._disk import Disk, Pruned
+from ._explain import Difference, Explanation
+from ._listing import Info
 
-__all__ = ["CacheWarning", "Stats", "Usage", "clear", "directory", "reset_stats", "stats", "usage"]
+if TYPE_CHECKING:
+    from ._algorithm import Algorithm
+    from ._bundle import Bundle
+
+__all__ = [
+    "CacheWarning",
+    "Difference",
+    "Explanation",
+    "Info",
+    "Pruned",
+    "Report",
+    "Stats",
+    "Transfer",
+    "Usage",
+    "clear",
+    "directory",
+    "entries",
+    "explain",
+    "export",
+    "import_",
+    "info",
+    "prune",
+    "reset_stats",
+    "stats",
+    "usage",
+    "verify",
+]
 
 
 def stats() -> Stats:
@@ -46,10 +79,224 @@ def usage() -> Usage:
     return Usage(0, 0, 0) if disk is None else disk.usage()
 
 
+# --- Looking -------------------------------------------------------------------------------------------
+
+
+def entries(path: str | os.PathLike[str] | None = None) -> Iterator[Info]:
+    """Yield what is in the cache, in no particular order.
+
+    Parameters
+    ----------
+    path : str or path, optional
+        A bundle, or another cache's directory. By default the user's directory; if that is switched off or
+        cannot be used, nothing is in it.
+
+    Returns
+    -------
+    iterator of Info
+        With key, algorithm, compute capability, kind, size and time of last use; and ``meta``, all that
+        is known of an entry, which is read when it is asked for.
+
+    Raises
+    ------
+    OSError, ValueError
+        If there is nothing at `path`, or it cannot be used.
+
+    Examples
+    --------
+    Bytes by algorithm:
+
+    >>> import collections, cupar
+    >>> sizes = collections.Counter()
+    >>> for each in cupar.cache.entries():
+    ...     sizes[each.algorithm] += each.size
+    """
+    store = _cache.disk() if path is None else _listing.layer(path)
+    return iter(()) if store is None else _listing.infos(store)
+
+
+def info(key: str, path: str | os.PathLike[str] | None = None) -> Info:
+    """Return one entry.
+
+    Parameters
+    ----------
+    key : str
+        Its key, or as much of the beginning as no other has.
+    path : str or path, optional
+        A bundle, or another cache's directory; by default the user's directory.
+
+    Raises
+    ------
+    OSError, ValueError
+        If no entry has such a key, or more than one, or there is nothing at `path`.
+
+    Examples
+    --------
+    >>> import cupar
+    >>> build = cupar.reduce_into("f4", "f4", cupar.OpKind.PLUS, 0, cc=90).build
+    >>> found = cupar.cache.info(build.key[:16])
+    >>> found.algorithm, found.cc, found.entry
+    ('reduce_into', 90, 'build')
+    >>> found.meta["operators"]
+    {'op': 'OpKind.PLUS'}
+    """
+    return _listing.find(key, _own() if path is None else _listing.layer(path))
+
+
+def explain(algorithm: Algorithm | str, other: Algorithm | str | None = None) -> Explanation:
+    """Say in what a build differs from the nearest one that is kept: why it was not found, but made.
+
+    Parameters
+    ----------
+    algorithm : algorithm object or str
+        Or the key of its build, or the beginning of that.
+    other : algorithm object or str, optional
+        What to compare it with, instead of the nearest.
+
+    Returns
+    -------
+    Explanation
+        Printed, it is a few lines of text. Its ``differences`` are the parts that differ: types, options,
+        compute capability, the versions of the compilers, and of operators the constants in the code and all
+        that they read.
+
+    Raises
+    ------
+    TypeError
+        If one of them is something else.
+    ValueError
+        If an entry is not kept, or several have keys that begin so.
+
+    Notes
+    -----
+    The user's directory, the bundles and the read-only directories are looked through, and of a shared store
+    what was copied from it. The nearest is the entry of the same algorithm and kind whose differences weigh
+    least: versions less than another compute capability, that less than a value that an operator reads, that
+    less than its code, that less than types and options.
+
+    Keys as tables of named parts, so that a miss can be explained, are JAX's idea (``cache_key.py``).
+
+    Examples
+    --------
+    >>> import cupar
+    >>> before = cupar.reduce_into("f4", "f4", cupar.OpKind.PLUS, 0, cc=80)
+    >>> now = cupar.reduce_into("f4", "f4", cupar.OpKind.PLUS, 0, cc=90)
+    >>> why = cupar.cache.explain(now, before)
+    >>> for each in why.differences:
+    ...     print(each)
+    cc: 90, was 80
+    """
+    return _explain.explain(_key(algorithm), None if other is None else _key(other))
+
+
+def _key(algorithm: Algorithm | str) -> str:
+    if isinstance(algorithm, str):
+        return algorithm
+    key = getattr(getattr(algorithm, "build", None), "key", None)
+    if not isinstance(key, str):
+        raise TypeError(f"algorithm: expected an algorithm object or a key, got {type(algorithm).__name__}")
+    return key
+
+
+# --- Checking and emptying -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `verify` found.
+
+    Attributes
+    ----------
+    checked : int
+        Number of entries.
+    faults : tuple of (str, str)
+        Key, or the bundle's path for what concerns all of it, and what is wrong.
+    """
+
+    checked: int
+    faults: tuple[tuple[str, str], ...]
+
+
+def verify(path: str | os.PathLike[str] | None = None, *, repair: bool = False) -> Report:
+    """Read all entries and check that each is what was stored.
+
+    Parameters
+    ----------
+    path : str or path, optional
+        A bundle, or another cache's directory; by default the user's directory. A bundle's signatures are
+        checked if ``CUPAR_SIGNING_KEY`` is set.
+    repair : bool, optional
+        Remove what is damaged from the user's directory.
+
+    Raises
+    ------
+    OSError, ValueError
+        If there is nothing at `path`, or it is to be repaired.
+
+    Examples
+    --------
+    >>> import cupar
+    >>> cupar.cache.verify().faults
+    ()
+    """
+    if path is None:
+        store = _cache.disk()
+        found = [] if store is None else list(store.check(repair=repair))
+    elif repair:
+        raise ValueError(f"repair: only the user's own directory is repaired, not {os.fspath(path)}")
+    elif Path(path).expanduser().is_dir():
+        found = list(Disk(Path(path).expanduser().absolute(), 0, read_only=True).check())
+    else:
+        return _verified(Path(path).expanduser())
+    return Report(len(found), tuple((key, why) for key, why in found if why is not None))
+
+
+def _verified(bundle: Path) -> Report:
+    from . import _bundle
+
+    found = _bundle.verify(bundle, _cache.signing_key())
+    return Report(found.entries, tuple((key or str(bundle), why) for key, why in found.faults))
+
+
+def prune(*, size: int | None = None, unused_for: float | None = None) -> Pruned:
+    """Remove entries from the user's directory, those that were not used for longest first.
+
+    What processes that died left there goes in any case.
+
+    Parameters
+    ----------
+    size : int, optional
+        Bytes that may remain; by default as many as the limit allows.
+    unused_for : float, optional
+        Seconds; what was not used for longer goes, too. Uses are recorded to the hour.
+
+    Returns
+    -------
+    Pruned
+        How many entries were removed, and their bytes.
+
+    Raises
+    ------
+    ValueError
+        If a number is negative.
+
+    Examples
+    --------
+    >>> import cupar
+    >>> cupar.cache.prune(size=10 << 30, unused_for=90 * 24 * 3600)
+    Pruned(removed=0, freed=0)
+    """
+    for name, value in (("size", size), ("unused_for", unused_for)):
+        if value is not None and not value >= 0:
+            raise ValueError(f"{name}: expected a number that is not negative, got {value!r}")
+    disk = _cache.disk()
+    return Pruned(0, 0) if disk is None else disk.prune(size=size, unused_for=unused_for)
+
+
 def clear(*, memory: bool = True, disk: bool = True) -> None:
     """Forget all builds: those of this process, those on disk, or both.
 
-    Algorithm objects that a program holds go on working.
+    Algorithm objects that a program holds go on working, and so do processes that are storing a build.
     """
     if memory:
         from . import _factory
@@ -59,3 +306,124 @@ def clear(*, memory: bool = True, disk: bool = True) -> None:
         found = _cache.disk()
         if found is not None:
             found.clear()
+
+
+# --- Carrying ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """What `export` or `import_` did.
+
+    Attributes
+    ----------
+    entries : int
+        Number of entries that were copied.
+    size : int
+        Their size in bytes; with `export`, that of the bundle.
+    skipped : int
+        Number of entries that were not: those of this machine alone, those already there, and damaged ones,
+        of which a `CacheWarning` says more.
+    """
+
+    entries: int
+    size: int
+    skipped: int
+
+
+def export(path: str | os.PathLike[str], keys: Iterable[str] | None = None) -> Transfer:
+    """Write a bundle of what is in the user's directory: one file, for other machines.
+
+    It is signed if ``CUPAR_SIGNING_KEY`` is set. It holds the names of operators and, in short, the values of
+    the globals and closure variables that they read, as the code itself does.
+
+    Parameters
+    ----------
+    path : str or path
+        The file to write, in place of the one that is there.
+    keys : iterable of str, optional
+        Of the entries to take, or the beginnings of their keys; by default all.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written.
+    ValueError
+        If there is no cache directory, or no entry of such a key in it.
+
+    See Also
+    --------
+    cupar.use_bundle : Read it in place.
+    import_ : Copy its entries into a directory.
+
+    Examples
+    --------
+    >>> import cupar
+    >>> cupar.cache.export("builds.cupar-bundle")  # doctest: +SKIP
+    Transfer(entries=12, size=2719316, skipped=1)
+    """
+    from . import _bundle
+
+    own = _own()
+    there = {key for key, _ in _listing.sizes(own)}
+    wanted = there if keys is None else {_listing.resolve(key, there, str(own.path)) for key in keys}
+    # Read only, so that carrying entries away does not count as using them.
+    source, secret = Disk(own.path, 0, read_only=True), _cache.signing_key()
+
+    def sealed() -> Iterator[tuple[str, bytes]]:
+        for key in sorted(wanted):
+            entry = source.load(key)
+            if entry is not None and _is_portable(entry):
+                yield key, _entry.seal(_entry.encode(key, entry), key, secret)
+
+    written = _bundle.write(Path(path).expanduser(), sealed())
+    return Transfer(written.entries, written.size, len(wanted) - written.entries)
+
+
+def import_(path: str | os.PathLike[str]) -> Transfer:
+    """Copy what is in a bundle, or in another cache's directory, into the user's directory.
+
+    Each entry is checked. Those that are there already are left alone.
+
+    Parameters
+    ----------
+    path : str or path
+
+    Raises
+    ------
+    OSError, ValueError
+        If there is nothing, or it cannot be used, or there is no directory to copy into.
+
+    Examples
+    --------
+    >>> import cupar
+    >>> cupar.cache.import_("builds.cupar-bundle")  # doctest: +SKIP
+    Transfer(entries=12, size=2718080, skipped=0)
+    """
+    source, own = _listing.layer(path), _own()
+    sizes = dict(_listing.sizes(source))
+    copied = [key for key in sizes if not own.holds(key) and _copy(key, source, own)]
+    return Transfer(len(copied), sum(sizes[key] for key in copied), len(sizes) - len(copied))
+
+
+def _copy(key: str, source: Disk | Bundle, own: Disk) -> bool:
+    entry = source.load(key)
+    if entry is None or not _is_portable(entry):
+        return False
+    own.store(key, entry)
+    return own.holds(key)
+
+
+def _own() -> Disk:
+    disk = _cache.disk()
+    if disk is None:
+        raise ValueError(
+            "there is no cache directory: it is switched off (CUPAR_CACHE=0), has no place, or others can "
+            "write to it"
+        )
+    return disk
+
+
+def _is_portable(entry: _entry.Entry) -> bool:
+    """Tell whether other machines can use it: where libraries were found is of this one."""
+    return entry.meta.get("entry") != "search"

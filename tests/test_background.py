@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import cupar
-from cupar import _algorithm, _build
+from cupar import _algorithm, _build, _driver
 from cupar.operators import OpKind, recognised
 
 CC = 90
@@ -61,18 +61,19 @@ def test_what_the_factory_would_raise_is_raised_by_who_waits(empty_cache):
         _ = pending.nothing
 
 
-def test_preload_takes_algorithms_only(monkeypatch):
+def test_preload_takes_algorithms(monkeypatch):
     loaded = []
 
     def load(self):
         loaded.append(self)
 
     monkeypatch.setattr(_algorithm.Algorithm, "load", load)
+    monkeypatch.setattr(_driver, "current_device", lambda: _driver.Device(0, CC))
     algorithm = reduction(OpKind.PLUS)
     cupar.preload(algorithm, algorithm)
     assert loaded == [algorithm, algorithm]
-    with pytest.raises(TypeError, match="^algorithms: expected algorithm objects, got str"):
-        cupar.preload(algorithm, "list.json")
+    with pytest.raises(TypeError, match="^what: expected algorithm objects and paths of recorded lists, got"):
+        cupar.preload(algorithm, OpKind.PLUS)
     assert len(loaded) == 2
 
 

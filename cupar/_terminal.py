@@ -1,0 +1,183 @@
+"""What the command line prints: tables, fields, JSON and progress; plain where there is no terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._ahead import Job, Outcome
+
+__all__ = [
+    "Bar",
+    "Lines",
+    "Progress",
+    "complain",
+    "date_text",
+    "iso_text",
+    "on_terminal",
+    "print_fields",
+    "print_json",
+    "print_table",
+    "say",
+    "size_text",
+]
+
+_MANY_ROWS = 500  # rich takes 0.1 ms and more for each
+
+
+def complain(text: str) -> None:
+    sys.stderr.write(f"cupar: {text}\n")
+    sys.stderr.flush()
+
+
+def on_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def say(text: str = "") -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+def print_json(document: Any, *, rows: int = 0) -> None:
+    # With an indent, json is an order of magnitude slower.
+    say(json.dumps(document, indent=None if rows > _MANY_ROWS else 2))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Collection[str] = ()) -> None:
+    """Print rows under the names of their columns; `numbers` are aligned to the right."""
+    if not on_terminal() or len(rows) > _MANY_ROWS:
+        for line in _aligned([columns, *rows], [name in numbers for name in columns]):
+            say(line)
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in columns:
+        table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console(file=sys.stdout, highlight=False).print(table)
+
+
+def print_fields(title: str, fields: Iterable[tuple[str, str]]) -> None:
+    """Print a title, and names with values under it."""
+    pairs = [(f"  {name}", value) for name, value in fields]
+    if not on_terminal():
+        for line in ([title] if title else []) + list(_aligned(pairs, [False, False])):
+            say(line)
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(file=sys.stdout, highlight=False)
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="cyan", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for pair in pairs:
+        grid.add_row(*map(Text, pair))
+    if title:
+        console.print(Text(title, style="bold"))
+    console.print(grid)
+
+
+def _aligned(rows: Sequence[Sequence[str]], to_the_right: Sequence[bool]) -> Iterator[str]:
+    """Yield each row as a line, its cells as wide as their columns; an empty one is ``-``."""
+    cells = [[cell or "-" for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    pattern = "  ".join(
+        f"{{:{'>' if right else '<'}{width}}}" for right, width in zip(to_the_right, widths, strict=True)
+    )
+    return (pattern.format(*row).rstrip() for row in cells)
+
+
+def size_text(size: float) -> str:
+    """Return a number of bytes for a person, as in ``2.1 MiB``."""
+    units = ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    place = 0
+    while size >= 1024 and place < len(units) - 1:
+        size, place = size / 1024, place + 1
+    return f"{size:.{min(place, 1)}f} {units[place]}"
+
+
+def date_text(seconds: float | None) -> str:
+    """Return a time for a person, in local time; empty if it is not known."""
+    return "" if seconds is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+def iso_text(seconds: float | None) -> str | None:
+    """Return a time for a program, in UTC; None if it is not known."""
+    return None if seconds is None else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+# --- Progress ---
+
+
+class Progress:
+    """Shows nothing of what is being built."""
+
+    @contextmanager
+    def showing(self, total: int) -> Iterator[None]:
+        """Show what is done while the block runs."""
+        yield
+
+    def idle(self) -> None:
+        """Show that time passes."""
+
+    def done(self, job: Job, outcome: Outcome) -> None:
+        """Show that a build is done."""
+
+
+class Lines(Progress):
+    """A line for each build."""
+
+    @contextmanager
+    def showing(self, total: int) -> Iterator[None]:
+        self._total, self._count = total, 0
+        yield
+
+    def done(self, job: Job, outcome: Outcome) -> None:
+        self._count += 1
+        width = len(str(self._total))
+        result = "already there" if outcome.result == "there" else outcome.result
+        say(f"[{self._count:{width}}/{self._total}] {result:<13} {outcome.seconds:6.2f} s  {job}")
+        sys.stdout.flush()
+
+
+class Bar(Progress):
+    """A bar on a terminal."""
+
+    @contextmanager
+    def showing(self, total: int) -> Iterator[None]:
+        from rich import progress
+        from rich.console import Console
+
+        # No thread that refreshes: processes are forked while it is shown.
+        self._bar = progress.Progress(
+            progress.TextColumn("building"),
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            progress.TimeElapsedColumn(),
+            progress.TextColumn("{task.description}", markup=False),
+            console=Console(file=sys.stdout, highlight=False),
+            auto_refresh=False,
+            transient=True,
+        )
+        self._task = self._bar.add_task("", total=total)
+        with self._bar:
+            yield
+
+    def idle(self) -> None:
+        self._bar.refresh()
+
+    def done(self, job: Job, outcome: Outcome) -> None:
+        self._bar.update(self._task, advance=1, description=f"{job.spec.algorithm} for sm_{job.spec.cc}")
+        self._bar.refresh()

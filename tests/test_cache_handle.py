@@ -1,0 +1,468 @@
+"""The user's handle on the cache: listing, checking, pruning and carrying entries."""
+
+import hashlib
+import json
+import os
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import cupar
+from cupar import _cache, _disk, _entry, _listing, _warnings, cache
+from cupar._cache import CacheWarning, Disk, Entry
+
+META = {"algorithm": "reduce_into", "cc": 90, "cubin_size": 7, "entry": "build", "operators": {"op": "f"}}
+KINDS = [
+    (META, ("reduce_into", 90, "build")),
+    ({"algorithm": "select", "cc": 120, "entry": "template", "parts": {}}, ("select", 120, "template")),
+    ({"entry": "result", "parts": {"entry": "result"}}, ("", 0, "result")),
+    ({"entry": "search", "library": "libnvrtc.so.13"}, ("", 0, "search")),
+    ({"algorithm": "new", "between": 1, "cc": 90, "entry": "build"}, ("new", 90, "build")),
+    ({"cc": "new"}, ("", 0, "")),
+]
+
+
+@pytest.fixture(autouse=True)
+def fresh(empty_cache, monkeypatch):
+    """Give each test a cache directory, and no warnings given yet."""
+    for name in ("CUPAR_BUNDLES", "CUPAR_SIGNING_KEY", "CUPAR_SHARED", "CUPAR_CACHE_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(_warnings, "_warned", set())
+
+
+@pytest.fixture
+def own():
+    return _cache.disk()
+
+
+def key(number):
+    return hashlib.sha256(str(number).encode()).hexdigest()
+
+
+def fill(store, count=5, meta=META):
+    for number in range(count):
+        store.store(key(number), Entry(meta, b"code %d" % number))
+    return [key(number) for number in range(count)]
+
+
+def file_of(store, name):
+    return store.path / "v1" / name[:2] / f"{name}.cupar"
+
+
+def age(path, seconds):
+    then = time.time() - seconds
+    os.utime(path, (then, then))
+
+
+def there(path=None):
+    return {each.key for each in cache.entries(path)}
+
+
+# --- Listing
+
+
+@pytest.mark.parametrize(("meta", "described"), KINDS)
+@pytest.mark.parametrize("place", ["own", "directory", "bundle"])
+def test_an_entry_is_listed_as_what_it_is(meta, described, place, own, tmp_path):
+    fill(own, 1, meta)
+    path = {"own": None, "directory": own.path, "bundle": tmp_path / "bundle"}[place]
+    if place == "bundle":
+        cache.export(path)
+        if meta.get("entry") == "search":
+            assert there(path) == set()
+            return
+    (found,) = cache.entries(path)
+    assert (found.key, found.algorithm, found.cc, found.entry) == (key(0), *described)
+    assert found.meta == meta
+    assert found.size == file_of(own, key(0)).stat().st_size
+    assert found.used == (None if place == "bundle" else file_of(own, key(0)).stat().st_mtime)
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "algorithm": st.text() | st.sampled_from(["reduce_into", 'a", "cc": 80, "entry": "b']),
+            "cc": st.integers() | st.text(),
+            "cubin_size": st.integers(),
+            "entry": st.text() | st.just("build"),
+            "a": st.text(),
+            "d": st.integers(),
+        },
+    )
+)
+@settings(deadline=None)
+def test_the_beginning_of_a_file_tells_the_same_as_all_of_it(meta):
+    with tempfile.TemporaryDirectory() as root:
+        store = Disk(Path(root), 1 << 30)
+        store.store(key(0), Entry(meta, b""))
+        (found,) = _listing.infos(store)
+        assert (found.algorithm, found.cc, found.entry) == _listing._described(store.meta(key(0)))
+
+
+def test_damaged_and_strange_files_do_not_stop_a_listing(own):
+    keys = fill(own, 3)
+    file_of(own, keys[0]).write_bytes(b"")
+    file_of(own, keys[1]).unlink()
+    file_of(own, keys[1]).symlink_to("/etc/passwd")
+    file_of(own, key("pipe")).parent.mkdir(exist_ok=True)
+    os.mkfifo(file_of(own, key("pipe")))
+    file_of(own, keys[2]).with_name("readme.cupar").touch()
+    kinds = {each.key: (each.entry, each.meta) for each in cache.entries()}
+    assert kinds.pop(keys[2]) == ("build", META)
+    assert kinds == dict.fromkeys([keys[0], keys[1], key("pipe")], ("", {}))
+
+
+def test_links_out_of_the_directory_are_not_followed(own, tmp_path):
+    fill(own, 1)
+    other = Disk(tmp_path / "other", 1 << 30)
+    fill(other, 30)
+    (own.path / "v1" / "zz").symlink_to(other.path / "v1" / key(7)[:2])
+    assert there() == {key(0)}
+    cache.clear()
+    assert len(there(other.path)) == 30
+
+
+def test_what_went_meanwhile_has_no_metadata(own):
+    fill(own, 1)
+    (found,) = cache.entries()
+    cache.clear()
+    assert found.meta == {}
+
+
+def test_a_cache_that_is_off_holds_nothing(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUPAR_CACHE", "0")
+    assert list(cache.entries()) == []
+    assert cache.verify() == cache.Report(0, ())
+    assert cache.prune(size=0) == cache.Pruned(0, 0)
+    for call in (
+        lambda: cache.info("0"),
+        lambda: cache.export(tmp_path / "b"),
+        lambda: cache.import_(tmp_path),
+    ):
+        with pytest.raises(ValueError, match="no cache directory: it is switched off"):
+            call()
+
+
+def test_nothing_at_a_path_is_an_error(tmp_path):
+    for call in (cache.entries, cache.verify, cache.import_, lambda path: cache.info("0", path)):
+        with pytest.raises(FileNotFoundError):
+            call(tmp_path / "nothing")
+    (tmp_path / "text").write_text("no bundle")
+    with pytest.raises(ValueError, match="no bundle"):
+        cache.entries(tmp_path / "text")
+
+
+def test_the_beginning_of_a_key_is_enough(own, tmp_path):
+    keys = fill(own, 20)
+    cache.export(tmp_path / "bundle")
+    for path in (None, own.path, tmp_path / "bundle"):
+        assert cache.info(keys[3][:12], path).key == keys[3]
+        assert cache.info(keys[3], path).meta == META
+        with pytest.raises(ValueError, match=f"no entry in .* begins with '{'0' * 12}'; 'cupar cache list'"):
+            cache.info("0" * 12, path)
+        with pytest.raises(ValueError, match="entries in .* begin with .* give more of the key"):
+            cache.info(max((key[0] for key in keys), key=[key[0] for key in keys].count), path)
+        for text in ("", "xyz", keys[3].upper(), keys[3] + "0", None):
+            with pytest.raises(ValueError, match="expected a key or the beginning of one"):
+                cache.info(text, path)
+
+
+def test_twenty_thousand_entries_are_listed_within_a_second(own):
+    parts = {"arguments": [["d_in", "in", ["Pointer", ["<f4", 4, 4]]]] * 20}
+    fill(own, 1, {**META, "parts": parts})
+    for number in range(1, 20_000):
+        path = file_of(own, key(number))
+        path.parent.mkdir(exist_ok=True, mode=0o700)
+        path.hardlink_to(file_of(own, key(0)))  # for a listing does not look at the checksum
+    start = time.process_time()  # other tests run at the same time
+    found = list(cache.entries())
+    assert time.process_time() - start < 1
+    assert len(found) == 20_000
+    assert {each.algorithm for each in found} == {"reduce_into"}
+
+
+# --- Checking
+
+
+def damage(path):
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+
+
+def test_what_is_damaged_is_found_and_removed_if_wanted(own):
+    keys = fill(own)
+    damage(file_of(own, keys[0]))
+    file_of(own, keys[1]).write_bytes(b"")
+    file_of(own, keys[2]).write_bytes(file_of(own, keys[3]).read_bytes())
+    damaged = dict.fromkeys(keys[:3], "is damaged or of another format")
+    for path in (None, own.path):
+        report = cache.verify(path)
+        assert report.checked == 5
+        assert dict(report.faults) == damaged
+    assert there() == set(keys)
+    assert dict(cache.verify(repair=True).faults) == damaged
+    assert there() == set(keys[3:])
+    assert cache.verify() == cache.Report(2, ())
+
+
+def test_what_is_never_served_is_a_fault(own, tmp_path):
+    keys = fill(own)
+    file_of(own, keys[0]).chmod(0o666)
+    outside = tmp_path / "outside"
+    file_of(own, keys[1]).rename(outside)
+    file_of(own, keys[1]).symlink_to(outside)
+    file_of(own, keys[2]).rename(file_of(own, keys[3]).with_name(f"{keys[2]}.cupar"))
+    file_of(own, keys[4]).parent.chmod(0o777)
+    why = dict(cache.verify().faults)
+    assert why == {
+        keys[0]: "can be written by others (mode 0666)",
+        keys[1]: "is a symbolic link",
+        keys[2]: "does not lie where entries do",
+        keys[4]: "lies in a directory that can be written by others (mode 0777)",
+    }
+    cache.verify(repair=True)
+    assert there() == {keys[3]}
+    assert outside.exists()
+
+
+def test_what_is_no_file_is_a_fault(own):
+    fill(own, 1)
+    for name in ("pipe", "directory"):
+        file_of(own, key(name)).parent.mkdir(exist_ok=True, mode=0o700)
+    os.mkfifo(file_of(own, key("pipe")))
+    file_of(own, key("directory")).mkdir()
+    assert dict(cache.verify(repair=True).faults) == dict.fromkeys(
+        [key("pipe"), key("directory")], "cannot be read (is not a file)"
+    )
+    assert key(0) in there()
+
+
+def test_a_repair_leaves_what_was_put_there_meanwhile(own, monkeypatch):
+    fill(own, 1)
+    damage(file_of(own, key(0)))
+    examine = own._examine
+
+    def slow(path, name):
+        found = examine(path, name)
+        fill(own, 1)  # as another process may do
+        return found
+
+    monkeypatch.setattr(own, "_examine", slow)
+    assert len(cache.verify(repair=True).faults) == 1
+    assert own.load(key(0)) is not None
+
+
+def test_a_bundle_is_verified(own, tmp_path):
+    fill(own)
+    cache.export(tmp_path / "bundle")
+    assert cache.verify(tmp_path / "bundle") == cache.Report(5, ())
+    data = bytearray((tmp_path / "bundle").read_bytes())
+    data[data.index(b"code 3")] ^= 1
+    (tmp_path / "bundle").write_bytes(data)
+    ((name, why),) = cache.verify(tmp_path / "bundle").faults
+    assert (name, why) == (key(3), "is damaged: it is not what the index says")
+    (tmp_path / "bundle").write_bytes(data[:-1])
+    ((name, why),) = cache.verify(tmp_path / "bundle").faults
+    assert name == str(tmp_path / "bundle")
+    with pytest.raises(ValueError, match="repair: only the user's own directory"):
+        cache.verify(tmp_path / "bundle", repair=True)
+
+
+# --- Emptying
+
+
+def test_prune_removes_what_was_not_used_for_longest(own):
+    keys = fill(own, 10)
+    for number, name in enumerate(keys):
+        age(file_of(own, name), 10_000 - 1000 * number)
+    sizes = [file_of(own, name).stat().st_size for name in keys]
+    assert cache.prune(size=sum(sizes[4:])) == cache.Pruned(4, sum(sizes[:4]))
+    assert there() == set(keys[4:])
+    assert cache.prune(unused_for=3500) == cache.Pruned(3, sum(sizes[4:7]))
+    assert there() == set(keys[7:])
+    assert cache.prune(size=sum(sizes[8:]), unused_for=1500) == cache.Pruned(2, sum(sizes[7:9]))
+    assert there() == {keys[9]}
+    assert (own.path / "v1" / "journal").read_text() == f"{sizes[9]}\n"
+    assert cache.prune(size=0) == cache.Pruned(1, sizes[9])
+
+
+def test_prune_without_a_goal_keeps_to_the_limit(own, monkeypatch):
+    keys = fill(own, 10)
+    assert cache.prune() == cache.Pruned(0, 0)
+    size = file_of(own, keys[0]).stat().st_size
+    for name in keys[4:6]:
+        age(file_of(own, name), 1000)
+    monkeypatch.setenv("CUPAR_CACHE_SIZE", str(size * 10 - 1))
+    assert cache.prune() == cache.Pruned(2, 2 * size)  # down to 90 % of it
+    assert there() == {*keys} - {*keys[4:6]}
+
+
+def test_prune_of_nothing_makes_no_directory(empty_cache):
+    assert cache.prune(size=0) == cache.Pruned(0, 0)
+    assert not empty_cache.exists()
+
+
+@pytest.mark.parametrize("argument", ["size", "unused_for"])
+@pytest.mark.parametrize("value", [-1, float("nan")])
+def test_prune_takes_no_negative_numbers(argument, value):
+    with pytest.raises(ValueError, match=f"{argument}: expected a number that is not negative"):
+        cache.prune(**{argument: value})
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_prune_of_a_directory_that_cannot_be_written_warns(own):
+    fill(own)
+    (own.path / "v1").chmod(0o500)
+    try:
+        with pytest.warns(CacheWarning, match="cannot use its cache"):
+            cache.prune(size=0)
+    finally:
+        (own.path / "v1").chmod(0o700)
+
+
+@pytest.mark.parametrize("call", [cache.clear, cache.prune])
+def test_what_dead_processes_left_goes_and_what_living_ones_write_stays(call, own):
+    fill(own, 1)
+    tmp, locks = own.path / "v1" / "tmp", own.path / "v1" / "locks"
+    locks.mkdir(exist_ok=True, mode=0o700)
+    for directory in (tmp, locks):
+        for name, seconds in {"old": 2 * 3600, "new": 60}.items():
+            (directory / name).touch()
+            age(directory / name, seconds)
+    call()
+    assert [path.name for path in tmp.iterdir()] == ["new"]
+    assert "new" in os.listdir(locks)
+    assert "old" not in os.listdir(locks)
+
+
+def test_a_clear_does_not_disturb_who_is_storing(own, monkeypatch):
+    write_new = _disk._write_new
+
+    def slow(path, data):
+        write_new(path, data)
+        if path.name.startswith(key(0)):
+            cache.clear()  # between the write and the move
+
+    monkeypatch.setattr(_disk, "_write_new", slow)
+    fill(own, 1)
+    assert own.load(key(0)) is not None
+
+
+def test_threads_may_clear_prune_check_and_store_at_once(own):
+    stop = time.monotonic() + 1
+    failures = []
+
+    def repeat(call):
+        try:
+            while time.monotonic() < stop:
+                call()
+        except BaseException as error:
+            failures.append(error)
+
+    calls = [
+        lambda: fill(own),
+        cache.clear,
+        lambda: cache.prune(size=100),
+        lambda: cache.verify(repair=True),
+        lambda: [each.meta for each in cache.entries()],
+    ]
+    threads = [threading.Thread(target=repeat, args=[call]) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    fill(own)
+    assert cache.verify() == cache.Report(5, ())
+
+
+# --- Carrying
+
+
+@pytest.mark.parametrize("secret", [None, "secret"])
+def test_what_is_exported_can_be_imported(secret, own, tmp_path, monkeypatch):
+    if secret:
+        monkeypatch.setenv("CUPAR_SIGNING_KEY", secret)
+    keys = fill(own)
+    size = cache.usage().size
+    done = cache.export(tmp_path / "bundle")
+    assert done == cache.Transfer(5, (tmp_path / "bundle").stat().st_size, 0)
+    monkeypatch.setenv("CUPAR_CACHE_DIR", str(tmp_path / "other"))
+    done = cache.import_(tmp_path / "bundle")
+    assert (done.entries, done.skipped) == (5, 0)
+    assert there() == set(keys)
+    assert cache.usage().size == size
+    assert _cache.disk().load(keys[2]) == Entry(META, b"code 2")
+    assert cache.import_(tmp_path / "bundle") == cache.Transfer(0, 0, 5)
+
+
+def test_what_is_not_signed_is_not_imported(own, tmp_path, monkeypatch):
+    fill(own)
+    cache.export(tmp_path / "bundle")
+    cache.clear()
+    monkeypatch.setenv("CUPAR_SIGNING_KEY", "secret")
+    with pytest.warns(CacheWarning, match="is not signed"):
+        assert cache.import_(tmp_path / "bundle") == cache.Transfer(0, 0, 5)
+    assert there() == set()
+
+
+def test_a_directory_can_be_imported(own, tmp_path):
+    other = Disk(tmp_path / "other", 1 << 30)
+    keys = fill(other)
+    own.store(keys[0], Entry(META, b"mine"))
+    done = cache.import_(other.path)
+    assert done == cache.Transfer(4, sum(file_of(own, name).stat().st_size for name in keys[1:]), 1)
+    assert own.load(keys[0]).payload == b"mine"
+    assert own.load(keys[1]).payload == b"code 1"
+
+
+def test_what_is_of_this_machine_stays_here(own, tmp_path):
+    fill(own, 1, {"entry": "search", "library": "libnvrtc.so.13"})
+    own.store(key("build"), Entry(META, b""))
+    assert cache.export(tmp_path / "bundle").skipped == 1
+    assert there(tmp_path / "bundle") == {key("build")}
+    directory = own.path.rename(tmp_path / "other")
+    cache.import_(directory)
+    assert there() == {key("build")}
+
+
+def test_some_entries_can_be_exported(own, tmp_path):
+    keys = fill(own)
+    assert cache.export(tmp_path / "bundle", [keys[0], keys[3][:12], keys[3]]).entries == 2
+    assert there(tmp_path / "bundle") == {keys[0], keys[3]}
+    with pytest.raises(ValueError, match="no entry in .* begins with"):
+        cache.export(tmp_path / "new", ["0" * 64])
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_export_skips_what_is_damaged_and_counts_as_no_use(own, tmp_path):
+    keys = fill(own)
+    damage(file_of(own, keys[0]))
+    for name in keys:
+        age(file_of(own, name), 10 * 3600)
+    before = {name: file_of(own, name).stat().st_mtime for name in keys}
+    with pytest.warns(CacheWarning, match=f"{keys[0]}.cupar is damaged"):
+        assert cache.export(tmp_path / "bundle").skipped == 1
+    assert there(tmp_path / "bundle") == set(keys[1:])
+    assert {name: file_of(own, name).stat().st_mtime for name in keys} == before
+
+
+def test_an_import_that_cannot_be_kept_is_counted_as_such(own, tmp_path, monkeypatch):
+    fill(own)
+    cache.export(tmp_path / "bundle")
+    monkeypatch.setenv("CUPAR_CACHE_DIR", str(tmp_path / "small"))
+    monkeypatch.setenv("CUPAR_CACHE_SIZE", "10")
+    with pytest.warns(CacheWarning, match="larger than cupar's whole cache"):
+        assert cache.import_(tmp_path / "bundle") == cache.Transfer(0, 0, 5)
+
+
+def test_what_is_public_is_documented_and_there():
+    for name in cache.__all__:
+        assert getattr(cache, name).__doc__, name
+    assert json.dumps(cupar.cache.stats().__dict__)
+    assert _entry.is_key(key(0))
