@@ -240,9 +240,9 @@ _compiled = lru_cache(lambda source: compile(source, "<cupar call>", "exec"))
 
 
 @lru_cache
-def _signature(cls: type[Algorithm]) -> inspect.Signature:
-    """Return that of `run`, without the object and the stream."""
-    signature = inspect.signature(cls.run)
+def _signature(run: Callable[..., None]) -> inspect.Signature:
+    """Return that of a method `run`, without the object and the stream."""
+    signature = inspect.signature(run)
     kept = [each for name, each in signature.parameters.items() if name not in ("self", "stream")]
     return signature.replace(parameters=kept)
 
@@ -253,7 +253,7 @@ def _declared(
     """Return first lines, arrays with their items, and work of a call that is declared."""
     uses = cls._uses
     counts = dict.fromkeys(count for count in uses.values() if isinstance(count, str))
-    lines = [f"{', '.join(_signature(cls).parameters)} = arguments"]
+    lines = [f"{', '.join(_signature(cls.run).parameters)} = arguments"]
     lines += [
         f"if type({count}) is not int or {count} < 0: {count} = _count({count!r}, {count})"
         for count in counts
@@ -523,7 +523,7 @@ class Algorithm:
         """Capture a call; `storage` returns the address of that many bytes."""
         call = self._take()
         try:
-            given = _signature(type(self)).bind(*arguments, **named)
+            given = _signature(type(self).run).bind(*arguments, **named)
             given.apply_defaults()
             work = call.bind(tuple(given.arguments.values()))
             if self._states:

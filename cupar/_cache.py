@@ -189,7 +189,7 @@ def bundles() -> tuple[Disk | Bundle, ...]:
     named = os.environ.get("CUPAR_BUNDLES", "")
     if not named and not _used:
         return ()
-    paths = [*_used, *(Path(each).expanduser().absolute() for each in named.split(os.pathsep) if each)]
+    paths = [*_used, *(_expanded(each) for each in named.split(os.pathsep) if each)]
     layers = (_layer(path, signing_key()) for path in dict.fromkeys(paths))
     return tuple(layer for layer in layers if layer is not None)
 
@@ -204,8 +204,16 @@ def _layer(path: Path, secret: bytes | None) -> Disk | Bundle | None:
             return Disk(path, 0, read_only=True)
         return Bundle(path, secret)
     except (OSError, ValueError) as error:
-        warn_once(("bundle", path), f"cupar does not use the bundle {path}: {error}")
+        warn_once(("bundle", path), f"cupar does not use a bundle: {error}")
         return None
+
+
+def _expanded(path: str | os.PathLike[str]) -> Path:
+    """Return an absolute path; ``~`` of a user that there is not stays as it is, and is not found."""
+    found = Path(path)
+    with suppress(RuntimeError):
+        found = found.expanduser()
+    return found.absolute()
 
 
 def use_bundle(path: str | os.PathLike[str]) -> None:
@@ -230,7 +238,7 @@ def use_bundle(path: str | os.PathLike[str]) -> None:
     """
     from ._bundle import Bundle
 
-    found = Path(path).expanduser().absolute()
+    found = _expanded(path)
     if not found.is_dir():
         Bundle(found, signing_key()).close()  # to say now what is wrong with it
     if found not in _used:

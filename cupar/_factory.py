@@ -256,7 +256,7 @@ def _produce(
         blob, cubin_size, origin = _make(spec, seconds)
         operators = {name: op.name for name, op in (*spec.operators, *spec.functions.items())}
         sources = ((name, op.source) for name, op in spec.functions.items())
-        reads = {name: [*found.parts, *found.constants] for name, found in sources if found is not None}
+        reads = {name: found.reads() for name, found in sources if found is not None}
         return _entry(parts, blob, seconds, operators=operators, reads=reads, cubin_size=cubin_size)
 
     found = _cache.fetch(key, make)

@@ -468,8 +468,6 @@ class _Plan:
 
     code: CodeType  # kept so that no other code gets its id
     encoding: bytes
-    shape: bytes  # the encoding without the constants, and these in short: to say which of them changed
-    constants: tuple[str, ...]
     globals: tuple[_Chain, ...]
     closure: tuple[_Chain, ...]
     names: frozenset[str]
@@ -482,19 +480,11 @@ class _Scan:
         self._globals: dict[_Chain, None] = {}
         self._closure: dict[_Chain, None] = {}
         self._names: set[str] = set()
-        self._shape: list[bytes] = []
-        self._constants: list[str] = []
         encoding = self._code(code, frozenset(code.co_freevars))
         loaded = {chain[0] for chain in self._closure}
         passed_on = [(name,) for name in code.co_freevars if name not in loaded]
         self.plan = _Plan(
-            code,
-            encoding,
-            b"".join(self._shape),
-            tuple(self._constants),
-            (*self._globals,),
-            (*self._closure, *passed_on),
-            frozenset(self._names),
+            code, encoding, (*self._globals,), (*self._closure, *passed_on), frozenset(self._names)
         )
 
     def _code(self, code: CodeType, free: frozenset[str]) -> bytes:
@@ -507,25 +497,8 @@ class _Scan:
         self._reads([each for each in instructions if each.opname != "EXTENDED_ARG"], free)
         self._names.update(code.co_names)
         stream, constants = _canonical(instructions)
-        layout = (
-            code.co_names,
-            [
-                (name, code.co_varnames.index(name) if name in code.co_varnames else None)
-                for name in code.co_cellvars
-            ],
-            code.co_freevars,
-            code.co_nlocals,
-            code.co_argcount,
-            code.co_posonlyargcount,
-            code.co_kwonlyargcount,
-            code.co_flags & _FLAGS,
-            getattr(code, "co_exceptiontable", b""),  # from Python 3.11 on
-        )
-        bare, loaded = _apart(instructions)
-        self._shape.append(encode((bare, *layout)))
-        self._constants += (_short(value, encode(value)) for value in loaded)
         values = (self._constant(code.co_consts[i], free) for i in constants)
-        return _frame("code", encode((stream, *layout)), *values)
+        return _frame("code", encode((stream, *_layout(code))), *values)
 
     def _constant(self, value: object, free: frozenset[str]) -> bytes:
         if isinstance(value, CodeType):
@@ -539,6 +512,24 @@ class _Scan:
                 self._globals.setdefault(_chain(instructions, index))
             elif each.opcode in _LOADS_CLOSURE and each.argval in free:
                 self._closure.setdefault(_chain(instructions, index))
+
+
+def _layout(code: CodeType) -> tuple[object, ...]:
+    """Return what the instructions refer to, and how the code is called."""
+    return (
+        code.co_names,
+        [
+            (name, code.co_varnames.index(name) if name in code.co_varnames else None)
+            for name in code.co_cellvars
+        ],
+        code.co_freevars,
+        code.co_nlocals,
+        code.co_argcount,
+        code.co_posonlyargcount,
+        code.co_kwonlyargcount,
+        code.co_flags & _FLAGS,
+        getattr(code, "co_exceptiontable", b""),  # from Python 3.11 on
+    )
 
 
 def _parameters(code: CodeType) -> tuple[str, ...]:
@@ -574,22 +565,30 @@ def _canonical(instructions: list[dis.Instruction]) -> tuple[bytes, list[int]]:
     return "\n".join(lines).encode(), list(order)
 
 
-def _apart(instructions: list[dis.Instruction]) -> tuple[bytes, list[object]]:
-    """Return the instructions without their constants, and these in the order in which they are loaded.
+def _apart(code: CodeType) -> tuple[bytes, list[object]]:
+    """Return the encoding of a code object without its constants, and these in the order they are loaded in.
 
-    Nested code, and its name where that is one, count as no constant of this code.
+    Code nested in it is part of both.
     """
-    lines, constants = [], []
+    instructions = list(dis.get_instructions(code))
+    lines: list[str] = []
+    constants: list[object] = []
+    nested: list[CodeType] = []
     for index, each in enumerate(instructions):
         # Python 3.14 has small integers in the instruction.
         if each.opcode not in _LOADS_CONSTANT and each.opname != "LOAD_SMALL_INT":
             lines.append(f"{each.opcode} {each.arg}")
-        elif isinstance(each.argval, CodeType) or _loads_function_name(instructions, index):
-            lines.append("code")
-        else:
-            lines.append("constant")
+            continue
+        lines.append("constant")
+        if isinstance(each.argval, CodeType):
+            nested.append(each.argval)
+        elif not _loads_function_name(instructions, index):
             constants.append(each.argval)
-    return "\n".join(lines).encode(), constants
+    encodings = [encode(("\n".join(lines).encode(), *_layout(code)))]
+    for encoding, inner in map(_apart, nested):
+        encodings.append(encoding)
+        constants += inner
+    return b"".join(encodings), constants
 
 
 def _loads_function_name(instructions: list[dis.Instruction], index: int) -> bool:
@@ -746,9 +745,6 @@ class Fingerprint:
     parts
         Each dependency with a short form of what it was, for explaining a cache miss:
         ``("global 'SCALE'", "float 3.0")``, ``("global 'helper'", "function 5ad2c0ffee12")``.
-    constants
-        The constants in the code, in the order in which they are loaded, alike:
-        ``("constant 1", "int 2")``, ``("constant 1 in 'helper'", "float 0.5")``.
     dispatchers
         The numba dispatchers that the operator calls, directly or not, and itself if it is one. numba
         compiles such a function once in a process and keeps the result, whatever its globals become:
@@ -760,10 +756,25 @@ class Fingerprint:
 
     digest: bytes
     parts: tuple[tuple[str, str], ...] = field(compare=False)
-    constants: tuple[tuple[str, str], ...] = field(compare=False)
     dispatchers: tuple[object, ...] = field(compare=False, repr=False)
     captures: tuple[Capture, ...]
     _watch: _Watch = field(compare=False, repr=False)
+    _codes: tuple[tuple[str, CodeType], ...] = field(compare=False, repr=False)
+
+    def reads(self) -> list[tuple[str, str]]:
+        """
+        Return `parts` with the constants apart from the code, to tell which of them changed.
+
+        They are numbered in the order in which the code loads them: ``("constant 1", "int 2")``,
+        ``("constant 2 in 'helper'", "float 0.5")``.
+        """
+        found = [part for part in self.parts if part[0] != "code" and not part[0].startswith("code in ")]
+        for inside, code in self._codes:
+            encoding, constants = _apart(code)
+            found.append((f"code{inside}", _short_hash(encoding)))
+            for number, value in enumerate(constants, start=1):
+                found.append((f"constant {number}{inside}", _short(value, encode(value))))
+        return found
 
     def unchanged(self, operator: object) -> bool:
         """
@@ -804,7 +815,7 @@ class _Walk:
         self._inside = ""  # " in 'helper'" while the walk is in a function that the operator calls
         self.recursive = False
         self.parts: list[tuple[str, str]] = []
-        self.constants: list[tuple[str, str]] = []
+        self.codes: list[tuple[str, CodeType]] = []
         self.functions: list[tuple[FunctionType, _State]] = []
         self.dispatchers: list[tuple[Any, dict[str, object]]] = []
         self.attributes: list[tuple[object, str, object]] = []
@@ -846,10 +857,8 @@ class _Walk:
         try:
             plan = _plan(function.__code__)
             self._refuse_extended_attributes(plan)
-            self.parts.append((f"code{self._inside}", _short_hash(plan.shape)))
-            self.constants += (
-                (f"constant {i}{self._inside}", value) for i, value in enumerate(plan.constants, start=1)
-            )
+            self.parts.append((f"code{self._inside}", _short_hash(plan.encoding)))
+            self.codes.append((self._inside, plan.code))
             state, encodings = self._look(function, plan)
         finally:
             self._inside = outer
@@ -1034,8 +1043,8 @@ def _compute(operator: object) -> Fingerprint:
     watch = _Watch(subject, state, tuple(functions), tuple(walk.dispatchers), tuple(walk.attributes))
     digest = hashlib.sha256(_FORMAT + encoding).digest()
     dispatchers = tuple(each for each, _ in walk.dispatchers)
-    parts, constants = tuple(walk.parts), tuple(walk.constants)
-    return Fingerprint(digest, parts, constants, dispatchers, tuple(walk.captures), watch)
+    captures, codes = tuple(walk.captures), tuple(walk.codes)
+    return Fingerprint(digest, tuple(walk.parts), dispatchers, captures, watch, codes)
 
 
 def _describe(operator: object) -> str:

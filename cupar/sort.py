@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,7 +70,7 @@ def _key_arguments(
 
 def _pairs(arguments: Sequence[Argument], arrays: tuple[Any, ...], n: int) -> tuple[tuple[Any, int], ...]:
     """Return the arrays of a call that are there, which must be those that there were for the build."""
-    pairs = tuple((array, n) for array in arrays if array is not None)
+    pairs = tuple([(array, n) for array in arrays if array is not None])
     if len(pairs) != len(arguments):
         names = ", ".join(argument.name for argument in arguments)
         raise TypeError(f"this algorithm was built for the arrays {names}; got {len(pairs)} arrays")
@@ -423,7 +424,7 @@ class RadixSort(Algorithm):
     ) -> Request:
         n = item_count("num_items", num_items)
         arguments = self._code.spec.arguments
-        begin, end = 0, (bits := 8 * arguments[0].value.itemsize)
+        begin, end = 0, (bits := self._bits)
         if begin_bit is not None or end_bit is not None:
             begin = 0 if begin_bit is None else item_count("begin_bit", begin_bit)
             end = bits if end_bit is None else item_count("end_bit", end_bit)
@@ -434,12 +435,17 @@ class RadixSort(Algorithm):
         arrays, buffers = _sorted_arrays(d_in_keys, d_out_keys, d_in_values, d_out_values)
         return _pairs(arguments, arrays, n), _RadixWork(n, begin, end, buffers), None
 
+    @cached_property
+    def _bits(self) -> int:
+        return 8 * self._code.spec.arguments[0].value.itemsize
+
     def _sizes(self) -> Sequence[Any]:
-        bits = 8 * self._code.spec.arguments[0].value.itemsize
+        bits = self._bits
         return [_RadixWork(n, 0, end, ()) for n in (1, 1 << 17) for end in (bits, 1)]
 
     def _launcher(self, call: Call) -> Launch:
-        compute, arrays, no_op = call.native.compute, _filled(call.iterators), _cccl.bindings().Op()
+        compute, no_op = call.native.compute, _cccl.bindings().Op()
+        in_keys, out_keys, in_items, out_items = _filled(call.iterators)
         values = call.iterators[2:]
         alignment = 1
         if values and (word := _word(self._code.spec.arguments[2].value)):
@@ -451,9 +457,21 @@ class RadixSort(Algorithm):
                 raise ValueError(f"d_in_values, d_out_values: expected arrays aligned to {alignment} bytes")
             needed: int
             needed, selector = compute(
-                address, nbytes, *arrays, no_op, n, begin, end, bool(buffers), -1, stream
+                address,
+                nbytes,
+                in_keys,
+                out_keys,
+                in_items,
+                out_items,
+                no_op,
+                n,
+                begin,
+                end,
+                bool(buffers),
+                -1,
+                stream,
             )
-            if address and n:
+            if buffers and address and n:
                 _select(buffers, selector)
             return needed
 

@@ -368,7 +368,7 @@ def test_an_entry_is_kept_with_what_its_operators_read(without_compilers):
     algorithm = reduce(function(SCALED, SCALE=2.0), d_in=d_in)
     meta = cupar.cache.info(algorithm.build.key).meta
     assert meta["operators"] == {"op": "op", "d_in_op0": "<lambda>"}
-    assert [what for what, _ in meta["reads"]["op"]] == ["code", "global 'SCALE'"]
+    assert [what for what, _ in meta["reads"]["op"]] == ["global 'SCALE'", "code"]
     assert dict(meta["reads"]["op"])["global 'SCALE'"] == "float 2.0"
     assert dict(meta["reads"]["d_in_op0"])["constant 1"] == "float 0.5"
 

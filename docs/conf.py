@@ -1,0 +1,68 @@
+"""Sphinx builds the site from these pages and the docstrings: ``python -m sphinx -W -b html docs docs/_build``.
+
+No GPU is needed, and nothing is fetched from the network.
+"""
+
+import argparse
+import os
+from typing import Any
+
+from docutils import nodes
+from docutils.parsers.rst import Directive
+from sphinx.application import Sphinx
+
+import cupar
+from cupar import _cli
+
+project = "cupar"
+author = "The cupar authors"
+version = release = cupar.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["_build"]
+
+html_theme = "furo"
+html_title = f"cupar {version}"
+html_copy_source = False
+html_show_copyright = False
+
+myst_heading_anchors = 3
+
+default_role = "py:obj"  # what docstrings put between single backticks
+python_use_unqualified_type_names = True
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # the docstrings say more: shapes, dtypes and units
+napoleon_google_docstring = False
+napoleon_use_ivar = True
+napoleon_use_rtype = False
+
+# Help texts wrap at the width of a terminal, and newer Pythons colour them.
+os.environ.update(COLUMNS="100", NO_COLOR="1")
+
+
+class CommandHelp(Directive):
+    """``{cupar-help} cache list``: what ``cupar cache list --help`` prints."""
+
+    optional_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self) -> list[nodes.Node]:
+        """Return the text as a literal block."""
+        parser = _cli._parser()
+        for word in self.arguments[0].split() if self.arguments else ():
+            parser = subcommands(parser)[word]
+        text = parser.format_help()
+        return [nodes.literal_block(text, text, language="text")]
+
+
+def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Return the parsers of a parser's commands by name."""
+    (found,) = (each for each in parser._actions if isinstance(each, argparse._SubParsersAction))
+    choices: dict[str, argparse.ArgumentParser] = found.choices
+    return choices
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register what is of this site alone."""
+    app.add_directive("cupar-help", CommandHelp)
+    return {"parallel_read_safe": True}
