@@ -23,8 +23,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
+from weakref import WeakSet
 
 try:
     import fcntl
@@ -148,8 +150,8 @@ def _write_new(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def _lock(path: Path, timeout: float) -> int | None:
-    """Lock a file that need not exist, and return its descriptor; None if another one holds it for too long.
+def _lock(path: Path, timeout: float) -> FileIO | None:
+    """Lock a file that need not exist, and return it open; None if another one holds it for too long.
 
     Not with the package filelock: importing it gives the process an audit hook (4.2), which makes every read
     of a function's code or defaults 20 times slower, and a lookup of an operator in memory reads both.
@@ -158,31 +160,50 @@ def _lock(path: Path, timeout: float) -> int | None:
         raise OSError(errno.ENOSYS, "no locks")
     end = time.monotonic() + timeout
     while True:
-        descriptor = os.open(path, _LOCK_FLAGS, 0o600)
+        # An object, which closes itself: an interrupt may come wherever this would be done otherwise.
+        file = FileIO(path, "r+", opener=lambda path, _flags: os.open(path, _LOCK_FLAGS, 0o600))
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(descriptor), path.lstat()):
-                os.fchmod(descriptor, 0o600)  # a umask may have taken the owner's bits
-                return descriptor
-        except BlockingIOError:
-            if time.monotonic() >= end:
-                os.close(descriptor)
-                return None
-            time.sleep(_POLL_SECONDS)
-        except FileNotFoundError:  # whoever held it has removed it, and others may lock a new one
-            pass
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(file.fileno()), path.lstat()):
+                os.fchmod(file.fileno(), 0o600)  # a umask may have taken the owner's bits
+                with suppress(OSError):
+                    os.utime(file.fileno())  # a dead process may have left it, and it is in use again
+                _held.add(file)
+                return file
+        except (BlockingIOError, FileNotFoundError):
+            pass  # another one holds it, or has just removed it, so that others may lock a new one
         except BaseException:
-            os.close(descriptor)
+            file.close()
             raise
-        os.close(descriptor)
+        file.close()
+        if time.monotonic() >= end:
+            return None
+        time.sleep(_POLL_SECONDS)
 
 
-def _unlock(path: Path, descriptor: int) -> None:
+def _unlock(path: Path, file: FileIO) -> None:
     """Remove and unlock a file that this process has locked."""
+    if file.closed:  # in a forked child, that has come out of what its parent was doing
+        return
     _remove(path)
     with suppress(OSError):
-        fcntl.flock(descriptor, fcntl.LOCK_UN)  # a forked child may have the descriptor, too
-    os.close(descriptor)
+        fcntl.flock(file, fcntl.LOCK_UN)  # a child that did not fork through Python has the file open, too
+    with suppress(OSError):
+        file.close()
+
+
+_held: WeakSet[FileIO] = WeakSet()
+
+
+def _leave_to_parent() -> None:
+    """Close the files that a parent has locked: its locks end with it, however long its children live."""
+    for file in _held:
+        with suppress(OSError):
+            file.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 # --- Disk ----------------------------------------------------------------------------------------------
@@ -371,8 +392,9 @@ class Disk:
                 why, status = self._examine(path, key)
             except FileNotFoundError:  # it went meanwhile
                 continue
-            except OSError as error:
-                why, status = f"cannot be read ({error.strerror})", None
+            except OSError as error:  # which may pass: what cannot be read need not be damaged
+                yield key, f"cannot be read ({error.strerror})"
+                continue
             if why is not None and repair:
                 _remove_if_same(path, status)
             yield key, why
@@ -450,6 +472,8 @@ class Disk:
         status = path.lstat()
         if stat.S_ISLNK(status.st_mode):
             return "is a symbolic link", status
+        if not stat.S_ISREG(status.st_mode):
+            return "cannot be read (is not a file)", status
         if path != self._path(key):
             return "does not lie where entries do", status
         with _opened(path) as (file, status):
@@ -529,24 +553,25 @@ class Disk:
 
         By default that is 90 % of the limit once it is exceeded, so that the next store need not sweep again.
         """
-        files = sorted(self.files(), key=lambda file: file.mtime)
+        # What was used at a time to come was so before a clock went back, and before all that was used since.
+        latest = time.time() + _USE_CLOCK_SECONDS
+        files = sorted(self.files(), key=lambda file: (file.mtime <= latest, file.mtime))
         total = sum(file.size for file in files)
         if size is None:
             size = self.limit_bytes * 9 // 10 if total > self.limit_bytes else total
         removed = freed = 0
         for file in files:
-            if file.mtime >= oldest and total - freed <= size:
-                break
-            if file.path != keep and _remove(file.path):
+            unwanted = file.mtime < oldest or total - freed > size
+            if unwanted and file.path != keep and _remove(file.path):
                 removed, freed = removed + 1, freed + file.size
         self._remove_leftovers()
         self._replace(self._journal, b"%d\n" % (total - freed))
         return Pruned(removed, freed)
 
     def _remove_leftovers(self) -> None:
-        """Remove what dead processes left. What is younger, a living one may be about to move into place."""
-        oldest = time.time() - _LEFTOVER_SECONDS
+        """Remove what dead processes left. What is new, a living one may be about to move into place."""
+        now = time.time()
         for name in ("tmp", "locks"):
             for file in _files(self._base / name):
-                if file.mtime < oldest:
+                if abs(now - file.mtime) > _LEFTOVER_SECONDS:  # it is old, or a clock went back
                     _remove(file.path)

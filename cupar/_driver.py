@@ -238,9 +238,10 @@ def _pool(ordinal: int) -> c_void_p:
     driver = library()
     pool = c_void_p()
     properties = _PoolProperties(alloc_type=1, location_type=1, location_id=ordinal)  # pinned, on a device
-    check(driver.cuMemPoolCreate(byref(pool), byref(properties)), "cuMemPoolCreate")
     threshold = ctypes.c_uint64(2**64 - 1)
-    check(driver.cuMemPoolSetAttribute(pool, 4, byref(threshold)), "cuMemPoolSetAttribute")
+    with relaxed():
+        check(driver.cuMemPoolCreate(byref(pool), byref(properties)), "cuMemPoolCreate")
+        check(driver.cuMemPoolSetAttribute(pool, 4, byref(threshold)), "cuMemPoolSetAttribute")
     return pool
 
 

@@ -27,7 +27,6 @@ _NEEDED = (
     "numpy",
     "cachetools",
     "cloudpickle",
-    "filelock",
     "platformdirs",
     "rich",
 )

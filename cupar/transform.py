@@ -129,7 +129,8 @@ class UnaryTransform(Algorithm, uses={"d_in": "num_items", "d_out": "num_items"}
     run = __call__
 
     def _launcher(self, call: Call) -> Launch:
-        return _launcher(call)
+        compute, (d_in, d_out), (op,) = call.native.compute, call.iterators, call.operators
+        return lambda address, nbytes, n, stream: compute(d_in, d_out, n, op, stream) or 0
 
 
 class BinaryTransform(Algorithm, uses={"d_in1": "num_items", "d_in2": "num_items", "d_out": "num_items"}):
@@ -163,17 +164,8 @@ class BinaryTransform(Algorithm, uses={"d_in1": "num_items", "d_in2": "num_items
     run = __call__
 
     def _launcher(self, call: Call) -> Launch:
-        return _launcher(call)
-
-
-def _launcher(call: Call) -> Launch:
-    compute, arrays, (op,) = call.native.compute, call.iterators, call.operators
-
-    def launch(address: int, nbytes: int, n: int, stream: int) -> int:
-        compute(*arrays, n, op, stream)
-        return 0
-
-    return launch
+        compute, (d_in1, d_in2, d_out), (op,) = call.native.compute, call.iterators, call.operators
+        return lambda address, nbytes, n, stream: compute(d_in1, d_in2, d_out, n, op, stream) or 0
 
 
 T = TypeVar("T", UnaryTransform, BinaryTransform)

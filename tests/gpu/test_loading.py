@@ -1,0 +1,108 @@
+"""Code is loaded when a factory returns, and by no call: as the driver sees it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import cupy as cp
+import numpy as np
+import pytest
+
+import cupar
+
+# Counts the calls that load code. It stands before the driver for all libraries that are loaded after it.
+SHIM = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+static int loads;
+int cupar_test_loads(void) { return loads; }
+#define LOADS(name) \
+  int name(void* a, void* b, void* c, void* d, void* e, void* f, void* g, void* h) { \
+    int (*real)(void*, void*, void*, void*, void*, void*, void*, void*); \
+    *(void**)&real = dlsym(dlopen("libcuda.so.1", RTLD_LAZY), #name); \
+    ++loads; \
+    return real(a, b, c, d, e, f, g, h); \
+  }
+LOADS(cuModuleLoad)
+LOADS(cuModuleLoadData)
+LOADS(cuModuleLoadDataEx)
+LOADS(cuModuleLoadFatBinary)
+LOADS(cuModuleGetFunction)
+LOADS(cuLibraryLoadData)
+LOADS(cuLibraryLoadFromFile)
+LOADS(cuLibraryGetKernel)
+LOADS(cuLinkCreate_v2)
+LOADS(cuLinkAddData_v2)
+LOADS(cuFuncLoad)
+"""
+
+SCRIPT = """
+import ctypes, sys, threading
+sys.path.insert(0, sys.argv[1])
+loads = ctypes.CDLL(sys.argv[2]).cupar_test_loads
+import cupy as cp
+from test_launches import algorithms
+
+made = list(algorithms())
+streams = [cp.cuda.Stream(non_blocking=True) for _ in range(6)]
+before = loads()
+
+def call_all():
+    for number, (algorithm, arguments) in enumerate(made):
+        for stream in (None, *streams[: number % 6]):
+            algorithm.run(*arguments, stream=stream)
+            algorithm.run(*[1 if type(each) is int else each for each in arguments], stream=stream)
+
+call_all()
+thread = threading.Thread(target=call_all)
+thread.start()
+thread.join()
+bound = [algorithm.bind(*arguments, stream=streams[0]) for algorithm, arguments in made]
+for each in bound:
+    each()
+cp.cuda.Device().synchronize()
+print(before, loads())
+"""
+
+
+def test_no_call_loads_code(tmp_path):
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        pytest.skip("needs a C compiler")
+    (tmp_path / "shim.c").write_text(SHIM)
+    shim = tmp_path / "shim.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", shim, tmp_path / "shim.c", "-ldl"], check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, Path(__file__).parent, shim],
+        env={**os.environ, "LD_PRELOAD": str(shim)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    before, after = map(int, done.stdout.split())
+    assert before > 0, "the shim saw nothing, so this tells nothing"
+    assert after == before
+
+
+def test_a_factory_and_its_first_call_within_a_capture_of_torchs():
+    torch = pytest.importorskip("torch")
+    n = 100_000
+    d_in = torch.arange(n, device="cuda", dtype=torch.int64)
+    d_out = torch.zeros(1, device="cuda", dtype=torch.int64)
+    k = int.from_bytes(os.urandom(3), "little") + 2  # of its own, so that the build is new
+    recording = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(recording):  # in mode "global", which refuses what might wait in any thread
+        total = cupar.reduce_into(d_in, d_out, lambda a, b: a + b + k - k, np.zeros(1, "i8"))
+        total.run(d_in, d_out, n, 7, stream=torch.cuda.current_stream())
+    assert total.build.origin in ("built", "linked")
+    for _ in range(2):
+        d_out.zero_()
+        recording.replay()
+        assert d_out.item() == n * (n - 1) // 2 + 7
+    d_in += 1
+    recording.replay()
+    cp.cuda.Device().synchronize()
+    assert d_out.item() == n * (n + 1) // 2 + 7
