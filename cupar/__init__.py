@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import cache, graph
     from ._algorithm import Algorithm, Build
-    from ._cache import CacheWarning
+    from ._cache import CacheWarning, use_bundle, use_shared
     from ._capture import Bound
     from ._cccl import VersionError
     from ._driver import DriverError, NoDeviceError
@@ -119,6 +119,8 @@ __all__ = [
     "unary_transform",
     "unique_by_key",
     "upper_bound",
+    "use_bundle",
+    "use_shared",
 ]
 
 _MODULES = {
@@ -179,6 +181,8 @@ _MODULES = {
     "unary_transform": "transform",
     "unique_by_key": "unique",
     "upper_bound": "search",
+    "use_bundle": "_cache",
+    "use_shared": "_cache",
 }
 
 

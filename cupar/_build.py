@@ -12,12 +12,13 @@ import struct
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from . import _cccl, _nodes, _toolchain, structs
+from . import _cccl, _nodes, _toolchain, _workers, structs
 from ._key import Specialisation
 from .operators import Operator, ResultError
 
@@ -104,8 +105,9 @@ def whole(spec: Specialisation, operators: Mapping[str, list[bytes]], seconds: S
 
 def _compile(spec: Specialisation, codes: Mapping[str, list[bytes]], iterator_code: list[bytes]) -> Any:
     """Run NVRTC on a specialisation's kernels; with no codes, all its functions are left to the linker."""
+    # All this can be made in another process, too.
     operators = {
-        name: _cccl.operator(name, op.kind, codes.get(name, ()), op.state_size, op.state_alignment)
+        name: partial(_cccl.operator, name, op.kind, codes.get(name, ()), op.state_size, op.state_alignment)
         for name, op in spec.operators
     }
     # CCCL links what each function brings with it. One brings the code of all iterators, whose functions are
@@ -116,12 +118,12 @@ def _compile(spec: Specialisation, codes: Mapping[str, list[bytes]], iterator_co
     for argument in spec.arguments:
         if argument.is_pointer:
             # Some algorithms take a null pointer for 'no array', so an array that will be there has another.
-            iterators[argument.name] = _cccl.pointer(argument.value, address=256)
+            iterators[argument.name] = partial(_cccl.pointer, argument.value, address=256)
         else:
             state = bytearray(argument.node.size)
-            iterators[argument.name] = _cccl.iterator(argument.name, argument.value, state, carried)
+            iterators[argument.name] = partial(_cccl.iterator, argument.name, argument.value, state, carried)
             carried = []
-    return _cccl.compile_native(spec.native, spec.native_arguments(iterators, operators), spec.cc)
+    return _workers.compile_native(spec.native, spec.native_arguments(iterators, operators), spec.cc)
 
 
 def _iterator_code(spec: Specialisation) -> list[bytes]:

@@ -126,7 +126,7 @@ def _root() -> Path | None:
     named = os.environ.get("CUPAR_CACHE_DIR")
     try:
         if named:
-            return Path(named).expanduser().absolute()
+            return _absolute(Path(named).expanduser())
         from platformdirs import user_cache_dir  # 3 ms, spared where the directory is named
 
         root = Path(user_cache_dir("cupar", appauthor=False))
@@ -140,6 +140,14 @@ def _root() -> Path | None:
         "Name a directory in CUPAR_CACHE_DIR, or set CUPAR_CACHE=0.",
     )
     return None
+
+
+def _absolute(path: Path) -> Path:
+    """Return an absolute path; one in a working directory that is gone stays as it is, and is not found."""
+    try:
+        return path.absolute()
+    except OSError:
+        return path
 
 
 def _limit_bytes() -> int:
@@ -213,7 +221,7 @@ def _expanded(path: str | os.PathLike[str]) -> Path:
     found = Path(path)
     with suppress(RuntimeError):
         found = found.expanduser()
-    return found.absolute()
+    return _absolute(found)
 
 
 def use_bundle(path: str | os.PathLike[str]) -> None:
@@ -282,8 +290,9 @@ def use_shared(mapping: MutableMapping[str, bytes] | None) -> None:
     Parameters
     ----------
     mapping : MutableMapping of str to bytes, or None
-        Such as an fsspec mapping, ``fsspec.get_mapper("s3://bucket/cupar")``. Several threads may use it at
-        the same time. None goes back to what ``CUPAR_SHARED`` names.
+        Such as an fsspec mapping, ``fsspec.get_mapper("s3://bucket/cupar")``, or a Redis client's,
+        ``cupar.cache.RedisMapping(client)``. Several threads may use it at the same time. None goes back to
+        what ``CUPAR_SHARED`` names.
 
     Raises
     ------

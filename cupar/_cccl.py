@@ -10,10 +10,13 @@ import ctypes
 import functools
 import importlib.machinery
 import importlib.util
+import io
+import pickle
 import struct
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -211,7 +214,7 @@ def compile_native(native: str, arguments: Sequence[Any], cc: int) -> Any:
     native : str
         The bindings' class, as in ``"DeviceReduceBuildResult"``.
     arguments : sequence
-        What its ``compile`` takes before the common data.
+        What its ``compile`` takes before the common data. A `functools.partial` stands for what it returns.
     cc : int
         Compute capability, as in 90.
 
@@ -227,12 +230,71 @@ def compile_native(native: str, arguments: Sequence[Any], cc: int) -> Any:
         If NVRTC or CCCL refuses; its message is on standard error.
     """
     b = bindings()
+    arguments = [each() if isinstance(each, functools.partial) else each for each in arguments]
     cccl, toolkit = _toolchain.include_folders()
     common = b.CommonData(*divmod(cc, 10), *[f"-I{cccl}"] * 3, f"-I{toolkit}")
     try:
         return getattr(b, native).compile(*arguments, common)
     except RuntimeError as error:
         raise _toolchain.BuildError(f"for sm_{cc}: {error} (CCCL printed why)") from error
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles the arguments of `compile_native`: those of the bindings' objects that hold no code, too."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Return how to make an object again, NotImplemented if as pickle does it."""
+        b, kind = bindings(), type(obj)
+        if kind is b.TypeInfo:
+            return _remade, ("TypeInfo", obj.size, obj.alignment, obj.typenum)
+        if kind is b.Value:
+            return _remade, ("Value", obj.type, bytearray(obj.state))
+        if kind is b.Iterator and obj.is_ptr_kind:
+            return _remade_pointer, (obj.value_type, obj.state)
+        if kind is b.Op and not (obj.name or obj.ltoir or obj.state):
+            return _remade_operator, (int(obj.operator_type),)
+        if issubclass(kind, IntEnum) and (name := _enum_name(kind)):
+            return _remade, (name, int(obj))
+        return NotImplemented
+
+
+@functools.cache
+def _enum_name(kind: type) -> str | None:
+    """Return the name of one of the bindings' enumerations: they are of a module that is not there."""
+    return next((name for name, value in vars(bindings()).items() if value is kind), None)
+
+
+def _remade(name: str, *arguments: Any) -> Any:
+    return getattr(bindings(), name)(*arguments)
+
+
+def _remade_pointer(value_type: Any, address: int) -> Any:
+    b = bindings()
+    return b.Iterator(8, b.IteratorKind.POINTER, b.Op(), b.Op(), value_type, state=address)
+
+
+def _remade_operator(kind: int) -> Any:
+    b = bindings()
+    return b.Op(name="", operator_type=b.OpKind(kind), ltoir=b"")
+
+
+def pack(native: str, arguments: Sequence[Any], cc: int) -> bytes:
+    """Return what `compile_native` takes as bytes, for another process.
+
+    Raises
+    ------
+    TypeError, PicklingError
+        If one of the arguments is an object of the bindings with code in it, and not a `functools.partial`.
+    """
+    buffer = io.BytesIO()
+    _Pickler(buffer).dump((native, arguments, cc))
+    return buffer.getvalue()
+
+
+def unpack(packed: bytes) -> tuple[str, Sequence[Any], int]:
+    """Return what was packed."""
+    native, arguments, cc = pickle.loads(packed)
+    return native, arguments, cc
 
 
 # A serialised build: magic, format, kind of payload (0 LTO-IR, 1 cubin), …, u64 length, payload, …
@@ -291,10 +353,14 @@ def load(native: str, blob: bytes) -> Any:
     return result
 
 
+def deserialize(native: str, blob: bytes) -> Any:
+    """Return what `compile_native` returned, from its serialised form."""
+    return getattr(bindings(), native).deserialize(blob, load=False, check_cc=False)
+
+
 def cubin(native: str, blob: bytes) -> bytes:
     """Return the cubin in a serialised build."""
-    result = getattr(bindings(), native).deserialize(blob, load=False, check_cc=False)
-    code: bytes = result._get_cubin()
+    code: bytes = deserialize(native, blob)._get_cubin()
     return code
 
 

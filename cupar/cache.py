@@ -13,6 +13,7 @@ from ._cache import CacheWarning, Stats, Usage
 from ._disk import Disk, Pruned
 from ._explain import Difference, Explanation
 from ._listing import Info
+from ._shared import RedisMapping
 
 if TYPE_CHECKING:
     from ._algorithm import Algorithm
@@ -24,6 +25,7 @@ __all__ = [
     "Explanation",
     "Info",
     "Pruned",
+    "RedisMapping",
     "Report",
     "Stats",
     "Transfer",

@@ -62,7 +62,13 @@ def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
     return choices
 
 
+def without_constructor(app: Sphinx, what: str, name: str, obj: Any, *_: Any) -> tuple[str, str] | None:
+    """Show no signature of a class that users do not construct, which says so by having no parameters."""
+    return ("", "") if what in ("class", "exception") and "Parameters\n" not in (obj.__doc__ or "") else None
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register what is of this site alone."""
+    app.connect("autodoc-process-signature", without_constructor)
     app.add_directive("cupar-help", CommandHelp)
     return {"parallel_read_safe": True}
