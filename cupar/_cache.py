@@ -240,6 +240,11 @@ def use_bundle(path: str | os.PathLike[str]) -> None:
     ValueError
         If it is no bundle, is damaged, or others could have written it.
 
+    Examples
+    --------
+    >>> import cupar
+    >>> cupar.use_bundle("builds.cupar-bundle")  # doctest: +SKIP
+
     Notes
     -----
     The environment variable ``CUPAR_BUNDLES`` names any number of them, with ``:`` between them.
@@ -298,6 +303,11 @@ def use_shared(mapping: MutableMapping[str, bytes] | None) -> None:
     ------
     TypeError
         If it is no mapping that can be written.
+
+    Examples
+    --------
+    >>> import cupar, fsspec  # doctest: +SKIP
+    >>> cupar.use_shared(fsspec.get_mapper("s3://bucket/cupar"))  # doctest: +SKIP
 
     Notes
     -----
