@@ -58,9 +58,10 @@ class Difference:
     ----------
     part : str
         As in ``"d_in"``, ``"cc"``, ``"op reads global 'SCALE'"``.
-    now, before : str or None
-        What it is in the one entry, and in the other. None where there is no such part; empty in both
-        where they have no short form.
+    now : str or None
+        What it is in the one entry. None where there is no such part; empty where it has no short form.
+    before : str or None
+        What it is in the other.
 
     Examples
     --------

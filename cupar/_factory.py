@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import operator
 import os
 import time
@@ -18,7 +19,7 @@ from ._key import Specialisation
 from .operators import Op, resolve
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
+    from ._background import Queue
 
 A = TypeVar("A", bound=Algorithm)
 T = TypeVar("T")
@@ -106,7 +107,8 @@ def obtain(cls: type[A], spec: Specialisation, device: _driver.Device | None, wa
     if ahead is not None:
         return ahead.ask(cls, spec)  # type: ignore[no-any-return]
     if not wait:
-        pending: A = cls.pending(spec, _background().submit(built, cls, spec, None))
+        build = functools.partial(built, cls, spec, None)
+        pending: A = cls.pending(spec, _background().submit(_key.kernels(spec), build))
         return pending
     return built(cls, spec, device)
 
@@ -134,24 +136,24 @@ def built(cls: type[A], spec: Specialisation, device: _driver.Device | None) -> 
     return algorithm  # type: ignore[no-any-return]
 
 
-_executor: ThreadPoolExecutor | None = None
+_queue: Queue | None = None
 _starting = _fork.Lock()
 
 
-def _background() -> ThreadPoolExecutor:
-    """Return what builds in the background, on all cores: the compilers let go of the interpreter's lock."""
-    global _executor
-    from concurrent.futures import ThreadPoolExecutor
+def _background() -> Queue:
+    """Return what builds in the background."""
+    global _queue
+    from ._background import Queue
 
     with _starting:
-        if _executor is None:
-            _executor = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="cupar")
-        return _executor
+        if _queue is None:
+            _queue = Queue()
+        return _queue
 
 
 def _after_fork() -> None:
-    global _executor
-    _executor = None  # its threads are the parent's
+    global _queue
+    _queue = None  # its threads are the parent's
 
 
 if hasattr(os, "register_at_fork"):
@@ -275,7 +277,7 @@ def _produce(
             _cache.discard(key)
             return _produce(spec, kept, device, again=True)
         seconds["load"] = time.perf_counter() - start
-    size = found.entry.meta["cubin_size"]
+    size = found.entry.meta.get("cubin_size", 0)
     return code, Build(spec.algorithm, key, spec.cc, origin, seconds, size, found.source)
 
 

@@ -30,8 +30,13 @@ __all__ = [
 _MANY_ROWS = 500  # rich takes 0.1 ms and more for each
 
 
+def _printable(text: str) -> str:
+    """Return text without what a terminal acts on: metadata of a foreign bundle may hold anything."""
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+
+
 def complain(text: str) -> None:
-    sys.stderr.write(f"cupar: {text}\n")
+    sys.stderr.write(_printable(f"cupar: {text}\n"))
     sys.stderr.flush()
 
 
@@ -40,7 +45,7 @@ def on_terminal() -> bool:
 
 
 def say(text: str = "") -> None:
-    sys.stdout.write(f"{text}\n")
+    sys.stdout.write(f"{text if text.isprintable() else _printable(text)}\n")
 
 
 def print_json(document: Any, *, rows: int = 0) -> None:
@@ -63,7 +68,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: 
     for name in columns:
         table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*map(Text, map(_printable, row)))
     Console(file=sys.stdout, highlight=False).print(table)
 
 
@@ -83,7 +88,7 @@ def print_fields(title: str, fields: Iterable[tuple[str, str]]) -> None:
     grid.add_column(style="cyan", no_wrap=True)
     grid.add_column(overflow="fold")
     for pair in pairs:
-        grid.add_row(*map(Text, pair))
+        grid.add_row(*map(Text, map(_printable, pair)))
     if title:
         console.print(Text(title, style="bold"))
     console.print(grid)

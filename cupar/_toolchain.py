@@ -140,8 +140,11 @@ def library_path(name: str) -> Path:
         if path.is_file():
             return path
     found = _cache.fetch(_search_key(library), lambda: _search(library), portable=False)
-    path = Path(found.entry.payload.decode())
-    return path if path.is_file() else Path(_search(library).payload.decode())
+    entry = found.entry
+    path = Path(entry.payload.decode())
+    if entry.meta.get("entry") != "search" or not path.is_file():  # none of this machine's, or out of date
+        path = Path(_search(library).payload.decode())
+    return path
 
 
 def _search(library: _Library) -> _cache.Entry:

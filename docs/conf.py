@@ -1,4 +1,4 @@
-"""Sphinx builds the site from these pages and the docstrings: ``python -m sphinx -W -b html docs docs/_build``.
+"""Sphinx makes a site of these pages and the docstrings: ``python -m sphinx -W -b html docs docs/_build``.
 
 No GPU is needed, and nothing is fetched from the network.
 """
@@ -64,7 +64,7 @@ def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
 
 def without_constructor(app: Sphinx, what: str, name: str, obj: Any, *_: Any) -> tuple[str, str] | None:
     """Show no signature of a class that users do not construct, which says so by having no parameters."""
-    return ("", "") if what in ("class", "exception") and "Parameters\n" not in (obj.__doc__ or "") else None
+    return ("", "") if what == "class" and "Parameters\n" not in (obj.__doc__ or "") else None
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -1001,3 +1001,13 @@ else:
     check = [sys.executable, str(path), "check"]
     done = subprocess.run(check, capture_output=True, text=True, env=elsewhere, check=True)
     assert done.stdout == "Stats(memory=0, disk=6, linked=0, built=0)\n"
+
+
+def test_control_characters_of_foreign_metadata_do_not_reach_the_terminal(capsys):
+    from cupar import _terminal
+
+    _terminal.say("a\x1b[31mb\x07\r\nc\u00e9")
+    _terminal.complain("a\x9bb")
+    shown = capsys.readouterr()
+    assert shown.out == "a\\x1b[31mb\\x07\\r\nc\u00e9\n"
+    assert shown.err == "cupar: a\\x9bb\n"
