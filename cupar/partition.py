@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from . import _factory, _nodes
-from ._algorithm import Algorithm, Call, Launch
+from ._algorithm import Algorithm
 from ._arguments import argument, discarding, integers, same_dtype
+from ._call import Call, Launch
 from ._key import Specialisation
 from ._memo import remembered
 from ._nodes import Argument

@@ -7,8 +7,9 @@ from enum import IntEnum
 from typing import Any
 
 from . import _cccl, _factory
-from ._algorithm import Algorithm, Call, Launch
+from ._algorithm import Algorithm
 from ._arguments import Accumulation, accumulation
+from ._call import Call, Launch
 from ._key import Specialisation
 from ._memo import remembered
 from .operators import Op, OpKind

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import _cccl, _factory
-from ._algorithm import Algorithm, Call, Launch
+from ._algorithm import Algorithm
 from ._arguments import accumulation
+from ._call import Call, Launch
 from ._key import Specialisation
 from ._memo import remembered
 from .operators import Op

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from . import _cccl, _factory, _nodes
-from ._algorithm import Algorithm, Call, Launch, Request
+from ._algorithm import Algorithm
 from ._arguments import argument, integers, item_count, same_dtype
+from ._call import Call, Launch, Request
 from ._key import Specialisation
 from ._memo import remembered
 from ._nodes import Argument

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from . import _cccl, _factory
-from ._algorithm import Algorithm, Call, Launch, Request
+from ._algorithm import Algorithm
 from ._arguments import accumulation, integers, item_count, segment_count
+from ._call import Call, Launch, Request
 from ._key import Specialisation
 from ._memo import remembered
 from .operators import Op

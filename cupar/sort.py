@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import _cccl, _factory
-from ._algorithm import Algorithm, Call, Launch, Request
+from ._algorithm import Algorithm
 from ._arguments import argument, integers, item_count, same_dtype, segment_count
+from ._call import Call, Launch, Request
 from ._key import Specialisation
 from ._memo import remembered
 from ._nodes import Argument

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from . import _factory
-from ._algorithm import Algorithm, Call, Launch
+from ._algorithm import Algorithm
 from ._arguments import argument
+from ._call import Call, Launch
 from ._key import Specialisation
 from ._memo import remembered
 from ._nodes import Argument

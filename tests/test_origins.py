@@ -210,7 +210,7 @@ def test_a_build_that_the_bindings_refuse_is_made_again(empty_cache, monkeypatch
             raise RuntimeError("serialization blob")
         return native
 
-    monkeypatch.setattr(_algorithm._cccl, "load", load)
+    monkeypatch.setattr(_cccl, "load", load)
     monkeypatch.setattr(_algorithm.Algorithm, "load", lambda self: None)
     monkeypatch.setattr(_driver, "relaxed", nullcontext)
     first = reduction(lambda a, b: a + b, cc=None)
@@ -235,9 +235,7 @@ def test_one_object_serves_every_device_of_its_cc(empty_cache, monkeypatch):
         def __init__(self, number):
             super().__init__(number=number)
 
-    monkeypatch.setattr(
-        _algorithm._cccl, "load", lambda native, blob: loads.append(native) or Native(len(loads))
-    )
+    monkeypatch.setattr(_cccl, "load", lambda native, blob: loads.append(native) or Native(len(loads)))
     monkeypatch.setattr(_algorithm.Algorithm, "_load_kernels", lambda self, call: None)
     monkeypatch.setattr(_driver, "relaxed", nullcontext)
     found = reduction(cupar.OpKind.PLUS)

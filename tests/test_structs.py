@@ -17,7 +17,7 @@ import cupar
 from cupar import (
     OpKind,
     RawOp,
-    _algorithm,
+    _arguments,
     _arrays,
     _build,
     _factory,
@@ -655,7 +655,7 @@ def test_kinds_are_not_defined_for_structs():
 def stored(h_init, dtype):
     """Return what a call hands to the kernel."""
     array = np.zeros(1, dtype)
-    array[0] = _algorithm.initial_value(h_init, dtype)
+    array[0] = _arguments.initial_value(h_init, dtype)
     return array[0].item()
 
 
@@ -729,7 +729,7 @@ def test_wrong_initial_values_of_calls():
         None,
     ):
         with pytest.raises(TypeError, match="^h_init: "):
-            _algorithm.initial_value(wrong, Peak.dtype)
+            _arguments.initial_value(wrong, Peak.dtype)
 
 
 def test_outputs_of_another_layout():
