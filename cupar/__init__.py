@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ._capture import Bound
     from ._cccl import VersionError
     from ._driver import DriverError, NoDeviceError
-    from ._factory import preload
+    from ._preload import preload
     from ._record import Recording, record
     from ._toolchain import BuildError
     from .histogram import Histogram, histogram_even
@@ -170,7 +170,7 @@ _MODULES = {
     "inclusive_scan": "scan",
     "lower_bound": "search",
     "merge_sort": "sort",
-    "preload": "_factory",
+    "preload": "_preload",
     "radix_sort": "sort",
     "record": "_record",
     "reduce_into": "reduce",

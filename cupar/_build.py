@@ -73,9 +73,9 @@ def operators(spec: Specialisation, seconds: Seconds) -> dict[str, list[bytes]]:
 
 
 def link(
-    spec: Specialisation, template: bytes, operators: Mapping[str, list[bytes]], seconds: Seconds
+    spec: Specialisation, template: list[bytes], operators: Mapping[str, list[bytes]], seconds: Seconds
 ) -> tuple[bytes, int]:
-    """Link operators with a template.
+    """Link operators with a template, in its parts.
 
     Returns
     -------
@@ -85,7 +85,7 @@ def link(
         Bytes of the cubin.
     """
     with timed(seconds, "link"):
-        head, kernels, tail, *iterators = _unpack(template)
+        head, kernels, tail, *iterators = template
         cubin = _toolchain.link([kernels, *iterators, *chain(*operators.values())], spec.cc)
         return _cccl.Template(head, kernels, tail).with_cubin(cubin), len(cubin)
 
@@ -177,11 +177,14 @@ def _pack(parts: list[bytes]) -> bytes:
     return lengths + b"".join(parts)
 
 
-def _unpack(packed: bytes) -> list[bytes]:
+def unpack(packed: bytes) -> list[bytes]:
+    """Return the parts of a template as `link` takes them; raise ValueError if it is none."""
     (count,) = struct.unpack_from("<I", packed)
     lengths = struct.unpack_from(f"<{count}Q", packed, 4)
     parts, at = [], 4 + 8 * count
     for length in lengths:
         parts.append(packed[at : at + length])
         at += length
+    if count < 3 or at != len(packed):
+        raise ValueError(f"no template: {count} parts, {at} bytes of {len(packed)}")
     return parts

@@ -28,7 +28,7 @@ import time
 from collections.abc import Callable, MutableMapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -188,21 +188,42 @@ def _warn_invalid(name: str, text: str, expected: str, default: str) -> None:
 
 
 def signing_key() -> bytes | None:
-    """Return the secret with which entries that others could have written are signed, None without one."""
-    return os.environ.get("CUPAR_SIGNING_KEY", "").encode("utf-8", "surrogateescape") or None
+    """Return the secret with which entries that others could have written are signed, None without one.
+
+    Raises
+    ------
+    ValueError
+        If it is set and empty, as where a secret of CI did not arrive: anybody could sign with that.
+    """
+    text = os.environ.get("CUPAR_SIGNING_KEY")
+    if text == "":
+        raise ValueError(
+            "CUPAR_SIGNING_KEY is empty; set it to a secret, or unset it to do without signatures"
+        )
+    return None if text is None else text.encode("utf-8", "surrogateescape")
+
+
+def _may_use_others() -> bool:
+    """Tell whether entries can be used that others could have written."""
+    try:
+        signing_key()
+    except ValueError as error:
+        warn_once("empty key", f"cupar uses no bundles and no shared store: {error}")
+        return False
+    return True
 
 
 def bundles() -> tuple[Disk | Bundle, ...]:
     """Return the read-only directories and bundles that were named, those of `use_bundle` first."""
     named = os.environ.get("CUPAR_BUNDLES", "")
-    if not named and not _used:
+    if not (named or _used) or not _may_use_others():
         return ()
-    paths = [*_used, *(_expanded(each) for each in named.split(os.pathsep) if each)]
+    paths = [*_used, *(expanded(each) for each in named.split(os.pathsep) if each)]
     layers = (_layer(path, signing_key()) for path in dict.fromkeys(paths))
     return tuple(layer for layer in layers if layer is not None)
 
 
-@lru_cache
+@cache
 def _layer(path: Path, secret: bytes | None) -> Disk | Bundle | None:
     """Open a directory or bundle, once in a process; None, with a warning, if that cannot be."""
     from ._bundle import Bundle
@@ -211,12 +232,12 @@ def _layer(path: Path, secret: bytes | None) -> Disk | Bundle | None:
         if path.is_dir():
             return Disk(path, 0, read_only=True)
         return Bundle(path, secret)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, MemoryError) as error:
         warn_once(("bundle", path), f"cupar does not use a bundle: {error}")
         return None
 
 
-def _expanded(path: str | os.PathLike[str]) -> Path:
+def expanded(path: str | os.PathLike[str]) -> Path:
     """Return an absolute path; ``~`` of a user that there is not stays as it is, and is not found."""
     found = Path(path)
     with suppress(RuntimeError):
@@ -251,8 +272,14 @@ def use_bundle(path: str | os.PathLike[str]) -> None:
     """
     from ._bundle import Bundle
 
-    found = _expanded(path)
-    if not found.is_dir():
+    found = expanded(path)
+    if not os.fspath(path) or (found.is_dir() and not Disk(found, 0, read_only=True).is_cache()):
+        raise ValueError(f"path: expected a bundle or a cache's directory, got {os.fspath(path)!r}")
+    if found.is_dir():
+        distrusted = Disk(found, 0, read_only=True).distrusted()
+        if distrusted is not None:
+            raise ValueError(f"path: {distrusted[0]} {distrusted[1]}, so that others could place code in it")
+    else:
         Bundle(found, signing_key()).close()  # to say now what is wrong with it
     if found not in _used:
         _used.append(found)
@@ -263,10 +290,10 @@ _used: list[Path] = []
 
 def shared() -> Shared | None:
     """Return the shared store that was named, None without one."""
-    if _shared is not None:
-        return _shared
     url = os.environ.get("CUPAR_SHARED", "").strip()
-    return _shared_at(url) if url else None
+    if not (_shared or url) or not _may_use_others():
+        return None
+    return _shared or _shared_at(url)
 
 
 @lru_cache

@@ -145,10 +145,6 @@ def _place(function: Any) -> dict[str, str] | None:
     return None if file is None else {"file": os.path.abspath(file)}  # noqa: PTH100 - as _script does
 
 
-def _home(carried: Mapping[str, Any]) -> ModuleType:
-    return _script(carried["file"]) if "file" in carried else importlib.import_module(carried["module"])
-
-
 def _attribute(owner: object, qualified_name: str) -> Any:
     return functools.reduce(getattr, qualified_name.split("."), owner)
 

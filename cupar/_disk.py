@@ -15,6 +15,7 @@ nobody else, entries of other owners are not read, and symbolic links in it are 
 from __future__ import annotations
 
 import errno
+import itertools
 import math
 import os
 import stat
@@ -115,17 +116,14 @@ def _remove_if_same(path: Path, status: os.stat_result | None) -> None:
 
 def _make_private(directory: Path) -> None:
     """Make a directory and its missing parents, each for this user alone."""
-    try:
-        directory.mkdir(0o700)
-    except FileExistsError:
+    if os.path.lexists(directory):
         return
-    except FileNotFoundError:
-        if directory == directory.parent:
-            raise
-        _make_private(directory.parent)
-        # Not by calling this again: some parents exist and have no room for anything, such as /proc.
-        directory.mkdir(0o700, exist_ok=True)
-    directory.chmod(0o700)  # a umask may have taken the owner's bits
+    missing = [directory]
+    missing += itertools.takewhile(lambda parent: not os.path.lexists(parent), directory.parents)
+    for each in reversed(missing):
+        with suppress(FileExistsError):  # another process makes it, too
+            each.mkdir(0o700)
+            each.chmod(0o700)  # a umask may have taken the owner's bits
 
 
 def fault(status: os.stat_result, *more_owners: int) -> str | None:
@@ -306,10 +304,9 @@ class Disk:
             be no lock (the file system has none, or the directory cannot be written): there, several
             processes at worst do the same work.
         """
-        path = self._base / "locks" / f"{name}.lock"
         held, free = None, True
         try:
-            _make_private(path.parent)
+            path = self._inner("locks") / f"{name}.lock"
             held = _lock(path, timeout)
             free = held is not None
         except OSError:
@@ -330,7 +327,7 @@ class Disk:
         for shard in _files(self._base):
             if len(shard.name) == 2 and stat.S_ISDIR(shard.mode):  # and no link to one
                 for file in _files(shard.place):
-                    if file.name.endswith(SUFFIX):
+                    if file.name.endswith(SUFFIX) and _entry.is_key(file.key):
                         yield file
 
     def meta(self, key: str) -> dict[str, Any] | None:
@@ -382,11 +379,17 @@ class Disk:
     def check(self, *, repair: bool = False) -> Iterator[tuple[str, str | None]]:
         """Read all entries; yield the key of each, and what is wrong with those that are not served.
 
+        If none is, since others could have written them, yield that with the directory in place of a key.
+
         Parameters
         ----------
         repair : bool, optional
             Remove these.
         """
+        with suppress(OSError):
+            distrusted = self.distrusted()
+            if distrusted is not None:
+                yield str(distrusted[0]), distrusted[1]
         for key, path, _ in self.entries():
             try:
                 why, status = self._examine(path, key)
@@ -398,6 +401,10 @@ class Disk:
             if why is not None and repair:
                 _remove_if_same(path, status)
             yield key, why
+
+    def is_cache(self) -> bool:
+        """Tell whether this is a directory of a cache, empty as it may be."""
+        return self._base.is_dir()
 
     def is_usable(self) -> bool:
         """Tell whether entries found here can be trusted; warn once if others could have written them."""
@@ -415,22 +422,48 @@ class Disk:
         An entry becomes code that runs, so a directory that others can fill is as good as theirs.
         """
         if not self._known_private:
-            root = self.path.stat()  # which may be a link: it is what the user named
-            self._more_owners = (root.st_uid,) if self.read_only else ()
-            self._known_private = self._is_trusted(self.path, root) and self._may_use(self._base)
+            distrusted = self.distrusted()
+            if distrusted is None:
+                self._known_private = True
+            else:
+                self._warn_distrusted(*distrusted)
         return self._known_private
+
+    def distrusted(self) -> tuple[Path, str] | None:
+        """Return what others could have written of the directory, and why, None if nothing."""
+        root = self.path.stat()  # which may be a link: it is what the user named
+        self._more_owners = (root.st_uid,) if self.read_only else ()
+        for path, status in ((self.path, root), (self._base, self._base.lstat())):
+            found = self._fault(status)
+            if found is not None:
+                return path, found
+        return None
+
+    def _inner(self, name: str) -> Path:
+        """Return a directory for what is no entry; raise OSError if something else is in its place."""
+        path = self._base / name
+        _make_private(path)
+        if not stat.S_ISDIR(path.lstat().st_mode):  # what a link leads to is none of the cache's
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+        return path
 
     def _may_use(self, directory: Path) -> bool:
         """Tell whether a directory within this one is a directory, and no other may write to it."""
         return self._is_trusted(directory, directory.lstat())
 
+    def _fault(self, status: os.stat_result) -> str | None:
+        """Say why others could have written this, None if they could not."""
+        link = "is a symbolic link" if stat.S_ISLNK(status.st_mode) else None
+        return fault(status, *self._more_owners) or link
+
     def _is_trusted(self, path: Path, status: os.stat_result) -> bool:
         """Tell whether nobody else could have written this; warn once if others could."""
-        found = fault(status, *self._more_owners)
-        if found is None and stat.S_ISLNK(status.st_mode):
-            found = "is a symbolic link"
-        if found is None:
-            return True
+        found = self._fault(status)
+        if found is not None:
+            self._warn_distrusted(path, found)
+        return found is None
+
+    def _warn_distrusted(self, path: Path, found: str) -> None:
         mend = f"Run 'chmod 700 {path}' if it is yours, or name a directory of your own in CUPAR_CACHE_DIR."
         if self.read_only:
             mend = "Its owner can mend that with 'chmod -R go-w'."
@@ -439,7 +472,6 @@ class Disk:
             f"cupar does not use its cache in {self.path}: {path} {found}, so that others could place code "
             f"in it. {mend} Until then what is in it is not used.",
         )
-        return False
 
     def _read(self, path: Path, key: str) -> Entry | None:
         """Read the entry at `path`; drop it if something else lies there."""
@@ -509,8 +541,7 @@ class Disk:
 
         Nothing is flushed to the device: what a crash tears fails its checksum and is built again.
         """
-        aside = self._base / "tmp" / f"{path.name}.{os.getpid()}.{os.urandom(8).hex()}"
-        _make_private(aside.parent)
+        aside = self._inner("tmp") / f"{path.name}.{os.getpid()}.{os.urandom(8).hex()}"
         try:
             _write_new(aside, data)
             aside.replace(path)
@@ -572,6 +603,7 @@ class Disk:
         """Remove what dead processes left. What is new, a living one may be about to move into place."""
         now = time.time()
         for name in ("tmp", "locks"):
-            for file in _files(self._base / name):
+            path = self._base / name
+            for file in [] if path.is_symlink() else _files(path):
                 if abs(now - file.mtime) > _LEFTOVER_SECONDS:  # it is old, or a clock went back
                     _remove(file.path)

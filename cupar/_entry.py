@@ -34,6 +34,9 @@ FORMAT = 1
 
 SUFFIX = ".cupar"
 
+LARGEST = 1 << 28
+"""Bytes that an entry may have, 100 times what builds have: a larger one would fill its reader's memory."""
+
 _HEADER_BYTES = 128
 _HEADER = re.compile(rb"cupar-entry [0-9]+ [0-9a-f]{64} ([0-9]{1,15}) ([0-9]{1,15})\n")
 _SEAL = re.compile(rb"cupar-signature ([0-9a-f]{64})\n")
@@ -87,7 +90,7 @@ def encode(key: str, entry: Entry) -> bytes:
 def _sizes(header: bytes, size: int) -> tuple[int, int] | None:
     """Return the sizes of metadata and payload, None unless they are what an entry of `size` bytes has."""
     match = _HEADER.fullmatch(header)
-    if match is None:
+    if match is None or size > LARGEST:
         return None
     meta, payload = int(match[1]), int(match[2])
     return (meta, payload) if len(header) + meta + payload == size else None

@@ -6,6 +6,7 @@ import ast
 import functools
 import operator
 import os
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from . import _cache, _driver, _fork, _key, _log, _memo, _nodes, _toolchain, _warnings, structs
-from ._algorithm import Algorithm, Build, Code
+from ._algorithm import Algorithm, Build
+from ._call import Code
 from ._key import Specialisation
 from .operators import Op, resolve
 
@@ -25,7 +27,7 @@ A = TypeVar("A", bound=Algorithm)
 T = TypeVar("T")
 
 _algorithms: _cache.Memory[Algorithm] = _cache.Memory(maxsize=1024)
-_templates: _cache.Memory[bytes] = _cache.Memory(maxsize=32)
+_templates: _cache.Memory[list[bytes]] = _cache.Memory(maxsize=32)
 _results: _cache.Memory[np.dtype[Any]] = _cache.Memory(maxsize=1024)
 
 
@@ -108,7 +110,7 @@ def obtain(cls: type[A], spec: Specialisation, device: _driver.Device | None, wa
         return ahead.ask(cls, spec)  # type: ignore[no-any-return]
     if not wait:
         build = functools.partial(built, cls, spec, None)
-        pending: A = cls.pending(spec, _background().submit(_key.kernels(spec), build))
+        pending: A = cls.pending(spec, _background().submit(_kernels(spec), build))
         return pending
     return built(cls, spec, device)
 
@@ -151,6 +153,14 @@ def _background() -> Queue:
         return _queue
 
 
+def _kernels(spec: Specialisation) -> str:
+    """Return what builds have in common that link the same kernels; of others, what equal ones have."""
+    try:
+        return _key.digest(_key.template_parts(spec) if spec.has_template else _key.build_parts(spec))
+    except ImportError:  # a compiler is missing, as the build will say to who waits for it
+        return ""
+
+
 def _after_fork() -> None:
     global _queue
     _queue = None  # its threads are the parent's
@@ -160,93 +170,14 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def preload(*what: Algorithm | str | os.PathLike[str]) -> None:
-    """Load the code of algorithms onto the current device, so that no call of theirs waits for it.
-
-    Factories with ``wait=False`` and this at the end build many algorithms at once, from disk or anew, before
-    a program's work starts. So does a list that `cupar.record` wrote in an earlier run: then each factory
-    call that is in it finds its build in memory.
-
-    Parameters
-    ----------
-    *what : Algorithm or path
-        Algorithm objects, and recorded lists. What a list has for other compute capabilities is taken for
-        the current device's. To read a list is to run what is in it, as with a script.
-
-    Raises
-    ------
-    TypeError
-        If one of them is something else.
-    RecordError, OSError
-        If a path is not that of a recorded list (`RecordError` is a ``ValueError``), or cannot be read.
-    NoDeviceError
-        If there is no GPU.
-
-    Warns
-    -----
-    CacheWarning
-        Of each line of a list that cannot be built, as when an operator of its has changed: the program
-        builds what it needs instead when it asks for it.
-
-    Examples
-    --------
-    >>> import cupar
-    >>> sums = [cupar.reduce_into(t, t, cupar.OpKind.PLUS, 0, cc=90, wait=False) for t in ("i4", "i8")]
-    >>> cupar.preload(*sums)  # doctest: +SKIP
-
-    The first run with ``CUPAR_RECORD=asked.jsonl`` in its environment, and each later one with
-
-    >>> cupar.preload("asked.jsonl")  # doctest: +SKIP
-    """
-    for each in what:
-        if not isinstance(each, (Algorithm, str, os.PathLike)):
-            raise TypeError(
-                f"what: expected algorithm objects and paths of recorded lists, got {type(each).__name__}"
-            )
-    paths = dict.fromkeys(os.fspath(each) for each in what if not isinstance(each, Algorithm))
-    if ahead is not None:
-        _begin(list(paths))
-        return
-    device = _driver.current_device()
-    listed = _begin(list(paths)) if paths else []
-    for each in what:
-        if isinstance(each, Algorithm):
-            _load(each, device)
-    for place, algorithm in listed:
-        if algorithm is not None:
-            _attempt(place, _load, algorithm, device)
-
-
-def _begin(paths: list[str]) -> list[tuple[str, Algorithm | None]]:
-    """Begin to build what recorded lists have, in the background; return it, each with its place."""
-    from . import _record
-
-    requests = {each.content: each for path in paths for each in _record.read(path)}
-    return [(each.place, _attempt(each.place, each.ask, wait=False)) for each in requests.values()]
-
-
-def _attempt(place: str, do: Callable[..., T], *args: Any, **named: Any) -> T | None:
-    """Do something for a line of a recorded list, or else warn: builds that are not there are made later."""
-    try:
-        return do(*args, **named)
-    except Exception as error:  # whatever the builders raise, and the code in a list
-        why = str(error).removeprefix(f"{place}: ")
-        _warnings.warn_once(("preload", place), f"{place}: not preloaded, but built when asked for: {why}")
-        return None
-
-
-def _load(algorithm: Algorithm, device: _driver.Device) -> None:
-    """Load an algorithm's code onto the current device, and let factories find it there."""
-    algorithm.load()
-    code, build = algorithm._code, replace(algorithm.build, origin="memory", seconds={})
-    states = (None,) * len(code.spec.operators)
-    cls = type(algorithm)
+def keep(algorithm: Algorithm, device: _driver.Device) -> None:
+    """Let `obtain` find an algorithm's code in memory, for a device."""
+    cls, code = type(algorithm), algorithm._code
+    build, states = replace(algorithm.build, origin="memory", seconds={}), (None,) * len(code.spec.operators)
     _algorithms.get_or_make((cls, code.spec, device), lambda: cls(code, build, states))
 
 
-def _produce(
-    spec: Specialisation, kept: Specialisation, device: _driver.Device | None, *, again: bool = False
-) -> tuple[Code, Build]:
+def _produce(spec: Specialisation, kept: Specialisation, device: _driver.Device | None) -> tuple[Code, Build]:
     """Fetch or make a build; `kept` is what stays in memory of its specialisation."""
     seconds: dict[str, float] = {}
     parts = _key.build_parts(spec)
@@ -261,24 +192,42 @@ def _produce(
         reads = {name: found.reads() for name, found in sources if found is not None}
         return _entry(parts, blob, seconds, operators=operators, reads=reads, cubin_size=cubin_size)
 
-    found = _cache.fetch(key, make)
+    def use(entry: _cache.Entry) -> tuple[Code, int]:
+        code, size = Code(kept, entry.payload), entry.meta["cubin_size"]
+        if device is not None:
+            start = time.perf_counter()
+            code.native(device)
+            seconds["load"] = time.perf_counter() - start
+        return code, size
+
+    found, (code, size) = _fetch(key, make, use)
     _log.fetched(origin, key, found, seconds)
     if found.origin == "disk":
         seconds["read"] = found.seconds
-    code = Code(kept, found.entry.payload)
-    if device is not None:
-        start = time.perf_counter()
-        try:
-            code.native(device)
-        except RuntimeError:
-            if found.origin != "disk" or again:
-                raise
-            # It is what was stored, and yet the bindings or the driver will not have it.
-            _cache.discard(key)
-            return _produce(spec, kept, device, again=True)
-        seconds["load"] = time.perf_counter() - start
-    size = found.entry.meta.get("cubin_size", 0)
     return code, Build(spec.algorithm, key, spec.cc, origin, seconds, size, found.source)
+
+
+def _fetch(
+    key: str, make: Callable[[], _cache.Entry], use: Callable[[_cache.Entry], T]
+) -> tuple[_cache.Found, T]:
+    """Fetch or make an entry, and return what `use` makes of it.
+
+    One that was kept, and that nothing can be made of although it is what was stored, is made again: the
+    bindings or the driver will not have it, or who stored it stored something else.
+    """
+    found = _cache.fetch(key, make)
+    try:
+        return found, use(found.entry)
+    except Exception as error:
+        if found.origin == "built":
+            raise
+        _warnings.warn_once(
+            "useless",
+            f"cupar's cache entry {key} in {found.source} is of no use and will be rebuilt: {error!r}",
+        )
+    _cache.discard(key)
+    found = _cache.fetch(key, make)
+    return found, use(found.entry)
 
 
 def _entry(parts: dict[str, Any], payload: bytes, seconds: dict[str, float], **more: Any) -> _cache.Entry:
@@ -293,8 +242,37 @@ def _entry(parts: dict[str, Any], payload: bytes, seconds: dict[str, float], **m
     return _cache.Entry(meta, payload)
 
 
+_building: set[int] = set()  # threads
+_is_stuck = False
+
+
+def _forked() -> None:
+    global _is_stuck
+    _is_stuck = _is_stuck or bool(_building - {threading.get_ident()})
+    _building.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
 def _make(spec: Specialisation, seconds: dict[str, float]) -> tuple[bytes, int, str]:
     """Make a build; return it, its cubin's size, and whether it was ``"linked"`` or ``"built"``."""
+    if _is_stuck:
+        raise _toolchain.BuildError(
+            "This process was forked while another thread was building, and has inherited the compilers' "
+            "locks as that thread held them. Wait for builds before a fork (Algorithm.ready), or start the "
+            "process with 'spawn' or 'forkserver'."
+        )
+    thread = threading.get_ident()
+    _building.add(thread)
+    try:
+        return _compile(spec, seconds)
+    finally:
+        _building.discard(thread)
+
+
+def _compile(spec: Specialisation, seconds: dict[str, float]) -> tuple[bytes, int, str]:
     from . import _build, _cccl
 
     operators = _build.operators(spec, seconds)  # first, since it is the user's and so most likely to fail
@@ -307,7 +285,7 @@ def _make(spec: Specialisation, seconds: dict[str, float]) -> tuple[bytes, int, 
     return *_build.whole(spec, operators, seconds), "built"
 
 
-def _template(spec: Specialisation, seconds: dict[str, float]) -> tuple[bytes, bool]:
+def _template(spec: Specialisation, seconds: dict[str, float]) -> tuple[list[bytes], bool]:
     from . import _build
 
     parts = _key.template_parts(spec)
@@ -322,10 +300,10 @@ def _template(spec: Specialisation, seconds: dict[str, float]) -> tuple[bytes, b
         seconds.update(stages)
         return _entry(parts, payload, stages)
 
-    def fetch() -> bytes:
-        found = _cache.fetch(key, make)
+    def fetch() -> list[bytes]:
+        found, template = _fetch(key, make, lambda entry: _build.unpack(entry.payload))
         _log.template(key, found)
-        return found.entry.payload
+        return template
 
     return _templates.get_or_make(key, fetch), made
 
@@ -357,12 +335,11 @@ def result_dtype(op: Op, inputs: tuple[np.dtype[Any], ...]) -> np.dtype[Any]:
         described: Any = np.lib.format.dtype_to_descr(_build.result_dtype(found, _RESULT_CC))
         return _cache.Entry({"entry": parts["entry"], "parts": parts}, repr(described).encode())
 
-    def fetch() -> np.dtype[Any]:
-        text = _cache.fetch(_key.digest(parts), make).entry.payload.decode()
-        dtype: np.dtype[Any] = np.lib.format.descr_to_dtype(ast.literal_eval(text))
+    def use(entry: _cache.Entry) -> np.dtype[Any]:
+        dtype: np.dtype[Any] = np.lib.format.descr_to_dtype(ast.literal_eval(entry.payload.decode()))
         return structs.normal("transform_op", dtype)
 
-    return _results.get_or_make(found.without_user(), fetch)
+    return _results.get_or_make(found.without_user(), lambda: _fetch(_key.digest(parts), make, use)[1])
 
 
 _RESULT_CC = 75  # types are the same on all GPUs

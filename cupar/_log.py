@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -46,6 +47,11 @@ def fetched(origin: str, key: str, found: Found, seconds: Mapping[str, float]) -
     logger = _logger(_INFO)
     if logger is None:
         return
+    with suppress(Exception):  # metadata may hold anything, and a line that cannot be written fails no call
+        _fetched(logger, origin, key, found, seconds)
+
+
+def _fetched(logger: Logger, origin: str, key: str, found: Found, seconds: Mapping[str, float]) -> None:
     from . import _explain
 
     meta = found.entry.meta
@@ -76,5 +82,6 @@ def template(key: str, found: Found) -> None:
 
     meta = found.entry.meta
     verb = "found" if found.origin == "disk" else "built"
-    logger.debug("%s %s in %.4f s, key %s", verb, _explain.subject(meta), found.seconds, key)
-    _debug(logger, found.origin, key, meta)
+    with suppress(Exception):  # as above
+        logger.debug("%s %s in %.4f s, key %s", verb, _explain.subject(meta), found.seconds, key)
+        _debug(logger, found.origin, key, meta)

@@ -27,7 +27,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from . import _arrays, _fingerprint, _fork, _key, _memo, _nodes, iterators, structs
+from . import _arrays, _cache, _fingerprint, _fork, _key, _memo, _nodes, iterators, structs
 from ._algorithm import Algorithm
 from ._warnings import warn_once
 from .operators import Operator, OpKind, RawOp, resolve
@@ -106,7 +106,7 @@ def record(path: AnyPath | None) -> Recording:
 
 def begin(path: AnyPath) -> _Recorder:
     """Record to a list from now on; return what notes each question there."""
-    recorder = _Recorder(Path(path).absolute())
+    recorder = _Recorder(_cache.expanded(path))
     _note_with(recorder)
     return recorder
 

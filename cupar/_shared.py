@@ -83,8 +83,17 @@ def _answer(operation: Callable[[], T], timeout: float) -> T:
     except RuntimeError as error:  # no more threads, or the interpreter is shutting down
         raise _FailedError(str(error)) from error
     if isinstance(answer, BaseException):
-        raise _FailedError(f"{type(answer).__name__}: {answer}") from answer
+        raise _FailedError(_words(answer)) from answer
     return answer[0]
+
+
+def _words(error: BaseException) -> str:
+    """Return what a client's error says, if it can."""
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}"
+    except Exception:
+        return name
 
 
 class _Guard:
@@ -469,4 +478,6 @@ def name_of(url: str) -> str:
     """Return a URL without the secrets that may be in it, for messages."""
     if "://" not in url:
         return url
-    return re.sub(r"://[^/]*@", "://***@", url.partition("?")[0])
+    scheme, rest = url.split("://", 1)
+    account, at, place = rest.rpartition("@")  # the last: passwords may hold whatever ends an account
+    return f"{scheme}://{'***' if account else ''}{at}{re.split('[?#]', place)[0]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Hashable
 
@@ -20,7 +21,15 @@ def warn_once(topic: Hashable, message: str) -> None:
         known = topic in _warned
         _warned.add(topic)
     if not known:
-        warnings.warn(message, CacheWarning, stacklevel=3)
+        warnings.warn(message, CacheWarning, stacklevel=_level())
+
+
+def _level() -> int:
+    """Return the stack level of the user's code, of which a warning tells the line."""
+    frame, level = sys._getframe(2), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "cupar":
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 _lock = _fork.Lock()

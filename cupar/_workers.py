@@ -25,32 +25,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import _cccl, _fork, _log, _toolchain
+from ._background import cores
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from subprocess import Popen
 
-__all__ = ["Pool", "compile_native", "cores", "serve"]
+__all__ = ["Pool", "compile_native", "serve"]
 
-_MOST = 16  # helpers: each has its own NVRTC, which takes some 300 MB
+_MOST = 8  # helpers, since each takes 500 MB for NVRTC
 _START_SECONDS = 60.0
 _COMPILE_SECONDS = 300.0  # the longest takes 16 on a machine that has nothing else to do
 _IDLE_SECONDS = 10.0
 _ORPHAN_SECONDS = 1.0
 
 
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
 def compile_native(native: str, arguments: Sequence[Any], cc: int) -> Any:
     """Run NVRTC on an algorithm's kernels as `_cccl.compile_native` does, here or in a helper process."""
     with _pool.seat() as helper:
         blob = None if helper is None else helper.compile(native, arguments, cc)
-        if blob is None:
-            return _cccl.compile_native(native, arguments, cc)
-        return _cccl.deserialize(native, blob)
+        if blob is not None:
+            try:
+                return _cccl.deserialize(native, blob)
+            except Exception as error:  # whatever the bindings raise
+                _explain(f"{type(error).__name__}: {error}")
+        return _cccl.compile_native(native, arguments, cc)
 
 
 # --- In this process -----------------------------------------------------------------------------------
@@ -105,8 +104,8 @@ class Pool:
                 self._is_used_here = False
             elif helper.is_lost:
                 self._helpers.discard(helper)
-                # Its place goes with it, so that what goes wrong each time does so a few times only; where one
-                # never began to work, no other would.
+                # Its place goes with it, so that what goes wrong each time does so a few times only. Where
+                # one did not even start, no other would.
                 self._limit = self._limit - 1 if helper.has_started else 0
             else:
                 self._idle.append(helper)
@@ -188,8 +187,7 @@ class _Helper:
             )
         self._pipe = ours
         libraries = [str(_toolchain.library_path(name)) for name in _LIBRARIES]
-        package_root = str(Path(__file__).parents[1])  # last, in case that no entry of sys.path leads there
-        ours.send([*sys.path, package_root])
+        ours.send([*(each for each in sys.path if isinstance(each, str)), str(Path(__file__).parents[1])])
         ours.send((os.getpid(), libraries, _surroundings()))
         _received(ours, _START_SECONDS)
         self.has_started = True
@@ -228,19 +226,26 @@ def _explain(why: str) -> None:
         logger.debug("compiled without a helper process: %s", why)
 
 
-_pool = Pool(min(cores() - 1, _MOST))
+def _pool_for_this_machine() -> Pool:
+    return Pool(min(cores() - 1, _MOST))
+
+
+_pool = _pool_for_this_machine()
 
 
 def _after_fork() -> None:
     global _pool
-    _fork.keep_for_ever(_pool)  # the helpers, and what waits for them, are the parent's
-    _pool = Pool(min(cores() - 1, _MOST))
+    _fork.keep_for_ever(_pool)  # the helpers are the parent's, as are the threads that they work for
+    _pool = _pool_for_this_machine()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
-atexit.register(lambda: _pool.close())
+
+@atexit.register
+def _close() -> None:
+    _pool.close()  # that of this process, which may have been forked from the one that registered this
 
 
 # --- In a helper ---------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Builds in the background, preloading, and functions that are recognised as a kind."""
 
 import builtins
+import os
 import threading
 
 import numpy as np
@@ -143,3 +144,37 @@ def test_scans_and_merge_sorts_use_it():
     assert scan.build.key == cupar.inclusive_scan("f4", "f4", OpKind.PLUS, cc=CC).build.key
     sort = cupar.merge_sort("i4", None, "i4", None, lambda a, b: b > a, cc=CC)
     assert sort.build.key == cupar.merge_sort("i4", None, "i4", None, OpKind.LESS, cc=CC).build.key
+
+
+def test_a_child_forked_during_a_build_says_so_and_does_not_hang(empty_cache, monkeypatch):
+    """It has the compilers' locks as the building thread held them."""
+    from cupar import _factory
+
+    def ask(dtype):
+        return cupar.reduce_into(dtype, dtype, cupar.OpKind.PLUS, np.zeros(1, dtype), cc=90)
+
+    started, goes_on = threading.Event(), threading.Event()
+    compile_now = _factory._compile
+
+    def slowly(*args):
+        started.set()
+        goes_on.wait(60)
+        return compile_now(*args)
+
+    monkeypatch.setattr(_factory, "_compile", slowly)
+    builder = threading.Thread(target=ask, args=("i4",))
+    builder.start()
+    started.wait(60)
+    child = os.fork()
+    if child == 0:
+        try:
+            ask("i8")
+            os._exit(1)
+        except cupar.BuildError as error:
+            os._exit(7 if "forked while another thread was building" in str(error) else 2)
+        except BaseException:
+            os._exit(3)
+    _, status = os.waitpid(child, 0)
+    goes_on.set()
+    builder.join()
+    assert os.waitstatus_to_exitcode(status) == 7

@@ -180,7 +180,7 @@ def test_split_refuses_what_it_does_not_know(blob, payload):
 
 def test_pack_round_trip():
     parts = [b"", b"a", bytes(1000), b"\xff" * 7]
-    assert _build._unpack(_build._pack(parts)) == parts
+    assert _build.unpack(_build._pack(parts)) == parts
 
 
 def test_a_compiler_that_refuses_says_so():

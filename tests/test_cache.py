@@ -448,6 +448,52 @@ class TestForeignDirectories:
         assert said in str(warning.message) and "CUPAR_CACHE_DIR" in str(warning.message)
 
 
+class TestInnerDirectories:
+    """What a link in the cache leads to is none of the cache's."""
+
+    @pytest.mark.parametrize("name", ["tmp", "locks"])
+    def test_links_are_not_followed(self, store, tmp_path, name):
+        store.store(OTHER, ENTRY)
+        precious = tmp_path / "precious"
+        precious.mkdir()
+        (precious / "old").write_text("")
+        age(precious / "old", 10_000)
+        inner = store.path / "v1" / name
+        if inner.exists():
+            inner.rmdir()
+        inner.symlink_to(precious)
+        with caught():
+            store.prune()
+            store.store(KEY, ENTRY)
+            with store.lock(KEY, 0) as free:
+                assert free
+                assert [path.name for path in precious.iterdir()] == ["old"]
+            store.clear()
+        assert [path.name for path in precious.iterdir()] == ["old"]
+
+    def test_checking_a_directory_that_is_not_used_says_so(self, store):
+        store.store(KEY, ENTRY)
+        store.path.chmod(0o777)
+        found = dict(Disk(store.path, LIMIT).check())
+        assert "can be written by others" in found[str(store.path)]
+
+    def test_what_is_no_entry_is_not_counted(self, store):
+        store.store(KEY, ENTRY)
+        (store.path / "v1" / "ju").mkdir()
+        (store.path / "v1" / "ju" / "junk.cupar").write_bytes(b"x")
+        assert store.usage().entries == 1
+
+    def test_a_file_that_says_it_is_huge_is_not_read(self, store):
+        store.store(KEY, ENTRY)
+        path, size = stored(store), 1 << 42
+        header = b"cupar-entry 1 " + b"0" * 64 + b" 3 "
+        length = size - len(header) - len(str(size)) - 1 - 3
+        path.write_bytes(header + b"%d\n" % length)
+        os.truncate(path, len(header) + len(str(length)) + 1 + 3 + length)
+        with pytest.warns(CacheWarning, match="damaged"):
+            assert store.load(KEY) is None
+
+
 # --- What is dropped
 
 
@@ -905,3 +951,39 @@ class TestStats:
     def test_threads(self):
         in_threads(8, lambda: [_cache.count("memory") for _ in range(1000)])
         assert _cache.stats().memory == 8000
+
+
+class TestOthers:
+    """Bundles and shared stores, as far as they are named."""
+
+    def test_an_empty_signing_key_trusts_nothing(self, monkeypatch, tmp_path):
+        Disk(tmp_path / "lower", LIMIT).store(KEY, ENTRY)
+        monkeypatch.setenv("CUPAR_BUNDLES", str(tmp_path / "lower"))
+        monkeypatch.setenv("CUPAR_SHARED", "memory://cupar-empty-key")
+        monkeypatch.setenv("CUPAR_SIGNING_KEY", "")
+        with caught() as said:
+            assert _cache.bundles() == ()
+            assert _cache.shared() is None
+            assert fetch(KEY, lambda: Entry({}, b"made")).entry.payload == b"made"
+        (warning,) = said
+        assert "CUPAR_SIGNING_KEY is empty" in str(warning.message)
+        monkeypatch.delenv("CUPAR_SIGNING_KEY")
+        assert len(_cache.bundles()) == 1
+
+    @pytest.mark.parametrize("path", ["", "/", "nothing-here"])
+    def test_what_is_no_cache_is_not_used(self, monkeypatch, tmp_path, path):
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises((ValueError, FileNotFoundError)):
+            _cache.use_bundle(path)
+
+    def test_a_directory_that_others_can_write_is_not_used(self, tmp_path):
+        Disk(tmp_path / "lower", LIMIT).store(KEY, ENTRY)
+        (tmp_path / "lower").chmod(0o777)
+        with pytest.raises(ValueError, match="can be written by others"):
+            _cache.use_bundle(tmp_path / "lower")
+
+    def test_a_warning_tells_the_users_line(self, monkeypatch, tmp_path):
+        monkeypatch.setenv("CUPAR_BUNDLES", str(tmp_path / "none"))
+        with caught() as said:
+            fetch(KEY, lambda: ENTRY)
+        assert [warning.filename for warning in said] == [__file__]

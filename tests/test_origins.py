@@ -216,12 +216,39 @@ def test_a_build_that_the_bindings_refuse_is_made_again(empty_cache, monkeypatch
     first = reduction(lambda a, b: a + b, cc=None)
     _cache.disk().store(first.build.key, _cache.Entry({"cubin_size": 4}, b"junk"))
     _factory.forget()
-    again = reduction(lambda a, b: a + b, cc=None)
+    with pytest.warns(cupar.CacheWarning, match="of no use"):
+        again = reduction(lambda a, b: a + b, cc=None)
     assert again.build.origin == "linked"
     assert loaded[1] == b"junk"
     assert loaded[2] == loaded[0]
     _factory.forget()
     assert reduction(lambda a, b: a + b, cc=None).build.origin == "disk"
+
+
+@pytest.mark.parametrize("kind", ["template", "result"])
+def test_an_entry_that_is_of_no_use_is_made_again(empty_cache, kind):
+    """Its checksum is right: whoever stored it stored something else."""
+    from cupar import _cache, _factory
+
+    def ask():
+        items = cupar.TransformIterator("i4", lambda a: a + 1.5)
+        return cupar.reduce_into(items, "f8", lambda a, b: a + b, np.zeros(1), cc=CC)
+
+    first = ask()
+    disk = _cache.disk()
+    for key, _, _ in list(disk.entries()):
+        entry = disk.load(key)
+        if entry.meta["entry"] == kind:
+            disk.store(key, _cache.Entry(entry.meta, b"garbage("))
+        elif entry.meta["entry"] == "build":
+            disk.discard(key)
+    _factory.forget()
+    with pytest.warns(cupar.CacheWarning, match="of no use and will be rebuilt"):
+        again = ask()
+    assert again.build.key == first.build.key
+    assert again.cubin() == first.cubin()
+    _factory.forget()
+    assert ask().build.origin == "disk"
 
 
 def test_one_object_serves_every_device_of_its_cc(empty_cache, monkeypatch):

@@ -1049,3 +1049,21 @@ def test_operators_of_iterators_are_what_was_given():
         operator = resolve(op, inputs, np.dtype("f4")).as_function("op")
         given_again = _record._given(operator)
         assert resolve(given_again, inputs, np.dtype("f4")).as_function("op") == operator
+
+
+def test_a_relative_list_in_a_directory_that_is_gone_fails_no_call(tmp_path):
+    script = """
+import os, sys, numpy as np, warnings
+warnings.simplefilter("ignore")
+os.mkdir("gone"); os.chdir("gone"); os.rmdir("../gone")
+import cupar
+print(cupar.reduce_into("i4", "i4", cupar.OpKind.PLUS, np.zeros(1, "i4"), cc=90).build.cc)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env={**os.environ, "CUPAR_RECORD": "asked.jsonl"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "90\n", done.stderr

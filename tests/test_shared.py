@@ -784,3 +784,38 @@ def test_no_store_costs_no_thread_and_no_import(tmp_path):
     threads, *modules = run.stdout.split()
     assert threads == "1"
     assert not {"cupar._shared", "fsspec", "redis"} & set(modules)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://:pa/ss@host:1/0", "redis://***@host:1/0"),
+        ("redis://user:p@ss@host/0", "redis://***@host/0"),
+        ("s3://KEY:SEC?RET@bucket/x", "s3://***@bucket/x"),
+        ("https://host/x?token=secret", "https://host/x"),
+        ("https://host/x#token=secret", "https://host/x"),
+        ("memory://cupar", "memory://cupar"),
+        ("/mnt/shared", "/mnt/shared"),
+    ],
+)
+def test_no_secret_of_a_url_is_shown(url, shown):
+    assert _shared.name_of(url) == shown
+
+
+def test_an_error_that_cannot_be_shown_fails_no_call():
+    class UnspeakableError(Exception):
+        def __str__(self):
+            raise ValueError("no words")
+
+    class Store(dict):
+        def get(self, *_):
+            raise UnspeakableError
+
+        __getitem__ = get
+
+    cupar.use_shared(Store())
+    try:
+        with pytest.warns(cupar.CacheWarning, match="UnspeakableError"):
+            assert fetch("0" * 64, lambda: Entry({}, b"made")).entry.payload == b"made"
+    finally:
+        cupar.use_shared(None)
