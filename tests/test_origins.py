@@ -198,8 +198,9 @@ def test_entries_say_what_they_are(empty_cache):
 
 
 def test_a_build_that_the_bindings_refuse_is_made_again(empty_cache, monkeypatch):
-    from cupar import _algorithm, _cache, _driver, _factory
+    from cupar import _algorithm, _cache, _driver, _factory, _warnings
 
+    monkeypatch.setattr(_warnings, "_warned", set())
     device = _driver.Device(0, CC)
     monkeypatch.setattr(_driver, "current_device", lambda: device)
     loaded = []
@@ -226,9 +227,11 @@ def test_a_build_that_the_bindings_refuse_is_made_again(empty_cache, monkeypatch
 
 
 @pytest.mark.parametrize("kind", ["template", "result"])
-def test_an_entry_that_is_of_no_use_is_made_again(empty_cache, kind):
+def test_an_entry_that_is_of_no_use_is_made_again(empty_cache, monkeypatch, kind):
     """Its checksum is right: whoever stored it stored something else."""
-    from cupar import _cache, _factory
+    from cupar import _cache, _factory, _warnings
+
+    monkeypatch.setattr(_warnings, "_warned", set())
 
     def ask():
         items = cupar.TransformIterator("i4", lambda a: a + 1.5)
