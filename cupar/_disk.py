@@ -433,11 +433,11 @@ class Disk:
         """Return what others could have written of the directory, and why, None if nothing."""
         root = self.path.stat()  # which may be a link: it is what the user named
         self._more_owners = (root.st_uid,) if self.read_only else ()
-        for path, status in ((self.path, root), (self._base, self._base.lstat())):
-            found = self._fault(status)
-            if found is not None:
-                return path, found
-        return None
+        found = self._fault(root)
+        if found is not None:
+            return self.path, found
+        found = self._fault(self._base.lstat())
+        return None if found is None else (self._base, found)
 
     def _inner(self, name: str) -> Path:
         """Return a directory for what is no entry; raise OSError if something else is in its place."""

@@ -580,10 +580,12 @@ def _apart(code: CodeType) -> tuple[bytes, list[object]]:
             lines.append(f"{each.opcode} {each.arg}")
             continue
         lines.append("constant")
-        if isinstance(each.argval, CodeType):
-            nested.append(each.argval)
+        # Not `argval`, which Python 3.11 does not know of each instruction that loads one.
+        value = each.argval if each.opcode not in _LOADS_CONSTANT else code.co_consts[each.arg or 0]
+        if isinstance(value, CodeType):
+            nested.append(value)
         elif not _loads_function_name(instructions, index):
-            constants.append(each.argval)
+            constants.append(value)
     encodings = [encode(("\n".join(lines).encode(), *_layout(code)))]
     for encoding, inner in map(_apart, nested):
         encodings.append(encoding)

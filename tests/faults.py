@@ -231,10 +231,10 @@ def load(disk):
     assert disk.load(KEY) in (None, entry(KEY))
 
 
-WRITES = {"open", "fchmod", "write", "replace", "mkdir"}
+WRITES = {"open", "fchmod", "write", "replace"}
 LOCKS = {"flock", "fstat", "unlink", "close"}
 OPERATIONS = {
-    "first build": Operation(get, WRITES | LOCKS | {"scandir", "chmod"}, prepare=vacate, loses=3),
+    "first build": Operation(get, WRITES | LOCKS | {"scandir", "mkdir", "chmod"}, prepare=vacate, loses=3),
     "build": Operation(get, WRITES | LOCKS | {"seek", "read"}),
     "hit": Operation(get, {"open", "fstat", "readline", "read", "close", "utime"}, prepare=put_old),
     "damaged": Operation(get, WRITES | LOCKS, prepare=put_damaged),
