@@ -6,33 +6,39 @@ for each compute capability.
 That is done by processes, since NVRTC compiles one program at a time in a process, whatever the number of
 threads: 16 reductions on two cores take 28 s in one thread, 22 s in two, and 14 s in two processes. They are
 forked, as the operators are functions that live in this process alone; and so a compiler that crashes takes
-one build with it.
+one build with it. A process that is forked while a thread imports or compiles inherits locks that nobody will
+release. So the script's threads are waited for, and where others run, a forked process tries the compilers
+before it is given anything to do. If none is able, this process builds.
 """
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import re
 import runpy
 import signal
 import sys
+import threading
 import time
 import warnings
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Literal, cast
+from weakref import WeakSet
 
-from . import _cache, _factory, _key, _nodes, _toolchain
+from . import _cache, _cccl, _factory, _key, _nodes, _toolchain
 from ._algorithm import Algorithm
 from ._driver import NoDeviceError
 from ._key import Specialisation
 from ._record import Request
-from ._warnings import CacheWarning
+from ._warnings import CacheWarning, warn_once
 
 __all__ = ["Failure", "Job", "Outcome", "ask_list", "ask_script", "build", "jobs", "kept"]
 
@@ -40,6 +46,8 @@ Asked = tuple[type[Algorithm], Specialisation]
 
 _TICK_SECONDS = 0.1
 _ORPHAN_SECONDS = 5.0
+_READY_SECONDS = 30.0
+_GRACE_SECONDS = 1.0
 _ABOUT_GPUS = re.compile(r"\bcuda|\bgpus?\b|nvidia", re.IGNORECASE)
 
 
@@ -124,25 +132,51 @@ def ask_script(path: Path, arguments: Sequence[str], cc: int | None) -> tuple[li
     """
     saved = sys.argv, sys.path[:]
     sys.argv, sys.path[:0] = [str(path), *arguments], [str(path.absolute().parent)]
-    failures = []
     with _collecting(cc) as found:
         try:
-            runpy.run_path(str(path), run_name="__main__")
-        except SystemExit as error:
-            if error.code not in (None, 0):
-                failures.append(Failure(str(path), f"ended with exit status {error.code}"))
-        except NoDeviceError as error:
-            unknown = cc is None and str(error) != _NOTHING_RUNS
-            why = "there is no GPU here: name compute capabilities (--cc)" if unknown else _NOTHING_RUNS
-            failures.append(Failure(_place(path, error), why))
-        except Exception as error:
-            why = message(error)
-            if _ABOUT_GPUS.search(why):  # of whatever library the script looked for a GPU with
-                why = f"{why}\n{_NOTHING_RUNS}"
-            failures.append(Failure(_place(path, error), why))
+            with _threads_waited_for():
+                failure = _run(path, cc)
         finally:
             sys.argv, sys.path[:] = saved
-    return found, failures
+    return found, [] if failure is None else [failure]
+
+
+def _run(path: Path, cc: int | None) -> Failure | None:
+    """Run a script; return what ended it early."""
+    try:
+        runpy.run_path(str(path), run_name="__main__")
+    except SystemExit as error:
+        if error.code not in (None, 0):
+            return Failure(str(path), f"ended with exit status {error.code}")
+    except NoDeviceError as error:
+        unknown = cc is None and str(error) != _NOTHING_RUNS
+        why = "there is no GPU here: name compute capabilities (--cc)" if unknown else _NOTHING_RUNS
+        return Failure(_place(path, error), why)
+    except Exception as error:
+        why = message(error)
+        if _ABOUT_GPUS.search(why):  # of whatever library the script looked for a GPU with
+            why = f"{why}\n{_NOTHING_RUNS}"
+        return Failure(_place(path, error), why)
+    return None
+
+
+@contextmanager
+def _threads_waited_for() -> Iterator[None]:
+    """Wait for the threads that the block starts, as the interpreter does for those of a program that ends.
+
+    They may have questions of their own; and a process that is forked while they run may not be able to work.
+    """
+    others, executors = set(threading.enumerate()), _executors()
+    yield
+    for executor in _executors() - executors:
+        executor.shutdown()  # its threads wait for work for ever
+    while left := [each for each in threading.enumerate() if not (each.daemon or each in others)]:
+        for thread in left:
+            thread.join()
+
+
+def _executors() -> WeakSet[ThreadPoolExecutor]:
+    return WeakSet(each for each in gc.get_objects() if issubclass(type(each), ThreadPoolExecutor))
 
 
 def _place(path: Path, error: Exception) -> str:
@@ -300,34 +334,58 @@ def build(
     idle : callable, optional
         Called several times a second.
     """
-    waiting = iter(_in_order(todo))
-    busy: dict[Connection, _Worker] = {}
+    waiting = deque(_in_order(todo))
     workers: list[_Worker] = []
-
-    def begin(worker: _Worker) -> None:
-        job = next(waiting, None)
-        if job is not None:
-            worker.begin(job)
-            busy[worker.pipe] = worker
-
     try:
-        for _ in range(min(processes, len(todo))):
-            workers.append(_Worker(todo))
-            begin(workers[-1])
-        while busy:
-            for pipe in wait(list(busy), _TICK_SECONDS):
-                worker = busy.pop(cast(Connection, pipe))
-                job, outcome = worker.end()
-                if not worker.is_alive:
-                    workers.remove(worker)
-                    worker = _Worker(todo)
-                    workers.append(worker)
-                begin(worker)
-                yield job, outcome
+        if not _forks_are_of_no_use:
+            # One after the other, so that each is known here, and ended, if an interrupt comes meanwhile.
+            workers.extend(_Worker(todo) for _ in range(min(processes, len(todo))))
+        while workers and (waiting or any(worker.job for worker in workers)):
+            done = _awaited(workers)
+            crashed = sum(worker.has_crashed for worker in workers)
+            workers[:] = [worker for worker in workers if worker.is_alive]
+            workers.extend(_Worker(todo) for _ in range(crashed))
+            for worker in workers:
+                if waiting and worker.is_free:
+                    worker.begin(waiting.popleft())
+            yield from done
+            idle()
+        while waiting:
+            _say_that_forks_are_of_no_use()
+            job = waiting.popleft()
+            yield job, _make(job)
             idle()
     finally:
-        for worker in workers:
-            worker.kill()
+        _end(workers)
+
+
+def _awaited(workers: Sequence[_Worker]) -> list[tuple[Job, Outcome]]:
+    """Wait a moment; return what was done meanwhile, and end those who are not ready in time."""
+    pipes = {worker.pipe: worker for worker in workers if not worker.is_free}
+    done = []
+    for pipe in wait(list(pipes), _TICK_SECONDS):
+        worker = pipes[cast(Connection, pipe)]
+        if worker.job is None:
+            worker.greet()
+        else:
+            done.append(worker.end())
+    _end([worker for worker in workers if worker.is_late])
+    return done
+
+
+_forks_are_of_no_use = False
+
+
+def _say_that_forks_are_of_no_use() -> None:
+    # Nor will they be: what is compiled in this process might not survive being forked.
+    global _forks_are_of_no_use
+    _forks_are_of_no_use = True
+    warn_once(
+        "no workers",
+        f"No process that this one forks was able to build within {_READY_SECONDS:g} seconds: threads of the "
+        "script, or of a library, were importing or compiling when it was forked. This process builds, which "
+        "takes longer. Let the script wait for its threads before it looks into what it asks for.",
+    )
 
 
 def _in_order(todo: Sequence[Job]) -> list[Job]:
@@ -340,55 +398,156 @@ def _in_order(todo: Sequence[Job]) -> list[Job]:
     return [job for _, job in sorted(zip(rounds, todo, strict=True), key=lambda pair: pair[0])]
 
 
+_SIGNALS = {signal.SIGINT, signal.SIGTERM}
+
+
 class _Worker:
-    """A process that makes builds, one after the other."""
+    """A process that makes builds, one after the other.
+
+    Attributes
+    ----------
+    pipe : Connection
+        Readable once there is something to `greet`, or to `end`.
+    job : Job or None
+        What it is making.
+    is_ready : bool
+        Whether it was able to work.
+    is_alive : bool
+    """
 
     def __init__(self, todo: Sequence[Job]) -> None:
         context = multiprocessing.get_context("fork")
         self.pipe, theirs = context.Pipe()
-        self.is_alive = True
+        self.job: Job | None = None
+        self.is_ready, self.is_alive = False, True
         self._places = {job.key: place for place, job in enumerate(todo)}
-        self._process = context.Process(target=_serve, args=(todo, theirs), daemon=True)
-        self._process.start()
+        self._start = time.monotonic()
+        # Until it has handlers of its own, those of this process must not run there.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        try:
+            arguments = (todo, theirs, mask, threading.active_count() > 1)
+            self._process = context.Process(target=_serve, args=arguments, daemon=True)
+            self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         theirs.close()  # so that its end is noticed here
+
+    @property
+    def is_free(self) -> bool:
+        return self.is_alive and self.is_ready and self.job is None
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it should be ready by now."""
+        return self.is_alive and not self.is_ready and time.monotonic() > self._start + _READY_SECONDS
+
+    @property
+    def has_crashed(self) -> bool:
+        """Whether it was able to work, and is no more."""
+        return self.is_ready and not self.is_alive
+
+    def greet(self) -> None:
+        """Take note that it is ready, or not able to be; once the pipe is readable."""
+        try:
+            self.pipe.recv()
+            self.is_ready = True
+        except (EOFError, OSError):
+            self.kill()
 
     def begin(self, job: Job) -> None:
         """Let it make a build."""
-        self._job, self._start = job, time.perf_counter()
-        self.pipe.send(self._places[job.key])
+        self.job, self._start = job, time.monotonic()
+        with suppress(OSError):  # it is gone, as the pipe will tell
+            self.pipe.send(self._places[job.key])
 
     def end(self) -> tuple[Job, Outcome]:
         """Return the job and what became of it, once the pipe is readable."""
+        job = cast(Job, self.job)
         try:
             outcome: Outcome = self.pipe.recv()
+            self.job = None
         except (EOFError, OSError):
             self._process.join(1)
             self.kill()
             code = self._process.exitcode or 0
             how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
             error = f"the process that built it ended with {how}: a compiler crashed, or memory ran out"
-            outcome = Outcome("failed", time.perf_counter() - self._start, error=error)
-        return self._job, outcome
+            outcome = Outcome("failed", time.monotonic() - self._start, error=error)
+        return job, outcome
 
-    def kill(self) -> None:
+    def terminate(self) -> None:
+        """Let it end as soon as it can."""
+        if self.is_alive:
+            self._process.terminate()
+
+    def kill(self, grace: float = 0.0) -> None:
         """End it, whatever it does. Nothing half made is left where others look for entries."""
+        if not self.is_alive:
+            return
         self.is_alive = False
+        self._process.join(grace)
         self._process.kill()
         self._process.join()
         self.pipe.close()
+        if self.job is not None:
+            _unlock(self.job)
+            self.job = None
 
 
-def _serve(todo: Sequence[Job], pipe: Connection) -> None:
+def _end(workers: Sequence[_Worker]) -> None:
+    for worker in workers:
+        worker.terminate()
+    until = time.monotonic() + _GRACE_SECONDS
+    for worker in workers:
+        worker.kill(max(0.0, until - time.monotonic()))
+
+
+def _unlock(job: Job) -> None:
+    """Remove the locks that a process left which was killed; what others hold is theirs."""
+    store = _cache.disk()
+    if store is not None:
+        for key in (job.key, job.template):
+            with store.lock(key, timeout=0):
+                pass
+
+
+def _serve(todo: Sequence[Job], pipe: Connection, mask: set[signal.Signals], has_threads: bool) -> None:
     """Make the builds that are asked for, until the process that asks is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, _leave)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     parent = os.getppid()
+    if _factory._is_stuck:
+        return
+    if has_threads:
+        _use_compilers()
+    pipe.send("ready")
     while True:
         # The other processes have the parent's end of the pipe open, so that it does not end with it.
         while not pipe.poll(_ORPHAN_SECONDS):
             if os.getppid() != parent:
                 return
         pipe.send(_make(todo[pipe.recv()]))
+
+
+def _leave(*received: object) -> None:
+    """Unwind, so that what is locked is unlocked, and what is half written removed."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(128 + signal.SIGTERM)
+
+
+def _use_compilers() -> None:
+    """Use all that builds use and a thread of the parent may have held: this returns, or waits for ever.
+
+    What cannot be used for another reason, each build will say.
+    """
+    with suppress(Exception):
+        _cccl.bindings()
+    with suppress(Exception):
+        cuda = _toolchain._numba_cuda()
+        cuda.compile(lambda: None, "void()", device=True, abi="c", output="ltoir", cc=(9, 0))
+    with suppress(Exception):
+        _toolchain.link([_toolchain.compile_cpp("__device__ void nothing() {}", 90)], 90)
 
 
 def _make(job: Job) -> Outcome:

@@ -18,15 +18,17 @@ else, and entries may be signed (see `cupar._entry.seal`).
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
 import stat
 import struct
+import time
 import weakref
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -41,6 +43,8 @@ __all__ = ["Bundle", "Report", "Written", "verify", "write"]
 
 _VERSION = 1
 _HEADER_BYTES = 128
+_MOST_ENTRIES = 1 << 22  # an index of 320 MiB, which every reader has in memory
+_LEFTOVER_SECONDS = 3600  # a bundle that is being written grows more often than that
 _HEADER = re.compile(rb"cupar-bundle [0-9]+ ([0-9]{1,15}) ([0-9]{1,15}) ([0-9]{1,15}) [0-9a-f]{64} *\n")
 
 # O_NONBLOCK: opening a pipe must not wait for a writer. Links are followed: it is what the user named.
@@ -119,15 +123,28 @@ class Bundle:
         said once.
         """
         try:
-            record = self._find(key)
-            return None if record is None else self._read(record)
-        except (OSError, MemoryError, RefusedError) as error:
+            return self.read(key)
+        except RefusedError as error:
             warn_once(
                 ("bundle entry", self.path),
-                f"cupar does not use the entry {key} of the bundle {self.path}: it {_why(error)}. "
+                f"cupar does not use the entry {key} of the bundle {self.path}: it {error}. "
                 "It will be built again.",
             )
             return None
+
+    def read(self, key: str) -> Entry | None:
+        """Return the entry under `key`, None if there is none.
+
+        Raises
+        ------
+        RefusedError
+            If it cannot be read, is not as it was stored, or is not signed as it must be.
+        """
+        try:
+            record = self._find(key)
+            return None if record is None else self._read(record)
+        except (OSError, MemoryError) as error:
+            raise RefusedError(_why(error)) from error
 
     def meta(self, key: str) -> dict[str, Any] | None:
         """Return the metadata of an entry, unchecked, for listings; None if there is none to be had."""
@@ -189,10 +206,17 @@ class Bundle:
         if match is not None:
             count, start, size = map(int, match.groups())
             if size == self._size and start >= _HEADER_BYTES and start + count * _RECORD.size == size:
-                index = os.pread(self._file, size - start, start)
+                index = self._read_index(start, count)
                 if header == _header(count, start, size, index):
                     return start, memoryview(index)
         raise ValueError(f"{self.path} is damaged, was cut short, or is a bundle of another version of cupar")
+
+    def _read_index(self, start: int, count: int) -> bytes:
+        """Read the index; a file with holes in it may claim to be of any size."""
+        if count <= _MOST_ENTRIES:
+            with suppress(MemoryError):
+                return os.pread(self._file, count * _RECORD.size, start)
+        raise ValueError(f"{self.path} is too large: its index is of {count} entries")
 
     def _changed(self) -> str | None:
         """Say why the file, as it is now, must not be used."""
@@ -308,17 +332,24 @@ def write(path: str | os.PathLike[str], items: Iterable[tuple[str, bytes]]) -> W
     OSError
         If the file cannot be written. What was there is left alone then.
     ValueError
-        If a key is none.
+        If a key is none, or there are too many.
     """
     from tempfile import TemporaryFile  # 5 ms, which readers do not pay
 
     path = Path(path)
-    aside = path.with_name(f".cupar-bundle.{os.getpid()}.{os.urandom(8).hex()}")
+    _check_target(path)
+    _remove_leftovers(path.parent)
+    # Kept aside until all keys are known, for bytes that do not depend on the order of arrival; in a file
+    # that has no name, so that nothing is left of it when this process is killed.
+    with _named(path), TemporaryFile(dir=path.parent) as spool:
+        return _write_aside(path, spool, _spooled(spool, items))
+
+
+def _write_aside(path: Path, spool: BinaryIO, records: list[_Record]) -> Written:
+    aside = path.with_name(f"{_ASIDE}{os.getpid()}.{os.urandom(8).hex()}")
     try:
         with os.fdopen(os.open(aside, _WRITE_FLAGS, 0o644), "wb") as file:
-            # Kept aside until all keys are known, for bytes that do not depend on the order of arrival.
-            with TemporaryFile(dir=path.parent) as spool:
-                written = _write_sorted(file, spool, _spooled(spool, items))
+            written = _write_sorted(file, spool, records)
             with suppress(OSError, AttributeError):  # some file systems and platforms have no modes
                 os.fchmod(file.fileno(), 0o644)  # whatever the umask: a bundle is made to be carried
             file.flush()
@@ -329,6 +360,41 @@ def write(path: str | os.PathLike[str], items: Iterable[tuple[str, bytes]]) -> W
             aside.unlink()
         raise
     return written
+
+
+_ASIDE = ".cupar-bundle."
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Let errors of the system name the file that was asked for, and none that is made on the way to it."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _check_target(path: Path) -> None:
+    """Raise an OSError if something is there that must not be replaced by a file, or no place for one."""
+    with suppress(FileNotFoundError):
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(mode):  # such as /dev/null
+            raise OSError(errno.EINVAL, "is not a file", str(path))
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path.parent))
+
+
+def _remove_leftovers(directory: Path) -> None:
+    """Remove what processes left that were killed as they wrote a bundle."""
+    with suppress(OSError), os.scandir(directory) as listing:
+        for each in listing:
+            if each.name.startswith(_ASIDE):
+                with suppress(OSError):
+                    status = each.stat(follow_symlinks=False)
+                    if stat.S_ISREG(status.st_mode) and time.time() - status.st_mtime > _LEFTOVER_SECONDS:
+                        Path(each).unlink()
 
 
 def _spooled(spool: BinaryIO, items: Iterable[tuple[str, bytes]]) -> list[_Record]:
@@ -342,6 +408,8 @@ def _spooled(spool: BinaryIO, items: Iterable[tuple[str, bytes]]) -> list[_Recor
         if raw not in records:
             records[raw] = _Record(raw, offset, len(frame), hashlib.sha256(frame).digest())
             offset += spool.write(frame)
+    if len(records) > _MOST_ENTRIES:
+        raise ValueError(f"items: a bundle has room for {_MOST_ENTRIES} entries, got {len(records)}")
     return [records[raw] for raw in sorted(records)]
 
 

@@ -9,16 +9,19 @@ import argparse
 import json
 import os
 import re
+import signal
 import sys
+import threading
 import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext, redirect_stdout, suppress
+from contextlib import closing, contextmanager, nullcontext, redirect_stdout
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import __version__, cache
+from . import __version__, _listing, cache
 from ._terminal import (
     Bar,
     Lines,
@@ -26,7 +29,9 @@ from ._terminal import (
     complain,
     date_text,
     iso_text,
+    leave_output,
     on_terminal,
+    open_closed_streams,
     print_fields,
     print_json,
     print_table,
@@ -73,6 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit status: 0 if all is well, 1 if something was found wrong or failed, 2 if the command line is
         not understood, 130 if interrupted.
     """
+    open_closed_streams()
     words = list(sys.argv[1:] if argv is None else argv)
     words, script = _split(words)
     try:
@@ -81,18 +87,48 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(end.code or 0)
     arguments.script_arguments = script
     try:
-        with _warnings_as_lines():
+        with _warnings_as_lines(), _ending_cleanly():
             status = _run(arguments)
         sys.stdout.flush()
         return status
-    except BrokenPipeError:
-        # What reads the output, such as 'head', has seen enough. Python would complain at exit.
-        with suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # what reads the output, such as 'head', has seen enough
+        leave_output()
         return _BROKEN_PIPE
+    except OSError as error:
+        leave_output()
+        complain(f"error: standard output: {error.strerror or error}")
+        return _FAULT
+    except _Terminated:
+        signal.raise_signal(signal.SIGTERM)  # so that who has started this process sees what ended it
+        return 128 + signal.SIGTERM
     except KeyboardInterrupt:
         complain("interrupted")
         return _INTERRUPTED
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, which ends what it meets as an interrupt does."""
+
+
+@contextmanager
+def _ending_cleanly() -> Iterator[None]:
+    """Let SIGTERM end this process only after what was begun is cleaned up: processes, locks, files."""
+
+    def end(*received: object) -> None:
+        raise _Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    usual = signal.getsignal(signal.SIGTERM)
+    if usual is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, usual)
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
@@ -117,6 +153,8 @@ def _run(arguments: Arguments) -> int:
         complain(f"error: {named}{error.strerror or error}")
     except (_FailedError, ValueError, ImportError) as error:
         complain(f"error: {error}")
+    except RecursionError:
+        complain("error: an entry's metadata is nested too deep")
     return _FAULT
 
 
@@ -429,7 +467,7 @@ _ORDERS: dict[str, Callable[[cache.Info], Any]] = {
 
 def _list(arguments: Arguments) -> int:
     ccs = _ccs(arguments.cc)
-    where = arguments.bundle or _directory()
+    where = _directory() if arguments.bundle is None else arguments.bundle
     found = [
         info
         for info in cache.entries(arguments.bundle)
@@ -457,13 +495,7 @@ def _list(arguments: Arguments) -> int:
 
 def _directory() -> Path:
     """Return the user's directory; fail if there is none to be used."""
-    found = cache.directory()
-    if found is None:
-        raise _FailedError(
-            "there is no cache directory: it is switched off (CUPAR_CACHE=0), has no place, or others can "
-            "write to it"
-        )
-    return found
+    return _listing.own().path
 
 
 def _entry(info: cache.Info) -> dict[str, Any]:
@@ -590,7 +622,7 @@ def _sums(sizes: Iterable[tuple[str, int]]) -> list[tuple[str, int, int]]:
 def _verify(arguments: Arguments) -> int:
     if arguments.file is not None and arguments.repair:
         raise _UsageError("--repair: only the user's own directory is repaired; leave FILE out")
-    where = arguments.file or _directory()
+    where = _directory() if arguments.file is None else arguments.file
     report = cache.verify(arguments.file, repair=arguments.repair)
     faults = [{"key": key, "fault": why} for key, why in report.faults]
     if arguments.json:
@@ -620,7 +652,7 @@ def _clear(arguments: Arguments) -> int:
 
 
 def _agreed(question: str) -> bool:
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         raise _UsageError("there is no terminal to ask at: say --yes")
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
@@ -648,11 +680,20 @@ def _import(arguments: Arguments) -> int:
 
 def _carried(arguments: Arguments, verb: str, done: cache.Transfer) -> int:
     if arguments.json:
-        print_json({"entries": done.entries, "size": done.size, "skipped": done.skipped})
+        print_json(asdict(done))
     else:
-        skipped = f"; {done.skipped} left out" if done.skipped else ""
-        say(f"{verb} {done.entries} entries, {size_text(done.size)}{skipped}")
-    return _OK
+        rest = {"left out": done.skipped, "refused": done.refused, "not kept": done.not_kept}
+        counts = "".join(f"; {count} {what}" for what, count in rest.items() if count)
+        say(f"{verb} {done.entries} entries, {size_text(done.size)}{counts}")
+    if done.not_kept:
+        complain(f"error: {done.not_kept} entries were not kept: the limit is {_limit()} (CUPAR_CACHE_SIZE)")
+    if done.refused:
+        complain(f"error: {done.refused} entries were refused: they are damaged, or cannot be trusted")
+    return _FAULT if done.refused or done.not_kept else _OK
+
+
+def _limit() -> str:
+    return size_text(_listing.own().limit_bytes)
 
 
 def _explain(arguments: Arguments) -> int:
@@ -674,6 +715,7 @@ _RESULTS = ("built", "linked", "there", "failed")
 
 def _build(arguments: Arguments) -> int:
     from . import _ahead
+    from ._background import cores
 
     start = time.perf_counter()
     _directory()
@@ -682,7 +724,7 @@ def _build(arguments: Arguments) -> int:
         jobs, failures = _asked(arguments)
     if not jobs and not failures:
         raise _FailedError(f"{arguments.source}: nothing was asked for")
-    processes = arguments.jobs or len(os.sched_getaffinity(0))
+    processes = arguments.jobs or cores()
     said: dict[str, None] = {}
     outcomes: dict[str, Outcome] = {}
     progress = Progress() if arguments.json else Bar() if on_terminal() else Lines()

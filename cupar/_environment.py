@@ -45,6 +45,17 @@ _OPTIONAL = (
     "cupy-cuda13x",
     "torch",
 )
+_OWN = (
+    "CUPAR_BUNDLES",
+    "CUPAR_CACHE",
+    "CUPAR_CACHE_DIR",
+    "CUPAR_CACHE_SIZE",
+    "CUPAR_LOCK_TIMEOUT",
+    "CUPAR_RECORD",
+    "CUPAR_SHARED",
+    "CUPAR_SHARED_TIMEOUT",
+    "CUPAR_SIGNING_KEY",
+)
 _VARIABLES = (
     "CONDA_PREFIX",
     "CUDA_HOME",
@@ -163,7 +174,10 @@ def cache() -> dict[str, Any]:
 
 
 def variables() -> dict[str, str]:
-    """Return the environment variables that are set and matter, without the secrets in them."""
+    """Return the environment variables that are set and matter, without the secrets in them.
+
+    Others that begin like cupar's are mistakes, and what is in them may be a secret.
+    """
     names = [*sorted(name for name in os.environ if name.startswith("CUPAR_")), *_VARIABLES]
     return {name: _without_secrets(name, os.environ[name]) for name in names if name in os.environ}
 
@@ -171,4 +185,6 @@ def variables() -> dict[str, str]:
 def _without_secrets(name: str, value: str) -> str:
     from ._shared import name_of
 
+    if name not in _OWN and name not in _VARIABLES:
+        return "(not known to cupar)"
     return "(set, and not shown)" if name in _SECRETS and value else name_of(value)

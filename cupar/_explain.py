@@ -45,9 +45,10 @@ _SHORT_KEY = 12
 _TEXT = 80
 _KINDS = {"i": "int", "u": "uint", "f": "float", "c": "complex"}
 _DTYPE = re.compile(r"[<>|=]([iufc])([0-9]{1,2})")
-_OF_ARGUMENT = re.compile(r"(.+)_op([0-9]+)")
+_OF_ARGUMENT = re.compile(r"(.+)_op([0-9]{1,4})")
 _CALLED = re.compile(r"(function|\S+Dispatcher) [0-9a-f]{12}")
 _INSIDE = re.compile(r" in '[^']*'$")
+_DEEP = "nested too deep"  # which nobody does but to do harm
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,10 @@ def difference(now: Meta, before: Meta) -> tuple[Difference, ...]:
     now, before : mapping
         Their metadata.
     """
-    return tuple(found for _, found in _compare(now, before))
+    try:
+        return tuple(found for _, found in _compare(now, before))
+    except RecursionError:
+        return (Difference(f"metadata, which is {_DEEP},", "", ""),)
 
 
 def nearest(meta: Meta, candidates: Iterable[tuple[str, Meta]]) -> tuple[str, Meta] | None:
@@ -146,7 +150,7 @@ def nearest(meta: Meta, candidates: Iterable[tuple[str, Meta]]) -> tuple[str, Me
 def _distance(now: Meta, before: Meta) -> float:
     try:
         counts = Counter(weight for weight, _ in _compare(now, before))
-    except RecursionError:  # nobody nests metadata that deep but to do harm
+    except RecursionError:
         return math.inf
     return sum(weight * (1 + _FURTHER * (count - 1)) for weight, count in counts.items())
 
@@ -358,8 +362,11 @@ def subject(meta: Meta) -> str:
 
 def summary(meta: Meta) -> str:
     """Return arguments and operators of an entry, as in ``d_in: float32, op: OpKind.PLUS``."""
-    arguments = {name: _argument(part) for name, part in _arguments(_table(meta.get("parts"))).items()}
-    operators = {_whose(name, arguments): _text(op) for name, op in _table(meta.get("operators")).items()}
+    try:
+        arguments = {name: _argument(part) for name, part in _arguments(_table(meta.get("parts"))).items()}
+        operators = {_whose(name, arguments): _text(op) for name, op in _table(meta.get("operators")).items()}
+    except RecursionError:
+        return _DEEP
     return ", ".join(f"{name}: {text}" for name, text in {**arguments, **operators}.items())
 
 
@@ -455,11 +462,19 @@ def _names(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
 def explain(key: str, other: str | None = None) -> Explanation:
     """Say in what an entry differs from another one, or from the nearest; see `cupar.cache.explain`."""
     kept = {info.key: info for info in _listing.kept()}
-    info = kept[_listing.resolve(key, kept, "the cache")]
-    if other is None:
-        return explanation(info.key, info.meta, kept.values())
-    second = kept[_listing.resolve(other, kept, "the cache")]
-    return Explanation(info.key, second.key, difference(info.meta, second.meta))
+    info = kept[_listing.resolve(key, kept, "the cache", "algorithm")]
+    second = None if other is None else kept[_listing.resolve(other, kept, "the cache", "other")]
+    now = _meta(info, "algorithm")
+    if second is None:
+        return explanation(info.key, now, kept.values())
+    return Explanation(info.key, second.key, difference(now, _meta(second, "other")))
+
+
+def _meta(info: _listing.Info, name: str) -> Meta:
+    meta = info.meta
+    if not meta:
+        raise ValueError(f"{name}: the entry {info.key} cannot be read; run 'cupar cache verify --repair'")
+    return meta
 
 
 def explanation(key: str, meta: Meta, kept: Iterable[_listing.Info] | None = None) -> Explanation:

@@ -15,7 +15,7 @@ from ._disk import Disk
 if TYPE_CHECKING:
     from ._bundle import Bundle
 
-__all__ = ["Info", "find", "infos", "kept", "layer", "resolve", "sizes"]
+__all__ = ["Info", "find", "infos", "kept", "layer", "named", "own", "resolve", "sizes"]
 
 _HEAD_BYTES = 512
 # As `_entry.encode` lays them out, keys in order. What does not look like this is read as a whole.
@@ -75,7 +75,7 @@ def infos(store: Disk | Bundle, prefix: str = "") -> Iterator[Info]:
     """Yield what is in a directory or bundle, or what has a key that begins with `prefix` there."""
     if isinstance(store, Disk):
         for file in store.files():
-            if file.name.startswith(prefix) and _entry.is_key(file.key):
+            if file.name.startswith(prefix):
                 head = _head(file.place) or _described(store.meta(file.key))
                 yield Info(file.key, *head, file.size, file.mtime, store.meta)
     else:
@@ -104,8 +104,42 @@ def _head(path: str) -> tuple[str, int, str] | None:
 
 def _described(meta: dict[str, Any] | None) -> tuple[str, int, str]:
     meta = meta or {}
-    cc = meta.get("cc")
-    return str(meta.get("algorithm", "")), cc if isinstance(cc, int) else 0, str(meta.get("entry", ""))
+    algorithm, cc, entry = (meta.get(name) for name in ("algorithm", "cc", "entry"))
+    return (
+        algorithm if isinstance(algorithm, str) else "",
+        cc if isinstance(cc, int) else 0,
+        entry if isinstance(entry, str) else "",
+    )
+
+
+def own() -> Disk:
+    """Return the user's directory.
+
+    Raises
+    ------
+    ValueError
+        If there is none that can be used.
+    """
+    disk = _cache.disk()
+    if disk is None:
+        raise ValueError(
+            "there is no cache directory: it is switched off (CUPAR_CACHE=0), has no place, or others can "
+            "write to it"
+        )
+    return disk
+
+
+def named(path: str | os.PathLike[str]) -> Path:
+    """Return the absolute path that a user has named.
+
+    Raises
+    ------
+    ValueError
+        If it is empty.
+    """
+    if not os.fspath(path):
+        raise ValueError(f"path: expected the name of a file or directory, got {path!r}")
+    return _cache.expanded(path)
 
 
 def layer(path: str | os.PathLike[str]) -> Disk | Bundle:
@@ -116,9 +150,12 @@ def layer(path: str | os.PathLike[str]) -> Disk | Bundle:
     OSError, ValueError
         If there is none, or it cannot be used.
     """
-    found = Path(path).expanduser().absolute()
+    found = named(path)
     if found.is_dir():
-        return Disk(found, 0, read_only=True)
+        store = Disk(found, 0, read_only=True)
+        if not store.is_cache():
+            raise ValueError(f"{found} is no cache directory: there is no v{_entry.FORMAT} in it")
+        return store
     from ._bundle import Bundle
 
     return Bundle(found, _cache.signing_key())
@@ -149,8 +186,8 @@ def find(text: str, store: Disk | Bundle) -> Info:
     raise ValueError(f"key: the entry {key} has just been removed from {store.path}")
 
 
-def resolve(text: str, keys: Collection[str], place: str) -> str:
-    """Return the one key that begins with `text`.
+def resolve(text: str, keys: Collection[str], place: str, name: str = "key") -> str:
+    """Return the one key that begins with `text`; `name` is what an error calls that.
 
     Raises
     ------
@@ -159,18 +196,18 @@ def resolve(text: str, keys: Collection[str], place: str) -> str:
     """
     if not isinstance(text, str) or not _PREFIX.fullmatch(text):
         raise ValueError(
-            f"key: expected a key or the beginning of one, in lower-case hexadecimal, got {text!r}"
+            f"{name}: expected a key or the beginning of one, in lower-case hexadecimal, got {text!r}"
         )
     if text in keys:
         return text
     found = sorted(key for key in keys if key.startswith(text))
     if not found:
         raise ValueError(
-            f"key: no entry in {place} begins with {text!r}; 'cupar cache list' shows what there is"
+            f"{name}: no entry in {place} begins with {text!r}; 'cupar cache list' shows what there is"
         )
     if len(found) > 1:
         raise ValueError(
-            f"key: {len(found)} entries in {place} begin with {text!r}, such as {found[0]} and {found[1]}: "
-            "give more of the key"
+            f"{name}: {len(found)} entries in {place} begin with {text!r}, such as {found[0]} and "
+            f"{found[1]}: give more of the key"
         )
     return found[0]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,7 +20,9 @@ __all__ = [
     "complain",
     "date_text",
     "iso_text",
+    "leave_output",
     "on_terminal",
+    "open_closed_streams",
     "print_fields",
     "print_json",
     "print_table",
@@ -33,6 +36,22 @@ _MANY_ROWS = 500  # rich takes 0.1 ms and more for each
 def _printable(text: str) -> str:
     """Return text without what a terminal acts on: metadata of a foreign bundle may hold anything."""
     return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+
+
+def open_closed_streams() -> None:
+    """Open standard streams that are closed, on nothing: else the next file would be taken for one."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w", closefd=False))
+
+
+def leave_output() -> None:
+    """Write no more to standard output. Python would try once more at exit, and complain."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def complain(text: str) -> None:

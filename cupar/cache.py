@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from . import _cache, _entry, _explain, _listing
 from ._cache import CacheWarning, Stats, Usage
@@ -14,6 +15,7 @@ from ._disk import Disk, Pruned
 from ._explain import Difference, Explanation
 from ._listing import Info
 from ._shared import RedisMapping
+from ._warnings import warn_once
 
 if TYPE_CHECKING:
     from ._algorithm import Algorithm
@@ -142,7 +144,7 @@ def info(key: str, path: str | os.PathLike[str] | None = None) -> Info:
     >>> found.meta["operators"]
     {'op': 'OpKind.PLUS'}
     """
-    return _listing.find(key, _own() if path is None else _listing.layer(path))
+    return _listing.find(key, _listing.own() if path is None else _listing.layer(path))
 
 
 def explain(algorithm: Algorithm | str, other: Algorithm | str | None = None) -> Explanation:
@@ -167,7 +169,7 @@ def explain(algorithm: Algorithm | str, other: Algorithm | str | None = None) ->
     TypeError
         If one of them is something else.
     ValueError
-        If an entry is not kept, or several have keys that begin so.
+        If an entry is not kept, or cannot be read, or several have keys that begin so.
 
     Notes
     -----
@@ -188,15 +190,15 @@ def explain(algorithm: Algorithm | str, other: Algorithm | str | None = None) ->
     ...     print(each)
     cc: 90, was 80
     """
-    return _explain.explain(_key(algorithm), None if other is None else _key(other))
+    return _explain.explain(_key("algorithm", algorithm), None if other is None else _key("other", other))
 
 
-def _key(algorithm: Algorithm | str) -> str:
+def _key(name: str, algorithm: Algorithm | str) -> str:
     if isinstance(algorithm, str):
         return algorithm
     key = getattr(getattr(algorithm, "build", None), "key", None)
     if not isinstance(key, str):
-        raise TypeError(f"algorithm: expected an algorithm object or a key, got {type(algorithm).__name__}")
+        raise TypeError(f"{name}: expected an algorithm object or a key, got {type(algorithm).__name__}")
     return key
 
 
@@ -212,7 +214,7 @@ class Report:
     checked : int
         Number of entries.
     faults : tuple of (str, str)
-        Key, or the bundle's path for what concerns all of it, and what is wrong.
+        Key, or the path of what concerns more than one entry, and what is wrong.
     """
 
     checked: int
@@ -246,11 +248,13 @@ def verify(path: str | os.PathLike[str] | None = None, *, repair: bool = False) 
         found = [] if store is None else list(store.check(repair=repair))
     elif repair:
         raise ValueError(f"repair: only the user's own directory is repaired, not {os.fspath(path)}")
-    elif Path(path).expanduser().is_dir():
-        found = list(Disk(Path(path).expanduser().absolute(), 0, read_only=True).check())
     else:
-        return _verified(Path(path).expanduser())
-    return Report(len(found), tuple((key, why) for key, why in found if why is not None))
+        place = _listing.named(path)
+        if not place.is_dir():
+            return _verified(place)
+        found = list(cast(Disk, _listing.layer(place)).check())
+    checked = sum(_entry.is_key(key) for key, _ in found)
+    return Report(checked, tuple((key, why) for key, why in found if why is not None))
 
 
 def _verified(bundle: Path) -> Report:
@@ -279,8 +283,8 @@ def prune(*, size: int | None = None, unused_for: float | None = None) -> Pruned
 
     Raises
     ------
-    ValueError
-        If a number is negative.
+    TypeError, ValueError
+        If something is no number, or negative.
 
     Examples
     --------
@@ -288,11 +292,20 @@ def prune(*, size: int | None = None, unused_for: float | None = None) -> Pruned
     >>> cupar.cache.prune(size=10 << 30, unused_for=90 * 24 * 3600)
     Pruned(removed=0, freed=0)
     """
-    for name, value in (("size", size), ("unused_for", unused_for)):
-        if value is not None and not value >= 0:
-            raise ValueError(f"{name}: expected a number that is not negative, got {value!r}")
+    _check_number("size", size, "bytes")
+    _check_number("unused_for", unused_for, "seconds")
     disk = _cache.disk()
     return Pruned(0, 0) if disk is None else disk.prune(size=size, unused_for=unused_for)
+
+
+def _check_number(name: str, value: Any, unit: str) -> None:
+    if value is None:
+        return
+    is_number = isinstance(value, Real)
+    if not is_number:
+        raise TypeError(f"{name}: expected a number of {unit}, got {value!r}")
+    if not value >= 0:
+        raise ValueError(f"{name}: expected a number that is not negative, got {value!r}")
 
 
 def clear(*, memory: bool = True, disk: bool = True) -> None:
@@ -324,13 +337,20 @@ class Transfer:
     size : int
         Their size in bytes; with `export`, that of the bundle.
     skipped : int
-        Number of entries that were not: those of this machine alone, those already there, and damaged ones,
-        of which a `CacheWarning` says more.
+        Number of entries that need not be: those already there, and those of one machine alone.
+    refused : int
+        Number of entries that must not be: those that are damaged, not signed as they must be, or in a place
+        where others could have written them. A `CacheWarning` says more.
+    not_kept : int
+        Number of entries that are not in the user's directory afterwards, although they should be: they do
+        not fit in it (``CUPAR_CACHE_SIZE``), or it cannot be written.
     """
 
     entries: int
     size: int
     skipped: int
+    refused: int = 0
+    not_kept: int = 0
 
 
 def export(path: str | os.PathLike[str], keys: Iterable[str] | None = None) -> Transfer:
@@ -350,8 +370,10 @@ def export(path: str | os.PathLike[str], keys: Iterable[str] | None = None) -> T
     ------
     OSError
         If the file cannot be written.
+    TypeError
+        If `keys` is one string instead of several.
     ValueError
-        If there is no cache directory, or no entry of such a key in it.
+        If there is no cache directory, or no entry of such a key in it, or `path` names no file.
 
     See Also
     --------
@@ -362,30 +384,37 @@ def export(path: str | os.PathLike[str], keys: Iterable[str] | None = None) -> T
     --------
     >>> import cupar
     >>> cupar.cache.export("builds.cupar-bundle")  # doctest: +SKIP
-    Transfer(entries=12, size=2719316, skipped=1)
+    Transfer(entries=12, size=2719316, skipped=1, refused=0, not_kept=0)
     """
     from . import _bundle
 
-    own = _own()
+    if isinstance(keys, (str, bytes)):
+        raise TypeError(f"keys: expected several keys, such as a list of them, got {keys!r}")
+    own, target = _listing.own(), _listing.named(path)
     there = {key for key, _ in _listing.sizes(own)}
-    wanted = there if keys is None else {_listing.resolve(key, there, str(own.path)) for key in keys}
+    wanted = there if keys is None else {_listing.resolve(key, there, str(own.path), "keys") for key in keys}
     # Read only, so that carrying entries away does not count as using them.
     source, secret = Disk(own.path, 0, read_only=True), _cache.signing_key()
 
+    refused = 0
+
     def sealed() -> Iterator[tuple[str, bytes]]:
+        nonlocal refused
         for key in sorted(wanted):
             entry = source.load(key)
-            if entry is not None and _is_portable(entry):
+            if entry is None:
+                refused += 1
+            elif _is_portable(entry):
                 yield key, _entry.seal(_entry.encode(key, entry), key, secret)
 
-    written = _bundle.write(Path(path).expanduser(), sealed())
-    return Transfer(written.entries, written.size, len(wanted) - written.entries)
+    written = _bundle.write(target, sealed())
+    return Transfer(written.entries, written.size, len(wanted) - written.entries - refused, refused)
 
 
 def import_(path: str | os.PathLike[str]) -> Transfer:
     """Copy what is in a bundle, or in another cache's directory, into the user's directory.
 
-    Each entry is checked. Those that are there already are left alone.
+    Each entry is checked. Those that are there already, and not damaged, are left alone.
 
     Parameters
     ----------
@@ -400,30 +429,47 @@ def import_(path: str | os.PathLike[str]) -> Transfer:
     --------
     >>> import cupar
     >>> cupar.cache.import_("builds.cupar-bundle")  # doctest: +SKIP
-    Transfer(entries=12, size=2718080, skipped=0)
+    Transfer(entries=12, size=2718080, skipped=0, refused=0, not_kept=0)
     """
-    source, own = _listing.layer(path), _own()
+    own, source = _listing.own(), _listing.layer(path)
+    looked_at = Disk(own.path, 0, read_only=True)  # so that carrying entries does not count as using them
     sizes = dict(_listing.sizes(source))
-    copied = [key for key in sizes if not own.holds(key) and _copy(key, source, own)]
-    return Transfer(len(copied), sum(sizes[key] for key in copied), len(sizes) - len(copied))
+    there, copied, refused = set(), set(), 0
+    for key in sizes:
+        if own.holds(key) and looked_at.load(key) is not None:
+            there.add(key)
+            continue
+        entry = _read(key, source)
+        if entry is None:
+            refused += 1
+        elif _is_portable(entry):
+            own.discard(key)  # what is damaged
+            own.store(key, entry)
+            copied.add(key)
+    # Now, since those that come last may have taken the place of the others.
+    kept = {key for key in there | copied if own.holds(key)}
+    not_kept = len(there | copied) - len(kept)
+    return Transfer(
+        entries=len(copied & kept),
+        size=sum(sizes[key] for key in copied & kept),
+        skipped=len(sizes) - len(copied & kept) - refused - not_kept,
+        refused=refused,
+        not_kept=not_kept,
+    )
 
 
-def _copy(key: str, source: Disk | Bundle, own: Disk) -> bool:
-    entry = source.load(key)
-    if entry is None or not _is_portable(entry):
-        return False
-    own.store(key, entry)
-    return own.holds(key)
-
-
-def _own() -> Disk:
-    disk = _cache.disk()
-    if disk is None:
-        raise ValueError(
-            "there is no cache directory: it is switched off (CUPAR_CACHE=0), has no place, or others can "
-            "write to it"
+def _read(key: str, source: Disk | Bundle) -> _entry.Entry | None:
+    """Return an entry that is to be copied; None, with a warning, if it is not as it must be."""
+    if isinstance(source, Disk):
+        return source.load(key)
+    try:
+        return source.read(key)
+    except _entry.RefusedError as error:
+        warn_once(
+            ("import", source.path),
+            f"cupar does not copy the entry {key} of {source.path}: it {error}. Others may be like it.",
         )
-    return disk
+        return None
 
 
 def _is_portable(entry: _entry.Entry) -> bool:

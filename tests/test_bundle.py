@@ -4,6 +4,7 @@ import errno
 import hashlib
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import time
 import tracemalloc
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -268,6 +269,43 @@ class TestWriting:
         assert (tmp_path / "b").stat().st_size > 64 << 20
         assert peak < 8 << 20
 
+    def test_nothing_is_left_of_a_writer_that_was_killed_as_it_took_entries(self, tmp_path):
+        def items():
+            yield sealed(1)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        child = os.fork()
+        if child == 0:
+            with suppress(BaseException):
+                write(tmp_path / "b", items())
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+        assert os.listdir(tmp_path) == []
+
+    def test_what_was_left_long_ago_goes_with_the_next_one(self, tmp_path):
+        for name, seconds in {"old": 2 * 3600, "new": 60}.items():
+            left = tmp_path / f".cupar-bundle.{name}"
+            left.write_bytes(b"half")
+            os.utime(left, (time.time() - seconds,) * 2)
+        (tmp_path / ".cupar-bundle.directory").mkdir()
+        os.utime(tmp_path / ".cupar-bundle.directory", (0, 0))
+        write(tmp_path / "b", [sealed(1)])
+        assert sorted(os.listdir(tmp_path)) == [".cupar-bundle.directory", ".cupar-bundle.new", "b"]
+
+    def test_errors_name_the_file_that_was_asked_for(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(os, "fsync", failing(errno.ENOSPC))
+        with pytest.raises(OSError, match="No space") as error:
+            write(tmp_path / "b", [sealed(1)])
+        assert error.value.filename == str(tmp_path / "b")
+
+    def test_what_no_reader_would_open_is_not_written(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(_bundle, "_MOST_ENTRIES", 2)
+        write(tmp_path / "b", map(sealed, range(2)))
+        assert len(Bundle(tmp_path / "b")) == 2
+        with pytest.raises(ValueError, match="items: a bundle has room for 2 entries, got 3"):
+            write(tmp_path / "more", map(sealed, range(3)))
+        assert os.listdir(tmp_path) == ["b"]
+
     def test_a_bundle_may_be_written_from_itself(self, path):
         before = path.read_bytes()
         bundle = Bundle(path)
@@ -340,6 +378,35 @@ class TestOpening:
         (tmp_path / "b").write_bytes(_bundle._header(*numbers, b""))
         with pytest.raises(ValueError, match="damaged"):
             Bundle(tmp_path / "b")
+
+    @pytest.mark.parametrize("count", [10**10, (1 << 22) + 1])
+    def test_an_index_of_any_size_in_a_file_of_holes(self, tmp_path, count):
+        size = 128 + 80 * count
+        (tmp_path / "b").write_bytes(_bundle._header(count, 128, size, b""))
+        os.truncate(tmp_path / "b", size)
+        tracemalloc.start()
+        try:
+            with pytest.raises(ValueError, match=f"is too large: its index is of {count} entries"):
+                Bundle(tmp_path / "b")
+            assert tracemalloc.get_traced_memory()[1] < 8 << 20
+        finally:
+            tracemalloc.stop()
+        ((name, why),) = verify(tmp_path / "b").faults
+        assert name is None and "is too large" in why
+
+    def test_an_index_that_memory_has_no_room_for(self, path, monkeypatch):
+        pread = os.pread
+
+        def full(file, size, offset):
+            if offset == 0:
+                return pread(file, size, offset)
+            raise MemoryError
+
+        monkeypatch.setattr(os, "pread", full)
+        with pytest.raises(ValueError, match="is too large"):
+            Bundle(path)
+        with said("does not use a bundle", "is too large"):
+            assert _cache._layer.__wrapped__(path, None) is None
 
     @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666, 0o777])
     def test_others_may_write(self, path, mode):

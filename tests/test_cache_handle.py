@@ -307,6 +307,12 @@ def test_prune_of_nothing_makes_no_directory(empty_cache):
     assert not empty_cache.exists()
 
 
+@pytest.mark.parametrize(("argument", "unit"), [("size", "bytes"), ("unused_for", "seconds")])
+def test_prune_takes_no_text(argument, unit):
+    with pytest.raises(TypeError, match=f"{argument}: expected a number of {unit}, got '5G'"):
+        cache.prune(**{argument: "5G"})
+
+
 @pytest.mark.parametrize("argument", ["size", "unused_for"])
 @pytest.mark.parametrize("value", [-1, float("nan")])
 def test_prune_takes_no_negative_numbers(argument, value):
@@ -407,7 +413,7 @@ def test_what_is_not_signed_is_not_imported(own, tmp_path, monkeypatch):
     cache.clear()
     monkeypatch.setenv("CUPAR_SIGNING_KEY", "secret")
     with pytest.warns(CacheWarning, match="is not signed"):
-        assert cache.import_(tmp_path / "bundle") == cache.Transfer(0, 0, 5)
+        assert cache.import_(tmp_path / "bundle") == cache.Transfer(0, 0, 0, refused=5)
     assert there() == set()
 
 
@@ -447,7 +453,8 @@ def test_an_export_skips_what_is_damaged_and_counts_as_no_use(own, tmp_path):
         age(file_of(own, name), 10 * 3600)
     before = {name: file_of(own, name).stat().st_mtime for name in keys}
     with pytest.warns(CacheWarning, match=f"{keys[0]}.cupar is damaged"):
-        assert cache.export(tmp_path / "bundle").skipped == 1
+        done = cache.export(tmp_path / "bundle")
+    assert (done.entries, done.skipped, done.refused) == (4, 0, 1)
     assert there(tmp_path / "bundle") == set(keys[1:])
     assert {name: file_of(own, name).stat().st_mtime for name in keys} == before
 
@@ -458,7 +465,127 @@ def test_an_import_that_cannot_be_kept_is_counted_as_such(own, tmp_path, monkeyp
     monkeypatch.setenv("CUPAR_CACHE_DIR", str(tmp_path / "small"))
     monkeypatch.setenv("CUPAR_CACHE_SIZE", "10")
     with pytest.warns(CacheWarning, match="larger than cupar's whole cache"):
-        assert cache.import_(tmp_path / "bundle") == cache.Transfer(0, 0, 5)
+        assert cache.import_(tmp_path / "bundle") == cache.Transfer(0, 0, 0, not_kept=5)
+
+
+def test_an_import_counts_what_is_there_afterwards(own, tmp_path, monkeypatch):
+    for number in range(9):
+        own.store(key(number), Entry(META, bytes(1000)))
+    size = cache.usage().size // 9
+    cache.export(tmp_path / "bundle")
+    monkeypatch.setenv("CUPAR_CACHE_DIR", str(tmp_path / "small"))
+    monkeypatch.setenv("CUPAR_CACHE_SIZE", str(size * 3))
+    done = cache.import_(tmp_path / "bundle")
+    assert 0 < done.entries < 9
+    assert (done.entries, done.size) == (len(there()), cache.usage().size)
+    assert (done.skipped, done.refused, done.not_kept) == (0, 0, 9 - done.entries)
+
+
+def test_what_an_import_drives_out_is_not_kept(own, tmp_path, monkeypatch):
+    for number in range(4):
+        own.store(key(number), Entry(META, bytes(1000)))
+    size = cache.usage().size // 4
+    cache.export(tmp_path / "bundle")
+    own.discard(key(3))
+    for number in range(3):
+        age(file_of(own, key(number)), 10_000)
+    monkeypatch.setenv("CUPAR_CACHE_SIZE", str(size * 3))
+    done = cache.import_(tmp_path / "bundle")
+    assert done.not_kept == 4 - len(there()) > 0
+    assert done.entries + done.skipped == len(there())
+
+
+def test_an_import_mends_what_is_damaged(own, tmp_path):
+    keys = fill(own)
+    cache.export(tmp_path / "bundle")
+    damage(file_of(own, keys[1]))
+    file_of(own, keys[2]).unlink()
+    os.mkfifo(file_of(own, keys[2]))
+    age(file_of(own, keys[0]), 10_000)
+    before = file_of(own, keys[0]).stat().st_mtime
+    with pytest.warns(CacheWarning, match="is damaged"):
+        done = cache.import_(tmp_path / "bundle")
+    assert (done.entries, done.skipped, done.refused, done.not_kept) == (2, 3, 0, 0)
+    assert own.load(keys[1]) == Entry(META, b"code 1")
+    assert cache.verify() == cache.Report(5, ())
+    assert file_of(own, keys[0]).stat().st_mtime == before  # this is no use of it
+
+
+def test_what_is_refused_is_told_from_what_is_there(own, tmp_path, monkeypatch):
+    keys = fill(own, 3)
+    cache.export(tmp_path / "bundle")
+    data = bytearray((tmp_path / "bundle").read_bytes())
+    data[data.index(b"code 1")] ^= 1
+    (tmp_path / "bundle").write_bytes(data)
+    own.discard(keys[1])
+    own.discard(keys[2])
+    with pytest.warns(CacheWarning, match=f"does not copy the entry {keys[1]} of .*: it is damaged") as said:
+        done = cache.import_(tmp_path / "bundle")
+    assert "built again" not in str(said[0].message)
+    assert (done.entries, done.skipped, done.refused, done.not_kept) == (1, 1, 1, 0)
+
+
+def test_a_directory_that_others_can_write_is_refused(own, tmp_path):
+    other = Disk(tmp_path / "other", 1 << 30)
+    fill(other)
+    other.path.chmod(0o777)
+    with pytest.warns(CacheWarning, match="can be written by others"):
+        assert cache.import_(other.path) == cache.Transfer(0, 0, 0, refused=5)
+
+
+def test_a_directory_of_something_else_is_no_cache(tmp_path):
+    (tmp_path / "text").write_text("nothing of the kind")
+    for call in (cache.entries, cache.verify, cache.import_, lambda path: cache.info("0", path)):
+        with pytest.raises(ValueError, match="is no cache directory: there is no v1 in it"):
+            call(tmp_path)
+        with pytest.raises(ValueError, match="path: expected the name of a file or directory, got ''"):
+            call("")
+
+
+def test_an_empty_cache_named_is_a_cache(own):
+    fill(own)
+    cache.clear()
+    assert list(cache.entries(own.path)) == []
+    assert cache.verify(own.path) == cache.Report(0, ())
+
+
+@pytest.mark.parametrize("call", [cache.entries, cache.verify, cache.import_, cache.export, cupar.use_bundle])
+def test_a_home_that_there_is_not(call, own):
+    with pytest.raises(FileNotFoundError, match="~nobody-of-this-name"):
+        call("~nobody-of-this-name/x")
+
+
+def test_an_export_says_what_is_wrong_with_its_path(own, tmp_path, monkeypatch):
+    fill(own)
+    monkeypatch.chdir(tmp_path)
+    for path in (".", tmp_path, f"{tmp_path}/"):
+        with pytest.raises(IsADirectoryError) as error:
+            cache.export(path)
+        assert error.value.filename == str(tmp_path)
+    with pytest.raises(ValueError, match="path: expected the name of a file or directory, got ''"):
+        cache.export("")
+    with pytest.raises(FileNotFoundError) as error:
+        cache.export(tmp_path / "nowhere" / "bundle")
+    assert error.value.filename == str(tmp_path / "nowhere")
+    with pytest.raises(OSError, match="is not a file") as error:
+        cache.export("/dev/null")
+    assert error.value.filename == "/dev/null"
+    assert not [name for name in os.listdir(tmp_path) if "bundle" in name]
+
+
+def test_an_export_takes_several_keys_and_not_one(own, tmp_path):
+    (name, *_) = fill(own)
+    with pytest.raises(TypeError, match="keys: expected several keys, such as a list of them, got '"):
+        cache.export(tmp_path / "bundle", name)
+
+
+def test_everything_counts_the_same(own):
+    fill(own)
+    file_of(own, key(0)).parent.parent.joinpath("ju").mkdir(mode=0o700)
+    file_of(own, key(0)).parent.parent.joinpath("ju", "junk.cupar").write_bytes(b"junk")
+    file_of(own, key(0)).with_name("readme.cupar").touch()
+    counts = {len(list(cache.entries())), cache.verify().checked, cache.usage().entries}
+    assert counts == {5} == {len(dict(_listing.sizes(own)))}
 
 
 def test_what_is_public_is_documented_and_there():

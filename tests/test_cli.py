@@ -8,7 +8,10 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -253,6 +256,16 @@ class TestInfo:
             assert status == 0
             assert not re.search("hunter2|swordfish|xyzzy", out + err)
             assert "CUPAR_SIGNING_KEY" in out and "127.0.0.1" in out
+
+    def test_only_known_variables_are_shown(self, run, run_json, monkeypatch):
+        monkeypatch.setenv("CUPAR_SIGNING_KEYS", "topsecret")
+        monkeypatch.setenv("CUPAR_LOCK_TIMEOUT", "7")
+        for words in (["info"], ["info", "--json"]):
+            _, out, err = run(*words)
+            assert "topsecret" not in out + err
+        found = run_json("info")["environment"]
+        assert found["CUPAR_SIGNING_KEYS"] == "(not known to cupar)"
+        assert found["CUPAR_LOCK_TIMEOUT"] == "7"
 
     def test_layers(self, run, run_json, monkeypatch, three, tmp_path):
         bundle, store = tmp_path / "a.bundle", tmp_path / "store"
@@ -553,6 +566,45 @@ class TestExportAndImport:
         assert status == 1
         assert err.startswith("cupar: error: ") and "No such file" in err
 
+    def test_what_is_refused_fails(self, run, run_json, three, monkeypatch, tmp_path):
+        bundle = tmp_path / "a.bundle"
+        run("cache", "export", bundle)
+        run("cache", "clear", "--yes")
+        monkeypatch.setenv("CUPAR_SIGNING_KEY", "secret")
+        status, out, err = run("cache", "import", bundle)
+        assert (status, out) == (1, "imported 0 entries, 0 bytes; 3 refused\n")
+        assert "is not signed" in err and "built again" not in err
+        assert "cupar: error: 3 entries were refused" in err
+        found = run_json("cache", "import", bundle, status=1)
+        assert found == {"entries": 0, "size": 0, "skipped": 0, "refused": 3, "not_kept": 0}
+
+    def test_what_is_not_kept_fails(self, run, three, monkeypatch, tmp_path):
+        bundle = tmp_path / "a.bundle"
+        run("cache", "export", bundle)
+        monkeypatch.setenv("CUPAR_CACHE_DIR", str(tmp_path / "other"))
+        monkeypatch.setenv("CUPAR_CACHE_SIZE", "3K")
+        status, out, err = run("cache", "import", bundle)
+        there = _cache.disk().usage().entries
+        assert there < 3
+        assert status == 1
+        assert out.startswith(f"imported {there} entries, ") and f"; {3 - there} not kept" in out
+        assert f"{3 - there} entries were not kept: the limit is 3.0 KiB (CUPAR_CACHE_SIZE)" in err
+
+    def test_a_damaged_entry_is_not_exported(self, run, three, tmp_path):
+        path_of(2).write_bytes(b"nothing")
+        status, out, _ = run("cache", "export", tmp_path / "a.bundle")
+        assert status == 1
+        assert out.startswith("exported 2 entries, ") and "; 1 refused" in out
+
+    @pytest.mark.parametrize("place", [".", "", "nowhere/a.bundle"])
+    def test_a_name_that_no_file_can_have(self, run, three, tmp_path, monkeypatch, place):
+        monkeypatch.chdir(tmp_path)
+        status, out, err = run("cache", "export", place)
+        assert (status, out) == (1, "")
+        (line,) = err.splitlines()
+        assert ".cupar-bundle" not in line and "PosixPath" not in line
+        assert (place.split("/")[0] if place != "." else str(tmp_path)) in line
+
 
 class TestExplain:
     def test_two(self, run, run_json, three):
@@ -568,6 +620,26 @@ class TestExplain:
         keep(2, cc=90)
         found = run_json("explain", key(2))
         assert (found["nearest"], len(found["differences"])) == (key(1), 1)
+
+    def test_a_damaged_entry(self, run, three):
+        path_of(2).write_bytes(b"nothing")
+        for words in ([key(2)], [key(2), key(1)], [key(1), key(2)]):
+            status, out, err = run("explain", *words)
+            assert (status, out) == (1, "")
+            assert "cannot be read; run 'cupar cache verify --repair'" in err
+
+    def test_metadata_that_is_nested_too_deep(self, run):
+        deep = []
+        for _ in range(900):
+            deep = [deep]
+        for number, cc in ((1, 80), (2, 90)):
+            parts = {"algorithm": "reduce_into", "entry": "build", "arguments": [["a", "in", deep]], "cc": cc}
+            _cache.disk().store(key(number), _entry.Entry({"entry": "build", "parts": parts}, b""))
+        assert _cache.disk().meta(key(1)) is not None
+        for words in (["explain", key(1)], ["explain", key(1), key(2)], ["cache", "show", key(1)]):
+            status, out, err = run(*words)
+            assert status in (0, 1) and out + err
+        run("cache", "show", key(1), "--json")
 
     def test_none_near(self, run_json, three):
         assert run_json("explain", key(1))["nearest"] is None
@@ -587,6 +659,26 @@ def test_a_path_where_nothing_is(run, tmp_path, words):
     status, out, err = run(*words, tmp_path / "nothing.here")
     assert (status, out) == (1, "")
     assert err.startswith("cupar: error: ") and "nothing.here" in err
+
+
+@pytest.mark.parametrize(
+    "words", [["cache", "list", "--bundle"], ["cache", "verify"], ["cache", "import"], ["cache", "export"]]
+)
+def test_a_home_that_there_is_not(run, three, words):
+    status, out, err = run(*words, "~nobody-of-this-name/x")
+    assert (status, out) == (1, "")
+    assert err.startswith("cupar: error: ") and "~nobody-of-this-name" in err
+
+
+@pytest.mark.parametrize("words", [["cache", "list", "--bundle"], ["cache", "verify"], ["cache", "import"]])
+@pytest.mark.parametrize(
+    ("place", "why"), [("", "got ''"), (".", "is no cache directory: there is no v1 in it")]
+)
+def test_a_directory_that_is_no_cache(run, three, tmp_path, monkeypatch, words, place, why):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = run(*words, place)
+    assert (status, out) == (1, "")
+    assert err.startswith("cupar: error: ") and why in err
 
 
 @pytest.mark.parametrize("words", [["cache", "list", "--bundle"], ["cache", "import"], ["build"]])
@@ -662,6 +754,30 @@ def test_a_reader_that_has_enough_is_no_fault(tmp_path):
     done = subprocess.run(command, shell=True, capture_output=True, text=True)
     assert done.stdout.startswith("key")
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "words", ["cache list", "cache stats --json", "cache --help", "cache show zz", "info"]
+)
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_fault(three, words, closed):
+    command = f"{sys.executable} -m cupar {words} {closed}"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120)
+    assert "Traceback" not in done.stdout + done.stderr
+    assert done.returncode == ("zz" in words)
+
+
+def test_clearing_with_closed_input_needs_yes(three):
+    command = f"{sys.executable} -m cupar cache clear <&-"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2 and "--yes" in done.stderr
+
+
+def test_an_output_that_is_full_is_said(three):
+    command = f"unset PYTHONUNBUFFERED; {sys.executable} -m cupar cache list >/dev/full"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert done.stderr == "cupar: error: standard output: No space left on device\n"
 
 
 # --- cupar build
@@ -922,14 +1038,87 @@ assert r.build.cubin_size == 4
         assert [job.spec.cc for job in jobs] == [80, 90, 80, 90, 80, 90]
         assert len({job.template for job in jobs}) == 2
 
-    def test_an_interrupt_ends_it_at_once(self, script, tmp_path):
-        # In a process that patches what the fixture does here.
+    @pytest.mark.parametrize("text", ["thread.start()", "pool.submit(ask)"])
+    def test_what_threads_of_a_script_ask_for_is_built_too(self, run_json, script, text):
+        asking = f"""
+import threading, time, cupar
+from concurrent.futures import ThreadPoolExecutor
+
+def ask():
+    time.sleep(0.5)
+    import beside_the_script
+    cupar.reduce_into("f8", "f8", cupar.OpKind.PLUS, 0)
+
+thread, pool = threading.Thread(target=ask), ThreadPoolExecutor(2)
+{text}
+cupar.reduce_into("f4", "f4", cupar.OpKind.PLUS, 0)
+"""
+        script("", "beside_the_script.py")
+        before = threading.enumerate()
+        found = run_json("build", script(asking), "--cc", "90")
+        assert found["counts"]["built"] == 2
+        assert threading.enumerate() == before
+        sys.modules.pop("beside_the_script")
+
+    def test_threads_of_others_are_not_waited_for(self, run_json, script):
+        with ThreadPoolExecutor(1) as pool:
+            event = threading.Event()
+            waiting = pool.submit(event.wait)
+            assert run_json("build", script(), "--cc", "90")["counts"]["built"] == 3
+            event.set()
+            assert waiting.result(10)
+            assert pool.submit(int).result(10) == 0
+
+    def test_a_process_that_cannot_work_is_not_waited_for(self, run, run_json, script, monkeypatch):
+        # A thread that imports or compiles leaves a lock to the child that nobody there will release.
+        held = threading.Lock()
+        monkeypatch.setattr(_ahead, "_use_compilers", held.acquire)
+        monkeypatch.setattr(_ahead, "_READY_SECONDS", 0.5)
+        monkeypatch.setattr(_ahead, "_forks_are_of_no_use", False)
+        end = threading.Event()
+        with held, thread_that_waits_for(end):
+            status, out, err = run("build", script(), "--cc", "90")
+            assert (status, out.count("] built ")) == (0, 3)
+            assert err.count("cupar: warning: No process that this one forks was able to build") == 1
+            assert run_json("build", script(), "--cc", "80")["counts"]["built"] == 3
+
+    def test_a_process_that_ends_before_it_is_ready_is_not_waited_for(self, run, script, monkeypatch):
+        monkeypatch.setattr(_factory, "_is_stuck", True)
+        monkeypatch.setattr(_ahead, "_forks_are_of_no_use", False)
+        status, out, err = run("build", script(), "--cc", "90")
+        assert (status, out.count("] built ")) == (0, 3)
+        assert "No process that this one forks" in err
+
+    def test_where_threads_run_compilers_are_tried_first(self, run_json, script, monkeypatch, tmp_path):
+        monkeypatch.setattr(_ahead, "_use_compilers", (tmp_path / "tried").touch)
+        run_json("build", script(), "--cc", "90")
+        assert (tmp_path / "tried").exists() == (threading.active_count() > 1)
+        with thread_that_waits_for(threading.Event()):
+            assert run_json("build", script(), "--cc", "80")["counts"]["built"] == 3
+        assert (tmp_path / "tried").exists()
+
+    @pytest.mark.parametrize(
+        ("received", "to_all", "status"),
+        [
+            (signal.SIGINT, True, 130),  # as a terminal sends it
+            (signal.SIGINT, False, 130),
+            (signal.SIGTERM, True, -signal.SIGTERM),
+            (signal.SIGTERM, False, -signal.SIGTERM),
+        ],
+    )
+    @pytest.mark.parametrize("deaf", [False, True])
+    def test_an_interrupt_ends_it_at_once_and_leaves_nothing(
+        self, script, tmp_path, received, to_all, status, deaf
+    ):
+        # In a process that patches what the fixture does here. A compiler is deaf until it is done.
         code = f"""
-import sys, time
+import os, signal, sys, time
 from cupar import _cli, _factory
 
 def make(spec, seconds):
-    open({str(tmp_path / "begun")!r}, "w").close()
+    if {deaf}:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    open({str(tmp_path / "begun")!r} + str(os.getpid()), "w").close()
     time.sleep(60)
 
 _factory._make = make
@@ -942,16 +1131,71 @@ sys.exit(_cli.main(["build", {str(script())!r}, "--cc", "90", "--jobs", "2"]))
             start_new_session=True,
         )
         until = time.monotonic() + 60
-        while not (tmp_path / "begun").exists() and time.monotonic() < until:
+        while len(list(tmp_path.glob("begun*"))) < 2 and time.monotonic() < until:
             time.sleep(0.05)
+        locks = tmp_path / "cache" / "v1" / "locks"
+        assert len(list(locks.iterdir())) == 2
         start = time.monotonic()
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them
+        (os.killpg if to_all else os.kill)(process.pid, received)
         _, err = process.communicate(timeout=30)
-        assert process.returncode == 130
-        assert err.decode().splitlines() == ["cupar: interrupted"]
+        assert process.returncode == status
+        assert err.decode().splitlines() == (["cupar: interrupted"] if status == 130 else [])
         assert time.monotonic() - start < 15
         with pytest.raises(ProcessLookupError):  # nobody is left
             os.killpg(process.pid, 0)
+        assert list(locks.iterdir()) == []
+
+
+@contextmanager
+def thread_that_waits_for(event):
+    thread = threading.Thread(target=event.wait, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        event.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("text", ["", "print(first.build.key)"])
+def test_a_script_whose_threads_import_and_compile_does_not_hang(script, text):
+    path = script(
+        f"""
+import threading, numpy as np
+
+def ask():
+    import numba.cuda
+    import cupar
+    cupar.reduce_into("f8", "f8", lambda a, b: a * b * 3, np.zeros(1, "f8"), cc=90)
+
+threading.Thread(target=ask).start()
+import cupar
+first = cupar.unary_transform("i4", "i4", lambda a: a * 2, cc=90)
+{text}
+"""
+    )
+    code = f"from cupar import _ahead, _cli; _ahead._READY_SECONDS = 5\n_cli.main(['build', {str(path)!r}])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^sm_90 ( +[0-9]+){3} +0 ", done.stdout, re.MULTILINE), done.stdout
+    assert "2 builds" in done.stdout
+
+
+def test_an_export_that_is_terminated_leaves_nothing(three, tmp_path):
+    code = f"""
+import os, signal, time
+from cupar import _bundle, _cli
+
+def fsync(file):
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(60)
+
+_bundle.os.fsync = fsync
+_cli.main(["cache", "export", {str(tmp_path / "a.bundle")!r}])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (-signal.SIGTERM, "")
+    assert os.listdir(tmp_path) == ["cache"]
 
 
 def test_a_terminal_gets_a_bar(script):

@@ -205,8 +205,22 @@ def test_what_cannot_be_explained_says_what_to_do(without_compilers):
             cupar.cache.explain(key)
         with pytest.raises(ValueError, match=message):
             cupar.cache.explain(algorithm, key)
-    with pytest.raises(TypeError, match="expected an algorithm object or a key, got int"):
+    with pytest.raises(TypeError, match="algorithm: expected an algorithm object or a key, got int"):
         cupar.cache.explain(7)
+    with pytest.raises(TypeError, match="other: expected an algorithm object or a key, got int"):
+        cupar.cache.explain(algorithm, 7)
+
+
+def test_an_entry_that_cannot_be_read_is_not_explained(without_compilers):
+    keys = [reduce(cc=cc).build.key for cc in (80, 90)]
+    (damaged,) = (path for key, path, _ in _cache.disk().entries() if key == keys[0])
+    damaged.write_bytes(b"nothing")
+    for name, asked in {"algorithm": keys, "other": keys[::-1]}.items():
+        with pytest.raises(ValueError, match=f"{name}: the entry {keys[0]} cannot be read; run 'cupar cache"):
+            cupar.cache.explain(*asked)
+    with pytest.raises(ValueError, match="verify --repair"):
+        cupar.cache.explain(keys[0])
+    assert cupar.cache.explain(keys[1]).nearest is None
 
 
 def test_a_bundle_is_looked_through_too(without_compilers, tmp_path, monkeypatch):
@@ -353,10 +367,40 @@ def test_metadata_of_any_kind_is_compared(now, before):
     assert isinstance(_explain.subject(now) + _explain.summary(now), str)
 
 
+NAMES = ["algorithm", "cc", "entry", "operators", "parts", "reads"]
+objects = st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=5), values, max_size=5)
+
+
+@given(objects, objects)
+@settings(deadline=None, max_examples=60)
+def test_any_object_is_compared(now, before):
+    now, before = (json.loads(json.dumps(each)) for each in (now, before))
+    assert all(map(str, difference(now, before)))
+    assert nearest(now, [("1", before), ("2", now)])[0] in "12"
+    assert str(_explain.explanation("0" * 64, now, []))
+    assert isinstance(_explain.subject(now) + _explain.summary(now), str)
+
+
+def test_numbers_of_any_length_are_read(many_parts):
+    name = "d_in_op" + "9" * 5000
+    meta = {**many_parts, "operators": {name: "f"}}
+    assert f"{name}: f" in _explain.summary(meta)
+    other = copy.deepcopy(meta)
+    other["parts"]["functions"][name], meta["parts"]["functions"][name] = ["0"], ["1"]
+    assert any(each.part == name for each in difference(meta, other))
+
+
 def test_metadata_that_is_nested_to_do_harm_is_passed_over():
     deep = []
     for _ in range(100_000):
         deep = [deep]
+    argument = {"arguments": [["d_in", "in", ["Zip", [], deep]]]}
+    for changes in (argument, {"operators": {"op": deep}}, {"reads": deep}, {"new": deep}):
+        meta = meta_of(**changes)
+        assert all(map(str, difference(meta, meta_of(cc=80))))
+        assert isinstance(_explain.summary(meta) + _explain.subject({**meta, "cc": 90}), str)
+    (told,) = difference(meta_of(**argument), meta_of())
+    assert "nested too deep" in str(told)
     assert nearest(meta_of(), [("1", meta_of(arguments=[["d_in", "in", ["Zip", [], deep]]]))]) is None
 
 
