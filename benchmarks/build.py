@@ -35,7 +35,7 @@ MEMORY_CALLS = 1000
 
 _OPERATORS = """
 OPERATORS = {
-    "plus": lambda a, b: a + b,
+    "plus": lambda a, b: a + b if a > b else b + a,  # scans take the plain sum for one of CCCL's own
     "farther": lambda a, b: a if abs(a) > abs(b) else b,
     "nearer": lambda a, b: b if abs(a) > abs(b) else a,
     "either": lambda a, b: a + b - a * b,
