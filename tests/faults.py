@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
+from common import refuse
 
 from cupar import _cache, _disk, _entry, _warnings
 from cupar._cache import CacheWarning, Disk, Entry, disk, fetch
@@ -65,17 +66,6 @@ def get(name=KEY):
     found = fetch(name, lambda: entry(name))
     assert found.entry == entry(name)
     return found.origin
-
-
-def refuse(*_args, **_kwargs):
-    raise AssertionError("this must not be called")
-
-
-def failing(code):
-    def fail(*_args, **_kwargs):
-        raise OSError(code, os.strerror(code))
-
-    return fail
 
 
 def age(path, seconds):

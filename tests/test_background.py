@@ -146,6 +146,7 @@ def test_scans_and_merge_sorts_use_it():
     assert sort.build.key == cupar.merge_sort("i4", None, "i4", None, OpKind.LESS, cc=CC).build.key
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_child_forked_during_a_build_says_so_and_does_not_hang(empty_cache, monkeypatch):
     """It has the compilers' locks as the building thread held them."""
     from cupar import _factory

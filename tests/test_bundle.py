@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from common import failing, refuse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -59,17 +60,6 @@ def said(*parts):
     assert warning.category is CacheWarning
     for part in parts:
         assert part in str(warning.message)
-
-
-def refuse(*_args, **_kwargs):
-    raise AssertionError("this must not be called")
-
-
-def failing(code):
-    def fail(*_args, **_kwargs):
-        raise OSError(code, os.strerror(code))
-
-    return fail
 
 
 @pytest.fixture(autouse=True)

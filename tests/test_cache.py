@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from common import failing, in_threads, refuse
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -69,17 +70,6 @@ def stored(store, name=KEY):
 def age(path, seconds):
     then = time.time() - seconds
     os.utime(path, (then, then))
-
-
-def refuse(*_args, **_kwargs):
-    raise AssertionError("this must not be called")
-
-
-def failing(code):
-    def fail(*_args, **_kwargs):
-        raise OSError(code, os.strerror(code))
-
-    return fail
 
 
 # --- What is kept
@@ -822,27 +812,6 @@ class TestFetch:
 
         assert fetch(KEY, make).origin == "built"
         assert fetch(KEY, refuse).origin == "disk"
-
-
-def in_threads(number, work):
-    """Run `work` in threads that start together; return results and exceptions."""
-    start = threading.Barrier(number)
-    results = []
-
-    def run():
-        start.wait()
-        try:
-            results.append(work())
-        except BaseException as error:
-            results.append(error)
-
-    threads = [threading.Thread(target=run) for _ in range(number)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=30)
-    assert len(results) == number
-    return results
 
 
 # --- Memory

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from common import LIGHT
 
 import cupar
 from cupar import _cache, _warnings
@@ -21,24 +22,7 @@ SOURCE = str(Path(cupar.__file__).parents[1])
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 
-PREAMBLE = f"""
-import hashlib, os, sys, time, types
-from contextlib import suppress
-cupar = types.ModuleType("cupar")  # the package without what its __init__ imports
-cupar.__path__ = [{str(Path(cupar.__file__).parent)!r}]
-sys.modules["cupar"] = cupar
-from cupar import _cache, _warnings
-from cupar._cache import Entry, fetch
-KEY, OTHER = {KEY!r}, {OTHER!r}
-
-def log(text):
-    with open("log", "a") as file:
-        file.write(text + "\\n")
-
-def until(name):
-    while not os.path.exists(name):
-        time.sleep(0.002)
-"""
+PREAMBLE = LIGHT + f"KEY, OTHER = {KEY!r}, {OTHER!r}\n"
 
 
 @pytest.fixture(autouse=True)

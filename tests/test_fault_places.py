@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from common import failing, in_threads, refuse
 from faults import (
     HOUR,
     KEY,
@@ -31,7 +32,6 @@ from faults import (
     descriptors,
     die,
     entry,
-    failing,
     files,
     get,
     in_child,
@@ -39,7 +39,6 @@ from faults import (
     jump,
     key,
     left,
-    refuse,
     use,
 )
 
@@ -507,27 +506,6 @@ def test_times_that_cannot_be_set(store, monkeypatch, code):
 
 
 # --- Threads and forks
-
-
-def in_threads(number, work):
-    """Run `work` in threads that start together; return results and exceptions."""
-    start = threading.Barrier(number)
-    results = []
-
-    def run():
-        start.wait()
-        try:
-            results.append(work())
-        except BaseException as error:
-            results.append(error)
-
-    threads = [threading.Thread(target=run) for _ in range(number)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
-    assert len(results) == number
-    return results
 
 
 def test_threads_whose_builds_are_interrupted():

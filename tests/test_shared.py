@@ -12,6 +12,7 @@ from pathlib import Path
 
 import fsspec
 import pytest
+from common import isolated
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -41,16 +42,7 @@ KEY = {KEY!r}
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch, tmp_path):
-    """Give each test a cache directory, no store, and a process that has not warned yet."""
-    for name in list(os.environ):
-        if name.startswith("CUPAR_"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("CUPAR_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(_warnings, "_warned", set())
-    monkeypatch.setattr(_cache, "_distrusted", set())
-    yield
-    _cache.use_shared(None)
-    _cache._shared_at.cache_clear()
+    yield from isolated(monkeypatch, tmp_path)
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 import redis
+from common import LIGHT, isolated
 
-import cupar
-from cupar import _cache, _entry, _shared, _warnings
+from cupar import _cache, _entry, _shared
 from cupar._cache import CacheWarning, Entry, fetch
 from cupar._shared import RedisMapping
 
@@ -30,23 +30,7 @@ pytestmark = pytest.mark.skipif(
     shutil.which("redis-server") is None, reason="needs redis-server; Debian: apt-get install redis-server"
 )
 
-PREAMBLE = f"""
-import hashlib, os, sys, time, types, warnings
-cupar = types.ModuleType("cupar")  # the package without what its __init__ imports
-cupar.__path__ = [{str(Path(cupar.__file__).parent)!r}]
-sys.modules["cupar"] = cupar
-from cupar import _cache
-from cupar._cache import Entry, fetch
-KEY, OTHER = {KEY!r}, {OTHER!r}
-
-def log(text):
-    with open("log", "a") as file:
-        file.write(text + "\\n")
-
-def until(name):
-    while not os.path.exists(name):
-        time.sleep(0.01)
-"""
+PREAMBLE = LIGHT + f"KEY, OTHER = {KEY!r}, {OTHER!r}\n"
 
 
 class Server:
@@ -129,15 +113,7 @@ def mortal():
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch, tmp_path):
-    """Give each test a cache directory, no store, and a process that has not warned yet."""
-    for name in list(os.environ):
-        if name.startswith("CUPAR_"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("CUPAR_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(_warnings, "_warned", set())
-    yield
-    _cache.use_shared(None)
-    _cache._shared_at.cache_clear()
+    yield from isolated(monkeypatch, tmp_path)
 
 
 @pytest.fixture
