@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import _arrays, _call, _capture, _driver, _fork, _nodes, iterators
-from ._call import Call, Code, Launch, Request, State
+from ._call import Bound, Call, Code, Launch, Request, State
 from ._key import Specialisation
 from .operators import CapturedState
 
@@ -283,13 +283,12 @@ class Algorithm:
         try:
             given = _call.signature(type(self).run).bind(*arguments, **named)
             given.apply_defaults()
-            work = call.bind(tuple(given.arguments.values()))
-            if self._states:
-                call.set_states(self._states)
-            nbytes = call.launch(0, 0, work, 0) if self._needs_storage else 0
+            bound = call.bind(tuple(given.arguments.values()))
+            call.set(bound)
+            nbytes = call.launch(0, 0, bound[0], 0) if self._needs_storage else 0
             address = storage(nbytes) if nbytes else 0
             with _capture.capture() as captured:
-                call.launch(address, nbytes, work, captured.stream)
+                call.launch(address, nbytes, bound[0], captured.stream)
             return captured
         finally:
             call.free.append(call)
@@ -303,22 +302,22 @@ class Algorithm:
         except (AttributeError, IndexError):
             call = self._take()
         try:
-            work = call.bind(arguments)
-            if self._states:
-                call.set_states(self._states)
+            bound = call.bind(arguments)
             if temp_storage is None:
-                return call.launch(0, 0, work, handle)
+                return call.needed(bound, handle)
+            nbytes: int
             if type(temp_storage) in _CUPY and temp_storage._c_contiguous:
                 address, nbytes = temp_storage.data.ptr, temp_storage.nbytes
             else:
                 address, nbytes = _arrays.storage(temp_storage)
             if address == 0:
-                _check_storage(call, nbytes, work, handle)
+                _check_storage(call, nbytes, bound, handle)
             try:
-                return call.launch(address, nbytes, work, handle)
+                call.enqueue(address, nbytes, bound, handle)
             except RuntimeError:
-                _check_storage(call, nbytes, work, handle)
+                _check_storage(call, nbytes, bound, handle)
                 raise
+            return nbytes
         finally:
             call.free.append(call)
 
@@ -331,26 +330,22 @@ class Algorithm:
         except (AttributeError, IndexError):
             call = self._take()
         try:
-            work = call.bind(arguments)
-            if self._states:
-                call.set_states(self._states)
+            bound = call.bind(arguments)
             last, nbytes = call.last
-            if last != work:
-                nbytes = call.launch(0, 0, work, handle)
-                if not getattr(work, "buffers", ()):  # their arrays are not to be kept alive
-                    call.last = work, nbytes
+            if last != bound[0]:
+                nbytes = call.needed(bound, handle)
             workspace = None
             if nbytes <= _driver.LARGEST_WORKSPACE:
                 workspace = _driver.workspace(handle) if handle else call.workspace
             if workspace is None or not workspace.lock.acquire(False):
                 with _driver.temporary_storage(nbytes, handle) as address:
-                    call.launch(address, nbytes, work, handle)
+                    call.enqueue(address, nbytes, bound, handle)
                 return
             # Under a lock, for the kernels of two calls must not take turns in one workspace.
             try:
                 if nbytes > workspace.nbytes:
                     workspace.grow(nbytes)
-                call.launch(workspace.address, nbytes, work, handle)
+                call.enqueue(workspace.address, nbytes, bound, handle)
             finally:
                 workspace.lock.release()
         finally:
@@ -365,15 +360,12 @@ class Algorithm:
         except (AttributeError, IndexError):
             call = self._take()
         try:
-            work = call.bind(arguments)
-            if self._states:
-                call.set_states(self._states)
-            call.launch(0, 0, work, handle)
+            call.enqueue(0, 0, call.bind(arguments), handle)
         finally:
             call.free.append(call)
 
 
-def _check_storage(call: Call, nbytes: int, work: Any, stream: int) -> None:
-    needed = call.launch(0, 0, work, stream)
+def _check_storage(call: Call, nbytes: int, bound: Bound, stream: int) -> None:
+    needed = call.needed(bound, stream)
     if nbytes < needed:
         raise ValueError(f"temp_storage: needs {needed} bytes for this call, got {nbytes}")

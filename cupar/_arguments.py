@@ -101,6 +101,13 @@ def initial_value(h_init: Any, dtype: np.dtype[Any]) -> Any:
     raise TypeError(f"h_init: {_EXPECTED_INIT}, got {type(h_init).__name__}")
 
 
+def initial_bytes(h_init: Any, dtype: np.dtype[Any]) -> bytes:
+    """Return an initial value as it is in an array of `dtype`; raise what `initial_value` does."""
+    memory = np.zeros(1, dtype)
+    memory[0] = initial_value(h_init, dtype)
+    return memory.tobytes()
+
+
 def _exactly(number: Any, dtype: np.dtype[Any]) -> Any:
     """Convert a number; floats may be rounded, but neither wrap around nor overflow."""
     try:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _arrays, _cccl, _driver, _fork, iterators
-from ._arguments import initial_value, item_count
+from . import _arrays, _cccl, _driver, _fork, _replay, iterators
+from ._arguments import initial_bytes, item_count
 from ._key import Specialisation
 from ._nodes import Argument
 
@@ -21,6 +21,7 @@ State = Callable[[], bytes]
 Arrays = Sequence[tuple[Any, int]]  # each with the number of its items that a call uses
 Request = tuple[Arrays, Any, Any]  # arrays, how much there is to do, and the initial value
 Launch = Callable[[int, int, Any, int], int]
+Bound = _replay.Bound
 
 
 class Code:
@@ -73,6 +74,10 @@ class Code:
         self._natives, self._known = {}, set()
 
 
+_MOST_COUNTED = 256  # sizes and streams of which it is known how often they were
+_MOST_REPLAYS = 16
+
+
 class Call:
     """The mutable objects that one call needs: iterators with their pointers, operators, initial value.
 
@@ -80,6 +85,8 @@ class Call:
 
     Attributes
     ----------
+    name : str
+        Of the algorithm.
     native : object
         The bindings' build, loaded.
     iterators, operators : list
@@ -87,10 +94,12 @@ class Call:
     init : object or None
         The bindings' initial value.
     bind : callable
-        Takes the arguments of `run`, all but the stream, in a tuple; checks and sets them, and returns how
-        much there is to do.
+        Takes the arguments of `run`, all but the stream, in a tuple; checks them, and returns how much there
+        is to do and all values that the call has: addresses as int, and what is copied as bytes.
+    set : callable
+        Takes what `bind` returned and sets the bindings' objects to it.
     launch : callable
-        What calls the bindings; see `Algorithm._launcher`.
+        What calls the bindings, once that is set; see `Algorithm._launcher`.
     workspace : Workspace
         That of the default stream.
     free : list of Call
@@ -99,24 +108,93 @@ class Call:
 
     def __init__(self, algorithm: Algorithm, device: _driver.Device, free: list[Call]) -> None:
         code, spec = algorithm._code, algorithm._code.spec
+        self.name = spec.algorithm
         self.native = code.native(device)
         self.free = free
         self.workspace = _driver.default_workspace(device)
-        self.iterators, setters = zip(*map(_settable, spec.arguments), strict=True)
+        self.iterators, memories = zip(*map(_settable, spec.arguments), strict=True)
         self.operators = [
             _cccl.operator(name, op.kind, (), op.state_size, op.state_alignment)
             for name, op in spec.operators
         ]
-        self.init, set_init, memory = _settable_init(spec)
-        self.bind = _binder(algorithm, self.iterators, setters, set_init, memory)
+        self.init, init_memory = _settable_init(spec)
+        self.bind, self.set = _binder(self, algorithm, memories, init_memory)
         self.launch: Launch = _not_yet
         self.last: tuple[Any, int] = (None, 0)  # how much there was to do in the last run, and its storage
+        self._calls: dict[tuple[Any, int], int] = {}  # how many were alike, by work and stream
+        self._replays: dict[tuple[Any, int], _replay.Replay] = {}
 
-    def set_states(self, states: Sequence[State | None]) -> None:
-        """Set the states of operators that have one; `states` return them."""
-        for op, current in zip(self.operators, states, strict=True):
-            if current is not None:
-                op.state = current()
+    def needed(self, bound: Bound, stream: int) -> int:
+        """Return how many bytes of temporary storage a call needs."""
+        work = bound[0]
+        replay = self._replays.get((work, stream))
+        if replay is not None:
+            return replay.needed
+        last, nbytes = self.last
+        if last != work:
+            self.set(bound)
+            nbytes = self.launch(0, 0, work, stream)
+            if not _has_buffers(work):  # their arrays are not to be kept alive
+                self.last = work, nbytes
+        return nbytes
+
+    def enqueue(self, address: int, nbytes: int, bound: Bound, stream: int) -> None:
+        """Enqueue what `bind` returned, with temporary storage.
+
+        Raises
+        ------
+        RuntimeError
+            If CUB or the driver refuses.
+        """
+        work = bound[0]
+        replay = self._replays.get((work, stream))
+        if replay is None and (type(work) is int or not _has_buffers(work)):
+            calls = self._calls[work, stream] = self._calls.get((work, stream), 0) + 1
+            if calls == 1 or calls > _replay.CALLS_BEFORE:
+                replay = self._counted(address, nbytes, bound, stream)
+        if (
+            replay is not None
+            and nbytes >= replay.needed
+            and ((replay.bound == bound and replay.address == address) or replay.turn_to(bound, address))
+            and (not stream or self._is_of(replay, stream))
+        ):
+            status = replay.launch(replay.executable, replay.where)
+            if status:
+                _driver.check(status, "cuGraphLaunch")
+            return
+        self.set(bound)
+        self.launch(address, nbytes, work, stream)
+
+    def _counted(self, address: int, nbytes: int, bound: Bound, stream: int) -> _replay.Replay | None:
+        """Return what replays a call that was made for the first time, or often; None if nothing does."""
+        key = bound[0], stream
+        if len(self._calls) > _MOST_COUNTED:
+            self._calls.clear()
+        if self._calls.get(key, 0) != _replay.CALLS_BEFORE + 1:
+            return None
+        needed = self.needed(bound, stream) if address else 0
+        replay = _replay.made(self, bound, address, needed, stream) if nbytes >= needed else None
+        if replay is not None:
+            if len(self._replays) == _MOST_REPLAYS:
+                oldest = next(iter(self._replays))
+                del self._replays[oldest]
+                self._calls.pop(oldest, None)
+            self._replays[key] = replay
+        return replay
+
+    def _is_of(self, replay: _replay.Replay, stream: int) -> bool:
+        """Whether a replay's stream is that of a handle, and not one that had the same handle before."""
+        number = _driver.stream_number(stream)
+        if number is not None and number != replay.number:
+            key = replay.bound[0], stream
+            del self._replays[key]
+            self._calls.pop(key, None)
+        return number == replay.number
+
+
+def _has_buffers(work: Any) -> bool:
+    """Whether a call has double buffers, which each call changes, and which must not be kept alive."""
+    return bool(getattr(work, "buffers", ()))
 
 
 def _not_yet(address: int, nbytes: int, work: Any, stream: int) -> int:
@@ -124,63 +202,75 @@ def _not_yet(address: int, nbytes: int, work: Any, stream: int) -> int:
 
 
 def _binder(
-    algorithm: Algorithm,
-    iterators: Sequence[Any],
-    setters: Sequence[Callable[[Any, int], None] | None],
-    set_init: Callable[[Any], None],
-    memory: np.ndarray[Any, Any] | None,
-) -> Callable[..., Any]:
-    """Return what `Call.bind` is.
+    call: Call, algorithm: Algorithm, memories: Sequence[bytearray | None], init_memory: memoryview | None
+) -> tuple[Callable[[tuple[Any, ...]], Bound], Callable[[Bound], None]]:
+    """Return what `Call.bind` and `Call.set` are.
 
-    It is written out for the arguments, without a loop and, for CuPy's arrays and an initial value in a NumPy
-    array, without another call: half of what cupar adds to the bindings' call would be that.
+    They are written out for the arguments, without a loop and, for CuPy's arrays and an initial value in a
+    NumPy array, without another call: half of what cupar adds to the bindings' call would be that.
     """
-    arguments = algorithm._code.spec.arguments
+    spec = algorithm._code.spec
     names: dict[str, Any] = {
         "_addresses": _arrays.ADDRESSES,
         "_count": item_count,
         "_cupy": _arrays.CUPY,
         "_request": algorithm._request,
-        "_set_init": set_init,
     }
     if algorithm._uses:
-        lines, arrays, work = _declared(type(algorithm), arguments)
+        lines, arrays, work = _declared(type(algorithm), spec.arguments)
     else:
-        unpacked = "".join(f"(array_{i}, items_{i}), " for i in range(len(arguments)))
+        unpacked = "".join(f"(array_{i}, items_{i}), " for i in range(len(spec.arguments)))
         lines = [f"({unpacked}), work, h_init = _request(*arguments)"]
-        arrays, work = [(f"array_{i}", f"items_{i}") for i in range(len(arguments))], "work"
-    used = zip(arrays, arguments, iterators, setters, strict=True)
-    for i, ((array, items), argument, iterator, setter) in enumerate(used):
+        arrays, work = [(f"array_{i}", f"items_{i}") for i in range(len(spec.arguments))], "work"
+    values, settings = [], []
+    used = zip(arrays, spec.arguments, call.iterators, memories, strict=True)
+    for i, ((array, items), argument, iterator, memory) in enumerate(used):
         if not array:
             continue
-        if setter is None:
+        value = f"value_{i}"
+        values.append(value)
+        if memory is None:
             names.update({f"_pointer_{i}": iterator, f"_dtype_{i}": argument.value})
             details = f"_dtype_{i}, {items}, {argument.output}, {argument.name!r}"
             lines += [
-                f"if (type({array}) in _cupy and {array}.dtype is _dtype_{i} and {array}._c_contiguous",
+                f"if not (type({array}) in _cupy and {array}.dtype is _dtype_{i} and {array}._c_contiguous",
                 f"        and {array}.size >= {items}",
-                f"        and not (address := {array}.data.ptr) & {argument.value.alignment - 1}):",
-                f"    _pointer_{i}.state = address",
-                "else:",
-                f"    _pointer_{i}.state = _addresses[type({array})]({array}, {details})",
+                f"        and not ({value} := {array}.data.ptr) & {argument.value.alignment - 1}):",
+                f"    {value} = _addresses[type({array})]({array}, {details})",
             ]
+            settings.append(f"_pointer_{i}.state = {value}")
         else:
-            names[f"_set_{i}"] = setter
-            lines.append(f"_set_{i}({array}, {items})")
+            names.update({f"_state_of_{i}": partial(iterators.state_of, argument), f"_memory_{i}": memory})
+            lines.append(f"{value} = _state_of_{i}({array}, {items})")
+            settings.append(f"_memory_{i}[:] = {value}")
+    for i, state in enumerate(algorithm._states):
+        if state is not None:
+            names.update({f"_state_{i}": state, f"_operator_{i}": call.operators[i]})
+            lines.append(f"state_{i} = _state_{i}()")
+            values.append(f"state_{i}")
+            settings.append(f"_operator_{i}.state = state_{i}")
     if "h_init" in lines[0]:
-        if memory is not None and memory.dtype.names is None:
-            names.update(_memory=memory, _dtype=memory.dtype, _ndarray=np.ndarray)
-            lines += [
+        kind = dict(spec.options).get("init")
+        names.update(_init=call.init, _memory=init_memory, _dtype=spec.operators[0][1].output)
+        names.update(_ndarray=np.ndarray, _address=_arrays.address, _bytes=initial_bytes, _none=_no_init)
+        lines += {
+            None: ["if h_init is not None: _none(h_init)"],
+            "device": ["init = _address('h_init', h_init, _dtype, 1, False)"],
+            "value": [
                 "if type(h_init) is _ndarray and h_init.dtype is _dtype and h_init.size == 1:",
-                "    _memory[0] = h_init.item()",
+                "    init = h_init.tobytes()",
                 "else:",
-                "    _set_init(h_init)",
-            ]
-        else:
-            lines.append("_set_init(h_init)")
-    exec(_compiled("\n    ".join(["def bind(arguments):", *lines, f"return {work}"])), names)
-    bind: Callable[..., Any] = names["bind"]
-    return bind
+                "    init = _bytes(h_init, _dtype)",
+            ],
+        }[kind]
+        if kind is not None:
+            values.append("init")
+            settings.append("_memory[:] = init" if kind == "value" else "_init.state = init")
+    bound = "".join(f"{each}, " for each in [work, *values])
+    source = ["def bind(arguments):", *lines, f"return ({bound})"]
+    setter = ["def set(bound):", f"({bound}) = bound", *settings]
+    exec(_compiled("\n".join("\n    ".join(each) for each in (source, setter))), names)
+    return names["bind"], names["set"]
 
 
 _compiled = lru_cache(lambda source: compile(source, "<cupar call>", "exec"))
@@ -215,39 +305,24 @@ def _declared(
     return lines, arrays, next(iter(counts))
 
 
-def _settable(argument: Argument) -> tuple[Any, Callable[[Any, int], None] | None]:
-    """Return the bindings' iterator of an argument and, unless it is a pointer, what sets its state."""
+def _settable(argument: Argument) -> tuple[Any, bytearray | None]:
+    """Return the bindings' iterator of an argument and, unless it is a pointer, the memory of its state."""
     if argument.is_pointer:
         return _cccl.pointer(argument.value), None
     state = bytearray(argument.node.size)
-
-    def set_state(array: Any, items: int) -> None:
-        state[:] = iterators.state_of(argument, array, items)
-
-    return _cccl.iterator(argument.name, argument.value, state), set_state
+    return _cccl.iterator(argument.name, argument.value, state), state
 
 
-def _settable_init(
-    spec: Specialisation,
-) -> tuple[Any, Callable[[Any], None], np.ndarray[Any, Any] | None]:
-    """Return the bindings' initial value, what sets it to that of a call, and the memory that it is in."""
+def _settable_init(spec: Specialisation) -> tuple[Any, memoryview | None]:
+    """Return the bindings' initial value and the memory that it is in, if it is not on the device."""
     kind = dict(spec.options).get("init")
     if kind is None:
-        return None, _no_init, None
+        return None, None
     dtype = spec.operators[0][1].output
     if kind == "device":
-        pointer = _cccl.pointer(dtype)
-
-        def set_pointer(h_init: Any) -> None:
-            pointer.state = _arrays.address("h_init", h_init, dtype, 1, False)
-
-        return pointer, set_pointer, None
+        return _cccl.pointer(dtype), None
     memory = np.zeros(1, dtype)
-
-    def set_value(h_init: Any) -> None:
-        memory[0] = initial_value(h_init, dtype)
-
-    return _cccl.value(memory), set_value, memory
+    return _cccl.value(memory), memory.view(np.uint8).data
 
 
 def _no_init(h_init: Any) -> None:

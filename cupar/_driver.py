@@ -341,6 +341,22 @@ def default_workspace(device: Device) -> Workspace:
     return _workspaces.setdefault((device.ordinal, 0), Workspace(0))
 
 
+def stream_number(stream: int) -> int | None:
+    """Return the driver's number of a stream, which no other ever has; 0 is that of the default stream.
+
+    None stands for a stream that is being captured, and for the default stream of each thread.
+    """
+    if stream in (0, _LEGACY):
+        return 0
+    if stream == _PER_THREAD:
+        return None
+    driver, handle = library(), c_void_p(stream)
+    status, found = this_thread.ordinal, this_thread.number
+    if driver.cuStreamIsCapturing(handle, byref(status)) or status.value:
+        return None
+    return None if driver.cuStreamGetId(handle, byref(found)) else found.value
+
+
 def workspace(stream: int) -> Workspace | None:
     """Return the workspace of a stream, None if it keeps none.
 
@@ -349,17 +365,9 @@ def workspace(stream: int) -> Workspace | None:
     nobody tells when a stream goes away. Its handle may be that of another stream then, so streams are known
     by the driver's number for them, which is never used again.
     """
-    if stream in (0, _LEGACY):
-        number = 0
-    elif stream == _PER_THREAD:
+    number = stream_number(stream)
+    if number is None:
         return None
-    else:
-        driver, status, found = library(), this_thread.ordinal, this_thread.number
-        if driver.cuStreamIsCapturing(c_void_p(stream), byref(status)) or status.value:
-            return None
-        if driver.cuStreamGetId(c_void_p(stream), byref(found)):
-            return None
-        number = found.value
     only = hasattr(this_thread, "has_the_only_device")
     key = (0 if only else current_device().ordinal, number)
     kept = _workspaces.get(key)

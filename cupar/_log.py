@@ -73,6 +73,13 @@ def _debug(logger: Logger, origin: str, key: str, meta: Mapping[str, Any]) -> No
     logger.debug("parts of %s: %s", key, json.dumps(meta.get("parts"), sort_keys=True))
 
 
+def not_replayed(algorithm: str, why: Exception) -> None:
+    """Say, at DEBUG, why calls of an algorithm are not replayed."""
+    logger = _logger(_DEBUG)
+    if logger is not None:
+        logger.debug("calls of %s are not replayed: %s", algorithm, why)
+
+
 def template(key: str, found: Found) -> None:
     """Say, at DEBUG, that the kernels for any operator were found or made."""
     logger = _logger(_DEBUG)
