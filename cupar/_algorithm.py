@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import _arrays, _call, _capture, _driver, _fork, _nodes, iterators
-from ._call import Bound, Call, Code, Launch, Request, State
+from ._call import Call, Code, Launch, Request, State
 from ._key import Specialisation
 from .operators import CapturedState
 
@@ -205,7 +205,6 @@ class Algorithm:
         except IndexError:
             with _driver.relaxed():
                 call = Call(self, device, free)
-                call.launch = self._launcher(call)
                 self._code.once_on(device, lambda: self._load_kernels(call))
             return call
 
@@ -302,20 +301,19 @@ class Algorithm:
         except (AttributeError, IndexError):
             call = self._take()
         try:
-            bound = call.bind(arguments)
             if temp_storage is None:
-                return call.needed(bound, handle)
+                return call.needed(call.bind(arguments), handle)
             nbytes: int
             if type(temp_storage) in _CUPY and temp_storage._c_contiguous:
                 address, nbytes = temp_storage.data.ptr, temp_storage.nbytes
             else:
                 address, nbytes = _arrays.storage(temp_storage)
             if address == 0:
-                _check_storage(call, nbytes, bound, handle)
+                _check_storage(call, nbytes, arguments, handle)
             try:
-                call.enqueue(address, nbytes, bound, handle)
+                call.enqueue(arguments, address, nbytes, handle)
             except RuntimeError:
-                _check_storage(call, nbytes, bound, handle)
+                _check_storage(call, nbytes, arguments, handle)
                 raise
             return nbytes
         finally:
@@ -339,13 +337,13 @@ class Algorithm:
                 workspace = _driver.workspace(handle) if handle else call.workspace
             if workspace is None or not workspace.lock.acquire(False):
                 with _driver.temporary_storage(nbytes, handle) as address:
-                    call.enqueue(address, nbytes, bound, handle)
+                    call.enqueue_bound(bound, address, nbytes, handle)
                 return
             # Under a lock, for the kernels of two calls must not take turns in one workspace.
             try:
                 if nbytes > workspace.nbytes:
                     workspace.grow(nbytes)
-                call.enqueue(workspace.address, nbytes, bound, handle)
+                call.enqueue_bound(bound, workspace.address, nbytes, handle)
             finally:
                 workspace.lock.release()
         finally:
@@ -360,12 +358,12 @@ class Algorithm:
         except (AttributeError, IndexError):
             call = self._take()
         try:
-            call.enqueue(0, 0, call.bind(arguments), handle)
+            call.enqueue(arguments, 0, 0, handle)
         finally:
             call.free.append(call)
 
 
-def _check_storage(call: Call, nbytes: int, bound: Bound, stream: int) -> None:
-    needed = call.needed(bound, stream)
+def _check_storage(call: Call, nbytes: int, arguments: tuple[Any, ...], stream: int) -> None:
+    needed = call.needed(call.bind(arguments), stream)
     if nbytes < needed:
         raise ValueError(f"temp_storage: needs {needed} bytes for this call, got {nbytes}")

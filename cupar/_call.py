@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -74,7 +75,7 @@ class Code:
         self._natives, self._known = {}, set()
 
 
-_MOST_COUNTED = 256  # sizes and streams of which it is known how often they were
+_MOST_KNOWN = 256  # sizes, on streams, of which a call knows how often they were
 _MOST_REPLAYS = 16
 
 
@@ -93,17 +94,24 @@ class Call:
         The bindings' objects, in the order of the specialisation's.
     init : object or None
         The bindings' initial value.
+    launch : callable
+        What calls the bindings with these objects; see `Algorithm._launcher`.
     bind : callable
         Takes the arguments of `run`, all but the stream, in a tuple; checks them, and returns how much there
         is to do and all values that the call has: addresses as int, and what is copied as bytes.
     set : callable
-        Takes what `bind` returned and sets the bindings' objects to it.
-    launch : callable
-        What calls the bindings, once that is set; see `Algorithm._launcher`.
+        Takes what `bind` returned, and sets the bindings' objects to it.
+    enqueue : callable
+        Takes what `bind` takes, address and bytes of the temporary storage, and the stream's handle, and
+        enqueues the call: as a replay of earlier ones, or through the bindings.
+    enqueue_bound : callable
+        The same for what `bind` returned.
     workspace : Workspace
         That of the default stream.
     free : list of Call
         Where it goes when it is free.
+    last : tuple
+        How much there was to do in the last run, and how many bytes of temporary storage that needs.
     """
 
     def __init__(self, algorithm: Algorithm, device: _driver.Device, free: list[Call]) -> None:
@@ -118,78 +126,53 @@ class Call:
             for name, op in spec.operators
         ]
         self.init, init_memory = _settable_init(spec)
-        self.bind, self.set = _binder(self, algorithm, memories, init_memory)
-        self.launch: Launch = _not_yet
-        self.last: tuple[Any, int] = (None, 0)  # how much there was to do in the last run, and its storage
-        self._calls: dict[tuple[Any, int], int] = {}  # how many were alike, by work and stream
-        self._replays: dict[tuple[Any, int], _replay.Replay] = {}
+        self.launch = algorithm._launcher(self)
+        self.last: tuple[Any, int] = (None, 0)
+        # By work, with its stream unless that is the default one: how many such calls were made, or what
+        # replays them.
+        self._known: dict[Any, int | _replay.Replay] = {}
+        names = _written(self, algorithm, memories, init_memory)
+        self.bind: Callable[[tuple[Any, ...]], Bound] = names["bind"]
+        self.set: Callable[[Bound], None] = names["set"]
+        self.enqueue: Callable[[tuple[Any, ...], int, int, int], None] = names["enqueue"]
+        self.enqueue_bound: Callable[[Bound, int, int, int], None] = names["enqueue_bound"]
 
     def needed(self, bound: Bound, stream: int) -> int:
         """Return how many bytes of temporary storage a call needs."""
         work = bound[0]
-        replay = self._replays.get((work, stream))
-        if replay is not None:
-            return replay.needed
+        known = self._known.get((work, stream) if stream else work)
+        if isinstance(known, _replay.Replay):
+            return known.needed
         last, nbytes = self.last
         if last != work:
             self.set(bound)
             nbytes = self.launch(0, 0, work, stream)
-            if not _has_buffers(work):  # their arrays are not to be kept alive
+            if not _has_buffers(work):
                 self.last = work, nbytes
         return nbytes
 
-    def enqueue(self, address: int, nbytes: int, bound: Bound, stream: int) -> None:
-        """Enqueue what `bind` returned, with temporary storage.
+    def replays(self) -> list[_replay.Replay]:
+        """Return what it replays, the oldest first."""
+        return [each for each in self._known.values() if isinstance(each, _replay.Replay)]
 
-        Raises
-        ------
-        RuntimeError
-            If CUB or the driver refuses.
-        """
-        work = bound[0]
-        replay = self._replays.get((work, stream))
-        if replay is None and (type(work) is int or not _has_buffers(work)):
-            calls = self._calls[work, stream] = self._calls.get((work, stream), 0) + 1
-            if calls == 1 or calls > _replay.CALLS_BEFORE:
-                replay = self._counted(address, nbytes, bound, stream)
-        if (
-            replay is not None
-            and nbytes >= replay.needed
-            and ((replay.bound == bound and replay.address == address) or replay.turn_to(bound, address))
-            and (not stream or self._is_of(replay, stream))
-        ):
-            status = replay.launch(replay.executable, replay.where)
-            if status:
-                _driver.check(status, "cuGraphLaunch")
-            return
-        self.set(bound)
-        self.launch(address, nbytes, work, stream)
-
-    def _counted(self, address: int, nbytes: int, bound: Bound, stream: int) -> _replay.Replay | None:
-        """Return what replays a call that was made for the first time, or often; None if nothing does."""
-        key = bound[0], stream
-        if len(self._calls) > _MOST_COUNTED:
-            self._calls.clear()
-        if self._calls.get(key, 0) != _replay.CALLS_BEFORE + 1:
+    def _replay(self, bound: Bound, address: int, nbytes: int, stream: int) -> _replay.Replay | None:
+        """Return what replays a call that was made often, if it can be replayed."""
+        if _has_buffers(bound[0]):
             return None
+        key = (bound[0], stream) if stream else bound[0]
         needed = self.needed(bound, stream) if address else 0
-        replay = _replay.made(self, bound, address, needed, stream) if nbytes >= needed else None
-        if replay is not None:
-            if len(self._replays) == _MOST_REPLAYS:
-                oldest = next(iter(self._replays))
-                del self._replays[oldest]
-                self._calls.pop(oldest, None)
-            self._replays[key] = replay
+        if nbytes < needed:
+            return None
+        if len(replays := self.replays()) >= _MOST_REPLAYS:
+            replays[0].forget()
+        forget = partial(self._known.pop, key, None)
+        replay = _replay.made(self, bound, address, needed, stream, forget)
+        self._known[key] = -sys.maxsize if replay is None else replay
         return replay
 
-    def _is_of(self, replay: _replay.Replay, stream: int) -> bool:
-        """Whether a replay's stream is that of a handle, and not one that had the same handle before."""
-        number = _driver.stream_number(stream)
-        if number is not None and number != replay.number:
-            key = replay.bound[0], stream
-            del self._replays[key]
-            self._calls.pop(key, None)
-        return number == replay.number
+    def _forget_counts(self) -> None:
+        for key in [key for key, known in self._known.items() if not isinstance(known, _replay.Replay)]:
+            del self._known[key]
 
 
 def _has_buffers(work: Any) -> bool:
@@ -197,30 +180,69 @@ def _has_buffers(work: Any) -> bool:
     return bool(getattr(work, "buffers", ()))
 
 
-def _not_yet(address: int, nbytes: int, work: Any, stream: int) -> int:
-    raise NotImplementedError
+_SOURCE = """
+def bind(arguments):
+    {checks}
+    return {bound}
+
+def set(bound):
+    {bound} = bound
+    {settings}
+
+def enqueue(arguments, address, nbytes, stream):
+    {checks}
+    {enqueue}
+
+def enqueue_bound(bound, address, nbytes, stream):
+    {bound} = bound
+    {enqueue}
+"""
+
+_ENQUEUE = """
+key = ({work}, stream) if stream else {work}
+known = _known.get(key, 0)
+if type(known) is _Replay:
+    if known.enqueue({bound}, address, nbytes, stream):
+        return
+elif known < {calls_before}{may_be_known}:
+    if not known and len(_known) > {most}:
+        _forget_counts()
+    _known[key] = known + 1
+elif (replay := _replay({bound}, address, nbytes, stream)) and replay.enqueue(
+    {bound}, address, nbytes, stream
+):
+    return
+{settings}
+_launch(address, nbytes, {work}, stream)
+"""
 
 
-def _binder(
+def _written(
     call: Call, algorithm: Algorithm, memories: Sequence[bytearray | None], init_memory: memoryview | None
-) -> tuple[Callable[[tuple[Any, ...]], Bound], Callable[[Bound], None]]:
-    """Return what `Call.bind` and `Call.set` are.
+) -> dict[str, Any]:
+    """Return those functions of a call that are written out for its arguments.
 
-    They are written out for the arguments, without a loop and, for CuPy's arrays and an initial value in a
-    NumPy array, without another call: half of what cupar adds to the bindings' call would be that.
+    They have no loop and, for CuPy's arrays and an initial value in a NumPy array, make no other call: half
+    of what cupar adds to the bindings' call would be that.
     """
     spec = algorithm._code.spec
     names: dict[str, Any] = {
         "_addresses": _arrays.ADDRESSES,
         "_count": item_count,
         "_cupy": _arrays.CUPY,
+        "_forget_counts": call._forget_counts,
+        "_has_buffers": _has_buffers,
+        "_known": call._known,
+        "_launch": call.launch,
+        "_replay": call._replay,
+        "_Replay": _replay.Replay,
         "_request": algorithm._request,
     }
     if algorithm._uses:
-        lines, arrays, work = _declared(type(algorithm), spec.arguments)
+        checks, arrays, work = _declared(type(algorithm), spec.arguments)
     else:
         unpacked = "".join(f"(array_{i}, items_{i}), " for i in range(len(spec.arguments)))
-        lines = [f"({unpacked}), work, h_init = _request(*arguments)"]
+        checks = [f"({unpacked}), work, h_init = _request(*arguments)"]
         arrays, work = [(f"array_{i}", f"items_{i}") for i in range(len(spec.arguments))], "work"
     values, settings = [], []
     used = zip(arrays, spec.arguments, call.iterators, memories, strict=True)
@@ -232,7 +254,7 @@ def _binder(
         if memory is None:
             names.update({f"_pointer_{i}": iterator, f"_dtype_{i}": argument.value})
             details = f"_dtype_{i}, {items}, {argument.output}, {argument.name!r}"
-            lines += [
+            checks += [
                 f"if not (type({array}) in _cupy and {array}.dtype is _dtype_{i} and {array}._c_contiguous",
                 f"        and {array}.size >= {items}",
                 f"        and not ({value} := {array}.data.ptr) & {argument.value.alignment - 1}):",
@@ -241,19 +263,21 @@ def _binder(
             settings.append(f"_pointer_{i}.state = {value}")
         else:
             names.update({f"_state_of_{i}": partial(iterators.state_of, argument), f"_memory_{i}": memory})
-            lines.append(f"{value} = _state_of_{i}({array}, {items})")
+            checks.append(f"{value} = _state_of_{i}({array}, {items})")
             settings.append(f"_memory_{i}[:] = {value}")
     for i, state in enumerate(algorithm._states):
         if state is not None:
             names.update({f"_state_{i}": state, f"_operator_{i}": call.operators[i]})
-            lines.append(f"state_{i} = _state_{i}()")
+            checks.append(f"state_{i} = _state_{i}()")
             values.append(f"state_{i}")
             settings.append(f"_operator_{i}.state = state_{i}")
-    if "h_init" in lines[0]:
+    if "h_init" in checks[0]:
         kind = dict(spec.options).get("init")
-        names.update(_init=call.init, _memory=init_memory, _dtype=spec.operators[0][1].output)
-        names.update(_ndarray=np.ndarray, _address=_arrays.address, _bytes=initial_bytes, _none=_no_init)
-        lines += {
+        names.update(_init=call.init, _memory=init_memory, _ndarray=np.ndarray, _none=_no_init)
+        names.update(_address=_arrays.address, _bytes=initial_bytes)
+        if kind is not None:
+            names["_dtype"] = spec.operators[0][1].output
+        checks += {
             None: ["if h_init is not None: _none(h_init)"],
             "device": ["init = _address('h_init', h_init, _dtype, 1, False)"],
             "value": [
@@ -266,14 +290,19 @@ def _binder(
         if kind is not None:
             values.append("init")
             settings.append("_memory[:] = init" if kind == "value" else "_init.state = init")
-    bound = "".join(f"{each}, " for each in [work, *values])
-    source = ["def bind(arguments):", *lines, f"return ({bound})"]
-    setter = ["def set(bound):", f"({bound}) = bound", *settings]
-    exec(_compiled("\n".join("\n    ".join(each) for each in (source, setter))), names)
-    return names["bind"], names["set"]
-
-
-_compiled = lru_cache(lambda source: compile(source, "<cupar call>", "exec"))
+    bound = f"({''.join(f'{each}, ' for each in [work, *values])})"
+    enqueue = _ENQUEUE.strip().format(
+        work=work,
+        bound=bound,
+        settings="\n".join(settings),
+        most=_MOST_KNOWN,
+        calls_before=_replay.CALLS_BEFORE,
+        may_be_known="" if algorithm._uses else f" and not _has_buffers({work})",
+    )
+    texts = {"checks": "\n".join(checks), "settings": "\n".join(settings), "enqueue": enqueue}
+    indented = {name: text.replace("\n", "\n    ") for name, text in texts.items()}
+    exec(_replay.compiled(_SOURCE.format(bound=bound, **indented)), names)
+    return names
 
 
 @lru_cache

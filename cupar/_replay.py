@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import math
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from ctypes import POINTER, byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_char, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _capture, _driver, _log
@@ -30,15 +31,20 @@ Bound = tuple[Any, ...]  # how much there is to do, and the values: what `Call.b
 
 # What host code decides by an address, it decides by its alignment: a replayed call's are aligned alike.
 _ALIGNMENTS = 512 - 1
+_FAR = 1 << 36  # bytes, which no address is from the one that it is worked out from
 
 
-def _calls_before() -> float:
+def _calls_before() -> int:
     off = os.environ.get("CUPAR_REPLAY", "").strip().lower() in ("0", "off", "false", "no")
     # To capture and take apart a call costs what some 50 calls save.
-    return math.inf if off else 50
+    return sys.maxsize if off else 50
 
 
-CALLS_BEFORE = _calls_before()  # a call is replayed that was made so often, with as much to do
+CALLS_BEFORE = _calls_before()  # how often a call is made, with as much to do, before it is replayed
+
+
+# Code that is written out for what it works on differs in names alone, and is the same for much.
+compiled = functools.lru_cache(lambda source: compile(source, "<cupar call>", "exec"))
 
 
 class NotReplayableError(Exception):
@@ -76,22 +82,22 @@ def made_up(values: Values, which: int) -> Values:
     """
     return tuple(
         # Far apart, and no two addresses are as far from each other as two others.
-        (((2 * which + 1) * i + 16 + 512 * which) << 36) + (value & _ALIGNMENTS)
+        _FAR * ((2 * which + 1) * i + 16 + 512 * which) + (value & _ALIGNMENTS)
         if isinstance(value, int)
         else bytes((101 * (i + 1) + 59 * k) & 255 ^ 255 * which for k in range(len(value)))
         for i, value in enumerate(values)
     )
 
 
-def parts(one: bytes, two: bytes, values: Values) -> list[Part]:
+def parts(one: bytes, two: bytes, firsts: Values, seconds: Values) -> list[Part]:
     """Find the values in a kernel's parameters.
 
     Parameters
     ----------
     one, two : bytes
-        The parameters of calls with `made_up` values, of the first and the second set.
-    values : sequence
-        Those of the call for which they were made up.
+        The parameters of calls with `made_up` values: multiples of 8 bytes.
+    firsts, seconds : tuple
+        These values, of the first and the second set.
 
     Raises
     ------
@@ -99,18 +105,19 @@ def parts(one: bytes, two: bytes, values: Values) -> list[Part]:
         If parameters depend on the values in any other way.
     """
     found: list[Part] = []
-    unexplained = {i for i, (a, b) in enumerate(zip(one, two, strict=True)) if a != b}
-    firsts, seconds = made_up(values, 0), made_up(values, 1)
-    for offset in range(0, len(one) - 7, 8):
-        a, b = (int.from_bytes(data[offset : offset + 8], "little") for data in (one, two))
-        for source, (first, second) in enumerate(zip(firsts, seconds, strict=True)):
-            if a != b and isinstance(first, int) and isinstance(second, int):
-                distance = a - first
-                if distance == b - second and abs(distance) < 1 << 35:
-                    found.append(Part(offset, source, distance))
-                    unexplained.difference_update(range(offset, offset + 8))
-    for source, (first, second) in enumerate(zip(firsts, seconds, strict=True)):
-        if isinstance(first, bytes) and isinstance(second, bytes) and first:
+    unexplained: set[int] = set()
+    pairs = list(zip(firsts, seconds, strict=True))
+    for word, (a, b) in enumerate(zip(memoryview(one).cast("Q"), memoryview(two).cast("Q"), strict=True)):
+        if a != b:
+            offset = 8 * word
+            for source, (first, second) in enumerate(pairs):
+                if type(first) is int and a - first == b - second and abs(a - first) < _FAR // 2:
+                    found.append(Part(offset, source, a - first))
+                    break
+            else:
+                unexplained.update(i for i in range(offset, offset + 8) if one[i] != two[i])
+    for source, (first, second) in enumerate(pairs):
+        if type(first) is bytes and first:
             offset = one.find(first)
             while offset >= 0:
                 place = range(offset, offset + len(first))
@@ -119,41 +126,63 @@ def parts(one: bytes, two: bytes, values: Values) -> list[Part]:
                     unexplained.difference_update(place)
                 offset = one.find(first, offset + 1)
     if unexplained:
-        raise NotReplayableError(f"bytes {sorted(unexplained)} of the parameters")
+        raise NotReplayableError(f"bytes {sorted(unexplained)} of a kernel's parameters")
     return found
 
 
-class Parameters:
-    """A kernel's parameters in memory, in which values can be replaced.
+def turner(
+    kernels: Sequence[Any], values: Values, set_parameters: Callable[[Any, Any], int]
+) -> Callable[[Values, Values], bool]:
+    """Return what replaces the values in kernels' parameters.
 
-    Attributes
+    It is written out for them, without a loop: a call with other arrays takes that much longer.
+
+    Parameters
     ----------
-    memory : ctypes array of char
-        The parameters.
-    sources : set of int
-        Which values are in them.
+    kernels : sequence
+        Each with the ``memory`` of its parameters, the ``places`` of the values in it, and ``node`` and
+        ``details``, which are handed to `set_parameters`.
+    values : tuple
+        Such as the kernels were captured with.
+    set_parameters : callable
+        Gives a kernel the parameters that are in its memory, and returns the driver's status.
+
+    Returns
+    -------
+    callable
+        Takes the values that there are (None for what is not known) and other ones; returns False, and does
+        nothing, if these are aligned in another way or missing.
     """
-
-    def __init__(self, memory: ctypes.Array[ctypes.c_char], places: Sequence[Part]) -> None:
-        self.memory = memory
-        self.sources = {part.source for part in places}
-        self._addresses = [
-            (c_uint64.from_buffer(memory, part.offset), part.source, part.distance)
-            for part in places
-            if part.length is None
-        ]
-        self._bytes = [
-            (memoryview(memory).cast("B")[part.offset : part.offset + part.length], part.source)
-            for part in places
-            if part.length is not None
-        ]
-
-    def write(self, values: Sequence[Any]) -> None:
-        """Replace all values."""
-        for cell, source, distance in self._addresses:
-            cell.value = values[source] + distance
-        for place, source in self._bytes:
-            place[:] = values[source]
+    names: dict[str, Any] = {
+        "_set": set_parameters,
+        "_check": _driver.check,
+        "_name": "cuGraphExecKernelNodeSetParams",
+    }
+    lines = [f"if len(new) != {len(values)}: return False"]
+    lines += [f"({''.join(f'{side}_{i}, ' for i in range(len(values)))}) = {side}" for side in ("old", "new")]
+    for i, value in enumerate(values):
+        if type(value) is int:
+            names[f"_alignment_{i}"] = value & _ALIGNMENTS
+            lines.append(f"if not new_{i} or new_{i} & {_ALIGNMENTS} != _alignment_{i}: return False")
+    for k, kernel in enumerate(kernels):
+        sources = sorted({part.source for part in kernel.places})
+        if not sources:
+            continue
+        lines.append(f"if {' or '.join(f'old_{each} != new_{each}' for each in sources)}:")
+        for i, (offset, source, distance, length) in enumerate(kernel.places):
+            place = f"_place_{k}_{i}"
+            if length is None:
+                names[place] = c_uint64.from_buffer(kernel.memory, offset)
+                names[f"_distance_{k}_{i}"] = distance
+                lines.append(f"    {place}.value = new_{source} + _distance_{k}_{i}")
+            else:
+                names[place] = memoryview(kernel.memory).cast("B")[offset : offset + length]
+                lines.append(f"    {place}[:] = new_{source}")
+        names.update({f"_node_{k}": kernel.node, f"_details_{k}": kernel.details})
+        lines += [f"    if status := _set(_node_{k}, _details_{k}):", "        _check(status, _name)"]
+    exec(compiled("\n    ".join(["def turn(old, new):", *lines, "return True"])), names)
+    turn: Callable[[Values, Values], bool] = names["turn"]
+    return turn
 
 
 # --- Graphs ----------------------------------------------------------------------------------------------
@@ -178,37 +207,51 @@ class _KernelNode(ctypes.Structure):
 
 
 class _Kernel:
-    """A kernel of a graph: its node, what it is launched with, and a copy of its parameters."""
+    """A kernel of a graph: its node, what it is launched with, and its parameters in memory of their own.
 
-    def __init__(self, node: int) -> None:
+    Parameters
+    ----------
+    node : int
+        The node's handle.
+    layouts : dict
+        Where the parameters of kernels are known to be; this one's are added.
+    """
+
+    def __init__(self, node: int, layouts: dict[int, list[tuple[int, int]]]) -> None:
         library = _driver.library()
         self.node = c_void_p(node)
-        self.details = _KernelNode()
-        status = library.cuGraphKernelNodeGetParams_v2(self.node, byref(self.details))
+        launch = _KernelNode()
+        self.details = byref(launch)
+        self.places: list[Part] = []
+        status = library.cuGraphKernelNodeGetParams_v2(self.node, self.details)
         _driver.check(status, "cuGraphKernelNodeGetParams")
-        given = self.details.parameters
+        given, function = launch.parameters, launch.function or launch.kernel
         if not given:
             raise NotReplayableError("a kernel whose parameters are not given one by one")
-        offset, size = c_size_t(), c_size_t()
-        places: list[tuple[int, int]] = []
-        function = c_void_p(self.details.function or self.details.kernel)
-        while library.cuFuncGetParamInfo(function, c_size_t(len(places)), byref(offset), byref(size)) == 0:
-            places.append((offset.value, size.value))
-        self.memory = ctypes.create_string_buffer(max((at + length for at, length in places), default=1))
+        if function not in layouts:
+            layouts[function] = _layout(function)
+        layout = layouts[function]
+        end = max((at + length for at, length in layout), default=0)
+        self.memory = (c_char * (-(-end // 8) * 8))()
         start = ctypes.addressof(self.memory)
-        for i, (at, length) in enumerate(places):
+        for i, (at, length) in enumerate(layout):
             ctypes.memmove(start + at, given[i], length)
+        # All that it is launched with but the parameters' values.
+        self.shape = (function, *launch.grid, *launch.block, launch.shared_memory)
         # ctypes keeps alive what is assigned to a pointer's place, but not what the pointers in it point to.
-        self.details.parameters = (c_void_p * len(places))(*[start + at for at, _ in places])
-        self.parameters = Parameters(self.memory, ())
-
-    def shape(self) -> tuple[Any, ...]:
-        """Return all that it is launched with but the parameters' values."""
-        one = self.details
-        return one.function, one.kernel, *one.grid, *one.block, one.shared_memory, len(self.memory)
+        launch.parameters = (c_void_p * len(layout))(*[start + at for at, _ in layout])
 
 
-def _chain(graph: c_void_p) -> list[_Kernel]:
+def _layout(function: int) -> list[tuple[int, int]]:
+    """Return where each of a kernel's parameters begins, and how long it is."""
+    ask, offset, size = _driver.library().cuFuncGetParamInfo, c_size_t(), c_size_t()
+    found: list[tuple[int, int]] = []
+    while ask(c_void_p(function), c_size_t(len(found)), byref(offset), byref(size)) == 0:
+        found.append((offset.value, size.value))
+    return found
+
+
+def _chain(graph: c_void_p, layouts: dict[int, list[tuple[int, int]]]) -> list[_Kernel]:
     """Return the kernels of a graph, first to last; it must be a chain of kernels and nothing else."""
     library, count = _driver.library(), c_size_t()
     _driver.check(library.cuGraphGetNodes(graph, None, byref(count)), "cuGraphGetNodes")
@@ -223,15 +266,16 @@ def _chain(graph: c_void_p) -> list[_Kernel]:
     _driver.check(status, "cuGraphGetEdges")
     pointers, ports = c_void_p * count.value, c_uint64 * count.value
     sources, targets, data = pointers(), pointers(), ports()
-    status = library.cuGraphGetEdges_v2(graph, sources, targets, data, byref(count))
-    _driver.check(status, "cuGraphGetEdges")
+    if sources:
+        status = library.cuGraphGetEdges_v2(graph, sources, targets, data, byref(count))
+        _driver.check(status, "cuGraphGetEdges")
     after = dict(zip(sources, targets, strict=True))
     chain = list(set(nodes).difference(after.values()))[:1]
     while chain and chain[-1] in after:
         chain.append(after[chain[-1]])
     if not chain or len(chain) != len(nodes) or len(after) != len(sources):
         raise NotReplayableError(f"{len(nodes)} nodes and {len(sources)} edges")
-    return [_Kernel(node) for node in chain]
+    return [_Kernel(node, layouts) for node in chain]
 
 
 class Replay:
@@ -239,14 +283,12 @@ class Replay:
 
     Attributes
     ----------
-    bound, address : object
-        The values, and the temporary storage, that the graph has now.
     needed : int
         Bytes of temporary storage.
-    launch, executable, where : callable, c_void_p, c_void_p
-        ``cuGraphLaunch`` and what it takes: the graph and the stream.
     number : int
         The driver's number of the stream, 0 of the default one.
+    forget : callable
+        Forgets it.
     """
 
     def __init__(
@@ -258,24 +300,55 @@ class Replay:
         needed: int,
         stream: int,
         number: int,
+        forget: Callable[[], object],
     ) -> None:
-        self.bound: Bound = ()
-        self.address = 0
+        library = _driver.library()
         self.needed = needed
-        self.launch = _driver.library().cuGraphLaunch
-        self.where = c_void_p(stream)
         self.number = number
-        self.executable = c_void_p()
+        self.forget = forget
+        self._bound: Bound = ()
+        self._address = 0
+        self._launch = library.cuGraphLaunch
+        self._stream = c_void_p(stream)
+        self._executable = c_void_p()
         self._native = call.native  # has the code, which must be there for longer than the graph
         self._graph = graph
         self._kernels = kernels
-        self._alignments = [value & _ALIGNMENTS if isinstance(value, int) else -1 for value in values]
-        self._none = (None,) * len(values)
-        self._values: Values = self._none
-        status = _driver.library().cuGraphInstantiateWithFlags(
-            byref(self.executable), graph.graph, c_uint64(0)
-        )
+        set_parameters = partial(library.cuGraphExecKernelNodeSetParams_v2, self._executable)
+        self._turn = turner(kernels, values, set_parameters)
+        self._unknown = (None,) * len(values)
+        self._values: Values = self._unknown
+        status = library.cuGraphInstantiateWithFlags(byref(self._executable), graph.graph, c_uint64(0))
         _driver.check(status, "cuGraphInstantiate")
+
+    def enqueue(self, bound: Bound, address: int, nbytes: int, stream: int) -> bool:
+        """Enqueue the call with these values.
+
+        Returns
+        -------
+        bool
+            False if it must not be: because of its values, or as the stream is another one, or captured.
+
+        Raises
+        ------
+        DriverError
+            If the driver refuses.
+        """
+        if nbytes < self.needed or (stream and not self._is_of(stream)):
+            return False
+        if (self._bound != bound or self._address != address) and not self.turn_to(bound, address):
+            return False
+        status = self._launch(self._executable, self._stream)
+        if status:
+            _driver.check(status, "cuGraphLaunch")
+        return True
+
+    def _is_of(self, stream: int) -> bool:
+        """Whether a handle is still that of the same stream, and this is not captured."""
+        number = _driver.stream_number(stream)
+        if number is not None and number != self.number:
+            self.forget()
+        return number == self.number
 
     def turn_to(self, bound: Bound, address: int) -> bool:
         """Put other values into the graph.
@@ -290,28 +363,19 @@ class Replay:
         DriverError
             If the driver refuses.
         """
-        values = _values(bound, address)
-        changed = set()
-        for i, (value, old, alignment) in enumerate(zip(values, self._values, self._alignments, strict=True)):
-            if value != old:
-                changed.add(i)
-                if alignment >= 0 and (not value or value & _ALIGNMENTS != alignment):
-                    return False
-        self._values = self._none  # until all of them are in the graph
-        set_parameters = _driver.library().cuGraphExecKernelNodeSetParams_v2
-        for kernel in self._kernels:
-            if not changed.isdisjoint(kernel.parameters.sources):
-                kernel.parameters.write(values)
-                status = set_parameters(self.executable, kernel.node, byref(kernel.details))
-                _driver.check(status, "cuGraphExecKernelNodeSetParams")
-        self._values, self.bound, self.address = values, bound, address
+        values, olds = _values(bound, address), self._values
+        self._values, self._bound = self._unknown, ()  # until all of them are in the graph
+        if not self._turn(olds, values):
+            self._values = olds
+            return False
+        self._values, self._bound, self._address = values, bound, address
         return True
 
     def close(self) -> None:
         """Destroy the graph, once what was enqueued is done."""
-        if self.executable:
-            _driver.library().cuGraphExecDestroy(self.executable)
-            self.executable = c_void_p()
+        if self._executable:
+            _driver.library().cuGraphExecDestroy(self._executable)
+            self._executable = c_void_p()
         self._graph.destroy()
 
     def __del__(self) -> None:
@@ -341,7 +405,9 @@ def _is_plain(stream: int) -> bool:
     return library.cuStreamGetGreenCtx(handle, byref(context)) == 0 and not context.value
 
 
-def made(call: Call, bound: Bound, address: int, needed: int, stream: int) -> Replay | None:
+def made(
+    call: Call, bound: Bound, address: int, needed: int, stream: int, forget: Callable[[], object]
+) -> Replay | None:
     """Make what replays a call, if it can be replayed. It leaves the call's objects set to other values.
 
     Parameters
@@ -355,6 +421,8 @@ def made(call: Call, bound: Bound, address: int, needed: int, stream: int) -> Re
         Bytes of it.
     stream : int
         The stream's handle.
+    forget : callable
+        What to call when the stream is gone.
     """
     number, values = _driver.stream_number(stream), _values(bound, address)
     if not _is_possible() or number is None or not _is_plain(stream):
@@ -362,6 +430,7 @@ def made(call: Call, bound: Bound, address: int, needed: int, stream: int) -> Re
     if not all(isinstance(each, bytes) or each for each in values):  # a null pointer may mean something
         return None
     graphs: list[_capture.Capture] = []
+    layouts: dict[int, list[tuple[int, int]]] = {}
 
     def kernels(values: Values) -> list[_Kernel]:
         """Capture the call with other values."""
@@ -370,21 +439,22 @@ def made(call: Call, bound: Bound, address: int, needed: int, stream: int) -> Re
         with _capture.capture() as captured:
             call.launch(values[-1] if address else 0, needed, bound[0], captured.stream)
         graphs.append(captured)
-        return _chain(captured.graph)
+        return _chain(captured.graph, layouts)
 
+    firsts, seconds = made_up(values, 0), made_up(values, 1)
     try:
         with _driver.relaxed():
-            ones, twos = kernels(made_up(values, 0)), kernels(made_up(values, 1))
-            owns = kernels(values)
-            shapes = [[kernel.shape() for kernel in each] for each in (ones, twos, owns)]
-            if not ones or shapes[0] != shapes[1] or shapes[0] != shapes[2]:
+            ones, twos, owns = kernels(firsts), kernels(seconds), kernels(values)
+            shapes = [[kernel.shape for kernel in each] for each in (ones, twos, owns)]
+            if shapes[0] != shapes[1] or shapes[0] != shapes[2]:
                 raise NotReplayableError("other kernels for other values")
-            for one, two, own in zip(ones, twos, owns, strict=True):
-                one.parameters = Parameters(one.memory, parts(one.memory.raw, two.memory.raw, values))
-                one.parameters.write(values)
-                if one.memory.raw != own.memory.raw:
-                    raise NotReplayableError("other parameters than foretold")
-            return Replay(call, graphs.pop(0), ones, values, needed, stream, number)
+            for one, two in zip(ones, twos, strict=True):
+                one.places = parts(one.memory.raw, two.memory.raw, firsts, seconds)
+            replay = Replay(call, graphs.pop(0), ones, values, needed, stream, number, forget)
+            replay.turn_to(bound, address)
+            if any(one.memory.raw != own.memory.raw for one, own in zip(ones, owns, strict=True)):
+                raise NotReplayableError("other parameters than foretold")
+            return replay
     except (NotReplayableError, RuntimeError) as error:  # the latter from the bindings or the driver
         _log.not_replayed(call.name, error)
         return None

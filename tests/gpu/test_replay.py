@@ -19,7 +19,7 @@ few = settings(max_examples=60, deadline=None, suppress_health_check=list(Health
 
 def replays(algorithm):
     """What the free calls of an algorithm replay."""
-    return [each for call in algorithm._free for each in call._replays.values()]
+    return [each for call in algorithm._free for each in call.replays()]
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,6 @@ def test_all_algorithms_are_replayed():
         for _ in range(4):
             algorithm.run(*arguments)
         assert replays(algorithm), algorithm
-        assert replays(algorithm)[0].bound, algorithm
 
 
 def test_many_calls_are_needed(monkeypatch):
@@ -270,23 +269,22 @@ def test_never_a_wait(spinning_is_loaded):
     made = list(algorithms())
     for algorithm, arguments in made:
         algorithm.run(*arguments, stream=stream)
-    sizes = [(algorithm, [1000 + k if type(each) is int else each for each in arguments])
-             for algorithm, arguments in made for k in range(20)]
     cp.cuda.Device().synchronize()
     spin(busy, seconds=1)
     start = time.perf_counter()
-    for algorithm, arguments in sizes:
-        for _ in range(4):
-            algorithm.run(*arguments, stream=stream)
+    for number, (algorithm, arguments) in enumerate(made):
+        for k in range(3 if number else 20):  # of one of them, more than are kept
+            sized = [1000 + k if type(each) is int else each for each in arguments]
+            for _ in range(4):
+                algorithm.run(*sized, stream=stream)
     enqueued = time.perf_counter() - start
-    still_busy = not busy.done
     counts = [len(replays(algorithm)) for algorithm, _ in made]
     stream.synchronize()
-    still_busy_then = not busy.done
+    still_busy = not busy.done
     cp.cuda.Device().synchronize()
-    assert still_busy, f"the GPU was done too soon for this to tell anything: {enqueued}"
-    assert still_busy_then
-    assert min(counts) > 0
+    assert still_busy, "the GPU was done too soon for this to tell anything"
+    assert enqueued < 0.3
+    assert min(counts) == 3
 
 
 def test_on_one_stream_while_another_waits(spinning_is_loaded):
