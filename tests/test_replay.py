@@ -1,0 +1,338 @@
+"""Calls that repeat: what is taken for a value in a kernel's parameters, and which calls are replayed."""
+
+import ctypes
+import struct
+from contextlib import nullcontext
+from types import SimpleNamespace
+from unittest.mock import MagicMock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import cupar
+from cupar import _algorithm, _call, _cccl, _driver, _replay
+
+CC = 90
+
+# --- Values in parameters ----------------------------------------------------------------------------------
+
+addresses = st.integers(1, 1 << 40).map(lambda x: x * 8)
+values = st.lists(st.one_of(addresses, st.binary(min_size=1, max_size=24)), min_size=1, max_size=6).map(tuple)
+
+
+def parameters(layout, given):
+    """What a kernel with such a layout gets: values, addresses near them, bytes that are always the same."""
+    data = b""
+    for kind, which, extra in layout:
+        value = given[which % len(given)]
+        if kind == "constant":
+            data += extra
+        elif isinstance(value, bytes):
+            data += value
+        else:
+            data += bytes(-len(data) % 8) + struct.pack("=Q", value + which * 256)
+    return data + bytes(-len(data) % 8)
+
+
+layouts = st.lists(
+    st.tuples(st.sampled_from(["value", "value", "constant"]), st.integers(0, 9), st.binary(max_size=12)),
+    max_size=10,
+)
+
+
+def kernel(layout, given):
+    """A kernel as `turner` takes it, captured with made-up values."""
+    firsts, seconds = (_replay.made_up(given, which) for which in (0, 1))
+    one, two = parameters(layout, firsts), parameters(layout, seconds)
+    memory = (ctypes.c_char * len(one)).from_buffer_copy(one)
+    places = _replay.parts(one, two, firsts, seconds)
+    return SimpleNamespace(memory=memory, places=places, node="node", details="details")
+
+
+@given(st.data(), layouts, values)
+def test_other_values_are_put_where_they_belong(data, layout, given):
+    found, calls = kernel(layout, given), []
+    turn = _replay.turner([found], given, lambda *arguments: calls.append(arguments) or 0)
+    assert turn((None,) * len(given), given)
+    assert found.memory.raw == parameters(layout, given)
+    other = tuple(
+        value + 512 * data.draw(st.integers(0, 1 << 20))
+        if isinstance(value, int)
+        else data.draw(st.binary(min_size=len(value), max_size=len(value)))
+        for value in given
+    )
+    calls.clear()
+    assert turn(given, other)
+    assert found.memory.raw == parameters(layout, other)
+    used = {part.source for part in found.places}
+    changes = any(given[source] != other[source] for source in used)
+    assert calls == [("node", "details")] * changes
+
+
+@given(values, st.data())
+def test_addresses_that_are_aligned_otherwise_are_refused(given, data):
+    found = kernel([("value", i, b"") for i in range(len(given))], given)
+    turn = _replay.turner([found], given, lambda *arguments: 1 / 0)
+    for i, value in enumerate(given):
+        if isinstance(value, int):
+            for other in (0, value + data.draw(st.integers(1, 511))):
+                assert not turn(given, (*given[:i], other, *given[i + 1 :]))
+    assert not turn(given, (*given, 8))
+    assert not turn(given, given[1:])
+
+
+@pytest.mark.parametrize(
+    "worked_out",
+    [
+        lambda a, b: a >> 4,
+        lambda a, b: a * 2,
+        lambda a, b: a & 0xFFFFFFFF,
+        lambda a, b: a - b & (1 << 64) - 1,
+        lambda a, b: a ^ b,
+        min,
+        lambda a, b: hash((a, b)) & (1 << 64) - 1,
+        *(lambda a, b, size=size: a & -size for size in (1024, 4096, 1 << 20)),
+        *(lambda a, b, size=size: a + size - 1 & -size for size in (1024, 4096, 1 << 20)),
+        lambda a, b: a + (1 << 40),
+    ],
+)
+def test_what_comes_of_an_address_in_another_way_is_refused(worked_out):
+    given = (0x7F00_0000_1200, 0x7F00_1234_5600)
+    firsts, seconds = (_replay.made_up(given, which) for which in (0, 1))
+    one, two = (struct.pack("=QQ", 5, worked_out(*values)) for values in (firsts, seconds))
+    with pytest.raises(_replay.NotReplayableError):
+        _replay.parts(one, two, firsts, seconds)
+
+
+def test_what_comes_of_bytes_in_another_way_is_refused():
+    given = (b"\x01\x02\x03\x04",)
+    firsts, seconds = (_replay.made_up(given, which) for which in (0, 1))
+    for change in (lambda x: x[::-1], lambda x: x[:2] + bytes(2), lambda x: x[1:] + x[:1]):
+        one, two = (bytes(4) + change(values[0]) for values in (firsts, seconds))
+        with pytest.raises(_replay.NotReplayableError):
+            _replay.parts(one, two, firsts, seconds)
+
+
+@given(values)
+def test_made_up_values(given):
+    firsts, seconds = (_replay.made_up(given, which) for which in (0, 1))
+    for value, first, second in zip(given, firsts, seconds, strict=True):
+        if isinstance(value, bytes):
+            assert len(first) == len(second) == len(value)
+            assert all(a != b for a, b in zip(first, second, strict=True))
+        else:
+            assert first != second
+            assert (first ^ value) & 511 == (second ^ value) & 511 == 0
+            assert max(first, second) < 1 << 47  # what a GPU's address may be
+    assert len({*firsts, *seconds}) == 2 * len(given)
+
+
+# --- Which calls are replayed ------------------------------------------------------------------------------
+
+
+class Device:
+    def __init__(self, address, size=1000, typestr="<i4"):
+        self.__cuda_array_interface__ = {
+            "typestr": typestr,
+            "shape": (size,),
+            "strides": None,
+            "data": (address, False),
+            "version": 3,
+        }
+
+
+class Replay(_replay.Replay):
+    """One without a GPU."""
+
+    def __init__(self, bound, address, needed, stream, forget):
+        self.first, self.needed, self.stream, self.forget = (bound, address), needed, stream, forget
+        self.number = _driver.stream_number(stream)
+        self.enqueued, self.fits = [], True
+        self._bound, self._address = bound, address
+        self._executable = self._stream = None
+
+    def _launch(self, executable, stream):
+        self.enqueued.append((self._bound, self._address))
+        return 0
+
+    def turn_to(self, bound, address):
+        if self.fits:
+            self._bound, self._address = bound, address
+        return self.fits
+
+    def close(self):
+        pass
+
+
+D_IN, D_OUT = Device(1 << 20), Device(1 << 21)
+
+
+@pytest.fixture
+def native(monkeypatch):
+    native = MagicMock(determinism=1)
+    native.compute.return_value = 64
+    monkeypatch.setattr(_driver, "current_device", lambda: _driver.Device(0, CC))
+    monkeypatch.setattr(_cccl, "load", lambda name, blob: native)
+    monkeypatch.setattr(_algorithm.Algorithm, "_load_kernels", lambda self, call: None)
+    monkeypatch.setattr(_driver, "relaxed", nullcontext)
+    monkeypatch.setattr(_replay, "CALLS_BEFORE", 3)
+    monkeypatch.setattr(_call._replay, "Replay", Replay)
+    cupar.cache.clear(disk=False)
+    yield native
+    cupar.cache.clear(disk=False)  # for it is loaded with what is no code
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """What was made to replay calls."""
+    made = []
+
+    def make(call, bound, address, needed, stream, forget):
+        made.append(Replay(bound, address, needed, stream, forget))
+        return made[-1]
+
+    monkeypatch.setattr(_replay, "made", make)
+    return made
+
+
+def reduction():
+    return cupar.reduce_into("i4", "i4", cupar.OpKind.PLUS, 0, cc=CC)
+
+
+STORAGE = Device(1 << 22, 64, "|u1")
+
+
+def launches(native):
+    """Calls of the bindings with temporary storage."""
+    return [each for each in native.compute.call_args_list if each.args[0]]
+
+
+def test_a_call_is_replayed_once_it_was_made_often(native, made):
+    total = reduction()
+    for _ in range(3):
+        total(STORAGE, D_IN, D_OUT, 1000, 7)
+    assert not made
+    assert len(launches(native)) == 3
+    for init in (7, 8):
+        assert total(STORAGE, D_IN, D_OUT, 1000, init) == 64
+    (replay,) = made
+    assert len(launches(native)) == 3
+    assert replay.needed == 64
+    bound = (1000, 1 << 20, 1 << 21, b"\x07\0\0\0")
+    assert replay.first == (bound, 1 << 22)
+    assert replay.enqueued == [replay.first, ((*bound[:3], b"\x08\0\0\0"), 1 << 22)]
+
+
+def test_the_arguments_of_a_replayed_call_are_checked(native, made):
+    total = reduction()
+    for _ in range(4):
+        total(STORAGE, D_IN, D_OUT, 1000, 7)
+    wrong = [
+        ((STORAGE, D_IN, D_OUT, 1001, 7), ValueError, "^d_in: needs at least 1001"),
+        ((STORAGE, Device(1 << 20, typestr="<f4"), D_OUT, 1000, 7), TypeError, "^d_in: "),
+        ((STORAGE, D_IN, D_OUT, 1000, 0.5), TypeError, "^h_init: "),
+        ((STORAGE, D_IN, D_OUT, 1000, None), TypeError, "^h_init: "),
+        ((STORAGE, Device((1 << 20) + 2), D_OUT, 1000, 7), ValueError, "^d_in: .*aligned"),
+        ((Device(0, 0), D_IN, D_OUT, 1000, 7), ValueError, "^temp_storage: needs 64 bytes"),
+    ]
+    for arguments, error, message in wrong:
+        with pytest.raises(error, match=message):
+            total(*arguments)
+    assert len(made[0].enqueued) == 1
+
+
+@pytest.mark.parametrize("reason", ["other values", "less storage"])
+def test_what_cannot_be_replayed_goes_through_the_bindings(native, made, reason):
+    total = reduction()
+    for _ in range(4):
+        total(STORAGE, D_IN, D_OUT, 1000, 7)
+    made[0].fits = reason != "other values"
+    storage = Device(1 << 22, 63, "|u1") if reason == "less storage" else STORAGE
+    total(storage, Device(1 << 23), D_OUT, 1000, 7)
+    assert len(made[0].enqueued) == 1
+    assert len(launches(native)) == 4
+    made[0].fits = True
+    total(STORAGE, Device(1 << 24), D_OUT, 1000, 7)
+    assert made[0].enqueued[-1][0][1] == 1 << 24
+
+
+def test_sizes_in_turns_and_none_twice(native, made):
+    total = reduction()
+    for _ in range(4):
+        for n in (10, 20):
+            total(STORAGE, D_IN, D_OUT, n, 7)
+    assert [each.first[0][0] for each in made] == [10, 20]
+    for n in range(1, 900):
+        total(STORAGE, D_IN, D_OUT, n, 7)
+    (call,) = total._free_by_device[0]
+    assert len(call._known) <= _call._MOST_KNOWN + 2
+    assert call.replays() == made
+    for n in range(30, 60):
+        for _ in range(4):
+            total(STORAGE, D_IN, D_OUT, n, 7)
+    assert call.replays() == made[-_call._MOST_REPLAYS :]
+
+
+def test_what_cannot_be_made_is_not_tried_again(native, monkeypatch):
+    tried = []
+    monkeypatch.setattr(_replay, "made", lambda *arguments: tried.append(arguments))
+    total = reduction()
+    for _ in range(20):
+        total(STORAGE, D_IN, D_OUT, 1000, 7)
+    assert len(tried) == 1
+    assert len(launches(native)) == 20
+
+
+def test_each_stream_has_its_own(native, made, monkeypatch):
+    numbers = {0: 0, 5: 50, 6: 60}
+    monkeypatch.setattr(_driver, "stream_number", numbers.get)
+    total = reduction()
+    for _ in range(4):
+        for stream in (None, 5, 6):
+            total(STORAGE, D_IN, D_OUT, 1000, 7, stream=stream)
+    assert [each.number for each in made] == [0, 50, 60]
+    numbers[5] = None  # it is being captured
+    total(STORAGE, D_IN, D_OUT, 1000, 7, stream=5)
+    assert launches(native)[-1].args[-1] == 5
+    numbers[5] = 50
+    total(STORAGE, D_IN, D_OUT, 1000, 7, stream=5)
+    assert len(made[1].enqueued) == 2
+    numbers[5] = 51  # another stream, with the handle of one that is gone
+    for _ in range(4):
+        total(STORAGE, D_IN, D_OUT, 1000, 7, stream=5)
+    assert len(made[1].enqueued) == 2
+    assert len(made) == 3
+    total(STORAGE, D_IN, D_OUT, 1000, 7, stream=5)
+    assert [each.number for each in made[3:]] == [51]
+
+
+def test_double_buffers_are_neither_replayed_nor_kept(native, made):
+    native.compute.return_value = 64, 1
+    sort = cupar.radix_sort("i4", "i4", None, None, cupar.SortOrder.ASCENDING, cc=CC)
+    for _ in range(6):
+        keys = cupar.DoubleBuffer(Device(1 << 20), Device(1 << 21))
+        sort(STORAGE, keys, None, None, None, 1000)
+        assert keys.selector == 1
+    (call,) = sort._free_by_device[0]
+    assert not made
+    assert not call._known
+    for _ in range(4):
+        sort(STORAGE, D_IN, D_OUT, None, None, 1000)
+    assert len(made) == 1
+
+
+def test_without_storage(native, made):
+    double = cupar.unary_transform("i4", "i4", lambda a: a * 2, cc=CC)
+    for address in (1 << 20, 1 << 20, 1 << 20, 1 << 20, 1 << 23):
+        double(Device(address), D_OUT, 1000)
+    (replay,) = made
+    assert replay.first == ((1000, 1 << 20, 1 << 21), 0)
+    assert replay.enqueued[-1] == ((1000, 1 << 23, 1 << 21), 0)
+    assert native.compute.call_count == 3
+
+
+@pytest.mark.parametrize(("value", "off"), [("0", True), ("off", True), ("", False), ("1", False)])
+def test_it_can_be_switched_off(value, off, monkeypatch):
+    monkeypatch.setenv("CUPAR_REPLAY", value)
+    assert (_replay._calls_before() > 1 << 60) is off
