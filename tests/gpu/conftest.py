@@ -17,8 +17,20 @@ import cupar
 
 ROOT = Path(__file__).parents[2]
 
+# Of these, each test runs twice: as it is, and with each call replayed, with other values than its graph was
+# made with.
+REPLAYED = {
+    "test_algorithms",
+    "test_algorithms_more",
+    "test_dtypes",
+    "test_iterators",
+    "test_properties",
+    "test_stateful",
+    "test_structs",
+}
+
 try:
-    from cupar import _driver
+    from cupar import _driver, _replay
 
     DEVICE = _driver.current_device()
     import cupy as cp
@@ -30,6 +42,25 @@ except (cupar.NoDeviceError, ImportError):
 @pytest.fixture
 def rng():
     return np.random.default_rng(20261121)
+
+
+def pytest_generate_tests(metafunc):
+    if metafunc.module.__name__.rpartition(".")[2] in REPLAYED:
+        metafunc.parametrize("calls_before", [_replay.CALLS_BEFORE, 0], ids=["", "replayed"], indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def calls_before(request):
+    """How often a call is made before it is replayed."""
+    wanted, kept = getattr(request, "param", _replay.CALLS_BEFORE), _replay.CALLS_BEFORE
+    if wanted == kept:
+        yield
+        return
+    _replay.CALLS_BEFORE = wanted
+    cupar.cache.clear(disk=False)  # what is loaded knows another number
+    yield
+    _replay.CALLS_BEFORE = kept
+    cupar.cache.clear(disk=False)
 
 
 @pytest.fixture(autouse=True)

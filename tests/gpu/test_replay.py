@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from test_launches import SPIN, algorithms, spin
 
 import cupar
-from cupar import _replay
 
 few = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -22,12 +21,7 @@ def replays(algorithm):
     return [each for call in algorithm._free for each in call.replays()]
 
 
-@pytest.fixture(autouse=True)
-def soon():
-    """Two calls through the bindings, then replays."""
-    before, _replay.CALLS_BEFORE = _replay.CALLS_BEFORE, 2
-    yield
-    _replay.CALLS_BEFORE = before
+pytestmark = pytest.mark.parametrize("calls_before", [2], indirect=True)
 
 
 def test_all_algorithms_are_replayed():
@@ -46,8 +40,8 @@ def test_all_algorithms_are_replayed():
         assert replays(algorithm), algorithm
 
 
-def test_many_calls_are_needed(monkeypatch):
-    monkeypatch.setattr(_replay, "CALLS_BEFORE", _replay._calls_before())
+@pytest.mark.parametrize("calls_before", [50], indirect=True)
+def test_many_calls_are_needed():
     items, out = cp.arange(100), cp.zeros(1, "i8")
     total = cupar.reduce_into(items, out, lambda a, b: a + b, 0)
     for _ in range(50):
