@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import cache, graph
     from ._algorithm import Algorithm, Build
+    from ._bound import Bound
     from ._cache import CacheWarning, use_bundle, use_shared
-    from ._capture import Bound
     from ._cccl import VersionError
     from ._driver import DriverError, NoDeviceError
     from ._preload import preload
@@ -127,7 +127,7 @@ _MODULES = {
     "Algorithm": "_algorithm",
     "BinarySearch": "search",
     "BinaryTransform": "transform",
-    "Bound": "_capture",
+    "Bound": "_bound",
     "Build": "_algorithm",
     "BuildError": "_toolchain",
     "CacheModifiedInputIterator": "iterators",

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from . import _arrays, _call, _capture, _driver, _fork, _nodes, iterators
+from . import _arrays, _bound, _capture, _driver, _fork, _nodes, iterators
 from ._call import Call, Code, Launch, Request, State
 from ._key import Specialisation
 from .operators import CapturedState
@@ -244,7 +244,7 @@ class Algorithm:
         """Return for how much to do (see `_request`) calls launch each of their kernels at least once."""
         return 1, 1 << 17
 
-    def bind(self, *arguments: Any, stream: Any = None, **named: Any) -> _capture.Bound:
+    def bind(self, *arguments: Any, stream: Any = None, **named: Any) -> _bound.Bound:
         """Bind arrays, sizes, initial value, stream and temporary storage: what is left is to enqueue.
 
         Parameters
@@ -266,31 +266,13 @@ class Algorithm:
         NoDeviceError
             If there is no GPU.
         """
-        return _capture.Bound(self, stream, arguments, named)
+        return _bound.Bound(self, stream, arguments, named)
 
     def _captured_arrays(self, arguments: Sequence[Any]) -> list[Any]:
         """Return the device arrays that the operators have captured, those in iterators among them."""
         found = [state.arrays() for state in self._states if isinstance(state, CapturedState)]
         found += [each.captured() for each in arguments if isinstance(each, iterators.Iterator)]
         return [array for arrays in found for array in arrays]
-
-    def _captured(
-        self, storage: Callable[[int], int], arguments: tuple[Any, ...], named: dict[str, Any]
-    ) -> _capture.Capture:
-        """Capture a call; `storage` returns the address of that many bytes."""
-        call = self._take()
-        try:
-            given = _call.signature(type(self).run).bind(*arguments, **named)
-            given.apply_defaults()
-            bound = call.bind(tuple(given.arguments.values()))
-            call.set(bound)
-            nbytes = call.launch(0, 0, bound[0], 0) if self._needs_storage else 0
-            address = storage(nbytes) if nbytes else 0
-            with _capture.capture() as captured:
-                call.launch(address, nbytes, bound[0], captured.stream)
-            return captured
-        finally:
-            call.free.append(call)
 
     def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:
         """Do one phase of a two-phase call: ask for the temporary storage, or run with it."""

@@ -157,7 +157,7 @@ class Call:
 
     def _replay(self, bound: Bound, address: int, nbytes: int, stream: int) -> _replay.Replay | None:
         """Return what replays a call that was made often, if it can be replayed."""
-        if _has_buffers(bound[0]):
+        if _has_buffers(bound[0]) or _driver.stream_number(stream) is None:
             return None
         key = (bound[0], stream) if stream else bound[0]
         needed = self.needed(bound, stream) if address else 0
@@ -303,6 +303,15 @@ def _written(
     indented = {name: text.replace("\n", "\n    ") for name, text in texts.items()}
     exec(_replay.compiled(_SOURCE.format(bound=bound, **indented)), names)
     return names
+
+
+def completed(run: Callable[..., None], arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the arguments of a method `run`, all but the stream, in order and with defaults."""
+    if not named and len(arguments) == len(signature(run).parameters):
+        return arguments
+    given = signature(run).bind(*arguments, **named)
+    given.apply_defaults()
+    return tuple(given.arguments.values())
 
 
 @lru_cache

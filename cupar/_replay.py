@@ -36,8 +36,10 @@ _FAR = 1 << 36  # bytes, which no address is from the one that it is worked out 
 
 def _calls_before() -> int:
     off = os.environ.get("CUPAR_REPLAY", "").strip().lower() in ("0", "off", "false", "no")
-    # To capture and take apart a call costs what some 50 calls save.
-    return sys.maxsize if off else 50
+    # Whoever has each launch waited for wants to know which one it is that fails.
+    if off or os.environ.get("CUDA_LAUNCH_BLOCKING", "0").strip() not in ("", "0"):
+        return sys.maxsize
+    return 50  # to capture and take apart a call costs what 50 to 100 calls save
 
 
 CALLS_BEFORE = _calls_before()  # how often a call is made, with as much to do, before it is replayed
@@ -280,8 +282,46 @@ def _chain(graph: c_void_p, layouts: dict[int, list[tuple[int, int]]]) -> list[_
     return [_Kernel(node, layouts) for node in chain]
 
 
-class Replay:
-    """What a call with as much to do launches on one stream, to be enqueued again. For one thread at a time.
+class Fixed:
+    """A call as a graph that is ready to be launched, with the values that it was captured with.
+
+    Parameters
+    ----------
+    call : Call
+    graph : Capture
+        Belongs to this object then.
+
+    Attributes
+    ----------
+    executable : c_void_p
+        What ``cuGraphLaunch`` takes.
+    """
+
+    def __init__(self, call: Call, graph: _capture.Capture) -> None:
+        self.executable = c_void_p()
+        self._graph = graph
+        self._native = call.native  # has the code, which must be there for longer than the graph
+        instantiate = _driver.library().cuGraphInstantiateWithFlags
+        _driver.check(instantiate(byref(self.executable), graph.graph, c_uint64(0)), "cuGraphInstantiate")
+
+    def turn_to(self, bound: Bound, address: int) -> bool:
+        """Put other values into the graph; return whether that can be done."""
+        return False
+
+    def close(self) -> None:
+        """Destroy the graph, once what was enqueued is done."""
+        if self.executable:
+            _driver.library().cuGraphExecDestroy(self.executable)
+            self.executable = c_void_p()
+        self._graph.destroy()
+
+    def __del__(self) -> None:
+        with suppress(Exception):  # the driver may be gone before this object is
+            self.close()
+
+
+class Replay(Fixed):
+    """A call with as much to do on one stream, with whatever values. For one thread at a time.
 
     Attributes
     ----------
@@ -304,24 +344,19 @@ class Replay:
         number: int,
         forget: Callable[[], object],
     ) -> None:
+        super().__init__(call, graph)
         library = _driver.library()
         self.needed = needed
         self.number = number
         self.forget = forget
-        self._bound: Bound = ()
-        self._address = 0
         self._launch = library.cuGraphLaunch
         self._stream = c_void_p(stream)
-        self._executable = c_void_p()
-        self._native = call.native  # has the code, which must be there for longer than the graph
-        self._graph = graph
-        self._kernels = kernels
-        set_parameters = partial(library.cuGraphExecKernelNodeSetParams_v2, self._executable)
+        set_parameters = partial(library.cuGraphExecKernelNodeSetParams_v2, self.executable)
         self._turn = turner(kernels, values, set_parameters)
+        self._bound: Bound = ()
+        self._address = 0
         self._unknown = (None,) * len(values)
         self._values: Values = self._unknown
-        status = library.cuGraphInstantiateWithFlags(byref(self._executable), graph.graph, c_uint64(0))
-        _driver.check(status, "cuGraphInstantiate")
 
     def enqueue(self, bound: Bound, address: int, nbytes: int, stream: int) -> bool:
         """Enqueue the call with these values.
@@ -340,7 +375,7 @@ class Replay:
             return False
         if (self._bound != bound or self._address != address) and not self.turn_to(bound, address):
             return False
-        status = self._launch(self._executable, self._stream)
+        status = self._launch(self.executable, self._stream)
         if status:
             _driver.check(status, "cuGraphLaunch")
         return True
@@ -373,17 +408,6 @@ class Replay:
         self._values, self._bound, self._address = values, bound, address
         return True
 
-    def close(self) -> None:
-        """Destroy the graph, once what was enqueued is done."""
-        if self._executable:
-            _driver.library().cuGraphExecDestroy(self._executable)
-            self._executable = c_void_p()
-        self._graph.destroy()
-
-    def __del__(self) -> None:
-        with suppress(Exception):  # the driver may be gone before this object is
-            self.close()
-
 
 def _values(bound: Bound, address: int) -> Values:
     """Return what is put into a graph."""
@@ -407,10 +431,23 @@ def _is_plain(stream: int) -> bool:
     return library.cuStreamGetGreenCtx(handle, byref(context)) == 0 and not context.value
 
 
+def _captured(call: Call, bound: Bound, address: int, needed: int) -> _capture.Capture:
+    call.set(bound)
+    with _capture.capture() as captured:
+        call.launch(address, needed, bound[0], captured.stream)
+    return captured
+
+
+def fixed(call: Call, bound: Bound, address: int, needed: int) -> Fixed:
+    """Return a call as a graph with these values; raise RuntimeError if it cannot be captured."""
+    with _driver.relaxed():
+        return Fixed(call, _captured(call, bound, address, needed))
+
+
 def made(
     call: Call, bound: Bound, address: int, needed: int, stream: int, forget: Callable[[], object]
 ) -> Replay | None:
-    """Make what replays a call, if it can be replayed. It leaves the call's objects set to other values.
+    """Make what replays a call, if it can be replayed. It leaves the call's objects set to whatever.
 
     Parameters
     ----------
@@ -429,19 +466,16 @@ def made(
     number, values = _driver.stream_number(stream), _values(bound, address)
     if not _is_possible() or number is None or not _is_plain(stream):
         return None
-    if not all(isinstance(each, bytes) or each for each in values):  # a null pointer may mean something
+    if not all(isinstance(value, bytes) or value for value in values):  # a null pointer may mean something
         return None
     graphs: list[_capture.Capture] = []
     layouts: dict[int, list[tuple[int, int]]] = {}
 
     def kernels(values: Values) -> list[_Kernel]:
         """Capture the call with other values."""
-        given = values[:-1] if address else values
-        call.set((bound[0], *given))
-        with _capture.capture() as captured:
-            call.launch(values[-1] if address else 0, needed, bound[0], captured.stream)
-        graphs.append(captured)
-        return _chain(captured.graph, layouts)
+        given, storage = (values[:-1], values[-1]) if address else (values, 0)
+        graphs.append(_captured(call, (bound[0], *given), storage, needed))
+        return _chain(graphs[-1].graph, layouts)
 
     firsts, seconds = made_up(values, 0), made_up(values, 1)
     try:

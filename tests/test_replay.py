@@ -150,7 +150,7 @@ class Replay(_replay.Replay):
         self.number = _driver.stream_number(stream)
         self.enqueued, self.fits = [], True
         self._bound, self._address = bound, address
-        self._executable = self._stream = None
+        self.executable = self._stream = None
 
     def _launch(self, executable, stream):
         self.enqueued.append((self._bound, self._address))

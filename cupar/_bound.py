@@ -1,0 +1,118 @@
+"""Calls with everything bound."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from ctypes import c_void_p
+from typing import TYPE_CHECKING, Any
+
+from . import _call, _driver, _replay
+
+if TYPE_CHECKING:
+    from ._algorithm import Algorithm
+
+
+class Bound:
+    """A call of an algorithm with everything bound: arrays, sizes, initial value, stream and storage.
+
+    Calling it enqueues the same again, and nothing else: all that there is to check was checked. It is for
+    one thread at a time, and its stream must outlive it. Made by `Algorithm.bind`.
+
+    Notes
+    -----
+    It is a CUDA graph, made by capturing the call.
+    """
+
+    def __init__(self, algorithm: Algorithm, stream: Any, arguments: tuple[Any, ...], named: Any) -> None:
+        self._algorithm = algorithm
+        self._stream = stream  # kept alive, as are the arrays
+        self._handle = _driver.stream_handle(stream)
+        self._device = _driver.current_device()
+        self._launch = _driver.library().cuGraphLaunch
+        self._where = c_void_p(self._handle)
+        self._executable = c_void_p()
+        self._graph: _replay.Fixed | None = None
+        self._work: Any = None
+        self._storage = (0, 0)  # address and bytes
+        self._kept: Any = None
+        self.rebind(*arguments, **named)
+
+    def __call__(self) -> None:
+        """Enqueue the call again.
+
+        Raises
+        ------
+        DriverError
+            If the driver refuses.
+        """
+        status = self._launch(self._executable, self._where)
+        if status:
+            _driver.check(status, "cuGraphLaunch")
+
+    def rebind(self, *arguments: Any, **named: Any) -> None:
+        """Bind other arguments, in the order of `Algorithm.run`; with as much to do, in a few microseconds.
+
+        What was enqueued before is not changed by it.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not what the algorithm was built for, or is too small.
+        """
+        algorithm = self._algorithm
+        call = algorithm._take()
+        try:
+            bound = call.bind(_call.completed(type(algorithm).run, arguments, named))
+            kept = arguments, named, algorithm._captured_arrays((*arguments, *named.values()))
+            graph = self._graph
+            if graph is None or bound[0] != self._work or not graph.turn_to(bound, self._storage[0]):
+                self._make(call, bound)
+            self._kept = kept
+        finally:
+            call.free.append(call)
+
+    def _make(self, call: _call.Call, bound: _replay.Bound) -> None:
+        """Make the graph anew."""
+        needed = call.needed(bound, self._handle) if self._algorithm._needs_storage else 0
+        old, new = self._storage, self._storage
+        if needed > old[1]:
+            new = _driver.allocate(needed, self._handle), needed
+        try:
+            graph = _replay.made(call, bound, new[0], needed, self._handle, _nothing) or _replay.fixed(
+                call, bound, new[0], needed
+            )
+        except BaseException:
+            if new is not old:  # what was bound before still uses the old one
+                _driver.free(new[0], self._handle)
+            raise
+        if self._graph is not None:
+            self._graph.close()
+        self._graph, self._executable = graph, graph.executable
+        self._work, self._storage = bound[0], new
+        if new is not old and old[0]:
+            _driver.free(old[0], self._handle)
+
+    def close(self) -> None:
+        """Free what it holds, once what was enqueued is done. It cannot be called then."""
+        with _driver.on(self._device):
+            if self._graph is not None:
+                self._graph.close()
+                self._graph, self._executable = None, c_void_p()
+            (address, _), self._storage = self._storage, (0, 0)
+            if address:
+                _driver.free(address, self._handle)
+        self._kept = None
+
+    def __enter__(self) -> Bound:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        with suppress(Exception):  # the driver may be gone before this object is
+            self.close()
+
+
+def _nothing() -> None:
+    pass
