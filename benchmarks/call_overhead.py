@@ -289,6 +289,9 @@ algorithm = cupar.reduce_into(d_in, d_out, op, h_init)
 nbytes = algorithm(None, d_in, d_out, n, h_init)
 d_temp = cupy.empty(max(1, nbytes), "u1")
 address, dtype = d_temp.data.ptr, d_in.dtype
+bound = algorithm.bind(d_in, d_out, n, h_init)
+import itertools
+turns = itertools.cycle([(d_in, d_out, n, h_init), (d_in.copy(), d_out.copy(), n, h_init)])
 def nothing(): pass
 """
 _OF_CALL = f"""{_OF_OBJECT}
@@ -323,6 +326,8 @@ PIECES = (
             "lookup, OpKind": REDUCE.factory_with("op"),
             "lookup, lambda": REDUCE.factory_with("function"),
             "the name cupar.reduce_into": "cupar.reduce_into",
+            "bind, and close": f"algorithm.bind({_ASKED}).close()",
+            "bound.rebind: other arrays": "bound.rebind(*next(turns))",
             "_take and give back": "call = algorithm._take(); call.free.append(call)",
             "address and size of storage": "_arrays.storage(d_temp)",
             "address of d_in": "_arrays.ADDRESSES[type(d_in)](d_in, dtype, n, False, 'd_in')",

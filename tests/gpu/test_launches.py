@@ -76,6 +76,35 @@ def test_rebinding():
         cp.cuda.Device().synchronize()
 
 
+def test_rebinding_with_as_much_to_do_keeps_the_graph():
+    arrays, outs = [cp.arange(1000) + k for k in range(3)], cp.zeros(8, "i8")
+    total = cupar.reduce_into(arrays[0], outs, lambda a, b: a + b, 0)
+    stream = cp.cuda.Stream(non_blocking=True)
+    cp.cuda.Device().synchronize()
+    for where in (None, stream):
+        with total.bind(arrays[0], outs, 1000, 0, stream=where) as bound:
+            graph = bound._graph
+            for k in range(30):
+                bound.rebind(arrays[k % 3], outs[k % 8 :], 1000, h_init=k)
+                bound()
+                cp.cuda.Device().synchronize()
+                assert outs.get()[k % 8] == 499_500 + 1000 * (k % 3) + k
+            assert bound._graph is graph
+            bound.rebind(arrays[1][1:], outs, 999, 0)
+            bound()
+            cp.cuda.Device().synchronize()
+            assert outs.get()[0] == 499_500 + 999 - 0
+            assert bound._graph is not graph
+    scan = cupar.inclusive_scan(arrays[0], arrays[0], lambda a, b: a + b)
+    urgent = cp.cuda.Stream(non_blocking=True, priority=-1)  # no replay has its priority
+    with scan.bind(arrays[0], outs, 8, stream=urgent) as bound:
+        for k in range(3):
+            bound.rebind(arrays[k], outs, 8)
+            bound()
+            urgent.synchronize()
+            np.testing.assert_array_equal(outs.get(), np.cumsum(np.arange(8) + k))
+
+
 def test_bound_calls_on_streams_and_of_algorithms_without_storage():
     stream = cp.cuda.Stream(non_blocking=True)
     d_in, d_out = cp.arange(1000, dtype="f4"), cp.zeros(1000, "f4")
