@@ -12,13 +12,12 @@ for which any of this does not hold is never replayed.
 from __future__ import annotations
 
 import ctypes
-import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from ctypes import POINTER, byref, c_char, c_int, c_size_t, c_uint, c_uint64, c_void_p
-from functools import partial
+from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _capture, _driver, _log
@@ -46,7 +45,7 @@ CALLS_BEFORE = _calls_before()  # how often a call is made, with as much to do, 
 
 
 # Code that is written out for what it works on differs in names alone, and is the same for much.
-compiled = functools.lru_cache(lambda source: compile(source, "<cupar call>", "exec"))
+compiled = lru_cache(lambda source: compile(source, "<cupar call>", "exec"))
 
 
 class NotReplayableError(Exception):
@@ -414,7 +413,7 @@ def _values(bound: Bound, address: int) -> Values:
     return (*bound[1:], address) if address else bound[1:]
 
 
-@functools.cache
+@cache
 def _is_possible() -> bool:
     """Whether the driver tells how long each parameter of a kernel is: from CUDA 12.4 on."""
     return hasattr(_driver.library(), "cuFuncGetParamInfo")
