@@ -295,7 +295,7 @@ turns = itertools.cycle([(d_in, d_out, n, h_init), (d_in.copy(), d_out.copy(), n
 def nothing(): pass
 """
 _OF_CALL = f"""{_OF_OBJECT}
-call = algorithm._take()
+call, _ = algorithm._take()
 compute = call.native.compute
 iterator_in, iterator_out = call.iterators
 iterator_in.state, iterator_out.state = d_in.data.ptr, d_out.data.ptr
@@ -328,7 +328,7 @@ PIECES = (
             "the name cupar.reduce_into": "cupar.reduce_into",
             "bind, and close": f"algorithm.bind({_ASKED}).close()",
             "bound.rebind: other arrays": "bound.rebind(*next(turns))",
-            "_take and give back": "call = algorithm._take(); call.free.append(call)",
+            "_take and give back": "call, free = algorithm._take(); free.append(call)",
             "address and size of storage": "_arrays.storage(d_temp)",
             "address of d_in": "_arrays.ADDRESSES[type(d_in)](d_in, dtype, n, False, 'd_in')",
             "d_in.data.ptr": "d_in.data.ptr",

@@ -185,13 +185,8 @@ class Algorithm:
         """
         raise NotImplementedError
 
-    def _take(self) -> Call:
-        """Return a call that is free; it goes back to its own list of free ones."""
-        try:
-            _this_thread.has_the_only_device  # noqa: B018 - or it is not there
-            return self._free.pop()
-        except (AttributeError, IndexError):
-            pass
+    def _take(self) -> tuple[Call, list[Call]]:
+        """Return a call that is free, and the list of free ones that it goes back to."""
         if self._generation != _generation:
             _fork.keep_for_ever((self._free, self._free_by_device))
             self._free, self._free_by_device = [], {}
@@ -201,12 +196,12 @@ class Algorithm:
         only = hasattr(_this_thread, "has_the_only_device")
         free = self._free if only else self._free_by_device.setdefault(device.ordinal, [])
         try:
-            return free.pop()
+            return free.pop(), free
         except IndexError:
             with _driver.relaxed():
-                call = Call(self, device, free)
+                call = Call(self, device)
                 self._code.once_on(device, lambda: self._load_kernels(call))
-            return call
+            return call, free
 
     def load(self) -> None:
         """Load all of its code onto the current device, so that no call waits for that.
@@ -218,8 +213,8 @@ class Algorithm:
         NoDeviceError
             If there is no GPU.
         """
-        call = self._take()
-        call.free.append(call)
+        call, free = self._take()
+        free.append(call)
 
     def _load_kernels(self, call: Call) -> None:
         """Load the kernels that calls may launch, without running any.
@@ -277,11 +272,11 @@ class Algorithm:
     def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:
         """Do one phase of a two-phase call: ask for the temporary storage, or run with it."""
         handle = 0 if stream is None else _driver.stream_handle(stream)
-        try:  # what `_take` begins with, without a call
+        try:  # what `_take` does most of the time, without a call
             _this_thread.has_the_only_device  # noqa: B018
-            call = self._free.pop()
+            call = (free := self._free).pop()
         except (AttributeError, IndexError):
-            call = self._take()
+            call, free = self._take()
         try:
             if temp_storage is None:
                 return call.needed(call.bind(arguments), handle)
@@ -299,16 +294,16 @@ class Algorithm:
                 raise
             return nbytes
         finally:
-            call.free.append(call)
+            free.append(call)
 
     def _run(self, stream: Any, arguments: tuple[Any, ...]) -> None:
         """Run with temporary storage of cupar's own, in the order of the stream."""
         handle = 0 if stream is None else _driver.stream_handle(stream)
         try:  # as in `_execute`
             _this_thread.has_the_only_device  # noqa: B018
-            call = self._free.pop()
+            call = (free := self._free).pop()
         except (AttributeError, IndexError):
-            call = self._take()
+            call, free = self._take()
         try:
             bound = call.bind(arguments)
             last, nbytes = call.last
@@ -329,20 +324,20 @@ class Algorithm:
             finally:
                 workspace.lock.release()
         finally:
-            call.free.append(call)
+            free.append(call)
 
     def _enqueue(self, stream: Any, arguments: tuple[Any, ...]) -> None:
         """Run an algorithm that needs no temporary storage."""
         handle = 0 if stream is None else _driver.stream_handle(stream)
         try:  # as in `_execute`
             _this_thread.has_the_only_device  # noqa: B018
-            call = self._free.pop()
+            call = (free := self._free).pop()
         except (AttributeError, IndexError):
-            call = self._take()
+            call, free = self._take()
         try:
             call.enqueue(arguments, 0, 0, handle)
         finally:
-            call.free.append(call)
+            free.append(call)
 
 
 def _check_storage(call: Call, nbytes: int, arguments: tuple[Any, ...], stream: int) -> None:

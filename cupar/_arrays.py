@@ -62,7 +62,7 @@ def _view_interface(array: Any) -> View:
     address, read_only = interface["data"]
     strides = interface.get("strides")
     contiguous = strides is None or size <= 1 or _is_c_contiguous(shape, strides, dtype.itemsize)
-    return View(address or 0, size, dtype, contiguous, not read_only)
+    return View(int(address or 0), size, dtype, contiguous, not read_only)
 
 
 def _is_c_contiguous(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
@@ -87,7 +87,7 @@ def _view_dlpack(array: Any) -> View:
     strides = view.strides
     dtype = np.dtype(view.dtype)
     contiguous = strides is None or _is_c_contiguous(view.shape, strides, 1)  # in items
-    return View(view.ptr, math.prod(view.shape), dtype, contiguous, not view.readonly)
+    return View(int(view.ptr), math.prod(view.shape), dtype, contiguous, not view.readonly)
 
 
 _readers: dict[type, Callable[[Any], View]] = {}

@@ -20,7 +20,8 @@ class Bound:
 
     Notes
     -----
-    It is a CUDA graph, made by capturing the call.
+    It is a CUDA graph, made by capturing the call. It is launched where its device is the current one, and
+    runs with the default priority on the whole GPU, whatever the stream.
     """
 
     def __init__(self, algorithm: Algorithm, stream: Any, arguments: tuple[Any, ...], named: Any) -> None:
@@ -35,6 +36,7 @@ class Bound:
         self._work: Any = None
         self._storage = (0, 0)  # address and bytes
         self._kept: Any = None
+        self._is_closed = False
         self.rebind(*arguments, **named)
 
     def __call__(self) -> None:
@@ -57,47 +59,61 @@ class Bound:
         Raises
         ------
         TypeError, ValueError
-            If an argument is not what the algorithm was built for, or is too small.
+            If an argument is not what the algorithm was built for, or is too small; or after `close`.
         """
         algorithm = self._algorithm
-        call = algorithm._take()
-        try:
-            bound = call.bind(_call.completed(type(algorithm).run, arguments, named))
-            kept = arguments, named, algorithm._captured_arrays((*arguments, *named.values()))
-            graph = self._graph
-            if graph is None or bound[0] != self._work or not graph.turn_to(bound, self._storage[0]):
-                self._make(call, bound)
-            self._kept = kept
-        finally:
-            call.free.append(call)
+        if self._is_closed:
+            raise ValueError("this bound call is closed")
+        with _driver.on(self._device):
+            call, free = algorithm._take()
+            try:
+                bound = call.bind(_call.completed(type(algorithm).run, arguments, named))
+                kept = arguments, named, algorithm._captured_arrays((*arguments, *named.values()))
+                if not self._changed(bound, kept):
+                    self._make(call, bound)
+                self._kept = kept
+            finally:
+                free.append(call)
 
-    def _make(self, call: _call.Call, bound: _replay.Bound) -> None:
+    def _changed(self, bound: _replay.Checked, kept: Any) -> bool:
+        """Put other values into the graph, if that can be done."""
+        graph, before = self._graph, self._kept
+        if graph is None or bound[0] != self._work:
+            return False
+        # If this is interrupted, the graph has some of both, and must not be launched.
+        self._executable, self._kept = c_void_p(), (before, kept)
+        changed = graph.set_values(bound, self._storage[0])
+        self._executable, self._kept = graph.executable, before
+        return changed
+
+    def _make(self, call: _call.Call, bound: _replay.Checked) -> None:
         """Make the graph anew."""
         needed = call.needed(bound, self._handle) if self._algorithm._needs_storage else 0
-        old, new = self._storage, self._storage
+        old, new, before = self._storage, self._storage, self._graph
         if needed > old[1]:
             new = _driver.allocate(needed, self._handle), needed
         try:
-            graph = _replay.made(call, bound, new[0], needed, self._handle, _nothing) or _replay.fixed(
+            graph = _replay.replay_of(call, bound, new[0], needed, self._handle) or _replay.fixed_graph(
                 call, bound, new[0], needed
             )
         except BaseException:
             if new is not old:  # what was bound before still uses the old one
                 _driver.free(new[0], self._handle)
             raise
-        if self._graph is not None:
-            self._graph.close()
         self._graph, self._executable = graph, graph.executable
         self._work, self._storage = bound[0], new
+        if before is not None:
+            before.close()
         if new is not old and old[0]:
             _driver.free(old[0], self._handle)
 
     def close(self) -> None:
         """Free what it holds, once what was enqueued is done. It cannot be called then."""
+        self._is_closed = True
         with _driver.on(self._device):
-            if self._graph is not None:
-                self._graph.close()
+            if (graph := self._graph) is not None:
                 self._graph, self._executable = None, c_void_p()
+                graph.close()
             (address, _), self._storage = self._storage, (0, 0)
             if address:
                 _driver.free(address, self._handle)
@@ -106,13 +122,12 @@ class Bound:
     def __enter__(self) -> Bound:
         return self
 
+    def __reduce__(self) -> Any:
+        raise TypeError("a bound call cannot be copied or pickled: its graph and storage are its own")
+
     def __exit__(self, *error: object) -> None:
         self.close()
 
     def __del__(self) -> None:
         with suppress(Exception):  # the driver may be gone before this object is
             self.close()
-
-
-def _nothing() -> None:
-    pass

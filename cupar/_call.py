@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import weakref
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from . import _arrays, _cccl, _driver, _fork, _replay, iterators
 from ._arguments import initial_bytes, item_count
 from ._key import Specialisation
 from ._nodes import Argument
+from ._replay import Checked
 
 if TYPE_CHECKING:
     from ._algorithm import Algorithm
@@ -22,7 +24,6 @@ State = Callable[[], bytes]
 Arrays = Sequence[tuple[Any, int]]  # each with the number of its items that a call uses
 Request = tuple[Arrays, Any, Any]  # arrays, how much there is to do, and the initial value
 Launch = Callable[[int, int, Any, int], int]
-Bound = _replay.Bound
 
 
 class Code:
@@ -77,6 +78,7 @@ class Code:
 
 _MOST_KNOWN = 256  # sizes, on streams, of which a call knows how often they were
 _MOST_REPLAYS = 16
+_NEVER = -sys.maxsize  # how often a call was made that is not to be replayed
 
 
 class Call:
@@ -108,17 +110,14 @@ class Call:
         The same for what `bind` returned.
     workspace : Workspace
         That of the default stream.
-    free : list of Call
-        Where it goes when it is free.
     last : tuple
         How much there was to do in the last run, and how many bytes of temporary storage that needs.
     """
 
-    def __init__(self, algorithm: Algorithm, device: _driver.Device, free: list[Call]) -> None:
+    def __init__(self, algorithm: Algorithm, device: _driver.Device) -> None:
         code, spec = algorithm._code, algorithm._code.spec
         self.name = spec.algorithm
         self.native = code.native(device)
-        self.free = free
         self.workspace = _driver.default_workspace(device)
         self.iterators, memories = zip(*map(_settable, spec.arguments), strict=True)
         self.operators = [
@@ -131,13 +130,13 @@ class Call:
         # By work, with its stream unless that is the default one: how many such calls were made, or what
         # replays them.
         self._known: dict[Any, int | _replay.Replay] = {}
-        names = _written(self, algorithm, memories, init_memory)
-        self.bind: Callable[[tuple[Any, ...]], Bound] = names["bind"]
-        self.set: Callable[[Bound], None] = names["set"]
-        self.enqueue: Callable[[tuple[Any, ...], int, int, int], None] = names["enqueue"]
-        self.enqueue_bound: Callable[[Bound, int, int, int], None] = names["enqueue_bound"]
+        functions = _written(self, algorithm, memories, init_memory)
+        self.bind: Callable[[tuple[Any, ...]], Checked] = functions["bind"]
+        self.set: Callable[[Checked], None] = functions["set"]
+        self.enqueue: Callable[[tuple[Any, ...], int, int, int], None] = functions["enqueue"]
+        self.enqueue_bound: Callable[[Checked, int, int, int], None] = functions["enqueue_bound"]
 
-    def needed(self, bound: Bound, stream: int) -> int:
+    def needed(self, bound: Checked, stream: int) -> int:
         """Return how many bytes of temporary storage a call needs."""
         work = bound[0]
         known = self._known.get((work, stream) if stream else work)
@@ -147,7 +146,7 @@ class Call:
         if last != work:
             self.set(bound)
             nbytes = self.launch(0, 0, work, stream)
-            if not _has_buffers(work):
+            if not _replay.has_buffers(work):  # their arrays are not to be kept alive
                 self.last = work, nbytes
         return nbytes
 
@@ -155,29 +154,24 @@ class Call:
         """Return what it replays, the oldest first."""
         return [each for each in self._known.values() if isinstance(each, _replay.Replay)]
 
-    def _replay(self, bound: Bound, address: int, nbytes: int, stream: int) -> _replay.Replay | None:
+    def _replay(self, bound: Checked, address: int, nbytes: int, stream: int) -> _replay.Replay | None:
         """Return what replays a call that was made often, if it can be replayed."""
-        if _has_buffers(bound[0]) or _driver.stream_number(stream) is None:
-            return None
         key = (bound[0], stream) if stream else bound[0]
         needed = self.needed(bound, stream) if address else 0
         if nbytes < needed:
             return None
-        if len(replays := self.replays()) >= _MOST_REPLAYS:
-            replays[0].forget()
-        forget = partial(self._known.pop, key, None)
-        replay = _replay.made(self, bound, address, needed, stream, forget)
-        self._known[key] = -sys.maxsize if replay is None else replay
+        if _driver.stream_number(stream) is None:  # perhaps it is captured, and will not always be
+            self._known[key] = 0
+            return None
+        if len(self.replays()) >= _MOST_REPLAYS:
+            del self._known[next(k for k, each in self._known.items() if isinstance(each, _replay.Replay))]
+        replay = _replay.replay_of(self, bound, address, needed, stream)
+        self._known[key] = _NEVER if replay is None else replay
         return replay
 
     def _forget_counts(self) -> None:
         for key in [key for key, known in self._known.items() if not isinstance(known, _replay.Replay)]:
             del self._known[key]
-
-
-def _has_buffers(work: Any) -> bool:
-    """Whether a call has double buffers, which each call changes, and which must not be kept alive."""
-    return bool(getattr(work, "buffers", ()))
 
 
 _SOURCE = """
@@ -204,11 +198,14 @@ known = _known.get(key, 0)
 if type(known) is _Replay:
     if known.enqueue({bound}, address, nbytes, stream):
         return
-elif known < {calls_before}{may_be_known}:
+    if known.is_stale:
+        del _known[key]
+{unless_buffers}
+elif known < {calls_before}:
     if not known and len(_known) > {most}:
-        _forget_counts()
+        _call._forget_counts()
     _known[key] = known + 1
-elif (replay := _replay({bound}, address, nbytes, stream)) and replay.enqueue(
+elif (replay := _call._replay({bound}, address, nbytes, stream)) and replay.enqueue(
     {bound}, address, nbytes, stream
 ):
     return
@@ -230,13 +227,13 @@ def _written(
         "_addresses": _arrays.ADDRESSES,
         "_count": item_count,
         "_cupy": _arrays.CUPY,
-        "_forget_counts": call._forget_counts,
-        "_has_buffers": _has_buffers,
+        # Not to keep each other alive: a replay should go when the last reference to the algorithm goes.
+        "_call": weakref.proxy(call),
+        "_has_buffers": _replay.has_buffers,
         "_known": call._known,
         "_launch": call.launch,
-        "_replay": call._replay,
         "_Replay": _replay.Replay,
-        "_request": algorithm._request,
+        "_request": partial(type(algorithm)._request, weakref.proxy(algorithm)),
     }
     if algorithm._uses:
         checks, arrays, work = _declared(type(algorithm), spec.arguments)
@@ -297,12 +294,12 @@ def _written(
         settings="\n".join(settings),
         most=_MOST_KNOWN,
         calls_before=_replay.CALLS_BEFORE,
-        may_be_known="" if algorithm._uses else f" and not _has_buffers({work})",
+        unless_buffers="" if algorithm._uses else f"elif _has_buffers({work}):\n    pass",
     )
     texts = {"checks": "\n".join(checks), "settings": "\n".join(settings), "enqueue": enqueue}
     indented = {name: text.replace("\n", "\n    ") for name, text in texts.items()}
     exec(_replay.compiled(_SOURCE.format(bound=bound, **indented)), names)
-    return names
+    return {name: names.pop(name) for name in ("bind", "set", "enqueue", "enqueue_bound")}
 
 
 def completed(run: Callable[..., None], arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:

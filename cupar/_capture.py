@@ -55,8 +55,8 @@ def capture() -> Iterator[Capture]:
     captured = Capture(_own_stream())
     stream = c_void_p(captured.stream)
     with _driver.relaxed():
-        _driver.check(library.cuStreamBeginCapture_v2(stream, _RELAXED), "cuStreamBeginCapture")
         try:
+            _driver.check(library.cuStreamBeginCapture_v2(stream, _RELAXED), "cuStreamBeginCapture")
             yield captured
         except BaseException:
             library.cuStreamEndCapture(stream, byref(captured.graph))

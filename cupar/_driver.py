@@ -104,6 +104,16 @@ class _ThisThread(threading.local):
 this_thread = _ThisThread()
 
 
+def has_primary_context() -> bool:
+    """Whether this thread works in its device's primary context, and not in another, such as a green one."""
+    driver, ordinal = library(), current_device().ordinal
+    current, primary = c_void_p(), c_void_p()
+    check(driver.cuCtxGetCurrent(byref(current)), "cuCtxGetCurrent")
+    check(driver.cuDevicePrimaryCtxRetain(byref(primary), ordinal), "cuDevicePrimaryCtxRetain")
+    driver.cuDevicePrimaryCtxRelease_v2(ordinal)
+    return current.value == primary.value
+
+
 @functools.cache
 def _device_count() -> int:
     count = c_int()

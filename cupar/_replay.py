@@ -5,8 +5,11 @@ work on the same stream that is always the same, and the driver launches a graph
 the time that it takes for one kernel. What differs from call to call (addresses, the initial value, states of
 iterators and operators) is somewhere in the kernels' parameters. To find out where, the call is captured
 twice, with made-up values: what differs between the two must be one of the values, or an address at a fixed
-distance from one. And it is captured with its own values, which must be what is foretold for them. A call
-for which any of this does not hold is never replayed.
+distance from one. To check, it is captured with its own values as well, which must give what is foretold. A
+call for which any of this does not hold is never replayed.
+
+The graph that is launched is the first made-up one, with the call's values put into it: so each call is a
+call with other values than the graph was made with, and none is a special case.
 """
 
 from __future__ import annotations
@@ -20,13 +23,13 @@ from ctypes import POINTER, byref, c_char, c_int, c_size_t, c_uint, c_uint64, c_
 from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import _capture, _driver, _log
+from . import _capture, _driver, _fork, _log
 
 if TYPE_CHECKING:
     from ._call import Call
 
 Values = tuple[Any, ...]  # each an address, as int, or memory that is copied, as bytes
-Bound = tuple[Any, ...]  # how much there is to do, and the values: what `Call.bind` returns
+Checked = tuple[Any, ...]  # how much there is to do, and the values: what `Call.bind` returns
 
 # What host code decides by an address, it decides by its alignment: a replayed call's are aligned alike.
 _ALIGNMENTS = 512 - 1
@@ -44,7 +47,7 @@ def _calls_before() -> int:
 CALLS_BEFORE = _calls_before()  # how often a call is made, with as much to do, before it is replayed
 
 
-# Code that is written out for what it works on differs in names alone, and is the same for much.
+# Functions that are written out for a call have its objects as globals, so that calls alike share their code.
 compiled = lru_cache(lambda source: compile(source, "<cupar call>", "exec"))
 
 
@@ -52,7 +55,7 @@ class NotReplayableError(Exception):
     """A call does something that a graph of it, with other values, might not do."""
 
 
-class Part(NamedTuple):
+class Place(NamedTuple):
     """Where one of the values is in a kernel's parameters.
 
     Attributes
@@ -92,7 +95,7 @@ def made_up(values: Values, which: int) -> Values:
     )
 
 
-def parts(one: bytes, two: bytes, firsts: Values, seconds: Values) -> list[Part]:
+def places(one: bytes, two: bytes, firsts: Values, seconds: Values) -> list[Place]:
     """Find the values in a kernel's parameters.
 
     Parameters
@@ -107,33 +110,34 @@ def parts(one: bytes, two: bytes, firsts: Values, seconds: Values) -> list[Part]
     NotReplayableError
         If parameters depend on the values in any other way.
     """
-    found: list[Part] = []
+    found: list[Place] = []
     unexplained: set[int] = set()
     pairs = list(zip(firsts, seconds, strict=True))
     for word, (a, b) in enumerate(zip(memoryview(one).cast("Q"), memoryview(two).cast("Q"), strict=True)):
         if a != b:
             offset = 8 * word
             for source, (first, second) in enumerate(pairs):
-                if type(first) is int and a - first == b - second and abs(a - first) < _FAR // 2:
-                    found.append(Part(offset, source, a - first))
+                if isinstance(first, int) and a - first == b - second and abs(a - first) < _FAR // 2:
+                    found.append(Place(offset, source, a - first))
                     break
             else:
                 unexplained.update(i for i in range(offset, offset + 8) if one[i] != two[i])
-    for source, (first, second) in enumerate(pairs):
-        if type(first) is bytes and first:
-            offset = one.find(first)
-            while offset >= 0:
-                place = range(offset, offset + len(first))
-                if two[offset : place.stop] == second and unexplained.issuperset(place):
-                    found.append(Part(offset, source, length=len(first)))
-                    unexplained.difference_update(place)
-                offset = one.find(first, offset + 1)
+    copied = [(i, pair) for i, pair in enumerate(pairs) if isinstance(pair[0], bytes) and pair[0]]
+    # The longest first, for one may have a shorter one within it.
+    for source, (first, second) in sorted(copied, key=lambda each: -len(each[1][0])):
+        offset = one.find(first)
+        while offset >= 0:
+            place = range(offset, offset + len(first))
+            if two[offset : place.stop] == second and unexplained.issuperset(place):
+                found.append(Place(offset, source, length=len(first)))
+                unexplained.difference_update(place)
+            offset = one.find(first, offset + 1)
     if unexplained:
         raise NotReplayableError(f"bytes {sorted(unexplained)} of a kernel's parameters")
     return found
 
 
-def turner(
+def setter(
     kernels: Sequence[Any], values: Values, set_parameters: Callable[[Any, Any], int]
 ) -> Callable[[Values, Values], bool]:
     """Return what replaces the values in kernels' parameters.
@@ -164,11 +168,11 @@ def turner(
     lines = [f"if len(new) != {len(values)}: return False"]
     lines += [f"({''.join(f'{side}_{i}, ' for i in range(len(values)))}) = {side}" for side in ("old", "new")]
     for i, value in enumerate(values):
-        if type(value) is int:
+        if isinstance(value, int):
             names[f"_alignment_{i}"] = value & _ALIGNMENTS
             lines.append(f"if not new_{i} or new_{i} & {_ALIGNMENTS} != _alignment_{i}: return False")
     for k, kernel in enumerate(kernels):
-        sources = sorted({part.source for part in kernel.places})
+        sources = sorted({place.source for place in kernel.places})
         if not sources:
             continue
         lines.append(f"if {' or '.join(f'old_{each} != new_{each}' for each in sources)}:")
@@ -183,15 +187,16 @@ def turner(
                 lines.append(f"    {place}[:] = new_{source}")
         names.update({f"_node_{k}": kernel.node, f"_details_{k}": kernel.details})
         lines += [f"    if status := _set(_node_{k}, _details_{k}):", "        _check(status, _name)"]
-    exec(compiled("\n    ".join(["def turn(old, new):", *lines, "return True"])), names)
-    turn: Callable[[Values, Values], bool] = names["turn"]
-    return turn
+    exec(compiled("\n    ".join(["def set_values(old, new):", *lines, "return True"])), names)
+    function: Callable[[Values, Values], bool] = names.pop("set_values")  # or it would be in a cycle
+    return function
 
 
 # --- Graphs ----------------------------------------------------------------------------------------------
 
 
 _KERNEL = 0  # CU_GRAPH_NODE_TYPE_KERNEL
+_NO_SUCH_PARAMETER = 1  # CUDA_ERROR_INVALID_VALUE
 
 
 class _KernelNode(ctypes.Structure):
@@ -225,7 +230,7 @@ class _Kernel:
         self.node = c_void_p(node)
         launch = _KernelNode()
         self.details = byref(launch)
-        self.places: list[Part] = []
+        self.places: list[Place] = []
         status = library.cuGraphKernelNodeGetParams_v2(self.node, self.details)
         _driver.check(status, "cuGraphKernelNodeGetParams")
         given, function = launch.parameters, launch.function or launch.kernel
@@ -249,8 +254,10 @@ def _layout(function: int) -> list[tuple[int, int]]:
     """Return where each of a kernel's parameters begins, and how long it is."""
     ask, offset, size = _driver.library().cuFuncGetParamInfo, c_size_t(), c_size_t()
     found: list[tuple[int, int]] = []
-    while ask(c_void_p(function), c_size_t(len(found)), byref(offset), byref(size)) == 0:
+    while (status := ask(c_void_p(function), c_size_t(len(found)), byref(offset), byref(size))) == 0:
         found.append((offset.value, size.value))
+    if status != _NO_SUCH_PARAMETER or not found:
+        raise NotReplayableError("a kernel whose parameters the driver does not describe")
     return found
 
 
@@ -300,19 +307,23 @@ class Fixed:
         self.executable = c_void_p()
         self._graph = graph
         self._native = call.native  # has the code, which must be there for longer than the graph
+        self._process = os.getpid()
         instantiate = _driver.library().cuGraphInstantiateWithFlags
         _driver.check(instantiate(byref(self.executable), graph.graph, c_uint64(0)), "cuGraphInstantiate")
 
-    def turn_to(self, bound: Bound, address: int) -> bool:
+    def set_values(self, bound: Checked, address: int) -> bool:
         """Put other values into the graph; return whether that can be done."""
         return False
 
     def close(self) -> None:
-        """Destroy the graph, once what was enqueued is done."""
-        if self.executable:
-            _driver.library().cuGraphExecDestroy(self.executable)
-            self.executable = c_void_p()
-        self._graph.destroy()
+        """Give the graph up; the driver destroys it when all of its launches are done."""
+        if self._process != os.getpid():  # it is the parent's
+            _fork.keep_for_ever((self._graph, self._native))
+        elif self.executable:
+            with _driver.relaxed():  # for other threads may be capturing
+                _driver.library().cuGraphExecDestroy(self.executable)
+                self._graph.destroy()
+        self.executable = c_void_p()
 
     def __del__(self) -> None:
         with suppress(Exception):  # the driver may be gone before this object is
@@ -328,8 +339,8 @@ class Replay(Fixed):
         Bytes of temporary storage.
     number : int
         The driver's number of the stream, 0 of the default one.
-    forget : callable
-        Forgets it.
+    is_stale : bool
+        Whether its stream was found to be gone.
     """
 
     def __init__(
@@ -341,23 +352,22 @@ class Replay(Fixed):
         needed: int,
         stream: int,
         number: int,
-        forget: Callable[[], object],
     ) -> None:
         super().__init__(call, graph)
         library = _driver.library()
         self.needed = needed
         self.number = number
-        self.forget = forget
+        self.is_stale = False
         self._launch = library.cuGraphLaunch
         self._stream = c_void_p(stream)
         set_parameters = partial(library.cuGraphExecKernelNodeSetParams_v2, self.executable)
-        self._turn = turner(kernels, values, set_parameters)
-        self._bound: Bound = ()
+        self._set = setter(kernels, values, set_parameters)
+        self._bound: Checked = ()
         self._address = 0
         self._unknown = (None,) * len(values)
         self._values: Values = self._unknown
 
-    def enqueue(self, bound: Bound, address: int, nbytes: int, stream: int) -> bool:
+    def enqueue(self, bound: Checked, address: int, nbytes: int, stream: int) -> bool:
         """Enqueue the call with these values.
 
         Returns
@@ -372,7 +382,7 @@ class Replay(Fixed):
         """
         if nbytes < self.needed or (stream and not self._is_of(stream)):
             return False
-        if (self._bound != bound or self._address != address) and not self.turn_to(bound, address):
+        if (self._bound != bound or self._address != address) and not self.set_values(bound, address):
             return False
         status = self._launch(self.executable, self._stream)
         if status:
@@ -382,11 +392,10 @@ class Replay(Fixed):
     def _is_of(self, stream: int) -> bool:
         """Whether a handle is still that of the same stream, and this is not captured."""
         number = _driver.stream_number(stream)
-        if number is not None and number != self.number:
-            self.forget()
+        self.is_stale = number not in (None, self.number)
         return number == self.number
 
-    def turn_to(self, bound: Bound, address: int) -> bool:
+    def set_values(self, bound: Checked, address: int) -> bool:
         """Put other values into the graph.
 
         Returns
@@ -401,14 +410,14 @@ class Replay(Fixed):
         """
         values, olds = _values(bound, address), self._values
         self._values, self._bound = self._unknown, ()  # until all of them are in the graph
-        if not self._turn(olds, values):
+        if not self._set(olds, values):
             self._values = olds
             return False
         self._values, self._bound, self._address = values, bound, address
         return True
 
 
-def _values(bound: Bound, address: int) -> Values:
+def _values(bound: Checked, address: int) -> Values:
     """Return what is put into a graph."""
     return (*bound[1:], address) if address else bound[1:]
 
@@ -421,6 +430,8 @@ def _is_possible() -> bool:
 
 def _is_plain(stream: int) -> bool:
     """Whether work runs on a stream as it does in a graph: with the default priority, on the whole GPU."""
+    if not _driver.has_primary_context():
+        return False
     if not stream:
         return True
     library, priority, context = _driver.library(), c_int(), c_void_p()
@@ -430,22 +441,20 @@ def _is_plain(stream: int) -> bool:
     return library.cuStreamGetGreenCtx(handle, byref(context)) == 0 and not context.value
 
 
-def _captured(call: Call, bound: Bound, address: int, needed: int) -> _capture.Capture:
+def _captured(call: Call, bound: Checked, address: int, needed: int) -> _capture.Capture:
     call.set(bound)
     with _capture.capture() as captured:
         call.launch(address, needed, bound[0], captured.stream)
     return captured
 
 
-def fixed(call: Call, bound: Bound, address: int, needed: int) -> Fixed:
+def fixed_graph(call: Call, bound: Checked, address: int, needed: int) -> Fixed:
     """Return a call as a graph with these values; raise RuntimeError if it cannot be captured."""
     with _driver.relaxed():
         return Fixed(call, _captured(call, bound, address, needed))
 
 
-def made(
-    call: Call, bound: Bound, address: int, needed: int, stream: int, forget: Callable[[], object]
-) -> Replay | None:
+def replay_of(call: Call, bound: Checked, address: int, needed: int, stream: int) -> Replay | None:
     """Make what replays a call, if it can be replayed. It leaves the call's objects set to whatever.
 
     Parameters
@@ -459,11 +468,9 @@ def made(
         Bytes of it.
     stream : int
         The stream's handle.
-    forget : callable
-        What to call when the stream is gone.
     """
     number, values = _driver.stream_number(stream), _values(bound, address)
-    if not _is_possible() or number is None or not _is_plain(stream):
+    if not _is_possible() or number is None or not _is_plain(stream) or has_buffers(bound[0]):
         return None
     if not all(isinstance(value, bytes) or value for value in values):  # a null pointer may mean something
         return None
@@ -484,9 +491,9 @@ def made(
             if shapes[0] != shapes[1] or shapes[0] != shapes[2]:
                 raise NotReplayableError("other kernels for other values")
             for one, two in zip(ones, twos, strict=True):
-                one.places = parts(one.memory.raw, two.memory.raw, firsts, seconds)
-            replay = Replay(call, graphs.pop(0), ones, values, needed, stream, number, forget)
-            replay.turn_to(bound, address)
+                one.places = places(one.memory.raw, two.memory.raw, firsts, seconds)
+            replay = Replay(call, graphs.pop(0), ones, values, needed, stream, number)
+            replay.set_values(bound, address)
             if any(one.memory.raw != own.memory.raw for one, own in zip(ones, owns, strict=True)):
                 raise NotReplayableError("other parameters than foretold")
             return replay
@@ -496,3 +503,8 @@ def made(
     finally:
         for graph in graphs:
             graph.destroy()
+
+
+def has_buffers(work: Any) -> bool:
+    """Whether a call has double buffers: each call changes them, and nothing may keep them alive."""
+    return bool(getattr(work, "buffers", ()))

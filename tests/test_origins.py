@@ -271,9 +271,9 @@ def test_one_object_serves_every_device_of_its_cc(empty_cache, monkeypatch):
     found = reduction(cupar.OpKind.PLUS)
     for ordinal, loaded in ((0, 1), (1, 2), (0, 1), (1, 2)):
         monkeypatch.setattr(_driver, "current_device", lambda ordinal=ordinal: _driver.Device(ordinal, CC))
-        call = found._take()
+        call, free = found._take()
         assert call.native.number == loaded
-        call.free.append(call)
+        free.append(call)
     monkeypatch.setattr(_driver, "current_device", lambda: _driver.Device(2, 80))
     with pytest.raises(ValueError, match=r"built for sm_90, the current device 2 is sm_80"):
         found._take()

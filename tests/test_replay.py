@@ -1,8 +1,11 @@
 """Calls that repeat: what is taken for a value in a kernel's parameters, and which calls are replayed."""
 
+import copy
 import ctypes
+import gc
+import os
 import struct
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
@@ -11,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cupar
-from cupar import _algorithm, _call, _cccl, _driver, _replay
+from cupar import _algorithm, _call, _capture, _cccl, _driver, _replay
 
 CC = 90
 
@@ -42,19 +45,19 @@ layouts = st.lists(
 
 
 def kernel(layout, given):
-    """A kernel as `turner` takes it, captured with made-up values."""
+    """A kernel as `setter` takes it, captured with made-up values."""
     firsts, seconds = (_replay.made_up(given, which) for which in (0, 1))
     one, two = parameters(layout, firsts), parameters(layout, seconds)
     memory = (ctypes.c_char * len(one)).from_buffer_copy(one)
-    places = _replay.parts(one, two, firsts, seconds)
+    places = _replay.places(one, two, firsts, seconds)
     return SimpleNamespace(memory=memory, places=places, node="node", details="details")
 
 
 @given(st.data(), layouts, values)
 def test_other_values_are_put_where_they_belong(data, layout, given):
     found, calls = kernel(layout, given), []
-    turn = _replay.turner([found], given, lambda *arguments: calls.append(arguments) or 0)
-    assert turn((None,) * len(given), given)
+    set_values = _replay.setter([found], given, lambda *arguments: calls.append(arguments) or 0)
+    assert set_values((None,) * len(given), given)
     assert found.memory.raw == parameters(layout, given)
     other = tuple(
         value + 512 * data.draw(st.integers(0, 1 << 20))
@@ -63,9 +66,9 @@ def test_other_values_are_put_where_they_belong(data, layout, given):
         for value in given
     )
     calls.clear()
-    assert turn(given, other)
+    assert set_values(given, other)
     assert found.memory.raw == parameters(layout, other)
-    used = {part.source for part in found.places}
+    used = {place.source for place in found.places}
     changes = any(given[source] != other[source] for source in used)
     assert calls == [("node", "details")] * changes
 
@@ -73,13 +76,13 @@ def test_other_values_are_put_where_they_belong(data, layout, given):
 @given(values, st.data())
 def test_addresses_that_are_aligned_otherwise_are_refused(given, data):
     found = kernel([("value", i, b"") for i in range(len(given))], given)
-    turn = _replay.turner([found], given, lambda *arguments: 1 / 0)
+    set_values = _replay.setter([found], given, lambda *arguments: 1 / 0)
     for i, value in enumerate(given):
         if isinstance(value, int):
             for other in (0, value + data.draw(st.integers(1, 511))):
-                assert not turn(given, (*given[:i], other, *given[i + 1 :]))
-    assert not turn(given, (*given, 8))
-    assert not turn(given, given[1:])
+                assert not set_values(given, (*given[:i], other, *given[i + 1 :]))
+    assert not set_values(given, (*given, 8))
+    assert not set_values(given, given[1:])
 
 
 @pytest.mark.parametrize(
@@ -102,7 +105,7 @@ def test_what_comes_of_an_address_in_another_way_is_refused(worked_out):
     firsts, seconds = (_replay.made_up(given, which) for which in (0, 1))
     one, two = (struct.pack("=QQ", 5, worked_out(*values)) for values in (firsts, seconds))
     with pytest.raises(_replay.NotReplayableError):
-        _replay.parts(one, two, firsts, seconds)
+        _replay.places(one, two, firsts, seconds)
 
 
 def test_what_comes_of_bytes_in_another_way_is_refused():
@@ -111,7 +114,7 @@ def test_what_comes_of_bytes_in_another_way_is_refused():
     for change in (lambda x: x[::-1], lambda x: x[:2] + bytes(2), lambda x: x[1:] + x[:1]):
         one, two = (bytes(4) + change(values[0]) for values in (firsts, seconds))
         with pytest.raises(_replay.NotReplayableError):
-            _replay.parts(one, two, firsts, seconds)
+            _replay.places(one, two, firsts, seconds)
 
 
 @given(values)
@@ -145,8 +148,8 @@ class Device:
 class Replay(_replay.Replay):
     """One without a GPU."""
 
-    def __init__(self, bound, address, needed, stream, forget):
-        self.first, self.needed, self.stream, self.forget = (bound, address), needed, stream, forget
+    def __init__(self, bound, address, needed, stream):
+        self.first, self.needed, self.is_stale = (bound, address), needed, False
         self.number = _driver.stream_number(stream)
         self.enqueued, self.fits = [], True
         self._bound, self._address = bound, address
@@ -156,7 +159,7 @@ class Replay(_replay.Replay):
         self.enqueued.append((self._bound, self._address))
         return 0
 
-    def turn_to(self, bound, address):
+    def set_values(self, bound, address):
         if self.fits:
             self._bound, self._address = bound, address
         return self.fits
@@ -177,7 +180,6 @@ def native(monkeypatch):
     monkeypatch.setattr(_algorithm.Algorithm, "_load_kernels", lambda self, call: None)
     monkeypatch.setattr(_driver, "relaxed", nullcontext)
     monkeypatch.setattr(_replay, "CALLS_BEFORE", 3)
-    monkeypatch.setattr(_call._replay, "Replay", Replay)
     cupar.cache.clear(disk=False)
     yield native
     cupar.cache.clear(disk=False)  # for it is loaded with what is no code
@@ -188,11 +190,12 @@ def made(monkeypatch):
     """What was made to replay calls."""
     made = []
 
-    def make(call, bound, address, needed, stream, forget):
-        made.append(Replay(bound, address, needed, stream, forget))
+    def make(call, bound, address, needed, stream):
+        made.append(Replay(bound, address, needed, stream))
         return made[-1]
 
-    monkeypatch.setattr(_replay, "made", make)
+    monkeypatch.setattr(_replay, "Replay", Replay)
+    monkeypatch.setattr(_replay, "replay_of", make)
     return made
 
 
@@ -276,7 +279,7 @@ def test_sizes_in_turns_and_none_twice(native, made):
 
 def test_what_cannot_be_made_is_not_tried_again(native, monkeypatch):
     tried = []
-    monkeypatch.setattr(_replay, "made", lambda *arguments: tried.append(arguments))
+    monkeypatch.setattr(_replay, "replay_of", lambda *arguments: tried.append(arguments))
     total = reduction()
     for _ in range(20):
         total(STORAGE, D_IN, D_OUT, 1000, 7)
@@ -336,3 +339,189 @@ def test_without_storage(native, made):
 def test_it_can_be_switched_off(value, off, monkeypatch):
     monkeypatch.setenv("CUPAR_REPLAY", value)
     assert (_replay._calls_before() > 1 << 60) is off
+
+
+# --- Graphs, of a driver that is none ----------------------------------------------------------------------
+
+
+class Library:
+    """Takes down what is asked of it; `parameters` is what the kernel of each graph was given at last."""
+
+    def __init__(self):
+        self.asked, self.graphs, self.parameters, self.fail = [], 0, {}, None
+
+    def __getattr__(self, name):
+        def call(*arguments):
+            self.asked.append(name)
+            if name == self.fail:
+                raise KeyboardInterrupt
+            if name == "cuGraphInstantiateWithFlags":
+                self.graphs += 1
+                arguments[0]._obj.value = self.graphs
+            elif name == "cuGraphExecKernelNodeSetParams_v2":
+                executable, node, _ = arguments
+                self.parameters[executable.value] = node.memory.raw
+            return 0
+
+        return call
+
+
+@pytest.fixture
+def library(native, monkeypatch):
+    """The bindings launch a kernel with the addresses, the initial value and the number of items."""
+    library, launched = Library(), []
+
+    def compute(address, nbytes, d_in, d_out, n, op, init, stream):
+        launched.append(struct.pack("=4Q4sI", d_in.state, d_out.state, address, n, bytes(init.state), 0))
+        return 64
+
+    class Captured:
+        stream, graph = 77, ctypes.c_void_p(5)
+
+        def destroy(self):
+            library.asked.append("destroy")
+
+    @contextmanager
+    def capture():
+        yield Captured()
+
+    def chain(graph, layouts):
+        memory = (ctypes.c_char * len(launched[-1])).from_buffer_copy(launched[-1])
+        kernel = SimpleNamespace(memory=memory, places=[], details=None, shape=library.shape())
+        kernel.node = kernel
+        return [kernel]
+
+    library.shape = lambda: 1
+    native.compute.side_effect = compute
+    monkeypatch.setattr(_driver, "library", lambda: library)
+    monkeypatch.setattr(_driver, "on", lambda device: nullcontext())
+    monkeypatch.setattr(_driver, "allocate", lambda nbytes, stream: 1 << 30)
+    monkeypatch.setattr(_driver, "free", lambda address, stream: None)
+    monkeypatch.setattr(_driver, "stream_number", {0: 0}.get)
+    monkeypatch.setattr(_driver, "has_primary_context", lambda: True)
+    monkeypatch.setattr(_replay, "_chain", chain)
+    monkeypatch.setattr(_replay, "_is_possible", lambda: True)
+    monkeypatch.setattr(_capture, "capture", capture)
+    return library
+
+
+def given(d_in, d_out, address, n, init):
+    """What the kernel is given for a call."""
+    return struct.pack("=4Q4sI", d_in, d_out, address, n, struct.pack("=i", init), 0)
+
+
+def test_a_replay_is_given_the_values_of_each_call(native, library):
+    total = reduction()
+    for k in range(3, 9):
+        total(STORAGE, Device(k << 20), D_OUT, 1000, k)
+        total(STORAGE, Device(k << 20), D_OUT, 1000, k)
+    assert library.parameters == {1: given(8 << 20, 1 << 21, 1 << 22, 1000, 8)}
+    changes = [name for name in library.asked if name == "cuGraphExecKernelNodeSetParams_v2"]
+    assert len(changes) == 5  # once for each that is not like the one before
+    assert library.asked.count("cuGraphLaunch") == 12 - 3
+
+
+def test_other_kernels_for_other_values_are_not_replayed(native, library):
+    shapes = iter(range(100))
+    library.shape = lambda: next(shapes)
+    total = reduction()
+    for _ in range(10):
+        total(STORAGE, D_IN, D_OUT, 1000, 7)
+    assert "cuGraphLaunch" not in library.asked
+    assert library.asked.count("destroy") == 3
+
+
+def test_a_bound_call_is_rebound_in_place(native, library):
+    total = reduction()
+    bound = total.bind(D_IN, D_OUT, 1000, 7)
+    assert library.parameters == {1: given(1 << 20, 1 << 21, 1 << 30, 1000, 7)}
+    bound.rebind(Device(1 << 23), D_OUT, 1000, h_init=9)
+    bound()
+    assert library.parameters == {1: given(1 << 23, 1 << 21, 1 << 30, 1000, 9)}
+    bound.rebind(D_IN, D_OUT, 999, 9)  # another graph
+    assert library.parameters[2] == given(1 << 20, 1 << 21, 1 << 30, 999, 9)
+    assert bound._executable.value == 2
+    assert library.asked.count("cuGraphExecDestroy") == 1
+    bound.rebind(Device((1 << 20) + 4), D_OUT, 999, 9)  # aligned otherwise
+    assert bound._executable.value == 3
+    with pytest.raises(TypeError, match="h_init"):
+        bound.rebind(D_IN, D_OUT, 999, None)
+    with pytest.raises(TypeError, match="copied"):
+        copy.copy(bound)
+    bound.close()
+    assert library.asked.count("cuGraphExecDestroy") == 3
+    with pytest.raises(ValueError, match="closed"):
+        bound.rebind(D_IN, D_OUT, 999, 9)
+
+
+def test_a_rebinding_that_is_interrupted_leaves_nothing_to_launch(native, library):
+    total = reduction()
+    bound = total.bind(D_IN, D_OUT, 1000, 7)
+    library.fail = "cuGraphExecKernelNodeSetParams_v2"
+    with pytest.raises(KeyboardInterrupt):
+        bound.rebind(Device(1 << 23), D_OUT, 1000, 7)
+    assert not bound._executable
+    library.fail = None
+    bound.rebind(D_IN, D_OUT, 1000, 7)
+    assert bound._executable.value == 1
+    assert library.parameters[1] == given(1 << 20, 1 << 21, 1 << 30, 1000, 7)
+
+
+def test_a_replay_that_is_interrupted_is_given_all_values_again(native, library):
+    total = reduction()
+    for _ in range(4):
+        total(STORAGE, D_IN, D_OUT, 1000, 7)
+    library.fail = "cuGraphExecKernelNodeSetParams_v2"
+    with pytest.raises(KeyboardInterrupt):
+        total(STORAGE, Device(1 << 23), D_OUT, 1000, 7)
+    library.fail = None
+    library.parameters.clear()
+    total(STORAGE, D_IN, D_OUT, 1000, 7)
+    assert library.parameters == {1: given(1 << 20, 1 << 21, 1 << 22, 1000, 7)}
+
+
+def test_bound_double_buffers_know_where_the_result_is(native, library):
+    native.compute.side_effect, native.compute.return_value = None, (64, 1)
+    sort = cupar.radix_sort("i4", "i4", None, None, cupar.SortOrder.ASCENDING, cc=CC)
+    keys = cupar.DoubleBuffer(Device(1 << 20), Device(1 << 21))
+    bound = sort.bind(keys, None, None, None, 1000)
+    assert keys.selector == 1
+    bound.rebind(keys, None, None, None, 1000)  # from the second to the first
+    assert keys.selector == 0
+    assert type(bound._graph) is _replay.Fixed
+
+
+def test_graphs_of_a_parent_process_are_not_destroyed(native, library, monkeypatch):
+    total = reduction()
+    bound = total.bind(D_IN, D_OUT, 1000, 7)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    bound.close()
+    del bound
+    assert "cuGraphExecDestroy" not in library.asked
+
+
+def test_replays_go_with_the_algorithm(native, library):
+    total = reduction()
+    for _ in range(4):
+        total(STORAGE, D_IN, D_OUT, 1000, 7)
+    cupar.cache.clear(disk=False)
+    gc.collect()
+    gc.disable()
+    try:
+        del total
+        assert library.asked.count("cuGraphExecDestroy") == 1
+    finally:
+        gc.enable()
+
+
+def test_parameters_that_the_driver_does_not_describe(library):
+    for status in (1, 400):  # no such parameter; an invalid handle
+        library.cuFuncGetParamInfo = lambda *arguments, status=status: status
+        with pytest.raises(_replay.NotReplayableError, match="describe"):
+            _replay._layout(5)
+    answers = iter([0, 0, 1])
+    library.cuFuncGetParamInfo = lambda *arguments: next(answers)
+    assert _replay._layout(5) == [(0, 0), (0, 0)]
+    answers = iter([0, 700])
+    with pytest.raises(_replay.NotReplayableError, match="describe"):
+        _replay._layout(5)

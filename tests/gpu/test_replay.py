@@ -1,6 +1,7 @@
 """Calls that repeat are replayed, whatever changes between them, and do what they did before."""
 
 import gc
+import os
 import threading
 import time
 
@@ -324,3 +325,87 @@ def test_one_object_on_many_threads():
         thread.join()
     assert not wrong
     assert replays(total)
+
+
+# --- What becomes of the graphs -----------------------------------------------------------------------
+
+
+def replayed_reduction():
+    items, out = cp.arange(1000), cp.zeros(1, "i8")
+    total = cupar.reduce_into(items, out, lambda a, b: a + b, 0)
+    for _ in range(5):
+        total.run(items, out, 1000, 0)
+    assert replays(total)
+    cupar.cache.clear(disk=False)  # the test has the last reference
+    return total, (items, out, 1000, 0)
+
+
+def test_dropped_beside_a_capture_of_torchs():
+    torch = pytest.importorskip("torch")
+    total, arguments = replayed_reduction()
+    tensor, graph = torch.ones(10, device="cuda"), torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        tensor += 1
+        total.run(*arguments, stream=torch.cuda.current_stream())
+        del total
+        gc.collect()
+        tensor += 1
+    graph.replay()
+    torch.cuda.synchronize()
+    assert tensor.tolist() == [3.0] * 10
+    assert arguments[1].get()[0] == 499_500
+
+
+def test_dropped_by_a_thread_without_a_context():
+    total, _ = replayed_reduction()
+    found, errors = replays(total), []
+
+    def drop():
+        try:
+            for each in found:
+                each.close()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=drop)
+    thread.start()
+    thread.join()
+    assert not errors
+
+
+def test_in_a_forked_child():
+    total, arguments = replayed_reduction()
+    bound = total.bind(*arguments)
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            with pytest.raises(RuntimeError, match="forked"):
+                total.run(*arguments)
+            del total, bound
+            gc.collect()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(pid, 0)[1] == 0
+    for run in (lambda: total.run(*arguments), bound):
+        arguments[1].fill(0)
+        run()
+        assert arguments[1].get()[0] == 499_500
+
+
+@pytest.mark.parametrize("n", [1000, 300_000, (1 << 24) + 5])
+def test_bound_double_buffers(n):
+    host = np.random.default_rng(3).integers(0, 1 << 32, n).astype("u4")
+    keys = cupar.DoubleBuffer(cp.asarray(host), cp.zeros(n, "u4"))
+    sort = cupar.radix_sort("u4", "u4", None, None, cupar.SortOrder.ASCENDING)
+    with sort.bind(keys, None, None, None, n, 0, 24) as bound:
+        order = np.argsort(host & 0xFFFFFF, kind="stable")
+        bound()
+        np.testing.assert_array_equal(keys.current().get(), host[order])
+        for _ in range(3):
+            keys.current()[...] = cp.asarray(host)
+            bound.rebind(keys, None, None, None, n, 0, 24)
+            bound()
+            np.testing.assert_array_equal(keys.current().get(), host[order])
