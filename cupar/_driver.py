@@ -384,7 +384,8 @@ def workspace(stream: int) -> Workspace | None:
     if kept is None and number:
         if len(_uses) > 100 * _MOST_WORKSPACES:
             _uses.clear()
-        _uses[key] = _uses.get(key, 0) + 1
-        if _uses[key] <= _USES_BEFORE_ONE_IS_KEPT or len(_workspaces) >= _MOST_WORKSPACES:
+        # Not looked up again: another thread may have cleared them. One that it counts too few costs nothing.
+        _uses[key] = uses = _uses.get(key, 0) + 1
+        if uses <= _USES_BEFORE_ONE_IS_KEPT or len(_workspaces) >= _MOST_WORKSPACES:
             return None
     return kept or _workspaces.setdefault(key, Workspace(stream))

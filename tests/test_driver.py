@@ -68,3 +68,20 @@ def test_driver_without_a_gpu(fresh):
     fresh.setattr(ctypes, "CDLL", lambda name: NoDriver(100))
     with pytest.raises(cupar.NoDeviceError, match=r"cuInit returned 100.*pass cc="):
         _driver.current_device()
+
+
+class ClearedByOthers(dict):
+    """Counts that another thread clears whenever one is stored."""
+
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value)
+        self.clear()
+
+
+def test_uses_of_streams_that_another_thread_clears(monkeypatch):
+    monkeypatch.setattr(_driver, "stream_number", lambda stream: stream)
+    monkeypatch.setattr(_driver, "current_device", lambda: _driver.Device(0, 90))
+    monkeypatch.setattr(_driver, "_uses", ClearedByOthers())
+    monkeypatch.setattr(_driver, "_workspaces", {})
+    for _ in range(10):
+        assert _driver.workspace(7) is None
