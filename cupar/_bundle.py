@@ -68,7 +68,7 @@ class _Record(NamedTuple):
 _RECORD = struct.Struct("<32sQQ32s")
 
 
-def _header(count: int, start: int, size: int, index: bytes | memoryview) -> bytes:
+def _header(count: int, start: int, size: int, index: bytes) -> bytes:
     """Return the only header that a bundle with this index, which begins at `start`, may have."""
     line = f"cupar-bundle {_VERSION} {count} {start} {size} "
     digest = hashlib.sha256(line.encode())
@@ -99,7 +99,8 @@ class Bundle:
 
     # Read in place with pread and not through a memory map: a reader that looks at a mapped file while it is
     # cut, as 'cp' onto it does, dies of SIGBUS (12 of 12 processes that did nothing else). There, a cut is
-    # just damage. The index, 80 bytes for an entry, is read at once, for its checksum is taken anyway.
+    # just damage. The index, 80 bytes for an entry, is read at once, for its checksum is taken anyway. It is
+    # no memoryview: threads without a GIL that slice the same one release it under each other (Python 3.13t).
 
     def __init__(self, path: Path, secret: bytes | None = None) -> None:
         self.path = path
@@ -169,7 +170,7 @@ class Bundle:
 
     def close(self) -> None:
         """Let go of the file; the bundle is then an empty one."""
-        self._index = memoryview(b"")
+        self._index = b""
         self._close()
 
     def faults(self) -> Iterator[tuple[str | None, str]]:
@@ -192,7 +193,7 @@ class Bundle:
         if changed is not None:
             yield None, changed
 
-    def _open(self) -> tuple[int, memoryview]:
+    def _open(self) -> tuple[int, bytes]:
         """Check the file as a whole; return where the index begins, and the index."""
         changed = self._changed()
         if changed is not None:
@@ -208,7 +209,7 @@ class Bundle:
             if size == self._size and start >= _HEADER_BYTES and start + count * _RECORD.size == size:
                 index = self._read_index(start, count)
                 if header == _header(count, start, size, index):
-                    return start, memoryview(index)
+                    return start, index
         raise ValueError(f"{self.path} is damaged, was cut short, or is a bundle of another version of cupar")
 
     def _read_index(self, start: int, count: int) -> bytes:
@@ -243,7 +244,7 @@ class Bundle:
 
         def key_at(position: int) -> bytes:  # of no length at the end of the index
             start = position * _RECORD.size
-            return bytes(index[start : start + len(wanted)])
+            return index[start : start + len(wanted)]
 
         position = bisect_left(range(len(index) // _RECORD.size), wanted, key=key_at)
         if key_at(position) != wanted:
