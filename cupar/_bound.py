@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from ctypes import c_void_p
 from typing import TYPE_CHECKING, Any
 
@@ -129,5 +128,7 @@ class Bound:
         self.close()
 
     def __del__(self) -> None:
-        with suppress(Exception):  # the driver may be gone before this object is
+        try:  # noqa: SIM105 - the interpreter may be ending, and `suppress` be gone
             self.close()
+        except Exception:
+            pass

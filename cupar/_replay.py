@@ -18,7 +18,6 @@ import ctypes
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from ctypes import POINTER, byref, c_char, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -326,8 +325,10 @@ class Fixed:
         self.executable = c_void_p()
 
     def __del__(self) -> None:
-        with suppress(Exception):  # the driver may be gone before this object is
+        try:  # noqa: SIM105 - the interpreter may be ending, and `suppress` be gone
             self.close()
+        except Exception:
+            pass
 
 
 class Replay(Fixed):
