@@ -17,8 +17,8 @@ import cupar
 
 ROOT = Path(__file__).parents[2]
 
-# Of these, each second test runs twice: as it is, and with each call replayed, with other values than its graph
-# was made with.
+# Of these, each second test runs twice: as it is, and with each call replayed, with other values than its
+# graph was made with.
 REPLAYED = {
     "test_algorithms",
     "test_algorithms_more",
