@@ -149,7 +149,7 @@ assert not any(isinstance(topic, tuple) for topic in _warnings._warned), _warnin
     (tmp_path / "go").touch()
     finish(processes)
     disk = Disk(tmp_path / "cache", 10 << 10)
-    # While one sweeps, which on a busy machine can take a while, the others store. All would be over 40,000 bytes.
+    # While one sweeps, which can take a while on a busy machine, the others store. All are over 40,000 bytes.
     assert 0 < disk.usage().size < 35_000
     disk.prune()
     assert 0 < disk.usage().size <= 10 << 10
