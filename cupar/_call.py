@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import sys
+import os
 import weakref
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
@@ -26,6 +26,21 @@ Request = tuple[Arrays, Any, Any]  # arrays, how much there is to do, and the in
 Launch = Callable[[int, int, Any, int], int]
 
 
+# Code that nobody needs any more. To unload it spoils what other threads capture, unless the thread that does
+# so is relaxed about captures; so it is done where that is so anyway.
+_unloading: list[Any] = []
+
+
+def _after_fork() -> None:
+    if _unloading:
+        _fork.keep_for_ever(tuple(_unloading))
+        _unloading.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 class Code:
     """A build's code: serialised, and loaded for the device once it is needed there."""
 
@@ -34,6 +49,7 @@ class Code:
         self._blob = blob
         self._natives: dict[int, Any] = {}  # by device
         self._known: set[int] = set()  # devices on which all its kernels are loaded
+        self._process = os.getpid()
         self._lock = _fork.Lock()
 
     def native(self, device: _driver.Device) -> Any:
@@ -56,6 +72,7 @@ class Code:
                         f"{device.ordinal} is sm_{device.cc}"
                     )
                 with _driver.relaxed():
+                    _unloading.clear()
                     self._natives[device.ordinal] = _cccl.load(self.spec.native, self._blob)
             return self._natives[device.ordinal]
 
@@ -66,6 +83,15 @@ class Code:
                 load()
                 self._known.add(device.ordinal)
 
+    def __del__(self) -> None:
+        try:
+            if self._process == os.getpid():
+                _unloading.extend(self._natives.values())
+            else:
+                self.leave_behind()
+        except Exception:
+            pass
+
     def cubin(self) -> bytes:
         """Return the GPU code, an ELF file, for tools that inspect it."""
         return _cccl.cubin(self.spec.native, self._blob)
@@ -73,12 +99,14 @@ class Code:
     def leave_behind(self) -> None:
         """Forget what is loaded: a forked process cannot use what its parent loaded, nor may it unload it."""
         _fork.keep_for_ever(self._natives)
-        self._natives, self._known = {}, set()
+        self._natives, self._known, self._process = {}, set(), os.getpid()
 
 
 _MOST_KNOWN = 256  # sizes, on streams, of which a call knows how often they were
 _MOST_REPLAYS = 16
-_NEVER = -sys.maxsize  # how often a call was made that is not to be replayed
+# What is counted from when a call could not be replayed. It may have been by chance: kernels' parameters have
+# bytes that nobody sets.
+_AFTER_REFUSAL = -1000
 
 
 class Call:
@@ -166,7 +194,7 @@ class Call:
         if len(self.replays()) >= _MOST_REPLAYS:
             del self._known[next(k for k, each in self._known.items() if isinstance(each, _replay.Replay))]
         replay = _replay.replay_of(self, bound, address, needed, stream)
-        self._known[key] = _NEVER if replay is None else replay
+        self._known[key] = _AFTER_REFUSAL if replay is None else replay
         return replay
 
     def _forget_counts(self) -> None:

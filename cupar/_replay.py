@@ -17,7 +17,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from ctypes import POINTER, byref, c_char, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -94,7 +94,9 @@ def made_up(values: Values, which: int) -> Values:
     )
 
 
-def places(one: bytes, two: bytes, firsts: Values, seconds: Values) -> list[Place]:
+def places(
+    one: bytes, two: bytes, firsts: Values, seconds: Values, unused: Collection[int] = ()
+) -> list[Place]:
     """Find the values in a kernel's parameters.
 
     Parameters
@@ -103,6 +105,8 @@ def places(one: bytes, two: bytes, firsts: Values, seconds: Values) -> list[Plac
         The parameters of calls with `made_up` values: multiples of 8 bytes.
     firsts, seconds : tuple
         These values, of the first and the second set.
+    unused : collection of int
+        Bytes that are not read, unless they are a value.
 
     Raises
     ------
@@ -131,6 +135,7 @@ def places(one: bytes, two: bytes, firsts: Values, seconds: Values) -> list[Plac
                 found.append(Place(offset, source, length=len(first)))
                 unexplained.difference_update(place)
             offset = one.find(first, offset + 1)
+    unexplained.difference_update(unused)
     if unexplained:
         raise NotReplayableError(f"bytes {sorted(unexplained)} of a kernel's parameters")
     return found
@@ -240,6 +245,7 @@ class _Kernel:
         layout = layouts[function]
         end = max((at + length for at, length in layout), default=0)
         self.memory = (c_char * (-(-end // 8) * 8))()
+        self.single_bytes = [at for at, length in layout if length == 1]
         start = ctypes.addressof(self.memory)
         for i, (at, length) in enumerate(layout):
             ctypes.memmove(start + at, given[i], length)
@@ -477,26 +483,25 @@ def replay_of(call: Call, bound: Checked, address: int, needed: int, stream: int
         return None
     graphs: list[_capture.Capture] = []
     layouts: dict[int, list[tuple[int, int]]] = {}
-
-    def kernels(values: Values) -> list[_Kernel]:
-        """Capture the call with other values."""
-        given, storage = (values[:-1], values[-1]) if address else (values, 0)
-        graphs.append(_captured(call, (bound[0], *given), storage, needed))
-        return _chain(graphs[-1].graph, layouts)
-
     firsts, seconds = made_up(values, 0), made_up(values, 1)
     try:
         with _driver.relaxed():
-            ones, twos, owns = kernels(firsts), kernels(seconds), kernels(values)
+            # One after the other, and the first for nothing: what is not set in the parameters is then more
+            # likely to be the same in all, as the same was done before.
+            for given in (values, firsts, seconds, values):
+                of_call, storage = (given[:-1], given[-1]) if address else (given, 0)
+                graphs.append(_captured(call, (bound[0], *of_call), storage, needed))
+            ones, twos, owns = (_chain(each.graph, layouts) for each in graphs[1:])
             shapes = [[kernel.shape for kernel in each] for each in (ones, twos, owns)]
             if shapes[0] != shapes[1] or shapes[0] != shapes[2]:
                 raise NotReplayableError("other kernels for other values")
-            for one, two in zip(ones, twos, strict=True):
-                one.places = places(one.memory.raw, two.memory.raw, firsts, seconds)
-            replay = Replay(call, graphs.pop(0), ones, values, needed, stream, number)
+            told = [_find_values(*each, firsts, seconds) for each in zip(ones, twos, owns, strict=True)]
+            replay = Replay(call, graphs.pop(1), ones, values, needed, stream, number)
             replay.set_values(bound, address)
-            if any(one.memory.raw != own.memory.raw for one, own in zip(ones, owns, strict=True)):
-                raise NotReplayableError("other parameters than foretold")
+            for one, own, offsets in zip(ones, owns, told, strict=True):
+                found, wanted = one.memory.raw, own.memory.raw
+                if any(found[i] != wanted[i] for i in offsets):
+                    raise NotReplayableError("other parameters than foretold")
             return replay
     except (NotReplayableError, RuntimeError) as error:  # the latter from the bindings or the driver
         _log.not_replayed(call.name, error)
@@ -504,6 +509,19 @@ def replay_of(call: Call, bound: Checked, address: int, needed: int, stream: int
     finally:
         for graph in graphs:
             graph.destroy()
+
+
+def _find_values(one: _Kernel, two: _Kernel, own: _Kernel, firsts: Values, seconds: Values) -> list[int]:
+    """Find the values in a kernel's parameters, and return which bytes of these are of any meaning.
+
+    An object without members, as most operators are, is one byte, which nobody sets or reads. All else that
+    CUB hands to kernels as one byte are flags, which are 0 or 1, and values of the call.
+    """
+    first, second, third = one.memory.raw, two.memory.raw, own.memory.raw
+    unused = {at for at in one.single_bytes if max(first[at], second[at], third[at]) > 1}
+    one.places = places(first, second, firsts, seconds, unused)
+    unused.difference_update(place.offset for place in one.places)
+    return [i for i in range(len(one.memory)) if i not in unused]
 
 
 def has_buffers(work: Any) -> bool:

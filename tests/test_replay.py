@@ -361,7 +361,7 @@ class Library:
                 arguments[0]._obj.value = self.graphs
             elif name == "cuGraphExecKernelNodeSetParams_v2":
                 executable, node, _ = arguments
-                self.parameters[executable.value] = node.memory.raw
+                self.parameters[executable.value] = node.memory.raw[:40]
             return 0
 
         return call
@@ -377,22 +377,26 @@ def library(native, monkeypatch):
         return 64
 
     class Captured:
-        stream, graph = 77, ctypes.c_void_p(5)
+        stream, graph = 77, ctypes.c_void_p()
 
         def destroy(self):
             library.asked.append("destroy")
 
     @contextmanager
     def capture():
-        yield Captured()
+        captured = Captured()
+        yield captured
+        captured.graph = ctypes.c_void_p(len(launched))
 
     def chain(graph, layouts):
-        memory = (ctypes.c_char * len(launched[-1])).from_buffer_copy(launched[-1])
+        # Behind what is launched, the byte of an object without members.
+        parameters = launched[graph.value - 1] + library.unset(graph.value) + bytes(7)
+        memory = (ctypes.c_char * len(parameters)).from_buffer_copy(parameters)
         kernel = SimpleNamespace(memory=memory, places=[], details=None, shape=library.shape())
-        kernel.node = kernel
+        kernel.node, kernel.single_bytes = kernel, [len(launched[0])]
         return [kernel]
 
-    library.shape = lambda: 1
+    library.shape, library.unset = lambda: 1, lambda graph: b"\0"
     native.compute.side_effect = compute
     monkeypatch.setattr(_driver, "library", lambda: library)
     monkeypatch.setattr(_driver, "on", lambda device: nullcontext())
@@ -429,7 +433,30 @@ def test_other_kernels_for_other_values_are_not_replayed(native, library):
     for _ in range(10):
         total(STORAGE, D_IN, D_OUT, 1000, 7)
     assert "cuGraphLaunch" not in library.asked
-    assert library.asked.count("destroy") == 3
+    assert library.asked.count("destroy") == 4
+
+
+@pytest.mark.parametrize(("unset", "is_replayed"), [(2, True), (50, True), (1, False)])
+def test_bytes_that_nobody_sets(native, library, unset, is_replayed):
+    """They are whatever was in memory; if that is 0 or 1, they may be flags."""
+    library.unset = lambda graph: bytes([graph % 2 * unset])
+    total = reduction()
+    for _ in range(10):
+        total(STORAGE, D_IN, D_OUT, 1000, 7)
+    assert ("cuGraphLaunch" in library.asked) is is_replayed
+
+
+def test_what_was_not_replayed_by_chance_is_later(native, library):
+    library.unset = lambda graph: bytes([graph % 2])
+    total = reduction()
+    for _ in range(4):
+        total(STORAGE, D_IN, D_OUT, 1000, 7)
+    library.unset = lambda graph: b"\1"
+    for _ in range(1003):
+        total(STORAGE, D_IN, D_OUT, 1000, 7)
+    assert "cuGraphLaunch" not in library.asked
+    total(STORAGE, D_IN, D_OUT, 1000, 7)
+    assert library.asked.count("cuGraphLaunch") == 1
 
 
 def test_a_bound_call_is_rebound_in_place(native, library):
@@ -528,3 +555,58 @@ def test_parameters_that_the_driver_does_not_describe(library):
     answers = iter([0, 700])
     with pytest.raises(_replay.NotReplayableError, match="describe"):
         _replay._layout(5)
+
+
+# --- Code that is not needed any more ----------------------------------------------------------------------
+
+
+def test_code_is_unloaded_where_that_disturbs_no_capture(monkeypatch):
+    relaxed, unloaded = [], []
+
+    class Native:
+        def __del__(self):
+            unloaded.append(bool(relaxed))
+
+    @contextmanager
+    def relax():
+        relaxed.append(True)
+        yield
+        relaxed.pop()
+
+    monkeypatch.setattr(_driver, "relaxed", relax)
+    monkeypatch.setattr(_cccl, "load", lambda name, blob: Native())
+    spec, device = SimpleNamespace(cc=CC, native="", algorithm=""), _driver.Device(0, CC)
+    for _ in range(3):
+        code = _call.Code(spec, b"")
+        code.native(device)
+        del code
+    assert unloaded == [True, True]
+    _call._unloading.clear()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_code_of_a_parent_process_is_not_unloaded(monkeypatch):
+    unloaded = []
+
+    class Native:
+        def __del__(self):
+            unloaded.append(os.getpid())
+
+    monkeypatch.setattr(_driver, "relaxed", nullcontext)
+    monkeypatch.setattr(_cccl, "load", lambda name, blob: Native())
+    spec, device = SimpleNamespace(cc=CC, native="", algorithm=""), _driver.Device(0, CC)
+    dropped, kept = _call.Code(spec, b""), _call.Code(spec, b"")
+    dropped.native(device)
+    kept.native(device)
+    del dropped
+    pid = os.fork()
+    if pid == 0:
+        _call.Code(spec, b"").native(device)
+        del kept
+        gc.collect()
+        os._exit(len(unloaded))
+    assert os.waitpid(pid, 0)[1] == 0
+    _call._unloading.clear()
+    assert unloaded == [os.getpid()]
+    del kept
+    _call._unloading.clear()

@@ -38,7 +38,7 @@ def test_all_algorithms_are_replayed():
     for algorithm, arguments in made:
         for _ in range(4):
             algorithm.run(*arguments)
-        assert replays(algorithm), algorithm
+    assert not [algorithm for algorithm, _ in made if not replays(algorithm)]
 
 
 def test_two_calls_are_made_before():
@@ -272,12 +272,11 @@ def test_never_a_wait(spinning_is_loaded):
             for _ in range(4):
                 algorithm.run(*sized, stream=stream)
     enqueued = time.perf_counter() - start
-    counts = [len(replays(algorithm)) for algorithm, _ in made]
-    stream.synchronize()
     still_busy = not busy.done
+    counts = [len(replays(algorithm)) for algorithm, _ in made]
     cp.cuda.Device().synchronize()
-    assert still_busy, "the GPU was done too soon for this to tell anything"
-    assert enqueued < 0.3
+    assert still_busy, f"the GPU was done too soon for this to tell anything: {enqueued}"
+    assert enqueued < 0.5
     assert min(counts) == 3
 
 
