@@ -237,7 +237,7 @@ whole, steps = n, itertools.count()"""
         Text("object", "cupar object", made, f"algorithm({arguments})"),
         Text(
             "object_arrays",
-            "  other arrays each time",
+            "cupar object, other arrays",
             others,
             f"d_in, d_out = next(turns)\nalgorithm({arguments})",
             is_checked=False,
@@ -245,7 +245,7 @@ whole, steps = n, itertools.count()"""
         # More of them than an object knows, so none of these calls is a replay.
         Text(
             "object_sizes",
-            "  another size each time",
+            "cupar object, other sizes",
             others,
             f"n = whole - next(steps) % 500\nalgorithm({arguments})",
             is_checked=False,
