@@ -198,10 +198,12 @@ class Call:
         return replay
 
     def _forget_counts(self) -> None:
+        """Keep nothing but replays, so that sizes that come once each do not add up."""
         for key in [key for key, known in self._known.items() if not isinstance(known, _replay.Replay)]:
             del self._known[key]
 
 
+# What `_written` fills in.
 _SOURCE = """
 def bind(arguments):
     {checks}

@@ -38,6 +38,8 @@ def test_all_algorithms_are_replayed():
     for algorithm, arguments in made:
         for _ in range(4):
             algorithm.run(*arguments)
+        for _ in range(0 if replays(algorithm) else 3100):  # by chance it was not; it is tried again
+            algorithm.run(*arguments)
     assert not [algorithm for algorithm, _ in made if not replays(algorithm)]
 
 
