@@ -1,6 +1,7 @@
 """Calls that repeat are replayed, whatever changes between them, and do what they did before."""
 
 import gc
+import logging
 import os
 import threading
 import time
@@ -25,7 +26,8 @@ def replays(algorithm):
 pytestmark = pytest.mark.parametrize("calls_before", [2], indirect=True)
 
 
-def test_all_algorithms_are_replayed():
+def test_all_algorithms_are_replayed(caplog):
+    caplog.set_level(logging.DEBUG, "cupar")  # which says why not
     keys = cp.arange(100_000, dtype="u4")
     samples, bins = cp.arange(1000, dtype="f4"), cp.zeros(10, "i4")
     counted = cupar.histogram_even(samples, bins, 11, np.float32(0), np.float32(1000), 1000)
@@ -40,7 +42,9 @@ def test_all_algorithms_are_replayed():
             algorithm.run(*arguments)
         for _ in range(0 if replays(algorithm) else 3100):  # by chance it was not; it is tried again
             algorithm.run(*arguments)
-    assert not [algorithm for algorithm, _ in made if not replays(algorithm)]
+    assert not [algorithm for algorithm, _ in made if not replays(algorithm)], [
+        record.getMessage() for record in caplog.records if "not replayed" in record.getMessage()
+    ]
 
 
 def test_two_calls_are_made_before():
