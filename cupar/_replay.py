@@ -137,8 +137,13 @@ def places(
             offset = one.find(first, offset + 1)
     unexplained.difference_update(unused)
     if unexplained:
-        raise NotReplayableError(f"bytes {sorted(unexplained)} of a kernel's parameters")
+        where = ", ".join(map(str, sorted(unexplained)))
+        raise NotReplayableError(f"bytes {where} of a kernel's parameters, {_hex(one)} and {_hex(two)}")
     return found
+
+
+def _hex(memory: bytes) -> str:
+    return memory.hex(" ", -8)
 
 
 def setter(
@@ -501,7 +506,7 @@ def replay_of(call: Call, bound: Checked, address: int, needed: int, stream: int
             for one, own, offsets in zip(ones, owns, told, strict=True):
                 found, wanted = one.memory.raw, own.memory.raw
                 if any(found[i] != wanted[i] for i in offsets):
-                    raise NotReplayableError("other parameters than foretold")
+                    raise NotReplayableError(f"parameters {_hex(wanted)} and not {_hex(found)}, as foretold")
             return replay
     except (NotReplayableError, RuntimeError) as error:  # the latter from the bindings or the driver
         _log.not_replayed(call.name, error)
