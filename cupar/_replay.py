@@ -4,9 +4,9 @@ Through the bindings, CUB works out in each call what to launch, and launches ke
 work on the same stream that is always the same, and the driver launches a graph of it in less than half of
 the time that it takes for one kernel. What differs from call to call (addresses, the initial value, states of
 iterators and operators) is somewhere in the kernels' parameters. To find out where, the call is captured
-twice, with made-up values: what differs between the two must be one of the values, or an address at a fixed
-distance from one. To check, it is captured with its own values as well, which must give what is foretold. A
-call for which any of this does not hold is never replayed.
+twice, with made-up values: what differs between the two must be one of the values, an address at a fixed
+distance from one, or padding. To check, it is captured with its own values as well, which must give what is
+foretold. A call for which any of this does not hold is not replayed.
 
 The graph that is launched is the first made-up one, with the call's values put into it: so each call is a
 call with other values than the graph was made with, and none is a special case.
@@ -491,16 +491,17 @@ def replay_of(call: Call, bound: Checked, address: int, needed: int, stream: int
     firsts, seconds = made_up(values, 0), made_up(values, 1)
     try:
         with _driver.relaxed():
-            # One after the other, and the first for nothing: what is not set in the parameters is then more
-            # likely to be the same in all, as the same was done before.
+            # One after the other, so that what nobody sets in the parameters is as little as possible: the
+            # same was done before each.
             for given in (values, firsts, seconds, values):
                 of_call, storage = (given[:-1], given[-1]) if address else (given, 0)
                 graphs.append(_captured(call, (bound[0], *of_call), storage, needed))
-            ones, twos, owns = (_chain(each.graph, layouts) for each in graphs[1:])
-            shapes = [[kernel.shape for kernel in each] for each in (ones, twos, owns)]
-            if shapes[0] != shapes[1] or shapes[0] != shapes[2]:
+            agains, ones, twos, owns = kernels = [_chain(each.graph, layouts) for each in graphs]
+            if len({tuple(kernel.shape for kernel in each) for each in kernels}) != 1:
                 raise NotReplayableError("other kernels for other values")
-            told = [_find_values(*each, firsts, seconds) for each in zip(ones, twos, owns, strict=True)]
+            told = [
+                _find_values(*each, firsts, seconds) for each in zip(agains, ones, twos, owns, strict=True)
+            ]
             replay = Replay(call, graphs.pop(1), ones, values, needed, stream, number)
             replay.set_values(bound, address)
             for one, own, offsets in zip(ones, owns, told, strict=True):
@@ -516,17 +517,25 @@ def replay_of(call: Call, bound: Checked, address: int, needed: int, stream: int
             graph.destroy()
 
 
-def _find_values(one: _Kernel, two: _Kernel, own: _Kernel, firsts: Values, seconds: Values) -> list[int]:
+def _find_values(
+    again: _Kernel, one: _Kernel, two: _Kernel, own: _Kernel, firsts: Values, seconds: Values
+) -> list[int]:
     """Find the values in a kernel's parameters, and return which bytes of these are of any meaning.
 
-    An object without members, as most operators are, is one byte, which nobody sets or reads. All else that
-    CUB hands to kernels as one byte are flags, which are 0 or 1, and values of the call.
+    Two kinds of byte are not: nobody sets them, so they are what was in memory before, and nobody reads them.
+    An object without members, as most operators are, is one byte; all else that CUB hands to kernels as one
+    byte are flags, which are 0 or 1, and values of the call. And padding behind a member of 4 bytes: what
+    differs there, in the upper half of a word whose lower half does not, for the same call captured again.
     """
-    first, second, third = one.memory.raw, two.memory.raw, own.memory.raw
+    first, second, third, fourth = (kernel.memory.raw for kernel in (one, two, own, again))
     unused = {at for at in one.single_bytes if max(first[at], second[at], third[at]) > 1}
+    for word in range(0, len(third), 8):
+        if third[word : word + 4] == fourth[word : word + 4]:
+            unused.update(i for i in range(word + 4, word + 8) if third[i] != fourth[i])
     one.places = places(first, second, firsts, seconds, unused)
-    unused.difference_update(place.offset for place in one.places)
-    return [i for i in range(len(one.memory)) if i not in unused]
+    for offset, _, _, length in one.places:
+        unused.difference_update(range(offset, offset + (length or 8)))
+    return [i for i in range(len(third)) if i not in unused]
 
 
 def has_buffers(work: Any) -> bool:

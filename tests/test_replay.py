@@ -389,14 +389,16 @@ def library(native, monkeypatch):
         captured.graph = ctypes.c_void_p(len(launched))
 
     def chain(graph, layouts):
-        # Behind what is launched, the byte of an object without members.
+        # Behind what is launched: the byte of an object without members, and a number with padding.
         parameters = launched[graph.value - 1] + library.unset(graph.value) + bytes(7)
+        parameters += struct.pack("=I", 5) + library.padding(graph.value)
         memory = (ctypes.c_char * len(parameters)).from_buffer_copy(parameters)
         kernel = SimpleNamespace(memory=memory, places=[], details=None, shape=library.shape())
         kernel.node, kernel.single_bytes = kernel, [len(launched[0])]
         return [kernel]
 
-    library.shape, library.unset = lambda: 1, lambda graph: b"\0"
+    library.shape = lambda: 1
+    library.unset, library.padding = lambda graph: b"\0", lambda graph: bytes(4)
     native.compute.side_effect = compute
     monkeypatch.setattr(_driver, "library", lambda: library)
     monkeypatch.setattr(_driver, "on", lambda device: nullcontext())
@@ -444,6 +446,37 @@ def test_bytes_that_nobody_sets(native, library, unset, is_replayed):
     for _ in range(10):
         total(STORAGE, D_IN, D_OUT, 1000, 7)
     assert ("cuGraphLaunch" in library.asked) is is_replayed
+
+
+# In the order in which it is captured: with its own values, with others twice, with its own.
+@pytest.mark.parametrize(
+    ("paddings", "is_replayed"),
+    [
+        ([b"abcd", b"efgh", b"ijkl", b"mnop"], True),
+        ([b"\0bcd", b"\0fgh", b"\0jkl", b"\0nop"], True),
+        ([b"\0\0\0\0", b"\0\0\0\0", b"\0\0\0\0", b"mnop"], True),
+        ([b"abcd", b"efgh", b"ijkl", b"abcd"], False),  # it may depend on the values
+        ([b"abcd", b"ebcd", b"ibcd", b"mbcd"], True),
+        ([b"abcd", b"efcd", b"ijcd", b"mbcd"], False),
+    ],
+)
+def test_padding(native, library, paddings, is_replayed):
+    captured = iter(paddings)
+    library.padding = lambda graph: next(captured)
+    total = reduction()
+    for _ in range(5):
+        total(STORAGE, D_IN, D_OUT, 1000, 7)
+    assert ("cuGraphLaunch" in library.asked) is is_replayed
+
+
+def test_words_that_are_others_each_time_are_no_padding(native, library):
+    """They could be addresses of what is made for each call."""
+    total = reduction()
+    numbers = iter(range(100))
+    library.padding = lambda graph: bytes(4) + struct.pack("=Q", 1 << 40 | next(numbers) << 12)
+    for _ in range(10):
+        total(STORAGE, D_IN, D_OUT, 1000, 7)
+    assert "cuGraphLaunch" not in library.asked
 
 
 def test_what_was_not_replayed_by_chance_is_later(native, library):
