@@ -448,6 +448,19 @@ def test_bytes_that_nobody_sets(native, library, unset, is_replayed):
     assert ("cuGraphLaunch" in library.asked) is is_replayed
 
 
+@pytest.mark.parametrize("error", [RuntimeError("of the driver"), IndexError("of cupar itself")])
+def test_whatever_fails_the_call_is_made(native, library, error, monkeypatch):
+    def fail(*arguments):
+        raise error
+
+    monkeypatch.setattr(_replay, "_chain", fail)
+    total = reduction()
+    for _ in range(10):
+        assert total(STORAGE, D_IN, D_OUT, 1000, 7) == 64
+    assert "cuGraphLaunch" not in library.asked
+    assert library.asked.count("destroy") == 4
+
+
 # In the order in which it is captured: with its own values, with others twice, with its own.
 @pytest.mark.parametrize(
     ("paddings", "is_replayed"),
