@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -50,18 +49,6 @@ class Build:
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-_generation = 0  # of this process: how many forks it is from the first
-
-
-def _after_fork() -> None:
-    global _generation
-    _generation += 1
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
-
-
 _CUPY = _arrays.CUPY
 _this_thread = _driver.this_thread
 
@@ -99,7 +86,7 @@ class Algorithm:
         self._states = states if any(states) else ()
         self._free: list[Call] = []  # of the only device; with several devices:
         self._free_by_device: dict[int, list[Call]] = {}
-        self._generation = _generation
+        self._generation = _fork.generation()
 
     @classmethod
     def pending(cls, spec: Specialisation, future: Future[Any]) -> Any:
@@ -108,7 +95,7 @@ class Algorithm:
         states = tuple(op.state for _, op in spec.operators)
         self._states = states if any(states) else ()
         self._free, self._free_by_device = [], {}
-        self._generation = _generation
+        self._generation = _fork.generation()
         self._pending = spec, future
         return self
 
@@ -117,7 +104,7 @@ class Algorithm:
         if name not in ("build", "_code") or "_pending" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         spec, future = self._pending
-        if self._generation == _generation:
+        if self._generation == _fork.generation():
             built = future.result()
         else:  # in a forked process, whose parent has the thread that builds
             from . import _factory
@@ -147,7 +134,7 @@ class Algorithm:
         if "build" not in self.__dict__:
             from concurrent.futures import wait
 
-            if self._generation != _generation:
+            if self._generation != _fork.generation():
                 return self.build is not None  # which builds it anew
             if wait([self._pending[1]], timeout).not_done:
                 return False
@@ -187,11 +174,11 @@ class Algorithm:
 
     def _take(self) -> tuple[Call, list[Call]]:
         """Return a call that is free, and the list of free ones that it goes back to."""
-        if self._generation != _generation:
+        if self._generation != _fork.generation():
             _fork.keep_for_ever((self._free, self._free_by_device))
             self._free, self._free_by_device = [], {}
             self._code.leave_behind()
-            self._generation = _generation
+            self._generation = _fork.generation()
         device = _driver.current_device()
         only = hasattr(_this_thread, "has_the_only_device")
         free = self._free if only else self._free_by_device.setdefault(device.ordinal, [])

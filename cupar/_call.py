@@ -49,7 +49,7 @@ class Code:
         self._blob = blob
         self._natives: dict[int, Any] = {}  # by device
         self._known: set[int] = set()  # devices on which all its kernels are loaded
-        self._process = os.getpid()
+        self._generation = _fork.generation()
         self._lock = _fork.Lock()
 
     def native(self, device: _driver.Device) -> Any:
@@ -85,7 +85,7 @@ class Code:
 
     def __del__(self) -> None:
         try:
-            if self._process == os.getpid():
+            if self._generation == _fork.generation():
                 _unloading.extend(self._natives.values())
             else:
                 self.leave_behind()
@@ -99,7 +99,7 @@ class Code:
     def leave_behind(self) -> None:
         """Forget what is loaded: a forked process cannot use what its parent loaded, nor may it unload it."""
         _fork.keep_for_ever(self._natives)
-        self._natives, self._known, self._process = {}, set(), os.getpid()
+        self._natives, self._known, self._generation = {}, set(), _fork.generation()
 
 
 _MOST_KNOWN = 256  # sizes, on streams, of which a call knows how often they were

@@ -42,10 +42,20 @@ def keep_for_ever(values: object) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(values))
 
 
-def _renew_locks() -> None:
+_generation = 0
+
+
+def generation() -> int:
+    """Return how many forks this process is from the one that imported cupar."""
+    return _generation
+
+
+def _after_fork() -> None:
+    global _generation
+    _generation += 1
     for lock in _locks:
         lock.renew()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_locks)
+    os.register_at_fork(after_in_child=_after_fork)

@@ -5,6 +5,7 @@ import logging
 import os
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import cupy as cp
 import numpy as np
@@ -322,11 +323,8 @@ def test_one_object_on_many_threads():
             if out.get(stream=stream)[64 * (i % 8)] != m * (m - 1) // 2 + number * 1000 + i:
                 wrong.append((number, i))
 
-    running = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(work, range(threads)))
     assert not wrong
     assert replays(total)
 
