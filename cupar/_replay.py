@@ -2,11 +2,11 @@
 
 Through the bindings, CUB works out in each call what to launch, and launches kernel by kernel. For as much
 work on the same stream that is always the same, and the driver launches a graph of it in less time than the
-kernels (of a reduction's one kernel: in less than half, on an H200). What differs from call to call (addresses, the initial value, states of
-iterators and operators) is somewhere in the kernels' parameters. To find out where, the call is captured
-twice, with made-up values: what differs between the two must be one of the values, an address at a fixed
-distance from one, or padding. To check, it is captured with its own values as well, which must give what is
-foretold. A call for which any of this does not hold is not replayed.
+kernels (of a reduction's one kernel: in less than half, on an H200). What differs from call to call
+(addresses, the initial value, states of iterators and operators) is somewhere in the kernels' parameters. To
+find out where, the call is captured twice, with made-up values: what differs between the two must be one of
+the values, an address at a fixed distance from one, or padding. To check, it is captured with its own values
+as well, which must give what is foretold. A call for which any of this does not hold is not replayed.
 
 The graph that is launched is the first made-up one, with the call's values put into it: so each call is a
 call with other values than the graph was made with, and none is a special case.
