@@ -208,7 +208,8 @@ class Algorithm:
 
         With lazy loading, CUDA's default, a kernel is loaded at its first launch, which then waits until the
         GPU is idle: half a second behind a kernel of half a second, for ever behind one that a later call
-        ends. To capture a launch loads the kernel too, and waits for nothing.
+        ends. To capture a launch loads the kernel too. That waits as well, but this is the time for it: what
+        else waits is done here, too.
         """
         place = _driver.scratch(1)
         for argument, iterator in zip(self._code.spec.arguments, call.iterators, strict=True):
@@ -220,7 +221,10 @@ class Algorithm:
                 address = _driver.scratch(nbytes) if nbytes else 0
                 with _capture.capture() as captured:
                     call.launch(address, nbytes, work, captured.stream)
-                captured.destroy()
+                try:
+                    call.room.add(captured)
+                finally:
+                    captured.destroy()
 
     def _sizes(self) -> Sequence[Any]:
         """Return for how much to do (see `_request`) calls launch each of their kernels at least once."""

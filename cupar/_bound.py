@@ -20,7 +20,8 @@ class Bound:
     Notes
     -----
     It is a CUDA graph, made by capturing the call. It is launched where its device is the current one, and
-    runs with the default priority on the whole GPU, whatever the stream.
+    runs with the default priority on the whole GPU, whatever the stream. To call it never waits for the GPU;
+    to make it may, when the driver needs more memory for graphs.
     """
 
     def __init__(self, algorithm: Algorithm, stream: Any, arguments: tuple[Any, ...], named: Any) -> None:

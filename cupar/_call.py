@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _arrays, _cccl, _driver, _fork, _replay, iterators
+from . import _arrays, _capture, _cccl, _driver, _fork, _replay, iterators
 from ._arguments import initial_bytes, item_count
 from ._key import Specialisation
 from ._nodes import Argument
@@ -49,6 +49,7 @@ class Code:
         self._blob = blob
         self._natives: dict[int, Any] = {}  # by device
         self._known: set[int] = set()  # devices on which all its kernels are loaded
+        self._rooms: dict[int, _replay.Room] = {}
         self._generation = _fork.generation()
         self._lock = _fork.Lock()
 
@@ -76,6 +77,10 @@ class Code:
                     self._natives[device.ordinal] = _cccl.load(self.spec.native, self._blob)
             return self._natives[device.ordinal]
 
+    def room(self, device: _driver.Device) -> _replay.Room:
+        """Return the room for replays on a device."""
+        return self._rooms.setdefault(device.ordinal, _replay.Room())
+
     def once_on(self, device: _driver.Device, load: Callable[[], None]) -> None:
         """Call `load`, unless that was done for this device; other threads wait until it is done."""
         with self._lock:
@@ -86,6 +91,8 @@ class Code:
     def __del__(self) -> None:
         try:
             if self._generation == _fork.generation():
+                for room in self._rooms.values():
+                    room.close()
                 _unloading.extend(self._natives.values())
             else:
                 self.leave_behind()
@@ -99,13 +106,14 @@ class Code:
     def leave_behind(self) -> None:
         """Forget what is loaded: a forked process cannot use what its parent loaded, nor may it unload it."""
         _fork.keep_for_ever(self._natives)
-        self._natives, self._known, self._generation = {}, set(), _fork.generation()
+        self._natives, self._known, self._rooms = {}, set(), {}
+        self._generation = _fork.generation()
 
 
 _MOST_KNOWN = 256  # sizes, on streams, of which a call knows how often they were
-_MOST_REPLAYS = 16
 # What is counted from when a call could not be replayed. It may have been by chance: kernels' parameters have
-# bytes that nobody sets.
+# bytes that nobody sets. And when its replay made room for another, so that many sizes in turns are not made
+# into replays again and again.
 _AFTER_REFUSAL = -1000
 
 
@@ -120,6 +128,8 @@ class Call:
         Of the algorithm.
     native : object
         The bindings' build, loaded.
+    room : Room
+        What replays are made in.
     iterators, operators : list
         The bindings' objects, in the order of the specialisation's.
     init : object or None
@@ -146,6 +156,7 @@ class Call:
         code, spec = algorithm._code, algorithm._code.spec
         self.name = spec.algorithm
         self.native = code.native(device)
+        self.room = code.room(device)
         self.workspace = _driver.default_workspace(device)
         self.iterators, memories = zip(*map(_settable, spec.arguments), strict=True)
         self.operators = [
@@ -188,14 +199,33 @@ class Call:
         needed = self.needed(bound, stream) if address else 0
         if nbytes < needed:
             return None
-        if _driver.stream_number(stream) is None:  # perhaps it is captured, and will not always be
+        # Neither may always be: that the stream is captured, and that another thread captures or loads code,
+        # which may take long.
+        if _driver.stream_number(stream) is None or not _capture.lock.acquire(blocking=False):
             self._known[key] = 0
             return None
-        if len(self.replays()) >= _MOST_REPLAYS:
-            del self._known[next(k for k, each in self._known.items() if isinstance(each, _replay.Replay))]
-        replay = _replay.replay_of(self, bound, address, needed, stream)
-        self._known[key] = _AFTER_REFUSAL if replay is None else replay
-        return replay
+        try:
+            self._known[key] = _AFTER_REFUSAL
+            if not self.room.take():
+                self._forget_oldest()  # for the next that asks
+                return None
+            replay = _replay.replay_of(self, bound, address, needed, stream)
+            if replay is None:
+                self.room.give_back()
+            else:
+                replay.room = self.room
+                del self._known[key]  # so that the oldest replay is the first
+                self._known[key] = replay
+            return replay
+        finally:
+            _capture.lock.release()
+
+    def _forget_oldest(self) -> None:
+        """Give up the oldest replay, if there is one."""
+        for key, known in self._known.items():
+            if isinstance(known, _replay.Replay):
+                self._known[key] = _AFTER_REFUSAL
+                return
 
     def _forget_counts(self) -> None:
         """Keep nothing but replays, so that sizes that come once each do not add up."""

@@ -1,15 +1,44 @@
-"""Work captured as a CUDA graph: to launch it later, or to load its kernels without running anything."""
+"""Work captured as a CUDA graph: to launch it later, or to load its kernels without running anything.
+
+While a stream is captured, CUDA lets nobody wait for the stream's context: ``cudaDeviceSynchronize`` fails in
+whatever thread it is called, and spoils the capture. cupar captures when a program does not expect it, so it
+does that on a stream of a green context, which the primary context does not wait for. Both share the loaded
+code, and the graph is made one of the primary context afterwards.
+"""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
-from ctypes import byref, c_void_p
+from ctypes import POINTER, byref, c_int, c_size_t, c_uint, c_void_p
 
-from . import _driver
+from . import _driver, _fork
 
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
+_SM = 1  # CU_DEV_RESOURCE_TYPE_SM
+_DEFAULT_STREAM = 1  # CU_GREEN_CTX_DEFAULT_STREAM
+_KERNEL = 0  # CU_GRAPH_NODE_TYPE_KERNEL
+
+lock = _fork.Lock()  # held while something is captured: a green context is for one thread at a time
+
+_green_streams: dict[int, int] = {}  # by device; 0 where the driver has no green contexts
+
+
+class KernelNode(ctypes.Structure):
+    """``CUDA_KERNEL_NODE_PARAMS_v2``."""
+
+    _fields_ = [
+        ("function", c_void_p),
+        ("grid", c_uint * 3),
+        ("block", c_uint * 3),
+        ("shared_memory", c_uint),
+        ("parameters", POINTER(c_void_p)),
+        ("extra", c_void_p),
+        ("kernel", c_void_p),
+        ("context", c_void_p),
+    ]
 
 
 class Capture:
@@ -23,9 +52,23 @@ class Capture:
         The graph, once the block is left.
     """
 
-    def __init__(self, stream: int) -> None:
+    def __init__(self, stream: int, context: c_void_p | None) -> None:
         self.stream = stream
         self.graph = c_void_p()
+        self._context = context
+
+    def bring_home(self) -> None:
+        """Have its kernels run in the primary context; to be called before the graph is instantiated."""
+        if self._context is None:
+            return
+        library, details = _driver.library(), KernelNode()
+        for node in map(c_void_p, nodes(self.graph)):
+            if is_kernel(node):
+                status = library.cuGraphKernelNodeGetParams_v2(node, byref(details))
+                _driver.check(status, "cuGraphKernelNodeGetParams")
+                details.context = self._context
+                status = library.cuGraphKernelNodeSetParams_v2(node, byref(details))
+                _driver.check(status, "cuGraphKernelNodeSetParams")
 
     def destroy(self) -> None:
         """Destroy the graph; what was instantiated from it lives on."""
@@ -34,15 +77,68 @@ class Capture:
             self.graph = c_void_p()
 
 
-def _own_stream() -> int:
-    """Return a stream that only this thread captures on, on the current device."""
-    streams: dict[int, int] = _driver.this_thread.capture_streams
+def nodes(graph: c_void_p) -> list[int]:
+    """Return the handles of a graph's nodes."""
+    library, count = _driver.library(), c_size_t()
+    _driver.check(library.cuGraphGetNodes(graph, None, byref(count)), "cuGraphGetNodes")
+    found = (c_void_p * count.value)()
+    _driver.check(library.cuGraphGetNodes(graph, found, byref(count)), "cuGraphGetNodes")
+    return [node or 0 for node in found]
+
+
+def is_kernel(node: c_void_p) -> bool:
+    """Whether a graph's node is a kernel."""
+    kind = c_int()
+    _driver.check(_driver.library().cuGraphNodeGetType(node, byref(kind)), "cuGraphNodeGetType")
+    return kind.value == _KERNEL
+
+
+def is_unnoticed() -> bool:
+    """Whether captures on the current device disturb no other thread: with drivers of CUDA 12.4 and later."""
+    return _green_stream() != 0
+
+
+def _green_stream() -> int:
+    """Return the stream of a green context on all of the current device's multiprocessors, 0 without one."""
     ordinal = _driver.current_device().ordinal
-    if ordinal not in streams:
-        stream = c_void_p()
-        _driver.check(_driver.library().cuStreamCreate(byref(stream), _NON_BLOCKING), "cuStreamCreate")
-        streams[ordinal] = stream.value or 0
-    return streams[ordinal]
+    if (known := _green_streams.get(ordinal)) is not None:
+        return known
+    with lock, _driver.relaxed():
+        if ordinal not in _green_streams:
+            _green_streams[ordinal] = _new_green_stream(ordinal)
+        return _green_streams[ordinal]
+
+
+def _new_green_stream(ordinal: int) -> int:
+    library = _driver.library()
+    if not hasattr(library, "cuGreenCtxStreamCreate"):
+        return 0
+    resource = ctypes.create_string_buffer(512)  # a CUdevResource, of 144 bytes with CUDA 13.0
+    description, context, stream = c_void_p(), c_void_p(), c_void_p()
+    if (
+        library.cuDeviceGetDevResource(ordinal, resource, _SM)
+        or library.cuDevResourceGenerateDesc(byref(description), resource, 1)
+        or library.cuGreenCtxCreate(byref(context), description, ordinal, _DEFAULT_STREAM)
+        or library.cuGreenCtxStreamCreate(byref(stream), context, _NON_BLOCKING, 0)
+    ):
+        return 0
+    return stream.value or 0
+
+
+@contextmanager
+def _stream() -> Iterator[tuple[int, c_void_p | None]]:
+    """Have a stream to capture on, and the context to bring home to what is captured, if that is needed."""
+    library, context = _driver.library(), c_void_p()
+    if _driver.has_primary_context() and (green := _green_stream()):
+        _driver.check(library.cuCtxGetCurrent(byref(context)), "cuCtxGetCurrent")
+        yield green, context
+        return
+    stream = c_void_p()  # of the current context
+    _driver.check(library.cuStreamCreate(byref(stream), _NON_BLOCKING), "cuStreamCreate")
+    try:
+        yield stream.value or 0, None
+    finally:
+        library.cuStreamDestroy_v2(stream)
 
 
 @contextmanager
@@ -52,9 +148,8 @@ def capture() -> Iterator[Capture]:
     Other streams may be captured meanwhile, by this thread too; to load code does not disturb them.
     """
     library = _driver.library()
-    captured = Capture(_own_stream())
-    stream = c_void_p(captured.stream)
-    with _driver.relaxed():
+    with lock, _driver.relaxed(), _stream() as (handle, context):
+        captured, stream = Capture(handle, context), c_void_p(handle)
         try:
             _driver.check(library.cuStreamBeginCapture_v2(stream, _RELAXED), "cuStreamBeginCapture")
             yield captured

@@ -89,8 +89,6 @@ class _ThisThread(threading.local):
         So that asking for the device allocates nothing.
     number : c_uint64
         The same for streams.
-    capture_streams : dict of int to int
-        Streams to capture on, by device.
     has_the_only_device : bool
         There if the machine has one device and the thread a context on it: no call needs to ask which.
     """
@@ -98,7 +96,6 @@ class _ThisThread(threading.local):
     def __init__(self) -> None:
         self.ordinal = c_int()
         self.number = ctypes.c_uint64()
-        self.capture_streams: dict[int, int] = {}
 
 
 this_thread = _ThisThread()

@@ -15,13 +15,21 @@ class Lock:
         self._lock = threading.RLock()
         _locks.add(self)
 
+    def acquire(self, blocking: bool = True) -> bool:
+        """Take the lock, waiting for it if `blocking`; return whether it was taken."""
+        return self._lock.acquire(blocking)
+
+    def release(self) -> None:
+        """Give the lock back."""
+        self._lock.release()
+
     def __enter__(self) -> None:
-        self._lock.acquire()
+        self.acquire()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._lock.release()
+        self.release()
 
     def renew(self) -> None:
         """Forget who holds the lock."""

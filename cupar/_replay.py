@@ -18,8 +18,8 @@ import ctypes
 import os
 import sys
 from collections.abc import Callable, Collection, Sequence
-from ctypes import POINTER, byref, c_char, c_int, c_size_t, c_uint, c_uint64, c_void_p
-from functools import cache, lru_cache, partial
+from ctypes import byref, c_char, c_int, c_size_t, c_uint64, c_void_p
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _capture, _driver, _fork, _log
@@ -204,23 +204,7 @@ def setter(
 # --- Graphs ----------------------------------------------------------------------------------------------
 
 
-_KERNEL = 0  # CU_GRAPH_NODE_TYPE_KERNEL
 _NO_SUCH_PARAMETER = 1  # CUDA_ERROR_INVALID_VALUE
-
-
-class _KernelNode(ctypes.Structure):
-    """``CUDA_KERNEL_NODE_PARAMS_v2``."""
-
-    _fields_ = [
-        ("function", c_void_p),
-        ("grid", c_uint * 3),
-        ("block", c_uint * 3),
-        ("shared_memory", c_uint),
-        ("parameters", POINTER(c_void_p)),
-        ("extra", c_void_p),
-        ("kernel", c_void_p),
-        ("context", c_void_p),
-    ]
 
 
 class _Kernel:
@@ -237,7 +221,7 @@ class _Kernel:
     def __init__(self, node: int, layouts: dict[int, list[tuple[int, int]]]) -> None:
         library = _driver.library()
         self.node = c_void_p(node)
-        launch = _KernelNode()
+        launch = _capture.KernelNode()
         self.details = byref(launch)
         self.places: list[Place] = []
         status = library.cuGraphKernelNodeGetParams_v2(self.node, self.details)
@@ -273,15 +257,9 @@ def _layout(function: int) -> list[tuple[int, int]]:
 
 def _chain(graph: c_void_p, layouts: dict[int, list[tuple[int, int]]]) -> list[_Kernel]:
     """Return the kernels of a graph, first to last; it must be a chain of kernels and nothing else."""
-    library, count = _driver.library(), c_size_t()
-    _driver.check(library.cuGraphGetNodes(graph, None, byref(count)), "cuGraphGetNodes")
-    nodes = (c_void_p * count.value)()
-    _driver.check(library.cuGraphGetNodes(graph, nodes, byref(count)), "cuGraphGetNodes")
-    kind = c_int()
-    for node in nodes:
-        _driver.check(library.cuGraphNodeGetType(c_void_p(node), byref(kind)), "cuGraphNodeGetType")
-        if kind.value != _KERNEL:
-            raise NotReplayableError(f"a node of type {kind.value}")
+    library, count, nodes = _driver.library(), c_size_t(), _capture.nodes(graph)
+    if not all(_capture.is_kernel(c_void_p(node)) for node in nodes):
+        raise NotReplayableError("something that is no kernel")
     status = library.cuGraphGetEdges_v2(graph, None, None, None, byref(count))
     _driver.check(status, "cuGraphGetEdges")
     pointers, ports = c_void_p * count.value, c_uint64 * count.value
@@ -298,6 +276,54 @@ def _chain(graph: c_void_p, layouts: dict[int, list[tuple[int, int]]]) -> list[_
     return [_Kernel(node, layouts) for node in chain]
 
 
+def _instantiate(graph: _capture.Capture) -> c_void_p:
+    executable, instantiate = c_void_p(), _driver.library().cuGraphInstantiateWithFlags
+    _driver.check(instantiate(byref(executable), graph.graph, c_uint64(0)), "cuGraphInstantiate")
+    return executable
+
+
+_ROOM = 4  # graphs of each size that an algorithm is loaded with; 48 kB of device memory each, on an H200
+
+
+class Room:
+    """Memory of the driver's for an algorithm's replays on one device, had before they are made.
+
+    The driver keeps memory for graphs. To instantiate one when that is used up waits for all that the GPU
+    runs (seen on an H200: each 43rd time; other threads cannot launch meanwhile). Loading code waits, too; so
+    that is when graphs are made that only take up memory, to be destroyed when it is needed.
+    """
+
+    def __init__(self) -> None:
+        # The memory of a replay that was given up comes last: its launches may not all be done.
+        self._free: list[c_void_p | None] = []
+
+    def add(self, graph: _capture.Capture) -> None:
+        """Make room for a few graphs like this one, unless no call will be replayed."""
+        if sys.maxsize > CALLS_BEFORE and _is_possible():
+            graph.bring_home()
+            self._free += [_instantiate(graph) for _ in range(_ROOM)]
+
+    def take(self) -> bool:
+        """Take room for one graph; return whether there was any."""
+        try:
+            taken = self._free.pop(0)
+        except IndexError:
+            return False
+        if taken is not None:
+            with _driver.relaxed():  # for other threads may be capturing
+                _driver.library().cuGraphExecDestroy(taken)
+        return True
+
+    def give_back(self) -> None:
+        """Give back what was taken."""
+        self._free.append(None)
+
+    def close(self) -> None:
+        """Take it all: to be done before the code that the graphs are of is unloaded."""
+        while self.take():
+            pass
+
+
 class Fixed:
     """A call as a graph that is ready to be launched, with the values that it was captured with.
 
@@ -311,15 +337,17 @@ class Fixed:
     ----------
     executable : c_void_p
         What ``cuGraphLaunch`` takes.
+    room : Room or None
+        What it is made in, and gives back.
     """
 
+    room: Room | None = None
+
     def __init__(self, call: Call, graph: _capture.Capture) -> None:
-        self.executable = c_void_p()
         self._graph = graph
         self._native = call.native  # has the code, which must be there for longer than the graph
         self._generation = _fork.generation()
-        instantiate = _driver.library().cuGraphInstantiateWithFlags
-        _driver.check(instantiate(byref(self.executable), graph.graph, c_uint64(0)), "cuGraphInstantiate")
+        self.executable = _instantiate(graph)
 
     def set_values(self, bound: Checked, address: int) -> bool:
         """Put other values into the graph; return whether that can be done."""
@@ -330,9 +358,11 @@ class Fixed:
         if self._generation != _fork.generation():  # it is the parent's
             _fork.keep_for_ever((self._graph, self._native))
         elif self.executable:
-            with _driver.relaxed():  # for other threads may be capturing
+            with _driver.relaxed():  # as in `Room.take`
                 _driver.library().cuGraphExecDestroy(self.executable)
                 self._graph.destroy()
+            if self.room is not None:
+                self.room.give_back()
         self.executable = c_void_p()
 
     def __del__(self) -> None:
@@ -434,10 +464,9 @@ def _values(bound: Checked, address: int) -> Values:
     return (*bound[1:], address) if address else bound[1:]
 
 
-@cache
 def _is_possible() -> bool:
-    """Whether the driver tells how long each parameter of a kernel is: from CUDA 12.4 on."""
-    return hasattr(_driver.library(), "cuFuncGetParamInfo")
+    """Whether calls can be captured without notice, and taken apart: with drivers of CUDA 12.4 and later."""
+    return hasattr(_driver.library(), "cuFuncGetParamInfo") and _capture.is_unnoticed()
 
 
 def _is_plain(stream: int) -> bool:
@@ -457,6 +486,7 @@ def _captured(call: Call, bound: Checked, address: int, needed: int) -> _capture
     call.set(bound)
     with _capture.capture() as captured:
         call.launch(address, needed, bound[0], captured.stream)
+    captured.bring_home()
     return captured
 
 

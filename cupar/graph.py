@@ -535,7 +535,8 @@ class Graph:
     Notes
     -----
     A graph is for one thread at a time. Its launches run one after another, on whatever streams. It is not
-    for streams that are being captured.
+    for streams that are being captured. Calls and kernels are captured while the graph is made or updated:
+    then, as in any capture, CUDA lets no thread wait for the whole device (``cudaDeviceSynchronize``).
     """
 
     def __init__(self, *nodes: Node) -> None:

@@ -6,6 +6,7 @@ import gc
 import os
 import struct
 import sys
+import threading
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from unittest.mock import MagicMock
@@ -166,10 +167,17 @@ class Replay(_replay.Replay):
         return self.fits
 
     def close(self):
-        pass
+        if self.room is not None:
+            self.room.give_back()
+        self.room = None
 
 
 D_IN, D_OUT = Device(1 << 20), Device(1 << 21)
+
+
+def make_room(call, count):
+    for _ in range(count):
+        call.room.give_back()
 
 
 @pytest.fixture
@@ -178,7 +186,7 @@ def native(monkeypatch):
     native.compute.return_value = 64
     monkeypatch.setattr(_driver, "current_device", lambda: _driver.Device(0, CC))
     monkeypatch.setattr(_cccl, "load", lambda name, blob: native)
-    monkeypatch.setattr(_algorithm.Algorithm, "_load_kernels", lambda self, call: None)
+    monkeypatch.setattr(_algorithm.Algorithm, "_load_kernels", lambda self, call: make_room(call, 8))
     monkeypatch.setattr(_driver, "relaxed", nullcontext)
     monkeypatch.setattr(_replay, "CALLS_BEFORE", 3)
     cupar.cache.clear(disk=False)
@@ -272,10 +280,57 @@ def test_sizes_in_turns_and_none_twice(native, made):
     (call,) = total._free_by_device[0]
     assert len(call._known) <= _call._MOST_KNOWN + 2
     assert call.replays() == made
-    for n in range(30, 60):
+
+
+def test_the_oldest_makes_room(native, made):
+    total = reduction()
+
+    def sizes():
+        made.clear()  # so that a call alone has them
+        gc.collect()
+        return [replay.first[0][0] for replay in total._free_by_device[0][0].replays()]
+
+    for n in range(30, 38):  # as many as there is room for
         for _ in range(4):
             total(STORAGE, D_IN, D_OUT, n, 7)
-    assert call.replays() == made[-_call._MOST_REPLAYS :]
+    assert sizes() == [*range(30, 38)]
+    for _ in range(4):
+        total(STORAGE, D_IN, D_OUT, 38, 7)
+    assert sizes() == [*range(31, 38)]
+    for n in (30, 38) * 500:  # neither is tried again so soon
+        total(STORAGE, D_IN, D_OUT, n, 7)
+    assert sizes() == [*range(31, 38)]
+    for _ in range(4):
+        total(STORAGE, D_IN, D_OUT, 39, 7)
+    assert sizes() == [*range(31, 38), 39]
+    for _ in range(600):
+        total(STORAGE, D_IN, D_OUT, 30, 7)  # there is no room, and the next time there is
+    assert sizes() == [*range(32, 38), 39]
+    for _ in range(1100):
+        total(STORAGE, D_IN, D_OUT, 30, 7)
+    assert sizes() == [*range(32, 38), 39, 30]
+
+
+def test_while_another_thread_captures_nothing_is_replayed_yet(native, made):
+    total, taken, done = reduction(), threading.Event(), threading.Event()
+
+    def capture():
+        with _capture.lock:
+            taken.set()
+            done.wait()
+
+    thread = threading.Thread(target=capture)
+    thread.start()
+    taken.wait()
+    for _ in range(7):
+        total(STORAGE, D_IN, D_OUT, 1000, 7)
+    done.set()
+    thread.join()
+    assert not made
+    assert len(launches(native)) == 7
+    for _ in range(4):
+        total(STORAGE, D_IN, D_OUT, 1000, 7)
+    assert len(made) == 1
 
 
 def test_what_cannot_be_made_is_not_tried_again(native, monkeypatch):
@@ -378,6 +433,9 @@ def library(native, monkeypatch):
 
     class Captured:
         stream, graph = 77, ctypes.c_void_p()
+
+        def bring_home(self):
+            library.asked.append("bring_home")
 
         def destroy(self):
             library.asked.append("destroy")
