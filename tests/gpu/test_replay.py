@@ -274,7 +274,8 @@ def test_never_a_wait(spinning_is_loaded):
     spin(busy, seconds=1)
     start = time.perf_counter()
     for number, (algorithm, arguments) in enumerate(made):
-        for k in range(3 if number else 20):  # of one of them, more than there is room for
+        # More altogether than the driver has memory for, of one of them more than there is room for.
+        for k in range(7 if number else 20):
             sized = [1000 + k if type(each) is int else each for each in arguments]
             for _ in range(4):
                 algorithm.run(*sized, stream=stream)
@@ -284,7 +285,7 @@ def test_never_a_wait(spinning_is_loaded):
     cp.cuda.Device().synchronize()
     assert still_busy, f"the GPU was done too soon for this to tell anything: {enqueued}"
     assert enqueued < 0.5
-    assert min(counts) == 3
+    assert min(counts) >= 7
 
 
 def test_while_another_thread_waits_for_the_device():
