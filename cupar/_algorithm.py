@@ -215,19 +215,20 @@ class Algorithm:
         for argument, iterator in zip(self._code.spec.arguments, call.iterators, strict=True):
             if argument.is_pointer:
                 iterator.state = place
-        for work in self._sizes():
+        for work in reversed(self._sizes()):  # the largest first, which room is made for
             with suppress(RuntimeError):  # what cannot be captured is loaded by the first call
                 nbytes = call.launch(0, 0, work, 0) if self._needs_storage else 0
                 address = _driver.scratch(nbytes) if nbytes else 0
                 with _capture.capture() as captured:
                     call.launch(address, nbytes, work, captured.stream)
                 try:
-                    call.room.add(captured)
+                    with _capture.lock:
+                        call.room.fill(captured)
                 finally:
                     captured.destroy()
 
     def _sizes(self) -> Sequence[Any]:
-        """Return for how much to do (see `_request`) calls launch each of their kernels at least once."""
+        """Return for how much to do (see `_request`) calls launch each of their kernels, the most at last."""
         return 1, 1 << 17
 
     def bind(self, *arguments: Any, stream: Any = None, **named: Any) -> _bound.Bound:

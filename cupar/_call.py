@@ -15,7 +15,7 @@ from . import _arrays, _capture, _cccl, _driver, _fork, _replay, iterators
 from ._arguments import initial_bytes, item_count
 from ._key import Specialisation
 from ._nodes import Argument
-from ._replay import Checked
+from ._replay import Checked, Replay
 
 if TYPE_CHECKING:
     from ._algorithm import Algorithm
@@ -112,8 +112,8 @@ class Code:
 
 _MOST_KNOWN = 256  # sizes, on streams, of which a call knows how often they were
 # What is counted from when a call could not be replayed. It may have been by chance: kernels' parameters have
-# bytes that nobody sets. And when its replay made room for another, so that many sizes in turns are not made
-# into replays again and again.
+# bytes that nobody sets. And what made room for another is not to come back at once, or many sizes in turns
+# would be made into replays again and again.
 _AFTER_REFUSAL = -1000
 
 
@@ -190,7 +190,7 @@ class Call:
         return nbytes
 
     def replays(self) -> list[_replay.Replay]:
-        """Return what it replays, the oldest first."""
+        """Return what it replays."""
         return [each for each in self._known.values() if isinstance(each, _replay.Replay)]
 
     def _replay(self, bound: Checked, address: int, nbytes: int, stream: int) -> _replay.Replay | None:
@@ -206,26 +206,20 @@ class Call:
             return None
         try:
             self._known[key] = _AFTER_REFUSAL
-            if not self.room.take():
-                self._forget_oldest()  # for the next that asks
-                return None
-            replay = _replay.replay_of(self, bound, address, needed, stream)
-            if replay is None:
-                self.room.give_back()
-            else:
-                replay.room = self.room
-                del self._known[key]  # so that the oldest replay is the first
+            replay = _replay.replay_of(self, bound, address, needed, stream, self.room)
+            if replay is not None:
+                self.room.note(replay, self, key)
                 self._known[key] = replay
             return replay
         finally:
             _capture.lock.release()
 
-    def _forget_oldest(self) -> None:
-        """Give up the oldest replay, if there is one."""
-        for key, known in self._known.items():
-            if isinstance(known, _replay.Replay):
-                self._known[key] = _AFTER_REFUSAL
-                return
+    def forget(self, key: Any, replay: Replay | None) -> bool:
+        """Replay a call no more, if it is this that replays it; return whether that is so."""
+        if replay is None or self._known.get(key) is not replay:
+            return False
+        self._known[key] = _AFTER_REFUSAL
+        return True
 
     def _forget_counts(self) -> None:
         """Keep nothing but replays, so that sizes that come once each do not add up."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from ctypes import POINTER, byref, c_int, c_size_t, c_uint, c_void_p
 
-from . import _driver, _fork
+from . import _driver, _fork, _log
 
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
@@ -23,7 +23,8 @@ _KERNEL = 0  # CU_GRAPH_NODE_TYPE_KERNEL
 
 lock = _fork.Lock()  # held while something is captured: a green context is for one thread at a time
 
-_green_streams: dict[int, int] = {}  # by device; 0 where the driver has no green contexts
+_Green = tuple[c_void_p, list[int]]  # a context on all multiprocessors, and streams of it that are free
+_greens: dict[int, _Green | None] = {}  # by device; None where the driver makes none
 
 
 class KernelNode(ctypes.Structure):
@@ -44,6 +45,13 @@ class KernelNode(ctypes.Structure):
 class Capture:
     """What a block enqueued on a stream of its own, as a graph.
 
+    Parameters
+    ----------
+    stream : int
+        The stream's handle.
+    context : c_void_p or None
+        That of the block, if the stream's is another one.
+
     Attributes
     ----------
     stream : int
@@ -58,7 +66,10 @@ class Capture:
         self._context = context
 
     def bring_home(self) -> None:
-        """Have its kernels run in the primary context; to be called before the graph is instantiated."""
+        """Have its kernels run in the primary context; to be called before the graph is instantiated.
+
+        Memsets and copies run wherever they are.
+        """
         if self._context is None:
             return
         library, details = _driver.library(), KernelNode()
@@ -94,46 +105,54 @@ def is_kernel(node: c_void_p) -> bool:
 
 
 def is_unnoticed() -> bool:
-    """Whether captures on the current device disturb no other thread: with drivers of CUDA 12.4 and later."""
-    return _green_stream() != 0
+    """Whether what is captured now disturbs no other thread: in a primary context, from CUDA 12.5 on.
+
+    The first time on a device, it may wait for the GPU.
+    """
+    return _driver.has_primary_context() and _green() is not None
 
 
-def _green_stream() -> int:
-    """Return the stream of a green context on all of the current device's multiprocessors, 0 without one."""
+def _green() -> _Green | None:
     ordinal = _driver.current_device().ordinal
-    if (known := _green_streams.get(ordinal)) is not None:
-        return known
     with lock, _driver.relaxed():
-        if ordinal not in _green_streams:
-            _green_streams[ordinal] = _new_green_stream(ordinal)
-        return _green_streams[ordinal]
+        if ordinal not in _greens:
+            _greens[ordinal] = _new_green(ordinal)
+        return _greens[ordinal]
 
 
-def _new_green_stream(ordinal: int) -> int:
+def _new_green(ordinal: int) -> _Green | None:
     library = _driver.library()
     if not hasattr(library, "cuGreenCtxStreamCreate"):
-        return 0
+        return None
     resource = ctypes.create_string_buffer(512)  # a CUdevResource, of 144 bytes with CUDA 13.0
-    description, context, stream = c_void_p(), c_void_p(), c_void_p()
+    description, context = c_void_p(), c_void_p()
     if (
         library.cuDeviceGetDevResource(ordinal, resource, _SM)
         or library.cuDevResourceGenerateDesc(byref(description), resource, 1)
         or library.cuGreenCtxCreate(byref(context), description, ordinal, _DEFAULT_STREAM)
-        or library.cuGreenCtxStreamCreate(byref(stream), context, _NON_BLOCKING, 0)
     ):
-        return 0
-    return stream.value or 0
+        _log.no_green_context(ordinal)
+        return None
+    return context, []
 
 
 @contextmanager
 def _stream() -> Iterator[tuple[int, c_void_p | None]]:
     """Have a stream to capture on, and the context to bring home to what is captured, if that is needed."""
-    library, context = _driver.library(), c_void_p()
-    if _driver.has_primary_context() and (green := _green_stream()):
-        _driver.check(library.cuCtxGetCurrent(byref(context)), "cuCtxGetCurrent")
-        yield green, context
+    library, stream, home = _driver.library(), c_void_p(), c_void_p()
+    if is_unnoticed() and (green := _green()):
+        context, free = green
+        if free:
+            stream.value = free.pop()
+        else:
+            status = library.cuGreenCtxStreamCreate(byref(stream), context, _NON_BLOCKING, 0)
+            _driver.check(status, "cuGreenCtxStreamCreate")
+        try:
+            _driver.check(library.cuCtxGetCurrent(byref(home)), "cuCtxGetCurrent")
+            yield stream.value or 0, home
+        finally:
+            free.append(stream.value or 0)
         return
-    stream = c_void_p()  # of the current context
     _driver.check(library.cuStreamCreate(byref(stream), _NON_BLOCKING), "cuStreamCreate")
     try:
         yield stream.value or 0, None
@@ -150,8 +169,8 @@ def capture() -> Iterator[Capture]:
     library = _driver.library()
     with lock, _driver.relaxed(), _stream() as (handle, context):
         captured, stream = Capture(handle, context), c_void_p(handle)
+        _driver.check(library.cuStreamBeginCapture_v2(stream, _RELAXED), "cuStreamBeginCapture")
         try:
-            _driver.check(library.cuStreamBeginCapture_v2(stream, _RELAXED), "cuStreamBeginCapture")
             yield captured
         except BaseException:
             library.cuStreamEndCapture(stream, byref(captured.graph))

@@ -80,6 +80,13 @@ def not_replayed(algorithm: str, why: Exception) -> None:
         logger.debug("calls of %s are not replayed: %s", algorithm, why)
 
 
+def no_green_context(ordinal: int) -> None:
+    """Say, at DEBUG, that a device has no green context, so that no calls are replayed there."""
+    logger = _logger(_DEBUG)
+    if logger is not None:
+        logger.debug("device %d has no green context: calls are not replayed", ordinal)
+
+
 def template(key: str, found: Found) -> None:
     """Say, at DEBUG, that the kernels for any operator were found or made."""
     logger = _logger(_DEBUG)

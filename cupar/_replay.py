@@ -17,6 +17,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import weakref
 from collections.abc import Callable, Collection, Sequence
 from ctypes import byref, c_char, c_int, c_size_t, c_uint64, c_void_p
 from functools import lru_cache, partial
@@ -282,7 +283,7 @@ def _instantiate(graph: _capture.Capture) -> c_void_p:
     return executable
 
 
-_ROOM = 4  # graphs of each size that an algorithm is loaded with; 48 kB of device memory each, on an H200
+_ROOM = 8  # graphs; 48 kB of device memory each, on an H200
 
 
 class Room:
@@ -291,17 +292,22 @@ class Room:
     The driver keeps memory for graphs. To instantiate one when that is used up waits for all that the GPU
     runs (seen on an H200: each 43rd time; other threads cannot launch meanwhile). Loading code waits, too; so
     that is when graphs are made that only take up memory, to be destroyed when it is needed.
+
+    All but `give_back` is for who holds `_capture.lock`.
     """
 
     def __init__(self) -> None:
         # The memory of a replay that was given up comes last: its launches may not all be done.
         self._free: list[c_void_p | None] = []
+        self._taken: list[tuple[weakref.ref[Replay], weakref.ref[Call], Any]] = []  # the oldest first
 
-    def add(self, graph: _capture.Capture) -> None:
-        """Make room for a few graphs like this one, unless no call will be replayed."""
-        if sys.maxsize > CALLS_BEFORE and _is_possible():
-            graph.bring_home()
-            self._free += [_instantiate(graph) for _ in range(_ROOM)]
+    def fill(self, graph: _capture.Capture) -> None:
+        """Make room for graphs like this one, unless that was done, or no call will be replayed."""
+        if self._free or sys.maxsize <= CALLS_BEFORE or not _is_possible():
+            return
+        graph.bring_home()
+        while len(self._free) < _ROOM:
+            self._free.append(_instantiate(graph))
 
     def take(self) -> bool:
         """Take room for one graph; return whether there was any."""
@@ -318,6 +324,18 @@ class Room:
         """Give back what was taken."""
         self._free.append(None)
 
+    def note(self, replay: Replay, call: Call, key: Any) -> None:
+        """Take down which call knows a replay, by which key."""
+        self._taken = [each for each in self._taken if each[0]() is not None]
+        self._taken.append((weakref.ref(replay), weakref.ref(call), key))
+
+    def evict(self) -> None:
+        """Have the oldest replay forgotten: it gives its room back once it is not in use."""
+        while self._taken:
+            replay, call, key = self._taken.pop(0)
+            if (owner := call()) is not None and owner.forget(key, replay()):
+                return
+
     def close(self) -> None:
         """Take it all: to be done before the code that the graphs are of is unloaded."""
         while self.take():
@@ -332,22 +350,33 @@ class Fixed:
     call : Call
     graph : Capture
         Belongs to this object then.
+    room : Room, optional
+        To make it in; without it, to make it may wait for the GPU.
 
     Attributes
     ----------
     executable : c_void_p
         What ``cuGraphLaunch`` takes.
-    room : Room or None
-        What it is made in, and gives back.
+
+    Raises
+    ------
+    NotReplayableError
+        If there is no room. There is the next time, unless somebody else takes it.
     """
 
-    room: Room | None = None
-
-    def __init__(self, call: Call, graph: _capture.Capture) -> None:
+    def __init__(self, call: Call, graph: _capture.Capture, room: Room | None = None) -> None:
+        self.executable = c_void_p()
         self._graph = graph
         self._native = call.native  # has the code, which must be there for longer than the graph
         self._generation = _fork.generation()
-        self.executable = _instantiate(graph)
+        self._room: Room | None = None
+        with _capture.lock:  # for the memory that is taken is not to go into another graph
+            if room is not None:
+                if not room.take():
+                    room.evict()
+                    raise NotReplayableError("no room for another graph")
+                self._room = room
+            self.executable = _instantiate(graph)
 
     def set_values(self, bound: Checked, address: int) -> bool:
         """Put other values into the graph; return whether that can be done."""
@@ -357,13 +386,14 @@ class Fixed:
         """Give the graph up; the driver destroys it when all of its launches are done."""
         if self._generation != _fork.generation():  # it is the parent's
             _fork.keep_for_ever((self._graph, self._native))
-        elif self.executable:
+        else:
             with _driver.relaxed():  # as in `Room.take`
-                _driver.library().cuGraphExecDestroy(self.executable)
+                if self.executable:
+                    _driver.library().cuGraphExecDestroy(self.executable)
                 self._graph.destroy()
-            if self.room is not None:
-                self.room.give_back()
-        self.executable = c_void_p()
+            if self._room is not None:
+                self._room.give_back()
+        self.executable, self._room = c_void_p(), None
 
     def __del__(self) -> None:
         try:  # noqa: SIM105 - the interpreter may be ending, and `suppress` be gone
@@ -394,8 +424,9 @@ class Replay(Fixed):
         needed: int,
         stream: int,
         number: int,
+        room: Room | None,
     ) -> None:
-        super().__init__(call, graph)
+        super().__init__(call, graph, room)
         library = _driver.library()
         self.needed = needed
         self.number = number
@@ -465,14 +496,12 @@ def _values(bound: Checked, address: int) -> Values:
 
 
 def _is_possible() -> bool:
-    """Whether calls can be captured without notice, and taken apart: with drivers of CUDA 12.4 and later."""
+    """Whether calls can be captured without notice, and taken apart: with drivers of CUDA 12.5 and later."""
     return hasattr(_driver.library(), "cuFuncGetParamInfo") and _capture.is_unnoticed()
 
 
 def _is_plain(stream: int) -> bool:
     """Whether work runs on a stream as it does in a graph: with the default priority, on the whole GPU."""
-    if not _driver.has_primary_context():
-        return False
     if not stream:
         return True
     library, priority, context = _driver.library(), c_int(), c_void_p()
@@ -496,7 +525,9 @@ def fixed_graph(call: Call, bound: Checked, address: int, needed: int) -> Fixed:
         return Fixed(call, _captured(call, bound, address, needed))
 
 
-def replay_of(call: Call, bound: Checked, address: int, needed: int, stream: int) -> Replay | None:
+def replay_of(
+    call: Call, bound: Checked, address: int, needed: int, stream: int, room: Room | None = None
+) -> Replay | None:
     """Make what replays a call, if it can be replayed. It leaves the call's objects set to whatever.
 
     Parameters
@@ -510,6 +541,8 @@ def replay_of(call: Call, bound: Checked, address: int, needed: int, stream: int
         Bytes of it.
     stream : int
         The stream's handle.
+    room : Room, optional
+        To make it in; without it, to make it may wait for the GPU.
     """
     number, values = _driver.stream_number(stream), _values(bound, address)
     if not _is_possible() or number is None or not _is_plain(stream) or has_buffers(bound[0]):
@@ -532,12 +565,13 @@ def replay_of(call: Call, bound: Checked, address: int, needed: int, stream: int
             told = [
                 _find_values(*each, firsts, seconds) for each in zip(agains, ones, twos, owns, strict=True)
             ]
-            replay = Replay(call, graphs.pop(1), ones, values, needed, stream, number)
-            replay.set_values(bound, address)
+            setter(ones, values, lambda node, details: 0)((None,) * len(values), values)
             for one, own, offsets in zip(ones, owns, told, strict=True):
                 found, wanted = one.memory.raw, own.memory.raw
                 if any(found[i] != wanted[i] for i in offsets):
                     raise NotReplayableError(f"parameters {_hex(wanted)} and not {_hex(found)}, as foretold")
+            replay = Replay(call, graphs.pop(1), ones, values, needed, stream, number, room)
+            replay.set_values(bound, address)
             return replay
     except Exception as error:  # whatever it is, the call can be made without a replay
         _log.not_replayed(call.name, error)

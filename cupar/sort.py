@@ -442,7 +442,7 @@ class RadixSort(Algorithm):
 
     def _sizes(self) -> Sequence[Any]:
         bits = self._bits
-        return [_RadixWork(n, 0, end, ()) for n in (1, 1 << 17) for end in (bits, 1)]
+        return [_RadixWork(n, 0, end, ()) for n in (1, 1 << 17) for end in (1, bits)]
 
     def _launcher(self, call: Call) -> Launch:
         compute, no_op = call.native.compute, _cccl.bindings().Op()

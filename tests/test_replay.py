@@ -150,8 +150,9 @@ class Device:
 class Replay(_replay.Replay):
     """One without a GPU."""
 
-    def __init__(self, bound, address, needed, stream):
+    def __init__(self, bound, address, needed, stream, room):
         self.first, self.needed, self.is_stale = (bound, address), needed, False
+        self._room = room
         self.number = _driver.stream_number(stream)
         self.enqueued, self.fits = [], True
         self._bound, self._address = bound, address
@@ -167,9 +168,9 @@ class Replay(_replay.Replay):
         return self.fits
 
     def close(self):
-        if self.room is not None:
-            self.room.give_back()
-        self.room = None
+        if self._room is not None:
+            self._room.give_back()
+        self._room = None
 
 
 D_IN, D_OUT = Device(1 << 20), Device(1 << 21)
@@ -199,8 +200,11 @@ def made(monkeypatch):
     """What was made to replay calls."""
     made = []
 
-    def make(call, bound, address, needed, stream):
-        made.append(Replay(bound, address, needed, stream))
+    def make(call, bound, address, needed, stream, room):
+        if not room.take():
+            room.evict()
+            return None
+        made.append(Replay(bound, address, needed, stream, room))
         return made[-1]
 
     monkeypatch.setattr(_replay, "Replay", Replay)
@@ -308,7 +312,12 @@ def test_the_oldest_makes_room(native, made):
     assert sizes() == [*range(32, 38), 39]
     for _ in range(1100):
         total(STORAGE, D_IN, D_OUT, 30, 7)
-    assert sizes() == [*range(32, 38), 39, 30]
+    assert sizes() == [30, *range(32, 38), 39]
+    busy = total._free_by_device[0].pop()  # by another thread, say: what it has makes room, too
+    for n in (50, 51) * 4:
+        total(STORAGE, D_IN, D_OUT, n, 7)
+    assert sizes() == [51]
+    assert sorted(replay.first[0][0] for replay in busy.replays()) == [30, *range(33, 38), 39]
 
 
 def test_while_another_thread_captures_nothing_is_replayed_yet(native, made):
