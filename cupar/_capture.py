@@ -109,10 +109,12 @@ def is_unnoticed() -> bool:
 
     The first time on a device, it may wait for the GPU.
     """
-    return _driver.has_primary_context() and _green() is not None
+    return _green() is not None
 
 
 def _green() -> _Green | None:
+    if not _driver.has_primary_context():
+        return None
     ordinal = _driver.current_device().ordinal
     with lock, _driver.relaxed():
         if ordinal not in _greens:
@@ -140,7 +142,7 @@ def _new_green(ordinal: int) -> _Green | None:
 def _stream() -> Iterator[tuple[int, c_void_p | None]]:
     """Have a stream to capture on, and the context to bring home to what is captured, if that is needed."""
     library, stream, home = _driver.library(), c_void_p(), c_void_p()
-    if is_unnoticed() and (green := _green()):
+    if (green := _green()) is not None:
         context, free = green
         if free:
             stream.value = free.pop()

@@ -293,7 +293,7 @@ class Room:
     runs (seen on an H200: each 43rd time; other threads cannot launch meanwhile). Loading code waits, too; so
     that is when graphs are made that only take up memory, to be destroyed when it is needed.
 
-    All but `give_back` is for who holds `_capture.lock`.
+    Whoever fills it, notes a replay or evicts one has to hold `_capture.lock`.
     """
 
     def __init__(self) -> None:
