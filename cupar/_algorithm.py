@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import _arrays, _bound, _capture, _driver, _fork, _nodes, iterators
-from ._call import Call, Code, Launch, Request, State
+from ._call import Call, Code, Known, Launch, Request, State
 from ._key import Specialisation
 from .operators import CapturedState
 
@@ -86,6 +86,7 @@ class Algorithm:
         self._states = states if any(states) else ()
         self._free: list[Call] = []  # of the only device; with several devices:
         self._free_by_device: dict[int, list[Call]] = {}
+        self._known: dict[int, Known] = {}  # by device
         self._generation = _fork.generation()
 
     @classmethod
@@ -94,7 +95,7 @@ class Algorithm:
         self = object.__new__(cls)
         states = tuple(op.state for _, op in spec.operators)
         self._states = states if any(states) else ()
-        self._free, self._free_by_device = [], {}
+        self._free, self._free_by_device, self._known = [], {}, {}
         self._generation = _fork.generation()
         self._pending = spec, future
         return self
@@ -175,8 +176,8 @@ class Algorithm:
     def _take(self) -> tuple[Call, list[Call]]:
         """Return a call that is free, and the list of free ones that it goes back to."""
         if self._generation != _fork.generation():
-            _fork.keep_for_ever((self._free, self._free_by_device))
-            self._free, self._free_by_device = [], {}
+            _fork.keep_for_ever((self._free, self._free_by_device, self._known))
+            self._free, self._free_by_device, self._known = [], {}, {}
             self._code.leave_behind()
             self._generation = _fork.generation()
         device = _driver.current_device()
@@ -186,7 +187,7 @@ class Algorithm:
             return free.pop(), free
         except IndexError:
             with _driver.relaxed():
-                call = Call(self, device)
+                call = Call(self, device, self._known.setdefault(device.ordinal, {}))
                 self._code.once_on(device, lambda: self._load_kernels(call))
             return call, free
 

@@ -24,6 +24,8 @@ State = Callable[[], bytes]
 Arrays = Sequence[tuple[Any, int]]  # each with the number of its items that a call uses
 Request = tuple[Arrays, Any, Any]  # arrays, how much there is to do, and the initial value
 Launch = Callable[[int, int, Any, int], int]
+# By work, with its stream unless that is the default one: how many such calls were made, or what replays them
+Known = dict[Any, "int | Replay"]
 
 
 # Code that nobody needs any more. To unload it spoils what other threads capture, unless the thread that does
@@ -91,9 +93,11 @@ class Code:
     def __del__(self) -> None:
         try:
             if self._generation == _fork.generation():
-                for room in self._rooms.values():
-                    room.close()
-                _unloading.extend(self._natives.values())
+                try:
+                    for room in self._rooms.values():
+                        room.close()
+                finally:
+                    _unloading.extend(self._natives.values())
             else:
                 self.leave_behind()
         except Exception:
@@ -121,6 +125,13 @@ class Call:
     """The mutable objects that one call needs: iterators with their pointers, operators, initial value.
 
     They belong to one call at a time, so that one algorithm object serves many threads.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+    device : Device
+    known : dict
+        What is known of the algorithm's calls on this device, by any thread.
 
     Attributes
     ----------
@@ -152,7 +163,7 @@ class Call:
         How much there was to do in the last run, and how many bytes of temporary storage that needs.
     """
 
-    def __init__(self, algorithm: Algorithm, device: _driver.Device) -> None:
+    def __init__(self, algorithm: Algorithm, device: _driver.Device, known: Known) -> None:
         code, spec = algorithm._code, algorithm._code.spec
         self.name = spec.algorithm
         self.native = code.native(device)
@@ -166,9 +177,7 @@ class Call:
         self.init, init_memory = _settable_init(spec)
         self.launch = algorithm._launcher(self)
         self.last: tuple[Any, int] = (None, 0)
-        # By work, with its stream unless that is the default one: how many such calls were made, or what
-        # replays them.
-        self._known: dict[Any, int | _replay.Replay] = {}
+        self._known = known
         functions = _written(self, algorithm, memories, init_memory)
         self.bind: Callable[[tuple[Any, ...]], Checked] = functions["bind"]
         self.set: Callable[[Checked], None] = functions["set"]
@@ -189,11 +198,11 @@ class Call:
                 self.last = work, nbytes
         return nbytes
 
-    def replays(self) -> list[_replay.Replay]:
-        """Return what it replays."""
-        return [each for each in self._known.values() if isinstance(each, _replay.Replay)]
+    def replays(self) -> list[Replay]:
+        """Return what replays calls of the algorithm on this device."""
+        return [each for each in list(self._known.values()) if isinstance(each, _replay.Replay)]
 
-    def _replay(self, bound: Checked, address: int, nbytes: int, stream: int) -> _replay.Replay | None:
+    def _replay(self, bound: Checked, address: int, nbytes: int, stream: int) -> Replay | None:
         """Return what replays a call that was made often, if it can be replayed."""
         key = (bound[0], stream) if stream else bound[0]
         needed = self.needed(bound, stream) if address else 0
@@ -205,7 +214,11 @@ class Call:
             self._known[key] = 0
             return None
         try:
+            if isinstance(known := self._known.get(key), _replay.Replay):  # made by another thread just now
+                return known
             self._known[key] = _AFTER_REFUSAL
+            if not self.room.was_filled:
+                return None
             replay = _replay.replay_of(self, bound, address, needed, stream, self.room)
             if replay is not None:
                 self.room.note(replay, self, key)
@@ -214,17 +227,18 @@ class Call:
         finally:
             _capture.lock.release()
 
-    def forget(self, key: Any, replay: Replay | None) -> bool:
-        """Replay a call no more, if it is this that replays it; return whether that is so."""
-        if replay is None or self._known.get(key) is not replay:
+    def forget(self, key: Any, replay: Replay) -> bool:
+        """Replay calls no more, if it is this that replays them; return whether that is so."""
+        if self._known.get(key) is not replay:
             return False
         self._known[key] = _AFTER_REFUSAL
         return True
 
     def _forget_counts(self) -> None:
         """Keep nothing but replays, so that sizes that come once each do not add up."""
-        for key in [key for key, known in self._known.items() if not isinstance(known, _replay.Replay)]:
-            del self._known[key]
+        for key, known in list(self._known.items()):
+            if not isinstance(known, _replay.Replay):
+                self._known.pop(key, None)
 
 
 # What `_written` fills in.
@@ -253,7 +267,7 @@ if type(known) is _Replay:
     if known.enqueue({bound}, address, nbytes, stream):
         return
     if known.is_stale:
-        del _known[key]
+        _known.pop(key, None)
 {unless_buffers}
 elif known < {calls_before}:
     if not known and len(_known) > {most}:

@@ -3,7 +3,8 @@
 While a stream is captured, CUDA lets nobody wait for the stream's context: ``cudaDeviceSynchronize`` fails in
 whatever thread it is called, and spoils the capture. cupar captures when a program does not expect it, so it
 does that on a stream of a green context, which the primary context does not wait for. Both share the loaded
-code, and the graph is made one of the primary context afterwards.
+code, and the graph is made one of the primary context afterwards. Where there are no green contexts, it
+captures on a stream like any other, and only while code is loaded or a call is bound.
 """
 
 from __future__ import annotations
@@ -171,8 +172,8 @@ def capture() -> Iterator[Capture]:
     library = _driver.library()
     with lock, _driver.relaxed(), _stream() as (handle, context):
         captured, stream = Capture(handle, context), c_void_p(handle)
-        _driver.check(library.cuStreamBeginCapture_v2(stream, _RELAXED), "cuStreamBeginCapture")
         try:
+            _driver.check(library.cuStreamBeginCapture_v2(stream, _RELAXED), "cuStreamBeginCapture")
             yield captured
         except BaseException:
             library.cuStreamEndCapture(stream, byref(captured.graph))

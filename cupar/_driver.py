@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
+from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,7 +104,11 @@ this_thread = _ThisThread()
 def has_primary_context() -> bool:
     """Whether this thread works in its device's primary context, and not in another, such as a green one."""
     driver, ordinal = library(), current_device().ordinal
-    current, primary = c_void_p(), c_void_p()
+    current, primary, flags, is_active = c_void_p(), c_void_p(), c_uint(), c_int()
+    status = driver.cuDevicePrimaryCtxGetState(ordinal, byref(flags), byref(is_active))
+    check(status, "cuDevicePrimaryCtxGetState")
+    if not is_active.value:  # to retain it would make it
+        return False
     check(driver.cuCtxGetCurrent(byref(current)), "cuCtxGetCurrent")
     check(driver.cuDevicePrimaryCtxRetain(byref(primary), ordinal), "cuDevicePrimaryCtxRetain")
     driver.cuDevicePrimaryCtxRelease_v2(ordinal)

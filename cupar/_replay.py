@@ -17,8 +17,10 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from ctypes import byref, c_char, c_int, c_size_t, c_uint64, c_void_p
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -294,7 +296,14 @@ class Room:
     that is when graphs are made that only take up memory, to be destroyed when it is needed.
 
     Whoever fills it, notes a replay or evicts one has to hold `_capture.lock`.
+
+    Attributes
+    ----------
+    was_filled : bool
+        Whether there was any room; else nothing can be replayed.
     """
+
+    was_filled = False
 
     def __init__(self) -> None:
         # The memory of a replay that was given up comes last: its launches may not all be done.
@@ -303,11 +312,12 @@ class Room:
 
     def fill(self, graph: _capture.Capture) -> None:
         """Make room for graphs like this one, unless that was done, or no call will be replayed."""
-        if self._free or sys.maxsize <= CALLS_BEFORE or not _is_possible():
+        if self.was_filled or sys.maxsize <= CALLS_BEFORE or not _is_possible():
             return
         graph.bring_home()
         while len(self._free) < _ROOM:
             self._free.append(_instantiate(graph))
+        self.was_filled = True
 
     def take(self) -> bool:
         """Take room for one graph; return whether there was any."""
@@ -333,7 +343,8 @@ class Room:
         """Have the oldest replay forgotten: it gives its room back once it is not in use."""
         while self._taken:
             replay, call, key = self._taken.pop(0)
-            if (owner := call()) is not None and owner.forget(key, replay()):
+            known, owner = replay(), call()
+            if known is not None and owner is not None and owner.forget(key, known):
                 return
 
     def close(self) -> None:
@@ -403,7 +414,7 @@ class Fixed:
 
 
 class Replay(Fixed):
-    """A call with as much to do on one stream, with whatever values. For one thread at a time.
+    """A call with as much to do on one stream, with whatever values. For one thread at a time: see `enqueue`.
 
     Attributes
     ----------
@@ -432,6 +443,8 @@ class Replay(Fixed):
         self.number = number
         self.is_stale = False
         self._launch = library.cuGraphLaunch
+        lock = threading.Lock()
+        self._acquire, self._release = lock.acquire, lock.release
         self._stream = c_void_p(stream)
         set_parameters = partial(library.cuGraphExecKernelNodeSetParams_v2, self.executable)
         self._set = setter(kernels, values, set_parameters)
@@ -446,21 +459,25 @@ class Replay(Fixed):
         Returns
         -------
         bool
-            False if it must not be: because of its values, or as the stream is another one, or captured.
+            False if it must not be: because of its values, as the stream is another one, or captured, or as
+            another thread is just doing so.
 
         Raises
         ------
         DriverError
             If the driver refuses.
         """
-        if nbytes < self.needed or (stream and not self._is_of(stream)):
+        if nbytes < self.needed or (stream and not self._is_of(stream)) or not self._acquire(False):
             return False
-        if (self._bound != bound or self._address != address) and not self.set_values(bound, address):
-            return False
-        status = self._launch(self.executable, self._stream)
-        if status:
-            _driver.check(status, "cuGraphLaunch")
-        return True
+        try:
+            if (self._bound != bound or self._address != address) and not self.set_values(bound, address):
+                return False
+            status = self._launch(self.executable, self._stream)
+            if status:
+                _driver.check(status, "cuGraphLaunch")
+            return True
+        finally:
+            self._release()
 
     def _is_of(self, stream: int) -> bool:
         """Whether a handle is still that of the same stream, and this is not captured."""
@@ -515,14 +532,16 @@ def _captured(call: Call, bound: Checked, address: int, needed: int) -> _capture
     call.set(bound)
     with _capture.capture() as captured:
         call.launch(address, needed, bound[0], captured.stream)
-    captured.bring_home()
     return captured
 
 
 def fixed_graph(call: Call, bound: Checked, address: int, needed: int) -> Fixed:
     """Return a call as a graph with these values; raise RuntimeError if it cannot be captured."""
     with _driver.relaxed():
-        return Fixed(call, _captured(call, bound, address, needed))
+        graph = _captured(call, bound, address, needed)
+        with suppress(_driver.DriverError):  # it can run where it was captured, too
+            graph.bring_home()
+        return Fixed(call, graph)
 
 
 def replay_of(
@@ -559,6 +578,7 @@ def replay_of(
             for given in (values, firsts, seconds, values):
                 of_call, storage = (given[:-1], given[-1]) if address else (given, 0)
                 graphs.append(_captured(call, (bound[0], *of_call), storage, needed))
+            graphs[1].bring_home()  # it is this that will be launched
             agains, ones, twos, owns = kernels = [_chain(each.graph, layouts) for each in graphs]
             if len({tuple(kernel.shape for kernel in each) for each in kernels}) != 1:
                 raise NotReplayableError("other kernels for other values")

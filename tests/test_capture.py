@@ -14,6 +14,13 @@ GREEN, OWN, HOME, ELSEWHERE = 500, 600, 0xAAA, 0xBBB
 KERNEL, MEMSET = 0, 2
 # What the driver refuses while another thread captures, unless its caller is relaxed about that.
 UNSAFE = {"cuGreenCtxCreate", "cuStreamBeginCapture_v2", "cuGraphExecDestroy"}
+# What is for one thread at a time.
+EXCLUSIVE = {
+    "cuGreenCtxCreate",
+    "cuGreenCtxStreamCreate",
+    "cuStreamBeginCapture_v2",
+    "cuGraphInstantiateWithFlags",
+}
 
 
 class Library:
@@ -32,6 +39,7 @@ class Library:
 
         def call(*arguments):
             assert self.relaxed or name not in UNSAFE, name
+            assert _capture.lock._lock._is_owned() or name not in EXCLUSIVE, name
             self.asked.append(name)
             return 1 if name in self.refuses else getattr(self, f"do_{name}", self.nothing)(*arguments) or 0
 
@@ -159,11 +167,26 @@ def test_what_fails_ends_the_capture(library):
     _capture.lock.release()
 
 
-def test_what_cannot_begin_ends_no_capture(have):
-    library = have(Library(refuses=["cuStreamBeginCapture_v2"]))
-    with pytest.raises(_driver.DriverError), _capture.capture():
-        pass
-    assert "cuStreamEndCapture" not in library.asked
+def test_an_interrupt_as_soon_as_it_has_begun(library, monkeypatch):
+    def interrupted(status, call):
+        if call == "cuStreamBeginCapture":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_driver, "check", interrupted)
+        with pytest.raises(KeyboardInterrupt), _capture.capture():
+            pass
+    assert not library.capturing
+
+
+def test_devices_have_their_own(library, monkeypatch):
+    made = []
+    library.do_cuGreenCtxCreate = lambda context, what, ordinal, flags: made.append(ordinal)
+    for ordinal in (0, 1, 1, 0):
+        monkeypatch.setattr(_driver, "current_device", lambda ordinal=ordinal: _driver.Device(ordinal, 90))
+        with _capture.capture() as captured:
+            assert captured.stream == GREEN + 1 + ordinal
+    assert made == [0, 1]
 
 
 def test_within_another(library):
@@ -221,20 +244,28 @@ class Call:
 
     def forget(self, key, replay):
         self.forgotten = key, replay
-        return replay is not None
+        return True
 
 
 @pytest.fixture
 def call(library):
     call = Call()
-    call.room.fill(call.graph())
+    fill(call.room, call)
     return call
 
 
-def test_graphs_are_brought_home(library):
-    """Their memory is another context's otherwise, and their parameters cannot be set."""
-    _replay.fixed_graph(Call(), (1000,), 0, 0)
-    assert contexts(library) == [HOME] * 2
+def fill(room, call):
+    with _capture.lock:
+        room.fill(call.graph())
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_graphs_are_brought_home(have, refused):
+    """Or they run where they were captured."""
+    library = have(Library(refuses=["cuGraphKernelNodeSetParams_v2"] * refused))
+    fixed = _replay.fixed_graph(Call(), (1000,), 0, 0)
+    assert library.executables == [fixed.executable.value]
+    assert contexts(library) == [ELSEWHERE if refused else HOME] * 2
 
 
 def test_loading_fills_the_room(library):
@@ -327,29 +358,42 @@ def test_no_room_where_nothing_is_replayed(have, monkeypatch, reason):
         monkeypatch.setattr(_replay, "CALLS_BEFORE", _replay._calls_before())
     monkeypatch.setattr(_driver, "has_primary_context", lambda: reason != "another context")
     call = Call()
-    call.room.fill(call.graph())
+    fill(call.room, call)
+    assert not call.room.was_filled
     assert not library.executables
 
 
-def test_room_is_emptied_before_the_code_is_unloaded(library, call):
+def test_room_is_emptied_before_the_code_is_unloaded(library, call, monkeypatch):
     code = _call.Code(SimpleNamespace(cc=90, native="none"), b"")
     room = code.room(_driver.Device(0, 90))
     assert room is code.room(_driver.Device(0, 90))
     assert room is not code.room(_driver.Device(1, 90))
-    room.fill(call.graph())
+    fill(room, call)
+    fill(room, call)
     assert len(library.executables) == 2 * _replay._ROOM
+
+    class Unloading(list):
+        def extend(self, natives):
+            assert len(library.executables) == _replay._ROOM
+            super().extend(natives)
+
+    monkeypatch.setattr(_call, "_unloading", Unloading())
+    code._natives[0] = "loaded"
     del code
     gc.collect()
-    assert len(library.executables) == _replay._ROOM
+    assert _call._unloading == ["loaded"]
 
 
 def test_a_forked_process_leaves_the_room_behind(library, call, monkeypatch):
     code = _call.Code(SimpleNamespace(cc=90, native="none"), b"")
-    code.room(_driver.Device(0, 90)).fill(call.graph())
+    fill(code.room(_driver.Device(0, 90)), call)
+    fixed = call.fixed()
     executables = list(library.executables)
     monkeypatch.setattr(_fork, "_generation", _fork._generation + 1)
     code.leave_behind()
     assert not code.room(_driver.Device(0, 90)).take()
+    fixed.close()
     del code
     gc.collect()
     assert library.executables == executables
+    assert sum(call.room.take() for _ in range(100)) == _replay._ROOM - 1

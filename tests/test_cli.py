@@ -1115,6 +1115,8 @@ cupar.reduce_into("f4", "f4", cupar.OpKind.PLUS, 0)
 import os, signal, sys, time
 from cupar import _cli, _factory
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
+
 def make(spec, seconds):
     if {deaf}:
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])

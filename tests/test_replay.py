@@ -153,6 +153,9 @@ class Replay(_replay.Replay):
     def __init__(self, bound, address, needed, stream, room):
         self.first, self.needed, self.is_stale = (bound, address), needed, False
         self._room = room
+        lock = threading.Lock()
+        self._acquire, self._release = lock.acquire, lock.release
+        self.error = 0
         self.number = _driver.stream_number(stream)
         self.enqueued, self.fits = [], True
         self._bound, self._address = bound, address
@@ -160,7 +163,7 @@ class Replay(_replay.Replay):
 
     def _launch(self, executable, stream):
         self.enqueued.append((self._bound, self._address))
-        return 0
+        return self.error
 
     def set_values(self, bound, address):
         if self.fits:
@@ -179,6 +182,7 @@ D_IN, D_OUT = Device(1 << 20), Device(1 << 21)
 def make_room(call, count):
     for _ in range(count):
         call.room.give_back()
+    call.room.was_filled = True
 
 
 @pytest.fixture
@@ -313,11 +317,57 @@ def test_the_oldest_makes_room(native, made):
     for _ in range(1100):
         total(STORAGE, D_IN, D_OUT, 30, 7)
     assert sizes() == [30, *range(32, 38), 39]
-    busy = total._free_by_device[0].pop()  # by another thread, say: what it has makes room, too
+    other = type(total)(total._code, total.build, ())  # with the same code, and so the same room
     for n in (50, 51) * 4:
-        total(STORAGE, D_IN, D_OUT, n, 7)
-    assert sizes() == [51]
-    assert sorted(replay.first[0][0] for replay in busy.replays()) == [30, *range(33, 38), 39]
+        other(STORAGE, D_IN, D_OUT, n, 7)
+    assert sizes() == [30, *range(33, 38), 39]
+    made.clear()
+    assert [replay.first[0][0] for replay in other._free_by_device[0][0].replays()] == [51]
+
+
+def test_what_all_threads_know(native, made):
+    """What one thread counts and replays, others do, but two never with the same graph at once."""
+    total = reduction()
+    for k in range(4):  # as if each was made while those before were still in it
+        calls = [total._take()[0] for _ in range(k)]
+        total(STORAGE, D_IN, D_OUT, 1000, 7)
+        total._free_by_device[0].extend(calls)
+    assert len({id(call) for call in total._free_by_device[0]}) == 4
+    (replay,) = made
+    assert [call.replays() for call in total._free_by_device[0]] == [made] * 4
+    assert len(launches(native)) == 3
+    assert replay._acquire(False)  # by another thread
+    total(STORAGE, D_IN, D_OUT, 1000, 7)
+    assert len(launches(native)) == 4
+    replay._release()
+    replay.error = 1
+    with pytest.raises(RuntimeError):
+        total(STORAGE, D_IN, D_OUT, 1000, 7)
+    replay.error = 0
+    total(STORAGE, D_IN, D_OUT, 1000, 7)
+    assert len(replay.enqueued) == 3
+    assert len(launches(native)) == 4
+
+
+def test_only_what_is_known_is_forgotten(native, made):
+    total = reduction()
+    for _ in range(4):
+        total(STORAGE, D_IN, D_OUT, 1000, 7)
+    (call,) = total._free_by_device[0]
+    assert not call.forget(1000, object())
+    assert not call.forget(1001, made[0])
+    assert call.replays() == made
+    assert call.forget(1000, made[0])
+    assert not call.replays()
+
+
+def test_without_room_nothing_is_tried(native, made, monkeypatch):
+    monkeypatch.setattr(_algorithm.Algorithm, "_load_kernels", lambda self, call: None)
+    total = reduction()
+    for _ in range(2000):
+        total(STORAGE, D_IN, D_OUT, 1000, 7)
+    assert not made
+    assert len(launches(native)) == 2000
 
 
 def test_while_another_thread_captures_nothing_is_replayed_yet(native, made):

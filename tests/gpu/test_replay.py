@@ -20,8 +20,8 @@ few = settings(max_examples=60, deadline=None, suppress_health_check=list(Health
 
 
 def replays(algorithm):
-    """What the free calls of an algorithm replay."""
-    return [each for call in algorithm._free for each in call.replays()]
+    """What replays calls of an algorithm."""
+    return [each for call in algorithm._free[:1] for each in call.replays()]
 
 
 pytestmark = pytest.mark.parametrize("calls_before", [2], indirect=True)
@@ -360,7 +360,7 @@ def test_one_object_on_many_threads():
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(work, range(threads)))
     assert not wrong
-    assert replays(total)
+    assert len(replays(total)) >= 6  # of 8 that there is room for
 
 
 # --- What becomes of the graphs -----------------------------------------------------------------------
