@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 from weakref import WeakSet
 
-from . import _cache, _cccl, _factory, _key, _nodes, _toolchain
+from . import _cache, _cccl, _factory, _key, _nodes, _numba, _toolchain
 from ._algorithm import Algorithm
 from ._driver import NoDeviceError
 from ._key import Specialisation
@@ -517,7 +517,7 @@ def _serve(todo: Sequence[Job], pipe: Connection, mask: set[signal.Signals], has
     signal.signal(signal.SIGTERM, _leave)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     parent = os.getppid()
-    if _factory._is_stuck:
+    if _toolchain._is_stuck:
         return
     if has_threads:
         _use_compilers()
@@ -544,8 +544,7 @@ def _use_compilers() -> None:
     with suppress(Exception):
         _cccl.bindings()
     with suppress(Exception):
-        cuda = _toolchain._numba_cuda()
-        cuda.compile(lambda: None, "void()", device=True, abi="c", output="ltoir", cc=(9, 0))
+        _numba.warm_up()
     with suppress(Exception):
         _toolchain.link([_toolchain.compile_cpp("__device__ void nothing() {}", 90)], 90)
 
@@ -555,7 +554,6 @@ def _make(job: Job) -> Outcome:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
-            _check_unchanged(job.spec)
             built = _factory.built(job.cls, job.spec, None).build
             failed = ""
         except Exception as error:  # whatever the compilers raise
@@ -566,13 +564,3 @@ def _make(job: Job) -> Outcome:
         return Outcome("failed", seconds, error=failed, warnings=texts)
     result = built.origin if built.origin in ("built", "linked") else "there"
     return Outcome(cast(Any, result), seconds, built.cubin_size, warnings=texts)
-
-
-def _check_unchanged(spec: Specialisation) -> None:
-    for name, op in spec.functions.items():
-        if op.source is not None and not op.source.unchanged(op.function):
-            raise ValueError(
-                f"{name}: something that operator {op.name} reads was changed after it was asked for, and "
-                "builds are made when the script has ended. Let each operator have values of its own, as a "
-                "closure's or as defaults"
-            )

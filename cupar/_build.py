@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from . import _cccl, _nodes, _toolchain, _workers, structs
+from . import _cccl, _extensions, _nodes, _numba, _toolchain, _workers, structs
 from ._key import Specialisation
+from ._values import Unfingerprintable
 from .operators import Operator, ResultError
 
 Seconds = dict[str, float]
@@ -135,8 +136,8 @@ def _operator_ltoir(parameter: str, op: Operator, cc: int) -> list[bytes]:
     if op.cpp is not None:
         source = op.cpp.replace("SYMBOL", _cccl.symbol(parameter))
         return [_toolchain.compile_cpp(source, cc), *op.ltoirs]
-    with _numba(parameter, op, cc):
-        return _toolchain.compile_operator(op, _cccl.symbol(parameter), cc)
+    with _says_which(parameter, op, cc):
+        return _numba.compile_operator(op, _cccl.symbol(parameter), cc)
 
 
 def result_dtype(op: Operator, cc: int) -> np.dtype[Any]:
@@ -147,29 +148,51 @@ def result_dtype(op: Operator, cc: int) -> np.dtype[Any]:
     TypeError
         If numba cannot compile it for its inputs, or arrays cannot hold the result.
     """
-    with _numba("transform_op", op, cc):
-        return _toolchain.result_dtype(op, cc)
+    with _says_which("transform_op", op, cc):
+        return _numba.result_dtype(op, cc)
+
+
+_EXTENDED_CC = 75  # what others have registered with numba is used on all GPUs or on none
+_unextended: dict[Operator, int] = {}  # operators that use none of it, and when that was so
+
+
+def refuse_extended(op: Operator) -> None:
+    """Refuse an operator whose code uses what others than numba have registered with it.
+
+    Raises
+    ------
+    Unfingerprintable
+        If it does. What else is wrong with it, its build will tell.
+    """
+    now, kept = _extensions.epoch(), op.without_user()
+    if _unextended.get(kept) == now:
+        return
+    try:
+        _numba.compile_operator(op, _cccl.symbol("op"), _EXTENDED_CC)
+    except Unfingerprintable as error:
+        raise Unfingerprintable(f"op: operator {op.name}: {error}") from None
+    except Exception:
+        return
+    if len(_unextended) > 1000:
+        _unextended.clear()
+    _unextended[kept] = now
 
 
 @contextmanager
-def _numba(parameter: str, op: Operator, cc: int) -> Iterator[None]:
-    """Say which operator it is that numba cannot compile, or that was changed meanwhile."""
+def _says_which(parameter: str, op: Operator, cc: int) -> Iterator[None]:
+    """Say which operator it is that numba cannot compile."""
     try:
         yield
     except (ResultError, _toolchain.BuildError, ImportError):
         raise
+    except Unfingerprintable as error:
+        raise Unfingerprintable(f"{parameter}: operator {op.name}: {error}") from None
     except Exception as error:  # numba raises whatever its passes run into
         types = ", ".join(map(structs.text, op.inputs))
         raise TypeError(
             f"{parameter}: numba.cuda cannot compile operator {op.name} for ({types}) on sm_{cc}: "
             f"{type(error).__name__}: {error}"
         ) from error
-    assert op.source is not None
-    if not op.source.unchanged(op.function):
-        raise RuntimeError(
-            f"{parameter}: something that operator {op.name} reads was changed while it was compiled; ask "
-            "for the algorithm again"
-        )
 
 
 def _pack(parts: list[bytes]) -> bytes:

@@ -28,7 +28,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from . import _arrays, _fingerprint, _fork, structs
+from . import _arrays, _fingerprint, _fork, _values, structs
 
 __all__ = ["CannotCarryError", "DeviceArray", "carry", "fetch"]
 
@@ -170,7 +170,7 @@ def _script(path: str) -> ModuleType:
 # ---------------------------------------------------------------------------------------------------------
 
 # What is of these packages is taken by name: they are wherever cupar is.
-_EVERYWHERE = frozenset(_fingerprint._COMPILERS | {*sys.stdlib_module_names, "cupar", "cloudpickle", "cuda"})
+_EVERYWHERE = frozenset(_values.COMPILERS | {*sys.stdlib_module_names, "cupar", "cloudpickle", "cuda"})
 
 
 def _is_everywhere(module: object) -> bool:
@@ -209,7 +209,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             flags = obj.flags
             layout = obj.dtype, obj.shape, obj.strides, flags.writeable, flags.aligned
             return _array, (obj.tobytes(), *layout)
-        if _fingerprint._is_dispatcher(obj):
+        if _fingerprint.is_dispatcher(obj):
             # Not as numba pickles them: with a pickler of its own.
             made_of = (obj.locals,) if hasattr(obj, "locals") else ()
             return type(obj), (obj.py_func, *made_of, obj.targetoptions)

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _fork, _stub, _toolchain
+from . import _fork, _stub, _toolchain, _versions
 
 SUPPORTED = ((1, 2, 1), (1, 3))  # of cuda-cccl, from and below
 
@@ -52,7 +52,7 @@ class UnknownFormatError(Exception):
 
 def check_version() -> None:
     """Raise `VersionError` unless cuda-cccl's bindings are those that cupar was written for."""
-    version = _toolchain.package_version("cuda-cccl")
+    version = _versions.package_version("cuda-cccl")
     try:
         numbers = tuple(int(part) for part in version.split(".")[:3])
     except ValueError:
@@ -76,7 +76,7 @@ def _extension() -> tuple[str, Path]:
             if path.is_file():
                 return f"{package}._bindings_impl", path
     raise VersionError(
-        f"cuda-cccl {_toolchain.package_version('cuda-cccl')} has no bindings for CUDA "
+        f"cuda-cccl {_versions.package_version('cuda-cccl')} has no bindings for CUDA "
         f"{_toolchain.cuda_major()} and Python {sys.version_info.major}.{sys.version_info.minor}"
     )
 

@@ -6,7 +6,6 @@ import ast
 import functools
 import operator
 import os
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -186,7 +185,8 @@ def _produce(spec: Specialisation, kept: Specialisation, device: _driver.Device 
 
     def make() -> _cache.Entry:
         nonlocal origin
-        blob, cubin_size, origin = _make(spec, seconds)
+        with _toolchain.compilers():
+            blob, cubin_size, origin = _compile(spec, seconds)
         operators = {name: op.name for name, op in (*spec.operators, *spec.functions.items())}
         sources = ((name, op.source) for name, op in spec.functions.items())
         reads = {name: found.reads() for name, found in sources if found is not None}
@@ -242,37 +242,8 @@ def _entry(parts: dict[str, Any], payload: bytes, seconds: dict[str, float], **m
     return _cache.Entry(meta, payload)
 
 
-_building: set[int] = set()  # threads
-_is_stuck = False
-
-
-def _forked() -> None:
-    global _is_stuck
-    _is_stuck = _is_stuck or bool(_building - {threading.get_ident()})
-    _building.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
-
-
-def _make(spec: Specialisation, seconds: dict[str, float]) -> tuple[bytes, int, str]:
-    """Make a build; return it, its cubin's size, and whether it was ``"linked"`` or ``"built"``."""
-    if _is_stuck:
-        raise _toolchain.BuildError(
-            "This process was forked while another thread was building, and has inherited the compilers' "
-            "locks as that thread held them. Wait for builds before a fork (Algorithm.ready), or start the "
-            "process with 'spawn' or 'forkserver'."
-        )
-    thread = threading.get_ident()
-    _building.add(thread)
-    try:
-        return _compile(spec, seconds)
-    finally:
-        _building.discard(thread)
-
-
 def _compile(spec: Specialisation, seconds: dict[str, float]) -> tuple[bytes, int, str]:
+    """Make a build; return it, its cubin's size, and whether it was ``"linked"`` or ``"built"``."""
     from . import _build, _cccl
 
     operators = _build.operators(spec, seconds)  # first, since it is the user's and so most likely to fail
@@ -319,7 +290,7 @@ def result_dtype(op: Op, inputs: tuple[np.dtype[Any], ...]) -> np.dtype[Any]:
     found = resolve(op, inputs, inputs[0])
     if found.kind is not None:
         return found.output
-    if found.function is None:
+    if found.source is None:
         raise TypeError(f"value_type: the result of {found.name} is not known: give its dtype")
     parts = {
         "format": _key.FORMAT,

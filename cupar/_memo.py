@@ -167,7 +167,8 @@ def remembered(factory: Callable[P, A]) -> Callable[P, A]:
         except (_NoTokenError, TypeError, ValueError):
             key = None  # the factory says what is wrong, if something is
         if key is None:
-            return _asked(factory, *args, **named)
+            with _fingerprint.Once():
+                return _asked(factory, *args, **named)
         known = table.get(key)
         if (
             known is not None
@@ -176,9 +177,11 @@ def remembered(factory: Callable[P, A]) -> Callable[P, A]:
         ):
             count()
             return known.algorithm  # type: ignore[return-value]
-        functions = _fingerprints(args, named)
-        algorithm = _asked(factory, *args, **named)
-        if functions is not None and _holds(functions, args):
+        # What is remembered is what was asked: no function is read again while the factory looks at it.
+        with _fingerprint.Once():
+            functions = _fingerprints(args, named)
+            algorithm = _asked(factory, *args, **named)
+        if functions is not None:
             _remember(table, key, algorithm, functions, named)
         return algorithm
 

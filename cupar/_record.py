@@ -27,7 +27,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from . import _arrays, _cache, _fingerprint, _fork, _key, _memo, _nodes, iterators, structs
+from . import _arrays, _cache, _fingerprint, _fork, _key, _memo, _nodes, _values, iterators, structs
 from ._algorithm import Algorithm
 from ._warnings import warn_once
 from .operators import Operator, OpKind, RawOp, resolve
@@ -427,11 +427,11 @@ def _encoded(value: Any) -> Any:
         return {"double buffer": [_encoded(value.current()), _encoded(value.alternate())]}
     if isinstance(value, iterators.Iterator):
         return {"iterator": _encoded_node(value.node)}
-    if (place := _fingerprint._compilers_name(value)) is not None and pkgutil.resolve_name(place) is value:
+    if (place := _values.compilers_name(value)) is not None and pkgutil.resolve_name(place) is value:
         return {"name": place}
     if isinstance(value, (type, np.dtype)):
         return {"dtype": _encoded_dtype(_arrays.dtype_of("it", value))}
-    if isinstance(value, FunctionType) or _fingerprint._is_dispatcher(value):
+    if isinstance(value, FunctionType) or _fingerprint.is_dispatcher(value):
         from . import _carry
 
         return {"function": _carry.carry(value)}
@@ -525,8 +525,12 @@ def _encoded_member(value: Any) -> Any:
 
 def _given(op: Operator) -> Any:
     """Return what the user gave, or as good: an operator of an iterator is a function or a RawOp."""
-    if op.function is not None:
-        return op.function
+    if op.source is not None:
+        if _fingerprint.fingerprint(op.user) != op.source:
+            raise TypeError(
+                f"operator {op.name}, which was changed after its iterator was made, cannot be recorded"
+            )
+        return op.user
     ltoir, *more = op.ltoirs
     state = bytes(op.state_size)
     return RawOp(op.name, ltoir, state=state, state_alignment=op.state_alignment, extra_ltoirs=more)

@@ -20,7 +20,7 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from . import _arrays, _nodes, structs
+from . import _arrays, _fingerprint, _nodes, structs
 from .operators import CapturedState, Op, Operator, resolve
 
 # ---------------------------------------------------------------------------------------------------------
@@ -489,11 +489,12 @@ class TransformIterator(Iterator):
             raise TypeError(f"underlying: expected something to read, got {items!r}")
         if value_type is None:
             value_type = _annotated(transform_op, "return")
-        if value_type is None:
-            value = _result_dtype(transform_op, items.dtype)
-        else:
-            value = _arrays.dtype_of("value_type", value_type)
-        op = resolve(transform_op, (items.dtype,), value).as_function("transform_op")
+        with _fingerprint.Once():
+            if value_type is None:
+                value = _result_dtype(transform_op, items.dtype)
+            else:
+                value = _arrays.dtype_of("value_type", value_type)
+            op = resolve(transform_op, (items.dtype,), value).as_function("transform_op")
         super().__init__(_nodes.Transform(value, items.node, op, output=False), _with(op, items))
 
 

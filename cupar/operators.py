@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _arrays, _fingerprint, _nodes, structs
+from . import _arrays, _extensions, _fingerprint, _nodes, structs
 
 
 class OpKind(IntEnum):
@@ -257,12 +257,12 @@ class Operator:
         Its signature. The result of a function is converted to `output`.
     kind : OpKind or None
         Set if CCCL's own operator serves.
-    function : callable or None
-        Set if numba compiles it.
     fingerprint : str
         What it does: the kind's name, or the SHA-256 of all that the function depends on, or of the LTO-IR.
     source : Fingerprint or None
-        Set if `function` is: of what the fingerprint was taken.
+        Set if numba compiles it: its fingerprint, with the frozen copy that is compiled.
+    user : callable or None
+        What the user gave, which may have changed since.
     cpp : str or None
         Set if it is C++: the definition of a function that stands as ``SYMBOL`` there.
     ltoirs : tuple of bytes
@@ -280,14 +280,19 @@ class Operator:
     output: np.dtype[Any]
     kind: OpKind | None
     fingerprint: str
-    function: Callable[..., Any] | None = field(default=None, compare=False)
     source: _fingerprint.Fingerprint | None = field(default=None, compare=False)
+    user: Any = field(default=None, compare=False, repr=False)
     cpp: str | None = field(default=None, compare=False)
     ltoirs: tuple[bytes, ...] = field(default=(), compare=False, repr=False)
     captures: tuple[_fingerprint.Capture, ...] = ()
     state_size: int = 0
     state_alignment: int = 1
     state: Callable[[], bytes] | None = field(default=None, compare=False)
+
+    @property
+    def function(self) -> Any:
+        """What numba compiles, as it was when it was asked for; None if numba compiles nothing."""
+        return None if self.source is None else self.source.frozen
 
     @property
     def signature(self) -> str:
@@ -321,7 +326,7 @@ class Operator:
 
     def without_user(self) -> Operator:
         """Return it without what keeps the user's function, and so the arrays in its closure, alive."""
-        return replace(self, function=None, source=None, cpp=None, ltoirs=(), state=None)
+        return replace(self, source=None, user=None, cpp=None, ltoirs=(), state=None)
 
 
 def _fits(result: np.dtype[Any], output: np.dtype[Any]) -> bool:
@@ -411,6 +416,8 @@ _PATTERNS: dict[OpKind, tuple[str, tuple[Callable[[Any, Any], Any], ...]]] = {
         ),
     ),
 }
+# As they were when cupar was imported: who replaces them means something else.
+_BUILTINS = {name: getattr(builtins, name) for name in ("min", "max")}
 _KIND_OF_CODE = {
     (pattern.__code__.co_code, pattern.__code__.co_names): (kind, dtypes)
     for kind, (dtypes, patterns) in _PATTERNS.items()
@@ -434,10 +441,8 @@ def recognised(op: Op, dtype: np.dtype[Any]) -> Op:
         return op
     if code.co_argcount != 2 or code.co_kwonlyargcount:
         return op
-    builtin = all(
-        getattr(builtins, name) is op.__globals__.get(name, getattr(builtins, name)) for name in code.co_names
-    )
-    return kind if builtin else op
+    found = _function(op, (dtype, dtype), dtype).function
+    return kind if all(found.globals[name] is _BUILTINS[name] for name in code.co_names) else op
 
 
 def _function(op: Callable[..., Any], inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any]) -> Operator:
@@ -446,7 +451,9 @@ def _function(op: Callable[..., Any], inputs: tuple[np.dtype[Any], ...], output:
     except _fingerprint.Unfingerprintable as error:
         raise _fingerprint.Unfingerprintable(f"op: {error}") from None
     name = str(getattr(op, "__qualname__", "") or getattr(op, "__name__", repr(op)))
-    plain = Operator(name, inputs, output, None, found.digest.hex(), op, found)
+    plain = Operator(name, inputs, output, None, found.digest.hex(), found, op)
+    if _extensions.foreign().may_be_used:
+        _refuse_extended(plain)
     if not found.captures:
         return plain
     function = getattr(op, "py_func", op)
@@ -458,6 +465,13 @@ def _function(op: Callable[..., Any], inputs: tuple[np.dtype[Any], ...], output:
         state_alignment=8,
         state=CapturedState(found.captures, function),
     )
+
+
+def _refuse_extended(op: Operator) -> None:
+    """Refuse an operator whose code uses what others have registered with numba; to find out, compile it."""
+    from . import _build
+
+    _build.refuse_extended(op)
 
 
 class CapturedState:

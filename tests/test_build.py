@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import cupar
-from cupar import _build, _cccl, _factory, _toolchain
+from cupar import _build, _cccl, _factory, _numba, _toolchain
 
 CC = 90
 
@@ -100,7 +100,7 @@ def test_builds_for_any_gpu(cc, tmp_path):
 
 
 def test_known_kind_needs_no_operator(tmp_path, monkeypatch):
-    monkeypatch.setattr(_toolchain, "compile_operator", None)
+    monkeypatch.setattr(_numba, "compile_operator", None)
     reduction = cupar.reduce_into(np.int32, np.int32, cupar.OpKind.PLUS, 0, cc=CC)
     assert "cupar_op" not in " ".join(kernels(reduction, tmp_path))
     again = cupar.reduce_into(np.int32, np.int32, operator.add, 0, cc=CC)

@@ -7,7 +7,7 @@ import pytest
 from numba import cuda
 
 import cupar
-from cupar import _cccl, _driver, _factory, _toolchain
+from cupar import _cccl, _driver, _factory, _versions
 
 CC = 90
 INT = np.zeros(1, np.int32)
@@ -303,7 +303,7 @@ def test_kinds_that_need_an_order(kind):
 
 @pytest.mark.parametrize("version", ["1.2.0", "1.3.0", "2.0", "1.1.9", "absent", "1.2"])
 def test_another_cuda_cccl(version, monkeypatch, empty_cache):
-    monkeypatch.setattr(_toolchain, "package_version", lambda name: version)
+    monkeypatch.setattr(_versions, "package_version", lambda name: version)
     with pytest.raises(ValueError, match=rf"cupar needs cuda-cccl>=1.2.1,<1.3, found {version}"):
         _cccl.check_version()
     assert issubclass(cupar.VersionError, ImportError)
@@ -311,7 +311,7 @@ def test_another_cuda_cccl(version, monkeypatch, empty_cache):
 
 @pytest.mark.parametrize("version", ["1.2.1", "1.2.9"])
 def test_supported_cuda_cccl(version, monkeypatch):
-    monkeypatch.setattr(_toolchain, "package_version", lambda name: version)
+    monkeypatch.setattr(_versions, "package_version", lambda name: version)
     _cccl.check_version()
 
 

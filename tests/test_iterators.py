@@ -35,6 +35,7 @@ from cupar import (
     _factory,
     _key,
     _nodes,
+    _numba,
     _toolchain,
     iterators,
 )
@@ -87,8 +88,10 @@ def nothing_is_compiled(monkeypatch):
         raise AssertionError("something was compiled")
 
     def forbid():
-        for name in ("compile_cpp", "compile_operator", "result_dtype", "link"):
+        for name in ("compile_cpp", "link"):
             monkeypatch.setattr(_toolchain, name, compiled)
+        for name in ("compile_operator", "result_dtype"):
+            monkeypatch.setattr(_numba, name, compiled)
         monkeypatch.setattr(_cccl, "compile_native", compiled)
 
     return forbid
@@ -284,12 +287,12 @@ def test_direction_is_part_of_the_key(transform_spec):
 
 def test_all_of_them_in_one_build(empty_cache, monkeypatch, nothing_is_compiled):
     sources, functions = [], []
-    compile_cpp, compile_operator = _toolchain.compile_cpp, _toolchain.compile_operator
+    compile_cpp, compile_operator = _toolchain.compile_cpp, _numba.compile_operator
     monkeypatch.setattr(
         _toolchain, "compile_cpp", lambda source, cc: sources.append(source) or compile_cpp(source, cc)
     )
     monkeypatch.setattr(
-        _toolchain,
+        _numba,
         "compile_operator",
         lambda op, symbol, cc: functions.append(symbol) or compile_operator(op, symbol, cc),
     )
@@ -460,7 +463,7 @@ def test_type_of_a_transforms_items(given, op, expected):
 
 
 def test_a_given_type_goes_before_all_others(monkeypatch):
-    monkeypatch.setattr(_toolchain, "result_dtype", None)
+    monkeypatch.setattr(_numba, "result_dtype", None)
     assert TransformIterator("f4", to_double, "f4").dtype == np.dtype("f4")
     assert TransformIterator("f4", lambda a: a, Peak).dtype == Peak.dtype
     assert TransformIterator("f4", to_double).dtype == np.dtype("f8")  # of the annotation
@@ -479,7 +482,7 @@ def test_inferred_types_are_remembered(empty_cache, monkeypatch):
     infer = lambda: [TransformIterator("f4", op).dtype for op in ops]
     first = infer()
     assert cupar.cache.usage().entries == 2
-    monkeypatch.setattr(_toolchain, "result_dtype", None)
+    monkeypatch.setattr(_numba, "result_dtype", None)
     with monkeypatch.context() as patch:
         patch.setattr(_cache, "fetch", None)  # this time, it is in memory
         assert infer() == first

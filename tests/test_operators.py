@@ -220,25 +220,6 @@ def test_a_changed_global_of_a_jitted_function_is_in_the_code(empty_cache):
         assert two.cubin() != five.cubin()
 
 
-def test_a_global_that_changes_while_it_is_compiled(empty_cache, monkeypatch):
-    from cupar import _toolchain
-
-    def op(a, b):
-        return a + b * FACTOR
-
-    compile_operator = _toolchain.compile_operator
-
-    def slow(*arguments):
-        global FACTOR
-        FACTOR = 77
-        return compile_operator(*arguments)
-
-    monkeypatch.setattr(_toolchain, "compile_operator", slow)
-    with pytest.raises(RuntimeError, match=r"^op: something that operator .*op reads was changed"):
-        cupar.reduce_into("i4", "i4", op, 0, cc=90)
-    assert cupar.cache.usage().entries == 0
-
-
 @pytest.mark.parametrize("variable", ["NUMBA_OPT=0", "NUMBA_CUDA_DEBUGINFO=1", "NUMBA_DEBUGINFO=1"])
 def test_settings_of_numba_do_not_reach_the_code(variable, tmp_path, monkeypatch):
     code = "import cupar; print(hash(cupar.reduce_into('i4','i4',lambda a, b: a * 3 + b, 0, cc=90).cubin()))"

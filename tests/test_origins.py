@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import cupar
-from cupar import _build, _cccl, _toolchain
+from cupar import _build, _cccl, _versions
 
 CC = 90
 INT = np.zeros(1, np.int32)
@@ -192,7 +192,7 @@ def test_entries_say_what_they_are(empty_cache):
     assert header.startswith(b"cupar-entry 1 ")
     assert (meta["algorithm"], meta["cc"]) == ("reduce_into", 90)
     assert meta["seconds"]["link"] == pytest.approx(build.seconds["link"], abs=1e-3)
-    assert meta["parts"]["versions"]["cuda-cccl"] == _toolchain.package_version("cuda-cccl")
+    assert meta["parts"]["versions"]["cuda-cccl"] == _versions.package_version("cuda-cccl")
     assert meta["operators"]["op"].endswith("<lambda>")
     assert str(empty_cache) not in json.dumps(meta)
 
@@ -283,12 +283,12 @@ def test_a_fork_while_other_threads_hold_locks():
     out = child("""
         import os, signal, threading
         import cupar
-        from cupar import _cccl, _fingerprint, _toolchain
+        from cupar import _cccl, _extensions, _fingerprint
         make = lambda k: cupar.reduce_into("i4", "i4", lambda a, b: a + b * k, 0, cc=90).build.cubin_size > 0
         make(1)
         held = threading.Event()
         def hold():
-            with _fingerprint._lock, _cccl._loading, _toolchain._compiling:
+            with _fingerprint._lock, _cccl._loading, _extensions._lock:
                 held.set()
                 threading.Event().wait(20)
         threading.Thread(target=hold, daemon=True).start()

@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cupar
-from cupar import OpKind, RawOp, _driver, _factory, _fingerprint, _key, _memo, _record, _warnings
+from cupar import OpKind, RawOp, _driver, _factory, _fingerprint, _key, _memo, _record, _values, _warnings
 from cupar.operators import resolve
 
 CC = 90
@@ -62,7 +62,7 @@ def being_built(cls, spec, device, wait=True):
 @pytest.fixture
 def nothing_is_compiled(empty_cache, monkeypatch):
     """Builds are stored and found as ever, but there is nothing in them."""
-    monkeypatch.setattr(_factory, "_make", lambda spec, seconds: (b"code", 4, "built"))
+    monkeypatch.setattr(_factory, "_compile", lambda spec, seconds: (b"code", 4, "built"))
 
 
 def key(algorithm):
@@ -269,13 +269,13 @@ def test_values_of_numpy_come_back(dtype, data):
     for array in (np.frombuffer(items, dtype), np.frombuffer(items, dtype).reshape(())):
         back = through_json(array)
         assert (back.dtype, back.shape) == (array.dtype, array.shape)
-        assert _fingerprint._item_bytes(back) == _fingerprint._item_bytes(array)
+        assert _values._item_bytes(back) == _values._item_bytes(array)
         assert back.flags.writeable
         assert _record._encoded(back) == _record._encoded(array)  # whatever is in the padding
     scalar = np.frombuffer(items, dtype)[0]
     back = through_json(scalar)
     assert isinstance(back, np.generic)
-    assert _fingerprint.encode(back) == _fingerprint.encode(scalar)
+    assert _values.encode(back) == _values.encode(scalar)
 
 
 def test_a_struct_comes_back_as_a_struct():
@@ -488,20 +488,6 @@ def test_what_can_be_carried_neither_way_is_left_out_and_said_once(nothing_is_bu
     assert not other.skipped
 
 
-def test_what_has_no_fingerprint_is_left_out(nothing_is_built, tmp_path):
-    """A scan takes a function for a kind by its code alone, whatever hangs on it."""
-
-    def op(a, b):
-        return a + b
-
-    op.tag = object()
-    with (
-        cupar.record(tmp_path / "list"),
-        pytest.warns(_warnings.CacheWarning, match=r"inclusive_scan is left out: op: .*attributes"),
-    ):
-        cupar.inclusive_scan("i4", "i4", op, cc=CC)
-
-
 def test_users_of_cloudpickle_notice_nothing():
     import cloudpickle
 
@@ -579,7 +565,7 @@ def test_what_is_being_built_is_not_waited_for(empty_cache, monkeypatch, tmp_pat
         go.wait(60)
         return b"code", 4, "built"
 
-    monkeypatch.setattr(_factory, "_make", slow)
+    monkeypatch.setattr(_factory, "_compile", slow)
     try:
         with cupar.record(tmp_path / "list"):
             pending = cupar.reduce_into("i4", "i4", PLUS, 0, cc=CC, wait=False)
@@ -1012,7 +998,7 @@ def test_a_build_that_fails_in_the_background_costs_a_warning(gpu, monkeypatch, 
     def fails(spec, seconds):
         raise cupar.BuildError("the compiler has a bad day")
 
-    monkeypatch.setattr(_factory, "_make", fails)
+    monkeypatch.setattr(_factory, "_compile", fails)
     monkeypatch.setattr(cupar.Algorithm, "load", lambda self: self.build)
     with pytest.warns(_warnings.CacheWarning, match="list:1: not preloaded, .*: the compiler has a bad day"):
         cupar.preload(listed(tmp_path, GOOD))

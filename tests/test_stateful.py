@@ -17,7 +17,7 @@ import pytest
 from test_build import instructions
 
 import cupar
-from cupar import OpKind, RawOp, _build, _factory, _fingerprint, _key, _toolchain, gpu_struct
+from cupar import OpKind, RawOp, _build, _factory, _fingerprint, _key, _numba, _toolchain, gpu_struct
 from cupar.operators import resolve
 
 CC = 90
@@ -94,7 +94,7 @@ def specified(monkeypatch):
 @pytest.fixture
 def nothing_is_compiled(empty_cache, monkeypatch):
     """Builds are stored and found as ever, but there is nothing in them."""
-    monkeypatch.setattr(_factory, "_make", lambda spec, seconds: (b"code", 4, "built"))
+    monkeypatch.setattr(_factory, "_compile", lambda spec, seconds: (b"code", 4, "built"))
 
 
 def key(spec):
@@ -613,11 +613,10 @@ def test_another_process_compiles_nothing(empty_cache, monkeypatch):
         raise AssertionError("this compiles")
 
     for module, name in (
-        (_toolchain, "compile_operator"),
-        (_toolchain, "result_dtype"),
+        (_numba, "compile_operator"),
+        (_numba, "result_dtype"),
         (_toolchain, "compile_cpp"),
         (_toolchain, "link"),
-        (_toolchain, "_numba_cuda"),
         (_build, "template"),
         (_build, "operators"),
         (_build, "link"),

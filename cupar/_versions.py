@@ -1,0 +1,98 @@
+"""Which versions of packages a process imports, found without importing them.
+
+A key must hold the version of the code that runs, and not that of the first distribution of that name on the
+path: a checkout on PYTHONPATH comes before an installed package, whose metadata stand elsewhere. So a package
+is located as an import would, and its version is that of the metadata beside it. A package without metadata
+beside it, such as a checkout, is known by a hash of its files.
+
+`importlib.metadata` finds versions too, but importing it costs 15 ms, a fifth of what a start may cost.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["beside", "package_folder", "package_version"]
+
+# Of each distribution, the package to look for: one that stands beside its metadata.
+_PACKAGES = {
+    "cuda-bindings": "cuda.bindings",
+    "cuda-cccl": "cuda.compute",
+    "numba-cuda": "numba_cuda",
+    "numba": "numba",
+    "llvmlite": "llvmlite",
+}
+
+_METADATA = re.compile(r"(?P<project>.+?)-(?P<version>[0-9][^-]*)(-py[0-9.]+)?\.(dist|egg)-info")
+
+
+def _folders(package: str) -> list[str]:
+    """Return the folders of a top-level package, as an import finds them."""
+    module = sys.modules.get(package)
+    if module is not None and getattr(module, "__path__", None) is not None:
+        return list(module.__path__)
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        return []
+    return list((spec and spec.submodule_search_locations) or [])
+
+
+@functools.cache
+def package_folder(package: str) -> Path | None:
+    """Return the folder of a package, as in ``"cuda.bindings"``, as an import finds it; None if none does."""
+    top, *rest = package.split(".")
+    places = (Path(folder, *rest) for folder in _folders(top))
+    return next((place for place in places if place.is_dir()), None)
+
+
+@functools.cache
+def beside(folder: Path) -> dict[str, set[str]]:
+    """Return the versions of the distributions whose metadata stand in a folder, by normalised name."""
+    found: dict[str, set[str]] = {}
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 - a Path for each of 500 names costs 1 ms
+    except OSError:
+        return found
+    for name in names:
+        if name.endswith("-info") and (match := _METADATA.fullmatch(name)):
+            project = re.sub(r"[-_.]+", "-", match["project"]).lower()
+            found.setdefault(project, set()).add(match["version"])
+    return found
+
+
+@functools.cache
+def package_version(project: str) -> str:
+    """Return the version of a distribution as it is imported, ``"absent"`` if it is not there.
+
+    That of a package without metadata of its own is ``"source-"`` and a hash of its files.
+    """
+    package = _PACKAGES[project]
+    folder = package_folder(package)
+    if folder is None:
+        return "absent"
+    home = folder.parents[package.count(".")]
+    versions = beside(home).get(project, set())
+    return next(iter(versions)) if len(versions) == 1 else f"source-{_hash(folder)}"
+
+
+def _hash(folder: Path) -> str:
+    """Return a hash of all files of a package that are not made of others."""
+    digest = hashlib.sha256()
+    for path in _files(folder):
+        digest.update(f"{path.relative_to(folder).as_posix()}\0{path.stat().st_size}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for root, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        yield from (Path(root, name) for name in sorted(names))
