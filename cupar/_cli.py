@@ -16,7 +16,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext, redirect_stdout
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,7 @@ from ._terminal import (
     leave_output,
     on_terminal,
     open_closed_streams,
+    output_left_alone,
     print_fields,
     print_json,
     print_table,
@@ -714,14 +715,28 @@ _RESULTS = ("built", "linked", "there", "failed")
 
 
 def _build(arguments: Arguments) -> int:
+    start = time.perf_counter()
+    _directory()
+    with output_left_alone() if arguments.json else nullcontext():
+        jobs, failures, outcomes, said = _done(arguments)
+    for text in said:
+        complain(f"warning: {text}")
+    seconds = time.perf_counter() - start
+    if arguments.json:
+        print_json(_built_document(jobs, outcomes, failures, seconds))
+    else:
+        _print_built(jobs, outcomes, failures, seconds)
+    return _FAULT if failures or any(each.result == "failed" for each in outcomes.values()) else _OK
+
+
+def _done(
+    arguments: Arguments,
+) -> tuple[list[Job], list[Failure], dict[str, Outcome], dict[str, None]]:
+    """Build; return what was asked for, what could not be, what came of each key, and what to warn of."""
     from . import _ahead
     from ._background import cores
 
-    start = time.perf_counter()
-    _directory()
-    # What a script prints must not stand in the document.
-    with redirect_stdout(sys.stderr) if arguments.json else nullcontext():
-        jobs, failures = _asked(arguments)
+    jobs, failures = _asked(arguments)
     if not jobs and not failures:
         raise _FailedError(f"{arguments.source}: nothing was asked for")
     processes = arguments.jobs or cores()
@@ -733,15 +748,7 @@ def _build(arguments: Arguments) -> int:
             outcomes[job.key] = outcome
             said.update(dict.fromkeys(outcome.warnings))
             progress.done(job, outcome)
-    for text in said:
-        complain(f"warning: {text}")
-    outcomes = _ahead.kept(outcomes)
-    seconds = time.perf_counter() - start
-    if arguments.json:
-        print_json(_built_document(jobs, outcomes, failures, seconds))
-    else:
-        _print_built(jobs, outcomes, failures, seconds)
-    return _FAULT if failures or any(each.result == "failed" for each in outcomes.values()) else _OK
+    return jobs, failures, _ahead.kept(outcomes), said
 
 
 def _asked(arguments: Arguments) -> tuple[list[Job], list[Failure]]:

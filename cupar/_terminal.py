@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ __all__ = [
     "leave_output",
     "on_terminal",
     "open_closed_streams",
+    "output_left_alone",
     "print_fields",
     "print_json",
     "print_table",
@@ -52,6 +53,26 @@ def leave_output() -> None:
     """Write no more to standard output. Python would try once more at exit, and complain."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextmanager
+def output_left_alone() -> Iterator[None]:
+    """Send to standard error what is written to standard output while the block runs, by whatever means.
+
+    Scripts print, as do processes that they start and libraries in C: none of that is part of a document.
+    """
+    from ._printed import flush
+
+    sys.stdout.flush()
+    usual = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        flush()
+        os.dup2(usual, 1)
+        os.close(usual)
 
 
 def complain(text: str) -> None:
