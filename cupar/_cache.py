@@ -37,6 +37,7 @@ from ._disk import Disk, Usage
 from ._entry import Entry
 from ._memory import Memory
 from ._warnings import CacheWarning, warn_once
+from ._words import counted
 
 if TYPE_CHECKING:
     from ._bundle import Bundle
@@ -157,7 +158,7 @@ def _limit_bytes() -> int:
     match = _SIZE.fullmatch(text)
     if match is None:
         _warn_invalid(
-            "CUPAR_CACHE_SIZE", text, "a number of bytes such as 500M or 2G", f"{DEFAULT_SIZE} bytes"
+            "CUPAR_CACHE_SIZE", text, "a number of bytes such as 500M or 2G", counted(DEFAULT_SIZE, "byte")
         )
         return DEFAULT_SIZE
     return int(match[1]) << 10 * " KMGT".index(match[2].upper() or " ")
@@ -172,7 +173,7 @@ def _seconds(name: str, default: float) -> float:
         seconds = float(text)
         if seconds >= 0 and not math.isnan(seconds):
             return seconds
-    _warn_invalid(name, text, "a number of seconds such as 60", f"{default:g} seconds")
+    _warn_invalid(name, text, "a number of seconds such as 60", counted(default, "second"))
     return default
 
 
@@ -384,7 +385,8 @@ def fetch(key: str, make: Callable[[], Entry], *, portable: bool = True) -> Foun
         if not free:
             warn_once(
                 "timeout",
-                f"Another process has been building what this one needs for {timeout:g} seconds. cupar "
+                f"Another process has been building what this one needs for "
+                f"{counted(timeout, 'second')}. cupar "
                 "builds it here without waiting any longer (CUPAR_LOCK_TIMEOUT).",
             )
         entry = None if store is None else store.load(key)  # a process that we waited for has stored it

@@ -32,6 +32,7 @@ from typing import Any, TypeVar
 from . import _entry
 from ._entry import FORMAT, Entry, RefusedError
 from ._warnings import warn_once
+from ._words import counted
 
 __all__ = ["RedisMapping", "Shared", "name_of", "open_url"]
 
@@ -78,7 +79,7 @@ def _answer(operation: Callable[[], T], timeout: float) -> T:
         threading.Thread(target=run, name="cupar-shared", daemon=True).start()
         answer = answers.get(timeout=timeout)
     except Empty:
-        reason = f"it did not answer in {timeout:g} seconds (CUPAR_SHARED_TIMEOUT)"
+        reason = f"it did not answer in {counted(timeout, 'second')} (CUPAR_SHARED_TIMEOUT)"
         raise _FailedError(reason) from None
     except RuntimeError as error:  # no more threads, or the interpreter is shutting down
         raise _FailedError(str(error)) from error
@@ -331,7 +332,7 @@ class Shared:
                 warn_once(
                     "timeout",
                     f"Another client of the shared store {self.name} has been building what this one needs "
-                    f"for {patience:g} seconds. cupar builds it here without waiting any longer "
+                    f"for {counted(patience, 'second')}. cupar builds it here without waiting any longer "
                     "(CUPAR_LOCK_TIMEOUT).",
                 )
                 break
