@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from . import _fork
 from ._disk import Disk, Usage
-from ._entry import Entry
+from ._entry import FORMAT, Entry
 from ._memory import Memory
 from ._warnings import CacheWarning, warn_once
 from ._words import counted
@@ -227,15 +227,50 @@ def bundles() -> tuple[Disk | Bundle, ...]:
 @cache
 def _layer(path: Path, secret: bytes | None) -> Disk | Bundle | None:
     """Open a directory or bundle, once in a process; None, with a warning, if that cannot be."""
+    try:
+        return layer(path, secret)
+    except (OSError, ValueError, MemoryError) as error:
+        warn_once(("bundle", path), f"cupar does not use a bundle or directory (CUPAR_BUNDLES): {error}")
+        return None
+
+
+def layer(path: Path, secret: bytes | None) -> Disk | Bundle:
+    """Open a directory of a cache, or a bundle, to be read only.
+
+    Raises
+    ------
+    OSError, ValueError
+        If there is none, or it cannot be used.
+    """
+    if path.is_dir():
+        store = Disk(path, 0, read_only=True)
+        if not store.is_cache():
+            raise ValueError(f"{path} is no cache directory: there is no v{FORMAT} in it")
+        return store
     from ._bundle import Bundle
 
+    return Bundle(path, secret)
+
+
+def path_named(parameter: str, path: str | os.PathLike[str]) -> Path:
+    """Return the absolute path that a user has named.
+
+    Raises
+    ------
+    TypeError
+        If it is no path.
+    ValueError
+        If it is empty, or no file could have such a name.
+    """
     try:
-        if path.is_dir():
-            return Disk(path, 0, read_only=True)
-        return Bundle(path, secret)
-    except (OSError, ValueError, MemoryError) as error:
-        warn_once(("bundle", path), f"cupar does not use a bundle: {error}")
-        return None
+        text = os.fspath(path)
+    except TypeError:
+        text = None
+    if not isinstance(text, str):
+        raise TypeError(f"{parameter}: expected a path, as str or os.PathLike, got {path!r}")
+    if not text or "\0" in text:
+        raise ValueError(f"{parameter}: expected the name of a file or directory, got {text!r}")
+    return expanded(text)
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
@@ -259,8 +294,12 @@ def use_bundle(path: str | os.PathLike[str]) -> None:
     ------
     FileNotFoundError
         If there is nothing.
+    OSError
+        If it cannot be read.
+    TypeError
+        If it is no path.
     ValueError
-        If it is no bundle, is damaged, or others could have written it.
+        If it is no bundle and no cache's directory, is damaged, or others could have written it.
 
     Examples
     --------
@@ -271,17 +310,19 @@ def use_bundle(path: str | os.PathLike[str]) -> None:
     -----
     The environment variable ``CUPAR_BUNDLES`` names any number of them, with ``:`` between them.
     """
-    from ._bundle import Bundle
-
-    found = expanded(path)
-    if not os.fspath(path) or (found.is_dir() and not Disk(found, 0, read_only=True).is_cache()):
-        raise ValueError(f"path: expected a bundle or a cache's directory, got {os.fspath(path)!r}")
-    if found.is_dir():
-        distrusted = Disk(found, 0, read_only=True).distrusted()
-        if distrusted is not None:
-            raise ValueError(f"path: {distrusted[0]} {distrusted[1]}, so that others could place code in it")
-    else:
-        Bundle(found, signing_key()).close()  # to say now what is wrong with it
+    found = path_named("path", path)
+    try:
+        store = layer(found, signing_key())  # to say now what is wrong with it
+        if isinstance(store, Disk):
+            distrusted = store.distrusted()
+            if distrusted is not None:
+                raise ValueError(f"{distrusted[0]} {distrusted[1]}, so that others could place code in it")
+        else:
+            store.close()
+    except OSError as error:
+        raise type(error)(error.errno, f"path: {error.strerror}", os.fspath(found)) from None
+    except ValueError as error:
+        raise ValueError(f"path: {error}") from None
     if found not in _used:
         _used.append(found)
 

@@ -388,6 +388,11 @@ class RedisMapping(MutableMapping[str, bytes]):
     prefix : str, optional
         What the names of its keys begin with.
 
+    Raises
+    ------
+    TypeError
+        If the client is none, or the prefix is no str.
+
     Notes
     -----
     Entries stay until the server evicts them (``maxmemory-policy``); leases that their holders leave behind
@@ -397,6 +402,10 @@ class RedisMapping(MutableMapping[str, bytes]):
     _LEASE_SECONDS = 60
 
     def __init__(self, client: Any, prefix: str = "cupar:") -> None:
+        if not all(hasattr(client, name) for name in ("get", "set", "delete", "scan_iter")):
+            raise TypeError(f"client: expected a redis.Redis, got {type(client).__name__}")
+        if not isinstance(prefix, str):
+            raise TypeError(f"prefix: expected a str, got {type(prefix).__name__}")
         self._client = client
         self._prefix = prefix
 
@@ -447,8 +456,9 @@ def open_url(url: str) -> MutableMapping[str, bytes]:
     ImportError
         If the package that talks to such a store is not installed.
     ValueError
-        If there is no such store.
+        If there is no such store, or the URL is not written as one: it is not taken for a directory then.
     """
+    _check_url(url)
     if url.startswith(("redis://", "rediss://", "unix://")):
         return RedisMapping(_redis_client(url))
     try:
@@ -457,6 +467,33 @@ def open_url(url: str) -> MutableMapping[str, bytes]:
         raise ImportError("fsspec is missing. Run: pip install 'cupar[shared]'") from error
     mapper: MutableMapping[str, bytes] = fsspec.get_mapper(url)
     return mapper
+
+
+# What stands before the place in a URL, or in what was meant to be one. fsspec joins several with '::'.
+_SCHEME = re.compile(r"((?:[^/:]*::)*)([^/:]*)(:/{0,2}|//)")
+_WITHOUT_HOST = ("file", "local", "memory", "unix")
+
+
+def _check_url(url: str) -> None:
+    """Raise ValueError for what looks like a URL and is none, such as ``redis:/host`` and ``s3:bucket``.
+
+    fsspec takes all that has no ``://`` for a path. A path may have a colon, but not before its first ``/``.
+    """
+    match = _SCHEME.match(url)
+    if match is None:
+        return
+    scheme, separator, place = match[2], match[3], url[match.end() :]
+    if separator != "://" or not scheme:
+        if scheme in ("file", "local") and separator == ":/":
+            return
+        raise ValueError(
+            "expected a URL such as redis://host or s3://bucket/cupar, or the path of a directory (which begins "
+            "with './' if there is a colon in its name)"
+        )
+    if scheme not in _WITHOUT_HOST and not re.split("[/?#]", place.rpartition("@")[2])[0].strip():
+        raise ValueError(f"expected the name of a host or bucket behind {scheme}://")
+    if scheme != "memory" and not place.strip("/"):
+        raise ValueError(f"expected a path behind {scheme}://")
 
 
 def _redis_client(url: str) -> Any:
@@ -477,8 +514,8 @@ def _redis_client(url: str) -> Any:
 
 def name_of(url: str) -> str:
     """Return a URL without the secrets that may be in it, for messages."""
-    if "://" not in url:
+    match = _SCHEME.match(url)
+    if match is None:
         return url
-    scheme, rest = url.split("://", 1)
-    account, at, place = rest.rpartition("@")  # the last: passwords may hold whatever ends an account
-    return f"{scheme}://{'***' if account else ''}{at}{re.split('[?#]', place)[0]}"
+    account, at, place = url[match.end() :].rpartition("@")  # the last: passwords may hold whatever ends one
+    return f"{match[0]}{'***' if account else ''}{at}{re.split('[?#]', place)[0]}"

@@ -588,10 +588,8 @@ class TestExportAndImport:
         assert there < 3
         assert status == 1
         assert out.startswith(f"imported {there} entries, ") and f"; {3 - there} not kept" in out
-        assert (
-            f"{3 - there} {'entry was' if there == 2 else 'entries were'} not kept: the limit is 3.0 KiB (CUPAR_CACHE_SIZE)"
-            in err
-        )
+        lost = "1 entry was" if there == 2 else f"{3 - there} entries were"
+        assert f"{lost} not kept: the limit is 3.0 KiB (CUPAR_CACHE_SIZE)" in err
 
     def test_a_damaged_entry_is_not_exported(self, run, three, tmp_path):
         path_of(2).write_bytes(b"nothing")
@@ -742,7 +740,7 @@ def test_a_narrow_terminal_does_not_cut_keys(columns):
         shown[words] = COLOURS.sub("", on_terminal(words.split(), columns))
         assert "Traceback" not in shown[words]
     assert {key(1)[:12], key(2)[:12]} <= set(shown["cache list"].split())
-    assert {"488.6", "KiB", "template"} <= set(shown["cache list"].split())
+    assert re.search(r"\btemplate\b.* 90 +48\d\.\d KiB ", shown["cache list"])
     assert key(1) in shown[f"cache show {key(1)}"].split()
     assert key(2)[:12] in shown["cache verify"].split()
     assert f"{key(1)[:12]}:" in shown[f"explain {key(1)}"].split()

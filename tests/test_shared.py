@@ -778,9 +778,69 @@ def test_no_store_costs_no_thread_and_no_import(tmp_path):
     assert not {"cupar._shared", "fsspec", "redis"} & set(modules)
 
 
+NO_URLS = [
+    "redis:/host",
+    "redis:host",
+    "redis:/host:6379/0",
+    "redis//host",
+    "rediss:/:hidden@host",
+    "rediss:hidden@host",
+    "unix:/run/redis.sock",
+    "s3:/bucket/cupar",
+    "s3:bucket",
+    "gs:/bucket",
+    "simplecache::s3:/bucket",
+    "localhost:6379",
+    "10.0.0.1:6379",
+    "://host",
+    "redis://",
+    "redis:///0",
+    "redis://:hidden@",
+    "redis://:hidden@/0",
+    "redis://?db=1",
+    "s3://",
+    "s3:///cupar",
+    "file://",
+    "unix://",
+]
+
+
+@pytest.mark.parametrize("url", NO_URLS)
+def test_what_is_nearly_a_url_is_no_directory(monkeypatch, tmp_path, url):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUPAR_SHARED", url)
+    with pytest.warns(CacheWarning, match="does not use the shared store .*: expected ") as caught:
+        assert fetch(KEY, lambda: ENTRY).origin == "built"
+        assert fetch(OTHER, lambda: ENTRY).origin == "built"
+    assert len(caught) == 1
+    assert "hidden" not in str(caught[0].message)
+    assert os.listdir(tmp_path) == ["cache"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["shared", "./redis:host", "a/b:c", "file:{}/shared", "file://{}/shared", "memory://here", "{}/a:b"],
+)
+def test_directories_may_have_colons(monkeypatch, tmp_path, url):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUPAR_SHARED", url.format(tmp_path))
+    assert fetch(KEY, lambda: ENTRY).origin == "built"
+    assert _shared.open_url(url.format(tmp_path))[NAME] == sealed()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"), [(("redis://host",), "client"), ((None,), "client"), (({}, 3), "client")]
+)
+def test_what_is_no_client_is_named(arguments, name):
+    with pytest.raises(TypeError, match=f"{name}: expected a redis.Redis"):
+        _shared.RedisMapping(*arguments)
+
+
 @pytest.mark.parametrize(
     ("url", "shown"),
     [
+        ("redis:/:hidden@host", "redis:/***@host"),
+        ("redis::hidden@host", "redis::***@host"),
         ("redis://:pa/ss@host:1/0", "redis://***@host:1/0"),
         ("redis://user:p@ss@host/0", "redis://***@host/0"),
         ("s3://KEY:SEC?RET@bucket/x", "s3://***@bucket/x"),
