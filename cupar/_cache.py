@@ -341,7 +341,8 @@ def shared() -> Shared | None:
 @lru_cache
 def _shared_at(url: str) -> Shared | None:
     """Open a store, once in a process; None, with a warning, if that cannot be."""
-    from ._shared import Shared, name_of, open_url
+    from ._shared import Shared
+    from ._stores import name_of, open_url
 
     name = name_of(url)
     try:

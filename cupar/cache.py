@@ -14,7 +14,7 @@ from ._cache import CacheWarning, Stats, Usage
 from ._disk import Disk, Pruned
 from ._explain import Difference, Explanation
 from ._listing import Info
-from ._shared import RedisMapping
+from ._stores import RedisMapping
 from ._warnings import warn_once
 
 if TYPE_CHECKING:

@@ -565,9 +565,7 @@ def test_what_is_no_path_is_named(own, path, call):
 
 
 @pytest.mark.parametrize("path", ["", "a\0b"])
-@pytest.mark.parametrize(
-    "call", [cupar.use_bundle, cupar.cache.import_, cupar.cache.export, cupar.cache.verify]
-)
+@pytest.mark.parametrize("call", [cupar.use_bundle, cache.import_, cache.export, cache.verify])
 def test_what_no_file_can_be_called_is_named(own, path, call):
     with pytest.raises(ValueError, match="^path: expected the name of a file or directory, got "):
         call(path)
