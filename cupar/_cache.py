@@ -13,7 +13,7 @@ it. What is found below is copied up into the user's directory. The environment 
 ``CUPAR_SIGNING_KEY``
     Secret that signs what bundles and the shared store hold; what is not signed with it is then refused.
 ``CUPAR_LOCK_TIMEOUT``
-    Seconds to wait for another process that builds the same.
+    Seconds that one call waits for other processes that build the same.
 
 Whatever is wrong with a layer costs a build and a warning, never an error.
 """
@@ -26,16 +26,17 @@ import os
 import re
 import time
 from collections.abc import Callable, MutableMapping
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from . import _fork
+from . import _fork, _patience
 from ._disk import Disk, Usage
 from ._entry import FORMAT, Entry
 from ._memory import Memory
+from ._patience import Patience
 from ._warnings import CacheWarning, warn_once
 from ._words import counted
 
@@ -56,6 +57,7 @@ __all__ = [
     "discard",
     "disk",
     "fetch",
+    "one_deadline",
     "reset_stats",
     "shared",
     "signing_key",
@@ -417,24 +419,36 @@ def fetch(key: str, make: Callable[[], Entry], *, portable: bool = True) -> Foun
         The entry, with origin ``"disk"`` or ``"built"``. It is not counted in `stats`: only the caller
         knows what a build that found its template should be called.
     """
-    start = time.perf_counter()
     store = disk()
     found = _kept(store, key, portable)
     if found is not None:
         return found
-    timeout = _lock_timeout()
-    with nullcontext(True) if store is None else store.lock(key, timeout) as free:
+    with one_deadline() as patience:
+        return _locked(store, key, make, portable, patience)
+
+
+def one_deadline() -> AbstractContextManager[Patience]:
+    """Let all fetches in a block wait for others no longer than one may: ``CUPAR_LOCK_TIMEOUT`` seconds."""
+    return _patience.of_one_call(_lock_timeout())
+
+
+def _locked(
+    store: Disk | None, key: str, make: Callable[[], Entry], portable: bool, patience: Patience
+) -> Found:
+    """Make an entry, or wait for another process that makes it."""
+    start = time.perf_counter()
+    with nullcontext(True) if store is None else store.lock(key, patience.left) as free:
+        patience.waited_since(start)
         if not free:
             warn_once(
                 "timeout",
-                f"Another process has been building what this one needs for "
-                f"{counted(timeout, 'second')}. cupar "
-                "builds it here without waiting any longer (CUPAR_LOCK_TIMEOUT).",
+                "Another process has been building what this one needs for "
+                f"{counted(_lock_timeout(), 'second')}. cupar builds it here without waiting any longer "
+                "(CUPAR_LOCK_TIMEOUT).",
             )
         entry = None if store is None else store.load(key)  # a process that we waited for has stored it
         if entry is not None:
             return Found(entry, "disk", time.perf_counter() - start, str(store and store.path))
-        patience = max(0.0, timeout - (time.perf_counter() - start))
         found = _shared_or_made(key, make, portable, patience)
         if store is not None:
             store.store(key, found.entry)
@@ -457,22 +471,28 @@ def _kept(store: Disk | None, key: str, portable: bool) -> Found | None:
     return None
 
 
-def _shared_or_made(key: str, make: Callable[[], Entry], portable: bool, patience: float) -> Found:
+def _shared_or_made(key: str, make: Callable[[], Entry], portable: bool, patience: Patience) -> Found:
     start = time.perf_counter()
     store = shared() if portable else None
     if store is None:
         return Found(make(), "built", time.perf_counter() - start)
-    timeout = _seconds("CUPAR_SHARED_TIMEOUT", SHARED_TIMEOUT)
+
+    def made_after_waiting() -> Entry:
+        patience.waited_since(start)
+        return make()
+
     entry, made = store.fetch(
         key,
-        make,
-        timeout=timeout,
-        patience=patience,
+        made_after_waiting,
+        timeout=_seconds("CUPAR_SHARED_TIMEOUT", SHARED_TIMEOUT),
+        patience=patience.left,
         secret=signing_key(),
         replace=key in _distrusted,
     )
-    seconds = time.perf_counter() - start
-    return Found(entry, "built", seconds) if made else Found(entry, "disk", seconds, store.name)
+    if made:
+        return Found(entry, "built", time.perf_counter() - start)
+    patience.waited_since(start)
+    return Found(entry, "disk", time.perf_counter() - start, store.name)
 
 
 def discard(key: str) -> None:
