@@ -192,7 +192,8 @@ def test_times(text, seconds):
 
 
 @pytest.mark.parametrize(
-    ("size", "text"), [(0, "0 bytes"), (1023, "1023 bytes"), (1536, "1.5 KiB"), (5 << 40, "5.0 TiB")]
+    ("size", "text"),
+    [(0, "0 bytes"), (1, "1 byte"), (1023, "1023 bytes"), (1536, "1.5 KiB"), (5 << 40, "5.0 TiB")],
 )
 def test_sizes_for_people(size, text):
     assert _terminal.size_text(size) == text
@@ -256,6 +257,12 @@ class TestInfo:
             assert status == 0
             assert not re.search("hunter2|swordfish|xyzzy", out + err)
             assert "CUPAR_SIGNING_KEY" in out and "127.0.0.1" in out
+
+    def test_every_variable_that_is_documented_is_known(self, monkeypatch):
+        page = Path(_cli.__file__).parents[1] / "docs" / "environment.md"
+        documented = set(re.findall(r"^\| `(CUPAR_\w+)`", page.read_text(), re.MULTILINE))
+        assert "CUPAR_DEBUG" in documented
+        assert documented == set(_environment._OWN)
 
     def test_only_known_variables_are_shown(self, run, run_json, monkeypatch):
         monkeypatch.setenv("CUPAR_SIGNING_KEYS", "topsecret")
