@@ -38,6 +38,7 @@ from . import _entry
 from ._disk import fault
 from ._entry import Entry, RefusedError
 from ._warnings import warn_once
+from ._words import counted
 
 __all__ = ["Bundle", "Report", "Written", "verify", "write"]
 
@@ -217,7 +218,7 @@ class Bundle:
         if count <= _MOST_ENTRIES:
             with suppress(MemoryError):
                 return os.pread(self._file, count * _RECORD.size, start)
-        raise ValueError(f"{self.path} is too large: its index is of {count} entries")
+        raise ValueError(f"{self.path} is too large: its index is of {counted(count, 'entry')}")
 
     def _changed(self) -> str | None:
         """Say why the file, as it is now, must not be used."""

@@ -13,7 +13,7 @@ it. What is found below is copied up into the user's directory. The environment 
 ``CUPAR_SIGNING_KEY``
     Secret that signs what bundles and the shared store hold; what is not signed with it is then refused.
 ``CUPAR_LOCK_TIMEOUT``
-    Seconds to wait for another process that builds the same.
+    Seconds that one call waits for other processes that build the same.
 
 Whatever is wrong with a layer costs a build and a warning, never an error.
 """
@@ -26,17 +26,19 @@ import os
 import re
 import time
 from collections.abc import Callable, MutableMapping
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from . import _fork
+from . import _fork, _patience
 from ._disk import Disk, Usage
-from ._entry import Entry
+from ._entry import FORMAT, Entry
 from ._memory import Memory
+from ._patience import Patience
 from ._warnings import CacheWarning, warn_once
+from ._words import counted
 
 if TYPE_CHECKING:
     from ._bundle import Bundle
@@ -55,6 +57,7 @@ __all__ = [
     "discard",
     "disk",
     "fetch",
+    "one_deadline",
     "reset_stats",
     "shared",
     "signing_key",
@@ -157,7 +160,7 @@ def _limit_bytes() -> int:
     match = _SIZE.fullmatch(text)
     if match is None:
         _warn_invalid(
-            "CUPAR_CACHE_SIZE", text, "a number of bytes such as 500M or 2G", f"{DEFAULT_SIZE} bytes"
+            "CUPAR_CACHE_SIZE", text, "a number of bytes such as 500M or 2G", counted(DEFAULT_SIZE, "byte")
         )
         return DEFAULT_SIZE
     return int(match[1]) << 10 * " KMGT".index(match[2].upper() or " ")
@@ -172,7 +175,7 @@ def _seconds(name: str, default: float) -> float:
         seconds = float(text)
         if seconds >= 0 and not math.isnan(seconds):
             return seconds
-    _warn_invalid(name, text, "a number of seconds such as 60", f"{default:g} seconds")
+    _warn_invalid(name, text, "a number of seconds such as 60", counted(default, "second"))
     return default
 
 
@@ -226,15 +229,50 @@ def bundles() -> tuple[Disk | Bundle, ...]:
 @cache
 def _layer(path: Path, secret: bytes | None) -> Disk | Bundle | None:
     """Open a directory or bundle, once in a process; None, with a warning, if that cannot be."""
+    try:
+        return layer(path, secret)
+    except (OSError, ValueError, MemoryError) as error:
+        warn_once(("bundle", path), f"cupar does not use a bundle or directory (CUPAR_BUNDLES): {error}")
+        return None
+
+
+def layer(path: Path, secret: bytes | None) -> Disk | Bundle:
+    """Open a directory of a cache, or a bundle, to be read only.
+
+    Raises
+    ------
+    OSError, ValueError
+        If there is none, or it cannot be used.
+    """
+    if path.is_dir():
+        store = Disk(path, 0, read_only=True)
+        if not store.is_cache():
+            raise ValueError(f"{path} is no cache directory: there is no v{FORMAT} in it")
+        return store
     from ._bundle import Bundle
 
+    return Bundle(path, secret)
+
+
+def path_named(parameter: str, path: str | os.PathLike[str]) -> Path:
+    """Return the absolute path that a user has named.
+
+    Raises
+    ------
+    TypeError
+        If it is no path.
+    ValueError
+        If it is empty, or no file could have such a name.
+    """
     try:
-        if path.is_dir():
-            return Disk(path, 0, read_only=True)
-        return Bundle(path, secret)
-    except (OSError, ValueError, MemoryError) as error:
-        warn_once(("bundle", path), f"cupar does not use a bundle: {error}")
-        return None
+        text = os.fspath(path)
+    except TypeError:
+        text = None
+    if not isinstance(text, str):
+        raise TypeError(f"{parameter}: expected a path, as str or os.PathLike, got {path!r}")
+    if not text or "\0" in text:
+        raise ValueError(f"{parameter}: expected the name of a file or directory, got {text!r}")
+    return expanded(text)
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
@@ -258,8 +296,12 @@ def use_bundle(path: str | os.PathLike[str]) -> None:
     ------
     FileNotFoundError
         If there is nothing.
+    OSError
+        If it cannot be read.
+    TypeError
+        If it is no path.
     ValueError
-        If it is no bundle, is damaged, or others could have written it.
+        If it is no bundle and no cache's directory, is damaged, or others could have written it.
 
     Examples
     --------
@@ -270,17 +312,19 @@ def use_bundle(path: str | os.PathLike[str]) -> None:
     -----
     The environment variable ``CUPAR_BUNDLES`` names any number of them, with ``:`` between them.
     """
-    from ._bundle import Bundle
-
-    found = expanded(path)
-    if not os.fspath(path) or (found.is_dir() and not Disk(found, 0, read_only=True).is_cache()):
-        raise ValueError(f"path: expected a bundle or a cache's directory, got {os.fspath(path)!r}")
-    if found.is_dir():
-        distrusted = Disk(found, 0, read_only=True).distrusted()
-        if distrusted is not None:
-            raise ValueError(f"path: {distrusted[0]} {distrusted[1]}, so that others could place code in it")
-    else:
-        Bundle(found, signing_key()).close()  # to say now what is wrong with it
+    found = path_named("path", path)
+    try:
+        store = layer(found, signing_key())  # to say now what is wrong with it
+        if isinstance(store, Disk):
+            distrusted = store.distrusted()
+            if distrusted is not None:
+                raise ValueError(f"{distrusted[0]} {distrusted[1]}, so that others could place code in it")
+        else:
+            store.close()
+    except OSError as error:
+        raise type(error)(error.errno, f"path: {error.strerror}", os.fspath(found)) from None
+    except ValueError as error:
+        raise ValueError(f"path: {error}") from None
     if found not in _used:
         _used.append(found)
 
@@ -299,7 +343,8 @@ def shared() -> Shared | None:
 @lru_cache
 def _shared_at(url: str) -> Shared | None:
     """Open a store, once in a process; None, with a warning, if that cannot be."""
-    from ._shared import Shared, name_of, open_url
+    from ._shared import Shared
+    from ._stores import name_of, open_url
 
     name = name_of(url)
     try:
@@ -374,23 +419,36 @@ def fetch(key: str, make: Callable[[], Entry], *, portable: bool = True) -> Foun
         The entry, with origin ``"disk"`` or ``"built"``. It is not counted in `stats`: only the caller
         knows what a build that found its template should be called.
     """
-    start = time.perf_counter()
     store = disk()
     found = _kept(store, key, portable)
     if found is not None:
         return found
-    timeout = _lock_timeout()
-    with nullcontext(True) if store is None else store.lock(key, timeout) as free:
+    with one_deadline() as patience:
+        return _locked(store, key, make, portable, patience)
+
+
+def one_deadline() -> AbstractContextManager[Patience]:
+    """Let all fetches in a block wait for others no longer than one may: ``CUPAR_LOCK_TIMEOUT`` seconds."""
+    return _patience.of_one_call(_lock_timeout())
+
+
+def _locked(
+    store: Disk | None, key: str, make: Callable[[], Entry], portable: bool, patience: Patience
+) -> Found:
+    """Make an entry, or wait for another process that makes it."""
+    start = time.perf_counter()
+    with nullcontext(True) if store is None else store.lock(key, patience.left) as free:
+        patience.waited_since(start)
         if not free:
             warn_once(
                 "timeout",
-                f"Another process has been building what this one needs for {timeout:g} seconds. cupar "
-                "builds it here without waiting any longer (CUPAR_LOCK_TIMEOUT).",
+                "Another process has been building what this one needs for "
+                f"{counted(_lock_timeout(), 'second')}. cupar builds it here without waiting any longer "
+                "(CUPAR_LOCK_TIMEOUT).",
             )
         entry = None if store is None else store.load(key)  # a process that we waited for has stored it
         if entry is not None:
             return Found(entry, "disk", time.perf_counter() - start, str(store and store.path))
-        patience = max(0.0, timeout - (time.perf_counter() - start))
         found = _shared_or_made(key, make, portable, patience)
         if store is not None:
             store.store(key, found.entry)
@@ -413,22 +471,28 @@ def _kept(store: Disk | None, key: str, portable: bool) -> Found | None:
     return None
 
 
-def _shared_or_made(key: str, make: Callable[[], Entry], portable: bool, patience: float) -> Found:
+def _shared_or_made(key: str, make: Callable[[], Entry], portable: bool, patience: Patience) -> Found:
     start = time.perf_counter()
     store = shared() if portable else None
     if store is None:
         return Found(make(), "built", time.perf_counter() - start)
-    timeout = _seconds("CUPAR_SHARED_TIMEOUT", SHARED_TIMEOUT)
+
+    def made_after_waiting() -> Entry:
+        patience.waited_since(start)
+        return make()
+
     entry, made = store.fetch(
         key,
-        make,
-        timeout=timeout,
-        patience=patience,
+        made_after_waiting,
+        timeout=_seconds("CUPAR_SHARED_TIMEOUT", SHARED_TIMEOUT),
+        patience=patience.left,
         secret=signing_key(),
         replace=key in _distrusted,
     )
-    seconds = time.perf_counter() - start
-    return Found(entry, "built", seconds) if made else Found(entry, "disk", seconds, store.name)
+    if made:
+        return Found(entry, "built", time.perf_counter() - start)
+    patience.waited_since(start)
+    return Found(entry, "disk", time.perf_counter() - start, store.name)
 
 
 def discard(key: str) -> None:

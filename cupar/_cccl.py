@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _fork, _stub, _toolchain, _versions
+from . import _fork, _printed, _stub, _toolchain, _versions
 
 SUPPORTED = ((1, 2, 1), (1, 3))  # of cuda-cccl, from and below
 
@@ -227,16 +227,17 @@ def compile_native(native: str, arguments: Sequence[Any], cc: int) -> Any:
     Raises
     ------
     BuildError
-        If NVRTC or CCCL refuses; its message is on standard error.
+        If NVRTC or CCCL refuses.
     """
     b = bindings()
     arguments = [each() if isinstance(each, functools.partial) else each for each in arguments]
     cccl, toolkit = _toolchain.include_folders()
     common = b.CommonData(*divmod(cc, 10), *[f"-I{cccl}"] * 3, f"-I{toolkit}")
-    try:
-        return getattr(b, native).compile(*arguments, common)
-    except RuntimeError as error:
-        raise _toolchain.BuildError(f"for sm_{cc}: {error} (CCCL printed why)") from error
+    with _printed.held() as printed:
+        try:
+            return getattr(b, native).compile(*arguments, common)
+        except RuntimeError as error:
+            raise _toolchain.BuildError(f"for sm_{cc}: {error}{printed.reason()}") from error
 
 
 class _Pickler(pickle.Pickler):

@@ -16,22 +16,25 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext, redirect_stdout
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import __version__, _listing, cache
+from . import __version__, _entry, _listing, cache
 from ._terminal import (
     Bar,
     Lines,
+    OutputError,
     Progress,
     complain,
     date_text,
+    is_narrow,
     iso_text,
     leave_output,
     on_terminal,
     open_closed_streams,
+    output_left_alone,
     print_fields,
     print_json,
     print_table,
@@ -39,6 +42,7 @@ from ._terminal import (
     size_text,
 )
 from ._warnings import CacheWarning
+from ._words import counted
 
 if TYPE_CHECKING:
     from ._ahead import Failure, Job, Outcome
@@ -76,19 +80,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     -------
     int
         The exit status: 0 if all is well, 1 if something was found wrong or failed, 2 if the command line is
-        not understood, 130 if interrupted.
+        not understood, 130 if interrupted, 141 if the reader of its output went away.
     """
     open_closed_streams()
-    words = list(sys.argv[1:] if argv is None else argv)
-    words, script = _split(words)
     try:
-        arguments = _parser().parse_args(words)
-    except SystemExit as end:  # after help, the version, or what is wrong with the command line
-        return int(end.code or 0)
-    arguments.script_arguments = script
-    try:
-        with _warnings_as_lines(), _ending_cleanly():
-            status = _run(arguments)
+        status = _status(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
         return status
     except BrokenPipeError:  # what reads the output, such as 'head', has seen enough
@@ -104,6 +100,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         complain("interrupted")
         return _INTERRUPTED
+
+
+def _status(words: list[str]) -> int:
+    words, script = _split(words)
+    try:
+        arguments = _parser().parse_args(words)
+    except SystemExit as end:  # after help, the version, or what is wrong with the command line
+        return int(end.code or 0)
+    arguments.script_arguments = script
+    with _warnings_as_lines(), _ending_cleanly():
+        return _run(arguments)
 
 
 class _Terminated(KeyboardInterrupt):
@@ -143,7 +150,7 @@ def _run(arguments: Arguments) -> int:
     command: Callable[[Arguments], int] = arguments.command
     try:
         return command(arguments)
-    except BrokenPipeError:
+    except (BrokenPipeError, OutputError):
         raise
     except _UsageError as error:
         complain(f"error: {error}")
@@ -178,8 +185,18 @@ def _warnings_as_lines() -> Iterator[None]:
 # --- The command line ----------------------------------------------------------------------------------
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that does not hide that its help cannot be written."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        if file is sys.stdout:
+            file.write(message)
+        else:
+            super()._print_message(message, file)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="cupar",
         description="See cupar's cache, build ahead of time, and carry builds to other machines.",
         epilog="examples:\n  cupar info\n  cupar cache list\n  cupar build train.py --cc 80,90",
@@ -384,6 +401,11 @@ def _ccs(text: str | None) -> list[int]:
         raise _UsageError(f"--cc: expected compute capabilities as in 80,90, got {text!r}") from None
 
 
+def _shown(key: str) -> str:
+    """Return as much of a key as a person needs, all of it for a program; a path as it is."""
+    return key[:_KEY] if on_terminal() and _entry.is_key(key) else key
+
+
 def _cc(cc: int) -> str:
     return str(cc) if cc else ""
 
@@ -445,7 +467,9 @@ def _print_info(found: dict[str, Any]) -> None:
 
 
 def _cache_fields(found: dict[str, Any]) -> list[tuple[str, str]]:
-    bundles = [("bundle", f"{each['path']}, {each['entries']} entries") for each in found["bundles"]]
+    bundles = [
+        ("bundle", f"{each['path']}, {counted(each['entries'], 'entry')}") for each in found["bundles"]
+    ]
     return [
         ("directory", found["directory"] or "none"),
         ("entries", str(found["entries"])),
@@ -475,17 +499,17 @@ def _list(arguments: Arguments) -> int:
     ]
     found.sort(key=_ORDERS[arguments.sort])
     if arguments.json:
-        print_json({"path": str(where), "entries": [_entry(info) for info in found]}, rows=len(found))
+        print_json({"path": str(where), "entries": [_described(info) for info in found]}, rows=len(found))
         return _OK
     short = on_terminal()
     rows = [
         (
-            info.key[:_KEY] if short else info.key,
+            _shown(info.key),
             info.entry,
             info.algorithm,
             _cc(info.cc),
             size_text(info.size) if short else str(info.size),
-            date_text(info.used) if short else iso_text(info.used) or "",
+            date_text(info.used)[: 10 if is_narrow() else None] if short else iso_text(info.used) or "",
         )
         for info in found
     ]
@@ -498,7 +522,7 @@ def _directory() -> Path:
     return _listing.own().path
 
 
-def _entry(info: cache.Info) -> dict[str, Any]:
+def _described(info: cache.Info) -> dict[str, Any]:
     return {
         "key": info.key,
         "entry": info.entry,
@@ -513,7 +537,7 @@ def _show(arguments: Arguments) -> int:
     info = cache.info(arguments.key, arguments.bundle)
     meta = info.meta
     if arguments.json:
-        print_json({**_entry(info), "meta": meta})
+        print_json({**_described(info), "meta": meta})
         return _OK
     from . import _explain as explaining
 
@@ -630,9 +654,9 @@ def _verify(arguments: Arguments) -> int:
         print_json({"path": str(where), "checked": report.checked, "faults": faults, "repaired": repaired})
     else:
         if faults:
-            print_table(("key", "fault"), [(each["key"], each["fault"]) for each in faults])
-        removed = ", which were removed" if arguments.repair and faults else ""
-        say(f"{report.checked} entries checked, {len(faults)} at fault{removed}")
+            print_table(("key", "fault"), [(_shown(key), why) for key, why in report.faults])
+        removed = f", which {_were(len(faults))} removed" if arguments.repair and faults else ""
+        say(f"{counted(report.checked, 'entry')} checked, {len(faults)} at fault{removed}")
     return _FAULT if faults else _OK
 
 
@@ -644,7 +668,7 @@ def _prune(arguments: Arguments) -> int:
 
 def _clear(arguments: Arguments) -> int:
     directory, usage = _directory(), cache.usage()
-    if not arguments.yes and not _agreed(f"Remove {usage.entries} entries from {directory}?"):
+    if not arguments.yes and not _agreed(f"Remove {counted(usage.entries, 'entry')} from {directory}?"):
         return _FAULT
     cache.clear(memory=False)
     left = cache.usage()
@@ -663,7 +687,7 @@ def _removed(arguments: Arguments, entries: int, size: int) -> int:
     if arguments.json:
         print_json({"removed": entries, "freed": size})
     else:
-        say(f"removed {entries} entries, {size_text(size)}")
+        say(f"removed {counted(entries, 'entry')}, {size_text(size)}")
     return _OK
 
 
@@ -684,12 +708,18 @@ def _carried(arguments: Arguments, verb: str, done: cache.Transfer) -> int:
     else:
         rest = {"left out": done.skipped, "refused": done.refused, "not kept": done.not_kept}
         counts = "".join(f"; {count} {what}" for what, count in rest.items() if count)
-        say(f"{verb} {done.entries} entries, {size_text(done.size)}{counts}")
+        say(f"{verb} {counted(done.entries, 'entry')}, {size_text(done.size)}{counts}")
     if done.not_kept:
-        complain(f"error: {done.not_kept} entries were not kept: the limit is {_limit()} (CUPAR_CACHE_SIZE)")
+        lost = f"{counted(done.not_kept, 'entry')} {_were(done.not_kept)}"
+        complain(f"error: {lost} not kept: the limit is {_limit()} (CUPAR_CACHE_SIZE)")
     if done.refused:
-        complain(f"error: {done.refused} entries were refused: they are damaged, or cannot be trusted")
+        lost = f"{counted(done.refused, 'entry')} {_were(done.refused)}"
+        complain(f"error: {lost} refused: damaged, or not to be trusted")
     return _FAULT if done.refused or done.not_kept else _OK
+
+
+def _were(number: int) -> str:
+    return "was" if number == 1 else "were"
 
 
 def _limit() -> str:
@@ -714,14 +744,28 @@ _RESULTS = ("built", "linked", "there", "failed")
 
 
 def _build(arguments: Arguments) -> int:
+    start = time.perf_counter()
+    _directory()
+    with output_left_alone() if arguments.json else nullcontext():
+        jobs, failures, outcomes, said = _done(arguments)
+    for text in said:
+        complain(f"warning: {text}")
+    seconds = time.perf_counter() - start
+    if arguments.json:
+        print_json(_built_document(jobs, outcomes, failures, seconds))
+    else:
+        _print_built(jobs, outcomes, failures, seconds)
+    return _FAULT if failures or any(each.result == "failed" for each in outcomes.values()) else _OK
+
+
+def _done(
+    arguments: Arguments,
+) -> tuple[list[Job], list[Failure], dict[str, Outcome], dict[str, None]]:
+    """Build; return what was asked for, what could not be, what came of each key, and what to warn of."""
     from . import _ahead
     from ._background import cores
 
-    start = time.perf_counter()
-    _directory()
-    # What a script prints must not stand in the document.
-    with redirect_stdout(sys.stderr) if arguments.json else nullcontext():
-        jobs, failures = _asked(arguments)
+    jobs, failures = _asked(arguments)
     if not jobs and not failures:
         raise _FailedError(f"{arguments.source}: nothing was asked for")
     processes = arguments.jobs or cores()
@@ -733,15 +777,7 @@ def _build(arguments: Arguments) -> int:
             outcomes[job.key] = outcome
             said.update(dict.fromkeys(outcome.warnings))
             progress.done(job, outcome)
-    for text in said:
-        complain(f"warning: {text}")
-    outcomes = _ahead.kept(outcomes)
-    seconds = time.perf_counter() - start
-    if arguments.json:
-        print_json(_built_document(jobs, outcomes, failures, seconds))
-    else:
-        _print_built(jobs, outcomes, failures, seconds)
-    return _FAULT if failures or any(each.result == "failed" for each in outcomes.values()) else _OK
+    return jobs, failures, _ahead.kept(outcomes), said
 
 
 def _asked(arguments: Arguments) -> tuple[list[Job], list[Failure]]:
@@ -796,7 +832,7 @@ def _print_built(
         rows.append((f"sm_{cc}", *(str(counts[result]) for result in _RESULTS), spent))
     names = ("for", "built", "linked", "already there", "failed", "seconds")
     print_table(names, rows, numbers=names[1:])
-    say(f"{len(jobs)} builds in {seconds:.1f} s")
+    say(f"{counted(len(jobs), 'build')} in {seconds:.1f} s")
     for job in jobs:
         if outcomes[job.key].result == "failed":
             complain(f"error: {job}: {outcomes[job.key].error}")

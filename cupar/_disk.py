@@ -37,6 +37,7 @@ except ImportError:  # not on Windows
 from . import _entry
 from ._entry import FORMAT, SUFFIX, Entry
 from ._warnings import warn_once
+from ._words import counted
 
 __all__ = ["Disk", "File", "Pruned", "Usage", "fault"]
 
@@ -271,8 +272,8 @@ class Disk:
         if len(data) > self.limit_bytes:
             warn_once(
                 ("too large", self.path),
-                f"A build of {len(data)} bytes is larger than cupar's whole cache may be ({self.limit_bytes} "
-                "bytes) and is not kept. CUPAR_CACHE_SIZE sets the limit.",
+                f"A build of {counted(len(data), 'byte')} is larger than cupar's whole cache may be "
+                f"({counted(self.limit_bytes, 'byte')}) and is not kept. CUPAR_CACHE_SIZE sets the limit.",
             )
             return
         path = self._path(key)

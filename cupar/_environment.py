@@ -50,6 +50,7 @@ _OWN = (
     "CUPAR_CACHE",
     "CUPAR_CACHE_DIR",
     "CUPAR_CACHE_SIZE",
+    "CUPAR_DEBUG",
     "CUPAR_LOCK_TIMEOUT",
     "CUPAR_RECORD",
     "CUPAR_REPLAY",
@@ -185,7 +186,7 @@ def variables() -> dict[str, str]:
 
 
 def _without_secrets(name: str, value: str) -> str:
-    from ._shared import name_of
+    from ._stores import name_of
 
     if name not in _OWN and name not in _VARIABLES:
         return "(not known to cupar)"

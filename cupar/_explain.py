@@ -412,7 +412,7 @@ def _signature(part: Any) -> str:
 def _state(part: Any) -> str:
     """Return size and alignment of an operator's state."""
     sizes = _list(part[0]) if part else []
-    return f"{_text(sizes[0])} bytes" if sizes else "none"
+    return f"{_text(sizes[0])} {'byte' if sizes[0] == 1 else 'bytes'}" if sizes else "none"
 
 
 def _type(part: Any) -> str:

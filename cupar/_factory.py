@@ -121,7 +121,8 @@ def built(cls: type[A], spec: Specialisation, device: _driver.Device | None) -> 
     kept = spec.without_user()
 
     def make() -> Algorithm:
-        code, build = _produce(spec, kept, device)
+        with _cache.one_deadline():
+            code, build = _produce(spec, kept, device)
         mine.append(cls(code, build, states))
         if device is not None:
             mine[0].load()

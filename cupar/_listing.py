@@ -6,16 +6,15 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import _cache, _entry
+from . import _cache
 from ._disk import Disk
 
 if TYPE_CHECKING:
     from ._bundle import Bundle
 
-__all__ = ["Info", "find", "infos", "kept", "layer", "named", "own", "resolve", "sizes"]
+__all__ = ["Info", "find", "infos", "kept", "layer", "own", "resolve", "sizes"]
 
 _HEAD_BYTES = 512
 # As `_entry.encode` lays them out, keys in order. What does not look like this is read as a whole.
@@ -129,36 +128,15 @@ def own() -> Disk:
     return disk
 
 
-def named(path: str | os.PathLike[str]) -> Path:
-    """Return the absolute path that a user has named.
-
-    Raises
-    ------
-    ValueError
-        If it is empty.
-    """
-    if not os.fspath(path):
-        raise ValueError(f"path: expected the name of a file or directory, got {path!r}")
-    return _cache.expanded(path)
-
-
 def layer(path: str | os.PathLike[str]) -> Disk | Bundle:
     """Return the directory or bundle at `path`, to be read only.
 
     Raises
     ------
-    OSError, ValueError
+    OSError, TypeError, ValueError
         If there is none, or it cannot be used.
     """
-    found = named(path)
-    if found.is_dir():
-        store = Disk(found, 0, read_only=True)
-        if not store.is_cache():
-            raise ValueError(f"{found} is no cache directory: there is no v{_entry.FORMAT} in it")
-        return store
-    from ._bundle import Bundle
-
-    return Bundle(found, _cache.signing_key())
+    return _cache.layer(_cache.path_named("path", path), _cache.signing_key())
 
 
 def kept() -> list[Info]:

@@ -87,6 +87,13 @@ def no_green_context(ordinal: int) -> None:
         logger.debug("device %d has no green context: calls are not replayed", ordinal)
 
 
+def compiler(text: str) -> None:
+    """Say, at DEBUG, what a compiler printed that refused a program."""
+    logger = _logger(_DEBUG)
+    if logger is not None and text:
+        logger.debug("a compiler printed:\n%s", text)
+
+
 def template(key: str, found: Found) -> None:
     """Say, at DEBUG, that the kernels for any operator were found or made."""
     logger = _logger(_DEBUG)

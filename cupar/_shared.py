@@ -13,7 +13,9 @@ lease is taken over, two clients may in rare cases both believe they hold it, an
 work done twice, never a wrong entry.
 
 A store is as good as what is between it and this machine. So each operation runs in a daemon thread and has a
-bounded time; one that fails is said once, and the store is left alone for `REST` seconds.
+bounded time; one that fails is said once, and the store is left alone for `REST` seconds. So is one that
+answers with something else than it was given: no bytes, leases that are none or are not what was written, one
+damaged entry after another. And who has waited in vain for a lease waits for no other one for so long.
 """
 
 from __future__ import annotations
@@ -27,13 +29,15 @@ import time
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager, nullcontext, suppress
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from . import _entry
 from ._entry import FORMAT, Entry, RefusedError
+from ._stores import LEASES
 from ._warnings import warn_once
+from ._words import counted
 
-__all__ = ["RedisMapping", "Shared", "name_of", "open_url"]
+__all__ = ["Shared"]
 
 LEASE = 10.0
 """Seconds for which a lease must stand still before another client takes it over."""
@@ -41,12 +45,9 @@ LEASE = 10.0
 REST = 60.0
 """Seconds for which a store that failed is not asked again."""
 
+_MOST_DAMAGED = 3  # entries, one after another, of a store that is used
 _SETTLE_SECONDS = 0.02  # at least; see _Lease.take
 _FIRST_PAUSE, _LAST_PAUSE = 0.01, 0.25  # seconds between two looks at what another client makes
-_SOCKET_SECONDS = 60.0  # for which a thread may hang that nobody waits for any more
-
-_LEASES = f"v{FORMAT}/lease/"
-
 T = TypeVar("T")
 
 
@@ -78,7 +79,7 @@ def _answer(operation: Callable[[], T], timeout: float) -> T:
         threading.Thread(target=run, name="cupar-shared", daemon=True).start()
         answer = answers.get(timeout=timeout)
     except Empty:
-        reason = f"it did not answer in {timeout:g} seconds (CUPAR_SHARED_TIMEOUT)"
+        reason = f"it did not answer in {counted(timeout, 'second')} (CUPAR_SHARED_TIMEOUT)"
         raise _FailedError(reason) from None
     except RuntimeError as error:  # no more threads, or the interpreter is shutting down
         raise _FailedError(str(error)) from error
@@ -114,9 +115,13 @@ class _Guard:
         try:
             return _answer(operation, timeout)
         except _FailedError as error:
-            reason = f"{self._purpose}: {error}"
-            self._rest = (time.monotonic() + REST, reason)
-            raise _UnavailableError(reason) from error
+            raise self.failed(str(error)) from error
+
+    def failed(self, why: str) -> _UnavailableError:
+        """Let nothing through for a while; return the error that says why."""
+        reason = f"{self._purpose}: {why}"
+        self._rest = (time.monotonic() + REST, reason)
+        return _UnavailableError(reason)
 
 
 class _Store:
@@ -134,19 +139,23 @@ class _Store:
         self._reads = reads
         self._writes = writes
 
-    def load(self, name: str) -> Any:
-        """Return what stands in place of an entry, which may be anything, None if nothing does."""
-        return self._reads.ask(lambda: self.mapping.get(name), self.timeout)
+    def load(self, name: str) -> bytes | None:
+        """Return what stands in place of an entry, None if nothing does."""
+        return self._reads.ask(lambda: _answered(self.mapping.get(name)), self.timeout)
+
+    def answers_garbage(self, why: str) -> _UnavailableError:
+        """Leave the store alone for a while; return the error that says why."""
+        return self._reads.failed(why)
 
     def put(self, name: str, value: bytes) -> None:
         self._writes.ask(lambda: self.mapping.__setitem__(name, value), self.timeout)
 
     def lease(self, name: str) -> bytes | None:
-        return self._writes.ask(lambda: _lease_value(self.mapping.get(name)), self.timeout)
+        return self._writes.ask(lambda: _answered(self.mapping.get(name)), self.timeout)
 
     def claim(self, name: str, value: bytes) -> bytes | None:
         """Put a lease there if there is none, and return the one there."""
-        return self._writes.ask(lambda: _lease_value(self.mapping.setdefault(name, value)), self.timeout)
+        return self._writes.ask(lambda: _answered(self.mapping.setdefault(name, value)), self.timeout)
 
     def remove(self, name: str) -> None:
         def delete() -> None:
@@ -156,11 +165,20 @@ class _Store:
         self._writes.ask(delete, self.timeout)
 
 
-def _lease_value(value: object) -> bytes | None:
-    """Return a lease as the store has it; a store that returns no bytes cannot lend."""
+def _answered(value: object) -> bytes | None:
+    """Return a value as the store has it; one that returns no bytes is not one that can be used."""
     if value is None or isinstance(value, bytes):
         return value
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
     raise TypeError(f"the store should return bytes and returned {type(value).__name__}")
+
+
+_LEASE_FORM = re.compile(rb"cupar-lease [!-~]{1,100} [0-9]{1,20}")
+
+
+def _is_lease(value: bytes) -> bool:
+    return _LEASE_FORM.fullmatch(value) is not None
 
 
 # --- Leases --------------------------------------------------------------------------------------------
@@ -171,7 +189,7 @@ class _Lease:
 
     def __init__(self, store: _Store, key: str) -> None:
         self._store = store
-        self._name = _LEASES + key
+        self._name = LEASES + key
         self._token = b"cupar-lease %s " % os.urandom(16).hex().encode()
         self._count = 0
         self._pid = os.getpid()
@@ -184,15 +202,18 @@ class _Lease:
         """Try to get the lease, from nobody or from a dead client; tell whether this client has it."""
         begin = time.monotonic()
         found = self._store.claim(self._name, self._value())
-        if found is None or self._stands_still(found):
+        takes_over = found is None or not _is_lease(found) or self._stands_still(found)
+        if takes_over:
             self._store.put(self._name, self._value())
         elif not self._is_mine(found):
             return False
         # Others may have seen what this client saw, and be about to write. That takes them about what it took
         # here; then see whose lease is there.
         time.sleep(min(max(_SETTLE_SECONDS, 2 * (time.monotonic() - begin)), LEASE / 4))
-        found = self._store.lease(self._name)
-        self.held = found is None or self._is_mine(found)
+        now = self._store.lease(self._name)
+        self.held = now is None or self._is_mine(now)
+        if now is not None and (not _is_lease(now) or (takes_over and now == found)):
+            raise self._store.answers_garbage("it returns something else than what was written to it")
         return self.held
 
     @contextmanager
@@ -260,6 +281,8 @@ class Shared:
         self._mapping = mapping
         self._reads = _Guard(f"read the shared store {name}")
         self._writes = _Guard(f"write to the shared store {name}", self._reads)
+        self._damaged: set[str] = set()  # keys of damaged entries, since the last good one
+        self._impatient = -math.inf  # until when nobody is waited for
 
     def fetch(
         self,
@@ -318,7 +341,8 @@ class Shared:
     ) -> tuple[Entry | None, _Lease | None]:
         """Wait until there is the entry or this client may make it; neither if patience ends before."""
         lease = _Lease(store, key)
-        deadline = time.monotonic() + patience
+        begin = time.monotonic()
+        deadline = begin + (0 if begin < self._impatient else patience)
         pause = _FIRST_PAUSE
         while True:
             entry, refusal = _look(store, key, secret)
@@ -328,10 +352,11 @@ class Shared:
                 continue  # who had it before may just have stored the entry
             left = deadline - time.monotonic()
             if left <= 0:
+                self._impatient = time.monotonic() + REST
                 warn_once(
                     "timeout",
                     f"Another client of the shared store {self.name} has been building what this one needs "
-                    f"for {patience:g} seconds. cupar builds it here without waiting any longer "
+                    f"for {counted(patience, 'second')}. cupar builds it here without waiting any longer "
                     "(CUPAR_LOCK_TIMEOUT).",
                 )
                 break
@@ -347,7 +372,21 @@ class Shared:
                 f"The entry {key} of the shared store {self.name} {refusal}. It is not used, and what is "
                 "built takes its place.",
             )
+            self._count_damaged(store, key, lease, secret)
+        elif entry is not None:
+            self._damaged.clear()
         return entry, lease if lease.held else None
+
+    def _count_damaged(self, store: _Store, key: str, lease: _Lease, secret: bytes | None) -> None:
+        """Leave a store alone that gives one damaged entry after another: it garbles what it is given."""
+        if secret is not None and _look(store, key, None)[0] is not None:
+            return  # it is just not signed as it should be
+        self._damaged.add(key)
+        if len(self._damaged) >= _MOST_DAMAGED:
+            self._damaged.clear()
+            with suppress(_UnavailableError):
+                lease.release()
+            raise store.answers_garbage(f"{_MOST_DAMAGED} entries, one after another, are damaged")
 
     def _warn_unavailable(self, error: _UnavailableError) -> None:
         warn_once(
@@ -362,122 +401,11 @@ def _look(store: _Store, key: str, secret: bytes | None) -> tuple[Entry | None, 
     data = store.load(_entry_name(key))
     if data is None:
         return None, None
-    if not isinstance(data, (bytes, bytearray, memoryview)):
-        return None, f"is a {type(data).__name__} and should be bytes"
     try:
-        return _entry.unseal(bytes(data), key, secret), None
+        return _entry.unseal(data, key, secret), None
     except RefusedError as error:
         return None, str(error)
 
 
 def _entry_name(key: str) -> str:
     return f"v{FORMAT}/{key[:2]}/{key}"
-
-
-# --- Stores by URL -------------------------------------------------------------------------------------
-
-
-class RedisMapping(MutableMapping[str, bytes]):
-    """A Redis database, or a part of it, as a mapping of str to bytes.
-
-    Parameters
-    ----------
-    client : redis.Redis
-        Must return bytes (``decode_responses=False``, as is the default).
-    prefix : str, optional
-        What the names of its keys begin with.
-
-    Notes
-    -----
-    Entries stay until the server evicts them (``maxmemory-policy``); leases that their holders leave behind
-    expire.
-    """
-
-    _LEASE_SECONDS = 60
-
-    def __init__(self, client: Any, prefix: str = "cupar:") -> None:
-        self._client = client
-        self._prefix = prefix
-
-    def __getitem__(self, key: str) -> bytes:
-        value: bytes | None = self._client.get(self._prefix + key)
-        if value is None:
-            raise KeyError(key)
-        return value
-
-    def __setitem__(self, key: str, value: bytes) -> None:
-        self._client.set(self._prefix + key, value, ex=self._expiry(key))
-
-    def __delitem__(self, key: str) -> None:
-        if not self._client.delete(self._prefix + key):
-            raise KeyError(key)
-
-    def __iter__(self) -> Iterator[str]:
-        pattern = re.sub(r"([\\*?\[\]])", r"\\\1", self._prefix) + "*"
-        names = {bytes(name) for name in self._client.scan_iter(match=pattern, count=1000)}
-        return (name.decode()[len(self._prefix) :] for name in names)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def setdefault(self, key: str, default: bytes) -> bytes:
-        """Return what is under `key`, after putting `default` there if there was nothing: atomically."""
-        while not self._client.set(self._prefix + key, default, nx=True, ex=self._expiry(key)):
-            value: bytes | None = self._client.get(self._prefix + key)
-            if value is not None:  # it may have gone just now
-                return value
-        return default
-
-    def _expiry(self, key: str) -> int | None:
-        return self._LEASE_SECONDS if key.startswith(_LEASES) else None
-
-
-def open_url(url: str) -> MutableMapping[str, bytes]:
-    """Return the store at a URL.
-
-    Parameters
-    ----------
-    url : str
-        ``redis://``, ``rediss://`` or ``unix://``, as redis-py takes it; otherwise what fsspec takes, such as
-        ``s3://bucket/cupar`` or the path of a directory.
-
-    Raises
-    ------
-    ImportError
-        If the package that talks to such a store is not installed.
-    ValueError
-        If there is no such store.
-    """
-    if url.startswith(("redis://", "rediss://", "unix://")):
-        return RedisMapping(_redis_client(url))
-    try:
-        import fsspec
-    except ImportError as error:
-        raise ImportError("fsspec is missing. Run: pip install 'cupar[shared]'") from error
-    mapper: MutableMapping[str, bytes] = fsspec.get_mapper(url)
-    return mapper
-
-
-def _redis_client(url: str) -> Any:
-    try:
-        import redis
-        from redis.backoff import NoBackoff
-        from redis.retry import Retry
-    except ImportError as error:
-        raise ImportError("redis is missing. Run: pip install 'cupar[shared]'") from error
-    return redis.Redis.from_url(
-        url,
-        socket_timeout=_SOCKET_SECONDS,
-        socket_connect_timeout=_SOCKET_SECONDS,
-        # Once, at once, for a server that was started anew; more would only hide that there is none.
-        retry=Retry(NoBackoff(), 1),
-    )
-
-
-def name_of(url: str) -> str:
-    """Return a URL without the secrets that may be in it, for messages."""
-    if "://" not in url:
-        return url
-    scheme, rest = url.split("://", 1)
-    account, at, place = rest.rpartition("@")  # the last: passwords may hold whatever ends an account
-    return f"{scheme}://{'***' if account else ''}{at}{re.split('[?#]', place)[0]}"

@@ -113,6 +113,31 @@ def shared_object(symbols: Iterable[str], machine: str | None = None) -> bytes:
 def load(libraries: Iterable[Path]) -> None:
     """Load a stand-in with all driver entry points that `libraries` may ask for."""
     image = shared_object(driver_symbols(libraries))
+    # In memory first: directories for temporary files may be full, missing or mounted 'noexec'.
+    if not _load_from_memory(image):
+        _load_from_file(image)
+
+
+def _load_from_memory(image: bytes) -> bool:
+    """Load a shared object through a file that has no name; tell whether that could be done."""
+    try:
+        file = os.memfd_create(_SONAME)
+    except (OSError, AttributeError):  # not Linux, or one that forbids it
+        return False
+    try:
+        with os.fdopen(file, "wb", closefd=False) as memory:
+            memory.write(image)
+        # In a spelling of its own ('./'): the loader takes libraries of one name for the same, and others may
+        # load theirs in this way, too.
+        ctypes.CDLL(f"/proc/self/./fd/{file}", mode=ctypes.RTLD_LOCAL)
+    except OSError:  # no /proc, or memory that must not be executed (vm.memfd_noexec)
+        return False
+    finally:
+        os.close(file)  # the mapping outlives it
+    return True
+
+
+def _load_from_file(image: bytes) -> None:
     with tempfile.NamedTemporaryFile(suffix=".so", delete=False) as file:
         file.write(image)
     try:

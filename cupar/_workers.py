@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _cccl, _fork, _log, _toolchain
 from ._background import cores
+from ._words import counted
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -208,7 +209,7 @@ class _Helper:
 
 def _received(pipe: Connection, seconds: float) -> bytes:
     if not pipe.poll(seconds):
-        raise TimeoutError(f"it has not answered for {seconds:g} seconds")
+        raise TimeoutError(f"it has not answered for {counted(seconds, 'second')}")
     return pipe.recv_bytes()
 
 

@@ -14,7 +14,7 @@ from ._cache import CacheWarning, Stats, Usage
 from ._disk import Disk, Pruned
 from ._explain import Difference, Explanation
 from ._listing import Info
-from ._shared import RedisMapping
+from ._stores import RedisMapping
 from ._warnings import warn_once
 
 if TYPE_CHECKING:
@@ -234,8 +234,8 @@ def verify(path: str | os.PathLike[str] | None = None, *, repair: bool = False) 
 
     Raises
     ------
-    OSError, ValueError
-        If there is nothing at `path`, or it is to be repaired.
+    OSError, TypeError, ValueError
+        If there is nothing at `path`, or it is no path, or is to be repaired.
 
     Examples
     --------
@@ -243,13 +243,14 @@ def verify(path: str | os.PathLike[str] | None = None, *, repair: bool = False) 
     >>> cupar.cache.verify().faults
     ()
     """
+    _check_bool("repair", repair)
     if path is None:
         store = _cache.disk()
         found = [] if store is None else list(store.check(repair=repair))
     elif repair:
-        raise ValueError(f"repair: only the user's own directory is repaired, not {os.fspath(path)}")
+        raise ValueError(f"repair: only the user's own directory is repaired, not {path!r}")
     else:
-        place = _listing.named(path)
+        place = _cache.path_named("path", path)
         if not place.is_dir():
             return _verified(place)
         found = list(cast(Disk, _listing.layer(place)).check())
@@ -301,18 +302,36 @@ def prune(*, size: int | None = None, unused_for: float | None = None) -> Pruned
 def _check_number(name: str, value: Any, unit: str) -> None:
     if value is None:
         return
-    is_number = isinstance(value, Real)
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
     if not is_number:
         raise TypeError(f"{name}: expected a number of {unit}, got {value!r}")
     if not value >= 0:
         raise ValueError(f"{name}: expected a number that is not negative, got {value!r}")
 
 
+def _check_bool(name: str, value: Any) -> None:
+    is_bool = isinstance(value, bool)
+    if not is_bool:
+        raise TypeError(f"{name}: expected True or False, got {value!r}")
+
+
 def clear(*, memory: bool = True, disk: bool = True) -> None:
     """Forget all builds: those of this process, those on disk, or both.
 
     Algorithm objects that a program holds go on working, and so do processes that are storing a build.
+
+    Parameters
+    ----------
+    memory, disk : bool, optional
+        Which.
+
+    Raises
+    ------
+    TypeError
+        If something is neither True nor False.
     """
+    _check_bool("memory", memory)
+    _check_bool("disk", disk)
     if memory:
         from . import _factory
 
@@ -371,7 +390,7 @@ def export(path: str | os.PathLike[str], keys: Iterable[str] | None = None) -> T
     OSError
         If the file cannot be written.
     TypeError
-        If `keys` is one string instead of several.
+        If `keys` is one string instead of several, or `path` is no path.
     ValueError
         If there is no cache directory, or no entry of such a key in it, or `path` names no file.
 
@@ -388,9 +407,10 @@ def export(path: str | os.PathLike[str], keys: Iterable[str] | None = None) -> T
     """
     from . import _bundle
 
-    if isinstance(keys, (str, bytes)):
+    is_several = keys is None or (isinstance(keys, Iterable) and not isinstance(keys, (str, bytes)))
+    if not is_several:
         raise TypeError(f"keys: expected several keys, such as a list of them, got {keys!r}")
-    own, target = _listing.own(), _listing.named(path)
+    own, target = _listing.own(), _cache.path_named("path", path)
     there = {key for key, _ in _listing.sizes(own)}
     wanted = there if keys is None else {_listing.resolve(key, there, str(own.path), "keys") for key in keys}
     # Read only, so that carrying entries away does not count as using them.

@@ -542,6 +542,95 @@ def test_a_directory_of_something_else_is_no_cache(tmp_path):
             call("")
 
 
+NO_PATHS = [3, None, b"bytes", ["path"], True]
+
+
+@pytest.mark.parametrize("path", NO_PATHS)
+@pytest.mark.parametrize(
+    "call",
+    [
+        cupar.use_bundle,
+        cupar.cache.import_,
+        cupar.cache.export,
+        cupar.cache.verify,
+        lambda path: list(cupar.cache.entries(path)),
+        lambda path: cupar.cache.info("0" * 64, path),
+    ],
+)
+def test_what_is_no_path_is_named(own, path, call):
+    if path is None and call not in (cupar.use_bundle, cupar.cache.import_, cupar.cache.export):
+        pytest.skip("None is the user's directory")
+    with pytest.raises(TypeError, match="^path: expected a path, as str or os.PathLike, got "):
+        call(path)
+
+
+@pytest.mark.parametrize("path", ["", "a\0b"])
+@pytest.mark.parametrize("call", [cupar.use_bundle, cache.import_, cache.export, cache.verify])
+def test_what_no_file_can_be_called_is_named(own, path, call):
+    with pytest.raises(ValueError, match="^path: expected the name of a file or directory, got "):
+        call(path)
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda value: cupar.cache.clear(disk=value), "disk"),
+        (lambda value: cupar.cache.clear(memory=value), "memory"),
+        (lambda value: cupar.cache.verify(repair=value), "repair"),
+    ],
+)
+@pytest.mark.parametrize("value", ["no", "", 0, 1, None, []])
+def test_what_is_neither_true_nor_false_is_refused_before_anything_is_done(own, call, name, value):
+    fill(own)
+    with pytest.raises(TypeError, match=f"^{name}: expected True or False, got "):
+        call(value)
+    assert len(there()) == 5
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_sizes_and_ages_are_no_truth_values(own, value):
+    fill(own)
+    for name in ("size", "unused_for"):
+        with pytest.raises(TypeError, match=f"^{name}: expected a number of .*, got {value}"):
+            cupar.cache.prune(**{name: value})
+    assert len(there()) == 5
+
+
+def test_keys_that_are_no_list_are_named(own, tmp_path):
+    fill(own)
+    for keys in (5, "abc", object()):
+        with pytest.raises(TypeError, match="^keys: expected several keys"):
+            cupar.cache.export(tmp_path / "file", keys)
+
+
+class TestBundlesThatAreNone:
+    """What `CUPAR_BUNDLES` names, and is neither a bundle nor a cache's directory."""
+
+    @pytest.fixture(params=["missing", "directory", "file", "file in a file", "pipe"])
+    def place(self, request, tmp_path):
+        place = tmp_path / "place"
+        if request.param == "directory":
+            (place / "more").mkdir(parents=True)
+        elif request.param == "pipe":
+            os.mkfifo(place)
+        elif request.param != "missing":
+            place.write_text("no bundle")
+        return place / "inner" if request.param == "file in a file" else place
+
+    def test_it_is_said_once_and_left_out(self, own, place, monkeypatch):
+        monkeypatch.setenv("CUPAR_BUNDLES", str(place))
+        with pytest.warns(cupar.CacheWarning, match=rf"CUPAR_BUNDLES\).*{place}") as caught:
+            assert _cache.bundles() == ()
+            assert _cache.bundles() == ()
+            assert _cache.fetch(key(1), lambda: _entry.Entry({}, b"")).origin == "built"
+        assert len(caught) == 1
+
+    def test_use_bundle_names_its_argument(self, own, place):
+        with pytest.raises((OSError, ValueError), match=rf"path: .*{place}"):
+            cupar.use_bundle(place)
+        assert _cache.bundles() == ()
+
+
 def test_an_empty_cache_named_is_a_cache(own):
     fill(own)
     cache.clear()

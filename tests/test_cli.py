@@ -192,7 +192,8 @@ def test_times(text, seconds):
 
 
 @pytest.mark.parametrize(
-    ("size", "text"), [(0, "0 bytes"), (1023, "1023 bytes"), (1536, "1.5 KiB"), (5 << 40, "5.0 TiB")]
+    ("size", "text"),
+    [(0, "0 bytes"), (1, "1 byte"), (1023, "1023 bytes"), (1536, "1.5 KiB"), (5 << 40, "5.0 TiB")],
 )
 def test_sizes_for_people(size, text):
     assert _terminal.size_text(size) == text
@@ -256,6 +257,12 @@ class TestInfo:
             assert status == 0
             assert not re.search("hunter2|swordfish|xyzzy", out + err)
             assert "CUPAR_SIGNING_KEY" in out and "127.0.0.1" in out
+
+    def test_every_variable_that_is_documented_is_known(self, monkeypatch):
+        page = Path(_cli.__file__).parents[1] / "docs" / "environment.md"
+        documented = set(re.findall(r"^\| `(CUPAR_\w+)`", page.read_text(), re.MULTILINE))
+        assert "CUPAR_DEBUG" in documented
+        assert documented == set(_environment._OWN)
 
     def test_only_known_variables_are_shown(self, run, run_json, monkeypatch):
         monkeypatch.setenv("CUPAR_SIGNING_KEYS", "topsecret")
@@ -376,11 +383,11 @@ def timed(words, terminal=False):
     return time.perf_counter() - start
 
 
-def on_terminal(words, **more):
+def on_terminal(words, columns=160, **more):
     """Run a command in a process whose output is a terminal; return what it printed."""
     master, slave = pty.openpty()
     command = [sys.executable, "-m", "cupar", *map(str, words)]
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "160"}
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": str(columns)}
     with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment, **more):
         os.close(slave)
         out = b""
@@ -588,7 +595,8 @@ class TestExportAndImport:
         assert there < 3
         assert status == 1
         assert out.startswith(f"imported {there} entries, ") and f"; {3 - there} not kept" in out
-        assert f"{3 - there} entries were not kept: the limit is 3.0 KiB (CUPAR_CACHE_SIZE)" in err
+        lost = "1 entry was" if there == 2 else f"{3 - there} entries were"
+        assert f"{lost} not kept: the limit is 3.0 KiB (CUPAR_CACHE_SIZE)" in err
 
     def test_a_damaged_entry_is_not_exported(self, run, three, tmp_path):
         path_of(2).write_bytes(b"nothing")
@@ -726,6 +734,51 @@ def test_a_terminal_gets_tables(three):
     assert "SCALE" in on_terminal(["cache", "show", key(2)])
 
 
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@pytest.mark.parametrize("columns", [30, 60, 61, 80])
+def test_a_narrow_terminal_does_not_cut_keys(columns):
+    keep(1, algorithm="three_way_partition", kind="template", size=500_000)
+    keep(2, algorithm="three_way_partition", size=20)
+    path_of(2).write_bytes(b"damaged")
+    shown = {}
+    for words in ("cache list", f"cache show {key(1)}", "cache verify", f"explain {key(1)}"):
+        shown[words] = COLOURS.sub("", on_terminal(words.split(), columns))
+        assert "Traceback" not in shown[words]
+    assert {key(1)[:12], key(2)[:12]} <= set(shown["cache list"].split())
+    assert re.search(r"\btemplate\b.* 90 +48\d\.\d KiB ", shown["cache list"])
+    assert key(1) in shown[f"cache show {key(1)}"].split()
+    assert key(2)[:12] in shown["cache verify"].split()
+    assert f"{key(1)[:12]}:" in shown[f"explain {key(1)}"].split()
+    if columns >= 60:  # else the terminal folds the lines
+        lines = shown["cache list"].splitlines()
+        assert max(map(len, lines)) <= columns
+
+
+def test_a_narrow_terminal_folds_text_between_words():
+    keep(1, note="a sentence of many words that are all kept whole " * 3)
+    out = COLOURS.sub("", on_terminal(["cache", "show", key(1)], 60))
+    lines = [line for line in out.splitlines() if key(1) not in line]
+    assert max(map(len, lines)) <= 60
+    assert out.split().count("sentence") == 3
+
+
+def test_one_of_a_kind_is_not_plural(run, tmp_path):
+    keep(1)
+    assert run("cache", "verify")[1] == "1 entry checked, 0 at fault\n"
+    bundle = tmp_path / "one.bundle"
+    assert run("cache", "export", bundle)[1].startswith("exported 1 entry, ")
+    keep(2)
+    assert run("cache", "verify")[1] == "2 entries checked, 0 at fault\n"
+    assert run("cache", "clear", "--yes")[1].startswith("removed 2 entries, ")
+    assert run("cache", "import", bundle)[1].startswith("imported 1 entry, ")
+    path_of(1).write_bytes(b"x")
+    out = run("cache", "verify", "--repair")[1]
+    assert out.endswith("1 entry checked, 1 at fault, which was removed\n")
+    assert run("cache", "prune")[1] == "removed 0 entries, 0 bytes\n"
+
+
 def test_python_dash_m_is_the_same(three):
     done = python("cache", "list", "--json")
     assert done.returncode == 0, done.stderr
@@ -756,28 +809,67 @@ def test_a_reader_that_has_enough_is_no_fault(tmp_path):
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize(
-    "words", ["cache list", "cache stats --json", "cache --help", "cache show zz", "info"]
-)
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
-def test_closed_streams_are_no_fault(three, words, closed):
-    command = f"{sys.executable} -m cupar {words} {closed}"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120)
+WRITE = ["cache list", "cache stats --json", "cache --help", "--version", "info", "cache clear --yes"]
+
+
+def in_shell(words, streams, **more):
+    command = f"unset PYTHONUNBUFFERED; {sys.executable} -m cupar {words} {streams}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120, **more)
     assert "Traceback" not in done.stdout + done.stderr
-    assert done.returncode == ("zz" in words)
+    assert "Exception" not in done.stdout + done.stderr
+    return done
+
+
+@pytest.mark.parametrize("words", [*WRITE, "cache show zz", "cache --wrong"])
+@pytest.mark.parametrize("closed", ["2>&-", "<&-", "<&- 2>&-", "2>/dev/full"])
+def test_other_streams_that_are_closed_are_no_fault(three, words, closed):
+    done = in_shell(words, closed)
+    status = 0 if words in WRITE else 1 if "zz" in words else 2
+    # Python itself says 120 when it cannot write what is left for standard error.
+    assert done.returncode == status or ("full" in closed and status and done.returncode)
+
+
+@pytest.mark.parametrize("words", WRITE)
+@pytest.mark.parametrize(
+    ("output", "why"),
+    [
+        (">/dev/full", "No space left on device"),
+        (">&-", "Bad file descriptor"),
+        ("<&- >&-", "Bad file descriptor"),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_said(three, words, output, why):
+    done = in_shell(words, output)
+    assert done.returncode == 1
+    assert done.stderr == f"cupar: error: standard output: {why}\n"
+
+
+@pytest.mark.parametrize("output", [">/dev/full", ">&-"])
+def test_a_listing_that_is_larger_than_a_buffer_cannot_be_written_either(tmp_path, output):
+    fill(tmp_path / "cache", 1000)
+    done = in_shell("cache list", output)
+    assert done.returncode == 1
+    assert re.fullmatch("cupar: error: standard output: .*\n", done.stderr)
+
+
+@pytest.mark.parametrize("words", WRITE)
+def test_a_reader_that_went_away_ends_a_command_as_the_signal_would(three, words):
+    done = in_shell(words, "| true; exit ${PIPESTATUS[0]}", env={**os.environ, "PYTHONSTARTUP": ""})
+    assert done.returncode in (0, 141)  # 0 if it was faster than the reader
+    assert done.stderr == ""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "cupar", *words.split()]
+    with subprocess.Popen(command, stdout=writer, stderr=subprocess.PIPE, text=True) as process:
+        os.close(writer)
+        assert process.communicate(timeout=120)[1] == ""
+    assert process.returncode == 141
 
 
 def test_clearing_with_closed_input_needs_yes(three):
     command = f"{sys.executable} -m cupar cache clear <&-"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2 and "--yes" in done.stderr
-
-
-def test_an_output_that_is_full_is_said(three):
-    command = f"unset PYTHONUNBUFFERED; {sys.executable} -m cupar cache list >/dev/full"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 1
-    assert done.stderr == "cupar: error: standard output: No space left on device\n"
 
 
 # --- cupar build

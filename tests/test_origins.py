@@ -1,19 +1,21 @@
 """Where builds come from: built once, linked for new operators, then found on disk and in memory."""
 
+import fcntl
 import json
 import os
 import subprocess
 import sys
 import textwrap
 import threading
-from contextlib import nullcontext
+import time
+from contextlib import ExitStack, nullcontext
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import cupar
-from cupar import _build, _cccl, _versions
+from cupar import _build, _cccl, _disk, _versions, _warnings
 
 CC = 90
 INT = np.zeros(1, np.int32)
@@ -338,3 +340,40 @@ def test_a_forked_child_starts_with_an_empty_memory(empty_cache):
         print(make())
     """)
     assert out.split() == ["disk", "memory", "0", "memory"]
+
+
+def test_a_call_waits_for_all_its_locks_no_longer_than_for_one(empty_cache, tmp_path, monkeypatch):
+    def ask():
+        return cupar.unary_transform("i4", "i4", lambda a: 3 * a, cc=90).build
+
+    monkeypatch.setattr(_warnings, "_warned", set())
+    assert ask().origin == "built"
+    keys = [each.key for each in cupar.cache.entries() if each.entry in ("build", "template")]
+    assert len(keys) == 2
+    # As other processes hold them that never come to an end.
+    locks = tmp_path / "another" / "v1" / "locks"
+    locks.mkdir(mode=0o700, parents=True)
+    for folder in (*locks.parents[:2], locks):
+        folder.chmod(0o700)
+    waited = []
+    lock = _disk._lock
+
+    def timed(path, timeout):
+        start = time.monotonic()
+        try:
+            return lock(path, timeout)
+        finally:
+            waited.append((path.stem, time.monotonic() - start))
+
+    monkeypatch.setattr(_disk, "_lock", timed)
+    monkeypatch.setenv("CUPAR_CACHE_DIR", str(tmp_path / "another"))
+    monkeypatch.setenv("CUPAR_LOCK_TIMEOUT", "2")
+    cupar.cache.clear(disk=False)
+    with ExitStack() as stack:
+        for key in keys:
+            fcntl.flock(stack.enter_context(open(locks / f"{key}.lock", "w")), fcntl.LOCK_EX)
+        with pytest.warns(cupar.CacheWarning, match="for 2 seconds"):
+            assert ask().origin == "built"
+    assert {name for name, _ in waited} >= set(keys)
+    assert 2 <= sum(seconds for _, seconds in waited) < 3.5
+    assert {each.key for each in cupar.cache.entries()} >= set(keys)

@@ -18,7 +18,7 @@ from common import LIGHT, isolated
 
 from cupar import _cache, _entry, _shared
 from cupar._cache import CacheWarning, Entry, fetch
-from cupar._shared import RedisMapping
+from cupar._stores import RedisMapping
 
 KEY = hashlib.sha256(b"a").hexdigest()
 OTHER = hashlib.sha256(b"b").hexdigest()

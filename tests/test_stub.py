@@ -1,6 +1,5 @@
 """The stand-in for libcuda: a shared object made with nothing but Python."""
 
-import ctypes
 import platform
 import struct
 import subprocess
@@ -10,6 +9,8 @@ import textwrap
 import pytest
 
 from cupar import _cccl, _stub
+
+linux = pytest.mark.skipif(platform.system() != "Linux", reason="ELF")
 
 NAMES = ["cuInit", "cuLaunchKernel", "cuLibraryLoadData"]
 
@@ -47,12 +48,61 @@ def test_names_are_found_in_the_bindings():
     assert all(name.startswith("cu") and name.isidentifier() for name in names)
 
 
-@pytest.mark.skipif(platform.system() != "Linux", reason="ELF")
-def test_it_leaves_no_file_behind(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    loaded = []
-    monkeypatch.setattr(ctypes, "CDLL", lambda name, mode: loaded.append(name))
-    _, path = _cccl._extension()
-    _stub.load([path])
-    assert len(loaded) == 1
-    assert list(tmp_path.iterdir()) == []
+LOADS = """
+import ctypes, os, sys, tempfile
+tempfile.tempdir = sys.argv[1]
+from pathlib import Path
+from cupar import _stub
+if sys.argv[2] == "no memfd":
+    del os.memfd_create
+elif sys.argv[2] == "no execution":
+    os.memfd_create = lambda name: os.open(os.devnull, os.O_RDWR)  # which the loader does not load
+before = sorted(os.listdir("/proc/self/fd"))
+_stub.load([Path(sys.argv[3])])
+assert sorted(os.listdir("/proc/self/fd")) == before
+assert ctypes.CDLL("libcuda.so.1").cuInit(0) == 100
+"""
+
+
+def load_in_a_process(directory, how, path):
+    """Load a stand-in where no library has its SONAME, with this directory for temporary files."""
+    (path / "names").write_bytes(b"\0cuInit\0cuLaunchKernel\0")
+    subprocess.run([sys.executable, "-c", LOADS, directory, how, path / "names"], check=True)
+
+
+@linux
+@pytest.mark.parametrize("how", ["memfd", "no memfd", "no execution"])
+def test_it_leaves_no_file_behind(tmp_path, how):
+    directory = tmp_path / "temporary"
+    directory.mkdir()
+    load_in_a_process(directory, how, tmp_path)
+    assert list(directory.iterdir()) == []
+
+
+@linux
+def test_no_directory_for_temporary_files_is_needed(tmp_path):
+    load_in_a_process(tmp_path / "missing", "memfd", tmp_path)
+
+
+@linux
+def test_a_directory_mounted_without_execution_does_not_matter(tmp_path):
+    apart = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    mount = 'mount -t tmpfs -o noexec none "$0"'
+    try:
+        subprocess.run([*apart, mount, tmp_path], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("nothing can be mounted here")
+    names = tmp_path.parent / f"{tmp_path.name} names"
+    names.write_bytes(b"\0cuInit\0cuLaunchKernel\0")
+    command = [
+        *apart,
+        f'{mount} && exec "$@"',
+        tmp_path,
+        sys.executable,
+        "-c",
+        LOADS,
+        tmp_path,
+        "memfd",
+        names,
+    ]
+    subprocess.run(command, check=True)
