@@ -15,7 +15,7 @@ from ._call import Call, Launch
 from ._key import Specialisation
 from ._memo import remembered
 from ._nodes import Argument
-from .operators import Op, Operator, resolve
+from .operators import Op, Operator, cpp_operator, resolve
 
 
 @remembered
@@ -271,13 +271,16 @@ def select(
         ),
         operators=(
             ("cond", _predicate("cond", cond, items)),
-            ("second_cond", _predicate("second_cond", lambda _: False, items)),
+            ("second_cond", cpp_operator("never", (items.value,), np.dtype(bool), _NEVER)),
         ),
         options=(),
         cc=cc,
         native_arguments=_native_arguments,
     )
     return _factory.obtain(Select, spec, device, wait)
+
+
+_NEVER = 'extern "C" __device__ void SYMBOL(void*, void* out) { *static_cast<bool*>(out) = false; }'
 
 
 class Select(Algorithm, uses={"d_in": "num_items", "d_out": 0, "d_num_selected_out": 1}):

@@ -128,6 +128,71 @@ def test_partitions_of_awkward_items(name):
     np.testing.assert_array_equal(d_out.get(), host)
 
 
+def special(dtype):
+    """Values on which operators differ: zeros, extremes, NaN; all pairs of them are tried."""
+    dtype = np.dtype(dtype)
+    if dtype.kind == "b":
+        return np.array([False, True])
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        return np.array([0, 1, 2, info.max - 1, info.max, info.min, info.min + 1], dtype)
+    real = np.array([0.0, -0.0, 1.0, -1.5, np.nan, np.inf, -np.inf, np.finfo(dtype).smallest_subnormal])
+    if dtype.kind == "f":
+        return real.astype(dtype)
+    found = np.empty(12, dtype)
+    found.real = [0.0, -0.0, 0.0, 1.0, 1.0, np.nan, 0.0, np.inf, -1.0, np.nan, 1.0, -1.0]
+    found.imag = [0.0, 0.0, 1.0, 0.0, 1.0, 0.0, np.nan, 1.0, 1.0, np.nan, 2.0, -0.0]
+    return found
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_known_kinds_as_predicates(dtype):
+    host = special(dtype)
+    n, kind = len(host), np.dtype(dtype).kind
+    expected = {OpKind.LOGICAL_NOT: host == 0}
+    if kind != "c":
+        expected |= {OpKind.IDENTITY: host != 0, OpKind.NEGATE: host != 0}
+    if kind in "biu":
+        expected[OpKind.BIT_NOT] = ~host != 0
+    d_in, d_out, d_rest, d_count = cp.asarray(host), cp.zeros(n, dtype), cp.zeros(n, dtype), cp.zeros(2, "i8")
+    for op, chosen in expected.items():
+        select(d_in, d_out, d_count, op).run(d_in, d_out, d_count, n)
+        found = int(d_count[0])
+        np.testing.assert_array_equal(d_out.get()[:found], host[chosen])
+        outputs = d_out, cp.zeros(n, dtype), d_rest, d_count
+        three_way_partition(d_in, *outputs, OpKind.LOGICAL_NOT, op).run(d_in, *outputs, n)
+        first, second = host == 0, chosen & (host != 0)
+        assert d_count.get().tolist() == [first.sum(), second.sum()]
+        np.testing.assert_array_equal(outputs[1].get()[: second.sum()], host[second])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_known_kinds_as_comparisons(dtype):
+    values = special(dtype)
+    is_complex = np.dtype(dtype).kind == "c"
+    expected = {
+        OpKind.EQUAL_TO: lambda a, b: a == b,
+        OpKind.NOT_EQUAL_TO: lambda a, b: a != b,
+        OpKind.LOGICAL_AND: lambda a, b: (a != 0) & (b != 0),
+        OpKind.LOGICAL_OR: lambda a, b: (a != 0) | (b != 0),
+    }
+    if not is_complex:
+        expected |= {
+            OpKind.LESS: lambda a, b: a < b,
+            OpKind.LESS_EQUAL: lambda a, b: a <= b,
+            OpKind.GREATER: lambda a, b: a > b,
+            OpKind.GREATER_EQUAL: lambda a, b: a >= b,
+        }
+    d_values, d_out = cp.asarray(values), cp.zeros(len(values), "i4")
+    for kind, compare in expected.items():
+        for item in values:  # one item goes before a value, or does not
+            d_data = cp.full(1, item, dtype)
+            search = lower_bound(d_data, d_values, d_out, kind)
+            search(d_data, 1, d_values, len(values), d_out)
+            wanted = compare(np.full(len(values), item, dtype), values)
+            np.testing.assert_array_equal(d_out.get(), wanted, err_msg=f"{kind.name} of {item}")
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_partitions_with_nan_and_known_kinds(dtype):
     host = np.array([np.nan, 0.0, -0.0, np.inf, -np.inf, 1.0, np.nan], dtype)
