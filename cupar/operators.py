@@ -493,7 +493,7 @@ def _captured(capture: _fingerprint.Capture, function: Any) -> bytes:
         raise TypeError(
             f"{name}: expected the device array that was there, got nothing: it is gone"
         ) from None
-    address = _arrays.address(name, array, capture.dtype, 0, False)
+    address = _arrays.address(name, array, capture.dtype, 0, False, c_order=True)
     shape = _arrays.shape(array)
     if len(shape) != capture.ndim:
         raise ValueError(f"{name}: this algorithm was built for {capture.ndim} dimensions, got {len(shape)}")
