@@ -128,6 +128,50 @@ def test_partitions_of_awkward_items(name):
     np.testing.assert_array_equal(d_out.get(), host)
 
 
+@pytest.mark.parametrize(
+    ("source", "target"), [("i8", "i2"), ("i4", "f2"), ("f8", "f4"), ("f2", "c8"), ("f4", "?")]
+)
+def test_items_are_converted_as_they_are_written(source, target, rng):
+    n = 100_003
+    host = rng.integers(-100, 100, n).astype(source)
+    d_in, d_count = cp.asarray(host), cp.zeros(2, "i8")
+    d_out = cp.zeros(n, target)
+    select(d_in, d_out, d_count, small).run(d_in, d_out, d_count, n)
+    wanted = host[small(host)].astype(target)
+    assert int(d_count[0]) == len(wanted)
+    np.testing.assert_array_equal(d_out.get()[: len(wanted)], wanted)
+    outputs = cp.zeros(n, source), cp.zeros(n, target), cp.zeros(n, target), d_count
+    three_way_partition(d_in, *outputs, small, large).run(d_in, *outputs, n)
+    chosen = small(host), large(host), ~small(host) & ~large(host)
+    for found, part in zip(outputs, chosen, strict=False):
+        np.testing.assert_array_equal(found.get()[: part.sum()], host[part].astype(found.dtype))
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_runs_with_and_without_items(n, rng):
+    keys = np.sort(rng.integers(0, max(n // 4, 1), n)).astype("i4")
+    values = rng.integers(-1000, 1000, n).astype("i4")
+    wanted, first = np.unique(keys, return_index=True)
+    d_keys, d_values = cp.asarray(keys), cp.asarray(values)
+    d_out, d_floats, d_count = cp.zeros(n, "i8"), cp.zeros(n, "f4"), cp.zeros(1, "i8")
+    nothing, nowhere, equal = cupar.DiscardIterator(), cupar.DiscardIterator("f8"), OpKind.EQUAL_TO
+    for items in ((d_values, d_floats), (d_values, nowhere), (nothing, nowhere), (None, None)):
+        arrays = d_keys, items[0], d_out, items[1], d_count
+        d_out.fill(-1)
+        runs = cupar.unique_by_key(*arrays, equal)
+        nbytes = runs(None, *arrays, n)
+        runs(storage(nbytes), *arrays, n)
+        assert int(d_count[0]) == len(wanted)
+        np.testing.assert_array_equal(d_out.get()[: len(wanted)], wanted)
+        assert (d_out.get()[len(wanted) :] == -1).all()
+    np.testing.assert_array_equal(d_floats.get()[: len(wanted)], values[first])
+    runs = cupar.unique_by_key(d_keys, d_out_keys=d_out, d_out_num_selected=d_count, op=equal)
+    runs.run(d_keys, d_out_keys=d_out, d_out_num_selected=d_count, num_items=n)
+    assert int(d_count[0]) == len(wanted)
+    with pytest.raises(TypeError, match="^d_in_items: this UniqueByKey was built without it"):
+        runs.run(d_keys, d_values, d_out, None, d_count, n)
+
+
 def special(dtype):
     """Values on which operators differ: zeros, extremes, NaN; all pairs of them are tried."""
     dtype = np.dtype(dtype)
