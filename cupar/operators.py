@@ -103,7 +103,7 @@ class RawOp:
         alignment = self.state_alignment
         if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
             raise ValueError(f"state_alignment: expected a power of two, got {alignment!r}")
-        object.__setattr__(self, "extra_ltoirs", tuple(self.extra_ltoirs))
+        object.__setattr__(self, "extra_ltoirs", tuple(self.extra_ltoirs or ()))
         for code in (self.ltoir, *self.extra_ltoirs):
             if not isinstance(code, bytes) or not code:
                 raise TypeError(f"ltoir, extra_ltoirs: expected LTO-IR as bytes, got {type(code).__name__}")

@@ -219,6 +219,13 @@ def test_optional_arrays_have_defaults():
         assert without in (["self", "d_in_keys"], ["self", "d_in", "d_out", "num_items"])
 
 
+def test_none_is_what_is_left_out():
+    assert (
+        lower_bound("f4", "f4", "u8", None, cc=CC).build.key == lower_bound("f4", "f4", "u8", cc=CC).build.key
+    )
+    assert cupar.RawOp(name="add", ltoir=b"code", extra_ltoirs=None) == cupar.RawOp("add", b"code")
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
