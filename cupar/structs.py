@@ -81,8 +81,13 @@ def gpu_struct(fields: Any, name: str = "Struct") -> Any:
     if "dtype" in (checked.names or ()):
         raise ValueError("fields: 'dtype' is the class's own attribute; name that field otherwise")
     base = _named_tuple(name, checked.names or ())
-    own = {"__slots__": (), "__new__": _new, "__repr__": _repr, "_replace": _replace, "dtype": checked}
-    return type(name, (base,), own)
+    methods: dict[str, Any] = {
+        "__new__": _new,
+        "__repr__": _repr,
+        "_replace": _replace,
+        "__replace__": _replace,
+    }
+    return type(name, (base,), {"__slots__": (), **methods, "dtype": checked})
 
 
 _OWN_NAMES = {"_asdict", "_field_defaults", "_fields", "_make", "_replace"}

@@ -416,6 +416,7 @@ def test_fields_that_begin_with_an_underscore():
     assert found._replace(_2=6) == Hidden(1, (2, 3), 6, 5)
     assert type(found._replace(_1=6)._1) is np.float32
     assert copy.copy(found) == found
+    assert getattr(copy, "replace", Hidden._replace)(found, _2=6) == Hidden(1, (2, 3), 6, 5)
     assert np.array([found], Hidden.dtype)["__inner"]["_z"].tolist() == [3]
     match found:
         case Hidden(first, (_, z)):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import cupar
-from cupar import OpKind, SortOrder
+from cupar import OpKind, RawOp, SortOrder, _driver, _toolchain
 from cupar.histogram import histogram_even
 from cupar.partition import select, three_way_partition
 from cupar.search import lower_bound, upper_bound
@@ -126,6 +126,26 @@ def test_partitions_of_awkward_items(name):
     partition.run(d_in, d_out, second, rest, d_count, 10_000)
     assert d_count.get().tolist() == [10_000, 0]
     np.testing.assert_array_equal(d_out.get(), host)
+
+
+def test_the_same_raw_op_in_several_places(rng):
+    source = 'extern "C" __device__ void halved(void* a, void* r) { *(float*)r = *(float*)a / 2; }'
+    large = 'extern "C" __device__ void large(void* a, void* r) { *(bool*)r = *(float*)a > 10; }'
+    cc = _driver.current_device().cc
+    half, is_large = (
+        RawOp(name, _toolchain.compile_cpp(code, cc)) for name, code in (("halved", source), ("large", large))
+    )
+    host = rng.integers(-100, 100, 1000).astype("f4")
+    d_in, d_out, d_sum = cp.asarray(host), cp.zeros(1000, "f4"), cp.zeros(1, "f4")
+    values, out = cupar.TransformIterator(d_in, half, "f4"), cupar.TransformOutputIterator(d_out, half, "f4")
+    cupar.unary_transform(values, out, half).run(values, out, 1000)
+    np.testing.assert_array_equal(d_out.get(), host / 8)
+    total = cupar.TransformOutputIterator(d_sum, half, "f4")
+    cupar.reduce_into(values, total, OpKind.PLUS, 0).run(values, total, 1000, 0)  # linked by CCCL
+    assert float(d_sum[0]) == host.sum() / 4
+    outputs = d_out, cp.zeros_like(d_out), cp.zeros_like(d_out), cp.zeros(2, "i8")
+    three_way_partition(d_in, *outputs, is_large, is_large).run(d_in, *outputs, 1000)
+    assert outputs[3].get().tolist() == [np.count_nonzero(host > 10), 0]
 
 
 @pytest.mark.parametrize(
