@@ -14,7 +14,7 @@ from ._call import Call, Launch
 from ._key import Specialisation
 from ._memo import remembered
 from ._nodes import Argument
-from .iterators import DiscardIterator
+from .iterators import Iterator
 from .operators import Op, resolve
 
 
@@ -109,14 +109,18 @@ def _items(d_in_items: Any, d_out_items: Any) -> tuple[Argument, Argument]:
         if array is None:
             message = f"d_{name}_items: expected a device array, since there is d_{other}_items, got None"
             raise TypeError(message)
-    if not isinstance(d_in_items, DiscardIterator):
+    if not _discards(d_in_items):
         items = argument("d_in_items", d_in_items)
         return items, converting("d_out_items", d_out_items, items)
-    if not isinstance(d_out_items, DiscardIterator):
+    if not _discards(d_out_items):
         raise TypeError(
             "d_out_items: expected a DiscardIterator, since d_in_items is one and yields no items"
         )
     return Argument("d_in_items", d_in_items.node, byte), discarding("d_out_items", byte.value)
+
+
+def _discards(array: Any) -> bool:
+    return isinstance(array, Iterator) and type(array.node) is _nodes.Discard
 
 
 class UniqueByKey(
