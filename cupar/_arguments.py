@@ -162,6 +162,26 @@ def same_dtype(
     return found
 
 
+def converting(name: str, array: Any, other: Argument) -> Argument:
+    """Describe an output that takes the items of another argument, converted to its own dtype on writing.
+
+    Raises
+    ------
+    TypeError
+        If items are not converted to that dtype silently.
+    """
+    found = argument(name, array, output=True)
+    if type(found.node) is _nodes.Discard:
+        return discarding(name, other.value)
+    if not convertible(other.value, found.value):
+        wanted, got = structs.text(other.value), structs.text(found.value)
+        raise TypeError(
+            f"{name}: expected {wanted}, the dtype of {other.name}, or one that it is converted to silently, "
+            f"got {got}; a TransformOutputIterator converts as you say"
+        )
+    return found.converted(other.value)
+
+
 def discarding(name: str, value: np.dtype[Any]) -> Argument:
     """Describe an output of which nothing is kept."""
     node = _nodes.Discard(value)

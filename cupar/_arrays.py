@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,17 +12,23 @@ from . import structs
 
 
 class View(NamedTuple):
-    """What cupar needs to know of a device array: address, number of items, dtype, layout and access."""
+    """What cupar needs to know of a device array: address, number of items, dtype, layout and access.
+
+    The items of one that is contiguous lie one after the other, in C's order or in Fortran's.
+    """
 
     address: int
     size: int
     dtype: np.dtype[Any]
     contiguous: bool
     writable: bool
+    c_order: bool = True
 
 
 def _view_cupy(array: Any) -> View:
-    return View(array.data.ptr, array.size, array.dtype, array.flags.c_contiguous, True)
+    flags = array.flags
+    c_order = flags.c_contiguous
+    return View(array.data.ptr, array.size, array.dtype, c_order or flags.f_contiguous, True, c_order)
 
 
 _torch_dtypes: dict[Any, np.dtype[Any]] = {}
@@ -45,7 +51,9 @@ def _view_torch(tensor: Any) -> View:
     # Conjugation and negation can be put off in PyTorch: memory does not hold the tensor's values then.
     if (dtype.kind == "c" and tensor.is_conj()) or (dtype.kind in "fc" and tensor.is_neg()):
         raise ValueError("got a tensor with lazy conjugation or negation; call .resolve_conj().resolve_neg()")
-    return View(tensor.data_ptr(), tensor.numel(), dtype, tensor.is_contiguous(), True)
+    c_order = tensor.is_contiguous()
+    contiguous = c_order or _is_contiguous(tensor.shape[::-1], tensor.stride()[::-1], 1)
+    return View(tensor.data_ptr(), tensor.numel(), dtype, contiguous, True, c_order)
 
 
 def _view_interface(array: Any) -> View:
@@ -61,11 +69,13 @@ def _view_interface(array: Any) -> View:
     size = math.prod(shape)
     address, read_only = interface["data"]
     strides = interface.get("strides")
-    contiguous = strides is None or size <= 1 or _is_c_contiguous(shape, strides, dtype.itemsize)
-    return View(int(address or 0), size, dtype, contiguous, not read_only)
+    c_order = strides is None or size <= 1 or _is_contiguous(shape, strides, dtype.itemsize)
+    contiguous = c_order or _is_contiguous(shape[::-1], strides[::-1], dtype.itemsize)
+    return View(int(address or 0), size, dtype, contiguous, not read_only, c_order)
 
 
-def _is_c_contiguous(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
+def _is_contiguous(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> bool:
+    """Whether items lie in C's order; for Fortran's, give shape and strides the other way round."""
     expected = itemsize
     for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
         if extent != 1 and stride != expected:
@@ -86,8 +96,10 @@ def _view_dlpack(array: Any) -> View:
     view = StridedMemoryView.from_dlpack(array, stream_ptr=-1)
     strides = view.strides
     dtype = np.dtype(view.dtype)
-    contiguous = strides is None or _is_c_contiguous(view.shape, strides, 1)  # in items
-    return View(int(view.ptr), math.prod(view.shape), dtype, contiguous, not view.readonly)
+    shape = view.shape
+    c_order = strides is None or _is_contiguous(shape, strides, 1)  # in items
+    contiguous = c_order or _is_contiguous(shape[::-1], strides[::-1], 1)
+    return View(int(view.ptr), math.prod(shape), dtype, contiguous, not view.readonly, c_order)
 
 
 _readers: dict[type, Callable[[Any], View]] = {}
@@ -185,10 +197,12 @@ def shape(array: Any) -> tuple[int, ...]:
 
 def _check_contiguous(name: str, found: View) -> None:
     if not found.contiguous:
-        raise ValueError(f"{name}: expected a C-contiguous array, got a strided one; copy it first")
+        raise ValueError(f"{name}: expected a contiguous array, got a strided one; copy it first")
 
 
-def address(name: str, array: Any, dtype: np.dtype[Any], items: int, output: bool) -> int:
+def address(
+    name: str, array: Any, dtype: np.dtype[Any], items: int, output: bool, *, c_order: bool = False
+) -> int:
     """Return an array's address for a call, having checked that it may be used.
 
     Parameters
@@ -202,10 +216,14 @@ def address(name: str, array: Any, dtype: np.dtype[Any], items: int, output: boo
         How many the call reads or writes.
     output : bool
         Whether it writes.
+    c_order : bool, optional
+        Whether Fortran's order will not do, as where items are found by several indices.
     """
     found = view(name, array)
     if found.dtype != dtype and not same_layout(name, found.dtype, dtype):
         raise TypeError(f"{name}: this algorithm was built for {dtype}, got an array of {found.dtype}")
+    if c_order and not found.c_order:
+        raise ValueError(f"{name}: expected a C-contiguous array, got a strided one; copy it first")
     if not found.contiguous:
         _check_contiguous(name, found)
     if output and not found.writable:

@@ -62,7 +62,8 @@ def operators(spec: Specialisation, seconds: Seconds) -> dict[str, list[bytes]]:
     Returns
     -------
     dict of str to list of bytes
-        LTO-IR by parameter, for `link` and `whole`.
+        LTO-IR by parameter, for `link` and `whole`. What several bring, such as one `RawOp` in two places,
+        is there once: linked twice, its functions would be defined twice.
 
     Raises
     ------
@@ -70,7 +71,16 @@ def operators(spec: Specialisation, seconds: Seconds) -> dict[str, list[bytes]]:
         If numba cannot compile one for its types, or its result is not converted to the type needed.
     """
     with timed(seconds, "operator"):
-        return {name: _operator_ltoir(name, op, spec.cc) for name, op in spec.functions.items()}
+        return _each_once({name: _operator_ltoir(name, op, spec.cc) for name, op in spec.functions.items()})
+
+
+def _each_once(codes: Mapping[str, list[bytes]]) -> dict[str, list[bytes]]:
+    seen: set[bytes] = set()
+    kept: dict[str, list[bytes]] = {}
+    for name, parts in codes.items():
+        kept[name] = [part for part in dict.fromkeys(parts) if part not in seen]
+        seen.update(parts)
+    return kept
 
 
 def link(
@@ -87,7 +97,7 @@ def link(
     """
     with timed(seconds, "link"):
         head, kernels, tail, *iterators = template
-        cubin = _toolchain.link([kernels, *iterators, *chain(*operators.values())], spec.cc)
+        cubin = _link(spec, [kernels, *iterators], operators)
         return _cccl.Template(head, kernels, tail).with_cubin(cubin), len(cubin)
 
 
@@ -100,8 +110,22 @@ def whole(spec: Specialisation, operators: Mapping[str, list[bytes]], seconds: S
         As for `link`.
     """
     with timed(seconds, "compile"):
-        result = _compile(spec, operators, _iterator_code(spec))
+        iterator_code = _iterator_code(spec)
+        try:
+            result = _compile(spec, operators, iterator_code)
+        except _toolchain.BuildError:
+            if operators:  # CCCL does not say what is wrong with how they link; this does
+                _link(spec, iterator_code, operators)
+            raise
         return result.serialize(), len(result._get_cubin())
+
+
+def _link(spec: Specialisation, parts: list[bytes], operators: Mapping[str, list[bytes]]) -> bytes:
+    """Link cupar's own parts with operators, which errors call by their parameters."""
+    functions = spec.functions
+    whose = [f"{name} ({functions[name].name})" for name, codes in operators.items() for _ in codes]
+    names = [*(f"part {number}" for number in range(len(parts))), *whose]
+    return _toolchain.link([*parts, *chain(*operators.values())], spec.cc, names)
 
 
 def _compile(spec: Specialisation, codes: Mapping[str, list[bytes]], iterator_code: list[bytes]) -> Any:

@@ -59,7 +59,7 @@ def _device_array(array: Any) -> Hashable:
 
 
 def _cupy_array(array: Any) -> Hashable:
-    if not array._c_contiguous:
+    if not (array._c_contiguous or array._f_contiguous):
         raise _NoTokenError
     return array.dtype  # type: ignore[no-any-return]
 

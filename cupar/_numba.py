@@ -153,20 +153,21 @@ def _struct_maker(dtype: np.dtype[Any]) -> Any:
     """Return a device function that makes a struct of its fields, each converted to its type."""
     from numba import cuda
 
-    # The parameters have the names of the fields, for they may be given by name; all other names begin with
-    # an underscore, which those of fields cannot.
-    namespace: dict[str, Any] = {"_plain": structs.plain_class(dtype)}
+    # The parameters have the names of the fields, for they may be given by name; all other names are longer.
+    names = dtype.names or ()
+    own = "_" * max(map(len, names)) + "_"
+    namespace: dict[str, Any] = {f"{own}plain": structs.plain_class(dtype)}
     converted = []
-    for i, name in enumerate(dtype.names or ()):
+    for i, name in enumerate(names):
         kind = dtype[i]
         if kind.names is None:
-            namespace[f"_{i}"] = bool if kind.kind == "b" else kind.type
-            converted.append(f"_{i}({name})")
+            namespace[f"{own}{i}"] = bool if kind.kind == "b" else kind.type
+            converted.append(f"{own}{i}({name})")
         else:
-            namespace[f"_{i}"] = _struct_maker(kind)
-            converted.append(f"_{i}({', '.join(f'{name}[{j}]' for j in range(len(kind.names)))})")
+            namespace[f"{own}{i}"] = _struct_maker(kind)
+            converted.append(f"{own}{i}({', '.join(f'{name}[{j}]' for j in range(len(kind.names)))})")
     _value_type(dtype)  # so that numba knows its fields
-    source = f"def _make({', '.join(dtype.names or ())}):\n    return _plain({', '.join(converted)})\n"
+    source = f"def _make({', '.join(names)}):\n    return {own}plain({', '.join(converted)})\n"
     exec(source, namespace)
     return cuda.jit(device=True, **OPTIONS)(namespace["_make"])
 

@@ -11,6 +11,7 @@ import ctypes
 import functools
 import hashlib
 import os
+import re
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -292,8 +293,38 @@ def link_options() -> list[str]:
     return [*options, "-Xptxas=--split-compile=0"] if cuda_major() == 13 else options
 
 
-def link(parts: Sequence[bytes], cc: int) -> bytes:
-    """Link LTO-IR into a cubin for ``sm_<cc>`` with nvJitLink."""
+def link(parts: Sequence[bytes], cc: int, names: Sequence[str] = ()) -> bytes:
+    """Link LTO-IR into a cubin for ``sm_<cc>`` with nvJitLink; `names` say in errors what the parts are."""
+    try:
+        return _link(parts, cc)
+    except BuildError as error:
+        twice = _DEFINED_TWICE.search(str(error))
+        if twice is None or not names:
+            raise
+        # nvJitLink names the second part alone.
+        second, symbol = int(twice[1]), twice[2]
+        first = next((i for i in range(second) if _both_define(symbol, parts[i], parts[second], cc)), second)
+        raise BuildError(
+            f"nvJitLink for sm_{cc}: function {symbol!r} is defined by the LTO-IR of {names[first]} and, in "
+            f"another way, by that of {names[second]}: give one of the two functions another name"
+        ) from None
+
+
+_DEFINED_TWICE = re.compile(
+    r"^part (\d+): .*: Linking globals named '(.*)': symbol multiply defined", re.MULTILINE
+)
+
+
+def _both_define(symbol: str, one: bytes, other: bytes, cc: int) -> bool:
+    try:
+        _link([one, other], cc)
+    except BuildError as error:
+        twice = _DEFINED_TWICE.search(str(error))
+        return twice is not None and twice[2] == symbol
+    return False
+
+
+def _link(parts: Sequence[bytes], cc: int) -> bytes:
     load_library("nvJitLink")
     from cuda.bindings import nvjitlink
 

@@ -346,10 +346,11 @@ def _view(name: str, array: Any, output: bool = False) -> _arrays.View:
     """Read an array on the host or the device; raise TypeError or ValueError if it cannot be used."""
     if isinstance(array, np.ndarray):
         flags = array.flags
-        found = _arrays.View(array.ctypes.data, array.size, array.dtype, flags.c_contiguous, flags.writeable)
+        order = flags.contiguous, flags.writeable, flags.c_contiguous
+        found = _arrays.View(array.ctypes.data, array.size, array.dtype, *order)
     else:
         found = _arrays.view(name, array)
-    if not found.contiguous:
+    if not found.c_order:
         raise ValueError(f"{name}: expected a C-contiguous array, got a strided one")
     if output and not found.writable:
         raise ValueError(f"{name}: expected an array to write to, got a read-only one")

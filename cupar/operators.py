@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _arrays, _extensions, _fingerprint, _nodes, structs
+from . import _arrays, _extensions, _fingerprint, _kinds, _nodes, structs
 
 
 class OpKind(IntEnum):
@@ -103,7 +103,7 @@ class RawOp:
         alignment = self.state_alignment
         if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
             raise ValueError(f"state_alignment: expected a power of two, got {alignment!r}")
-        object.__setattr__(self, "extra_ltoirs", tuple(self.extra_ltoirs))
+        object.__setattr__(self, "extra_ltoirs", tuple(self.extra_ltoirs or ()))
         for code in (self.ltoir, *self.extra_ltoirs):
             if not isinstance(code, bytes) or not code:
                 raise TypeError(f"ltoir, extra_ltoirs: expected LTO-IR as bytes, got {type(code).__name__}")
@@ -322,7 +322,9 @@ class Operator:
             return self
         if self.kind not in _AS_FUNCTION:
             raise TypeError(f"{parameter}: expected a function, got OpKind.{self.kind.name}")
-        return _function(_AS_FUNCTION[self.kind], self.inputs, self.output)
+        return _in_cpp(self.kind, self.inputs, self.output) or _function(
+            _AS_FUNCTION[self.kind], self.inputs, self.output
+        )
 
     def without_user(self) -> Operator:
         """Return it without what keeps the user's function, and so the arrays in its closure, alive."""
@@ -505,7 +507,7 @@ def _captured(capture: _fingerprint.Capture, function: Any) -> bytes:
         raise TypeError(
             f"{name}: expected the device array that was there, got nothing: it is gone"
         ) from None
-    address = _arrays.address(name, array, capture.dtype, 0, False)
+    address = _arrays.address(name, array, capture.dtype, 0, False, c_order=True)
     shape = _arrays.shape(array)
     if len(shape) != capture.ndim:
         raise ValueError(f"{name}: this algorithm was built for {capture.ndim} dimensions, got {len(shape)}")
@@ -529,10 +531,10 @@ def cpp_operator(
     output: np.dtype[Any],
     source: str,
     *,
-    state_size: int,
-    state_alignment: int,
+    state_size: int = 0,
+    state_alignment: int = 1,
 ) -> Operator:
-    """Return an operator of cupar's own, in C++, whose state its algorithm sets; see `Operator`."""
+    """Return an operator of cupar's own, in C++, whose state, if it has one, its algorithm sets."""
     fingerprint = hashlib.sha256(source.encode()).hexdigest()
     return Operator(
         name,
@@ -565,8 +567,16 @@ def _known(kind: OpKind, inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any
             raise TypeError(
                 f"op: OpKind.{kind.name} takes and gives one type, not those of {inputs}, {output}"
             )
-        return _function(_AS_FUNCTION[kind], inputs, output)
+        return _in_cpp(kind, inputs, output) or _function(_AS_FUNCTION[kind], inputs, output)
     return Operator(f"OpKind.{kind.name}", inputs, output, kind, kind.name)
+
+
+def _in_cpp(kind: OpKind, inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any]) -> Operator | None:
+    """Return a kind as a function that needs no numba; None if there is none for the types."""
+    if output.kind != "b" or len(set(inputs)) > 1:
+        return None
+    source = _kinds.source(kind.name, len(inputs), inputs[0])
+    return None if source is None else cpp_operator(f"OpKind.{kind.name}", inputs, output, source)
 
 
 def _check_arity(op: Callable[..., Any], arity: int) -> None:

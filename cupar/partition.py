@@ -10,12 +10,12 @@ import numpy as np
 
 from . import _factory, _nodes
 from ._algorithm import Algorithm
-from ._arguments import argument, discarding, integers, same_dtype
+from ._arguments import argument, converting, discarding, integers
 from ._call import Call, Launch
 from ._key import Specialisation
 from ._memo import remembered
 from ._nodes import Argument
-from .operators import Op, Operator, resolve
+from .operators import Op, Operator, cpp_operator, resolve
 
 
 @remembered
@@ -40,8 +40,9 @@ def three_way_partition(
     ----------
     d_in : device array, iterator or dtype, n items
         The input. Only its dtype matters here.
-    d_first_part_out, d_second_part_out, d_unselected_out : device arrays or dtypes
-        Where the items go, of the same dtype. None of them may overlap the input.
+    d_first_part_out, d_second_part_out, d_unselected_out : device arrays, iterators or dtypes
+        Where the items go, of the same dtype or one that they are converted to. None of them may overlap the
+        input.
     d_num_selected_out : device array, iterator or dtype, 2 items
         Where the sizes of the first and the second part go: integers of 4 or 8 bytes.
     select_first_part_op, select_second_part_op : callable or OpKind
@@ -87,7 +88,7 @@ def three_way_partition(
         native=_NATIVE,
         arguments=(
             items,
-            *(same_dtype(name, array, items, output=True) for name, array in outputs.items()),
+            *(converting(name, array, items) for name, array in outputs.items()),
             integers("d_num_selected_out", d_num_selected_out, smallest=4, output=True),
         ),
         operators=(
@@ -221,7 +222,8 @@ def select(
     d_in : device array, iterator or dtype, n items
         The input. Only its dtype matters here.
     d_out : device array, iterator or dtype, as many items as are selected
-        Where they go, in the order of the input, of the same dtype. It may not overlap the input.
+        Where they go, in the order of the input, of the same dtype or one that they are converted to. It may
+        not overlap the input.
     d_num_selected_out : device array, iterator or dtype, 1 item
         Where the number of selected items goes: an integer of 4 or 8 bytes.
     cond : callable or OpKind
@@ -263,7 +265,7 @@ def select(
         native=_NATIVE,
         arguments=(
             items,
-            same_dtype("d_out", d_out, items, output=True),
+            converting("d_out", d_out, items),
             discarding("second_part", items.value),
             discarding("unselected", items.value),
             # CCCL writes two counts. The second, always 0 here, may have no place in the user's array.
@@ -271,13 +273,16 @@ def select(
         ),
         operators=(
             ("cond", _predicate("cond", cond, items)),
-            ("second_cond", _predicate("second_cond", lambda _: False, items)),
+            ("second_cond", cpp_operator("never", (items.value,), np.dtype(bool), _NEVER)),
         ),
         options=(),
         cc=cc,
         native_arguments=_native_arguments,
     )
     return _factory.obtain(Select, spec, device, wait)
+
+
+_NEVER = 'extern "C" __device__ void SYMBOL(void*, void* out) { *static_cast<bool*>(out) = false; }'
 
 
 class Select(Algorithm, uses={"d_in": "num_items", "d_out": 0, "d_num_selected_out": 1}):

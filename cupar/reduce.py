@@ -33,7 +33,7 @@ def reduce_into(
     d_in: Any,
     d_out: Any,
     op: Op,
-    h_init: Any,
+    h_init: Any = None,
     *,
     determinism: Determinism = Determinism.RUN_TO_RUN,
     cc: Any = None,

@@ -20,7 +20,13 @@ from .operators import Op, Operator, OpKind, cpp_operator, resolve
 
 @remembered
 def lower_bound(
-    d_data: Any, d_values: Any, d_out: Any, comp: Op = OpKind.LESS, *, cc: Any = None, wait: bool = True
+    d_data: Any,
+    d_values: Any,
+    d_out: Any,
+    comp: Op | None = OpKind.LESS,
+    *,
+    cc: Any = None,
+    wait: bool = True,
 ) -> BinarySearch:
     """Build a search for the first place where each value can be inserted, or fetch it from the cache.
 
@@ -35,8 +41,8 @@ def lower_bound(
         What is searched for, of the same dtype.
     d_out : device array, iterator or dtype, m items
         Where the indices go: integers of 4 or 8 bytes.
-    comp : callable or OpKind
-        Whether its first argument goes before its second: the order that `d_data` is sorted by.
+    comp : callable, OpKind or None
+        Whether its first argument goes before its second: the order that `d_data` is sorted by. None: ``<``.
     cc : int, pair of int or str, optional
         Compute capability to build for, as in 90, (9, 0), "9.0" or "sm_90"; by default the current
         device's. With it, no GPU is needed.
@@ -70,7 +76,13 @@ def lower_bound(
 
 @remembered
 def upper_bound(
-    d_data: Any, d_values: Any, d_out: Any, comp: Op = OpKind.LESS, *, cc: Any = None, wait: bool = True
+    d_data: Any,
+    d_values: Any,
+    d_out: Any,
+    comp: Op | None = OpKind.LESS,
+    *,
+    cc: Any = None,
+    wait: bool = True,
 ) -> BinarySearch:
     """Build a search for the last place where each value can be inserted, or fetch it from the cache.
 
@@ -104,12 +116,13 @@ def upper_bound(
 
 
 def _search(
-    algorithm: str, d_data: Any, d_values: Any, d_out: Any, comp: Op, cc: Any, wait: bool
+    algorithm: str, d_data: Any, d_values: Any, d_out: Any, comp: Op | None, cc: Any, wait: bool
 ) -> BinarySearch:
     cc, device = _factory.target(cc)
     data = argument("d_data", d_data, may_iterate=False)
     values = same_dtype("d_values", d_values, data)
     index = integers("d_out", d_out, smallest=4, output=True)
+    comp = OpKind.LESS if comp is None else comp  # as in cuda.compute
     try:
         compare = resolve(comp, (data.value, data.value), np.dtype(bool)).as_function("comp")
     except TypeError as error:

@@ -86,15 +86,17 @@ def _filled(iterators: Sequence[Any]) -> Sequence[Any]:
 @remembered
 def merge_sort(
     d_in_keys: Any,
-    d_in_items: Any,
-    d_out_keys: Any,
-    d_out_items: Any,
-    op: Op,
+    d_in_items: Any = None,
+    d_out_keys: Any = None,
+    d_out_items: Any = None,
+    op: Op | Any = None,
     *,
     cc: Any = None,
     wait: bool = True,
 ) -> MergeSort:
     """Build a stable sort by a comparison, or fetch it from the cache.
+
+    Only the items have a default; what follows them is given by name where they are left out.
 
     Parameters
     ----------
@@ -173,10 +175,10 @@ class MergeSort(
         self,
         temp_storage: Any,
         d_in_keys: Any,
-        d_in_items: Any,
-        d_out_keys: Any,
-        d_out_items: Any,
-        num_items: int,
+        d_in_items: Any = None,
+        d_out_keys: Any = None,
+        d_out_items: Any = None,
+        num_items: int | None = None,
         stream: Any = None,
     ) -> int:
         """Ask for the temporary storage, or sort with it.
@@ -210,10 +212,10 @@ class MergeSort(
     def run(
         self,
         d_in_keys: Any,
-        d_in_items: Any,
-        d_out_keys: Any,
-        d_out_items: Any,
-        num_items: int,
+        d_in_items: Any = None,
+        d_out_keys: Any = None,
+        d_out_items: Any = None,
+        num_items: int | None = None,
         stream: Any = None,
     ) -> None:
         """Sort, with temporary storage of cupar's own.
@@ -249,15 +251,18 @@ def _check_buffers(d_in_keys: Any, d_in_values: Any) -> None:
 @remembered
 def radix_sort(
     d_in_keys: Any,
-    d_out_keys: Any,
-    d_in_values: Any,
-    d_out_values: Any,
-    order: SortOrder,
+    d_out_keys: Any = None,
+    d_in_values: Any = None,
+    d_out_values: Any = None,
+    order: SortOrder | Any = None,
     *,
     cc: Any = None,
     wait: bool = True,
 ) -> RadixSort:
     """Build a stable sort of numbers by their bits, or fetch it from the cache.
+
+    Only the values and, with a `DoubleBuffer`, the outputs have a default; what follows them is given by name
+    where they are left out.
 
     Parameters
     ----------
@@ -356,10 +361,10 @@ class RadixSort(Algorithm):
         self,
         temp_storage: Any,
         d_in_keys: Any,
-        d_out_keys: Any,
-        d_in_values: Any,
-        d_out_values: Any,
-        num_items: int,
+        d_out_keys: Any = None,
+        d_in_values: Any = None,
+        d_out_values: Any = None,
+        num_items: int | None = None,
         begin_bit: int | None = None,
         end_bit: int | None = None,
         stream: Any = None,
@@ -398,10 +403,10 @@ class RadixSort(Algorithm):
     def run(
         self,
         d_in_keys: Any,
-        d_out_keys: Any,
-        d_in_values: Any,
-        d_out_values: Any,
-        num_items: int,
+        d_out_keys: Any = None,
+        d_in_values: Any = None,
+        d_out_values: Any = None,
+        num_items: int | None = None,
         begin_bit: int | None = None,
         end_bit: int | None = None,
         stream: Any = None,
@@ -501,17 +506,20 @@ def _select(buffers: tuple[DoubleBuffer, ...], selector: int) -> None:
 @remembered
 def segmented_sort(
     d_in_keys: Any,
-    d_out_keys: Any,
-    d_in_values: Any,
-    d_out_values: Any,
-    start_offsets_in: Any,
-    end_offsets_in: Any,
-    order: SortOrder,
+    d_out_keys: Any = None,
+    d_in_values: Any = None,
+    d_out_values: Any = None,
+    start_offsets_in: Any = None,
+    end_offsets_in: Any = None,
+    order: SortOrder | Any = None,
     *,
     cc: Any = None,
     wait: bool = True,
 ) -> SegmentedSort:
     """Build a sort of segments of numbers, each by itself, or fetch it from the cache.
+
+    Only the values and, with a `DoubleBuffer`, the outputs have a default; what follows them is given by name
+    where they are left out.
 
     Segment i is items ``start_offsets_in[i]`` to ``end_offsets_in[i] - 1``. Segments may be empty and leave
     items out, which the sort does not write; they may not overlap.
@@ -607,13 +615,13 @@ class SegmentedSort(Algorithm):
         self,
         temp_storage: Any,
         d_in_keys: Any,
-        d_out_keys: Any,
-        d_in_values: Any,
-        d_out_values: Any,
-        num_items: int,
-        num_segments: int,
-        start_offsets_in: Any,
-        end_offsets_in: Any,
+        d_out_keys: Any = None,
+        d_in_values: Any = None,
+        d_out_values: Any = None,
+        num_items: int | None = None,
+        num_segments: int | None = None,
+        start_offsets_in: Any = None,
+        end_offsets_in: Any = None,
         stream: Any = None,
     ) -> int:
         """Ask for the temporary storage, or sort with it.
@@ -660,13 +668,13 @@ class SegmentedSort(Algorithm):
     def run(
         self,
         d_in_keys: Any,
-        d_out_keys: Any,
-        d_in_values: Any,
-        d_out_values: Any,
-        num_items: int,
-        num_segments: int,
-        start_offsets_in: Any,
-        end_offsets_in: Any,
+        d_out_keys: Any = None,
+        d_in_values: Any = None,
+        d_out_values: Any = None,
+        num_items: int | None = None,
+        num_segments: int | None = None,
+        start_offsets_in: Any = None,
+        end_offsets_in: Any = None,
         stream: Any = None,
     ) -> None:
         """Sort, with temporary storage of cupar's own.

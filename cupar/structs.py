@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import functools
 from collections import namedtuple
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from keyword import iskeyword
+from operator import itemgetter
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -45,7 +47,8 @@ def gpu_struct(fields: Any, name: str = "Struct") -> Any:
     Raises
     ------
     TypeError, ValueError
-        If a field has no supported type, or a name that no named tuple can have.
+        If a field has no supported type, or a name that is no attribute's, or one of the class's own:
+        ``dtype``, those of named tuples (``_fields``, ``_make``, …), and all like ``__x__``.
 
     Examples
     --------
@@ -66,8 +69,7 @@ def gpu_struct(fields: Any, name: str = "Struct") -> Any:
     if isinstance(fields, np.dtype):
         dtype = fields
     elif isinstance(fields, Mapping):
-        if not all(isinstance(field, str) for field in fields):
-            raise TypeError(f"fields: expected names as keys, got {list(fields)}")
+        _check_names(list(fields))
         dtype = np.dtype([(field, _field_dtype(field, kind)) for field, kind in fields.items()], align=True)
     else:
         raise TypeError(
@@ -78,15 +80,45 @@ def gpu_struct(fields: Any, name: str = "Struct") -> Any:
     checked = normal("fields", dtype)
     if "dtype" in (checked.names or ()):
         raise ValueError("fields: 'dtype' is the class's own attribute; name that field otherwise")
-    try:
-        base = _named_tuple(name, list(checked.names or ()))
-    except ValueError as error:
-        raise ValueError(f"fields: {error}; name them otherwise") from None
-    return type(name, (base,), {"__slots__": (), "__new__": _new, "dtype": checked})
+    base = _named_tuple(name, checked.names or ())
+    methods: dict[str, Any] = {
+        "__new__": _new,
+        "__repr__": _repr,
+        "_replace": _replace,
+        "__replace__": _replace,
+    }
+    return type(name, (base,), {"__slots__": (), **methods, "dtype": checked})
+
+
+_OWN_NAMES = {"_asdict", "_field_defaults", "_fields", "_make", "_replace"}
+
+
+def _check_names(names: Sequence[Any]) -> None:
+    """Raise TypeError or ValueError if fields cannot have these names."""
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"fields: expected names as keys, got {name!r}")
+        if not name.isidentifier() or iskeyword(name):
+            raise ValueError(f"fields: {name!r} cannot be an attribute's name; name that field otherwise")
+        if name in _OWN_NAMES or (name.startswith("__") and name.endswith("__")):
+            raise ValueError(f"fields: {name!r} is the class's own attribute; name that field otherwise")
 
 
 # Its fields are known only when it is called, which is not what type checkers expect of the function.
-_named_tuple: Any = namedtuple
+_namedtuple: Any = namedtuple
+
+
+def _named_tuple(name: str, fields: Sequence[str]) -> Any:
+    """Return a class of named tuples, some of whose fields may begin with an underscore."""
+    _check_names(fields)
+    cls = _namedtuple(name, fields, rename=True)  # which gives those other names
+    for place, (field, given) in enumerate(zip(fields, cls._fields, strict=True)):
+        if field != given:
+            setattr(cls, field, property(itemgetter(place)))
+            if given not in fields:
+                delattr(cls, given)
+    cls._fields = cls.__match_args__ = tuple(fields)  # type: ignore[misc]
+    return cls
 
 
 def _field_dtype(field: str, kind: Any) -> np.dtype[Any]:
@@ -108,6 +140,15 @@ def _new(cls: Any, /, *values: Any, **named: Any) -> Any:
         raise TypeError(f"{cls.__name__} has the fields {', '.join(names)}; got {values}, {named}")
     fields = {**given, **named}
     return tuple.__new__(cls, (_converted(cls.dtype[field], fields[field]) for field in names))
+
+
+def _repr(self: Any) -> str:
+    fields = ", ".join(f"{field}={value!r}" for field, value in self._asdict().items())
+    return f"{type(self).__name__}({fields})"
+
+
+def _replace(self: Any, /, **changes: Any) -> Any:
+    return type(self)(**{**self._asdict(), **changes})
 
 
 def _converted(dtype: np.dtype[Any], value: Any) -> Any:

@@ -7,35 +7,42 @@ from typing import Any
 
 import numpy as np
 
-from . import _factory
+from . import _factory, _nodes
 from ._algorithm import Algorithm
-from ._arguments import argument, integers, same_dtype
+from ._arguments import argument, converting, discarding, integers
 from ._call import Call, Launch
 from ._key import Specialisation
 from ._memo import remembered
+from ._nodes import Argument
+from .iterators import Iterator
 from .operators import Op, resolve
 
 
 @remembered
 def unique_by_key(
     d_in_keys: Any,
-    d_in_items: Any,
-    d_out_keys: Any,
-    d_out_items: Any,
-    d_out_num_selected: Any,
-    op: Op,
+    d_in_items: Any = None,
+    d_out_keys: Any = None,
+    d_out_items: Any = None,
+    d_out_num_selected: Any = None,
+    op: Op | Any = None,
     *,
     cc: Any = None,
     wait: bool = True,
 ) -> UniqueByKey:
     """Build a selection of the first of each run of equal keys, with its item, or fetch it from the cache.
 
+    Only the items have a default; what follows them is given by name where they are left out.
+
     Parameters
     ----------
-    d_in_keys, d_in_items : device arrays, iterators or dtypes, n items
-        The keys and what goes with them. Only their dtypes matter here.
+    d_in_keys : device array, iterator or dtype, n items
+        The keys. Only their dtype matters here.
+    d_in_items : device array, iterator, dtype or None, n items
+        What goes with them, if anything. A `DiscardIterator` says that it does not matter.
     d_out_keys, d_out_items : device arrays, iterators or dtypes, as many items as there are runs
-        Where they go, of the same dtypes.
+        Where they go, of the same dtypes or ones that they are converted to. `d_out_items` is None if
+        `d_in_items` is, and a `DiscardIterator` if that is one.
     d_out_num_selected : device array, iterator or dtype, 1 item
         Where the number of runs goes: an integer of 4 or 8 bytes.
     op : callable or OpKind
@@ -69,7 +76,8 @@ def unique_by_key(
     The algorithm is CUB's ``DeviceSelect::UniqueByKey``.
     """
     cc, device = _factory.target(cc)
-    keys, items = argument("d_in_keys", d_in_keys), argument("d_in_items", d_in_items)
+    keys = argument("d_in_keys", d_in_keys)
+    items, out_items = _items(d_in_items, d_out_items)
 
     def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
         return (*iterators.values(), operators["op"])
@@ -80,8 +88,8 @@ def unique_by_key(
         arguments=(
             keys,
             items,
-            same_dtype("d_out_keys", d_out_keys, keys, output=True),
-            same_dtype("d_out_items", d_out_items, items, output=True),
+            converting("d_out_keys", d_out_keys, keys),
+            out_items,
             integers("d_out_num_selected", d_out_num_selected, smallest=4, output=True),
         ),
         operators=(("op", resolve(op, (keys.value, keys.value), np.dtype(bool))),),
@@ -90,6 +98,29 @@ def unique_by_key(
         native_arguments=native_arguments,
     )
     return _factory.obtain(UniqueByKey, spec, device, wait)
+
+
+def _items(d_in_items: Any, d_out_items: Any) -> tuple[Argument, Argument]:
+    """Describe what goes with the keys; where nothing does, CCCL gets zeros, and they are discarded."""
+    byte = _nodes.Constant(np.dtype(np.uint8))
+    if d_in_items is None and d_out_items is None:
+        return Argument("no_items", byte, byte), discarding("no_items_out", byte.value)
+    for name, other, array in (("in", "out", d_in_items), ("out", "in", d_out_items)):
+        if array is None:
+            message = f"d_{name}_items: expected a device array, since there is d_{other}_items, got None"
+            raise TypeError(message)
+    if not _discards(d_in_items):
+        items = argument("d_in_items", d_in_items)
+        return items, converting("d_out_items", d_out_items, items)
+    if not _discards(d_out_items):
+        raise TypeError(
+            "d_out_items: expected a DiscardIterator, since d_in_items is one and yields no items"
+        )
+    return Argument("d_in_items", d_in_items.node, byte), discarding("d_out_items", byte.value)
+
+
+def _discards(array: Any) -> bool:
+    return isinstance(array, Iterator) and type(array.node) is _nodes.Discard
 
 
 class UniqueByKey(
@@ -108,11 +139,11 @@ class UniqueByKey(
         self,
         temp_storage: Any,
         d_in_keys: Any,
-        d_in_items: Any,
-        d_out_keys: Any,
-        d_out_items: Any,
-        d_out_num_selected: Any,
-        num_items: int,
+        d_in_items: Any = None,
+        d_out_keys: Any = None,
+        d_out_items: Any = None,
+        d_out_num_selected: Any = None,
+        num_items: int | None = None,
         stream: Any = None,
     ) -> int:
         """Ask for the temporary storage, or select with it.
@@ -123,7 +154,8 @@ class UniqueByKey(
             None asks how much is needed. Otherwise at least that many bytes, of any dtype.
         d_in_keys, d_in_items : device arrays, at least `num_items` items
         d_out_keys, d_out_items : device arrays
-            Room for as many items as there are runs, which is not checked.
+            Room for as many items as there are runs, which is not checked. None for the items, in and out, if
+            the selection was built without.
         d_out_num_selected : device array, at least 1 item
         num_items : int
             How many keys there are, from 0 on.
@@ -148,11 +180,11 @@ class UniqueByKey(
     def run(
         self,
         d_in_keys: Any,
-        d_in_items: Any,
-        d_out_keys: Any,
-        d_out_items: Any,
-        d_out_num_selected: Any,
-        num_items: int,
+        d_in_items: Any = None,
+        d_out_keys: Any = None,
+        d_out_items: Any = None,
+        d_out_num_selected: Any = None,
+        num_items: int | None = None,
         stream: Any = None,
     ) -> None:
         """Select, with temporary storage of cupar's own.

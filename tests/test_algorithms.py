@@ -118,8 +118,8 @@ def test_enums_have_the_values_of_cccl():
         ),
         (lambda: cupar.segmented_reduce("f4", "f4", "i4", "i4", add, None, cc=CC), "^h_init: "),
         (
-            lambda: cupar.unique_by_key("i4", "i4", "i8", "i4", "i4", equal, cc=CC),
-            "^d_out_keys: expected int32",
+            lambda: cupar.unique_by_key("f4", "i4", "i8", "i4", "i4", equal, cc=CC),
+            "^d_out_keys: expected float32",
         ),
         (lambda: cupar.unique_by_key("i4", "i4", "i4", "i4", "i2", equal, cc=CC), "^d_out_num_selected: "),
         (lambda: cupar.unary_transform("f4", "i4", lambda a: a, cc=CC), "^op: operator .* returns float32"),

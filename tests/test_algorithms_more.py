@@ -1,5 +1,6 @@
 """Partitions, histograms, searches and segmented sorts: builds, templates, code, and what they refuse."""
 
+import inspect
 import re
 
 import numpy as np
@@ -7,8 +8,9 @@ import pytest
 from test_build import instructions, kernels, spills_or_calls
 
 import cupar
-from cupar import OpKind, SortOrder
+from cupar import OpKind, SortOrder, _arguments, _nodes, _toolchain
 from cupar.histogram import histogram_even
+from cupar.operators import convertible
 from cupar.partition import select, three_way_partition
 from cupar.search import lower_bound, upper_bound
 from cupar.sort import segmented_sort
@@ -139,6 +141,115 @@ def test_indices_are_written_in_their_own_type(index, tmp_path):
     assert bool(wide) == (index in ("i8", "u8"))
 
 
+# --- Outputs of another dtype, and arrays that are not there ---------------------------------------------
+
+
+@pytest.mark.parametrize("source", DTYPES)
+def test_items_are_converted_as_they_are_written(source):
+    items = _arguments.argument("d_in", source)
+    targets = [each for each in DTYPES if convertible(np.dtype(source), np.dtype(each))]
+    outputs = [_arguments.converting(f"d_{each}".replace("?", "b1"), each, items) for each in targets]
+    assert all(output.value == source for output in outputs)
+    assert [output.is_pointer for output in outputs] == [each == source for each in targets]
+    assert _toolchain.compile_cpp(_nodes.source(outputs), CC)
+    for each in sorted({*DTYPES} - {*targets}):
+        with pytest.raises(TypeError, match="^d_out: expected .*, the dtype of d_in, or one that"):
+            _arguments.converting("d_out", each, items)
+
+
+def test_outputs_of_another_dtype(tmp_path):
+    selection = select("i8", "f2", "i4", small, cc=CC)
+    assert spills_or_calls(selection, tmp_path) == []
+    assert [name for name in instructions(selection, tmp_path) if name.startswith(("I2F", "F2F"))]
+    assert select("i8", "f2", "i4", large, cc=CC).build.origin == "linked"
+    parts = three_way_partition("f4", "f8", "f4", "c8", "i4", small, large, cc=CC)
+    assert spills_or_calls(parts, tmp_path) == []
+    runs = cupar.unique_by_key("i4", "f4", "i8", "f2", "i8", OpKind.EQUAL_TO, cc=CC)
+    assert runs.build.cubin_size > 1000
+
+
+def test_runs_without_items(tmp_path):
+    runs = cupar.unique_by_key("i4", d_out_keys="i4", d_out_num_selected="i8", op=OpKind.EQUAL_TO, cc=CC)
+    assert runs.build.origin == "built"
+    positional = cupar.unique_by_key("i4", None, "i4", None, "i8", OpKind.EQUAL_TO, cc=CC)
+    assert positional.build.key == runs.build.key
+    nothing = cupar.DiscardIterator()
+    discarded = cupar.unique_by_key("i4", nothing, "i4", cupar.DiscardIterator("f4"), "i8", large_gap, cc=CC)
+    assert spills_or_calls(discarded, tmp_path) == []
+    for arrays, missing in (
+        (("i4", "f4", "i4", None), "d_out_items"),
+        (("i4", None, "i4", "f4"), "d_in_items"),
+    ):
+        with pytest.raises(TypeError, match=f"^{missing}: expected a device array, since there is"):
+            cupar.unique_by_key(*arrays, "i8", large_gap, cc=CC)
+
+
+def large_gap(a, b):
+    return abs(a - b) < 2
+
+
+def test_optional_arrays_have_defaults():
+    less, up = OpKind.LESS, SortOrder.ASCENDING
+    same = [
+        (
+            cupar.merge_sort("i4", d_out_keys="i4", op=less, cc=CC),
+            cupar.merge_sort("i4", None, "i4", None, less, cc=CC),
+        ),
+        (
+            cupar.radix_sort("i4", "i4", order=up, cc=CC),
+            cupar.radix_sort("i4", "i4", None, None, up, cc=CC),
+        ),
+        (
+            cupar.radix_sort(cupar.DoubleBuffer("i4", "i4"), order=up, cc=CC),
+            cupar.radix_sort("i4", "i4", None, None, up, cc=CC),
+        ),
+        (
+            segmented_sort("u4", "u4", start_offsets_in="i4", end_offsets_in="i4", order=up, cc=CC),
+            sort(),
+        ),
+        (
+            cupar.reduce_into("i4", "i4", OpKind.PLUS, cc=CC),
+            cupar.reduce_into("i4", "i4", OpKind.PLUS, None, cc=CC),
+        ),
+    ]
+    for one, other in same:
+        assert one.build.key == other.build.key
+        parameters = list(inspect.signature(type(one).run).parameters.values())
+        without = [each.name for each in parameters if each.default is inspect.Parameter.empty]
+        assert without in (["self", "d_in_keys"], ["self", "d_in", "d_out", "num_items"])
+
+
+def test_none_is_what_is_left_out():
+    assert (
+        lower_bound("f4", "f4", "u8", None, cc=CC).build.key == lower_bound("f4", "f4", "u8", cc=CC).build.key
+    )
+    assert cupar.RawOp(name="add", ltoir=b"code", extra_ltoirs=None) == cupar.RawOp("add", b"code")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: cupar.merge_sort("i4", op=OpKind.LESS, cc=CC), "^d_out_keys: expected a device array"),
+        (lambda: cupar.merge_sort("i4", d_out_keys="i4", cc=CC), "^op: expected a function, .*got None"),
+        (lambda: cupar.radix_sort("i4", order=UP, cc=CC), "^d_out_keys: expected a device array"),
+        (lambda: cupar.radix_sort("i4", "i4", cc=CC), "^order: expected a SortOrder, got None"),
+        (lambda: segmented_sort("i4", "i4", order=UP, cc=CC), "^start_offsets_in: expected a device array"),
+        (
+            lambda: cupar.unique_by_key("i4", op=OpKind.EQUAL_TO, cc=CC),
+            "^d_out_keys: expected a device array",
+        ),
+        (
+            lambda: cupar.unique_by_key("i4", d_out_keys="i4", cc=CC),
+            "^d_out_num_selected: expected a device arr",
+        ),
+        (lambda: sort()._request(*[None] * 8), "^num_items: expected an integer, got NoneType"),
+    ],
+)
+def test_what_has_no_default_is_asked_for(call, message):
+    with pytest.raises(TypeError, match=message):
+        call()
+
+
 # --- Refusals --------------------------------------------------------------------------------------------
 
 
@@ -150,9 +261,9 @@ def test_indices_are_written_in_their_own_type(index, tmp_path):
         (lambda: partition(second=lambda a: a.x), TypeError, "^select_second_part_op: "),
         (lambda: partition(count="f4"), TypeError, "^d_num_selected_out: expected integers.*float32"),
         (
-            lambda: three_way_partition("f4", "f4", "f8", "f4", "i4", small, large, cc=CC),
+            lambda: three_way_partition("f4", "f4", "i8", "f4", "i4", small, large, cc=CC),
             TypeError,
-            "^d_second_part_out: expected float32.*float64",
+            "^d_second_part_out: expected float32.*int64",
         ),
         (lambda: select("f4", "i4", "i4", small, cc=CC), TypeError, "^d_out: expected float32.*int32"),
         (lambda: select("f4", "f4", "i2", small, cc=CC), TypeError, "^d_num_selected_out: .*int16"),

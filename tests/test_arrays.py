@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+import cupar
 from cupar import _arrays
 
 
@@ -31,7 +32,8 @@ def test_contiguity_is_numpys(array, data):
         view = view.T
     found = _arrays.view("d_in", interface(view))
     assert found.size == view.size
-    assert found.contiguous == (view.flags.c_contiguous or view.size <= 1)
+    assert found.contiguous == (view.flags.c_contiguous or view.flags.f_contiguous or view.size <= 1)
+    assert found.c_order == (view.flags.c_contiguous or view.size <= 1)
 
 
 def test_no_strides_means_contiguous():
@@ -74,6 +76,7 @@ class Tensor:
     def __init__(self, conj=False, neg=False, **attributes):
         self.is_conj, self.is_neg = lambda: conj, lambda: neg
         self.data_ptr, self.numel, self.is_contiguous = lambda: 64, lambda: 3, lambda: True
+        self.shape, self.stride = (3,), lambda: (1,)
         self.__dict__.update(attributes)
 
 
@@ -87,6 +90,49 @@ def test_torch_tensors():
         _arrays.view("x", Tensor(dtype="torch.bfloat16"))
     with pytest.raises(TypeError, match=r"^x: .*cpu"):
         _arrays.view("x", Tensor(is_cuda=False, device="cpu"))
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "expected"),
+    [
+        ((2, 3), (3, 1), (True, True)),
+        ((2, 3), (1, 2), (True, False)),
+        ((2, 1, 3), (1, 7, 2), (True, False)),
+        ((2, 3, 4), (1, 2, 6), (True, False)),
+        ((2, 3, 4), (12, 1, 3), (False, False)),
+        ((2, 3), (4, 1), (False, False)),
+        ((2, 3), (1, 3), (False, False)),
+        ((5,), (2,), (False, False)),
+    ],
+)
+def test_orders_of_torch_tensors(shape, strides, expected):
+    c_order = np.lib.stride_tricks.as_strided(np.zeros(99, "i1"), shape, strides).flags.c_contiguous
+    tensor = Tensor(shape=shape, stride=lambda: strides, is_contiguous=lambda: c_order)
+    found = _arrays.view("x", tensor)
+    assert (found.contiguous, found.c_order) == expected
+
+
+def test_fortrans_order_is_the_order_of_memory():
+    fortran = {"shape": (2, 3), "strides": (4, 8)}
+    assert call(6, **fortran) == 64
+    assert call(6, output=True, **fortran) == 64
+    device = Device(typestr="|u1", data=(64, False), version=3, shape=(2, 3), strides=(1, 2))
+    assert _arrays.storage(device) == (64, 6)
+    reduction = cupar.reduce_into(device, device, cupar.OpKind.PLUS, np.uint8(0), cc=90)
+    assert (
+        reduction.build.key == cupar.reduce_into("u1", "u1", cupar.OpKind.PLUS, np.uint8(0), cc=90).build.key
+    )
+    for strides in ((4, 12), (8, 16), (16, 4)):
+        with pytest.raises(ValueError, match=r"^d_x: expected a contiguous array, got a strided one"):
+            call(6, shape=(2, 3), strides=strides)
+
+
+def test_what_is_indexed_must_be_in_cs_order():
+    device = Device(typestr="<i4", data=(64, False), version=3, shape=(2, 3), strides=(4, 8))
+    with pytest.raises(ValueError, match=r"^op: captured array 'x': expected a C-contiguous array"):
+        _arrays.address("op: captured array 'x'", device, np.dtype("i4"), 0, False, c_order=True)
+    with pytest.raises(ValueError, match=r"^dst: expected a C-contiguous array"):
+        cupar.graph._view("dst", device)
 
 
 def call(items=5, output=False, **change):

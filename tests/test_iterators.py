@@ -964,6 +964,16 @@ REFUSED = [
         "^d_out_items: expected an array",
     ),
     (
+        lambda: cupar.unique_by_key("i8", DiscardIterator(), "i8", "i4", "i4", OpKind.EQUAL_TO, cc=CC),
+        TypeError,
+        "^d_out_items: expected a DiscardIterator, since d_in_items is one",
+    ),
+    (
+        lambda: cupar.unique_by_key(DiscardIterator(), "i4", "i8", "i4", "i4", OpKind.EQUAL_TO, cc=CC),
+        TypeError,
+        "^d_in_keys: expected something to read",
+    ),
+    (
         lambda: cupar.histogram_even("i8", ReverseIterator("i4"), 11, 0, 10, 9, cc=CC),
         TypeError,
         "^d_histogram: expected an array",
@@ -971,9 +981,9 @@ REFUSED = [
     (lambda: cupar.lower_bound(COUNT, "i8", "i8", cc=CC), TypeError, "^d_data: expected an array"),
     # Types that do not go together.
     (
-        lambda: cupar.select(COUNT, "i4", "i4", lambda a: a > 0, cc=CC),
+        lambda: cupar.select(CountingIterator(0.5), "i4", "i4", lambda a: a > 0, cc=CC),
         TypeError,
-        "^d_out: expected int64, the dtype of d_in, got int32",
+        "^d_out: expected float64, the dtype of d_in, or one .*, got int32; a TransformOutputIterator",
     ),
     (
         lambda: cupar.segmented_reduce("f4", "f4", CountingIterator(0.5), "i4", add, 0.0, cc=CC),

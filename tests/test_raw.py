@@ -5,7 +5,7 @@ import pytest
 from test_build import spills_or_calls
 
 import cupar
-from cupar import RawOp, _toolchain
+from cupar import RawOp, _numba, _toolchain
 
 CC = 90
 ADD = """
@@ -36,7 +36,7 @@ def test_it_is_linked_inlined_and_keyed_by_content(empty_cache, tmp_path):
 
 
 def test_it_needs_no_numba(empty_cache, monkeypatch):
-    monkeypatch.setattr(_toolchain, "_numba_cuda", None)
+    monkeypatch.setattr(_numba, "compile_operator", None)
     monkeypatch.setattr(_toolchain, "operator_versions", None)
     assert reduction(add()).build.cubin_size > 1000
 
@@ -82,3 +82,72 @@ def test_equal_content_is_equal():
     split = RawOp("a", b"12", [b"3"]), RawOp("a", b"1", [b"23"]), RawOp("a", b"123")
     assert len({op.fingerprint for op in split}) == 3
     assert np.size(split) == 3
+
+
+# --- The same one in several places ------------------------------------------------------------------------
+
+NEGATIVE = 'extern "C" __device__ void is_less(void* a, void* r) {{ *(bool*)r = *(float*)a < {limit}; }}'
+HALVED = 'extern "C" __device__ void halved(void* a, void* r) {{ *(float*)r = *(float*)a / {by}; }}'
+
+
+def negative(limit="0", **more):
+    return RawOp("is_less", _toolchain.compile_cpp(NEGATIVE.format(limit=limit), CC), **more)
+
+
+def halved(by="2"):
+    return RawOp("halved", _toolchain.compile_cpp(HALVED.format(by=by), CC))
+
+
+def partition(first, second):
+    return cupar.three_way_partition("f4", "f4", "f4", "f4", "i8", first, second, cc=CC)
+
+
+def test_twice_in_a_partition():
+    assert partition(negative(), negative()).build.cubin_size > 1000
+
+
+def test_as_operator_and_in_iterators(monkeypatch):
+    values = cupar.TransformIterator("f4", halved(), "f4")
+    out = cupar.TransformOutputIterator("f4", halved(), "f4")
+    assert cupar.unary_transform(values, out, halved(), cc=CC).build.cubin_size > 1000
+    # In one piece, where CCCL links.
+    assert cupar.reduce_into(values, out, cupar.OpKind.PLUS, 0.0, cc=CC).build.origin == "built"
+    monkeypatch.setattr(cupar._key.Specialisation, "has_template", False)
+    cupar.cache.clear(disk=False)
+    zipped = cupar.ZipIterator(values, values)
+    pick = cupar.TransformIterator(zipped, lambda pair: pair[0] + pair[1], "f4")
+    assert cupar.unary_transform(pick, out, halved(), cc=CC).build.origin == "built"
+
+
+def test_shared_further_code():
+    calls = 'extern "C" __device__ float scale(float);\n' + ADD
+    scale = _toolchain.compile_cpp('extern "C" __device__ float scale(float x) { return x * 3; }', CC)
+    ops = [
+        RawOp(name, _toolchain.compile_cpp(calls.format(name=name, factor="scale(2)"), CC), [scale, scale])
+        for name in ("one", "two")
+    ]
+    pairs = cupar.TransformIterator("f4", RawOp("halved", halved().ltoir, [scale]), "f4")
+    assert cupar.reduce_into(pairs, "f4", ops[0], 0.0, cc=CC).build.cubin_size > 1000
+    other = cupar.binary_transform(
+        cupar.TransformIterator("f4", halved(), "f4"),
+        cupar.TransformIterator("f4", halved(), "f4"),
+        "f4",
+        ops[1],
+        cc=CC,
+    )
+    assert other.build.cubin_size > 1000
+
+
+def test_different_ones_of_the_same_name():
+    with pytest.raises(cupar.BuildError) as error:
+        partition(negative(), negative("1"))
+    assert str(error.value) == (
+        "nvJitLink for sm_90: function 'is_less' is defined by the LTO-IR of select_first_part_op (is_less) "
+        "and, in another way, by that of select_second_part_op (is_less): give one of the two functions "
+        "another name"
+    )
+    assert error.value.__suppress_context__
+    one, other = (cupar.TransformIterator("f4", halved(by), "f4") for by in "23")
+    pairs = cupar.TransformIterator(cupar.ZipIterator(one, other), lambda pair: pair[0] + pair[1], "f4")
+    with pytest.raises(cupar.BuildError, match=r"'halved' .* d_in_op0 \(halved\) .* d_in_op1 \(halved\)"):
+        cupar.reduce_into(pairs, "f4", cupar.OpKind.PLUS, 0.0, cc=CC)

@@ -123,6 +123,12 @@ CASES = {
     "LTO-IR with state": lambda: cupar.unary_transform("f4", "f4", STATE, cc=CC),
     "a device array in an operator": lambda: cupar.unary_transform("i4", "f4", lambda a: ARRAY[a], cc=CC),
     "select": lambda: cupar.select("f4", cupar.DiscardIterator("f4"), "i8", lambda a: a > 0, cc=CC),
+    "items that do not matter": lambda: cupar.unique_by_key(
+        "i4", cupar.DiscardIterator(), "i4", cupar.DiscardIterator(), "i8", cupar.OpKind.EQUAL_TO, cc=CC
+    ),
+    "no items": lambda: cupar.unique_by_key(
+        "i4", d_out_keys="i8", d_out_num_selected="i8", op=cupar.OpKind.EQUAL_TO, cc=CC
+    ),
     "three_way_partition": lambda: cupar.three_way_partition(
         "f4", "f4", "f4", "f4", "i4", lambda a: a < 0, lambda a: a > 9, cc=CC
     ),

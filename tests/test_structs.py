@@ -1,5 +1,6 @@
 """Structs: their layout, their values on the host, what operators may do with them, and their keys."""
 
+import copy
 import ctypes
 import json
 import re
@@ -52,6 +53,11 @@ Named = gpu_struct({"index": np.int64, "count": np.float32}, "Named")
 
 # The same layout as Peak, by another name.
 Other = gpu_struct({"left": "f4", "right": "i8"}, "Other")
+
+
+# Names that begin as named tuples' fields cannot, among them those that `namedtuple` gives such fields.
+Hidden = gpu_struct({"_1": "f4", "__inner": {"_": "i8", "_z": "f4"}, "_2": "i4", "x": "i4"}, "Hidden")
+Shown = gpu_struct({"a": "f4", "inner": {"p": "i8", "z": "f4"}, "b": "i4", "x": "i4"}, "Shown")
 
 
 def dtype_of(kind):
@@ -298,10 +304,15 @@ def test_arrays_of_the_same_layout_by_other_names():
         _arrays.address("x", DeviceArray(Peak.dtype, address=4100), Peak.dtype, 8, False)
 
 
-@pytest.mark.parametrize("name", ["_hidden", "class", "lambda", "two words", "1st", "a-b"])
+OWN = ["_asdict", "_field_defaults", "_fields", "_make", "_replace", "__len__", "__x__", "____", "dtype"]
+
+
+@pytest.mark.parametrize("name", ["", "class", "lambda", "two words", "1st", "a-b", *OWN])
 def test_wrong_names_of_fields(name):
     for fields in ({name: "f4"}, {"inner": {name: "f4"}}):
-        with pytest.raises(ValueError, match=rf"^fields: .*{re.escape(name)}.*name them otherwise"):
+        with pytest.raises(
+            ValueError, match=rf"^fields: {re.escape(repr(name))} .*; name that field otherwise"
+        ):
             gpu_struct(fields)
 
 
@@ -391,8 +402,27 @@ def test_fields_of_any_name_on_the_host():
         assert made.dtype.names == (name, "other")
         found = made(**{name: 2, "other": 0})
         assert getattr(found, name) == found[0] == 2.0, name
-    with pytest.raises(ValueError, match="^fields: 'dtype' is the class's own attribute"):
-        gpu_struct({"dtype": np.float32})
+    for name in OWN:
+        with pytest.raises(ValueError, match=f"^fields: '{name}' is the class's own attribute"):
+            gpu_struct({name: np.float32})
+
+
+def test_fields_that_begin_with_an_underscore():
+    found = Hidden(1, {"_": 2, "_z": 3}, _2=4, x=5)
+    assert Hidden._fields == Hidden.dtype.names == ("_1", "__inner", "_2", "x")
+    assert (found._1, found.__inner._z, found._2, found.x) == (1, 3, 4, 5)
+    assert not {"_0", "_3"} & {*dir(Hidden)}
+    assert repr(found).startswith("Hidden(_1=np.float32(1.0), __inner=Struct(_=")
+    assert found._replace(_2=6) == Hidden(1, (2, 3), 6, 5)
+    assert type(found._replace(_1=6)._1) is np.float32
+    assert copy.copy(found) == found
+    assert getattr(copy, "replace", Hidden._replace)(found, _2=6) == Hidden(1, (2, 3), 6, 5)
+    assert np.array([found], Hidden.dtype)["__inner"]["_z"].tolist() == [3]
+    match found:
+        case Hidden(first, (_, z)):
+            assert (first, z) == (1, 3)
+    with pytest.raises(TypeError, match="^Hidden has the fields _1, __inner, _2, x; got "):
+        found._replace(_3=1)
 
 
 def test_arrays_of_values():
@@ -550,6 +580,27 @@ def count_of(x):
 )
 def test_fields_with_the_names_of_methods_of_tuples(op, inputs, output):
     compiled(op, inputs, output)
+
+
+HIDDEN, SHOWN = Hidden(1, (2, 3), 4, 5), Shown(1, (2, 3), 4, 5)
+
+
+def test_fields_that_begin_with_an_underscore_in_operators(tmp_path):
+    def hidden(v, other=HIDDEN):
+        inner = v[1]
+        return Hidden(x=v._2, _2=HIDDEN._2 + v.x, __inner=(v[1]._, inner._z * other._1), _1=v._1 * 2)
+
+    def shown(v, other=SHOWN):
+        inner = v[1]
+        return Shown(x=v.b, b=SHOWN.b + v.x, inner=(v[1].p, inner.z * other.a), a=v.a * 2)
+
+    transforms = [cupar.unary_transform(s, s, op, cc=CC) for s, op in ((Hidden, hidden), (Shown, shown))]
+    assert instructions(transforms[0], tmp_path) == instructions(transforms[1], tmp_path)
+    # Those that begin with two are not to be read by name within a class, as everywhere in Python.
+    compiled(eval("lambda v: v.__inner._z"), [Hidden], "f4")
+    same = gpu_struct({"_a": "f4", "_b": "f4"})
+    compiled(lambda a, b: same(a._a + b[1], *b[1:]), [same, same], same)
+    compiled(lambda a: (a._b, a._a), [np.dtype([("_a", "u1"), ("_b", "u1")])], same)
 
 
 FIRST = Named(3, 4)

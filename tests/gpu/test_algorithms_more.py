@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import cupar
-from cupar import OpKind, SortOrder
+from cupar import OpKind, RawOp, SortOrder, _driver, _toolchain
 from cupar.histogram import histogram_even
 from cupar.partition import select, three_way_partition
 from cupar.search import lower_bound, upper_bound
@@ -126,6 +126,135 @@ def test_partitions_of_awkward_items(name):
     partition.run(d_in, d_out, second, rest, d_count, 10_000)
     assert d_count.get().tolist() == [10_000, 0]
     np.testing.assert_array_equal(d_out.get(), host)
+
+
+def test_the_same_raw_op_in_several_places(rng):
+    source = 'extern "C" __device__ void halved(void* a, void* r) { *(float*)r = *(float*)a / 2; }'
+    large = 'extern "C" __device__ void large(void* a, void* r) { *(bool*)r = *(float*)a > 10; }'
+    cc = _driver.current_device().cc
+    half, is_large = (
+        RawOp(name, _toolchain.compile_cpp(code, cc)) for name, code in (("halved", source), ("large", large))
+    )
+    host = rng.integers(-100, 100, 1000).astype("f4")
+    d_in, d_out, d_sum = cp.asarray(host), cp.zeros(1000, "f4"), cp.zeros(1, "f4")
+    values, out = cupar.TransformIterator(d_in, half, "f4"), cupar.TransformOutputIterator(d_out, half, "f4")
+    cupar.unary_transform(values, out, half).run(values, out, 1000)
+    np.testing.assert_array_equal(d_out.get(), host / 8)
+    total = cupar.TransformOutputIterator(d_sum, half, "f4")
+    cupar.reduce_into(values, total, OpKind.PLUS, 0).run(values, total, 1000, 0)  # linked by CCCL
+    assert float(d_sum[0]) == host.sum() / 4
+    outputs = d_out, cp.zeros_like(d_out), cp.zeros_like(d_out), cp.zeros(2, "i8")
+    three_way_partition(d_in, *outputs, is_large, is_large).run(d_in, *outputs, 1000)
+    assert outputs[3].get().tolist() == [np.count_nonzero(host > 10), 0]
+
+
+@pytest.mark.parametrize(
+    ("source", "target"), [("i8", "i2"), ("i4", "f2"), ("f8", "f4"), ("f2", "c8"), ("f4", "?")]
+)
+def test_items_are_converted_as_they_are_written(source, target, rng):
+    n = 100_003
+    host = rng.integers(-100, 100, n).astype(source)
+    d_in, d_count = cp.asarray(host), cp.zeros(2, "i8")
+    d_out = cp.zeros(n, target)
+    select(d_in, d_out, d_count, small).run(d_in, d_out, d_count, n)
+    wanted = host[small(host)].astype(target)
+    assert int(d_count[0]) == len(wanted)
+    np.testing.assert_array_equal(d_out.get()[: len(wanted)], wanted)
+    outputs = cp.zeros(n, source), cp.zeros(n, target), cp.zeros(n, target), d_count
+    three_way_partition(d_in, *outputs, small, large).run(d_in, *outputs, n)
+    chosen = small(host), large(host), ~small(host) & ~large(host)
+    for found, part in zip(outputs, chosen, strict=False):
+        np.testing.assert_array_equal(found.get()[: part.sum()], host[part].astype(found.dtype))
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_runs_with_and_without_items(n, rng):
+    keys = np.sort(rng.integers(0, max(n // 4, 1), n)).astype("i4")
+    values = rng.integers(-1000, 1000, n).astype("i4")
+    wanted, first = np.unique(keys, return_index=True)
+    d_keys, d_values = cp.asarray(keys), cp.asarray(values)
+    d_out, d_floats, d_count = cp.zeros(n, "i8"), cp.zeros(n, "f4"), cp.zeros(1, "i8")
+    nothing, nowhere, equal = cupar.DiscardIterator(), cupar.DiscardIterator("f8"), OpKind.EQUAL_TO
+    for items in ((d_values, d_floats), (d_values, nowhere), (nothing, nowhere), (None, None)):
+        arrays = d_keys, items[0], d_out, items[1], d_count
+        d_out.fill(-1)
+        runs = cupar.unique_by_key(*arrays, equal)
+        nbytes = runs(None, *arrays, n)
+        runs(storage(nbytes), *arrays, n)
+        assert int(d_count[0]) == len(wanted)
+        np.testing.assert_array_equal(d_out.get()[: len(wanted)], wanted)
+        assert (d_out.get()[len(wanted) :] == -1).all()
+    np.testing.assert_array_equal(d_floats.get()[: len(wanted)], values[first])
+    runs = cupar.unique_by_key(d_keys, d_out_keys=d_out, d_out_num_selected=d_count, op=equal)
+    runs.run(d_keys, d_out_keys=d_out, d_out_num_selected=d_count, num_items=n)
+    assert int(d_count[0]) == len(wanted)
+    with pytest.raises(TypeError, match="^d_in_items: this UniqueByKey was built without it"):
+        runs.run(d_keys, d_values, d_out, None, d_count, n)
+
+
+def special(dtype):
+    """Values on which operators differ: zeros, extremes, NaN; all pairs of them are tried."""
+    dtype = np.dtype(dtype)
+    if dtype.kind == "b":
+        return np.array([False, True])
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        return np.array([0, 1, 2, info.max - 1, info.max, info.min, info.min + 1], dtype)
+    real = np.array([0.0, -0.0, 1.0, -1.5, np.nan, np.inf, -np.inf, np.finfo(dtype).smallest_subnormal])
+    if dtype.kind == "f":
+        return real.astype(dtype)
+    found = np.empty(12, dtype)
+    found.real = [0.0, -0.0, 0.0, 1.0, 1.0, np.nan, 0.0, np.inf, -1.0, np.nan, 1.0, -1.0]
+    found.imag = [0.0, 0.0, 1.0, 0.0, 1.0, 0.0, np.nan, 1.0, 1.0, np.nan, 2.0, -0.0]
+    return found
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_known_kinds_as_predicates(dtype):
+    host = special(dtype)
+    n, kind = len(host), np.dtype(dtype).kind
+    expected = {OpKind.LOGICAL_NOT: host == 0}
+    if kind != "c":
+        expected |= {OpKind.IDENTITY: host != 0, OpKind.NEGATE: host != 0}
+    if kind in "biu":
+        expected[OpKind.BIT_NOT] = ~host != 0
+    d_in, d_out, d_rest, d_count = cp.asarray(host), cp.zeros(n, dtype), cp.zeros(n, dtype), cp.zeros(2, "i8")
+    for op, chosen in expected.items():
+        select(d_in, d_out, d_count, op).run(d_in, d_out, d_count, n)
+        found = int(d_count[0])
+        np.testing.assert_array_equal(d_out.get()[:found], host[chosen])
+        outputs = d_out, cp.zeros(n, dtype), d_rest, d_count
+        three_way_partition(d_in, *outputs, OpKind.LOGICAL_NOT, op).run(d_in, *outputs, n)
+        first, second = host == 0, chosen & (host != 0)
+        assert d_count.get().tolist() == [first.sum(), second.sum()]
+        np.testing.assert_array_equal(outputs[1].get()[: second.sum()], host[second])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_known_kinds_as_comparisons(dtype):
+    values = special(dtype)
+    is_complex = np.dtype(dtype).kind == "c"
+    expected = {
+        OpKind.EQUAL_TO: lambda a, b: a == b,
+        OpKind.NOT_EQUAL_TO: lambda a, b: a != b,
+        OpKind.LOGICAL_AND: lambda a, b: (a != 0) & (b != 0),
+        OpKind.LOGICAL_OR: lambda a, b: (a != 0) | (b != 0),
+    }
+    if not is_complex:
+        expected |= {
+            OpKind.LESS: lambda a, b: a < b,
+            OpKind.LESS_EQUAL: lambda a, b: a <= b,
+            OpKind.GREATER: lambda a, b: a > b,
+            OpKind.GREATER_EQUAL: lambda a, b: a >= b,
+        }
+    d_values, d_out = cp.asarray(values), cp.zeros(len(values), "i4")
+    for kind, compare in expected.items():
+        for item in values:  # one item goes before a value, or does not
+            d_data = cp.full(1, item, dtype)
+            search = lower_bound(d_data, d_values, d_out, kind)
+            search(d_data, 1, d_values, len(values), d_out)
+            wanted = compare(np.full(len(values), item, dtype), values)
+            np.testing.assert_array_equal(d_out.get(), wanted, err_msg=f"{kind.name} of {item}")
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -132,8 +132,43 @@ def test_dlpack(summed):
     assert cupar.reduce_into(Capsule(d_in), Capsule(d_out), add, h_init).build.key == reduction.build.key
     reduction.run(Capsule(d_in), Capsule(d_out), N, h_init)
     assert d_out.get()[0] == EXPECTED
+    square = d_in[:100].reshape(10, 10)
+    reduction.run(Capsule(cp.asfortranarray(square)), Capsule(d_out), 100, h_init)
+    assert d_out.get()[0] == square.sum() + h_init[0]
     with pytest.raises(ValueError, match=r"^d_in: .*contiguous"):
         reduction.run(Capsule(d_in[::2]), Capsule(d_out), 10, h_init)
+
+
+def test_fortrans_order_is_the_order_of_memory():
+    host = np.arange(12, dtype="i4").reshape(3, 4)
+    in_memory = host.ravel("F")
+
+    class Bare:
+        def __init__(self, array):
+            self.__cuda_array_interface__ = array.__cuda_array_interface__
+
+    d_in, d_out = cp.asfortranarray(cp.asarray(host)), cp.zeros((3, 4), "i4", order="F")
+    torch = pytest.importorskip("torch")
+    for given in (
+        d_in,
+        Bare(d_in),
+        numba_cuda.to_device(np.asfortranarray(host)),
+        torch.tensor(host.T).cuda().T,
+    ):
+        for _ in range(60):  # and so as a replay, too
+            d_out.fill(-1)
+            transform = cupar.unary_transform(given, d_out, lambda a: a * 2)
+            transform(given, d_out, 12)
+        np.testing.assert_array_equal(d_out.get().ravel("F"), 2 * in_memory)
+        np.testing.assert_array_equal(d_out.get(), 2 * host)
+        scan = cupar.inclusive_scan(given, d_out, add)
+        storage = cp.zeros((4, scan(None, given, d_out, 12)), "u1", order="F")
+        scan(storage, given, d_out, 12)
+        np.testing.assert_array_equal(d_out.get().ravel("F"), np.cumsum(in_memory))
+        with pytest.raises(ValueError, match=r"^d_in: needs at least 13 items"):
+            scan.run(given, d_out, 13)
+    with pytest.raises(ValueError, match=r"^d_in: .*contiguous"):
+        cupar.unary_transform(d_in[:2], d_out, lambda a: a * 2)
 
 
 def test_streams(summed):

@@ -46,6 +46,8 @@ class Key:
 
 # Fields with the names of methods of tuples.
 Named = gpu_struct({"count": np.float64, "index": np.int32}, "Named")
+# Names that begin as named tuples' fields cannot.
+Hidden = gpu_struct({"_1": "f8", "_inner": {"_": "i4", "_z": "i8"}, "x": "i4"}, "Hidden")
 Box = gpu_struct({"low": {"x": "i4", "y": "i8"}, "high": {"x": "i4", "y": "i8"}, "empty": bool}, "Box")
 All = gpu_struct({f"v{i}": code for i, code in enumerate(CODES)}, "All")
 
@@ -159,6 +161,24 @@ def test_arg_min_by_fields_with_the_names_of_methods(rng):
         index = int(np.argmin(host["count"][:n])) if n else -1
         reduction.run(d_in, d_out, n, h_init)
         check(d_out.get(), one((host["count"][index], index) if n else h_init, Named.dtype))
+
+
+def test_fields_that_begin_with_an_underscore(rng):
+    n = 1000
+    host = np.zeros(n, Hidden.dtype)
+    host["_1"], host["x"] = rng.normal(size=n), rng.integers(-50, 50, n)
+    host["_inner"]["_"], host["_inner"]["_z"] = np.arange(n), rng.integers(-50, 50, n)
+    start = Hidden(1, (2, 3), 4)
+
+    def changed(v):
+        return Hidden(x=v._inner._ + start._inner._, _inner=(v.x, v._inner._z * start.x), _1=v._1 * 2)
+
+    d_in, d_out = Items(host), zeros(n, Hidden)
+    cupar.unary_transform(d_in, d_out, changed).run(d_in, d_out, n)
+    expected = host.copy()
+    expected["_1"], expected["x"] = host["_1"] * 2, host["_inner"]["_"] + 2
+    expected["_inner"]["_"], expected["_inner"]["_z"] = host["x"], host["_inner"]["_z"] * 4
+    check(d_out.get(), expected)
 
 
 def joined(a, b):
