@@ -129,8 +129,6 @@ def built(cls: type[A], spec: Specialisation, device: _driver.Device | None) -> 
         return cls(code, replace(build, origin="memory", seconds={}), (None,) * len(states))
 
     found = _algorithms.get_or_make((cls, kept, device), make)
-    if device is not None and not mine:
-        found.load()  # unless it is loaded: it may have been asked for in another context
     if not mine and any(
         states
     ):  # the code is the same, and the arrays that the operator has captured are not

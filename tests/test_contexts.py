@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import cupar
-from cupar import _algorithm, _arrays, _cccl, _driver, _memo, _peers
+from cupar import _algorithm, _arrays, _cccl, _driver, _peers
 
 PRIMARY, SECOND = 0xA0, 0xB0  # handles
 
@@ -193,18 +193,6 @@ def test_each_context_has_code_counts_and_objects_of_its_own(have, total):
     library.current = SECOND
     call(total)
     assert total.called[-1][0] not in natives
-
-
-def test_a_second_context_of_the_device_has_the_code_when_the_factory_returns(have, total, monkeypatch):
-    library = have(Library())
-    loaded = []
-    monkeypatch.setattr(
-        _algorithm.Algorithm, "_load_kernels", lambda self, call: loaded.append(call.context.number)
-    )
-    for library.current in (PRIMARY, SECOND, PRIMARY):
-        cupar.reduce_into("i4", "i4", cupar.OpKind.BIT_XOR, 0)
-        _memo.forget()
-    assert loaded == [1, 2]
 
 
 def test_with_one_device_nobody_asks_whose_an_array_is(have, total, monkeypatch):
