@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ._driver import DriverError, NoDeviceError
     from ._preload import preload
     from ._record import Recording, record
+    from ._storage import release_memory
     from ._toolchain import BuildError
     from .histogram import Histogram, histogram_even
     from .iterators import (
@@ -112,6 +113,7 @@ __all__ = [
     "radix_sort",
     "record",
     "reduce_into",
+    "release_memory",
     "segmented_reduce",
     "segmented_sort",
     "select",
@@ -174,6 +176,7 @@ _MODULES = {
     "radix_sort": "sort",
     "record": "_record",
     "reduce_into": "reduce",
+    "release_memory": "_storage",
     "segmented_reduce": "segmented",
     "segmented_sort": "sort",
     "select": "partition",

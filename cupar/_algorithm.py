@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from . import _arrays, _bound, _capture, _driver, _fork, _nodes, iterators
+from . import _arrays, _bound, _capture, _driver, _fork, _log, _nodes, _peers, _storage, iterators
 from ._call import Call, Code, Known, Launch, Request, State
 from ._key import Specialisation
 from .operators import CapturedState
@@ -84,9 +83,8 @@ class Algorithm:
         self.build = build
         self._code = code
         self._states = states if any(states) else ()
-        self._free: list[Call] = []  # of the only device; with several devices:
-        self._free_by_device: dict[int, list[Call]] = {}
-        self._known: dict[int, Known] = {}  # by device
+        self._free: dict[int, list[Call]] = {}  # by context
+        self._known: dict[int, Known] = {}  # by context
         self._generation = _fork.generation()
 
     @classmethod
@@ -95,16 +93,19 @@ class Algorithm:
         self = object.__new__(cls)
         states = tuple(op.state for _, op in spec.operators)
         self._states = states if any(states) else ()
-        self._free, self._free_by_device, self._known = [], {}, {}
+        self._free, self._known = {}, {}
         self._generation = _fork.generation()
         self._pending = spec, future
         return self
 
     def __getattr__(self, name: str) -> Any:
         # Of a pending object, these two are not there yet.
-        if name not in ("build", "_code") or "_pending" not in self.__dict__:
+        pending = self.__dict__.get("_pending") if name in ("build", "_code") else None
+        if pending is None:
+            if name in self.__dict__:  # as another thread has found out meanwhile
+                return self.__dict__[name]
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        spec, future = self._pending
+        spec, future = pending
         if self._generation == _fork.generation():
             built = future.result()
         else:  # in a forked process, whose parent has the thread that builds
@@ -112,6 +113,7 @@ class Algorithm:
 
             built = _factory.obtain(type(self), spec, None)
         self._code, self.build = built._code, built.build
+        self.__dict__.pop("_pending", None)  # it has the user's operator
         return self.__dict__[name]
 
     def ready(self, timeout: float | None = None) -> bool:
@@ -132,18 +134,19 @@ class Algorithm:
         TypeError, BuildError
             Whatever the factory would have raised, had it waited.
         """
-        if "build" not in self.__dict__:
+        pending = self.__dict__.get("_pending")
+        if pending is not None:
             from concurrent.futures import wait
 
-            if self._generation != _fork.generation():
-                return self.build is not None  # which builds it anew
-            if wait([self._pending[1]], timeout).not_done:
+            if self._generation == _fork.generation() and wait([pending[1]], timeout).not_done:
                 return False
-            self._pending[1].result()
+            del pending
+            self.build  # noqa: B018 - which lets go of what is pending, and in a forked process builds it anew
         return True
 
     def __repr__(self) -> str:
-        if "build" not in self.__dict__ and not self._pending[1].done():
+        pending = self.__dict__.get("_pending")
+        if pending is not None and not pending[1].done():
             return f"<cupar {type(self).__name__} that is being built>"
         spec = self._code.spec
         types = ", ".join(f"{each.name}: {_nodes.description(each.given)}" for each in spec.arguments)
@@ -174,25 +177,24 @@ class Algorithm:
         raise NotImplementedError
 
     def _take(self) -> tuple[Call, list[Call]]:
-        """Return a call that is free, and the list of free ones that it goes back to."""
+        """Return a call that is free in the current context, and the list that it goes back to."""
         if self._generation != _fork.generation():
-            _fork.keep_for_ever((self._free, self._free_by_device, self._known))
-            self._free, self._free_by_device, self._known = [], {}, {}
+            _fork.keep_for_ever((self._free, self._known))
+            self._free, self._known = {}, {}
             self._code.leave_behind()
             self._generation = _fork.generation()
-        device = _driver.current_device()
-        only = hasattr(_this_thread, "has_the_only_device")
-        free = self._free if only else self._free_by_device.setdefault(device.ordinal, [])
+        context = _driver.current_context()
+        free = self._free.setdefault(context.number, [])
         try:
             return free.pop(), free
         except IndexError:
             with _driver.relaxed():
-                call = Call(self, device, self._known.setdefault(device.ordinal, {}))
-                self._code.once_on(device, lambda: self._load_kernels(call))
+                call = Call(self, context, self._known.setdefault(context.number, {}))
+                self._code.once_in(context, lambda: self._load_kernels(call))
             return call, free
 
     def load(self) -> None:
-        """Load all of its code onto the current device, so that no call waits for that.
+        """Load all of its code into the current context, so that no call there waits for that.
 
         Raises
         ------
@@ -200,6 +202,8 @@ class Algorithm:
             If it was built for another compute capability than the device has.
         NoDeviceError
             If there is no GPU.
+        DriverError
+            If the driver refuses, as for want of memory. The build is kept, and to ask again may do.
         """
         call, free = self._take()
         free.append(call)
@@ -212,21 +216,12 @@ class Algorithm:
         ends. To capture a launch loads the kernel too. That waits as well, but this is the time for it: what
         else waits is done here, too.
         """
-        place = _driver.scratch(1)
+        place = _storage.scratch(1)
         for argument, iterator in zip(self._code.spec.arguments, call.iterators, strict=True):
             if argument.is_pointer:
                 iterator.state = place
         for work in reversed(self._sizes()):  # the largest first, which room is made for
-            with suppress(RuntimeError):  # what cannot be captured is loaded by the first call
-                nbytes = call.launch(0, 0, work, 0) if self._needs_storage else 0
-                address = _driver.scratch(nbytes) if nbytes else 0
-                with _capture.capture() as captured:
-                    call.launch(address, nbytes, work, captured.stream)
-                try:
-                    with _capture.lock:
-                        call.room.fill(captured)
-                finally:
-                    captured.destroy()
+            _load_size(call, work, self._needs_storage)
 
     def _sizes(self) -> Sequence[Any]:
         """Return for how much to do (see `_request`) calls launch each of their kernels, the most at last."""
@@ -266,9 +261,8 @@ class Algorithm:
         """Do one phase of a two-phase call: ask for the temporary storage, or run with it."""
         handle = 0 if stream is None else _driver.stream_handle(stream)
         try:  # what `_take` does most of the time, without a call
-            _this_thread.has_the_only_device  # noqa: B018
-            call = (free := self._free).pop()
-        except (AttributeError, IndexError):
+            call = (free := self._free[-1 if (thread := _this_thread).ask() else thread.number.value]).pop()
+        except (KeyError, IndexError):
             call, free = self._take()
         try:
             if temp_storage is None:
@@ -280,6 +274,8 @@ class Algorithm:
                 address, nbytes = _arrays.storage(temp_storage)
             if address == 0:
                 _check_storage(call, nbytes, arguments, handle)
+            elif _driver.has_several_devices:
+                _peers.check_memory("temp_storage", address)
             try:
                 call.enqueue(arguments, address, nbytes, handle)
             except RuntimeError:
@@ -293,9 +289,8 @@ class Algorithm:
         """Run with temporary storage of cupar's own, in the order of the stream."""
         handle = 0 if stream is None else _driver.stream_handle(stream)
         try:  # as in `_execute`
-            _this_thread.has_the_only_device  # noqa: B018
-            call = (free := self._free).pop()
-        except (AttributeError, IndexError):
+            call = (free := self._free[-1 if (thread := _this_thread).ask() else thread.number.value]).pop()
+        except (KeyError, IndexError):
             call, free = self._take()
         try:
             bound = call.bind(arguments)
@@ -303,19 +298,18 @@ class Algorithm:
             if last != bound[0]:
                 nbytes = call.needed(bound, handle)
             workspace = None
-            if nbytes <= _driver.LARGEST_WORKSPACE:
-                workspace = _driver.workspace(handle) if handle else call.workspace
-            if workspace is None or not workspace.lock.acquire(False):
-                with _driver.temporary_storage(nbytes, handle) as address:
-                    call.enqueue_bound(bound, address, nbytes, handle)
-                return
+            if nbytes <= _storage.LARGEST_WORKSPACE:
+                workspace = _storage.workspace(handle, call.context) if handle else call.workspace
             # Under a lock, for the kernels of two calls must not take turns in one workspace.
-            try:
-                if nbytes > workspace.nbytes:
-                    workspace.grow(nbytes)
-                call.enqueue_bound(bound, workspace.address, nbytes, handle)
-            finally:
-                workspace.lock.release()
+            if workspace is not None and workspace.lock.acquire(False):
+                try:
+                    if nbytes <= workspace.nbytes or workspace.grow(nbytes):
+                        call.enqueue_bound(bound, workspace.address, nbytes, handle)
+                        return
+                finally:
+                    workspace.lock.release()
+            with _storage.temporary_storage(nbytes, handle) as address:
+                call.enqueue_bound(bound, address, nbytes, handle)
         finally:
             free.append(call)
 
@@ -323,14 +317,28 @@ class Algorithm:
         """Run an algorithm that needs no temporary storage."""
         handle = 0 if stream is None else _driver.stream_handle(stream)
         try:  # as in `_execute`
-            _this_thread.has_the_only_device  # noqa: B018
-            call = (free := self._free).pop()
-        except (AttributeError, IndexError):
+            call = (free := self._free[-1 if (thread := _this_thread).ask() else thread.number.value]).pop()
+        except (KeyError, IndexError):
             call, free = self._take()
         try:
             call.enqueue(arguments, 0, 0, handle)
         finally:
             free.append(call)
+
+
+def _load_size(call: Call, work: Any, needs_storage: bool) -> None:
+    try:
+        nbytes = call.launch(0, 0, work, 0) if needs_storage else 0
+        address = _storage.scratch(nbytes) if nbytes else 0
+        with _capture.capture() as captured:
+            call.launch(address, nbytes, work, captured.stream)
+        try:
+            with _capture.lock:
+                call.room.fill(captured)
+        finally:
+            captured.destroy()
+    except RuntimeError as error:  # what cannot be captured is loaded by the first call
+        _log.not_loaded(call.name, work, error)
 
 
 def _check_storage(call: Call, nbytes: int, arguments: tuple[Any, ...], stream: int) -> None:

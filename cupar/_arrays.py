@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import structs
+from . import _driver, _peers, structs
 
 
 class View(NamedTuple):
@@ -234,6 +234,8 @@ def address(
         raise ValueError(
             f"{name}: expected an array aligned to {dtype.alignment} bytes, got one at {found.address:#x}"
         )
+    if _driver.has_several_devices:
+        _peers.check_memory(name, found.address)
     return found.address
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ctypes import c_void_p
 from typing import TYPE_CHECKING, Any
 
-from . import _call, _driver, _replay
+from . import _call, _driver, _fork, _replay, _storage
 
 if TYPE_CHECKING:
     from ._algorithm import Algorithm
@@ -19,24 +19,30 @@ class Bound:
 
     Notes
     -----
-    It is a CUDA graph, made by capturing the call. It is launched where its device is the current one, and
-    runs with the default priority on the whole GPU, whatever the stream. To call it never waits for the GPU;
-    to make it may, when the driver needs more memory for graphs.
+    It is a CUDA graph, made by capturing the call. It is launched where the context is current that it was
+    made in, and runs with the default priority on the whole GPU, whatever the stream. To call it never waits
+    for the GPU; to make it may, when the driver needs more memory for graphs.
+
+    What a stream captures of it uses its storage, so it must not be closed before that has run for the last
+    time. Storage that cannot be freed, as its stream is gone or captured, is given back later, or by
+    `cupar.release_memory`.
     """
 
     def __init__(self, algorithm: Algorithm, stream: Any, arguments: tuple[Any, ...], named: Any) -> None:
         self._algorithm = algorithm
         self._stream = stream  # kept alive, as are the arrays
         self._handle = _driver.stream_handle(stream)
-        self._device = _driver.current_device()
+        self._context = _driver.current_context()
         self._launch = _driver.library().cuGraphLaunch
         self._where = c_void_p(self._handle)
+        self._number = _driver.stream_number(self._handle)
         self._executable = c_void_p()
         self._graph: _replay.Fixed | None = None
         self._work: Any = None
         self._storage = (0, 0)  # address and bytes
         self._kept: Any = None
         self._is_closed = False
+        self._generation = _fork.generation()
         self.rebind(*arguments, **named)
 
     def __call__(self) -> None:
@@ -64,7 +70,7 @@ class Bound:
         algorithm = self._algorithm
         if self._is_closed:
             raise ValueError("this bound call is closed")
-        with _driver.on(self._device):
+        with _driver.on(self._context):
             call, free = algorithm._take()
             try:
                 bound = call.bind(_call.completed(type(algorithm).run, arguments, named))
@@ -91,33 +97,41 @@ class Bound:
         needed = call.needed(bound, self._handle) if self._algorithm._needs_storage else 0
         old, new, before = self._storage, self._storage, self._graph
         if needed > old[1]:
-            new = _driver.allocate(needed, self._handle), needed
+            new = _storage.allocate_for(needed, self._handle), needed
         try:
             graph = _replay.replay_of(call, bound, new[0], needed, self._handle) or _replay.fixed_graph(
                 call, bound, new[0], needed
             )
         except BaseException:
             if new is not old:  # what was bound before still uses the old one
-                _driver.free(new[0], self._handle)
+                self._free(new)
             raise
         self._graph, self._executable = graph, graph.executable
         self._work, self._storage = bound[0], new
         if before is not None:
             before.close()
-        if new is not old and old[0]:
-            _driver.free(old[0], self._handle)
+        if new is not old:
+            self._free(old)
+
+    def _free(self, storage: tuple[int, int]) -> None:
+        if self._number is None:  # it was captured when this was made
+            self._number = _driver.stream_number(self._handle)
+        if storage[0]:
+            _storage.free_or_retire(*storage, self._handle, self._number)
 
     def close(self) -> None:
         """Free what it holds, once what was enqueued is done. It cannot be called then."""
         self._is_closed = True
-        with _driver.on(self._device):
-            if (graph := self._graph) is not None:
-                self._graph, self._executable = None, c_void_p()
+        graph, self._graph, self._executable = self._graph, None, c_void_p()
+        storage, self._storage, self._kept = self._storage, (0, 0), None
+        try:
+            if graph is not None:
                 graph.close()
-            (address, _), self._storage = self._storage, (0, 0)
-            if address:
-                _driver.free(address, self._handle)
-        self._kept = None
+        finally:
+            # Of another process, or of a context that may be gone, it is not this one's to free.
+            if storage[0] and self._generation == _fork.generation() and _driver.is_there(self._context):
+                with _driver.on(self._context):
+                    self._free(storage)
 
     def __enter__(self) -> Bound:
         return self

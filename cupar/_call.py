@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _arrays, _capture, _cccl, _driver, _fork, _replay, iterators
+from . import _arrays, _capture, _cccl, _driver, _fork, _peers, _replay, _storage, iterators
 from ._arguments import initial_bytes, item_count
 from ._key import Specialisation
 from ._nodes import Argument
@@ -44,60 +44,87 @@ if hasattr(os, "register_at_fork"):
 
 
 class Code:
-    """A build's code: serialised, and loaded for the device once it is needed there."""
+    """A build's code: serialised, and loaded in a context once it is needed there."""
 
     def __init__(self, spec: Specialisation, blob: bytes) -> None:
         self.spec = spec
         self._blob = blob
-        self._natives: dict[int, Any] = {}  # by device
-        self._known: set[int] = set()  # devices on which all its kernels are loaded
-        self._rooms: dict[int, _replay.Room] = {}
+        self._deserialised: Any = None
+        self._natives: dict[_driver.Context, Any] = {}
+        self._known: set[int] = set()  # contexts in which all its kernels are loaded
+        self._rooms: dict[_driver.Context, _replay.Room] = {}
         self._generation = _fork.generation()
         self._lock = _fork.Lock()
 
-    def native(self, device: _driver.Device) -> Any:
-        """Return the bindings' object, loaded for a device, which must be the current one.
+    def deserialise(self) -> None:
+        """Do what loading begins with, and what needs no GPU.
+
+        Raises
+        ------
+        DamagedError
+            If this is no build's code: then no GPU and no driver will load it.
+        """
+        with self._lock:
+            if self._deserialised is None:
+                self._deserialised = _cccl.deserialize(self.spec.native, self._blob)
+
+    def native(self, context: _driver.Context) -> Any:
+        """Return the bindings' object, loaded in a context, which must be the current one.
 
         Raises
         ------
         ValueError
             If it was built for another compute capability than the device has.
-        RuntimeError
-            If the bindings or the driver refuse it.
+        DamagedError
+            If this is no build's code.
+        DriverError
+            If the driver refuses it, as for want of memory.
         """
         with self._lock:
-            if device.ordinal not in self._natives:
-                cc = self.spec.cc
+            if context not in self._natives:
+                device, cc = context.device, self.spec.cc
                 # A cubin runs on its own compute capability and on later minor ones.
                 if device.cc // 10 != cc // 10 or device.cc < cc:
                     raise ValueError(
                         f"cc: this {self.spec.algorithm} was built for sm_{cc}, the current device "
                         f"{device.ordinal} is sm_{device.cc}"
                     )
+                self.deserialise()
                 with _driver.relaxed():
                     _unloading.clear()
-                    self._natives[device.ordinal] = _cccl.load(self.spec.native, self._blob)
-            return self._natives[device.ordinal]
+                    self._load()
+                self._natives[context], self._deserialised = self._deserialised, None
+            return self._natives[context]
 
-    def room(self, device: _driver.Device) -> _replay.Room:
-        """Return the room for replays on a device."""
-        return self._rooms.setdefault(device.ordinal, _replay.Room())
+    def _load(self) -> None:
+        status = _cccl.load(self._deserialised)
+        if status == _storage.OUT_OF_MEMORY:
+            _storage.trim()
+            status = _cccl.load(self._deserialised)
+        _driver.check(status, f"loading the code of a {self.spec.algorithm} for sm_{self.spec.cc}")
 
-    def once_on(self, device: _driver.Device, load: Callable[[], None]) -> None:
-        """Call `load`, unless that was done for this device; other threads wait until it is done."""
+    def room(self, context: _driver.Context) -> _replay.Room:
+        """Return the room for replays in a context."""
+        return self._rooms.setdefault(context, _replay.Room(context.number))
+
+    def once_in(self, context: _driver.Context, load: Callable[[], None]) -> None:
+        """Call `load`, unless that was done in this context; other threads wait until it is done."""
         with self._lock:
-            if device.ordinal not in self._known:
+            if context.number not in self._known:
                 load()
-                self._known.add(device.ordinal)
+                self._known.add(context.number)
 
     def __del__(self) -> None:
         try:
             if self._generation == _fork.generation():
-                try:
-                    for room in self._rooms.values():
-                        room.close()
-                finally:
-                    _unloading.extend(self._natives.values())
+                for context, native in self._natives.items():
+                    if not _driver.is_there(context):  # nobody can tell whether it may be touched
+                        _fork.keep_for_ever(native)
+                        continue
+                    try:
+                        self.room(context).close()
+                    finally:
+                        _unloading.append(native)
             else:
                 self.leave_behind()
         except Exception:
@@ -129,14 +156,16 @@ class Call:
     Parameters
     ----------
     algorithm : Algorithm
-    device : Device
+    context : Context
     known : dict
-        What is known of the algorithm's calls on this device, by any thread.
+        What is known of the algorithm's calls in this context, by any thread.
 
     Attributes
     ----------
     name : str
         Of the algorithm.
+    context : Context
+        Where it is loaded.
     native : object
         The bindings' build, loaded.
     room : Room
@@ -163,12 +192,13 @@ class Call:
         How much there was to do in the last run, and how many bytes of temporary storage that needs.
     """
 
-    def __init__(self, algorithm: Algorithm, device: _driver.Device, known: Known) -> None:
+    def __init__(self, algorithm: Algorithm, context: _driver.Context, known: Known) -> None:
         code, spec = algorithm._code, algorithm._code.spec
         self.name = spec.algorithm
-        self.native = code.native(device)
-        self.room = code.room(device)
-        self.workspace = _driver.default_workspace(device)
+        self.context = context
+        self.native = code.native(context)
+        self.room = code.room(context)
+        self.workspace = _storage.default_workspace(context)
         self.iterators, memories = zip(*map(_settable, spec.arguments), strict=True)
         self.operators = [
             _cccl.operator(name, op.kind, (), op.state_size, op.state_alignment)
@@ -199,7 +229,7 @@ class Call:
         return nbytes
 
     def replays(self) -> list[Replay]:
-        """Return what replays calls of the algorithm on this device."""
+        """Return what replays calls of the algorithm in this context."""
         return [each for each in list(self._known.values()) if isinstance(each, _replay.Replay)]
 
     def _replay(self, bound: Checked, address: int, nbytes: int, stream: int) -> Replay | None:
@@ -297,6 +327,7 @@ def _written(
         "_cupy": _arrays.CUPY,
         # Not to keep each other alive: a replay should go when the last reference to the algorithm goes.
         "_call": weakref.proxy(call),
+        "_check_memory": _peers.check_memory,
         "_has_buffers": _replay.has_buffers,
         "_known": call._known,
         "_launch": call.launch,
@@ -325,6 +356,8 @@ def _written(
                 f"        and not ({value} := {array}.data.ptr) & {argument.value.alignment - 1}):",
                 f"    {value} = _addresses[type({array})]({array}, {details})",
             ]
+            if _driver.has_several_devices:
+                checks.append(f"_check_memory({argument.name!r}, {value})")
             settings.append(f"_pointer_{i}.state = {value}")
         else:
             names.update({f"_state_of_{i}": partial(iterators.state_of, argument), f"_memory_{i}": memory})

@@ -25,7 +25,7 @@ _KERNEL = 0  # CU_GRAPH_NODE_TYPE_KERNEL
 lock = _fork.Lock()  # held while something is captured: a green context is for one thread at a time
 
 _Green = tuple[c_void_p, list[int]]  # a context on all multiprocessors, and streams of it that are free
-_greens: dict[int, _Green | None] = {}  # by device; None where the driver makes none
+_greens: dict[int, _Green | None] = {}  # by primary context; None where the driver makes none
 
 
 class KernelNode(ctypes.Structure):
@@ -116,11 +116,11 @@ def is_unnoticed() -> bool:
 def _green() -> _Green | None:
     if not _driver.has_primary_context():
         return None
-    ordinal = _driver.current_device().ordinal
+    context = _driver.current_context()
     with lock, _driver.relaxed():
-        if ordinal not in _greens:
-            _greens[ordinal] = _new_green(ordinal)
-        return _greens[ordinal]
+        if context.number not in _greens:
+            _greens[context.number] = _new_green(context.device.ordinal)
+        return _greens[context.number]
 
 
 def _new_green(ordinal: int) -> _Green | None:

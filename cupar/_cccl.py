@@ -12,6 +12,7 @@ import importlib.machinery
 import importlib.util
 import io
 import pickle
+import re
 import struct
 import sys
 from collections.abc import Sequence
@@ -48,6 +49,10 @@ class VersionError(ImportError, ValueError):
 
 class UnknownFormatError(Exception):
     """A serialised build does not look as expected, so the parts of it cannot be exchanged."""
+
+
+class DamagedError(ValueError):
+    """What should be a serialised build is none."""
 
 
 def check_version() -> None:
@@ -341,22 +346,35 @@ def split(result: Any) -> Template:
     return Template(blob[:at], kernels, blob[at + 8 + len(kernels) :])
 
 
-def load(native: str, blob: bytes) -> Any:
-    """Deserialise a build and load its cubin into the current context.
+_LOAD_FAILED = re.compile(r"error code: (\d+)$")
 
-    Raises
-    ------
-    RuntimeError
-        If it is for another compute capability, or the driver refuses it.
-    """
-    result = getattr(bindings(), native).deserialize(blob, load=False, check_cc=True)
-    result.load()
-    return result
+
+def load(result: Any) -> int:
+    """Load a deserialised build's cubin into the current context; return the driver's status."""
+    try:
+        result.load()
+    except RuntimeError as error:
+        status = _LOAD_FAILED.search(str(error))
+        if status is None or not int(status[1]):
+            raise
+        return int(status[1])
+    return 0
 
 
 def deserialize(native: str, blob: bytes) -> Any:
-    """Return what `compile_native` returned, from its serialised form."""
-    return getattr(bindings(), native).deserialize(blob, load=False, check_cc=False)
+    """Return what `compile_native` returned, from its serialised form.
+
+    Raises
+    ------
+    DamagedError
+        If that is not one of this class with code in it.
+    """
+    build: Any = getattr(bindings(), native)
+    try:
+        result = build.deserialize(blob, load=False, check_cc=False)
+    except RuntimeError as error:
+        raise DamagedError(f"no serialised {native}: {error}") from None
+    return result
 
 
 def cubin(native: str, blob: bytes) -> bytes:

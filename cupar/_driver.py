@@ -1,4 +1,4 @@
-"""Device, stream, context and stream-ordered memory, straight from the CUDA driver.
+"""Device, context and stream, straight from the CUDA driver.
 
 The driver is called through ctypes: importing a wrapper (cuda.bindings 40 ms, cuda.core 100 to 200 ms) would
 be a good part of what a start with a warm cache may cost.
@@ -10,9 +10,9 @@ import ctypes
 import functools
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_void_p
+from ctypes import byref, c_char_p, c_int, c_uint, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,25 @@ class Device:
 
     ordinal: int
     cc: int
+
+
+@dataclass(frozen=True)
+class Context:
+    """A context of a GPU. What is loaded or kept on a GPU belongs to one, as does the default stream.
+
+    Attributes
+    ----------
+    number : int
+        The driver's number of it, which no other ever has.
+    device : Device
+        The GPU.
+    is_primary : bool
+        Whether it is the device's primary context, and not another, such as a green one.
+    """
+
+    number: int
+    device: Device
+    is_primary: bool
 
 
 @functools.cache
@@ -80,6 +99,10 @@ def _device(ordinal: int) -> Device:
     return Device(ordinal, 10 * major.value + minor.value)
 
 
+def _ask_nothing() -> int:
+    return 1  # as a call that the driver refuses
+
+
 class _ThisThread(threading.local):
     """What is known of a thread.
 
@@ -88,10 +111,15 @@ class _ThisThread(threading.local):
     ordinal : c_int
         So that asking for the device allocates nothing.
     number : c_uint64
-        The same for streams.
+        The same for streams, and the number of the current context.
+    ask : callable
+        Asks the driver for that number, and returns its status: not 0 if there is no context, or if
+        `current_context` was not called in this thread.
     has_the_only_device : bool
         There if the machine has one device and the thread a context on it: no call needs to ask which.
     """
+
+    ask: Callable[[], int] = staticmethod(_ask_nothing)
 
     def __init__(self) -> None:
         self.ordinal = c_int()
@@ -100,30 +128,27 @@ class _ThisThread(threading.local):
 
 this_thread = _ThisThread()
 
+_contexts: dict[int, Context] = {}  # by number
+_MOST_CONTEXTS = 1000
 
-def has_primary_context() -> bool:
-    """Whether this thread works in its device's primary context, and not in another, such as a green one."""
-    driver, ordinal = library(), current_device().ordinal
-    current, primary, flags, is_active = c_void_p(), c_void_p(), c_uint(), c_int()
+
+def _primary_number(ordinal: int) -> int | None:
+    """Return the number of a device's primary context, None if it is not active."""
+    driver, primary, flags, is_active = library(), c_void_p(), c_uint(), c_int()
     status = driver.cuDevicePrimaryCtxGetState(ordinal, byref(flags), byref(is_active))
     check(status, "cuDevicePrimaryCtxGetState")
     if not is_active.value:  # to retain it would make it
-        return False
-    check(driver.cuCtxGetCurrent(byref(current)), "cuCtxGetCurrent")
+        return None
     check(driver.cuDevicePrimaryCtxRetain(byref(primary), ordinal), "cuDevicePrimaryCtxRetain")
-    driver.cuDevicePrimaryCtxRelease_v2(ordinal)
-    return current.value == primary.value
+    try:
+        check(driver.cuCtxGetId(primary, byref(number := ctypes.c_uint64())), "cuCtxGetId")
+    finally:
+        driver.cuDevicePrimaryCtxRelease_v2(ordinal)
+    return number.value
 
 
-@functools.cache
-def _device_count() -> int:
-    count = c_int()
-    check(library().cuDeviceGetCount(byref(count)), "cuDeviceGetCount")
-    return count.value
-
-
-def current_device() -> Device:
-    """Return the device of the current context, making device 0's primary context current if there is none.
+def current_context() -> Context:
+    """Return the current context, making device 0's primary context current if there is none.
 
     That is what the CUDA runtime does, too.
 
@@ -134,15 +159,69 @@ def current_device() -> Device:
     DriverError
         If the driver refuses.
     """
-    driver, ordinal = library(), this_thread.ordinal
-    if driver.cuCtxGetDevice(byref(ordinal)) != 0:
+    thread = this_thread
+    if thread.ask():
+        _begin(thread)
+    found = _contexts.get(thread.number.value)
+    return found or _new_context(thread.number.value)
+
+
+def _begin(thread: _ThisThread) -> None:
+    """Have a context, and all that this thread needs to ask for its number."""
+    global has_several_devices
+    driver, number = library(), thread.number
+    thread.ask = ask = functools.partial(driver.cuCtxGetId, None, byref(number))
+    if ask():
         context = c_void_p()
         check(driver.cuDevicePrimaryCtxRetain(byref(context), 0), "cuDevicePrimaryCtxRetain")
         check(driver.cuCtxSetCurrent(context), "cuCtxSetCurrent")
-        check(driver.cuCtxGetDevice(byref(ordinal)), "cuCtxGetDevice")
+        check(ask(), "cuCtxGetId")
     if _device_count() == 1:
-        this_thread.has_the_only_device = True
-    return _device(ordinal.value)
+        thread.has_the_only_device = True
+    else:
+        has_several_devices = True
+
+
+def _new_context(number: int) -> Context:
+    ordinal = c_int()
+    check(library().cuCtxGetDevice(byref(ordinal)), "cuCtxGetDevice")
+    device = _device(ordinal.value)
+    found = Context(number, device, _primary_number(device.ordinal) == number)
+    if len(_contexts) >= _MOST_CONTEXTS:  # of which most are gone
+        _contexts.clear()
+    _contexts[number] = found
+    return found
+
+
+def current_device() -> Device:
+    """Return the device of the current context; see `current_context`."""
+    return current_context().device
+
+
+def has_primary_context() -> bool:
+    """Whether this thread works in its device's primary context, and not in another, such as a green one."""
+    return current_context().is_primary
+
+
+def is_there(context: Context) -> bool:
+    """Whether a context is known to be there still, so that what belongs to it may be touched.
+
+    Of one that is not current, the driver tells that only if it is a primary one: to ask for another by its
+    handle may be to ask for one that was destroyed.
+    """
+    if not this_thread.ask() and this_thread.number.value == context.number:
+        return True
+    return context.is_primary and _primary_number(context.device.ordinal) == context.number
+
+
+@functools.cache
+def _device_count() -> int:
+    count = c_int()
+    check(library().cuDeviceGetCount(byref(count)), "cuDeviceGetCount")
+    return count.value
+
+
+has_several_devices = False  # known once there is a context
 
 
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
@@ -163,27 +242,38 @@ def relaxed() -> Iterator[None]:
 
 
 @contextmanager
-def on(device: Device) -> Iterator[None]:
-    """Make a device's primary context current for the block, unless it is."""
-    driver = library()
-    if driver.cuCtxGetDevice(byref(this_thread.ordinal)) == 0 and this_thread.ordinal.value == device.ordinal:
+def on(context: Context) -> Iterator[None]:
+    """Make a context current for the block, unless it is.
+
+    Raises
+    ------
+    DriverError
+        If it is not known to be there: see `is_there`.
+    """
+    if current_context() == context:
         yield
         return
-    context = c_void_p()
-    check(driver.cuDevicePrimaryCtxRetain(byref(context), device.ordinal), "cuDevicePrimaryCtxRetain")
-    check(driver.cuCtxPushCurrent_v2(context), "cuCtxPushCurrent")
+    if not is_there(context):
+        raise DriverError(
+            f"this belongs to a context of device {context.device.ordinal} that is not current; make it "
+            "current (if it was destroyed, what belonged to it is gone)"
+        )
+    driver, ordinal, handle = library(), context.device.ordinal, c_void_p()
+    check(driver.cuDevicePrimaryCtxRetain(byref(handle), ordinal), "cuDevicePrimaryCtxRetain")
     try:
-        yield
+        check(driver.cuCtxPushCurrent_v2(handle), "cuCtxPushCurrent")
+        try:
+            yield
+        finally:
+            driver.cuCtxPopCurrent_v2(byref(handle))
     finally:
-        driver.cuCtxPopCurrent_v2(byref(context))
-        driver.cuDevicePrimaryCtxRelease_v2(device.ordinal)
+        driver.cuDevicePrimaryCtxRelease_v2(ordinal)
 
 
 def _after_fork() -> None:
     vars(this_thread).clear()
     this_thread.__init__()  # type: ignore[misc]
-    _workspaces.clear()
-    _scratches.clear()
+    _contexts.clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -222,134 +312,14 @@ def stream_handle(stream: Any) -> int:
             )
     if handle < 0:
         raise TypeError(f"stream: expected a CUstream handle, got {handle}")
+    if has_several_devices and handle > PER_THREAD:
+        from . import _peers
+
+        _peers.check_stream(handle)
     return handle
 
 
-class _PoolProperties(ctypes.Structure):
-    """``CUmemPoolProps``."""
-
-    _fields_ = [
-        ("alloc_type", c_int),
-        ("handle_types", c_int),
-        ("location_type", c_int),
-        ("location_id", c_int),
-        ("security_attributes", c_void_p),
-        ("max_size", c_size_t),
-        ("reserved", ctypes.c_ubyte * 56),
-    ]
-
-
-@functools.cache
-def _pool(ordinal: int) -> c_void_p:
-    """Return cupar's memory pool on a device.
-
-    A pool of its own keeps what it has (release threshold at its largest), where the device's default pool
-    gives its memory back at each synchronisation, without changing what the user's pool does.
-    """
-    driver = library()
-    pool = c_void_p()
-    properties = _PoolProperties(alloc_type=1, location_type=1, location_id=ordinal)  # pinned, on a device
-    threshold = ctypes.c_uint64(2**64 - 1)
-    with relaxed():
-        check(driver.cuMemPoolCreate(byref(pool), byref(properties)), "cuMemPoolCreate")
-        check(driver.cuMemPoolSetAttribute(pool, 4, byref(threshold)), "cuMemPoolSetAttribute")
-    return pool
-
-
-def allocate(nbytes: int, stream: int) -> int:
-    """Allocate device memory from cupar's pool, in the order of a stream; return its address."""
-    address = c_void_p()
-    pool = _pool(current_device().ordinal)
-    status = library().cuMemAllocFromPoolAsync(byref(address), c_size_t(nbytes), pool, c_void_p(stream))
-    check(status, f"cuMemAllocFromPoolAsync of {nbytes} bytes of temporary storage")
-    return address.value or 0
-
-
-def free(address: int, stream: int) -> None:
-    """Free what `allocate` gave, in the order of a stream."""
-    check(library().cuMemFreeAsync(c_void_p(address), c_void_p(stream)), "cuMemFreeAsync")
-
-
-@contextmanager
-def temporary_storage(nbytes: int, stream: int) -> Iterator[int]:
-    """Allocate device memory in stream order for the block, and free it in stream order after it.
-
-    Parameters
-    ----------
-    nbytes : int
-        Bytes, at least 1.
-    stream : int
-        The stream's handle.
-
-    Yields
-    ------
-    int
-        Its address.
-    """
-    address = allocate(nbytes, stream)
-    try:
-        yield address
-    finally:
-        free(address, stream)
-
-
-_scratches: dict[int, tuple[int, int]] = {}  # address and bytes, by device
-
-
-def scratch(nbytes: int) -> int:
-    """Return the address of at least that many bytes on the current device, in which nothing is kept.
-
-    It is for what never runs, and is never given back: to free it would wait for the GPU.
-    """
-    ordinal = current_device().ordinal
-    address, size = _scratches.get(ordinal, (0, 0))
-    if nbytes > size:
-        size, found = max(1 << 20, 1 << (nbytes - 1).bit_length()), c_void_p()
-        check(library().cuMemAlloc_v2(byref(found), c_size_t(size)), f"cuMemAlloc of {size} bytes")
-        address = found.value or 0
-        _scratches[ordinal] = address, size
-    return address
-
-
-_MOST_WORKSPACES = 64
-LARGEST_WORKSPACE = 1 << 26  # bytes: what needs more, a fraction of a millisecond's work, allocates it
-_USES_BEFORE_ONE_IS_KEPT = 3
-_LEGACY, _PER_THREAD = 1, 2  # handles of the default streams, beside 0
-
-
-class Workspace:
-    """Temporary storage that one stream keeps between calls, and that grows when one needs more.
-
-    Attributes
-    ----------
-    lock : threading.Lock
-        To be held from a look at `nbytes` until all kernels of the call are enqueued.
-    address, nbytes : int
-        What it has now.
-    """
-
-    def __init__(self, stream: int) -> None:
-        self.lock = threading.Lock()
-        self.address = 0
-        self.nbytes = 0
-        self._stream = stream
-
-    def grow(self, nbytes: int) -> None:
-        """Have at least that many bytes. In the order of the stream, what was there goes."""
-        nbytes = 1 << (nbytes - 1).bit_length()
-        address = allocate(nbytes, self._stream)
-        if self.address:
-            free(self.address, self._stream)
-        self.address, self.nbytes = address, nbytes
-
-
-_workspaces: dict[tuple[int, int], Workspace] = {}  # by device and stream
-_uses: dict[tuple[int, int], int] = {}  # of streams that have none
-
-
-def default_workspace(device: Device) -> Workspace:
-    """Return the workspace of a device's default stream."""
-    return _workspaces.setdefault((device.ordinal, 0), Workspace(0))
+LEGACY, PER_THREAD = 1, 2  # handles of the default streams, beside 0
 
 
 def stream_number(stream: int) -> int | None:
@@ -357,36 +327,17 @@ def stream_number(stream: int) -> int | None:
 
     None stands for a stream that is being captured, and for the default stream of each thread.
     """
-    if stream in (0, _LEGACY):
+    if stream in (0, LEGACY):
         return 0
-    if stream == _PER_THREAD:
+    if stream == PER_THREAD:
         return None
-    driver, handle = library(), c_void_p(stream)
-    status, found = this_thread.ordinal, this_thread.number
-    if driver.cuStreamIsCapturing(handle, byref(status)) or status.value:
+    if is_captured(stream):
         return None
-    return None if driver.cuStreamGetId(handle, byref(found)) else found.value
+    found = this_thread.number
+    return None if library().cuStreamGetId(c_void_p(stream), byref(found)) else found.value
 
 
-def workspace(stream: int) -> Workspace | None:
-    """Return the workspace of a stream, None if it keeps none.
-
-    It keeps none while it is captured, for the graph may run beside other work of the stream. Nor does a
-    stream that was used only a few times, or when many have one already: a workspace is never given back, as
-    nobody tells when a stream goes away. Its handle may be that of another stream then, so streams are known
-    by the driver's number for them, which is never used again.
-    """
-    number = stream_number(stream)
-    if number is None:
-        return None
-    only = hasattr(this_thread, "has_the_only_device")
-    key = (0 if only else current_device().ordinal, number)
-    kept = _workspaces.get(key)
-    if kept is None and number:
-        if len(_uses) > 100 * _MOST_WORKSPACES:
-            _uses.clear()
-        # Not looked up again: another thread may have cleared them. One that it counts too few costs nothing.
-        _uses[key] = uses = _uses.get(key, 0) + 1
-        if uses <= _USES_BEFORE_ONE_IS_KEPT or len(_workspaces) >= _MOST_WORKSPACES:
-            return None
-    return kept or _workspaces.setdefault(key, Workspace(stream))
+def is_captured(stream: int) -> bool:
+    """Whether a stream is being captured, or the driver does not know it."""
+    status = this_thread.ordinal
+    return bool(library().cuStreamIsCapturing(c_void_p(stream), byref(status)) or status.value)

@@ -196,39 +196,62 @@ def _produce(spec: Specialisation, kept: Specialisation, device: _driver.Device 
     def use(entry: _cache.Entry) -> tuple[Code, int]:
         code, size = Code(kept, entry.payload), entry.meta["cubin_size"]
         if device is not None:
-            start = time.perf_counter()
-            code.native(device)
-            seconds["load"] = time.perf_counter() - start
+            code.deserialise()
         return code, size
 
-    found, (code, size) = _fetch(key, make, use)
+    def load(found: tuple[Code, int]) -> None:
+        if device is not None:
+            start = time.perf_counter()
+            found[0].native(_driver.current_context())
+            seconds["load"] = time.perf_counter() - start
+
+    found, (code, size) = _fetch(key, make, use, load)
     _log.fetched(origin, key, found, seconds)
     if found.origin == "disk":
         seconds["read"] = found.seconds
     return code, Build(spec.algorithm, key, spec.cc, origin, seconds, size, found.source)
 
 
-def _fetch(
-    key: str, make: Callable[[], _cache.Entry], use: Callable[[_cache.Entry], T]
-) -> tuple[_cache.Found, T]:
-    """Fetch or make an entry, and return what `use` makes of it.
+# What says nothing of an entry: libraries or memory that this process lacks, and whatever the GPU is in.
+_NOT_THE_ENTRYS = (MemoryError, OSError, ImportError, _driver.DriverError, _driver.NoDeviceError)
 
-    One that was kept, and that nothing can be made of although it is what was stored, is made again: the
-    bindings or the driver will not have it, or who stored it stored something else.
+
+def _fetch(
+    key: str,
+    make: Callable[[], _cache.Entry],
+    use: Callable[[_cache.Entry], T],
+    load: Callable[[T], None] = lambda made: None,
+) -> tuple[_cache.Found, T]:
+    """Fetch or make an entry, and return what `use` makes of it, once `load` has loaded that.
+
+    One that was kept, and that nothing can be made of although it is what was stored, is made again: who
+    stored it stored something else. It is replaced once the new one has loaded. One that cannot be loaded may
+    be as good as any: it is a GPU's memory, context or driver that it cannot be loaded with.
     """
     found = _cache.fetch(key, make)
     try:
-        return found, use(found.entry)
+        made = use(found.entry)
     except Exception as error:
-        if found.origin == "built":
+        if found.origin == "built" or isinstance(error, _NOT_THE_ENTRYS):
             raise
         _warnings.warn_once(
             "useless",
             f"cupar's cache entry {key} in {found.source} is of no use and will be rebuilt: {error!r}",
         )
+    else:
+        load(made)
+        return found, made
+
+    def make_and_load() -> _cache.Entry:
+        entry = make()
+        load(use(entry))
+        return entry
+
     _cache.discard(key)
-    found = _cache.fetch(key, make)
-    return found, use(found.entry)
+    found = _cache.fetch(key, make_and_load)
+    made = use(found.entry)
+    load(made)
+    return found, made
 
 
 def _entry(parts: dict[str, Any], payload: bytes, seconds: dict[str, float], **more: Any) -> _cache.Entry:
@@ -246,19 +269,26 @@ def _entry(parts: dict[str, Any], payload: bytes, seconds: dict[str, float], **m
 def _compile(spec: Specialisation, seconds: dict[str, float]) -> tuple[bytes, int, str]:
     """Make a build; return it, its cubin's size, and whether it was ``"linked"`` or ``"built"``."""
     from . import _build, _cccl
+    from ._background import step
 
-    operators = _build.operators(spec, seconds)  # first, since it is the user's and so most likely to fail
+    with step():
+        operators = _build.operators(
+            spec, seconds
+        )  # first, since it is the user's and so most likely to fail
     if spec.has_template:
         try:
             template, made = _template(spec, seconds)
-            return *_build.link(spec, template, operators, seconds), "built" if made else "linked"
+            with step():
+                return *_build.link(spec, template, operators, seconds), "built" if made else "linked"
         except _cccl.UnknownFormatError:
             pass  # a CCCL that serialises in another way: without the two levels, but not without a build
-    return *_build.whole(spec, operators, seconds), "built"
+    with step():
+        return *_build.whole(spec, operators, seconds), "built"
 
 
 def _template(spec: Specialisation, seconds: dict[str, float]) -> tuple[list[bytes], bool]:
     from . import _build
+    from ._background import step
 
     parts = _key.template_parts(spec)
     key = _key.digest(parts)
@@ -268,7 +298,8 @@ def _template(spec: Specialisation, seconds: dict[str, float]) -> tuple[list[byt
         nonlocal made
         made = True
         stages: dict[str, float] = {}
-        payload = _build.template(spec, stages)
+        with step():
+            payload = _build.template(spec, stages)
         seconds.update(stages)
         return _entry(parts, payload, stages)
 

@@ -80,6 +80,13 @@ def not_replayed(algorithm: str, why: Exception) -> None:
         logger.debug("calls of %s are not replayed: %s", algorithm, why)
 
 
+def not_loaded(algorithm: str, work: Any, why: Exception) -> None:
+    """Say, at INFO, why the kernels for some problem size are not loaded before they are called."""
+    logger = _logger(_INFO)
+    if logger is not None:
+        logger.info("kernels of %s for %s items are loaded by the first call: %s", algorithm, work, why)
+
+
 def no_green_context(ordinal: int) -> None:
     """Say, at DEBUG, that a device has no green context, so that no calls are replayed there."""
     logger = _logger(_DEBUG)

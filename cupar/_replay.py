@@ -286,16 +286,31 @@ def _instantiate(graph: _capture.Capture) -> c_void_p:
 
 
 _ROOM = 8  # graphs; 48 kB of device memory each, on an H200
+_MOST_SPARE = 64
+
+# Graphs that only take up memory, by context and number of kernels, each with the room it was made for; None
+# is the memory of a replay that was given up.
+_Spares = list["tuple[Room, c_void_p] | None"]
+_spares: dict[tuple[int, int], _Spares] = {}
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_spares.clear)
 
 
 class Room:
-    """Memory of the driver's for an algorithm's replays on one device, had before they are made.
+    """Memory of the driver's for an algorithm's replays in one context, had before they are made.
 
     The driver keeps memory for graphs. To instantiate one when that is used up waits for all that the GPU
     runs (seen on an H200: each 43rd time; other threads cannot launch meanwhile). Loading code waits, too; so
-    that is when graphs are made that only take up memory, to be destroyed when it is needed.
+    that is when graphs are made that only take up memory, to be destroyed when it is needed. All algorithms
+    of a context share them, so that many that are loaded and not called take up no more than a few.
 
-    Whoever fills it, notes a replay or evicts one has to hold `_capture.lock`.
+    Whoever fills it, takes of it, notes a replay or evicts one has to hold `_capture.lock`.
+
+    Parameters
+    ----------
+    context : int
+        The context's number.
 
     Attributes
     ----------
@@ -305,9 +320,9 @@ class Room:
 
     was_filled = False
 
-    def __init__(self) -> None:
-        # The memory of a replay that was given up comes last: its launches may not all be done.
-        self._free: list[c_void_p | None] = []
+    def __init__(self, context: int) -> None:
+        self._left = _ROOM  # how many replays more there may be
+        self._key = context, 0
         self._taken: list[tuple[weakref.ref[Replay], weakref.ref[Call], Any]] = []  # the oldest first
 
     def fill(self, graph: _capture.Capture) -> None:
@@ -315,24 +330,32 @@ class Room:
         if self.was_filled or sys.maxsize <= CALLS_BEFORE or not _is_possible():
             return
         graph.bring_home()
-        while len(self._free) < _ROOM:
-            self._free.append(_instantiate(graph))
+        self._key = self._key[0], len(_capture.nodes(graph.graph))
+        spares = self._spares()
+        for _ in range(min(_ROOM, _MOST_SPARE - sum(each is not None for each in spares))):
+            # The memory of a replay that was given up comes last: its launches may not all be done.
+            spares.insert(0, (self, _instantiate(graph)))
         self.was_filled = True
+
+    def _spares(self) -> _Spares:
+        return _spares.setdefault(self._key, [])
 
     def take(self) -> bool:
         """Take room for one graph; return whether there was any."""
-        try:
-            taken = self._free.pop(0)
-        except IndexError:
+        spares = self._spares()
+        if not self._left or not spares:
             return False
-        if taken is not None:
-            with _driver.relaxed():  # for other threads may be capturing
-                _driver.library().cuGraphExecDestroy(taken)
+        self._left -= 1
+        if (taken := spares.pop(0)) is not None:
+            _destroy(taken[1])
         return True
 
     def give_back(self) -> None:
         """Give back what was taken."""
-        self._free.append(None)
+        self._left += 1
+        spares = self._spares()
+        if spares.count(None) < _MOST_SPARE:
+            spares.append(None)
 
     def note(self, replay: Replay, call: Call, key: Any) -> None:
         """Take down which call knows a replay, by which key."""
@@ -348,9 +371,18 @@ class Room:
                 return
 
     def close(self) -> None:
-        """Take it all: to be done before the code that the graphs are of is unloaded."""
-        while self.take():
-            pass
+        """Destroy the graphs made for it: to be done before the code that they are of is unloaded."""
+        with _capture.lock:
+            spares = self._spares()
+            mine = [each[1] for each in spares if each is not None and each[0] is self]
+            spares[:] = [each for each in spares if each is None or each[0] is not self]
+            for executable in mine:
+                _destroy(executable)
+
+
+def _destroy(executable: c_void_p) -> None:
+    with _driver.relaxed():  # for other threads may be capturing
+        _driver.library().cuGraphExecDestroy(executable)
 
 
 class Fixed:
@@ -379,6 +411,7 @@ class Fixed:
         self.executable = c_void_p()
         self._graph = graph
         self._native = call.native  # has the code, which must be there for longer than the graph
+        self._context = call.context
         self._generation = _fork.generation()
         self._room: Room | None = None
         with _capture.lock:  # for the memory that is taken is not to go into another graph
@@ -395,10 +428,11 @@ class Fixed:
 
     def close(self) -> None:
         """Give the graph up; the driver destroys it when all of its launches are done."""
-        if self._generation != _fork.generation():  # it is the parent's
+        # The parent's, or perhaps a destroyed context's.
+        if self._generation != _fork.generation() or not _driver.is_there(self._context):
             _fork.keep_for_ever((self._graph, self._native))
         else:
-            with _driver.relaxed():  # as in `Room.take`
+            with _driver.relaxed():  # as in `_destroy`
                 if self.executable:
                     _driver.library().cuGraphExecDestroy(self.executable)
                 self._graph.destroy()

@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import _cccl, _fork, _log, _toolchain
+from . import _background, _cccl, _fork, _log, _toolchain
 from ._background import cores
 from ._words import counted
 
@@ -50,6 +50,8 @@ def compile_native(native: str, arguments: Sequence[Any], cc: int) -> Any:
                 return _cccl.deserialize(native, blob)
             except Exception as error:  # whatever the bindings raise
                 _explain(f"{type(error).__name__}: {error}")
+        if _background.is_abandoned():
+            raise _background.AbandonedError("not compiled, as the process ends")
         return _cccl.compile_native(native, arguments, cc)
 
 
@@ -246,6 +248,7 @@ if hasattr(os, "register_at_fork"):
 
 @atexit.register
 def _close() -> None:
+    _background.abandon()  # or what helpers compiled in the background would be compiled here
     _pool.close()  # that of this process, which may have been forked from the one that registered this
 
 

@@ -2,10 +2,11 @@
 
 import os
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 
 import cupar
-from cupar import _cache, _warnings
+from cupar import _cache, _driver, _warnings
 
 LIGHT = f"""
 import hashlib, os, sys, time, types, warnings
@@ -70,3 +71,16 @@ def in_threads(number, work):
         thread.join(timeout=60)
     assert len(results) == number
     return results
+
+
+def context(ordinal=0, cc=90, number=None):
+    """Return a context as if there was a GPU; each device has a primary one."""
+    device = _driver.Device(ordinal, cc)
+    return _driver.Context(ordinal + 1 if number is None else number, device, number is None)
+
+
+def pretend(monkeypatch, found):
+    """Pretend that there is a GPU, and that this context of it is current."""
+    monkeypatch.setattr(_driver, "current_context", lambda: found)
+    monkeypatch.setattr(_driver, "is_there", lambda context: True)
+    monkeypatch.setattr(_driver, "relaxed", nullcontext)

@@ -1,14 +1,21 @@
 """Builds in the background, preloading, and functions that are recognised as a kind."""
 
 import builtins
+import gc
+import logging
 import os
+import subprocess
+import sys
 import threading
+import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from common import context, pretend
 
 import cupar
-from cupar import _algorithm, _build, _driver
+from cupar import _algorithm, _background, _build, _cache
 from cupar.operators import OpKind, recognised
 
 CC = 90
@@ -69,13 +76,133 @@ def test_preload_takes_algorithms(monkeypatch):
         loaded.append(self)
 
     monkeypatch.setattr(_algorithm.Algorithm, "load", load)
-    monkeypatch.setattr(_driver, "current_device", lambda: _driver.Device(0, CC))
+    pretend(monkeypatch, context(cc=CC))
     algorithm = reduction(OpKind.PLUS)
     cupar.preload(algorithm, algorithm)
     assert loaded == [algorithm, algorithm]
     with pytest.raises(TypeError, match="^what: expected algorithm objects and paths of recorded lists, got"):
         cupar.preload(algorithm, OpKind.PLUS)
     assert len(loaded) == 2
+
+
+def test_what_is_built_keeps_nothing_of_the_users(empty_cache):
+    def ask():
+        op = lambda a, b: a + b * 3
+        return reduction(op, wait=False), weakref.ref(op)
+
+    pending, op = ask()
+    assert pending.ready()
+    cupar.cache.clear(disk=False)
+    gc.collect()
+    assert op() is None
+    assert pending.ready()
+    assert pending.build.origin == "built"
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = pending.nothing
+
+
+def test_many_threads_wait_for_one(empty_cache):
+    pending = reduction(lambda a, b: a + b * 5, wait=False)
+    barrier, found = threading.Barrier(8), []
+
+    def work():
+        barrier.wait()
+        found.append((pending.ready(), pending.build.key))
+        assert pending.cubin()
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8
+    assert len(set(found)) == 1
+
+
+END = """
+import sys, threading
+import numpy as np, cupar
+from cupar import _build
+
+began = threading.Event()
+template = _build.template
+
+def counted(*arguments):
+    print("begun", flush=True)
+    began.set()
+    found = template(*arguments)
+    print("ended", flush=True)
+    return found
+
+_build.template = counted
+pending = [
+    cupar.reduce_into(t, t, lambda a, b: a + b * k, np.zeros(1, t), cc=90, wait=False)
+    for t in ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8") for k in (2, 3)
+]
+began.wait()
+sys.exit(3)
+"""
+
+
+def test_the_end_of_the_process_waits_for_no_build_but_for_the_step_at_work(tmp_path):
+    """And does so without a crash: compilers at work when the process ends would bring one."""
+    done = subprocess.run(
+        [sys.executable, "-c", END],
+        env={**os.environ, "CUPAR_CACHE_DIR": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 3, done.stderr
+    assert done.stderr == ""
+    begun = done.stdout.split().count("begun")
+    assert 1 <= begun <= _background.cores()
+    disk = _cache.Disk(tmp_path / "cache", 1 << 30)
+    assert all(disk.load(key) is not None for key, *_ in disk.entries())
+
+
+def test_what_is_in_the_queue_at_the_end_says_so(monkeypatch):
+    go = threading.Event()
+    queue = _background.Queue()
+    monkeypatch.setattr(queue, "_most", 1)
+
+    def work():
+        go.wait(60)
+        with _background.step():
+            return "made"
+
+    futures = [queue.submit(number, work) for number in range(3)]
+    monkeypatch.setattr(_background, "_is_ending", True)
+    go.set()
+    for future in futures:
+        with pytest.raises(_background.AbandonedError, match="as the process ends"):
+            future.result(60)
+    with _background.step():  # of who waits for it
+        pass
+
+
+def test_without_threads_the_caller_does_the_work(monkeypatch):
+    def fail(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(_background._Thread, "start", fail)
+    queue = _background.Queue()
+    assert queue.submit("a", lambda: 1).result(0) == 1
+    assert queue.submit("a", lambda: 2).result(0) == 2
+
+
+def test_why_kernels_are_not_loaded_ahead_is_logged(monkeypatch, caplog):
+    caplog.set_level(logging.INFO, "cupar")
+
+    def launch(*arguments):
+        raise RuntimeError("the driver says no")
+
+    call = SimpleNamespace(name="a sort", launch=launch)
+    _algorithm._load_size(call, 1000, needs_storage=True)
+    assert [record.getMessage() for record in caplog.records] == [
+        "kernels of a sort for 1000 items are loaded by the first call: the driver says no"
+    ]
 
 
 # --- Functions that are a kind -----------------------------------------------------------------------------

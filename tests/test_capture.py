@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
+from common import context, pretend
 
-from cupar import _algorithm, _call, _capture, _driver, _fork, _replay
+from cupar import _algorithm, _call, _capture, _driver, _fork, _replay, _storage
 
 GREEN, OWN, HOME, ELSEWHERE = 500, 600, 0xAAA, 0xBBB
 KERNEL, MEMSET = 0, 2
@@ -98,10 +99,10 @@ def have(monkeypatch):
             library.relaxed -= 1
 
         monkeypatch.setattr(_driver, "library", lambda: library)
-        monkeypatch.setattr(_driver, "current_device", lambda: _driver.Device(0, 90))
-        monkeypatch.setattr(_driver, "has_primary_context", lambda: True)
+        pretend(monkeypatch, context())
         monkeypatch.setattr(_driver, "relaxed", relaxed)
-        monkeypatch.setattr(_driver, "scratch", lambda nbytes: 1 << 20)
+        monkeypatch.setattr(_storage, "scratch", lambda nbytes: 1 << 20)
+        monkeypatch.setattr(_replay, "_spares", {})
         monkeypatch.setattr(_capture, "_greens", {})
         return library
 
@@ -183,7 +184,7 @@ def test_devices_have_their_own(library, monkeypatch):
     made = []
     library.do_cuGreenCtxCreate = lambda context, what, ordinal, flags: made.append(ordinal)
     for ordinal in (0, 1, 1, 0):
-        monkeypatch.setattr(_driver, "current_device", lambda ordinal=ordinal: _driver.Device(ordinal, 90))
+        monkeypatch.setattr(_driver, "current_context", lambda ordinal=ordinal: context(ordinal))
         with _capture.capture() as captured:
             assert captured.stream == GREEN + 1 + ordinal
     assert made == [0, 1]
@@ -224,10 +225,10 @@ def test_one_thread_at_a_time(library):
 class Call:
     """Takes down what it launches."""
 
-    native, name = None, "a call"
+    native, name, context = None, "a call", context()
 
     def __init__(self):
-        self.room, self.launched = _replay.Room(), []
+        self.room, self.launched = _replay.Room(1), []
 
     def set(self, bound):
         pass
@@ -281,12 +282,16 @@ def test_loading_fills_the_room(library):
     assert library.asked.count("cuGraphDestroy") == 2
 
 
+def takes(room):
+    return sum(room.take() for _ in range(100))
+
+
 def test_a_graph_is_made_in_the_place_of_another(library, call):
     before = list(library.executables)
     assert len(before) == _replay._ROOM
     fixed = call.fixed()
     assert library.asked[-2:] == ["cuGraphExecDestroy", "cuGraphInstantiateWithFlags"]
-    assert library.executables == [*before[1:], fixed.executable.value]
+    assert library.executables == [*before[:-1], fixed.executable.value]
     more = [call.fixed() for _ in before[1:]]
     assert len(library.executables) == len(before)
     with pytest.raises(_replay.NotReplayableError, match="room"):
@@ -302,7 +307,7 @@ def test_a_graph_is_made_in_the_place_of_another(library, call):
     del more
     gc.collect()
     assert not library.executables
-    assert sum(call.room.take() for _ in range(100)) == _replay._ROOM
+    assert takes(call.room) == _replay._ROOM
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
@@ -315,7 +320,7 @@ def test_a_graph_that_cannot_be_made_gives_its_room_back(library, call, monkeypa
         with pytest.raises(error):
             call.fixed()
     gc.collect()
-    assert sum(call.room.take() for _ in range(100)) == _replay._ROOM
+    assert takes(call.room) == _replay._ROOM
 
 
 def test_what_is_given_back_is_taken_last(library, call):
@@ -326,6 +331,34 @@ def test_what_is_given_back_is_taken_last(library, call):
     assert not library.executables
     assert call.room.take()
     assert not call.room.take()
+
+
+def test_algorithms_that_are_not_called_take_up_no_more_than_a_few(library):
+    """And each has room all the same, whichever was loaded first."""
+    calls = [Call() for _ in range(30)]
+    for each in calls:
+        fill(each.room, each)
+    assert len(library.executables) == _replay._MOST_SPARE < 30 * _replay._ROOM
+    assert [takes(each.room) for each in calls[-8:]] == [_replay._ROOM] * 8
+    assert not library.executables
+    assert not takes(calls[0].room)
+    another = Call()
+    fill(another.room, another)
+    assert takes(calls[0].room) == _replay._ROOM
+    other_context = Call()
+    other_context.room = _replay.Room(2)
+    fill(other_context.room, other_context)
+    assert not calls[1].room.take()
+
+
+def test_memory_of_replays_that_were_given_up_does_not_add_up(library):
+    for _ in range(40):
+        call = Call()
+        fill(call.room, call)
+        call.fixed().close()
+        call.room.close()
+    assert not library.executables
+    assert len(_replay._spares[1, 3]) <= _replay._MOST_SPARE
 
 
 def test_the_oldest_is_evicted_whosever_it_is(library, call):
@@ -365,35 +398,50 @@ def test_no_room_where_nothing_is_replayed(have, monkeypatch, reason):
 
 def test_room_is_emptied_before_the_code_is_unloaded(library, call, monkeypatch):
     code = _call.Code(SimpleNamespace(cc=90, native="none"), b"")
-    room = code.room(_driver.Device(0, 90))
-    assert room is code.room(_driver.Device(0, 90))
-    assert room is not code.room(_driver.Device(1, 90))
+    room = code.room(context())
+    assert room is code.room(context())
+    assert room is not code.room(context(number=2))
     fill(room, call)
     fill(room, call)
     assert len(library.executables) == 2 * _replay._ROOM
 
     class Unloading(list):
-        def extend(self, natives):
+        def append(self, native):
             assert len(library.executables) == _replay._ROOM
-            super().extend(natives)
+            super().append(native)
 
     monkeypatch.setattr(_call, "_unloading", Unloading())
-    code._natives[0] = "loaded"
-    del code
+    code._natives[context()] = "loaded"
+    del code, room
     gc.collect()
     assert _call._unloading == ["loaded"]
 
 
+def test_what_belongs_to_a_context_that_may_be_gone_is_not_touched(library, call, monkeypatch):
+    code = _call.Code(SimpleNamespace(cc=90, native="none"), b"")
+    fill(code.room(context()), call)
+    code._natives[context()] = "loaded"
+    fixed = call.fixed()
+    executables = list(library.executables)
+    monkeypatch.setattr(_driver, "is_there", lambda context: False)
+    monkeypatch.setattr(_call, "_unloading", [])
+    fixed.close()
+    del code, fixed
+    gc.collect()
+    assert library.executables == executables
+    assert not _call._unloading
+
+
 def test_a_forked_process_leaves_the_room_behind(library, call, monkeypatch):
     code = _call.Code(SimpleNamespace(cc=90, native="none"), b"")
-    fill(code.room(_driver.Device(0, 90)), call)
+    fill(code.room(context()), call)
     fixed = call.fixed()
     executables = list(library.executables)
     monkeypatch.setattr(_fork, "_generation", _fork._generation + 1)
+    _replay._spares.clear()  # as a fork does
     code.leave_behind()
-    assert not code.room(_driver.Device(0, 90)).take()
+    assert not code.room(context()).take()
     fixed.close()
     del code
     gc.collect()
     assert library.executables == executables
-    assert sum(call.room.take() for _ in range(100)) == _replay._ROOM - 1

@@ -24,7 +24,7 @@ FACTORIES = [name for name in cupar.__all__ if inspect.isfunction(getattr(cupar,
 @pytest.mark.parametrize("name", FACTORIES)
 def test_factories_have_an_example_and_say_what_they_raise(name):
     text = inspect.getdoc(getattr(cupar, name))
-    assert "Parameters\n---" in text
+    assert "Parameters\n---" in text or not inspect.signature(getattr(cupar, name)).parameters
     assert "Raises\n---" in text
     assert ">>> " in text
 

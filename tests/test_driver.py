@@ -3,9 +3,10 @@
 import ctypes
 
 import pytest
+from common import context
 
 import cupar
-from cupar import _driver
+from cupar import _driver, _storage
 
 
 class Object:
@@ -80,8 +81,6 @@ class ClearedByOthers(dict):
 
 def test_uses_of_streams_that_another_thread_clears(monkeypatch):
     monkeypatch.setattr(_driver, "stream_number", lambda stream: stream)
-    monkeypatch.setattr(_driver, "current_device", lambda: _driver.Device(0, 90))
-    monkeypatch.setattr(_driver, "_uses", ClearedByOthers())
-    monkeypatch.setattr(_driver, "_workspaces", {})
+    monkeypatch.setattr(_storage, "_uses", ClearedByOthers())
     for _ in range(10):
-        assert _driver.workspace(7) is None
+        assert _storage.workspace(7, context()) is None

@@ -3,11 +3,11 @@
 import math
 import operator
 import struct
-from contextlib import nullcontext
 from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
+from common import context, pretend
 from hypothesis import given
 from hypothesis import strategies as st
 from test_build import instructions
@@ -31,7 +31,6 @@ from cupar import (
     _algorithm,
     _cache,
     _cccl,
-    _driver,
     _factory,
     _key,
     _nodes,
@@ -804,10 +803,10 @@ def test_other_iterators_than_the_algorithm_was_built_for(built, given, message)
 def test_an_iterator_for_an_array(monkeypatch):
     """What the call itself checks: an array's address is taken without the iterators' help."""
     native = MagicMock()
-    monkeypatch.setattr(_driver, "current_device", lambda: _driver.Device(0, CC))
-    monkeypatch.setattr(_cccl, "load", lambda name, blob: native)
+    pretend(monkeypatch, context(cc=CC))
+    monkeypatch.setattr(_cccl, "deserialize", lambda name, blob: native)
+    monkeypatch.setattr(_cccl, "load", lambda native: 0)
     monkeypatch.setattr(_algorithm.Algorithm, "_load_kernels", lambda self, call: None)
-    monkeypatch.setattr(_driver, "relaxed", nullcontext)
     transform = STRUCTURES["reverse"]("unary_transform")(0)
     cupar.cache.clear(disk=False)  # for it is loaded with what is no code
     with pytest.raises(TypeError, match="^d_out: .*Iterator"):

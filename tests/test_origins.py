@@ -8,14 +8,15 @@ import sys
 import textwrap
 import threading
 import time
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from common import context, pretend
 
 import cupar
-from cupar import _build, _cccl, _disk, _versions, _warnings
+from cupar import _algorithm, _build, _cache, _cccl, _disk, _driver, _factory, _storage, _versions, _warnings
 
 CC = 90
 INT = np.zeros(1, np.int32)
@@ -199,33 +200,114 @@ def test_entries_say_what_they_are(empty_cache):
     assert str(empty_cache) not in json.dumps(meta)
 
 
-def test_a_build_that_the_bindings_refuse_is_made_again(empty_cache, monkeypatch):
-    from cupar import _algorithm, _cache, _driver, _factory, _warnings
+@pytest.fixture
+def gpu(monkeypatch):
+    """A GPU that loads what the bindings deserialise; its status is what loading ends with."""
+    gpu = SimpleNamespace(status=0, loaded=0)
 
-    monkeypatch.setattr(_warnings, "_warned", set())
-    device = _driver.Device(0, CC)
-    monkeypatch.setattr(_driver, "current_device", lambda: device)
-    loaded = []
+    def load(native):
+        gpu.loaded += not gpu.status
+        return gpu.status
 
-    def load(native, blob):
-        loaded.append(blob)
-        if b"junk" in blob:
-            raise RuntimeError("serialization blob")
-        return native
-
+    pretend(monkeypatch, context(cc=CC))
     monkeypatch.setattr(_cccl, "load", load)
     monkeypatch.setattr(_algorithm.Algorithm, "load", lambda self: None)
-    monkeypatch.setattr(_driver, "relaxed", nullcontext)
+    monkeypatch.setattr(_driver, "check", check)
+    monkeypatch.setattr(_storage, "trim", lambda: None)
+    monkeypatch.setattr(_warnings, "_warned", set())
+    return gpu
+
+
+def check(status, call):
+    if status:
+        raise cupar.DriverError(f"{call}: {status}")
+
+
+def spoil(key):
+    """Have an entry that is what was stored, and no build."""
+    _cache.disk().store(key, _cache.Entry({"cubin_size": 4}, b"junk"))
+
+
+def test_a_build_that_cannot_be_deserialised_is_made_again(empty_cache, gpu):
     first = reduction(lambda a, b: a + b, cc=None)
-    _cache.disk().store(first.build.key, _cache.Entry({"cubin_size": 4}, b"junk"))
+    spoil(first.build.key)
     _factory.forget()
     with pytest.warns(cupar.CacheWarning, match="of no use"):
         again = reduction(lambda a, b: a + b, cc=None)
     assert again.build.origin == "linked"
-    assert loaded[1] == b"junk"
-    assert loaded[2] == loaded[0]
+    assert again.cubin() == first.cubin()
     _factory.forget()
     assert reduction(lambda a, b: a + b, cc=None).build.origin == "disk"
+
+
+@pytest.mark.parametrize("status", [2, 200, 209, 222, 700])  # no memory, no image for it, a broken context
+def test_a_build_that_the_driver_refuses_is_kept(empty_cache, gpu, recwarn, status):
+    shared = {}
+    cupar.use_shared(shared)
+    try:
+        first = reduction(lambda a, b: a + b, cc=None)
+        kept = dict(shared), _cache.disk().load(first.build.key).payload
+        _factory.forget()
+        gpu.status = status
+        with pytest.raises(cupar.DriverError, match=f"^loading the code of a reduce.*: {status}"):
+            reduction(lambda a, b: a + b, cc=None)
+        assert (dict(shared), _cache.disk().load(first.build.key).payload) == kept
+        gpu.status = 0
+        assert reduction(lambda a, b: a + b, cc=None).build.origin == "disk"
+    finally:
+        cupar.use_shared(None)
+    assert not recwarn.list
+
+
+def test_a_new_build_that_the_driver_refuses_is_kept(empty_cache, gpu):
+    gpu.status = 2
+    with pytest.raises(cupar.DriverError):
+        reduction(lambda a, b: a + b, cc=None)
+    gpu.status = 0
+    assert reduction(lambda a, b: a + b, cc=None).build.origin == "disk"
+
+
+def test_what_is_made_again_replaces_nothing_before_it_has_loaded(empty_cache, gpu, monkeypatch):
+    shared = {}
+    cupar.use_shared(shared)
+    try:
+        first = reduction(lambda a, b: a + b, cc=None)
+        spoil(first.build.key)
+        kept = dict(shared)
+        _factory.forget()
+        gpu.status = 700
+        with pytest.warns(cupar.CacheWarning, match="of no use"), pytest.raises(cupar.DriverError):
+            reduction(lambda a, b: a + b, cc=None)
+        assert dict(shared) == kept
+        assert _cache.disk().load(first.build.key) is None
+    finally:
+        cupar.use_shared(None)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError("libnvrtc.so is gone")])
+def test_what_this_process_lacks_is_not_the_builds_fault(empty_cache, gpu, monkeypatch, error):
+    first = reduction(lambda a, b: a + b, cc=None)
+    _factory.forget()
+
+    def fail(native, blob):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_cccl, "deserialize", fail)
+        with pytest.raises(type(error)):
+            reduction(lambda a, b: a + b, cc=None)
+    assert reduction(lambda a, b: a + b, cc=None).build.origin == "disk"
+    assert _cache.disk().load(first.build.key) is not None
+
+
+def test_memory_that_cupar_keeps_is_given_back_for_code(empty_cache, gpu, monkeypatch):
+    def trim():
+        gpu.status = 0
+
+    gpu.status = 2
+    monkeypatch.setattr(_storage, "trim", trim)
+    assert reduction(lambda a, b: a + b, cc=None).build.origin == "built"
+    assert gpu.loaded == 1
 
 
 @pytest.mark.parametrize("kind", ["template", "result"])
@@ -256,9 +338,7 @@ def test_an_entry_that_is_of_no_use_is_made_again(empty_cache, monkeypatch, kind
     assert ask().build.origin == "disk"
 
 
-def test_one_object_serves_every_device_of_its_cc(empty_cache, monkeypatch):
-    from cupar import _algorithm, _driver
-
+def test_one_object_serves_every_context_of_its_cc(empty_cache, monkeypatch):
     loads = []
 
     class Native(SimpleNamespace):
@@ -267,16 +347,21 @@ def test_one_object_serves_every_device_of_its_cc(empty_cache, monkeypatch):
         def __init__(self, number):
             super().__init__(number=number)
 
-    monkeypatch.setattr(_cccl, "load", lambda native, blob: loads.append(native) or Native(len(loads)))
+    def deserialize(native, blob):
+        loads.append(native)
+        return Native(len(loads))
+
+    monkeypatch.setattr(_cccl, "deserialize", deserialize)
+    monkeypatch.setattr(_cccl, "load", lambda native: 0)
     monkeypatch.setattr(_algorithm.Algorithm, "_load_kernels", lambda self, call: None)
-    monkeypatch.setattr(_driver, "relaxed", nullcontext)
     found = reduction(cupar.OpKind.PLUS)
-    for ordinal, loaded in ((0, 1), (1, 2), (0, 1), (1, 2)):
-        monkeypatch.setattr(_driver, "current_device", lambda ordinal=ordinal: _driver.Device(ordinal, CC))
+    places = [context(0, CC), context(1, CC), context(0, CC, number=9)]  # the last one another of the first's
+    for place, loaded in ((0, 1), (1, 2), (2, 3), (0, 1), (1, 2), (2, 3)):
+        pretend(monkeypatch, places[place])
         call, free = found._take()
         assert call.native.number == loaded
         free.append(call)
-    monkeypatch.setattr(_driver, "current_device", lambda: _driver.Device(2, 80))
+    pretend(monkeypatch, context(2, 80))
     with pytest.raises(ValueError, match=r"built for sm_90, the current device 2 is sm_80"):
         found._take()
 

@@ -12,11 +12,12 @@ from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import pytest
+from common import context, pretend
 from hypothesis import given
 from hypothesis import strategies as st
 
 import cupar
-from cupar import _algorithm, _call, _capture, _cccl, _driver, _fork, _replay
+from cupar import _algorithm, _call, _capture, _cccl, _driver, _fork, _replay, _storage
 
 CC = 90
 
@@ -179,9 +180,8 @@ class Replay(_replay.Replay):
 D_IN, D_OUT = Device(1 << 20), Device(1 << 21)
 
 
-def make_room(call, count):
-    for _ in range(count):
-        call.room.give_back()
+def make_room(call):
+    call.room._spares().extend([None] * 8)
     call.room.was_filled = True
 
 
@@ -189,10 +189,12 @@ def make_room(call, count):
 def native(monkeypatch):
     native = MagicMock(determinism=1)
     native.compute.return_value = 64
-    monkeypatch.setattr(_driver, "current_device", lambda: _driver.Device(0, CC))
-    monkeypatch.setattr(_cccl, "load", lambda name, blob: native)
-    monkeypatch.setattr(_algorithm.Algorithm, "_load_kernels", lambda self, call: make_room(call, 8))
-    monkeypatch.setattr(_driver, "relaxed", nullcontext)
+    pretend(monkeypatch, context(cc=CC))
+    monkeypatch.setattr(_replay, "_spares", {})
+    monkeypatch.setattr(_storage, "_workspaces", {})
+    monkeypatch.setattr(_cccl, "deserialize", lambda name, blob: native)
+    monkeypatch.setattr(_cccl, "load", lambda native: 0)
+    monkeypatch.setattr(_algorithm.Algorithm, "_load_kernels", lambda self, call: make_room(call))
     monkeypatch.setattr(_replay, "CALLS_BEFORE", 3)
     cupar.cache.clear(disk=False)
     yield native
@@ -285,7 +287,7 @@ def test_sizes_in_turns_and_none_twice(native, made):
     assert [each.first[0][0] for each in made] == [10, 20]
     for n in range(1, 900):
         total(STORAGE, D_IN, D_OUT, n, 7)
-    (call,) = total._free_by_device[0]
+    (call,) = total._free[1]
     assert len(call._known) <= _call._MOST_KNOWN + 2
     assert call.replays() == made
 
@@ -296,7 +298,7 @@ def test_the_oldest_makes_room(native, made):
     def sizes():
         made.clear()  # so that a call alone has them
         gc.collect()
-        return [replay.first[0][0] for replay in total._free_by_device[0][0].replays()]
+        return [replay.first[0][0] for replay in total._free[1][0].replays()]
 
     for n in range(30, 38):  # as many as there is room for
         for _ in range(4):
@@ -322,7 +324,7 @@ def test_the_oldest_makes_room(native, made):
         other(STORAGE, D_IN, D_OUT, n, 7)
     assert sizes() == [30, *range(33, 38), 39]
     made.clear()
-    assert [replay.first[0][0] for replay in other._free_by_device[0][0].replays()] == [51]
+    assert [replay.first[0][0] for replay in other._free[1][0].replays()] == [51]
 
 
 def test_what_all_threads_know(native, made):
@@ -331,10 +333,10 @@ def test_what_all_threads_know(native, made):
     for k in range(4):  # as if each was made while those before were still in it
         calls = [total._take()[0] for _ in range(k)]
         total(STORAGE, D_IN, D_OUT, 1000, 7)
-        total._free_by_device[0].extend(calls)
-    assert len({id(call) for call in total._free_by_device[0]}) == 4
+        total._free[1].extend(calls)
+    assert len({id(call) for call in total._free[1]}) == 4
     (replay,) = made
-    assert [call.replays() for call in total._free_by_device[0]] == [made] * 4
+    assert [call.replays() for call in total._free[1]] == [made] * 4
     assert len(launches(native)) == 3
     assert replay._acquire(False)  # by another thread
     total(STORAGE, D_IN, D_OUT, 1000, 7)
@@ -353,7 +355,7 @@ def test_only_what_is_known_is_forgotten(native, made):
     total = reduction()
     for _ in range(4):
         total(STORAGE, D_IN, D_OUT, 1000, 7)
-    (call,) = total._free_by_device[0]
+    (call,) = total._free[1]
     assert not call.forget(1000, object())
     assert not call.forget(1001, made[0])
     assert call.replays() == made
@@ -432,7 +434,7 @@ def test_double_buffers_are_neither_replayed_nor_kept(native, made):
         keys = cupar.DoubleBuffer(Device(1 << 20), Device(1 << 21))
         sort(STORAGE, keys, None, None, None, 1000)
         assert keys.selector == 1
-    (call,) = sort._free_by_device[0]
+    (call,) = sort._free[1]
     assert not made
     assert not call._known
     for _ in range(4):
@@ -518,9 +520,9 @@ def library(native, monkeypatch):
     library.unset, library.padding = lambda graph: b"\0", lambda graph: bytes(4)
     native.compute.side_effect = compute
     monkeypatch.setattr(_driver, "library", lambda: library)
-    monkeypatch.setattr(_driver, "on", lambda device: nullcontext())
-    monkeypatch.setattr(_driver, "allocate", lambda nbytes, stream: 1 << 30)
-    monkeypatch.setattr(_driver, "free", lambda address, stream: None)
+    monkeypatch.setattr(_driver, "on", lambda context: nullcontext())
+    monkeypatch.setattr(_storage, "allocate_for", lambda nbytes, stream: 1 << 30)
+    monkeypatch.setattr(_storage, "free_or_retire", lambda *storage: None)
     monkeypatch.setattr(_driver, "stream_number", {0: 0}.get)
     monkeypatch.setattr(_driver, "has_primary_context", lambda: True)
     monkeypatch.setattr(_replay, "_chain", chain)
@@ -736,12 +738,14 @@ def test_code_is_unloaded_where_that_disturbs_no_capture(monkeypatch):
         yield
         relaxed.pop()
 
+    pretend(monkeypatch, context(cc=CC))
     monkeypatch.setattr(_driver, "relaxed", relax)
-    monkeypatch.setattr(_cccl, "load", lambda name, blob: Native())
-    spec, device = SimpleNamespace(cc=CC, native="", algorithm=""), _driver.Device(0, CC)
+    monkeypatch.setattr(_cccl, "deserialize", lambda name, blob: Native())
+    monkeypatch.setattr(_cccl, "load", lambda native: 0)
+    spec, place = SimpleNamespace(cc=CC, native="", algorithm=""), context(cc=CC)
     for _ in range(3):
         code = _call.Code(spec, b"")
-        code.native(device)
+        code.native(place)
         del code
     assert unloaded == [True, True]
     _call._unloading.clear()
@@ -755,16 +759,17 @@ def test_code_of_a_parent_process_is_not_unloaded(monkeypatch):
         def __del__(self):
             unloaded.append(os.getpid())
 
-    monkeypatch.setattr(_driver, "relaxed", nullcontext)
-    monkeypatch.setattr(_cccl, "load", lambda name, blob: Native())
-    spec, device = SimpleNamespace(cc=CC, native="", algorithm=""), _driver.Device(0, CC)
+    pretend(monkeypatch, context(cc=CC))
+    monkeypatch.setattr(_cccl, "deserialize", lambda name, blob: Native())
+    monkeypatch.setattr(_cccl, "load", lambda native: 0)
+    spec, place = SimpleNamespace(cc=CC, native="", algorithm=""), context(cc=CC)
     dropped, kept = _call.Code(spec, b""), _call.Code(spec, b"")
-    dropped.native(device)
-    kept.native(device)
+    dropped.native(place)
+    kept.native(place)
     del dropped
     pid = os.fork()
     if pid == 0:
-        _call.Code(spec, b"").native(device)
+        _call.Code(spec, b"").native(place)
         del kept
         gc.collect()
         os._exit(len(unloaded))

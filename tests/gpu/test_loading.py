@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import cupy as cp
@@ -106,3 +107,47 @@ def test_a_factory_and_its_first_call_within_a_capture_of_torchs():
     recording.replay()
     cp.cuda.Device().synchronize()
     assert d_out.item() == n * (n + 1) // 2 + 7
+
+
+# --- What the driver refuses -------------------------------------------------------------------------------
+
+
+@contextmanager
+def hardly_any_memory():
+    """Take nearly all of the device's memory for the block."""
+    taken, size = [], 1 << 36
+    while size >= 1 << 16:
+        if (address := malloc(size)) is None:
+            size //= 2
+        else:
+            taken.append(address)
+    try:
+        yield
+    finally:
+        for address in taken:
+            cp.cuda.runtime.free(address)
+
+
+def malloc(size):
+    try:
+        return cp.cuda.runtime.malloc(size)
+    except cp.cuda.runtime.CUDARuntimeError:
+        return None
+
+
+def test_a_build_that_does_not_fit_is_kept(empty_cache, recwarn):
+    """Whether the driver finds memory for it is the driver's affair."""
+    k = int.from_bytes(os.urandom(3), "little") + 2
+    op = lambda a, b: a + b + k - k
+    items, out = cp.arange(1000), cp.zeros(1, "i8")
+    first = cupar.reduce_into("i8", "i8", op, 0, cc=cupar._driver.current_device().cc)
+    assert first.build.origin in ("built", "linked")
+    cupar.cache.clear(disk=False)
+    with hardly_any_memory(), suppress(cupar.DriverError):
+        cupar.reduce_into(items, out, op, 0)
+    cupar.cache.clear(disk=False)
+    again = cupar.reduce_into(items, out, op, 0)
+    assert again.build.origin == "disk"
+    again.run(items, out, 1000, 0)
+    assert out.get()[0] == 499_500
+    assert not [each for each in recwarn.list if issubclass(each.category, cupar.CacheWarning)]

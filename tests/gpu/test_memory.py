@@ -1,0 +1,191 @@
+"""Device memory is given back, and nothing is kept for what is not called."""
+
+import gc
+import time
+
+import cupy as cp
+import numpy as np
+import pytest
+from test_launches import SPIN, spin
+
+import cupar
+from cupar import _driver, _replay, _storage
+
+MIB = 1 << 20
+
+
+def used():
+    """Bytes of the device's memory that are not free."""
+    cp.cuda.Device().synchronize()
+    free, total = cp.cuda.runtime.memGetInfo()
+    return total - free
+
+
+@pytest.fixture
+def sort():
+    """A sort of 2^23 keys: its temporary storage has some 32 MiB."""
+    n = 1 << 23
+    keys, out = cp.random.randint(0, 1 << 30, n, dtype="i4"), cp.empty(n, "i4")
+    sort = cupar.radix_sort(keys, out, None, None, cupar.SortOrder.ASCENDING)
+    return sort, (keys, out, None, None, n)
+
+
+def is_sorted(arguments):
+    cp.cuda.Device().synchronize()
+    return bool((cp.diff(arguments[1]) >= 0).all())
+
+
+def test_release_memory(sort):
+    sort, arguments = sort
+    cupar.release_memory()
+    before = used()
+    streams = [cp.cuda.Stream(non_blocking=True) for _ in range(4)]
+    for stream in (None, *streams):
+        for _ in range(6):
+            sort.run(*arguments, stream=stream)
+    assert used() > before + 60 * MIB, "it keeps nothing, so this tells nothing"
+    cupar.release_memory()
+    assert used() < before + 16 * MIB
+    for stream in (None, *streams):
+        sort.run(*arguments, stream=stream)
+        assert is_sorted(arguments)
+
+
+def test_release_memory_while_calls_run_and_others_begin(sort):
+    sort, arguments = sort
+    stream = cp.cuda.Stream(non_blocking=True)
+    cp.cuda.Device().synchronize()
+    for _ in range(20):
+        for where in (stream, None):
+            for _ in range(5):
+                sort.run(*arguments, stream=where)
+        cupar.release_memory()
+        sort.run(*arguments, stream=stream)
+    assert is_sorted(arguments)
+
+
+def test_streams_that_are_gone_keep_little(sort):
+    sort, arguments = sort
+    cupar.release_memory()
+    cp.cuda.Device().synchronize()
+    before = used()
+    for _ in range(60):
+        stream = cp.cuda.Stream(non_blocking=True)
+        for _ in range(5):
+            sort.run(*arguments, stream=stream)
+        stream.synchronize()
+        del stream
+        gc.collect()
+    assert used() - before < _storage._MOST_BYTES + 300 * MIB
+    assert _storage._bytes_kept(_driver.current_context()) <= _storage._MOST_BYTES
+    cupar.release_memory()
+    assert used() - before < 32 * MIB
+    assert is_sorted(arguments)
+
+
+def test_an_allocation_that_fails_takes_what_the_pool_keeps(sort):
+    sort, arguments = sort
+    for _ in range(3):
+        sort.run(*arguments)
+    cupar.release_memory()
+    stream = cp.cuda.Stream(non_blocking=True)
+    with _storage.temporary_storage(1 << 30, stream.ptr):
+        pass
+    stream.synchronize()  # the pool keeps it now, in one piece of a size that does not fit
+    free = cp.cuda.runtime.memGetInfo()[0]
+    with _storage.temporary_storage(free + (1 << 29), stream.ptr):
+        pass
+    stream.synchronize()
+    cupar.release_memory()
+    with pytest.raises(cupar.DriverError, match="bytes of temporary storage: CUDA_ERROR_"):
+        _storage.allocate(1 << 50, 0)
+    sort.run(*arguments)
+    assert is_sorted(arguments)
+
+
+def is_replayed(algorithm):
+    known = [replay for by_size in algorithm._known.values() for replay in by_size.values()]
+    return any(isinstance(each, _replay.Replay) for each in known)
+
+
+def test_algorithms_that_are_loaded_and_not_called_share_what_is_reserved():
+    def plus(k):
+        return lambda a, b: a + b * k
+
+    k = int(time.time()) << 8
+    made = [cupar.reduce_into("i4", "i4", plus(k + i), 0, wait=False) for i in range(24)]
+    cupar.preload(*made)
+    context = _driver.current_context().number
+    spares = [found for (where, _), found in _replay._spares.items() if where == context]
+    reserved = [sum(each is not None for each in found) for found in spares]
+    assert 0 < max(reserved) <= _replay._MOST_SPARE < 24 * _replay._ROOM
+    items, out = cp.arange(1000, dtype="i4"), cp.zeros(1, "i4")
+    for each in (made[0], made[-1]):
+        for _ in range(3200):  # at once, or if by chance it was not, when it is tried again
+            each.run(items, out, 1000, 0)
+            if is_replayed(each):
+                break
+        assert is_replayed(each)
+
+
+# --- Bound calls -------------------------------------------------------------------------------------------
+
+
+def test_a_bound_call_closed_while_its_stream_is_captured():
+    items, out = cp.arange(300_000), cp.zeros(1, "i8")
+    total = cupar.reduce_into(items, out, lambda a, b: a + b, 0)
+    stream = cp.cuda.Stream(non_blocking=True)
+    cp.cuda.Device().synchronize()
+    bound = total.bind(items, out, 300_000, 0, stream=stream)
+    address = bound._storage[0]
+    with stream:
+        stream.begin_capture()
+        out.fill(7)
+        bound.close()
+        graph = stream.end_capture()
+    for _ in range(3):
+        graph.launch(stream)
+    stream.synchronize()
+    assert out.get()[0] == 7
+    _storage.free_retired()
+    retired = _storage._retired.get(_driver.current_context().number, [])
+    assert address not in [each.address for each in retired]
+
+
+def test_a_call_bound_while_its_stream_is_captured():
+    items, out = cp.arange(300_000), cp.zeros(1, "i8")
+    total = cupar.reduce_into(items, out, lambda a, b: a + b, 0)
+    stream = cp.cuda.Stream(non_blocking=True)
+    cp.cuda.Device().synchronize()
+    with stream:
+        stream.begin_capture()
+        bound = total.bind(items, out, 300_000, 5, stream=stream)
+        bound()
+        graph = stream.end_capture()
+    expected = 300_000 * 299_999 // 2 + 5
+    for launch in (lambda: graph.launch(stream), bound):
+        out.fill(0)
+        cp.cuda.Device().synchronize()
+        launch()
+        stream.synchronize()
+        assert out.get()[0] == expected
+    bound.close()
+
+
+def test_a_bound_call_whose_stream_is_gone():
+    items, out = cp.arange(300_000), cp.zeros(1, "i8")
+    total = cupar.reduce_into(items, out, lambda a, b: a + b, 0)
+    for _ in range(10):
+        stream = cp.cuda.Stream(non_blocking=True)
+        cp.cuda.Device().synchronize()
+        bound = total.bind(items, out, 300_000, 0, stream=stream)
+        SPIN((1,), (1,), (np.int64(1), 0))
+        spin(stream, 0.01)
+        bound()
+        stream.synchronize()
+        del stream  # the bound call keeps it
+        gc.collect()
+        bound.close()
+    assert out.get()[0] == 300_000 * 299_999 // 2
+    cupar.release_memory()
+    assert not _storage._retired.get(_driver.current_context().number)
