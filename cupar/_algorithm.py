@@ -142,6 +142,20 @@ class Algorithm:
             self._pending[1].result()
         return True
 
+    def __reduce__(self) -> Any:
+        """Refuse to be pickled or copied: the code belongs to this process, and the cache has it for others.
+
+        Raises
+        ------
+        TypeError
+            Always.
+        """
+        raise TypeError(
+            f"{type(self).__name__}: an algorithm is not pickled or copied, as its code is loaded in this "
+            "process: call the factory in the other one, where it is found in the cache (one object serves "
+            "any number of threads)"
+        )
+
     def __repr__(self) -> str:
         if "build" not in self.__dict__ and not self._pending[1].done():
             return f"<cupar {type(self).__name__} that is being built>"

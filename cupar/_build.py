@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _cccl, _nodes, _toolchain, _workers, structs
+from . import _cccl, _diagnosis, _limits, _nodes, _toolchain, _workers, structs
 from ._key import Specialisation
 from .operators import Operator, ResultError
 
@@ -50,7 +50,7 @@ def template(spec: Specialisation, seconds: Seconds) -> bytes:
     BuildError
         If a compiler refuses.
     """
-    with timed(seconds, "template"):
+    with timed(seconds, "template"), _limits.explained(spec):
         parts = _cccl.split(_compile(spec, {}, []))
         return _pack([parts.head, parts.kernels, parts.tail, *_iterator_code(spec)])
 
@@ -84,7 +84,7 @@ def link(
     int
         Bytes of the cubin.
     """
-    with timed(seconds, "link"):
+    with timed(seconds, "link"), _limits.explained(spec):
         head, kernels, tail, *iterators = template
         cubin = _toolchain.link([kernels, *iterators, *chain(*operators.values())], spec.cc)
         return _cccl.Template(head, kernels, tail).with_cubin(cubin), len(cubin)
@@ -98,7 +98,7 @@ def whole(spec: Specialisation, operators: Mapping[str, list[bytes]], seconds: S
     bytes, int
         As for `link`.
     """
-    with timed(seconds, "compile"):
+    with timed(seconds, "compile"), _limits.explained(spec):
         result = _compile(spec, operators, _iterator_code(spec))
         return result.serialize(), len(result._get_cubin())
 
@@ -135,7 +135,7 @@ def _operator_ltoir(parameter: str, op: Operator, cc: int) -> list[bytes]:
     if op.cpp is not None:
         source = op.cpp.replace("SYMBOL", _cccl.symbol(parameter))
         return [_toolchain.compile_cpp(source, cc), *op.ltoirs]
-    with _numba(parameter, op, cc):
+    with _numba(op, cc):
         return _toolchain.compile_operator(op, _cccl.symbol(parameter), cc)
 
 
@@ -147,27 +147,27 @@ def result_dtype(op: Operator, cc: int) -> np.dtype[Any]:
     TypeError
         If numba cannot compile it for its inputs, or arrays cannot hold the result.
     """
-    with _numba("transform_op", op, cc):
+    with _numba(op, cc):
         return _toolchain.result_dtype(op, cc)
 
 
 @contextmanager
-def _numba(parameter: str, op: Operator, cc: int) -> Iterator[None]:
-    """Say which operator it is that numba cannot compile, or that was changed meanwhile."""
+def _numba(op: Operator, cc: int) -> Iterator[None]:
+    """Say which operator it is that numba cannot compile, and why, or that was changed meanwhile."""
     try:
         yield
-    except (ResultError, _toolchain.BuildError, ImportError):
+    except (ResultError, _toolchain.BuildError):
         raise
     except Exception as error:  # numba raises whatever its passes run into
+        if isinstance(error, ImportError) and not _diagnosis.is_of_the_operator(error):
+            raise  # numba itself is missing, or something that it needs
         types = ", ".join(map(structs.text, op.inputs))
-        raise TypeError(
-            f"{parameter}: numba.cuda cannot compile operator {op.name} for ({types}) on sm_{cc}: "
-            f"{type(error).__name__}: {error}"
-        ) from error
+        subject = f"{op.parameter}: numba.cuda cannot compile {op.described} for ({types}) on sm_{cc}"
+        raise TypeError(_diagnosis.message(subject, error)) from _diagnosis.cause(error)
     assert op.source is not None
     if not op.source.unchanged(op.function):
         raise RuntimeError(
-            f"{parameter}: something that operator {op.name} reads was changed while it was compiled; ask "
+            f"{op.parameter}: something that operator {op.name} reads was changed while it was compiled; ask "
             "for the algorithm again"
         )
 

@@ -34,7 +34,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from . import _arrays, _fork, structs
+from . import _arrays, _fork, _unsupported, structs
 
 __all__ = ["Fingerprint", "Unfingerprintable", "encode", "fingerprint"]
 
@@ -217,6 +217,11 @@ def _refuse_callee(value: object, where: str) -> bytes:
         advice = (
             "A device array must be a global or a closure variable of the operator itself, "
             "so that its pointer can be handed over in each call."
+        )
+    elif isinstance(value, type):
+        raise Unfingerprintable(
+            f"{where} is the class {_type_name(value)}, and a kernel has no objects: use a tuple, a struct "
+            "of cupar.gpu_struct, or variables"
         )
     elif isinstance(value, ModuleType):
         advice = f"Write `{value.__name__}.name` wherever the operator reads a name of that module."
@@ -754,6 +759,8 @@ class Fingerprint:
         ``CUDADispatcher`` that numba.cuda made of it), or the build is not that of this fingerprint.
     captures
         The device arrays that the operator reads or updates.
+    refused
+        What it does, or a function that it calls, that a kernel cannot; empty if there is nothing.
     """
 
     digest: bytes
@@ -762,6 +769,7 @@ class Fingerprint:
     captures: tuple[Capture, ...]
     _watch: _Watch = field(compare=False, repr=False)
     _codes: tuple[tuple[str, CodeType], ...] = field(compare=False, repr=False)
+    refused: str = field(default="", compare=False)
 
     def reads(self) -> list[tuple[str, str]]:
         """
@@ -822,6 +830,7 @@ class _Walk:
         self.dispatchers: list[tuple[Any, dict[str, object]]] = []
         self.attributes: list[tuple[object, str, object]] = []
         self.captures: list[Capture] = []
+        self.refused = ""
 
     def encode(self, operator: object) -> bytes:
         if not (isinstance(operator, FunctionType) or _is_dispatcher(operator) or _compilers_name(operator)):
@@ -855,6 +864,7 @@ class _Walk:
 
     def _function(self, function: FunctionType) -> bytes:
         called = function not in self._operator
+        self.refused = self.refused or _refused(function, called)
         outer, self._inside = self._inside, f" in {function.__name__!r}" if called else ""
         try:
             plan = _plan(function.__code__)
@@ -954,6 +964,15 @@ class _Walk:
             )
 
 
+def _refused(function: FunctionType, called: bool) -> str:
+    """Return what a function does that a kernel cannot, and which one it is if not the operator itself."""
+    sentence = _unsupported.refusal(function.__code__)
+    if not sentence or not called:
+        return sentence or ""
+    code = function.__code__
+    return f"in {function.__name__} ({code.co_filename}:{code.co_firstlineno}): {sentence}"
+
+
 def _check_dispatcher(dispatcher: Any, where: str, options: Mapping[str, object]) -> None:
     if not dispatcher._can_compile:
         advice = "It was compiled when decorated, with the globals of then; drop the signature from cuda.jit."
@@ -1037,7 +1056,7 @@ def _compute(operator: object) -> Fingerprint:
     try:
         encoding = walk.encode(operator)
     except Unfingerprintable as problem:
-        raise Unfingerprintable(f"Cannot fingerprint {_describe(operator)}: {problem}") from None
+        raise Unfingerprintable(f"{_describe(operator)}: {walk.refused or problem}") from None
     subject, state, functions = operator, None, walk.functions
     if isinstance(operator, FunctionType) and functions and not walk.recursive:
         *functions, (_, state) = functions
@@ -1046,7 +1065,7 @@ def _compute(operator: object) -> Fingerprint:
     digest = hashlib.sha256(_FORMAT + encoding).digest()
     dispatchers = tuple(each for each, _ in walk.dispatchers)
     captures, codes = tuple(walk.captures), tuple(walk.codes)
-    return Fingerprint(digest, tuple(walk.parts), dispatchers, captures, watch, codes)
+    return Fingerprint(digest, tuple(walk.parts), dispatchers, captures, watch, codes, walk.refused)
 
 
 def _describe(operator: object) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _factory
+from . import _factory, _limits
 from ._algorithm import Algorithm
 from ._arguments import argument, integers, same_dtype
 from ._call import Call, Launch
@@ -70,6 +70,7 @@ def unique_by_key(
     """
     cc, device = _factory.target(cc)
     keys, items = argument("d_in_keys", d_in_keys), argument("d_in_items", d_in_items)
+    _limits.check_unique_items(keys, items, cc)
 
     def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
         return (*iterators.values(), operators["op"])

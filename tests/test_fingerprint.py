@@ -1006,8 +1006,7 @@ def test_errors_name_the_operator_and_what_it_read():
         "functions, and attributes of modules have one."
     )
     assert refusal("def op(a, b): return a + cfg.a", cfg=cfg) == (
-        "Cannot fingerprint operator 'op' (ops.py:7): global 'cfg' is of type types.SimpleNamespace. "
-        + readable
+        "operator 'op' (ops.py:7): global 'cfg' is of type types.SimpleNamespace. " + readable
     )
     assert "'<lambda>' (ops.py:7): config.table is of type" in refusal(
         "op = lambda a, b: a + config.table", config=module(table=cfg)
