@@ -144,6 +144,20 @@ class Algorithm:
             self.build  # noqa: B018 - which lets go of what is pending, and in a forked process builds it anew
         return True
 
+    def __reduce__(self) -> Any:
+        """Refuse to be pickled or copied: the code belongs to this process, and the cache has it for others.
+
+        Raises
+        ------
+        TypeError
+            Always.
+        """
+        raise TypeError(
+            f"{type(self).__name__}: an algorithm is not pickled or copied, as its code is loaded in this "
+            "process: call the factory in the other one, where it is found in the cache (one object serves "
+            "any number of threads)"
+        )
+
     def __repr__(self) -> str:
         pending = self.__dict__.get("_pending")
         if pending is not None and not pending[1].done():

@@ -4,13 +4,32 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from typing import Any
+from enum import IntEnum
+from typing import Any, TypeVar
 
 import numpy as np
 
 from . import _arrays, _nodes, iterators, structs
 from ._nodes import Argument
 from .operators import Op, Operator, convertible, recognised, resolve
+
+E = TypeVar("E", bound=IntEnum)
+
+
+def choice(name: str, kind: type[E], value: Any) -> E:
+    """Return a member of an enumeration, or the one of a value; raise TypeError if it is neither.
+
+    A bool is none: that ``order=True`` asks for descending order is what nobody would guess.
+    """
+    if isinstance(value, kind):
+        return value
+    try:
+        if isinstance(value, (bool, np.bool_)):
+            raise ValueError
+        return kind(operator.index(value))
+    except (TypeError, ValueError):
+        members = ", ".join(f"{kind.__name__}.{each.name}" for each in kind)
+        raise TypeError(f"{name}: expected a {kind.__name__} ({members}), got {value!r}") from None
 
 
 def item_count(name: str, value: Any) -> int:
@@ -225,7 +244,7 @@ def accumulation(d_in: Any, d_out: Any, op: Op, h_init: Any, *, is_scan: bool = 
     check_conversion("the accumulator", accumulator, "d_out", target.value)
     if is_scan:
         op = recognised(op, accumulator)
-    operator = resolve(op, (accumulator, accumulator), accumulator)
+    operator = resolve(op, (accumulator, accumulator), accumulator, "op", "h_init (and so the accumulator)")
     return Accumulation(source, target, operator, init)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -58,6 +58,9 @@ def _view_torch(tensor: Any) -> View:
 
 def _view_interface(array: Any) -> View:
     interface = array.__cuda_array_interface__
+    version = interface.get("version", 3)
+    if not isinstance(version, int) or not 0 <= version <= 3:
+        raise ValueError(f"version {version!r} of __cuda_array_interface__ is not one of 0 to 3")
     if interface.get("mask") is not None:
         raise TypeError("masked arrays are not supported")
     typestr = interface["typestr"]
@@ -66,12 +69,35 @@ def _view_interface(array: Any) -> View:
         descr = interface.get("descr")
         dtype = np.lib.format.descr_to_dtype(descr) if descr else getattr(array, "dtype", dtype)
     shape = interface["shape"]
-    size = math.prod(shape)
+    size = _size(shape)
     address, read_only = interface["data"]
+    address = 0 if address is None else _integer("address", address)
     strides = interface.get("strides")
+    if strides is not None and len(strides) != len(shape):
+        raise ValueError(f"its shape, {shape}, and its strides, {strides}, differ in length")
     c_order = strides is None or size <= 1 or _is_contiguous(shape, strides, dtype.itemsize)
     contiguous = c_order or _is_contiguous(shape[::-1], strides[::-1], dtype.itemsize)
-    return View(int(address or 0), size, dtype, contiguous, not read_only, c_order)
+    return View(address, size, dtype, contiguous, not read_only, c_order)
+
+
+def _size(shape: Any) -> int:
+    """Return the number of items of a shape, which is whatever an array says."""
+    size = 1
+    for extent in shape:
+        if extent < 0:
+            raise ValueError(f"its shape, {shape}, has a negative extent")
+        size *= extent
+    return size if type(size) is int else operator.index(size)
+
+
+def _integer(what: str, value: Any) -> int:
+    """Return an integer of whatever class."""
+    if isinstance(value, (float, str, bytes)):
+        raise TypeError(f"its {what} is {value!r}, expected an integer")
+    number = int(value)
+    if number < 0:
+        raise ValueError(f"its {what} is negative, {number}")
+    return number
 
 
 def _is_contiguous(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> bool:
@@ -95,11 +121,13 @@ def _view_dlpack(array: Any) -> View:
     # -1: the producer need not order its stream before ours, as for every other kind of array.
     view = StridedMemoryView.from_dlpack(array, stream_ptr=-1)
     strides = view.strides
+    if view.dtype is None:
+        raise TypeError(f"its dtype is none of NumPy's; supported are {structs.SUPPORTED}")
     dtype = np.dtype(view.dtype)
     shape = view.shape
     c_order = strides is None or _is_contiguous(shape, strides, 1)  # in items
     contiguous = c_order or _is_contiguous(shape[::-1], strides[::-1], 1)
-    return View(int(view.ptr), math.prod(shape), dtype, contiguous, not view.readonly, c_order)
+    return View(int(view.ptr), _size(shape), dtype, contiguous, not view.readonly, c_order)
 
 
 _readers: dict[type, Callable[[Any], View]] = {}
@@ -148,17 +176,18 @@ def view(name: str, array: Any) -> View:
             if reader is _view_cupy:
                 CUPY.add(type(array))
         return reader(array)
-    except (LookupError, SyntaxError) as error:  # in what an array says of itself
-        kind = type(array).__name__
-        raise TypeError(
-            f"{name}: {kind} has a __cuda_array_interface__ without meaning: {error!r}"
-        ) from error
     except TypeError as error:
         raise TypeError(f"{name}: {error}") from None
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     except AttributeError as error:  # such as __cuda_array_interface__ of a tensor in host memory
         raise TypeError(f"{name}: expected a device array, got {type(array).__name__}: {error}") from None
+    except Exception as error:  # whatever an array raises when it is asked what it is
+        kind = type(array).__name__
+        raise TypeError(
+            f"{name}: expected a device array, got {kind}, whose __cuda_array_interface__ or DLPack is "
+            f"broken: {type(error).__name__}: {error}"
+        ) from error
 
 
 def dtype_of(name: str, array: Any) -> np.dtype[Any]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _cccl, _extensions, _nodes, _numba, _toolchain, _workers, structs
+from . import _cccl, _diagnosis, _extensions, _limits, _nodes, _numba, _toolchain, _workers, structs
 from ._key import Specialisation
 from ._values import Unfingerprintable
 from .operators import Operator, ResultError
@@ -51,7 +51,7 @@ def template(spec: Specialisation, seconds: Seconds) -> bytes:
     BuildError
         If a compiler refuses.
     """
-    with timed(seconds, "template"):
+    with timed(seconds, "template"), _limits.explained(spec):
         parts = _cccl.split(_compile(spec, {}, []))
         return _pack([parts.head, parts.kernels, parts.tail, *_iterator_code(spec)])
 
@@ -95,7 +95,7 @@ def link(
     int
         Bytes of the cubin.
     """
-    with timed(seconds, "link"):
+    with timed(seconds, "link"), _limits.explained(spec):
         head, kernels, tail, *iterators = template
         cubin = _link(spec, [kernels, *iterators], operators)
         return _cccl.Template(head, kernels, tail).with_cubin(cubin), len(cubin)
@@ -109,7 +109,7 @@ def whole(spec: Specialisation, operators: Mapping[str, list[bytes]], seconds: S
     bytes, int
         As for `link`.
     """
-    with timed(seconds, "compile"):
+    with timed(seconds, "compile"), _limits.explained(spec):
         iterator_code = _iterator_code(spec)
         try:
             result = _compile(spec, operators, iterator_code)
@@ -160,7 +160,7 @@ def _operator_ltoir(parameter: str, op: Operator, cc: int) -> list[bytes]:
     if op.cpp is not None:
         source = op.cpp.replace("SYMBOL", _cccl.symbol(parameter))
         return [_toolchain.compile_cpp(source, cc), *op.ltoirs]
-    with _says_which(parameter, op, cc):
+    with _says_which(op, cc):
         return _numba.compile_operator(op, _cccl.symbol(parameter), cc)
 
 
@@ -172,7 +172,7 @@ def result_dtype(op: Operator, cc: int) -> np.dtype[Any]:
     TypeError
         If numba cannot compile it for its inputs, or arrays cannot hold the result.
     """
-    with _says_which("transform_op", op, cc):
+    with _says_which(op, cc):
         return _numba.result_dtype(op, cc)
 
 
@@ -194,7 +194,7 @@ def refuse_extended(op: Operator) -> None:
     try:
         _numba.compile_operator(op, _cccl.symbol("op"), _EXTENDED_CC)
     except Unfingerprintable as error:
-        raise Unfingerprintable(f"op: operator {op.name}: {error}") from None
+        raise Unfingerprintable(f"op: {op.described}: {error}") from None
     except Exception:
         return
     if len(_unextended) > 1000:
@@ -203,20 +203,20 @@ def refuse_extended(op: Operator) -> None:
 
 
 @contextmanager
-def _says_which(parameter: str, op: Operator, cc: int) -> Iterator[None]:
-    """Say which operator it is that numba cannot compile."""
+def _says_which(op: Operator, cc: int) -> Iterator[None]:
+    """Say which operator it is that numba cannot compile, and why."""
     try:
         yield
-    except (ResultError, _toolchain.BuildError, ImportError):
+    except (ResultError, _toolchain.BuildError):
         raise
     except Unfingerprintable as error:
-        raise Unfingerprintable(f"{parameter}: operator {op.name}: {error}") from None
+        raise Unfingerprintable(f"{op.parameter}: {op.described}: {error}") from None
     except Exception as error:  # numba raises whatever its passes run into
+        if isinstance(error, ImportError) and not _diagnosis.is_of_the_operator(error):
+            raise  # numba itself is missing, or something that it needs
         types = ", ".join(map(structs.text, op.inputs))
-        raise TypeError(
-            f"{parameter}: numba.cuda cannot compile operator {op.name} for ({types}) on sm_{cc}: "
-            f"{type(error).__name__}: {error}"
-        ) from error
+        subject = f"{op.parameter}: numba.cuda cannot compile {op.described} for ({types}) on sm_{cc}"
+        raise TypeError(_diagnosis.message(subject, error)) from _diagnosis.cause(error)
 
 
 def _pack(parts: list[bytes]) -> bytes:

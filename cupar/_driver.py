@@ -292,25 +292,31 @@ def stream_handle(stream: Any) -> int:
     Raises
     ------
     TypeError
-        If it is none of these.
+        If it is none of these, or what it answers is no handle.
     """
     if stream is None:
         return 0
-    if type(stream) is int:
-        handle = stream
-    elif (protocol := getattr(stream, "__cuda_stream__", None)) is not None:
-        handle = int((protocol() if callable(protocol) else protocol)[1])
-    else:
-        for attribute in ("cuda_stream", "ptr", "handle"):
-            if (value := getattr(stream, attribute, None)) is not None:
-                handle = int(getattr(value, "value", value) or 0)
-                break
+    try:
+        if type(stream) is int:
+            handle = stream
+        elif (protocol := getattr(stream, "__cuda_stream__", None)) is not None:
+            _, handle = protocol() if callable(protocol) else protocol
         else:
-            raise TypeError(
-                "stream: expected None, an integer handle, or an object with __cuda_stream__, .cuda_stream, "
-                f".ptr or .handle, got {type(stream).__name__}"
-            )
-    if handle < 0:
+            for attribute in ("cuda_stream", "ptr", "handle"):
+                if (value := getattr(stream, attribute, None)) is not None:
+                    handle = getattr(value, "value", value)
+                    handle = 0 if handle is None else handle  # of an empty c_void_p
+                    break
+            else:
+                raise TypeError("it has none of these")
+        if type(handle) is not int:
+            handle = _as_integer(handle)
+    except Exception as error:  # whatever the object raises
+        raise TypeError(
+            "stream: expected None, an integer handle, or an object with __cuda_stream__, .cuda_stream, .ptr "
+            f"or .handle, got {type(stream).__name__}: {type(error).__name__}: {error}"
+        ) from None
+    if not 0 <= handle < 2**64:
         raise TypeError(f"stream: expected a CUstream handle, got {handle}")
     if has_several_devices and handle > PER_THREAD:
         from . import _peers
@@ -320,6 +326,13 @@ def stream_handle(stream: Any) -> int:
 
 
 LEGACY, PER_THREAD = 1, 2  # handles of the default streams, beside 0
+
+
+def _as_integer(handle: Any) -> int:
+    """Return a handle that is an object of another library as an int."""
+    if isinstance(handle, (bool, float, str, bytes)):
+        raise TypeError(f"its handle is {handle!r}")
+    return int(handle)
 
 
 def stream_number(stream: int) -> int | None:

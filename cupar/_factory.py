@@ -6,6 +6,7 @@ import ast
 import functools
 import operator
 import os
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,7 +14,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from . import _cache, _driver, _fork, _key, _log, _memo, _nodes, _toolchain, _warnings, structs
+from . import (
+    _architectures,
+    _cache,
+    _driver,
+    _fork,
+    _key,
+    _log,
+    _memo,
+    _nodes,
+    _toolchain,
+    _warnings,
+    structs,
+)
 from ._algorithm import Algorithm, Build
 from ._call import Code
 from ._key import Specialisation
@@ -41,17 +54,27 @@ def parse_cc(cc: Any) -> int:
     Raises
     ------
     TypeError, ValueError
-        If it is none of these.
+        If it is none of these, or the compilers do not know it.
     """
+    found = _parsed(cc)
+    _architectures.check(found)
+    return found
+
+
+def _parsed(cc: Any) -> int:
     wrong = f"cc: expected a compute capability as in 90, (9, 0), '9.0' or 'sm_90', got {cc!r}"
     try:
         if isinstance(cc, str):
-            text = cc.removeprefix("sm_")
-            major, minor = map(int, text.split(".") if "." in text else (text[:-1], text[-1:]))
+            match = re.fullmatch(r"(?:sm_)?(\d{1,2})\.?(\d)", cc, re.ASCII)
+            if match is None:
+                raise ValueError(wrong)
+            major, minor = map(int, match.groups())
+        elif isinstance(cc, (bool, np.bool_)) or (
+            isinstance(cc, (tuple, list)) and any(isinstance(each, (bool, np.bool_)) for each in cc)
+        ):
+            raise TypeError(wrong)
         elif isinstance(cc, (tuple, list)):
             major, minor = map(operator.index, cc)
-        elif isinstance(cc, bool):
-            raise TypeError(wrong)
         else:
             major, minor = divmod(operator.index(cc), 10)
     except TypeError:
@@ -87,6 +110,8 @@ def target(cc: Any) -> tuple[int, _driver.Device | None]:
 
     Raises
     ------
+    TypeError, ValueError
+        If it is none, or one that the compilers do not know.
     NoDeviceError
         If `cc` is None and there is no GPU.
     """
@@ -95,6 +120,10 @@ def target(cc: Any) -> tuple[int, _driver.Device | None]:
     if cc is not None:
         return parse_cc(cc), None
     device = _driver.current_device()
+    try:
+        _architectures.check(device.cc)
+    except ValueError as error:
+        raise ValueError(f"the current device {device.ordinal}: {str(error).removeprefix('cc: ')}") from None
     return device.cc, device
 
 
@@ -319,7 +348,7 @@ def result_dtype(op: Op, inputs: tuple[np.dtype[Any], ...]) -> np.dtype[Any]:
     TypeError
         If it cannot be compiled for the inputs, or returns something that arrays cannot hold.
     """
-    found = resolve(op, inputs, inputs[0])
+    found = resolve(op, inputs, inputs[0], "transform_op")
     if found.kind is not None:
         return found.output
     if found.source is None:

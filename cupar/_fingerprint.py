@@ -25,7 +25,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from . import _arrays, _extensions, _fork, _values, structs
+from . import _arrays, _extensions, _fork, _unsupported, _values, structs
 from ._bytecode import Chain, Plan, apart, parameters, scan
 from ._values import (
     MISSING,
@@ -258,6 +258,8 @@ class Fingerprint:
         ``("global 'SCALE'", "float 3.0")``, ``("global 'helper'", "function 5ad2c0ffee12")``.
     captures
         The device arrays that the operator reads or updates.
+    refused
+        What it does, or a function that it calls, that a kernel cannot; empty if there is nothing.
     frozen
         The operator as it was, with all that the digest covers: a `Function` or `Jitted` one of `_values`,
         or one of the compilers' own. This is what is compiled.
@@ -269,6 +271,7 @@ class Fingerprint:
     frozen: Any = field(compare=False, repr=False)
     _watch: _Watch = field(compare=False, repr=False)
     _codes: tuple[tuple[str, CodeType], ...] = field(compare=False, repr=False)
+    refused: str = field(default="", compare=False)
 
     def reads(self) -> list[tuple[str, str]]:
         """
@@ -330,6 +333,7 @@ class _Walk:
         self.dispatchers: list[tuple[Any, dict[str, object]]] = []
         self.attributes: list[tuple[object, str, object]] = []
         self.captures: list[Capture] = []
+        self.refused = ""
 
     def read(self, operator: object) -> Pair:
         if not (isinstance(operator, FunctionType) or is_dispatcher(operator) or compilers_name(operator)):
@@ -370,6 +374,7 @@ class _Walk:
 
     def _function(self, function: FunctionType, frozen: Function) -> bytes:
         called = function not in self._operator
+        self.refused = self.refused or _refused(frozen, called)
         outer, self._inside = self._inside, f" in {frozen.name!r}" if called else ""
         try:
             plan = _plan(frozen.code)
@@ -478,6 +483,15 @@ class _Walk:
 
     def _label(self, kind: str, read: Chain) -> str:
         return (f"{kind} {read[0]!r}" if len(read) == 1 else ".".join(read)) + self._inside
+
+
+def _refused(function: Function, called: bool) -> str:
+    """Return what a function does that a kernel cannot, and which one it is if not the operator itself."""
+    code = function.code
+    sentence = _unsupported.refusal(code) or ""
+    if not sentence or not called:
+        return sentence
+    return f"in {function.name} ({code.co_filename}:{code.co_firstlineno}): {sentence}"
 
 
 def _check_dispatcher(dispatcher: Any, where: str, options: Mapping[str, object]) -> None:
@@ -609,7 +623,7 @@ def _compute(operator: object) -> tuple[Fingerprint, int]:
     try:
         encoding, frozen = walk.read(operator)
     except Unfingerprintable as problem:
-        raise Unfingerprintable(f"Cannot fingerprint {_describe(operator)}: {problem}") from None
+        raise Unfingerprintable(f"{_describe(operator)}: {walk.refused or problem}") from None
     subject, state, functions = operator, None, walk.functions
     if isinstance(operator, FunctionType) and functions and not walk.recursive:
         *functions, (_, state) = functions
@@ -617,7 +631,7 @@ def _compute(operator: object) -> tuple[Fingerprint, int]:
     watch = _Watch(subject, state, tuple(functions), tuple(walk.dispatchers), tuple(walk.attributes), epoch)
     digest = hashlib.sha256(_FORMAT + encoding).digest()
     captures, codes = tuple(walk.captures), tuple(walk.codes)
-    return Fingerprint(digest, tuple(walk.parts), captures, frozen, watch, codes), len(encoding)
+    return Fingerprint(digest, tuple(walk.parts), captures, frozen, watch, codes, walk.refused), len(encoding)
 
 
 def _describe(operator: object) -> str:

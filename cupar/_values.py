@@ -423,6 +423,11 @@ def refuse(value: object, where: str) -> Pair:
             "A device array must be a global or a closure variable of the operator itself, "
             "so that its pointer can be handed over in each call."
         )
+    elif isinstance(value, type):
+        raise Unfingerprintable(
+            f"{where} is the class {type_name(value)}, and a kernel has no objects: use a tuple, a struct "
+            "of cupar.gpu_struct, or variables"
+        )
     elif isinstance(value, ModuleType):
         advice = f"Write `{value.__name__}.name` wherever the operator reads a name of that module."
     else:

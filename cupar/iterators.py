@@ -213,9 +213,9 @@ class CountingIterator(Iterator):
     """
 
     def __init__(self, start: Any) -> None:
-        value = np.asarray(start)
+        value = np.asarray(_int_of_64_bits("start", start))
         if value.shape != () or value.dtype.kind not in "iuf" or value.dtype not in structs.NUMBERS:
-            raise TypeError(f"start: expected a real number, got {start!r}")
+            raise TypeError(f"start: expected a real number, got {_short(start)}")
         super().__init__(
             _nodes.Counting(value.dtype), [_Constant(state=_padded(value.tobytes())), _Index(step=1)]
         )
@@ -243,10 +243,13 @@ class ConstantIterator(Iterator):
     """
 
     def __init__(self, value: Any) -> None:
-        dtype = structs.dtype_of_value(value)
-        given = np.array(tuple(value) if dtype else value, dtype)
+        dtype = structs.dtype_of_value(_int_of_64_bits("value", value))
+        try:
+            given = np.array(tuple(value) if dtype else value, dtype)
+        except (TypeError, ValueError):  # lists of lists of several lengths
+            given = np.empty(0)
         if given.shape != ():
-            raise TypeError(f"value: expected one number or struct, got {value!r}")
+            raise TypeError(f"value: expected one number or struct, got {_short(value)}")
         array = np.zeros((), structs.normal("value", given.dtype))  # with zeros for padding, too
         array[()] = given
         super().__init__(_nodes.Constant(array.dtype), [_Constant(state=_padded(array.tobytes()))])
@@ -448,6 +451,24 @@ class ShuffleIterator(Iterator):
         super().__init__(_nodes.Shuffle(np.dtype(np.int64)), [_Index(step=1), _Constant(state=state)])
 
 
+def _int_of_64_bits(name: str, value: Any) -> Any:
+    """Return a value as it is; raise ValueError if it is an integer that no dtype holds."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        raise ValueError(f"{name}: expected an integer from -2**63 to 2**64 - 1, got {_short(value)}")
+    return value
+
+
+def _short(value: Any) -> str:
+    """Return a value as text for messages."""
+    if isinstance(value, int) and value.bit_length() > 256:
+        return f"an integer of {value.bit_length()} bits"
+    try:
+        text = repr(value)
+    except Exception:
+        text = f"an object of {type(value).__name__}"
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
 def _checked(name: str, value: Any, low: int, end: int) -> int:
     try:
         number = operator.index(value)
@@ -494,7 +515,8 @@ class TransformIterator(Iterator):
                 value = _result_dtype(transform_op, items.dtype)
             else:
                 value = _arrays.dtype_of("value_type", value_type)
-            op = resolve(transform_op, (items.dtype,), value).as_function("transform_op")
+            op = resolve(transform_op, (items.dtype,), value, "transform_op", "value_type")
+            op = op.as_function("transform_op")
         super().__init__(_nodes.Transform(value, items.node, op, output=False), _with(op, items))
 
 
@@ -533,7 +555,8 @@ class TransformOutputIterator(Iterator):
         if value_type is None:
             value_type = _annotated(transform_op, None)
         value = items.dtype if value_type is None else _arrays.dtype_of("value_type", value_type)
-        op = resolve(transform_op, (value,), items.dtype).as_function("transform_op")
+        op = resolve(transform_op, (value,), items.dtype, "transform_op", "underlying")
+        op = op.as_function("transform_op")
         super().__init__(_nodes.Transform(value, items.node, op, output=True), _with(op, items))
 
 

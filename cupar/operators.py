@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from . import _arrays, _extensions, _fingerprint, _kinds, _nodes, structs
+from ._values import compilers_name
 
 
 class OpKind(IntEnum):
@@ -273,6 +274,9 @@ class Operator:
         Of what is handed to it in each call, in bytes; a size of 0 if it has no state.
     state : callable or None
         Returns that, for the next call.
+    parameter, decided_by : str
+        For messages: the parameter that it was given as, and what decides the type of its result; the latter
+        is empty if that is always the same.
     """
 
     name: str = field(compare=False)
@@ -288,6 +292,15 @@ class Operator:
     state_size: int = 0
     state_alignment: int = 1
     state: Callable[[], bytes] | None = field(default=None, compare=False)
+    parameter: str = field(default="op", compare=False)
+    decided_by: str = field(default="", compare=False)
+
+    @property
+    def described(self) -> str:
+        """Its name and where it is defined, for messages."""
+        from . import _diagnosis
+
+        return f"operator {self.name}{_diagnosis.place(self.user)}"
 
     @property
     def function(self) -> Any:
@@ -306,14 +319,17 @@ class Operator:
         ----------
         result : numpy.dtype, or something else that is no number or struct
         """
-        returned = structs.text(result) if isinstance(result, np.dtype) else result
-        does = f"op: operator {self.name} for {self.signature} returns {returned}"
+        returned = structs.text(result) if isinstance(result, np.dtype) else _diagnosed(result)
+        does = f"{self.parameter}: {self.described} for {self.signature} returns {returned}"
         if not isinstance(result, np.dtype) or (result.names is None) != (self.output.names is None):
-            raise ResultError(f"{does}, expected a {'number' if self.output.names is None else 'struct'}")
+            expected = f"expected a {'number' if self.output.names is None else 'struct'}"
+            forgets = returned.endswith("None")
+            raise ResultError(f"{does}, {expected}{': a `return` is missing' if forgets else ''}")
         if not _fits(result, self.output):
+            other = f", or let {self.decided_by} be {returned}" if self.decided_by else ""
             raise ResultError(
                 f"{does}, which is not converted to {structs.text(self.output)} silently: convert it in the "
-                f"operator, or let h_init (and so the accumulator) be {returned}"
+                f"operator{other}"
             )
 
     def as_function(self, parameter: str) -> Operator:
@@ -322,13 +338,21 @@ class Operator:
             return self
         if self.kind not in _AS_FUNCTION:
             raise TypeError(f"{parameter}: expected a function, got OpKind.{self.kind.name}")
-        return _in_cpp(self.kind, self.inputs, self.output) or _function(
+        function = _in_cpp(self.kind, self.inputs, self.output) or _function(
             _AS_FUNCTION[self.kind], self.inputs, self.output
         )
+        return replace(function, parameter=self.parameter, decided_by=self.decided_by)
 
     def without_user(self) -> Operator:
         """Return it without what keeps the user's function, and so the arrays in its closure, alive."""
         return replace(self, source=None, user=None, cpp=None, ltoirs=(), state=None)
+
+
+def _diagnosed(result: Any) -> str:
+    """Return numba's name of a type that no array has, as users know it."""
+    from . import _diagnosis
+
+    return _diagnosis.types(str(result))
 
 
 def _fits(result: np.dtype[Any], output: np.dtype[Any]) -> bool:
@@ -339,7 +363,13 @@ def _fits(result: np.dtype[Any], output: np.dtype[Any]) -> bool:
     return len(result.names) == len(output.names) and all(_fits(result[a], output[b]) for a, b in fields)
 
 
-def resolve(op: Op, inputs: Sequence[np.dtype[Any]], output: np.dtype[Any]) -> Operator:
+def resolve(
+    op: Op,
+    inputs: Sequence[np.dtype[Any]],
+    output: np.dtype[Any],
+    parameter: str = "op",
+    decided_by: str = "",
+) -> Operator:
     """Find out what `op` means for these types.
 
     Parameters
@@ -350,6 +380,8 @@ def resolve(op: Op, inputs: Sequence[np.dtype[Any]], output: np.dtype[Any]) -> O
         The types of its arguments, all of them numbers.
     output : numpy.dtype
         The type its result is converted to.
+    parameter, decided_by : str, optional
+        For messages: the parameter that it is given as, and what decides `output` if it may be another.
 
     Raises
     ------
@@ -357,7 +389,14 @@ def resolve(op: Op, inputs: Sequence[np.dtype[Any]], output: np.dtype[Any]) -> O
         If it is none of these, takes another number of arguments, is not defined for the types, or
         depends on something that cannot be told apart by its value.
     """
-    inputs = tuple(inputs)
+    try:
+        found = _resolved(op, tuple(inputs), output)
+    except TypeError as error:
+        raise type(error)(f"{parameter}: {str(error).removeprefix('op: ')}") from None
+    return replace(found, parameter=parameter, decided_by=decided_by)
+
+
+def _resolved(op: Op, inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any]) -> Operator:
     if isinstance(op, OpKind):
         return _known(op, inputs, output)
     if isinstance(op, RawOp):
@@ -370,10 +409,19 @@ def resolve(op: Op, inputs: Sequence[np.dtype[Any]], output: np.dtype[Any]) -> O
         kind, dtypes = None, ""
     if kind is not None and all(dtype.kind in dtypes for dtype in inputs):
         return _known(kind, inputs, output)
+    if not (isinstance(op, FunctionType) or compilers_name(op) is not None):
+        from . import _unsupported
+
+        wrong = _unsupported.not_an_operator(op)
+        if wrong is not None:
+            raise TypeError(f"op: {wrong}")
     _check_arity(op, len(inputs))
     if isinstance(op, np.ufunc) and all(dtype.kind == "f" for dtype in inputs):
         op = _OF_FLOATS.get(op) or _UNDER_ANOTHER_NAME.get(op, op)
-    return _function(op, inputs, output)
+    found = _function(op, inputs, output)
+    if found.source is not None and found.source.refused:
+        raise TypeError(f"op: {found.described}: {found.source.refused}")
+    return found
 
 
 # Functions of two values that are exactly a kind, and the kinds of dtype for which they are. Of floats, a
@@ -590,9 +638,6 @@ def _check_arity(op: Callable[..., Any], arity: int) -> None:
         low = high - len(function.__defaults__ or ())
         if code.co_flags & 0x04:  # *args
             high = arity
-        if code.co_kwonlyargcount:
-            name = getattr(op, "__qualname__", repr(op))
-            raise TypeError(f"op: operator {name} has keyword-only parameters, which numba does not compile")
     else:
         return  # numba will say what it makes of it
     if not low <= arity <= high:

@@ -111,11 +111,8 @@ def _native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]
 
 def _predicate(name: str, op: Op, items: Argument) -> Operator:
     """Find out what a predicate of items means; there may be two, so messages say which one is meant."""
-    try:
-        # CCCL has no code for a partition by operators of its own.
-        return resolve(op, (items.value,), np.dtype(bool)).as_function(name)
-    except TypeError as error:
-        raise type(error)(f"{name}: {str(error).removeprefix('op: ')}") from None
+    # CCCL has no code for a partition by operators of its own.
+    return resolve(op, (items.value,), np.dtype(bool), name).as_function(name)
 
 
 class ThreeWayPartition(

@@ -8,7 +8,7 @@ from typing import Any
 
 from . import _cccl, _factory
 from ._algorithm import Algorithm
-from ._arguments import Accumulation, accumulation
+from ._arguments import Accumulation, accumulation, choice
 from ._call import Call, Launch
 from ._key import Specialisation
 from ._memo import remembered
@@ -122,10 +122,7 @@ def reduce_into(
 
 def _supported(determinism: Any, types: Accumulation) -> Determinism:
     """Return a determinism, or raise unless CCCL has it for these types and operator."""
-    try:
-        wanted = Determinism(determinism)
-    except ValueError:
-        raise TypeError(f"determinism: expected a Determinism, got {determinism!r}") from None
+    wanted = choice("determinism", Determinism, determinism)
     if wanted is Determinism.GPU_TO_GPU:
         raise ValueError("determinism: CCCL's C interface has no GPU_TO_GPU; RUN_TO_RUN is the default")
     same = types.d_out.value == types.accumulator

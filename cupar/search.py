@@ -123,10 +123,7 @@ def _search(
     values = same_dtype("d_values", d_values, data)
     index = integers("d_out", d_out, smallest=4, output=True)
     comp = OpKind.LESS if comp is None else comp  # as in cuda.compute
-    try:
-        compare = resolve(comp, (data.value, data.value), np.dtype(bool)).as_function("comp")
-    except TypeError as error:
-        raise type(error)(f"comp: {str(error).removeprefix('op: ')}") from None
+    compare = resolve(comp, (data.value, data.value), np.dtype(bool), "comp").as_function("comp")
 
     def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
         return iterators["d_values"], iterators["d_out"], operators["search"]

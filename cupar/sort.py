@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import _cccl, _factory
+from . import _cccl, _factory, _limits, structs
 from ._algorithm import Algorithm
-from ._arguments import argument, integers, item_count, same_dtype, segment_count
+from ._arguments import argument, choice, integers, item_count, same_dtype, segment_count
 from ._call import Call, Launch, Request
 from ._key import Specialisation
 from ._memo import remembered
@@ -306,17 +306,17 @@ def radix_sort(
     and 0.0 are equal, and NaNs go to the ends.
     """
     cc, device = _factory.target(cc)
-    try:
-        order = SortOrder(order)
-    except ValueError:
-        raise TypeError(f"order: expected a SortOrder, got {order!r}") from None
+    order = choice("order", SortOrder, order)
     _check_buffers(d_in_keys, d_in_values)
     keys = _key_arguments(("d_in_keys", "d_out_keys"), _buffers(d_in_keys, d_out_keys, "keys"))
     values = _key_arguments(("d_in_values", "d_out_values"), _buffers(d_in_values, d_out_values, "values"))
     if not keys:
         raise TypeError("d_in_keys: expected a device array or a dtype, got None")
     if keys[0].value.kind in "cV":
-        raise TypeError(f"d_in_keys: {keys[0].value} has no order; use merge_sort with a comparison of yours")
+        dtype = structs.text(keys[0].value)
+        raise TypeError(f"d_in_keys: {dtype} has no order; use merge_sort with a comparison of yours")
+    if values:
+        _limits.check_radix_values(values[0])
 
     def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
         in_keys, _, in_values, _ = _filled(list(iterators.values()))
@@ -569,17 +569,18 @@ def segmented_sort(
     the inputs themselves.
     """
     cc, device = _factory.target(cc)
-    try:
-        order = SortOrder(order)
-    except ValueError:
-        raise TypeError(f"order: expected a SortOrder, got {order!r}") from None
+    order = choice("order", SortOrder, order)
     _check_buffers(d_in_keys, d_in_values)
     keys = _key_arguments(("d_in_keys", "d_out_keys"), _buffers(d_in_keys, d_out_keys, "keys"))
     values = _key_arguments(("d_in_values", "d_out_values"), _buffers(d_in_values, d_out_values, "values"))
     if not keys:
         raise TypeError("d_in_keys: expected a device array or a dtype, got None")
     if keys[0].value.kind in "cV":
-        raise TypeError(f"d_in_keys: {keys[0].value} has no order")
+        dtype = structs.text(keys[0].value)
+        raise TypeError(
+            f"d_in_keys: {dtype} has no order; sort all with merge_sort, by a comparison that looks at the "
+            "number of the segment first"
+        )
     offsets = [
         integers(name, array, may_iterate=False)
         for name, array in (("start_offsets_in", start_offsets_in), ("end_offsets_in", end_offsets_in))

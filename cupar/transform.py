@@ -193,7 +193,7 @@ def _transform(
         algorithm=algorithm,
         native=native,
         arguments=(*sources, target),
-        operators=(("op", resolve(op, [source.value for source in sources], target.value)),),
+        operators=(("op", resolve(op, [source.value for source in sources], target.value, "op", "d_out")),),
         options=(),
         cc=cc,
         native_arguments=native_arguments,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _factory, _nodes
+from . import _factory, _limits, _nodes
 from ._algorithm import Algorithm
 from ._arguments import argument, converting, discarding, integers
 from ._call import Call, Launch
@@ -78,6 +78,7 @@ def unique_by_key(
     cc, device = _factory.target(cc)
     keys = argument("d_in_keys", d_in_keys)
     items, out_items = _items(d_in_items, d_out_items)
+    _limits.check_unique_items(keys, items, cc)
 
     def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
         return (*iterators.values(), operators["op"])

@@ -89,7 +89,7 @@ def test_enums_have_the_values_of_cccl():
             "^d_out_keys: expected float32.*float64",
         ),
         (lambda: cupar.merge_sort("f4", None, "f4", None, lambda a: a, cc=CC), "^op: "),
-        (lambda: cupar.merge_sort("f4", None, "f4", None, lambda a, b: None, cc=CC), "^op: .*returns none"),
+        (lambda: cupar.merge_sort("f4", None, "f4", None, lambda a, b: None, cc=CC), "^op: .*returns None"),
         (
             lambda: cupar.radix_sort("c8", "c8", None, None, SortOrder.ASCENDING, cc=CC),
             "^d_in_keys: complex64 has no order",

@@ -894,9 +894,9 @@ def quick(monkeypatch):
     """Let each build take no time."""
 
     def make(spec, seconds):
-        if spec.cc == 50:
-            raise RuntimeError("NVRTC: sm_50 is too old")
-        if spec.cc == 53:
+        if spec.cc == 75:
+            raise RuntimeError("NVRTC: sm_75 is too old")
+        if spec.cc == 87:
             os.kill(os.getpid(), signal.SIGKILL)
         if spec.cc == 60:
             time.sleep(60)
@@ -980,21 +980,21 @@ if __name__ == "__main__":
         assert "hello" in err
 
     def test_a_failure_is_told_and_the_rest_is_built(self, run, run_json, script):
-        status, out, err = run("build", script(), "--cc", "50,90", "--jobs", 1)
+        status, out, err = run("build", script(), "--cc", "75,90", "--jobs", 1)
         assert status == 1
-        assert err.count("NVRTC: sm_50 is too old") == 3
+        assert err.count("NVRTC: sm_75 is too old") == 3
         assert "cupar: error: reduce_into(d_in: Pointer(int32)" in err
         assert [line.split()[:5] for line in out.splitlines()[-3:-1]] == [
-            ["sm_50", "0", "0", "0", "3"],
+            ["sm_75", "0", "0", "0", "3"],
             ["sm_90", "3", "0", "0", "0"],
         ]
-        found = run_json("build", script(), "--cc", "50,90", status=1)
+        found = run_json("build", script(), "--cc", "75,90", status=1)
         assert found["counts"] == {"built": 0, "linked": 0, "there": 3, "failed": 3}
 
     def test_a_compiler_that_crashes_takes_one_build_with_it(self, run_json, script):
-        found = run_json("build", script(), "--cc", "53,90", "--jobs", 1, status=1)
+        found = run_json("build", script(), "--cc", "87,90", "--jobs", 1, status=1)
         assert found["counts"] == {"built": 3, "linked": 0, "there": 0, "failed": 3}
-        assert all("SIGKILL" in each["error"] for each in found["builds"] if each["cc"] == 53)
+        assert all("SIGKILL" in each["error"] for each in found["builds"] if each["cc"] == 87)
 
     def test_what_is_built_and_not_kept_is_a_failure(self, run_json, script, monkeypatch):
         monkeypatch.setenv("CUPAR_CACHE_SIZE", "10")
@@ -1084,7 +1084,7 @@ assert r.build.cubin_size == 4
             "except cupar.BuildError as error: assert 'too old' in str(error)\n"
             "else: raise AssertionError\n"
         )
-        status, _, err = run("build", script(text), "--cc", "50")
+        status, _, err = run("build", script(text), "--cc", "75")
         assert status == 1
         assert "AssertionError" not in err and err.count("too old") == 1
 

@@ -38,7 +38,33 @@ def test_streams(stream, handle):
     assert _driver.stream_handle(stream) == handle
 
 
-@pytest.mark.parametrize("stream", ["77", 7.5, object(), -1, [], Object(ptr=-1)])
+def raising():
+    raise ZeroDivisionError("broken")
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        "77",
+        7.5,
+        object(),
+        -1,
+        2**64,
+        [],
+        True,
+        Object(ptr=-1),
+        Object(ptr="77"),
+        Object(ptr=7.5),
+        Object(handle=[]),
+        Object(__cuda_stream__=raising),
+        Object(__cuda_stream__=lambda: None),
+        Object(__cuda_stream__=lambda: 77),
+        Object(__cuda_stream__=lambda: (0, "77")),
+        Object(__cuda_stream__=(0,)),
+        Object(__cuda_stream__=()),
+        type("Raises", (), {"ptr": property(lambda self: 1 // 0)})(),
+    ],
+)
 def test_not_a_stream(stream):
     with pytest.raises(TypeError, match="^stream: expected"):
         _driver.stream_handle(stream)

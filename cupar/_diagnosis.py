@@ -1,0 +1,338 @@
+"""Why numba.cuda cannot compile an operator: its own words, cut to the one sentence that says why.
+
+numba's errors are of many kinds (its own, those of its copy in numba-cuda, and whatever its passes run into),
+and long: candidates that did not match, passes, and its own source. What is kept is what the user wrote, with
+the source line. With ``CUPAR_DEBUG=1`` numba's error is shown, too, as the cause of cupar's.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+
+class Reason(NamedTuple):
+    """Why an operator cannot be compiled.
+
+    Attributes
+    ----------
+    why : str
+        A sentence without its full stop, and mostly what to write instead.
+    file, line : str, int
+        Where, in the user's source; empty and 0 if that is not known.
+    """
+
+    why: str
+    file: str = ""
+    line: int = 0
+
+    @property
+    def source(self) -> str:
+        """The source line, empty if it cannot be read."""
+        return linecache.getline(self.file, self.line).strip() if self.file else ""
+
+
+def cause(error: BaseException) -> BaseException | None:
+    """Return what a short error is to be raised from: the long one with ``CUPAR_DEBUG=1``, else nothing."""
+    return error if os.environ.get("CUPAR_DEBUG", "0") not in ("", "0") else None
+
+
+def place(function: Any) -> str:
+    """Return where a function is defined, as in ``" (file.py:12)"``; empty for one that is not Python's."""
+    code = getattr(getattr(function, "py_func", function), "__code__", None)
+    if code is None or _is_ours(code.co_filename):
+        return ""
+    return f" ({code.co_filename}:{code.co_firstlineno})"
+
+
+def message(subject: str, error: BaseException) -> str:
+    """Return the message of an operator that cannot be compiled, in four lines.
+
+    Parameters
+    ----------
+    subject : str
+        What cannot be compiled: ``"op: numba.cuda cannot compile operator f (f.py:12) for (int32)"``.
+    error : exception
+        What numba raised.
+    """
+    found = reason(error)
+    lines = [f"{subject}: {found.why}"]
+    if found.source:
+        lines += [f"  {found.file}:{found.line}", f"    {found.source}"]
+    return "\n".join([*lines, "CUPAR_DEBUG=1 shows all that numba says"])
+
+
+def reason(error: BaseException) -> Reason:
+    """Return why numba refuses, in a sentence, and the line of the user's that it refuses.
+
+    Parameters
+    ----------
+    error : exception
+        What numba raised while it compiled an operator, with its traceback.
+    """
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    file, line = _location(error, text)
+    for pattern, explain in _RULES:
+        match = re.search(pattern, text, re.DOTALL)
+        if match:
+            return Reason(explain(match), file, line)
+    return Reason(_first_line(error, text), file, line)
+
+
+def is_of_the_operator(error: BaseException) -> bool:
+    """Whether numba raised it at a line of the operator, and not, say, because it cannot be imported."""
+    return next(_locations_of_traceback(error), None) is not None
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Where
+# ---------------------------------------------------------------------------------------------------------
+
+_PLACES = re.compile(
+    r'(?:\bat|Raised from|from) (?P<at>[^\n"]+?) \((?P<n>\d+)\)|File "(?P<in>[^"\n]+)", line (?P<m>\d+)'
+)
+
+
+def _is_ours(file: str) -> bool:
+    """Whether a file is a compiler's or cupar's own."""
+    modules = map(sys.modules.get, ("cupar", "numba", "numba.cuda"))
+    folders = (str(Path(module.__file__).parent) for module in modules if module and module.__file__)
+    return file == "<string>" or any(file.startswith(f"{folder}{os.sep}") for folder in folders)
+
+
+def _location(error: BaseException, text: str) -> tuple[str, int]:
+    """Return file and line of the innermost of the user's lines that numba was at; "", 0 if there is none."""
+    named = (
+        (match["at"] or _absolute(match["in"]), int(match["n"] or match["m"]))
+        for match in _PLACES.finditer(text)
+    )
+    for file, line in (*named, *_locations_of_traceback(error)):
+        if not _is_ours(file) and linecache.getline(file, line):
+            return file, line
+    return "", 0
+
+
+def _absolute(file: str) -> str:
+    # numba gives all relative to the working directory, a notebook's <ipython-input-1-…> among them.
+    return file[file.index("<") :] if "<" in file else os.path.abspath(file)  # noqa: PTH100 - not resolved
+
+
+def _locations_of_traceback(error: BaseException | None) -> Iterator[tuple[str, int]]:
+    """Yield file and line of the user's instructions that numba's functions were at, innermost first."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        for frame in reversed(list(_frames(error.__traceback__))):
+            if not str(frame.f_globals.get("__name__", "")).startswith("numba"):
+                continue
+            for value in list(frame.f_locals.values()):
+                loc = value if type(value).__name__ == "Loc" else getattr(value, "loc", None)
+                file, line = getattr(loc, "filename", None), getattr(loc, "line", None)
+                if isinstance(file, str) and isinstance(line, int) and not _is_ours(file):
+                    yield file, line
+        error = error.__cause__ or error.__context__
+
+
+def _frames(traceback: TracebackType | None) -> Iterator[Any]:
+    while traceback is not None:
+        yield traceback.tb_frame
+        traceback = traceback.tb_next
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Why
+# ---------------------------------------------------------------------------------------------------------
+
+_SIGNS = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "truediv": "/",
+    "floordiv": "//",
+    "mod": "%",
+    "pow": "**",
+    "lshift": "<<",
+    "rshift": ">>",
+    "and_": "&",
+    "or_": "|",
+    "xor": "^",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "eq": "==",
+    "ne": "!=",
+    "contains": "in",
+}
+_NO_LIST = "it makes a list, for which a kernel has no memory: use a tuple, or variables"
+_NO_ARRAY = "it makes an array, for which a kernel has no memory: use a tuple, or variables"
+_NO_STRING = "a kernel makes no strings: return numbers, and format them on the host"
+_OF_STRUCTS = "write it of the fields"
+
+
+def types(text: str) -> str:
+    """Return numba's names of types as users know them."""
+    text = re.sub(r"Literal\[str\]\((.*?)\)", r"'\1'", text)
+    text = re.sub(r"Literal\[\w+\]\((.*?)\)", r"\1", text)
+    text = re.sub(r"UniTuple\((\w+) x (\d+)\)", lambda m: "(" + ", ".join([m[1]] * int(m[2])) + ")", text)
+    text = re.sub(r"\bTuple\(", "(", text)
+    text = re.sub(r"OptionalType\((.*?)\)", r"\1 or None", text)
+    text = re.sub(r"list\((\w+)\)(<iv=.*?>)?", r"list of \1", text)
+    text = re.sub(r"(?:Function|type)\(<\w+ '?(?:function )?([\w.]+)'?(?: at 0x\w+)?>\)", r"\1", text)
+    return re.sub(r"\bunicode_type\b", "str", re.sub(r"\bnone\b", "None", text))
+
+
+def _no_implementation(match: re.Match[str]) -> str:
+    call = types(match["call"].strip())
+    name, _, arguments = call.partition("(")
+    arguments = arguments.removesuffix(")")
+    if "list of" in arguments or "reflected list" in arguments:
+        return _NO_LIST
+    if name == "getattr":
+        return "a kernel does not find attributes by name: write them out, as in `a.real`"
+    if name in ("str", "format", "repr", "print_item") or re.search(r"\bstr\b|'", arguments):
+        return _NO_STRING
+    if "Only accept returning of array" in match.string:
+        return f"numba.cuda has no {call} of numbers; {_NO_ARRAY}"
+    given = _split(arguments)
+    struct = f"; {_OF_STRUCTS}" if "Struct(" in arguments else ""
+    if name in _SIGNS and len(given) == 2:
+        return f"there is no `{_SIGNS[name]}` of {given[0]} and {given[1]}{struct}"
+    if name == "getitem" and given:
+        tuples = given[0].startswith("(")
+        return f"{given[0]} cannot be indexed" + (
+            " by a variable, as its items differ in type: write it with `if`"
+            if tuples
+            else ": it is one item"
+        )
+    if name == "setitem" and given:
+        return f"{given[0]} has no items to assign: return a new value, or write to a device array"
+    return f"numba.cuda has no {call}{struct or '; write it with operators, or functions of math'}"
+
+
+def _split(arguments: str) -> list[str]:
+    """Return arguments one by one: they are parted by commas that are not in brackets."""
+    parts, depth = [""], 0
+    for character in arguments:
+        depth += (character in "([") - (character in ")]")
+        if character == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _no_attribute(match: re.Match[str]) -> str:
+    name, owner = match["name"], match["owner"].strip()
+    module = re.match(r"Module\(<module '([\w.]+)'", owner)
+    if module:
+        return f"numba.cuda has no {module[1]}.{name}; write it with operators, or functions of math"
+    if owner.startswith("list("):
+        return _NO_LIST
+    if owner.startswith("Struct("):
+        return f"{types(owner)} has no field {name!r}; its fields are those given above"
+    return f"{types(owner)} has no attribute {name!r}; operators get numbers, and structs with named fields"
+
+
+def _untyped(match: re.Match[str]) -> str:
+    name, kind = match["name"], match["kind"].rpartition(".")[2]
+    if kind in ("function", "CPUDispatcher", "CUDADispatcher"):
+        return f"{name} calls itself, or what calls it: write a loop"
+    if kind in ("dict", "list", "set", "frozenset"):
+        return f"{name} is a {kind}, which a kernel cannot read: make it a tuple, or a NumPy array"
+    if kind in ("type", "EnumType", "EnumMeta", "ABCMeta"):
+        return f"{name} is a class, and a kernel has no objects: use a tuple, or a struct of cupar.gpu_struct"
+    if kind in ("builtin_function_or_method", "ufunc", "method_descriptor"):
+        if name == "function":  # as cupar calls an operator that is a built-in function itself
+            return "numba.cuda does not know this built-in function; write a Python function"
+        return f"numba.cuda does not know the built-in function {name}; write it with operators"
+    return (
+        f"{name} is of type {kind}, which a kernel cannot read; numbers, tuples, arrays and functions it can"
+    )
+
+
+def _unbindable(match: re.Match[str]) -> str:
+    given, named = types(match["args"]).removesuffix(",)").strip("(),"), match["kws"]
+    kws = ", ".join(f"{name}={types(kind)}" for name, kind in re.findall(r"'(\w+)': ([^,}]+)", named))
+    call = ", ".join(filter(None, (given, kws)))
+    return f"a function of {match['signature']} is called with ({call}): {match['why']}"
+
+
+def _of_list_or_array(match: re.Match[str]) -> str:
+    return _NO_LIST if "list" in match.string or "build_list" in match.string else _NO_ARRAY
+
+
+_RULES: tuple[tuple[str, Callable[[re.Match[str]], str]], ...] = (
+    (r"NameError: name '(?P<name>\w+)' is not defined", lambda m: f"name {m['name']!r} is not defined"),
+    (
+        r"\ANo implementation of function .*?found for signature:\s*>>> (?P<call>[^\n]*)",
+        _no_implementation,
+    ),
+    (r"Unknown attribute '(?P<name>\w+)' of type (?P<owner>[^\n]*)", _no_attribute),
+    (
+        r"Untyped (?:global name|freevar|name) '(?P<name>\w+)':[^\n]*?type of <class '(?P<kind>[\w.]+)'>",
+        _untyped,
+    ),
+    (
+        r"No implementation of function .*?found for signature:\s*>>> (?P<call>[^\n]*)",
+        _no_implementation,
+    ),
+    (
+        r"Cannot bind 'args=(?P<args>.*?) kws=(?P<kws>\{.*?\})' to signature '(?P<signature>.*?)' due to "
+        r"\"\w+: (?P<why>.*?)\"",
+        _unbindable,
+    ),
+    (
+        r"Cannot unify (?P<one>[^\n]*?) and (?P<other>[^\n]*?) for '(?P<name>\w+)[.\w]*'",
+        lambda m: (
+            f"variable {m['name']!r} is {types(m['one'])} on one way and {types(m['other'])} on another; "
+            "make it one type"
+        ),
+    ),
+    (
+        r"Can't unify return type from the following types: (?P<types>[^\n]*)",
+        lambda m: f"it returns {types(m['types'])}; let all `return` give one type",
+    ),
+    (r"NRT required but not enabled", _of_list_or_array),
+    (r"Only accept returning of array", lambda m: _NO_ARRAY),
+    (
+        r"Use of unsupported opcode \((?P<name>\w+)\)",
+        lambda m: f"it does what Python calls {m['name']}, and a kernel cannot",
+    ),
+    (
+        r"Invalid use of (?P<what>[^\n]*?) with parameters \([^\n]*\)\s*No type info available",
+        lambda m: f"{types(m['what'])} is called, and is no function",
+    ),
+    (
+        r"(?:Cannot resolve setattr: \(|No definition for lowering )(?P<owner>[^\n]*?)\)?\.(?P<name>\w+) = ",
+        lambda m: f"field {m['name']!r} is assigned, and values in operators are constant: make a new struct",
+    ),
+    (
+        r"OverloadSelector.*\bList\(",
+        lambda m: "it reads a list of numbers, which a kernel cannot: make it a tuple",
+    ),
+    (r"insert_unresolved_ref", lambda m: "functions call each other in a circle: write a loop"),
+    (
+        r"(?:tuple )?index out of range",
+        lambda m: "an index is out of range: there are not so many items or fields",
+    ),
+    (
+        r"module '(?P<module>[\w.]+)' has no attribute '(?P<name>\w+)'",
+        lambda m: f"module {m['module']} has no {m['name']!r}",
+    ),
+)
+
+
+def _first_line(error: BaseException, text: str) -> str:
+    """Return the first line that says something, with the kind of error if it is not numba's."""
+    lines = (line.strip() for line in text.split("\n"))
+    line = next((line for line in lines if line and not line.startswith(("Failed in ", "During: "))), "")
+    kind = type(error)
+    name = "" if line and kind.__module__.startswith("numba") else kind.__name__
+    return ": ".join(filter(None, (name, types(line)[:300].rstrip("."))))
