@@ -209,7 +209,9 @@ def _read() -> _Foreign:
             if _is_foreign_class(template):
                 if not isinstance(key, (str, tuple)) and compilers_name(key) is None:
                     objects[id(key)] = key
-                templates[template] = "apply"
+                # A function of the user's is met only where an operator reads it, and then is refused.
+                if not (isinstance(key, (FunctionType, type)) and _is_foreign_function(key)):
+                    templates[template] = "apply"
         for template in registry.attributes:
             if _is_foreign_class(template) and not _is_foreign_type(template.key):
                 templates[template] = "resolve"

@@ -232,7 +232,7 @@ def test_none_is_what_is_left_out():
         (lambda: cupar.merge_sort("i4", op=OpKind.LESS, cc=CC), "^d_out_keys: expected a device array"),
         (lambda: cupar.merge_sort("i4", d_out_keys="i4", cc=CC), "^op: expected a function, .*got None"),
         (lambda: cupar.radix_sort("i4", order=UP, cc=CC), "^d_out_keys: expected a device array"),
-        (lambda: cupar.radix_sort("i4", "i4", cc=CC), "^order: expected a SortOrder, got None"),
+        (lambda: cupar.radix_sort("i4", "i4", cc=CC), "^order: expected a SortOrder .*, got None"),
         (lambda: segmented_sort("i4", "i4", order=UP, cc=CC), "^start_offsets_in: expected a device array"),
         (
             lambda: cupar.unique_by_key("i4", op=OpKind.EQUAL_TO, cc=CC),

@@ -259,6 +259,8 @@ op = lambda a, b: twice(a) + b
 assert build(op) == "built"
 overload(twice)(lambda a: lambda a: a * 2)
 refused(op, match="global 'twice'")
+from cupar import _extensions
+assert not _extensions.foreign().may_be_used  # which would have each operator compiled to find out
 """)
 
 

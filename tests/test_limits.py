@@ -25,8 +25,9 @@ def size(dtype):
     return f"{dtype.itemsize} bytes"
 
 
-NO_RADIX = [struct("f4", 3), struct("u1", 16), struct("f8", 3), struct("u8", 8), np.dtype("c16")]
 ODD = [struct("u1", 5), struct("u2", 3), struct("u1", 7)]
+LARGE = [struct("f4", 3), struct("u1", 16), struct("f8", 3), struct("u8", 8), np.dtype("c16")]
+NO_RADIX = [struct("u1", 3), *ODD, *LARGE]
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def test_items_of_unique_by_key_are_refused_at_once(items, no_compiler, empty_ca
         unique_by_key(items)
 
 
-@pytest.mark.parametrize("values", [*ODD, NO_RADIX[0], NO_RADIX[-1]], ids=size)
+@pytest.mark.parametrize("values", [*ODD, LARGE[0], LARGE[-1]], ids=size)
 def test_what_is_refused_does_not_build(values, monkeypatch, empty_cache):
     """If CCCL learns to, the refusals can go."""
     monkeypatch.setattr(_limits, "check_radix_values", lambda values: None)
@@ -74,7 +75,6 @@ def test_what_is_refused_does_not_build(values, monkeypatch, empty_cache):
 @pytest.mark.parametrize(
     "build",
     [
-        lambda: radix_sort(struct("u1", 3)),
         lambda: radix_sort(struct("u2", 2)),
         lambda: radix_sort("c8"),
         lambda: unique_by_key(struct("f4", 3)),

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import cupar
-from cupar import _background, _cccl, _toolchain, _workers
+from cupar import _background, _cccl, _numba, _toolchain, _workers
 from cupar.operators import OpKind
 
 CC = 90
@@ -189,7 +189,7 @@ def test_what_is_compiled_can_be_sent(ask, empty_cache, monkeypatch):
 
     monkeypatch.setattr(_cccl, "compile_native", compile_native)
     monkeypatch.setattr(_toolchain, "compile_cpp", lambda *_: b"C++")
-    monkeypatch.setattr(_toolchain, "compile_operator", lambda *_: [b"code", b"more"])
+    monkeypatch.setattr(_numba, "compile_operator", lambda *_: [b"code", b"more"])
     with pytest.raises(CompiledError):
         ask()
     ((native, arguments, cc),) = seen

@@ -153,7 +153,7 @@ def test_fortrans_order_is_the_order_of_memory():
         d_in,
         Bare(d_in),
         numba_cuda.to_device(np.asfortranarray(host)),
-        torch.tensor(host.T).cuda().T,
+        torch.tensor(np.ascontiguousarray(host.T)).cuda().T,
     ):
         for _ in range(60):  # and so as a replay, too
             d_out.fill(-1)

@@ -187,7 +187,10 @@ for k in range(3):
     bound = total.bind(items, out, N, k)
     bound()
     assert out.get()[0] == EXPECTED + k, k
-    _driver.check(_driver.library().cuDevicePrimaryCtxReset_v2(0), "cuDevicePrimaryCtxReset")
+    status = _driver.library().cuDevicePrimaryCtxReset_v2(0)
+    if status == 800:  # CUDA_ERROR_NOT_PERMITTED: it has green contexts, in which calls are captured
+        sys.exit("not permitted")
+    _driver.check(status, "cuDevicePrimaryCtxReset")
 print(len(set(numbers)))
 """
 
@@ -196,5 +199,7 @@ def test_a_primary_context_that_is_reset():
     done = subprocess.run(
         [sys.executable, "-c", RESET, Path(__file__).parent], capture_output=True, text=True, check=False
     )
+    if done.stderr.strip() == "not permitted":
+        pytest.skip("the driver resets no context that has green ones")
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["3"]
