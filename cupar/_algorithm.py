@@ -259,7 +259,8 @@ class Algorithm:
         Raises
         ------
         TypeError, ValueError
-            If an argument is not what the algorithm was built for, or is too small.
+            If an argument is not what the algorithm was built for, or is too small; or while the stream is
+            being captured.
         NoDeviceError
             If there is no GPU.
         """

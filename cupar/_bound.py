@@ -96,8 +96,13 @@ class Bound:
         """Make the graph anew."""
         needed = call.needed(bound, self._handle) if self._algorithm._needs_storage else 0
         old, new, before = self._storage, self._storage, self._graph
+        if self._handle and _driver.is_captured(self._handle):
+            # Its storage would be a node of what is captured, and a new graph cannot be captured.
+            raise ValueError(
+                "stream: it is being captured; bind the call before the capture, and call it within"
+            )
         if needed > old[1]:
-            new = _storage.allocate_for(needed, self._handle), needed
+            new = _storage.allocate(needed, self._handle), needed
         try:
             graph = _replay.replay_of(call, bound, new[0], needed, self._handle) or _replay.fixed_graph(
                 call, bound, new[0], needed

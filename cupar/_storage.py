@@ -18,7 +18,6 @@ from . import _driver
 __all__ = ["release_memory"]
 
 OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
-_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 
 
 # --- The pool ------------------------------------------------------------------------------------------
@@ -141,27 +140,6 @@ def scratch(nbytes: int) -> int:
         _driver.check(status, call)
         address = found.value or 0
         kept.append((address, size))
-    return address
-
-
-_asides: dict[int, c_void_p] = {}  # by context: a stream that nobody else uses
-
-
-def allocate_for(nbytes: int, stream: int) -> int:
-    """Allocate memory that a stream may use at once, as `allocate` does; it is no part of what is captured.
-
-    If the stream is captured, it waits until there is memory that nothing uses any more.
-    """
-    if not stream or not _driver.is_captured(stream):
-        return allocate(nbytes, stream)
-    driver, number = _driver.library(), _driver.current_context().number
-    with _driver.relaxed():
-        if number not in _asides:
-            aside = c_void_p()
-            _driver.check(driver.cuStreamCreate(byref(aside), _NON_BLOCKING), "cuStreamCreate")
-            _asides[number] = aside
-        address = allocate(nbytes, _asides[number].value or 0)
-        _driver.check(driver.cuStreamSynchronize(_asides[number]), "cuStreamSynchronize")
     return address
 
 
@@ -379,7 +357,7 @@ def release_memory() -> None:
 
 
 def _after_fork() -> None:
-    for each in (_pools, _asides, _scratches, _retired, _workspaces, _by_handle, _uses):
+    for each in (_pools, _scratches, _retired, _workspaces, _by_handle, _uses):
         each.clear()
 
 

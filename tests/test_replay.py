@@ -521,7 +521,7 @@ def library(native, monkeypatch):
     native.compute.side_effect = compute
     monkeypatch.setattr(_driver, "library", lambda: library)
     monkeypatch.setattr(_driver, "on", lambda context: nullcontext())
-    monkeypatch.setattr(_storage, "allocate_for", lambda nbytes, stream: 1 << 30)
+    monkeypatch.setattr(_storage, "allocate", lambda nbytes, stream: 1 << 30)
     monkeypatch.setattr(_storage, "free_or_retire", lambda *storage: None)
     monkeypatch.setattr(_driver, "stream_number", {0: 0}.get)
     monkeypatch.setattr(_driver, "has_primary_context", lambda: True)

@@ -93,7 +93,7 @@ def library(monkeypatch):
     library = Library()
     monkeypatch.setattr(_driver, "library", lambda: library)
     pretend(monkeypatch, context())
-    for name in ("_pools", "_scratches", "_retired", "_workspaces", "_by_handle", "_uses", "_asides"):
+    for name in ("_pools", "_scratches", "_retired", "_workspaces", "_by_handle", "_uses"):
         monkeypatch.setattr(_storage, name, {})
     return library
 
@@ -264,15 +264,6 @@ def test_what_is_freed_after_its_stream_is_gone_is_given_back(library, becomes):
     assert address not in library.memory
 
 
-def test_memory_for_a_captured_stream_is_no_part_of_the_capture(library):
-    library.capturing.add(7)
-    address = _storage.allocate_for(MIB, 7)
-    assert address in library.memory
-    assert "cuStreamSynchronize" in library.asked
-    assert _storage.allocate_for(MIB, 8) in library.memory
-    assert library.asked.count("cuStreamSynchronize") == 1
-
-
 class Graph:
     executable = 5
 
@@ -325,3 +316,11 @@ def test_a_bound_call_of_a_context_that_may_be_gone_frees_nothing(library, bound
     bound.close()
     assert len(library.memory) == 1
     assert not library.frees
+
+
+def test_a_call_is_not_bound_on_a_stream_that_is_captured(library, bound):
+    library.capturing.add(7)
+    with pytest.raises(ValueError, match="^stream: it is being captured; bind the call before the capture"):
+        bound._algorithm.bind(1000, stream=7)
+    with pytest.raises(ValueError, match="^stream: it is being captured"):
+        bound.rebind(2000)
