@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from contextlib import suppress
 from ctypes import c_void_p
 from typing import TYPE_CHECKING, Any
 
@@ -23,26 +25,25 @@ class Bound:
     made in, and runs with the default priority on the whole GPU, whatever the stream. To call it never waits
     for the GPU; to make it may, when the driver needs more memory for graphs.
 
-    What a stream captures of it uses its storage, so it must not be closed before that has run for the last
-    time. Storage that cannot be freed, as its stream is gone or captured, is given back later, or by
-    `cupar.release_memory`.
+    It cannot be captured: a graph is not launched in a capture. Call `run` there.
+
+    It is closed when it is collected. Storage that cannot be freed then, as its stream is being captured, or
+    was given as a handle and may be gone, is left to `cupar.release_memory`.
     """
 
     def __init__(self, algorithm: Algorithm, stream: Any, arguments: tuple[Any, ...], named: Any) -> None:
         self._algorithm = algorithm
-        self._stream = stream  # kept alive, as are the arrays
         self._handle = _driver.stream_handle(stream)
         self._context = _driver.current_context()
         self._launch = _driver.library().cuGraphLaunch
         self._where = c_void_p(self._handle)
-        self._number = _driver.stream_number(self._handle)
         self._executable = c_void_p()
-        self._graph: _replay.Fixed | None = None
+        self._held = held = _Held(stream, self._handle, self._context)
+        self._collected = weakref.finalize(self, held.collect)
+        self._collected.atexit = False
         self._work: Any = None
-        self._storage = (0, 0)  # address and bytes
-        self._kept: Any = None
+        self._kept: Any = None  # the arrays
         self._is_closed = False
-        self._generation = _fork.generation()
         self.rebind(*arguments, **named)
 
     def __call__(self) -> None:
@@ -83,23 +84,23 @@ class Bound:
 
     def _changed(self, bound: _replay.Checked, kept: Any) -> bool:
         """Put other values into the graph, if that can be done."""
-        graph, before = self._graph, self._kept
+        graph, before = self._held.graph, self._kept
         if graph is None or bound[0] != self._work:
             return False
         # If this is interrupted, the graph has some of both, and must not be launched.
         self._executable, self._kept = c_void_p(), (before, kept)
-        changed = graph.set_values(bound, self._storage[0])
+        changed = graph.set_values(bound, self._held.storage[0])
         self._executable, self._kept = graph.executable, before
         return changed
 
     def _make(self, call: _call.Call, bound: _replay.Checked) -> None:
         """Make the graph anew."""
         needed = call.needed(bound, self._handle) if self._algorithm._needs_storage else 0
-        old, new, before = self._storage, self._storage, self._graph
+        held = self._held
+        old, new, before = held.storage, held.storage, held.graph
         if self._handle and _driver.is_captured(self._handle):
-            # Its storage would be a node of what is captured, and a new graph cannot be captured.
             raise ValueError(
-                "stream: it is being captured; bind the call before the capture, and call it within"
+                "stream: it is being captured, and bound calls cannot be: call run within the capture"
             )
         if needed > old[1]:
             new = _storage.allocate(needed, self._handle), needed
@@ -109,34 +110,21 @@ class Bound:
             )
         except BaseException:
             if new is not old:  # what was bound before still uses the old one
-                self._free(new)
+                _storage.free_or_retire(*new, self._handle)
             raise
-        self._graph, self._executable = graph, graph.executable
-        self._work, self._storage = bound[0], new
+        held.graph, self._executable = graph, graph.executable
+        self._work, held.storage = bound[0], new
         if before is not None:
             before.close()
-        if new is not old:
-            self._free(old)
-
-    def _free(self, storage: tuple[int, int]) -> None:
-        if self._number is None:  # it was captured when this was made
-            self._number = _driver.stream_number(self._handle)
-        if storage[0]:
-            _storage.free_or_retire(*storage, self._handle, self._number)
+        if new is not old and old[0]:
+            _storage.free_or_retire(*old, self._handle)
 
     def close(self) -> None:
         """Free what it holds, once what was enqueued is done. It cannot be called then."""
         self._is_closed = True
-        graph, self._graph, self._executable = self._graph, None, c_void_p()
-        storage, self._storage, self._kept = self._storage, (0, 0), None
-        try:
-            if graph is not None:
-                graph.close()
-        finally:
-            # Of another process, or of a context that may be gone, it is not this one's to free.
-            if storage[0] and self._generation == _fork.generation() and _driver.is_there(self._context):
-                with _driver.on(self._context):
-                    self._free(storage)
+        self._executable, self._kept = c_void_p(), None
+        if self._collected.detach():
+            self._held.give_back()
 
     def __enter__(self) -> Bound:
         return self
@@ -147,8 +135,37 @@ class Bound:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        try:  # noqa: SIM105 - the interpreter may be ending, and `suppress` be gone
-            self.close()
-        except Exception:
-            pass
+
+class _Held:
+    """What a bound call has to give back, and its stream.
+
+    It is no part of the call, so that the garbage collector does not take the stream first: then its handle
+    would be none.
+    """
+
+    def __init__(self, stream: Any, handle: int, context: _driver.Context) -> None:
+        self.graph: _replay.Fixed | None = None
+        self.storage = (0, 0)  # address and bytes
+        self._stream, self._handle, self._context = stream, handle, context
+        self._generation = _fork.generation()
+
+    def collect(self) -> None:
+        """Give it all back, wherever the garbage collector runs."""
+        with suppress(Exception):
+            self.give_back(is_collected=True)
+
+    def give_back(self, is_collected: bool = False) -> None:
+        """Give it all back; of a call that was collected, a stream given as a handle may be gone."""
+        graph, self.graph = self.graph, None
+        (address, nbytes), self.storage = self.storage, (0, 0)
+        try:
+            if graph is not None:
+                graph.close()
+        finally:
+            # Of another process, or of a context that may be gone, it is not this one's to free.
+            if address and self._generation == _fork.generation() and _driver.is_there(self._context):
+                with _driver.on(self._context):
+                    if is_collected and self._handle and isinstance(self._stream, int):
+                        _storage.retire(address, nbytes)
+                    else:
+                        _storage.free_or_retire(address, nbytes, self._handle)

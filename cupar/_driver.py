@@ -85,6 +85,8 @@ def check(status: int, call: str) -> None:
     library().cuGetErrorName(status, byref(text))
     name = text.value.decode() if text.value else "an unknown error"
     hint = ""
+    if name == "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED" and call == "cuGraphLaunch":
+        hint = ": a bound call cannot be captured; call run within the capture"
     if name == "CUDA_ERROR_NOT_INITIALIZED":
         hint = ": CUDA cannot be used in a process forked after it was initialised; start it with 'spawn'"
     raise DriverError(f"{call}: {name} ({status}){hint}")

@@ -147,55 +147,29 @@ def scratch(nbytes: int) -> int:
 
 
 class _Retired(NamedTuple):
-    """Memory that nobody needs any more, and that is freed in the order of its stream, or after a wait."""
+    """Memory that nobody needs any more, and that `release_memory` frees after a wait."""
 
     address: int
     nbytes: int
-    stream: int
-    number: int | None  # of the stream; None: it is gone
-
-    def is_of_its_stream(self) -> bool:
-        """Whether its stream is there, and is not captured."""
-        if self.stream == _driver.PER_THREAD:
-            return not _driver.is_captured(self.stream)
-        return self.number is not None and _driver.stream_number(self.stream) == self.number
 
 
 _retired: dict[int, list[_Retired]] = {}  # by context
 
 
-def free_or_retire(address: int, nbytes: int, stream: int, number: int | None) -> None:
-    """Free memory in the order of a stream that may be gone or captured by now.
+def retire(address: int, nbytes: int) -> None:
+    """Leave memory of the current context to `release_memory`.
 
-    A stream that is gone may still be running, with nobody to tell when it is done; one that is captured
-    would put the free into a graph. So what cannot be freed now is the next time, or by `release_memory`.
-
-    Parameters
-    ----------
-    address, nbytes : int
-    stream : int
-        The stream's handle; it may be that of another stream by now.
-    number : int or None
-        What `_driver.stream_number` said of the stream, or None.
+    Of a stream that is gone, nobody tells when it is done, and to ask about its handle is no question but a
+    read of freed memory.
     """
-    _retired.setdefault(_driver.current_context().number, []).append(
-        _Retired(address, nbytes, stream, number)
-    )
-    free_retired()
+    _retired.setdefault(_driver.current_context().number, []).append(_Retired(address, nbytes))
 
 
-def free_retired() -> None:
-    """Free what can be freed by now in the current context, in the order of its streams."""
-    kept = _retired.get(_driver.current_context().number, [])
-    for _ in range(len(kept)):
-        try:
-            each = kept.pop(0)  # so that no other thread frees it, too
-        except IndexError:
-            return
-        if not each.is_of_its_stream() or _driver.library().cuMemFreeAsync(
-            c_void_p(each.address), c_void_p(each.stream)
-        ):
-            kept.append(each)
+def free_or_retire(address: int, nbytes: int, stream: int) -> None:
+    """Free memory in the order of a stream; if that is being captured, the free would go into a graph."""
+    is_captured = bool(stream) and _driver.is_captured(stream)
+    if is_captured or _driver.library().cuMemFreeAsync(c_void_p(address), c_void_p(stream)):
+        retire(address, nbytes)
 
 
 # --- Workspaces ------------------------------------------------------------------------------------------
@@ -258,7 +232,7 @@ class Workspace:
             address, nbytes, self.address, self.nbytes = self.address, self.nbytes, 0, 0
         if address:
             kept = _retired.setdefault(self._context.number, [])
-            kept.append(_Retired(address, nbytes, self.stream, None))
+            kept.append(_Retired(address, nbytes))
 
 
 _workspaces: dict[int, dict[int, Workspace]] = {}  # by context, and in it by the stream's number

@@ -681,7 +681,7 @@ def test_bound_double_buffers_know_where_the_result_is(native, library):
     assert keys.selector == 1
     bound.rebind(keys, None, None, None, 1000)  # from the second to the first
     assert keys.selector == 0
-    assert type(bound._graph) is _replay.Fixed
+    assert type(bound._held.graph) is _replay.Fixed
 
 
 def test_graphs_of_a_parent_process_are_not_destroyed(native, library, monkeypatch):

@@ -83,18 +83,18 @@ def test_rebinding_with_as_much_to_do_keeps_the_graph():
     cp.cuda.Device().synchronize()
     for where in (None, stream):
         with total.bind(arrays[0], outs[0], 1000, 0, stream=where) as bound:
-            graph = bound._graph
+            graph = bound._held.graph
             for k in range(30):
                 bound.rebind(arrays[k % 3], outs[k % 8], 1000, h_init=k)
                 bound()
                 cp.cuda.Device().synchronize()
                 assert outs[k % 8].get()[0] == 499_500 + 1000 * (k % 3) + k
-            assert bound._graph is graph
+            assert bound._held.graph is graph
             bound.rebind(arrays[1][1:], outs[0], 999, 0)
             bound()
             cp.cuda.Device().synchronize()
             assert outs[0].get()[0] == 499_500 + 999
-            assert bound._graph is not graph
+            assert bound._held.graph is not graph
     scan = cupar.inclusive_scan(arrays[0], arrays[0], lambda a, b: a + b)
     urgent = cp.cuda.Stream(non_blocking=True, priority=-1)  # no replay has its priority
     with scan.bind(arrays[0], outs[0], 8, stream=urgent) as bound:

@@ -5,9 +5,8 @@ import os
 import time
 
 import cupy as cp
-import numpy as np
 import pytest
-from test_launches import SPIN, spin
+from test_launches import spin
 
 import cupar
 from cupar import _driver, _replay, _storage
@@ -147,7 +146,7 @@ def test_a_bound_call_closed_while_its_stream_is_captured():
     stream = cp.cuda.Stream(non_blocking=True)
     cp.cuda.Device().synchronize()
     bound = total.bind(items, out, 300_000, 0, stream=stream)
-    address = bound._storage[0]
+    address = bound._held.storage[0]
     with stream:
         stream.begin_capture()
         out.fill(7)
@@ -157,7 +156,7 @@ def test_a_bound_call_closed_while_its_stream_is_captured():
         graph.launch(stream)
     stream.synchronize()
     assert out.get()[0] == 7
-    _storage.free_retired()
+    cupar.release_memory()
     retired = _storage._retired.get(_driver.current_context().number, [])
     assert address not in [each.address for each in retired]
 
@@ -166,38 +165,33 @@ def test_a_call_is_not_bound_while_its_stream_is_captured():
     items, out = cp.arange(300_000), cp.zeros(1, "i8")
     total = cupar.reduce_into(items, out, lambda a, b: a + b, 0)
     stream = cp.cuda.Stream(non_blocking=True)
-    total.run(items, out, 300_000, 0, stream=stream)
-    bound = total.bind(items, out, 300_000, 5, stream=stream)
-    bound()
     cp.cuda.Device().synchronize()
     with stream:
         stream.begin_capture()
         with pytest.raises(ValueError, match="^stream: it is being captured"):
             total.bind(items, out, 300_000, 5, stream=stream)
-        bound()
+        total.run(items, out, 300_000, 5, stream=stream)
         graph = stream.end_capture()
-    out.fill(0)
-    cp.cuda.Device().synchronize()
     graph.launch(stream)
     stream.synchronize()
     assert out.get()[0] == 300_000 * 299_999 // 2 + 5
-    bound.close()
 
 
 def test_a_bound_call_whose_stream_is_gone():
+    """Collected with its stream, or without it where the stream was given as a handle."""
     items, out = cp.arange(300_000), cp.zeros(1, "i8")
     total = cupar.reduce_into(items, out, lambda a, b: a + b, 0)
-    for _ in range(10):
+    for k in range(20):
         stream = cp.cuda.Stream(non_blocking=True)
         cp.cuda.Device().synchronize()
-        bound = total.bind(items, out, 300_000, 0, stream=stream)
-        SPIN((1,), (1,), (np.int64(1), 0))
+        bound = total.bind(items, out, 300_000, 0, stream=stream if k % 2 else stream.ptr)
+        bound.itself = bound
         spin(stream, 0.01)
         bound()
         stream.synchronize()
-        del stream  # the bound call keeps it
+        del stream, bound
         gc.collect()
-        bound.close()
     assert out.get()[0] == 300_000 * 299_999 // 2
+    assert len(_storage._retired[_driver.current_context().number]) >= 10
     cupar.release_memory()
     assert not _storage._retired.get(_driver.current_context().number)
