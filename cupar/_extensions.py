@@ -209,8 +209,8 @@ def _read() -> _Foreign:
             if _is_foreign_class(template):
                 if not isinstance(key, (str, tuple)) and compilers_name(key) is None:
                     objects[id(key)] = key
-                # A function of the user's is met only where an operator reads it, and then is refused.
-                if not (isinstance(key, (FunctionType, type)) and _is_foreign_function(key)):
+                # What is the user's is met only where an operator reads it, and is refused there.
+                if not _is_users(key):
                     templates[template] = "apply"
         for template in registry.attributes:
             if _is_foreign_class(template) and not _is_foreign_type(template.key):
@@ -289,11 +289,19 @@ def _is_foreign_class(cls: Any) -> bool:
     for base in cls.__mro__:
         if package(base.__module__) not in _OWN:
             return True
-        for value in vars(base).values():
+        for name, value in vars(base).items():
+            if name == "key":  # what a template is for, and nothing of its own
+                continue
             value = value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
             if isinstance(value, FunctionType) and _is_foreign_function(value):
                 return True
     return False
+
+
+def _is_users(key: Any) -> bool:
+    """Whether what a registration is for is a function, class or intrinsic of the user's."""
+    key = getattr(key, "_defn", key)
+    return isinstance(key, (FunctionType, type)) and _is_foreign_function(key)
 
 
 def _is_foreign_function(value: Any, depth: int = 0) -> bool:

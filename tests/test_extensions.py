@@ -326,6 +326,7 @@ def test_nothing_of_numbas_own_is_foreign(run):
     run("""
 import numba.cuda
 from cupar import _extensions
+numba.vectorize(["float64(float64)"])(lambda x: x * 2)  # which loads numba's own overloads of other modules
 build(lambda a, b: abs(a) ** 2 + b)
 found = _extensions.foreign()
 assert not (found.objects or found.everywhere or found.templates or found.lowers or found.typeof), found
