@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _fork, _printed, _stub, _toolchain, _versions
+from . import _fork, _stub, _toolchain, _versions
 
 SUPPORTED = ((1, 2, 1), (1, 3))  # of cuda-cccl, from and below
 
@@ -238,6 +238,8 @@ def compile_native(native: str, arguments: Sequence[Any], cc: int) -> Any:
     arguments = [each() if isinstance(each, functools.partial) else each for each in arguments]
     cccl, toolkit = _toolchain.include_folders()
     common = b.CommonData(*divmod(cc, 10), *[f"-I{cccl}"] * 3, f"-I{toolkit}")
+    from . import _printed
+
     with _printed.held() as printed:
         try:
             return getattr(b, native).compile(*arguments, common)

@@ -397,8 +397,8 @@ def _ccs(text: str | None) -> list[int]:
 
     try:
         return list(dict.fromkeys(parse_cc(each.strip()) for each in text.split(",")))
-    except (TypeError, ValueError):
-        raise _UsageError(f"--cc: expected compute capabilities as in 80,90, got {text!r}") from None
+    except (TypeError, ValueError) as error:
+        raise _UsageError(f"--{error}; several are separated by commas, as in 80,90") from None
 
 
 def _shown(key: str) -> str:

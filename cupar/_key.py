@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from . import _nodes, _numba, _toolchain, structs
+from . import _nodes, _toolchain, _wrapper, structs
 from ._nodes import Argument
 from .operators import Operator
 
@@ -110,9 +110,9 @@ def build_parts(spec: Specialisation) -> dict[str, Any]:
     functions = spec.functions
     if functions:
         parts["functions"] = {name: function_part(op) for name, op in functions.items()}
-        parts["wrappers"] = {name: _wrapper(op) for name, op in functions.items()}
+        parts["wrappers"] = {name: _wrapper_part(op) for name, op in functions.items()}
         if any(op.cpp is None for op in functions.values()):
-            parts["numba"] = _numba.OPTIONS
+            parts["numba"] = _wrapper.OPTIONS
             parts["versions"] = {**parts["versions"], **_toolchain.operator_versions()}
     return parts
 
@@ -125,10 +125,10 @@ def function_part(op: Operator) -> list[Any]:
     return [op.fingerprint, *(names if any(names) else [])]
 
 
-def _wrapper(op: Operator) -> list[str]:
+def _wrapper_part(op: Operator) -> list[str]:
     """Return a hash of what stands between CCCL's call and the user's function, and how it is compiled."""
     if op.cpp is None:
-        return [_hash(_numba.wrapper_source(op))]
+        return [_hash(_wrapper.source(op))]
     return [_hash(op.cpp), *_toolchain.CPP_OPTIONS]
 
 

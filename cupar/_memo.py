@@ -21,6 +21,7 @@ import numpy as np
 
 from . import _arrays, _cache, _driver, _fingerprint, _fork
 from ._algorithm import Algorithm
+from ._toolchain import BuildError
 from .operators import RawOp
 
 P = ParamSpec("P")
@@ -138,7 +139,15 @@ note: Note | None = _first
 
 
 def _asked(factory: Callable[P, A], /, *args: P.args, **named: P.kwargs) -> A:
-    algorithm = factory(*args, **named)
+    try:
+        with _fingerprint.Once():
+            algorithm = factory(*args, **named)
+    except (TypeError, ValueError, BuildError) as error:
+        from . import _diagnosis
+
+        if _diagnosis.cause(error) is not None:
+            raise
+        raise error.with_traceback(None)  # noqa: B904 - it is the same error, without cupar's own frames
     noting = note
     if noting is not None:
         noting(factory, args, named, algorithm)
@@ -167,8 +176,7 @@ def remembered(factory: Callable[P, A]) -> Callable[P, A]:
         except (_NoTokenError, TypeError, ValueError):
             key = None  # the factory says what is wrong, if something is
         if key is None:
-            with _fingerprint.Once():
-                return _asked(factory, *args, **named)
+            return _asked(factory, *args, **named)
         known = table.get(key)
         if (
             known is not None

@@ -14,11 +14,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from types import CellType, FunctionType, ModuleType
-from typing import Any, Final, Protocol
+from typing import Any
 
 import numpy as np
 
-from . import _captures, _extensions, structs
+from . import _captures, _extensions, _wrapper, structs
 from ._toolchain import BuildError, compilers
 from ._values import (
     MISSING,
@@ -32,79 +32,19 @@ from ._values import (
     package,
 )
 from ._versions import package_folder
+from ._wrapper import OPTIONS, Operator, made
 
-__all__ = ["OPTIONS", "compile_operator", "result_dtype", "warm_up", "wrapper_source"]
-
-# All that NUMBA_… variables could change, so that those need not be in a key.
-OPTIONS: Final[dict[str, bool]] = {"opt": True, "debug": False, "lineinfo": False}
-
-
-class _Operator(Protocol):
-    """What `compile_operator` needs to know of an operator; see `cupar.operators.Operator`."""
-
-    @property
-    def function(self) -> Any: ...
-    @property
-    def inputs(self) -> tuple[np.dtype[Any], ...]: ...
-    @property
-    def output(self) -> np.dtype[Any]: ...
-    @property
-    def captures(self) -> tuple[Any, ...]: ...
-    def check_result(self, result: Any) -> None: ...
-
+__all__ = ["compile_operator", "result_dtype", "warm_up"]
 
 # --------------------------------------------------------------------------------------------------
-# What stands between CCCL's call and the operator
+# Types
 
 
-def wrapper_source(op: _Operator) -> str:
-    """Return the Python source of the function that CCCL calls: it loads, calls ``call``, and stores.
-
-    Numbers come by pointers. Structs come as numba's records, which are pointers, too, and are to ``call``
-    named tuples of the classes ``struct_<n>``.
-    """
-    classes: list[np.dtype[Any]] = []
-    arrays = [f"array_{i}(state)" for i in range(len(op.captures))]
-    values = [_loaded(f"in{i}", dtype, classes) for i, dtype in enumerate(op.inputs)]
-    call = f"call({', '.join([*arrays, *values])})"
-    parameters = ["state"] * bool(arrays) + [f"in{i}" for i in range(len(values))] + ["out"]
-    if op.output.names is None:
-        # numba keeps a bool as an LLVM i1 but points to it as an i8, and cannot store one: go by bytes.
-        body = [f"out[0] = bool({call})" if op.output.kind == "b" else f"out[0] = {call}"]
-    else:
-        body = [f"result = {call}", *_stores("out", "result", op.output)]
-    return "\n    ".join([f"def operator({', '.join(parameters)}):", *body]) + "\n"
-
-
-def _loaded(place: str, dtype: np.dtype[Any], classes: list[np.dtype[Any]]) -> str:
-    if dtype.names is None:
-        return f"bool({place}[0])" if dtype.kind == "b" else f"{place}[0]"
-    return _made(place, dtype, classes)
-
-
-def _made(record: str, dtype: np.dtype[Any], classes: list[np.dtype[Any]]) -> str:
-    """Return the expression of a struct's value, and add to `classes` what it names."""
-    if dtype.names is None:
-        return record
-    fields = [_made(f"{record}['f{i}']", dtype[i], classes) for i in range(len(dtype.names))]
-    classes.append(dtype)
-    return f"struct_{len(classes) - 1}({', '.join(fields)})"
-
-
-def _stores(record: str, value: str, dtype: np.dtype[Any]) -> Iterator[str]:
-    for i in range(len(dtype.names or ())):
-        place, part, kind = f"{record}['f{i}']", f"{value}[{i}]", dtype[i]
-        if kind.names is not None:
-            yield from _stores(place, part, kind)
-        else:
-            yield f"{place} = {f'bool({part})' if kind.kind == 'b' else part}"
-
-
-def _struct_makers(op: _Operator) -> dict[str, Any]:
+def _struct_makers(op: Operator) -> dict[str, Any]:
     """Return the classes that an operator's wrapper names."""
     classes: list[np.dtype[Any]] = []
     for dtype in op.inputs:
-        _made("", dtype, classes)
+        made("", dtype, classes)
     return {f"struct_{i}": structs.plain_class(dtype) for i, dtype in enumerate(classes)}
 
 
@@ -335,7 +275,7 @@ def _compiling(cc: int) -> Iterator[None]:
             _target_cc.reset(token)
 
 
-def _typed(op: _Operator) -> tuple[Any, Any]:
+def _typed(op: Operator) -> tuple[Any, Any]:
     """Compile an operator's function for its types; return it and the numba type of its result."""
     frozen = op.function
     if not isinstance(frozen, (Function, Jitted)):
@@ -346,7 +286,7 @@ def _typed(op: _Operator) -> tuple[Any, Any]:
     return function, function.overloads[tuple(folded)].signature.return_type
 
 
-def result_dtype(op: _Operator, cc: int) -> np.dtype[Any]:
+def result_dtype(op: Operator, cc: int) -> np.dtype[Any]:
     """Return the dtype of what an operator returns for its types, whatever its output is.
 
     Raises
@@ -363,7 +303,7 @@ def result_dtype(op: _Operator, cc: int) -> np.dtype[Any]:
         return dtype
 
 
-def compile_operator(op: _Operator, symbol: str, cc: int) -> list[bytes]:
+def compile_operator(op: Operator, symbol: str, cc: int) -> list[bytes]:
     """Compile a Python operator to LTO-IR under CCCL's calling convention.
 
     CCCL calls ``void symbol(void* in..., void* out)``: each argument is a pointer to a value. An operator
@@ -396,7 +336,7 @@ def compile_operator(op: _Operator, symbol: str, cc: int) -> list[bytes]:
         dtype = _dtype_of(result)
         op.check_result(result if dtype is None else dtype)
         namespace = {"call": function, **_struct_makers(op), **_array_loaders(op)}
-        exec(wrapper_source(op), namespace)
+        exec(_wrapper.source(op), namespace)
         state = [types.CPointer(types.uint64)] * bool(op.captures)
         codes, _ = cuda.compile_all(
             namespace["operator"],
@@ -425,7 +365,7 @@ def _array_type(capture: Any) -> Any:
     return types.Array(_numba_type(capture.dtype), capture.ndim, "C")
 
 
-def _array_loaders(op: _Operator) -> dict[str, Any]:
+def _array_loaders(op: Operator) -> dict[str, Any]:
     """Return the functions that make numba's arrays of the addresses and shapes in an operator's state."""
     loaders, at = {}, 0
     for i, capture in enumerate(op.captures):

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _arrays, _extensions, _fingerprint, _kinds, _nodes, structs
+from . import _arrays, _extensions, _fingerprint, _nodes, structs
 from ._values import compilers_name
 
 
@@ -623,6 +623,8 @@ def _in_cpp(kind: OpKind, inputs: tuple[np.dtype[Any], ...], output: np.dtype[An
     """Return a kind as a function that needs no numba; None if there is none for the types."""
     if output.kind != "b" or len(set(inputs)) > 1:
         return None
+    from . import _kinds
+
     source = _kinds.source(kind.name, len(inputs), inputs[0])
     return None if source is None else cpp_operator(f"OpKind.{kind.name}", inputs, output, source)
 

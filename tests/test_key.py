@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cupar
-from cupar import _factory, _key, _nodes, _numba, _toolchain, _versions
+from cupar import _factory, _key, _nodes, _toolchain, _versions, _wrapper
 
 NUMBERS = [np.dtype(code) for code in "?bBhHiIqQefdFD"]
 
@@ -125,7 +125,7 @@ def test_the_code_of_wrappers_and_converters_is_in_the_key(specialise, monkeypat
     assert (key(spec), template(spec)) == before[:2]
     assert key(converting) != before[2]
     assert template(converting) != before[3]
-    monkeypatch.setattr(_numba, "wrapper_source", lambda op: "another")
+    monkeypatch.setattr(_wrapper, "source", lambda op: "another")
     assert key(spec) != before[0]
     assert template(spec) == before[1]
 
@@ -134,7 +134,7 @@ def test_options_of_the_compilers_are_in_the_key(specialise, monkeypatch):
     spec, converting = specialise(), specialise(d_out="i8")
     before = key(spec), template(converting)
     monkeypatch.setattr(_toolchain, "CPP_OPTIONS", ("-another",))
-    monkeypatch.setattr(_numba, "OPTIONS", {"opt": False})
+    monkeypatch.setattr(_wrapper, "OPTIONS", {"opt": False})
     assert key(spec) != before[0]
     assert template(converting) != before[1]
 

@@ -1,0 +1,73 @@
+"""The Python source of what stands between CCCL's call and the user's operator, for numba to compile.
+
+It is in the key of each build, so this imports nothing of the compilers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+__all__ = ["OPTIONS", "Operator", "made", "source"]
+
+# All that NUMBA_… variables could change, so that those need not be in a key.
+OPTIONS: Final[dict[str, bool]] = {"opt": True, "debug": False, "lineinfo": False}
+
+
+class Operator(Protocol):
+    """What is to be known of an operator; see `cupar.operators.Operator`."""
+
+    @property
+    def function(self) -> Any: ...
+    @property
+    def inputs(self) -> tuple[np.dtype[Any], ...]: ...
+    @property
+    def output(self) -> np.dtype[Any]: ...
+    @property
+    def captures(self) -> tuple[Any, ...]: ...
+    def check_result(self, result: Any) -> None: ...
+
+
+def source(op: Operator) -> str:
+    """Return the Python source of the function that CCCL calls: it loads, calls ``call``, and stores.
+
+    Numbers come by pointers. Structs come as numba's records, which are pointers, too, and are to ``call``
+    named tuples of the classes ``struct_<n>``.
+    """
+    classes: list[np.dtype[Any]] = []
+    arrays = [f"array_{i}(state)" for i in range(len(op.captures))]
+    values = [_loaded(f"in{i}", dtype, classes) for i, dtype in enumerate(op.inputs)]
+    call = f"call({', '.join([*arrays, *values])})"
+    parameters = ["state"] * bool(arrays) + [f"in{i}" for i in range(len(values))] + ["out"]
+    if op.output.names is None:
+        # numba keeps a bool as an LLVM i1 but points to it as an i8, and cannot store one: go by bytes.
+        body = [f"out[0] = bool({call})" if op.output.kind == "b" else f"out[0] = {call}"]
+    else:
+        body = [f"result = {call}", *_stores("out", "result", op.output)]
+    return "\n    ".join([f"def operator({', '.join(parameters)}):", *body]) + "\n"
+
+
+def _loaded(place: str, dtype: np.dtype[Any], classes: list[np.dtype[Any]]) -> str:
+    if dtype.names is None:
+        return f"bool({place}[0])" if dtype.kind == "b" else f"{place}[0]"
+    return made(place, dtype, classes)
+
+
+def made(record: str, dtype: np.dtype[Any], classes: list[np.dtype[Any]]) -> str:
+    """Return the expression of a struct's value, and add to `classes` what it names."""
+    if dtype.names is None:
+        return record
+    fields = [made(f"{record}['f{i}']", dtype[i], classes) for i in range(len(dtype.names))]
+    classes.append(dtype)
+    return f"struct_{len(classes) - 1}({', '.join(fields)})"
+
+
+def _stores(record: str, value: str, dtype: np.dtype[Any]) -> Iterator[str]:
+    for i in range(len(dtype.names or ())):
+        place, part, kind = f"{record}['f{i}']", f"{value}[{i}]", dtype[i]
+        if kind.names is not None:
+            yield from _stores(place, part, kind)
+        else:
+            yield f"{place} = {f'bool({part})' if kind.kind == 'b' else part}"
