@@ -14,13 +14,16 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from operator import itemgetter
 from types import FunctionType, MethodType
 from typing import Any, Final
+
+import numpy as np
 
 from . import _fork
 from ._toolchain import BuildError
@@ -68,44 +71,100 @@ class _Registered:
     A data model may take the place of another one without a trace, so the commonest are compared.
     """
 
-    def __init__(self, has_cuda: bool) -> None:
-        self.has_cuda = has_cuda
-        modules = [*map(sys.modules.get, ("numba.core.typing.templates", "numba.core.imputils"))]
-        dicts: list[Any] = []
-        if has_cuda:
-            from numba.cuda import cudadecl, cudaimpl, types
-            from numba.cuda.core import imputils
-            from numba.cuda.datamodel import default_manager
-            from numba.cuda.models import cuda_data_manager
-            from numba.cuda.typing import templates
+    def __init__(self) -> None:
+        self.registries: dict[int, Any] = {}  # by id
+        self.modules = 0  # in `sys.modules` when this last looked; -1: look again
+        self._looked_at: set[str] = set()
+        self._contexts: list[Any] = []
+        self._target: Any = None
+        self._models: Callable[[], Any] = tuple
+        self._seen: Any = ()
+        self._types: Any = {_PROBE: None}
+        self._all: tuple[Any, ...] = ()
+        self._usual: tuple[Any, ...] = ()
+        self._sizes = self._usual_sizes = 0
+        self._next = 0.0  # when to count all again
+        self._version = 0
+        self.look()
 
-            modules += [templates, imputils, cudadecl, cudaimpl]
-            dicts += [default_manager._handlers, cuda_data_manager._handlers]
-            often = itemgetter(types.Integer, types.Boolean, types.Complex, types.NamedTuple)
-            self._models: Callable[[], Any] = functools.partial(often, default_manager._handlers)
-            self._types: Any = _typeof()._clear_cache.__self__.data
-            self._seen = self._models()
+    def look(self) -> None:
+        """Find the registries of modules that are new, and of numba.cuda's contexts."""
+        self.modules = len(sys.modules)
+        for name in list(sys.modules):
+            if name in self._looked_at:
+                continue
+            if name in _OF_THE_CPU or name.startswith("numba.cuda."):
+                module = sys.modules.get(name)
+                if getattr(getattr(module, "__spec__", None), "_initializing", False):
+                    self.modules = -1  # another thread imports it
+                    continue
+                values = list(getattr(module, "__dict__", {}).values())
+                self.registries.update((id(each), each) for each in values if _is_registry(each))
+            self._looked_at.add(name)
+        growing = self._look_at_cuda() if _CUDA in self._looked_at else []
+        modules = (sys.modules[name] for name in _USUAL if name in self._looked_at)
+        usual = [getattr(each, "builtin_registry", None) or each.registry for each in modules]
+        self._all = (*_lists(self.registries.values()), *growing)
+        self._usual = (*_lists(usual), *growing)
+        self.count()
+
+    def _look_at_cuda(self) -> list[Any]:
+        from numba.cuda import types
+        from numba.cuda.core.rewrites import rewrite_registry
+        from numba.cuda.datamodel import default_manager
+        from numba.cuda.descriptor import cuda_target
+        from numba.cuda.models import cuda_data_manager
+
+        if self._target is None:
+            often = itemgetter(types.Integer, types.Boolean, types.Complex, types.Float, types.NamedTuple)
+            self._models = functools.partial(often, default_manager._handlers)
+            self._types = _typeof()._clear_cache.__self__.data
+            self._seen, self._target = self._models(), cuda_target
             _typeof().dispatch(_Probe)
             if _PROBE not in self._types:
                 raise KeyError("typeof has no cache")
-        lists = [
-            each
-            for module in modules
-            if module is not None
-            for each in vars(getattr(module, "builtin_registry", None) or module.registry).values()
-            if isinstance(each, list)
-        ]
-        if not all(isinstance(each, dict) for each in dicts):
-            raise TypeError("data models are not in dicts")
-        self._growing = (*lists, *dicts)
-        self._replaced = 0
+        self._contexts = [cuda_target._typingctx, cuda_target._targetctx]
+        installed = [each._registries for each in self._contexts if each is not None]
+        self.registries.update((id(each), each) for known in installed for each in known)
+        rewrites = [rewrite_registry.rewrites[kind] for kind in ("before-inference", "after-inference")]
+        found = [default_manager._handlers, cuda_data_manager._handlers, *installed, *rewrites]
+        if not all(isinstance(each, (dict, list)) for each in found) or not self.registries:
+            raise TypeError("registrations are not in dicts and lists")
+        return found
 
-    def epoch(self) -> int:
-        if self.has_cuda and (_PROBE not in self._types or self._models() != self._seen):
+    def is_current(self) -> bool:
+        """Whether nothing was imported, and no context made, since this looked."""
+        if self.modules != len(sys.modules):
+            return False
+        target, contexts = self._target, self._contexts
+        return target is None or (target._typingctx is contexts[0] and target._targetctx is contexts[1])
+
+    def count(self) -> int:
+        """Return a number that grows when anything was registered anywhere."""
+        self._next = time.monotonic() + _SECONDS
+        replaced = self._target is not None and (_PROBE not in self._types or self._models() != self._seen)
+        if replaced:
             self._seen = self._models()
             _typeof().dispatch(_Probe)
-            self._replaced += 1
-        return sum(map(len, self._growing), self._replaced)
+        sizes, self._usual_sizes = sum(map(len, self._all)), sum(map(len, self._usual))
+        if replaced or sizes != self._sizes or not self._version:
+            self._sizes = sizes
+            self._version += 1
+        return self._version
+
+    def epoch(self) -> int:
+        """Return the same, at once for what is registered where it usually is."""
+        if self._target is not None and (_PROBE not in self._types or self._models() != self._seen):
+            return self.count()
+        if sum(map(len, self._usual)) != self._usual_sizes or time.monotonic() > self._next:
+            return self.count()
+        return self._version
+
+
+def _lists(registries: Iterable[Any]) -> list[list[Any]]:
+    """Return what registries keep in lists, but for attributes that are set: no operator sets one."""
+    kinds = [kind for registry in registries for kind in vars(registry).items()]
+    return [each for name, each in kinds if isinstance(each, list) and name != "setattrs"]
 
 
 def _typeof() -> Any:
@@ -114,29 +173,48 @@ def _typeof() -> Any:
     return typeof_impl
 
 
+_OF_THE_CPU: Final = ("numba.core.typing.templates", "numba.core.imputils")  # which numba.cuda reads, too
+# Where the decorators of numba's extension API put things: each question counts these. To count numba.cuda's
+# other sixty registries takes 2 microseconds, so questions that memory answers do it no oftener than this.
+_OF_CUDA: Final = ("typing.templates", "core.imputils", "cudadecl", "cudaimpl")
+_USUAL: Final = (*_OF_THE_CPU, *(f"numba.cuda.{name}" for name in _OF_CUDA))
+_SECONDS: Final = 0.01
 _registered: _Registered | None = None
 _lock = _fork.Lock()
 _CUDA: Final = "numba.cuda.extending"  # imported last of what is needed here
 
 
-def epoch() -> int:
+def epoch(exact: bool = False) -> int:
     """Return a number that grows when anything is registered with numba; 0 while numba is not imported.
 
     What it costs is paid by each call of a factory with a Python function, so it counts and does not look.
+
+    Parameters
+    ----------
+    exact : bool, optional
+        Count all registries, also those in which nobody but numba registers anything.
 
     Raises
     ------
     BuildError
         If numba's internals are not those that cupar knows.
     """
-    global _registered
     if "numba" not in sys.modules:
         return 0
     found = _registered
-    if found is None or found.has_cuda is not (_CUDA in sys.modules):
-        with _lock, _known_numba():
-            found = _registered = _Registered(_CUDA in sys.modules)
-    return found.epoch()
+    if found is None or not found.is_current():
+        found = _look()
+    return found.count() if exact else found.epoch()
+
+
+def _look() -> _Registered:
+    global _registered
+    with _lock, _known_numba():
+        if _registered is None:
+            _registered = _Registered()
+        else:
+            _registered.look()
+        return _registered
 
 
 # --------------------------------------------------------------------------------------------------
@@ -155,17 +233,17 @@ class _Foreign:
         What concerns each operator, empty if nothing does.
     templates : tuple of (class, str)
         Typing of what operators may do without reading an object of the user's, and the methods that answer.
-    lowers : bool
-        Whether there is code for such, for casts or for constants.
-    typeof : bool
-        Whether values of the user's classes have other types.
+    lowers : int
+        How much code there is for such, for casts and for constants.
+    typeof : int
+        How many classes of the users' have types of theirs.
     """
 
     objects: dict[int, Any] = field(default_factory=dict)
     everywhere: str = ""
     templates: tuple[tuple[type, str], ...] = ()
-    lowers: bool = False
-    typeof: bool = False
+    lowers: int = 0
+    typeof: int = 0
 
     @property
     def may_be_used(self) -> bool:
@@ -186,7 +264,7 @@ def foreign() -> _Foreign:
         If numba's internals are not those that cupar knows.
     """
     global _last
-    now = epoch()
+    now = epoch(exact=True)
     if _last[0] != now:
         with _lock, _known_numba():
             _last = now, _read()
@@ -196,17 +274,17 @@ def foreign() -> _Foreign:
 def _read() -> _Foreign:
     objects: dict[int, Any] = {}
     templates: dict[type, str] = {}
-    lowers = False
+    lowers = 0
     for registry in _registries():
         if hasattr(registry, "getattrs"):
-            lowers = lowers or any(map(_is_foreign_lowering, _lowerings(registry)))
+            lowers += sum(map(_is_foreign_lowering, _lowerings(registry)))
             continue
         calls = [(template, template.key) for template in registry.functions]
         calls += [
             (template, key) for key, kind in registry.globals for template in getattr(kind, "templates", ())
         ]
         for template, key in calls:
-            if _is_foreign_class(template):
+            if _is_foreign_class(template) and not _is_jitable(template, key):
                 if not isinstance(key, (str, tuple)) and compilers_name(key) is None:
                     objects[id(key)] = key
                 # What is the user's is met only where an operator reads it, and is refused there.
@@ -215,33 +293,18 @@ def _read() -> _Foreign:
         for template in registry.attributes:
             if _is_foreign_class(template) and not _is_foreign_type(template.key):
                 templates[template] = "resolve"
-    everywhere, of_classes = _everywhere() if _CUDA in sys.modules else ("", False)
+    everywhere, of_classes = _everywhere() if _CUDA in sys.modules else ("", 0)
     return _Foreign(objects, everywhere, tuple(templates.items()), lowers, of_classes)
 
 
 def _registries() -> list[Any]:
     """Return the registries in numba's modules, and those that others made and installed."""
-    modules = [module for name, module in list(sys.modules.items()) if package(name) == "numba"]
-    found = {id(each): each for module in modules for each in vars(module).values() if _is_registry(each)}
-    for context in _contexts():
-        found.update((id(each), each) for each in context._registries)
-    if _CUDA in sys.modules and not found:
-        raise ValueError("there are no registries")
-    return list(found.values())
+    return list(_look().registries.values())
 
 
 def _is_registry(value: object) -> bool:
     cls = type(value)
     return cls.__name__ == "Registry" and package(cls.__module__) == "numba" and hasattr(value, "functions")
-
-
-def _contexts() -> list[Any]:
-    """Return numba.cuda's contexts, as far as it has made them."""
-    descriptor = sys.modules.get("numba.cuda.descriptor")
-    if descriptor is None:
-        return []
-    target = descriptor.cuda_target
-    return [each for each in (target._typingctx, target._targetctx) if each is not None]
 
 
 def _lowerings(registry: Any) -> list[tuple[Any, Any]]:
@@ -255,8 +318,8 @@ def _is_foreign_lowering(entry: tuple[Any, Any]) -> bool:
     return _is_foreign_function(impl) and not any(map(_is_foreign_type, signature))
 
 
-def _everywhere() -> tuple[str, bool]:
-    """Return what concerns each operator, and whether values of users' classes have other types."""
+def _everywhere() -> tuple[str, int]:
+    """Return what concerns each operator, and how many classes of the users' have types of theirs."""
     from numba.cuda.core.rewrites import rewrite_registry
     from numba.cuda.datamodel import default_manager
     from numba.cuda.models import cuda_data_manager
@@ -264,18 +327,39 @@ def _everywhere() -> tuple[str, bool]:
     for rewrites in rewrite_registry.rewrites.values():
         for rewrite in rewrites:
             if _is_foreign_class(rewrite):
-                return f"{type_name(rewrite)}, a rewrite of numba's code,", False
+                return f"{type_name(rewrite)}, a rewrite of numba's code,", 0
     for manager in (default_manager, cuda_data_manager):
         for kind, model in list(manager._handlers.items()):
             if not _is_foreign_type(kind) and _is_foreign_function(model):
-                return f"a data model of {type_name(kind)}", False
-    of_classes = False
+                return f"a data model of {type_name(kind)}", 0
+    of_classes = 0
     for cls, handler in list(_typeof().registry.items()):
         if _is_foreign_function(handler):
-            if not _is_foreign_type(cls):
-                return f"a numba type of {type_name(cls)}", False
-            of_classes = True
+            # An abstract class may stand for classes that are not the user's, as numbers.Real does.
+            if not _is_foreign_type(cls) or any(issubclass(each, cls) for each in _PLAIN):
+                return f"a numba type of {type_name(cls)}", 0
+            of_classes += 1
     return "", of_classes
+
+
+# The classes of values that operators read, but for the user's own.
+_PLAIN: Final = (
+    *(bool, int, float, complex, str, bytes, tuple, list, dict, set, frozenset, range, slice, np.ndarray),
+    *(kind for kind in set(np.sctypeDict.values()) if issubclass(kind, np.generic)),
+)
+
+
+def _is_jitable(template: Any, key: Any) -> bool:
+    """Whether this is what ``register_jitable`` registers: a function as its own body."""
+    body = getattr(template, "_overload_func", None)
+    return (
+        isinstance(body, FunctionType)
+        and body.__qualname__ == "register_jitable.<locals>.wrap.<locals>.ov_wrap"
+        and package(body.__globals__.get("__name__")) == "numba"
+        and any(cell.cell_contents is key for cell in body.__closure__ or ())
+        and template._jit_options.keys() <= {"inline", "no_cpython_wrapper", "nopython"}
+        and bool(template._inline.is_never_inline)
+    )
 
 
 def _is_foreign_type(kind: Any) -> bool:
@@ -284,6 +368,7 @@ def _is_foreign_type(kind: Any) -> bool:
     return package(cls.__module__) not in _OWN
 
 
+@functools.cache
 def _is_foreign_class(cls: Any) -> bool:
     """Whether others than numba made a class, or what is in it, as the functions under decorators are."""
     for base in cls.__mro__:
@@ -360,6 +445,8 @@ def watched() -> Iterator[None]:
     BuildError
         If numba's internals are not those that cupar knows.
     """
+    if foreign().everywhere:
+        raise Unfingerprintable(f"{foreign().everywhere} is registered with numba by others. {_ADVICE}")
     if not foreign().may_be_used:
         yield
         return

@@ -303,7 +303,8 @@ class Fingerprint:
     def checker(self) -> Callable[[Any], bool]:
         """Return `unchanged` for functions of one code, the quickest that what they read allows."""
         watch, state, unchanged = self._watch, self._watch.state, self.unchanged
-        if state is None or state.names or state.cells or watch.attributes:
+        others = watch.attributes or watch.functions or watch.dispatchers  # in defaults, too
+        if state is None or state.names or state.cells or others:
             return unchanged
         defaults, keyword_defaults = state.defaults, state.keyword_defaults
         epoch, epoch_now = watch.epoch, _extensions.epoch
@@ -618,7 +619,7 @@ def _fingerprint(operator: object) -> Fingerprint:
 
 def _compute(operator: object) -> tuple[Fingerprint, int]:
     """Walk over an operator; return its fingerprint, and about how many bytes its frozen copy has."""
-    epoch = _extensions.epoch()
+    epoch = _extensions.epoch(exact=True)
     walk = _Walk()
     try:
         encoding, frozen = walk.read(operator)

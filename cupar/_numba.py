@@ -8,13 +8,13 @@ time, and nothing of what is changed in numba for it outlasts that.
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from types import CellType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -226,6 +226,8 @@ class _Thaw:
 # --------------------------------------------------------------------------------------------------
 # Compiling
 
+T = TypeVar("T")
+_MOST_TRIES: Final = 10
 _target_cc: ContextVar[tuple[int, int] | None] = ContextVar("cupar_target_cc", default=None)
 
 
@@ -275,6 +277,17 @@ def _compiling(cc: int) -> Iterator[None]:
             _target_cc.reset(token)
 
 
+def _compiled(cc: int, work: Callable[[], T]) -> T:
+    """Have numba compile; again, if others registered something with it meanwhile."""
+    for _ in range(_MOST_TRIES):
+        with _compiling(cc):
+            before = _extensions.foreign()
+            result = work()
+            if _extensions.foreign() == before:
+                return result
+    raise BuildError("something is registered with numba all the time, so what it compiles to cannot be told")
+
+
 def _typed(op: Operator) -> tuple[Any, Any]:
     """Compile an operator's function for its types; return it and the numba type of its result."""
     frozen = op.function
@@ -294,13 +307,16 @@ def result_dtype(op: Operator, cc: int) -> np.dtype[Any]:
     Exception
         Whatever numba raises if it cannot compile it.
     """
-    with _compiling(cc):
+
+    def work() -> np.dtype[Any]:
         _, result = _typed(op)
         dtype = _dtype_of(result)
         if dtype is None:
             op.check_result(result)
         assert dtype is not None
         return dtype
+
+    return _compiled(cc, work)
 
 
 def compile_operator(op: Operator, symbol: str, cc: int) -> list[bytes]:
@@ -328,7 +344,8 @@ def compile_operator(op: Operator, symbol: str, cc: int) -> list[bytes]:
     Exception
         Whatever numba raises if it cannot compile it.
     """
-    with _compiling(cc):
+
+    def work() -> list[bytes]:
         from numba import cuda
         from numba.cuda import types
 
@@ -349,6 +366,8 @@ def compile_operator(op: Operator, symbol: str, cc: int) -> list[bytes]:
             **OPTIONS,
         )
         return list(map(_ltoir, codes))
+
+    return _compiled(cc, work)
 
 
 def warm_up() -> None:

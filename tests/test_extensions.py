@@ -72,6 +72,27 @@ CONCERNING = {
         from numba.cuda import cudaimpl, types
         cudaimpl.registry.lower(operator.sub, types.float32, types.float32)(generate)
     """,
+    "a registry that few know": """
+        import math
+        from numba.cuda import mathimpl, types
+        @mathimpl.registry.lower(operator.sub, types.float32, types.float32)
+        def lower(context, builder, signature, arguments):
+            return builder.fadd(*arguments)
+    """,
+    "a registry of one's own": """
+        from numba.cuda import types
+        from numba.cuda.core.imputils import Registry
+        from numba.cuda.descriptor import cuda_target
+        mine = Registry("mine")
+        mine.lower(operator.sub, types.float32, types.float32)(generate)
+        cuda_target.target_context.install_registry(mine)
+    """,
+    "typeof of an abstract class": """
+        import numbers
+        from numba.cuda import types
+        from numba.cuda.typing.typeof import typeof_impl
+        typeof_impl.register(numbers.Real)(lambda value, c: types.float64)
+    """,
     "a data model": """
         from numba.cuda import types
         from numba.cuda.datamodel import models
@@ -102,7 +123,8 @@ def test_what_concerns_an_operator_is_refused(run, name):
     """On disk, in memory, and where nothing was built."""
     code = textwrap.dedent(CONCERNING[name])
     assert run("print(build())").split() == ["built"]
-    run(f"assert (build(), build(), build()) == ('disk', 'memory', 'memory')\n{code}\nrefused()\nrefused()")
+    known = "import numba.cuda, time\nassert (build(), build(), build()) == ('disk', 'memory', 'memory')"
+    run(f"{known}\n{code}\ntime.sleep(0.02)\nrefused()\nrefused()")
     run(f"{code}\nrefused()")
     run(f"{code}\nimport numba.cuda\ncupar.cache.clear()\nrefused()")
 
@@ -249,6 +271,35 @@ assert cupar.reduce_into(Peak, Peak, larger, Peak(0, 0), cc=90).build.cubin_size
 assert cupar.inclusive_scan("f4", "f4", lambda a, b: a + b, cc=90).build.cubin_size
 """
     run(code)
+
+
+def test_what_is_registered_while_it_compiles_counts(run):
+    """Also by another thread, and after it was asked for."""
+    for registered in ("a rewrite", "overload"):
+        run(f"""
+from cupar import _numba
+typed = _numba._typed
+def typing(op):
+    if "done" not in globals():
+        globals()["done"] = True
+        exec({textwrap.dedent(CONCERNING[registered])!r}, globals())
+    return typed(op)
+_numba._typed = typing
+refused(lambda a, b: a - b * 2)
+assert cupar.cache.usage().entries == 0
+""")
+
+
+def test_functions_that_are_their_own_overloads_are_taken(run):
+    run("""
+from numba.cuda.extending import register_jitable
+def twice(a): return a * 2
+plain = cupar.reduce_into("f4", "f4", lambda a, b: twice(a) + b, 0.0, cc=90).cubin()
+cupar.cache.clear()
+twice = register_jitable(twice)
+found = cupar.reduce_into("f4", "f4", lambda a, b: twice(a) + b, 0.0, cc=90)
+assert found.build.origin != "memory" and found.cubin() == plain
+""")
 
 
 def test_a_function_with_another_body_is_refused(run):

@@ -1152,6 +1152,15 @@ def test_a_known_operator_is_not_fingerprinted_again(monkeypatch):
     assert fingerprint(function) is first
 
 
+def test_helpers_in_defaults_are_watched():
+    names = {"SCALE": 2.0}
+    exec("def helper(x): return x * SCALE\ndef op(a, b, h=helper): return h(a) + b", names)
+    check = fingerprint(names["op"]).checker()
+    assert check(names["op"])
+    names["SCALE"] = 3.0
+    assert not check(names["op"])
+
+
 def test_lambdas_made_again_are_known(monkeypatch):
     scale = 1.5
 
