@@ -104,10 +104,15 @@ class RawOp:
         alignment = self.state_alignment
         if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
             raise ValueError(f"state_alignment: expected a power of two, got {alignment!r}")
+        if isinstance(self.extra_ltoirs, bytes):  # a sequence, too, but of numbers
+            raise TypeError("extra_ltoirs: expected a sequence of bytes, got bytes; put them into a list")
         object.__setattr__(self, "extra_ltoirs", tuple(self.extra_ltoirs or ()))
-        for code in (self.ltoir, *self.extra_ltoirs):
-            if not isinstance(code, bytes) or not code:
-                raise TypeError(f"ltoir, extra_ltoirs: expected LTO-IR as bytes, got {type(code).__name__}")
+        extra = ((f"extra_ltoirs[{i}]", code) for i, code in enumerate(self.extra_ltoirs))
+        for name, code in (("ltoir", self.ltoir), *extra):
+            if not isinstance(code, bytes):
+                raise TypeError(f"{name}: expected LTO-IR as bytes, got {type(code).__name__}")
+            if not code:
+                raise ValueError(f"{name}: is empty, expected LTO-IR")
 
     @property
     def fingerprint(self) -> str:
