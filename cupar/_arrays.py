@@ -57,7 +57,7 @@ def _view_torch(tensor: Any) -> View:
 
 
 def _view_interface(array: Any) -> View:
-    interface = array.__cuda_array_interface__
+    interface: Any = array.__cuda_array_interface__
     if type(interface) is not dict and not isinstance(interface, Mapping):  # ABCs are slow to ask
         raise TypeError(f"its __cuda_array_interface__ is {interface!r}, expected a dict")
     version = interface.get("version", 3)

@@ -86,9 +86,14 @@ def reason(error: BaseException) -> Reason:
     return Reason(_first_line(error, text), file, line)
 
 
-def is_of_the_operator(error: BaseException) -> bool:
-    """Whether numba raised it at a line of the operator, and not, say, because it cannot be imported."""
-    return next(_locations_of_traceback(error), None) is not None
+def is_of_the_operator(error: ImportError) -> bool:
+    """Whether numba raised it as it compiled the operator, and not because it cannot be imported."""
+    if (error.name or "").partition(".")[0] in ("numba", "llvmlite", "numba_cuda", "cuda"):
+        return False
+    if next(_locations_of_traceback(error), None) is not None:
+        return True
+    names = (str(frame.f_globals.get("__name__", "")) for frame in _frames(error.__traceback__))
+    return any(name.startswith("numba.") and name.endswith((".compiler", ".typeinfer")) for name in names)
 
 
 # ---------------------------------------------------------------------------------------------------------

@@ -392,3 +392,7 @@ def test_no_addresses_in_messages(op):
     message = message_of(op)
     assert " at 0x" not in message
     assert "object" not in message
+
+
+def test_a_package_that_numba_needs_for_a_function_is_of_the_operator():
+    assert "scipy" in message_of(np.linalg.norm, "f4", np.zeros(1, "f4"))
