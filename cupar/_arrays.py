@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,18 +57,21 @@ def _view_torch(tensor: Any) -> View:
 
 
 def _view_interface(array: Any) -> View:
-    interface = array.__cuda_array_interface__
+    interface: Any = array.__cuda_array_interface__
+    if type(interface) is not dict and not isinstance(interface, Mapping):  # ABCs are slow to ask
+        raise TypeError(f"its __cuda_array_interface__ is {interface!r}, expected a dict")
     version = interface.get("version", 3)
     if not isinstance(version, int) or not 0 <= version <= 3:
         raise ValueError(f"version {version!r} of __cuda_array_interface__ is not one of 0 to 3")
     if interface.get("mask") is not None:
         raise TypeError("masked arrays are not supported")
-    typestr = interface["typestr"]
-    dtype = np.dtype(typestr)
+    dtype = _typestr(interface["typestr"])
     if dtype.kind == "V":  # a struct, whose fields some libraries give and others, Numba's among them, do not
         descr = interface.get("descr")
         dtype = np.lib.format.descr_to_dtype(descr) if descr else getattr(array, "dtype", dtype)
     shape = interface["shape"]
+    if type(shape) is not tuple and (isinstance(shape, (str, bytes)) or not hasattr(shape, "__len__")):
+        raise TypeError(f"'shape' of its __cuda_array_interface__ is {shape!r}, expected a tuple of integers")
     size = _size(shape)
     address, read_only = interface["data"]
     address = 0 if address is None else _integer("address", address)
@@ -78,6 +81,15 @@ def _view_interface(array: Any) -> View:
     c_order = strides is None or size <= 1 or _is_contiguous(shape, strides, dtype.itemsize)
     contiguous = c_order or _is_contiguous(shape[::-1], strides[::-1], dtype.itemsize)
     return View(address, size, dtype, contiguous, not read_only, c_order)
+
+
+def _typestr(typestr: Any) -> np.dtype[Any]:
+    try:
+        if isinstance(typestr, str):
+            return np.dtype(typestr)
+    except (TypeError, ValueError, SyntaxError):
+        pass
+    raise TypeError(f"'typestr' of its __cuda_array_interface__ is {typestr!r}, expected a dtype as in '<f4'")
 
 
 def _size(shape: Any) -> int:
@@ -146,7 +158,7 @@ def _reader(array: Any) -> Callable[[Any], View]:
         return _view_interface
     if hasattr(array, "__dlpack_device__") and not isinstance(array, np.ndarray):
         return _view_dlpack
-    raise TypeError(f"expected a device array, got {_describe(type(array))}")
+    raise TypeError(f"expected a device array, got {'None' if array is None else _describe(type(array))}")
 
 
 def _describe(cls: type) -> str:
@@ -184,10 +196,13 @@ def view(name: str, array: Any) -> View:
         raise TypeError(f"{name}: expected a device array, got {type(array).__name__}: {error}") from None
     except Exception as error:  # whatever an array raises when it is asked what it is
         kind = type(array).__name__
+        from . import _diagnosis
+
+        said = f": {error}" if str(error) else ""
         raise TypeError(
             f"{name}: expected a device array, got {kind}, whose __cuda_array_interface__ or DLPack is "
-            f"broken: {type(error).__name__}: {error}"
-        ) from error
+            f"broken: {type(error).__name__}{said}"
+        ) from _diagnosis.cause(error)
 
 
 def dtype_of(name: str, array: Any) -> np.dtype[Any]:

@@ -123,9 +123,13 @@ def whole(spec: Specialisation, operators: Mapping[str, list[bytes]], seconds: S
 def _link(spec: Specialisation, parts: list[bytes], operators: Mapping[str, list[bytes]]) -> bytes:
     """Link cupar's own parts with operators, which errors call by their parameters."""
     functions = spec.functions
-    whose = [f"{name} ({functions[name].name})" for name, codes in operators.items() for _ in codes]
+    whose = [f"{name} ({_called(functions[name])})" for name, codes in operators.items() for _ in codes]
     names = [*(f"part {number}" for number in range(len(parts))), *whose]
     return _toolchain.link([*parts, *chain(*operators.values())], spec.cc, names)
+
+
+def _called(op: Operator) -> str:
+    return f"RawOp {op.name!r}" if op.ltoirs else op.name
 
 
 def _compile(spec: Specialisation, codes: Mapping[str, list[bytes]], iterator_code: list[bytes]) -> Any:

@@ -8,6 +8,7 @@ the source line. With ``CUPAR_DEBUG=1`` numba's error is shown, too, as the caus
 from __future__ import annotations
 
 import linecache
+import math
 import os
 import re
 import sys
@@ -85,9 +86,14 @@ def reason(error: BaseException) -> Reason:
     return Reason(_first_line(error, text), file, line)
 
 
-def is_of_the_operator(error: BaseException) -> bool:
-    """Whether numba raised it at a line of the operator, and not, say, because it cannot be imported."""
-    return next(_locations_of_traceback(error), None) is not None
+def is_of_the_operator(error: ImportError) -> bool:
+    """Whether numba raised it as it compiled the operator, and not because it cannot be imported."""
+    if (error.name or "").partition(".")[0] in ("numba", "llvmlite", "numba_cuda", "cuda"):
+        return False
+    if next(_locations_of_traceback(error), None) is not None:
+        return True
+    names = (str(frame.f_globals.get("__name__", "")) for frame in _frames(error.__traceback__))
+    return any(name.startswith("numba.") and name.endswith((".compiler", ".typeinfer")) for name in names)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -174,6 +180,7 @@ _NO_LIST = "it makes a list, for which a kernel has no memory: use a tuple, or v
 _NO_ARRAY = "it makes an array, for which a kernel has no memory: use a tuple, or variables"
 _NO_STRING = "a kernel makes no strings: return numbers, and format them on the host"
 _OF_STRUCTS = "write it of the fields"
+_CIRCLE = "functions call each other in a circle: write a loop"
 
 
 def types(text: str) -> str:
@@ -184,7 +191,12 @@ def types(text: str) -> str:
     text = re.sub(r"\bTuple\(", "(", text)
     text = re.sub(r"OptionalType\((.*?)\)", r"\1 or None", text)
     text = re.sub(r"list\((\w+)\)(<iv=.*?>)?", r"list of \1", text)
+    text = re.sub(r"'<object type:\w+>'", "a string", text)  # what numba makes of str(a)
+    text = re.sub(r"type\(CUDADispatcher\(<function .*? at 0x\w+>\)\)", "a function", text)
+    text = re.sub(r"\bclass\((\w+)\)", r"the class \1", text)
+    text = re.sub(r"\bEnum<\w+>\((\w+)\)", r"the enum \1", text)
     text = re.sub(r"(?:Function|type)\(<\w+ '?(?:function )?([\w.]+)'?(?: at 0x\w+)?>\)", r"\1", text)
+    text = re.sub(r"<(?:[\w.]+\.)?(\w+) object at 0x\w+>", r"\1", text)
     return re.sub(r"\bunicode_type\b", "str", re.sub(r"\bnone\b", "None", text))
 
 
@@ -205,7 +217,7 @@ def _no_implementation(match: re.Match[str]) -> str:
     if name in _SIGNS and len(given) == 2:
         return f"there is no `{_SIGNS[name]}` of {given[0]} and {given[1]}{struct}"
     if name == "getitem" and given:
-        tuples = given[0].startswith("(")
+        tuples = given[0].startswith(("(", "Struct("))
         return f"{given[0]} cannot be indexed" + (
             " by a variable, as its items differ in type: write it with `if`"
             if tuples
@@ -244,6 +256,8 @@ def _untyped(match: re.Match[str]) -> str:
     name, kind = match["name"], match["kind"].rpartition(".")[2]
     if kind in ("function", "CPUDispatcher", "CUDADispatcher"):
         return f"{name} calls itself, or what calls it: write a loop"
+    if kind == "UndefinedType":
+        return f"{name} has no value yet: assign it before"
     if kind in ("dict", "list", "set", "frozenset"):
         return f"{name} is a {kind}, which a kernel cannot read: make it a tuple, or a NumPy array"
     if kind in ("type", "EnumType", "EnumMeta", "ABCMeta"):
@@ -262,6 +276,37 @@ def _unbindable(match: re.Match[str]) -> str:
     kws = ", ".join(f"{name}={types(kind)}" for name, kind in re.findall(r"'(\w+)': ([^,}]+)", named))
     call = ", ".join(filter(None, (given, kws)))
     return f"a function of {match['signature']} is called with ({call}): {match['why']}"
+
+
+# What math has and numba.cuda has not.
+_NOT_OF_NUMBA = ("cbrt", "exp2", "gcd", "lcm")
+
+
+def _no_ufunc(match: re.Match[str]) -> str:
+    """Say what to write for a ufunc inside of an operator: numba.cuda does not have all of them."""
+    name = match["name"]
+    plain = {"absolute": "abs", "power": "pow", "arctan2": "atan2"}.get(name, name)
+    plain = re.sub(r"^arc(?=cos|sin|tan)", "a", plain)
+    if plain in ("abs", "pow"):
+        return f"numba.cuda has no np.{name}; use {plain}"
+    if hasattr(math, plain) and plain not in _NOT_OF_NUMBA:
+        return f"numba.cuda has no np.{name}; use math.{plain}"
+    return f"numba.cuda has no np.{name}; write it out"
+
+
+def _recursion(match: re.Match[str]) -> str:
+    # The functions that were being called, the innermost first.
+    names = re.findall(r"CUDADispatcher\(<function (?:\S*\.)?(\w+) at", match.string)
+    if len(names) > 1 and names[0] == names[1]:
+        return f"{names[0]} calls itself: write a loop"
+    return _CIRCLE
+
+
+def _without_type(match: re.Match[str]) -> str:
+    # Python 3.11 to 3.13 keep the value of `:=` on the stack, where numba loses sight of it.
+    if ":=" in linecache.getline(_absolute(match["file"]), int(match["line"])):
+        return "numba.cuda does not compile `:=` here; assign on a line of its own"
+    return "numba.cuda cannot tell the type of a value; assign it to a variable on a line of its own"
 
 
 def _of_list_or_array(match: re.Match[str]) -> str:
@@ -317,7 +362,30 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str]], str]], ...] = (
         r"OverloadSelector.*\bList\(",
         lambda m: "it reads a list of numbers, which a kernel cannot: make it a tuple",
     ),
-    (r"insert_unresolved_ref", lambda m: "functions call each other in a circle: write a loop"),
+    (
+        r"OverloadSelector.*\bSet\(",
+        lambda m: "it reads a set of numbers, which a kernel cannot: make it a tuple",
+    ),
+    (
+        r"insert_unresolved_ref",
+        lambda m: "a function calls itself, or functions call each other in a circle: write a loop",
+    ),
+    (r"cannot type infer runaway recursion", _recursion),
+    (r"\A\W*<ufunc '(?P<name>\w+)'>\W*\Z", _no_ufunc),
+    (
+        r"Type of variable '\$[^\n]*? location: (?P<file>[^\n]+) \((?P<line>\d+)\)",
+        _without_type,
+    ),
+    (
+        r"Untyped (?:global name|freevar|name) '(?P<name>\w+)':[^\n]*?Int value is too large",
+        lambda m: f"{m['name']} is an integer of more than 64 bits: use a float",
+    ),
+    (r"Int value is too large", lambda m: "an integer has more than 64 bits: use a float"),
+    (r"Can't return function object", lambda m: "it returns a function, expected a number"),
+    (
+        r"Cannot cast (?P<one>[^\n]*?) to (?P<other>\w+): %",
+        lambda m: f"it gives {types(m['one'])}, expected a {m['other']}",
+    ),
     (
         r"(?:tuple )?index out of range",
         lambda m: "an index is out of range: there are not so many items or fields",

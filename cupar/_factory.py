@@ -127,13 +127,15 @@ def target(cc: Any) -> tuple[int, _driver.Device | None]:
     return device.cc, device
 
 
-def obtain(cls: type[A], spec: Specialisation, device: _driver.Device | None, wait: bool = True) -> A:
+def obtain(cls: type[A], spec: Specialisation, device: _driver.Device | None, wait: Any = True) -> A:
     """Return the algorithm object for a specialisation, with its code loaded if a device is given.
 
     The same object is returned for the same specialisation, but for the first call's: that one tells in its
     `build` where the code came from. If it is not to be waited for, its code is built in the background, and
     loaded by who waits for it first.
     """
+    if wait is not True and wait is not False and not isinstance(wait, np.bool_):
+        raise TypeError(f"wait: expected True or False, got {wait!r}")
     if ahead is not None:
         return ahead.ask(cls, spec)  # type: ignore[no-any-return]
     if not wait:

@@ -298,21 +298,63 @@ def link(parts: Sequence[bytes], cc: int, names: Sequence[str] = ()) -> bytes:
     try:
         return _link(parts, cc)
     except BuildError as error:
-        twice = _DEFINED_TWICE.search(str(error))
-        if twice is None or not names:
+        why = _why_not_linked(str(error), parts, cc, names) if names else None
+        if why is None:
             raise
-        # nvJitLink names the second part alone.
-        second, symbol = int(twice[1]), twice[2]
-        first = next((i for i in range(second) if _both_define(symbol, parts[i], parts[second], cc)), second)
-        raise BuildError(
-            f"nvJitLink for sm_{cc}: function {symbol!r} is defined by the LTO-IR of {names[first]} and, in "
-            f"another way, by that of {names[second]}: give one of the two functions another name"
-        ) from None
+        from . import _diagnosis
+
+        raise BuildError(f"nvJitLink for sm_{cc}: {why}") from _diagnosis.cause(error)
 
 
 _DEFINED_TWICE = re.compile(
     r"^part (\d+): .*: Linking globals named '(.*)': symbol multiply defined", re.MULTILINE
 )
+_UNDEFINED = re.compile(r"Unresolved extern function '(.*?)'")
+# What nvJitLink says of a part, not always which one, and what that means.
+_OF_A_PART = {
+    "ERROR_INCORRECT_INPUT_TYPE": "is no LTO-IR: make it with nvcc -dlto, or NVRTC",
+    "ERROR_ARCH_MISMATCH": "is for a newer architecture than sm_{cc}: make it for sm_{cc} or an earlier one",
+    "ERROR_NVVM_COMPILE": "is broken: make it anew",
+}
+
+
+def _why_not_linked(said: str, parts: Sequence[bytes], cc: int, names: Sequence[str]) -> str | None:
+    """Return which part nvJitLink refuses and why, None if it says something else."""
+    twice = _DEFINED_TWICE.search(said)
+    if twice is not None:
+        # nvJitLink names the second part alone.
+        second, symbol = int(twice[1]), twice[2]
+        first = next((i for i in range(second) if _both_define(symbol, parts[i], parts[second], cc)), second)
+        return (
+            f"function {symbol!r} is defined by the LTO-IR of {names[first]} and, in another way, by that of "
+            f"{names[second]}: give one of the two functions another name"
+        )
+    undefined = _UNDEFINED.search(said)
+    if undefined is not None:
+        symbol = undefined[1]
+        # nvJitLink does not say who calls it, and LTO-IR cannot be searched for names.
+        all_of_users = dict.fromkeys(name for name in names if not name.startswith("part "))
+        own = [name for name in all_of_users if name.endswith(f"(RawOp {symbol!r})")]
+        who = " or ".join(own or all_of_users)
+        return (
+            f'no LTO-IR defines the function {symbol!r} that {who} calls: check its name (extern "C" in '
+            "C++), or add its LTO-IR to extra_ltoirs"
+        )
+    for sign, is_wrong in _OF_A_PART.items():
+        if sign in said:
+            number = next((i for i, part in enumerate(parts) if _is_refused(part, sign, cc)), None)
+            if number is not None:
+                return f"the LTO-IR of {names[number]} {is_wrong.format(cc=cc)}"
+    return None
+
+
+def _is_refused(part: bytes, sign: str, cc: int) -> bool:
+    """Whether nvJitLink says so of a part alone, whose functions need not be there."""
+    try:
+        _link([part], cc)
+    except BuildError as error:
+        return sign in str(error)
+    return False
 
 
 def _both_define(symbol: str, one: bytes, other: bytes, cc: int) -> bool:
@@ -340,6 +382,9 @@ def _link(parts: Sequence[bytes], cc: int) -> bytes:
     except nvjitlink.nvJitLinkError as error:
         log = bytearray(nvjitlink.get_error_log_size(handle))
         nvjitlink.get_error_log(handle, log)
-        raise BuildError(f"nvJitLink for sm_{cc}: {error}\n{log.decode(errors='replace')}") from error
+        from . import _diagnosis
+
+        said = log.decode(errors="replace").rstrip("\0\n")
+        raise BuildError(f"nvJitLink for sm_{cc}: {error}\n{said}") from _diagnosis.cause(error)
     finally:
         nvjitlink.destroy(handle)

@@ -16,7 +16,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from types import CodeType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
 import numpy as np
@@ -430,9 +430,26 @@ def refuse(value: object, where: str) -> Pair:
         )
     elif isinstance(value, ModuleType):
         advice = f"Write `{value.__name__}.name` wherever the operator reads a name of that module."
+    elif (instead := _before_the_call(value)) is not None:
+        raise Unfingerprintable(f"{where} is not for kernels: {instead}")
     else:
         advice = f"It has no exact encoding; {_READABLE} have one."
     raise refusal(where, value, advice)
+
+
+def _before_the_call(value: object) -> str | None:
+    """Say what to do instead of calling a function of Python's or NumPy's; None if it is no such function."""
+    if not isinstance(value, (BuiltinFunctionType, MethodType)):
+        return None
+    home = getattr(value, "__module__", None) or type(getattr(value, "__self__", None)).__module__
+    owner = type(getattr(value, "__self__", None)).__module__
+    if "random" in f"{home}.{owner}".split("."):
+        return "draw the numbers before, and give them as an input"
+    if home == "time":
+        return "read the clock before, and put the time into a variable"
+    if home.partition(".")[0] in (*sys.stdlib_module_names, "numpy"):
+        return "call it before, and put what it returns into a variable, or give it as an input"
+    return None
 
 
 is_device_array = _arrays.is_device_array

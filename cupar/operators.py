@@ -104,10 +104,16 @@ class RawOp:
         alignment = self.state_alignment
         if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
             raise ValueError(f"state_alignment: expected a power of two, got {alignment!r}")
-        object.__setattr__(self, "extra_ltoirs", tuple(self.extra_ltoirs or ()))
-        for code in (self.ltoir, *self.extra_ltoirs):
-            if not isinstance(code, bytes) or not code:
-                raise TypeError(f"ltoir, extra_ltoirs: expected LTO-IR as bytes, got {type(code).__name__}")
+        extra_ltoirs: Any = self.extra_ltoirs
+        if isinstance(extra_ltoirs, bytes):  # a sequence, too, but of numbers
+            raise TypeError("extra_ltoirs: expected a sequence of bytes, got bytes; put them into a list")
+        object.__setattr__(self, "extra_ltoirs", tuple(extra_ltoirs or ()))
+        extra = ((f"extra_ltoirs[{i}]", code) for i, code in enumerate(self.extra_ltoirs))
+        for name, code in (("ltoir", self.ltoir), *extra):
+            if not isinstance(code, bytes):
+                raise TypeError(f"{name}: expected LTO-IR as bytes, got {type(code).__name__}")
+            if not code:
+                raise ValueError(f"{name}: is empty, expected LTO-IR")
 
     @property
     def fingerprint(self) -> str:
@@ -402,11 +408,16 @@ def _resolved(op: Op, inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any]) 
     if isinstance(op, RawOp):
         return _raw(op, inputs, output)
     if not callable(op):
-        raise TypeError(f"op: expected a function, an OpKind, a ufunc or a function of operator, got {op!r}")
+        raise TypeError(
+            "op: expected a function, an OpKind, a RawOp, a ufunc or a function of the module operator, "
+            f"got {op!r}"
+        )
     try:
         kind, dtypes = _SAME.get(op, (None, ""))
     except TypeError:  # a callable that cannot be hashed
         kind, dtypes = None, ""
+    if len(inputs) == 2:
+        _refuse_of_arrays(op)
     if kind is not None and all(dtype.kind in dtypes for dtype in inputs):
         return _known(kind, inputs, output)
     if not (isinstance(op, FunctionType) or compilers_name(op) is not None):
@@ -422,6 +433,24 @@ def _resolved(op: Op, inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any]) 
     if found.source is not None and found.source.refused:
         raise TypeError(f"op: {found.described}: {found.source.refused}")
     return found
+
+
+# Functions of all of an array, and those of two values that are meant.
+_OF_ARRAYS = (
+    (sum, "OpKind.PLUS, np.add or operator.add"),
+    (np.sum, "OpKind.PLUS, np.add or operator.add"),
+    (math.prod, "OpKind.MULTIPLIES, np.multiply or operator.mul"),
+    (np.prod, "OpKind.MULTIPLIES, np.multiply or operator.mul"),
+)
+
+
+def _refuse_of_arrays(op: Any) -> None:
+    for function, instead in _OF_ARRAYS:
+        if op is function:
+            raise TypeError(
+                f"op: expected a function of two values, got {op.__name__}, which takes all of them; give "
+                f"{instead}"
+            )
 
 
 # Functions of two values that are exactly a kind, and the kinds of dtype for which they are. Of floats, a
@@ -643,8 +672,11 @@ def _check_arity(op: Callable[..., Any], arity: int) -> None:
     else:
         return  # numba will say what it makes of it
     if not low <= arity <= high:
+        from . import _diagnosis
+        from ._words import counted
+
         name = getattr(op, "__qualname__", repr(op))
-        takes = f"{low}" if low == high else f"{low} to {high}"
+        takes = f"{'' if low == high else f'{low} to '}{counted(high, 'positional argument')}"
         raise TypeError(
-            f"op: operator {name} takes {takes} positional arguments, this algorithm gives it {arity}"
+            f"op: operator {name}{_diagnosis.place(op)} takes {takes}, this algorithm gives it {arity}"
         )

@@ -153,3 +153,54 @@ def test_arrays_of_a_call():
         call(typestr="<u4")
     with pytest.raises(ValueError, match=r"^d_x: .*contiguous"):
         call(strides=(8,))
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (None, "its __cuda_array_interface__ is None, expected a dict"),
+        ("x", "its __cuda_array_interface__ is 'x', expected a dict"),
+        ({"shape": "x"}, "'shape' of its __cuda_array_interface__ is 'x', expected a tuple of integers"),
+        ({"shape": 3}, "'shape' of its __cuda_array_interface__ is 3, expected a tuple of integers"),
+        (
+            {"typestr": "<q9"},
+            "'typestr' of its __cuda_array_interface__ is '<q9', expected a dtype as in '<f4'",
+        ),
+        ({"typestr": 3}, "'typestr' of its __cuda_array_interface__ is 3, expected a dtype as in '<f4'"),
+    ],
+)
+def test_broken_interfaces_name_the_entry(broken, message):
+    array = Device(typestr="<i4", shape=(5,), data=(64, False), version=3)
+    if isinstance(broken, dict):
+        array.__cuda_array_interface__.update(broken)
+    else:
+        array.__cuda_array_interface__ = broken
+    with pytest.raises(TypeError) as caught:
+        _arrays.view("d_in", array)
+    assert str(caught.value) == f"d_in: {message}"
+
+
+def test_none_is_called_none():
+    with pytest.raises(TypeError, match=r"^d_in: expected a device array, got None$"):
+        _arrays.view("d_in", None)
+
+
+class NoCapsule(Packed):
+    def __dlpack__(self, **options):
+        return 3
+
+
+class Raising:
+    @property
+    def __cuda_array_interface__(self):
+        raise RuntimeError
+
+
+@pytest.mark.parametrize("debug", ["0", "1"])
+@pytest.mark.parametrize("array", [NoCapsule(2), Raising()])
+def test_what_broken_arrays_raise_is_shown_on_demand(array, debug, monkeypatch):
+    monkeypatch.setenv("CUPAR_DEBUG", debug)
+    with pytest.raises(TypeError, match=r"^d_in: expected a device array, got .* is broken: \w+$") as caught:
+        _arrays.view("d_in", array)
+    assert (caught.value.__cause__ is not None) == (debug == "1")
+    assert caught.value.__suppress_context__

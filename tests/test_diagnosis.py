@@ -11,6 +11,8 @@ import cupar
 Point = cupar.gpu_struct({"x": np.float32, "n": np.int32}, "Point")
 TABLE = {1: 2}
 NUMBERS = [1, 2]
+CHOSEN = {1, 2}
+LARGE = 2**70
 HERE = __file__
 
 
@@ -40,6 +42,41 @@ def there(a):
 
 def back(a):
     return there(a)
+
+
+def without_end(a):
+    return without_end(a - 1)
+
+
+def global_set(a, b):
+    return a if a in CHOSEN else b  # here
+
+
+def returns_a_function(a, b):
+    return math.sqrt
+
+
+def too_large(a, b):
+    return a + LARGE * b  # here
+
+
+def ufunc_sqrt(a, b):
+    return np.sqrt(a) + b  # here
+
+
+def ufunc_absolute(a, b):
+    return np.abs(a) + b  # here
+
+
+def ufunc_sign(a, b):
+    return np.sign(a) + b  # here
+
+
+def index_of_a_struct(a, b):
+    t = a.x
+    for i in range(2):
+        t += b[i]  # here
+    return Point(t, b.n)
 
 
 def attribute(a, b):
@@ -179,6 +216,12 @@ def field_out_of_range(a, b):
 
 
 MISTAKES = {
+    global_set: "it reads a set of numbers, which a kernel cannot: make it a tuple",
+    too_large: "LARGE is an integer of more than 64 bits: use a float",
+    ufunc_sqrt: "numba.cuda has no np.sqrt; use math.sqrt",
+    ufunc_absolute: "numba.cuda has no np.absolute; use abs",
+    ufunc_sign: "numba.cuda has no np.sign; write it out",
+    index_of_a_struct: "cannot be indexed by a variable, as its items differ in type",
     attribute: "int64 has no attribute 'nothing'; ",
     method: "int64 has no attribute 'sum'; ",
     missing_function: "name 'not_there' is not defined",
@@ -211,6 +254,7 @@ MISTAKES = {
     field_out_of_range: "an index is out of range",
 }
 OF_STRUCTS = (
+    index_of_a_struct,
     misspelt,
     too_few_fields,
     another_field,
@@ -282,6 +326,7 @@ def test_builtins_that_numba_lacks(op):
         ),
         (lambda a, b: (a, b), "returns {field_0: int64, field_1: int64}, expected a number"),
         (lambda a, b: "x", "returns 'x', expected a number"),
+        (lambda a, b: lambda x: x, "returns a function, expected a number"),
     ],
 )
 def test_results(op, returned):
@@ -295,3 +340,59 @@ def test_numba_that_is_missing_is_no_fault_of_the_operator(monkeypatch):
     monkeypatch.setattr("cupar._numba.compile_operator", missing)
     with pytest.raises(ImportError, match="^Numba needs another NumPy$"):
         cupar.reduce_into("i8", "i8", lambda a, b: a * 3 + b, 0, cc=90)
+
+
+def test_a_function_as_result():
+    assert "it returns a function, expected a number" in message_of(returns_a_function)
+
+
+def not_bound_yet():
+    def op(a, b):
+        return a + later(b)
+
+    if False:
+        later = None
+    return op
+
+
+@pytest.mark.parametrize(
+    ("op", "why"),
+    [
+        (lambda a, b: without_end(a) + b, "without_end calls itself: write a loop"),
+        (lambda a, b: there(a) + b, "functions call each other in a circle: write a loop"),
+        (lambda a, b: forever(a) + b, "a function calls itself, or functions call each other in a circle"),
+        (not_bound_yet(), "later has no value yet"),
+    ],
+)
+def test_functions_without_end_or_value(op, why):
+    assert f": {why}" in message_of(op, "f4").split("\n")[0]
+
+
+def walrus(a, b):
+    return (c := a + 1) * c
+
+
+def test_assignments_in_expressions():
+    try:
+        cupar.reduce_into("i8", "i8", walrus, 0, cc=90)
+    except TypeError as error:  # not with all Pythons
+        assert "numba.cuda does not compile `:=` here; assign on a line of its own" in str(error)
+
+
+def test_results_of_str():
+    message = message_of(lambda a, b: str(a), "f4")
+    assert message.endswith("returns a string, expected a number")
+
+
+@pytest.mark.parametrize(
+    "op",
+    [lambda a, b: np.int32, lambda a, b: a if a in CHOSEN else b, lambda a, b: forever, lambda a, b: type(a)],
+)
+def test_no_addresses_in_messages(op):
+    message = message_of(op)
+    assert " at 0x" not in message
+    assert "object" not in message
+
+
+def test_a_package_that_numba_needs_for_a_function_is_of_the_operator():
+    assert "scipy" in message_of(np.linalg.norm, "f4", np.zeros(1, "f4"))

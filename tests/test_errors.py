@@ -2,10 +2,13 @@
 
 import copy
 import functools
+import os
 import pickle
+import random
 import re
 import subprocess
 import sys
+import time
 import traceback
 
 import numpy as np
@@ -261,6 +264,50 @@ def test_arity(op, takes):
 def test_keyword_parameters():
     with pytest.raises(TypeError, match=r"^op: operator keyword \(.*:\d+\): it has keyword-only parameters"):
         build(keyword)
+
+
+def test_arity_in_words_and_with_its_place():
+    line = one.__code__.co_firstlineno
+    with pytest.raises(TypeError, match=rf"operator one \(.*:{line}\) takes 1 positional argument, this"):
+        build(one)
+    with pytest.raises(TypeError, match=r"takes 2 to 3 positional arguments, this algorithm gives it 1$"):
+        cupar.unary_transform("i4", "i4", default, cc=CC)
+
+
+@pytest.mark.parametrize(("op", "kind"), [(sum, "PLUS"), (np.sum, "PLUS"), (np.prod, "MULTIPLIES")])
+def test_functions_of_arrays(op, kind):
+    with pytest.raises(TypeError, match=rf"^op: .* got {op.__name__}, .*; give OpKind.{kind}, np\."):
+        build(op)
+
+
+@pytest.mark.parametrize("wait", ["no", 3, 0, 1.0, None])
+def test_wait_is_a_bool(wait):
+    for _ in range(2):
+        build(cupar.OpKind.PLUS)
+        with pytest.raises(TypeError, match=rf"^wait: expected True or False, got {wait!r}$"):
+            build(cupar.OpKind.PLUS, wait=wait)
+
+
+def test_wait_may_be_numpys():
+    assert build(cupar.OpKind.PLUS, wait=np.True_).build.cubin_size
+    pending = build(cupar.OpKind.PLUS, wait=np.False_)
+    assert pending.ready()
+    assert pending.build.cubin_size
+
+
+@pytest.mark.parametrize(
+    ("op", "message"),
+    [
+        (lambda a, b: a + random.random(), "random.random is not for kernels: draw the numbers before"),
+        (lambda a, b: a + random.randint(0, b), "random.randint is not for kernels: draw the numbers before"),
+        (lambda a, b: a + np.random.rand(), "np.random.rand is not for kernels: draw the numbers before"),
+        (lambda a, b: a + time.time(), "time.time is not for kernels: read the clock before"),
+        (lambda a, b: a + os.getpid(), "os.getpid is not for kernels: call it before"),
+    ],
+)
+def test_functions_for_the_host(op, message):
+    with pytest.raises(TypeError, match=rf"^op: .*: {message}"):
+        build(op)
 
 
 @pytest.mark.parametrize("op", [None, 3, "add", [1]])

@@ -5,7 +5,7 @@ import pytest
 from test_build import spills_or_calls
 
 import cupar
-from cupar import RawOp, _numba, _toolchain
+from cupar import RawOp, _architectures, _numba, _toolchain
 
 CC = 90
 ADD = """
@@ -68,11 +68,52 @@ def test_wrong_names(name):
 
 
 @pytest.mark.parametrize(
-    ("code", "extra"), [("text", ()), (b"", ()), (None, ()), (b"x", [None]), (b"x", ["x"])]
+    ("code", "extra", "message"),
+    [
+        ("text", (), "ltoir: expected LTO-IR as bytes, got str"),
+        (b"", (), "ltoir: is empty, expected LTO-IR"),
+        (None, (), "ltoir: expected LTO-IR as bytes, got NoneType"),
+        (b"x", [b"x", None], "extra_ltoirs[1]: expected LTO-IR as bytes, got NoneType"),
+        (b"x", [b""], "extra_ltoirs[0]: is empty, expected LTO-IR"),
+        (b"x", b"x", "extra_ltoirs: expected a sequence of bytes, got bytes; put them into a list"),
+    ],
 )
-def test_wrong_code(code, extra):
-    with pytest.raises(TypeError, match="^ltoir, extra_ltoirs: "):
+def test_wrong_code(code, extra, message):
+    with pytest.raises((TypeError, ValueError)) as caught:
         RawOp("add", code, extra)
+    assert str(caught.value) == message
+
+
+def later_code():
+    newer = next((cc for cc in _architectures.known() if cc > CC), None)
+    if newer is None:
+        pytest.skip("these compilers know no newer GPU")
+    return RawOp("add", _toolchain.compile_cpp(ADD.format(name="add", factor="1"), newer))
+
+
+@pytest.mark.parametrize(
+    ("op", "message"),
+    [
+        (lambda: RawOp("f", b"garbage"), "the LTO-IR of op (RawOp 'f') is no LTO-IR"),
+        (lambda: RawOp("add", add().ltoir, [b"x"]), "the LTO-IR of op (RawOp 'add') is no LTO-IR"),
+        (lambda: RawOp("add", add().ltoir[:-300]), "the LTO-IR of op (RawOp 'add') is broken"),
+        (
+            lambda: RawOp("nope", add().ltoir),
+            "no LTO-IR defines the function 'nope' that op (RawOp 'nope') calls",
+        ),
+        (later_code, "the LTO-IR of op (RawOp 'add') is for a newer architecture than sm_90"),
+    ],
+)
+@pytest.mark.parametrize("debug", ["0", "1"])
+def test_code_that_cannot_be_linked(op, message, debug, monkeypatch):
+    monkeypatch.setenv("CUPAR_DEBUG", debug)
+    with pytest.raises(cupar.BuildError) as caught:
+        reduction(op())
+    text = str(caught.value)
+    assert text.startswith(f"nvJitLink for sm_90: {message}")
+    assert "\n" not in text
+    assert caught.value.__suppress_context__
+    assert (caught.value.__cause__ is not None) == (debug == "1")
 
 
 def test_equal_content_is_equal():
@@ -142,12 +183,14 @@ def test_different_ones_of_the_same_name():
     with pytest.raises(cupar.BuildError) as error:
         partition(negative(), negative("1"))
     assert str(error.value) == (
-        "nvJitLink for sm_90: function 'is_less' is defined by the LTO-IR of select_first_part_op (is_less) "
-        "and, in another way, by that of select_second_part_op (is_less): give one of the two functions "
-        "another name"
+        "nvJitLink for sm_90: function 'is_less' is defined by the LTO-IR of select_first_part_op "
+        "(RawOp 'is_less') and, in another way, by that of select_second_part_op (RawOp 'is_less'): give one "
+        "of the two functions another name"
     )
     assert error.value.__suppress_context__
     one, other = (cupar.TransformIterator("f4", halved(by), "f4") for by in "23")
     pairs = cupar.TransformIterator(cupar.ZipIterator(one, other), lambda pair: pair[0] + pair[1], "f4")
-    with pytest.raises(cupar.BuildError, match=r"'halved' .* d_in_op0 \(halved\) .* d_in_op1 \(halved\)"):
+    with pytest.raises(
+        cupar.BuildError, match=r"'halved' .* d_in_op0 \(RawOp 'halved'\) .* d_in_op1 \(RawOp 'halved'\)"
+    ):
         cupar.reduce_into(pairs, "f4", cupar.OpKind.PLUS, 0.0, cc=CC)
