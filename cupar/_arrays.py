@@ -69,13 +69,13 @@ def _view_interface(array: Any) -> View:
     if dtype.kind == "V":  # a struct, whose fields some libraries give and others, Numba's among them, do not
         descr = interface.get("descr")
         dtype = np.lib.format.descr_to_dtype(descr) if descr else getattr(array, "dtype", dtype)
-    shape = interface["shape"]
+    shape: Any = interface["shape"]
     if type(shape) is not tuple and (isinstance(shape, (str, bytes)) or not hasattr(shape, "__len__")):
         raise TypeError(f"'shape' of its __cuda_array_interface__ is {shape!r}, expected a tuple of integers")
     size = _size(shape)
     address, read_only = interface["data"]
     address = 0 if address is None else _integer("address", address)
-    strides = interface.get("strides")
+    strides: Any = interface.get("strides")
     if strides is not None and len(strides) != len(shape):
         raise ValueError(f"its shape, {shape}, and its strides, {strides}, differ in length")
     c_order = strides is None or size <= 1 or _is_contiguous(shape, strides, dtype.itemsize)
