@@ -252,7 +252,7 @@ def test_refusals(summed):
         ),
         ((host, d_in, d_out, N, h_init), TypeError, "^temp_storage: .*NumPy array"),
         ((storage, [1, 2], d_out, N, h_init), TypeError, "^d_in: .*list"),
-        ((storage, None, d_out, N, h_init), TypeError, "^d_in: .*NoneType"),
+        ((storage, None, d_out, N, h_init), TypeError, "^d_in: .*got None"),
     ]
     for arguments, error, message in cases:
         with pytest.raises(error, match=message):
