@@ -789,7 +789,7 @@ MISMATCHES = [
     (TransformIterator("f4", double), TransformIterator(Device(), OpKind.NEGATE), "double.*neg"),
     (TransformIterator("f4", double), TransformIterator(Device(), double, "f8"), "double"),
     (ZipIterator("f4"), ZipIterator("f4"), "expected a device array, got str"),
-    (ReverseIterator("f4"), None, "expected a device array, got NoneType"),
+    (ReverseIterator("f4"), None, "expected a device array, got None"),
     (ReverseIterator("f4"), np.zeros(5, "f4"), "NumPy array"),
 ]
 
@@ -916,7 +916,7 @@ REFUSED = [
     (lambda: ShuffleIterator(-1), ValueError, "^num_items: expected an integer from 1"),
     (lambda: ShuffleIterator(5.0), TypeError, "^num_items: expected an integer, got float"),
     (lambda: ShuffleIterator(5, "7"), TypeError, "^seed: expected an integer, got str"),
-    (lambda: ShuffleIterator(5, None), TypeError, "^seed: expected an integer, got NoneType"),
+    (lambda: ShuffleIterator(5, None), TypeError, "^seed: expected an integer, got None"),
     (lambda: ShuffleIterator(5, 2**64), ValueError, "^seed: expected an integer from"),
     (lambda: TransformIterator(HOST, double), TypeError, "^underlying: .*NumPy array.*host memory"),
     (lambda: TransformOutputIterator(HOST, double), TypeError, "^underlying: .*NumPy array.*host memory"),

@@ -467,7 +467,7 @@ def test_a_closure_variable_is_looked_up_in_each_call(nothing_is_compiled):
         (DeviceArray("f4", (8,), strides=(8,)), ValueError, "expected a C-contiguous array"),
         (DeviceArray("f4", address=(1 << 20) + 2), ValueError, "aligned to 4 bytes"),
         (np.zeros(8, "f4"), TypeError, "expected a device array, got a NumPy array"),
-        (None, TypeError, "expected a device array, got NoneType"),
+        (None, TypeError, "expected a device array, got None"),
         (3.0, TypeError, "expected a device array, got float"),
     ],
 )
