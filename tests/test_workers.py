@@ -430,12 +430,13 @@ def processes(mark):
 @pytest.mark.parametrize("how", ["ends", "is killed"])
 def test_no_process_is_left_when_the_one_that_asked(how, empty_cache, tmp_path):
     mark = uuid.uuid4().hex
-    wait = "time.sleep(1000)" if how == "is killed" else ""
+    wait = "time.sleep(1000)" if how == "is killed" else "input()"
     path = tmp_path / "script.py"
     path.write_text(textwrap.dedent(SCRIPT) + wait)
     with subprocess.Popen(
         [sys.executable, path, tmp_path / "ran"],
         env={**os.environ, "MARK": mark},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -444,7 +445,7 @@ def test_no_process_is_left_when_the_one_that_asked(how, empty_cache, tmp_path):
         assert len(processes(mark.encode())) == 2
         if how == "is killed":
             script.kill()
-        out, err = script.communicate(timeout=MANY)
+        out, err = script.communicate("\n", timeout=MANY)
     assert (out, err) == ("", "")
     assert script.returncode == (-signal.SIGKILL if how == "is killed" else 0)
     until(lambda: not processes(mark.encode()))
