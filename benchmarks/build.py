@@ -100,7 +100,7 @@ stand_in = False
 try:
     ctypes.CDLL("libcuda.so.1")
 except OSError:
-    from cupar import _cccl
+    from cupar._compile import cccl as _cccl
     _cccl.bindings()
     stand_in = True
 

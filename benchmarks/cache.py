@@ -23,9 +23,10 @@ from typing import Any
 
 import _common
 
-from cupar import _bundle, _entry
-from cupar._disk import Disk
-from cupar._shared import Shared, open_url
+from cupar._store import bundle as _bundle
+from cupar._store import entry as _entry
+from cupar._store.disk import Disk
+from cupar._store.shared import Shared, open_url
 
 ENTRIES = 10_000
 LISTED = 20_000

@@ -284,7 +284,8 @@ algorithm = compute.make_{name}({recipe.compute_made_with})"""
 
 # cupar's own parts, which may change: a text that names what is no longer there fails by itself.
 _OF_OBJECT = """
-from cupar import _arrays, _driver
+from cupar._device import arrays as _arrays
+from cupar._device import driver as _driver
 algorithm = cupar.reduce_into(d_in, d_out, op, h_init)
 nbytes = algorithm(None, d_in, d_out, n, h_init)
 d_temp = cupy.empty(max(1, nbytes), "u1")
@@ -371,10 +372,10 @@ def find_nvcc() -> str | None:
 
 def cub_headers() -> list[str]:
     """Return the folder of cuda-cccl's headers, the CUB that cupar runs; nothing if it has none."""
-    from cupar import _toolchain
+    from cupar._compile import toolchain
 
     try:
-        return [str(_toolchain.include_folders()[0])]
+        return [str(toolchain.include_folders()[0])]
     except ImportError:
         return []
 
@@ -678,7 +679,7 @@ def _data(algorithm: str, n: int, dtype: np.dtype[Any]) -> tuple[Any, Any]:
 
 def _square(cupy: Any) -> Any:
     """Return the operator x * x as LTO-IR: no OpKind is that, and cuda.compute may not compile Python."""
-    from cupar import _toolchain
+    from cupar._compile import toolchain
 
     name = "bench_square"
     source = f"""
@@ -687,7 +688,7 @@ extern "C" __device__ void {name}(void* pointer, void* result) {{
   *static_cast<float*>(result) = x * x;
 }}
 """
-    return cupar.RawOp(name, _toolchain.compile_cpp(source, int(cupy.cuda.Device().compute_capability)))
+    return cupar.RawOp(name, toolchain.compile_cpp(source, int(cupy.cuda.Device().compute_capability)))
 
 
 # --- Tables, file, plot ----------------------------------------------------------------------------------

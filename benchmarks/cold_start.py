@@ -138,7 +138,8 @@ CUPAR_APART = """
 import cupar
 cupar.reduce_into
 mark("import cupar.reduce_into")
-from cupar import _cccl, _toolchain
+from cupar._compile import cccl as _cccl
+from cupar._compile import toolchain as _toolchain
 _toolchain.template_versions()
 _toolchain.operator_versions()
 mark("read versions for the key")
@@ -211,7 +212,7 @@ import ctypes
 try:
     ctypes.CDLL("libcuda.so.1")
 except OSError:
-    from cupar import _cccl
+    from cupar._compile import cccl as _cccl
     _cccl.bindings()
 import cuda.compute
 {operator}
@@ -259,7 +260,8 @@ made = [
     cupar.reduce_into(dtype, dtype, lambda a, b: a + b, np.zeros(1, dtype), cc=cc),
     cupar.inclusive_scan(dtype, dtype, lambda a, b: a + b, cc=cc),
 ]
-from cupar import _cccl, _toolchain
+from cupar._compile import cccl as _cccl
+from cupar._compile import toolchain as _toolchain
 _toolchain.template_versions()
 _toolchain.operator_versions()
 _cccl.bindings()

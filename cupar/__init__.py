@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import cache, graph
-    from ._algorithm import Algorithm, Build
-    from ._bound import Bound
+    from ._ahead.preload import preload
+    from ._ahead.record import Recording, record
     from ._cache import CacheWarning, use_bundle, use_shared
-    from ._cccl import VersionError
-    from ._driver import DriverError, NoDeviceError
-    from ._preload import preload
-    from ._record import Recording, record
-    from ._storage import release_memory
-    from ._toolchain import BuildError
+    from ._call.algorithm import Algorithm, Build
+    from ._call.bound import Bound
+    from ._compile.cccl import VersionError
+    from ._compile.toolchain import BuildError
+    from ._device.driver import DriverError, NoDeviceError
+    from ._device.storage import release_memory
     from .histogram import Histogram, histogram_even
     from .iterators import (
         CacheModifiedInputIterator,
@@ -126,12 +126,12 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Algorithm": "_algorithm",
+    "Algorithm": "_call.algorithm",
     "BinarySearch": "search",
     "BinaryTransform": "transform",
-    "Bound": "_bound",
-    "Build": "_algorithm",
-    "BuildError": "_toolchain",
+    "Bound": "_call.bound",
+    "Build": "_call.algorithm",
+    "BuildError": "_compile.toolchain",
     "CacheModifiedInputIterator": "iterators",
     "CacheWarning": "_cache",
     "ConstantIterator": "iterators",
@@ -139,15 +139,15 @@ _MODULES = {
     "Determinism": "reduce",
     "DiscardIterator": "iterators",
     "DoubleBuffer": "sort",
-    "DriverError": "_driver",
+    "DriverError": "_device.driver",
     "Histogram": "histogram",
     "MergeSort": "sort",
-    "NoDeviceError": "_driver",
+    "NoDeviceError": "_device.driver",
     "OpKind": "operators",
     "PermutationIterator": "iterators",
     "RadixSort": "sort",
     "RawOp": "operators",
-    "Recording": "_record",
+    "Recording": "_ahead.record",
     "Reduce": "reduce",
     "ReverseInputIterator": "iterators",
     "ReverseIterator": "iterators",
@@ -163,7 +163,7 @@ _MODULES = {
     "TransformOutputIterator": "iterators",
     "UnaryTransform": "transform",
     "UniqueByKey": "unique",
-    "VersionError": "_cccl",
+    "VersionError": "_compile.cccl",
     "ZipIterator": "iterators",
     "binary_transform": "transform",
     "exclusive_scan": "scan",
@@ -172,11 +172,11 @@ _MODULES = {
     "inclusive_scan": "scan",
     "lower_bound": "search",
     "merge_sort": "sort",
-    "preload": "_preload",
+    "preload": "_ahead.preload",
     "radix_sort": "sort",
-    "record": "_record",
+    "record": "_ahead.record",
     "reduce_into": "reduce",
-    "release_memory": "_storage",
+    "release_memory": "_device.storage",
     "segmented_reduce": "segmented",
     "segmented_sort": "sort",
     "select": "partition",

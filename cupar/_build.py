@@ -18,9 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from . import _cccl, _diagnosis, _extensions, _limits, _nodes, _numba, _toolchain, _workers, structs
-from ._key import Specialisation
-from ._values import Unfingerprintable
+from . import structs
+from ._compile import cccl, diagnosis, limits, ltoir, toolchain, workers
+from ._compile.key import Specialisation
+from ._fingerprint import extensions
+from ._fingerprint.values import Unfingerprintable
+from ._ir import nodes
 from .operators import Operator, ResultError
 
 Seconds = dict[str, float]
@@ -51,8 +54,8 @@ def template(spec: Specialisation, seconds: Seconds) -> bytes:
     BuildError
         If a compiler refuses.
     """
-    with timed(seconds, "template"), _limits.explained(spec):
-        parts = _cccl.split(_compile(spec, {}, []))
+    with timed(seconds, "template"), limits.explained(spec):
+        parts = cccl.split(_compile(spec, {}, []))
         return _pack([parts.head, parts.kernels, parts.tail, *_iterator_code(spec)])
 
 
@@ -95,10 +98,10 @@ def link(
     int
         Bytes of the cubin.
     """
-    with timed(seconds, "link"), _limits.explained(spec):
+    with timed(seconds, "link"), limits.explained(spec):
         head, kernels, tail, *iterators = template
         cubin = _link(spec, [kernels, *iterators], operators)
-        return _cccl.Template(head, kernels, tail).with_cubin(cubin), len(cubin)
+        return cccl.Template(head, kernels, tail).with_cubin(cubin), len(cubin)
 
 
 def whole(spec: Specialisation, operators: Mapping[str, list[bytes]], seconds: Seconds) -> tuple[bytes, int]:
@@ -109,11 +112,11 @@ def whole(spec: Specialisation, operators: Mapping[str, list[bytes]], seconds: S
     bytes, int
         As for `link`.
     """
-    with timed(seconds, "compile"), _limits.explained(spec):
+    with timed(seconds, "compile"), limits.explained(spec):
         iterator_code = _iterator_code(spec)
         try:
             result = _compile(spec, operators, iterator_code)
-        except _toolchain.BuildError:
+        except toolchain.BuildError:
             if operators:  # CCCL does not say what is wrong with how they link; this does
                 _link(spec, iterator_code, operators)
             raise
@@ -125,7 +128,7 @@ def _link(spec: Specialisation, parts: list[bytes], operators: Mapping[str, list
     functions = spec.functions
     whose = [f"{name} ({_called(functions[name])})" for name, codes in operators.items() for _ in codes]
     names = [*(f"part {number}" for number in range(len(parts))), *whose]
-    return _toolchain.link([*parts, *chain(*operators.values())], spec.cc, names)
+    return toolchain.link([*parts, *chain(*operators.values())], spec.cc, names)
 
 
 def _called(op: Operator) -> str:
@@ -136,7 +139,7 @@ def _compile(spec: Specialisation, codes: Mapping[str, list[bytes]], iterator_co
     """Run NVRTC on a specialisation's kernels; with no codes, all its functions are left to the linker."""
     # All this can be made in another process, too.
     operators = {
-        name: partial(_cccl.operator, name, op.kind, codes.get(name, ()), op.state_size, op.state_alignment)
+        name: partial(cccl.operator, name, op.kind, codes.get(name, ()), op.state_size, op.state_alignment)
         for name, op in spec.operators
     }
     # CCCL links what each function brings with it. One brings the code of all iterators, whose functions are
@@ -147,25 +150,25 @@ def _compile(spec: Specialisation, codes: Mapping[str, list[bytes]], iterator_co
     for argument in spec.arguments:
         if argument.is_pointer:
             # Some algorithms take a null pointer for 'no array', so an array that will be there has another.
-            iterators[argument.name] = partial(_cccl.pointer, argument.value, address=256)
+            iterators[argument.name] = partial(cccl.pointer, argument.value, address=256)
         else:
             state = bytearray(argument.node.size)
-            iterators[argument.name] = partial(_cccl.iterator, argument.name, argument.value, state, carried)
+            iterators[argument.name] = partial(cccl.iterator, argument.name, argument.value, state, carried)
             carried = []
-    return _workers.compile_native(spec.native, spec.native_arguments(iterators, operators), spec.cc)
+    return workers.compile_native(spec.native, spec.native_arguments(iterators, operators), spec.cc)
 
 
 def _iterator_code(spec: Specialisation) -> list[bytes]:
-    source = _nodes.source(spec.arguments)
-    return [_toolchain.compile_cpp(source, spec.cc)] if source else []
+    source = nodes.source(spec.arguments)
+    return [toolchain.compile_cpp(source, spec.cc)] if source else []
 
 
 def _operator_ltoir(parameter: str, op: Operator, cc: int) -> list[bytes]:
     if op.cpp is not None:
-        source = op.cpp.replace("SYMBOL", _cccl.symbol(parameter))
-        return [_toolchain.compile_cpp(source, cc), *op.ltoirs]
+        source = op.cpp.replace("SYMBOL", cccl.symbol(parameter))
+        return [toolchain.compile_cpp(source, cc), *op.ltoirs]
     with _says_which(op, cc):
-        return _numba.compile_operator(op, _cccl.symbol(parameter), cc)
+        return ltoir.compile_operator(op, cccl.symbol(parameter), cc)
 
 
 def result_dtype(op: Operator, cc: int) -> np.dtype[Any]:
@@ -177,7 +180,7 @@ def result_dtype(op: Operator, cc: int) -> np.dtype[Any]:
         If numba cannot compile it for its inputs, or arrays cannot hold the result.
     """
     with _says_which(op, cc):
-        return _numba.result_dtype(op, cc)
+        return ltoir.result_dtype(op, cc)
 
 
 _EXTENDED_CC = 75  # what others have registered with numba is used on all GPUs or on none
@@ -192,11 +195,11 @@ def refuse_extended(op: Operator) -> None:
     Unfingerprintable
         If it does. What else is wrong with it, its build will tell.
     """
-    now, kept = _extensions.epoch(), op.without_user()
+    now, kept = extensions.epoch(), op.without_user()
     if _unextended.get(kept) == now:
         return
     try:
-        _numba.compile_operator(op, _cccl.symbol("op"), _EXTENDED_CC)
+        ltoir.compile_operator(op, cccl.symbol("op"), _EXTENDED_CC)
     except Unfingerprintable as error:
         raise Unfingerprintable(f"op: {op.described}: {error}") from None
     except Exception:
@@ -211,16 +214,16 @@ def _says_which(op: Operator, cc: int) -> Iterator[None]:
     """Say which operator it is that numba cannot compile, and why."""
     try:
         yield
-    except (ResultError, _toolchain.BuildError):
+    except (ResultError, toolchain.BuildError):
         raise
     except Unfingerprintable as error:
         raise Unfingerprintable(f"{op.parameter}: {op.described}: {error}") from None
     except Exception as error:  # numba raises whatever its passes run into
-        if isinstance(error, ImportError) and not _diagnosis.is_of_the_operator(error):
+        if isinstance(error, ImportError) and not diagnosis.is_of_the_operator(error):
             raise  # numba itself is missing, or something that it needs
         types = ", ".join(map(structs.text, op.inputs))
         subject = f"{op.parameter}: numba.cuda cannot compile {op.described} for ({types}) on sm_{cc}"
-        raise TypeError(_diagnosis.message(subject, error)) from _diagnosis.cause(error)
+        raise TypeError(diagnosis.message(subject, error)) from diagnosis.cause(error)
 
 
 def _pack(parts: list[bytes]) -> bytes:

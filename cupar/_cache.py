@@ -32,17 +32,17 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from . import _fork, _patience
-from ._disk import Disk, Usage
-from ._entry import FORMAT, Entry
-from ._memory import Memory
-from ._patience import Patience
-from ._warnings import CacheWarning, warn_once
-from ._words import counted
+from ._base import fork
+from ._base.warnings import CacheWarning, warn_once
+from ._base.words import counted
+from ._store.disk import Disk, Usage
+from ._store.entry import FORMAT, Entry
+from ._store.memory import Memory
+from ._store.patience import Patience, of_one_call
 
 if TYPE_CHECKING:
-    from ._bundle import Bundle
-    from ._shared import Shared
+    from ._store.bundle import Bundle
+    from ._store.shared import Shared
 
 __all__ = [
     "CacheWarning",
@@ -249,7 +249,7 @@ def layer(path: Path, secret: bytes | None) -> Disk | Bundle:
         if not store.is_cache():
             raise ValueError(f"{path} is no cache directory: there is no v{FORMAT} in it")
         return store
-    from ._bundle import Bundle
+    from ._store.bundle import Bundle
 
     return Bundle(path, secret)
 
@@ -343,8 +343,8 @@ def shared() -> Shared | None:
 @lru_cache
 def _shared_at(url: str) -> Shared | None:
     """Open a store, once in a process; None, with a warning, if that cannot be."""
-    from ._shared import Shared
-    from ._stores import name_of, open_url
+    from ._store.remotes import name_of, open_url
+    from ._store.shared import Shared
 
     name = name_of(url)
     try:
@@ -392,7 +392,7 @@ def use_shared(mapping: MutableMapping[str, bytes] | None) -> None:
         return
     if not isinstance(mapping, MutableMapping):
         raise TypeError(f"mapping: expected a MutableMapping of str to bytes, got {type(mapping).__name__}")
-    from ._shared import Shared
+    from ._store.shared import Shared
 
     _shared = Shared(mapping, type(mapping).__name__)
 
@@ -429,7 +429,7 @@ def fetch(key: str, make: Callable[[], Entry], *, portable: bool = True) -> Foun
 
 def one_deadline() -> AbstractContextManager[Patience]:
     """Let all fetches in a block wait for others no longer than one may: ``CUPAR_LOCK_TIMEOUT`` seconds."""
-    return _patience.of_one_call(_lock_timeout())
+    return of_one_call(_lock_timeout())
 
 
 def _locked(
@@ -558,7 +558,7 @@ def reset_stats() -> None:
         counter.reset()
 
 
-_lock = _fork.Lock()
+_lock = fork.Lock()
 _counters = {origin: _Counter() for origin in get_args(Origin)}
 
 if hasattr(os, "register_at_fork"):

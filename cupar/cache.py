@@ -9,17 +9,19 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from . import _cache, _entry, _explain, _listing
+from . import _cache
+from ._base.warnings import warn_once
 from ._cache import CacheWarning, Stats, Usage
-from ._disk import Disk, Pruned
-from ._explain import Difference, Explanation
-from ._listing import Info
-from ._stores import RedisMapping
-from ._warnings import warn_once
+from ._inspect import differences, listing
+from ._inspect.differences import Difference, Explanation
+from ._inspect.listing import Info
+from ._store.disk import Disk, Pruned
+from ._store.entry import Entry, RefusedError, encode, is_key, seal
+from ._store.remotes import RedisMapping
 
 if TYPE_CHECKING:
-    from ._algorithm import Algorithm
-    from ._bundle import Bundle
+    from ._call.algorithm import Algorithm
+    from ._store.bundle import Bundle
 
 __all__ = [
     "CacheWarning",
@@ -115,8 +117,8 @@ def entries(path: str | os.PathLike[str] | None = None) -> Iterator[Info]:
     >>> for each in cupar.cache.entries():
     ...     sizes[each.algorithm] += each.size
     """
-    store = _cache.disk() if path is None else _listing.layer(path)
-    return iter(()) if store is None else _listing.infos(store)
+    store = _cache.disk() if path is None else listing.layer(path)
+    return iter(()) if store is None else listing.infos(store)
 
 
 def info(key: str, path: str | os.PathLike[str] | None = None) -> Info:
@@ -144,7 +146,7 @@ def info(key: str, path: str | os.PathLike[str] | None = None) -> Info:
     >>> found.meta["operators"]
     {'op': 'OpKind.PLUS'}
     """
-    return _listing.find(key, _listing.own() if path is None else _listing.layer(path))
+    return listing.find(key, listing.own() if path is None else listing.layer(path))
 
 
 def explain(algorithm: Algorithm | str, other: Algorithm | str | None = None) -> Explanation:
@@ -190,7 +192,7 @@ def explain(algorithm: Algorithm | str, other: Algorithm | str | None = None) ->
     ...     print(each)
     cc: 90, was 80
     """
-    return _explain.explain(_key("algorithm", algorithm), None if other is None else _key("other", other))
+    return differences.explain(_key("algorithm", algorithm), None if other is None else _key("other", other))
 
 
 def _key(name: str, algorithm: Algorithm | str) -> str:
@@ -253,13 +255,13 @@ def verify(path: str | os.PathLike[str] | None = None, *, repair: bool = False) 
         place = _cache.path_named("path", path)
         if not place.is_dir():
             return _verified(place)
-        found = list(cast(Disk, _listing.layer(place)).check())
-    checked = sum(_entry.is_key(key) for key, _ in found)
+        found = list(cast(Disk, listing.layer(place)).check())
+    checked = sum(is_key(key) for key, _ in found)
     return Report(checked, tuple((key, why) for key, why in found if why is not None))
 
 
 def _verified(bundle: Path) -> Report:
-    from . import _bundle
+    from ._store import bundle as _bundle
 
     found = _bundle.verify(bundle, _cache.signing_key())
     return Report(found.entries, tuple((key or str(bundle), why) for key, why in found.faults))
@@ -333,9 +335,9 @@ def clear(*, memory: bool = True, disk: bool = True) -> None:
     _check_bool("memory", memory)
     _check_bool("disk", disk)
     if memory:
-        from . import _factory
+        from ._obtain import obtain
 
-        _factory.forget()
+        obtain.forget()
     if disk:
         found = _cache.disk()
         if found is not None:
@@ -405,14 +407,14 @@ def export(path: str | os.PathLike[str], keys: Iterable[str] | None = None) -> T
     >>> cupar.cache.export("builds.cupar-bundle")  # doctest: +SKIP
     Transfer(entries=12, size=2719316, skipped=1, refused=0, not_kept=0)
     """
-    from . import _bundle
+    from ._store import bundle as _bundle
 
     is_several = keys is None or (isinstance(keys, Iterable) and not isinstance(keys, (str, bytes)))
     if not is_several:
         raise TypeError(f"keys: expected several keys, such as a list of them, got {keys!r}")
-    own, target = _listing.own(), _cache.path_named("path", path)
-    there = {key for key, _ in _listing.sizes(own)}
-    wanted = there if keys is None else {_listing.resolve(key, there, str(own.path), "keys") for key in keys}
+    own, target = listing.own(), _cache.path_named("path", path)
+    there = {key for key, _ in listing.sizes(own)}
+    wanted = there if keys is None else {listing.resolve(key, there, str(own.path), "keys") for key in keys}
     # Read only, so that carrying entries away does not count as using them.
     source, secret = Disk(own.path, 0, read_only=True), _cache.signing_key()
 
@@ -425,7 +427,7 @@ def export(path: str | os.PathLike[str], keys: Iterable[str] | None = None) -> T
             if entry is None:
                 refused += 1
             elif _is_portable(entry):
-                yield key, _entry.seal(_entry.encode(key, entry), key, secret)
+                yield key, seal(encode(key, entry), key, secret)
 
     written = _bundle.write(target, sealed())
     return Transfer(written.entries, written.size, len(wanted) - written.entries - refused, refused)
@@ -451,9 +453,9 @@ def import_(path: str | os.PathLike[str]) -> Transfer:
     >>> cupar.cache.import_("builds.cupar-bundle")  # doctest: +SKIP
     Transfer(entries=12, size=2718080, skipped=0, refused=0, not_kept=0)
     """
-    own, source = _listing.own(), _listing.layer(path)
+    own, source = listing.own(), listing.layer(path)
     looked_at = Disk(own.path, 0, read_only=True)  # so that carrying entries does not count as using them
-    sizes = dict(_listing.sizes(source))
+    sizes = dict(listing.sizes(source))
     there, copied, refused = set(), set(), 0
     for key in sizes:
         if own.holds(key) and looked_at.load(key) is not None:
@@ -478,13 +480,13 @@ def import_(path: str | os.PathLike[str]) -> Transfer:
     )
 
 
-def _read(key: str, source: Disk | Bundle) -> _entry.Entry | None:
+def _read(key: str, source: Disk | Bundle) -> Entry | None:
     """Return an entry that is to be copied; None, with a warning, if it is not as it must be."""
     if isinstance(source, Disk):
         return source.load(key)
     try:
         return source.read(key)
-    except _entry.RefusedError as error:
+    except RefusedError as error:
         warn_once(
             ("import", source.path),
             f"cupar does not copy the entry {key} of {source.path}: it {error}. Others may be like it.",
@@ -492,6 +494,6 @@ def _read(key: str, source: Disk | Bundle) -> _entry.Entry | None:
         return None
 
 
-def _is_portable(entry: _entry.Entry) -> bool:
+def _is_portable(entry: Entry) -> bool:
     """Tell whether other machines can use it: where libraries were found is of this one."""
     return entry.meta.get("entry") != "search"

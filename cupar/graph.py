@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _arrays, _driver
+from ._device import arrays, driver
 
 # --- Nodes -----------------------------------------------------------------------------------------------
 
@@ -218,11 +218,11 @@ def copy(dst: Any, src: Any, *, name: str | None = None, after: After = None) ->
     (``cupyx.empty_pinned``, ``numba.cuda.pinned_array``) is copied directly, beside other work.
     """
 
-    def ends() -> tuple[_arrays.View, _arrays.View]:
+    def ends() -> tuple[arrays.View, arrays.View]:
         if isinstance(dst, np.ndarray) and isinstance(src, np.ndarray):
             raise TypeError("dst and src are both on the host; this is for copies to and from the device")
         to, of = _view("dst", dst, output=True), _view("src", src)
-        if to.dtype != of.dtype and not _arrays.same_layout("dst", to.dtype, of.dtype):
+        if to.dtype != of.dtype and not arrays.same_layout("dst", to.dtype, of.dtype):
             raise TypeError(f"dst has items of {to.dtype}, src of {of.dtype}; a copy converts nothing")
         if to.size != of.size:
             raise ValueError(f"dst has {to.size} items, src {of.size}; give slices of the same size")
@@ -342,14 +342,14 @@ def host(function: Callable[[], Any], *, name: str | None = None, after: After =
     return _node("host", name, after, add)
 
 
-def _view(name: str, array: Any, output: bool = False) -> _arrays.View:
+def _view(name: str, array: Any, output: bool = False) -> arrays.View:
     """Read an array on the host or the device; raise TypeError or ValueError if it cannot be used."""
     if isinstance(array, np.ndarray):
         flags = array.flags
         order = flags.contiguous, flags.writeable, flags.c_contiguous
-        found = _arrays.View(array.ctypes.data, array.size, array.dtype, *order)
+        found = arrays.View(array.ctypes.data, array.size, array.dtype, *order)
     else:
-        found = _arrays.view(name, array)
+        found = arrays.view(name, array)
     if not found.c_order:
         raise ValueError(f"{name}: expected a C-contiguous array, got a strided one")
     if output and not found.writable:
@@ -543,7 +543,7 @@ class Graph:
     def __init__(self, *nodes: Node) -> None:
         named = _by_name(nodes)
         self._wires = _wiring(named)
-        ordinal = _driver.current_device().ordinal
+        ordinal = driver.current_device().ordinal
         from cuda.core import Device, Stream
 
         device = Device(ordinal)
@@ -585,7 +585,7 @@ class Graph:
             If the graph is closed.
         """
         held = self._open()
-        target = self._as_stream(_driver.stream_handle(stream))
+        target = self._as_stream(driver.stream_handle(stream))
         held.executable.launch(target)
         target.record(held.last_launch)
 

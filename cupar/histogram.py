@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import _cccl, _factory
-from ._algorithm import Algorithm
-from ._arguments import argument, integers, item_count
-from ._call import Call, Launch, Request
-from ._key import Specialisation
-from ._memo import remembered
+from ._call.algorithm import Algorithm
+from ._call.arguments import argument, integers, item_count
+from ._call.call import Call, Launch, Request
+from ._compile import cccl
+from ._compile.key import Specialisation
+from ._obtain import obtain
+from ._obtain.call_sites import remembered
 
 _MOST_SAMPLES = 2**31 - 1  # the bindings take a C int
 _SMALL_BINS = 256  # up to here, CUB has kernels with counters in shared memory
@@ -81,7 +82,7 @@ def histogram_even(
     sample that is within rounding of a level may be counted on its other side: never one of float16 or
     float32 that is the largest below the upper level, since levels are float64, which is why they are.
     """
-    cc, device = _factory.target(cc)
+    cc, device = obtain.target(cc)
     given = argument("d_samples", d_samples)
     samples = given.value
     if samples.kind in "cV":
@@ -100,8 +101,8 @@ def histogram_even(
             1,
             iterators["d_samples"],
             num_levels,
-            _cccl.pointer(counter, address=256),
-            _cccl.type_info(levels),
+            cccl.pointer(counter, address=256),
+            cccl.type_info(levels),
             1,
             _MOST_SAMPLES if work.long_offsets else 1,
             True,
@@ -124,7 +125,7 @@ def histogram_even(
         cc=cc,
         native_arguments=native_arguments,
     )
-    return _factory.obtain(Histogram, spec, device, wait)
+    return obtain.obtain(Histogram, spec, device, wait)
 
 
 def _scalar(name: str, value: Any) -> Any:
@@ -311,9 +312,9 @@ class Histogram(Algorithm):
                 nbytes,
                 d_samples,
                 d_histogram,
-                _cccl.value(np.array([work.num_levels], np.int32)),
-                _cccl.value(np.array([work.lower], levels)),
-                _cccl.value(np.array([work.upper], levels)),
+                cccl.value(np.array([work.num_levels], np.int32)),
+                cccl.value(np.array([work.lower], levels)),
+                cccl.value(np.array([work.upper], levels)),
                 n,
                 1,
                 n,

@@ -20,7 +20,10 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from . import _arrays, _fingerprint, _nodes, structs
+from . import structs
+from ._device import arrays
+from ._fingerprint import walk
+from ._ir import nodes
 from .operators import CapturedState, Op, Operator, resolve
 
 # ---------------------------------------------------------------------------------------------------------
@@ -67,7 +70,7 @@ class _Items(_Leaf):
         used = items if self.step else 0  # of items here and there it is not known which
         last = self.start + max(used - 1, 0) if self.step > 0 else self.start
         needed = last + 1 if used else max(self.start, 0)
-        address = _arrays.address(name, self.array, self.dtype, needed, output and not self.read_only)
+        address = arrays.address(name, self.array, self.dtype, needed, output and not self.read_only)
         first = self.start if self.step > 0 else self.start - max(used - 1, 0)
         if first < 0 and (used or self.start < -1):
             if self.start < 0:
@@ -105,7 +108,7 @@ class _Captured(_Leaf):
 
 
 def _padded(state: bytes) -> bytes:
-    return state.ljust(_nodes.rounded_up(len(state)), b"\0")
+    return state.ljust(nodes.rounded_up(len(state)), b"\0")
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -124,7 +127,7 @@ class Iterator:
         Of the items that it yields or takes.
     """
 
-    def __init__(self, node: _nodes.Node, leaves: Sequence[_Leaf]) -> None:
+    def __init__(self, node: nodes.Node, leaves: Sequence[_Leaf]) -> None:
         self.node = node
         self._leaves = tuple(leaves)
 
@@ -180,9 +183,9 @@ class _Array(Iterator):
     """An array, for iterators over it."""
 
     def __init__(self, name: str, array: Any, *, read_only: bool = False) -> None:
-        dtype = _arrays.dtype_of(name, array)
+        dtype = arrays.dtype_of(name, array)
         leaf = _Items(step=1, array=array, dtype=dtype, read_only=read_only)
-        super().__init__(_nodes.Pointer(dtype), [leaf])
+        super().__init__(nodes.Pointer(dtype), [leaf])
 
 
 def over(name: str, array: Any) -> Iterator:
@@ -217,7 +220,7 @@ class CountingIterator(Iterator):
         if value.shape != () or value.dtype.kind not in "iuf" or value.dtype not in structs.NUMBERS:
             raise TypeError(f"start: expected a real number, got {_short(start)}")
         super().__init__(
-            _nodes.Counting(value.dtype), [_Constant(state=_padded(value.tobytes())), _Index(step=1)]
+            nodes.Counting(value.dtype), [_Constant(state=_padded(value.tobytes())), _Index(step=1)]
         )
 
 
@@ -252,7 +255,7 @@ class ConstantIterator(Iterator):
             raise TypeError(f"value: expected one number or struct, got {_short(value)}")
         array = np.zeros((), structs.normal("value", given.dtype))  # with zeros for padding, too
         array[()] = given
-        super().__init__(_nodes.Constant(array.dtype), [_Constant(state=_padded(array.tobytes()))])
+        super().__init__(nodes.Constant(array.dtype), [_Constant(state=_padded(array.tobytes()))])
 
 
 class ZipIterator(Iterator):
@@ -291,7 +294,7 @@ class ZipIterator(Iterator):
         parts = [over(f"iterators[{i}]", iterator) for i, iterator in enumerate(iterators)]
         value = np.dtype([(f"field_{i}", part.dtype) for i, part in enumerate(parts)], align=True)
         leaves = [leaf for part in parts for leaf in part.times(1)]
-        super().__init__(_nodes.Zip(value, tuple(part.node for part in parts)), leaves)
+        super().__init__(nodes.Zip(value, tuple(part.node for part in parts)), leaves)
 
 
 class PermutationIterator(Iterator):
@@ -323,7 +326,7 @@ class PermutationIterator(Iterator):
         read = [
             replace(leaf, read_only=True) if isinstance(leaf, _Items) else leaf for leaf in places.times(1)
         ]
-        node = _nodes.Permutation(items.dtype, items.node, places.node)
+        node = nodes.Permutation(items.dtype, items.node, places.node)
         super().__init__(node, [*items.times(0), *read])
 
 
@@ -352,8 +355,8 @@ class ReverseIterator(Iterator):
     def __init__(self, underlying: Any) -> None:
         items = over("underlying", underlying)
         if isinstance(items, _Array) and not isinstance(underlying, (type, np.dtype, str)):
-            items = items + (_arrays.view("underlying", underlying).size - 1)
-        super().__init__(_nodes.Reverse(items.dtype, items.node), items.times(-1))
+            items = items + (arrays.view("underlying", underlying).size - 1)
+        super().__init__(nodes.Reverse(items.dtype, items.node), items.times(-1))
 
 
 class ReverseInputIterator(ReverseIterator):
@@ -387,11 +390,11 @@ class CacheModifiedInputIterator(Iterator):
     """
 
     def __init__(self, array: Any, modifier: str = "stream") -> None:
-        if not isinstance(modifier, str) or modifier not in _nodes.CacheModified.LOADS:
-            known = ", ".join(map(repr, _nodes.CacheModified.LOADS))
+        if not isinstance(modifier, str) or modifier not in nodes.CacheModified.LOADS:
+            known = ", ".join(map(repr, nodes.CacheModified.LOADS))
             raise ValueError(f"modifier: expected one of {known}, got {modifier!r}")
         items = _Array("array", array)
-        super().__init__(_nodes.CacheModified(items.dtype, modifier), items.times(1))
+        super().__init__(nodes.CacheModified(items.dtype, modifier), items.times(1))
 
 
 class DiscardIterator(Iterator):
@@ -414,7 +417,7 @@ class DiscardIterator(Iterator):
 
     def __init__(self, reference: Any = np.uint8) -> None:
         dtype = over("reference", reference).dtype
-        super().__init__(_nodes.Discard(dtype), [_Constant(state=bytes(8))])
+        super().__init__(nodes.Discard(dtype), [_Constant(state=bytes(8))])
 
 
 class ShuffleIterator(Iterator):
@@ -448,7 +451,7 @@ class ShuffleIterator(Iterator):
     def __init__(self, num_items: int, seed: int = 0) -> None:
         items, chosen = _checked("num_items", num_items, 1, 2**63), _checked("seed", seed, -(2**63), 2**64)
         state = struct.pack("=QQ", items, chosen % 2**64)
-        super().__init__(_nodes.Shuffle(np.dtype(np.int64)), [_Index(step=1), _Constant(state=state)])
+        super().__init__(nodes.Shuffle(np.dtype(np.int64)), [_Index(step=1), _Constant(state=state)])
 
 
 def _int_of_64_bits(name: str, value: Any) -> Any:
@@ -510,14 +513,14 @@ class TransformIterator(Iterator):
             raise TypeError(f"underlying: expected something to read, got {items!r}")
         if value_type is None:
             value_type = _annotated(transform_op, "return")
-        with _fingerprint.Once():
+        with walk.Once():
             if value_type is None:
                 value = _result_dtype(transform_op, items.dtype)
             else:
-                value = _arrays.dtype_of("value_type", value_type)
+                value = arrays.dtype_of("value_type", value_type)
             op = resolve(transform_op, (items.dtype,), value, "transform_op", "value_type")
             op = op.as_function("transform_op")
-        super().__init__(_nodes.Transform(value, items.node, op, output=False), _with(op, items))
+        super().__init__(nodes.Transform(value, items.node, op, output=False), _with(op, items))
 
 
 class TransformOutputIterator(Iterator):
@@ -554,10 +557,10 @@ class TransformOutputIterator(Iterator):
             raise TypeError(f"underlying: expected something to write to, got {items!r}")
         if value_type is None:
             value_type = _annotated(transform_op, None)
-        value = items.dtype if value_type is None else _arrays.dtype_of("value_type", value_type)
+        value = items.dtype if value_type is None else arrays.dtype_of("value_type", value_type)
         op = resolve(transform_op, (value,), items.dtype, "transform_op", "underlying")
         op = op.as_function("transform_op")
-        super().__init__(_nodes.Transform(value, items.node, op, output=True), _with(op, items))
+        super().__init__(nodes.Transform(value, items.node, op, output=True), _with(op, items))
 
 
 def _with(op: Operator, items: Iterator) -> list[_Leaf]:
@@ -582,18 +585,18 @@ def _annotated(op: Any, name: str | None) -> Any:
         return None
     hint = hints.get(function.__code__.co_varnames[0] if name is None else name, Any)
     try:
-        return None if hint in (Any, NoneType) else _arrays.dtype_of("value_type", hint)
+        return None if hint in (Any, NoneType) else arrays.dtype_of("value_type", hint)
     except TypeError:
         return None
 
 
 def _result_dtype(op: Op, given: np.dtype[Any]) -> np.dtype[Any]:
-    from . import _factory
+    from ._obtain import obtain
 
-    return _factory.result_dtype(op, (given,))
+    return obtain.result_dtype(op, (given,))
 
 
-def state_of(argument: _nodes.Argument, array: Any, items: int) -> bytes:
+def state_of(argument: nodes.Argument, array: Any, items: int) -> bytes:
     """Return the state of an iterator for a call.
 
     Parameters
@@ -612,14 +615,14 @@ def state_of(argument: _nodes.Argument, array: Any, items: int) -> bytes:
     """
     given = over(argument.name, array)
     if given.node != argument.given and not _same_structure(given.node, argument.given):
-        built, got = _nodes.description(argument.given), _nodes.description(given.node)
+        built, got = nodes.description(argument.given), nodes.description(given.node)
         raise TypeError(f"{argument.name}: this algorithm was built for {built}, got {got}")
     return given.pack(argument.name, items, argument.output) + argument.constants
 
 
-def _same_structure(one: _nodes.Node, other: _nodes.Node) -> bool:
+def _same_structure(one: nodes.Node, other: nodes.Node) -> bool:
     """Whether two nodes have the same code, whatever the fields of their structs are called."""
-    if type(one) is type(other) is _nodes.Discard:
+    if type(one) is type(other) is nodes.Discard:
         return True
     operators = [
         [node.operator for node in root.walk() if node.operator is not None] for root in (one, other)

@@ -15,8 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from . import _arrays, _extensions, _fingerprint, _nodes, structs
-from ._values import compilers_name
+from . import structs
+from ._device import arrays
+from ._fingerprint import extensions, walk
+from ._fingerprint.values import compilers_name
+from ._ir import nodes
 
 
 class OpKind(IntEnum):
@@ -290,11 +293,11 @@ class Operator:
     output: np.dtype[Any]
     kind: OpKind | None
     fingerprint: str
-    source: _fingerprint.Fingerprint | None = field(default=None, compare=False)
+    source: walk.Fingerprint | None = field(default=None, compare=False)
     user: Any = field(default=None, compare=False, repr=False)
     cpp: str | None = field(default=None, compare=False)
     ltoirs: tuple[bytes, ...] = field(default=(), compare=False, repr=False)
-    captures: tuple[_fingerprint.Capture, ...] = ()
+    captures: tuple[walk.Capture, ...] = ()
     state_size: int = 0
     state_alignment: int = 1
     state: Callable[[], bytes] | None = field(default=None, compare=False)
@@ -304,9 +307,9 @@ class Operator:
     @property
     def described(self) -> str:
         """Its name and where it is defined, for messages."""
-        from . import _diagnosis
+        from ._compile import diagnosis
 
-        return f"operator {self.name}{_diagnosis.place(self.user)}"
+        return f"operator {self.name}{diagnosis.place(self.user)}"
 
     @property
     def function(self) -> Any:
@@ -356,9 +359,9 @@ class Operator:
 
 def _diagnosed(result: Any) -> str:
     """Return numba's name of a type that no array has, as users know it."""
-    from . import _diagnosis
+    from ._compile import diagnosis
 
-    return _diagnosis.types(str(result))
+    return diagnosis.types(str(result))
 
 
 def _fits(result: np.dtype[Any], output: np.dtype[Any]) -> bool:
@@ -421,9 +424,9 @@ def _resolved(op: Op, inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any]) 
     if kind is not None and all(dtype.kind in dtypes for dtype in inputs):
         return _known(kind, inputs, output)
     if not (isinstance(op, FunctionType) or compilers_name(op) is not None):
-        from . import _unsupported
+        from ._fingerprint import unsupported
 
-        wrong = _unsupported.not_an_operator(op)
+        wrong = unsupported.not_an_operator(op)
         if wrong is not None:
             raise TypeError(f"op: {wrong}")
     _check_arity(op, len(inputs))
@@ -526,12 +529,12 @@ def recognised(op: Op, dtype: np.dtype[Any]) -> Op:
 
 def _function(op: Callable[..., Any], inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any]) -> Operator:
     try:
-        found = _fingerprint.fingerprint(op)
-    except _fingerprint.Unfingerprintable as error:
-        raise _fingerprint.Unfingerprintable(f"op: {error}") from None
+        found = walk.fingerprint(op)
+    except walk.Unfingerprintable as error:
+        raise walk.Unfingerprintable(f"op: {error}") from None
     name = str(getattr(op, "__qualname__", "") or getattr(op, "__name__", repr(op)))
     plain = Operator(name, inputs, output, None, found.digest.hex(), found, op)
-    if _extensions.foreign().may_be_used:
+    if extensions.foreign().may_be_used:
         _refuse_extended(plain)
     if not found.captures:
         return plain
@@ -563,7 +566,7 @@ class CapturedState:
         The operator.
     """
 
-    def __init__(self, captures: Sequence[_fingerprint.Capture], function: Any) -> None:
+    def __init__(self, captures: Sequence[walk.Capture], function: Any) -> None:
         self._captures, self._function = captures, function
 
     def __call__(self) -> bytes:
@@ -575,7 +578,7 @@ class CapturedState:
         return [capture.of(self._function) for capture in self._captures]
 
 
-def _captured(capture: _fingerprint.Capture, function: Any) -> bytes:
+def _captured(capture: walk.Capture, function: Any) -> bytes:
     """Return the address and the shape of an array that an operator has captured, as they are now."""
     name = f"op: captured array {capture.name!r}"
     try:
@@ -584,15 +587,15 @@ def _captured(capture: _fingerprint.Capture, function: Any) -> bytes:
         raise TypeError(
             f"{name}: expected the device array that was there, got nothing: it is gone"
         ) from None
-    address = _arrays.address(name, array, capture.dtype, 0, False, c_order=True)
-    shape = _arrays.shape(array)
+    address = arrays.address(name, array, capture.dtype, 0, False, c_order=True)
+    shape = arrays.shape(array)
     if len(shape) != capture.ndim:
         raise ValueError(f"{name}: this algorithm was built for {capture.ndim} dimensions, got {len(shape)}")
     return struct.pack(f"=Q{len(shape)}q", address, *shape)
 
 
 def _raw(op: RawOp, inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any]) -> Operator:
-    cpp = _nodes.forwarder_source(op.name, len(inputs), bool(op.state))
+    cpp = nodes.forwarder_source(op.name, len(inputs), bool(op.state))
     plain = Operator(
         op.name, inputs, output, None, op.fingerprint, cpp=cpp, ltoirs=(op.ltoir, *op.extra_ltoirs)
     )
@@ -630,16 +633,16 @@ def _known(kind: OpKind, inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any
     if arity != len(inputs):
         takes = f"takes {arity} argument{'s' * (arity > 1)}"
         raise TypeError(f"op: OpKind.{kind.name} {takes}, this algorithm gives it {len(inputs)}")
-    kinds = {dtype.kind for dtype in inputs}
-    if "V" in kinds and kind is not OpKind.IDENTITY:
+    letters = {dtype.kind for dtype in inputs}
+    if "V" in letters and kind is not OpKind.IDENTITY:
         raise TypeError(
             f"op: OpKind.{kind.name} is not defined for structs; write a function of their fields"
         )
-    if (kind in _INTEGERS_ONLY and kinds & {"f", "c"}) or (kind in _ORDERED_ONLY and "c" in kinds):
+    if (kind in _INTEGERS_ONLY and letters & {"f", "c"}) or (kind in _ORDERED_ONLY and "c" in letters):
         raise TypeError(f"op: OpKind.{kind.name} is not defined for {', '.join(map(str, inputs))}")
     # CCCL's own operators take the types of C++ alone, and give what they take, or a bool if they compare.
     given = np.dtype(bool) if kind in _COMPARISONS else inputs[0]
-    if kinds & {"c", "V"} or len(set(inputs)) > 1 or output != given:
+    if letters & {"c", "V"} or len(set(inputs)) > 1 or output != given:
         if kind not in _AS_FUNCTION:
             raise TypeError(
                 f"op: OpKind.{kind.name} takes and gives one type, not those of {inputs}, {output}"
@@ -652,9 +655,10 @@ def _in_cpp(kind: OpKind, inputs: tuple[np.dtype[Any], ...], output: np.dtype[An
     """Return a kind as a function that needs no numba; None if there is none for the types."""
     if output.kind != "b" or len(set(inputs)) > 1:
         return None
-    from . import _kinds
 
-    source = _kinds.source(kind.name, len(inputs), inputs[0])
+    from ._ir import kinds
+
+    source = kinds.source(kind.name, len(inputs), inputs[0])
     return None if source is None else cpp_operator(f"OpKind.{kind.name}", inputs, output, source)
 
 
@@ -672,11 +676,11 @@ def _check_arity(op: Callable[..., Any], arity: int) -> None:
     else:
         return  # numba will say what it makes of it
     if not low <= arity <= high:
-        from . import _diagnosis
-        from ._words import counted
+        from ._base.words import counted
+        from ._compile import diagnosis
 
         name = getattr(op, "__qualname__", repr(op))
         takes = f"{'' if low == high else f'{low} to '}{counted(high, 'positional argument')}"
         raise TypeError(
-            f"op: operator {name}{_diagnosis.place(op)} takes {takes}, this algorithm gives it {arity}"
+            f"op: operator {name}{diagnosis.place(op)} takes {takes}, this algorithm gives it {arity}"
         )

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from . import _factory, _nodes
-from ._algorithm import Algorithm
-from ._arguments import argument, converting, discarding, integers
-from ._call import Call, Launch
-from ._key import Specialisation
-from ._memo import remembered
-from ._nodes import Argument
+from ._call.algorithm import Algorithm
+from ._call.arguments import argument, converting, discarding, integers
+from ._call.call import Call, Launch
+from ._compile.key import Specialisation
+from ._ir import nodes
+from ._ir.nodes import Argument
+from ._obtain import obtain
+from ._obtain.call_sites import remembered
 from .operators import Op, Operator, cpp_operator, resolve
 
 
@@ -76,7 +77,7 @@ def three_way_partition(
     -----
     The algorithm is CUB's ``DevicePartition::If`` with two predicates.
     """
-    cc, device = _factory.target(cc)
+    cc, device = obtain.target(cc)
     items = argument("d_in", d_in)
     outputs = {
         "d_first_part_out": d_first_part_out,
@@ -99,7 +100,7 @@ def three_way_partition(
         cc=cc,
         native_arguments=_native_arguments,
     )
-    return _factory.obtain(ThreeWayPartition, spec, device, wait)
+    return obtain.obtain(ThreeWayPartition, spec, device, wait)
 
 
 _NATIVE = "DeviceThreeWayPartitionBuildResult"
@@ -254,7 +255,7 @@ def select(
     CCCL's C interface has no selection. As in ``cuda.compute``, this is a three-way partition whose second
     predicate never holds, and of which all but the first part is thrown away.
     """
-    cc, device = _factory.target(cc)
+    cc, device = obtain.target(cc)
     items = argument("d_in", d_in)
     count = integers("d_num_selected_out", d_num_selected_out, smallest=4, output=True)
     spec = Specialisation(
@@ -266,7 +267,7 @@ def select(
             discarding("second_part", items.value),
             discarding("unselected", items.value),
             # CCCL writes two counts. The second, always 0 here, may have no place in the user's array.
-            replace(count, node=_nodes.First(count.value, count.node)),
+            replace(count, node=nodes.First(count.value, count.node)),
         ),
         operators=(
             ("cond", _predicate("cond", cond, items)),
@@ -276,7 +277,7 @@ def select(
         cc=cc,
         native_arguments=_native_arguments,
     )
-    return _factory.obtain(Select, spec, device, wait)
+    return obtain.obtain(Select, spec, device, wait)
 
 
 _NEVER = 'extern "C" __device__ void SYMBOL(void*, void* out) { *static_cast<bool*>(out) = false; }'

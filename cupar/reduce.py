@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
 
-from . import _cccl, _factory
-from ._algorithm import Algorithm
-from ._arguments import Accumulation, accumulation, choice
-from ._call import Call, Launch
-from ._key import Specialisation
-from ._memo import remembered
+from ._call.algorithm import Algorithm
+from ._call.arguments import Accumulation, accumulation, choice
+from ._call.call import Call, Launch
+from ._compile import cccl
+from ._compile.key import Specialisation
+from ._obtain import obtain
+from ._obtain.call_sites import remembered
 from .operators import Op, OpKind
 
 
@@ -85,20 +86,20 @@ def reduce_into(
     -----
     The algorithm is CUB's ``DeviceReduce``: D. Merrill, "CUB", https://nvidia.github.io/cccl/cub.
     """
-    cc, device = _factory.target(cc)
+    cc, device = obtain.target(cc)
     types = accumulation(d_in, d_out, op, h_init)
     accumulator = types.accumulator
     determinism = _supported(determinism, types)
 
     def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
-        b = _cccl.bindings()
+        b = cccl.bindings()
         init_kind = b.InitKind.VALUE_INIT if types.init else b.InitKind.NO_INIT
         kind = b.Determinism(int(determinism))
         return (
             iterators["d_in"],
             iterators["d_out"],
             operators["op"],
-            _cccl.type_info(accumulator),
+            cccl.type_info(accumulator),
             init_kind,
             kind,
         )
@@ -117,7 +118,7 @@ def reduce_into(
         cc=cc,
         native_arguments=native_arguments,
     )
-    return _factory.obtain(Reduce, spec, device, wait)
+    return obtain.obtain(Reduce, spec, device, wait)
 
 
 def _supported(determinism: Any, types: Accumulation) -> Determinism:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import _cccl, _factory
-from ._algorithm import Algorithm
-from ._arguments import accumulation
-from ._call import Call, Launch
-from ._key import Specialisation
-from ._memo import remembered
+from ._call.algorithm import Algorithm
+from ._call.arguments import accumulation
+from ._call.call import Call, Launch
+from ._compile import cccl
+from ._compile.key import Specialisation
+from ._obtain import obtain
+from ._obtain.call_sites import remembered
 from .operators import Op
 
 
@@ -103,16 +104,16 @@ def inclusive_scan(
 
 
 def _scan(algorithm: str, d_in: Any, d_out: Any, op: Op, h_init: Any, cc: Any, wait: bool) -> Scan:
-    cc, device = _factory.target(cc)
+    cc, device = obtain.target(cc)
     types = accumulation(d_in, d_out, op, h_init, is_scan=True)
     accumulator = types.accumulator
 
     def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
-        b = _cccl.bindings()
+        b = cccl.bindings()
         kinds = {None: "NO_INIT", "value": "VALUE_INIT", "device": "FUTURE_VALUE_INIT"}
         init_kind = b.InitKind[kinds[types.init]]
         inclusive = algorithm == "inclusive_scan"
-        type_info = _cccl.type_info(accumulator)
+        type_info = cccl.type_info(accumulator)
         return iterators["d_in"], iterators["d_out"], operators["op"], type_info, inclusive, init_kind
 
     # CCCL converts between real types itself, and knows complex ones only as opaque storage.
@@ -129,7 +130,7 @@ def _scan(algorithm: str, d_in: Any, d_out: Any, op: Op, h_init: Any, cc: Any, w
         cc=cc,
         native_arguments=native_arguments,
     )
-    return _factory.obtain(Scan, spec, device, wait)
+    return obtain.obtain(Scan, spec, device, wait)
 
 
 class Scan(Algorithm, uses={"d_in": "num_items", "d_out": "num_items"}):

@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from . import _cccl, _factory, _nodes
-from ._algorithm import Algorithm
-from ._arguments import argument, integers, item_count, same_dtype
-from ._call import Call, Launch, Request
-from ._key import Specialisation
-from ._memo import remembered
-from ._nodes import Argument
+from ._call.algorithm import Algorithm
+from ._call.arguments import argument, integers, item_count, same_dtype
+from ._call.call import Call, Launch, Request
+from ._compile import cccl
+from ._compile.key import Specialisation
+from ._ir import nodes
+from ._ir.nodes import Argument
+from ._obtain import obtain
+from ._obtain.call_sites import remembered
 from .operators import Op, Operator, OpKind, cpp_operator, resolve
 
 
@@ -118,7 +120,7 @@ def upper_bound(
 def _search(
     algorithm: str, d_data: Any, d_values: Any, d_out: Any, comp: Op | None, cc: Any, wait: bool
 ) -> BinarySearch:
-    cc, device = _factory.target(cc)
+    cc, device = obtain.target(cc)
     data = argument("d_data", d_data, may_iterate=False)
     values = same_dtype("d_values", d_values, data)
     index = integers("d_out", d_out, smallest=4, output=True)
@@ -137,7 +139,7 @@ def _search(
         cc=cc,
         native_arguments=native_arguments,
     )
-    return _factory.obtain(BinarySearch, spec, device, wait)
+    return obtain.obtain(BinarySearch, spec, device, wait)
 
 
 def _searching(algorithm: str, data: Argument, index: Argument, compare: Operator) -> Operator:
@@ -147,14 +149,14 @@ def _searching(algorithm: str, data: Argument, index: Argument, compare: Operato
     it compiles the comparison into the search, and the kernel with it, so that each comparison would cost a
     whole build. With a search of our own the comparison is left to the linker, as in all other algorithms.
     """
-    item, place = _nodes.cpp_type(data.value), _nodes.cpp_type(index.value)
+    item, place = nodes.cpp_type(data.value), nodes.cpp_type(index.value)
     # Upwards past what goes before the value, or past what the value does not go before.
     declared, state = ("void*, ", "static_cast<char*>(state) + 16, ") if compare.state_size else ("", "")
     order = "item, value, &is_less" if algorithm == "lower_bound" else "value, item, &is_less"
     condition = "is_less" if algorithm == "lower_bound" else "!is_less"
-    source = _nodes.unit(f"""
+    source = nodes.unit(f"""
 struct Data {{ const {item}* items; unsigned long long size; }};
-extern "C" __device__ void {_cccl.symbol("comp")}({declared}const void*, const void*, void*);
+extern "C" __device__ void {cccl.symbol("comp")}({declared}const void*, const void*, void*);
 extern "C" __device__ void SYMBOL(void* state, const void* value, void* out) {{
   const Data data = *static_cast<const Data*>(state);
   unsigned long long first = 0;
@@ -162,7 +164,7 @@ extern "C" __device__ void SYMBOL(void* state, const void* value, void* out) {{
     const unsigned long long half = left / 2;
     const {item}* item = data.items + first + half;
     bool is_less;
-    {_cccl.symbol("comp")}({state}{order});
+    {cccl.symbol("comp")}({state}{order});
     if ({condition}) {{
       first += half + 1;
       left -= half + 1;

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from . import _cccl, _factory
-from ._algorithm import Algorithm
-from ._arguments import accumulation, integers, item_count, segment_count
-from ._call import Call, Launch, Request
-from ._key import Specialisation
-from ._memo import remembered
+from ._call.algorithm import Algorithm
+from ._call.arguments import accumulation, integers, item_count, segment_count
+from ._call.call import Call, Launch, Request
+from ._compile import cccl
+from ._compile.key import Specialisation
+from ._obtain import obtain
+from ._obtain.call_sites import remembered
 from .operators import Op
 
 
@@ -78,12 +79,12 @@ def segmented_reduce(
         raise TypeError(
             "h_init: a segmented reduction needs an initial value, the result of an empty segment"
         )
-    cc, device = _factory.target(cc)
+    cc, device = obtain.target(cc)
     types = accumulation(d_in, d_out, op, h_init)
     accumulator = types.accumulator
 
     def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
-        return (*iterators.values(), operators["op"], _cccl.value(np.zeros(1, accumulator)))
+        return (*iterators.values(), operators["op"], cccl.value(np.zeros(1, accumulator)))
 
     spec = Specialisation(
         algorithm="segmented_reduce",
@@ -99,7 +100,7 @@ def segmented_reduce(
         cc=cc,
         native_arguments=native_arguments,
     )
-    return _factory.obtain(SegmentedReduce, spec, device, wait)
+    return obtain.obtain(SegmentedReduce, spec, device, wait)
 
 
 class SegmentedReduce(Algorithm):

@@ -9,13 +9,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import _cccl, _factory, _limits, structs
-from ._algorithm import Algorithm
-from ._arguments import argument, choice, integers, item_count, same_dtype, segment_count
-from ._call import Call, Launch, Request
-from ._key import Specialisation
-from ._memo import remembered
-from ._nodes import Argument
+from . import structs
+from ._call.algorithm import Algorithm
+from ._call.arguments import argument, choice, integers, item_count, same_dtype, segment_count
+from ._call.call import Call, Launch, Request
+from ._compile import cccl, limits
+from ._compile.key import Specialisation
+from ._ir.nodes import Argument
+from ._obtain import obtain
+from ._obtain.call_sites import remembered
 from .operators import Op, recognised, resolve
 
 
@@ -80,7 +82,7 @@ def _pairs(arguments: Sequence[Argument], arrays: tuple[Any, ...], n: int) -> tu
 
 def _filled(iterators: Sequence[Any]) -> Sequence[Any]:
     """Return the keys in and out and the items in and out, null pointers if there are no items."""
-    return iterators if len(iterators) == 4 else [*iterators, _cccl.no_array(), _cccl.no_array()]
+    return iterators if len(iterators) == 4 else [*iterators, cccl.no_array(), cccl.no_array()]
 
 
 @remembered
@@ -137,7 +139,7 @@ def merge_sort(
     -----
     The algorithm is CUB's ``DeviceMergeSort``.
     """
-    cc, device = _factory.target(cc)
+    cc, device = obtain.target(cc)
     keys = _key_arguments(("d_in_keys", "d_out_keys"), (d_in_keys, d_out_keys), may_iterate=True)
     items = _key_arguments(("d_in_items", "d_out_items"), (d_in_items, d_out_items), may_iterate=True)
     if not keys:
@@ -157,7 +159,7 @@ def merge_sort(
         cc=cc,
         native_arguments=native_arguments,
     )
-    return _factory.obtain(MergeSort, spec, device, wait)
+    return obtain.obtain(MergeSort, spec, device, wait)
 
 
 class MergeSort(
@@ -305,7 +307,7 @@ def radix_sort(
     Significant Digit Radix Sort for GPUs", arXiv:2206.01784. Floats are ordered by sign and magnitude: -0.0
     and 0.0 are equal, and NaNs go to the ends.
     """
-    cc, device = _factory.target(cc)
+    cc, device = obtain.target(cc)
     order = choice("order", SortOrder, order)
     _check_buffers(d_in_keys, d_in_values)
     keys = _key_arguments(("d_in_keys", "d_out_keys"), _buffers(d_in_keys, d_out_keys, "keys"))
@@ -316,13 +318,13 @@ def radix_sort(
         dtype = structs.text(keys[0].value)
         raise TypeError(f"d_in_keys: {dtype} has no order; use merge_sort with a comparison of yours")
     if values:
-        _limits.check_radix_values(values[0])
+        limits.check_radix_values(values[0])
 
     def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
         in_keys, _, in_values, _ = _filled(list(iterators.values()))
         if values and (word := _word(values[0].value)):
-            in_values = _cccl.pointer(word, address=256)
-        b = _cccl.bindings()
+            in_values = cccl.pointer(word, address=256)
+        b = cccl.bindings()
         return b.SortOrder(int(order)), in_keys, in_values, b.Op(), b""
 
     spec = Specialisation(
@@ -334,7 +336,7 @@ def radix_sort(
         cc=cc,
         native_arguments=native_arguments,
     )
-    return _factory.obtain(RadixSort, spec, device, wait)
+    return obtain.obtain(RadixSort, spec, device, wait)
 
 
 def _word(values: np.dtype[Any]) -> np.dtype[Any] | None:
@@ -450,7 +452,7 @@ class RadixSort(Algorithm):
         return [_RadixWork(n, 0, end, ()) for n in (1, 1 << 17) for end in (1, bits)]
 
     def _launcher(self, call: Call) -> Launch:
-        compute, no_op = call.native.compute, _cccl.bindings().Op()
+        compute, no_op = call.native.compute, cccl.bindings().Op()
         in_keys, out_keys, in_items, out_items = _filled(call.iterators)
         values = call.iterators[2:]
         alignment = 1
@@ -568,7 +570,7 @@ def segmented_sort(
     by their bits: so the order of a small segment that holds NaNs is not specified, and outputs may not be
     the inputs themselves.
     """
-    cc, device = _factory.target(cc)
+    cc, device = obtain.target(cc)
     order = choice("order", SortOrder, order)
     _check_buffers(d_in_keys, d_in_values)
     keys = _key_arguments(("d_in_keys", "d_out_keys"), _buffers(d_in_keys, d_out_keys, "keys"))
@@ -589,7 +591,7 @@ def segmented_sort(
     def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
         *arrays, start, end = iterators.values()
         in_keys, _, in_values, _ = _filled(arrays)
-        return _cccl.bindings().SortOrder(int(order)), in_keys, in_values, start, end
+        return cccl.bindings().SortOrder(int(order)), in_keys, in_values, start, end
 
     spec = Specialisation(
         algorithm="segmented_sort",
@@ -600,7 +602,7 @@ def segmented_sort(
         cc=cc,
         native_arguments=native_arguments,
     )
-    return _factory.obtain(SegmentedSort, spec, device, wait)
+    return obtain.obtain(SegmentedSort, spec, device, wait)
 
 
 class _SegmentWork(NamedTuple):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from . import _factory
-from ._algorithm import Algorithm
-from ._arguments import argument
-from ._call import Call, Launch
-from ._key import Specialisation
-from ._memo import remembered
-from ._nodes import Argument
+from ._call.algorithm import Algorithm
+from ._call.arguments import argument
+from ._call.call import Call, Launch
+from ._compile.key import Specialisation
+from ._ir.nodes import Argument
+from ._obtain import obtain
+from ._obtain.call_sites import remembered
 from .operators import Op, resolve
 
 
@@ -182,7 +182,7 @@ def _transform(
     cc: Any,
     wait: bool,
 ) -> T:
-    cc, device = _factory.target(cc)
+    cc, device = obtain.target(cc)
     sources: list[Argument] = [argument(name, array) for name, array in inputs.items()]
     target = argument("d_out", d_out, output=True)
 
@@ -198,4 +198,4 @@ def _transform(
         cc=cc,
         native_arguments=native_arguments,
     )
-    return _factory.obtain(cls, spec, device, wait)
+    return obtain.obtain(cls, spec, device, wait)

@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from . import _factory, _limits, _nodes
-from ._algorithm import Algorithm
-from ._arguments import argument, converting, discarding, integers
-from ._call import Call, Launch
-from ._key import Specialisation
-from ._memo import remembered
-from ._nodes import Argument
+from ._call.algorithm import Algorithm
+from ._call.arguments import argument, converting, discarding, integers
+from ._call.call import Call, Launch
+from ._compile import limits
+from ._compile.key import Specialisation
+from ._ir import nodes
+from ._ir.nodes import Argument
+from ._obtain import obtain
+from ._obtain.call_sites import remembered
 from .iterators import Iterator
 from .operators import Op, resolve
 
@@ -75,10 +77,10 @@ def unique_by_key(
     -----
     The algorithm is CUB's ``DeviceSelect::UniqueByKey``.
     """
-    cc, device = _factory.target(cc)
+    cc, device = obtain.target(cc)
     keys = argument("d_in_keys", d_in_keys)
     items, out_items = _items(d_in_items, d_out_items)
-    _limits.check_unique_items(keys, items, cc)
+    limits.check_unique_items(keys, items, cc)
 
     def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
         return (*iterators.values(), operators["op"])
@@ -98,12 +100,12 @@ def unique_by_key(
         cc=cc,
         native_arguments=native_arguments,
     )
-    return _factory.obtain(UniqueByKey, spec, device, wait)
+    return obtain.obtain(UniqueByKey, spec, device, wait)
 
 
 def _items(d_in_items: Any, d_out_items: Any) -> tuple[Argument, Argument]:
     """Describe what goes with the keys; where nothing does, CCCL gets zeros, and they are discarded."""
-    byte = _nodes.Constant(np.dtype(np.uint8))
+    byte = nodes.Constant(np.dtype(np.uint8))
     if d_in_items is None and d_out_items is None:
         return Argument("no_items", byte, byte), discarding("no_items_out", byte.value)
     for name, other, array in (("in", "out", d_in_items), ("out", "in", d_out_items)):
@@ -121,7 +123,7 @@ def _items(d_in_items: Any, d_out_items: Any) -> tuple[Argument, Argument]:
 
 
 def _discards(array: Any) -> bool:
-    return isinstance(array, Iterator) and type(array.node) is _nodes.Discard
+    return isinstance(array, Iterator) and type(array.node) is nodes.Discard
 
 
 class UniqueByKey(

@@ -12,7 +12,7 @@ from docutils.parsers.rst import Directive
 from sphinx.application import Sphinx
 
 import cupar
-from cupar import _cli
+from cupar._cli import main
 
 project = "cupar"
 author = "The cupar authors"
@@ -48,7 +48,7 @@ class CommandHelp(Directive):
 
     def run(self) -> list[nodes.Node]:
         """Return the text as a literal block."""
-        parser = _cli._parser()
+        parser = main._parser()
         for word in self.arguments[0].split() if self.arguments else ():
             parser = subcommands(parser)[word]
         text = parser.format_help()

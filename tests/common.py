@@ -6,7 +6,9 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import cupar
-from cupar import _cache, _driver, _warnings
+from cupar import _cache
+from cupar._base import warnings as _warnings
+from cupar._device import driver
 
 LIGHT = f"""
 import hashlib, os, sys, time, types, warnings
@@ -14,7 +16,8 @@ from contextlib import suppress
 cupar = types.ModuleType("cupar")  # the package without what its __init__ imports
 cupar.__path__ = [{str(Path(cupar.__file__).parent)!r}]
 sys.modules["cupar"] = cupar
-from cupar import _cache, _warnings
+from cupar import _cache
+from cupar._base import warnings as _warnings
 from cupar._cache import Entry, fetch
 
 def log(text):
@@ -75,12 +78,12 @@ def in_threads(number, work):
 
 def context(ordinal=0, cc=90, number=None):
     """Return a context as if there was a GPU; each device has a primary one."""
-    device = _driver.Device(ordinal, cc)
-    return _driver.Context(ordinal + 1 if number is None else number, device, number is None)
+    device = driver.Device(ordinal, cc)
+    return driver.Context(ordinal + 1 if number is None else number, device, number is None)
 
 
 def pretend(monkeypatch, found):
     """Pretend that there is a GPU, and that this context of it is current."""
-    monkeypatch.setattr(_driver, "current_context", lambda: found)
-    monkeypatch.setattr(_driver, "is_there", lambda context: True)
-    monkeypatch.setattr(_driver, "relaxed", nullcontext)
+    monkeypatch.setattr(driver, "current_context", lambda: found)
+    monkeypatch.setattr(driver, "is_there", lambda context: True)
+    monkeypatch.setattr(driver, "relaxed", nullcontext)

@@ -17,8 +17,11 @@ from dataclasses import dataclass
 import pytest
 from common import refuse
 
-from cupar import _cache, _disk, _entry, _warnings
+from cupar import _cache
+from cupar._base import warnings as _warnings
 from cupar._cache import CacheWarning, Disk, Entry, disk, fetch
+from cupar._store import disk as _disk
+from cupar._store import entry as _entry
 
 LIMIT = 1 << 30
 HOUR = 3600

@@ -71,10 +71,10 @@ def test_radix_sort_builds_once(empty_cache, tmp_path):
 
 
 def test_enums_have_the_values_of_cccl():
-    from cupar import _cccl
+    from cupar._compile import cccl
 
     for ours in (SortOrder, cupar.Determinism):
-        native = getattr(_cccl.bindings(), ours.__name__)
+        native = getattr(cccl.bindings(), ours.__name__)
         assert {item.name: item.value for item in ours} == {item.name: item.value for item in native}
 
 

@@ -8,7 +8,10 @@ import pytest
 from test_build import instructions, kernels, spills_or_calls
 
 import cupar
-from cupar import OpKind, SortOrder, _arguments, _nodes, _toolchain
+from cupar import OpKind, SortOrder
+from cupar._call import arguments
+from cupar._compile import toolchain
+from cupar._ir import nodes
 from cupar.histogram import histogram_even
 from cupar.operators import convertible
 from cupar.partition import select, three_way_partition
@@ -146,15 +149,15 @@ def test_indices_are_written_in_their_own_type(index, tmp_path):
 
 @pytest.mark.parametrize("source", DTYPES)
 def test_items_are_converted_as_they_are_written(source):
-    items = _arguments.argument("d_in", source)
+    items = arguments.argument("d_in", source)
     targets = [each for each in DTYPES if convertible(np.dtype(source), np.dtype(each))]
-    outputs = [_arguments.converting(f"d_{each}".replace("?", "b1"), each, items) for each in targets]
+    outputs = [arguments.converting(f"d_{each}".replace("?", "b1"), each, items) for each in targets]
     assert all(output.value == source for output in outputs)
     assert [output.is_pointer for output in outputs] == [each == source for each in targets]
-    assert _toolchain.compile_cpp(_nodes.source(outputs), CC)
+    assert toolchain.compile_cpp(nodes.source(outputs), CC)
     for each in sorted({*DTYPES} - {*targets}):
         with pytest.raises(TypeError, match="^d_out: expected .*, the dtype of d_in, or one that"):
-            _arguments.converting("d_out", each, items)
+            arguments.converting("d_out", each, items)
 
 
 def test_outputs_of_another_dtype(tmp_path):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import cupar
-from cupar import _arrays
+from cupar._device import arrays as _arrays
 
 
 class Device:

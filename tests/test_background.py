@@ -15,7 +15,9 @@ import pytest
 from common import context, pretend
 
 import cupar
-from cupar import _algorithm, _background, _build, _cache
+from cupar import _build, _cache
+from cupar._base import background
+from cupar._call import algorithm as _algorithm
 from cupar.operators import OpKind, recognised
 
 CC = 90
@@ -157,28 +159,28 @@ def test_the_end_of_the_process_waits_for_no_build_but_for_the_step_at_work(tmp_
     assert done.returncode == 3, done.stderr
     assert done.stderr == ""
     begun = done.stdout.split().count("begun")
-    assert 1 <= begun <= _background.cores()
+    assert 1 <= begun <= background.cores()
     disk = _cache.Disk(tmp_path / "cache", 1 << 30)
     assert all(disk.load(key) is not None for key, *_ in disk.entries())
 
 
 def test_what_is_in_the_queue_at_the_end_says_so(monkeypatch):
     go = threading.Event()
-    queue = _background.Queue()
+    queue = background.Queue()
     monkeypatch.setattr(queue, "_most", 1)
 
     def work():
         go.wait(60)
-        with _background.step():
+        with background.step():
             return "made"
 
     futures = [queue.submit(number, work) for number in range(3)]
-    monkeypatch.setattr(_background, "_is_ending", True)
+    monkeypatch.setattr(background, "_is_ending", True)
     go.set()
     for future in futures:
-        with pytest.raises(_background.AbandonedError, match="as the process ends"):
+        with pytest.raises(background.AbandonedError, match="as the process ends"):
             future.result(60)
-    with _background.step():  # of who waits for it
+    with background.step():  # of who waits for it
         pass
 
 
@@ -186,8 +188,8 @@ def test_without_threads_the_caller_does_the_work(monkeypatch):
     def fail(self):
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(_background._Thread, "start", fail)
-    queue = _background.Queue()
+    monkeypatch.setattr(background._Thread, "start", fail)
+    queue = background.Queue()
     assert queue.submit("a", lambda: 1).result(0) == 1
     assert queue.submit("a", lambda: 2).result(0) == 2
 
@@ -276,20 +278,20 @@ def test_scans_and_merge_sorts_use_it():
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_child_forked_during_a_build_says_so_and_does_not_hang(empty_cache, monkeypatch):
     """It has the compilers' locks as the building thread held them."""
-    from cupar import _factory
+    from cupar._obtain import obtain
 
     def ask(dtype):
         return cupar.reduce_into(dtype, dtype, cupar.OpKind.PLUS, np.zeros(1, dtype), cc=90)
 
     started, goes_on = threading.Event(), threading.Event()
-    compile_now = _factory._compile
+    compile_now = obtain._compile
 
     def slowly(*args):
         started.set()
         goes_on.wait(60)
         return compile_now(*args)
 
-    monkeypatch.setattr(_factory, "_compile", slowly)
+    monkeypatch.setattr(obtain, "_compile", slowly)
     builder = threading.Thread(target=ask, args=("i4",))
     builder.start()
     started.wait(60)

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import cupar
-from cupar import _build, _cccl, _factory, _numba, _toolchain
+from cupar import _build
+from cupar._compile import cccl, ltoir, toolchain
+from cupar._obtain import obtain
 
 CC = 90
 
@@ -93,14 +95,14 @@ def test_output_of_a_reduction_is_written_in_its_own_type(tmp_path):
 @pytest.mark.parametrize("cc", [80, "8.9", (10, 0), "sm_120"])
 def test_builds_for_any_gpu(cc, tmp_path):
     reduction = cupar.reduce_into(np.int32, np.int32, sums, 0, cc=cc)
-    assert reduction.build.cc == _factory.parse_cc(cc)
+    assert reduction.build.cc == obtain.parse_cc(cc)
     listing = run("cuobjdump", reduction, tmp_path, "-elf")
     # As cuobjdump writes it for code of CUDA 13 and of CUDA 12.
     assert any(f"{prefix}{reduction.build.cc}" in listing for prefix in ("sm_", "EF_CUDA_SM", "sm="))
 
 
 def test_known_kind_needs_no_operator(tmp_path, monkeypatch):
-    monkeypatch.setattr(_numba, "compile_operator", None)
+    monkeypatch.setattr(ltoir, "compile_operator", None)
     reduction = cupar.reduce_into(np.int32, np.int32, cupar.OpKind.PLUS, 0, cc=CC)
     assert "cupar_op" not in " ".join(kernels(reduction, tmp_path))
     again = cupar.reduce_into(np.int32, np.int32, operator.add, 0, cc=CC)
@@ -114,7 +116,7 @@ def test_one_piece_where_templates_cannot_be_used(types, empty_cache, monkeypatc
     h_init = np.zeros(1, accumulator)
     linked = cupar.reduce_into(source, target, sums, h_init, cc=CC)
     cupar.cache.clear()
-    monkeypatch.setattr(_cccl, "_MAGIC", b"another")
+    monkeypatch.setattr(cccl, "_MAGIC", b"another")
     whole = cupar.reduce_into(source, target, sums, h_init, cc=CC)
     assert whole.build.origin == "built"
     assert "compile" in whole.build.seconds
@@ -144,7 +146,7 @@ def test_size_of_the_cubin():
 
 
 def test_templates_are_cut_exactly():
-    template = _cccl.Template(b"CCCLSER1" + bytes(16), b"kernels", b"tail")
+    template = cccl.Template(b"CCCLSER1" + bytes(16), b"kernels", b"tail")
     blob = template.with_cubin(b"cubin!")
     assert blob == b"CCCLSER1" + bytes(4) + b"\1\0\0\0" + bytes(8) + b"\6" + bytes(7) + b"cubin!tail"
 
@@ -159,7 +161,7 @@ GOOD = b"CCCLSER1" + bytes(16) + b"\7" + bytes(7) + b"kernels" + b"tail"
 
 
 def test_split():
-    assert _cccl.split(Result(GOOD, b"kernels")) == _cccl.Template(GOOD[:24], b"kernels", b"tail")
+    assert cccl.split(Result(GOOD, b"kernels")) == cccl.Template(GOOD[:24], b"kernels", b"tail")
 
 
 @pytest.mark.parametrize(
@@ -175,8 +177,8 @@ def test_split():
     ],
 )
 def test_split_refuses_what_it_does_not_know(blob, payload):
-    with pytest.raises(_cccl.UnknownFormatError):
-        _cccl.split(Result(blob, payload))
+    with pytest.raises(cccl.UnknownFormatError):
+        cccl.split(Result(blob, payload))
 
 
 def test_pack_round_trip():
@@ -186,6 +188,6 @@ def test_pack_round_trip():
 
 def test_a_compiler_that_refuses_says_so():
     with pytest.raises(cupar.BuildError, match="cupar.cu"):
-        _toolchain.compile_cpp("not C++", CC)
+        toolchain.compile_cpp("not C++", CC)
     with pytest.raises(cupar.BuildError, match="nvJitLink"):
-        _toolchain.link([b"not LTO-IR"], CC)
+        toolchain.link([b"not LTO-IR"], CC)

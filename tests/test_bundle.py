@@ -22,9 +22,12 @@ from common import failing, refuse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cupar import _bundle, _cache, _entry, _warnings
-from cupar._bundle import Bundle, Report, Written, verify, write
+from cupar import _cache
+from cupar._base import warnings as _warnings
 from cupar._cache import CacheWarning, Disk, Entry, fetch
+from cupar._store import bundle as _bundle
+from cupar._store import entry as _entry
+from cupar._store.bundle import Bundle, Report, Written, verify, write
 
 SECRET = b"a secret"
 
@@ -662,7 +665,7 @@ class TestInUse:
         script = """
 import os, sys
 from pathlib import Path
-from cupar._bundle import Bundle
+from cupar._store.bundle import Bundle
 bundle = Bundle(Path(sys.argv[1]))
 name = next(bundle.keys())
 child = os.fork()

@@ -20,8 +20,11 @@ from common import failing, in_threads, refuse
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cupar import _cache, _disk, _entry, _warnings
+from cupar import _cache
+from cupar._base import warnings as _warnings
 from cupar._cache import CacheWarning, Disk, Entry, Memory, Stats, Usage, disk, fetch
+from cupar._store import disk as _disk
+from cupar._store import entry as _entry
 
 KEY = hashlib.sha256(b"a").hexdigest()
 OTHER = hashlib.sha256(b"b").hexdigest()

@@ -13,8 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cupar
-from cupar import _cache, _disk, _entry, _listing, _warnings, cache
+from cupar import _cache, cache
+from cupar._base import warnings as _warnings
 from cupar._cache import CacheWarning, Disk, Entry
+from cupar._inspect import listing
+from cupar._store import disk
+from cupar._store import entry as _entry
 
 META = {"algorithm": "reduce_into", "cc": 90, "cubin_size": 7, "entry": "build", "operators": {"op": "f"}}
 KINDS = [
@@ -101,8 +105,8 @@ def test_the_beginning_of_a_file_tells_the_same_as_all_of_it(meta):
     with tempfile.TemporaryDirectory() as root:
         store = Disk(Path(root), 1 << 30)
         store.store(key(0), Entry(meta, b""))
-        (found,) = _listing.infos(store)
-        assert (found.algorithm, found.cc, found.entry) == _listing._described(store.meta(key(0)))
+        (found,) = listing.infos(store)
+        assert (found.algorithm, found.cc, found.entry) == listing._described(store.meta(key(0)))
 
 
 def test_damaged_and_strange_files_do_not_stop_a_listing(own):
@@ -347,14 +351,14 @@ def test_what_dead_processes_left_goes_and_what_living_ones_write_stays(call, ow
 
 
 def test_a_clear_does_not_disturb_who_is_storing(own, monkeypatch):
-    write_new = _disk._write_new
+    write_new = disk._write_new
 
     def slow(path, data):
         write_new(path, data)
         if path.name.startswith(key(0)):
             cache.clear()  # between the write and the move
 
-    monkeypatch.setattr(_disk, "_write_new", slow)
+    monkeypatch.setattr(disk, "_write_new", slow)
     fill(own, 1)
     assert own.load(key(0)) is not None
 
@@ -674,7 +678,7 @@ def test_everything_counts_the_same(own):
     file_of(own, key(0)).parent.parent.joinpath("ju", "junk.cupar").write_bytes(b"junk")
     file_of(own, key(0)).with_name("readme.cupar").touch()
     counts = {len(list(cache.entries())), cache.verify().checked, cache.usage().entries}
-    assert counts == {5} == {len(dict(_listing.sizes(own)))}
+    assert counts == {5} == {len(dict(listing.sizes(own)))}
 
 
 def test_what_is_public_is_documented_and_there():

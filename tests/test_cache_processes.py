@@ -12,7 +12,8 @@ import pytest
 from common import LIGHT
 
 import cupar
-from cupar import _cache, _warnings
+from cupar import _cache
+from cupar._base import warnings as _warnings
 from cupar._cache import Disk, Entry, Memory, Stats, fetch
 
 KEY = hashlib.sha256(b"a").hexdigest()

@@ -9,7 +9,11 @@ from types import SimpleNamespace
 import pytest
 from common import context, pretend
 
-from cupar import _algorithm, _call, _capture, _driver, _fork, _replay, _storage
+from cupar._base import fork
+from cupar._call import algorithm as _algorithm
+from cupar._call import call as _call
+from cupar._call import replays as _replay
+from cupar._device import driver, storage, stream_capture
 
 GREEN, OWN, HOME, ELSEWHERE = 500, 600, 0xAAA, 0xBBB
 KERNEL, MEMSET = 0, 2
@@ -40,7 +44,7 @@ class Library:
 
         def call(*arguments):
             assert self.relaxed or name not in UNSAFE, name
-            assert _capture.lock._lock._is_owned() or name not in EXCLUSIVE, name
+            assert stream_capture.lock._lock._is_owned() or name not in EXCLUSIVE, name
             self.asked.append(name)
             return 1 if name in self.refuses else getattr(self, f"do_{name}", self.nothing)(*arguments) or 0
 
@@ -98,12 +102,12 @@ def have(monkeypatch):
             yield
             library.relaxed -= 1
 
-        monkeypatch.setattr(_driver, "library", lambda: library)
+        monkeypatch.setattr(driver, "library", lambda: library)
         pretend(monkeypatch, context())
-        monkeypatch.setattr(_driver, "relaxed", relaxed)
-        monkeypatch.setattr(_storage, "scratch", lambda nbytes: 1 << 20)
+        monkeypatch.setattr(driver, "relaxed", relaxed)
+        monkeypatch.setattr(storage, "scratch", lambda nbytes: 1 << 20)
         monkeypatch.setattr(_replay, "_spares", {})
-        monkeypatch.setattr(_capture, "_greens", {})
+        monkeypatch.setattr(stream_capture, "_greens", {})
         return library
 
     return have
@@ -123,11 +127,11 @@ def contexts(library):
 
 def test_on_a_stream_of_a_green_context(library):
     for _ in range(2):
-        with _capture.capture() as captured:
+        with stream_capture.capture() as captured:
             assert captured.stream == GREEN + 1
         assert captured.graph.value == 7
     assert library.asked.count("cuGreenCtxCreate") == 1
-    assert _capture.is_unnoticed()
+    assert stream_capture.is_unnoticed()
     assert contexts(library) == [ELSEWHERE] * 2
     captured.bring_home()
     assert contexts(library) == [HOME] * 2
@@ -142,8 +146,8 @@ without = [{"refuses": [name]} for name in Library.green] + [{"lacks": ["cuGreen
 @pytest.mark.parametrize("without", without)
 def test_without_green_contexts(have, without):
     library = have(Library(**without))
-    assert not _capture.is_unnoticed()
-    with _capture.capture() as captured:
+    assert not stream_capture.is_unnoticed()
+    with stream_capture.capture() as captured:
         assert captured.stream == OWN
     assert library.asked[-1] == "cuStreamDestroy_v2"
     captured.bring_home()
@@ -151,21 +155,21 @@ def test_without_green_contexts(have, without):
 
 
 def test_in_another_context_than_the_primary(library, monkeypatch):
-    monkeypatch.setattr(_driver, "has_primary_context", lambda: False)
-    assert not _capture.is_unnoticed()
-    with _capture.capture() as captured:
+    monkeypatch.setattr(driver, "has_primary_context", lambda: False)
+    assert not stream_capture.is_unnoticed()
+    with stream_capture.capture() as captured:
         assert captured.stream == OWN
     captured.bring_home()
     assert contexts(library) == [ELSEWHERE] * 2
 
 
 def test_what_fails_ends_the_capture(library):
-    with pytest.raises(ZeroDivisionError), _capture.capture():
+    with pytest.raises(ZeroDivisionError), stream_capture.capture():
         1 / 0
     assert library.asked[-2:] == ["cuStreamEndCapture", "cuGraphDestroy"]
     assert not library.capturing
-    assert _capture.lock.acquire(blocking=False)
-    _capture.lock.release()
+    assert stream_capture.lock.acquire(blocking=False)
+    stream_capture.lock.release()
 
 
 def test_an_interrupt_as_soon_as_it_has_begun(library, monkeypatch):
@@ -174,8 +178,8 @@ def test_an_interrupt_as_soon_as_it_has_begun(library, monkeypatch):
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(_driver, "check", interrupted)
-        with pytest.raises(KeyboardInterrupt), _capture.capture():
+        patch.setattr(driver, "check", interrupted)
+        with pytest.raises(KeyboardInterrupt), stream_capture.capture():
             pass
     assert not library.capturing
 
@@ -184,16 +188,16 @@ def test_devices_have_their_own(library, monkeypatch):
     made = []
     library.do_cuGreenCtxCreate = lambda context, what, ordinal, flags: made.append(ordinal)
     for ordinal in (0, 1, 1, 0):
-        monkeypatch.setattr(_driver, "current_context", lambda ordinal=ordinal: context(ordinal))
-        with _capture.capture() as captured:
+        monkeypatch.setattr(driver, "current_context", lambda ordinal=ordinal: context(ordinal))
+        with stream_capture.capture() as captured:
             assert captured.stream == GREEN + 1 + ordinal
     assert made == [0, 1]
 
 
 def test_within_another(library):
     """A finaliser or a signal handler may do anything within a capture."""
-    with _capture.capture() as outer:
-        with _capture.capture() as inner:
+    with stream_capture.capture() as outer:
+        with stream_capture.capture() as inner:
             assert inner.stream != outer.stream
             assert library.capturing == [outer.stream, inner.stream]
         assert library.capturing == [outer.stream]
@@ -205,7 +209,7 @@ def test_one_thread_at_a_time(library):
 
     def capture():
         for _ in range(5):
-            with _capture.capture():
+            with stream_capture.capture():
                 inside.append(1)
                 time.sleep(0.001)
                 most.append(len(inside))
@@ -256,7 +260,7 @@ def call(library):
 
 
 def fill(room, call):
-    with _capture.lock:
+    with stream_capture.lock:
         room.fill(call.graph())
 
 
@@ -389,7 +393,7 @@ def test_no_room_where_nothing_is_replayed(have, monkeypatch, reason):
     if reason == "switched off":
         monkeypatch.setenv("CUPAR_REPLAY", "0")
         monkeypatch.setattr(_replay, "CALLS_BEFORE", _replay._calls_before())
-    monkeypatch.setattr(_driver, "has_primary_context", lambda: reason != "another context")
+    monkeypatch.setattr(driver, "has_primary_context", lambda: reason != "another context")
     call = Call()
     fill(call.room, call)
     assert not call.room.was_filled
@@ -423,7 +427,7 @@ def test_what_belongs_to_a_context_that_may_be_gone_is_not_touched(library, call
     code._natives[context()] = "loaded"
     fixed = call.fixed()
     executables = list(library.executables)
-    monkeypatch.setattr(_driver, "is_there", lambda context: False)
+    monkeypatch.setattr(driver, "is_there", lambda context: False)
     monkeypatch.setattr(_call, "_unloading", [])
     fixed.close()
     del code, fixed
@@ -437,7 +441,7 @@ def test_a_forked_process_leaves_the_room_behind(library, call, monkeypatch):
     fill(code.room(context()), call)
     fixed = call.fixed()
     executables = list(library.executables)
-    monkeypatch.setattr(_fork, "_generation", _fork._generation + 1)
+    monkeypatch.setattr(fork, "_generation", fork._generation + 1)
     _replay._spares.clear()  # as a fork does
     code.leave_behind()
     assert not code.room(context()).take()

@@ -18,18 +18,16 @@ import numpy as np
 import pytest
 
 import cupar
-from cupar import (
-    _ahead,
-    _cache,
-    _cli,
-    _driver,
-    _entry,
-    _environment,
-    _factory,
-    _terminal,
-    _warnings,
-)
-from cupar._cli import main
+from cupar import _cache
+from cupar._ahead import batch
+from cupar._base import warnings as _warnings
+from cupar._cli import main as _cli
+from cupar._cli import terminal as _terminal
+from cupar._cli.main import main
+from cupar._device import driver
+from cupar._inspect import environment as _environment
+from cupar._obtain import obtain
+from cupar._store import entry as _entry
 
 COMMANDS = [
     "info",
@@ -269,7 +267,7 @@ class TestInfo:
             assert "CUPAR_SIGNING_KEY" in out and "127.0.0.1" in out
 
     def test_every_variable_that_is_documented_is_known(self, monkeypatch):
-        page = Path(_cli.__file__).parents[1] / "docs" / "environment.md"
+        page = Path(_cli.__file__).parents[2] / "docs" / "environment.md"
         documented = set(re.findall(r"^\| `(CUPAR_\w+)`", page.read_text(), re.MULTILINE))
         assert "CUPAR_DEBUG" in documented
         assert documented == set(_environment._OWN)
@@ -798,13 +796,13 @@ def test_python_dash_m_is_the_same(three):
 
 
 def test_the_console_script_is_declared():
-    text = Path(_cli.__file__).parents[1].joinpath("pyproject.toml").read_text()
-    assert 'cupar = "cupar._cli:main"' in text
+    text = Path(_cli.__file__).parents[2].joinpath("pyproject.toml").read_text()
+    assert 'cupar = "cupar._cli.main:main"' in text
 
 
 def test_a_listing_loads_neither_numpy_nor_rich(three):
     code = (
-        "import sys; from cupar._cli import main; main(['cache', 'list'])\n"
+        "import sys; from cupar._cli.main import main; main(['cache', 'list'])\n"
         "sys.stderr.write(' '.join(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -912,7 +910,7 @@ def quick(monkeypatch):
             time.sleep(60)
         return b"blob", 4, "built"
 
-    monkeypatch.setattr(_factory, "_compile", make)
+    monkeypatch.setattr(obtain, "_compile", make)
 
 
 @pytest.fixture
@@ -1067,7 +1065,7 @@ if __name__ == "__main__":
         def no_device():
             raise cupar.NoDeviceError("There is no GPU here")
 
-        monkeypatch.setattr(_driver, "current_device", no_device)
+        monkeypatch.setattr(driver, "current_device", no_device)
         path = script("import cupar\ncupar.reduce_into('f4', 'f4', cupar.OpKind.PLUS, 0)\n")
         status, _, err = run("build", path)
         assert status == 1
@@ -1133,8 +1131,8 @@ assert r.build.cubin_size == 4
 
     def test_one_job_for_each_template_comes_first(self, script):
         operators = "".join(f"cupar.reduce_into('i4', 'i4', lambda a, b: a * {i} + b, 0)\n" for i in range(3))
-        asked, failures = _ahead.ask_script(script(f"import cupar\n{operators}"), [], 80)
-        jobs = _ahead._in_order(_ahead.jobs(asked, [80, 90]))
+        asked, failures = batch.ask_script(script(f"import cupar\n{operators}"), [], 80)
+        jobs = batch._in_order(batch.jobs(asked, [80, 90]))
         assert failures == []
         assert [job.spec.cc for job in jobs] == [80, 90, 80, 90, 80, 90]
         assert len({job.template for job in jobs}) == 2
@@ -1173,9 +1171,9 @@ cupar.reduce_into("f4", "f4", cupar.OpKind.PLUS, 0)
     def test_a_process_that_cannot_work_is_not_waited_for(self, run, run_json, script, monkeypatch):
         # A thread that imports or compiles leaves a lock to the child that nobody there will release.
         held = threading.Lock()
-        monkeypatch.setattr(_ahead, "_use_compilers", held.acquire)
-        monkeypatch.setattr(_ahead, "_READY_SECONDS", 0.5)
-        monkeypatch.setattr(_ahead, "_forks_are_of_no_use", False)
+        monkeypatch.setattr(batch, "_use_compilers", held.acquire)
+        monkeypatch.setattr(batch, "_READY_SECONDS", 0.5)
+        monkeypatch.setattr(batch, "_forks_are_of_no_use", False)
         end = threading.Event()
         with held, thread_that_waits_for(end):
             status, out, err = run("build", script(), "--cc", "90")
@@ -1184,14 +1182,14 @@ cupar.reduce_into("f4", "f4", cupar.OpKind.PLUS, 0)
             assert run_json("build", script(), "--cc", "80")["counts"]["built"] == 3
 
     def test_a_process_that_ends_before_it_is_ready_is_not_waited_for(self, run, script, monkeypatch):
-        monkeypatch.setattr(_ahead, "_serve", lambda *_: None)
-        monkeypatch.setattr(_ahead, "_forks_are_of_no_use", False)
+        monkeypatch.setattr(batch, "_serve", lambda *_: None)
+        monkeypatch.setattr(batch, "_forks_are_of_no_use", False)
         status, out, err = run("build", script(), "--cc", "90")
         assert (status, out.count("] built ")) == (0, 3)
         assert "No process that this one forks" in err
 
     def test_where_threads_run_compilers_are_tried_first(self, run_json, script, monkeypatch, tmp_path):
-        monkeypatch.setattr(_ahead, "_use_compilers", (tmp_path / "tried").touch)
+        monkeypatch.setattr(batch, "_use_compilers", (tmp_path / "tried").touch)
         run_json("build", script(), "--cc", "90")
         assert (tmp_path / "tried").exists() == (threading.active_count() > 1)
         with thread_that_waits_for(threading.Event()):
@@ -1214,7 +1212,8 @@ cupar.reduce_into("f4", "f4", cupar.OpKind.PLUS, 0)
         # In a process that patches what the fixture does here. A compiler is deaf until it is done.
         code = f"""
 import os, signal, sys, time
-from cupar import _cli, _factory
+from cupar._cli import main as _cli
+from cupar._obtain import obtain as _factory
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
 
@@ -1277,7 +1276,10 @@ first = cupar.unary_transform("i4", "i4", lambda a: a * 2, cc=90)
 {text}
 """
     )
-    code = f"from cupar import _ahead, _cli; _ahead._READY_SECONDS = 5\n_cli.main(['build', {str(path)!r}])"
+    code = (
+        "from cupar._ahead import batch; from cupar._cli.main import main; batch._READY_SECONDS = 5\n"
+        f"main(['build', {str(path)!r}])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^sm_90 ( +[0-9]+){3} +0 ", done.stdout, re.MULTILINE), done.stdout
@@ -1287,7 +1289,8 @@ first = cupar.unary_transform("i4", "i4", lambda a: a * 2, cc=90)
 def test_an_export_that_is_terminated_leaves_nothing(three, tmp_path):
     code = f"""
 import os, signal, time
-from cupar import _bundle, _cli
+from cupar._store import bundle as _bundle
+from cupar._cli import main as _cli
 
 def fsync(file):
     os.kill(os.getpid(), signal.SIGTERM)
@@ -1351,7 +1354,7 @@ else:
 
 
 def test_control_characters_of_foreign_metadata_do_not_reach_the_terminal(capsys):
-    from cupar import _terminal
+    from cupar._cli import terminal as _terminal
 
     _terminal.say("a\x1b[31mb\x07\r\nc\u00e9")
     _terminal.complain("a\x9bb")

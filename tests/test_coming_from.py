@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import cupar
-from cupar import _build, _factory
+from cupar import _build
+from cupar._obtain import obtain
 
 PAGE = Path(__file__).parent.parent / "docs" / "coming-from.md"
 CODE = re.compile(r"`([^`]+)`")
@@ -42,7 +43,7 @@ def operators_alone(monkeypatch):
         built.append(_build.operators(spec, {}))
         return cls
 
-    monkeypatch.setattr(_factory, "ahead", _factory.Ahead(90, ask))
+    monkeypatch.setattr(obtain, "ahead", obtain.Ahead(90, ask))
     return built
 
 

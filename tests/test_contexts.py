@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 import cupar
-from cupar import _algorithm, _arrays, _cccl, _driver, _peers
+from cupar._call import algorithm
+from cupar._compile import cccl
+from cupar._device import arrays, driver, peers
 
 PRIMARY, SECOND = 0xA0, 0xB0  # handles
 
@@ -74,18 +76,18 @@ class Library:
 def have(monkeypatch):
     def have(library):
         for name in ("_device_count", "_device"):
-            getattr(_driver, name).cache_clear()
-        monkeypatch.setattr(_driver, "library", lambda: library)
-        monkeypatch.setattr(_driver, "_contexts", {})
-        monkeypatch.setattr(_driver, "has_several_devices", False)
-        monkeypatch.setattr(_driver, "check", check)
-        _driver._after_fork()  # this thread knows of no driver
+            getattr(driver, name).cache_clear()
+        monkeypatch.setattr(driver, "library", lambda: library)
+        monkeypatch.setattr(driver, "_contexts", {})
+        monkeypatch.setattr(driver, "has_several_devices", False)
+        monkeypatch.setattr(driver, "check", check)
+        driver._after_fork()  # this thread knows of no driver
         return library
 
     yield have
     for name in ("_device_count", "_device"):
-        getattr(_driver, name).cache_clear()
-    _driver._after_fork()
+        getattr(driver, name).cache_clear()
+    driver._after_fork()
 
 
 def check(status, call):
@@ -95,49 +97,49 @@ def check(status, call):
 
 def test_without_a_context_the_first_devices_primary_one_is_made_current(have):
     library = have(Library())
-    found = _driver.current_context()
+    found = driver.current_context()
     assert library.current == PRIMARY
-    assert found == _driver.Context(1, _driver.Device(0, 90), True)
-    assert _driver.current_device() == found.device
-    assert _driver.this_thread.has_the_only_device
-    assert not _driver.has_several_devices
+    assert found == driver.Context(1, driver.Device(0, 90), True)
+    assert driver.current_device() == found.device
+    assert driver.this_thread.has_the_only_device
+    assert not driver.has_several_devices
 
 
 def test_a_thread_that_changes_its_context(have):
     library = have(Library())
-    assert _driver.current_context().is_primary
+    assert driver.current_context().is_primary
     library.current = SECOND
-    second = _driver.current_context()
+    second = driver.current_context()
     assert (second.number, second.is_primary) == (2, False)
     library.numbers[SECOND] = 7  # another, at the same address
-    assert _driver.current_context().number == 7
+    assert driver.current_context().number == 7
     library.current = PRIMARY
-    assert _driver.current_context().number == 1
+    assert driver.current_context().number == 1
 
 
 def test_a_context_is_touched_only_if_it_is_known_to_be_there(have):
     library = have(Library(2))
-    first = _driver.current_context()
-    with _driver.on(first):
+    first = driver.current_context()
+    with driver.on(first):
         assert not library.stack
     library.current = SECOND
-    second = _driver.current_context()
-    with _driver.on(first):
+    second = driver.current_context()
+    with driver.on(first):
         assert library.current == PRIMARY
     assert library.current == SECOND
-    assert _driver.is_there(first)
-    assert _driver.is_there(second)
+    assert driver.is_there(first)
+    assert driver.is_there(second)
     library.current = PRIMARY + 1
-    assert not _driver.is_there(second)  # it may be
+    assert not driver.is_there(second)  # it may be
     with (
         pytest.raises(cupar.DriverError, match="a context of device 0 that is not"),
-        _driver.on(second),
+        driver.on(second),
     ):
         pass
     library.numbers[PRIMARY] = 9  # it was reset
-    assert not _driver.is_there(first)
+    assert not driver.is_there(first)
     del library.numbers[PRIMARY]
-    assert not _driver.is_there(first)
+    assert not driver.is_there(first)
 
 
 # --- Calls -----------------------------------------------------------------------------------------------
@@ -164,9 +166,9 @@ def total(have, monkeypatch):
         native.compute = lambda *arguments: called.append((id(native), arguments[0])) or 64
         return native
 
-    monkeypatch.setattr(_cccl, "deserialize", deserialize)
-    monkeypatch.setattr(_cccl, "load", lambda native: 0)
-    monkeypatch.setattr(_algorithm.Algorithm, "_load_kernels", lambda self, call: None)
+    monkeypatch.setattr(cccl, "deserialize", deserialize)
+    monkeypatch.setattr(cccl, "load", lambda native: 0)
+    monkeypatch.setattr(algorithm.Algorithm, "_load_kernels", lambda self, call: None)
     cupar.cache.clear(disk=False)
     total = cupar.reduce_into("i4", "i4", cupar.OpKind.PLUS, 0, cc=90)
     total.called = called
@@ -199,7 +201,7 @@ def test_with_one_device_nobody_asks_whose_an_array_is(have, total, monkeypatch)
     library = have(Library())
     library.do_cuPointerGetAttribute = library.do_cuStreamGetCtx = None
     call(total)
-    assert _driver.stream_handle(77) == 77
+    assert driver.stream_handle(77) == 77
 
 
 # --- Several devices ---------------------------------------------------------------------------------------
@@ -232,24 +234,24 @@ def test_arrays_of_other_devices(have, total, memory, is_taken, which):
 
 def test_arrays_within_iterators_and_of_operators(have):
     library = have(Library(2))
-    _driver.current_context()
+    driver.current_context()
     library.memory[1 << 20] = MEMORY["another's"][0]
     iterator = cupar.ReverseIterator(D_IN)
     with pytest.raises(ValueError, match="^d_in: is on device 1, the current device is 0"):
         iterator.pack("d_in", 10, False)
     with pytest.raises(ValueError, match="^d_in: is on device 1, the current device is 0"):
-        _arrays.address("d_in", D_IN, np.dtype("i4"), 0, False)
+        arrays.address("d_in", D_IN, np.dtype("i4"), 0, False)
 
 
 def test_streams_of_other_devices(have):
     library = have(Library(2))
     library.streams = {77: PRIMARY, 78: PRIMARY + 1, 79: SECOND}
-    _driver.current_context()
-    assert _driver.stream_handle(77) == 77
-    assert _driver.stream_handle(79) == 79
-    assert [_driver.stream_handle(handle) for handle in (0, 1, 2)] == [0, 1, 2]
+    driver.current_context()
+    assert driver.stream_handle(77) == 77
+    assert driver.stream_handle(79) == 79
+    assert [driver.stream_handle(handle) for handle in (0, 1, 2)] == [0, 1, 2]
     with pytest.raises(ValueError, match="^stream: is of device 1, the current device is 0: make device 1"):
-        _driver.stream_handle(78)
+        driver.stream_handle(78)
     assert not library.stack
 
 
@@ -258,4 +260,4 @@ def test_messages_name_both_devices_whichever_is_current(have):
     library.current = PRIMARY + 1
     library.memory[5] = {9: 0}
     with pytest.raises(ValueError, match=re.escape("or enable device 1's access to its peer 0")):
-        _peers.check_memory("d_in", 5)
+        peers.check_memory("d_in", 5)

@@ -116,23 +116,23 @@ def commands(path):
 
 @pytest.fixture(scope="module")
 def parser():
-    from cupar import _cli
+    from cupar._cli.main import main
 
-    return _cli._parser()
+    return main._parser()
 
 
 def test_command_lines_parse(parser, capsys):
-    from cupar import _cli
+    from cupar._cli.main import main
 
     seen = 0
     for path in TEXTS:
         for line, words in commands(path):
-            words, _ = _cli._split(words)
+            words, _ = main._split(words)
             try:
                 arguments = parser.parse_args(words)
             except SystemExit:
                 pytest.fail(f"{name(path)}:{line}: {words}: {capsys.readouterr().err}")
-            _cli._ccs(getattr(arguments, "cc", None))
+            main._ccs(getattr(arguments, "cc", None))
             seen += 1
     assert seen >= 30
 
@@ -173,7 +173,7 @@ VARIABLE = re.compile(r"\bCUPAR_[A-Z]+(?:_[A-Z]+)*\b")
 
 
 def test_the_table_has_the_variables_of_the_code():
-    code = "".join(path.read_text() for path in (ROOT / "cupar").glob("*.py"))
+    code = "".join(path.read_text() for path in (ROOT / "cupar").rglob("*.py"))
     table = re.findall(r"^\| `(CUPAR_\w+)` \|", (DOCS / "environment.md").read_text(), re.MULTILINE)
     assert len(table) == len(set(table))
     assert set(table) == set(VARIABLE.findall(code))

@@ -9,7 +9,12 @@ import pytest
 
 import cupar
 
-MODULES = sorted(path.stem for path in Path(cupar.__file__).parent.glob("*.py") if path.stem != "__init__")
+ROOT = Path(cupar.__file__).parent
+MODULES = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in ROOT.rglob("*.py")
+    if path.stem not in ("__init__", "__main__")
+)
 
 
 @pytest.mark.parametrize("name", MODULES)

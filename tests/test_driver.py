@@ -6,7 +6,7 @@ import pytest
 from common import context
 
 import cupar
-from cupar import _driver, _storage
+from cupar._device import driver, storage
 
 
 class Object:
@@ -35,7 +35,7 @@ class Protocol:
     ],
 )
 def test_streams(stream, handle):
-    assert _driver.stream_handle(stream) == handle
+    assert driver.stream_handle(stream) == handle
 
 
 def raising():
@@ -67,7 +67,7 @@ def raising():
 )
 def test_not_a_stream(stream):
     with pytest.raises(TypeError, match="^stream: expected"):
-        _driver.stream_handle(stream)
+        driver.stream_handle(stream)
 
 
 class NoDriver:
@@ -77,9 +77,9 @@ class NoDriver:
 
 @pytest.fixture
 def fresh(monkeypatch):
-    _driver.library.cache_clear()
+    driver.library.cache_clear()
     yield monkeypatch
-    _driver.library.cache_clear()
+    driver.library.cache_clear()
 
 
 def test_no_driver(fresh):
@@ -88,13 +88,13 @@ def test_no_driver(fresh):
 
     fresh.setattr(ctypes, "CDLL", none)
     with pytest.raises(cupar.NoDeviceError, match=r"no libcuda.*pass cc="):
-        _driver.current_device()
+        driver.current_device()
 
 
 def test_driver_without_a_gpu(fresh):
     fresh.setattr(ctypes, "CDLL", lambda name: NoDriver(100))
     with pytest.raises(cupar.NoDeviceError, match=r"cuInit returned 100.*pass cc="):
-        _driver.current_device()
+        driver.current_device()
 
 
 class ClearedByOthers(dict):
@@ -106,7 +106,7 @@ class ClearedByOthers(dict):
 
 
 def test_uses_of_streams_that_another_thread_clears(monkeypatch):
-    monkeypatch.setattr(_driver, "stream_number", lambda stream: stream)
-    monkeypatch.setattr(_storage, "_uses", ClearedByOthers())
+    monkeypatch.setattr(driver, "stream_number", lambda stream: stream)
+    monkeypatch.setattr(storage, "_uses", ClearedByOthers())
     for _ in range(10):
-        assert _storage.workspace(7, context()) is None
+        assert storage.workspace(7, context()) is None

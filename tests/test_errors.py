@@ -16,7 +16,10 @@ import pytest
 from numba import cuda
 
 import cupar
-from cupar import _architectures, _cccl, _driver, _factory, _toolchain, _versions
+from cupar._base import versions
+from cupar._compile import architectures, cccl, toolchain
+from cupar._device import driver
+from cupar._obtain import obtain
 
 CC = 90
 INT = np.zeros(1, np.int32)
@@ -33,9 +36,9 @@ def no_gpu(monkeypatch):
     """Pretend that there is no GPU, also where there is one."""
 
     def none():
-        raise _driver.NoDeviceError(f"There is no GPU here: {_driver._NO_DEVICE_HINT}")
+        raise driver.NoDeviceError(f"There is no GPU here: {driver._NO_DEVICE_HINT}")
 
-    monkeypatch.setattr(_driver, "library", none)
+    monkeypatch.setattr(driver, "library", none)
 
 
 def test_no_gpu_and_no_cc(no_gpu):
@@ -52,9 +55,9 @@ def test_call_without_a_gpu(no_gpu):
 
 @pytest.mark.parametrize("cc", [90, (9, 0), "9.0", "90", "sm_90"])
 def test_cc(cc):
-    assert _factory.parse_cc(cc) == 90
-    assert _factory.parse_cc(np.int64(90)) == _factory.parse_cc([9, 0]) == 90
-    assert _factory.parse_cc("sm_120") == _factory.parse_cc("12.0") == _factory.parse_cc((12, 0)) == 120
+    assert obtain.parse_cc(cc) == 90
+    assert obtain.parse_cc(np.int64(90)) == obtain.parse_cc([9, 0]) == 90
+    assert obtain.parse_cc("sm_120") == obtain.parse_cc("12.0") == obtain.parse_cc((12, 0)) == 120
 
 
 @pytest.mark.parametrize(
@@ -464,7 +467,7 @@ def test_determinism_is_no_bool(determinism):
 
 @pytest.mark.parametrize("cc", [70, 72, "7.0", 101, 122, (13, 0), "sm_130", 399])
 def test_cc_that_the_compilers_do_not_know(cc):
-    if _factory._parsed(cc) in _architectures.known():
+    if obtain._parsed(cc) in architectures.known():
         pytest.skip("these compilers know it")
     for op in (cupar.OpKind.PLUS, lambda a, b: a + b, broken):
         with pytest.raises(
@@ -474,12 +477,12 @@ def test_cc_that_the_compilers_do_not_know(cc):
 
 
 def test_cc_that_all_compilers_of_a_cuda_know():
-    assert _architectures.ALWAYS[_toolchain.cuda_major()] <= set(_architectures.known())
+    assert architectures.ALWAYS[toolchain.cuda_major()] <= set(architectures.known())
 
 
 def test_cc_is_not_checked_by_loading_a_compiler(tmp_path):
     code = (
-        "import sys, cupar; from cupar import _factory; _factory.parse_cc(90); "
+        "import sys, cupar; from cupar._obtain import obtain; obtain.parse_cc(90); "
         "assert 'nvrtc' not in open('/proc/self/maps').read() and 'numba' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -489,9 +492,9 @@ def test_compilers_that_cannot_be_asked_refuse_no_cc(monkeypatch):
     def missing(name):
         raise ImportError(name)
 
-    _architectures.known.cache_clear()
-    monkeypatch.setattr(_toolchain, "load_library", missing)
-    assert _factory.parse_cc(122) == 122
+    architectures.known.cache_clear()
+    monkeypatch.setattr(toolchain, "load_library", missing)
+    assert obtain.parse_cc(122) == 122
 
 
 def test_capture_of_what_has_no_value():
@@ -514,20 +517,20 @@ def test_kinds_that_need_an_order(kind):
 
 @pytest.mark.parametrize("version", ["1.2.0", "1.3.0", "2.0", "1.1.9", "absent", "1.2"])
 def test_another_cuda_cccl(version, monkeypatch, empty_cache):
-    monkeypatch.setattr(_versions, "package_version", lambda name: version)
+    monkeypatch.setattr(versions, "package_version", lambda name: version)
     with pytest.raises(ValueError, match=rf"cupar needs cuda-cccl>=1.2.1,<1.3, found {version}"):
-        _cccl.check_version()
+        cccl.check_version()
     assert issubclass(cupar.VersionError, ImportError)
 
 
 @pytest.mark.parametrize("version", ["1.2.1", "1.2.9"])
 def test_supported_cuda_cccl(version, monkeypatch):
-    monkeypatch.setattr(_versions, "package_version", lambda name: version)
-    _cccl.check_version()
+    monkeypatch.setattr(versions, "package_version", lambda name: version)
+    cccl.check_version()
 
 
 def test_enums_have_the_values_of_cccl():
-    native = _cccl.bindings().OpKind
+    native = cccl.bindings().OpKind
     assert {kind.name: kind.value for kind in cupar.OpKind} == {
         kind.name: kind.value for kind in native if kind.name not in ("STATELESS", "STATEFUL")
     }

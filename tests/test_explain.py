@@ -13,8 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cupar
-from cupar import _cache, _entry, _explain, _factory, _key, _toolchain, _warnings
-from cupar._explain import Difference, difference, nearest
+from cupar import _cache
+from cupar._base import warnings as _warnings
+from cupar._compile import key as _key
+from cupar._compile import toolchain
+from cupar._inspect import differences
+from cupar._inspect.differences import Difference, difference, nearest
+from cupar._obtain import obtain
+from cupar._store import entry as _entry
 
 PLUS, TIMES = cupar.OpKind.PLUS, cupar.OpKind.MULTIPLIES
 
@@ -23,7 +29,7 @@ PLUS, TIMES = cupar.OpKind.PLUS, cupar.OpKind.MULTIPLIES
 def without_compilers(empty_cache, monkeypatch):
     """A cache in which nothing is, and builds that are made of nothing."""
     monkeypatch.setattr(_warnings, "_warned", set())
-    monkeypatch.setattr(_factory, "_compile", lambda spec, seconds: (b"code", 4, "built"))
+    monkeypatch.setattr(obtain, "_compile", lambda spec, seconds: (b"code", 4, "built"))
     return empty_cache
 
 
@@ -174,10 +180,10 @@ def test_structs_are_said_by_their_fields(without_compilers):
 
 
 def test_another_version_of_a_compiler_is_said(without_compilers, monkeypatch):
-    versions = _toolchain.operator_versions()
+    versions = toolchain.operator_versions()
     before = reduce(lambda a, b: a - b)
     cupar.cache.clear(disk=False)
-    monkeypatch.setattr(_toolchain, "operator_versions", lambda: {**versions, "numba-cuda": "99.9"})
+    monkeypatch.setattr(toolchain, "operator_versions", lambda: {**versions, "numba-cuda": "99.9"})
     now = reduce(lambda a, b: a - b)
     assert said(now) == [f"numba-cuda: 99.9, was {versions['numba-cuda']}"]
     assert cupar.cache.explain(now).nearest == before.build.key
@@ -229,7 +235,7 @@ def test_a_bundle_is_looked_through_too(without_compilers, tmp_path, monkeypatch
     cupar.cache.clear()
     monkeypatch.setenv("CUPAR_BUNDLES", str(tmp_path / "bundle"))
     now = reduce(cc=90)
-    assert cupar.cache.explain(now) == _explain.Explanation(
+    assert cupar.cache.explain(now) == differences.Explanation(
         now.build.key, before.build.key, (Difference("cc", "90", "80"),)
     )
 
@@ -303,7 +309,7 @@ def many_parts():
     """Return metadata with every part that builds have."""
     found = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_factory, "obtain", lambda cls, spec, device, wait: found.append(spec))
+        patch.setattr(obtain, "obtain", lambda cls, spec, device, wait: found.append(spec))
         d_in = cupar.TransformIterator(cupar.CountingIterator(np.int32(0)), lambda a: a * 2, "i4")
         cupar.reduce_into(d_in, "i4", lambda a, b: a - 2 * b, 0, cc=90)
     (spec,) = found
@@ -364,7 +370,7 @@ def test_metadata_of_any_kind_is_compared(now, before):
     assert difference(now, now) == ()
     assert all(map(str, difference(now, before)))
     assert nearest(now, [("1", before), ("2", now)])[0] in "12"
-    assert isinstance(_explain.subject(now) + _explain.summary(now), str)
+    assert isinstance(differences.subject(now) + differences.summary(now), str)
 
 
 NAMES = ["algorithm", "cc", "entry", "operators", "parts", "reads"]
@@ -377,14 +383,14 @@ def test_any_object_is_compared(now, before):
     now, before = (json.loads(json.dumps(each)) for each in (now, before))
     assert all(map(str, difference(now, before)))
     assert nearest(now, [("1", before), ("2", now)])[0] in "12"
-    assert str(_explain.explanation("0" * 64, now, []))
-    assert isinstance(_explain.subject(now) + _explain.summary(now), str)
+    assert str(differences.explanation("0" * 64, now, []))
+    assert isinstance(differences.subject(now) + differences.summary(now), str)
 
 
 def test_numbers_of_any_length_are_read(many_parts):
     name = "d_in_op" + "9" * 5000
     meta = {**many_parts, "operators": {name: "f"}}
-    assert f"{name}: f" in _explain.summary(meta)
+    assert f"{name}: f" in differences.summary(meta)
     other = copy.deepcopy(meta)
     other["parts"]["functions"][name], meta["parts"]["functions"][name] = ["0"], ["1"]
     assert any(each.part == name for each in difference(meta, other))
@@ -398,7 +404,7 @@ def test_metadata_that_is_nested_to_do_harm_is_passed_over():
     for changes in (argument, {"operators": {"op": deep}}, {"reads": deep}, {"new": deep}):
         meta = meta_of(**changes)
         assert all(map(str, difference(meta, meta_of(cc=80))))
-        assert isinstance(_explain.summary(meta) + _explain.subject({**meta, "cc": 90}), str)
+        assert isinstance(differences.summary(meta) + differences.subject({**meta, "cc": 90}), str)
     (told,) = difference(meta_of(**argument), meta_of())
     assert "nested too deep" in str(told)
     assert nearest(meta_of(), [("1", meta_of(arguments=[["d_in", "in", ["Zip", [], deep]]]))]) is None
@@ -452,7 +458,7 @@ def test_a_build_and_a_hit_are_a_line_each(without_compilers, caplog):
 
 def test_what_is_linked_is_called_so(without_compilers, caplog, monkeypatch):
     caplog.set_level(logging.INFO, "cupar")
-    monkeypatch.setattr(_factory, "_compile", lambda spec, seconds: (b"code", 4, "linked"))
+    monkeypatch.setattr(obtain, "_compile", lambda spec, seconds: (b"code", 4, "linked"))
     reduce()
     assert lines(caplog)[0].startswith("linked reduce_into for sm_90 in ")
 
@@ -480,18 +486,18 @@ def test_kernels_for_any_operator_are_told_at_debug(empty_cache, caplog):
     entry = _cache.Entry(
         {"algorithm": "reduce_into", "cc": 90, "entry": "template", "parts": {"cc": 90}}, b""
     )
-    from cupar import _log
+    from cupar._base import log
 
-    _log.template("0" * 64, _cache.Found(entry, "disk", 0.001, "/somewhere"))
+    log.template("0" * 64, _cache.Found(entry, "disk", 0.001, "/somewhere"))
     assert lines(caplog, logging.DEBUG)[0].startswith("found kernels of reduce_into for sm_90 in 0.0010 s")
 
 
 def test_nothing_is_explained_to_nobody(without_compilers, caplog, monkeypatch):
-    monkeypatch.setattr(_explain, "explanation", None)
+    monkeypatch.setattr(differences, "explanation", None)
     caplog.set_level(logging.INFO, "cupar")
     assert reduce().build.origin == "built"
     caplog.set_level(logging.WARNING, "cupar")
-    monkeypatch.setattr(_explain, "summary", None)
+    monkeypatch.setattr(differences, "summary", None)
     assert reduce(cc=80).build.origin == "built"
 
 
@@ -500,7 +506,8 @@ def test_a_hit_does_not_import_logging(without_compilers):
     code = (
         "import sys, cupar\n"
         "build = cupar.reduce_into('f4', 'f4', cupar.OpKind.PLUS, 0, cc=90).build\n"
-        "print(build.origin, build.key, 'logging' in sys.modules, 'cupar._explain' in sys.modules)"
+        "late = 'logging', 'cupar._inspect.differences'\n"
+        "print(build.origin, build.key, *[name in sys.modules for name in late])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["disk", key, "False", "False"]

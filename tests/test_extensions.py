@@ -14,7 +14,7 @@ HEAD = """
 import operator, sys
 import numpy as np
 import cupar
-from cupar._values import Unfingerprintable
+from cupar._fingerprint.values import Unfingerprintable
 
 def minus(a, b):
     return a - b
@@ -277,7 +277,7 @@ def test_what_is_registered_while_it_compiles_counts(run):
     """Also by another thread, and after it was asked for."""
     for registered in ("a rewrite", "overload"):
         run(f"""
-from cupar import _numba
+from cupar._compile import ltoir as _numba
 typed = _numba._typed
 def typing(op):
     if "done" not in globals():
@@ -310,7 +310,7 @@ op = lambda a, b: twice(a) + b
 assert build(op) == "built"
 overload(twice)(lambda a: lambda a: a * 2)
 refused(op, match="global 'twice'")
-from cupar import _extensions
+from cupar._fingerprint import extensions as _extensions
 assert not _extensions.foreign().may_be_used  # which would have each operator compiled to find out
 """)
 
@@ -376,7 +376,7 @@ else:
 def test_nothing_of_numbas_own_is_foreign(run):
     run("""
 import numba.cuda
-from cupar import _extensions
+from cupar._fingerprint import extensions as _extensions
 numba.vectorize(["float64(float64)"])(lambda x: x * 2)  # which loads numba's own overloads of other modules
 build(lambda a, b: abs(a) ** 2 + b)
 found = _extensions.foreign()

@@ -42,8 +42,8 @@ from faults import (
     use,
 )
 
-from cupar import _entry
 from cupar._cache import CacheWarning, Disk, disk, fetch
+from cupar._store import entry as _entry
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 

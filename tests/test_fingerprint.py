@@ -28,8 +28,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cupar import _bytecode, _fingerprint
-from cupar._fingerprint import Fingerprint, Unfingerprintable, encode, fingerprint
+from cupar._fingerprint.walk import Fingerprint, Unfingerprintable, bytecode, encode, fingerprint, walk
 
 
 def make(source, filename="<operators>", line=1, **names):
@@ -54,7 +53,7 @@ def module(name="config", **attributes):
 
 def fresh(function):
     """The fingerprint that a new process would compute."""
-    return _fingerprint._compute(function)[0]
+    return walk._compute(function)[0]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -529,11 +528,11 @@ def test_running_tracing_and_marshalling_do_not_count(source):
     sys.settrace(lambda *_: lambda *_: None)  # instruments it
     try:
         function(1, 2)
-        assert _bytecode.scan(function.__code__).encoding == _fingerprint._plan(function.__code__).encoding
+        assert bytecode.scan(function.__code__).encoding == walk._plan(function.__code__).encoding
     finally:
         sys.settrace(previous)
     loaded = marshal.loads(marshal.dumps(function.__code__))  # as from a .pyc
-    assert _bytecode.scan(loaded).encoding == _fingerprint._plan(function.__code__).encoding
+    assert bytecode.scan(loaded).encoding == walk._plan(function.__code__).encoding
 
 
 def test_names_of_functions_do_not_count():
@@ -614,7 +613,7 @@ import sys, types
 sys.modules["cupar"] = types.ModuleType("cupar")
 sys.modules["cupar"].__path__ = [ROOT]
 import numpy as np
-from cupar._fingerprint import encode, fingerprint
+from cupar._fingerprint.walk import encode, fingerprint
 names = frozenset(["alpha", "beta", "gamma", (1, "delta"), 2.5])
 table = {"a": 1, "b": (2, frozenset("xyz"))}
 def helper(x): return x in {"p", "q", "r", ("s", "t")}
@@ -627,7 +626,7 @@ print(fingerprint(np.hypot).digest.hex(), fingerprint(lambda a, b: a + b).digest
 
 
 def test_processes_and_hash_seeds_do_not_count():
-    root = str(pathlib.Path(_fingerprint.__file__).parent)
+    root = str(pathlib.Path(walk.__file__).parent)
     # Without cupar/__init__.py, which needs more than this test does.
     program = SEEDED.replace("ROOT", repr(root))
     outputs = {
@@ -1148,7 +1147,7 @@ def test_a_globals_dict_that_computes_its_values_is_refused():
 def test_a_known_operator_is_not_fingerprinted_again(monkeypatch):
     function = make("op = lambda a, b: a + config.K + math.pi + K", config=module(K=1), math=math, K=2)
     first = fingerprint(function)
-    monkeypatch.setattr(_fingerprint, "_compute", None)
+    monkeypatch.setattr(walk, "_compute", None)
     assert fingerprint(function) is first
 
 
@@ -1171,7 +1170,7 @@ def test_lambdas_made_again_are_known(monkeypatch):
     first = fingerprint(operators(2.5))
     second = fingerprint(operators(3.5))
     assert first != second
-    monkeypatch.setattr(_fingerprint, "_compute", None)
+    monkeypatch.setattr(walk, "_compute", None)
     assert fingerprint(operators(float("2.5"))) is first
     assert fingerprint(operators(3.5)) is second
 
@@ -1204,7 +1203,7 @@ def test_recursive_functions_are_known_by_identity():
 
 
 def test_what_is_kept_is_bounded_and_does_not_hold_arrays(monkeypatch):
-    monkeypatch.setattr(_fingerprint, "_KEPT", 10)
+    monkeypatch.setattr(walk, "_KEPT", 10)
     array = np.zeros(3)
     alive = sys.getrefcount(array)
     function = make("def f(t):\n  return lambda a, b: t[0]\nop = f")(array)
@@ -1214,12 +1213,12 @@ def test_what_is_kept_is_bounded_and_does_not_hold_arrays(monkeypatch):
     assert sys.getrefcount(array) == alive
     for i in range(50):
         fingerprint(make(f"op = lambda a, b: a + {i}"))
-    assert len(_fingerprint._recent) <= 10
-    assert len(_fingerprint._plans) <= 10
+    assert len(walk._recent) <= 10
+    assert len(walk._plans) <= 10
     made = make("def f(s):\n  return lambda a, b: a + s\nop = f")
     for i in range(50):
         fingerprint(made(i))
-    assert max(map(len, _fingerprint._recent.values())) <= _fingerprint._VARIANTS
+    assert max(map(len, walk._recent.values())) <= walk._VARIANTS
 
 
 def test_threads_agree():
@@ -1475,7 +1474,7 @@ def test_a_fingerprint_replaces_its_equals():
     made = make("def f(t):\n  return lambda a, b: a in t\nop = f")
     for _ in range(3):
         fingerprint(made(frozenset([1, 2])))  # another object each time, which the check does not look into
-    assert len(_fingerprint._recent[id(made(1).__code__)]) == 1
+    assert len(walk._recent[id(made(1).__code__)]) == 1
 
 
 def test_an_edited_value_that_can_no_longer_be_encoded_is_noticed():

@@ -15,7 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cupar
-from cupar import TransformIterator, _fingerprint, _numba, _values, operators
+from cupar import TransformIterator, operators
+from cupar._compile import ltoir
+from cupar._fingerprint import values, walk
 
 CC = 90
 SCALE = 2
@@ -49,14 +51,14 @@ def machine_code(tmp_path, monkeypatch):
 @pytest.fixture
 def slow_compiler(monkeypatch):
     """Let each compile wait until the user has changed something; return how to let it go on."""
-    compile_operator, changed, begun = _numba.compile_operator, threading.Event(), threading.Event()
+    compile_operator, changed, begun = ltoir.compile_operator, threading.Event(), threading.Event()
 
     def slow(*arguments):
         begun.set()
         assert changed.wait(60)
         return compile_operator(*arguments)
 
-    monkeypatch.setattr(_numba, "compile_operator", slow)
+    monkeypatch.setattr(ltoir, "compile_operator", slow)
     return begun, changed
 
 
@@ -114,7 +116,7 @@ def test_what_is_remembered_in_memory_is_what_was_asked(empty_cache, monkeypatch
     two, SCALE = build(scaled).build.key, 3
     three, SCALE = build(scaled).build.key, 2
     cupar.cache.clear(disk=False)
-    fingerprint = _fingerprint._fingerprint
+    fingerprint = walk._fingerprint
     looks = []
 
     def changing(operator):
@@ -124,7 +126,7 @@ def test_what_is_remembered_in_memory_is_what_was_asked(empty_cache, monkeypatch
         SCALE = 3
         return found
 
-    monkeypatch.setattr(_fingerprint, "_fingerprint", changing)
+    monkeypatch.setattr(walk, "_fingerprint", changing)
     assert build(scaled).build.key == two
     assert looks == [2]
     monkeypatch.undo()
@@ -203,18 +205,18 @@ def set_everything(changed):
 
 def test_all_kinds_of_values_are_frozen(empty_cache, slow_compiler, machine_code):
     begun, changed = slow_compiler
-    before = _fingerprint.fingerprint(everything).digest
+    before = walk.fingerprint(everything).digest
     pending = build(everything, wait=False)
     assert begun.wait(60)
     try:
         set_everything(changed=True)
-        assert _fingerprint.fingerprint(everything).digest != before
+        assert walk.fingerprint(everything).digest != before
         changed.set()
         found = pending.cubin()
         assert machine_code(everything) != found
     finally:
         set_everything(changed=False)
-    assert _fingerprint.fingerprint(everything).digest == before
+    assert walk.fingerprint(everything).digest == before
     assert machine_code(everything) == found
 
 
@@ -321,7 +323,7 @@ def test_classes_are_told_apart_where_the_operator_can_tell():
     one, other = (enum.Enum("Mode", "A B") for _ in range(2))
 
     def digest(first, second):
-        return _fingerprint.fingerprint(lambda a, b: a if first.A is second.A else b).digest
+        return walk.fingerprint(lambda a, b: a if first.A is second.A else b).digest
 
     assert digest(one, other) != digest(one, one)
     assert digest(one, one) == digest(other, other)
@@ -332,11 +334,11 @@ def test_a_class_defined_again_is_noticed_in_memory():
     one, other = (enum.Enum("Mode", "A B") for _ in range(2))
     names = {"CHOSEN": one.A, "Mode": one}
     exec("def op(a, b): return a if CHOSEN is Mode.A else b", names)
-    first = _fingerprint.fingerprint(names["op"])
+    first = walk.fingerprint(names["op"])
     assert first.unchanged(names["op"])
     names["Mode"] = other
     assert not first.unchanged(names["op"])
-    assert _fingerprint.fingerprint(names["op"]).digest != first.digest
+    assert walk.fingerprint(names["op"]).digest != first.digest
 
 
 # --- Recognised operators --------------------------------------------------------------------------------
@@ -371,19 +373,19 @@ def test_a_held_array_has_the_encoding_of_the_array(dtype, shape, data):
         array = array.T
     if data.draw(st.booleans()):
         array.flags.writeable = False
-    copy = _values.held(array, "it")
+    copy = values.held(array, "it")
     assert copy is not array
     assert not np.shares_memory(copy, array)
-    assert _values.encode(copy) == _values.encode(array)
+    assert values.encode(copy) == values.encode(array)
     assert (copy.strides, copy.dtype) == (array.strides, array.dtype)
 
 
 def test_what_is_held_does_not_change():
     numbers, table = [1, 2], np.ones(2)
     value = (numbers, {"a": table})
-    held = _values.held(value, "it")
-    before = _values.encode(held)
+    held = values.held(value, "it")
+    before = values.encode(held)
     numbers.append(3)
     table[0] = 5
-    assert _values.encode(held) == before != _values.encode(value)
-    assert _values.held((1, "two"), "it") == (1, "two")
+    assert values.encode(held) == before != values.encode(value)
+    assert values.held((1, "two"), "it") == (1, "two")

@@ -21,9 +21,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cupar import _bundle, _entry
-from cupar._bundle import Bundle
-from cupar._entry import Entry, RefusedError
+from cupar._store import bundle as _bundle
+from cupar._store import entry as _entry
+from cupar._store.bundle import Bundle
+from cupar._store.entry import Entry, RefusedError
 
 ENTRIES, SEALED, BUNDLES = 30_000, 30_000, 40_000  # mutants of each
 PARTS = 4

@@ -9,7 +9,8 @@ import weakref
 import numpy as np
 import pytest
 
-from cupar import _driver, graph
+from cupar import graph
+from cupar._device import driver
 
 # --- Arrays, algorithms and cuda.core ---------------------------------------------------------------------
 
@@ -235,7 +236,7 @@ def cuda(monkeypatch):
     core_graph.GraphDefinition = FakeDefinition
     monkeypatch.setitem(sys.modules, "cuda.core", core)
     monkeypatch.setitem(sys.modules, "cuda.core.graph", core_graph)
-    monkeypatch.setattr(_driver, "current_device", lambda: _driver.Device(0, 90))
+    monkeypatch.setattr(driver, "current_device", lambda: driver.Device(0, 90))
 
 
 @pytest.fixture
@@ -245,7 +246,7 @@ def no_cuda(monkeypatch):
     def fail():
         raise AssertionError("CUDA was called")
 
-    monkeypatch.setattr(_driver, "current_device", fail)
+    monkeypatch.setattr(driver, "current_device", fail)
     monkeypatch.setitem(sys.modules, "cuda.core", None)
 
 
@@ -467,7 +468,7 @@ def test_errors_while_building_name_the_node(cuda, monkeypatch, broken_close):
     for error, expected in (
         (TypeError("d_in: wrong"), TypeError),
         (ValueError("d_in: wrong"), ValueError),
-        (_driver.DriverError("d_in: wrong"), RuntimeError),
+        (driver.DriverError("d_in: wrong"), RuntimeError),
         (MemoryError("d_in: wrong"), RuntimeError),
     ):
         scan = Algorithm()
@@ -619,8 +620,8 @@ print([name for name in sys.modules if name.startswith(heavy)])
 
 def test_no_gpu_no_graph(monkeypatch):
     def none():
-        raise _driver.NoDeviceError("There is no GPU here")
+        raise driver.NoDeviceError("There is no GPU here")
 
-    monkeypatch.setattr(_driver, "current_device", none)
-    with pytest.raises(_driver.NoDeviceError):
+    monkeypatch.setattr(driver, "current_device", none)
+    with pytest.raises(driver.NoDeviceError):
         graph.Graph(step())

@@ -28,16 +28,14 @@ from cupar import (
     TransformIterator,
     TransformOutputIterator,
     ZipIterator,
-    _algorithm,
     _cache,
-    _cccl,
-    _factory,
-    _key,
-    _nodes,
-    _numba,
-    _toolchain,
     iterators,
 )
+from cupar._call import algorithm
+from cupar._compile import cccl, ltoir, toolchain
+from cupar._compile import key as _key
+from cupar._ir import nodes
+from cupar._obtain import obtain as _factory
 
 CC = 90
 BASE = 1 << 20  # where arrays are that nobody reads
@@ -88,10 +86,10 @@ def nothing_is_compiled(monkeypatch):
 
     def forbid():
         for name in ("compile_cpp", "link"):
-            monkeypatch.setattr(_toolchain, name, compiled)
+            monkeypatch.setattr(toolchain, name, compiled)
         for name in ("compile_operator", "result_dtype"):
-            monkeypatch.setattr(_numba, name, compiled)
-        monkeypatch.setattr(_cccl, "compile_native", compiled)
+            monkeypatch.setattr(ltoir, name, compiled)
+        monkeypatch.setattr(cccl, "compile_native", compiled)
 
     return forbid
 
@@ -169,7 +167,7 @@ def template_key(spec):
 def argument(name, array, output=False):
     """Return what an algorithm is built for."""
     node = iterators.over(name, array).node
-    return _nodes.Argument(name, node, node, output)
+    return nodes.Argument(name, node, node, output)
 
 
 def packed(iterator, items=0, output=False):
@@ -286,12 +284,12 @@ def test_direction_is_part_of_the_key(transform_spec):
 
 def test_all_of_them_in_one_build(empty_cache, monkeypatch, nothing_is_compiled):
     sources, functions = [], []
-    compile_cpp, compile_operator = _toolchain.compile_cpp, _numba.compile_operator
+    compile_cpp, compile_operator = toolchain.compile_cpp, ltoir.compile_operator
     monkeypatch.setattr(
-        _toolchain, "compile_cpp", lambda source, cc: sources.append(source) or compile_cpp(source, cc)
+        toolchain, "compile_cpp", lambda source, cc: sources.append(source) or compile_cpp(source, cc)
     )
     monkeypatch.setattr(
-        _numba,
+        ltoir,
         "compile_operator",
         lambda op, symbol, cc: functions.append(symbol) or compile_operator(op, symbol, cc),
     )
@@ -361,8 +359,8 @@ def test_they_are_inlined_and_shared(factory, structure, tmp_path, nothing_is_co
 def test_another_operator_in_an_iterator_is_linked(monkeypatch):
     make = lambda op: cupar.unary_transform(TransformIterator("f4", op), "f4", same, cc=CC)
     make(double)  # the build of the test above
-    monkeypatch.setattr(_cccl, "compile_native", None)
-    monkeypatch.setattr(_toolchain, "compile_cpp", None)
+    monkeypatch.setattr(cccl, "compile_native", None)
+    monkeypatch.setattr(toolchain, "compile_cpp", None)
     other = make(lambda a: a * a - a)
     assert other.build.origin == "linked"
     assert set(other.build.seconds) == {"operator", "link"}
@@ -380,7 +378,7 @@ STRUCTS = [
 
 def compiled(iterator, *, output=False):
     """Compile what makes an iterator of a node, with the size of its state asserted in C++."""
-    return _toolchain.compile_cpp(_nodes.source([argument("d_x", iterator, output)]), CC)
+    return toolchain.compile_cpp(nodes.source([argument("d_x", iterator, output)]), CC)
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, *STRUCTS], ids=str)
@@ -462,7 +460,7 @@ def test_type_of_a_transforms_items(given, op, expected):
 
 
 def test_a_given_type_goes_before_all_others(monkeypatch):
-    monkeypatch.setattr(_numba, "result_dtype", None)
+    monkeypatch.setattr(ltoir, "result_dtype", None)
     assert TransformIterator("f4", to_double, "f4").dtype == np.dtype("f4")
     assert TransformIterator("f4", lambda a: a, Peak).dtype == Peak.dtype
     assert TransformIterator("f4", to_double).dtype == np.dtype("f8")  # of the annotation
@@ -481,7 +479,7 @@ def test_inferred_types_are_remembered(empty_cache, monkeypatch):
     infer = lambda: [TransformIterator("f4", op).dtype for op in ops]
     first = infer()
     assert cupar.cache.usage().entries == 2
-    monkeypatch.setattr(_numba, "result_dtype", None)
+    monkeypatch.setattr(ltoir, "result_dtype", None)
     with monkeypatch.context() as patch:
         patch.setattr(_cache, "fetch", None)  # this time, it is in memory
         assert infer() == first
@@ -494,7 +492,7 @@ def test_inferred_types_are_remembered(empty_cache, monkeypatch):
 
 def raw(symbol="twice", **more):
     source = f'extern "C" __device__ void {symbol}(void* a, void* r) {{ *(int*)r = *(int*)a * 2; }}'
-    return cupar.RawOp(symbol, _toolchain.compile_cpp(source, CC), **more)
+    return cupar.RawOp(symbol, toolchain.compile_cpp(source, CC), **more)
 
 
 def test_type_of_a_raw_operators_result():
@@ -804,9 +802,9 @@ def test_an_iterator_for_an_array(monkeypatch):
     """What the call itself checks: an array's address is taken without the iterators' help."""
     native = MagicMock()
     pretend(monkeypatch, context(cc=CC))
-    monkeypatch.setattr(_cccl, "deserialize", lambda name, blob: native)
-    monkeypatch.setattr(_cccl, "load", lambda native: 0)
-    monkeypatch.setattr(_algorithm.Algorithm, "_load_kernels", lambda self, call: None)
+    monkeypatch.setattr(cccl, "deserialize", lambda name, blob: native)
+    monkeypatch.setattr(cccl, "load", lambda native: 0)
+    monkeypatch.setattr(algorithm.Algorithm, "_load_kernels", lambda self, call: None)
     transform = STRUCTURES["reverse"]("unary_transform")(0)
     cupar.cache.clear(disk=False)  # for it is loaded with what is no code
     with pytest.raises(TypeError, match="^d_out: .*Iterator"):

@@ -12,7 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cupar
-from cupar import _factory, _key, _nodes, _toolchain, _versions, _wrapper
+from cupar._base import versions as _versions
+from cupar._compile import key as _key
+from cupar._compile import toolchain, wrapper
+from cupar._ir import nodes
+from cupar._obtain import obtain
 
 NUMBERS = [np.dtype(code) for code in "?bBhHiIqQefdFD"]
 
@@ -22,7 +26,7 @@ def specialise(monkeypatch):
     """Return a function that gives the specialisation which a factory asks for, and builds nothing."""
     asked = []
     built = SimpleNamespace(build=SimpleNamespace(origin="built"))
-    monkeypatch.setattr(_factory, "obtain", lambda cls, spec, device, wait: asked.append(spec) or built)
+    monkeypatch.setattr(obtain, "obtain", lambda cls, spec, device, wait: asked.append(spec) or built)
 
     def call(factory=cupar.reduce_into, d_in="i4", d_out="i4", op=lambda a, b: a + b, h_init=0, cc=90):
         factory(d_in, d_out, op, h_init, cc=cc)
@@ -93,8 +97,8 @@ def test_same_things_hit(specialise):
 def test_versions_of_what_compiles_the_kernels(name, specialise, monkeypatch):
     spec = specialise()
     before = key(spec), template(spec)
-    versions = _toolchain.template_versions()
-    monkeypatch.setattr(_toolchain, "template_versions", lambda: {**versions, name: "another"})
+    versions = toolchain.template_versions()
+    monkeypatch.setattr(toolchain, "template_versions", lambda: {**versions, name: "another"})
     assert key(spec) != before[0]
     assert template(spec) != before[1]
 
@@ -103,9 +107,9 @@ def test_versions_of_what_compiles_the_kernels(name, specialise, monkeypatch):
 def test_versions_of_what_compiles_operators(name, specialise, monkeypatch):
     spec, known = specialise(), specialise(op=cupar.OpKind.PLUS)
     before = key(spec), template(spec), key(known)
-    versions = _toolchain.operator_versions()
+    versions = toolchain.operator_versions()
     assert name in versions
-    monkeypatch.setattr(_toolchain, "operator_versions", lambda: {**versions, name: "another"})
+    monkeypatch.setattr(toolchain, "operator_versions", lambda: {**versions, name: "another"})
     assert key(spec) != before[0]
     assert template(spec) == before[1]
     assert key(known) == before[2], "no operator is compiled for a known kind"
@@ -114,18 +118,18 @@ def test_versions_of_what_compiles_operators(name, specialise, monkeypatch):
 def test_link_options_are_in_the_key_of_what_is_linked(specialise, monkeypatch):
     spec, known = specialise(), specialise(op=cupar.OpKind.PLUS)
     before = key(spec), template(spec), key(known)
-    monkeypatch.setattr(_toolchain, "link_options", lambda: ["-another"])
+    monkeypatch.setattr(toolchain, "link_options", lambda: ["-another"])
     assert (key(spec) != before[0], template(spec), key(known)) == (True, *before[1:])
 
 
 def test_the_code_of_wrappers_and_converters_is_in_the_key(specialise, monkeypatch):
     spec, converting = specialise(), specialise(d_out="i8")
     before = key(spec), template(spec), key(converting), template(converting)
-    monkeypatch.setattr(_nodes, "_PREAMBLE", "// another")
+    monkeypatch.setattr(nodes, "_PREAMBLE", "// another")
     assert (key(spec), template(spec)) == before[:2]
     assert key(converting) != before[2]
     assert template(converting) != before[3]
-    monkeypatch.setattr(_wrapper, "source", lambda op: "another")
+    monkeypatch.setattr(wrapper, "source", lambda op: "another")
     assert key(spec) != before[0]
     assert template(spec) == before[1]
 
@@ -133,8 +137,8 @@ def test_the_code_of_wrappers_and_converters_is_in_the_key(specialise, monkeypat
 def test_options_of_the_compilers_are_in_the_key(specialise, monkeypatch):
     spec, converting = specialise(), specialise(d_out="i8")
     before = key(spec), template(converting)
-    monkeypatch.setattr(_toolchain, "CPP_OPTIONS", ("-another",))
-    monkeypatch.setattr(_wrapper, "OPTIONS", {"opt": False})
+    monkeypatch.setattr(toolchain, "CPP_OPTIONS", ("-another",))
+    monkeypatch.setattr(wrapper, "OPTIONS", {"opt": False})
     assert key(spec) != before[0]
     assert template(converting) != before[1]
 
@@ -164,8 +168,8 @@ def test_determinism_is_part_of_the_key(specialise):
 def test_arguments_are_told_apart(fields):
     parts = []
     for name, (dtype, value, output) in zip("abcd", fields, strict=False):
-        array = _nodes.Pointer(dtype)
-        parts.append(_nodes.Argument(name, array, array, output).converted(value).part())
+        array = nodes.Pointer(dtype)
+        parts.append(nodes.Argument(name, array, array, output).converted(value).part())
     assert len({json.dumps(part) for part in parts}) == len(parts)
     back = []
     for _, direction, node in parts:
@@ -201,7 +205,8 @@ def test_keys_are_the_same_under_every_hash_seed(tmp_path):
     code = """if True:
         import cupar
         from types import SimpleNamespace
-        from cupar import _factory, _key
+        from cupar._obtain import obtain as _factory
+        from cupar._compile import key as _key
         built = SimpleNamespace(build=SimpleNamespace(origin="built"))
         _factory.obtain = lambda cls, spec, device, wait: print(_key.digest(_key.build_parts(spec))) or built
         SCALE = {1.5, 2.5}
@@ -223,7 +228,7 @@ def test_keys_are_the_same_under_every_hash_seed(tmp_path):
 
 
 def test_versions_are_found():
-    found = {**_toolchain.template_versions(), **_toolchain.operator_versions()}
+    found = {**toolchain.template_versions(), **toolchain.operator_versions()}
     assert not [name for name, version in found.items() if version in ("absent", "")]
 
 

@@ -10,7 +10,8 @@ import sys
 import numpy as np
 import pytest
 
-from cupar import OpKind, _build, _toolchain
+from cupar import OpKind, _build
+from cupar._compile import toolchain
 from cupar.operators import resolve
 
 CC = 90
@@ -45,7 +46,7 @@ def caller(arity):
     """Compile a kernel that calls an operator, without which the linker would drop that."""
     types, names = ", ".join(["void*"] * (arity + 1)), [f"p{i}" for i in range(arity + 1)]
     parameters = ", ".join(f"void* {name}" for name in names)
-    return _toolchain.compile_cpp(
+    return toolchain.compile_cpp(
         f'extern "C" __device__ void cupar_op({types});\n'
         f'extern "C" __global__ void call({parameters}) {{ cupar_op({", ".join(names)}); }}',
         CC,
@@ -114,7 +115,8 @@ def test_what_is_not_defined_stays_so():
 
 ASK = """
 import json, sys
-from cupar import OpKind, RawOp, _toolchain
+from cupar import OpKind, RawOp
+from cupar._compile import toolchain as _toolchain
 import cupar
 
 LARGE = 'extern "C" __device__ void large(void* a, void* r) { *(bool*)r = *(int*)a > 100; }'

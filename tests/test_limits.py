@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import cupar
-from cupar import _limits, _toolchain
+from cupar._compile import limits, toolchain
 
 ASCENDING = cupar.SortOrder.ASCENDING
 
@@ -37,7 +37,7 @@ def no_compiler(monkeypatch):
     def compiled(*arguments, **named):
         raise AssertionError("compiled")
 
-    monkeypatch.setattr("cupar._workers.compile_native", compiled)
+    monkeypatch.setattr("cupar._compile.workers.compile_native", compiled)
 
 
 @pytest.mark.parametrize("cc", [75, 80, 90, 100, 120])
@@ -63,8 +63,8 @@ def test_items_of_unique_by_key_are_refused_at_once(items, no_compiler, empty_ca
 @pytest.mark.parametrize("values", [*ODD, LARGE[0], LARGE[-1]], ids=size)
 def test_what_is_refused_does_not_build(values, monkeypatch, empty_cache):
     """If CCCL learns to, the refusals can go."""
-    monkeypatch.setattr(_limits, "check_radix_values", lambda values: None)
-    monkeypatch.setattr(_limits, "check_unique_items", lambda keys, items, cc: None)
+    monkeypatch.setattr(limits, "check_radix_values", lambda values: None)
+    monkeypatch.setattr(limits, "check_unique_items", lambda keys, items, cc: None)
     with pytest.raises(cupar.BuildError, match="^d_in_values .items of .* does not build for these on sm_90"):
         radix_sort(values)
     if values.itemsize == 16:
@@ -100,5 +100,5 @@ def test_what_is_too_large_is_said_without_cpp(empty_cache, monkeypatch):
 def test_other_failures_of_the_compilers_are_shown(empty_cache):
     broken = cupar.RawOp("broken", b"no LTO-IR")
     pair = struct("f8", 2)
-    with pytest.raises(_toolchain.BuildError, match="nvJitLink"):
+    with pytest.raises(toolchain.BuildError, match="nvJitLink"):
         cupar.unary_transform(pair, pair, broken, cc=90)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import cupar
-from cupar import _build, _memo
+from cupar import _build
+from cupar._obtain import call_sites
 from cupar.operators import OpKind
 
 CC = 90
@@ -21,7 +22,7 @@ def asked(factory, *args, **named):
 
 
 def remembered():
-    return sum(map(len, _memo._tables))
+    return sum(map(len, call_sites._tables))
 
 
 def test_the_same_is_found_again(empty_cache):
@@ -46,14 +47,14 @@ def test_compute_capabilities_are_told_apart(one, other):
 
 
 def _without_gpu(factory, *args):
-    from cupar import _driver
+    from cupar._device import driver
 
     with pytest.MonkeyPatch.context() as patch:
 
         def none():
-            raise _driver.NoDeviceError("none")
+            raise driver.NoDeviceError("none")
 
-        patch.setattr(_driver, "library", none)
+        patch.setattr(driver, "library", none)
         return factory(*args)
 
 

@@ -171,11 +171,12 @@ def test_compiling_on_many_threads_with_a_shared_helper(empty_cache):
     work = [(dtype, cc) for dtype in ("i4", "i8", "f4", "f8") for cc in (80, 90)]
 
     def compile_one(arguments):
-        from cupar import _build, _cccl
+        from cupar import _build
+        from cupar._compile import cccl
 
         dtype, cc = arguments
         resolved = resolve(op, (np.dtype(dtype),) * 2, np.dtype(dtype))
-        return _build._operator_ltoir("op", resolved, cc), _cccl.bindings().OpKind
+        return _build._operator_ltoir("op", resolved, cc), cccl.bindings().OpKind
 
     with ThreadPoolExecutor(8) as pool:
         assert all(code for code, _ in pool.map(compile_one, work))

@@ -16,7 +16,14 @@ import pytest
 from common import context, pretend
 
 import cupar
-from cupar import _algorithm, _build, _cache, _cccl, _disk, _driver, _factory, _storage, _versions, _warnings
+from cupar import _build, _cache
+from cupar._base import versions
+from cupar._base import warnings as _warnings
+from cupar._call import algorithm as _algorithm
+from cupar._compile import cccl
+from cupar._device import driver, storage
+from cupar._obtain import obtain
+from cupar._store import disk as _disk
 
 CC = 90
 INT = np.zeros(1, np.int32)
@@ -44,7 +51,7 @@ def test_built_then_linked_then_memory_then_disk(empty_cache, monkeypatch):
     assert first.build.origin == "built"
     assert set(first.build.seconds) == {"template", "operator", "link"}
 
-    monkeypatch.setattr(_cccl, "compile_native", None)  # what runs NVRTC on CUB's headers
+    monkeypatch.setattr(cccl, "compile_native", None)  # what runs NVRTC on CUB's headers
     second = reduction(lambda a, b: a * b)
     assert second.build.origin == "linked"
     assert set(second.build.seconds) == {"operator", "link"}
@@ -106,8 +113,8 @@ def test_six_processes_that_start_together_build_once(empty_cache):
 
 def test_threads_that_ask_together_build_once(empty_cache, monkeypatch):
     calls = []
-    compile_native = _cccl.compile_native
-    monkeypatch.setattr(_cccl, "compile_native", lambda *a: calls.append(a) or compile_native(*a))
+    compile_native = cccl.compile_native
+    monkeypatch.setattr(cccl, "compile_native", lambda *a: calls.append(a) or compile_native(*a))
     barrier, found = threading.Barrier(8), []
 
     def work():
@@ -195,7 +202,7 @@ def test_entries_say_what_they_are(empty_cache):
     assert header.startswith(b"cupar-entry 1 ")
     assert (meta["algorithm"], meta["cc"]) == ("reduce_into", 90)
     assert meta["seconds"]["link"] == pytest.approx(build.seconds["link"], abs=1e-3)
-    assert meta["parts"]["versions"]["cuda-cccl"] == _versions.package_version("cuda-cccl")
+    assert meta["parts"]["versions"]["cuda-cccl"] == versions.package_version("cuda-cccl")
     assert meta["operators"]["op"].endswith("<lambda>")
     assert str(empty_cache) not in json.dumps(meta)
 
@@ -210,10 +217,10 @@ def gpu(monkeypatch):
         return gpu.status
 
     pretend(monkeypatch, context(cc=CC))
-    monkeypatch.setattr(_cccl, "load", load)
+    monkeypatch.setattr(cccl, "load", load)
     monkeypatch.setattr(_algorithm.Algorithm, "load", lambda self: None)
-    monkeypatch.setattr(_driver, "check", check)
-    monkeypatch.setattr(_storage, "trim", lambda: None)
+    monkeypatch.setattr(driver, "check", check)
+    monkeypatch.setattr(storage, "trim", lambda: None)
     monkeypatch.setattr(_warnings, "_warned", set())
     return gpu
 
@@ -231,12 +238,12 @@ def spoil(key):
 def test_a_build_that_cannot_be_deserialised_is_made_again(empty_cache, gpu):
     first = reduction(lambda a, b: a + b, cc=None)
     spoil(first.build.key)
-    _factory.forget()
+    obtain.forget()
     with pytest.warns(cupar.CacheWarning, match="of no use"):
         again = reduction(lambda a, b: a + b, cc=None)
     assert again.build.origin == "linked"
     assert again.cubin() == first.cubin()
-    _factory.forget()
+    obtain.forget()
     assert reduction(lambda a, b: a + b, cc=None).build.origin == "disk"
 
 
@@ -247,7 +254,7 @@ def test_a_build_that_the_driver_refuses_is_kept(empty_cache, gpu, recwarn, stat
     try:
         first = reduction(lambda a, b: a + b, cc=None)
         kept = dict(shared), _cache.disk().load(first.build.key).payload
-        _factory.forget()
+        obtain.forget()
         gpu.status = status
         with pytest.raises(cupar.DriverError, match=f"^loading the code of a reduce.*: {status}"):
             reduction(lambda a, b: a + b, cc=None)
@@ -274,7 +281,7 @@ def test_what_is_made_again_replaces_nothing_before_it_has_loaded(empty_cache, g
         first = reduction(lambda a, b: a + b, cc=None)
         spoil(first.build.key)
         kept = dict(shared)
-        _factory.forget()
+        obtain.forget()
         gpu.status = 700
         with pytest.warns(cupar.CacheWarning, match="of no use"), pytest.raises(cupar.DriverError):
             reduction(lambda a, b: a + b, cc=None)
@@ -287,13 +294,13 @@ def test_what_is_made_again_replaces_nothing_before_it_has_loaded(empty_cache, g
 @pytest.mark.parametrize("error", [MemoryError(), OSError("libnvrtc.so is gone")])
 def test_what_this_process_lacks_is_not_the_builds_fault(empty_cache, gpu, monkeypatch, error):
     first = reduction(lambda a, b: a + b, cc=None)
-    _factory.forget()
+    obtain.forget()
 
     def fail(native, blob):
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(_cccl, "deserialize", fail)
+        patch.setattr(cccl, "deserialize", fail)
         with pytest.raises(type(error)):
             reduction(lambda a, b: a + b, cc=None)
     assert reduction(lambda a, b: a + b, cc=None).build.origin == "disk"
@@ -305,7 +312,7 @@ def test_memory_that_cupar_keeps_is_given_back_for_code(empty_cache, gpu, monkey
         gpu.status = 0
 
     gpu.status = 2
-    monkeypatch.setattr(_storage, "trim", trim)
+    monkeypatch.setattr(storage, "trim", trim)
     assert reduction(lambda a, b: a + b, cc=None).build.origin == "built"
     assert gpu.loaded == 1
 
@@ -313,7 +320,9 @@ def test_memory_that_cupar_keeps_is_given_back_for_code(empty_cache, gpu, monkey
 @pytest.mark.parametrize("kind", ["template", "result"])
 def test_an_entry_that_is_of_no_use_is_made_again(empty_cache, monkeypatch, kind):
     """Its checksum is right: whoever stored it stored something else."""
-    from cupar import _cache, _factory, _warnings
+    from cupar import _cache
+    from cupar._base import warnings as _warnings
+    from cupar._obtain import obtain
 
     monkeypatch.setattr(_warnings, "_warned", set())
 
@@ -329,12 +338,12 @@ def test_an_entry_that_is_of_no_use_is_made_again(empty_cache, monkeypatch, kind
             disk.store(key, _cache.Entry(entry.meta, b"garbage("))
         elif entry.meta["entry"] == "build":
             disk.discard(key)
-    _factory.forget()
+    obtain.forget()
     with pytest.warns(cupar.CacheWarning, match="of no use and will be rebuilt"):
         again = ask()
     assert again.build.key == first.build.key
     assert again.cubin() == first.cubin()
-    _factory.forget()
+    obtain.forget()
     assert ask().build.origin == "disk"
 
 
@@ -351,8 +360,8 @@ def test_one_object_serves_every_context_of_its_cc(empty_cache, monkeypatch):
         loads.append(native)
         return Native(len(loads))
 
-    monkeypatch.setattr(_cccl, "deserialize", deserialize)
-    monkeypatch.setattr(_cccl, "load", lambda native: 0)
+    monkeypatch.setattr(cccl, "deserialize", deserialize)
+    monkeypatch.setattr(cccl, "load", lambda native: 0)
     monkeypatch.setattr(_algorithm.Algorithm, "_load_kernels", lambda self, call: None)
     found = reduction(cupar.OpKind.PLUS)
     places = [context(0, CC), context(1, CC), context(0, CC, number=9)]  # the last one another of the first's
@@ -370,7 +379,9 @@ def test_a_fork_while_other_threads_hold_locks():
     out = child("""
         import os, signal, threading
         import cupar
-        from cupar import _cccl, _extensions, _fingerprint
+        from cupar._compile import cccl as _cccl
+        from cupar._fingerprint import extensions as _extensions
+        from cupar._fingerprint import walk as _fingerprint
         make = lambda k: cupar.reduce_into("i4", "i4", lambda a, b: a + b * k, 0, cc=90).build.cubin_size > 0
         make(1)
         held = threading.Event()

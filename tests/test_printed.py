@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import cupar
-from cupar import _cccl, _printed, _toolchain
+from cupar._compile import cccl, compiler_output, toolchain
 from cupar.operators import OpKind
 
 libc = ctypes.CDLL(None)
@@ -18,7 +18,7 @@ libc = ctypes.CDLL(None)
 
 def c_prints(text):
     libc.puts(text.encode())
-    _printed.flush()
+    compiler_output.flush()
 
 
 def c_complains(text):
@@ -28,7 +28,7 @@ def c_complains(text):
 @pytest.fixture
 def without_headers(monkeypatch, tmp_path, empty_cache):
     """Let NVRTC fail with whatever it is given."""
-    monkeypatch.setattr(_toolchain, "include_folders", lambda: (tmp_path, tmp_path))
+    monkeypatch.setattr(toolchain, "include_folders", lambda: (tmp_path, tmp_path))
 
 
 def ask():
@@ -74,7 +74,8 @@ def test_where_the_library_prints_after_all_nothing_else_breaks(without_headers,
 SCRIPT = """
 import ctypes, os, pathlib, sys
 import cupar
-from cupar import _cccl, _toolchain
+from cupar._compile import cccl as _cccl
+from cupar._compile import toolchain as _toolchain
 
 empty = pathlib.Path(sys.argv[1])
 _toolchain.include_folders = lambda: (empty, empty)
@@ -109,7 +110,7 @@ def test_a_document_is_a_document_whatever_prints(tmp_path):
 
 
 def test_what_others_print_meanwhile_is_printed(capfd):
-    with _printed.held():
+    with compiler_output.held():
         c_prints("by C")
         c_complains("complaint")
         print("by Python", flush=True)
@@ -123,7 +124,7 @@ def test_what_others_print_meanwhile_is_printed(capfd):
 
 
 def test_what_others_print_is_no_part_of_a_reason(capfd):
-    with _printed.held() as printed:
+    with compiler_output.held() as printed:
         c_prints("before")
         c_prints("\nEXCEPTION in cccl_device_reduce_compile(): NVRTC error: NVRTC_ERROR_COMPILATION")
         c_prints("after")
@@ -132,7 +133,7 @@ def test_what_others_print_is_no_part_of_a_reason(capfd):
 
 
 def test_an_exception_gives_the_streams_back(capfd):
-    with pytest.raises(KeyError), _printed.held():
+    with pytest.raises(KeyError), compiler_output.held():
         raise KeyError
     c_prints("afterwards")
     assert capfd.readouterr().out == "afterwards\n"
@@ -140,14 +141,14 @@ def test_an_exception_gives_the_streams_back(capfd):
 
 def test_no_descriptor_is_left_open():
     before = sorted(os.listdir("/proc/self/fd"))
-    with _printed.held() as printed:
+    with compiler_output.held() as printed:
         printed.reason()
     assert sorted(os.listdir("/proc/self/fd")) == before
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_child_prints(capfd):
-    with _printed.held():
+    with compiler_output.held():
         pid = os.fork()
         if pid == 0:
             c_prints("by a child")
@@ -159,4 +160,4 @@ def test_a_forked_child_prints(capfd):
 def test_a_build_that_succeeds_prints_nothing(empty_cache, capfd):
     assert cupar.reduce_into("i4", "i4", OpKind.PLUS, 0, cc=90).build.origin == "built"
     assert capfd.readouterr() == ("", "")
-    assert _cccl.bindings() is not None
+    assert cccl.bindings() is not None

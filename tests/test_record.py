@@ -22,7 +22,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cupar
-from cupar import OpKind, RawOp, _driver, _factory, _fingerprint, _key, _memo, _record, _values, _warnings
+from cupar import OpKind, RawOp
+from cupar._ahead import record
+from cupar._base import warnings as _warnings
+from cupar._compile import key as _key
+from cupar._device import driver
+from cupar._fingerprint import values, walk
+from cupar._obtain import call_sites, obtain
 from cupar.operators import resolve
 
 CC = 90
@@ -44,15 +50,15 @@ class Colour(enum.IntEnum):
 @pytest.fixture(autouse=True)
 def nothing_is_recorded(monkeypatch):
     """Each test begins as a process does that records nothing, and has warned of nothing."""
-    monkeypatch.setattr(_memo, "note", None)
+    monkeypatch.setattr(call_sites, "note", None)
     monkeypatch.setattr(_warnings, "_warned", set())
-    _memo.forget()
+    call_sites.forget()
 
 
 @pytest.fixture
 def nothing_is_built(monkeypatch):
     """Factories return objects that are being built for ever."""
-    monkeypatch.setattr(_factory, "obtain", being_built)
+    monkeypatch.setattr(obtain, "obtain", being_built)
 
 
 def being_built(cls, spec, device, wait=True):
@@ -62,7 +68,7 @@ def being_built(cls, spec, device, wait=True):
 @pytest.fixture
 def nothing_is_compiled(empty_cache, monkeypatch):
     """Builds are stored and found as ever, but there is nothing in them."""
-    monkeypatch.setattr(_factory, "_compile", lambda spec, seconds: (b"code", 4, "built"))
+    monkeypatch.setattr(obtain, "_compile", lambda spec, seconds: (b"code", 4, "built"))
 
 
 def key(algorithm):
@@ -179,7 +185,7 @@ def highest(a, b):
 def recorded(path, ask):
     with cupar.record(path):
         answer = ask()
-    (request,) = _record.read(path)
+    (request,) = record.read(path)
     return answer, request
 
 
@@ -217,11 +223,11 @@ def test_a_list_holds_types_and_no_data(nothing_is_built, tmp_path):
         "determinism": {"enum": "Determinism.RUN_TO_RUN"},
     }
     assert path.stat().st_mode & 0o777 == 0o600
-    assert "addresses" not in json.dumps(_record._encoded(STATE))
+    assert "addresses" not in json.dumps(record._encoded(STATE))
 
 
 def through_json(value):
-    return _record._decoded(json.loads(json.dumps(_record._encoded(value), allow_nan=False)))
+    return record._decoded(json.loads(json.dumps(record._encoded(value), allow_nan=False)))
 
 
 numbers = st.sampled_from("?bBhHiIqQefdFD").map(np.dtype)
@@ -275,13 +281,13 @@ def test_values_of_numpy_come_back(dtype, data):
     for array in (np.frombuffer(items, dtype), np.frombuffer(items, dtype).reshape(())):
         back = through_json(array)
         assert (back.dtype, back.shape) == (array.dtype, array.shape)
-        assert _values._item_bytes(back) == _values._item_bytes(array)
+        assert values._item_bytes(back) == values._item_bytes(array)
         assert back.flags.writeable
-        assert _record._encoded(back) == _record._encoded(array)  # whatever is in the padding
+        assert record._encoded(back) == record._encoded(array)  # whatever is in the padding
     scalar = np.frombuffer(items, dtype)[0]
     back = through_json(scalar)
     assert isinstance(back, np.generic)
-    assert _values.encode(back) == _values.encode(scalar)
+    assert values.encode(back) == values.encode(scalar)
 
 
 def test_a_struct_comes_back_as_a_struct():
@@ -413,11 +419,11 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 def test_functions_are_carried_by_value(function):
-    carried = _record._encoded(function)["function"]
+    carried = record._encoded(function)["function"]
     assert "pickle" in carried
     back = through_json(function)
     assert back is not function
-    assert _fingerprint.fingerprint(back) == _fingerprint.fingerprint(function)
+    assert walk.fingerprint(back) == walk.fingerprint(function)
 
 
 @pytest.mark.parametrize("make", [jitted, jitted_for_both])
@@ -425,7 +431,7 @@ def test_functions_under_numba_are_carried_by_value(make):
     function = make()
     back = through_json(function)
     assert type(back) is type(function)
-    assert _fingerprint.fingerprint(back) == _fingerprint.fingerprint(function)
+    assert walk.fingerprint(back) == walk.fingerprint(function)
 
 
 def test_only_what_is_read_is_carried():
@@ -464,14 +470,14 @@ def of_locked(a):
 
 
 def test_what_cannot_be_pickled_is_found_by_name():
-    carried = _record._encoded(of_locked)["function"]
+    carried = record._encoded(of_locked)["function"]
     assert (carried["module"], carried["name"]) == (__name__, "of_locked")
     assert "pickle" not in carried
     assert through_json(of_locked) is of_locked
     with pytest.raises(ValueError, match="'of_locked' is not what was recorded: its fingerprint is"):
-        _record._decoded({"function": {**carried, "fingerprint": "0" * 64}})
+        record._decoded({"function": {**carried, "fingerprint": "0" * 64}})
     with pytest.raises(ValueError, match="'of_locked' cannot be loaded: ModuleNotFoundError"):
-        _record._decoded({"function": {**carried, "module": "not_there"}})
+        record._decoded({"function": {**carried, "module": "not_there"}})
 
 
 def test_what_can_be_carried_neither_way_is_left_out_and_said_once(nothing_is_built, tmp_path):
@@ -484,12 +490,10 @@ def test_what_can_be_carried_neither_way_is_left_out_and_said_once(nothing_is_bu
         for _ in range(2):
             cupar.unary_transform("i4", "i4", lambda a: a + Locked.ONE, cc=CC)
         cupar.unary_transform("i4", "i4", np.negative, cc=CC)
-    skipped, other = _record.read(path)
+    skipped, other = record.read(path)
     assert (skipped.factory, skipped.key) == ("unary_transform", key(answer))
     assert "cannot be pickled" in skipped.skipped
-    with pytest.raises(
-        _record.RecordError, match=r"list:1: unary_transform was left out when recorded: op: "
-    ):
+    with pytest.raises(record.RecordError, match=r"list:1: unary_transform was left out when recorded: op: "):
         skipped.ask(cc=CC)
     assert not other.skipped
 
@@ -497,7 +501,7 @@ def test_what_can_be_carried_neither_way_is_left_out_and_said_once(nothing_is_bu
 def test_users_of_cloudpickle_notice_nothing():
     import cloudpickle
 
-    _record._encoded(FUNCTIONS["an enum"])
+    record._encoded(FUNCTIONS["an enum"])
     assert __name__ not in cloudpickle.list_registry_pickle_by_value()
     assert pickle.loads(cloudpickle.dumps(Colour)) is Colour
 
@@ -506,7 +510,7 @@ def test_users_of_cloudpickle_notice_nothing():
 
 
 def asked(path):
-    return [request.factory for request in _record.read(path)]
+    return [request.factory for request in record.read(path)]
 
 
 def reduction(dtype="i4"):
@@ -523,7 +527,7 @@ def test_each_question_is_recorded_once(nothing_is_built, tmp_path):
     with cupar.record(path):  # again, as another run does
         reduction()
     assert len(path.read_bytes().splitlines()) == 3
-    assert len(_record.read(path)) == 2
+    assert len(record.read(path)) == 2
 
 
 def test_what_is_in_memory_already_is_recorded_too(nothing_is_compiled, tmp_path):
@@ -553,15 +557,15 @@ def test_recording_begins_and_ends(nothing_is_built, tmp_path):
 
 
 def test_the_environment_is_read_at_the_first_question(nothing_is_built, tmp_path, monkeypatch):
-    monkeypatch.setattr(_memo, "note", _memo._first)
+    monkeypatch.setattr(call_sites, "note", call_sites._first)
     monkeypatch.setenv("CUPAR_RECORD", str(tmp_path / "list"))
     reduction("i4")
     reduction("i8")
     assert len(asked(tmp_path / "list")) == 2
-    monkeypatch.setattr(_memo, "note", _memo._first)
+    monkeypatch.setattr(call_sites, "note", call_sites._first)
     monkeypatch.delenv("CUPAR_RECORD")
     reduction("i2")
-    assert _memo.note is None
+    assert call_sites.note is None
 
 
 def test_what_is_being_built_is_not_waited_for(empty_cache, monkeypatch, tmp_path):
@@ -571,11 +575,11 @@ def test_what_is_being_built_is_not_waited_for(empty_cache, monkeypatch, tmp_pat
         go.wait(60)
         return b"code", 4, "built"
 
-    monkeypatch.setattr(_factory, "_compile", slow)
+    monkeypatch.setattr(obtain, "_compile", slow)
     try:
         with cupar.record(tmp_path / "list"):
             pending = cupar.reduce_into("i4", "i4", PLUS, 0, cc=CC, wait=False)
-        (request,) = _record.read(tmp_path / "list")
+        (request,) = record.read(tmp_path / "list")
         assert not pending.ready(timeout=0)
     finally:
         go.set()
@@ -626,7 +630,7 @@ def test_a_disk_that_fills_within_a_line(nothing_is_built, tmp_path, monkeypatch
                 reduction("i8")
         reduction("i2")
     with pytest.warns(_warnings.CacheWarning, match="list:2: the line is incomplete, and is ignored"):
-        found = _record.read(path)
+        found = record.read(path)
     assert [each.arguments["d_in"] for each in found] == ["i4", "i2"]
 
 
@@ -641,12 +645,12 @@ def test_a_torn_last_line_is_ignored_wherever_it_is_torn(nothing_is_built, tmp_p
         path.write_bytes(whole[:end])
         _warnings._warned.clear()
         with pytest.warns(_warnings.CacheWarning, match="list:2: the line is incomplete"):
-            assert len(_record.read(path)) == 1
+            assert len(record.read(path)) == 1
     with cupar.record(path):
         reduction("i2")
     _warnings._warned.clear()
     with pytest.warns(_warnings.CacheWarning, match="list:2: "):
-        assert len(_record.read(path)) == 2
+        assert len(record.read(path)) == 2
 
 
 GOOD = {
@@ -693,14 +697,14 @@ def listed(tmp_path, *lines):
     ],
 )
 def test_what_is_no_list_is_said_with_its_line(line, message, tmp_path):
-    with pytest.raises(_record.RecordError, match=rf"list:2: {message}"):
-        _record.read(listed(tmp_path, GOOD, line))
+    with pytest.raises(record.RecordError, match=rf"list:2: {message}"):
+        record.read(listed(tmp_path, GOOD, line))
 
 
 def test_a_list_that_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere"):
-        _record.read(tmp_path / "nowhere")
-    assert _record.read(listed(tmp_path)) == []
+        record.read(tmp_path / "nowhere")
+    assert record.read(listed(tmp_path)) == []
 
 
 @pytest.mark.parametrize(
@@ -720,9 +724,9 @@ def test_a_list_that_is_not_there(tmp_path):
     ],
 )
 def test_an_argument_that_means_nothing_is_said_with_its_place(value, message, tmp_path):
-    line = GOOD | {"arguments": GOOD["arguments"] | {"op": value}, "python": _record._PYTHON}
-    (request,) = _record.read(listed(tmp_path, line))
-    with pytest.raises(_record.RecordError, match=rf"list:1: op of reduce_into: .*{message}"):
+    line = GOOD | {"arguments": GOOD["arguments"] | {"op": value}, "python": record._PYTHON}
+    (request,) = record.read(listed(tmp_path, line))
+    with pytest.raises(record.RecordError, match=rf"list:1: op of reduce_into: .*{message}"):
         request.ask(cc=CC)
 
 
@@ -730,14 +734,14 @@ def test_bytecode_of_another_python_is_not_run(nothing_is_built, tmp_path):
     recorded(tmp_path / "list", CASES["a function"])
     value = json.loads((tmp_path / "list").read_bytes()) | {"python": "3.9", "version": "0.0.9"}
     value["arguments"]["op"]["function"]["pickle"] = "it is not even looked at"
-    (request,) = _record.read(listed(tmp_path, value))
+    (request,) = record.read(listed(tmp_path, value))
     expected = (
         r"list:1: op of reduce_into: an operator is in bytecode of Python 3.9, expected [0-9.]+. It was "
         r"recorded by cupar 0.0.9 under Python 3.9; record it again$"
     )
-    with pytest.raises(_record.RecordError, match=expected):
+    with pytest.raises(record.RecordError, match=expected):
         request.ask(cc=CC)
-    (request,) = _record.read(listed(tmp_path, GOOD | {"python": "3.9"}))
+    (request,) = record.read(listed(tmp_path, GOOD | {"python": "3.9"}))
     assert key(request.ask(cc=CC)) == key(reduction())
 
 
@@ -747,8 +751,8 @@ def test_a_function_that_is_another_now_is_refused(nothing_is_built, tmp_path):
     value = json.loads(path.read_bytes())
     digest = value["arguments"]["op"]["function"]["fingerprint"]
     value["arguments"]["op"]["function"]["fingerprint"] = digest[::-1]
-    (request,) = _record.read(listed(tmp_path, value))
-    with pytest.raises(_record.RecordError, match=r"list:1: op of .*<lambda>' is not what was recorded"):
+    (request,) = record.read(listed(tmp_path, value))
+    with pytest.raises(record.RecordError, match=r"list:1: op of .*<lambda>' is not what was recorded"):
         request.ask(cc=CC)
 
 
@@ -758,11 +762,11 @@ def test_nothing_is_unpickled_before_it_is_asked_for(tmp_path):
             return os.mkdir, (str(tmp_path / "trapped"),)
 
     trap = {"name": "f", "fingerprint": "0", "pickle": base64.b64encode(pickle.dumps(Trap())).decode()}
-    line = GOOD | {"arguments": GOOD["arguments"] | {"op": {"function": trap}}, "python": _record._PYTHON}
-    (request,) = _record.read(listed(tmp_path, line))
+    line = GOOD | {"arguments": GOOD["arguments"] | {"op": {"function": trap}}, "python": record._PYTHON}
+    (request,) = record.read(listed(tmp_path, line))
     assert request.content
     assert not (tmp_path / "trapped").exists()
-    with pytest.raises(_record.RecordError, match="cannot be loaded"):
+    with pytest.raises(record.RecordError, match="cannot be loaded"):
         request.ask(cc=CC)
     assert (tmp_path / "trapped").exists()
 
@@ -773,7 +777,7 @@ MANY = """
     import sys, time
     from concurrent.futures import Future
     import cupar
-    from cupar import _factory
+    from cupar._obtain import obtain as _factory
 
     _factory.obtain = lambda cls, spec, device, wait=True: cls.pending(spec, Future())
     first = int(sys.argv[1])
@@ -805,7 +809,7 @@ def test_processes_share_a_list(tmp_path):
     for process in processes:
         output(process)
     assert sum(map(bool, path.read_bytes().splitlines())) == 300
-    found = _record.read(path)  # each line of which is whole
+    found = record.read(path)  # each line of which is whole
     assert len(found) == len({request.key for request in found}) == 200
 
 
@@ -813,7 +817,7 @@ FORKS = """
     import os
     from concurrent.futures import Future
     import cupar
-    from cupar import _factory
+    from cupar._obtain import obtain as _factory
 
     _factory.obtain = lambda cls, spec, device, wait=True: cls.pending(spec, Future())
 
@@ -835,7 +839,7 @@ def test_a_forked_child_goes_on_with_the_list(tmp_path):
     path = tmp_path / "list"
     output(started(FORKS, CUPAR_RECORD=str(path)))
     assert len(path.read_bytes().splitlines()) == 3
-    assert [each.arguments["d_in"] for each in _record.read(path)] == ["i4", "i8", "i2"]
+    assert [each.arguments["d_in"] for each in record.read(path)] == ["i4", "i8", "i2"]
 
 
 SCRIPT = """
@@ -855,7 +859,7 @@ SCRIPT = """
 
     if __name__ == "__main__":
         from concurrent.futures import Future
-        from cupar import _factory
+        from cupar._obtain import obtain as _factory
 
         _factory.obtain = lambda cls, spec, device, wait=True: cls.pending(spec, Future())
         cupar.reduce_into("i4", "i4", op, np.zeros(1, "i4"), cc=90)
@@ -867,7 +871,7 @@ def test_a_function_of_a_script_is_found_by_its_path(nothing_is_built, tmp_path)
     script.write_text(textwrap.dedent(SCRIPT))
     environment = {**os.environ, "CUPAR_RECORD": str(path)}
     subprocess.run([sys.executable, "script.py"], env=environment, cwd=tmp_path, check=True)
-    (request,) = _record.read(path)
+    (request,) = record.read(path)
     assert request.arguments["op"]["function"]["file"] == str(script)
     assert key(request.ask(cc=CC)) == request.key
     script.unlink()
@@ -907,7 +911,7 @@ ASK = """
 
 ASK_AGAIN = """
     import hashlib, importlib.util, sys
-    from cupar import _record
+    from cupar._ahead import record as _record
 
     assert importlib.util.find_spec("userpackage") is None
     (request,) = _record.read(sys.argv[1])
@@ -929,7 +933,7 @@ def test_another_machine_builds_the_same_without_the_users_package(tmp_path):
     path = tmp_path / "list"
     caches = [{"CUPAR_CACHE_DIR": str(tmp_path / f"cache{i}")} for i in range(2)]
     built = output(started(ASK, cwd=tmp_path / "here", CUPAR_RECORD=str(path), **caches[0]))
-    (request,) = _record.read(path)
+    (request,) = record.read(path)
     assert built.split()[0] == request.key
     assert built.split()[2] == "built"
     again = output(started(ASK_AGAIN, path, cwd=tmp_path / "there", **caches[1]))
@@ -946,8 +950,8 @@ def test_another_machine_builds_the_same_without_the_users_package(tmp_path):
 def gpu(nothing_is_compiled, monkeypatch):
     """A GPU as the factories see it; returns what was loaded onto it."""
     loaded = []
-    device = _driver.Device(0, CC)
-    monkeypatch.setattr(_driver, "current_device", lambda: device)
+    device = driver.Device(0, CC)
+    monkeypatch.setattr(driver, "current_device", lambda: device)
     monkeypatch.setattr(cupar.Algorithm, "load", lambda self: loaded.append(self.build.key))
     return loaded
 
@@ -960,8 +964,8 @@ def program():
 
 def earlier_run(path, monkeypatch, cc):
     with monkeypatch.context() as patch:
-        patch.setattr(_factory, "obtain", being_built)
-        patch.setattr(_driver, "current_device", lambda: _driver.Device(0, cc))
+        patch.setattr(obtain, "obtain", being_built)
+        patch.setattr(driver, "current_device", lambda: driver.Device(0, cc))
         with cupar.record(path):
             program()
 
@@ -1004,7 +1008,7 @@ def test_a_build_that_fails_in_the_background_costs_a_warning(gpu, monkeypatch, 
     def fails(spec, seconds):
         raise cupar.BuildError("the compiler has a bad day")
 
-    monkeypatch.setattr(_factory, "_compile", fails)
+    monkeypatch.setattr(obtain, "_compile", fails)
     monkeypatch.setattr(cupar.Algorithm, "load", lambda self: self.build)
     with pytest.warns(_warnings.CacheWarning, match="list:1: not preloaded, .*: the compiler has a bad day"):
         cupar.preload(listed(tmp_path, GOOD))
@@ -1017,7 +1021,7 @@ def test_preloading_refuses_what_is_no_list(gpu, tmp_path):
         cupar.preload(3)
     with pytest.raises(FileNotFoundError):
         cupar.preload(tmp_path / "nowhere")
-    with pytest.raises(_record.RecordError, match="list:1: expected a line"):
+    with pytest.raises(record.RecordError, match="list:1: expected a line"):
         cupar.preload(listed(tmp_path, "nothing"))
 
 
@@ -1026,11 +1030,12 @@ def test_a_hit_imports_nothing_of_it():
         import sys
         import cupar
         from concurrent.futures import Future
-        from cupar import _factory
+        from cupar._obtain import obtain as _factory
         _factory.obtain = lambda cls, spec, device, wait=True: cls.pending(spec, Future())
         cupar.reduce_into("i4", "i4", lambda a, b: a + b, 0, cc=90)
         assert "cupar.reduce" in sys.modules
-        print([name for name in ("cupar._record", "cupar._carry", "cloudpickle") if name in sys.modules])
+        names = "cupar._ahead.record", "cupar._ahead.codec", "cloudpickle"
+        print([name for name in names if name in sys.modules])
     """
     assert output(started(code, CUPAR_RECORD="")) == "[]\n"
 
@@ -1039,7 +1044,7 @@ def test_operators_of_iterators_are_what_was_given():
     for op, types_ in [(np.sqrt, ("f4",)), (OpKind.NEGATE, ("i4",)), (STATE, ("i4",)), (first, ("i4",))]:
         inputs = [np.dtype(each) for each in types_]
         operator = resolve(op, inputs, np.dtype("f4")).as_function("op")
-        given_again = _record._given(operator)
+        given_again = record._given(operator)
         assert resolve(given_again, inputs, np.dtype("f4")).as_function("op") == operator
 
 

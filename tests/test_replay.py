@@ -17,7 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cupar
-from cupar import _algorithm, _call, _capture, _cccl, _driver, _fork, _replay, _storage
+from cupar._base import fork
+from cupar._call import algorithm, replays
+from cupar._call import call as _call
+from cupar._compile import cccl
+from cupar._device import driver, stream_capture
+from cupar._device import storage as _storage
 
 CC = 90
 
@@ -49,17 +54,17 @@ layouts = st.lists(
 
 def kernel(layout, given):
     """A kernel as `setter` takes it, captured with made-up values."""
-    firsts, seconds = (_replay.made_up(given, which) for which in (0, 1))
+    firsts, seconds = (replays.made_up(given, which) for which in (0, 1))
     one, two = parameters(layout, firsts), parameters(layout, seconds)
     memory = (ctypes.c_char * len(one)).from_buffer_copy(one)
-    places = _replay.places(one, two, firsts, seconds)
+    places = replays.places(one, two, firsts, seconds)
     return SimpleNamespace(memory=memory, places=places, node="node", details="details")
 
 
 @given(st.data(), layouts, values)
 def test_other_values_are_put_where_they_belong(data, layout, given):
     found, calls = kernel(layout, given), []
-    set_values = _replay.setter([found], given, lambda *arguments: calls.append(arguments) or 0)
+    set_values = replays.setter([found], given, lambda *arguments: calls.append(arguments) or 0)
     assert set_values((None,) * len(given), given)
     assert found.memory.raw == parameters(layout, given)
     other = tuple(
@@ -79,7 +84,7 @@ def test_other_values_are_put_where_they_belong(data, layout, given):
 @given(values, st.data())
 def test_addresses_that_are_aligned_otherwise_are_refused(given, data):
     found = kernel([("value", i, b"") for i in range(len(given))], given)
-    set_values = _replay.setter([found], given, lambda *arguments: 1 / 0)
+    set_values = replays.setter([found], given, lambda *arguments: 1 / 0)
     for i, value in enumerate(given):
         if isinstance(value, int):
             for other in (0, value + data.draw(st.integers(1, 511))):
@@ -105,24 +110,24 @@ def test_addresses_that_are_aligned_otherwise_are_refused(given, data):
 )
 def test_what_comes_of_an_address_in_another_way_is_refused(worked_out):
     given = (0x7F00_0000_1200, 0x7F00_1234_5600)
-    firsts, seconds = (_replay.made_up(given, which) for which in (0, 1))
+    firsts, seconds = (replays.made_up(given, which) for which in (0, 1))
     one, two = (struct.pack("=QQ", 5, worked_out(*values)) for values in (firsts, seconds))
-    with pytest.raises(_replay.NotReplayableError):
-        _replay.places(one, two, firsts, seconds)
+    with pytest.raises(replays.NotReplayableError):
+        replays.places(one, two, firsts, seconds)
 
 
 def test_what_comes_of_bytes_in_another_way_is_refused():
     given = (b"\x01\x02\x03\x04",)
-    firsts, seconds = (_replay.made_up(given, which) for which in (0, 1))
+    firsts, seconds = (replays.made_up(given, which) for which in (0, 1))
     for change in (lambda x: x[::-1], lambda x: x[:2] + bytes(2), lambda x: x[1:] + x[:1]):
         one, two = (bytes(4) + change(values[0]) for values in (firsts, seconds))
-        with pytest.raises(_replay.NotReplayableError):
-            _replay.places(one, two, firsts, seconds)
+        with pytest.raises(replays.NotReplayableError):
+            replays.places(one, two, firsts, seconds)
 
 
 @given(values)
 def test_made_up_values(given):
-    firsts, seconds = (_replay.made_up(given, which) for which in (0, 1))
+    firsts, seconds = (replays.made_up(given, which) for which in (0, 1))
     for value, first, second in zip(given, firsts, seconds, strict=True):
         if isinstance(value, bytes):
             assert len(first) == len(second) == len(value)
@@ -148,7 +153,7 @@ class Device:
         }
 
 
-class Replay(_replay.Replay):
+class Replay(replays.Replay):
     """One without a GPU."""
 
     def __init__(self, bound, address, needed, stream, room):
@@ -157,7 +162,7 @@ class Replay(_replay.Replay):
         lock = threading.Lock()
         self._acquire, self._release = lock.acquire, lock.release
         self.error = 0
-        self.number = _driver.stream_number(stream)
+        self.number = driver.stream_number(stream)
         self.enqueued, self.fits = [], True
         self._bound, self._address = bound, address
         self.executable = self._stream = None
@@ -190,12 +195,12 @@ def native(monkeypatch):
     native = MagicMock(determinism=1)
     native.compute.return_value = 64
     pretend(monkeypatch, context(cc=CC))
-    monkeypatch.setattr(_replay, "_spares", {})
+    monkeypatch.setattr(replays, "_spares", {})
     monkeypatch.setattr(_storage, "_workspaces", {})
-    monkeypatch.setattr(_cccl, "deserialize", lambda name, blob: native)
-    monkeypatch.setattr(_cccl, "load", lambda native: 0)
-    monkeypatch.setattr(_algorithm.Algorithm, "_load_kernels", lambda self, call: make_room(call))
-    monkeypatch.setattr(_replay, "CALLS_BEFORE", 3)
+    monkeypatch.setattr(cccl, "deserialize", lambda name, blob: native)
+    monkeypatch.setattr(cccl, "load", lambda native: 0)
+    monkeypatch.setattr(algorithm.Algorithm, "_load_kernels", lambda self, call: make_room(call))
+    monkeypatch.setattr(replays, "CALLS_BEFORE", 3)
     cupar.cache.clear(disk=False)
     yield native
     cupar.cache.clear(disk=False)  # for it is loaded with what is no code
@@ -213,8 +218,8 @@ def made(monkeypatch):
         made.append(Replay(bound, address, needed, stream, room))
         return made[-1]
 
-    monkeypatch.setattr(_replay, "Replay", Replay)
-    monkeypatch.setattr(_replay, "replay_of", make)
+    monkeypatch.setattr(replays, "Replay", Replay)
+    monkeypatch.setattr(replays, "replay_of", make)
     return made
 
 
@@ -364,7 +369,7 @@ def test_only_what_is_known_is_forgotten(native, made):
 
 
 def test_without_room_nothing_is_tried(native, made, monkeypatch):
-    monkeypatch.setattr(_algorithm.Algorithm, "_load_kernels", lambda self, call: None)
+    monkeypatch.setattr(algorithm.Algorithm, "_load_kernels", lambda self, call: None)
     total = reduction()
     for _ in range(2000):
         total(STORAGE, D_IN, D_OUT, 1000, 7)
@@ -376,7 +381,7 @@ def test_while_another_thread_captures_nothing_is_replayed_yet(native, made):
     total, taken, done = reduction(), threading.Event(), threading.Event()
 
     def capture():
-        with _capture.lock:
+        with stream_capture.lock:
             taken.set()
             done.wait()
 
@@ -396,7 +401,7 @@ def test_while_another_thread_captures_nothing_is_replayed_yet(native, made):
 
 def test_what_cannot_be_made_is_not_tried_again(native, monkeypatch):
     tried = []
-    monkeypatch.setattr(_replay, "replay_of", lambda *arguments: tried.append(arguments))
+    monkeypatch.setattr(replays, "replay_of", lambda *arguments: tried.append(arguments))
     total = reduction()
     for _ in range(20):
         total(STORAGE, D_IN, D_OUT, 1000, 7)
@@ -406,7 +411,7 @@ def test_what_cannot_be_made_is_not_tried_again(native, monkeypatch):
 
 def test_each_stream_has_its_own(native, made, monkeypatch):
     numbers = {0: 0, 5: 50, 6: 60}
-    monkeypatch.setattr(_driver, "stream_number", numbers.get)
+    monkeypatch.setattr(driver, "stream_number", numbers.get)
     total = reduction()
     for _ in range(4):
         for stream in (None, 5, 6):
@@ -455,7 +460,7 @@ def test_without_storage(native, made):
 @pytest.mark.parametrize(("value", "off"), [("0", True), ("off", True), ("", False), ("1", False)])
 def test_it_can_be_switched_off(value, off, monkeypatch):
     monkeypatch.setenv("CUPAR_REPLAY", value)
-    assert (_replay._calls_before() > 1 << 60) is off
+    assert (replays._calls_before() > 1 << 60) is off
 
 
 # --- Graphs, of a driver that is none ----------------------------------------------------------------------
@@ -519,15 +524,15 @@ def library(native, monkeypatch):
     library.shape = lambda: 1
     library.unset, library.padding = lambda graph: b"\0", lambda graph: bytes(4)
     native.compute.side_effect = compute
-    monkeypatch.setattr(_driver, "library", lambda: library)
-    monkeypatch.setattr(_driver, "on", lambda context: nullcontext())
+    monkeypatch.setattr(driver, "library", lambda: library)
+    monkeypatch.setattr(driver, "on", lambda context: nullcontext())
     monkeypatch.setattr(_storage, "allocate", lambda nbytes, stream: 1 << 30)
     monkeypatch.setattr(_storage, "free_or_retire", lambda *storage: None)
-    monkeypatch.setattr(_driver, "stream_number", {0: 0}.get)
-    monkeypatch.setattr(_driver, "has_primary_context", lambda: True)
-    monkeypatch.setattr(_replay, "_chain", chain)
-    monkeypatch.setattr(_replay, "_is_possible", lambda: True)
-    monkeypatch.setattr(_capture, "capture", capture)
+    monkeypatch.setattr(driver, "stream_number", {0: 0}.get)
+    monkeypatch.setattr(driver, "has_primary_context", lambda: True)
+    monkeypatch.setattr(replays, "_chain", chain)
+    monkeypatch.setattr(replays, "_is_possible", lambda: True)
+    monkeypatch.setattr(stream_capture, "capture", capture)
     return library
 
 
@@ -572,7 +577,7 @@ def test_whatever_fails_the_call_is_made(native, library, error, monkeypatch):
     def fail(*arguments):
         raise error
 
-    monkeypatch.setattr(_replay, "_chain", fail)
+    monkeypatch.setattr(replays, "_chain", fail)
     total = reduction()
     for _ in range(10):
         assert total(STORAGE, D_IN, D_OUT, 1000, 7) == 64
@@ -681,13 +686,13 @@ def test_bound_double_buffers_know_where_the_result_is(native, library):
     assert keys.selector == 1
     bound.rebind(keys, None, None, None, 1000)  # from the second to the first
     assert keys.selector == 0
-    assert type(bound._held.graph) is _replay.Fixed
+    assert type(bound._held.graph) is replays.Fixed
 
 
 def test_graphs_of_a_parent_process_are_not_destroyed(native, library, monkeypatch):
     total = reduction()
     bound = total.bind(D_IN, D_OUT, 1000, 7)
-    monkeypatch.setattr(_fork, "_generation", _fork.generation() + 1)
+    monkeypatch.setattr(fork, "_generation", fork.generation() + 1)
     bound.close()
     del bound
     assert "cuGraphExecDestroy" not in library.asked
@@ -712,14 +717,14 @@ def test_replays_go_with_the_algorithm(native, library):
 def test_parameters_that_the_driver_does_not_describe(library):
     for status in (1, 400):  # no such parameter; an invalid handle
         library.cuFuncGetParamInfo = lambda *arguments, status=status: status
-        with pytest.raises(_replay.NotReplayableError, match="describe"):
-            _replay._layout(5)
+        with pytest.raises(replays.NotReplayableError, match="describe"):
+            replays._layout(5)
     answers = iter([0, 0, 1])
     library.cuFuncGetParamInfo = lambda *arguments: next(answers)
-    assert _replay._layout(5) == [(0, 0), (0, 0)]
+    assert replays._layout(5) == [(0, 0), (0, 0)]
     answers = iter([0, 700])
-    with pytest.raises(_replay.NotReplayableError, match="describe"):
-        _replay._layout(5)
+    with pytest.raises(replays.NotReplayableError, match="describe"):
+        replays._layout(5)
 
 
 # --- Code that is not needed any more ----------------------------------------------------------------------
@@ -739,9 +744,9 @@ def test_code_is_unloaded_where_that_disturbs_no_capture(monkeypatch):
         relaxed.pop()
 
     pretend(monkeypatch, context(cc=CC))
-    monkeypatch.setattr(_driver, "relaxed", relax)
-    monkeypatch.setattr(_cccl, "deserialize", lambda name, blob: Native())
-    monkeypatch.setattr(_cccl, "load", lambda native: 0)
+    monkeypatch.setattr(driver, "relaxed", relax)
+    monkeypatch.setattr(cccl, "deserialize", lambda name, blob: Native())
+    monkeypatch.setattr(cccl, "load", lambda native: 0)
     spec, place = SimpleNamespace(cc=CC, native="", algorithm=""), context(cc=CC)
     for _ in range(3):
         code = _call.Code(spec, b"")
@@ -760,8 +765,8 @@ def test_code_of_a_parent_process_is_not_unloaded(monkeypatch):
             unloaded.append(os.getpid())
 
     pretend(monkeypatch, context(cc=CC))
-    monkeypatch.setattr(_cccl, "deserialize", lambda name, blob: Native())
-    monkeypatch.setattr(_cccl, "load", lambda native: 0)
+    monkeypatch.setattr(cccl, "deserialize", lambda name, blob: Native())
+    monkeypatch.setattr(cccl, "load", lambda native: 0)
     spec, place = SimpleNamespace(cc=CC, native="", algorithm=""), context(cc=CC)
     dropped, kept = _call.Code(spec, b""), _call.Code(spec, b"")
     dropped.native(place)

@@ -17,9 +17,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import cupar
-from cupar import _cache, _entry, _shared, _stores, _warnings
+from cupar import _cache
+from cupar._base import warnings as _warnings
 from cupar._cache import CacheWarning, Entry, fetch
-from cupar._shared import Shared
+from cupar._store import entry as _entry
+from cupar._store import remotes, shared
+from cupar._store.shared import Shared
 
 KEY = hashlib.sha256(b"a").hexdigest()
 OTHER = hashlib.sha256(b"b").hexdigest()
@@ -47,7 +50,7 @@ def fresh(monkeypatch, tmp_path):
 
 @pytest.fixture
 def short_lease(monkeypatch):
-    monkeypatch.setattr(_shared, "LEASE", 0.4)
+    monkeypatch.setattr(shared, "LEASE", 0.4)
 
 
 def ask(store, make=lambda: ENTRY, key=KEY, *, timeout=5.0, patience=20.0, secret=None, replace=False):
@@ -99,11 +102,11 @@ def mapping(request, tmp_path):
         yield Counting()
     elif request.param == "memory":
         url = f"memory://{tmp_path.name}/cupar"
-        yield _stores.open_url(url)
+        yield remotes.open_url(url)
         fsspec.filesystem("memory").rm(f"/{tmp_path.name}", recursive=True)
     else:
         path = tmp_path / "shared" / "cupar"
-        yield _stores.open_url(f"file://{path}" if request.param == "file" else str(path))
+        yield remotes.open_url(f"file://{path}" if request.param == "file" else str(path))
 
 
 class TestAnyStore:
@@ -135,7 +138,7 @@ class TestAnyStore:
 
     def test_threads_make_an_entry_once(self, mapping, monkeypatch):
         # Where setdefault is not atomic, the pause must cover what other threads are delayed by.
-        monkeypatch.setattr(_shared, "_SETTLE_SECONDS", 0.2)
+        monkeypatch.setattr(shared, "_SETTLE_SECONDS", 0.2)
         makes, results = [], []
         barrier = threading.Barrier(8)
 
@@ -205,7 +208,7 @@ def test_what_is_no_entry_is_not_served(value, reason):
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_an_altered_entry_is_never_served(data, monkeypatch):
-    monkeypatch.setattr(_shared, "_SETTLE_SECONDS", 0)
+    monkeypatch.setattr(shared, "_SETTLE_SECONDS", 0)
     value = bytearray(sealed(secret=data.draw(st.sampled_from([None, SECRET]))))
     for _ in range(data.draw(st.integers(1, 3))):
         value[data.draw(st.integers(0, len(value) - 1))] = data.draw(st.integers(0, 255))
@@ -313,7 +316,7 @@ class TestLease:
         assert mapping == {NAME: sealed()}
 
     def test_few_of_many_succeed_a_dead_client(self, short_lease, monkeypatch):
-        monkeypatch.setattr(_shared, "_SETTLE_SECONDS", 0.1)
+        monkeypatch.setattr(shared, "_SETTLE_SECONDS", 0.1)
         mapping = {LEASE_NAME: b"cupar-lease dead 7"}
         makes, results = [], []
 
@@ -415,7 +418,7 @@ class TestLease:
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
     @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
     def test_a_forked_child_leaves_its_parents_lease_alone(self, tmp_path):
-        mapping = _stores.open_url(str(tmp_path / "shared"))
+        mapping = remotes.open_url(str(tmp_path / "shared"))
 
         def make():
             pid = os.fork()
@@ -517,7 +520,7 @@ class TestFaults:
         hang.set()
 
     def test_a_store_is_tried_again_after_a_rest(self, monkeypatch):
-        monkeypatch.setattr(_shared, "REST", 0.3)
+        monkeypatch.setattr(shared, "REST", 0.3)
         mapping = Failing(failure(OSError("gone")))
         store = Shared(mapping, "far")
         with pytest.warns(CacheWarning) as caught:
@@ -824,7 +827,7 @@ class TestLayer:
     def test_a_missing_package_is_named_with_the_mend(self, monkeypatch, package, url):
         monkeypatch.setitem(sys.modules, package, None)
         with pytest.raises(ImportError, match=rf"{package} is missing.*pip install 'cupar\[shared\]'"):
-            _stores.open_url(url)
+            remotes.open_url(url)
         monkeypatch.setenv("CUPAR_SHARED", url)
         with pytest.warns(CacheWarning, match=f"{package} is missing"):
             assert fetch(KEY, lambda: ENTRY).origin == "built"
@@ -852,7 +855,7 @@ class TestLayer:
     ],
 )
 def test_messages_hide_secrets(url, name):
-    assert _stores.name_of(url) == name
+    assert remotes.name_of(url) == name
 
 
 def test_no_store_costs_no_thread_and_no_import(tmp_path):
@@ -867,7 +870,7 @@ def test_no_store_costs_no_thread_and_no_import(tmp_path):
     )
     threads, *modules = run.stdout.split()
     assert threads == "1"
-    assert not {"cupar._shared", "fsspec", "redis"} & set(modules)
+    assert not {"cupar._store.shared", "fsspec", "redis"} & set(modules)
 
 
 NO_URLS = [
@@ -917,7 +920,7 @@ def test_directories_may_have_colons(monkeypatch, tmp_path, url):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUPAR_SHARED", url.format(tmp_path))
     assert fetch(KEY, lambda: ENTRY).origin == "built"
-    assert _stores.open_url(url.format(tmp_path))[NAME] == sealed()
+    assert remotes.open_url(url.format(tmp_path))[NAME] == sealed()
 
 
 @pytest.mark.parametrize(
@@ -925,7 +928,7 @@ def test_directories_may_have_colons(monkeypatch, tmp_path, url):
 )
 def test_what_is_no_client_is_named(arguments, name):
     with pytest.raises(TypeError, match=f"{name}: expected a redis.Redis"):
-        _stores.RedisMapping(*arguments)
+        remotes.RedisMapping(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -943,7 +946,7 @@ def test_what_is_no_client_is_named(arguments, name):
     ],
 )
 def test_no_secret_of_a_url_is_shown(url, shown):
-    assert _stores.name_of(url) == shown
+    assert remotes.name_of(url) == shown
 
 
 def test_an_error_that_cannot_be_shown_fails_no_call():

@@ -16,9 +16,11 @@ import pytest
 import redis
 from common import LIGHT, isolated
 
-from cupar import _cache, _entry, _shared
+from cupar import _cache
 from cupar._cache import CacheWarning, Entry, fetch
-from cupar._stores import RedisMapping
+from cupar._store import entry as _entry
+from cupar._store import shared
+from cupar._store.remotes import RedisMapping
 
 KEY = hashlib.sha256(b"a").hexdigest()
 OTHER = hashlib.sha256(b"b").hexdigest()
@@ -190,7 +192,7 @@ class TestMapping:
             mapping.setdefault(f"v1/lease/{OTHER}", b"lease")
             assert client.ttl("cupar:" + NAME) == -1
             for name in (LEASE_NAME, f"v1/lease/{OTHER}"):
-                assert _shared.LEASE < client.ttl("cupar:" + name) <= 60
+                assert shared.LEASE < client.ttl("cupar:" + name) <= 60
 
     def test_setdefault_has_one_winner(self, server):
         with server.client() as client:
@@ -347,7 +349,7 @@ print(*[str(each.message) for each in caught], sep="\\n")
 
 
 def test_a_server_that_is_started_again_is_used_again(mortal, monkeypatch, tmp_path):
-    monkeypatch.setattr(_shared, "REST", 0.5)
+    monkeypatch.setattr(shared, "REST", 0.5)
     monkeypatch.setenv("CUPAR_SHARED", mortal.url)
     assert fetch(OTHER, lambda: ENTRY).origin == "built"
     mortal.kill()
@@ -374,7 +376,7 @@ def test_a_server_restarted_between_two_calls_is_not_missed(mortal, monkeypatch)
 
 def test_a_client_killed_while_it_builds_is_succeeded(server, start, tmp_path):
     script = """
-from cupar import _shared
+from cupar._store import shared as _shared
 _shared.LEASE = 1
 
 def make():

@@ -17,7 +17,11 @@ import pytest
 from test_build import instructions
 
 import cupar
-from cupar import OpKind, RawOp, _build, _factory, _fingerprint, _key, _numba, _toolchain, gpu_struct
+from cupar import OpKind, RawOp, _build, gpu_struct
+from cupar._compile import key as _key
+from cupar._compile import ltoir, toolchain
+from cupar._fingerprint import walk
+from cupar._obtain import obtain as _factory
 from cupar.operators import resolve
 
 CC = 90
@@ -116,14 +120,14 @@ def kernel(count):
           cupar_op(state.words, {"in + 8 * i, " * count} out + 16 * i);
         }}
     """
-    return _toolchain.compile_cpp(source, CC)
+    return toolchain.compile_cpp(source, CC)
 
 
 def cubin(op, inputs=("i4",), output="f8"):
     """Compile an operator into a small kernel: a link of CUB's costs ten times as much."""
     found = resolve(op, [np.dtype(dtype) for dtype in inputs], np.dtype(output))
     assert found.state_size > 0
-    return _toolchain.link([kernel(len(inputs)), *_build._operator_ltoir("op", found, CC)], CC)
+    return toolchain.link([kernel(len(inputs)), *_build._operator_ltoir("op", found, CC)], CC)
 
 
 ARRAYS = {
@@ -248,7 +252,7 @@ def test_what_operators_do_with_arrays(name, where):
         return
     code = cubin(at(0x123450000000))
     assert cubin(at(0x6789A0000000)) == code
-    found = _fingerprint.fingerprint(at(0x123450000000))
+    found = walk.fingerprint(at(0x123450000000))
     captured = {each.name for each in found.captures}
     assert captured == {name for name in ARRAYS if name in source}
     assert {each.in_closure for each in found.captures} == {where == "closure"}
@@ -607,16 +611,16 @@ def test_another_process_compiles_nothing(empty_cache, monkeypatch):
 
     transform, reduction, _ = build(1 << 20)
     cupar.cache.clear(disk=False)
-    _fingerprint._recent.clear()
+    walk._recent.clear()
 
     def fail(*arguments, **named):
         raise AssertionError("this compiles")
 
     for module, name in (
-        (_numba, "compile_operator"),
-        (_numba, "result_dtype"),
-        (_toolchain, "compile_cpp"),
-        (_toolchain, "link"),
+        (ltoir, "compile_operator"),
+        (ltoir, "result_dtype"),
+        (toolchain, "compile_cpp"),
+        (toolchain, "link"),
         (_build, "template"),
         (_build, "operators"),
         (_build, "link"),
@@ -709,7 +713,7 @@ def test_the_layout_of_a_raw_state_is_part_of_a_build(other, specified):
 
 
 def test_raw_states_build(empty_cache, tmp_path):
-    code = _toolchain.compile_cpp(TABLE, CC)
+    code = toolchain.compile_cpp(TABLE, CC)
     states = struct.pack("<Qq", 1 << 20, 3), struct.pack("<Qq", 1 << 30, -1)
     one, two = (cupar.unary_transform("i4", "f4", raw(state, code=code), cc=CC) for state in states)
     assert (one.build.origin, two.build.origin) == ("built", "memory")

@@ -9,7 +9,8 @@ import pytest
 from common import context, pretend
 
 import cupar
-from cupar import _bound, _driver, _storage
+from cupar._call import bound as _bound
+from cupar._device import driver, storage
 
 MIB = 1 << 20
 POOL, DEFAULT_POOL = 71, 72
@@ -93,17 +94,17 @@ class Library:
 @pytest.fixture
 def library(monkeypatch):
     library = Library()
-    monkeypatch.setattr(_driver, "library", lambda: library)
+    monkeypatch.setattr(driver, "library", lambda: library)
     pretend(monkeypatch, context())
     for name in ("_pools", "_scratches", "_retired", "_workspaces", "_by_handle", "_uses"):
-        monkeypatch.setattr(_storage, name, {})
+        monkeypatch.setattr(storage, name, {})
     return library
 
 
 def used(stream, nbytes=MIB, place=None):
     """Return the workspace of a stream that was used a few times."""
-    for _ in range(_storage._USES_BEFORE_ONE_IS_KEPT + 1):
-        found = _storage.workspace(stream, place or context())
+    for _ in range(storage._USES_BEFORE_ONE_IS_KEPT + 1):
+        found = storage.workspace(stream, place or context())
     if found is not None and nbytes > found.nbytes:
         assert found.grow(nbytes)
     return found
@@ -113,10 +114,10 @@ def used(stream, nbytes=MIB, place=None):
 
 
 def test_all_is_given_back(library):
-    default = _storage.default_workspace(context())
+    default = storage.default_workspace(context())
     default.grow(MIB)
     one = used(7)
-    first, second = _storage.scratch(1), _storage.scratch(4 * MIB)
+    first, second = storage.scratch(1), storage.scratch(4 * MIB)
     assert len(library.memory) == 4
     cupar.release_memory()
     assert not library.memory
@@ -125,7 +126,7 @@ def test_all_is_given_back(library):
     assert (default.nbytes, one.nbytes) == (0, 0)
     assert used(7) is one
     assert one.nbytes == MIB
-    assert _storage.scratch(1) in library.memory
+    assert storage.scratch(1) in library.memory
 
 
 def test_nothing_is_given_back_before_the_gpu_is_done(library):
@@ -170,13 +171,13 @@ def test_a_workspace_in_use_is_waited_for(library):
 
 def test_an_allocation_that_fails_takes_what_the_pool_keeps(library):
     library.size = 10 * MIB
-    with _storage.temporary_storage(6 * MIB, 7):
+    with storage.temporary_storage(6 * MIB, 7):
         pass
     assert library.cached == 6 * MIB
-    with _storage.temporary_storage(8 * MIB, 7):
+    with storage.temporary_storage(8 * MIB, 7):
         assert library.cached == 0
     with pytest.raises(cupar.DriverError, match="of 11534336 bytes of temporary storage: CUDA_ERROR_2"):
-        _storage.allocate(11 * MIB, 7)
+        storage.allocate(11 * MIB, 7)
 
 
 def test_a_workspace_that_grows_takes_what_it_had(library):
@@ -198,10 +199,10 @@ def test_streams_that_are_gone_do_not_add_up(library):
         mine = used(7, 0)
         if mine is not None:
             mine.grow(32 * MIB)
-    assert sum(library.memory.values()) == _storage._MOST_BYTES
+    assert sum(library.memory.values()) == storage._MOST_BYTES
     assert not library.frees  # for what they ran may run still
-    assert len(_storage._of(context())) <= 2
-    default = _storage.default_workspace(context())
+    assert len(storage._of(context())) <= 2
+    default = storage.default_workspace(context())
     assert default.grow(MIB)  # whose stream is always there
     cupar.release_memory()
     assert not library.memory
@@ -223,15 +224,15 @@ def test_a_workspace_of_too_many_bytes_stays_as_it_is(library):
 
 def test_contexts_share_nothing(library, monkeypatch):
     one, other = context(), context(number=5)
-    first = _storage.default_workspace(one)
-    assert _storage.default_workspace(one) is first
-    assert _storage.default_workspace(other) is not first
-    scratch = _storage.scratch(1)
-    _storage.allocate(1, 0)
+    first = storage.default_workspace(one)
+    assert storage.default_workspace(one) is first
+    assert storage.default_workspace(other) is not first
+    scratch = storage.scratch(1)
+    storage.allocate(1, 0)
     pretend(monkeypatch, other)
-    assert _storage.scratch(1) != scratch
-    _storage.allocate(1, 0)
-    assert [pool.value for pool in _storage._pools.values()] == [POOL, DEFAULT_POOL]
+    assert storage.scratch(1) != scratch
+    storage.allocate(1, 0)
+    assert [pool.value for pool in storage._pools.values()] == [POOL, DEFAULT_POOL]
     library.frees.clear()
     cupar.release_memory()  # of this one alone
     assert scratch in library.memory
@@ -241,10 +242,10 @@ def test_contexts_share_nothing(library, monkeypatch):
 
 
 def test_what_is_freed_while_its_stream_is_captured_is_given_back(library):
-    address, other = _storage.allocate(MIB, 7), _storage.allocate(MIB, 8)
+    address, other = storage.allocate(MIB, 7), storage.allocate(MIB, 8)
     library.capturing.add(7)
-    _storage.free_or_retire(address, MIB, 7)
-    _storage.free_or_retire(other, MIB, 8)
+    storage.free_or_retire(address, MIB, 7)
+    storage.free_or_retire(other, MIB, 8)
     assert library.frees == [(other, 8)]
     assert address in library.memory
     library.capturing.clear()
@@ -333,7 +334,7 @@ def test_a_bound_call_outlives_its_stream_in_no_collection(library, bound):
 
 
 def test_a_bound_call_of_a_context_that_may_be_gone_frees_nothing(library, bound, monkeypatch):
-    monkeypatch.setattr(_driver, "is_there", lambda context: False)
+    monkeypatch.setattr(driver, "is_there", lambda context: False)
     bound.close()
     assert len(library.memory) == 1
     assert not library.frees

@@ -15,19 +15,13 @@ from hypothesis import strategies as st
 from test_build import instructions, kernels, spills_or_calls
 
 import cupar
-from cupar import (
-    OpKind,
-    RawOp,
-    _arguments,
-    _arrays,
-    _build,
-    _factory,
-    _fingerprint,
-    _key,
-    _nodes,
-    gpu_struct,
-    structs,
-)
+from cupar import OpKind, RawOp, _build, gpu_struct, structs
+from cupar._call import arguments as _arguments
+from cupar._compile import key as _key
+from cupar._device import arrays
+from cupar._fingerprint import walk
+from cupar._ir import nodes
+from cupar._obtain import obtain as _factory
 from cupar.operators import ResultError, resolve
 
 CC = 90
@@ -244,7 +238,7 @@ def test_interfaces_and_files_write_padding_as_fields_and_lose_none(dtype):
     for written in (
         np.dtype(dtype.descr),
         np.lib.format.descr_to_dtype(np.lib.format.dtype_to_descr(dtype)),
-        _arrays.dtype_of("x", DeviceArray(dtype)),
+        arrays.dtype_of("x", DeviceArray(dtype)),
         dtype,
     ):
         found = structs.normal("x", written)
@@ -276,13 +270,13 @@ def test_layouts_forget_names_and_nothing_else(dtype):
     assert (found.itemsize, found.alignment) == (dtype.itemsize, dtype.alignment)
     renamed = np.dtype([(f"other_{name}", dtype[name]) for name in dtype.names], align=True)
     assert structs.layout(renamed) == found
-    assert json.dumps(_nodes.type_part(renamed)) == json.dumps(_nodes.type_part(dtype))
+    assert json.dumps(nodes.type_part(renamed)) == json.dumps(nodes.type_part(dtype))
 
 
 def test_fields_named_as_numpy_names_padding():
     """np.dtype calls a field without a name f1 if it is the second."""
     dtype = np.dtype([("f1", "i1"), ("x", "f4"), ("f0", "i1")], align=True)
-    assert _arrays.dtype_of("x", DeviceArray(dtype)) == dtype
+    assert arrays.dtype_of("x", DeviceArray(dtype)) == dtype
 
 
 def test_arrays_of_numba_do_not_describe_their_fields():
@@ -292,16 +286,16 @@ def test_arrays_of_numba_do_not_describe_their_fields():
     memory = types.SimpleNamespace(device_pointer=pointer, device_ctypes_pointer=pointer, size=1 << 20)
     array = DeviceNDArray((3,), (Outer.dtype.itemsize,), Outer.dtype, gpu_data=memory)
     assert array.__cuda_array_interface__["typestr"] == f"|V{Outer.dtype.itemsize}"
-    assert _arrays.dtype_of("x", array) == Outer.dtype
-    assert _arrays.address("x", array, Outer.dtype, 3, True) == 4096
+    assert arrays.dtype_of("x", array) == Outer.dtype
+    assert arrays.address("x", array, Outer.dtype, 3, True) == 4096
 
 
 def test_arrays_of_the_same_layout_by_other_names():
-    assert _arrays.address("x", DeviceArray(Other.dtype), Peak.dtype, 8, False) == 4096
+    assert arrays.address("x", DeviceArray(Other.dtype), Peak.dtype, 8, False) == 4096
     with pytest.raises(TypeError, match="^x: this algorithm was built for .*height.*array of .*index"):
-        _arrays.address("x", DeviceArray(Named.dtype), Peak.dtype, 8, False)
+        arrays.address("x", DeviceArray(Named.dtype), Peak.dtype, 8, False)
     with pytest.raises(ValueError, match="^x: expected an array aligned to 8 bytes"):
-        _arrays.address("x", DeviceArray(Peak.dtype, address=4100), Peak.dtype, 8, False)
+        arrays.address("x", DeviceArray(Peak.dtype, address=4100), Peak.dtype, 8, False)
 
 
 OWN = ["_asdict", "_field_defaults", "_fields", "_make", "_replace", "__len__", "__x__", "____", "dtype"]
@@ -869,7 +863,7 @@ def capturing(value):
 
 
 def digests(value):
-    return [_fingerprint.fingerprint(op).digest for op in capturing(value)]
+    return [walk.fingerprint(op).digest for op in capturing(value)]
 
 
 def test_fingerprints_of_operators_that_capture_structs():
@@ -900,12 +894,12 @@ def test_fingerprints_of_operators_that_capture_values():
 
 def test_a_struct_that_changes_is_noticed():
     op, *_ = capturing(Peak)
-    before = _fingerprint.fingerprint(op)
+    before = walk.fingerprint(op)
     assert before.unchanged(op)
     for other in (gpu_struct({"height": "f8", "place": "i8"}), Peak(1, 2), Peak(1, 3)):
         op.__globals__["captured"] = other
         assert not before.unchanged(op)
-        now = _fingerprint.fingerprint(op)
+        now = walk.fingerprint(op)
         assert now.digest != before.digest
         before = now
 

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 import cupar
-from cupar import _background, _cccl, _numba, _toolchain, _workers
+from cupar._base import background
+from cupar._compile import cccl, ltoir, toolchain, workers
 from cupar.operators import OpKind
 
 CC = 90
@@ -38,8 +39,8 @@ def until(condition):
 
 @pytest.fixture
 def queue(monkeypatch):
-    monkeypatch.setattr(_background, "cores", lambda: 2)
-    return _background.Queue()
+    monkeypatch.setattr(background, "cores", lambda: 2)
+    return background.Queue()
 
 
 def test_what_waits_for_others_keeps_no_thread(queue):
@@ -88,8 +89,8 @@ def pool(monkeypatch):
     pools = []
 
     def limited(limit):
-        pools.append(_workers.Pool(limit))
-        monkeypatch.setattr(_workers, "_pool", pools[-1])
+        pools.append(workers.Pool(limit))
+        monkeypatch.setattr(workers, "_pool", pools[-1])
         return pools[-1]
 
     yield limited
@@ -164,7 +165,7 @@ class CompiledError(Exception):
 
 def described(value):
     """Return what there is to be seen of an argument of the bindings."""
-    b = _cccl.bindings()
+    b = cccl.bindings()
     if isinstance(value, functools.partial):
         return value.func, value.args, value.keywords
     if isinstance(value, b.TypeInfo):
@@ -187,27 +188,27 @@ def test_what_is_compiled_can_be_sent(ask, empty_cache, monkeypatch):
         seen.append(given)
         raise CompiledError
 
-    monkeypatch.setattr(_cccl, "compile_native", compile_native)
-    monkeypatch.setattr(_toolchain, "compile_cpp", lambda *_: b"C++")
-    monkeypatch.setattr(_numba, "compile_operator", lambda *_: [b"code", b"more"])
+    monkeypatch.setattr(cccl, "compile_native", compile_native)
+    monkeypatch.setattr(toolchain, "compile_cpp", lambda *_: b"C++")
+    monkeypatch.setattr(ltoir, "compile_operator", lambda *_: [b"code", b"more"])
     with pytest.raises(CompiledError):
         ask()
     ((native, arguments, cc),) = seen
-    sent = _cccl.unpack(_cccl.pack(native, arguments, cc))
+    sent = cccl.unpack(cccl.pack(native, arguments, cc))
     assert (sent[0], sent[2]) == (native, cc)
     assert list(map(described, sent[1])) == list(map(described, arguments))
 
 
 def test_code_in_an_object_of_the_bindings_is_not_left_behind(pool):
     with pytest.raises(TypeError):
-        _cccl.pack("DeviceUnaryTransform", [_cccl.operator("op", None, [b"code"])], CC)
+        cccl.pack("DeviceUnaryTransform", [cccl.operator("op", None, [b"code"])], CC)
 
 
 # --- What may go wrong ---------------------------------------------------------------------------------
 
 HERE = object()
 ARGUMENTS = "DeviceNone", (1, 2), CC
-STARTS = _workers._PROGRAM.partition("from cupar")[0]
+STARTS = workers._PROGRAM.partition("from cupar")[0]
 READY = STARTS + "pipe.recv(); pipe.send_bytes(b'ready'); import os, time, signal\n"
 
 
@@ -226,14 +227,14 @@ def started(monkeypatch):
 def helped(pool, monkeypatch):
     """Return a function that compiles in a helper, which runs some program, while this process compiles."""
     places = pool(3)
-    monkeypatch.setattr(_cccl, "compile_native", lambda *_: HERE)
-    monkeypatch.setattr(_cccl, "deserialize", lambda native, blob: (native, blob))
+    monkeypatch.setattr(cccl, "compile_native", lambda *_: HERE)
+    monkeypatch.setattr(cccl, "deserialize", lambda native, blob: (native, blob))
 
     def compile_with(program):
-        monkeypatch.setattr(_workers, "_PROGRAM", program)
+        monkeypatch.setattr(workers, "_PROGRAM", program)
         with places.seat() as here:
             assert here is None
-            return _workers.compile_native(*ARGUMENTS), places
+            return workers.compile_native(*ARGUMENTS), places
 
     return compile_with
 
@@ -242,7 +243,7 @@ def test_what_a_helper_made_is_used(helped):
     echo = READY + "while True: pipe.send_bytes(pipe.recv_bytes() + str(os.getpid()).encode())"
     (native, blob), places = helped(echo)
     assert native == "DeviceNone"
-    assert blob.startswith(_cccl.pack(*ARGUMENTS))
+    assert blob.startswith(cccl.pack(*ARGUMENTS))
     assert helped(echo)[0] == (native, blob)  # by the same process
     (helper,) = places._helpers
     assert os.getsid(helper._process.pid) == helper._process.pid  # what a terminal sends is not for it
@@ -261,7 +262,7 @@ def test_what_a_helper_made_is_used(helped):
 )
 def test_who_gets_nothing_from_a_helper_compiles_here(helped, started, monkeypatch, program, left):
     for name in ("_START_SECONDS", "_COMPILE_SECONDS"):
-        monkeypatch.setattr(_workers, name, 3)
+        monkeypatch.setattr(workers, name, 3)
     made, places = helped(program)
     assert made is HERE
     assert places._limit == left
@@ -285,14 +286,14 @@ def test_an_answer_that_the_bindings_refuse_is_not_used(helped, monkeypatch):
     def refuse(native, blob):
         raise ValueError("Unsupported magic")
 
-    monkeypatch.setattr(_cccl, "deserialize", refuse)
+    monkeypatch.setattr(cccl, "deserialize", refuse)
     assert helped(garbage)[0] is HERE
 
 
 def test_a_helper_with_other_versions_is_not_used(helped, monkeypatch):
-    found = _workers._surroundings()
-    monkeypatch.setattr(_workers, "_surroundings", lambda: {**found, "nvrtc": "another"})
-    made, places = helped(_workers._PROGRAM)
+    found = workers._surroundings()
+    monkeypatch.setattr(workers, "_surroundings", lambda: {**found, "nvrtc": "another"})
+    made, places = helped(workers._PROGRAM)
     assert made is HERE
     assert places._limit == 0
 
@@ -306,18 +307,18 @@ def test_a_program_that_embeds_python_is_not_started(helped, monkeypatch, execut
 
 def test_an_interrupt_ends_the_helper_that_was_asked(helped, monkeypatch):
     def interrupted(pipe, seconds):
-        if seconds == _workers._COMPILE_SECONDS:
+        if seconds == workers._COMPILE_SECONDS:
             raise KeyboardInterrupt
         return pipe.recv_bytes()
 
-    monkeypatch.setattr(_workers, "_received", interrupted)
+    monkeypatch.setattr(workers, "_received", interrupted)
     with pytest.raises(KeyboardInterrupt):
         helped(READY + "pipe.recv_bytes(); pipe.send_bytes(b'late'); time.sleep(1000)")
-    assert not _workers._pool._helpers
+    assert not workers._pool._helpers
 
 
 def test_helpers_end_when_there_is_nothing_to_do(helped, started, monkeypatch):
-    monkeypatch.setattr(_workers, "_IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(workers, "_IDLE_SECONDS", 0.05)
     made, places = helped(READY + "pipe.send_bytes(pipe.recv_bytes()); pipe.recv_bytes()")
     assert made is not HERE
     until(lambda: started[0].returncode is not None)
@@ -330,8 +331,8 @@ def test_a_forked_process_leaves_its_parents_helpers_alone(helped):
     (helper,) = places._helpers
     child = os.fork()
     if not child:
-        mine = _workers._pool is not places and not _workers._pool._helpers
-        _workers._close()
+        mine = workers._pool is not places and not workers._pool._helpers
+        workers._close()
         os._exit(0 if mine else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert helper._process.poll() is None
@@ -357,8 +358,8 @@ def transforms(**more):
 
 def test_builds_in_helpers_are_the_same(empty_cache, pool, monkeypatch):
     there = []
-    deserialize = _cccl.deserialize
-    monkeypatch.setattr(_cccl, "deserialize", lambda *given: there.append(given) or deserialize(*given))
+    deserialize = cccl.deserialize
+    monkeypatch.setattr(cccl, "deserialize", lambda *given: there.append(given) or deserialize(*given))
     places = pool(2)
     with places.seat():
         at_once = transforms(wait=False)
@@ -367,7 +368,7 @@ def test_builds_in_helpers_are_the_same(empty_cache, pool, monkeypatch):
     assert all(helper.has_started for helper in places._helpers)
     origins = [each.build.origin for each in at_once]
     assert (origins.count("built"), origins.count("linked")) == (3, 1)
-    monkeypatch.setattr(_cccl, "deserialize", deserialize)
+    monkeypatch.setattr(cccl, "deserialize", deserialize)
 
     pool(0)
     monkeypatch.setenv("CUPAR_CACHE_DIR", f"{empty_cache} of another")
@@ -406,7 +407,7 @@ SCRIPT = """
     with open(sys.argv[1], "a") as file:
         print("ran", file=file)
     import cupar
-    from cupar import _workers
+    from cupar._compile import workers as _workers
     _workers._pool = places = _workers.Pool(1)
     seat = places.seat()
     seat.__enter__()

@@ -30,9 +30,10 @@ REPLAYED = {
 }
 
 try:
-    from cupar import _driver, _replay
+    from cupar._call import replays
+    from cupar._device import driver
 
-    DEVICE = _driver.current_device()
+    DEVICE = driver.current_device()
     import cupy as cp
 except (cupar.NoDeviceError, ImportError):
     DEVICE = None
@@ -46,7 +47,7 @@ def rng():
 
 def pytest_generate_tests(metafunc):
     if metafunc.module.__name__.rpartition(".")[2] in REPLAYED:
-        metafunc.parametrize("calls_before", [_replay.CALLS_BEFORE, 0], ids=["", "replayed"], indirect=True)
+        metafunc.parametrize("calls_before", [replays.CALLS_BEFORE, 0], ids=["", "replayed"], indirect=True)
 
 
 def pytest_collection_modifyitems(config, items):
@@ -59,14 +60,14 @@ def pytest_collection_modifyitems(config, items):
 @pytest.fixture(autouse=True)
 def calls_before(request):
     """How often a call is made before it is replayed."""
-    wanted, kept = getattr(request, "param", _replay.CALLS_BEFORE), _replay.CALLS_BEFORE
+    wanted, kept = getattr(request, "param", replays.CALLS_BEFORE), replays.CALLS_BEFORE
     if wanted == kept:
         yield
         return
-    _replay.CALLS_BEFORE = wanted
+    replays.CALLS_BEFORE = wanted
     cupar.cache.clear(disk=False)  # what is loaded knows another number
     yield
-    _replay.CALLS_BEFORE = kept
+    replays.CALLS_BEFORE = kept
     cupar.cache.clear(disk=False)
 
 

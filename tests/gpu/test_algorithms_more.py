@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 
 import cupar
-from cupar import OpKind, RawOp, SortOrder, _driver, _toolchain
+from cupar import OpKind, RawOp, SortOrder
+from cupar._compile import toolchain
+from cupar._device import driver
 from cupar.histogram import histogram_even
 from cupar.partition import select, three_way_partition
 from cupar.search import lower_bound, upper_bound
@@ -131,9 +133,9 @@ def test_partitions_of_awkward_items(name):
 def test_the_same_raw_op_in_several_places(rng):
     source = 'extern "C" __device__ void halved(void* a, void* r) { *(float*)r = *(float*)a / 2; }'
     large = 'extern "C" __device__ void large(void* a, void* r) { *(bool*)r = *(float*)a > 10; }'
-    cc = _driver.current_device().cc
+    cc = driver.current_device().cc
     half, is_large = (
-        RawOp(name, _toolchain.compile_cpp(code, cc)) for name, code in (("halved", source), ("large", large))
+        RawOp(name, toolchain.compile_cpp(code, cc)) for name, code in (("halved", source), ("large", large))
     )
     host = rng.integers(-100, 100, 1000).astype("f4")
     d_in, d_out, d_sum = cp.asarray(host), cp.zeros(1000, "f4"), cp.zeros(1, "f4")

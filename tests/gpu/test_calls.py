@@ -314,7 +314,7 @@ def test_first_calls_from_many_threads_build_once():
 
 def test_a_cc_of_another_card_is_refused_at_the_call():
     d_in, d_out = cp.arange(100, dtype="i4"), cp.zeros(1, "i4")
-    other = 80 if cupar._driver.current_device().cc // 10 != 8 else 90
+    other = 80 if cupar._device.driver.current_device().cc // 10 != 8 else 90
     reduction = cupar.reduce_into(d_in, d_out, cupar.OpKind.PLUS, 0, cc=other)
     with pytest.raises(ValueError, match=f"^cc: .*sm_{other}"):
         reduction.run(d_in, d_out, 100, 0)
@@ -322,7 +322,7 @@ def test_a_cc_of_another_card_is_refused_at_the_call():
 
 def test_explicit_cc_of_this_card_runs():
     d_in, d_out = cp.arange(100, dtype="i4"), cp.zeros(1, "i4")
-    reduction = cupar.reduce_into("i4", "i4", add, 0, cc=cupar._driver.current_device().cc)
+    reduction = cupar.reduce_into("i4", "i4", add, 0, cc=cupar._device.driver.current_device().cc)
     reduction.run(d_in, d_out, 100, 0)
     assert d_out.get()[0] == 4950
 

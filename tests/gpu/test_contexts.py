@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import cupar
-from cupar import _driver, _storage
+from cupar._device import driver, storage
 
 N = 300_000
 EXPECTED = N * (N - 1) // 2
@@ -24,10 +24,10 @@ class Memory:
 
     def __init__(self, host):
         self.host, self.address = host, c_void_p()
-        library = _driver.library()
-        _driver.check(library.cuMemAlloc_v2(byref(self.address), c_size_t(host.nbytes)), "cuMemAlloc")
+        library = driver.library()
+        driver.check(library.cuMemAlloc_v2(byref(self.address), c_size_t(host.nbytes)), "cuMemAlloc")
         copied = library.cuMemcpyHtoD_v2(self.address, host.ctypes.data_as(c_void_p), c_size_t(host.nbytes))
-        _driver.check(copied, "cuMemcpyHtoD")
+        driver.check(copied, "cuMemcpyHtoD")
         self.__cuda_array_interface__ = {
             "typestr": host.dtype.str,
             "shape": host.shape,
@@ -37,29 +37,29 @@ class Memory:
         }
 
     def get(self):
-        library, host = _driver.library(), np.empty_like(self.host)
-        _driver.check(library.cuCtxSynchronize(), "cuCtxSynchronize")
+        library, host = driver.library(), np.empty_like(self.host)
+        driver.check(library.cuCtxSynchronize(), "cuCtxSynchronize")
         target = host.ctypes.data_as(c_void_p)
-        _driver.check(library.cuMemcpyDtoH_v2(target, self.address, c_size_t(host.nbytes)), "cuMemcpyDtoH")
+        driver.check(library.cuMemcpyDtoH_v2(target, self.address, c_size_t(host.nbytes)), "cuMemcpyDtoH")
         return host
 
 
 @contextmanager
 def second_context():
     """Make another context of this device, current for the block, and destroy it."""
-    library, context = _driver.library(), c_void_p()
-    _driver.check(library.cuCtxCreate_v2(byref(context), 0, cp.cuda.Device().id), "cuCtxCreate")
+    library, context = driver.library(), c_void_p()
+    driver.check(library.cuCtxCreate_v2(byref(context), 0, cp.cuda.Device().id), "cuCtxCreate")
     library.cuCtxPopCurrent_v2(byref(c_void_p()))
     try:
         yield context
     finally:
-        _driver.check(library.cuCtxDestroy_v2(context), "cuCtxDestroy")
+        driver.check(library.cuCtxDestroy_v2(context), "cuCtxDestroy")
 
 
 @contextmanager
 def current(context):
-    library = _driver.library()
-    _driver.check(library.cuCtxPushCurrent_v2(context), "cuCtxPushCurrent")
+    library = driver.library()
+    driver.check(library.cuCtxPushCurrent_v2(context), "cuCtxPushCurrent")
     try:
         yield
     finally:
@@ -75,11 +75,11 @@ def total():
 
 def test_two_contexts_in_turns(total):
     total, items, out = total
-    primary = _driver.current_context()
+    primary = driver.current_context()
     assert primary.is_primary
     with second_context() as context:
         with current(context):
-            second = _driver.current_context()
+            second = driver.current_context()
             assert second.number != primary.number
             assert not second.is_primary
             others, other_out = Memory(np.arange(N) * 2), Memory(np.zeros(1, "i8"))
@@ -93,7 +93,7 @@ def test_two_contexts_in_turns(total):
                     bound.close()
                 assert other_out.get()[0] == 2 * EXPECTED + k
             assert out.get()[0] == EXPECTED + k
-        places = [_storage.default_workspace(each) for each in (primary, second)]
+        places = [storage.default_workspace(each) for each in (primary, second)]
         assert places[0].address != places[1].address
         assert min(place.nbytes for place in places) > 0
         with current(context):
@@ -106,7 +106,7 @@ def test_contexts_that_come_and_go(total):
     numbers = set()
     for k in range(6):
         with second_context() as context, current(context):
-            numbers.add(_driver.current_context().number)
+            numbers.add(driver.current_context().number)
             others, other_out = Memory(np.arange(N) + k), Memory(np.zeros(1, "i8"))
             for _ in range(5):
                 total.run(others, other_out, N, 0)
@@ -141,39 +141,39 @@ def test_what_is_dropped_in_its_context_is_unloaded_there(total):
 
 def test_a_green_context(total):
     total, items, out = total
-    library = _driver.library()
+    library = driver.library()
     if not hasattr(library, "cuCtxFromGreenCtx"):
         pytest.skip("the driver has no green contexts")
     resource = ctypes.create_string_buffer(512)
     description, green, context = c_void_p(), c_void_p(), c_void_p()
     ordinal = cp.cuda.Device().id
-    _driver.check(library.cuDeviceGetDevResource(ordinal, resource, 1), "cuDeviceGetDevResource")
-    _driver.check(
+    driver.check(library.cuDeviceGetDevResource(ordinal, resource, 1), "cuDeviceGetDevResource")
+    driver.check(
         library.cuDevResourceGenerateDesc(byref(description), resource, 1), "cuDevResourceGenerateDesc"
     )
-    _driver.check(library.cuGreenCtxCreate(byref(green), description, ordinal, 1), "cuGreenCtxCreate")
-    _driver.check(library.cuCtxFromGreenCtx(byref(context), green), "cuCtxFromGreenCtx")
-    primary = _driver.current_context()
+    driver.check(library.cuGreenCtxCreate(byref(green), description, ordinal, 1), "cuGreenCtxCreate")
+    driver.check(library.cuCtxFromGreenCtx(byref(context), green), "cuCtxFromGreenCtx")
+    primary = driver.current_context()
     cp.cuda.Device().synchronize()
     with current(context):
-        found = _driver.current_context()
+        found = driver.current_context()
         assert found.number != primary.number
         assert not found.is_primary
         for k in range(80):
             total.run(items, out, N, k)
-        _driver.check(library.cuCtxSynchronize(), "cuCtxSynchronize")
+        driver.check(library.cuCtxSynchronize(), "cuCtxSynchronize")
     assert out.get()[0] == EXPECTED + 79
     for k in range(80):
         total.run(items, out, N, k)
     assert out.get()[0] == EXPECTED + 79
-    _driver.check(library.cuGreenCtxDestroy(green), "cuGreenCtxDestroy")
+    driver.check(library.cuGreenCtxDestroy(green), "cuGreenCtxDestroy")
 
 
 RESET = """
 import sys
 sys.path.insert(0, sys.argv[1])
 import numpy as np, cupar
-from cupar import _driver
+from cupar._device import driver as _driver
 from test_contexts import EXPECTED, N, Memory
 
 _driver.current_context()

@@ -8,7 +8,7 @@ import cupy as cp
 import pytest
 
 import cupar
-from cupar import _replay
+from cupar._call import replays
 
 pytestmark = pytest.mark.skipif(cp.cuda.runtime.getDeviceCount() < 2, reason="needs two GPUs")
 
@@ -29,7 +29,7 @@ def test_both_in_turns():
         with cp.cuda.Device(device):
             streams.append(cp.cuda.Stream(non_blocking=True))
             cp.cuda.Device().synchronize()
-    for k in range(_replay.CALLS_BEFORE + 10):
+    for k in range(replays.CALLS_BEFORE + 10):
         for device in (0, 1):
             with cp.cuda.Device(device):
                 for stream in (None, streams[device]):
@@ -38,7 +38,7 @@ def test_both_in_turns():
                     assert given[device][1].get()[0] == EXPECTED + k + device
     known = [list(each.values()) for each in total._known.values()]
     assert len(known) == 2
-    assert all(sum(isinstance(each, _replay.Replay) for each in values) == 2 for values in known)
+    assert all(sum(isinstance(each, replays.Replay) for each in values) == 2 for values in known)
 
 
 def test_a_bound_call_is_rebound_and_closed_wherever_one_is():
@@ -59,7 +59,7 @@ def test_a_bound_call_is_rebound_and_closed_wherever_one_is():
 HEAD = """
 import ctypes
 import cupy as cp, numpy as np, cupar
-from cupar import _driver
+from cupar._device import driver as _driver
 N = 100_000
 EXPECTED = N * (N - 1) // 2
 

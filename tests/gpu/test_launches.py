@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import cupar
-from cupar import _driver, _storage
+from cupar._device import driver
+from cupar._device import storage as _storage
 
 SIZES = (1, 1000, 300_000)
 
@@ -131,7 +132,7 @@ def test_workspaces_grow_and_are_one_for_a_stream():
         total.run(d_in, out, n, 0, streams[i % 3])
     cp.cuda.Device().synchronize()
     assert [out.get()[0] for out in outs] == [n * (n - 1) // 2 for n in sizes]
-    context = _driver.current_context()
+    context = driver.current_context()
     kept = _storage.workspace(streams[0].ptr, context)
     assert kept is _storage.workspace(streams[0].ptr, context) is not None
     assert kept.nbytes > 0

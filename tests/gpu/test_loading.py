@@ -141,7 +141,7 @@ def test_a_build_that_does_not_fit_is_kept(empty_cache, recwarn):
     k = int.from_bytes(os.urandom(3), "little") + 2
     op = lambda a, b: a + b + k - k
     items, out = cp.arange(1000), cp.zeros(1, "i8")
-    first = cupar.reduce_into("i8", "i8", op, 0, cc=cupar._driver.current_device().cc)
+    first = cupar.reduce_into("i8", "i8", op, 0, cc=cupar._device.driver.current_device().cc)
     assert first.build.origin in ("built", "linked")
     cupar.cache.clear(disk=False)
     with hardly_any_memory(), suppress(cupar.DriverError):

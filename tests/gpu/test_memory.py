@@ -9,7 +9,8 @@ import pytest
 from test_launches import spin
 
 import cupar
-from cupar import _driver, _replay, _storage
+from cupar._call import replays
+from cupar._device import driver, storage
 
 MIB = 1 << 20
 alone = pytest.mark.skipif(
@@ -84,8 +85,8 @@ def test_streams_that_are_gone_keep_little(sort):
         stream.synchronize()
         del stream
         gc.collect()
-    assert used() - before < _storage._MOST_BYTES + 300 * MIB
-    assert _storage._bytes_kept(_driver.current_context()) <= _storage._MOST_BYTES
+    assert used() - before < storage._MOST_BYTES + 300 * MIB
+    assert storage._bytes_kept(driver.current_context()) <= storage._MOST_BYTES
     cupar.release_memory()
     assert used() - before < 32 * MIB
     assert is_sorted(arguments)
@@ -98,23 +99,23 @@ def test_an_allocation_that_fails_takes_what_the_pool_keeps(sort):
         sort.run(*arguments)
     cupar.release_memory()
     stream = cp.cuda.Stream(non_blocking=True)
-    with _storage.temporary_storage(1 << 30, stream.ptr):
+    with storage.temporary_storage(1 << 30, stream.ptr):
         pass
     stream.synchronize()  # the pool keeps it now, in one piece of a size that does not fit
     free = cp.cuda.runtime.memGetInfo()[0]
-    with _storage.temporary_storage(free + (1 << 29), stream.ptr):
+    with storage.temporary_storage(free + (1 << 29), stream.ptr):
         pass
     stream.synchronize()
     cupar.release_memory()
     with pytest.raises(cupar.DriverError, match="bytes of temporary storage: CUDA_ERROR_"):
-        _storage.allocate(1 << 50, 0)
+        storage.allocate(1 << 50, 0)
     sort.run(*arguments)
     assert is_sorted(arguments)
 
 
 def is_replayed(algorithm):
     known = [replay for by_size in algorithm._known.values() for replay in by_size.values()]
-    return any(isinstance(each, _replay.Replay) for each in known)
+    return any(isinstance(each, replays.Replay) for each in known)
 
 
 def test_algorithms_that_are_loaded_and_not_called_share_what_is_reserved():
@@ -124,10 +125,10 @@ def test_algorithms_that_are_loaded_and_not_called_share_what_is_reserved():
     k = int(time.time()) << 8
     made = [cupar.reduce_into("i4", "i4", plus(k + i), 0, wait=False) for i in range(24)]
     cupar.preload(*made)
-    context = _driver.current_context().number
-    spares = [found for (where, _), found in _replay._spares.items() if where == context]
+    context = driver.current_context().number
+    spares = [found for (where, _), found in replays._spares.items() if where == context]
     reserved = [sum(each is not None for each in found) for found in spares]
-    assert 0 < max(reserved) <= _replay._MOST_SPARE < 24 * _replay._ROOM
+    assert 0 < max(reserved) <= replays._MOST_SPARE < 24 * replays._ROOM
     items, out = cp.arange(1000, dtype="i4"), cp.zeros(1, "i4")
     for each in (made[0], made[-1]):
         for _ in range(3200):  # at once, or if by chance it was not, when it is tried again
@@ -157,7 +158,7 @@ def test_a_bound_call_closed_while_its_stream_is_captured():
     stream.synchronize()
     assert out.get()[0] == 7
     cupar.release_memory()
-    retired = _storage._retired.get(_driver.current_context().number, [])
+    retired = storage._retired.get(driver.current_context().number, [])
     assert address not in [each.address for each in retired]
 
 
@@ -192,6 +193,6 @@ def test_a_bound_call_whose_stream_is_gone():
         del stream, bound
         gc.collect()
     assert out.get()[0] == 300_000 * 299_999 // 2
-    assert len(_storage._retired[_driver.current_context().number]) >= 10
+    assert len(storage._retired[driver.current_context().number]) >= 10
     cupar.release_memory()
-    assert not _storage._retired.get(_driver.current_context().number)
+    assert not storage._retired.get(driver.current_context().number)

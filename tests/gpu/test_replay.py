@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from test_launches import SPIN, algorithms, spin
 
 import cupar
-from cupar import _replay
+from cupar._call import replays as _replay
 
 few = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -206,7 +206,7 @@ def test_a_capture_takes_up_the_launches():
 
 
 def stream_number(stream):
-    return cupar._driver.stream_number(stream.ptr)
+    return cupar._device.driver.stream_number(stream.ptr)
 
 
 def test_beside_a_capture_of_torchs():

@@ -10,7 +10,8 @@ import pytest
 from numba import cuda as numba_cuda
 
 import cupar
-from cupar import OpKind, RawOp, _toolchain, gpu_struct
+from cupar import OpKind, RawOp, gpu_struct
+from cupar._compile import toolchain
 
 SIZES = [0, 1, 31, 1000, 100_003]
 N = SIZES[-1]
@@ -474,8 +475,8 @@ extern "C" __device__ void add(void* state, void* a, void* b, void* result) {
 
 
 def raw(name, source, state):
-    cc = cupar._driver.current_device().cc
-    return RawOp(name, _toolchain.compile_cpp(source, cc), state=state, state_alignment=8)
+    cc = cupar._device.driver.current_device().cc
+    return RawOp(name, toolchain.compile_cpp(source, cc), state=state, state_alignment=8)
 
 
 def test_raw_states(places, rng):

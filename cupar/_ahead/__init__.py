@@ -1,0 +1,1 @@
+"""What a run asked for, written down; built or loaded in another run."""

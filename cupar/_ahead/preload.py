@@ -1,0 +1,95 @@
+"""Builds that a program will need, brought to the device before its work starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from .._base.warnings import warn_once
+from .._call.algorithm import Algorithm
+from .._device import driver
+from .._obtain import obtain
+
+T = TypeVar("T")
+
+
+def preload(*what: Algorithm | str | os.PathLike[str]) -> None:
+    """Load the code of algorithms onto the current device, so that no call of theirs waits for it.
+
+    Factories with ``wait=False`` and this at the end build many algorithms at once, from disk or anew, before
+    a program's work starts. So does a list that `cupar.record` wrote in an earlier run: then each factory
+    call that is in it finds its build in memory.
+
+    Parameters
+    ----------
+    *what : Algorithm or path
+        Algorithm objects, and recorded lists. What a list has for other compute capabilities is taken for
+        the current device's. To read a list is to run what is in it, as with a script.
+
+    Raises
+    ------
+    TypeError
+        If one of them is something else.
+    RecordError, OSError
+        If a path is not that of a recorded list (`RecordError` is a ``ValueError``), or cannot be read.
+    NoDeviceError
+        If there is no GPU.
+
+    Warns
+    -----
+    CacheWarning
+        Of each line of a list that cannot be built, as when an operator of its has changed: the program
+        builds what it needs instead when it asks for it.
+
+    Examples
+    --------
+    >>> import cupar
+    >>> sums = [cupar.reduce_into(t, t, cupar.OpKind.PLUS, 0, cc=90, wait=False) for t in ("i4", "i8")]
+    >>> cupar.preload(*sums)  # doctest: +SKIP
+
+    The first run with ``CUPAR_RECORD=asked.jsonl`` in its environment, and each later one with
+
+    >>> cupar.preload("asked.jsonl")  # doctest: +SKIP
+    """
+    for each in what:
+        if not isinstance(each, (Algorithm, str, os.PathLike)):
+            raise TypeError(
+                f"what: expected algorithm objects and paths of recorded lists, got {type(each).__name__}"
+            )
+    paths = dict.fromkeys(os.fspath(each) for each in what if not isinstance(each, Algorithm))
+    if obtain.ahead is not None:
+        _begin(list(paths))
+        return
+    device = driver.current_device()
+    listed = _begin(list(paths)) if paths else []
+    for each in what:
+        if isinstance(each, Algorithm):
+            _load(each, device)
+    for place, algorithm in listed:
+        if algorithm is not None:
+            _attempt(place, _load, algorithm, device)
+
+
+def _begin(paths: list[str]) -> list[tuple[str, Algorithm | None]]:
+    """Begin to build what recorded lists have, in the background; return it, each with its place."""
+    from . import record
+
+    requests = {each.content: each for path in paths for each in record.read(path)}
+    return [(each.place, _attempt(each.place, each.ask, wait=False)) for each in requests.values()]
+
+
+def _attempt(place: str, do: Callable[..., T], *args: Any, **named: Any) -> T | None:
+    """Do something for a line of a recorded list, or else warn: builds that are not there are made later."""
+    try:
+        return do(*args, **named)
+    except Exception as error:  # whatever the builders raise, and the code in a list
+        why = str(error).removeprefix(f"{place}: ")
+        warn_once(("preload", place), f"{place}: not preloaded, but built when asked for: {why}")
+        return None
+
+
+def _load(algorithm: Algorithm, device: driver.Device) -> None:
+    """Load an algorithm's code onto the current device, and let factories find it there."""
+    algorithm.load()
+    obtain.keep(algorithm, device)

@@ -1,0 +1,1 @@
+"""What everybody uses: forks, warnings, log lines, threads."""

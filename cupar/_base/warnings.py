@@ -1,0 +1,36 @@
+"""Warnings of the cache: each topic once in a process."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Hashable
+
+from . import fork
+
+__all__ = ["CacheWarning", "warn_once"]
+
+
+class CacheWarning(UserWarning):
+    """The cache cannot do what it is for; results are right, but builds are made again."""
+
+
+def warn_once(topic: Hashable, message: str) -> None:
+    """Warn of a topic the first time it comes up in this process."""
+    with _lock:
+        known = topic in _warned
+        _warned.add(topic)
+    if not known:
+        warnings.warn(message, CacheWarning, stacklevel=_level())
+
+
+def _level() -> int:
+    """Return the stack level of the user's code, of which a warning tells the line."""
+    frame, level = sys._getframe(2), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "cupar":
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+_lock = fork.Lock()
+_warned: set[Hashable] = set()

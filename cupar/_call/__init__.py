@@ -1,0 +1,1 @@
+"""An algorithm object, and one call of it."""

@@ -1,0 +1,261 @@
+"""What the arguments of factories and calls mean, and the errors of those that mean nothing."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .. import iterators, structs
+from .._device import arrays
+from .._ir import nodes
+from .._ir.nodes import Argument
+from ..operators import Op, Operator, convertible, recognised, resolve
+
+E = TypeVar("E", bound=IntEnum)
+
+
+def choice(name: str, kind: type[E], value: Any) -> E:
+    """Return a member of an enumeration, or the one of a value; raise TypeError if it is neither.
+
+    A bool is none: that ``order=True`` asks for descending order is what nobody would guess.
+    """
+    if isinstance(value, kind):
+        return value
+    try:
+        if isinstance(value, (bool, np.bool_)):
+            raise ValueError
+        return kind(operator.index(value))
+    except (TypeError, ValueError):
+        members = ", ".join(f"{kind.__name__}.{each.name}" for each in kind)
+        raise TypeError(f"{name}: expected a {kind.__name__} ({members}), got {value!r}") from None
+
+
+def item_count(name: str, value: Any) -> int:
+    """Return a number of items as an int.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no integer, or negative.
+    """
+    if type(value) is int and value >= 0:
+        return value
+    try:
+        count = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}: expected an integer, got {type(value).__name__}") from None
+    if count < 0:
+        raise ValueError(f"{name}: expected 0 or more, got {count}")
+    return count
+
+
+_MOST_SEGMENTS = 2**31 - 1
+
+
+def segment_count(num_segments: Any) -> int:
+    """Return a number of segments as an int; raise TypeError or ValueError if CUB does not take it."""
+    count = item_count("num_segments", num_segments)
+    if count > _MOST_SEGMENTS:
+        raise ValueError(f"num_segments: expected at most {_MOST_SEGMENTS}, got {count}")
+    return count
+
+
+_EXPECTED_INIT = "expected a NumPy array of one element, a number, a struct or None"
+
+
+def _init_dtype(h_init: Any, d_in: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the accumulator's dtype: that of an array or struct `h_init`, else that of `d_in`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `h_init` cannot be an initial value.
+    """
+    struct = structs.dtype_of_value(h_init)
+    if struct is not None:
+        return struct
+    if isinstance(h_init, (np.ndarray, np.void)):
+        if h_init.size != 1:
+            raise ValueError(f"h_init: {_EXPECTED_INIT}, got an array of {h_init.size}")
+        return arrays.dtype_of("h_init", h_init.dtype)
+    if h_init is not None:
+        initial_value(h_init, d_in)
+    return d_in
+
+
+def initial_value(h_init: Any, dtype: np.dtype[Any]) -> Any:
+    """Return `h_init` as something that can be stored in an array of `dtype` without loss of kind.
+
+    Raises
+    ------
+    TypeError
+        If it is None, an array of another dtype, or a number of a larger kind than `dtype`.
+    ValueError
+        If it is not one element, or a number that `dtype` cannot hold.
+    """
+    if isinstance(h_init, (np.ndarray, np.void)):
+        if h_init.dtype != dtype and not arrays.same_layout("h_init", h_init.dtype, dtype):
+            raise TypeError(f"h_init: this algorithm accumulates in {dtype}, got an array of {h_init.dtype}")
+        if h_init.size != 1:
+            raise ValueError(f"h_init: {_EXPECTED_INIT}, got an array of {h_init.size}")
+        # A struct's bytes, whatever its fields are called and with or without its padding.
+        return np.asarray(h_init).reshape(-1).view(dtype)[0]
+    if isinstance(h_init, (bool, int, float, complex, np.generic)):
+        given = np.dtype(type(h_init))
+        if given.kind in "biufc" and convertible(given, dtype):
+            return _exactly(h_init, dtype)
+        raise TypeError(
+            f"h_init: {h_init!r} is not converted to {dtype} silently; give a NumPy array of one element of "
+            "the dtype to accumulate in"
+        )
+    struct = structs.dtype_of_value(h_init)
+    if struct is not None:
+        if structs.layout(struct) != structs.layout(dtype):
+            raise TypeError(f"h_init: this algorithm accumulates in {dtype}, got a struct of {struct}")
+        return h_init
+    if h_init is None:
+        raise TypeError("h_init: this algorithm was built with an initial value, got None")
+    raise TypeError(f"h_init: {_EXPECTED_INIT}, got {type(h_init).__name__}")
+
+
+def initial_bytes(h_init: Any, dtype: np.dtype[Any]) -> bytes:
+    """Return an initial value as it is in an array of `dtype`; raise what `initial_value` does."""
+    memory = np.zeros(1, dtype)
+    memory[0] = initial_value(h_init, dtype)
+    return memory.tobytes()
+
+
+def _exactly(number: Any, dtype: np.dtype[Any]) -> Any:
+    """Convert a number; floats may be rounded, but neither wrap around nor overflow."""
+    try:
+        with np.errstate(over="ignore"):
+            value = np.array(number, dtype)[()]
+    except OverflowError as error:
+        raise ValueError(f"h_init: {error}") from None
+    lost = value != number if dtype.kind in "biu" else np.isinf(value) and abs(number) != np.inf
+    if lost:
+        raise ValueError(f"h_init: {dtype} cannot hold {number!r}")
+    return value
+
+
+def argument(name: str, array: Any, *, output: bool = False, may_iterate: bool = True) -> Argument:
+    """Describe an array, an iterator (if it may be one), or a dtype that stands for an array.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is none of these, or cannot be read, or (as an output) written.
+    """
+    node = iterators.over(name, array).node
+    if not may_iterate and isinstance(array, iterators.Iterator):
+        raise TypeError(f"{name}: expected an array or a dtype, got {array!r}")
+    if not (node.writable if output else node.readable):
+        use = "write to" if output else "read"
+        raise TypeError(f"{name}: expected something to {use}, got {nodes.description(node)}")
+    return Argument(name, node, node, output)
+
+
+def integers(
+    name: str, array: Any, *, smallest: int = 1, output: bool = False, may_iterate: bool = True
+) -> Argument:
+    """Describe an array or iterator of integers of some bytes at least; raise TypeError if it is not."""
+    found = argument(name, array, output=output, may_iterate=may_iterate)
+    if found.value.kind not in "iu" or found.value.itemsize < smallest:
+        size = f" of at least {smallest} bytes" if smallest > 1 else ""
+        raise TypeError(f"{name}: expected integers{size}, got {found.value}")
+    return found
+
+
+def same_dtype(
+    name: str, array: Any, other: Argument, *, output: bool = False, may_iterate: bool = True
+) -> Argument:
+    """Describe an array that must have the dtype of another argument; raise TypeError if it has not."""
+    found = argument(name, array, output=output, may_iterate=may_iterate)
+    if type(found.node) is nodes.Discard:
+        return discarding(name, other.value)
+    if structs.layout(found.value) != structs.layout(other.value):
+        wanted, got = structs.text(other.value), structs.text(found.value)
+        raise TypeError(f"{name}: expected {wanted}, the dtype of {other.name}, got {got}")
+    return found
+
+
+def converting(name: str, array: Any, other: Argument) -> Argument:
+    """Describe an output that takes the items of another argument, converted to its own dtype on writing.
+
+    Raises
+    ------
+    TypeError
+        If items are not converted to that dtype silently.
+    """
+    found = argument(name, array, output=True)
+    if type(found.node) is nodes.Discard:
+        return discarding(name, other.value)
+    if not convertible(other.value, found.value):
+        wanted, got = structs.text(other.value), structs.text(found.value)
+        raise TypeError(
+            f"{name}: expected {wanted}, the dtype of {other.name}, or one that it is converted to silently, "
+            f"got {got}; a TransformOutputIterator converts as you say"
+        )
+    return found.converted(other.value)
+
+
+def discarding(name: str, value: np.dtype[Any]) -> Argument:
+    """Describe an output of which nothing is kept."""
+    node = nodes.Discard(value)
+    return Argument(name, node, node, output=True)
+
+
+@dataclass(frozen=True)
+class Accumulation:
+    """Input, output and operator of a reduction or scan, and how its initial value is given."""
+
+    d_in: Argument
+    d_out: Argument
+    operator: Operator
+    init: str | None  # "value": with the call; "device": in device memory; None: there is none
+
+    @property
+    def accumulator(self) -> np.dtype[Any]:
+        """The type in which items are accumulated."""
+        return self.operator.output
+
+
+def accumulation(d_in: Any, d_out: Any, op: Op, h_init: Any, *, is_scan: bool = False) -> Accumulation:
+    """Find out in which type items are accumulated, and what the operator means for it.
+
+    A scan may have its initial value on the device, and CCCL has faster scans for some operators.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not what reductions and scans take, or the types are not converted silently.
+    """
+    source, target = argument("d_in", d_in), argument("d_out", d_out, output=True)
+    init = None if h_init is None else "value"
+    if is_scan and arrays.is_device_array(h_init):
+        init, accumulator = "device", arrays.dtype_of("h_init", h_init)
+    else:
+        accumulator = _init_dtype(h_init, source.value)
+    if type(target.node) is nodes.Discard:
+        target = discarding("d_out", accumulator)
+    check_conversion("d_in", source.value, "the accumulator", accumulator)
+    check_conversion("the accumulator", accumulator, "d_out", target.value)
+    if is_scan:
+        op = recognised(op, accumulator)
+    operator = resolve(op, (accumulator, accumulator), accumulator, "op", "h_init (and so the accumulator)")
+    return Accumulation(source, target, operator, init)
+
+
+def check_conversion(
+    source_name: str, source: np.dtype[Any], target_name: str, target: np.dtype[Any]
+) -> None:
+    """Raise TypeError if items would be converted from float to integer or from complex to real."""
+    if not convertible(source, target):
+        raise TypeError(
+            f"{source_name}: {structs.text(source)} is not converted to {structs.text(target)} of "
+            f"{target_name} silently; give h_init as a NumPy array of the dtype to accumulate in"
+        )

@@ -1,0 +1,1 @@
+"""The compilers, and what a build depends on: its key."""

@@ -1,0 +1,136 @@
+"""Operators that capture device arrays, made into functions that have the arrays as arguments.
+
+numba makes what a function reads from outside into constants, and a device array cannot be one. So the
+operator's code becomes a closure in a function that has the arrays as its first parameters: numba inlines
+closures, and what they capture is an argument then. Where the operator reads an array as a global, the
+instruction is made to read a variable of the closure first.
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+from collections.abc import Sequence
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .._fingerprint.walk import Capture
+
+
+def parametrised(function: FunctionType, captures: Sequence[Capture]) -> FunctionType:
+    """Return a function that does the same with the captured arrays as its first arguments.
+
+    Parameters
+    ----------
+    function : function
+    captures : sequence of Capture
+        All arrays that it reads or updates; the result has them in this order.
+    """
+    code = _in_closure(function.__code__, [each.name for each in captures if not each.in_closure])
+    arguments = [f"argument_{i}" for i in range(code.co_argcount)]
+    # A closure's variables are in the order of their names where it is made: here that of the code's.
+    own = {name: f"variable_{i:04}" for i, name in enumerate(code.co_freevars)}
+    closure = list(own.values())
+    arrays = [own[capture.name] for capture in captures]
+    others = [variable for variable in closure if variable not in arrays]
+    lines = [
+        f"def around({', '.join(others)}):",
+        f"  def outer({', '.join([*arrays, *arguments])}):",
+        f"    def inner({', '.join(arguments)}):",
+        f"      return ({', '.join(closure)},)",
+        f"    return inner({', '.join(arguments)})",
+        "  return outer",
+    ]
+    namespace: dict[str, Any] = {}
+    exec("\n".join(lines), namespace)
+    outer = namespace["around"](*others)
+    inner = code.replace(co_freevars=tuple(closure))
+    constants = tuple(inner if isinstance(each, CodeType) else each for each in outer.__code__.co_consts)
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    by_name = {variable: cells[name] for name, variable in own.items() if name in cells}
+    result = FunctionType(
+        outer.__code__.replace(co_consts=constants),
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        tuple(by_name[variable] for variable in outer.__code__.co_freevars),
+    )
+    result.__kwdefaults__ = function.__kwdefaults__
+    return result
+
+
+def _in_closure(code: CodeType, names: Sequence[str]) -> CodeType:
+    """Return code that reads some of its globals as variables of its closure."""
+    if not names:
+        return code
+    for nested in code.co_consts:
+        if isinstance(nested, CodeType) and (inner := sorted(_read_by(nested) & set(names))):
+            raise TypeError(
+                f"the device array {inner[0]!r} is a global that a function within the operator reads; read "
+                "it in the operator itself, or capture it as a closure variable"
+            )
+    first = len(code.co_cellvars)
+    if sys.version_info >= (3, 11):  # where closures share one numbering with locals
+        first = code.co_nlocals + len([name for name in code.co_cellvars if name not in code.co_varnames])
+    first += len(code.co_freevars)
+    if first + len(names) > 256:
+        raise TypeError("an operator that captures device arrays as globals may have 255 variables, not more")
+    words = bytearray(code.co_code)
+    instructions = list(dis.get_instructions(code))
+    ends = [each.offset for each in instructions[1:]] + [len(words)]
+    start = 0
+    for each, end in zip(instructions, ends, strict=True):
+        if each.opname == "EXTENDED_ARG":
+            continue
+        if each.opname == "LOAD_GLOBAL" and each.argval in names:
+            # With prefixes and caches there is room, which is filled up; an array is not called.
+            load = bytes([dis.opmap["LOAD_DEREF"], first + names.index(each.argval)])
+            words[start:end] = load + bytes([dis.opmap["NOP"], 0]) * ((end - start) // 2 - 1)
+        start = end
+    return code.replace(co_code=bytes(words), co_freevars=(*code.co_freevars, *names))
+
+
+def _read_by(code: CodeType) -> set[str]:
+    nested = (_read_by(each) for each in code.co_consts if isinstance(each, CodeType))
+    return set(code.co_names).union(*nested)
+
+
+def loader(array_type: Any, at: int) -> Any:
+    """Return a device function that makes an array of its address and shape in an operator's state.
+
+    Parameters
+    ----------
+    array_type : numba.cuda.types.Array
+    at : int
+        Where they begin, in words of 8 bytes.
+    """
+    from numba.cuda import cgutils, types
+    from numba.cuda.extending import intrinsic
+    from numba.cuda.np.arrayobj import make_array, populate_array
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def load(typing_context: Any, state: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            words = [
+                builder.load(cgutils.gep(builder, arguments[0], at + i)) for i in range(1 + array_type.ndim)
+            ]
+            array = make_array(array_type)(context, builder)
+            item = context.get_data_type(array_type.dtype)
+            size = context.get_constant(types.intp, context.get_abi_sizeof(item))
+            strides = [size]
+            for extent in reversed(words[2:]):
+                strides.insert(0, builder.mul(strides[0], extent))
+            populate_array(
+                array,
+                data=builder.inttoptr(words[0], array.data.type),
+                shape=words[1:],
+                strides=strides[: array_type.ndim],
+                itemsize=size,
+                meminfo=None,
+            )
+            return array._getvalue()
+
+        return array_type(state), generate
+
+    return load

@@ -1,0 +1,391 @@
+"""The only module that touches cuda-cccl's bindings, which are private API.
+
+`cuda.compute` takes 0.25 to 0.6 s to import, its extension module 5 ms: the extension is loaded from its
+own file, under its own full name, so that a later ``import cuda.compute`` finds the same module.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.machinery
+import importlib.util
+import io
+import pickle
+import re
+import struct
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._base import fork, versions
+from . import stub, toolchain
+
+SUPPORTED = ((1, 2, 1), (1, 3))  # of cuda-cccl, from and below
+
+_TYPE_NAMES = {
+    "b1": "BOOLEAN",
+    "i1": "INT8",
+    "i2": "INT16",
+    "i4": "INT32",
+    "i8": "INT64",
+    "u1": "UINT8",
+    "u2": "UINT16",
+    "u4": "UINT32",
+    "u8": "UINT64",
+    "f2": "FLOAT16",
+    "f4": "FLOAT32",
+    "f8": "FLOAT64",
+}
+
+
+class VersionError(ImportError, ValueError):
+    """cuda-cccl is missing or of a version whose bindings cupar does not know."""
+
+
+class UnknownFormatError(Exception):
+    """A serialised build does not look as expected, so the parts of it cannot be exchanged."""
+
+
+class DamagedError(ValueError):
+    """What should be a serialised build is none."""
+
+
+def check_version() -> None:
+    """Raise `VersionError` unless cuda-cccl's bindings are those that cupar was written for."""
+    version = versions.package_version("cuda-cccl")
+    try:
+        numbers = tuple(int(part) for part in version.split(".")[:3])
+    except ValueError:
+        numbers = ()
+    low, below = SUPPORTED
+    if not low <= numbers < below:
+        wanted = f">={'.'.join(map(str, low))},<{'.'.join(map(str, below))}"
+        raise VersionError(f"cupar needs cuda-cccl{wanted}, found {version}: pip install 'cuda-cccl{wanted}'")
+
+
+def _extension() -> tuple[str, Path]:
+    """Return the full name and the file of the bindings."""
+    import cuda
+
+    if not hasattr(cuda, "__path__"):
+        raise VersionError(f"{cuda.__file__} hides NVIDIA's package 'cuda': rename it")
+    package = f"cuda.compute.cu{toolchain.cuda_major()}"
+    for folder in cuda.__path__:
+        for suffix in importlib.machinery.EXTENSION_SUFFIXES:
+            path = Path(folder, *package.split(".")[1:], f"_bindings_impl{suffix}")
+            if path.is_file():
+                return f"{package}._bindings_impl", path
+    raise VersionError(
+        f"cuda-cccl {versions.package_version('cuda-cccl')} has no bindings for CUDA "
+        f"{toolchain.cuda_major()} and Python {sys.version_info.major}.{sys.version_info.minor}"
+    )
+
+
+def bindings() -> Any:
+    """Load and return the bindings' extension module, with the libraries that it needs."""
+    global _bindings
+    if _bindings is None:
+        with _loading:
+            if _bindings is None:
+                _bindings = _load_bindings()
+    return _bindings
+
+
+_bindings: Any = None
+_loading = fork.Lock()
+
+
+def _load_bindings() -> Any:
+    check_version()
+    name, path = _extension()
+    if name in sys.modules:
+        return sys.modules[name]
+    for library in ("nvrtc", "nvJitLink"):
+        toolchain.load_library(library)
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        stub.load([path, *path.parent.glob("cccl/*.so*")])
+    loader = importlib.machinery.ExtensionFileLoader(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    sys.modules[name] = module  # not before it is whole: other threads may look
+    return module
+
+
+@functools.cache
+def type_info(dtype: np.dtype[Any]) -> Any:
+    """Return CCCL's description of a type; what C++ has no arithmetic for is opaque storage."""
+    b = bindings()
+    name = _TYPE_NAMES.get(dtype.str[1:], "STORAGE")
+    return b.TypeInfo(dtype.itemsize, dtype.alignment, b.TypeEnum[name])
+
+
+def pointer(dtype: np.dtype[Any], address: int = 0) -> Any:
+    """Return an iterator that is a plain pointer."""
+    b = bindings()
+    return b.Iterator(8, b.IteratorKind.POINTER, b.Op(), b.Op(), type_info(dtype), state=address)
+
+
+def no_array() -> Any:
+    """Return what stands for an array that is not there: a null pointer, of any type."""
+    return pointer(np.dtype(np.uint8))
+
+
+def symbol(parameter: str) -> str:
+    """Return the name of a parameter's device function, whatever name the user's function has.
+
+    Users' names could be ones that CUB's headers know, such as ``half``.
+    """
+    return f"cupar_{parameter}"
+
+
+def iterator(parameter: str, value: np.dtype[Any], state: bytearray, codes: Sequence[bytes] = ()) -> Any:
+    """Return an iterator with device functions ``<symbol>_advance`` and ``<symbol>_dereference``.
+
+    Parameters
+    ----------
+    parameter : str
+        Whose it is.
+    value : numpy.dtype
+        What it yields, or takes.
+    state : bytearray
+        Its state; the iterator refers to this very buffer.
+    codes : sequence of bytes, optional
+        LTO-IR of the two functions and what they call; by default they are left to the linker.
+    """
+    b = bindings()
+    code, *more = codes or (b"",)
+    advance, dereference = (
+        b.Op(
+            name=f"{symbol(parameter)}_{name}",
+            operator_type=b.OpKind.STATELESS,
+            ltoir=ltoir,
+            extra_ltoirs=extra,
+        )
+        for name, ltoir, extra in (("advance", code, more), ("dereference", b"", []))
+    )
+    return b.Iterator(
+        8, b.IteratorKind.ITERATOR, advance, dereference, type_info(value), state=b.IteratorState(state)
+    )
+
+
+def operator(
+    parameter: str,
+    kind: int | None,
+    codes: Sequence[bytes] = (),
+    state_size: int = 0,
+    state_alignment: int = 1,
+) -> Any:
+    """Return an operator: one of CCCL's own, or a device function.
+
+    Parameters
+    ----------
+    parameter : str
+        Whose it is.
+    kind : int or None
+        Of CCCL's own.
+    codes : sequence of bytes, optional
+        LTO-IR of the device function and what it calls; by default it is left to the linker.
+    state_size, state_alignment : int, optional
+        Of the state that it is handed in each call, in bytes.
+    """
+    b = bindings()
+    if kind is not None:
+        return b.Op(name="", operator_type=b.OpKind(kind), ltoir=b"")
+    code, *more = codes or (b"",)
+    return b.Op(
+        name=symbol(parameter),
+        operator_type=b.OpKind.STATEFUL if state_size else b.OpKind.STATELESS,
+        ltoir=code,
+        state=bytes(state_size),
+        state_alignment=state_alignment,
+        extra_ltoirs=more,
+    )
+
+
+def compile_native(native: str, arguments: Sequence[Any], cc: int) -> Any:
+    """Run NVRTC on an algorithm's kernels.
+
+    Parameters
+    ----------
+    native : str
+        The bindings' class, as in ``"DeviceReduceBuildResult"``.
+    arguments : sequence
+        What its ``compile`` takes before the common data. A `functools.partial` stands for what it returns.
+    cc : int
+        Compute capability, as in 90.
+
+    Returns
+    -------
+    object
+        An instance of `native`, not loaded. It holds LTO-IR if it uses functions left to the linker,
+        otherwise a cubin.
+
+    Raises
+    ------
+    BuildError
+        If NVRTC or CCCL refuses.
+    """
+    b = bindings()
+    arguments = [each() if isinstance(each, functools.partial) else each for each in arguments]
+    cccl, toolkit = toolchain.include_folders()
+    common = b.CommonData(*divmod(cc, 10), *[f"-I{cccl}"] * 3, f"-I{toolkit}")
+    from . import compiler_output
+
+    with compiler_output.held() as printed:
+        try:
+            return getattr(b, native).compile(*arguments, common)
+        except RuntimeError as error:
+            raise toolchain.BuildError(f"for sm_{cc}: {error}{printed.reason()}") from error
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles the arguments of `compile_native`: those of the bindings' objects that hold no code, too."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Return how to make an object again, NotImplemented if as pickle does it."""
+        b, kind = bindings(), type(obj)
+        if kind is b.TypeInfo:
+            return _remade, ("TypeInfo", obj.size, obj.alignment, obj.typenum)
+        if kind is b.Value:
+            return _remade, ("Value", obj.type, bytearray(obj.state))
+        if kind is b.Iterator and obj.is_ptr_kind:
+            return _remade_pointer, (obj.value_type, obj.state)
+        if kind is b.Op and not (obj.name or obj.ltoir or obj.state):
+            return _remade_operator, (int(obj.operator_type),)
+        if issubclass(kind, IntEnum) and (name := _enum_name(kind)):
+            return _remade, (name, int(obj))
+        return NotImplemented
+
+
+@functools.cache
+def _enum_name(kind: type) -> str | None:
+    """Return the name of one of the bindings' enumerations: they are of a module that is not there."""
+    return next((name for name, value in vars(bindings()).items() if value is kind), None)
+
+
+def _remade(name: str, *arguments: Any) -> Any:
+    return getattr(bindings(), name)(*arguments)
+
+
+def _remade_pointer(value_type: Any, address: int) -> Any:
+    b = bindings()
+    return b.Iterator(8, b.IteratorKind.POINTER, b.Op(), b.Op(), value_type, state=address)
+
+
+def _remade_operator(kind: int) -> Any:
+    b = bindings()
+    return b.Op(name="", operator_type=b.OpKind(kind), ltoir=b"")
+
+
+def pack(native: str, arguments: Sequence[Any], cc: int) -> bytes:
+    """Return what `compile_native` takes as bytes, for another process.
+
+    Raises
+    ------
+    TypeError, PicklingError
+        If one of the arguments is an object of the bindings with code in it, and not a `functools.partial`.
+    """
+    buffer = io.BytesIO()
+    _Pickler(buffer).dump((native, arguments, cc))
+    return buffer.getvalue()
+
+
+def unpack(packed: bytes) -> tuple[str, Sequence[Any], int]:
+    """Return what was packed."""
+    native, arguments, cc = pickle.loads(packed)
+    return native, arguments, cc
+
+
+# A serialised build: magic, format, kind of payload (0 LTO-IR, 1 cubin), …, u64 length, payload, …
+_MAGIC = b"CCCLSER1"
+_KIND_AT = 12
+_LTOIR, _CUBIN = 0, 1
+
+
+@dataclass(frozen=True)
+class Template:
+    """A serialised build whose kernels are LTO-IR, cut where its payload goes."""
+
+    head: bytes
+    kernels: bytes
+    tail: bytes
+
+    def with_cubin(self, cubin: bytes) -> bytes:
+        """Return the serialised build that holds this cubin in place of the LTO-IR."""
+        head = bytearray(self.head)
+        struct.pack_into("<I", head, _KIND_AT, _CUBIN)
+        return bytes(head) + struct.pack("<Q", len(cubin)) + cubin + self.tail
+
+
+def split(result: Any) -> Template:
+    """Cut a build that waits for the linker into its parts.
+
+    Raises
+    ------
+    UnknownFormatError
+        If the serialised form is not the one described above.
+    """
+    blob: bytes = result.serialize()
+    kernels: bytes = result._get_cubin()
+    if not blob.startswith(_MAGIC) or len(blob) < _KIND_AT + 4:
+        raise UnknownFormatError("magic")
+    if struct.unpack_from("<I", blob, _KIND_AT)[0] != _LTOIR:
+        raise UnknownFormatError("payload is not LTO-IR")
+    if not kernels or blob.count(kernels) != 1:
+        raise UnknownFormatError("payload is not there exactly once")
+    at = blob.index(kernels) - 8
+    if at < _KIND_AT + 4 or struct.unpack_from("<Q", blob, at)[0] != len(kernels):
+        raise UnknownFormatError("payload without its length")
+    return Template(blob[:at], kernels, blob[at + 8 + len(kernels) :])
+
+
+_LOAD_FAILED = re.compile(r"error code: (\d+)$")
+
+
+def load(result: Any) -> int:
+    """Load a deserialised build's cubin into the current context; return the driver's status."""
+    try:
+        result.load()
+    except RuntimeError as error:
+        status = _LOAD_FAILED.search(str(error))
+        if status is None or not int(status[1]):
+            raise
+        return int(status[1])
+    return 0
+
+
+def deserialize(native: str, blob: bytes) -> Any:
+    """Return what `compile_native` returned, from its serialised form.
+
+    Raises
+    ------
+    DamagedError
+        If that is not one of this class with code in it.
+    """
+    build: Any = getattr(bindings(), native)
+    try:
+        result = build.deserialize(blob, load=False, check_cc=False)
+    except RuntimeError as error:
+        raise DamagedError(f"no serialised {native}: {error}") from None
+    return result
+
+
+def cubin(native: str, blob: bytes) -> bytes:
+    """Return the cubin in a serialised build."""
+    code: bytes = deserialize(native, blob)._get_cubin()
+    return code
+
+
+def value(array: np.ndarray[Any, Any]) -> Any:
+    """Return a value that refers to the memory of an array of one element."""
+    return bindings().Value(type_info(array.dtype), array.view(np.uint8))

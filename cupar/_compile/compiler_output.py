@@ -1,0 +1,162 @@
+"""Keeps what CCCL's C library prints out of the user's output, and makes the reason of an error of it.
+
+When a program does not compile, that library prints: NVRTC's log on C++'s ``cerr``, the end of it with C's
+``printf``. So the numbers of the files behind C's own streams, ``stdout`` and ``stderr``, are changed while
+it compiles (``cerr`` goes through ``stderr``). They are fields of glibc's FILE, at a place that its ABI fixes
+and that is checked before each use; where it is not as expected, nothing is changed, and the library prints.
+
+That is less than to exchange file descriptors 1 and 2, which is the usual way: for the seconds of a compile,
+that would catch what other threads print, through Python's own streams, too, and processes that they start
+would write to nowhere for as long as they live. This catches what other threads print through C's streams
+alone, and hands it on when the compile is over. Other ways do more harm or cost more:
+
+- A thread can have a table of descriptors of its own (``CLOSE_RANGE_UNSHARE``). But nvJitLink, which the
+  library calls, starts the driver, and what the driver opens must be open for all threads.
+- A helper process takes some tenths of a second to start, before each first build.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+from .._base import fork, log
+
+__all__ = ["Printed", "flush", "held"]
+
+_NUMBER_AT = 112  # bytes into a FILE of glibc, where pointers have 64 bits
+
+_END = re.compile(r"\nEXCEPTION in (?:cccl_\w+)\(\): (.*)\n")
+_ERROR = re.compile(r"\b(?:fatal )?error\s*:\s*(.+)", re.IGNORECASE)
+_REASON = 200  # characters
+
+
+class _Stream(NamedTuple):
+    """One of C's streams, while a file of ours is behind it."""
+
+    number: ctypes.c_int  # in the FILE itself
+    usual: int
+    file: int
+
+
+class Printed:
+    """What native code has printed since a block began."""
+
+    def __init__(self, out: _Stream | None, err: _Stream | None) -> None:
+        self._out, self._err = out, err
+
+    def reason(self) -> str:
+        """Return why a compile failed, to be put behind what is known: in short, or all if ``CUPAR_DEBUG=1``.
+
+        All of it is logged. Returns nothing where nothing was caught.
+        """
+        flush()
+        out = _text(self._out)
+        end = _END.search(out)
+        if end is not None and self._out is not None:
+            _rewrite(
+                self._out, out[: end.start()] + out[end.end() :]
+            )  # what is not the library's is handed on
+        if self._err is None:
+            return "" if end is None else f": {end[1]}"
+        said = _text(self._err).strip()
+        _rewrite(self._err, "")
+        log.compiler(said)
+        if said and os.environ.get("CUPAR_DEBUG", "") not in ("", "0"):
+            return f"\n{said}"
+        errors = _ERROR.findall(said) or ([] if end is None else [end[1]])
+        return f": {_shortened(errors[0].strip())}" if errors else ""
+
+
+@contextmanager
+def held() -> Iterator[Printed]:
+    """Keep back what native code prints while the block runs, and print what `Printed.reason` left of it."""
+    with _lock, _behind("stdout") as out, _behind("stderr") as err:
+        yield Printed(out, err)
+
+
+_lock = fork.Lock()
+_active: list[_Stream] = []
+
+
+@contextmanager
+def _behind(name: str) -> Iterator[_Stream | None]:
+    """Put a file of ours behind a stream; do nothing, and yield None, where that cannot be done."""
+    stream = None
+    with suppress(OSError, AttributeError, ValueError):  # not glibc, or not Linux
+        stream = _stream(name)
+    if stream is None:
+        yield None
+        return
+    _active.append(stream)
+    try:
+        stream.number.value = stream.file
+        yield stream
+    finally:
+        stream.number.value = stream.usual
+        with suppress(ValueError):  # in a child that was forked meanwhile
+            _active.remove(stream)
+        with suppress(OSError):
+            left = _bytes(stream)
+            while left:
+                left = left[os.write(stream.usual, left) :]
+        os.close(stream.file)
+
+
+def _stream(name: str) -> _Stream | None:
+    number = _number(name)
+    return None if number is None else _Stream(number, number.value, os.memfd_create(f"cupar {name}"))
+
+
+def _number(name: str) -> ctypes.c_int | None:
+    """Return the number of the file behind one of C's streams, in place; None if it is not there."""
+    if ctypes.sizeof(ctypes.c_void_p) != 8:
+        return None
+    libc = ctypes.CDLL(None)
+    libc.gnu_get_libc_version  # noqa: B018 - no other C library has it
+    stream = ctypes.c_void_p.in_dll(libc, name)
+    if not stream:
+        return None
+    number = ctypes.c_int.from_address(stream.value + _NUMBER_AT)  # type: ignore[operator]
+    expected = libc.fileno(stream)
+    return number if number.value == expected >= 0 else None
+
+
+def flush() -> None:
+    """Let C write what it has in the buffer of its standard output, if it has one of that name."""
+    with suppress(OSError, AttributeError, ValueError):
+        libc = ctypes.CDLL(None)
+        libc.fflush(ctypes.c_void_p.in_dll(libc, "stdout"))
+
+
+def _bytes(stream: _Stream) -> bytes:
+    return os.pread(stream.file, os.fstat(stream.file).st_size, 0)
+
+
+def _text(stream: _Stream | None) -> str:
+    return "" if stream is None else _bytes(stream).decode(errors="surrogateescape")
+
+
+def _rewrite(stream: _Stream, text: str) -> None:
+    os.ftruncate(stream.file, 0)
+    os.lseek(stream.file, 0, os.SEEK_SET)
+    os.write(stream.file, text.encode(errors="surrogateescape"))
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _REASON else f"{text[: _REASON - 1]}…"
+
+
+def _after_fork() -> None:
+    """Give the streams their files back: a child that was forked meanwhile compiles nothing."""
+    for stream in _active:
+        stream.number.value = stream.usual
+    _active.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

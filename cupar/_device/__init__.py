@@ -1,0 +1,1 @@
+"""The driver, memory, captured streams, arrays."""

@@ -1,0 +1,350 @@
+"""Pointer, dtype, size and contiguity of whatever array comes in, and what stands for one."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import structs
+from . import driver, peers
+
+
+class View(NamedTuple):
+    """What cupar needs to know of a device array: address, number of items, dtype, layout and access.
+
+    The items of one that is contiguous lie one after the other, in C's order or in Fortran's.
+    """
+
+    address: int
+    size: int
+    dtype: np.dtype[Any]
+    contiguous: bool
+    writable: bool
+    c_order: bool = True
+
+
+def _view_cupy(array: Any) -> View:
+    flags = array.flags
+    c_order = flags.c_contiguous
+    return View(array.data.ptr, array.size, array.dtype, c_order or flags.f_contiguous, True, c_order)
+
+
+_torch_dtypes: dict[Any, np.dtype[Any]] = {}
+
+
+def _view_torch(tensor: Any) -> View:
+    if not tensor.is_cuda:
+        raise TypeError(
+            f"expected a device array, got a PyTorch tensor on {tensor.device}; move it with .cuda()"
+        )
+    dtype = _torch_dtypes.get(tensor.dtype)
+    if dtype is None:
+        try:
+            dtype = np.dtype(str(tensor.dtype).removeprefix("torch."))
+        except TypeError:
+            raise TypeError(
+                f"dtype {tensor.dtype} is not supported; supported are {structs.SUPPORTED}"
+            ) from None
+        _torch_dtypes[tensor.dtype] = dtype
+    # Conjugation and negation can be put off in PyTorch: memory does not hold the tensor's values then.
+    if (dtype.kind == "c" and tensor.is_conj()) or (dtype.kind in "fc" and tensor.is_neg()):
+        raise ValueError("got a tensor with lazy conjugation or negation; call .resolve_conj().resolve_neg()")
+    c_order = tensor.is_contiguous()
+    contiguous = c_order or _is_contiguous(tensor.shape[::-1], tensor.stride()[::-1], 1)
+    return View(tensor.data_ptr(), tensor.numel(), dtype, contiguous, True, c_order)
+
+
+def _view_interface(array: Any) -> View:
+    interface: Any = array.__cuda_array_interface__
+    if type(interface) is not dict and not isinstance(interface, Mapping):  # ABCs are slow to ask
+        raise TypeError(f"its __cuda_array_interface__ is {interface!r}, expected a dict")
+    version = interface.get("version", 3)
+    if not isinstance(version, int) or not 0 <= version <= 3:
+        raise ValueError(f"version {version!r} of __cuda_array_interface__ is not one of 0 to 3")
+    if interface.get("mask") is not None:
+        raise TypeError("masked arrays are not supported")
+    dtype = _typestr(interface["typestr"])
+    if dtype.kind == "V":  # a struct, whose fields some libraries give and others, Numba's among them, do not
+        descr = interface.get("descr")
+        dtype = np.lib.format.descr_to_dtype(descr) if descr else getattr(array, "dtype", dtype)
+    shape: Any = interface["shape"]
+    if type(shape) is not tuple and (isinstance(shape, (str, bytes)) or not hasattr(shape, "__len__")):
+        raise TypeError(f"'shape' of its __cuda_array_interface__ is {shape!r}, expected a tuple of integers")
+    size = _size(shape)
+    address, read_only = interface["data"]
+    address = 0 if address is None else _integer("address", address)
+    strides: Any = interface.get("strides")
+    if strides is not None and len(strides) != len(shape):
+        raise ValueError(f"its shape, {shape}, and its strides, {strides}, differ in length")
+    c_order = strides is None or size <= 1 or _is_contiguous(shape, strides, dtype.itemsize)
+    contiguous = c_order or _is_contiguous(shape[::-1], strides[::-1], dtype.itemsize)
+    return View(address, size, dtype, contiguous, not read_only, c_order)
+
+
+def _typestr(typestr: Any) -> np.dtype[Any]:
+    try:
+        if isinstance(typestr, str):
+            return np.dtype(typestr)
+    except (TypeError, ValueError, SyntaxError):
+        pass
+    raise TypeError(f"'typestr' of its __cuda_array_interface__ is {typestr!r}, expected a dtype as in '<f4'")
+
+
+def _size(shape: Any) -> int:
+    """Return the number of items of a shape, which is whatever an array says."""
+    size = 1
+    for extent in shape:
+        if extent < 0:
+            raise ValueError(f"its shape, {shape}, has a negative extent")
+        size *= extent
+    return size if type(size) is int else operator.index(size)
+
+
+def _integer(what: str, value: Any) -> int:
+    """Return an integer of whatever class."""
+    if isinstance(value, (float, str, bytes)):
+        raise TypeError(f"its {what} is {value!r}, expected an integer")
+    number = int(value)
+    if number < 0:
+        raise ValueError(f"its {what} is negative, {number}")
+    return number
+
+
+def _is_contiguous(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> bool:
+    """Whether items lie in C's order; for Fortran's, give shape and strides the other way round."""
+    expected = itemsize
+    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if extent != 1 and stride != expected:
+            return False
+        expected *= extent
+    return True
+
+
+_DLPACK_CUDA = {2, 13}  # kDLCUDA, kDLCUDAManaged
+
+
+def _view_dlpack(array: Any) -> View:
+    if array.__dlpack_device__()[0] not in _DLPACK_CUDA:
+        raise TypeError(f"expected a device array, got a {type(array).__name__} that is not on a CUDA device")
+    from cuda.core.utils import StridedMemoryView
+
+    # -1: the producer need not order its stream before ours, as for every other kind of array.
+    view = StridedMemoryView.from_dlpack(array, stream_ptr=-1)
+    strides = view.strides
+    if view.dtype is None:
+        raise TypeError(f"its dtype is none of NumPy's; supported are {structs.SUPPORTED}")
+    dtype = np.dtype(view.dtype)
+    shape = view.shape
+    c_order = strides is None or _is_contiguous(shape, strides, 1)  # in items
+    contiguous = c_order or _is_contiguous(shape[::-1], strides[::-1], 1)
+    return View(int(view.ptr), _size(shape), dtype, contiguous, not view.readonly, c_order)
+
+
+_readers: dict[type, Callable[[Any], View]] = {}
+CUPY: set[type] = set()  # the classes of CuPy's arrays, which calls read in line
+
+
+def _reader(array: Any) -> Callable[[Any], View]:
+    """Choose how to read arrays of this class: the quickest way that its library has."""
+    for base in type(array).__mro__:
+        library = base.__module__.partition(".")[0]
+        if library == "cupy" and base.__name__ == "ndarray":
+            return _view_cupy
+        if library == "torch" and base.__name__ == "Tensor":
+            return _view_torch
+    if hasattr(array, "__cuda_array_interface__"):
+        return _view_interface
+    if hasattr(array, "__dlpack_device__") and not isinstance(array, np.ndarray):
+        return _view_dlpack
+    raise TypeError(f"expected a device array, got {'None' if array is None else _describe(type(array))}")
+
+
+def _describe(cls: type) -> str:
+    if issubclass(cls, np.ndarray):
+        return "a NumPy array, which is in host memory; copy it to the device first, as with cupy.asarray"
+    return f"{cls.__name__}, which has neither __cuda_array_interface__ nor DLPack"
+
+
+def reader_of(cls: type) -> Callable[[Any], View] | None:
+    """Return how arrays of a class are read, None if none was read yet."""
+    return _readers.get(cls)
+
+
+def view(name: str, array: Any) -> View:
+    """Read an array's address, size, dtype, layout and access.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no device array, or one whose memory cannot be used as it is. The message begins with
+        `name`.
+    """
+    try:
+        reader = _readers.get(type(array))
+        if reader is None:
+            reader = _readers[type(array)] = _reader(array)
+            if reader is _view_cupy:
+                CUPY.add(type(array))
+        return reader(array)
+    except TypeError as error:
+        raise TypeError(f"{name}: {error}") from None
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    except AttributeError as error:  # such as __cuda_array_interface__ of a tensor in host memory
+        raise TypeError(f"{name}: expected a device array, got {type(array).__name__}: {error}") from None
+    except Exception as error:  # whatever an array raises when it is asked what it is
+        kind = type(array).__name__
+        from .._compile import diagnosis
+
+        said = f": {error}" if str(error) else ""
+        raise TypeError(
+            f"{name}: expected a device array, got {kind}, whose __cuda_array_interface__ or DLPack is "
+            f"broken: {type(error).__name__}{said}"
+        ) from diagnosis.cause(error)
+
+
+def dtype_of(name: str, array: Any) -> np.dtype[Any]:
+    """Return the dtype of an array, or of the dtype that stands for an array.
+
+    Raises
+    ------
+    TypeError
+        If it is neither, or cupar has no code for the dtype.
+    ValueError
+        If it is an array that is not contiguous.
+    """
+    if isinstance(array, (type, np.dtype, str)):
+        try:
+            dtype = np.dtype(array.dtype if structs.is_struct(array) else array)  # type: ignore[union-attr]
+        except (TypeError, ValueError, SyntaxError):
+            raise TypeError(f"{name}: expected a device array or a dtype, got {array!r}") from None
+        return structs.normal(name, dtype)
+    found = view(name, array)
+    _check_contiguous(name, found)
+    return structs.normal(name, found.dtype)
+
+
+def is_device_array(value: Any) -> bool:
+    """Whether a value says that it is an array on a device."""
+    return hasattr(type(value), "__cuda_array_interface__") or (
+        hasattr(type(value), "__dlpack_device__") and not isinstance(value, np.ndarray)
+    )
+
+
+def shape(array: Any) -> tuple[int, ...]:
+    """Return the shape of a device array."""
+    found = getattr(array, "shape", None)
+    return tuple(array.__cuda_array_interface__["shape"] if found is None else found)
+
+
+def _check_contiguous(name: str, found: View) -> None:
+    if not found.contiguous:
+        raise ValueError(f"{name}: expected a contiguous array, got a strided one; copy it first")
+
+
+def address(
+    name: str, array: Any, dtype: np.dtype[Any], items: int, output: bool, *, c_order: bool = False
+) -> int:
+    """Return an array's address for a call, having checked that it may be used.
+
+    Parameters
+    ----------
+    name : str
+        The parameter, for messages.
+    array : device array
+    dtype : numpy.dtype
+        What the algorithm was built for.
+    items : int
+        How many the call reads or writes.
+    output : bool
+        Whether it writes.
+    c_order : bool, optional
+        Whether Fortran's order will not do, as where items are found by several indices.
+    """
+    found = view(name, array)
+    if found.dtype != dtype and not same_layout(name, found.dtype, dtype):
+        raise TypeError(f"{name}: this algorithm was built for {dtype}, got an array of {found.dtype}")
+    if c_order and not found.c_order:
+        raise ValueError(f"{name}: expected a C-contiguous array, got a strided one; copy it first")
+    if not found.contiguous:
+        _check_contiguous(name, found)
+    if output and not found.writable:
+        raise ValueError(f"{name}: expected an array to write to, got a read-only one")
+    if items > found.size:
+        raise ValueError(f"{name}: needs at least {items} items, got an array of {found.size}")
+    if found.address % dtype.alignment:
+        raise ValueError(
+            f"{name}: expected an array aligned to {dtype.alignment} bytes, got one at {found.address:#x}"
+        )
+    if driver.has_several_devices:
+        peers.check_memory(name, found.address)
+    return found.address
+
+
+def same_layout(name: str, one: np.dtype[Any], other: np.dtype[Any]) -> bool:
+    """Whether two dtypes are structs of the same layout, whatever their fields are called."""
+    if one.names is None or other.names is None:
+        return False
+    return structs.layout(structs.normal(name, one)) == structs.layout(other)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The quick way
+# ---------------------------------------------------------------------------------------------------------
+
+# Each reader below takes what `address` does, reads only what a call needs, each thing once, and leaves all
+# that is not as it should be to `address`, which says what is wrong: this is what each call waits for.
+Address = Callable[[Any, "np.dtype[Any]", int, bool, str], int]
+
+
+def _address(array: Any, dtype: np.dtype[Any], items: int, output: bool, name: str) -> int:
+    return address(name, array, dtype, items, output)
+
+
+def _address_torch(tensor: Any, dtype: np.dtype[Any], items: int, output: bool, name: str) -> int:
+    if (
+        _torch_dtypes.get(tensor.dtype) is dtype
+        and tensor.is_cuda
+        and tensor.is_contiguous()
+        and tensor.numel() >= items
+        and dtype.kind != "c"
+        and not tensor.is_neg()
+    ):
+        found: int = tensor.data_ptr()
+        if not found % dtype.alignment:
+            return found
+    return address(name, tensor, dtype, items, output)
+
+
+_QUICK: dict[Callable[[Any], View], Address] = {_view_torch: _address_torch}
+
+
+class _Addresses(dict[type, Address]):
+    """The readers by the type of what they read."""
+
+    def __missing__(self, cls: type) -> Address:
+        reader = _readers.get(cls)
+        if reader is None:  # seen for the first time, perhaps no array at all
+            return _address
+        self[cls] = found = _QUICK.get(reader, _address)
+        return found
+
+
+ADDRESSES = _Addresses()
+
+
+def storage(temp_storage: Any) -> tuple[int, int]:
+    """Return the address and the bytes of temporary storage.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no device array, or none that can be written.
+    """
+    found = view("temp_storage", temp_storage)
+    if not found.contiguous or not found.writable:
+        raise ValueError("temp_storage: expected a contiguous array that can be written")
+    return found.address, found.size * found.dtype.itemsize

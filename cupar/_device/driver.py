@@ -1,0 +1,358 @@
+"""Device, context and stream, straight from the CUDA driver.
+
+The driver is called through ctypes: importing a wrapper (cuda.bindings 40 ms, cuda.core 100 to 200 ms) would
+be a good part of what a start with a warm cache may cost.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ctypes import byref, c_char_p, c_int, c_uint, c_void_p
+from dataclasses import dataclass
+from typing import Any
+
+_NO_DEVICE_HINT = (
+    "to build without a GPU, pass cc=, the compute capability to build for, as in cc=90; "
+    "to run, a machine with an NVIDIA GPU and driver is needed"
+)
+
+
+class NoDeviceError(RuntimeError):
+    """There is no GPU, or no driver, where one is needed."""
+
+
+class DriverError(RuntimeError):
+    """The CUDA driver refused a call."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU: its ordinal and compute capability, as in 90."""
+
+    ordinal: int
+    cc: int
+
+
+@dataclass(frozen=True)
+class Context:
+    """A context of a GPU. What is loaded or kept on a GPU belongs to one, as does the default stream.
+
+    Attributes
+    ----------
+    number : int
+        The driver's number of it, which no other ever has.
+    device : Device
+        The GPU.
+    is_primary : bool
+        Whether it is the device's primary context, and not another, such as a green one.
+    """
+
+    number: int
+    device: Device
+    is_primary: bool
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """Return the CUDA driver, initialised.
+
+    Raises
+    ------
+    NoDeviceError
+        If there is no GPU or no driver.
+    """
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+        # cupar's own stand-in (_stub.py) answers to the same name, with CUDA_ERROR_NO_DEVICE.
+        status = driver.cuInit(0)
+    except OSError as error:
+        raise NoDeviceError(f"There is no GPU here (no libcuda.so.1): {_NO_DEVICE_HINT}") from error
+    if status != 0:
+        raise NoDeviceError(f"There is no GPU here (cuInit returned {status}): {_NO_DEVICE_HINT}")
+    return driver
+
+
+def check(status: int, call: str) -> None:
+    """Raise DriverError unless a driver call succeeded."""
+    if status == 0:
+        return
+    text = c_char_p()
+    library().cuGetErrorName(status, byref(text))
+    name = text.value.decode() if text.value else "an unknown error"
+    hint = ""
+    if name == "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED" and call == "cuGraphLaunch":
+        hint = ": a bound call cannot be captured; call run within the capture"
+    if name == "CUDA_ERROR_NOT_INITIALIZED":
+        hint = ": CUDA cannot be used in a process forked after it was initialised; start it with 'spawn'"
+    raise DriverError(f"{call}: {name} ({status}){hint}")
+
+
+@functools.cache
+def _device(ordinal: int) -> Device:
+    driver = library()
+    major, minor = c_int(), c_int()
+    for attribute, value in ((75, major), (76, minor)):  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_…
+        check(driver.cuDeviceGetAttribute(byref(value), attribute, ordinal), "cuDeviceGetAttribute")
+    return Device(ordinal, 10 * major.value + minor.value)
+
+
+def _ask_nothing() -> int:
+    return 1  # as a call that the driver refuses
+
+
+class _ThisThread(threading.local):
+    """What is known of a thread.
+
+    Attributes
+    ----------
+    ordinal : c_int
+        So that asking for the device allocates nothing.
+    number : c_uint64
+        The same for streams, and the number of the current context.
+    ask : callable
+        Asks the driver for that number, and returns its status: not 0 if there is no context, or if
+        `current_context` was not called in this thread.
+    has_the_only_device : bool
+        There if the machine has one device and the thread a context on it: no call needs to ask which.
+    """
+
+    ask: Callable[[], int] = staticmethod(_ask_nothing)
+
+    def __init__(self) -> None:
+        self.ordinal = c_int()
+        self.number = ctypes.c_uint64()
+
+
+this_thread = _ThisThread()
+
+_contexts: dict[int, Context] = {}  # by number
+_MOST_CONTEXTS = 1000
+
+
+def _primary_number(ordinal: int) -> int | None:
+    """Return the number of a device's primary context, None if it is not active."""
+    driver, primary, flags, is_active = library(), c_void_p(), c_uint(), c_int()
+    status = driver.cuDevicePrimaryCtxGetState(ordinal, byref(flags), byref(is_active))
+    check(status, "cuDevicePrimaryCtxGetState")
+    if not is_active.value:  # to retain it would make it
+        return None
+    check(driver.cuDevicePrimaryCtxRetain(byref(primary), ordinal), "cuDevicePrimaryCtxRetain")
+    try:
+        check(driver.cuCtxGetId(primary, byref(number := ctypes.c_uint64())), "cuCtxGetId")
+    finally:
+        driver.cuDevicePrimaryCtxRelease_v2(ordinal)
+    return number.value
+
+
+def current_context() -> Context:
+    """Return the current context, making device 0's primary context current if there is none.
+
+    That is what the CUDA runtime does, too.
+
+    Raises
+    ------
+    NoDeviceError
+        If there is no GPU or no driver.
+    DriverError
+        If the driver refuses.
+    """
+    thread = this_thread
+    if thread.ask():
+        _begin(thread)
+    found = _contexts.get(thread.number.value)
+    return found or _new_context(thread.number.value)
+
+
+def _begin(thread: _ThisThread) -> None:
+    """Have a context, and all that this thread needs to ask for its number."""
+    global has_several_devices
+    driver, number = library(), thread.number
+    thread.ask = ask = functools.partial(driver.cuCtxGetId, None, byref(number))
+    if ask():
+        context = c_void_p()
+        check(driver.cuDevicePrimaryCtxRetain(byref(context), 0), "cuDevicePrimaryCtxRetain")
+        check(driver.cuCtxSetCurrent(context), "cuCtxSetCurrent")
+        check(ask(), "cuCtxGetId")
+    if _device_count() == 1:
+        thread.has_the_only_device = True
+    else:
+        has_several_devices = True
+
+
+def _new_context(number: int) -> Context:
+    ordinal = c_int()
+    check(library().cuCtxGetDevice(byref(ordinal)), "cuCtxGetDevice")
+    device = _device(ordinal.value)
+    found = Context(number, device, _primary_number(device.ordinal) == number)
+    if len(_contexts) >= _MOST_CONTEXTS:  # of which most are gone
+        _contexts.clear()
+    _contexts[number] = found
+    return found
+
+
+def current_device() -> Device:
+    """Return the device of the current context; see `current_context`."""
+    return current_context().device
+
+
+def has_primary_context() -> bool:
+    """Whether this thread works in its device's primary context, and not in another, such as a green one."""
+    return current_context().is_primary
+
+
+def is_there(context: Context) -> bool:
+    """Whether a context is known to be there still, so that what belongs to it may be touched.
+
+    Of one that is not current, the driver tells that only if it is a primary one: to ask for another by its
+    handle may be to ask for one that was destroyed.
+    """
+    if not this_thread.ask() and this_thread.number.value == context.number:
+        return True
+    return context.is_primary and _primary_number(context.device.ordinal) == context.number
+
+
+@functools.cache
+def _device_count() -> int:
+    count = c_int()
+    check(library().cuDeviceGetCount(byref(count)), "cuDeviceGetCount")
+    return count.value
+
+
+has_several_devices = False  # known once there is a context
+
+
+_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
+
+
+@contextmanager
+def relaxed() -> Iterator[None]:
+    """Let the block load code and allocate while streams are captured, by this thread or others.
+
+    Without it, the driver refuses what might wait for a stream that is captured, and spoils the capture.
+    """
+    mode = c_int(_RELAXED)
+    check(library().cuThreadExchangeStreamCaptureMode(byref(mode)), "cuThreadExchangeStreamCaptureMode")
+    try:
+        yield
+    finally:
+        library().cuThreadExchangeStreamCaptureMode(byref(mode))
+
+
+@contextmanager
+def on(context: Context) -> Iterator[None]:
+    """Make a context current for the block, unless it is.
+
+    Raises
+    ------
+    DriverError
+        If it is not known to be there: see `is_there`.
+    """
+    if current_context() == context:
+        yield
+        return
+    if not is_there(context):
+        raise DriverError(
+            f"this belongs to a context of device {context.device.ordinal} that is not current; make it "
+            "current (if it was destroyed, what belonged to it is gone)"
+        )
+    driver, ordinal, handle = library(), context.device.ordinal, c_void_p()
+    check(driver.cuDevicePrimaryCtxRetain(byref(handle), ordinal), "cuDevicePrimaryCtxRetain")
+    try:
+        check(driver.cuCtxPushCurrent_v2(handle), "cuCtxPushCurrent")
+        try:
+            yield
+        finally:
+            driver.cuCtxPopCurrent_v2(byref(handle))
+    finally:
+        driver.cuDevicePrimaryCtxRelease_v2(ordinal)
+
+
+def _after_fork() -> None:
+    vars(this_thread).clear()
+    this_thread.__init__()  # type: ignore[misc]
+    _contexts.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def stream_handle(stream: Any) -> int:
+    """Return the ``CUstream`` of whatever stands for a stream, 0 (the default stream) for None.
+
+    Parameters
+    ----------
+    stream : None, int, or object
+        An object with ``__cuda_stream__`` (CUDA's stream protocol), ``cuda_stream`` (PyTorch), ``ptr``
+        (CuPy) or ``handle`` (Numba).
+
+    Raises
+    ------
+    TypeError
+        If it is none of these, or what it answers is no handle.
+    """
+    if stream is None:
+        return 0
+    try:
+        if type(stream) is int:
+            handle = stream
+        elif (protocol := getattr(stream, "__cuda_stream__", None)) is not None:
+            _, handle = protocol() if callable(protocol) else protocol
+        else:
+            for attribute in ("cuda_stream", "ptr", "handle"):
+                if (value := getattr(stream, attribute, None)) is not None:
+                    handle = getattr(value, "value", value)
+                    handle = 0 if handle is None else handle  # of an empty c_void_p
+                    break
+            else:
+                raise TypeError("it has none of these")
+        if type(handle) is not int:
+            handle = _as_integer(handle)
+    except Exception as error:  # whatever the object raises
+        raise TypeError(
+            "stream: expected None, an integer handle, or an object with __cuda_stream__, .cuda_stream, .ptr "
+            f"or .handle, got {type(stream).__name__}: {type(error).__name__}: {error}"
+        ) from None
+    if not 0 <= handle < 2**64:
+        raise TypeError(f"stream: expected a CUstream handle, got {handle}")
+    if has_several_devices and handle > PER_THREAD:
+        from . import peers
+
+        peers.check_stream(handle)
+    return handle
+
+
+LEGACY, PER_THREAD = 1, 2  # handles of the default streams, beside 0
+
+
+def _as_integer(handle: Any) -> int:
+    """Return a handle that is an object of another library as an int."""
+    if isinstance(handle, (bool, float, str, bytes)):
+        raise TypeError(f"its handle is {handle!r}")
+    return int(handle)
+
+
+def stream_number(stream: int) -> int | None:
+    """Return the driver's number of a stream, which no other ever has; 0 is that of the default stream.
+
+    None stands for a stream that is being captured, and for the default stream of each thread.
+    """
+    if stream in (0, LEGACY):
+        return 0
+    if stream == PER_THREAD:
+        return None
+    if is_captured(stream):
+        return None
+    found = this_thread.number
+    return None if library().cuStreamGetId(c_void_p(stream), byref(found)) else found.value
+
+
+def is_captured(stream: int) -> bool:
+    """Whether a stream is being captured, or the driver does not know it."""
+    status = this_thread.ordinal
+    return bool(library().cuStreamIsCapturing(c_void_p(stream), byref(status)) or status.value)

@@ -1,0 +1,183 @@
+"""Work captured as a CUDA graph: to launch it later, or to load its kernels without running anything.
+
+While a stream is captured, CUDA lets nobody wait for the stream's context: ``cudaDeviceSynchronize`` fails in
+whatever thread it is called, and spoils the capture. cupar captures when a program does not expect it, so it
+does that on a stream of a green context, which the primary context does not wait for. Both share the loaded
+code, and the graph is made one of the primary context afterwards. Where there are no green contexts, it
+captures on a stream like any other, and only while code is loaded or a call is bound.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ctypes import POINTER, byref, c_int, c_size_t, c_uint, c_void_p
+
+from .._base import fork, log
+from . import driver
+
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
+_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
+_SM = 1  # CU_DEV_RESOURCE_TYPE_SM
+_DEFAULT_STREAM = 1  # CU_GREEN_CTX_DEFAULT_STREAM
+_KERNEL = 0  # CU_GRAPH_NODE_TYPE_KERNEL
+
+lock = fork.Lock()  # held while something is captured: a green context is for one thread at a time
+
+_Green = tuple[c_void_p, list[int]]  # a context on all multiprocessors, and streams of it that are free
+_greens: dict[int, _Green | None] = {}  # by primary context; None where the driver makes none
+
+
+class KernelNode(ctypes.Structure):
+    """``CUDA_KERNEL_NODE_PARAMS_v2``."""
+
+    _fields_ = [
+        ("function", c_void_p),
+        ("grid", c_uint * 3),
+        ("block", c_uint * 3),
+        ("shared_memory", c_uint),
+        ("parameters", POINTER(c_void_p)),
+        ("extra", c_void_p),
+        ("kernel", c_void_p),
+        ("context", c_void_p),
+    ]
+
+
+class Capture:
+    """What a block enqueued on a stream of its own, as a graph.
+
+    Parameters
+    ----------
+    stream : int
+        The stream's handle.
+    context : c_void_p or None
+        That of the block, if the stream's is another one.
+
+    Attributes
+    ----------
+    stream : int
+        The stream's handle.
+    graph : c_void_p
+        The graph, once the block is left.
+    """
+
+    def __init__(self, stream: int, context: c_void_p | None) -> None:
+        self.stream = stream
+        self.graph = c_void_p()
+        self._context = context
+
+    def bring_home(self) -> None:
+        """Have its kernels run in the primary context; to be called before the graph is instantiated.
+
+        Memsets and copies run wherever they are.
+        """
+        if self._context is None:
+            return
+        library, details = driver.library(), KernelNode()
+        for node in map(c_void_p, nodes(self.graph)):
+            if is_kernel(node):
+                status = library.cuGraphKernelNodeGetParams_v2(node, byref(details))
+                driver.check(status, "cuGraphKernelNodeGetParams")
+                details.context = self._context
+                status = library.cuGraphKernelNodeSetParams_v2(node, byref(details))
+                driver.check(status, "cuGraphKernelNodeSetParams")
+
+    def destroy(self) -> None:
+        """Destroy the graph; what was instantiated from it lives on."""
+        if self.graph:
+            driver.library().cuGraphDestroy(self.graph)
+            self.graph = c_void_p()
+
+
+def nodes(graph: c_void_p) -> list[int]:
+    """Return the handles of a graph's nodes."""
+    library, count = driver.library(), c_size_t()
+    driver.check(library.cuGraphGetNodes(graph, None, byref(count)), "cuGraphGetNodes")
+    found = (c_void_p * count.value)()
+    driver.check(library.cuGraphGetNodes(graph, found, byref(count)), "cuGraphGetNodes")
+    return [node or 0 for node in found]
+
+
+def is_kernel(node: c_void_p) -> bool:
+    """Whether a graph's node is a kernel."""
+    kind = c_int()
+    driver.check(driver.library().cuGraphNodeGetType(node, byref(kind)), "cuGraphNodeGetType")
+    return kind.value == _KERNEL
+
+
+def is_unnoticed() -> bool:
+    """Whether what is captured now disturbs no other thread: in a primary context, from CUDA 12.5 on.
+
+    The first time on a device, it may wait for the GPU.
+    """
+    return _green() is not None
+
+
+def _green() -> _Green | None:
+    if not driver.has_primary_context():
+        return None
+    context = driver.current_context()
+    with lock, driver.relaxed():
+        if context.number not in _greens:
+            _greens[context.number] = _new_green(context.device.ordinal)
+        return _greens[context.number]
+
+
+def _new_green(ordinal: int) -> _Green | None:
+    library = driver.library()
+    if not hasattr(library, "cuGreenCtxStreamCreate"):
+        return None
+    resource = ctypes.create_string_buffer(512)  # a CUdevResource, of 144 bytes with CUDA 13.0
+    description, context = c_void_p(), c_void_p()
+    if (
+        library.cuDeviceGetDevResource(ordinal, resource, _SM)
+        or library.cuDevResourceGenerateDesc(byref(description), resource, 1)
+        or library.cuGreenCtxCreate(byref(context), description, ordinal, _DEFAULT_STREAM)
+    ):
+        log.no_green_context(ordinal)
+        return None
+    return context, []
+
+
+@contextmanager
+def _stream() -> Iterator[tuple[int, c_void_p | None]]:
+    """Have a stream to capture on, and the context to bring home to what is captured, if that is needed."""
+    library, stream, home = driver.library(), c_void_p(), c_void_p()
+    if (green := _green()) is not None:
+        context, free = green
+        if free:
+            stream.value = free.pop()
+        else:
+            status = library.cuGreenCtxStreamCreate(byref(stream), context, _NON_BLOCKING, 0)
+            driver.check(status, "cuGreenCtxStreamCreate")
+        try:
+            driver.check(library.cuCtxGetCurrent(byref(home)), "cuCtxGetCurrent")
+            yield stream.value or 0, home
+        finally:
+            free.append(stream.value or 0)
+        return
+    driver.check(library.cuStreamCreate(byref(stream), _NON_BLOCKING), "cuStreamCreate")
+    try:
+        yield stream.value or 0, None
+    finally:
+        library.cuStreamDestroy_v2(stream)
+
+
+@contextmanager
+def capture() -> Iterator[Capture]:
+    """Capture what the block enqueues; nothing of it runs.
+
+    Other streams may be captured meanwhile, by this thread too; to load code does not disturb them.
+    """
+    library = driver.library()
+    with lock, driver.relaxed(), _stream() as (handle, context):
+        captured, stream = Capture(handle, context), c_void_p(handle)
+        try:
+            driver.check(library.cuStreamBeginCapture_v2(stream, _RELAXED), "cuStreamBeginCapture")
+            yield captured
+        except BaseException:
+            library.cuStreamEndCapture(stream, byref(captured.graph))
+            captured.destroy()
+            raise
+        driver.check(library.cuStreamEndCapture(stream, byref(captured.graph)), "cuStreamEndCapture")

@@ -1,0 +1,190 @@
+"""What a code object is, apart from names and places, and which names it reads."""
+
+from __future__ import annotations
+
+import dis
+import inspect
+import itertools
+import sys
+from dataclasses import dataclass
+from types import CodeType
+from typing import Final
+
+from .values import encode, frame
+
+__all__ = ["Chain", "Plan", "apart", "parameters", "scan"]
+
+Chain = tuple[str, ...]
+"""A name and the attributes read from it: ``("config", "table", "shape")``."""
+
+# The other flags tell of docstrings, __future__ imports and how names are found, which the code tells too.
+_FLAGS: Final = (
+    inspect.CO_VARARGS
+    | inspect.CO_VARKEYWORDS
+    | inspect.CO_GENERATOR
+    | inspect.CO_COROUTINE
+    | inspect.CO_ITERABLE_COROUTINE
+    | inspect.CO_ASYNC_GENERATOR
+)
+
+# By exclusion: an instruction that a later Python adds counts as a read.
+_LOADS_GLOBAL: Final = frozenset(
+    opcode
+    for opcode in dis.hasname
+    if not dis.opname[opcode].startswith(
+        ("STORE_", "DELETE_", "IMPORT_", "LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER")
+    )
+)
+_LOADS_CLOSURE: Final = frozenset(
+    opcode
+    for opcode in dis.hasfree
+    if not dis.opname[opcode].startswith(("STORE_", "DELETE_", "MAKE_CELL", "LOAD_CLOSURE"))
+)
+_LOADS_CONSTANT: Final = frozenset(dis.hasconst)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a code object is and which names it reads, which is the same for all functions that share it."""
+
+    code: CodeType  # kept so that no other code gets its id
+    encoding: bytes
+    globals: tuple[Chain, ...]
+    closure: tuple[Chain, ...]
+    names: frozenset[str]
+
+
+class _Scan:
+    """Reads a code object and the ones nested in it."""
+
+    def __init__(self, code: CodeType) -> None:
+        self._globals: dict[Chain, None] = {}
+        self._closure: dict[Chain, None] = {}
+        self._names: set[str] = set()
+        encoding = self._code(code, frozenset(code.co_freevars))
+        loaded = {chain[0] for chain in self._closure}
+        passed_on = [(name,) for name in code.co_freevars if name not in loaded]
+        self.plan = Plan(
+            code, encoding, (*self._globals,), (*self._closure, *passed_on), frozenset(self._names)
+        )
+
+    def _code(self, code: CodeType, free: frozenset[str]) -> bytes:
+        """Encode a code object; `free` names its variables that come from the operator's closure.
+
+        Instructions refer to local variables by index, so their names do not matter, with two
+        exceptions: parameters can be given by name, and cells may belong to a parameter.
+        """
+        instructions = list(dis.get_instructions(code))
+        self._reads([each for each in instructions if each.opname != "EXTENDED_ARG"], free)
+        self._names.update(code.co_names)
+        stream, constants = _canonical(instructions)
+        values = (self._constant(code.co_consts[i], free) for i in constants)
+        return frame("code", encode((stream, *_layout(code))), *values)
+
+    def _constant(self, value: object, free: frozenset[str]) -> bytes:
+        if isinstance(value, CodeType):
+            nested = self._code(value, free.intersection(value.co_freevars))
+            return frame("nested", encode(parameters(value)), nested)
+        return encode(value)
+
+    def _reads(self, instructions: list[dis.Instruction], free: frozenset[str]) -> None:
+        for index, each in enumerate(instructions):
+            if each.opcode in _LOADS_GLOBAL:
+                self._globals.setdefault(_chain(instructions, index))
+            elif each.opcode in _LOADS_CLOSURE and each.argval in free:
+                self._closure.setdefault(_chain(instructions, index))
+
+
+def _layout(code: CodeType) -> tuple[object, ...]:
+    """Return what the instructions refer to, and how the code is called."""
+    return (
+        code.co_names,
+        [
+            (name, code.co_varnames.index(name) if name in code.co_varnames else None)
+            for name in code.co_cellvars
+        ],
+        code.co_freevars,
+        code.co_nlocals,
+        code.co_argcount,
+        code.co_posonlyargcount,
+        code.co_kwonlyargcount,
+        code.co_flags & _FLAGS,
+        getattr(code, "co_exceptiontable", b""),  # from Python 3.11 on
+    )
+
+
+def parameters(code: CodeType) -> tuple[str, ...]:
+    extra = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + extra]
+
+
+def _chain(instructions: list[dis.Instruction], index: int) -> Chain:
+    """Return the name loaded at an index and the attributes loaded directly after it."""
+    following = itertools.takewhile(_loads_attribute, instructions[index + 1 :])
+    return (instructions[index].argval, *(each.argval for each in following))
+
+
+def _loads_attribute(instruction: dis.Instruction) -> bool:
+    return instruction.opname in ("LOAD_ATTR", "LOAD_METHOD")
+
+
+def _canonical(instructions: list[dis.Instruction]) -> tuple[bytes, list[int]]:
+    """
+    Return the instructions with constants numbered in order of use, and the indices of these constants.
+
+    Constants that nothing loads are left out. The docstring is one: it stands first, where it shifts the
+    others in some versions of Python and not in others.
+    """
+    order: dict[int, int] = {}
+    lines = []
+    for index, each in enumerate(instructions):
+        argument = each.arg
+        if argument is not None and each.opcode in _LOADS_CONSTANT:
+            named = _loads_function_name(instructions, index)
+            argument = None if named else order.setdefault(argument, len(order))
+        lines.append(f"{each.opcode} {argument}")
+    return "\n".join(lines).encode(), list(order)
+
+
+def apart(code: CodeType) -> tuple[bytes, list[object]]:
+    """Return the encoding of a code object without its constants, and these in the order they are loaded in.
+
+    Code nested in it is part of both.
+    """
+    instructions = list(dis.get_instructions(code))
+    lines: list[str] = []
+    constants: list[object] = []
+    nested: list[CodeType] = []
+    for index, each in enumerate(instructions):
+        # Python 3.14 has small integers in the instruction.
+        if each.opcode not in _LOADS_CONSTANT and each.opname != "LOAD_SMALL_INT":
+            lines.append(f"{each.opcode} {each.arg}")
+            continue
+        lines.append("constant")
+        # Not `argval`, which Python 3.11 does not know of each instruction that loads one.
+        value = each.argval if each.opcode not in _LOADS_CONSTANT else code.co_consts[each.arg or 0]
+        if isinstance(value, CodeType):
+            nested.append(value)
+        elif not _loads_function_name(instructions, index):
+            constants.append(value)
+    encodings = [encode(("\n".join(lines).encode(), *_layout(code)))]
+    for encoding, inner in map(apart, nested):
+        encodings.append(encoding)
+        constants += inner
+    return b"".join(encodings), constants
+
+
+def _loads_function_name(instructions: list[dis.Instruction], index: int) -> bool:
+    """Whether a constant is the qualified name of a nested function, which Python 3.10 loads."""
+    return sys.version_info < (3, 11) and instructions[index + 1].opname == "MAKE_FUNCTION"
+
+
+def scan(code: CodeType) -> Plan:
+    """Read a code object and the ones nested in it.
+
+    Raises
+    ------
+    Unfingerprintable
+        If it has a constant without an exact encoding.
+    """
+    return _Scan(code).plan

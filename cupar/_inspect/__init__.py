@@ -1,0 +1,1 @@
+"""What is kept, and why something was not found."""

@@ -1,0 +1,195 @@
+"""What cupar finds on this machine: packages, compilers, driver, GPUs, and what its cache is made of."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+from collections.abc import Callable
+from contextlib import suppress
+from ctypes import byref, c_int, c_size_t
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from .. import _cache
+from .._compile import cccl, toolchain
+from .._device import driver
+
+__all__ = ["cache", "compilers", "gpus", "nvidia_driver", "packages", "python", "variables"]
+
+_NEEDED = (
+    "cuda-cccl",
+    "cuda-bindings",
+    "cuda-core",
+    "cuda-pathfinder",
+    "numba-cuda",
+    "numba",
+    "llvmlite",
+    "numpy",
+    "cachetools",
+    "cloudpickle",
+    "platformdirs",
+    "rich",
+)
+_OPTIONAL = (
+    "nvidia-cuda-nvrtc",
+    "nvidia-nvjitlink",
+    "nvidia-nvvm",
+    "nvidia-cuda-runtime",
+    "nvidia-cuda-nvrtc-cu12",
+    "nvidia-nvjitlink-cu12",
+    "nvidia-cuda-nvcc-cu12",
+    "nvidia-cuda-runtime-cu12",
+    "fsspec",
+    "redis",
+    "cupy-cuda12x",
+    "cupy-cuda13x",
+    "torch",
+)
+_OWN = (
+    "CUPAR_BUNDLES",
+    "CUPAR_CACHE",
+    "CUPAR_CACHE_DIR",
+    "CUPAR_CACHE_SIZE",
+    "CUPAR_DEBUG",
+    "CUPAR_LOCK_TIMEOUT",
+    "CUPAR_RECORD",
+    "CUPAR_REPLAY",
+    "CUPAR_SHARED",
+    "CUPAR_SHARED_TIMEOUT",
+    "CUPAR_SIGNING_KEY",
+)
+_VARIABLES = (
+    "CONDA_PREFIX",
+    "CUDA_HOME",
+    "CUDA_LAUNCH_BLOCKING",
+    "CUDA_MODULE_LOADING",
+    "CUDA_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "LD_LIBRARY_PATH",
+    "NUMBA_ENABLE_CUDASIM",
+)
+_SECRETS = ("CUPAR_SIGNING_KEY",)
+
+
+def python() -> str:
+    """Return Python, its version and the machine, as in ``CPython 3.12.1, Linux x86_64``."""
+    return (
+        f"{platform.python_implementation()} {platform.python_version()}, "
+        f"{platform.system()} {platform.machine()}"
+    )
+
+
+def packages() -> dict[str, str | None]:
+    """Return the versions of packages: of those that cupar needs, and of others that matter and are there."""
+    needed = {name: _version(name) for name in _NEEDED}
+    optional = {name: found for name in _OPTIONAL if (found := _version(name)) is not None}
+    return {**needed, **optional}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def compilers() -> dict[str, tuple[str | None, str]]:
+    """Return, for all that a build needs, where it is, and what to do if it is missing or of no use."""
+    found: dict[str, Callable[[], object]] = {
+        "NVRTC": lambda: toolchain.library_path("nvrtc"),
+        "nvJitLink": lambda: toolchain.library_path("nvJitLink"),
+        "libNVVM": lambda: toolchain.library_path("nvvm"),
+        "CCCL's headers": lambda: toolchain.include_folders()[0],
+        "CUDA's headers": lambda: toolchain.include_folders()[1],
+        "CCCL's bindings": lambda: cccl.bindings().__file__,
+    }
+    return {name: _located(find) for name, find in found.items()}
+
+
+def _located(find: Callable[[], object]) -> tuple[str | None, str]:
+    try:
+        return str(find()), ""
+    except (ImportError, RuntimeError, OSError) as error:
+        return None, str(error)
+
+
+def nvidia_driver() -> dict[str, str] | None:
+    """Return the versions of NVIDIA's driver and of the CUDA that it knows, None without a driver or GPU."""
+    try:
+        library = driver.library()
+    except driver.NoDeviceError:
+        return None
+    version = c_int()
+    library.cuDriverGetVersion(byref(version))
+    found = {"cuda": f"{version.value // 1000}.{version.value % 1000 // 10}"}
+    with suppress(OSError):
+        found["driver"] = Path("/sys/module/nvidia/version").read_text().strip()
+    return found
+
+
+def gpus() -> list[dict[str, Any]]:
+    """Return name, compute capability and memory of each GPU, in the driver's order; without using any."""
+    try:
+        library = driver.library()
+    except driver.NoDeviceError:
+        return []
+    count = c_int()
+    driver.check(library.cuDeviceGetCount(byref(count)), "cuDeviceGetCount")
+    return [_gpu(library, ordinal) for ordinal in range(count.value)]
+
+
+def _gpu(library: ctypes.CDLL, ordinal: int) -> dict[str, Any]:
+    name, memory = ctypes.create_string_buffer(256), c_size_t()
+    driver.check(library.cuDeviceGetName(name, len(name), ordinal), "cuDeviceGetName")
+    driver.check(library.cuDeviceTotalMem_v2(byref(memory), ordinal), "cuDeviceTotalMem")
+    cc = []
+    for attribute in (75, 76):  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
+        value = c_int()
+        driver.check(library.cuDeviceGetAttribute(byref(value), attribute, ordinal), "cuDeviceGetAttribute")
+        cc.append(value.value)
+    return {
+        "ordinal": ordinal,
+        "name": name.value.decode(errors="replace"),
+        "cc": 10 * cc[0] + cc[1],
+        "memory": memory.value,
+    }
+
+
+def cache() -> dict[str, Any]:
+    """Return where the layers of the cache are, and what is in them."""
+    own, shared = _cache.disk(), _cache.shared()
+    usage = None if own is None else own.usage()
+    return {
+        "directory": None if own is None else str(own.path),
+        "entries": 0 if usage is None else usage.entries,
+        "size": 0 if usage is None else usage.size,
+        "limit": 0 if usage is None else usage.limit,
+        "bundles": [
+            {
+                "path": str(layer.path),
+                "entries": layer.usage().entries if isinstance(layer, _cache.Disk) else len(layer),
+            }
+            for layer in _cache.bundles()
+        ],
+        "shared": None if shared is None else shared.name,
+        "signing": _cache.signing_key() is not None,
+    }
+
+
+def variables() -> dict[str, str]:
+    """Return the environment variables that are set and matter, without the secrets in them.
+
+    Others that begin like cupar's are mistakes, and what is in them may be a secret.
+    """
+    names = [*sorted(name for name in os.environ if name.startswith("CUPAR_")), *_VARIABLES]
+    return {name: _without_secrets(name, os.environ[name]) for name in names if name in os.environ}
+
+
+def _without_secrets(name: str, value: str) -> str:
+    from .._store.remotes import name_of
+
+    if name not in _OWN and name not in _VARIABLES:
+        return "(not known to cupar)"
+    return "(set, and not shown)" if name in _SECRETS and value else name_of(value)

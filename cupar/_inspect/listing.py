@@ -1,0 +1,191 @@
+"""What is kept where: the entries of a directory or bundle, without reading them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .. import _cache
+from .._store.disk import Disk
+
+if TYPE_CHECKING:
+    from .._store.bundle import Bundle
+
+__all__ = ["Info", "find", "infos", "kept", "layer", "own", "resolve", "sizes"]
+
+_HEAD_BYTES = 512
+# As `_entry.encode` lays them out, keys in order. What does not look like this is read as a whole.
+_HEAD = re.compile(
+    rb"cupar-entry [0-9]+ [0-9a-f]{64} [0-9]+ [0-9]+\n"
+    rb'\{(?:"algorithm": "(\w{0,80})", )?(?:"cc": ([0-9]{1,4}), )?(?:"cubin_size": [0-9]+, )?'
+    rb'"entry": "(\w{0,40})"'
+)
+_HEAD_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
+_PREFIX = re.compile("[0-9a-f]{1,64}")
+
+
+@dataclass(frozen=True)
+class Info:
+    """An entry as a listing shows it.
+
+    Attributes
+    ----------
+    key : str
+    algorithm : str
+        As in ``"reduce_into"``; empty for what belongs to no algorithm.
+    cc : int
+        Compute capability, as in 90; 0 for what belongs to none.
+    entry : str
+        Its kind: ``"build"``, ``"template"`` (kernels for any operator), ``"result"`` (of type inference),
+        ``"search"`` (where a library is); empty if the file is damaged.
+    size : int
+        Bytes that it takes.
+    used : float or None
+        When it was last used, in seconds since the epoch, to the hour; None in a bundle, which does not
+        record that.
+    """
+
+    key: str
+    algorithm: str
+    cc: int
+    entry: str
+    size: int
+    used: float | None
+    _read_meta: Callable[[str], dict[str, Any] | None] = field(repr=False, compare=False)
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """All that is known of the entry, read from its file each time; empty if it went meanwhile."""
+        return self._read_meta(self.key) or {}
+
+
+def sizes(store: Disk | Bundle) -> Iterator[tuple[str, int]]:
+    """Yield key and size in bytes of each entry, without opening any."""
+    if isinstance(store, Disk):
+        yield from ((file.key, file.size) for file in store.files())
+    else:
+        yield from store.entries()
+
+
+def infos(store: Disk | Bundle, prefix: str = "") -> Iterator[Info]:
+    """Yield what is in a directory or bundle, or what has a key that begins with `prefix` there."""
+    if isinstance(store, Disk):
+        for file in store.files():
+            if file.name.startswith(prefix):
+                head = _head(file.place) or _described(store.meta(file.key))
+                yield Info(file.key, *head, file.size, file.mtime, store.meta)
+    else:
+        for key, size in store.entries():
+            if key.startswith(prefix):
+                yield Info(key, *_described(store.meta(key)), size, None, store.meta)
+
+
+def _head(path: str) -> tuple[str, int, str] | None:
+    """Read algorithm, compute capability and kind from the beginning of a file; JSON would take longer."""
+    try:
+        descriptor = os.open(path, _HEAD_FLAGS)
+    except OSError:
+        return None
+    try:
+        match = _HEAD.match(os.read(descriptor, _HEAD_BYTES))
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    if match is None:
+        return None
+    algorithm, cc, entry = match.groups()
+    return (algorithm or b"").decode(), int(cc or 0), entry.decode()
+
+
+def _described(meta: dict[str, Any] | None) -> tuple[str, int, str]:
+    meta = meta or {}
+    algorithm, cc, entry = (meta.get(name) for name in ("algorithm", "cc", "entry"))
+    return (
+        algorithm if isinstance(algorithm, str) else "",
+        cc if isinstance(cc, int) else 0,
+        entry if isinstance(entry, str) else "",
+    )
+
+
+def own() -> Disk:
+    """Return the user's directory.
+
+    Raises
+    ------
+    ValueError
+        If there is none that can be used.
+    """
+    disk = _cache.disk()
+    if disk is None:
+        raise ValueError(
+            "there is no cache directory: it is switched off (CUPAR_CACHE=0), has no place, or others can "
+            "write to it"
+        )
+    return disk
+
+
+def layer(path: str | os.PathLike[str]) -> Disk | Bundle:
+    """Return the directory or bundle at `path`, to be read only.
+
+    Raises
+    ------
+    OSError, TypeError, ValueError
+        If there is none, or it cannot be used.
+    """
+    return _cache.layer(_cache.path_named("path", path), _cache.signing_key())
+
+
+def kept() -> list[Info]:
+    """Return what this process can find without a shared store, each key once, the last used first."""
+    own = _cache.disk()
+    stores = _cache.bundles() if own is None else (own, *_cache.bundles())
+    found: dict[str, Info] = {}
+    for store in stores:
+        for info in infos(store):
+            found.setdefault(info.key, info)
+    return sorted(found.values(), key=lambda info: -(info.used or 0))
+
+
+def find(text: str, store: Disk | Bundle) -> Info:
+    """Return the one entry in a directory or bundle whose key begins with `text`.
+
+    Raises
+    ------
+    ValueError
+        If none does, or more than one.
+    """
+    key = resolve(text, {key for key, _ in sizes(store)}, str(store.path))
+    for info in infos(store, key):
+        return info
+    raise ValueError(f"key: the entry {key} has just been removed from {store.path}")
+
+
+def resolve(text: str, keys: Collection[str], place: str, name: str = "key") -> str:
+    """Return the one key that begins with `text`; `name` is what an error calls that.
+
+    Raises
+    ------
+    ValueError
+        If none does, or more than one.
+    """
+    if not isinstance(text, str) or not _PREFIX.fullmatch(text):
+        raise ValueError(
+            f"{name}: expected a key or the beginning of one, in lower-case hexadecimal, got {text!r}"
+        )
+    if text in keys:
+        return text
+    found = sorted(key for key in keys if key.startswith(text))
+    if not found:
+        raise ValueError(
+            f"{name}: no entry in {place} begins with {text!r}; 'cupar cache list' shows what there is"
+        )
+    if len(found) > 1:
+        raise ValueError(
+            f"{name}: {len(found)} entries in {place} begin with {text!r}, such as {found[0]} and "
+            f"{found[1]}: give more of the key"
+        )
+    return found[0]

@@ -1,0 +1,1 @@
+"""Operators and iterators as kernels see them."""

@@ -1,0 +1,1 @@
+"""From memory, else from the cache, else built; call sites are memoised."""

@@ -1,0 +1,1 @@
+"""Entries in memory, directories, bundles and shared stores."""

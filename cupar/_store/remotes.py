@@ -1,0 +1,164 @@
+"""Stores by URL: mappings of str to bytes that many machines reach."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+from .entry import FORMAT
+
+__all__ = ["LEASES", "RedisMapping", "name_of", "open_url"]
+
+LEASES = f"v{FORMAT}/lease/"
+"""What the names of leases begin with, which may expire."""
+
+_SOCKET_SECONDS = 60.0  # for which a thread may hang that nobody waits for any more
+_MOST_TRIES = 100
+
+
+class RedisMapping(MutableMapping[str, bytes]):
+    """A Redis database, or a part of it, as a mapping of str to bytes.
+
+    Parameters
+    ----------
+    client : redis.Redis
+        Must return bytes (``decode_responses=False``, as is the default).
+    prefix : str, optional
+        What the names of its keys begin with.
+
+    Raises
+    ------
+    TypeError
+        If the client is none, or the prefix is no str.
+
+    Notes
+    -----
+    Entries stay until the server evicts them (``maxmemory-policy``); leases that their holders leave behind
+    expire.
+    """
+
+    _LEASE_SECONDS = 60
+
+    def __init__(self, client: Any, prefix: str = "cupar:") -> None:
+        if not all(hasattr(client, name) for name in ("get", "set", "delete", "scan_iter")):
+            raise TypeError(f"client: expected a redis.Redis, got {type(client).__name__}")
+        if not isinstance(prefix, str):
+            raise TypeError(f"prefix: expected a str, got {type(prefix).__name__}")
+        self._client = client
+        self._prefix = prefix
+
+    def __getitem__(self, key: str) -> bytes:
+        value: bytes | None = self._client.get(self._prefix + key)
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def __setitem__(self, key: str, value: bytes) -> None:
+        self._client.set(self._prefix + key, value, ex=self._expiry(key))
+
+    def __delitem__(self, key: str) -> None:
+        if not self._client.delete(self._prefix + key):
+            raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        pattern = re.sub(r"([\\*?\[\]])", r"\\\1", self._prefix) + "*"
+        names = {bytes(name) for name in self._client.scan_iter(match=pattern, count=1000)}
+        return (name.decode()[len(self._prefix) :] for name in names)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def setdefault(self, key: str, default: bytes) -> bytes:
+        """Return what is under `key`, after putting `default` there if there was nothing: atomically."""
+        for _ in range(_MOST_TRIES):
+            if self._client.set(self._prefix + key, default, nx=True, ex=self._expiry(key)):
+                return default
+            value: bytes | None = self._client.get(self._prefix + key)
+            if value is not None:  # it may have gone just now
+                return value
+        raise RuntimeError(
+            f"{self._prefix}{key} is there whenever it is to be set, and never when it is read"
+        )
+
+    def _expiry(self, key: str) -> int | None:
+        return self._LEASE_SECONDS if key.startswith(LEASES) else None
+
+
+def open_url(url: str) -> MutableMapping[str, bytes]:
+    """Return the store at a URL.
+
+    Parameters
+    ----------
+    url : str
+        ``redis://``, ``rediss://`` or ``unix://``, as redis-py takes it; otherwise what fsspec takes, such as
+        ``s3://bucket/cupar`` or the path of a directory.
+
+    Raises
+    ------
+    ImportError
+        If the package that talks to such a store is not installed.
+    ValueError
+        If there is no such store, or the URL is not written as one: it is not taken for a directory then.
+    """
+    _check_url(url)
+    if url.startswith(("redis://", "rediss://", "unix://")):
+        return RedisMapping(_redis_client(url))
+    try:
+        import fsspec
+    except ImportError as error:
+        raise ImportError("fsspec is missing. Run: pip install 'cupar[shared]'") from error
+    mapper: MutableMapping[str, bytes] = fsspec.get_mapper(url)
+    return mapper
+
+
+# What stands before the place in a URL, or in what was meant to be one. fsspec joins several with '::'.
+_SCHEME = re.compile(r"((?:[^/:]*::)*)([^/:]*)(:/{0,2}|//)")
+_WITHOUT_HOST = ("file", "local", "memory", "unix")
+
+
+def _check_url(url: str) -> None:
+    """Raise ValueError for what looks like a URL and is none, such as ``redis:/host`` and ``s3:bucket``.
+
+    fsspec takes all that has no ``://`` for a path. A path may have a colon, but not before its first ``/``.
+    """
+    match = _SCHEME.match(url)
+    if match is None:
+        return
+    scheme, separator, place = match[2], match[3], url[match.end() :]
+    if separator != "://" or not scheme:
+        if scheme in ("file", "local") and separator == ":/":
+            return
+        raise ValueError(
+            "expected a URL such as redis://host or s3://bucket/cupar, or the path of a directory (which "
+            "begins with './' if there is a colon in its name)"
+        )
+    if scheme not in _WITHOUT_HOST and not re.split("[/?#]", place.rpartition("@")[2])[0].strip():
+        raise ValueError(f"expected the name of a host or bucket behind {scheme}://")
+    if scheme != "memory" and not place.strip("/"):
+        raise ValueError(f"expected a path behind {scheme}://")
+
+
+def _redis_client(url: str) -> Any:
+    try:
+        import redis
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+    except ImportError as error:
+        raise ImportError("redis is missing. Run: pip install 'cupar[shared]'") from error
+    return redis.Redis.from_url(
+        url,
+        socket_timeout=_SOCKET_SECONDS,
+        socket_connect_timeout=_SOCKET_SECONDS,
+        # Once, at once, for a server that was started anew; more would only hide that there is none.
+        retry=Retry(NoBackoff(), 1),
+    )
+
+
+def name_of(url: str) -> str:
+    """Return a URL without the secrets that may be in it, for messages."""
+    match = _SCHEME.match(url)
+    if match is None:
+        return url
+    account, at, place = url[match.end() :].rpartition("@")  # the last: passwords may hold whatever ends one
+    return f"{match[0]}{'***' if account else ''}{at}{re.split('[?#]', place)[0]}"

@@ -1,0 +1,410 @@
+"""A store that many machines share: entries under names, and one build among its clients.
+
+The store is a mapping of str to bytes, such as fsspec makes of a bucket or a directory. In it::
+
+    v1/<first 2 hex of the key>/<key>    a sealed entry
+    v1/lease/<key>                       while the entry is being made: who makes it
+
+Who makes an entry holds its lease, a random token and a number that goes up all the time. No clock is
+compared between machines: who waits watches the lease by its own clock, and takes over when it has stood
+still for `LEASE` seconds, because its holder is dead then. A free lease goes to exactly one where the
+mapping's ``setdefault`` is atomic, as that of `RedisMapping` is. Where it is not, and when a dead client's
+lease is taken over, two clients may in rare cases both believe they hold it, and then both make the entry:
+work done twice, never a wrong entry.
+
+A store is as good as what is between it and this machine. So each operation runs in a daemon thread and has a
+bounded time; one that fails is said once, and the store is left alone for `REST` seconds. So is one that
+answers with something else than it was given: no bytes, leases that are none or are not what was written, one
+damaged entry after another. And who has waited in vain for a lease waits for no other one for so long.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager, nullcontext, suppress
+from queue import Empty, SimpleQueue
+from typing import TypeVar
+
+from .._base.warnings import warn_once
+from .._base.words import counted
+from .entry import FORMAT, Entry, RefusedError, encode, seal, unseal
+from .remotes import LEASES
+
+__all__ = ["Shared"]
+
+LEASE = 10.0
+"""Seconds for which a lease must stand still before another client takes it over."""
+
+REST = 60.0
+"""Seconds for which a store that failed is not asked again."""
+
+_MOST_DAMAGED = 3  # entries, one after another, of a store that is used
+_SETTLE_SECONDS = 0.02  # at least; see _Lease.take
+_FIRST_PAUSE, _LAST_PAUSE = 0.01, 0.25  # seconds between two looks at what another client makes
+T = TypeVar("T")
+
+
+# --- Operations that may fail --------------------------------------------------------------------------
+
+
+class _FailedError(Exception):
+    """An operation failed; the message says why."""
+
+
+class _UnavailableError(Exception):
+    """The store did not do what it was asked; the message says what it was, and why not."""
+
+
+def _answer(operation: Callable[[], T], timeout: float) -> T:
+    """Return what an operation returns, unless it fails or takes longer than `timeout` seconds.
+
+    It runs in a daemon thread: one that never ends must not keep the interpreter from ending.
+    """
+    answers: SimpleQueue[tuple[T] | BaseException] = SimpleQueue()
+
+    def run() -> None:
+        try:
+            answers.put((operation(),))
+        except BaseException as error:
+            answers.put(error)
+
+    try:
+        threading.Thread(target=run, name="cupar-shared", daemon=True).start()
+        answer = answers.get(timeout=timeout)
+    except Empty:
+        reason = f"it did not answer in {counted(timeout, 'second')} (CUPAR_SHARED_TIMEOUT)"
+        raise _FailedError(reason) from None
+    except RuntimeError as error:  # no more threads, or the interpreter is shutting down
+        raise _FailedError(str(error)) from error
+    if isinstance(answer, BaseException):
+        raise _FailedError(_words(answer)) from answer
+    return answer[0]
+
+
+def _words(error: BaseException) -> str:
+    """Return what a client's error says, if it can."""
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}"
+    except Exception:
+        return name
+
+
+class _Guard:
+    """Lets operations through to a store, and none for a while after one failed here or at `outer`.
+
+    `purpose` says what they do, as in ``read the store``.
+    """
+
+    def __init__(self, purpose: str, outer: _Guard | None = None) -> None:
+        self._purpose = purpose
+        self._outer = outer
+        self._rest = (-math.inf, "")
+
+    def ask(self, operation: Callable[[], T], timeout: float) -> T:
+        for guard in (self, self._outer):
+            if guard is not None and time.monotonic() < guard._rest[0]:
+                raise _UnavailableError(guard._rest[1])
+        try:
+            return _answer(operation, timeout)
+        except _FailedError as error:
+            raise self.failed(str(error)) from error
+
+    def failed(self, why: str) -> _UnavailableError:
+        """Let nothing through for a while; return the error that says why."""
+        reason = f"{self._purpose}: {why}"
+        self._rest = (time.monotonic() + REST, reason)
+        return _UnavailableError(reason)
+
+
+class _Store:
+    """What a client asks of a mapping; each method answers in time or raises `_UnavailableError`.
+
+    Entries are read under a guard of their own: a store that cannot be written is still read, and one that
+    cannot be read is not written.
+    """
+
+    def __init__(
+        self, mapping: MutableMapping[str, bytes], reads: _Guard, writes: _Guard, timeout: float
+    ) -> None:
+        self.mapping = mapping
+        self.timeout = min(timeout, threading.TIMEOUT_MAX)
+        self._reads = reads
+        self._writes = writes
+
+    def load(self, name: str) -> bytes | None:
+        """Return what stands in place of an entry, None if nothing does."""
+        return self._reads.ask(lambda: _answered(self.mapping.get(name)), self.timeout)
+
+    def answers_garbage(self, why: str) -> _UnavailableError:
+        """Leave the store alone for a while; return the error that says why."""
+        return self._reads.failed(why)
+
+    def put(self, name: str, value: bytes) -> None:
+        self._writes.ask(lambda: self.mapping.__setitem__(name, value), self.timeout)
+
+    def lease(self, name: str) -> bytes | None:
+        return self._writes.ask(lambda: _answered(self.mapping.get(name)), self.timeout)
+
+    def claim(self, name: str, value: bytes) -> bytes | None:
+        """Put a lease there if there is none, and return the one there."""
+        return self._writes.ask(lambda: _answered(self.mapping.setdefault(name, value)), self.timeout)
+
+    def remove(self, name: str) -> None:
+        def delete() -> None:
+            with suppress(KeyError):
+                del self.mapping[name]
+
+        self._writes.ask(delete, self.timeout)
+
+
+def _answered(value: object) -> bytes | None:
+    """Return a value as the store has it; one that returns no bytes is not one that can be used."""
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
+    raise TypeError(f"the store should return bytes and returned {type(value).__name__}")
+
+
+_LEASE_FORM = re.compile(rb"cupar-lease [!-~]{1,100} [0-9]{1,20}")
+
+
+def _is_lease(value: bytes) -> bool:
+    return _LEASE_FORM.fullmatch(value) is not None
+
+
+# --- Leases --------------------------------------------------------------------------------------------
+
+
+class _Lease:
+    """One client's bid for the right to make the entry under a key."""
+
+    def __init__(self, store: _Store, key: str) -> None:
+        self._store = store
+        self._name = LEASES + key
+        self._token = b"cupar-lease %s " % os.urandom(16).hex().encode()
+        self._count = 0
+        self._pid = os.getpid()
+        self._seen: bytes | None = None  # another client's lease, and since when it has stood still
+        self._since = 0.0
+        self._thread: threading.Thread | None = None
+        self.held = False
+
+    def take(self) -> bool:
+        """Try to get the lease, from nobody or from a dead client; tell whether this client has it."""
+        begin = time.monotonic()
+        found = self._store.claim(self._name, self._value())
+        takes_over = found is None or not _is_lease(found) or self._stands_still(found)
+        if takes_over:
+            self._store.put(self._name, self._value())
+        elif not self._is_mine(found):
+            return False
+        # Others may have seen what this client saw, and be about to write. That takes them about what it took
+        # here; then see whose lease is there.
+        time.sleep(min(max(_SETTLE_SECONDS, 2 * (time.monotonic() - begin)), LEASE / 4))
+        now = self._store.lease(self._name)
+        self.held = now is None or self._is_mine(now)
+        if now is not None and (not _is_lease(now) or (takes_over and now == found)):
+            raise self._store.answers_garbage("it returns something else than what was written to it")
+        return self.held
+
+    @contextmanager
+    def renewed(self) -> Iterator[None]:
+        """Keep the lease moving while the block runs, then give it back."""
+        done = threading.Event()
+        thread = threading.Thread(target=self._renew, args=(done,), name="cupar-lease", daemon=True)
+        with suppress(RuntimeError):  # no more threads: others may take over
+            thread.start()
+            self._thread = thread
+        try:
+            yield
+        finally:
+            done.set()
+            with suppress(_UnavailableError):
+                self.release()
+
+    def release(self) -> None:
+        """Remove the lease, if it is still there and this client's."""
+        # A child that was forked meanwhile leaves its parent's lease alone.
+        if os.getpid() == self._pid and self._is_mine(self._store.lease(self._name)):
+            if self._thread is not None:
+                self._thread.join(self._store.timeout)  # it may be about to renew what goes here
+            self._store.remove(self._name)
+
+    def _renew(self, done: threading.Event) -> None:
+        mapping = self._store.mapping  # not under the guard: this thread may hang and fail as it likes
+        while not done.wait(LEASE / 4):
+            with suppress(Exception):
+                found = mapping.get(self._name)
+                if done.is_set() or not (found is None or self._is_mine(found)):
+                    return
+                self._count += 1
+                mapping[self._name] = self._value()
+
+    def _value(self) -> bytes:
+        return self._token + b"%d" % self._count
+
+    def _is_mine(self, found: bytes | None) -> bool:
+        return found is not None and found.startswith(self._token)
+
+    def _stands_still(self, found: bytes) -> bool:
+        now = time.monotonic()
+        if found != self._seen:
+            self._seen, self._since = found, now
+        return now - self._since >= LEASE
+
+
+# --- Shared --------------------------------------------------------------------------------------------
+
+
+class Shared:
+    """Entries in a store that other machines use at the same time.
+
+    Parameters
+    ----------
+    mapping : MutableMapping of str to bytes
+        The store. Several threads use it at the same time.
+    name : str
+        What warnings call it.
+    """
+
+    def __init__(self, mapping: MutableMapping[str, bytes], name: str) -> None:
+        self.name = name
+        self._mapping = mapping
+        self._reads = _Guard(f"read the shared store {name}")
+        self._writes = _Guard(f"write to the shared store {name}", self._reads)
+        self._damaged: set[str] = set()  # keys of damaged entries, since the last good one
+        self._impatient = -math.inf  # until when nobody is waited for
+
+    def fetch(
+        self,
+        key: str,
+        make: Callable[[], Entry],
+        *,
+        timeout: float,
+        patience: float,
+        secret: bytes | None,
+        replace: bool = False,
+    ) -> tuple[Entry, bool]:
+        """Return the entry under `key`, or make it while other clients wait for it.
+
+        Parameters
+        ----------
+        key : str
+            SHA-256 of all that the entry depends on, in lower-case hex.
+        make : callable
+            Makes the entry. Its exceptions pass through and leave no lease behind.
+        timeout : float
+            Seconds that one operation of the store may take.
+        patience : float
+            Seconds to wait for another client that makes the entry.
+        secret : bytes or None
+            Signs entries; one that is not signed with it is refused.
+        replace : bool, optional
+            Whether the entry there is known to be of no use: then it is made and put in its place.
+
+        Returns
+        -------
+        Entry
+        bool
+            Whether it was made here.
+        """
+        store = _Store(self._mapping, self._reads, self._writes, timeout)
+        lease = None
+        if not replace:
+            try:
+                entry, lease = self._entry_or_lease(store, key, secret, patience)
+            except _UnavailableError as error:
+                self._warn_unavailable(error)
+            else:
+                if entry is not None:
+                    return entry, False
+        with nullcontext() if lease is None else lease.renewed():
+            entry = make()
+            data = seal(encode(key, entry), key, secret)
+            try:
+                store.put(_entry_name(key), data)
+            except _UnavailableError as error:
+                self._warn_unavailable(error)
+        return entry, True
+
+    def _entry_or_lease(
+        self, store: _Store, key: str, secret: bytes | None, patience: float
+    ) -> tuple[Entry | None, _Lease | None]:
+        """Wait until there is the entry or this client may make it; neither if patience ends before."""
+        lease = _Lease(store, key)
+        begin = time.monotonic()
+        deadline = begin + (0 if begin < self._impatient else patience)
+        pause = _FIRST_PAUSE
+        while True:
+            entry, refusal = _look(store, key, secret)
+            if entry is not None or lease.held:
+                break
+            if lease.take():
+                continue  # who had it before may just have stored the entry
+            left = deadline - time.monotonic()
+            if left <= 0:
+                self._impatient = time.monotonic() + REST
+                warn_once(
+                    "timeout",
+                    f"Another client of the shared store {self.name} has been building what this one needs "
+                    f"for {counted(patience, 'second')}. cupar builds it here without waiting any longer "
+                    "(CUPAR_LOCK_TIMEOUT).",
+                )
+                break
+            time.sleep(min(left, pause * random.uniform(0.5, 1)))
+            pause = min(2 * pause, _LAST_PAUSE)
+        if entry is not None and lease.held:
+            with suppress(_UnavailableError):
+                lease.release()
+        if entry is None and refusal is not None:
+            # Not at the first look: while another client writes, half an entry may be there.
+            warn_once(
+                ("shared refused", self.name, refusal),
+                f"The entry {key} of the shared store {self.name} {refusal}. It is not used, and what is "
+                "built takes its place.",
+            )
+            self._count_damaged(store, key, lease, secret)
+        elif entry is not None:
+            self._damaged.clear()
+        return entry, lease if lease.held else None
+
+    def _count_damaged(self, store: _Store, key: str, lease: _Lease, secret: bytes | None) -> None:
+        """Leave a store alone that gives one damaged entry after another: it garbles what it is given."""
+        if secret is not None and _look(store, key, None)[0] is not None:
+            return  # it is just not signed as it should be
+        self._damaged.add(key)
+        if len(self._damaged) >= _MOST_DAMAGED:
+            self._damaged.clear()
+            with suppress(_UnavailableError):
+                lease.release()
+            raise store.answers_garbage(f"{_MOST_DAMAGED} entries, one after another, are damaged")
+
+    def _warn_unavailable(self, error: _UnavailableError) -> None:
+        warn_once(
+            ("shared unavailable", self.name),
+            f"cupar cannot {error}. It tries again after {REST:g} seconds; until then builds are made here "
+            "and not shared.",
+        )
+
+
+def _look(store: _Store, key: str, secret: bytes | None) -> tuple[Entry | None, str | None]:
+    """Return the entry, if there is one, or why what is there is refused."""
+    data = store.load(_entry_name(key))
+    if data is None:
+        return None, None
+    try:
+        return unseal(data, key, secret), None
+    except RefusedError as error:
+        return None, str(error)
+
+
+def _entry_name(key: str) -> str:
+    return f"v{FORMAT}/{key[:2]}/{key}"
