@@ -155,8 +155,8 @@ def _compile(spec: Specialisation, codes: Mapping[str, list[bytes]], iterator_co
             state = bytearray(argument.node.size)
             iterators.append(partial(cccl.iterator, argument.name, argument.value, state, carried))
             carried = []
-    arguments = spec.kind.native_arguments(spec, cccl.bindings(), *iterators, **operators)
-    return workers.compile_native(spec.kind.native, arguments, spec.cc)
+    arguments = spec.kind._native_arguments(spec, cccl.bindings(), *iterators, **operators)
+    return workers.compile_native(spec.kind._native, arguments, spec.cc)
 
 
 def _iterator_code(spec: Specialisation) -> list[bytes]:

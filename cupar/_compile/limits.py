@@ -26,7 +26,7 @@ import numpy as np
 from .. import structs
 from .._ir.nodes import Argument
 from . import diagnosis, toolchain
-from .key import Specialisation
+from .specialisation import Specialisation
 
 _INDICES = "{0} indices in their place, and read the items through a cupar.PermutationIterator"
 

@@ -12,10 +12,10 @@ from ..operators import Operator
 class Kind(Protocol):
     """What a class of algorithms says of how its specialisations are built."""
 
-    native: str
+    _native: str
 
     @staticmethod
-    def native_arguments(spec: Specialisation, b: Any, /, *iterators: Any, **operators: Any) -> tuple[Any, ...]:
+    def _native_arguments(spec: Specialisation, b: Any, *iterators: Any, **operators: Any) -> tuple[Any, ...]:
         """Return what the bindings' ``compile`` takes.
 
         Parameters
