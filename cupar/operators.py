@@ -551,9 +551,9 @@ def _function(op: Callable[..., Any], inputs: tuple[np.dtype[Any], ...], output:
 
 def _refuse_extended(op: Operator) -> None:
     """Refuse an operator whose code uses what others have registered with numba; to find out, compile it."""
-    from . import _build
+    from ._compile import python_to_ltoir
 
-    _build.refuse_extended(op)
+    python_to_ltoir.refuse_extended(op)
 
 
 class CapturedState:

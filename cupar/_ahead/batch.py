@@ -36,7 +36,7 @@ from weakref import WeakSet
 from .. import _cache
 from .._base.warnings import CacheWarning, warn_once
 from .._call.algorithm import Algorithm
-from .._compile import cccl, ltoir, toolchain
+from .._compile import cccl, nvjitlink, nvrtc, python_to_ltoir, toolchain
 from .._compile.key import Specialisation, build_parts, digest, template_parts
 from .._device.driver import NoDeviceError
 from .._ir import nodes
@@ -547,9 +547,9 @@ def _use_compilers() -> None:
     with suppress(Exception):
         cccl.bindings()
     with suppress(Exception):
-        ltoir.warm_up()
+        python_to_ltoir.warm_up()
     with suppress(Exception):
-        toolchain.link([toolchain.compile_cpp("__device__ void nothing() {}", 90)], 90)
+        nvjitlink.link([nvrtc.compile_cpp("__device__ void nothing() {}", 90)], 90)
 
 
 def _make(job: Job) -> Outcome:

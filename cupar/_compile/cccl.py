@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from .._base import fork, versions
-from . import stub, toolchain
+from . import toolchain
 
 SUPPORTED = ((1, 2, 1), (1, 3))  # of cuda-cccl, from and below
 
@@ -111,7 +111,9 @@ def _load_bindings() -> Any:
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
-        stub.load([path, *path.parent.glob("cccl/*.so*")])
+        from . import driver_stub
+
+        driver_stub.load([path, *path.parent.glob("cccl/*.so*")])
     loader = importlib.machinery.ExtensionFileLoader(name, str(path))
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None

@@ -19,7 +19,7 @@ from .._base import fork, log
 from .._base.warnings import warn_once
 from .._call.algorithm import Algorithm, Build
 from .._call.call import Code
-from .._compile import architectures, toolchain
+from .._compile import nvrtc, toolchain
 from .._compile.key import FORMAT, Specialisation, build_parts, digest, function_part, template_parts
 from .._device import driver
 from .._ir import nodes
@@ -51,7 +51,7 @@ def parse_cc(cc: Any) -> int:
         If it is none of these, or the compilers do not know it.
     """
     found = _parsed(cc)
-    architectures.check(found)
+    nvrtc.check_cc(found)
     return found
 
 
@@ -115,7 +115,7 @@ def target(cc: Any) -> tuple[int, driver.Device | None]:
         return parse_cc(cc), None
     device = driver.current_device()
     try:
-        architectures.check(device.cc)
+        nvrtc.check_cc(device.cc)
     except ValueError as error:
         raise ValueError(f"the current device {device.ordinal}: {str(error).removeprefix('cc: ')}") from None
     return device.cc, device
@@ -359,9 +359,9 @@ def result_dtype(op: Op, inputs: tuple[np.dtype[Any], ...]) -> np.dtype[Any]:
     }
 
     def make() -> _cache.Entry:
-        from .. import _build
+        from .._compile import python_to_ltoir
 
-        described: Any = np.lib.format.dtype_to_descr(_build.result_dtype(found, _RESULT_CC))
+        described: Any = np.lib.format.dtype_to_descr(python_to_ltoir.result_dtype(found, _RESULT_CC))
         return _cache.Entry({"entry": parts["entry"], "parts": parts}, repr(described).encode())
 
     def use(entry: _cache.Entry) -> np.dtype[Any]:

@@ -11,9 +11,8 @@ from collections import namedtuple
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
-from types import CellType, FunctionType, ModuleType
+from types import CellType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -30,117 +29,16 @@ from .._fingerprint.values import (
     NamedTupleClass,
     Struct,
     StructClass,
+    Unfingerprintable,
     package,
 )
-from . import captured_arrays, wrapper
+from ..operators import Operator, ResultError
+from . import captured_arrays, diagnosis, wrapper
+from .numba_types import array_type, dtype_of, parameter_type, struct_maker, value_type
 from .toolchain import BuildError, compilers
-from .wrapper import OPTIONS, Operator, made
+from .wrapper import OPTIONS
 
-__all__ = ["compile_operator", "result_dtype", "warm_up"]
-
-# --------------------------------------------------------------------------------------------------
-# Types
-
-
-def _struct_makers(op: Operator) -> dict[str, Any]:
-    """Return the classes that an operator's wrapper names."""
-    classes: list[np.dtype[Any]] = []
-    for dtype in op.inputs:
-        made("", dtype, classes)
-    return {f"struct_{i}": structs.plain_class(dtype) for i, dtype in enumerate(classes)}
-
-
-def _parameter_type(dtype: np.dtype[Any]) -> Any:
-    """Return the numba type under which a wrapper gets the address of a value."""
-    from numba.cuda import types
-
-    if dtype.names is not None:
-        return _numba_type(structs.layout(dtype))
-    return types.CPointer(types.uint8 if dtype.kind == "b" else _numba_type(dtype))
-
-
-def _value_type(dtype: np.dtype[Any]) -> Any:
-    """Return the numba type of a value in an operator."""
-    from numba.cuda import types
-
-    if dtype.names is None:
-        return _numba_type(dtype)
-    fields = [_value_type(dtype[i]) for i in range(len(dtype.names))]
-    struct = types.BaseTuple.from_types(fields, structs.plain_class(dtype))
-    if {"count", "index"} & {*dtype.names}:
-        _prefer_fields(struct)
-    return struct
-
-
-def _prefer_fields(struct: Any) -> None:
-    """Let the attributes of a named tuple be its fields, even where tuples have methods of these names."""
-    from numba.cuda.descriptor import cuda_target
-    from numba.cuda.typing.collections import NamedTupleAttribute
-
-    typing, target = cuda_target.typing_context, cuda_target.target_context
-    if struct in typing._attributes:
-        return
-
-    class FieldAttribute(NamedTupleAttribute):  # type: ignore[misc]
-        key = struct
-
-    def get(context: Any, builder: Any, kind: Any, value: Any, field: str) -> Any:
-        return builder.extract_value(value, kind.fields.index(field))
-
-    typing.insert_attributes(FieldAttribute(typing))
-    target._insert_getattr_defn([(get, field, (struct,)) for field in struct.fields])
-
-
-def _struct_maker(dtype: np.dtype[Any]) -> Any:
-    """Return a device function that makes a struct of its fields, each converted to its type."""
-    from numba import cuda
-
-    # The parameters have the names of the fields, for they may be given by name; all other names are longer.
-    names = dtype.names or ()
-    own = "_" * max(map(len, names)) + "_"
-    namespace: dict[str, Any] = {f"{own}plain": structs.plain_class(dtype)}
-    converted = []
-    for i, name in enumerate(names):
-        kind = dtype[i]
-        if kind.names is None:
-            namespace[f"{own}{i}"] = bool if kind.kind == "b" else kind.type
-            converted.append(f"{own}{i}({name})")
-        else:
-            namespace[f"{own}{i}"] = _struct_maker(kind)
-            converted.append(f"{own}{i}({', '.join(f'{name}[{j}]' for j in range(len(kind.names)))})")
-    _value_type(dtype)  # so that numba knows its fields
-    source = f"def _make({', '.join(names)}):\n    return {own}plain({', '.join(converted)})\n"
-    exec(source, namespace)
-    return cuda.jit(device=True, **OPTIONS)(namespace["_make"])
-
-
-def _numba_type(dtype: np.dtype[Any]) -> Any:
-    from numba.cuda.np.numpy_support import from_dtype
-
-    return from_dtype(dtype)
-
-
-def _dtype_of(numba_type: Any) -> np.dtype[Any] | None:
-    """Return the dtype of a value in an operator, None if arrays cannot hold it."""
-    from numba.core.errors import NumbaError
-    from numba.cuda import types
-    from numba.cuda.np.numpy_support import as_dtype
-
-    if isinstance(numba_type, types.BaseTuple):
-        fields = [_dtype_of(field) for field in numba_type]
-        if not fields or any(field is None for field in fields):  # a dtype equals None if it is float64
-            return None
-        names = getattr(numba_type, "fields", [f"field_{i}" for i in range(len(fields))])
-        return structs.normal("op", np.dtype(list(zip(names, fields, strict=True)), align=True))
-    try:
-        dtype: np.dtype[Any] = as_dtype(getattr(numba_type, "literal_type", numba_type))
-    except (NumbaError, NotImplementedError):
-        return None
-    return dtype if dtype in structs.NUMBERS else None
-
-
-# --------------------------------------------------------------------------------------------------
-# From frozen copies to what numba compiles
+__all__ = ["compile_operator", "refuse_extended", "result_dtype", "warm_up"]
 
 
 class _Thaw:
@@ -189,9 +87,9 @@ class _Thaw:
         if isinstance(value, (Function, Jitted)):
             return self.device_function(value)
         if isinstance(value, StructClass):
-            return _struct_maker(value.dtype)
+            return struct_maker(value.dtype)
         if isinstance(value, Struct):
-            _value_type(value.dtype)
+            value_type(value.dtype)
             return structs.plain_class(value.dtype)(*map(self.value, value.fields))
         if isinstance(value, NamedTuple):
             return self.value(value.cls)(*map(self.value, value.fields))
@@ -233,11 +131,6 @@ _MOST_TRIES: Final = 10
 _target_cc: ContextVar[tuple[int, int] | None] = ContextVar("cupar_target_cc", default=None)
 
 
-@dataclass(frozen=True)
-class _TargetDevice:
-    compute_capability: tuple[int, int]
-
-
 @contextmanager
 def _compiling(cc: int) -> Iterator[None]:
     """Have numba.cuda compile for a compute capability, while no other thread compiles.
@@ -267,7 +160,7 @@ def _compiling(cc: int) -> Iterator[None]:
 
     def get_current_device() -> Any:
         target = _target_cc.get()
-        return ask_driver() if target is None else _TargetDevice(target)
+        return ask_driver() if target is None else SimpleNamespace(compute_capability=target)
 
     with compilers(), global_compiler_lock, extensions.watched():
         token, ask_driver = _target_cc.set(divmod(cc, 10)), dispatcher.get_current_device
@@ -290,15 +183,38 @@ def _compiled(cc: int, work: Callable[[], T]) -> T:
     raise BuildError("something is registered with numba all the time, so what it compiles to cannot be told")
 
 
+@contextmanager
+def _explained(op: Operator, cc: int) -> Iterator[None]:
+    """Say which operator it is that numba cannot compile, and why."""
+    try:
+        yield
+    except (ResultError, BuildError):
+        raise
+    except Unfingerprintable as error:
+        raise Unfingerprintable(f"{op.parameter}: {op.described}: {error}") from None
+    except Exception as error:  # numba raises whatever its passes run into
+        if isinstance(error, ImportError) and not diagnosis.is_of_the_operator(error):
+            raise  # numba itself is missing, or something that it needs
+        types = ", ".join(map(structs.text, op.inputs))
+        subject = f"{op.parameter}: numba.cuda cannot compile {op.described} for ({types}) on sm_{cc}"
+        raise TypeError(diagnosis.message(subject, error)) from diagnosis.cause(error)
+
+
 def _typed(op: Operator) -> tuple[Any, Any]:
     """Compile an operator's function for its types; return it and the numba type of its result."""
     frozen = op.function
     if not isinstance(frozen, (Function, Jitted)):
         frozen = _calling(frozen, len(op.inputs))
     function = _Thaw().device_function(frozen, op.captures)
-    arguments = [*map(_array_type, op.captures), *map(_value_type, op.inputs)]
-    _, _, folded, _ = function.get_call_template(arguments, {})
+    arrays = [array_type(capture.dtype, capture.ndim) for capture in op.captures]
+    _, _, folded, _ = function.get_call_template([*arrays, *map(value_type, op.inputs)], {})
     return function, function.overloads[tuple(folded)].signature.return_type
+
+
+def _calling(function: Any, arity: int) -> Function:
+    """Return a function that calls a built-in function or ufunc, which numba cannot jit itself."""
+    call: Any = (lambda a: function(a)) if arity == 1 else (lambda a, b: function(a, b))  # noqa: PLW0108
+    return Function(call.__code__, "call", cells=[function])
 
 
 def result_dtype(op: Operator, cc: int) -> np.dtype[Any]:
@@ -306,35 +222,27 @@ def result_dtype(op: Operator, cc: int) -> np.dtype[Any]:
 
     Raises
     ------
-    Exception
-        Whatever numba raises if it cannot compile it.
+    TypeError
+        If numba cannot compile it for its inputs, or arrays cannot hold the result.
     """
 
     def work() -> np.dtype[Any]:
         _, result = _typed(op)
-        dtype = _dtype_of(result)
+        dtype = dtype_of(result)
         if dtype is None:
             op.check_result(result)
         assert dtype is not None
         return dtype
 
-    return _compiled(cc, work)
+    with _explained(op, cc):
+        return _compiled(cc, work)
 
 
 def compile_operator(op: Operator, symbol: str, cc: int) -> list[bytes]:
-    """Compile a Python operator to LTO-IR under CCCL's calling convention.
+    """Compile a Python operator to a device function `symbol` for ``sm_<cc>``.
 
     CCCL calls ``void symbol(void* in..., void* out)``: each argument is a pointer to a value. An operator
     with captured arrays has a pointer to their addresses and shapes for its first argument.
-
-    Parameters
-    ----------
-    op : Operator
-        Its frozen function, their types, and what checks the type of its result before that is converted.
-    symbol : str
-        The name of the device function to define.
-    cc : int
-        Compute capability, as in 90.
 
     Returns
     -------
@@ -343,8 +251,10 @@ def compile_operator(op: Operator, symbol: str, cc: int) -> list[bytes]:
 
     Raises
     ------
-    Exception
-        Whatever numba raises if it cannot compile it.
+    TypeError
+        If numba cannot compile it for its types, or its result is not converted to the type needed.
+    Unfingerprintable
+        If it uses what others have registered with numba.
     """
 
     def work() -> list[bytes]:
@@ -352,14 +262,14 @@ def compile_operator(op: Operator, symbol: str, cc: int) -> list[bytes]:
         from numba.cuda import types
 
         function, result = _typed(op)
-        dtype = _dtype_of(result)
+        dtype = dtype_of(result)
         op.check_result(result if dtype is None else dtype)
-        namespace = {"call": function, **_struct_makers(op), **_array_loaders(op)}
+        namespace = {"call": function, **_wrapped_names(op)}
         exec(wrapper.source(op), namespace)
         state = [types.CPointer(types.uint64)] * bool(op.captures)
         codes, _ = cuda.compile_all(
             namespace["operator"],
-            types.void(*state, *map(_parameter_type, (*op.inputs, op.output))),
+            types.void(*state, *map(parameter_type, (*op.inputs, op.output))),
             device=True,
             abi="c",
             abi_info={"abi_name": symbol},
@@ -369,30 +279,20 @@ def compile_operator(op: Operator, symbol: str, cc: int) -> list[bytes]:
         )
         return list(map(_ltoir, codes))
 
-    return _compiled(cc, work)
+    with _explained(op, cc):
+        return _compiled(cc, work)
 
 
-def warm_up() -> None:
-    """Import numba.cuda and have it compile something, for it takes its time with the first."""
-    with _compiling(90):
-        from numba import cuda
-
-        cuda.compile(lambda: None, "void()", device=True, abi="c", output="ltoir", cc=(9, 0))
-
-
-def _array_type(capture: Any) -> Any:
-    from numba.cuda import types
-
-    return types.Array(_numba_type(capture.dtype), capture.ndim, "C")
-
-
-def _array_loaders(op: Operator) -> dict[str, Any]:
-    """Return the functions that make numba's arrays of the addresses and shapes in an operator's state."""
-    loaders, at = {}, 0
+def _wrapped_names(op: Operator) -> dict[str, Any]:
+    """Return what an operator's wrapper names: classes of structs, and what makes arrays of its state."""
+    names: dict[str, Any] = {
+        f"struct_{i}": structs.plain_class(dtype) for i, dtype in enumerate(wrapper.struct_dtypes(op))
+    }
+    at = 0
     for i, capture in enumerate(op.captures):
-        loaders[f"array_{i}"] = captured_arrays.loader(_array_type(capture), at)
+        names[f"array_{i}"] = captured_arrays.loader(array_type(capture.dtype, capture.ndim), at)
         at += 1 + capture.ndim
-    return loaders
+    return names
 
 
 def _ltoir(code: Any) -> bytes:
@@ -403,7 +303,32 @@ def _ltoir(code: Any) -> bytes:
     return bytes(getattr(code, "data", None) or getattr(code, "code", None) or code)
 
 
-def _calling(function: Any, arity: int) -> Function:
-    """Return a function that calls a built-in function or ufunc, which numba cannot jit itself."""
-    call: Any = (lambda a: function(a)) if arity == 1 else (lambda a, b: function(a, b))  # noqa: PLW0108
-    return Function(call.__code__, "call", cells=[function])
+def warm_up() -> None:
+    """Import numba.cuda and have it compile something, for it takes its time with the first."""
+    with _compiling(90):
+        from numba import cuda
+
+        cuda.compile(lambda: None, "void()", device=True, abi="c", output="ltoir", cc=(9, 0))
+
+
+_EXTENDED_CC: Final = 75  # what others have registered with numba is used on all GPUs or on none
+_unextended: dict[Operator, int] = {}  # operators that use none of it, and when that was so
+
+
+def refuse_extended(op: Operator) -> None:
+    """Raise Unfingerprintable if an operator's code uses what others than numba have registered with it.
+
+    What else is wrong with it, its build will tell.
+    """
+    now, kept = extensions.epoch(), op.without_user()
+    if _unextended.get(kept) == now:
+        return
+    try:
+        compile_operator(op, "cupar_op", _EXTENDED_CC)
+    except Unfingerprintable:
+        raise
+    except Exception:
+        return
+    if len(_unextended) > 1000:
+        _unextended.clear()
+    _unextended[kept] = now
