@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from .. import _cache
+from .._base import fork
 from .._base.versions import beside, package_version
 
 
@@ -59,14 +60,11 @@ def compilers() -> Iterator[None]:
             del _busy[thread]
 
 
-def _after_fork() -> None:
+@fork.in_child
+def _forget() -> None:
     global _is_stuck
     _is_stuck = _is_stuck or bool(_busy.keys() - {threading.get_ident()})
     _busy.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 # ---------------------------------------------------------------------------------------------------------
