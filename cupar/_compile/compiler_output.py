@@ -151,12 +151,9 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _REASON else f"{text[: _REASON - 1]}…"
 
 
-def _after_fork() -> None:
+@fork.in_child
+def _forget() -> None:
     """Give the streams their files back: a child that was forked meanwhile compiles nothing."""
     for stream in _active:
         stream.number.value = stream.usual
     _active.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

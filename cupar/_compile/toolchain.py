@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from .. import _cache
+from .._base import fork
 from .._base.versions import beside, package_folder, package_version
 
 
@@ -54,15 +55,12 @@ def compilers() -> Iterator[None]:
         _busy[thread] -= 1
 
 
-def _after_fork() -> None:
+@fork.in_child
+def _forget() -> None:
     global _is_stuck
     del _busy[threading.get_ident()]
     _is_stuck = _is_stuck or any(_busy.values())
     _busy.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 # ---------------------------------------------------------------------------------------------------------

@@ -247,7 +247,7 @@ def forget() -> None:
 
 def _after_fork() -> None:
     for table in _tables:
-        fork.keep_for_ever(dict(table))
+        fork.leak(dict(table))
         table.clear()
 
 
