@@ -1,4 +1,4 @@
-"""Makes a build: template, operators, link. Knows no cache.
+"""Makes a build: template, operators, link. It knows no cache; `_obtain` asks one first.
 
 CCCL's kernels, compiled with functions that are named but not given, are LTO-IR that waits for the linker:
 the template. It depends on types and options alone, if the functions' names are always the same. nvJitLink
@@ -38,10 +38,8 @@ def timed(seconds: Seconds, stage: str) -> Iterator[None]:
 def template(spec: Specialisation, seconds: Seconds) -> bytes:
     """Compile the kernels of a specialisation, its operators left to the linker.
 
-    Returns
-    -------
-    bytes
-        For `link`: head, LTO-IR and tail of the serialised build, then the LTO-IR of iterators.
+    `unpack` gives what `link` takes of it: head, LTO-IR and tail of the serialised build, then the LTO-IR of
+    iterators.
 
     Raises
     ------
@@ -56,13 +54,10 @@ def template(spec: Specialisation, seconds: Seconds) -> bytes:
 
 
 def operators(spec: Specialisation, seconds: Seconds) -> dict[str, list[bytes]]:
-    """Compile the operators that are functions, in Python or C++.
+    """Compile the operators that are functions, in Python or C++, to LTO-IR by parameter.
 
-    Returns
-    -------
-    dict of str to list of bytes
-        LTO-IR by parameter, for `link` and `whole`. What several bring, such as one `RawOp` in two places,
-        is there once: linked twice, its functions would be defined twice.
+    What several bring, such as one `RawOp` in two places, is there once: linked twice, its functions would be
+    defined twice.
 
     Raises
     ------
@@ -70,30 +65,26 @@ def operators(spec: Specialisation, seconds: Seconds) -> dict[str, list[bytes]]:
         If numba cannot compile one for its types, or its result is not converted to the type needed.
     """
     with timed(seconds, "operator"):
-        return _each_once({name: _operator_ltoir(name, op, spec.cc) for name, op in spec.functions.items()})
+        seen: set[bytes] = set()
+        kept: dict[str, list[bytes]] = {}
+        for name, op in spec.functions.items():
+            codes = dict.fromkeys(_operator_ltoir(name, op, spec.cc))
+            kept[name] = [code for code in codes if code not in seen]
+            seen.update(codes)
+        return kept
 
 
-def _each_once(codes: Mapping[str, list[bytes]]) -> dict[str, list[bytes]]:
-    seen: set[bytes] = set()
-    kept: dict[str, list[bytes]] = {}
-    for name, parts in codes.items():
-        kept[name] = [part for part in dict.fromkeys(parts) if part not in seen]
-        seen.update(parts)
-    return kept
+def _operator_ltoir(parameter: str, op: Operator, cc: int) -> list[bytes]:
+    symbol = cccl.symbol(parameter)
+    if op.cpp is None:
+        return python_to_ltoir.compile_operator(op, symbol, cc)
+    return [nvrtc.compile_cpp(op.cpp.replace("SYMBOL", symbol), cc), *op.ltoirs]
 
 
 def link(
     spec: Specialisation, template: list[bytes], operators: Mapping[str, list[bytes]], seconds: Seconds
 ) -> tuple[bytes, int]:
-    """Link operators with a template, in its parts.
-
-    Returns
-    -------
-    bytes
-        The serialised build, with a cubin, as `_cccl.load` takes it.
-    int
-        Bytes of the cubin.
-    """
+    """Link operators with the parts of a template; return the serialised build, and the size of its cubin."""
     with timed(seconds, "link"), limits.explained(spec):
         head, kernels, tail, *iterators = template
         cubin = _link(spec, [kernels, *iterators], operators)
@@ -101,13 +92,7 @@ def link(
 
 
 def whole(spec: Specialisation, operators: Mapping[str, list[bytes]], seconds: Seconds) -> tuple[bytes, int]:
-    """Make a build in one piece, for specialisations with no template or none that can be used.
-
-    Returns
-    -------
-    bytes, int
-        As for `link`.
-    """
+    """Make a build in one piece, for specialisations with no template or none that can be used."""
     with timed(seconds, "compile"), limits.explained(spec):
         iterator_code = _iterator_code(spec)
         try:
@@ -159,20 +144,13 @@ def _iterator_code(spec: Specialisation) -> list[bytes]:
     return [nvrtc.compile_cpp(source, spec.cc)] if source else []
 
 
-def _operator_ltoir(parameter: str, op: Operator, cc: int) -> list[bytes]:
-    if op.cpp is not None:
-        source = op.cpp.replace("SYMBOL", cccl.symbol(parameter))
-        return [nvrtc.compile_cpp(source, cc), *op.ltoirs]
-    return python_to_ltoir.compile_operator(op, cccl.symbol(parameter), cc)
-
-
 def _pack(parts: list[bytes]) -> bytes:
     lengths = struct.pack(f"<I{len(parts)}Q", len(parts), *map(len, parts))
     return lengths + b"".join(parts)
 
 
 def unpack(packed: bytes) -> list[bytes]:
-    """Return the parts of a template as `link` takes them; raise ValueError if it is none."""
+    """Return the parts of a template as `link` takes them, or raise ValueError."""
     (count,) = struct.unpack_from("<I", packed)
     lengths = struct.unpack_from(f"<{count}Q", packed, 4)
     parts, at = [], 4 + 8 * count
