@@ -23,12 +23,8 @@ from typing import Any
 import numpy as np
 
 from .. import _cache
+from .._base.errors import BuildError as BuildError  # noqa: PLC0414 - others import it from here
 from .._base.versions import beside, package_version
-
-
-class BuildError(RuntimeError):
-    """A compiler refused what cupar gave it; the message holds the compiler's own."""
-
 
 _busy: dict[int, int] = {}  # threads that use the compilers, each with how often it began to
 _is_stuck = False
