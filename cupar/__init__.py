@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from . import cache, graph
     from ._ahead.preload import preload
     from ._ahead.record import Recording, record
+    from ._base.errors import BuildError
     from ._cache import CacheWarning, use_bundle, use_shared
     from ._call.algorithm import Algorithm, Build
     from ._call.bound import Bound
     from ._compile.cccl import VersionError
-    from ._compile.toolchain import BuildError
     from ._device.driver import DriverError, NoDeviceError
     from ._device.storage import release_memory
     from .histogram import Histogram, histogram_even
@@ -131,7 +131,7 @@ _MODULES = {
     "BinaryTransform": "transform",
     "Bound": "_call.bound",
     "Build": "_call.algorithm",
-    "BuildError": "_compile.toolchain",
+    "BuildError": "_base.errors",
     "CacheModifiedInputIterator": "iterators",
     "CacheWarning": "_cache",
     "ConstantIterator": "iterators",

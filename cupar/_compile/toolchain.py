@@ -21,12 +21,8 @@ import numpy as np
 
 from .. import _cache
 from .._base import fork
+from .._base.errors import BuildError
 from .._base.versions import beside, package_folder, package_version
-
-
-class BuildError(RuntimeError):
-    """A compiler refused what cupar gave it; the message holds the compiler's own."""
-
 
 _busy: Counter[int] = Counter()  # of each thread, in how many blocks of `compilers` it is
 _is_stuck = False
