@@ -16,11 +16,10 @@ if TYPE_CHECKING:
     from . import cache, graph
     from ._ahead.preload import preload
     from ._ahead.record import Recording, record
-    from ._base.errors import BuildError
+    from ._base.errors import BuildError, VersionError
     from ._cache import CacheWarning, use_bundle, use_shared
     from ._call.algorithm import Algorithm, Build
     from ._call.bound import Bound
-    from ._compile.cccl import VersionError
     from ._device.driver import DriverError, NoDeviceError
     from ._device.storage import release_memory
     from .histogram import Histogram, histogram_even
@@ -163,7 +162,7 @@ _MODULES = {
     "TransformOutputIterator": "iterators",
     "UnaryTransform": "transform",
     "UniqueByKey": "unique",
-    "VersionError": "_compile.cccl",
+    "VersionError": "_base.errors",
     "ZipIterator": "iterators",
     "binary_transform": "transform",
     "exclusive_scan": "scan",

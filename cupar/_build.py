@@ -16,9 +16,9 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+from ._base.errors import BuildError
 from ._compile import cccl, limits, nvjitlink, nvrtc, python_to_ltoir, workers
 from ._compile.key import Specialisation
-from ._compile.toolchain import BuildError
 from ._ir import nodes
 from .operators import Operator
 

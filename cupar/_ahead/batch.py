@@ -34,6 +34,7 @@ from typing import Any, Literal, cast
 from weakref import WeakSet
 
 from .. import _cache
+from .._base.errors import BuildError
 from .._base.warnings import CacheWarning, warn_once
 from .._call.algorithm import Algorithm
 from .._compile import cccl, nvjitlink, nvrtc, python_to_ltoir, toolchain
@@ -114,7 +115,7 @@ class _Unbuilt:
         with closing(build([job], 1)) as outcomes:
             for _, outcome in outcomes:
                 if outcome.result == "failed":
-                    raise toolchain.BuildError(outcome.error)
+                    raise BuildError(outcome.error)
         return obtain.built(self._cls, self._spec, None)
 
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ["BuildError"]
+__all__ = ["BuildError", "VersionError"]
 
 
 class BuildError(RuntimeError):
     """A compiler refused what cupar gave it; the message holds the compiler's own."""
+
+    __module__ = "cupar"
+
+
+class VersionError(ImportError, ValueError):
+    """cuda-cccl is missing or of a version whose bindings cupar does not know."""
 
     __module__ = "cupar"

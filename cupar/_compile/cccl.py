@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from .._base import fork, versions
+from .._base.errors import BuildError, VersionError
 from . import toolchain
 
 SUPPORTED = ((1, 2, 1), (1, 3))  # of cuda-cccl, from and below
@@ -42,10 +43,6 @@ _TYPE_NAMES = {
     "f4": "FLOAT32",
     "f8": "FLOAT64",
 }
-
-
-class VersionError(ImportError, ValueError):
-    """cuda-cccl is missing or of a version whose bindings cupar does not know."""
 
 
 class UnknownFormatError(Exception):
@@ -243,7 +240,7 @@ def compile_native(native: str, arguments: Sequence[Any], cc: int) -> Any:
         try:
             return getattr(b, native).compile(*arguments, common)
         except RuntimeError as error:
-            raise toolchain.BuildError(f"for sm_{cc}: {error}{printed.reason()}") from error
+            raise BuildError(f"for sm_{cc}: {error}{printed.reason()}") from error
 
 
 class _Pickler(pickle.Pickler):

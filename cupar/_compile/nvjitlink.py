@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from .._base.errors import BuildError
 from . import diagnosis, toolchain
-from .toolchain import BuildError
 
 
 def link(parts: Sequence[bytes], cc: int, names: Sequence[str] = ()) -> bytes:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from .._base.errors import BuildError
 from . import toolchain
-from .toolchain import BuildError
 
 # Compute capabilities that NVRTC supports in every minor version of a CUDA, so that it need not be loaded
 # to be asked. Newer minor versions support more.

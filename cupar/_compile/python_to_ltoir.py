@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from .. import structs
+from .._base.errors import BuildError
 from .._base.versions import package_folder
 from .._fingerprint import extensions
 from .._fingerprint.values import (
@@ -35,7 +36,7 @@ from .._fingerprint.values import (
 from ..operators import Operator, ResultError
 from . import captured_arrays, diagnosis, wrapper
 from .numba_types import array_type, dtype_of, parameter_type, struct_maker, value_type
-from .toolchain import BuildError, compilers
+from .toolchain import compilers
 from .wrapper import OPTIONS
 
 __all__ = ["compile_operator", "refuse_extended", "result_dtype", "warm_up"]
@@ -51,35 +52,25 @@ class _Thaw:
     def __init__(self) -> None:
         self._made: dict[int, Any] = {}  # by the id of the copy, which the operator keeps alive
 
-    def function(self, frozen: Function) -> FunctionType:
-        """Make a Python function that numba has not seen yet."""
-        names: dict[str, Any] = {"__name__": __name__}
-        cells = tuple(CellType() for _ in frozen.cells)
-        defaults = self.value(frozen.defaults)
-        function = FunctionType(frozen.code, names, frozen.name, defaults, cells or None)
-        function.__kwdefaults__ = self.value(frozen.keyword_defaults)
-        return function
-
-    def fill(self, function: FunctionType, frozen: Function) -> None:
-        """Let a function find what it reads, itself perhaps."""
-        function.__globals__.update((name, self.value(each)) for name, each in frozen.globals.items())
-        for cell, content in zip(function.__closure__ or (), frozen.cells, strict=True):
-            if content is not MISSING:
-                cell.cell_contents = self.value(content)
-
     def device_function(self, frozen: Function | Jitted, captures: Any = ()) -> Any:
-        """Make a device function; captured arrays become its first arguments."""
+        """Make a device function that numba has not seen yet; captured arrays are its first arguments."""
         from numba import cuda
 
         if id(frozen) in self._made:
             return self._made[id(frozen)]
-        body = frozen.function if isinstance(frozen, Jitted) else frozen
-        given = frozen.options if isinstance(frozen, Jitted) else {}
+        body, given = (frozen.function, frozen.options) if isinstance(frozen, Jitted) else (frozen, {})
         options = {name: given[name] for name in ("fastmath", "forceinline", "inline") if given.get(name)}
-        function = self.function(body)
+        names: dict[str, Any] = {"__name__": __name__}
+        cells = tuple(CellType() for _ in body.cells)
+        function = FunctionType(body.code, names, body.name, self.value(body.defaults), cells or None)
+        function.__kwdefaults__ = self.value(body.keyword_defaults)
         around = captured_arrays.parametrised(function, captures) if captures else function
         made = self._made[id(frozen)] = cuda.jit(device=True, **{**OPTIONS, **options})(around)
-        self.fill(function, body)
+        # What it reads comes after, since that may be itself.
+        names.update((name, self.value(each)) for name, each in body.globals.items())
+        for cell, content in zip(cells, body.cells, strict=True):
+            if content is not MISSING:
+                cell.cell_contents = self.value(content)
         return made
 
     def value(self, value: Any) -> Any:
