@@ -11,11 +11,11 @@ import linecache
 import math
 import os
 import re
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
+
+from .._base.causes import is_ours
 
 
 class Reason(NamedTuple):
@@ -37,19 +37,6 @@ class Reason(NamedTuple):
     def source(self) -> str:
         """The source line, empty if it cannot be read."""
         return linecache.getline(self.file, self.line).strip() if self.file else ""
-
-
-def cause(error: BaseException) -> BaseException | None:
-    """Return what a short error is to be raised from: the long one with ``CUPAR_DEBUG=1``, else nothing."""
-    return error if os.environ.get("CUPAR_DEBUG", "0") not in ("", "0") else None
-
-
-def place(function: Any) -> str:
-    """Return where a function is defined, as in ``" (file.py:12)"``; empty for one that is not Python's."""
-    code = getattr(getattr(function, "py_func", function), "__code__", None)
-    if code is None or _is_ours(code.co_filename):
-        return ""
-    return f" ({code.co_filename}:{code.co_firstlineno})"
 
 
 def message(subject: str, error: BaseException) -> str:
@@ -105,13 +92,6 @@ _PLACES = re.compile(
 )
 
 
-def _is_ours(file: str) -> bool:
-    """Whether a file is a compiler's or cupar's own."""
-    modules = map(sys.modules.get, ("cupar", "numba", "numba.cuda"))
-    folders = (str(Path(module.__file__).parent) for module in modules if module and module.__file__)
-    return file == "<string>" or any(file.startswith(f"{folder}{os.sep}") for folder in folders)
-
-
 def _location(error: BaseException, text: str) -> tuple[str, int]:
     """Return file and line of the innermost of the user's lines that numba was at; "", 0 if there is none."""
     named = (
@@ -119,7 +99,7 @@ def _location(error: BaseException, text: str) -> tuple[str, int]:
         for match in _PLACES.finditer(text)
     )
     for file, line in (*named, *_locations_of_traceback(error)):
-        if not _is_ours(file) and linecache.getline(file, line):
+        if not is_ours(file) and linecache.getline(file, line):
             return file, line
     return "", 0
 
@@ -140,7 +120,7 @@ def _locations_of_traceback(error: BaseException | None) -> Iterator[tuple[str, 
             for value in list(frame.f_locals.values()):
                 loc = value if type(value).__name__ == "Loc" else getattr(value, "loc", None)
                 file, line = getattr(loc, "filename", None), getattr(loc, "line", None)
-                if isinstance(file, str) and isinstance(line, int) and not _is_ours(file):
+                if isinstance(file, str) and isinstance(line, int) and not is_ours(file):
                     yield file, line
         error = error.__cause__ or error.__context__
 

@@ -301,9 +301,9 @@ def link(parts: Sequence[bytes], cc: int, names: Sequence[str] = ()) -> bytes:
         why = _why_not_linked(str(error), parts, cc, names) if names else None
         if why is None:
             raise
-        from . import diagnosis
+        from .._base.causes import cause
 
-        raise BuildError(f"nvJitLink for sm_{cc}: {why}") from diagnosis.cause(error)
+        raise BuildError(f"nvJitLink for sm_{cc}: {why}") from cause(error)
 
 
 _DEFINED_TWICE = re.compile(
@@ -382,9 +382,9 @@ def _link(parts: Sequence[bytes], cc: int) -> bytes:
     except nvjitlink.nvJitLinkError as error:
         log = bytearray(nvjitlink.get_error_log_size(handle))
         nvjitlink.get_error_log(handle, log)
-        from . import diagnosis
+        from .._base.causes import cause
 
         said = log.decode(errors="replace").rstrip("\0\n")
-        raise BuildError(f"nvJitLink for sm_{cc}: {error}\n{said}") from diagnosis.cause(error)
+        raise BuildError(f"nvJitLink for sm_{cc}: {error}\n{said}") from cause(error)
     finally:
         nvjitlink.destroy(handle)
