@@ -16,15 +16,11 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-import numpy as np
-
-from . import structs
-from ._compile import cccl, diagnosis, limits, ltoir, toolchain, workers
+from ._compile import cccl, inference, limits, ltoir, toolchain, workers
 from ._compile.key import Specialisation
-from ._fingerprint import extensions
-from ._fingerprint.values import Unfingerprintable
-from ._ir import nodes
-from .operators import Operator, ResultError
+from ._ir import cpp
+from ._ir.operator import Operator
+from ._ir.source import iterators_source
 
 Seconds = dict[str, float]
 
@@ -159,71 +155,16 @@ def _compile(spec: Specialisation, codes: Mapping[str, list[bytes]], iterator_co
 
 
 def _iterator_code(spec: Specialisation) -> list[bytes]:
-    source = nodes.source(spec.arguments)
+    source = iterators_source(spec.arguments)
     return [toolchain.compile_cpp(source, spec.cc)] if source else []
 
 
 def _operator_ltoir(parameter: str, op: Operator, cc: int) -> list[bytes]:
     if op.cpp is not None:
-        source = op.cpp.replace("SYMBOL", cccl.symbol(parameter))
+        source = op.cpp.replace("SYMBOL", cpp.symbol(parameter))
         return [toolchain.compile_cpp(source, cc), *op.ltoirs]
-    with _says_which(op, cc):
-        return ltoir.compile_operator(op, cccl.symbol(parameter), cc)
-
-
-def result_dtype(op: Operator, cc: int) -> np.dtype[Any]:
-    """Return the dtype of what an operator that is a Python function returns, whatever its output is.
-
-    Raises
-    ------
-    TypeError
-        If numba cannot compile it for its inputs, or arrays cannot hold the result.
-    """
-    with _says_which(op, cc):
-        return ltoir.result_dtype(op, cc)
-
-
-_EXTENDED_CC = 75  # what others have registered with numba is used on all GPUs or on none
-_unextended: dict[Operator, int] = {}  # operators that use none of it, and when that was so
-
-
-def refuse_extended(op: Operator) -> None:
-    """Refuse an operator whose code uses what others than numba have registered with it.
-
-    Raises
-    ------
-    Unfingerprintable
-        If it does. What else is wrong with it, its build will tell.
-    """
-    now, kept = extensions.epoch(), op.without_user()
-    if _unextended.get(kept) == now:
-        return
-    try:
-        ltoir.compile_operator(op, cccl.symbol("op"), _EXTENDED_CC)
-    except Unfingerprintable as error:
-        raise Unfingerprintable(f"op: {op.described}: {error}") from None
-    except Exception:
-        return
-    if len(_unextended) > 1000:
-        _unextended.clear()
-    _unextended[kept] = now
-
-
-@contextmanager
-def _says_which(op: Operator, cc: int) -> Iterator[None]:
-    """Say which operator it is that numba cannot compile, and why."""
-    try:
-        yield
-    except (ResultError, toolchain.BuildError):
-        raise
-    except Unfingerprintable as error:
-        raise Unfingerprintable(f"{op.parameter}: {op.described}: {error}") from None
-    except Exception as error:  # numba raises whatever its passes run into
-        if isinstance(error, ImportError) and not diagnosis.is_of_the_operator(error):
-            raise  # numba itself is missing, or something that it needs
-        types = ", ".join(map(structs.text, op.inputs))
-        subject = f"{op.parameter}: numba.cuda cannot compile {op.described} for ({types}) on sm_{cc}"
-        raise TypeError(diagnosis.message(subject, error)) from diagnosis.cause(error)
+    with inference.explained(op, cc):
+        return ltoir.compile_operator(op, cpp.symbol(parameter), cc)
 
 
 def _pack(parts: list[bytes]) -> bytes:

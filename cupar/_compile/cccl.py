@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from .._base import fork, versions
+from .._ir.cpp import symbol
 from . import stub, toolchain
 
 SUPPORTED = ((1, 2, 1), (1, 3))  # of cuda-cccl, from and below
@@ -138,14 +139,6 @@ def pointer(dtype: np.dtype[Any], address: int = 0) -> Any:
 def no_array() -> Any:
     """Return what stands for an array that is not there: a null pointer, of any type."""
     return pointer(np.dtype(np.uint8))
-
-
-def symbol(parameter: str) -> str:
-    """Return the name of a parameter's device function, whatever name the user's function has.
-
-    Users' names could be ones that CUB's headers know, such as ``half``.
-    """
-    return f"cupar_{parameter}"
 
 
 def iterator(parameter: str, value: np.dtype[Any], state: bytearray, codes: Sequence[bytes] = ()) -> Any:

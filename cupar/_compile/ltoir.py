@@ -32,9 +32,10 @@ from .._fingerprint.values import (
     StructClass,
     package,
 )
-from . import captured_arrays, wrapper
+from .._ir.operator import Operator
+from . import captured_arrays, diagnosis, wrapper
 from .toolchain import BuildError, compilers
-from .wrapper import OPTIONS, Operator, made
+from .wrapper import OPTIONS, made
 
 __all__ = ["compile_operator", "result_dtype", "warm_up"]
 
@@ -314,7 +315,7 @@ def result_dtype(op: Operator, cc: int) -> np.dtype[Any]:
         _, result = _typed(op)
         dtype = _dtype_of(result)
         if dtype is None:
-            op.check_result(result)
+            op.check_result(diagnosis.types(str(result)))
         assert dtype is not None
         return dtype
 
@@ -353,7 +354,7 @@ def compile_operator(op: Operator, symbol: str, cc: int) -> list[bytes]:
 
         function, result = _typed(op)
         dtype = _dtype_of(result)
-        op.check_result(result if dtype is None else dtype)
+        op.check_result(diagnosis.types(str(result)) if dtype is None else dtype)
         namespace = {"call": function, **_struct_makers(op), **_array_loaders(op)}
         exec(wrapper.source(op), namespace)
         state = [types.CPointer(types.uint64)] * bool(op.captures)

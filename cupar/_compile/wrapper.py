@@ -6,28 +6,16 @@ It is in the key of each build, so this imports nothing of the compilers.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
-__all__ = ["OPTIONS", "Operator", "made", "source"]
+from .._ir.operator import Operator
+
+__all__ = ["OPTIONS", "made", "source"]
 
 # All that NUMBA_… variables could change, so that those need not be in a key.
 OPTIONS: Final[dict[str, bool]] = {"opt": True, "debug": False, "lineinfo": False}
-
-
-class Operator(Protocol):
-    """What is to be known of an operator; see `cupar.operators.Operator`."""
-
-    @property
-    def function(self) -> Any: ...
-    @property
-    def inputs(self) -> tuple[np.dtype[Any], ...]: ...
-    @property
-    def output(self) -> np.dtype[Any]: ...
-    @property
-    def captures(self) -> tuple[Any, ...]: ...
-    def check_result(self, result: Any) -> None: ...
 
 
 def source(op: Operator) -> str:
