@@ -19,8 +19,9 @@ from typing import Any
 from ._base.errors import BuildError
 from ._compile import cccl, limits, nvjitlink, nvrtc, python_to_ltoir, workers
 from ._compile.key import Specialisation
-from ._ir import nodes
-from .operators import Operator
+from ._ir import cpp
+from ._ir.operator import Operator
+from ._ir.source import iterators_source
 
 Seconds = dict[str, float]
 
@@ -75,7 +76,7 @@ def operators(spec: Specialisation, seconds: Seconds) -> dict[str, list[bytes]]:
 
 
 def _operator_ltoir(parameter: str, op: Operator, cc: int) -> list[bytes]:
-    symbol = cccl.symbol(parameter)
+    symbol = cpp.symbol(parameter)
     if op.cpp is None:
         return python_to_ltoir.compile_operator(op, symbol, cc)
     return [nvrtc.compile_cpp(op.cpp.replace("SYMBOL", symbol), cc), *op.ltoirs]
@@ -140,7 +141,7 @@ def _compile(spec: Specialisation, codes: Mapping[str, list[bytes]], iterator_co
 
 
 def _iterator_code(spec: Specialisation) -> list[bytes]:
-    source = nodes.source(spec.arguments)
+    source = iterators_source(spec.arguments)
     return [nvrtc.compile_cpp(source, spec.cc)] if source else []
 
 

@@ -14,9 +14,10 @@ from ._call.call import Call, Launch
 from ._compile.key import Specialisation
 from ._ir import nodes
 from ._ir.nodes import Argument
+from ._ir.operator import Operator, cpp_operator
 from ._obtain import obtain
 from ._obtain.call_sites import remembered
-from .operators import Op, Operator, cpp_operator, resolve
+from .operators import Op, resolve
 
 
 @remembered
@@ -113,7 +114,7 @@ def _native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]
 def _predicate(name: str, op: Op, items: Argument) -> Operator:
     """Find out what a predicate of items means; there may be two, so messages say which one is meant."""
     # CCCL has no code for a partition by operators of its own.
-    return resolve(op, (items.value,), np.dtype(bool), name).as_function(name)
+    return resolve(op, (items.value,), np.dtype(bool), name, as_function=True)
 
 
 class ThreeWayPartition(

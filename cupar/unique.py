@@ -13,10 +13,10 @@ from ._call.call import Call, Launch
 from ._compile import limits
 from ._compile.key import Specialisation
 from ._ir import nodes
+from ._ir.iterator import Iterator
 from ._ir.nodes import Argument
 from ._obtain import obtain
 from ._obtain.call_sites import remembered
-from .iterators import Iterator
 from .operators import Op, resolve
 
 

@@ -29,12 +29,13 @@ from cupar import (
     TransformOutputIterator,
     ZipIterator,
     _cache,
-    iterators,
 )
 from cupar._call import algorithm
 from cupar._compile import cccl, nvjitlink, nvrtc, python_to_ltoir
 from cupar._compile import key as _key
+from cupar._ir import iterator as iterator_
 from cupar._ir import nodes
+from cupar._ir.source import iterators_source
 from cupar._obtain import obtain as _factory
 
 CC = 90
@@ -169,7 +170,7 @@ def template_key(spec):
 
 def argument(name, array, output=False):
     """Return what an algorithm is built for."""
-    node = iterators.over(name, array).node
+    node = iterator_.over(name, array).node
     return nodes.Argument(name, node, node, output)
 
 
@@ -381,7 +382,7 @@ STRUCTS = [
 
 def compiled(iterator, *, output=False):
     """Compile what makes an iterator of a node, with the size of its state asserted in C++."""
-    return nvrtc.compile_cpp(nodes.source([argument("d_x", iterator, output)]), CC)
+    return nvrtc.compile_cpp(iterators_source([argument("d_x", iterator, output)]), CC)
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, *STRUCTS], ids=str)
@@ -706,7 +707,7 @@ def test_offsets_add_up(nesting, first, second):
 
 
 def state(built, array, items, name="d_in", output=False):
-    return iterators.state_of(argument(name, built, output), array, items)
+    return iterator_.state_of(argument(name, built, output), array, items)
 
 
 def test_state_of_a_call():
@@ -838,7 +839,7 @@ def test_anything_may_be_discarded():
 def test_what_cupar_puts_around_an_output_has_its_state(spec_of):
     selection = spec_of(cupar.select, "f4", "f4", ReverseIterator("i8"), lambda a: a > 0)
     count = selection.arguments[-1]
-    found = iterators.state_of(count, ReverseIterator(Device("i8")) + 4, 1)
+    found = iterator_.state_of(count, ReverseIterator(Device("i8")) + 4, 1)
     assert found == struct.pack("=qq", BASE, 0)
     assert len(found) == count.node.size
 

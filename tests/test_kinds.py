@@ -38,7 +38,7 @@ OF_ALL = {OpKind.EQUAL_TO, OpKind.NOT_EQUAL_TO, OpKind.LOGICAL_AND, OpKind.LOGIC
 
 def resolved(op, dtype):
     arity = 1 if op in UNARY else 2
-    return resolve(op, (np.dtype(dtype),) * arity, np.dtype(bool)).as_function("comp")
+    return resolve(op, (np.dtype(dtype),) * arity, np.dtype(bool), "comp", as_function=True)
 
 
 @functools.cache

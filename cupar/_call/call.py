@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import iterators
 from .._base import fork
 from .._compile import cccl
 from .._compile.key import Specialisation
 from .._device import arrays, driver, peers, storage, stream_capture
+from .._ir.iterator import state_of
 from .._ir.nodes import Argument
 from . import replays
 from .arguments import initial_bytes, item_count
@@ -363,7 +363,7 @@ def _written(
                 checks.append(f"_check_memory({argument.name!r}, {value})")
             settings.append(f"_pointer_{i}.state = {value}")
         else:
-            names.update({f"_state_of_{i}": partial(iterators.state_of, argument), f"_memory_{i}": memory})
+            names.update({f"_state_of_{i}": partial(state_of, argument), f"_memory_{i}": memory})
             checks.append(f"{value} = _state_of_{i}({array}, {items})")
             settings.append(f"_memory_{i}[:] = {value}")
     for i, state in enumerate(algorithm._states):

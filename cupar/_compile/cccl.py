@@ -25,6 +25,7 @@ import numpy as np
 
 from .._base import fork, versions
 from .._base.errors import BuildError, VersionError
+from .._ir.cpp import symbol
 from . import toolchain
 
 SUPPORTED = ((1, 2, 1), (1, 3))  # of cuda-cccl, from and below
@@ -147,14 +148,6 @@ def no_array() -> Any:
 def value(array: np.ndarray[Any, Any]) -> Any:
     """Return a value that refers to the memory of an array of one element."""
     return bindings().Value(type_info(array.dtype), array.view(np.uint8))
-
-
-def symbol(parameter: str) -> str:
-    """Return the name of a parameter's device function, whatever name the user's function has.
-
-    Users' names could be ones that CUB's headers know, such as ``half``.
-    """
-    return f"cupar_{parameter}"
 
 
 def _function(name: str, codes: Sequence[bytes], **state: Any) -> Any:

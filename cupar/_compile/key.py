@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .. import structs
-from .._ir import nodes
 from .._ir.nodes import Argument
-from ..operators import Operator
+from .._ir.operator import Operator
+from .._ir.source import iterators_source
 from . import toolchain, wrapper
 
 FORMAT = 2  # of keys and of what is stored under them
@@ -91,7 +91,7 @@ def template_parts(spec: Specialisation) -> dict[str, Any]:
         "algorithm": spec.algorithm,
         "cc": spec.cc,
         "arguments": [argument.part() for argument in spec.arguments],
-        "operators": {name: nodes.operator_part(op) for name, op in spec.operators},
+        "operators": {name: op.part() for name, op in spec.operators},
         "options": dict(spec.options),
         "iterators": _iterators(spec),
         "versions": toolchain.template_versions(),
@@ -100,7 +100,7 @@ def template_parts(spec: Specialisation) -> dict[str, Any]:
 
 def _iterators(spec: Specialisation) -> list[str]:
     """Return a hash of the iterators' C++ and how it is compiled, nothing if there are none."""
-    source = nodes.source(spec.arguments)
+    source = iterators_source(spec.arguments)
     return [_hash(source), *toolchain.CPP_OPTIONS] if source else []
 
 

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 
 from .. import structs
+from .._base.causes import cause
 from .._base.errors import BuildError
 from .._ir.nodes import Argument
-from . import diagnosis
 from .key import Specialisation
 
 _INDICES = "{0} indices in their place, and read the items through a cupar.PermutationIterator"
@@ -72,7 +72,7 @@ def explained(spec: Specialisation) -> Iterator[None]:
         raise BuildError(
             f"{names}: CCCL's {spec.algorithm} does not build for these on sm_{spec.cc}; pad the struct, "
             f"make it smaller, or {_INDICES.format('give')} (CUPAR_DEBUG=1 shows what the compiler says)"
-        ) from diagnosis.cause(error)
+        ) from cause(error)
 
 
 # What is said by CCCL when NVRTC refuses its kernels, and by ptxas.

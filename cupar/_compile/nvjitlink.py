@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from .._base.causes import cause
 from .._base.errors import BuildError
-from . import diagnosis, toolchain
+from . import toolchain
 
 
 def link(parts: Sequence[bytes], cc: int, names: Sequence[str] = ()) -> bytes:
@@ -17,7 +18,7 @@ def link(parts: Sequence[bytes], cc: int, names: Sequence[str] = ()) -> bytes:
         why = _refusal(str(error), parts, cc, names) if names else None
         if why is None:
             raise
-        raise BuildError(f"nvJitLink for sm_{cc}: {why}") from diagnosis.cause(error)
+        raise BuildError(f"nvJitLink for sm_{cc}: {why}") from cause(error)
 
 
 def _link(parts: Sequence[bytes], cc: int) -> bytes:
@@ -37,7 +38,7 @@ def _link(parts: Sequence[bytes], cc: int) -> bytes:
         log = bytearray(nvjitlink.get_error_log_size(handle))
         nvjitlink.get_error_log(handle, log)
         said = log.decode(errors="replace").rstrip("\0\n")
-        raise BuildError(f"nvJitLink for sm_{cc}: {error}\n{said}") from diagnosis.cause(error)
+        raise BuildError(f"nvJitLink for sm_{cc}: {error}\n{said}") from cause(error)
     finally:
         nvjitlink.destroy(handle)
 

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from .. import structs
+from .._base.causes import cause
 from .._base.errors import BuildError
 from .._base.versions import package_folder
 from .._fingerprint import extensions
@@ -33,13 +34,13 @@ from .._fingerprint.values import (
     Unfingerprintable,
     package,
 )
-from ..operators import Operator, ResultError
+from .._ir.operator import Operator, ResultError
 from . import captured_arrays, diagnosis, wrapper
 from .numba_types import array_type, dtype_of, parameter_type, struct_maker, value_type
 from .toolchain import compilers
 from .wrapper import OPTIONS
 
-__all__ = ["compile_operator", "refuse_extended", "result_dtype", "warm_up"]
+__all__ = ["compile_operator", "result_dtype", "warm_up"]
 
 
 class _Thaw:
@@ -188,7 +189,7 @@ def _explained(op: Operator, cc: int) -> Iterator[None]:
             raise  # numba itself is missing, or something that it needs
         types = ", ".join(map(structs.text, op.inputs))
         subject = f"{op.parameter}: numba.cuda cannot compile {op.described} for ({types}) on sm_{cc}"
-        raise TypeError(diagnosis.message(subject, error)) from diagnosis.cause(error)
+        raise TypeError(diagnosis.message(subject, error)) from cause(error)
 
 
 def _typed(op: Operator) -> tuple[Any, Any]:
@@ -221,7 +222,7 @@ def result_dtype(op: Operator, cc: int) -> np.dtype[Any]:
         _, result = _typed(op)
         dtype = dtype_of(result)
         if dtype is None:
-            op.check_result(result)
+            op.check_result(diagnosis.types(str(result)))
         assert dtype is not None
         return dtype
 
@@ -254,7 +255,7 @@ def compile_operator(op: Operator, symbol: str, cc: int) -> list[bytes]:
 
         function, result = _typed(op)
         dtype = dtype_of(result)
-        op.check_result(result if dtype is None else dtype)
+        op.check_result(diagnosis.types(str(result)) if dtype is None else dtype)
         namespace = {"call": function, **_wrapped_names(op)}
         exec(wrapper.source(op), namespace)
         state = [types.CPointer(types.uint64)] * bool(op.captures)
@@ -300,26 +301,3 @@ def warm_up() -> None:
         from numba import cuda
 
         cuda.compile(lambda: None, "void()", device=True, abi="c", output="ltoir", cc=(9, 0))
-
-
-_EXTENDED_CC: Final = 75  # what others have registered with numba is used on all GPUs or on none
-_unextended: dict[Operator, int] = {}  # operators that use none of it, and when that was so
-
-
-def refuse_extended(op: Operator) -> None:
-    """Raise Unfingerprintable if an operator's code uses what others than numba have registered with it.
-
-    What else is wrong with it, its build will tell.
-    """
-    now, kept = extensions.epoch(), op.without_user()
-    if _unextended.get(kept) == now:
-        return
-    try:
-        compile_operator(op, "cupar_op", _EXTENDED_CC)
-    except Unfingerprintable:
-        raise
-    except Exception:
-        return
-    if len(_unextended) > 1000:
-        _unextended.clear()
-    _unextended[kept] = now

@@ -146,9 +146,9 @@ def _asked(factory: Callable[P, A], /, *args: P.args, **named: P.kwargs) -> A:
         with walk.Once():
             algorithm = factory(*args, **named)
     except (TypeError, ValueError, BuildError) as error:
-        from .._compile import diagnosis
+        from .._base.causes import cause
 
-        if diagnosis.cause(error) is not None:
+        if cause(error) is not None:
             raise
         raise error.with_traceback(None)  # noqa: B904 - it is the same error, without cupar's own frames
     noting = note

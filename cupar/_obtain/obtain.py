@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import operator
 import os
@@ -14,27 +13,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from .. import _cache, structs
+from .. import _cache
 from .._base import fork, log
-from .._base.warnings import warn_once
 from .._call.algorithm import Algorithm, Build
 from .._call.call import Code
-from .._compile import nvrtc, toolchain
-from .._compile.key import FORMAT, Specialisation, build_parts, digest, function_part, template_parts
+from .._compile import entries, nvrtc, toolchain
+from .._compile.key import Specialisation, build_parts, digest, template_parts
 from .._device import driver
-from .._ir import nodes
-from ..operators import Op, resolve
 from . import call_sites
 
 if TYPE_CHECKING:
     from .._base.background import Queue
 
 A = TypeVar("A", bound=Algorithm)
-T = TypeVar("T")
 
 _algorithms: _cache.Memory[Algorithm] = _cache.Memory(maxsize=1024)
 _templates: _cache.Memory[list[bytes]] = _cache.Memory(maxsize=32)
-_results: _cache.Memory[np.dtype[Any]] = _cache.Memory(maxsize=1024)
 
 
 def parse_cc(cc: Any) -> int:
@@ -230,53 +224,11 @@ def _produce(spec: Specialisation, kept: Specialisation, device: driver.Device |
             found[0].native(driver.current_context())
             seconds["load"] = time.perf_counter() - start
 
-    found, (code, size) = _fetch(key, make, use, load)
+    found, (code, size) = entries.fetch(key, make, use, load)
     log.fetched(origin, key, found, seconds)
     if found.origin == "disk":
         seconds["read"] = found.seconds
     return code, Build(spec.algorithm, key, spec.cc, origin, seconds, size, found.source)
-
-
-# What says nothing of an entry: libraries or memory that this process lacks, and whatever the GPU is in.
-_NOT_THE_ENTRYS = (MemoryError, OSError, ImportError, driver.DriverError, driver.NoDeviceError)
-
-
-def _fetch(
-    key: str,
-    make: Callable[[], _cache.Entry],
-    use: Callable[[_cache.Entry], T],
-    load: Callable[[T], None] = lambda made: None,
-) -> tuple[_cache.Found, T]:
-    """Fetch or make an entry, and return what `use` makes of it, once `load` has loaded that.
-
-    One that was kept, and that nothing can be made of although it is what was stored, is made again: who
-    stored it stored something else. It is replaced once the new one has loaded. One that cannot be loaded may
-    be as good as any: it is a GPU's memory, context or driver that it cannot be loaded with.
-    """
-    found = _cache.fetch(key, make)
-    try:
-        made = use(found.entry)
-    except Exception as error:
-        if found.origin == "built" or isinstance(error, _NOT_THE_ENTRYS):
-            raise
-        warn_once(
-            "useless",
-            f"cupar's cache entry {key} in {found.source} is of no use and will be rebuilt: {error!r}",
-        )
-    else:
-        load(made)
-        return found, made
-
-    def make_and_load() -> _cache.Entry:
-        entry = make()
-        load(use(entry))
-        return entry
-
-    _cache.discard(key)
-    found = _cache.fetch(key, make_and_load)
-    made = use(found.entry)
-    load(made)
-    return found, made
 
 
 def _entry(parts: dict[str, Any], payload: bytes, seconds: dict[str, float], **more: Any) -> _cache.Entry:
@@ -330,53 +282,18 @@ def _template(spec: Specialisation, seconds: dict[str, float]) -> tuple[list[byt
         return _entry(parts, payload, stages)
 
     def fetch() -> list[bytes]:
-        found, template = _fetch(key, make, lambda entry: _build.unpack(entry.payload))
+        found, template = entries.fetch(key, make, lambda entry: _build.unpack(entry.payload))
         log.template(key, found)
         return template
 
     return _templates.get_or_make(key, fetch), made
 
 
-def result_dtype(op: Op, inputs: tuple[np.dtype[Any], ...]) -> np.dtype[Any]:
-    """Return the dtype of what an operator returns; the cache remembers what numba made of it.
-
-    Raises
-    ------
-    TypeError
-        If it cannot be compiled for the inputs, or returns something that arrays cannot hold.
-    """
-    found = resolve(op, inputs, inputs[0], "transform_op")
-    if found.kind is not None:
-        return found.output
-    if found.source is None:
-        raise TypeError(f"value_type: the result of {found.name} is not known: give its dtype")
-    parts = {
-        "format": FORMAT,
-        "entry": "result",
-        "function": function_part(found),
-        "inputs": [nodes.type_part(dtype) for dtype in inputs],
-        "versions": toolchain.operator_versions(),
-    }
-
-    def make() -> _cache.Entry:
-        from .._compile import python_to_ltoir
-
-        described: Any = np.lib.format.dtype_to_descr(python_to_ltoir.result_dtype(found, _RESULT_CC))
-        return _cache.Entry({"entry": parts["entry"], "parts": parts}, repr(described).encode())
-
-    def use(entry: _cache.Entry) -> np.dtype[Any]:
-        dtype: np.dtype[Any] = np.lib.format.descr_to_dtype(ast.literal_eval(entry.payload.decode()))
-        return structs.normal("transform_op", dtype)
-
-    return _results.get_or_make(found.without_user(), lambda: _fetch(digest(parts), make, use)[1])
-
-
-_RESULT_CC = 75  # types are the same on all GPUs
-
-
 def forget() -> None:
     """Forget what this process has in memory."""
+    from .._compile import inference
+
     _algorithms.clear()
     _templates.clear()
-    _results.clear()
+    inference.forget()
     call_sites.forget()
