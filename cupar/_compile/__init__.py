@@ -2,7 +2,7 @@
 
 - `key`: what a build depends on. `toolchain` knows where the compilers are, their versions and options.
 - `python_to_ltoir`: numba compiles operators in Python. `wrapper` stands around them, `numba_types` has their
-  types, `captured_arrays` makes captured arrays arguments, and `diagnosis` says why numba refuses.
+  types, `captured_arrays` makes captured arrays arguments, and `numba_errors` says why numba refuses.
 - `nvrtc`: compiles the C++ of iterators and operators.
 - `cccl`: CCCL compiles its kernels. `workers` does that in several processes, `compiler_output` keeps what is
   printed, `driver_stub` replaces a driver that is missing, and `limits` says what does not build.

@@ -35,7 +35,7 @@ from .._fingerprint.values import (
     package,
 )
 from .._ir.operator import Operator, ResultError
-from . import captured_arrays, diagnosis, wrapper
+from . import captured_arrays, numba_errors, wrapper
 from .numba_types import array_type, dtype_of, parameter_type, struct_maker, value_type
 from .toolchain import compilers
 from .wrapper import OPTIONS
@@ -185,11 +185,11 @@ def _explained(op: Operator, cc: int) -> Iterator[None]:
     except Unfingerprintable as error:
         raise Unfingerprintable(f"{op.parameter}: {op.described}: {error}") from None
     except Exception as error:  # numba raises whatever its passes run into
-        if isinstance(error, ImportError) and not diagnosis.is_of_the_operator(error):
+        if isinstance(error, ImportError) and not numba_errors.is_of_the_operator(error):
             raise  # numba itself is missing, or something that it needs
         types = ", ".join(map(structs.text, op.inputs))
         subject = f"{op.parameter}: numba.cuda cannot compile {op.described} for ({types}) on sm_{cc}"
-        raise TypeError(diagnosis.message(subject, error)) from cause(error)
+        raise TypeError(numba_errors.message(subject, error)) from cause(error)
 
 
 def _typed(op: Operator) -> tuple[Any, Any]:
@@ -222,7 +222,7 @@ def result_dtype(op: Operator, cc: int) -> np.dtype[Any]:
         _, result = _typed(op)
         dtype = dtype_of(result)
         if dtype is None:
-            op.check_result(diagnosis.types(str(result)))
+            op.check_result(numba_errors.types(str(result)))
         assert dtype is not None
         return dtype
 
@@ -255,7 +255,7 @@ def compile_operator(op: Operator, symbol: str, cc: int) -> list[bytes]:
 
         function, result = _typed(op)
         dtype = dtype_of(result)
-        op.check_result(diagnosis.types(str(result)) if dtype is None else dtype)
+        op.check_result(numba_errors.types(str(result)) if dtype is None else dtype)
         namespace = {"call": function, **_wrapped_names(op)}
         exec(wrapper.source(op), namespace)
         state = [types.CPointer(types.uint64)] * bool(op.captures)
