@@ -12,8 +12,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator
-from types import TracebackType
-from typing import Any
+from traceback import walk_tb
 
 from .._base.causes import is_ours
 
@@ -56,7 +55,7 @@ def is_of_the_operator(error: ImportError) -> bool:
         return False
     if next(_locations_of_traceback(error), None) is not None:
         return True
-    names = (str(frame.f_globals.get("__name__", "")) for frame in _frames(error.__traceback__))
+    names = (str(frame.f_globals.get("__name__", "")) for frame, _ in walk_tb(error.__traceback__))
     return any(name.startswith("numba.") and name.endswith((".compiler", ".typeinfer")) for name in names)
 
 
@@ -91,7 +90,7 @@ def _locations_of_traceback(error: BaseException | None) -> Iterator[tuple[str, 
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        for frame in reversed(list(_frames(error.__traceback__))):
+        for frame, _ in reversed(list(walk_tb(error.__traceback__))):
             if not str(frame.f_globals.get("__name__", "")).startswith("numba"):
                 continue
             for value in list(frame.f_locals.values()):
@@ -100,12 +99,6 @@ def _locations_of_traceback(error: BaseException | None) -> Iterator[tuple[str, 
                 if isinstance(file, str) and isinstance(line, int) and not is_ours(file):
                     yield file, line
         error = error.__cause__ or error.__context__
-
-
-def _frames(traceback: TracebackType | None) -> Iterator[Any]:
-    while traceback is not None:
-        yield traceback.tb_frame
-        traceback = traceback.tb_next
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -122,8 +115,6 @@ _SIGNS = {
 _NO_LIST = "it makes a list, for which a kernel has no memory: use a tuple, or variables"
 _NO_ARRAY = "it makes an array, for which a kernel has no memory: use a tuple, or variables"
 _NO_STRING = "a kernel makes no strings: return numbers, and format them on the host"
-_OF_STRUCTS = "write it of the fields"
-
 
 # What numba says of types, and how users know them.
 _TYPES = (
@@ -164,16 +155,15 @@ def _no_implementation(match: re.Match[str]) -> str:
     if "Only accept returning of array" in match.string:
         return f"numba.cuda has no {call} of numbers; {_NO_ARRAY}"
     given = _split(arguments)
-    struct = f"; {_OF_STRUCTS}" if "Struct(" in arguments else ""
+    struct = "; write it of the fields" if "Struct(" in arguments else ""
     if name in _SIGNS and len(given) == 2:
         return f"there is no `{_SIGNS[name]}` of {given[0]} and {given[1]}{struct}"
     if name == "getitem" and given:
-        tuples = given[0].startswith(("(", "Struct("))
-        return f"{given[0]} cannot be indexed" + (
-            " by a variable, as its items differ in type: write it with `if`"
-            if tuples
-            else ": it is one item"
-        )
+        if given[0].startswith(("(", "Struct(")):
+            return (
+                f"{given[0]} cannot be indexed by a variable, as its items differ in type: write it with `if`"
+            )
+        return f"{given[0]} cannot be indexed: it is one item"
     if name == "setitem" and given:
         return f"{given[0]} has no items to assign: return a new value, or write to a device array"
     return f"numba.cuda has no {call}{struct or '; write it with operators, or functions of math'}"
@@ -229,10 +219,6 @@ def _unbindable(match: re.Match[str]) -> str:
     return f"a function of {match['signature']} is called with ({call}): {match['why']}"
 
 
-# What math has and numba.cuda has not.
-_NOT_OF_NUMBA = ("cbrt", "exp2", "gcd", "lcm")
-
-
 def _no_ufunc(match: re.Match[str]) -> str:
     """Say what to write for a ufunc inside of an operator: numba.cuda does not have all of them."""
     name = match["name"]
@@ -240,7 +226,7 @@ def _no_ufunc(match: re.Match[str]) -> str:
     plain = re.sub(r"^arc(?=cos|sin|tan)", "a", plain)
     if plain in ("abs", "pow"):
         return f"numba.cuda has no np.{name}; use {plain}"
-    if hasattr(math, plain) and plain not in _NOT_OF_NUMBA:
+    if hasattr(math, plain) and plain not in ("cbrt", "exp2", "gcd", "lcm"):  # which numba.cuda has not
         return f"numba.cuda has no np.{name}; use math.{plain}"
     return f"numba.cuda has no np.{name}; write it out"
 
