@@ -37,7 +37,8 @@ from .. import _cache
 from .._base.warnings import CacheWarning, warn_once
 from .._call.algorithm import Algorithm
 from .._compile import cccl, ltoir, toolchain
-from .._compile.key import Specialisation, build_parts, digest, template_parts
+from .._compile.key import build_parts, digest, template_parts
+from .._compile.specialisation import Specialisation
 from .._device.driver import NoDeviceError
 from .._ir import nodes
 from .._obtain import obtain
