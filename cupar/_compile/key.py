@@ -14,7 +14,6 @@ from typing import Any
 
 from .. import structs
 from .._ir.operator import Operator
-from .._ir.source import iterators_source
 from . import toolchain, wrapper
 from .specialisation import Specialisation
 
@@ -38,8 +37,11 @@ def template_parts(spec: Specialisation) -> dict[str, Any]:
 
 def _iterators(spec: Specialisation) -> list[str]:
     """Return a hash of the iterators' C++ and how it is compiled, nothing if there are none."""
-    source = iterators_source(spec.arguments)
-    return [_hash(source), *toolchain.CPP_OPTIONS] if source else []
+    if all(argument.is_pointer for argument in spec.arguments):
+        return []
+    from .._ir.source import iterators_source
+
+    return [_hash(iterators_source(spec.arguments)), *toolchain.CPP_OPTIONS]
 
 
 def build_parts(spec: Specialisation) -> dict[str, Any]:
