@@ -42,16 +42,14 @@ if TYPE_CHECKING:
     from .reduce import Determinism, Reduce, reduce_into
     from .scan import Scan, exclusive_scan, inclusive_scan
     from .search import BinarySearch, lower_bound, upper_bound
-    from .segmented import SegmentedReduce, segmented_reduce
+    from .segmented import SegmentedReduce, SegmentedSort, segmented_reduce, segmented_sort
     from .sort import (
         DoubleBuffer,
         MergeSort,
         RadixSort,
-        SegmentedSort,
         SortOrder,
         merge_sort,
         radix_sort,
-        segmented_sort,
     )
     from .structs import gpu_struct
     from .transform import BinaryTransform, UnaryTransform, binary_transform, unary_transform
@@ -137,7 +135,7 @@ _MODULES = {
     "CountingIterator": "iterators",
     "Determinism": "reduce",
     "DiscardIterator": "iterators",
-    "DoubleBuffer": "sort",
+    "DoubleBuffer": "_call.double_buffer",
     "DriverError": "_device.driver",
     "Histogram": "histogram",
     "MergeSort": "sort",
@@ -153,7 +151,7 @@ _MODULES = {
     "ReverseOutputIterator": "iterators",
     "Scan": "scan",
     "SegmentedReduce": "segmented",
-    "SegmentedSort": "sort",
+    "SegmentedSort": "segmented",
     "Select": "partition",
     "ShuffleIterator": "iterators",
     "SortOrder": "sort",
@@ -177,7 +175,7 @@ _MODULES = {
     "reduce_into": "reduce",
     "release_memory": "_device.storage",
     "segmented_reduce": "segmented",
-    "segmented_sort": "sort",
+    "segmented_sort": "segmented",
     "select": "partition",
     "three_way_partition": "partition",
     "unary_transform": "transform",

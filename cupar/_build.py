@@ -18,7 +18,7 @@ from typing import Any
 
 from ._base.errors import BuildError
 from ._compile import cccl, limits, nvjitlink, nvrtc, python_to_ltoir, workers
-from ._compile.key import Specialisation
+from ._compile.specialisation import Specialisation
 from ._ir import cpp
 from ._ir.operator import Operator
 from ._ir.source import iterators_source
@@ -128,16 +128,17 @@ def _compile(spec: Specialisation, codes: Mapping[str, list[bytes]], iterator_co
     # in one piece, and that of the operators in them.
     own = dict(spec.operators)
     carried = [*iterator_code, *chain(*(code for name, code in codes.items() if name not in own))]
-    iterators = {}
+    iterators = []
     for argument in spec.arguments:
         if argument.is_pointer:
             # Some algorithms take a null pointer for 'no array', so an array that will be there has another.
-            iterators[argument.name] = partial(cccl.pointer, argument.value, address=256)
+            iterators.append(partial(cccl.pointer, argument.value, address=256))
         else:
             state = bytearray(argument.node.size)
-            iterators[argument.name] = partial(cccl.iterator, argument.name, argument.value, state, carried)
+            iterators.append(partial(cccl.iterator, argument.name, argument.value, state, carried))
             carried = []
-    return workers.compile_native(spec.native, spec.native_arguments(iterators, operators), spec.cc)
+    arguments = spec.kind._native_arguments(spec, cccl.bindings(), *iterators, **operators)
+    return workers.compile_native(spec.kind._native, arguments, spec.cc)
 
 
 def _iterator_code(spec: Specialisation) -> list[bytes]:

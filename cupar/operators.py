@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._base import causes
 from ._base.words import counted
 from ._fingerprint import extensions, walk
 from ._fingerprint.values import compilers_name
@@ -433,8 +432,8 @@ def _check_arity(op: Callable[..., Any], arity: int) -> None:
     else:
         return  # numba will say what it makes of it
     if not low <= arity <= high:
+        from ._base.causes import place
+
         name = getattr(op, "__qualname__", repr(op))
         takes = f"{'' if low == high else f'{low} to '}{counted(high, 'positional argument')}"
-        raise TypeError(
-            f"op: operator {name}{causes.place(op)} takes {takes}, this algorithm gives it {arity}"
-        )
+        raise TypeError(f"op: operator {name}{place(op)} takes {takes}, this algorithm gives it {arity}")

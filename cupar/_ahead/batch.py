@@ -38,7 +38,8 @@ from .._base.errors import BuildError
 from .._base.warnings import CacheWarning, warn_once
 from .._call.algorithm import Algorithm
 from .._compile import cccl, nvjitlink, nvrtc, python_to_ltoir, toolchain
-from .._compile.key import Specialisation, build_parts, digest, template_parts
+from .._compile.key import build_parts, digest, template_parts
+from .._compile.specialisation import Specialisation
 from .._device.driver import NoDeviceError
 from .._ir import nodes
 from .._obtain import obtain

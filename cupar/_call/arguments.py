@@ -185,6 +185,33 @@ def same_dtype(
     return found
 
 
+def paired(
+    source_name: str,
+    source: Any,
+    target_name: str,
+    target: Any,
+    *,
+    optional: bool = False,
+    may_iterate: bool = False,
+) -> tuple[Argument, ...]:
+    """Describe an input and its output, which must agree: both there or, if optional, neither; of one dtype.
+
+    Raises
+    ------
+    TypeError
+        If they do not agree, or are not there.
+    """
+    if (source is None) != (target is None):
+        missing, there = (source_name, target_name) if source is None else (target_name, source_name)
+        raise TypeError(f"{missing}: expected a device array, since there is {there}, got None")
+    if source is None:
+        if optional:
+            return ()
+        raise TypeError(f"{source_name}: expected a device array or a dtype, got None")
+    given = argument(source_name, source, may_iterate=may_iterate)
+    return given, same_dtype(target_name, target, given, output=True, may_iterate=False)
+
+
 def converting(name: str, array: Any, other: Argument) -> Argument:
     """Describe an output that takes the items of another argument, converted to its own dtype on writing.
 
@@ -224,6 +251,16 @@ class Accumulation:
     def accumulator(self) -> np.dtype[Any]:
         """The type in which items are accumulated."""
         return self.operator.output
+
+    def converted(self) -> tuple[Argument, Argument]:
+        """Return input and output as CCCL's reductions need them.
+
+        They convert what they read between real types, and write the accumulator's type whatever the
+        output's is.
+        """
+        accumulator = self.accumulator
+        d_in = self.d_in.converted(accumulator) if accumulator.kind == "c" else self.d_in
+        return d_in, self.d_out.converted(accumulator)
 
 
 def accumulation(d_in: Any, d_out: Any, op: Op, h_init: Any, *, is_scan: bool = False) -> Accumulation:

@@ -27,7 +27,7 @@ from .. import structs
 from .._base.causes import cause
 from .._base.errors import BuildError
 from .._ir.nodes import Argument
-from .key import Specialisation
+from .specialisation import Specialisation
 
 _INDICES = "{0} indices in their place, and read the items through a cupar.PermutationIterator"
 

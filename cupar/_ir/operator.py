@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from .. import structs
-from .._base import causes
 from .._device import arrays
 from .._fingerprint import walk
 
@@ -73,7 +72,9 @@ class Operator:
     @property
     def described(self) -> str:
         """Its name and where it is defined, for messages."""
-        return f"operator {self.name}{causes.place(self.user)}"
+        from .._base.causes import place
+
+        return f"operator {self.name}{place(self.user)}"
 
     @property
     def function(self) -> Any:
