@@ -12,10 +12,10 @@ from ._call.signatures import two_phases
 from ._compile import limits
 from ._compile.specialisation import Specialisation
 from ._ir import nodes
+from ._ir.iterator import Iterator
 from ._ir.nodes import Argument
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
-from .iterators import Iterator
 from .operators import Op, resolve
 
 

@@ -10,13 +10,13 @@ from test_build import instructions, kernels, spills_or_calls
 import cupar
 from cupar import OpKind, SortOrder
 from cupar._call import arguments
-from cupar._compile import toolchain
-from cupar._ir import nodes
+from cupar._compile import nvrtc
+from cupar._ir.source import iterators_source
 from cupar.histogram import histogram_even
-from cupar.operators import convertible
 from cupar.partition import select, three_way_partition
 from cupar.search import lower_bound, upper_bound
 from cupar.segmented import segmented_sort
+from cupar.structs import convertible
 
 CC = 90
 DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
@@ -154,7 +154,7 @@ def test_items_are_converted_as_they_are_written(source):
     outputs = [arguments.converting(f"d_{each}".replace("?", "b1"), each, items) for each in targets]
     assert all(output.value == source for output in outputs)
     assert [output.is_pointer for output in outputs] == [each == source for each in targets]
-    assert toolchain.compile_cpp(nodes.source(outputs), CC)
+    assert nvrtc.compile_cpp(iterators_source(outputs), CC)
     for each in sorted({*DTYPES} - {*targets}):
         with pytest.raises(TypeError, match="^d_out: expected .*, the dtype of d_in, or one that"):
             arguments.converting("d_out", each, items)

@@ -17,7 +17,7 @@ from numba import cuda
 
 import cupar
 from cupar._base import versions
-from cupar._compile import architectures, cccl, toolchain
+from cupar._compile import cccl, nvrtc, toolchain
 from cupar._device import driver
 from cupar._obtain import target
 from cupar._obtain.target import parse_cc
@@ -468,7 +468,7 @@ def test_determinism_is_no_bool(determinism):
 
 @pytest.mark.parametrize("cc", [70, 72, "7.0", 101, 122, (13, 0), "sm_130", 399])
 def test_cc_that_the_compilers_do_not_know(cc):
-    if target._parsed(cc) in architectures.known():
+    if target._parsed(cc) in nvrtc.supported():
         pytest.skip("these compilers know it")
     for op in (cupar.OpKind.PLUS, lambda a, b: a + b, broken):
         with pytest.raises(
@@ -478,7 +478,7 @@ def test_cc_that_the_compilers_do_not_know(cc):
 
 
 def test_cc_that_all_compilers_of_a_cuda_know():
-    assert architectures.ALWAYS[toolchain.cuda_major()] <= set(architectures.known())
+    assert nvrtc.ALWAYS_SUPPORTED[toolchain.cuda_major()] <= set(nvrtc.supported())
 
 
 def test_cc_is_not_checked_by_loading_a_compiler(tmp_path):
@@ -493,7 +493,7 @@ def test_compilers_that_cannot_be_asked_refuse_no_cc(monkeypatch):
     def missing(name):
         raise ImportError(name)
 
-    architectures.known.cache_clear()
+    nvrtc.supported.cache_clear()
     monkeypatch.setattr(toolchain, "load_library", missing)
     assert parse_cc(122) == 122
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
-from .. import iterators
 from .._base import fork, log
 from .._compile.specialisation import Specialisation
 from .._device import arrays, driver, peers, storage, stream_capture
 from .._ir import nodes
-from ..operators import CapturedState
+from .._ir.iterator import Iterator
+from .._ir.operator import CapturedState
 from .bound import Bound
 from .call import Call, History, Launch
 from .code import Code
@@ -251,7 +251,7 @@ class Algorithm:
     def _take(self) -> tuple[Call, list[Call]]:
         """Return a call that is free in the current context, and the list that it goes back to."""
         if self._generation != fork.generation():
-            fork.keep_for_ever((self._free, self._history))
+            fork.leak((self._free, self._history))
             self._free, self._history = {}, {}
             self._code.leave_behind()
             self._generation = fork.generation()
@@ -327,7 +327,7 @@ class Algorithm:
     def _captured_arrays(self, arguments: Sequence[Any]) -> list[Any]:
         """Return the device arrays that the operators have captured, those in iterators among them."""
         found = [state.arrays() for state in self._states if isinstance(state, CapturedState)]
-        found += [each.captured() for each in arguments if isinstance(each, iterators.Iterator)]
+        found += [each.captured() for each in arguments if isinstance(each, Iterator)]
         return [array for group in found for array in group]
 
     def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:

@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from .. import iterators
 from .._compile.specialisation import Specialisation
 from .._device import arrays, driver, peers
+from .._ir.iterator import state_of
 from . import replays
 from .arguments import initial_bytes, item_count
 from .double_buffer import DoubleBuffer, opened
@@ -135,7 +135,7 @@ def written(
                 checks.append(f"_check_memory({array!r}, {value})")
             settings.append(f"_pointer_{i}.state = {value}")
         else:
-            names.update({f"_state_of_{i}": partial(iterators.state_of, argument), f"_memory_{i}": memory})
+            names.update({f"_state_of_{i}": partial(state_of, argument), f"_memory_{i}": memory})
             checks.append(f"{value} = _state_of_{i}({array}, {items})")
             settings.append(f"_memory_{i}[:] = {value}")
     for i, state in enumerate(caller._states):

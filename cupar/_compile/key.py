@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import structs
-from .._ir import nodes
-from ..operators import Operator
+from .._ir.operator import Operator
 from . import toolchain, wrapper
 from .specialisation import Specialisation
 
@@ -29,7 +28,7 @@ def template_parts(spec: Specialisation) -> dict[str, Any]:
         "algorithm": spec.algorithm,
         "cc": spec.cc,
         "arguments": [argument.part() for argument in spec.arguments],
-        "operators": {name: nodes.operator_part(op) for name, op in spec.operators},
+        "operators": {name: op.part() for name, op in spec.operators},
         "options": dict(spec.options),
         "iterators": _iterators(spec),
         "versions": toolchain.template_versions(),
@@ -38,8 +37,11 @@ def template_parts(spec: Specialisation) -> dict[str, Any]:
 
 def _iterators(spec: Specialisation) -> list[str]:
     """Return a hash of the iterators' C++ and how it is compiled, nothing if there are none."""
-    source = nodes.source(spec.arguments)
-    return [_hash(source), *toolchain.CPP_OPTIONS] if source else []
+    if all(argument.is_pointer for argument in spec.arguments):
+        return []
+    from .._ir.source import iterators_source
+
+    return [_hash(iterators_source(spec.arguments)), *toolchain.CPP_OPTIONS]
 
 
 def build_parts(spec: Specialisation) -> dict[str, Any]:

@@ -21,8 +21,8 @@ import numpy as np
 
 from .. import _cache
 from .._base import fork
+from .._base.errors import BuildError
 from .._call.algorithm import Algorithm
-from .._compile.toolchain import BuildError
 from .._device import arrays, driver
 from .._fingerprint import walk
 from ..operators import RawOp
@@ -146,9 +146,9 @@ def _asked(factory: Callable[P, A], /, *args: P.args, **named: P.kwargs) -> A:
         with walk.Once():
             algorithm = factory(*args, **named)
     except (TypeError, ValueError, BuildError) as error:
-        from .._compile import diagnosis
+        from .._base.causes import cause
 
-        if diagnosis.cause(error) is not None:
+        if cause(error) is not None:
             raise
         raise error.with_traceback(None)  # noqa: B904 - it is the same error, without cupar's own frames
     noting = note
@@ -247,7 +247,7 @@ def forget() -> None:
 
 def _after_fork() -> None:
     for table in _tables:
-        fork.keep_for_ever(dict(table))
+        fork.leak(dict(table))
         table.clear()
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import cupar
 from cupar import OpKind, RawOp, SortOrder
-from cupar._compile import toolchain
+from cupar._compile import nvrtc
 from cupar._device import driver
 from cupar.histogram import histogram_even
 from cupar.partition import select, three_way_partition
@@ -135,7 +135,7 @@ def test_the_same_raw_op_in_several_places(rng):
     large = 'extern "C" __device__ void large(void* a, void* r) { *(bool*)r = *(float*)a > 10; }'
     cc = driver.current_device().cc
     half, is_large = (
-        RawOp(name, toolchain.compile_cpp(code, cc)) for name, code in (("halved", source), ("large", large))
+        RawOp(name, nvrtc.compile_cpp(code, cc)) for name, code in (("halved", source), ("large", large))
     )
     host = rng.integers(-100, 100, 1000).astype("f4")
     d_in, d_out, d_sum = cp.asarray(host), cp.zeros(1000, "f4"), cp.zeros(1, "f4")
