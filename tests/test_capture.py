@@ -104,10 +104,10 @@ def have(monkeypatch):
 
         monkeypatch.setattr(driver, "library", lambda: library)
         pretend(monkeypatch, context())
-        monkeypatch.setattr(driver, "relaxed", relaxed)
+        monkeypatch.setattr(driver, "relaxed_capture_mode", relaxed)
         monkeypatch.setattr(storage, "scratch", lambda nbytes: 1 << 20)
         monkeypatch.setattr(_replay, "_spares", {})
-        monkeypatch.setattr(stream_capture, "_greens", {})
+        monkeypatch.setattr(driver, "_parts", {})
         return library
 
     return have
@@ -133,7 +133,7 @@ def test_on_a_stream_of_a_green_context(library):
     assert library.asked.count("cuGreenCtxCreate") == 1
     assert stream_capture.is_unnoticed()
     assert contexts(library) == [ELSEWHERE] * 2
-    captured.bring_home()
+    captured.to_primary_context()
     assert contexts(library) == [HOME] * 2
     captured.destroy()
     captured.destroy()
@@ -150,7 +150,7 @@ def test_without_green_contexts(have, without):
     with stream_capture.capture() as captured:
         assert captured.stream == OWN
     assert library.asked[-1] == "cuStreamDestroy_v2"
-    captured.bring_home()
+    captured.to_primary_context()
     assert contexts(library) == [ELSEWHERE] * 2
 
 
@@ -159,7 +159,7 @@ def test_in_another_context_than_the_primary(library, monkeypatch):
     assert not stream_capture.is_unnoticed()
     with stream_capture.capture() as captured:
         assert captured.stream == OWN
-    captured.bring_home()
+    captured.to_primary_context()
     assert contexts(library) == [ELSEWHERE] * 2
 
 
@@ -414,11 +414,11 @@ def test_room_is_emptied_before_the_code_is_unloaded(library, call, monkeypatch)
             assert len(library.executables) == _replay._ROOM
             super().append(native)
 
-    monkeypatch.setattr(_call, "_unloading", Unloading())
+    monkeypatch.setattr(_call, "_retired", Unloading())
     code._natives[context()] = "loaded"
     del code, room
     gc.collect()
-    assert _call._unloading == ["loaded"]
+    assert _call._retired == ["loaded"]
 
 
 def test_what_belongs_to_a_context_that_may_be_gone_is_not_touched(library, call, monkeypatch):
@@ -428,12 +428,12 @@ def test_what_belongs_to_a_context_that_may_be_gone_is_not_touched(library, call
     fixed = call.fixed()
     executables = list(library.executables)
     monkeypatch.setattr(driver, "is_there", lambda context: False)
-    monkeypatch.setattr(_call, "_unloading", [])
+    monkeypatch.setattr(_call, "_retired", [])
     fixed.close()
     del code, fixed
     gc.collect()
     assert library.executables == executables
-    assert not _call._unloading
+    assert not _call._retired
 
 
 def test_a_forked_process_leaves_the_room_behind(library, call, monkeypatch):
@@ -443,7 +443,7 @@ def test_a_forked_process_leaves_the_room_behind(library, call, monkeypatch):
     executables = list(library.executables)
     monkeypatch.setattr(fork, "_generation", fork._generation + 1)
     _replay._spares.clear()  # as a fork does
-    code.leave_behind()
+    code.abandon()
     assert not code.room(context()).take()
     fixed.close()
     del code

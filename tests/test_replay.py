@@ -196,7 +196,7 @@ def native(monkeypatch):
     native.compute.return_value = 64
     pretend(monkeypatch, context(cc=CC))
     monkeypatch.setattr(replays, "_spares", {})
-    monkeypatch.setattr(_storage, "_workspaces", {})
+    monkeypatch.setattr(driver, "_parts", {})
     monkeypatch.setattr(cccl, "deserialize", lambda name, blob: native)
     monkeypatch.setattr(cccl, "load", lambda native: 0)
     monkeypatch.setattr(algorithm.Algorithm, "_load_kernels", lambda self, call: make_room(call))
@@ -500,8 +500,8 @@ def library(native, monkeypatch):
     class Captured:
         stream, graph = 77, ctypes.c_void_p()
 
-        def bring_home(self):
-            library.asked.append("bring_home")
+        def to_primary_context(self):
+            library.asked.append("to_primary_context")
 
         def destroy(self):
             library.asked.append("destroy")
@@ -744,7 +744,7 @@ def test_code_is_unloaded_where_that_disturbs_no_capture(monkeypatch):
         relaxed.pop()
 
     pretend(monkeypatch, context(cc=CC))
-    monkeypatch.setattr(driver, "relaxed", relax)
+    monkeypatch.setattr(driver, "relaxed_capture_mode", relax)
     monkeypatch.setattr(cccl, "deserialize", lambda name, blob: Native())
     monkeypatch.setattr(cccl, "load", lambda native: 0)
     spec, place = SimpleNamespace(cc=CC, native="", algorithm=""), context(cc=CC)
@@ -753,7 +753,7 @@ def test_code_is_unloaded_where_that_disturbs_no_capture(monkeypatch):
         code.native(place)
         del code
     assert unloaded == [True, True]
-    _call._unloading.clear()
+    _call._retired.clear()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -779,7 +779,7 @@ def test_code_of_a_parent_process_is_not_unloaded(monkeypatch):
         gc.collect()
         os._exit(len(unloaded))
     assert os.waitpid(pid, 0)[1] == 0
-    _call._unloading.clear()
+    _call._retired.clear()
     assert unloaded == [os.getpid()]
     del kept
-    _call._unloading.clear()
+    _call._retired.clear()

@@ -199,14 +199,14 @@ class Algorithm:
         if self._generation != fork.generation():
             fork.leak((self._free, self._known))
             self._free, self._known = {}, {}
-            self._code.leave_behind()
+            self._code.abandon()
             self._generation = fork.generation()
         context = driver.current_context()
         free = self._free.setdefault(context.number, [])
         try:
             return free.pop(), free
         except IndexError:
-            with driver.relaxed():
+            with driver.relaxed_capture_mode():
                 call = Call(self, context, self._known.setdefault(context.number, {}))
                 self._code.once_in(context, lambda: self._load_kernels(call))
             return call, free
@@ -318,7 +318,7 @@ class Algorithm:
                 nbytes = call.needed(bound, handle)
             workspace = None
             if nbytes <= storage.LARGEST_WORKSPACE:
-                workspace = storage.workspace(handle, call.context) if handle else call.workspace
+                workspace = call.memory.workspace(handle) if handle else call.workspace
             # Under a lock, for the kernels of two calls must not take turns in one workspace.
             if workspace is not None and workspace.lock.acquire(False):
                 try:

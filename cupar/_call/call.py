@@ -34,13 +34,13 @@ Known = dict[Any, "int | Replay"]
 
 # Code that nobody needs any more. To unload it spoils what other threads capture, unless the thread that does
 # so is relaxed about captures; so it is done where that is so anyway.
-_unloading: list[Any] = []
+_retired: list[Any] = []
 
 
 def _after_fork() -> None:
-    if _unloading:
-        fork.leak(tuple(_unloading))
-        _unloading.clear()
+    if _retired:
+        fork.leak(tuple(_retired))
+        _retired.clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -94,8 +94,8 @@ class Code:
                         f"{device.ordinal} is sm_{device.cc}"
                     )
                 self.deserialise()
-                with driver.relaxed():
-                    _unloading.clear()
+                with driver.relaxed_capture_mode():
+                    _retired.clear()
                     self._load()
                 self._natives[context], self._deserialised = self._deserialised, None
             return self._natives[context]
@@ -128,9 +128,9 @@ class Code:
                     try:
                         self.room(context).close()
                     finally:
-                        _unloading.append(native)
+                        _retired.append(native)
             else:
-                self.leave_behind()
+                self.abandon()
         except Exception:
             pass
 
@@ -138,7 +138,7 @@ class Code:
         """Return the GPU code, an ELF file, for tools that inspect it."""
         return cccl.cubin(self.spec.native, self._blob)
 
-    def leave_behind(self) -> None:
+    def abandon(self) -> None:
         """Forget what is loaded: a forked process cannot use what its parent loaded, nor may it unload it."""
         fork.leak(self._natives)
         self._natives, self._known, self._rooms = {}, set(), {}
@@ -190,6 +190,8 @@ class Call:
         enqueues the call: as a replay of earlier ones, or through the bindings.
     enqueue_bound : callable
         The same for what `bind` returned.
+    memory : Memory
+        What is kept of the context's memory.
     workspace : Workspace
         That of the default stream.
     last : tuple
@@ -202,7 +204,8 @@ class Call:
         self.context = context
         self.native = code.native(context)
         self.room = code.room(context)
-        self.workspace = storage.default_workspace(context)
+        self.memory = context.part(storage.Memory)
+        self.workspace = self.memory.default
         self.iterators, memories = zip(*map(_settable, spec.arguments), strict=True)
         self.operators = [
             cccl.operator(name, op.kind, (), op.state_size, op.state_alignment) for name, op in spec.operators

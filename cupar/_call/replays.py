@@ -330,7 +330,7 @@ class Room:
         """Make room for graphs like this one, unless that was done, or no call will be replayed."""
         if self.was_filled or sys.maxsize <= CALLS_BEFORE or not _is_possible():
             return
-        graph.bring_home()
+        graph.to_primary_context()
         self._key = self._key[0], len(stream_capture.nodes(graph.graph))
         spares = self._spares()
         for _ in range(min(_ROOM, _MOST_SPARE - sum(each is not None for each in spares))):
@@ -382,7 +382,7 @@ class Room:
 
 
 def _destroy(executable: c_void_p) -> None:
-    with driver.relaxed():  # for other threads may be capturing
+    with driver.relaxed_capture_mode():  # for other threads may be capturing
         driver.library().cuGraphExecDestroy(executable)
 
 
@@ -433,7 +433,7 @@ class Fixed:
         if self._generation != fork.generation() or not driver.is_there(self._context):
             fork.leak((self._graph, self._native))
         else:
-            with driver.relaxed():  # as in `_destroy`
+            with driver.relaxed_capture_mode():  # as in `_destroy`
                 if self.executable:
                     driver.library().cuGraphExecDestroy(self.executable)
                 self._graph.destroy()
@@ -572,10 +572,10 @@ def _captured(call: Call, bound: Checked, address: int, needed: int) -> stream_c
 
 def fixed_graph(call: Call, bound: Checked, address: int, needed: int) -> Fixed:
     """Return a call as a graph with these values; raise RuntimeError if it cannot be captured."""
-    with driver.relaxed():
+    with driver.relaxed_capture_mode():
         graph = _captured(call, bound, address, needed)
         with suppress(driver.DriverError):  # it can run where it was captured, too
-            graph.bring_home()
+            graph.to_primary_context()
         return Fixed(call, graph)
 
 
@@ -607,13 +607,13 @@ def replay_of(
     layouts: dict[int, list[tuple[int, int]]] = {}
     firsts, seconds = made_up(values, 0), made_up(values, 1)
     try:
-        with driver.relaxed():
+        with driver.relaxed_capture_mode():
             # One after the other, so that what nobody sets in the parameters is as little as possible: the
             # same was done before each.
             for given in (values, firsts, seconds, values):
                 of_call, storage = (given[:-1], given[-1]) if address else (given, 0)
                 graphs.append(_captured(call, (bound[0], *of_call), storage, needed))
-            graphs[1].bring_home()  # it is this that will be launched
+            graphs[1].to_primary_context()  # it is this that will be launched
             agains, ones, twos, owns = kernels = [_chain(each.graph, layouts) for each in graphs]
             if len({tuple(kernel.shape for kernel in each) for each in kernels}) != 1:
                 raise NotReplayableError("other kernels for other values")

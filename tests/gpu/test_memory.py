@@ -86,7 +86,7 @@ def test_streams_that_are_gone_keep_little(sort):
         del stream
         gc.collect()
     assert used() - before < storage._MOST_BYTES + 300 * MIB
-    assert storage._bytes_kept(driver.current_context()) <= storage._MOST_BYTES
+    assert storage.memory().bytes_kept() <= storage._MOST_BYTES
     cupar.release_memory()
     assert used() - before < 32 * MIB
     assert is_sorted(arguments)
@@ -158,8 +158,7 @@ def test_a_bound_call_closed_while_its_stream_is_captured():
     stream.synchronize()
     assert out.get()[0] == 7
     cupar.release_memory()
-    retired = storage._retired.get(driver.current_context().number, [])
-    assert address not in [each.address for each in retired]
+    assert address not in [each.address for each in storage.memory().retired]
 
 
 def test_a_call_is_not_bound_while_its_stream_is_captured():
@@ -193,6 +192,6 @@ def test_a_bound_call_whose_stream_is_gone():
         del stream, bound
         gc.collect()
     assert out.get()[0] == 300_000 * 299_999 // 2
-    assert len(storage._retired[driver.current_context().number]) >= 10
+    assert len(storage.memory().retired) >= 10
     cupar.release_memory()
-    assert not storage._retired.get(driver.current_context().number)
+    assert not storage.memory().retired
