@@ -238,7 +238,7 @@ class Algorithm:
         for argument, iterator in zip(self._code.spec.arguments, call.iterators, strict=True):
             if argument.is_pointer:
                 iterator.state = place
-        for work in reversed(self._sizes()):  # the largest first, which room is made for
+        for work in reversed(self._sizes()):  # the largest first, which the graph pool is for
             _load_size(call, work, self._needs_storage)
 
     def _sizes(self) -> Sequence[Any]:
@@ -353,7 +353,7 @@ def _load_size(call: Call, work: Any, needs_storage: bool) -> None:
             call.launch(address, nbytes, work, captured.stream)
         try:
             with stream_capture.lock:
-                call.room.fill(captured)
+                call.graph_pool.fill(captured)
         finally:
             captured.destroy()
     except RuntimeError as error:  # what cannot be captured is loaded by the first call

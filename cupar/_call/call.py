@@ -17,7 +17,7 @@ from .._compile import cccl
 from .._compile.key import Specialisation
 from .._device import arrays, driver, peers, storage, stream_capture
 from .._ir.nodes import Argument
-from . import replays
+from . import probe, replays
 from .arguments import initial_bytes, item_count
 from .replays import Checked, Replay
 
@@ -56,7 +56,7 @@ class Code:
         self._deserialised: Any = None
         self._natives: dict[driver.Context, Any] = {}
         self._known: set[int] = set()  # contexts in which all its kernels are loaded
-        self._rooms: dict[driver.Context, replays.Room] = {}
+        self._graph_pools: dict[driver.Context, replays.GraphPool] = {}
         self._generation = fork.generation()
         self._lock = fork.Lock()
 
@@ -107,9 +107,9 @@ class Code:
             status = cccl.load(self._deserialised)
         driver.check(status, f"loading the code of a {self.spec.algorithm} for sm_{self.spec.cc}")
 
-    def room(self, context: driver.Context) -> replays.Room:
-        """Return the room for replays in a context."""
-        return self._rooms.setdefault(context, replays.Room(context.number))
+    def graph_pool(self, context: driver.Context) -> replays.GraphPool:
+        """Return the graph pool for replays in a context."""
+        return self._graph_pools.setdefault(context, replays.GraphPool(context))
 
     def once_in(self, context: driver.Context, load: Callable[[], None]) -> None:
         """Call `load`, unless that was done in this context; other threads wait until it is done."""
@@ -126,7 +126,7 @@ class Code:
                         fork.leak(native)
                         continue
                     try:
-                        self.room(context).close()
+                        self.graph_pool(context).close()
                     finally:
                         _retired.append(native)
             else:
@@ -141,7 +141,7 @@ class Code:
     def abandon(self) -> None:
         """Forget what is loaded: a forked process cannot use what its parent loaded, nor may it unload it."""
         fork.leak(self._natives)
-        self._natives, self._known, self._rooms = {}, set(), {}
+        self._natives, self._known, self._graph_pools = {}, set(), {}
         self._generation = fork.generation()
 
 
@@ -172,7 +172,7 @@ class Call:
         Where it is loaded.
     native : object
         The bindings' build, loaded.
-    room : Room
+    graph_pool : GraphPool
         What replays are made in.
     iterators, operators : list
         The bindings' objects, in the order of the specialisation's.
@@ -203,7 +203,7 @@ class Call:
         self.name = spec.algorithm
         self.context = context
         self.native = code.native(context)
-        self.room = code.room(context)
+        self.graph_pool = code.graph_pool(context)
         self.memory = context.part(storage.Memory)
         self.workspace = self.memory.default
         self.iterators, memories = zip(*map(_settable, spec.arguments), strict=True)
@@ -253,11 +253,11 @@ class Call:
             if isinstance(known := self._known.get(key), replays.Replay):  # made by another thread just now
                 return known
             self._known[key] = _AFTER_REFUSAL
-            if not self.room.was_filled:
+            if not self.graph_pool.was_filled:
                 return None
-            replay = replays.replay_of(self, bound, address, needed, stream, self.room)
+            replay = replays.replay_of(self, bound, address, needed, stream, self.graph_pool)
             if replay is not None:
-                self.room.note(replay, self, key)
+                self.graph_pool.note(replay, self, key)
                 self._known[key] = replay
             return replay
         finally:
@@ -405,7 +405,7 @@ def _written(
     )
     texts = {"checks": "\n".join(checks), "settings": "\n".join(settings), "enqueue": enqueue}
     indented = {name: text.replace("\n", "\n    ") for name, text in texts.items()}
-    exec(replays.compiled(_SOURCE.format(bound=bound, **indented)), names)
+    exec(probe.compiled(_SOURCE.format(bound=bound, **indented)), names)
     return {name: names.pop(name) for name in ("bind", "set", "enqueue", "enqueue_bound")}
 
 

@@ -125,10 +125,9 @@ def test_algorithms_that_are_loaded_and_not_called_share_what_is_reserved():
     k = int(time.time()) << 8
     made = [cupar.reduce_into("i4", "i4", plus(k + i), 0, wait=False) for i in range(24)]
     cupar.preload(*made)
-    context = driver.current_context().number
-    spares = [found for (where, _), found in replays._spares.items() if where == context]
+    spares = driver.current_context().part(replays._Spares).values()
     reserved = [sum(each is not None for each in found) for found in spares]
-    assert 0 < max(reserved) <= replays._MOST_SPARE < 24 * replays._ROOM
+    assert 0 < max(reserved) <= replays._MOST_SPARE < 24 * replays._POOL_SIZE
     items, out = cp.arange(1000, dtype="i4"), cp.zeros(1, "i4")
     for each in (made[0], made[-1]):
         for _ in range(3200):  # at once, or if by chance it was not, when it is tried again
