@@ -92,6 +92,7 @@ def relocations(
 
 
 def in_words(memory: bytes) -> str:
+    """Return memory as text, 8 bytes in a word."""
     return memory.hex(" ", -8)
 
 

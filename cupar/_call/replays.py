@@ -76,14 +76,9 @@ class GraphPool:
     of a context share them, so that many that are loaded and not called take up no more than a few.
 
     Whoever fills it, takes from it, notes a replay or evicts one has to hold `stream_capture.lock`.
-
-    Attributes
-    ----------
-    was_filled : bool
-        Whether it had any memory; else nothing can be replayed.
     """
 
-    was_filled = False
+    was_filled = False  # whether it had any memory; else nothing can be replayed
 
     def __init__(self, context: driver.Context) -> None:
         self._left = _POOL_SIZE  # how many replays more there may be
@@ -166,20 +161,11 @@ class Fixed:
     """A call as a graph that is ready to be launched, with the values that it was captured with.
 
     The graph belongs to this object. Without a pool to take memory from, to make it may wait for the GPU.
-
-    Attributes
-    ----------
-    executable : c_void_p
-        What ``cuGraphLaunch`` takes.
-
-    Raises
-    ------
-    NotReplayableError
-        If the pool is empty. It is not the next time, unless another takes what is given back.
+    With an empty one it is a NotReplayableError; the next time there is memory, unless it was taken.
     """
 
     def __init__(self, call: Call, graph: stream_capture.Capture, pool: GraphPool | None = None) -> None:
-        self.executable = c_void_p()
+        self.executable = c_void_p()  # what cuGraphLaunch takes
         self._graph: stream_capture.Capture | None = graph
         self._native = call.native  # has the code, which must be there for longer than the graph
         self._context = call.context
@@ -225,17 +211,7 @@ class Fixed:
 
 
 class Replay(Fixed):
-    """A call of one problem size on one stream, with any values. For one thread at a time: see `enqueue`.
-
-    Attributes
-    ----------
-    needed : int
-        Bytes of temporary storage.
-    number : int
-        The driver's number of the stream, 0 of the default one.
-    is_stale : bool
-        Whether its stream was found to be gone.
-    """
+    """A call of one problem size on one stream, with any values. For one thread at a time: see `enqueue`."""
 
     def __init__(
         self,
@@ -250,9 +226,9 @@ class Replay(Fixed):
     ) -> None:
         super().__init__(call, graph, pool)
         library = driver.library()
-        self.needed = needed
-        self.number = number
-        self.is_stale = False
+        self.needed = needed  # bytes of temporary storage
+        self.number = number  # the driver's, of the stream
+        self.is_stale = False  # whether the stream was found to be gone
         self._launch = library.cuGraphLaunch
         lock = threading.Lock()
         self._acquire, self._release = lock.acquire, lock.release
@@ -267,16 +243,8 @@ class Replay(Fixed):
     def enqueue(self, bound: Checked, address: int, nbytes: int, stream: int) -> bool:
         """Enqueue the call with these values.
 
-        Returns
-        -------
-        bool
-            False if it must not be: because of its values, or the stream is another one, or captured, or
-            another thread is enqueueing it.
-
-        Raises
-        ------
-        DriverError
-            If the driver refuses.
+        Return False if it must not be: because of its values, or the stream is another one, or captured, or
+        another thread is enqueueing it.
         """
         if nbytes < self.needed or (stream and not self._is_of(stream)) or not self._acquire(False):
             return False
@@ -297,18 +265,7 @@ class Replay(Fixed):
         return number == self.number
 
     def set_values(self, bound: Checked, address: int) -> bool:
-        """Put other values into the graph.
-
-        Returns
-        -------
-        bool
-            False if they are such that the call might launch something else.
-
-        Raises
-        ------
-        DriverError
-            If the driver refuses.
-        """
+        """Put other values into the graph; return False if the call might launch something else with them."""
         values, olds = _values(bound, address), self._values
         self._values, self._bound = self._unknown, ()  # until all of them are in the graph
         if not self._set(olds, values):

@@ -43,21 +43,11 @@ class Device:
 
 @dataclass(frozen=True)
 class Context:
-    """A context of a GPU. What is loaded or kept on a GPU belongs to one, as does the default stream.
+    """A context of a GPU. What is loaded or kept on a GPU belongs to one, as does the default stream."""
 
-    Attributes
-    ----------
-    number : int
-        The driver's number of it, which no other ever has.
-    device : Device
-        The GPU.
-    is_primary : bool
-        Whether it is the device's primary context, and not another, such as a green one.
-    """
-
-    number: int
+    number: int  # the driver's, which no other context ever has
     device: Device
-    is_primary: bool
+    is_primary: bool  # the device's primary context, and not another, such as a green one
 
     def part(self, kind: Callable[[Context], _T]) -> _T:
         """Return what a module keeps in this context: its object of class `kind`, made when first asked for.
@@ -79,13 +69,7 @@ _parts: dict[int, dict[Any, Any]] = {}  # by the context's number, and in it by 
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """Return the CUDA driver, initialised.
-
-    Raises
-    ------
-    NoDeviceError
-        If there is no GPU or no driver.
-    """
+    """Return the CUDA driver, initialised; NoDeviceError if there is no GPU or no driver."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
         # cupar's own stand-in (_stub.py) answers to the same name, with CUDA_ERROR_NO_DEVICE.
@@ -130,26 +114,17 @@ def _ask_nothing() -> int:
 
 
 class _ThisThread(threading.local):
-    """What a thread asks the driver with, so that asking allocates nothing.
+    """What a thread asks the driver with, so that asking allocates nothing."""
 
-    Attributes
-    ----------
-    ordinal : c_int
-        For answers about devices and streams.
-    number : c_uint64
-        For numbers of streams, and the number of the current context.
-    ask : callable
-        Asks the driver for that number, and returns its status: not 0 if there is no context, or if
-        `current_context` was not called in this thread.
-    has_the_only_device : bool
-        There if the machine has one device and the thread a context on it: no call needs to ask which.
-    """
-
+    # Asks for the number of the current context, and returns the driver's status: not 0 if there is none, or
+    # if `current_context` was not called in this thread.
     ask: Callable[[], int] = staticmethod(_ask_nothing)
+    # Set if the machine has one device and the thread a context on it: no call needs to ask which.
+    has_the_only_device: bool
 
     def __init__(self) -> None:
-        self.ordinal = c_int()
-        self.number = c_uint64()
+        self.ordinal = c_int()  # for answers about devices and streams
+        self.number = c_uint64()  # for the numbers of the current context, and of streams
 
 
 this_thread = _ThisThread()
@@ -178,15 +153,7 @@ def _primary_number(ordinal: int) -> int | None:
 
 
 def current_context() -> Context:
-    """Return the current context; if there is none, device 0's primary one, as the CUDA runtime does.
-
-    Raises
-    ------
-    NoDeviceError
-        If there is no GPU or no driver.
-    DriverError
-        If the driver refuses.
-    """
+    """Return the current context, by default device 0's primary one, made current, as CUDA's runtime does."""
     thread = this_thread
     if thread.ask():
         _begin(thread)
@@ -269,13 +236,7 @@ def relaxed_capture_mode() -> Iterator[None]:
 
 @contextmanager
 def on(context: Context) -> Iterator[None]:
-    """Make a context current for the block, unless it is.
-
-    Raises
-    ------
-    DriverError
-        If it is not known to be there: see `is_there`.
-    """
+    """Make a context current for the block, unless it is; DriverError if it may be gone: see `is_there`."""
     if current_context() == context:
         yield
         return
@@ -308,16 +269,8 @@ LEGACY, PER_THREAD = 1, 2  # handles of the default streams, beside 0
 def stream_handle(stream: Any) -> int:
     """Return the ``CUstream`` of whatever stands for a stream, 0 (the default stream) for None.
 
-    Parameters
-    ----------
-    stream : None, int, or object
-        An object with ``__cuda_stream__`` (CUDA's stream protocol), ``cuda_stream`` (PyTorch), ``ptr``
-        (CuPy) or ``handle`` (Numba).
-
-    Raises
-    ------
-    TypeError
-        If it is none of these, or what it answers is no handle.
+    That is a handle, or an object with ``__cuda_stream__`` (CUDA's stream protocol), ``cuda_stream``
+    (PyTorch), ``ptr`` (CuPy) or ``handle`` (Numba). TypeError if it is neither, or answers no handle.
     """
     if stream is None:
         return 0
@@ -375,7 +328,7 @@ def _check_stream_device(stream: int) -> None:
 def stream_number(stream: int) -> int | None:
     """Return the driver's number of a stream, which no other ever has; 0 is that of the default stream.
 
-    None stands for a stream that is being captured, and for the default stream of each thread.
+    None for a stream that is being captured, and for the default stream of each thread.
     """
     if stream in (0, LEGACY):
         return 0

@@ -35,35 +35,20 @@ class Block(NamedTuple):
 
 
 class Memory:
-    """What cupar keeps of one context's memory between calls. All threads share it.
-
-    Attributes
-    ----------
-    scratch : list of Block
-        In which nothing is kept; the largest last.
-    retired : list of Block
-        What nobody needs any more, and `release_memory` frees after a wait. Of a stream that is gone, nobody
-        tells when it is done, and to ask about its handle is no question but a read of freed memory.
-    default : Workspace
-        The default stream's.
-    workspaces : dict
-        All, by the number of the stream, 0 for the default one.
-    by_handle : dict
-        Those of other streams than the default one.
-    uses : dict of int to int
-        How often streams were used that have none, by number.
-    """
+    """What cupar keeps of one context's memory between calls. All threads share it."""
 
     def __init__(self, context: driver.Context) -> None:
         self._context = context
         self._lock = threading.RLock()  # held while the pool is made
         self._pool: c_void_p | None = None
-        self.scratch: list[Block] = []
+        self.scratch: list[Block] = []  # the largest last
+        # What nobody needs any more, and `release_memory` frees after a wait. Nobody tells when a stream that
+        # is gone is done, and to ask about its handle is no question but a read of freed memory.
         self.retired: list[Block] = []
-        self.default = Workspace(0, 0, self)
-        self.workspaces = {0: self.default}
-        self.by_handle: dict[int, Workspace] = {}
-        self.uses: dict[int, int] = {}
+        self.default = Workspace(0, 0, self)  # the default stream's
+        self.workspaces = {0: self.default}  # by the driver's number of the stream
+        self.by_handle: dict[int, Workspace] = {}  # but the default stream's
+        self.uses: dict[int, int] = {}  # of streams that have no workspace, by number
 
     def pool(self) -> c_void_p:
         """Return the memory pool: of a primary context, cupar's own.
@@ -165,10 +150,7 @@ def trim() -> None:
 def retry_after_trim(allocate: Callable[[], int], call: str) -> None:
     """Call the driver, and once more after `trim` if there is no memory.
 
-    Raises
-    ------
-    DriverError
-        If there is none then, or the driver refuses for another reason; the message begins with `call`.
+    If there is none then, or the driver refuses for another reason, a DriverError says so of `call`.
     """
     status = allocate()
     if status == OUT_OF_MEMORY:  # perhaps for want of a piece that is large enough
@@ -178,13 +160,7 @@ def retry_after_trim(allocate: Callable[[], int], call: str) -> None:
 
 
 def allocate(nbytes: int, stream: int) -> int:
-    """Allocate device memory from cupar's pool, in the order of a stream; return its address.
-
-    Raises
-    ------
-    DriverError
-        If there is no memory, not even when the pool gives back what it keeps.
-    """
+    """Allocate device memory from cupar's pool, in the order of a stream; return its address."""
     address, ask = c_void_p(), driver.library().cuMemAllocFromPoolAsync
     retry_after_trim(
         partial(ask, byref(address), c_size_t(nbytes), memory().pool(), c_void_p(stream)),
@@ -240,30 +216,20 @@ def free_or_retire(address: int, nbytes: int, stream: int) -> None:
 
 
 class Workspace:
-    """Temporary storage that one stream keeps between calls, and that grows when one needs more.
-
-    Attributes
-    ----------
-    lock : threading.Lock
-        To be held from a look at `nbytes` until all kernels of the call are enqueued.
-    address, nbytes : int
-        What it has now.
-    """
+    """Temporary storage that one stream keeps between calls, and that grows when one needs more."""
 
     def __init__(self, stream: int, number: int, memory: Memory) -> None:
-        self.lock = threading.Lock()
-        self.address = 0
-        self.nbytes = 0
+        self.lock = (
+            threading.Lock()
+        )  # held from a look at `nbytes` until all kernels of the call are enqueued
+        self.address, self.nbytes = 0, 0
         self.stream, self.number = stream, number
         self._memory = memory
 
     def grow(self, nbytes: int) -> bool:
         """Have at least that many bytes. In the order of the stream, what was there goes.
 
-        Returns
-        -------
-        bool
-            False if streams would keep too much altogether; then all is as it was.
+        Return False if streams would keep too much altogether; then all is as it was.
         """
         nbytes = 1 << (nbytes - 1).bit_length()
         if self.number and self._memory.bytes_kept() - self.nbytes + nbytes > _MOST_BYTES:

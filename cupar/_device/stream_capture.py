@@ -41,19 +41,11 @@ class KernelNode(ctypes.Structure):
 
 
 class Capture:
-    """What a block enqueued on a stream of its own, as a graph.
-
-    Attributes
-    ----------
-    stream : int
-        The stream's handle.
-    graph : c_void_p
-        The graph, once the block is left.
-    """
+    """What a block enqueued on a stream of its own, as a graph."""
 
     def __init__(self, stream: int, context: c_void_p | None) -> None:
         self.stream = stream
-        self.graph = c_void_p()
+        self.graph = c_void_p()  # there once the block is left
         self._context = context  # that of the block, if the stream's is another one
 
     def to_primary_context(self) -> None:
@@ -102,19 +94,11 @@ def is_unnoticed() -> bool:
 
 
 class _Green:
-    """The green context, on all multiprocessors, for captures in a primary context.
-
-    Attributes
-    ----------
-    context : c_void_p or None
-        None where the driver makes none.
-    free : list of int
-        Streams of it that nothing is captured on.
-    """
+    """The green context, on all multiprocessors, for captures in a primary context."""
 
     def __init__(self, primary: driver.Context) -> None:
-        self.context: c_void_p | None = None
-        self.free: list[int] = []
+        self.context: c_void_p | None = None  # where the driver makes none
+        self.free: list[int] = []  # streams of it that nothing is captured on
         library, ordinal = driver.library(), primary.device.ordinal
         if not hasattr(library, "cuGreenCtxStreamCreate"):
             return
