@@ -24,7 +24,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable, MutableMapping
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -80,15 +80,9 @@ Origin = Literal["memory", "disk", "linked", "built"]
 class Found:
     """An entry, and how it was got.
 
-    Attributes
-    ----------
-    entry : Entry
-    origin : {"disk", "built"}
-        ``"disk"`` if it was kept anywhere: in a directory, a bundle or the shared store.
-    seconds : float
-        That reading or making it took.
-    source : str
-        The layer that had it, as its path or URL; empty if it was made.
+    The origin is ``"disk"`` if it was kept anywhere: in a directory, a bundle or the shared store. `seconds`
+    says what reading or making it took; `source` is the path or URL of the layer that had it, empty if it was
+    made.
     """
 
     entry: Entry
@@ -145,16 +139,12 @@ def _layer(path: Path, secret: bytes | None) -> Layer | None:
 def layer(path: Path, secret: bytes | None) -> Layer:
     """Open a directory of a cache, or a bundle, to be read only.
 
-    Raises
-    ------
-    OSError, ValueError
-        If there is none, or it cannot be used. `RefusedError` if it is a bundle that is not served.
+    Raise an OSError or ValueError if there is none; `RefusedError` if it is a bundle that is not served.
     """
     if path.is_dir():
-        store = Disk(path, 0, read_only=True)
-        if not store.is_cache():
+        if not (path / f"v{FORMAT}").is_dir():
             raise ValueError(f"{path} is no cache directory: there is no v{FORMAT} in it")
-        return store
+        return Disk(path, 0, read_only=True)
     from ._store.bundle import Bundle
 
     return Bundle(path, secret)
@@ -191,8 +181,7 @@ def use_bundle(path: str | os.PathLike[str]) -> None:
     """
     found = path_named("path", path)
     try:
-        with closing(layer(found, signing_key())) as opened:  # to say now what is wrong with it
-            opened.trust()
+        layer(found, signing_key()).trust()  # to say now what is wrong with it
     except OSError as error:
         raise type(error)(error.errno, f"path: {error.strerror}", os.fspath(found)) from None
     except DistrustedError as error:
@@ -277,21 +266,11 @@ def use_shared(mapping: MutableMapping[str, bytes] | None) -> None:
 def fetch(key: str, make: Callable[[], Entry], *, portable: bool = True) -> Found:
     """Return the entry under `key`, or make it while other processes wait for it.
 
-    Parameters
-    ----------
-    key : str
-        SHA-256 of all that the entry depends on, in lower-case hex.
-    make : callable
-        Makes the entry. It may fetch another key, if no make of that one fetches this. Its exceptions pass
-        through and leave nothing behind.
-    portable : bool, optional
-        Whether other machines can use it: if not, it stays in the user's directory.
+    The key is a SHA-256 of all that the entry depends on, in lower-case hex. `make` may fetch another key, if
+    no make of that one fetches this; its exceptions pass through and leave nothing behind. What is not
+    `portable`, for other machines cannot use it, stays in the user's directory.
 
-    Returns
-    -------
-    Found
-        The entry, with origin ``"disk"`` or ``"built"``. It is not counted in `stats`: only the caller
-        knows what a build that found its template should be called.
+    It is not counted in `stats`: only the caller knows what a build that found its template should be called.
     """
     start = time.perf_counter()
     own = disk()

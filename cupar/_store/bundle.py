@@ -37,8 +37,6 @@ from .entry import Entry, Part, RefusedError, is_key, unseal
 from .files import fault, remove_leftovers, replacing
 from .layer import Layer, Listed
 
-__all__ = ["Bundle", "write"]
-
 _VERSION = 1
 _HEADER_BYTES = 128
 _MOST_ENTRIES = 1 << 22  # an index of 320 MiB, which every reader has in memory
@@ -78,19 +76,8 @@ def _header(count: int, start: int, size: int, index: bytes) -> bytes:
 class Bundle(Layer):
     """The entries of a bundle. Threads and forked processes may share it.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    secret : bytes, optional
-        Entries that are not signed with it are not served.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be opened.
-    RefusedError
-        If it is not a bundle, is damaged, or others could have written it.
+    With a secret, entries that are not signed with it are not served. Opening it raises an OSError, or
+    `RefusedError` if it is not a bundle, is damaged, or others could have written it.
     """
 
     # Read in place with pread and not through a memory map: a reader that looks at a mapped file while it is
@@ -222,27 +209,11 @@ class Bundle(Layer):
 
 
 def write(path: Path, items: Iterable[tuple[str, bytes]]) -> tuple[int, int]:
-    """Write a bundle, in place of the file there, if any: nobody sees half of it.
+    """Write keys and sealed entries, in any order, to a bundle; return how many it has, and its size.
 
-    Parameters
-    ----------
-    path : Path
-        The file. It may be read by everybody, and written by its owner.
-    items : iterable of (str, bytes)
-        Keys and sealed entries, in any order. They are taken one at a time and not kept in memory. Of several
-        under the same key the first counts.
-
-    Returns
-    -------
-    tuple of int
-        How many entries it has, and its size.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written. What was there is left alone then.
-    ValueError
-        If a key is not one, or there are too many.
+    They are taken one at a time and not kept in memory. Of several under the same key the first counts.
+    Nobody sees half of the file; if it cannot be written (OSError), or a key is not one (ValueError), what
+    was there is left alone.
     """
     from tempfile import TemporaryFile  # 5 ms, which readers do not pay
 

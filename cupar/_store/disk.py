@@ -31,8 +31,6 @@ from .entry import DAMAGED, FORMAT, LARGEST, SUFFIX, Entry, Part, RefusedError, 
 from .files import DistrustedError
 from .layer import Layer, Listed
 
-__all__ = ["Disk", "Pruned"]
-
 _USE_CLOCK_SECONDS = 3600  # how exactly mtime records the last use: a hit seldom has to write
 _JOURNAL_BYTES = 4096  # about 500 stores between two counts of what is really there
 _APPEND_FLAGS = os.O_RDWR | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
@@ -49,18 +47,12 @@ class Pruned:
 class Disk(Layer):
     """Entries in one directory, the least recently used of which go when they exceed a limit.
 
-    But for `read`, no method raises an OSError: what the system refuses is said once, in a `CacheWarning`,
-    and the caller goes on without the cache. A lookup opens one file whatever the number of entries; only
-    `store` counts.
+    But for `read` and `trust`, no method raises an OSError: what the system refuses is said once, in a
+    `CacheWarning`, and the caller goes on without the cache. A lookup opens one file whatever the number of
+    entries; only `store` counts.
 
-    Parameters
-    ----------
-    path : Path
-        The directory. It need not exist yet; `store` makes it.
-    limit_bytes : int
-        Limit on the size of all entries together.
-    read_only : bool, optional
-        Nothing in it is changed, and it may belong to another user: naming it is trusting its owner.
+    The directory need not exist yet; `store` makes it. If it is `read_only`, nothing in it is changed, and it
+    may belong to another user: naming it is trusting its owner.
     """
 
     def __init__(self, path: Path, limit_bytes: int, *, read_only: bool = False) -> None:
@@ -97,10 +89,6 @@ class Disk(Layer):
             pass  # not there yet, or load() and store() meet the same error and say it
         return True
 
-    def is_cache(self) -> bool:
-        """Tell whether this is a directory of a cache, empty as it may be."""
-        return self._base.is_dir()
-
     def _check(self, path: Path, status: os.stat_result | None = None, prefix: str = "") -> None:
         why = files.fault(path.lstat() if status is None else status, *self._more_owners)
         if why is not None:
@@ -130,12 +118,12 @@ class Disk(Layer):
 
     def entries(self) -> Iterator[Listed]:
         """Yield what is in it, in no particular order."""
-        for shard in files.listed(self._base):
-            if len(shard.name) == 2 and stat.S_ISDIR(shard.mode):  # and no link to one
-                for file in files.listed(shard.path):
+        for shard, its in files.listed(self._base):
+            if len(shard.name) == 2 and stat.S_ISDIR(its.st_mode):  # and no link to one
+                for file, status in files.listed(shard.path):
                     key = file.name.removesuffix(SUFFIX)
                     if key != file.name and is_key(key):
-                        yield Listed(key, file.size, file.mtime, file.path)
+                        yield Listed(key, status.st_size, status.st_mtime, file.path)
 
     def find(self, key: str) -> Path:
         """Return the path that an entry has, if there is one."""
@@ -224,12 +212,9 @@ class Disk(Layer):
     def lock(self, name: str, timeout: float) -> Iterator[bool]:
         """Hold a lock among processes while the block runs; wait `timeout` seconds for another process.
 
-        Yields
-        ------
-        bool
-            False if another process still holds the lock. True if this one does, and also where there can
-            be no lock (the file system has none, or the directory cannot be written): there, several
-            processes at worst do the same work.
+        Yields False if another process still holds it. True if this one does, and also where there can be no
+        lock (the file system has none, or the directory cannot be written): there, several processes at worst
+        do the same work.
         """
         held, free = None, True
         try:
@@ -277,12 +262,8 @@ class Disk(Layer):
     def prune(self, *, size: int | None = None, unused_for: float | None = None) -> Pruned:
         """Remove entries, those that were not used for longest first, and what dead processes left.
 
-        Parameters
-        ----------
-        size : int, optional
-            Bytes that may remain. By default the limit counts, as it does for `store`.
-        unused_for : float, optional
-            Seconds; what was not used for longer goes, too. Uses are recorded to the hour.
+        `size` bytes may remain; by default the limit counts, as it does for `store`. What was not used for
+        more than `unused_for` seconds goes, too.
         """
         oldest = -math.inf if unused_for is None else time.time() - unused_for
         try:

@@ -16,22 +16,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = [
-    "DAMAGED",
-    "FORMAT",
-    "LARGEST",
-    "SUFFIX",
-    "Entry",
-    "Part",
-    "RefusedError",
-    "decode",
-    "encode",
-    "is_key",
-    "peek_meta",
-    "seal",
-    "unseal",
-]
-
 FORMAT = 1
 """Version of what is on disk; entries of another version are left alone, in a directory of their own."""
 
@@ -55,10 +39,7 @@ _KEY = re.compile(r"[0-9a-f]{64}")
 class RefusedError(ValueError):
     """An entry or a bundle is not served; the message says why, as in ``is damaged``.
 
-    Attributes
-    ----------
-    file : os.stat_result or None
-        Status of the file that was refused: another process may have put a good one in its place.
+    `file` is the status of the file that was refused: another process may have put a good one in its place.
     """
 
     def __init__(self, why: str, file: os.stat_result | None = None) -> None:
@@ -68,15 +49,7 @@ class RefusedError(ValueError):
 
 @dataclass(frozen=True)
 class Entry:
-    """What the cache keeps under a key.
-
-    Attributes
-    ----------
-    meta : Mapping[str, Any]
-        What a person wants to know about the entry, as JSON has it.
-    payload : bytes
-        The thing itself.
-    """
+    """What the cache keeps under a key: a payload, and what a person wants to know about it."""
 
     meta: Mapping[str, Any]
     payload: bytes

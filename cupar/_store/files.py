@@ -10,22 +10,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from .entry import RefusedError
-
-__all__ = [
-    "DistrustedError",
-    "File",
-    "check_is_file",
-    "fault",
-    "listed",
-    "make_private",
-    "opened",
-    "remove",
-    "remove_leftovers",
-    "replacing",
-]
 
 _LEFTOVER_SECONDS = 3600  # nothing is written, and nothing built, for that long
 
@@ -86,25 +73,14 @@ def opened(path: Path) -> Iterator[tuple[BinaryIO, os.stat_result]]:
         os.close(descriptor)
 
 
-class File(NamedTuple):
-    """A file as a listing shows it, its path as text: a listing may be of many."""
-
-    name: str
-    path: str
-    mode: int
-    mtime: float
-    size: int
-
-
-def listed(directory: str | Path) -> list[File]:
+def listed(directory: str | Path) -> list[tuple[os.DirEntry[str], os.stat_result]]:
     """List what is in a directory; one that cannot be listed, or a file gone meanwhile, is not there."""
-    files = []
+    found = []
     with suppress(OSError), os.scandir(directory) as listing:
         for item in listing:
             with suppress(OSError):
-                status = item.stat(follow_symlinks=False)
-                files.append(File(item.name, item.path, status.st_mode, status.st_mtime, status.st_size))
-    return files
+                found.append((item, item.stat(follow_symlinks=False)))
+    return found
 
 
 def make_private(directory: Path) -> None:
@@ -148,7 +124,7 @@ def remove(path: str | Path, status: os.stat_result | None = None) -> bool:
 def remove_leftovers(directory: Path, prefix: str = "") -> None:
     """Remove files that dead processes left. What is new, a living one may be about to move into place."""
     now = time.time()
-    for file in listed(directory):
-        is_old = abs(now - file.mtime) > _LEFTOVER_SECONDS  # or a clock went back
-        if is_old and file.name.startswith(prefix):
-            remove(file.path)
+    for item, status in listed(directory):
+        is_old = abs(now - status.st_mtime) > _LEFTOVER_SECONDS  # or a clock went back
+        if is_old and item.name.startswith(prefix):
+            remove(item.path)

@@ -12,8 +12,6 @@ from typing import Any, NamedTuple, TypeVar
 from .._base.warnings import warn_once
 from .entry import Entry, Part, RefusedError, peek_meta
 
-__all__ = ["Layer", "Listed", "Usage", "reason"]
-
 T = TypeVar("T")
 
 
@@ -65,10 +63,7 @@ class Layer(ABC):
     def read(self, key: str) -> Entry | None:
         """Return the entry under `key`, None if there is none.
 
-        Raises
-        ------
-        OSError, MemoryError, RefusedError
-            If there is one, and it is not served. `reason` puts that in words.
+        If there is one that is not served, raise an OSError, MemoryError or `RefusedError`; see `reason`.
         """
         with suppress(FileNotFoundError):
             self.trust()
@@ -141,9 +136,6 @@ class Layer(ABC):
         """Count the entries."""
         sizes = [each.size for each in self.entries()]
         return Usage(len(sizes), sum(sizes), self.limit_bytes)
-
-    def close(self) -> None:  # noqa: B027 - not all layers hold anything
-        """Give back what the layer holds of the system."""
 
 
 def reason(error: Exception) -> str:

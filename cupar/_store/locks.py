@@ -23,8 +23,6 @@ except ImportError:  # not on Windows
 
 from .files import remove
 
-__all__ = ["Deadline", "acquire", "one_deadline", "release"]
-
 _POLL_SECONDS = 0.01
 _LOCK_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
 

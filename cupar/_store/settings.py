@@ -14,27 +14,10 @@ from pathlib import Path
 from .._base.warnings import warn_once
 from .._base.words import counted
 
-__all__ = [
-    "DEFAULT_SIZE",
-    "LOCK_TIMEOUT",
-    "SHARED_TIMEOUT",
-    "directory",
-    "expanded",
-    "limit_bytes",
-    "lock_timeout",
-    "path_named",
-    "shared_timeout",
-    "signing_key",
-]
-
+# Unless CUPAR_CACHE_SIZE, CUPAR_LOCK_TIMEOUT and CUPAR_SHARED_TIMEOUT say otherwise: bytes, seconds, seconds.
 DEFAULT_SIZE = 2 << 30
-"""Limit on the disk cache in bytes, unless ``CUPAR_CACHE_SIZE`` says otherwise."""
-
 LOCK_TIMEOUT = 120.0
-"""Seconds to wait for another process's build, unless ``CUPAR_LOCK_TIMEOUT`` says otherwise."""
-
 SHARED_TIMEOUT = 5.0
-"""Seconds to wait for an answer of the shared store, unless ``CUPAR_SHARED_TIMEOUT`` says otherwise."""
 
 _SIZE = re.compile(r"([0-9]{1,18})\s*([KMGT]?)(?:I?B)?", re.IGNORECASE | re.ASCII)
 
@@ -103,10 +86,7 @@ def _warn_invalid(name: str, text: str, expected: str, default: str) -> None:
 def signing_key() -> bytes | None:
     """Return the secret with which entries that others could have written are signed, None without one.
 
-    Raises
-    ------
-    ValueError
-        If it is set and empty, as where a secret of CI did not arrive: anybody could sign with that.
+    Raise ValueError if it is empty, as where a secret of CI did not arrive: anybody could sign with that.
     """
     text = os.environ.get("CUPAR_SIGNING_KEY")
     if text == "":
@@ -117,15 +97,7 @@ def signing_key() -> bytes | None:
 
 
 def path_named(parameter: str, path: str | os.PathLike[str]) -> Path:
-    """Return the absolute path that a user has named.
-
-    Raises
-    ------
-    TypeError
-        If it is not a path.
-    ValueError
-        If it is empty, or no file could have such a name.
-    """
+    """Return the absolute path that a user has named; raise TypeError or ValueError if it cannot be one."""
     try:
         text = os.fspath(path)
     except TypeError:

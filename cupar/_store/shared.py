@@ -36,8 +36,6 @@ from .._base.words import counted
 from .entry import FORMAT, Entry, RefusedError, encode, seal, unseal
 from .remotes import LEASES
 
-__all__ = ["Shared"]
-
 LEASE = 10.0
 """Seconds for which a lease must stand still before another client takes it over."""
 
@@ -249,14 +247,9 @@ class _Lease:
 
 
 class Shared:
-    """Entries in a store that other machines use at the same time.
+    """Entries in a store that other machines, and several threads, use at the same time.
 
-    Parameters
-    ----------
-    mapping : MutableMapping of str to bytes
-        The store. Several threads use it at the same time.
-    name : str
-        What warnings call it.
+    `name` is what warnings call it.
     """
 
     def __init__(self, mapping: MutableMapping[str, bytes], name: str) -> None:
@@ -277,28 +270,11 @@ class Shared:
         secret: bytes | None,
         replace: bool = False,
     ) -> tuple[Entry, bool]:
-        """Return the entry under `key`, or make it while other clients wait for it.
+        """Return the entry under `key`, or make it while other clients wait for it; and whether it was made.
 
-        Parameters
-        ----------
-        key : str
-            SHA-256 of all that the entry depends on, in lower-case hex.
-        make : callable
-            Makes the entry. Its exceptions pass through and leave no lease behind.
-        timeout : float
-            Seconds that one operation of the store may take.
-        wait : float
-            Seconds to wait for another client that makes the entry.
-        secret : bytes or None
-            Signs entries; one that is not signed with it is refused.
-        replace : bool, optional
-            Whether the entry there is known to be unusable: then it is made and put in its place.
-
-        Returns
-        -------
-        Entry
-        bool
-            Whether it was made here.
+        One operation of the store may take `timeout` seconds; another client that makes the entry has `wait`
+        seconds. With a secret, entries are signed, and refused if they are not. With `replace`, the entry
+        there is known to be unusable, and is made again. Exceptions of `make` leave no lease behind.
         """
         store = _Store(self._mapping, self._reads, self._writes, timeout)
         lease = None
