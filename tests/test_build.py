@@ -13,7 +13,7 @@ import pytest
 import cupar
 from cupar import _build
 from cupar._compile import cccl, nvjitlink, nvrtc, python_to_ltoir
-from cupar._obtain import obtain
+from cupar._obtain.target import parse_cc
 
 CC = 90
 
@@ -95,7 +95,7 @@ def test_output_of_a_reduction_is_written_in_its_own_type(tmp_path):
 @pytest.mark.parametrize("cc", [80, "8.9", (10, 0), "sm_120"])
 def test_builds_for_any_gpu(cc, tmp_path):
     reduction = cupar.reduce_into(np.int32, np.int32, sums, 0, cc=cc)
-    assert reduction.build.cc == obtain.parse_cc(cc)
+    assert reduction.build.cc == parse_cc(cc)
     listing = run("cuobjdump", reduction, tmp_path, "-elf")
     # As cuobjdump writes it for code of CUDA 13 and of CUDA 12.
     assert any(f"{prefix}{reduction.build.cc}" in listing for prefix in ("sm_", "EF_CUDA_SM", "sm="))

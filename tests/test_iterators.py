@@ -36,7 +36,6 @@ from cupar._compile import key as _key
 from cupar._ir import iterator as iterator_
 from cupar._ir import nodes
 from cupar._ir.source import iterators_source
-from cupar._obtain import obtain as _factory
 
 CC = 90
 BASE = 1 << 20  # where arrays are that nobody reads
@@ -134,30 +133,9 @@ def everything_written(v):
     return ZipIterator([make(v) for make in WRITTEN.values()])
 
 
-class Asked(Exception):
-    """That a factory has asked for a specialisation, its only argument."""
-
-
 @pytest.fixture
-def spec_of(monkeypatch):
-    """Return what a factory would look for in the cache, without a build."""
-
-    def obtain(cls, spec, device, wait):
-        raise Asked(spec)
-
-    def find(factory, *arguments):
-        with pytest.raises(Asked) as asked:
-            factory(*arguments, cc=CC)
-        return asked.value.args[0]
-
-    cupar.cache.clear(disk=False)
-    monkeypatch.setattr(_factory, "obtain", obtain)
-    return find
-
-
-@pytest.fixture
-def transform_spec(spec_of):
-    return lambda d_in, d_out="f4", op=same: spec_of(cupar.unary_transform, d_in, d_out, op)
+def transform_spec(specified):
+    return lambda d_in, d_out="f4", op=same: specified(cupar.unary_transform, d_in, d_out, op)
 
 
 def build_key(spec):
@@ -836,8 +814,8 @@ def test_anything_may_be_discarded():
         state(DiscardIterator("f4"), Device(), 5, "d_out", output=True)
 
 
-def test_what_cupar_puts_around_an_output_has_its_state(spec_of):
-    selection = spec_of(cupar.select, "f4", "f4", ReverseIterator("i8"), lambda a: a > 0)
+def test_what_cupar_puts_around_an_output_has_its_state(specified):
+    selection = specified(cupar.select, "f4", "f4", ReverseIterator("i8"), lambda a: a > 0)
     count = selection.arguments[-1]
     found = iterator_.state_of(count, ReverseIterator(Device("i8")) + 4, 1)
     assert found == struct.pack("=qq", BASE, 0)

@@ -21,7 +21,7 @@ from cupar import OpKind, RawOp, _build, gpu_struct
 from cupar._compile import key as _key
 from cupar._compile import nvjitlink, nvrtc, python_to_ltoir
 from cupar._fingerprint import walk
-from cupar._obtain import obtain as _factory
+from cupar._obtain import produce
 from cupar.operators import resolve
 
 CC = 90
@@ -74,31 +74,10 @@ def lookup(table):
     return lambda a: table[a]
 
 
-class Asked(Exception):
-    """Says what was asked for."""
-
-
-@pytest.fixture
-def specified(monkeypatch):
-    """Return a function that calls a factory for a specialisation, and builds nothing."""
-
-    def obtain(cls, spec, device, wait):
-        raise Asked(spec)
-
-    monkeypatch.setattr(_factory, "obtain", obtain)
-
-    def call(factory, *arguments):
-        with pytest.raises(Asked) as asked:
-            factory(*arguments, cc=CC)
-        return asked.value.args[0]
-
-    return call
-
-
 @pytest.fixture
 def nothing_is_compiled(empty_cache, monkeypatch):
     """Builds are stored and found as ever, but there is nothing in them."""
-    monkeypatch.setattr(_factory, "_compile", lambda spec, seconds: (b"code", 4, "built"))
+    monkeypatch.setattr(produce, "_compile", lambda spec, seconds: (b"code", 4, "built"))
 
 
 def key(spec):

@@ -11,7 +11,7 @@ from cupar._device import driver
 from cupar.histogram import histogram_even
 from cupar.partition import select, three_way_partition
 from cupar.search import lower_bound, upper_bound
-from cupar.sort import segmented_sort
+from cupar.segmented import segmented_sort
 
 DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
 REAL = DTYPES[:-2]
