@@ -11,7 +11,6 @@ from common import context, pretend
 
 from cupar._base import fork
 from cupar._call import algorithm as _algorithm
-from cupar._call import call as _call
 from cupar._call import replays as _replay
 from cupar._device import driver, storage, stream_capture
 
@@ -26,6 +25,8 @@ EXCLUSIVE = {
     "cuStreamBeginCapture_v2",
     "cuGraphInstantiateWithFlags",
 }
+
+SPEC = SimpleNamespace(cc=90, kind=SimpleNamespace(_native="none"), algorithm="none")
 
 
 class Library:
@@ -401,7 +402,7 @@ def test_no_room_where_nothing_is_replayed(have, monkeypatch, reason):
 
 
 def test_room_is_emptied_before_the_code_is_unloaded(library, call, monkeypatch):
-    code = _code.Code(SimpleNamespace(cc=90, kind=SimpleNamespace(_native="none"), algorithm="reduce_into"), b"")
+    code = _code.Code(SPEC, b"")
     room = code.room(context())
     assert room is code.room(context())
     assert room is not code.room(context(number=2))
@@ -422,7 +423,7 @@ def test_room_is_emptied_before_the_code_is_unloaded(library, call, monkeypatch)
 
 
 def test_what_belongs_to_a_context_that_may_be_gone_is_not_touched(library, call, monkeypatch):
-    code = _code.Code(SimpleNamespace(cc=90, kind=SimpleNamespace(_native="none"), algorithm="reduce_into"), b"")
+    code = _code.Code(SPEC, b"")
     fill(code.room(context()), call)
     code._natives[context()] = "loaded"
     fixed = call.fixed()
@@ -437,7 +438,7 @@ def test_what_belongs_to_a_context_that_may_be_gone_is_not_touched(library, call
 
 
 def test_a_forked_process_leaves_the_room_behind(library, call, monkeypatch):
-    code = _code.Code(SimpleNamespace(cc=90, kind=SimpleNamespace(_native="none"), algorithm="reduce_into"), b"")
+    code = _code.Code(SPEC, b"")
     fill(code.room(context()), call)
     fixed = call.fixed()
     executables = list(library.executables)

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 import cupar
 from cupar._base import fork
 from cupar._call import algorithm, replays
-from cupar._call import call as _call
+from cupar._call import code as _code
+from cupar._call import written as _written
 from cupar._compile import cccl
 from cupar._device import driver, stream_capture
 from cupar._device import storage as _storage
@@ -747,7 +748,7 @@ def test_code_is_unloaded_where_that_disturbs_no_capture(monkeypatch):
     monkeypatch.setattr(driver, "relaxed", relax)
     monkeypatch.setattr(cccl, "deserialize", lambda name, blob: Native())
     monkeypatch.setattr(cccl, "load", lambda native: 0)
-    spec, place = SimpleNamespace(cc=CC, native="", algorithm=""), context(cc=CC)
+    spec, place = SimpleNamespace(cc=CC, kind=SimpleNamespace(_native=""), algorithm=""), context(cc=CC)
     for _ in range(3):
         code = _code.Code(spec, b"")
         code.native(place)
@@ -767,8 +768,8 @@ def test_code_of_a_parent_process_is_not_unloaded(monkeypatch):
     pretend(monkeypatch, context(cc=CC))
     monkeypatch.setattr(cccl, "deserialize", lambda name, blob: Native())
     monkeypatch.setattr(cccl, "load", lambda native: 0)
-    spec, place = SimpleNamespace(cc=CC, native="", algorithm=""), context(cc=CC)
-    dropped, kept = _code.Code(spec, b""), _call.Code(spec, b"")
+    spec, place = SimpleNamespace(cc=CC, kind=SimpleNamespace(_native=""), algorithm=""), context(cc=CC)
+    dropped, kept = _code.Code(spec, b""), _code.Code(spec, b"")
     dropped.native(place)
     kept.native(place)
     del dropped
