@@ -16,7 +16,6 @@ import re
 import struct
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -259,23 +258,11 @@ _KIND_AT = 12
 _LTOIR, _CUBIN = 0, 1
 
 
-@dataclass(frozen=True)
-class Template:
-    """A serialised build whose kernels are LTO-IR, cut where its payload goes."""
+def split(result: Any) -> tuple[bytes, bytes, bytes]:
+    """Cut a serialised build at its LTO-IR, and return what is before that, itself, and what is after.
 
-    head: bytes
-    kernels: bytes
-    tail: bytes
-
-    def with_cubin(self, cubin: bytes) -> bytes:
-        """Return the serialised build that holds this cubin in place of the LTO-IR."""
-        head = bytearray(self.head)
-        struct.pack_into("<I", head, _KIND_AT, _CUBIN)
-        return bytes(head) + struct.pack("<Q", len(cubin)) + cubin + self.tail
-
-
-def split(result: Any) -> Template:
-    """Cut a build that waits for the linker into its parts, or raise UnknownFormatError."""
+    Anything else than LTO-IR that waits for the linker raises `UnknownFormatError`.
+    """
     blob: bytes = result.serialize()
     kernels: bytes = result._get_cubin()
     if not blob.startswith(_MAGIC) or len(blob) < _KIND_AT + 4:
@@ -287,7 +274,13 @@ def split(result: Any) -> Template:
     at = blob.index(kernels) - 8
     if at < _KIND_AT + 4 or struct.unpack_from("<Q", blob, at)[0] != len(kernels):
         raise UnknownFormatError("payload without its length")
-    return Template(blob[:at], kernels, blob[at + 8 + len(kernels) :])
+    return blob[:at], kernels, blob[at + 8 + len(kernels) :]
+
+
+def join(head: bytes, cubin: bytes, tail: bytes) -> bytes:
+    """Return the serialised build that holds a cubin where `split` found LTO-IR."""
+    head = head[:_KIND_AT] + struct.pack("<I", _CUBIN) + head[_KIND_AT + 4 :]
+    return head + struct.pack("<Q", len(cubin)) + cubin + tail
 
 
 def deserialize(native: str, blob: bytes) -> Any:
