@@ -11,6 +11,7 @@ from common import context, pretend
 
 from cupar._base import fork
 from cupar._call import algorithm as _algorithm
+from cupar._call import code as _code
 from cupar._call import replays as _replay
 from cupar._device import driver, storage, stream_capture
 

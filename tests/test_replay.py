@@ -325,7 +325,7 @@ def test_the_oldest_makes_room(native, made):
     for _ in range(1100):
         total(STORAGE, D_IN, D_OUT, 30, 7)
     assert sizes() == [30, *range(32, 38), 39]
-    other = type(total)(total._code, total.build, ())  # with the same code, and so the same room
+    other = type(total)(total._source, ())  # with the same code, and so the same room
     for n in (50, 51) * 4:
         other(STORAGE, D_IN, D_OUT, n, 7)
     assert sizes() == [30, *range(33, 38), 39]

@@ -268,8 +268,8 @@ class Graph:
 @pytest.fixture
 def bound(library, monkeypatch):
     """A bound call without a GPU, on stream 7."""
-    monkeypatch.setattr(_bound._replay, "replay_of", lambda *arguments: Graph())
-    monkeypatch.setattr(_bound._call, "completed", lambda run, arguments, named: arguments)
+    monkeypatch.setattr(_bound.replays, "replay_of", lambda *arguments: Graph())
+    monkeypatch.setattr(_bound, "completed", lambda run, arguments, named: arguments)
     call = SimpleNamespace(bind=lambda arguments: arguments, needed=lambda bound, stream: MIB)
     algorithm = cupar.Reduce.__new__(cupar.Reduce)
     algorithm._states = ()
