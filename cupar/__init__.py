@@ -16,11 +16,10 @@ if TYPE_CHECKING:
     from . import cache, graph
     from ._ahead.preload import preload
     from ._ahead.record import Recording, record
+    from ._base.errors import BuildError, VersionError
     from ._cache import CacheWarning, use_bundle, use_shared
     from ._call.algorithm import Algorithm, Build
     from ._call.bound import Bound
-    from ._compile.cccl import VersionError
-    from ._compile.toolchain import BuildError
     from ._device.driver import DriverError, NoDeviceError
     from ._device.storage import release_memory
     from .histogram import Histogram, histogram_even
@@ -129,7 +128,7 @@ _MODULES = {
     "BinaryTransform": "transform",
     "Bound": "_call.bound",
     "Build": "_call.algorithm",
-    "BuildError": "_compile.toolchain",
+    "BuildError": "_base.errors",
     "CacheModifiedInputIterator": "iterators",
     "CacheWarning": "_cache",
     "ConstantIterator": "iterators",
@@ -161,7 +160,7 @@ _MODULES = {
     "TransformOutputIterator": "iterators",
     "UnaryTransform": "transform",
     "UniqueByKey": "unique",
-    "VersionError": "_compile.cccl",
+    "VersionError": "_base.errors",
     "ZipIterator": "iterators",
     "binary_transform": "transform",
     "exclusive_scan": "scan",

@@ -21,7 +21,6 @@ from cupar._compile import key as _key
 from cupar._device import arrays
 from cupar._fingerprint import walk
 from cupar._ir.operator import ResultError
-from cupar._obtain import obtain as _factory
 from cupar.operators import resolve
 
 CC = 90
@@ -84,27 +83,6 @@ class DeviceArray:
     @property
     def __cuda_array_interface__(self):
         return self._interface
-
-
-class Asked(Exception):
-    """Says what was asked for."""
-
-
-@pytest.fixture
-def specified(monkeypatch):
-    """Return a function that calls a factory for a specialisation, and builds nothing."""
-
-    def obtain(cls, spec, device, wait):
-        raise Asked(spec)
-
-    monkeypatch.setattr(_factory, "obtain", obtain)
-
-    def call(factory, *arguments):
-        with pytest.raises(Asked) as asked:
-            factory(*arguments, cc=CC)
-        return asked.value.args[0]
-
-    return call
 
 
 def key(spec):

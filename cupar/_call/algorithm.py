@@ -251,7 +251,7 @@ class Algorithm:
     def _take(self) -> tuple[Call, list[Call]]:
         """Return a call that is free in the current context, and the list that it goes back to."""
         if self._generation != fork.generation():
-            fork.keep_for_ever((self._free, self._history))
+            fork.leak((self._free, self._history))
             self._free, self._history = {}, {}
             self._code.leave_behind()
             self._generation = fork.generation()

@@ -19,7 +19,7 @@ _unloading: list[Any] = []
 
 def _after_fork() -> None:
     if _unloading:
-        fork.keep_for_ever(tuple(_unloading))
+        fork.leak(tuple(_unloading))
         _unloading.clear()
 
 
@@ -103,7 +103,7 @@ class Code:
             if self._generation == fork.generation():
                 for context, native in self._natives.items():
                     if not driver.is_there(context):  # nobody can tell whether it may be touched
-                        fork.keep_for_ever(native)
+                        fork.leak(native)
                         continue
                     try:
                         self.room(context).close()
@@ -120,6 +120,6 @@ class Code:
 
     def leave_behind(self) -> None:
         """Forget what is loaded: a forked process cannot use what its parent loaded, nor may it unload it."""
-        fork.keep_for_ever(self._natives)
+        fork.leak(self._natives)
         self._natives, self._known, self._rooms = {}, set(), {}
         self._generation = fork.generation()

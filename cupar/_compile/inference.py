@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from .. import _cache, structs
-from .._base.causes import cause
 from .._fingerprint import extensions
 from .._fingerprint.values import Unfingerprintable
 from .._ir import cpp
-from .._ir.operator import Operator, ResultError
+from .._ir.operator import Operator
 from . import entries, toolchain
 from .key import FORMAT, digest, function_part
 
@@ -22,25 +19,6 @@ _CC = 75  # types, and what others have registered with numba, are the same on a
 
 _results: _cache.Memory[np.dtype[Any]] = _cache.Memory(maxsize=1024)
 _unextended: dict[Operator, int] = {}  # operators that use no extension, and the epoch in which that was so
-
-
-@contextmanager
-def explained(op: Operator, cc: int) -> Iterator[None]:
-    """Say which operator it is that numba cannot compile, and why."""
-    from . import diagnosis
-
-    try:
-        yield
-    except (ResultError, toolchain.BuildError):
-        raise
-    except Unfingerprintable as error:
-        raise Unfingerprintable(f"{op.parameter}: {op.described}: {error}") from None
-    except Exception as error:  # numba raises whatever its passes run into
-        if isinstance(error, ImportError) and not diagnosis.is_of_the_operator(error):
-            raise  # numba itself is missing, or something that it needs
-        types = ", ".join(map(structs.text, op.inputs))
-        subject = f"{op.parameter}: numba.cuda cannot compile {op.described} for ({types}) on sm_{cc}"
-        raise TypeError(diagnosis.message(subject, error)) from cause(error)
 
 
 def result_dtype(op: Operator) -> np.dtype[Any]:
@@ -64,10 +42,9 @@ def result_dtype(op: Operator) -> np.dtype[Any]:
     }
 
     def make() -> _cache.Entry:
-        from . import ltoir
+        from . import python_to_ltoir
 
-        with explained(op, _CC):
-            described: Any = np.lib.format.dtype_to_descr(ltoir.result_dtype(op, _CC))
+        described: Any = np.lib.format.dtype_to_descr(python_to_ltoir.result_dtype(op, _CC))
         return _cache.Entry({"entry": parts["entry"], "parts": parts}, repr(described).encode())
 
     def use(entry: _cache.Entry) -> np.dtype[Any]:
@@ -83,22 +60,19 @@ def forget() -> None:
 
 
 def refuse_extended(op: Operator) -> None:
-    """Refuse an operator whose code uses what others than numba have registered with it; compile it to know.
+    """Raise Unfingerprintable if an operator's code uses what others than numba have registered with it.
 
-    Raises
-    ------
-    Unfingerprintable
-        If it does. What else is wrong with it, its build will tell.
+    To find out, it is compiled; what else is wrong with it, its build will tell.
     """
-    from . import ltoir
+    from . import python_to_ltoir
 
     now, kept = extensions.epoch(), op.without_user()
     if _unextended.get(kept) == now:
         return
     try:
-        ltoir.compile_operator(op, cpp.symbol("op"), _CC)
-    except Unfingerprintable as error:
-        raise Unfingerprintable(f"op: {op.described}: {error}") from None
+        python_to_ltoir.compile_operator(op, cpp.symbol("op"), _CC)
+    except Unfingerprintable:
+        raise
     except Exception:
         return
     if len(_unextended) > 1000:

@@ -21,8 +21,8 @@ import numpy as np
 
 from .. import _cache
 from .._base import fork
+from .._base.errors import BuildError
 from .._call.algorithm import Algorithm
-from .._compile.toolchain import BuildError
 from .._device import arrays, driver
 from .._fingerprint import walk
 from ..operators import RawOp
@@ -247,7 +247,7 @@ def forget() -> None:
 
 def _after_fork() -> None:
     for table in _tables:
-        fork.keep_for_ever(dict(table))
+        fork.leak(dict(table))
         table.clear()
 
 
