@@ -34,7 +34,8 @@ def main():
     expected, edges = np.histogram(samples[samples < 4], 16, (-4, 4))
     np.testing.assert_array_equal(counts, expected)
     for edge, count in zip(edges, counts, strict=False):
-        print(f"{edge:5.1f} {count:7} {'#' * (count // 5000)}")
+        bar = "#" * (count // 5000)
+        print(f"{edge:5.1f} {count:7} {bar}".rstrip())
     total = counts.sum()
     print(f"{total} of {len(samples)} samples are in {len(counts)} bins")
 

@@ -1,4 +1,4 @@
-"""Run-length encoding: the value and the length of each run of equal items."""
+"""Run-length encoding: the value and length of each run of equal items."""
 
 import cupy as cp
 import numpy as np
