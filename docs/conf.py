@@ -18,7 +18,8 @@ project = "cupar"
 author = "The cupar authors"
 version = release = cupar.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_design"]
+myst_enable_extensions = ["colon_fence"]
 exclude_patterns = ["_build"]
 
 html_theme = "furo"
@@ -36,8 +37,8 @@ napoleon_google_docstring = False
 napoleon_use_ivar = True
 napoleon_use_rtype = False
 
-# Help texts wrap at the width of a terminal, and newer Pythons colour them.
-os.environ.update(COLUMNS="100", NO_COLOR="1")
+# Help texts wrap at the terminal's width less two, and newer Pythons colour them.
+os.environ.update(COLUMNS="80", NO_COLOR="1")
 
 
 class CommandHelp(Directive):
