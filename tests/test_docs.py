@@ -24,6 +24,7 @@ TEXTS = [*PAGES, ROOT / "README.md", ROOT / "SECURITY.md"]
 
 BLOCK = re.compile(r"^(<!-- needs a GPU -->\n)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SHELL = ("sh", "dockerfile", "yaml")
+WIDTH = 78  # columns of code that a page of the site shows without a scroll bar
 
 
 def blocks(path, *languages):
@@ -90,6 +91,23 @@ def dotted(node):
     if isinstance(node, ast.Attribute):
         return [*dotted(node.value), node.attr]
     return [node.id] if isinstance(node, ast.Name) else [""]
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=name)
+def test_no_code_scrolls_sideways(path):
+    for line, text, _ in blocks(path, "python", "pycon", "text", *SHELL):
+        for offset, shown in enumerate(text.split("\n")):
+            assert len(shown) <= WIDTH, f"{name(path)}:{line + offset}"
+
+
+def test_every_example_has_a_page():
+    examples = {path.stem for path in (ROOT / "examples").glob("*.py")}
+    pages = {path.stem: path for path in (DOCS / "examples").glob("*.md") if path.stem != "index"}
+    assert set(pages) == examples
+    for stem, page in pages.items():
+        assert f"```{{literalinclude}} ../../examples/{stem}.py\n" in page.read_text()
+        source = (ROOT / "examples" / f"{stem}.py").read_text()
+        assert max(map(len, source.split("\n"))) <= WIDTH, stem
 
 
 def test_the_reference_has_every_public_name():
@@ -214,7 +232,7 @@ def test_every_page_is_in_the_contents():
 
 
 def test_the_site_builds_without_a_warning(tmp_path):
-    for package in ("sphinx", "myst_parser", "furo"):
+    for package in ("sphinx", "myst_parser", "furo", "sphinx_design"):
         pytest.importorskip(package)
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html", "-d", str(tmp_path / "trees")]
     done = subprocess.run([*command, str(DOCS), str(tmp_path / "site")], capture_output=True, text=True)
