@@ -24,6 +24,8 @@ exclude_patterns = ["_build"]
 
 html_theme = "furo"
 html_title = f"cupar {version}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_copy_source = False
 html_show_copyright = False
 
