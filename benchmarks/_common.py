@@ -312,9 +312,7 @@ SERIES = ("#76b900", "#4d8fc4", "#999999")
 # What changes in a dark theme. Pages and viewers that know none show the light one.
 INK, PAPER, GRID = "#1f2328", "#ffffff", "#d0d7de"
 DARK = {INK: "#e6edf3", PAPER: "#131416", GRID: "#3d444d"}
-WIDTH = (
-    7.2  # inches, as wide as the text of a page: larger plots would be scaled down, and their text with them
-)
+WIDTH = 7.2  # inches, like a page's text: a wider plot would be scaled down, and its text with it
 FONTS = ["Segoe UI", "Helvetica Neue", "Arial", "DejaVu Sans", "sans-serif"]
 
 

@@ -4,7 +4,7 @@
     python benchmarks/cold_start.py --plot FILE
 
 It needs a GPU; without one it checks what it can and measures nothing. The second form draws the plot of a
-JSON file again, beside it; that needs matplotlib alone.
+JSON file again, beside it; that needs matplotlib and no GPU.
 
 Every contestant is a script in a fresh process that reduces (or scans) the same 1,000,000 float32 items, and
 copies one of them back to the host. The floor does all that but the reduction: it imports NumPy, makes a

@@ -5,7 +5,7 @@
     python benchmarks/throughput.py --plot FILE
 
 It needs a GPU, CuPy and cuda.compute. A second table has cupar alone: a Python lambda against the OpKind that
-says the same. The second form draws the plot of a JSON file again, beside it; that needs matplotlib alone.
+says the same. The second form draws the plot of a JSON file again, beside it, without a GPU.
 
 Both sides get the same arrays, outputs and operators: an OpKind or, where CCCL has none, the same LTO-IR as a
 RawOp, since cuda.compute may have no compiler for Python functions. They take turns, A B A B, and with them a
@@ -699,14 +699,10 @@ def panels(content: Mapping[str, Any]) -> tuple[str, list[_common.Panel]]:
         if None in rates:
             continue
         copies.append(sides["copy"]["gb_per_second"])
-        name = (
-            case["name"]
-            .replace("_raw", ", an operator")
-            .replace("_items", ", items")
-            .replace("_values", ", values")
-        )
+        variant = case["name"].removeprefix(case["algorithm"]).replace("_", ", ")
+        name = f"{case['algorithm']}{variant}, {case['dtype']}"
         texts = (f"{case['ratio']:.3f}", "")
-        bars.setdefault(case["name"], _common.Bar(f"{name}, {case['dtype']}", rates, texts))
+        bars.setdefault(case["name"], _common.Bar(name, rates, texts))
     gpu, items = content["environment"]["gpu"]["name"], content["items"]
     panel = _common.Panel(
         list(bars.values()),

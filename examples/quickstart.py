@@ -66,7 +66,7 @@ def device_array(array):
 
 def main_with_gpu():
     """Reduce and scan a million numbers, and check the results."""
-    print("Building for this GPU, or fetching from the cache:")
+    print("Building, or fetching from the cache:")
     reduction, scan, h_init = build(np.float32, np.float32, np.float32)
 
     host = np.random.default_rng(0).normal(size=1_000_000)
@@ -92,7 +92,7 @@ def main_with_gpu():
 
 def main_without_gpu():
     """Build for a GPU that is not here."""
-    print("No GPU here. Building for compute capability 9.0 (H100, H200):")
+    print("No GPU here, so for compute capability 9.0 (H100, H200):")
     build(np.float32, np.float32, np.float32, cc=90)
 
 

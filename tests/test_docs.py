@@ -7,6 +7,9 @@ comment ``<!-- needs a GPU -->`` is only compiled, and what it takes from cupar 
 import argparse
 import ast
 import doctest
+import html
+import importlib
+import json
 import os
 import re
 import shlex
@@ -108,6 +111,20 @@ def test_every_example_has_a_page():
         assert f"```{{literalinclude}} ../../examples/{stem}.py\n" in page.read_text()
         source = (ROOT / "examples" / f"{stem}.py").read_text()
         assert max(map(len, source.split("\n"))) <= WIDTH, stem
+
+
+@pytest.mark.parametrize("benchmark", ["cold_start", "call_overhead", "throughput"])
+def test_plots_are_of_the_results(benchmark, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    module = importlib.import_module(benchmark)
+    plots = list((ROOT / "benchmarks" / "results").glob(f"{benchmark}-*.svg"))
+    assert plots
+    for plot in plots:
+        shown = html.unescape(plot.read_text())
+        _, panels = module.panels(json.loads(plot.with_suffix(".json").read_text()))
+        for bar in (bar for panel in panels for bar in panel.bars):
+            for text in (bar.name, *bar.texts):
+                assert f">{text}</text>" in shown or not text, f"{plot.name}: {text}"
 
 
 def test_the_reference_has_every_public_name():
