@@ -67,8 +67,8 @@ def entry(algorithm="reduce_into", cc=90, kind="build", size=100, **more):
         "algorithm": algorithm,
         "cc": cc,
         "entry": kind,
-        "arguments": [["d_in", "in", ["Pointer", ["<f4", 4, 4]]]],
-        "options": {"init": "value"},
+        "arguments": {"d_in": ["float32", "in", ["Pointer", ["<f4", 4, 4]]]},
+        "options": {"option init": "value"},
         "versions": {"numba-cuda": "0.30.4"},
     }
     meta = {"algorithm": algorithm, "cc": cc, "entry": kind, "parts": parts, "seconds": {"link": 0.3}, **more}
@@ -234,7 +234,7 @@ class TestInfo:
 
     def test_no_gpu_is_no_fault(self, run, run_json, monkeypatch):
         monkeypatch.setattr(_environment, "gpus", list)
-        monkeypatch.setattr(_environment, "driver", lambda: None)
+        monkeypatch.setattr(_environment, "nvidia_driver", lambda: None)
         status, out, _ = run("info")
         assert status == 0
         assert "none here" in out
@@ -243,7 +243,7 @@ class TestInfo:
     def test_gpus_are_shown(self, run, monkeypatch):
         gpu = {"ordinal": 0, "name": "NVIDIA H200", "cc": 90, "memory": 139 << 30}
         monkeypatch.setattr(_environment, "gpus", lambda: [gpu])
-        monkeypatch.setattr(_environment, "driver", lambda: {"cuda": "13.0", "driver": "580.159"})
+        monkeypatch.setattr(_environment, "nvidia_driver", lambda: {"cuda": "13.0", "driver": "580.159"})
         _, out, _ = run("info")
         assert "NVIDIA H200, sm_90, 139.0 GiB" in out
         assert "580.159" in out and "up to 13.0" in out
@@ -649,7 +649,7 @@ class TestExplain:
         for _ in range(900):
             deep = [deep]
         for number, cc in ((1, 80), (2, 90)):
-            parts = {"algorithm": "reduce_into", "entry": "build", "arguments": [["a", "in", deep]], "cc": cc}
+            parts = {"algorithm": "reduce_into", "entry": "build", "arguments": {"a": deep}, "cc": cc}
             _cache.disk().store(key(number), _entry.Entry({"entry": "build", "parts": parts}, b""))
         assert _cache.disk().meta(key(1)) is not None
         for words in (["explain", key(1)], ["explain", key(1), key(2)], ["cache", "show", key(1)]):

@@ -65,7 +65,8 @@ class Printed:
             return "" if end is None else f": {end[1]}"
         said = _text(self._err).strip()
         _rewrite(self._err, "")
-        log.compiler(said)
+        if said:
+            log.debug("a compiler printed:\n%s", said)
         if said and os.environ.get("CUPAR_DEBUG", "") not in ("", "0"):
             return f"\n{said}"
         errors = _ERROR.findall(said) or ([] if end is None else [end[1]])

@@ -135,7 +135,7 @@ def _new_green(ordinal: int) -> _Green | None:
         or library.cuDevResourceGenerateDesc(byref(description), resource, 1)
         or library.cuGreenCtxCreate(byref(context), description, ordinal, _DEFAULT_STREAM)
     ):
-        log.no_green_context(ordinal)
+        log.debug("device %d has no green context: calls are not replayed", ordinal)
         return None
     return context, []
 

@@ -20,9 +20,8 @@ from .._base.warnings import warn_once
 from .._call.algorithm import Algorithm, Build
 from .._call.call import Code
 from .._compile import architectures, toolchain
-from .._compile.key import FORMAT, Specialisation, build_parts, digest, function_part, template_parts
+from .._compile.key import Specialisation, build_parts, digest, notes, result_parts, template_parts
 from .._device import driver
-from .._ir import nodes
 from ..operators import Op, resolve
 from . import call_sites
 
@@ -213,10 +212,7 @@ def _produce(spec: Specialisation, kept: Specialisation, device: driver.Device |
         nonlocal origin
         with toolchain.compilers():
             blob, cubin_size, origin = _compile(spec, seconds)
-        operators = {name: op.name for name, op in (*spec.operators, *spec.functions.items())}
-        sources = ((name, op.source) for name, op in spec.functions.items())
-        reads = {name: found.reads() for name, found in sources if found is not None}
-        return _entry(parts, blob, seconds, operators=operators, reads=reads, cubin_size=cubin_size)
+        return _entry(parts, blob, seconds, **notes(spec), cubin_size=cubin_size)
 
     def use(entry: _cache.Entry) -> tuple[Code, int]:
         code, size = Code(kept, entry.payload), entry.meta["cubin_size"]
@@ -231,7 +227,10 @@ def _produce(spec: Specialisation, kept: Specialisation, device: driver.Device |
             seconds["load"] = time.perf_counter() - start
 
     found, (code, size) = _fetch(key, make, use, load)
-    log.fetched(origin, key, found, seconds)
+    if log.logger(log.INFO):
+        from .._inspect import log as lines
+
+        lines.fetched(origin, key, found, seconds)
     if found.origin == "disk":
         seconds["read"] = found.seconds
     return code, Build(spec.algorithm, key, spec.cc, origin, seconds, size, found.source)
@@ -331,7 +330,10 @@ def _template(spec: Specialisation, seconds: dict[str, float]) -> tuple[list[byt
 
     def fetch() -> list[bytes]:
         found, template = _fetch(key, make, lambda entry: _build.unpack(entry.payload))
-        log.template(key, found)
+        if log.logger(log.DEBUG):
+            from .._inspect import log as lines
+
+            lines.template(key, found)
         return template
 
     return _templates.get_or_make(key, fetch), made
@@ -350,13 +352,7 @@ def result_dtype(op: Op, inputs: tuple[np.dtype[Any], ...]) -> np.dtype[Any]:
         return found.output
     if found.source is None:
         raise TypeError(f"value_type: the result of {found.name} is not known: give its dtype")
-    parts = {
-        "format": FORMAT,
-        "entry": "result",
-        "function": function_part(found),
-        "inputs": [nodes.type_part(dtype) for dtype in inputs],
-        "versions": toolchain.operator_versions(),
-    }
+    parts = result_parts(found)
 
     def make() -> _cache.Entry:
         from .. import _build
