@@ -21,6 +21,7 @@ import cupar
 from cupar import _cache
 from cupar._ahead import batch
 from cupar._base import warnings as _warnings
+from cupar._cli import cache as _commands
 from cupar._cli import main as _cli
 from cupar._cli import terminal as _terminal
 from cupar._cli.main import main
@@ -142,7 +143,7 @@ def test_each_example_is_understood(run, command):
     _, out, _ = run(*command.split(), "--help")
     for example in out.partition("examples:\n")[2].splitlines():
         words, _ = _cli._split(example.split("|")[0].split()[1:])
-        assert callable(_cli._parser().parse_args(words).command)
+        assert callable(_cli._parser().parse_args(words).run)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -191,12 +192,12 @@ def test_the_version(run):
     [("0", 0), ("10", 10), ("10b", 10), ("5k", 5 << 10), ("500M", 500 << 20), ("1.5GiB", 3 << 29)],
 )
 def test_sizes(text, size):
-    assert _cli._bytes(text) == size
+    assert _commands._bytes(text) == size
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("5m", 300), ("1.5h", 5400), ("2w", 1209600)])
 def test_times(text, seconds):
-    assert _cli._seconds(text) == seconds
+    assert _commands._seconds(text) == seconds
 
 
 @pytest.mark.parametrize(
