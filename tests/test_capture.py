@@ -11,7 +11,6 @@ from common import context, pretend
 
 from cupar._base import fork
 from cupar._call import algorithm as _algorithm
-from cupar._call import call as _call
 from cupar._call import replays as _replay
 from cupar._device import driver, storage, stream_capture
 
@@ -26,6 +25,8 @@ EXCLUSIVE = {
     "cuStreamBeginCapture_v2",
     "cuGraphInstantiateWithFlags",
 }
+
+SPEC = SimpleNamespace(cc=90, kind=SimpleNamespace(_native="none"), algorithm="none")
 
 
 class Library:
@@ -276,7 +277,7 @@ def test_graphs_are_brought_home(have, refused):
 def test_loading_fills_the_room(library):
     call = Call()
     algorithm = SimpleNamespace(
-        _code=SimpleNamespace(spec=SimpleNamespace(arguments=[])), _needs_storage=False, _sizes=lambda: (1, 9)
+        _spec=SimpleNamespace(arguments=[]), _needs_storage=False, _sizes=lambda: (1, 9)
     )
     call.iterators = []
     _algorithm.Algorithm._load_kernels(algorithm, call)
@@ -401,7 +402,7 @@ def test_no_room_where_nothing_is_replayed(have, monkeypatch, reason):
 
 
 def test_room_is_emptied_before_the_code_is_unloaded(library, call, monkeypatch):
-    code = _call.Code(SimpleNamespace(cc=90, native="none"), b"")
+    code = _code.Code(SPEC, b"")
     room = code.room(context())
     assert room is code.room(context())
     assert room is not code.room(context(number=2))
@@ -414,30 +415,30 @@ def test_room_is_emptied_before_the_code_is_unloaded(library, call, monkeypatch)
             assert len(library.executables) == _replay._ROOM
             super().append(native)
 
-    monkeypatch.setattr(_call, "_unloading", Unloading())
+    monkeypatch.setattr(_code, "_unloading", Unloading())
     code._natives[context()] = "loaded"
     del code, room
     gc.collect()
-    assert _call._unloading == ["loaded"]
+    assert _code._unloading == ["loaded"]
 
 
 def test_what_belongs_to_a_context_that_may_be_gone_is_not_touched(library, call, monkeypatch):
-    code = _call.Code(SimpleNamespace(cc=90, native="none"), b"")
+    code = _code.Code(SPEC, b"")
     fill(code.room(context()), call)
     code._natives[context()] = "loaded"
     fixed = call.fixed()
     executables = list(library.executables)
     monkeypatch.setattr(driver, "is_there", lambda context: False)
-    monkeypatch.setattr(_call, "_unloading", [])
+    monkeypatch.setattr(_code, "_unloading", [])
     fixed.close()
     del code, fixed
     gc.collect()
     assert library.executables == executables
-    assert not _call._unloading
+    assert not _code._unloading
 
 
 def test_a_forked_process_leaves_the_room_behind(library, call, monkeypatch):
-    code = _call.Code(SimpleNamespace(cc=90, native="none"), b"")
+    code = _code.Code(SPEC, b"")
     fill(code.room(context()), call)
     fixed = call.fixed()
     executables = list(library.executables)

@@ -27,7 +27,7 @@ from cupar._cli import terminal as _terminal
 from cupar._cli.main import main
 from cupar._device import driver
 from cupar._inspect import environment as _environment
-from cupar._obtain import obtain
+from cupar._obtain import produce
 from cupar._store import entry as _entry
 
 COMMANDS = [
@@ -911,7 +911,7 @@ def quick(monkeypatch):
             time.sleep(60)
         return b"blob", 4, "built"
 
-    monkeypatch.setattr(obtain, "_compile", make)
+    monkeypatch.setattr(produce, "_compile", make)
 
 
 @pytest.fixture
@@ -1214,7 +1214,7 @@ cupar.reduce_into("f4", "f4", cupar.OpKind.PLUS, 0)
         code = f"""
 import os, signal, sys, time
 from cupar._cli import main as _cli
-from cupar._obtain import obtain as _factory
+from cupar._obtain import produce
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
 
@@ -1224,7 +1224,7 @@ def make(spec, seconds):
     open({str(tmp_path / "begun")!r} + str(os.getpid()), "w").close()
     time.sleep(60)
 
-_factory._compile = make
+produce._compile = make
 sys.exit(_cli.main(["build", {str(script())!r}, "--cc", "90", "--jobs", "2"]))
 """
         process = subprocess.Popen(

@@ -19,7 +19,7 @@ from cupar._compile import key as _key
 from cupar._compile import toolchain
 from cupar._inspect import differences
 from cupar._inspect.differences import Difference, difference, nearest
-from cupar._obtain import obtain
+from cupar._obtain import produce
 from cupar._store import entry as _entry
 
 PLUS, TIMES = cupar.OpKind.PLUS, cupar.OpKind.MULTIPLIES
@@ -29,7 +29,7 @@ PLUS, TIMES = cupar.OpKind.PLUS, cupar.OpKind.MULTIPLIES
 def without_compilers(empty_cache, monkeypatch):
     """A cache in which nothing is, and builds that are made of nothing."""
     monkeypatch.setattr(_warnings, "_warned", set())
-    monkeypatch.setattr(obtain, "_compile", lambda spec, seconds: (b"code", 4, "built"))
+    monkeypatch.setattr(produce, "_compile", lambda spec, seconds: (b"code", 4, "built"))
     return empty_cache
 
 
@@ -308,15 +308,11 @@ def test_of_several_the_first_is_nearest():
 # --- Whatever metadata holds
 
 
-@pytest.fixture(scope="module")
-def many_parts():
+@pytest.fixture
+def many_parts(specified):
     """Return metadata with every part that builds have."""
-    found = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(obtain, "obtain", lambda cls, spec, device, wait: found.append(spec))
-        d_in = cupar.TransformIterator(cupar.CountingIterator(np.int32(0)), lambda a: a * 2, "i4")
-        cupar.reduce_into(d_in, "i4", lambda a, b: a - 2 * b, 0, cc=90)
-    (spec,) = found
+    d_in = cupar.TransformIterator(cupar.CountingIterator(np.int32(0)), lambda a: a * 2, "i4")
+    spec = specified(cupar.reduce_into, d_in, "i4", lambda a, b: a - 2 * b, 0)
     parts = json.loads(json.dumps(_key.build_parts(spec)))
     return {"algorithm": "reduce_into", "entry": "build", "cc": 90, "parts": parts}
 
@@ -453,7 +449,7 @@ def test_a_build_and_a_hit_are_a_line_each(without_compilers, caplog):
 
 def test_what_is_linked_is_called_so(without_compilers, caplog, monkeypatch):
     caplog.set_level(logging.INFO, "cupar")
-    monkeypatch.setattr(obtain, "_compile", lambda spec, seconds: (b"code", 4, "linked"))
+    monkeypatch.setattr(produce, "_compile", lambda spec, seconds: (b"code", 4, "linked"))
     reduce()
     assert lines(caplog)[0].startswith("linked reduce_into for sm_90 in ")
 

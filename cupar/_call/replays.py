@@ -431,7 +431,7 @@ class Fixed:
         """Give the graph up; the driver destroys it when all of its launches are done."""
         # The parent's, or perhaps a destroyed context's.
         if self._generation != fork.generation() or not driver.is_there(self._context):
-            fork.keep_for_ever((self._graph, self._native))
+            fork.leak((self._graph, self._native))
         else:
             with driver.relaxed():  # as in `_destroy`
                 if self.executable:

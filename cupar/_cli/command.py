@@ -97,7 +97,7 @@ def _help(text: str) -> tuple[str, str]:
 
 def ccs_of(text: str) -> list[int]:
     """Return compute capabilities as in ``80,90``, each once."""
-    from .._obtain.obtain import parse_cc
+    from .._obtain.target import parse_cc
 
     try:
         return list(dict.fromkeys(parse_cc(each.strip()) for each in text.split(",")))

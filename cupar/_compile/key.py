@@ -13,104 +13,41 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from .. import structs
 from .._base.words import counted
-from .._ir import nodes
-from .._ir.nodes import Argument
-from ..operators import Operator
+from .._ir.nodes import IteratorNode, Pointer
+from .._ir.operator import Operator
 from . import toolchain, wrapper
+from .specialisation import Specialisation
 
 FORMAT = 3  # of keys and of what is stored under them
 
 _NO_TEXT = ""
 
 
-@dataclass(frozen=True)
-class Specialisation:
-    """An algorithm for given types, operators and device.
-
-    Attributes
-    ----------
-    algorithm : str
-        As in ``"reduce_into"``.
-    native : str
-        The class of CCCL's bindings that builds it.
-    arguments : tuple of Argument
-    operators : tuple of (str, Operator)
-        By parameter.
-    options : tuple of (str, value)
-        All else that changes the code: kind of initial value, determinism, …
-    cc : int
-        Compute capability, as in 90.
-    native_arguments : callable
-        ``native_arguments(iterators, operators)`` returns what the bindings' ``compile`` takes, from
-        bindings' objects by parameter. It follows from the other fields and is no part of the key.
-    """
-
-    algorithm: str
-    native: str
-    arguments: tuple[Argument, ...]
-    operators: tuple[tuple[str, Operator], ...]
-    options: tuple[tuple[str, Any], ...]
-    cc: int
-    native_arguments: Callable[[Mapping[str, Any], Mapping[str, Any]], tuple[Any, ...]] = field(compare=False)
-
-    @property
-    def functions(self) -> dict[str, Operator]:
-        """The operators that are device functions, and not CCCL's own; those of iterators among them."""
-        found = {name: op for name, op in self.operators if op.kind is None}
-        for argument in self.arguments:
-            found.update(argument.operators)
-        return found
-
-    @property
-    def has_template(self) -> bool:
-        """Whether an operator is left to the linker, so that the kernels can serve others too.
-
-        CCCL links what uses none but its own operators itself, and leaves nothing open, not even the
-        functions of iterators (tried with CCCL 3.6.0: nvJitLink finds them missing).
-        """
-        return any(op.kind is None for _, op in self.operators)
-
-    def without_user(self) -> Specialisation:
-        """Return it without what keeps the user's functions alive; it is equal, and cannot be built."""
-        return replace(
-            self,
-            arguments=tuple(argument.without_user() for argument in self.arguments),
-            operators=tuple((name, op.without_user()) for name, op in self.operators),
-            native_arguments=_built,
-        )
-
-
-def _built(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
-    raise RuntimeError("this specialisation was built, and cannot be built again")
-
-
 def template_parts(spec: Specialisation) -> dict[str, Any]:
     """Return what the kernels depend on: types and options, but no function of the user's."""
     types: dict[str, Any] = {}
     for name, op in spec.operators:
-        types[f"types of {name}"] = [_signature(op), *map(nodes.type_part, (*op.inputs, op.output))]
+        types[f"types of {name}"] = [_signature(op), *map(structs.type_part, (*op.inputs, op.output))]
         if op.state_size:
             size = counted(op.state_size, "byte")
             types[f"state of {name}"] = [size, op.state_size, op.state_alignment]
-    source = nodes.source(spec.arguments)
     return {
         "format": FORMAT,
         "entry": "template",
         "algorithm": spec.algorithm,
         "cc": spec.cc,
         "arguments": {each.name: [_node_text(each.node), *each.part()[1:]] for each in spec.arguments},
-        "operators": {name: "function" if op.kind is None else op.name for name, op in spec.operators},
+        "operators": {name: _kind(op) for name, op in spec.operators},
         "types": types,
         "options": {f"option {name}": value for name, value in dict(spec.options).items()},
-        "generated": {"the C++ that cupar writes for iterators": _cpp_part(source)} if source else {},
+        "generated": _iterators_part(spec),
         "versions": toolchain.template_versions(),
     }
 
@@ -139,7 +76,7 @@ def result_parts(op: Operator) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "entry": "result",
-        "types": {"types of the inputs": [inputs, *map(nodes.type_part, op.inputs)]},
+        "types": {"types of the inputs": [inputs, *map(structs.type_part, op.inputs)]},
         "functions": _function_parts({"the function": op}),
         "versions": toolchain.operator_versions(),
     }
@@ -183,18 +120,30 @@ def _function_parts(functions: Mapping[str, Operator]) -> dict[str, Any]:
     return parts
 
 
+def _iterators_part(spec: Specialisation) -> dict[str, Any]:
+    if all(argument.is_pointer for argument in spec.arguments):
+        return {}
+    from .._ir.source import iterators_source
+
+    return {"the C++ that cupar writes for iterators": _cpp_part(iterators_source(spec.arguments))}
+
+
 def _cpp_part(source: str) -> list[str]:
     return [_NO_TEXT, _hash(source), *toolchain.CPP_OPTIONS]
 
 
-def _node_text(node: nodes.Node) -> str:
+def _kind(op: Operator) -> str:
+    return "function" if op.kind is None else f"OpKind.{op.kind.name}"
+
+
+def _node_text(node: IteratorNode) -> str:
     """Return an array or iterator as text: a dtype, or as in ``Transform(Counting(int32)) of int64``."""
     name, value = type(node).__name__, _type_text(node.value)
-    if isinstance(node, nodes.Pointer):
+    if isinstance(node, Pointer):
         return value
     inner = [*map(_node_text, node.children)]
     if node.operator is not None:
-        inner.append("function" if node.operator.kind is None else node.operator.name)
+        inner.append(_kind(node.operator))
     if inner:
         return f"{name}({', '.join(inner)}) of {value}"
     detail = (each for each in node.part()[2:] if isinstance(each, str))

@@ -237,7 +237,7 @@ _pool = _pool_for_this_machine()
 
 def _after_fork() -> None:
     global _pool
-    fork.keep_for_ever(_pool)  # the helpers are the parent's, as are the threads that they work for
+    fork.leak(_pool)  # the helpers are the parent's, as are the threads that they work for
     _pool = _pool_for_this_machine()
 
 

@@ -136,7 +136,7 @@ def _after_fork_in_child() -> None:
     """Start the child with nothing of its parent's, and with locks that no lost thread holds."""
     for memory in _MEMORIES:
         if memory._values or memory._flights:
-            fork.keep_for_ever((memory._values, memory._flights))
+            fork.leak((memory._values, memory._flights))
         memory._reset()
 
 
