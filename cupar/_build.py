@@ -22,7 +22,7 @@ from . import structs
 from ._compile import cccl, diagnosis, limits, ltoir, toolchain, workers
 from ._compile.key import Specialisation
 from ._fingerprint import extensions
-from ._fingerprint.values import Unfingerprintable
+from ._fingerprint.refusals import Unfingerprintable
 from ._ir import nodes
 from .operators import Operator, ResultError
 

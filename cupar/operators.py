@@ -18,7 +18,7 @@ import numpy as np
 from . import structs
 from ._device import arrays
 from ._fingerprint import extensions, walk
-from ._fingerprint.values import compilers_name
+from ._fingerprint.names import compilers_name
 from ._ir import nodes
 
 

@@ -21,17 +21,16 @@ import numpy as np
 from .. import structs
 from .._base.versions import package_folder
 from .._fingerprint import extensions
-from .._fingerprint.values import (
+from .._fingerprint.frozen import (
     MISSING,
     Function,
+    Instance,
     Jitted,
     Module,
-    NamedTuple,
     NamedTupleClass,
-    Struct,
     StructClass,
-    package,
 )
+from .._fingerprint.names import package
 from . import captured_arrays, wrapper
 from .toolchain import BuildError, compilers
 from .wrapper import OPTIONS, Operator, made
@@ -190,11 +189,12 @@ class _Thaw:
             return self.device_function(value)
         if isinstance(value, StructClass):
             return _struct_maker(value.dtype)
-        if isinstance(value, Struct):
-            _value_type(value.dtype)
-            return structs.plain_class(value.dtype)(*map(self.value, value.fields))
-        if isinstance(value, NamedTuple):
-            return self.value(value.cls)(*map(self.value, value.fields))
+        if isinstance(value, Instance):
+            cls = value.cls
+            if isinstance(cls, StructClass):
+                _value_type(cls.dtype)
+            made = structs.plain_class(cls.dtype) if isinstance(cls, StructClass) else self.value(cls)
+            return made(*map(self.value, value.fields))
         if isinstance(value, (NamedTupleClass, Module)):
             if id(value) not in self._made:
                 make: Any = self._module if isinstance(value, Module) else self._named_tuple
@@ -269,7 +269,7 @@ def _compiling(cc: int) -> Iterator[None]:
         target = _target_cc.get()
         return ask_driver() if target is None else _TargetDevice(target)
 
-    with compilers(), global_compiler_lock, extensions.watched():
+    with compilers(), global_compiler_lock, extensions.refuse_foreign():
         token, ask_driver = _target_cc.set(divmod(cc, 10)), dispatcher.get_current_device
         dispatcher.get_current_device = get_current_device
         try:
