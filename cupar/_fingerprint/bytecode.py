@@ -12,8 +12,6 @@ from typing import Final
 
 from .values import encode, frame
 
-__all__ = ["Chain", "Plan", "apart", "parameters", "scan"]
-
 Chain = tuple[str, ...]
 """A name and the attributes read from it: ``("config", "table", "shape")``."""
 

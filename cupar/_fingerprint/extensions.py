@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import FunctionType, MethodType
 from typing import Any, Final
 
@@ -45,16 +45,12 @@ _PLAIN: Final = (
 class _Foreign:
     """Registrations by others than numba."""
 
-    # By id, the users' own functions and classes to which numba gives another body.
-    objects: dict[int, Any] = field(default_factory=dict)
-    # What concerns each operator, empty if nothing does.
-    everywhere: str = ""
+    objects: dict[int, Any]  # by id, the users' own functions and classes to which numba gives another body
+    everywhere: str  # what concerns each operator, empty if nothing does
     # Typing of what operators may do without reading an object of the user's, and the methods that answer.
-    templates: tuple[tuple[type, str], ...] = ()
-    # How much code there is for such, for casts and for constants.
-    lowers: int = 0
-    # How many classes of the users' have types of theirs.
-    typeof: int = 0
+    templates: tuple[tuple[type, str], ...]
+    lowers: int  # how much code there is for such, for casts and for constants
+    typeof: int  # how many classes of the users' have types of theirs
 
     @property
     def may_be_used(self) -> bool:
@@ -62,17 +58,11 @@ class _Foreign:
         return bool(self.templates or self.lowers)
 
 
-_last: tuple[int, _Foreign] = (0, _Foreign())
+_last: tuple[int, _Foreign] = (0, _Foreign({}, "", (), 0, 0))
 
 
 def foreign() -> _Foreign:
-    """Return what others than numba have registered with it.
-
-    Raises
-    ------
-    BuildError
-        If numba's internals are not those that cupar knows.
-    """
+    """Return what others than numba have registered with it."""
     global _last
     now = epoch(exact=True)
     if _last[0] != now:
@@ -204,13 +194,7 @@ def _is_foreign_function(value: Any, depth: int = 0) -> bool:
 
 
 def check(value: Any, where: str) -> None:
-    """Refuse a function or class of the user's that means something else to numba.
-
-    Raises
-    ------
-    Unfingerprintable
-        If so.
-    """
+    """Refuse a function or class of the user's that means something else to numba."""
     found = foreign()
     if found.everywhere:
         raise refusal(where, value, f"{found.everywhere} is registered with numba by others. {_ADVICE}")
@@ -229,13 +213,6 @@ def refuse_foreign() -> Iterator[None]:
     """Refuse what is compiled in the block if it uses what others have registered with numba.
 
     numba's compiler lock must be held.
-
-    Raises
-    ------
-    Unfingerprintable
-        If it does.
-    BuildError
-        If numba's internals are not those that cupar knows.
     """
     found = foreign()
     if found.everywhere:

@@ -15,8 +15,6 @@ from .guards import Guard
 from .names import compilers_name, type_name
 from .values import ATOMS, encode
 
-__all__ = ["Capture", "Fingerprint", "short", "short_hash"]
-
 
 @dataclass(frozen=True, slots=True)
 class Capture:
@@ -36,34 +34,20 @@ class Capture:
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What an operator compiles to, as far as the operator decides it.
+    """What an operator compiles to, as far as the operator decides it."""
 
-    Attributes
-    ----------
-    digest
-        SHA-256 of all that the operator depends on, the same in every process and on every machine.
-    parts
-        Each dependency with a short form of what it was, for explaining a cache miss:
-        ``("global 'SCALE'", "float 3.0")``, ``("global 'helper'", "function 5ad2c0ffee12")``.
-    captures
-        The device arrays that the operator reads or updates.
-    frozen
-        The operator as it was, with all that the digest covers: a `Function` or `Jitted` one of `frozen`,
-        or one of the compilers' own. This is what is compiled.
-    guard
-        What must still hold of an operator to have this fingerprint.
-    codes
-        The code objects in it, each with where it is: ``" in 'helper'"``.
-    refused
-        What it does, or a function that it calls, that a kernel cannot; empty if there is nothing.
-    """
-
+    # SHA-256 of all that the operator depends on, the same in every process and on every machine.
     digest: bytes
+    # Each dependency with a short form of what it was, for explaining a cache miss:
+    # ("global 'SCALE'", "float 3.0"), ("global 'helper'", "function 5ad2c0ffee12").
     parts: tuple[tuple[str, str], ...] = field(compare=False)
     captures: tuple[Capture, ...]
+    # The operator as it was, with all that the digest covers: a `frozen.Function` or `Jitted`, or one of the
+    # compilers' own. This is what is compiled.
     frozen: Any = field(compare=False, repr=False)
     guard: Guard = field(compare=False, repr=False)
-    codes: tuple[tuple[str, CodeType], ...] = field(compare=False, repr=False)
+    codes: tuple[tuple[str, CodeType], ...] = field(compare=False, repr=False)  # with where: " in 'helper'"
+    # What it does, or a function that it calls, that a kernel cannot; empty if there is nothing.
     refused: str = field(default="", compare=False)
 
     def reads(self) -> list[tuple[str, str]]:

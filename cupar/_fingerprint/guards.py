@@ -15,12 +15,10 @@ import numpy as np
 
 from .._device import arrays
 from . import registries
-from .frozen import MISSING, held
+from .frozen import MISSING
 from .names import compilers_name, is_dispatcher, numba_type_name
 from .refusals import Unfingerprintable, refuse
-from .values import ATOMS, Pair, Reader, encode, encode_atom, encode_device_array, frame
-
-__all__ = ["FunctionGuard", "Guard", "is_fixed", "seen"]
+from .values import ATOMS, Pair, Reader, encode, encode_atom, encode_device_array, frame, held
 
 
 class _ByValue:

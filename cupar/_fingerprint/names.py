@@ -11,8 +11,6 @@ from typing import Final
 
 import numpy as np
 
-__all__ = ["COMPILERS", "compilers_name", "is_dispatcher", "numba_type_name", "package", "type_name"]
-
 # Objects defined in these packages are encoded by name.
 COMPILERS: Final = frozenset(
     ("builtins", "math", "cmath", "operator", "_operator", "numpy", "numba", "numba_cuda", "llvmlite")

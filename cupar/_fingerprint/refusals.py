@@ -12,8 +12,6 @@ from typing import Final, NoReturn
 from .._device import arrays
 from .names import package, type_name
 
-__all__ = ["Unfingerprintable", "refusal", "refuse"]
-
 _READABLE: Final = (
     "numbers, strings, tuples, NumPy arrays and dtypes, enums, named tuples, functions, "
     "and attributes of modules"

@@ -20,8 +20,6 @@ from .._base.errors import BuildError
 from .._base.versions import package_version
 from .names import package
 
-__all__ = ["EXTENDING", "epoch", "expected_numba", "lock", "registries", "typeof"]
-
 lock = fork.Lock()
 
 EXTENDING: Final = "numba.cuda.extending"  # the module imported last of what registrations need
@@ -179,11 +177,6 @@ def epoch(exact: bool = False) -> int:
     """Return a number that grows when anything is registered with numba; 0 while numba is not imported.
 
     If `exact`, all registries are counted, also those in which nobody but numba registers anything.
-
-    Raises
-    ------
-    BuildError
-        If numba's internals are not those that cupar knows.
     """
     if "numba" not in sys.modules:
         return 0

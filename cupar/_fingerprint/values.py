@@ -11,6 +11,7 @@ import enum
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain, count, repeat
+from operator import is_
 from types import FunctionType
 from typing import Any, Final
 
@@ -18,30 +19,19 @@ import numpy as np
 
 from .. import structs
 from .._device import arrays
-from .frozen import Instance, Missing, NamedTupleClass, StructClass, copy_dtype, held
+from .frozen import Instance, Missing, NamedTupleClass, StructClass
 from .names import compilers_name, numba_type_name, type_name
 from .refusals import refusal, refuse
-
-__all__ = ["ATOMS", "Pair", "Reader", "encode", "encode_atom", "encode_device_array", "encode_int", "frame"]
 
 Pair = tuple[bytes, Any]
 """A value's encoding, and its frozen copy."""
 
 
 def encode(value: object) -> bytes:
-    """Encode a plain value so that two encodings are equal only for equal values of the same type.
+    """Encode plain data, of whichever types `Reader` knows, but not functions; no other encoding begins so.
 
-    The encoding is the same in every process, on every machine and under every hash seed, and no other one
-    begins with it. ``1``, ``1.0``, ``True``, ``np.int32(1)`` and ``np.int64(1)`` all differ, as do ``0.0``
-    and ``-0.0``, NaNs with different payloads, and arrays with equal items and other strides.
-
-    Parameters
-    ----------
-    value
-        ``None``, a ``bool``, ``int``, ``float``, ``complex``, ``str``, ``bytes``, ``range``, ``slice`` or
-        ``Ellipsis``; a NumPy scalar, array or dtype; an enum or one of its members; a named tuple; one
-        of the compilers' own functions or types; or a ``tuple``, ``list``, ``dict`` (in insertion order),
-        ``set`` or ``frozenset`` of these.
+    ``1``, ``1.0``, ``True``, ``np.int32(1)`` and ``np.int64(1)`` all differ, as do ``0.0`` and ``-0.0``, NaNs
+    with different payloads, arrays with equal items and other strides, and dicts in another order.
 
     Raises
     ------
@@ -89,20 +79,77 @@ def encode_atom(value: object) -> bytes | None:
     return None if atom is None else atom(value)
 
 
+def held(value: Any, where: str, around: frozenset[int] = frozenset()) -> Any:
+    """Return a value whose contents nobody else can change: containers and arrays are copied.
+
+    What cannot change is returned itself, as are functions and classes, which are read on their own.
+    `around` has the ids of the containers that this one is in.
+    """
+    cls = type(value)
+    if cls is np.ndarray:
+        return _copy_array(value)
+    if cls is np.void:
+        return value.copy()
+    if cls not in (tuple, list, dict, set, frozenset):
+        return value
+    if id(value) in around:
+        raise refusal(where, value, "It contains itself, which no constant in compiled code can.")
+    around |= {id(value)}
+    if cls is dict:
+        return {key: held(item, where, around) for key, item in value.copy().items()}
+    items = tuple(value.copy() if cls in (list, set) else value)
+    copies = tuple(held(item, where, around) for item in items)
+    if cls in (tuple, frozenset) and all(map(is_, items, copies)):
+        return value
+    return cls(copies)
+
+
+def _copy_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Copy an array with its strides and flags: numba's type of it is made of these."""
+    copy = zeros(array.shape, _copy_dtype(array.dtype), array.strides, array.flags.aligned)
+    copy[...] = array
+    copy.flags.writeable = array.flags.writeable
+    return copy
+
+
+def zeros(
+    shape: tuple[int, ...], dtype: np.dtype[Any], strides: tuple[int, ...], aligned: bool
+) -> np.ndarray[Any, Any]:
+    """Return an array of zeros with memory of its own, whatever its strides."""
+    steps = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
+    first = -sum(step for step in steps if step < 0)
+    size = first + sum(step for step in steps if step > 0) + dtype.itemsize if all(shape) else 0
+    memory = np.zeros(size + 1, np.uint8)
+    offset = first + (not aligned) if size else 0
+    array: np.ndarray[Any, Any] = np.ndarray(shape, dtype, memory.data, offset, strides)
+    return array
+
+
+def _copy_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return a dtype equal to this one, whose fields nobody else can rename."""
+    if dtype.names is None or dtype.hasobject:
+        return dtype
+    fields: Any = dtype.fields
+    described: Any = {
+        "names": list(dtype.names),
+        "formats": [_copy_dtype(fields[name][0]) for name in dtype.names],
+        "offsets": [fields[name][1] for name in dtype.names],
+        "titles": [fields[name][2] if len(fields[name]) > 2 else None for name in dtype.names],
+        "itemsize": dtype.itemsize,
+    }
+    copy: np.dtype[Any] = np.dtype(described, align=dtype.isalignedstruct)
+    return copy
+
+
 class Reader:
     """Reads values that are `held`: returns of each its encoding and its frozen copy.
 
     Classes are numbered in the order in which they are met, since numba tells two classes of equal contents
     apart, by identity.
 
-    Parameters
-    ----------
-    other : callable
-        ``other(value, where)`` reads what is not plain data, or refuses it.
-    check : callable, optional
-        ``check(value, where)`` refuses functions and classes for other reasons than their contents.
-    identify : bool, optional
-        Encode classes as themselves, for this process alone; they are kept alive in `classes`.
+    What is not plain data, ``other(value, where)`` reads or refuses. ``check(value, where)`` refuses
+    functions and classes for other reasons than their contents. With `identify`, classes are encoded as
+    themselves, for this process alone, and kept alive in `classes`.
     """
 
     def __init__(
@@ -126,7 +173,7 @@ class Reader:
         if cls in (tuple, list, dict, set, frozenset, slice):
             return self._container(value, where)
         if isinstance(value, np.dtype):
-            return _encode_dtype(value, where), copy_dtype(value)
+            return _encode_dtype(value, where), _copy_dtype(value)
         if cls is np.ndarray or isinstance(value, np.generic):
             return _encode_array(value, where), value
         if isinstance(value, enum.Enum):
@@ -159,7 +206,7 @@ class Reader:
             return frame("enum", number, *self._items((_enum_kind(cls), *members), where)[0]), cls
         if structs.is_struct(cls):
             # Not its name: operators that make the same struct compile to the same code.
-            dtype: np.dtype[Any] = copy_dtype(cls.dtype)
+            dtype: np.dtype[Any] = _copy_dtype(cls.dtype)
             return frame("struct", number, _encode_dtype(dtype, where)), StructClass(dtype)
         # numba takes defaults from here, where some assign them, and not from _field_defaults.
         encodings, (fields, defaults) = self._items((cls._fields, cls.__new__.__defaults__), where)

@@ -25,11 +25,11 @@ from .._device import arrays
 from . import extensions, unsupported
 from .bytecode import Chain, Plan, parameters, scan
 from .fingerprint import Capture, Fingerprint, short, short_hash
-from .frozen import MISSING, Function, Jitted, Module, held
+from .frozen import MISSING, Function, Jitted, Module
 from .guards import FunctionGuard, Guard, is_fixed, seen
 from .names import compilers_name, is_dispatcher
 from .refusals import Unfingerprintable, refusal, refuse
-from .values import Pair, Reader, encode, encode_device_array, encode_int, frame
+from .values import Pair, Reader, encode, encode_device_array, encode_int, frame, held
 
 __all__ = ["Capture", "Fingerprint", "Once", "Unfingerprintable", "encode", "fingerprint", "is_dispatcher"]
 
@@ -39,7 +39,7 @@ _OPERATOR: Final = "it"  # where the operator itself was found, in errors
 # Options of cuda.jit and njit that only concern launching a kernel, or the CPU: calling the function
 # from an operator compiles it the same without them.
 _OPTIONS_WITHOUT_EFFECT: Final = frozenset(
-    (
+    [
         "boundscheck",
         "cache",
         "device",
@@ -51,7 +51,7 @@ _OPTIONS_WITHOUT_EFFECT: Final = frozenset(
         "nogil",
         "nopython",
         "shared_memory_carveout",
-    )
+    ]
 )
 
 
@@ -322,11 +322,8 @@ def fingerprint(operator: object) -> Fingerprint:
     The last fingerprints of each code object are kept, so that a repeated call with an unchanged
     operator costs well under a microsecond and what its guard costs.
 
-    Parameters
-    ----------
-    operator
-        A Python function or lambda, a function under ``numba.cuda.jit`` or ``numba.njit``, a NumPy ufunc,
-        or a function of ``operator`` or ``math``.
+    An operator is a Python function or lambda, a function under ``numba.cuda.jit`` or ``numba.njit``, a NumPy
+    ufunc, or a function of ``operator`` or ``math``.
 
     Raises
     ------
