@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import _cache, structs
 from .._fingerprint import extensions
-from .._fingerprint.values import Unfingerprintable
+from .._fingerprint.refusals import Unfingerprintable
 from .._ir import cpp
 from .._ir.operator import Operator
 from . import entries, toolchain
