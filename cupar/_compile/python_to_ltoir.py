@@ -80,10 +80,11 @@ class _Thaw:
         if isinstance(value, StructClass):
             return struct_maker(value.dtype)
         if isinstance(value, Instance):
-            cls = value.cls
-            if isinstance(cls, StructClass):
-                value_type(cls.dtype)
-            made = structs.plain_class(cls.dtype) if isinstance(cls, StructClass) else self.value(cls)
+            if isinstance(value.cls, StructClass):
+                value_type(value.cls.dtype)  # so that numba knows its fields
+                made = structs.plain_class(value.cls.dtype)
+            else:
+                made = self.value(value.cls)
             return made(*map(self.value, value.fields))
         if isinstance(value, (NamedTupleClass, Module)):
             if id(value) not in self._made:
