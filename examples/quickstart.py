@@ -29,9 +29,7 @@ def report(algorithm, start):
     """Print where a build came from and what it cost."""
     build = algorithm.build
     total = (time.perf_counter() - start) * 1e3
-    print(
-        f"  {build.algorithm:<14} {build.origin:<6} {total:8.1f} ms", end=""
-    )
+    print(f"{build.algorithm:<14} {build.origin:<6} {total:7.1f} ms", end="")
     for stage, seconds in build.seconds.items():
         print(f", {stage} {seconds * 1e3:.1f}", end="")
     print()
