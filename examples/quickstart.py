@@ -30,8 +30,10 @@ def report(algorithm, start):
     build = algorithm.build
     total = (time.perf_counter() - start) * 1e3
     print(f"{build.algorithm:<14} {build.origin:<6} {total:7.1f} ms", end="")
-    for stage, seconds in build.seconds.items():
-        print(f", {stage} {seconds * 1e3:.1f}", end="")
+    stages = {name: 1e3 * seconds for name, seconds in build.seconds.items()}
+    for name, ms in stages.items():
+        if ms >= 1:
+            print(f", {name} {ms:.0f}", end="")
     print()
 
 
