@@ -9,9 +9,9 @@ from test_build import instructions, kernels, spills_or_calls
 
 import cupar
 from cupar import OpKind, SortOrder
-from cupar._call import arguments
 from cupar._compile import nvrtc
 from cupar._ir.source import iterators_source
+from cupar._obtain import arguments
 from cupar.histogram import histogram_even
 from cupar.partition import select, three_way_partition
 from cupar.search import lower_bound, upper_bound

@@ -16,7 +16,7 @@ from test_build import instructions, kernels, spills_or_calls
 
 import cupar
 from cupar import OpKind, RawOp, _build, gpu_struct, structs
-from cupar._call import arguments as _arguments
+from cupar._call import numbers as _numbers
 from cupar._compile import key as _key
 from cupar._device import arrays
 from cupar._fingerprint import walk
@@ -678,7 +678,7 @@ def test_kinds_are_not_defined_for_structs():
 def stored(h_init, dtype):
     """Return what a call hands to the kernel."""
     array = np.zeros(1, dtype)
-    array[0] = _arguments.initial_value(h_init, dtype)
+    array[0] = _numbers.initial_value(h_init, dtype)
     return array[0].item()
 
 
@@ -752,7 +752,7 @@ def test_wrong_initial_values_of_calls():
         None,
     ):
         with pytest.raises(TypeError, match="^h_init: "):
-            _arguments.initial_value(wrong, Peak.dtype)
+            _numbers.initial_value(wrong, Peak.dtype)
 
 
 def test_outputs_of_another_layout():
