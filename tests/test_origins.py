@@ -239,7 +239,7 @@ def test_a_build_that_cannot_be_deserialised_is_made_again(empty_cache, gpu):
     first = reduction(lambda a, b: a + b, cc=None)
     spoil(first.build.key)
     obtain.forget()
-    with pytest.warns(cupar.CacheWarning, match="of no use"):
+    with pytest.warns(cupar.CacheWarning, match="unusable"):
         again = reduction(lambda a, b: a + b, cc=None)
     assert again.build.origin == "linked"
     assert again.cubin() == first.cubin()
@@ -283,7 +283,7 @@ def test_what_is_made_again_replaces_nothing_before_it_has_loaded(empty_cache, g
         kept = dict(shared)
         obtain.forget()
         gpu.status = 700
-        with pytest.warns(cupar.CacheWarning, match="of no use"), pytest.raises(cupar.DriverError):
+        with pytest.warns(cupar.CacheWarning, match="unusable"), pytest.raises(cupar.DriverError):
             reduction(lambda a, b: a + b, cc=None)
         assert dict(shared) == kept
         assert _cache.disk().load(first.build.key) is None
@@ -339,7 +339,7 @@ def test_an_entry_that_is_of_no_use_is_made_again(empty_cache, monkeypatch, kind
         elif entry.meta["entry"] == "build":
             disk.discard(key)
     obtain.forget()
-    with pytest.warns(cupar.CacheWarning, match="of no use and will be rebuilt"):
+    with pytest.warns(cupar.CacheWarning, match="unusable and will be rebuilt"):
         again = ask()
     assert again.build.key == first.build.key
     assert again.cubin() == first.cubin()
@@ -386,7 +386,7 @@ def test_a_fork_while_other_threads_hold_locks():
         make(1)
         held = threading.Event()
         def hold():
-            with _fingerprint._lock, _cccl._loading, _extensions._lock:
+            with _fingerprint._lock, _cccl._loading, _extensions.lock:
                 held.set()
                 threading.Event().wait(20)
         threading.Thread(target=hold, daemon=True).start()

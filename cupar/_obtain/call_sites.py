@@ -218,7 +218,7 @@ def _fingerprints(args: tuple[Any, ...], named: dict[str, Any]) -> _Functions | 
         return None  # they are found by place
     places = [place for place, arg in enumerate(args) if type(arg) is FunctionType]
     try:
-        return tuple((place, walk.fingerprint(args[place]).checker()) for place in places)
+        return tuple((place, walk.fingerprint(args[place]).guard.checker()) for place in places)
     except walk.Unfingerprintable:
         return None
 
@@ -245,11 +245,8 @@ def forget() -> None:
         table.clear()
 
 
-def _after_fork() -> None:
+@fork.in_child
+def _forget_all() -> None:
     for table in _tables:
         fork.leak(dict(table))
         table.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
