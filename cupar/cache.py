@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _cache
 from ._base.warnings import warn_once
-from ._cache import CacheWarning, Stats, Usage
+from ._cache import CacheWarning, Stats, Usage, reset_stats, stats
 from ._inspect import differences, listing
 from ._inspect.differences import Difference, Explanation
 from ._inspect.listing import Info
@@ -49,30 +49,6 @@ __all__ = [
 ]
 
 
-def stats() -> Stats:
-    """Return how many algorithm objects this process got from where.
-
-    Returns
-    -------
-    Stats
-        Counts ``memory``, ``disk``, ``linked`` (template found, operator new) and ``built``, since the
-        process started, was forked, or called `reset_stats`.
-
-    Examples
-    --------
-    >>> import cupar
-    >>> cupar.cache.reset_stats()
-    >>> cupar.cache.stats()
-    Stats(memory=0, disk=0, linked=0, built=0)
-    """
-    return _cache.stats()
-
-
-def reset_stats() -> None:
-    """Start counting at zero."""
-    _cache.reset_stats()
-
-
 def directory() -> Path | None:
     """Return the directory of the disk cache, None if it is switched off or cannot be used."""
     disk = _cache.disk()
@@ -89,19 +65,13 @@ def usage() -> Usage:
 
 
 def entries(path: str | os.PathLike[str] | None = None) -> Iterator[Info]:
-    """Yield what is in the cache, in no particular order.
+    """Yield what is in the cache, in no particular order: an `Info` for each entry.
 
     Parameters
     ----------
     path : str or path, optional
         A bundle, or another cache's directory. By default the user's directory; if that is switched off or
         cannot be used, nothing is in it.
-
-    Returns
-    -------
-    iterator of Info
-        With key, algorithm, compute capability, kind, size and time of last use; and ``meta``, all that
-        is known of an entry, which is read when it is asked for.
 
     Raises
     ------

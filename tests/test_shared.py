@@ -22,6 +22,7 @@ from cupar._base import warnings as _warnings
 from cupar._cache import CacheWarning, Entry, fetch
 from cupar._store import entry as _entry
 from cupar._store import remotes, shared
+from cupar._store.locks import Deadline
 from cupar._store.shared import Shared
 
 KEY = hashlib.sha256(b"a").hexdigest()
@@ -54,7 +55,8 @@ def short_lease(monkeypatch):
 
 
 def ask(store, make=lambda: ENTRY, key=KEY, *, timeout=5.0, patience=20.0, secret=None, replace=False):
-    return store.fetch(key, make, timeout=timeout, wait=patience, secret=secret, replace=replace)
+    deadline = Deadline(patience)
+    return store.fetch(key, make, timeout=timeout, deadline=deadline, secret=secret, replace=replace)
 
 
 def never():

@@ -34,14 +34,11 @@ from typing import TypeVar
 from .._base.warnings import warn_once
 from .._base.words import counted
 from .entry import FORMAT, Entry, RefusedError, encode, seal, unseal
+from .locks import Deadline
 from .remotes import LEASES
 
-LEASE = 10.0
-"""Seconds for which a lease must stand still before another client takes it over."""
-
-REST = 60.0
-"""Seconds for which a store that failed is not asked again."""
-
+LEASE = 10.0  # seconds for which a lease must stand still before another client takes it over
+REST = 60.0  # seconds for which a store that failed is not asked again
 _MOST_DAMAGED = 3  # entries, one after another, of a store that is used
 _SETTLE_SECONDS = 0.02  # at least; see _Lease.take
 _FIRST_PAUSE, _LAST_PAUSE = 0.01, 0.25  # seconds between two looks at what another client makes
@@ -266,26 +263,26 @@ class Shared:
         make: Callable[[], Entry],
         *,
         timeout: float,
-        wait: float,
+        deadline: Deadline,
         secret: bytes | None,
         replace: bool = False,
     ) -> tuple[Entry, bool]:
         """Return the entry under `key`, or make it while other clients wait for it; and whether it was made.
 
-        One operation of the store may take `timeout` seconds; another client that makes the entry has `wait`
-        seconds. With a secret, entries are signed, and refused if they are not. With `replace`, the entry
-        there is known to be unusable, and is made again. Exceptions of `make` leave no lease behind.
+        One operation of the store may take `timeout` seconds; another client that makes the entry has until
+        the deadline. With a secret, entries are signed, and refused if they are not. With `replace`, the
+        entry there is known to be unusable, and is made again. Exceptions of `make` leave no lease behind.
         """
         store = _Store(self._mapping, self._reads, self._writes, timeout)
-        lease = None
+        found, lease, start = None, None, time.perf_counter()
         if not replace:
             try:
-                entry, lease = self._entry_or_lease(store, key, secret, wait)
+                found, lease = self._entry_or_lease(store, key, secret, deadline.left)
             except _UnavailableError as error:
                 self._warn_unavailable(error)
-            else:
-                if entry is not None:
-                    return entry, False
+        deadline.waited_since(start)
+        if found is not None:
+            return found, False
         with nullcontext() if lease is None else lease.renewed():
             entry = make()
             data = seal(encode(key, entry), key, secret)
