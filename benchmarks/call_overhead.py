@@ -679,7 +679,7 @@ def _data(algorithm: str, n: int, dtype: np.dtype[Any]) -> tuple[Any, Any]:
 
 def _square(cupy: Any) -> Any:
     """Return the operator x * x as LTO-IR: no OpKind is that, and cuda.compute may not compile Python."""
-    from cupar._compile import toolchain
+    from cupar._compile import nvrtc
 
     name = "bench_square"
     source = f"""
@@ -688,7 +688,7 @@ extern "C" __device__ void {name}(void* pointer, void* result) {{
   *static_cast<float*>(result) = x * x;
 }}
 """
-    return cupar.RawOp(name, toolchain.compile_cpp(source, int(cupy.cuda.Device().compute_capability)))
+    return cupar.RawOp(name, nvrtc.compile_cpp(source, int(cupy.cuda.Device().compute_capability)))
 
 
 # --- Tables, file, plot ----------------------------------------------------------------------------------

@@ -145,7 +145,7 @@ class Data:
 
     def raw_op(self, name: str, dtype: Dtype, parameters: str, expression: str, result: str = "T") -> Any:
         """Compile an operator in C++; `expression` has the parameters, of one letter each, as values of T."""
-        from cupar._compile import toolchain
+        from cupar._compile import nvrtc
 
         name = f"bench_{name}_{dtype}"
         pointers = ", ".join(f"void* pointer_{letter}" for letter in parameters)
@@ -157,7 +157,7 @@ extern "C" __device__ void {name}({pointers}, void* result) {{
   *static_cast<{result}*>(result) = {expression};
 }}
 """
-        return cupar.RawOp(name, toolchain.compile_cpp(source, self._cc))
+        return cupar.RawOp(name, nvrtc.compile_cpp(source, self._cc))
 
 
 CPP_TYPES = {"float32": "float", "float64": "double", "int32": "int", "int64": "long long"}

@@ -16,11 +16,10 @@ if TYPE_CHECKING:
     from . import cache, graph
     from ._ahead.preload import preload
     from ._ahead.record import Recording, record
+    from ._base.errors import BuildError, VersionError
     from ._cache import CacheWarning, use_bundle, use_shared
     from ._call.algorithm import Algorithm, Build
     from ._call.bound import Bound
-    from ._compile.cccl import VersionError
-    from ._compile.toolchain import BuildError
     from ._device.driver import DriverError, NoDeviceError
     from ._device.storage import release_memory
     from .histogram import Histogram, histogram_even
@@ -43,16 +42,14 @@ if TYPE_CHECKING:
     from .reduce import Determinism, Reduce, reduce_into
     from .scan import Scan, exclusive_scan, inclusive_scan
     from .search import BinarySearch, lower_bound, upper_bound
-    from .segmented import SegmentedReduce, segmented_reduce
+    from .segmented import SegmentedReduce, SegmentedSort, segmented_reduce, segmented_sort
     from .sort import (
         DoubleBuffer,
         MergeSort,
         RadixSort,
-        SegmentedSort,
         SortOrder,
         merge_sort,
         radix_sort,
-        segmented_sort,
     )
     from .structs import gpu_struct
     from .transform import BinaryTransform, UnaryTransform, binary_transform, unary_transform
@@ -131,14 +128,14 @@ _MODULES = {
     "BinaryTransform": "transform",
     "Bound": "_call.bound",
     "Build": "_call.algorithm",
-    "BuildError": "_compile.toolchain",
+    "BuildError": "_base.errors",
     "CacheModifiedInputIterator": "iterators",
     "CacheWarning": "_cache",
     "ConstantIterator": "iterators",
     "CountingIterator": "iterators",
     "Determinism": "reduce",
     "DiscardIterator": "iterators",
-    "DoubleBuffer": "sort",
+    "DoubleBuffer": "_call.double_buffer",
     "DriverError": "_device.driver",
     "Histogram": "histogram",
     "MergeSort": "sort",
@@ -154,7 +151,7 @@ _MODULES = {
     "ReverseOutputIterator": "iterators",
     "Scan": "scan",
     "SegmentedReduce": "segmented",
-    "SegmentedSort": "sort",
+    "SegmentedSort": "segmented",
     "Select": "partition",
     "ShuffleIterator": "iterators",
     "SortOrder": "sort",
@@ -163,7 +160,7 @@ _MODULES = {
     "TransformOutputIterator": "iterators",
     "UnaryTransform": "transform",
     "UniqueByKey": "unique",
-    "VersionError": "_compile.cccl",
+    "VersionError": "_base.errors",
     "ZipIterator": "iterators",
     "binary_transform": "transform",
     "exclusive_scan": "scan",
@@ -178,7 +175,7 @@ _MODULES = {
     "reduce_into": "reduce",
     "release_memory": "_device.storage",
     "segmented_reduce": "segmented",
-    "segmented_sort": "sort",
+    "segmented_sort": "segmented",
     "select": "partition",
     "three_way_partition": "partition",
     "unary_transform": "transform",

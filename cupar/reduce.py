@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
 
 from ._call.algorithm import Algorithm
 from ._call.arguments import Accumulation, accumulation, choice
 from ._call.call import Call, Launch
+from ._call.signatures import two_phases
 from ._compile import cccl
-from ._compile.key import Specialisation
-from ._obtain import obtain
-from ._obtain.call_sites import remembered
+from ._compile.specialisation import Specialisation
+from ._obtain.call_sites import memoised
+from ._obtain.obtain import obtain
 from .operators import Op, OpKind
 
 
@@ -29,7 +29,33 @@ class Determinism(IntEnum):
     GPU_TO_GPU = 2
 
 
-@remembered
+class Reduce(Algorithm, native="DeviceReduceBuildResult", uses={"d_in": "num_items", "d_out": 1}):
+    """A reduction for given types, operator and device; see `reduce_into`."""
+
+    def run(self, d_in: Any, d_out: Any, num_items: int, h_init: Any = None, stream: Any = None) -> None:
+        """Reduce the first `num_items` items, 0 or more, 2**32 and beyond included, into ``d_out[0]``.
+
+        `h_init` is the initial value, of the kind the reduction was built with; `stream` as in `Algorithm`.
+        """
+        self._run(stream, (d_in, d_out, num_items, h_init))
+
+    __call__ = two_phases(run)
+
+    @staticmethod
+    def _native_arguments(spec: Specialisation, b: Any, d_in: Any, d_out: Any, op: Any) -> tuple[Any, ...]:
+        init = b.InitKind.VALUE_INIT if spec.option("init") else b.InitKind.NO_INIT
+        determinism = b.Determinism(Determinism[spec.option("determinism")].value)
+        return d_in, d_out, op, cccl.type_info(spec.operators[0][1].output), init, determinism
+
+    def _launcher(self, call: Call) -> Launch:
+        # The build knows best: CCCL may give more than it was asked for.
+        free = call.native.determinism == Determinism.NOT_GUARANTEED
+        compute = call.native.compute_nondeterministic if free else call.native.compute
+        (d_in, d_out), (op,), init = call.iterators, call.operators, call.init
+        return lambda address, nbytes, n, stream: compute(address, nbytes, d_in, d_out, n, op, init, stream)
+
+
+@memoised
 def reduce_into(
     d_in: Any,
     d_out: Any,
@@ -48,32 +74,21 @@ def reduce_into(
         The input. Only its dtype matters here.
     d_out : device array, iterator or dtype, 1 item
         Where the result goes. Its dtype may differ from the accumulator's.
-    op : callable or OpKind
-        A binary operator on two values of the accumulator's dtype. It must be associative and commutative:
-        in which order and groups items are combined is not specified, but by default is the same in every
-        run on the same kind of GPU.
+    op : callable, OpKind or RawOp
+        Combines two values of the accumulator's dtype. It must be associative and commutative: the order and
+        grouping of items are unspecified, but by default the same in every run on the same kind of GPU.
     h_init : numpy.ndarray of one element, number or None
         The initial value. An array's dtype is the accumulator's; a number is taken in `d_in`'s dtype. With
         None there is no initial value, the accumulator has `d_in`'s dtype, and a reduction of 0 items
         leaves `d_out` as it was.
     determinism : Determinism, optional
         Whether floats must give the same sum in every run.
-    cc : int, pair of int or str, optional
-        Compute capability to build for, as in 90, (9, 0), "9.0" or "sm_90"; by default the current
-        device's. With it, no GPU is needed.
-    wait : bool, optional
-        False: build in the background and return at once; the first call, or `Algorithm.ready`, waits.
+    cc, wait
+        As for every factory: see `Algorithm`, which also lists what is raised.
 
     Returns
     -------
     Reduce
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is none of the above, or the operator cannot be compiled for the types.
-    NoDeviceError
-        If there is no GPU and no `cc`.
 
     Examples
     --------
@@ -86,39 +101,19 @@ def reduce_into(
     -----
     The algorithm is CUB's ``DeviceReduce``: D. Merrill, "CUB", https://nvidia.github.io/cccl/cub.
     """
-    cc, device = obtain.target(cc)
     types = accumulation(d_in, d_out, op, h_init)
-    accumulator = types.accumulator
-    determinism = _supported(determinism, types)
-
-    def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
-        b = cccl.bindings()
-        init_kind = b.InitKind.VALUE_INIT if types.init else b.InitKind.NO_INIT
-        kind = b.Determinism(int(determinism))
-        return (
-            iterators["d_in"],
-            iterators["d_out"],
-            operators["op"],
-            cccl.type_info(accumulator),
-            init_kind,
-            kind,
-        )
-
-    spec = Specialisation(
-        algorithm="reduce_into",
-        native="DeviceReduceBuildResult",
-        arguments=(
-            # CCCL converts what it reads between real types, and writes the accumulator's type whatever
-            # the output's is.
-            types.d_in.converted(accumulator) if accumulator.kind == "c" else types.d_in,
-            types.d_out.converted(accumulator),
-        ),
-        operators=(("op", types.operator),),
-        options=(("init", types.init), ("determinism", determinism.name)),
-        cc=cc,
-        native_arguments=native_arguments,
+    wanted = _supported(determinism, types)
+    operators = {"op": types.operator}
+    return obtain(
+        Reduce,
+        "reduce_into",
+        types.converted(),
+        operators,
+        cc,
+        wait,
+        init=types.init,
+        determinism=wanted.name,
     )
-    return obtain.obtain(Reduce, spec, device, wait)
 
 
 def _supported(determinism: Any, types: Accumulation) -> Determinism:
@@ -135,53 +130,3 @@ def _supported(determinism: Any, types: Accumulation) -> Determinism:
             f"{types.operator.signature}, output {types.d_out.value}"
         )
     return wanted
-
-
-class Reduce(Algorithm, uses={"d_in": "num_items", "d_out": 1}):
-    """A reduction for given types, operator and device; see `reduce_into`."""
-
-    def __call__(
-        self, temp_storage: Any, d_in: Any, d_out: Any, num_items: int, h_init: Any = None, stream: Any = None
-    ) -> int:
-        """Ask for the temporary storage, or reduce with it.
-
-        Parameters
-        ----------
-        temp_storage : None or device array
-            None asks how much is needed. Otherwise at least that many bytes, of any dtype.
-        d_in : device array, at least `num_items` items
-        d_out : device array, at least 1 item
-        num_items : int
-            How many items to reduce, from 0 on; 2**32 and more are fine.
-        h_init : numpy.ndarray of one element, number or None
-            The initial value, of the kind that the reduction was built with.
-        stream : optional
-            None (the default stream), a handle, or a stream of CuPy, PyTorch, Numba or cuda.core.
-
-        Returns
-        -------
-        int
-            Bytes of temporary storage.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is not what the reduction was built for, or is too small.
-        NoDeviceError
-            If there is no GPU.
-        """
-        return self._execute(temp_storage, stream, (d_in, d_out, num_items, h_init))
-
-    def run(self, d_in: Any, d_out: Any, num_items: int, h_init: Any = None, stream: Any = None) -> None:
-        """Reduce, with temporary storage of cupar's own.
-
-        Parameters are those of the call.
-        """
-        self._run(stream, (d_in, d_out, num_items, h_init))
-
-    def _launcher(self, call: Call) -> Launch:
-        # The build knows best: CCCL may give more than it was asked for.
-        free = call.native.determinism == Determinism.NOT_GUARANTEED
-        compute = call.native.compute_nondeterministic if free else call.native.compute
-        (d_in, d_out), (op,), init = call.iterators, call.operators, call.init
-        return lambda address, nbytes, n, stream: compute(address, nbytes, d_in, d_out, n, op, init, stream)

@@ -2,20 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from ._call.algorithm import Algorithm
 from ._call.arguments import accumulation
 from ._call.call import Call, Launch
+from ._call.signatures import two_phases
 from ._compile import cccl
-from ._compile.key import Specialisation
-from ._obtain import obtain
-from ._obtain.call_sites import remembered
+from ._compile.specialisation import Specialisation
+from ._obtain.call_sites import memoised
+from ._obtain.obtain import obtain
 from .operators import Op
 
+# How the initial value is given: the bindings' name for it, and how theirs of the method ends.
+_INITS = {
+    None: ("NO_INIT", "_no_init"),
+    "value": ("VALUE_INIT", ""),
+    "device": ("FUTURE_VALUE_INIT", "_future_value"),
+}
 
-@remembered
+
+class Scan(Algorithm, native="DeviceScanBuildResult", uses={"d_in": "num_items", "d_out": "num_items"}):
+    """A scan for given types, operator and device; see `exclusive_scan` and `inclusive_scan`."""
+
+    def run(self, d_in: Any, d_out: Any, num_items: int, h_init: Any = None, stream: Any = None) -> None:
+        """Scan the first `num_items` items of `d_in`, 0 or more, 2**32 and beyond included, into `d_out`.
+
+        `h_init` is the initial value, of the kind the scan was built with; `stream` as in `Algorithm`.
+        """
+        self._run(stream, (d_in, d_out, num_items, h_init))
+
+    __call__ = two_phases(run)
+
+    @staticmethod
+    def _native_arguments(spec: Specialisation, b: Any, d_in: Any, d_out: Any, op: Any) -> tuple[Any, ...]:
+        init, _ = _INITS[spec.option("init")]
+        inclusive, accumulator = (
+            spec.algorithm == "inclusive_scan",
+            cccl.type_info(spec.operators[0][1].output),
+        )
+        return d_in, d_out, op, accumulator, inclusive, b.InitKind[init]
+
+    def _launcher(self, call: Call) -> Launch:
+        _, ending = _INITS[self._spec.option("init")]
+        kind = "inclusive" if self._spec.algorithm == "inclusive_scan" else "exclusive"
+        compute = getattr(call.native, f"compute_{kind}{ending}")
+        (d_in, d_out), (op,), init = call.iterators, call.operators, call.init
+        return lambda address, nbytes, n, stream: compute(address, nbytes, d_in, d_out, n, op, init, stream)
+
+
+@memoised
 def exclusive_scan(d_in: Any, d_out: Any, op: Op, h_init: Any, *, cc: Any = None, wait: bool = True) -> Scan:
     """Build an exclusive scan, or fetch it from the cache: item i combines `h_init` and items 0 to i - 1.
 
@@ -25,27 +61,17 @@ def exclusive_scan(d_in: Any, d_out: Any, op: Op, h_init: Any, *, cc: Any = None
         The input. Only its dtype matters here.
     d_out : device array, iterator or dtype, n items
         Where the result goes; it may be `d_in` itself. Its dtype may differ from the accumulator's.
-    op : callable or OpKind
-        A binary operator on two values of the accumulator's dtype. It must be associative; it need not be
-        commutative.
+    op : callable, OpKind or RawOp
+        Combines two values of the accumulator's dtype. It must be associative; it need not be commutative.
     h_init : numpy.ndarray or device array of one element, or number
-        The initial value. An array's dtype is the accumulator's; a number is taken in `d_in`'s dtype.
-    cc : int, pair of int or str, optional
-        Compute capability to build for, as in 90, (9, 0), "9.0" or "sm_90"; by default the current
-        device's. With it, no GPU is needed.
-    wait : bool, optional
-        False: build in the background and return at once; the first call, or `Algorithm.ready`, waits.
+        The initial value; that of a device array is read when the scan runs. An array's dtype is the
+        accumulator's; a number is taken in `d_in`'s dtype.
+    cc, wait
+        As for every factory: see `Algorithm`, which also lists what is raised.
 
     Returns
     -------
     Scan
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is none of the above, or the operator cannot be compiled for the types.
-    NoDeviceError
-        If there is no GPU and no `cc`.
 
     Examples
     --------
@@ -67,7 +93,7 @@ def exclusive_scan(d_in: Any, d_out: Any, op: Op, h_init: Any, *, cc: Any = None
     return _scan("exclusive_scan", d_in, d_out, op, h_init, cc, wait)
 
 
-@remembered
+@memoised
 def inclusive_scan(
     d_in: Any, d_out: Any, op: Op, h_init: Any = None, *, cc: Any = None, wait: bool = True
 ) -> Scan:
@@ -78,20 +104,11 @@ def inclusive_scan(
     d_in, d_out, op, cc, wait
         As for `exclusive_scan`.
     h_init : numpy.ndarray or device array of one element, number or None
-        The initial value; that of a device array is read when the scan runs. An array's dtype is the
-        accumulator's; a number is taken in `d_in`'s dtype. With None there is no initial value, and the
-        accumulator has `d_in`'s dtype.
+        As for `exclusive_scan`. With None there is no initial value, and the accumulator has `d_in`'s dtype.
 
     Returns
     -------
     Scan
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is none of the above, or the operator cannot be compiled for the types.
-    NoDeviceError
-        If there is no GPU and no `cc`.
 
     Examples
     --------
@@ -104,79 +121,10 @@ def inclusive_scan(
 
 
 def _scan(algorithm: str, d_in: Any, d_out: Any, op: Op, h_init: Any, cc: Any, wait: bool) -> Scan:
-    cc, device = obtain.target(cc)
     types = accumulation(d_in, d_out, op, h_init, is_scan=True)
-    accumulator = types.accumulator
-
-    def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
-        b = cccl.bindings()
-        kinds = {None: "NO_INIT", "value": "VALUE_INIT", "device": "FUTURE_VALUE_INIT"}
-        init_kind = b.InitKind[kinds[types.init]]
-        inclusive = algorithm == "inclusive_scan"
-        type_info = cccl.type_info(accumulator)
-        return iterators["d_in"], iterators["d_out"], operators["op"], type_info, inclusive, init_kind
-
     # CCCL converts between real types itself, and knows complex ones only as opaque storage.
-    opaque = accumulator.kind == "c" or types.d_out.value.kind == "c"
-    spec = Specialisation(
-        algorithm=algorithm,
-        native="DeviceScanBuildResult",
-        arguments=(
-            types.d_in.converted(accumulator) if opaque else types.d_in,
-            types.d_out.converted(accumulator) if opaque else types.d_out,
-        ),
-        operators=(("op", types.operator),),
-        options=(("init", types.init),),
-        cc=cc,
-        native_arguments=native_arguments,
-    )
-    return obtain.obtain(Scan, spec, device, wait)
-
-
-class Scan(Algorithm, uses={"d_in": "num_items", "d_out": "num_items"}):
-    """A scan for given types, operator and device; see `exclusive_scan` and `inclusive_scan`."""
-
-    def __call__(
-        self, temp_storage: Any, d_in: Any, d_out: Any, num_items: int, h_init: Any = None, stream: Any = None
-    ) -> int:
-        """Ask for the temporary storage, or scan with it.
-
-        Parameters
-        ----------
-        temp_storage : None or device array
-            None asks how much is needed. Otherwise at least that many bytes, of any dtype.
-        d_in, d_out : device arrays, at least `num_items` items
-        num_items : int
-            How many items to scan, from 0 on; 2**32 and more are fine.
-        h_init : numpy.ndarray of one element, number or None
-            The initial value, of the kind that the scan was built with.
-        stream : optional
-            None (the default stream), a handle, or a stream of CuPy, PyTorch, Numba or cuda.core.
-
-        Returns
-        -------
-        int
-            Bytes of temporary storage.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is not what the scan was built for, or is too small.
-        NoDeviceError
-            If there is no GPU.
-        """
-        return self._execute(temp_storage, stream, (d_in, d_out, num_items, h_init))
-
-    def run(self, d_in: Any, d_out: Any, num_items: int, h_init: Any = None, stream: Any = None) -> None:
-        """Scan, with temporary storage of cupar's own.
-
-        Parameters are those of the call.
-        """
-        self._run(stream, (d_in, d_out, num_items, h_init))
-
-    def _launcher(self, call: Call) -> Launch:
-        inits = {None: "_no_init", "value": "", "device": "_future_value"}
-        kind = "inclusive" if self.build.algorithm == "inclusive_scan" else "exclusive"
-        compute = getattr(call.native, f"compute_{kind}{inits[dict(self._code.spec.options)['init']]}")
-        (d_in, d_out), (op,), init = call.iterators, call.operators, call.init
-        return lambda address, nbytes, n, stream: compute(address, nbytes, d_in, d_out, n, op, init, stream)
+    opaque = "c" in (types.accumulator.kind, types.d_out.value.kind)
+    arguments = (types.d_in, types.d_out)
+    if opaque:
+        arguments = (types.d_in.converted(types.accumulator), types.d_out.converted(types.accumulator))
+    return obtain(Scan, algorithm, arguments, {"op": types.operator}, cc, wait, init=types.init)

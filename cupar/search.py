@@ -3,24 +3,81 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ._call.algorithm import Algorithm
-from ._call.arguments import argument, integers, item_count, same_dtype
-from ._call.call import Call, Launch, Request
-from ._compile import cccl
-from ._compile.key import Specialisation
-from ._ir import nodes
+from ._call.arguments import argument, integers, same_dtype
+from ._call.call import Call, Launch
+from ._compile.specialisation import Specialisation
+from ._ir import cpp
 from ._ir.nodes import Argument
-from ._obtain import obtain
-from ._obtain.call_sites import remembered
-from .operators import Op, Operator, OpKind, cpp_operator, resolve
+from ._ir.operator import Operator, cpp_operator
+from ._obtain.call_sites import memoised
+from ._obtain.obtain import obtain
+from .operators import Op, OpKind, resolve
 
 
-@remembered
+class _Counts(NamedTuple):
+    num_items: int
+    num_values: int
+
+
+class BinarySearch(
+    Algorithm,
+    native="DeviceUnaryTransform",
+    uses={"d_data": "num_items", "d_values": "num_values", "d_out": "num_values"},
+):
+    """A search for given types, operator and device; see `lower_bound` and `upper_bound`.
+
+    It needs no temporary storage, so it is called in one phase.
+    """
+
+    _needs_storage = False
+
+    def run(
+        self, d_data: Any, num_items: int, d_values: Any, num_values: int, d_out: Any, stream: Any = None
+    ) -> None:
+        """Search the first `num_items` items of `d_data`, which are sorted, for `num_values` values.
+
+        Both counts may be 0 or more; 2**32 and beyond are fine if `d_out` holds them. `stream` as in
+        `Algorithm`.
+        """
+        self._enqueue(stream, (d_data, num_items, d_values, num_values, d_out))
+
+    __call__ = run
+
+    @staticmethod
+    def _native_arguments(
+        spec: Specialisation, b: Any, data: Any, values: Any, out: Any, *, search: Any, comp: Any
+    ) -> tuple[Any, ...]:
+        return values, out, search
+
+    def _problem(self, d_data: Any, num_items: int, d_values: Any, num_values: int, d_out: Any) -> _Counts:
+        index = self._spec.arguments[2].value
+        if num_items > np.iinfo(index).max:
+            raise ValueError(f"d_out: {index} cannot hold indices up to num_items, {num_items}")
+        return _Counts(num_items, num_values)
+
+    def _sizes(self) -> Sequence[Any]:
+        return _Counts(1, 1), _Counts(1, 1 << 17)
+
+    def _launcher(self, call: Call) -> Launch:
+        compute, (d_data, d_values, d_out) = call.native.compute, call.iterators
+        search, comp = call.operators
+
+        def launch(address: int, nbytes: int, problem: _Counts, stream: int) -> int:
+            n, m = problem
+            search.state = struct.pack("=QQ", d_data.state, n) + comp.state
+            compute(d_values, d_out, m, search, stream)
+            return 0
+
+        return launch
+
+
+@memoised
 def lower_bound(
     d_data: Any,
     d_values: Any,
@@ -43,24 +100,14 @@ def lower_bound(
         What is searched for, of the same dtype.
     d_out : device array, iterator or dtype, m items
         Where the indices go: integers of 4 or 8 bytes.
-    comp : callable, OpKind or None
+    comp : callable, OpKind, RawOp or None
         Whether its first argument goes before its second: the order that `d_data` is sorted by. None: ``<``.
-    cc : int, pair of int or str, optional
-        Compute capability to build for, as in 90, (9, 0), "9.0" or "sm_90"; by default the current
-        device's. With it, no GPU is needed.
-    wait : bool, optional
-        False: build in the background and return at once; the first call, or `Algorithm.ready`, waits.
+    cc, wait
+        As for every factory: see `Algorithm`, which also lists what is raised.
 
     Returns
     -------
     BinarySearch
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is none of the above, or the operator cannot be compiled for the types.
-    NoDeviceError
-        If there is no GPU and no `cc`.
 
     Examples
     --------
@@ -76,7 +123,7 @@ def lower_bound(
     return _search("lower_bound", d_data, d_values, d_out, comp, cc, wait)
 
 
-@remembered
+@memoised
 def upper_bound(
     d_data: Any,
     d_values: Any,
@@ -100,13 +147,6 @@ def upper_bound(
     -------
     BinarySearch
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is none of the above, or the operator cannot be compiled for the types.
-    NoDeviceError
-        If there is no GPU and no `cc`.
-
     Examples
     --------
     >>> import cupar
@@ -120,26 +160,13 @@ def upper_bound(
 def _search(
     algorithm: str, d_data: Any, d_values: Any, d_out: Any, comp: Op | None, cc: Any, wait: bool
 ) -> BinarySearch:
-    cc, device = obtain.target(cc)
     data = argument("d_data", d_data, may_iterate=False)
     values = same_dtype("d_values", d_values, data)
     index = integers("d_out", d_out, smallest=4, output=True)
     comp = OpKind.LESS if comp is None else comp  # as in cuda.compute
-    compare = resolve(comp, (data.value, data.value), np.dtype(bool), "comp").as_function("comp")
-
-    def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
-        return iterators["d_values"], iterators["d_out"], operators["search"]
-
-    spec = Specialisation(
-        algorithm=algorithm,
-        native="DeviceUnaryTransform",
-        arguments=(data, values, index),
-        operators=(("search", _searching(algorithm, data, index, compare)), ("comp", compare)),
-        options=(),
-        cc=cc,
-        native_arguments=native_arguments,
-    )
-    return obtain.obtain(BinarySearch, spec, device, wait)
+    compare = resolve(comp, (data.value, data.value), np.dtype(bool), "comp", as_function=True)
+    operators = {"search": _searching(algorithm, data, index, compare), "comp": compare}
+    return obtain(BinarySearch, algorithm, (data, values, index), operators, cc, wait)
 
 
 def _searching(algorithm: str, data: Argument, index: Argument, compare: Operator) -> Operator:
@@ -149,14 +176,14 @@ def _searching(algorithm: str, data: Argument, index: Argument, compare: Operato
     it compiles the comparison into the search, and the kernel with it, so that each comparison would cost a
     whole build. With a search of our own the comparison is left to the linker, as in all other algorithms.
     """
-    item, place = nodes.cpp_type(data.value), nodes.cpp_type(index.value)
+    item, place = cpp.type_name(data.value), cpp.type_name(index.value)
     # Upwards past what goes before the value, or past what the value does not go before.
     declared, state = ("void*, ", "static_cast<char*>(state) + 16, ") if compare.state_size else ("", "")
     order = "item, value, &is_less" if algorithm == "lower_bound" else "value, item, &is_less"
     condition = "is_less" if algorithm == "lower_bound" else "!is_less"
-    source = nodes.unit(f"""
+    source = cpp.unit(f"""
 struct Data {{ const {item}* items; unsigned long long size; }};
-extern "C" __device__ void {cccl.symbol("comp")}({declared}const void*, const void*, void*);
+extern "C" __device__ void {cpp.symbol("comp")}({declared}const void*, const void*, void*);
 extern "C" __device__ void SYMBOL(void* state, const void* value, void* out) {{
   const Data data = *static_cast<const Data*>(state);
   unsigned long long first = 0;
@@ -164,7 +191,7 @@ extern "C" __device__ void SYMBOL(void* state, const void* value, void* out) {{
     const unsigned long long half = left / 2;
     const {item}* item = data.items + first + half;
     bool is_less;
-    {cccl.symbol("comp")}({state}{order});
+    {cpp.symbol("comp")}({state}{order});
     if ({condition}) {{
       first += half + 1;
       left -= half + 1;
@@ -181,62 +208,3 @@ extern "C" __device__ void SYMBOL(void* state, const void* value, void* out) {{
     return cpp_operator(
         algorithm, (data.value,), index.value, source, state_size=size, state_alignment=alignment
     )
-
-
-class BinarySearch(Algorithm):
-    """A search for given types, operator and device; see `lower_bound` and `upper_bound`.
-
-    It needs no temporary storage, so it is called in one phase.
-    """
-
-    _needs_storage = False
-
-    def __call__(
-        self, d_data: Any, num_items: int, d_values: Any, num_values: int, d_out: Any, stream: Any = None
-    ) -> None:
-        """Search.
-
-        Parameters
-        ----------
-        d_data : device array, at least `num_items` items
-            Sorted.
-        num_items : int
-            How many items there are to search, from 0 on; 2**32 and more are fine if `d_out` holds them.
-        d_values, d_out : device arrays, at least `num_values` items
-        num_values : int
-            How many values to search for, from 0 on; 2**32 and more are fine.
-        stream : optional
-            None (the default stream), a handle, or a stream of CuPy, PyTorch, Numba or cuda.core.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is not what the search was built for, or is too small.
-        NoDeviceError
-            If there is no GPU.
-        """
-        self._enqueue(stream, (d_data, num_items, d_values, num_values, d_out))
-
-    run = __call__
-
-    def _request(self, d_data: Any, num_items: Any, d_values: Any, num_values: Any, d_out: Any) -> Request:
-        n, m = item_count("num_items", num_items), item_count("num_values", num_values)
-        index = self._code.spec.arguments[2].value
-        if n > np.iinfo(index).max:
-            raise ValueError(f"d_out: {index} cannot hold indices up to num_items, {n}")
-        return ((d_data, n), (d_values, m), (d_out, m)), (n, m), None
-
-    def _sizes(self) -> Sequence[Any]:
-        return ((1, 1), (1, 1 << 17))
-
-    def _launcher(self, call: Call) -> Launch:
-        compute, (d_data, d_values, d_out) = call.native.compute, call.iterators
-        search, comp = call.operators
-
-        def launch(address: int, nbytes: int, work: tuple[int, int], stream: int) -> int:
-            n, m = work
-            search.state = struct.pack("=QQ", d_data.state, n) + comp.state
-            compute(d_values, d_out, m, search, stream)
-            return 0
-
-        return launch

@@ -264,3 +264,29 @@ def text(dtype: np.dtype[Any]) -> str:
 def names(dtype: np.dtype[Any]) -> list[Any]:
     """Return the names of a struct's fields, each with those nested in it; nothing for a number."""
     return [[name, names(dtype[name])] for name in dtype.names or ()]
+
+
+def type_part(dtype: np.dtype[Any]) -> list[Any]:
+    """Describe a dtype for a key: size, alignment and, of a struct, the layout without the names."""
+    part: list[Any] = [dtype.str, dtype.itemsize, dtype.alignment]
+    if dtype.names is not None:
+        fields = (dtype.fields[name] for name in dtype.names)  # type: ignore[index]
+        part.append([[offset, type_part(kind)] for kind, offset, *_ in fields])
+    return part
+
+
+_RANK = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
+
+
+def convertible(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
+    """Tell whether values are converted silently: within a kind of number or to a larger kind, or to bool.
+
+    As with NumPy's ``"same_kind"`` casting, float to integer and complex to real are not; as in C, any
+    number that is not complex becomes a bool by asking whether it is zero. A struct is taken for another one
+    of the same layout.
+    """
+    if source.names is not None or target.names is not None:
+        return layout(source) == layout(target)
+    if target.kind == "b":
+        return source.kind != "c"
+    return _RANK[source.kind] <= _RANK[target.kind]

@@ -2,25 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ._call.algorithm import Algorithm
 from ._call.arguments import argument, converting, discarding, integers
-from ._call.call import Call, Launch
+from ._call.signatures import two_phases
 from ._compile import limits
-from ._compile.key import Specialisation
+from ._compile.specialisation import Specialisation
 from ._ir import nodes
+from ._ir.iterator import Iterator
 from ._ir.nodes import Argument
-from ._obtain import obtain
-from ._obtain.call_sites import remembered
-from .iterators import Iterator
+from ._obtain.call_sites import memoised
+from ._obtain.obtain import obtain
 from .operators import Op, resolve
 
 
-@remembered
+class UniqueByKey(
+    Algorithm,
+    native="DeviceUniqueByKeyBuildResult",
+    uses={
+        "d_in_keys": "num_items",
+        "d_in_items": "num_items",
+        "d_out_keys": 0,
+        "d_out_items": 0,
+        "d_out_num_selected": 1,
+    },
+):
+    """A selection of the first of each run of equal keys; see `unique_by_key`."""
+
+    def run(
+        self,
+        d_in_keys: Any,
+        d_in_items: Any = None,
+        d_out_keys: Any = None,
+        d_out_items: Any = None,
+        d_out_num_selected: Any = None,
+        num_items: int | None = None,
+        stream: Any = None,
+    ) -> None:
+        """Select from the first `num_items` keys, 0 or more.
+
+        The outputs must have space for as many items as there are runs, which is not checked. None for the
+        items, in and out, if the selection was built without. `stream` as in `Algorithm`.
+        """
+        outputs = (d_out_keys, d_out_items, d_out_num_selected)
+        self._run(stream, (d_in_keys, d_in_items, *outputs, num_items))
+
+    __call__ = two_phases(run)
+
+    @staticmethod
+    def _check(spec: Specialisation) -> None:
+        keys, items, *_ = spec.arguments
+        limits.check_unique_items(keys, items, spec.cc)
+
+
+@memoised
 def unique_by_key(
     d_in_keys: Any,
     d_in_items: Any = None,
@@ -47,24 +85,14 @@ def unique_by_key(
         `d_in_items` is, and a `DiscardIterator` if that is one.
     d_out_num_selected : device array, iterator or dtype, 1 item
         Where the number of runs goes: an integer of 4 or 8 bytes.
-    op : callable or OpKind
+    op : callable, OpKind or RawOp
         Whether two keys are equal.
-    cc : int, pair of int or str, optional
-        Compute capability to build for, as in 90, (9, 0), "9.0" or "sm_90"; by default the current
-        device's. With it, no GPU is needed.
-    wait : bool, optional
-        False: build in the background and return at once; the first call, or `Algorithm.ready`, waits.
+    cc, wait
+        As for every factory: see `Algorithm`, which also lists what is raised.
 
     Returns
     -------
     UniqueByKey
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is none of the above, or the operator cannot be compiled for the types.
-    NoDeviceError
-        If there is no GPU and no `cc`.
 
     Examples
     --------
@@ -77,30 +105,17 @@ def unique_by_key(
     -----
     The algorithm is CUB's ``DeviceSelect::UniqueByKey``.
     """
-    cc, device = obtain.target(cc)
     keys = argument("d_in_keys", d_in_keys)
     items, out_items = _items(d_in_items, d_out_items)
-    limits.check_unique_items(keys, items, cc)
-
-    def native_arguments(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
-        return (*iterators.values(), operators["op"])
-
-    spec = Specialisation(
-        algorithm="unique_by_key",
-        native="DeviceUniqueByKeyBuildResult",
-        arguments=(
-            keys,
-            items,
-            converting("d_out_keys", d_out_keys, keys),
-            out_items,
-            integers("d_out_num_selected", d_out_num_selected, smallest=4, output=True),
-        ),
-        operators=(("op", resolve(op, (keys.value, keys.value), np.dtype(bool))),),
-        options=(),
-        cc=cc,
-        native_arguments=native_arguments,
+    arguments = (
+        keys,
+        items,
+        converting("d_out_keys", d_out_keys, keys),
+        out_items,
+        integers("d_out_num_selected", d_out_num_selected, smallest=4, output=True),
     )
-    return obtain.obtain(UniqueByKey, spec, device, wait)
+    operators = {"op": resolve(op, (keys.value, keys.value), np.dtype(bool))}
+    return obtain(UniqueByKey, "unique_by_key", arguments, operators, cc, wait)
 
 
 def _items(d_in_items: Any, d_out_items: Any) -> tuple[Argument, Argument]:
@@ -124,79 +139,3 @@ def _items(d_in_items: Any, d_out_items: Any) -> tuple[Argument, Argument]:
 
 def _discards(array: Any) -> bool:
     return isinstance(array, Iterator) and type(array.node) is nodes.Discard
-
-
-class UniqueByKey(
-    Algorithm,
-    uses={
-        "d_in_keys": "num_items",
-        "d_in_items": "num_items",
-        "d_out_keys": 0,
-        "d_out_items": 0,
-        "d_out_num_selected": 1,
-    },
-):
-    """A selection of the first of each run of equal keys; see `unique_by_key`."""
-
-    def __call__(
-        self,
-        temp_storage: Any,
-        d_in_keys: Any,
-        d_in_items: Any = None,
-        d_out_keys: Any = None,
-        d_out_items: Any = None,
-        d_out_num_selected: Any = None,
-        num_items: int | None = None,
-        stream: Any = None,
-    ) -> int:
-        """Ask for the temporary storage, or select with it.
-
-        Parameters
-        ----------
-        temp_storage : None or device array
-            None asks how much is needed. Otherwise at least that many bytes, of any dtype.
-        d_in_keys, d_in_items : device arrays, at least `num_items` items
-        d_out_keys, d_out_items : device arrays
-            Room for as many items as there are runs, which is not checked. None for the items, in and out, if
-            the selection was built without.
-        d_out_num_selected : device array, at least 1 item
-        num_items : int
-            How many keys there are, from 0 on.
-        stream : optional
-            None (the default stream), a handle, or a stream of CuPy, PyTorch, Numba or cuda.core.
-
-        Returns
-        -------
-        int
-            Bytes of temporary storage.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is not what the selection was built for, or is too small.
-        NoDeviceError
-            If there is no GPU.
-        """
-        arguments = (d_in_keys, d_in_items, d_out_keys, d_out_items, d_out_num_selected, num_items)
-        return self._execute(temp_storage, stream, arguments)
-
-    def run(
-        self,
-        d_in_keys: Any,
-        d_in_items: Any = None,
-        d_out_keys: Any = None,
-        d_out_items: Any = None,
-        d_out_num_selected: Any = None,
-        num_items: int | None = None,
-        stream: Any = None,
-    ) -> None:
-        """Select, with temporary storage of cupar's own.
-
-        Parameters are those of the call.
-        """
-        arguments = (d_in_keys, d_in_items, d_out_keys, d_out_items, d_out_num_selected, num_items)
-        self._run(stream, arguments)
-
-    def _launcher(self, call: Call) -> Launch:
-        compute, arguments = call.native.compute, (*call.iterators, *call.operators)
-        return lambda address, nbytes, n, stream: compute(address, nbytes, *arguments, n, stream)

@@ -10,13 +10,13 @@ from test_build import instructions, kernels, spills_or_calls
 import cupar
 from cupar import OpKind, SortOrder
 from cupar._call import arguments
-from cupar._compile import toolchain
-from cupar._ir import nodes
+from cupar._compile import nvrtc
+from cupar._ir.source import iterators_source
 from cupar.histogram import histogram_even
-from cupar.operators import convertible
 from cupar.partition import select, three_way_partition
 from cupar.search import lower_bound, upper_bound
-from cupar.sort import segmented_sort
+from cupar.segmented import segmented_sort
+from cupar.structs import convertible
 
 CC = 90
 DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
@@ -154,7 +154,7 @@ def test_items_are_converted_as_they_are_written(source):
     outputs = [arguments.converting(f"d_{each}".replace("?", "b1"), each, items) for each in targets]
     assert all(output.value == source for output in outputs)
     assert [output.is_pointer for output in outputs] == [each == source for each in targets]
-    assert toolchain.compile_cpp(nodes.source(outputs), CC)
+    assert nvrtc.compile_cpp(iterators_source(outputs), CC)
     for each in sorted({*DTYPES} - {*targets}):
         with pytest.raises(TypeError, match="^d_out: expected .*, the dtype of d_in, or one that"):
             arguments.converting("d_out", each, items)
@@ -245,7 +245,6 @@ def test_none_is_what_is_left_out():
             lambda: cupar.unique_by_key("i4", d_out_keys="i4", cc=CC),
             "^d_out_num_selected: expected a device arr",
         ),
-        (lambda: sort()._request(*[None] * 8), "^num_items: expected an integer, got NoneType"),
     ],
 )
 def test_what_has_no_default_is_asked_for(call, message):
@@ -320,12 +319,12 @@ def test_refusals(call, error, message):
 def test_what_calls_ask_for_is_checked():
     of_floats, of_ints = histogram(), histogram("i4")
     with pytest.raises(ValueError, match="^h_num_output_levels: .*built for at most 256 bins, got 299"):
-        of_floats._request(None, None, 300, 0, 1, 5)
+        of_floats._problem(None, None, 300, 0, 1, 5)
     with pytest.raises(ValueError, match="^num_samples: .*build it with that many"):
-        of_floats._request(None, None, 11, 0, 1, 2**30)
+        of_floats._problem(None, None, 11, 0, 1, 2**30)
     with pytest.raises(TypeError, match="^h_upper_level: .*levels of int32, got 0.5"):
-        of_ints._request(None, None, 11, 0, 0.5, 5)
+        of_ints._problem(None, None, 11, 0, 0.5, 5)
     with pytest.raises(ValueError, match=r"^d_out: int32 cannot hold indices up to num_items, 2147483648"):
-        lower_bound("u1", "u1", "i4", cc=CC)._request(None, 2**31, None, 1, None)
+        lower_bound("u1", "u1", "i4", cc=CC)._problem(None, 2**31, None, 1, None)
     with pytest.raises(ValueError, match="^num_segments: expected at most"):
-        sort()._request(None, None, None, None, 5, 2**31, None, None)
+        sort()._problem(None, None, None, None, 5, 2**31, None, None)

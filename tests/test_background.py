@@ -18,6 +18,7 @@ import cupar
 from cupar import _build, _cache
 from cupar._base import background
 from cupar._call import algorithm as _algorithm
+from cupar._obtain import produce
 from cupar.operators import OpKind, recognised
 
 CC = 90
@@ -284,7 +285,7 @@ def test_a_child_forked_during_a_build_says_so_and_does_not_hang(empty_cache, mo
         return cupar.reduce_into(dtype, dtype, cupar.OpKind.PLUS, np.zeros(1, dtype), cc=90)
 
     started, goes_on = threading.Event(), threading.Event()
-    compile_now = obtain._compile
+    compile_now = produce._compile
 
     def slowly(*args):
         started.set()

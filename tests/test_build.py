@@ -12,8 +12,8 @@ import pytest
 
 import cupar
 from cupar import _build
-from cupar._compile import cccl, ltoir, toolchain
-from cupar._obtain import obtain
+from cupar._compile import cccl, nvjitlink, nvrtc, python_to_ltoir
+from cupar._obtain.target import parse_cc
 
 CC = 90
 
@@ -95,14 +95,14 @@ def test_output_of_a_reduction_is_written_in_its_own_type(tmp_path):
 @pytest.mark.parametrize("cc", [80, "8.9", (10, 0), "sm_120"])
 def test_builds_for_any_gpu(cc, tmp_path):
     reduction = cupar.reduce_into(np.int32, np.int32, sums, 0, cc=cc)
-    assert reduction.build.cc == obtain.parse_cc(cc)
+    assert reduction.build.cc == parse_cc(cc)
     listing = run("cuobjdump", reduction, tmp_path, "-elf")
     # As cuobjdump writes it for code of CUDA 13 and of CUDA 12.
     assert any(f"{prefix}{reduction.build.cc}" in listing for prefix in ("sm_", "EF_CUDA_SM", "sm="))
 
 
 def test_known_kind_needs_no_operator(tmp_path, monkeypatch):
-    monkeypatch.setattr(ltoir, "compile_operator", None)
+    monkeypatch.setattr(python_to_ltoir, "compile_operator", None)
     reduction = cupar.reduce_into(np.int32, np.int32, cupar.OpKind.PLUS, 0, cc=CC)
     assert "cupar_op" not in " ".join(kernels(reduction, tmp_path))
     again = cupar.reduce_into(np.int32, np.int32, operator.add, 0, cc=CC)
@@ -188,6 +188,6 @@ def test_pack_round_trip():
 
 def test_a_compiler_that_refuses_says_so():
     with pytest.raises(cupar.BuildError, match="cupar.cu"):
-        toolchain.compile_cpp("not C++", CC)
+        nvrtc.compile_cpp("not C++", CC)
     with pytest.raises(cupar.BuildError, match="nvJitLink"):
-        toolchain.link([b"not LTO-IR"], CC)
+        nvjitlink.link([b"not LTO-IR"], CC)

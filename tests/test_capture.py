@@ -10,7 +10,7 @@ import pytest
 from common import context, pretend
 
 from cupar._call import algorithm as _algorithm
-from cupar._call import call as _call
+from cupar._call import code as _code
 from cupar._call import replays as _replay
 from cupar._device import driver, storage, stream_capture
 
@@ -25,6 +25,8 @@ EXCLUSIVE = {
     "cuStreamBeginCapture_v2",
     "cuGraphInstantiateWithFlags",
 }
+
+SPEC = SimpleNamespace(cc=90, kind=SimpleNamespace(_native="none"), algorithm="none")
 
 
 class Library:
@@ -274,7 +276,7 @@ def test_graphs_are_brought_home(have, refused):
 def test_loading_fills_the_graph_pool(library):
     call = Call()
     algorithm = SimpleNamespace(
-        _code=SimpleNamespace(spec=SimpleNamespace(arguments=[])), _needs_storage=False, _sizes=lambda: (1, 9)
+        _spec=SimpleNamespace(arguments=[]), _needs_storage=False, _sizes=lambda: (1, 9)
     )
     call.iterators = []
     _algorithm.Algorithm._load_kernels(algorithm, call)
@@ -399,7 +401,7 @@ def test_no_graph_pool_where_nothing_is_replayed(have, monkeypatch, reason):
 
 
 def test_the_graph_pool_is_emptied_before_the_code_is_unloaded(library, call, monkeypatch):
-    code = _call.Code(SimpleNamespace(cc=90, native="none"), b"")
+    code = _code.Code(SPEC, b"")
     pool = code.graph_pool(context())
     assert pool is code.graph_pool(context())
     assert pool is not code.graph_pool(context(number=2))
@@ -412,30 +414,30 @@ def test_the_graph_pool_is_emptied_before_the_code_is_unloaded(library, call, mo
             assert len(library.executables) == _replay._POOL_SIZE
             super().append(native)
 
-    monkeypatch.setattr(_call, "_retired", Unloading())
+    monkeypatch.setattr(_code, "_retired", Unloading())
     code._natives[context()] = "loaded"
     del code, pool
     gc.collect()
-    assert _call._retired == ["loaded"]
+    assert _code._retired == ["loaded"]
 
 
 def test_what_belongs_to_a_context_that_may_be_gone_is_not_touched(library, call, monkeypatch):
-    code = _call.Code(SimpleNamespace(cc=90, native="none"), b"")
+    code = _code.Code(SPEC, b"")
     fill(code.graph_pool(context()), call)
     code._natives[context()] = "loaded"
     fixed = call.fixed()
     executables = list(library.executables)
     monkeypatch.setattr(driver, "is_there", lambda context: False)
-    monkeypatch.setattr(_call, "_retired", [])
+    monkeypatch.setattr(_code, "_retired", [])
     fixed.close()
     del code, fixed
     gc.collect()
     assert library.executables == executables
-    assert not _call._retired
+    assert not _code._retired
 
 
 def test_a_forked_process_leaves_the_graph_pool_behind(library, call, monkeypatch):
-    code = _call.Code(SimpleNamespace(cc=90, native="none"), b"")
+    code = _code.Code(SPEC, b"")
     fill(code.graph_pool(context()), call)
     fixed = call.fixed()
     executables = list(library.executables)

@@ -190,7 +190,7 @@ def test_each_context_has_code_counts_and_objects_of_its_own(have, total):
         call(total)
     natives = [native for native, address in total.called if address]
     assert natives[0] == natives[2] == natives[3] != natives[1] == natives[4]
-    assert {number: known[1000] for number, known in total._known.items()} == {1: 3, 2: 2}
+    assert {number: known[1000] for number, known in total._history.items()} == {1: 3, 2: 2}
     library.numbers[SECOND] = 5  # it was destroyed, and another made at its address
     library.current = SECOND
     call(total)

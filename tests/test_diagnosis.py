@@ -337,7 +337,7 @@ def test_numba_that_is_missing_is_no_fault_of_the_operator(monkeypatch):
     def missing(*arguments):
         raise ImportError("Numba needs another NumPy")
 
-    monkeypatch.setattr("cupar._compile.ltoir.compile_operator", missing)
+    monkeypatch.setattr("cupar._compile.python_to_ltoir._compiled", missing)
     with pytest.raises(ImportError, match="^Numba needs another NumPy$"):
         cupar.reduce_into("i8", "i8", lambda a, b: a * 3 + b, 0, cc=90)
 

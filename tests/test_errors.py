@@ -17,9 +17,10 @@ from numba import cuda
 
 import cupar
 from cupar._base import versions
-from cupar._compile import architectures, cccl, toolchain
+from cupar._compile import cccl, nvrtc, toolchain
 from cupar._device import driver
-from cupar._obtain import obtain
+from cupar._obtain import target
+from cupar._obtain.target import parse_cc
 
 CC = 90
 INT = np.zeros(1, np.int32)
@@ -55,9 +56,9 @@ def test_call_without_a_gpu(no_gpu):
 
 @pytest.mark.parametrize("cc", [90, (9, 0), "9.0", "90", "sm_90"])
 def test_cc(cc):
-    assert obtain.parse_cc(cc) == 90
-    assert obtain.parse_cc(np.int64(90)) == obtain.parse_cc([9, 0]) == 90
-    assert obtain.parse_cc("sm_120") == obtain.parse_cc("12.0") == obtain.parse_cc((12, 0)) == 120
+    assert parse_cc(cc) == 90
+    assert parse_cc(np.int64(90)) == parse_cc([9, 0]) == 90
+    assert parse_cc("sm_120") == parse_cc("12.0") == parse_cc((12, 0)) == 120
 
 
 @pytest.mark.parametrize(
@@ -467,7 +468,7 @@ def test_determinism_is_no_bool(determinism):
 
 @pytest.mark.parametrize("cc", [70, 72, "7.0", 101, 122, (13, 0), "sm_130", 399])
 def test_cc_that_the_compilers_do_not_know(cc):
-    if obtain._parsed(cc) in architectures.known():
+    if target._parsed(cc) in nvrtc.supported():
         pytest.skip("these compilers know it")
     for op in (cupar.OpKind.PLUS, lambda a, b: a + b, broken):
         with pytest.raises(
@@ -477,12 +478,12 @@ def test_cc_that_the_compilers_do_not_know(cc):
 
 
 def test_cc_that_all_compilers_of_a_cuda_know():
-    assert architectures.ALWAYS[toolchain.cuda_major()] <= set(architectures.known())
+    assert nvrtc.ALWAYS_SUPPORTED[toolchain.cuda_major()] <= set(nvrtc.supported())
 
 
 def test_cc_is_not_checked_by_loading_a_compiler(tmp_path):
     code = (
-        "import sys, cupar; from cupar._obtain import obtain; obtain.parse_cc(90); "
+        "import sys, cupar; from cupar._obtain.target import parse_cc; parse_cc(90); "
         "assert 'nvrtc' not in open('/proc/self/maps').read() and 'numba' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -492,9 +493,9 @@ def test_compilers_that_cannot_be_asked_refuse_no_cc(monkeypatch):
     def missing(name):
         raise ImportError(name)
 
-    architectures.known.cache_clear()
+    nvrtc.supported.cache_clear()
     monkeypatch.setattr(toolchain, "load_library", missing)
-    assert obtain.parse_cc(122) == 122
+    assert parse_cc(122) == 122
 
 
 def test_capture_of_what_has_no_value():

@@ -277,7 +277,7 @@ def test_what_is_registered_while_it_compiles_counts(run):
     """Also by another thread, and after it was asked for."""
     for registered in ("a rewrite", "overload"):
         run(f"""
-from cupar._compile import ltoir as _numba
+from cupar._compile import python_to_ltoir as _numba
 typed = _numba._typed
 def typing(op):
     if "done" not in globals():

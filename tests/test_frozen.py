@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import cupar
 from cupar import TransformIterator, operators
-from cupar._compile import ltoir
+from cupar._compile import python_to_ltoir
 from cupar._fingerprint import values, walk
 
 CC = 90
@@ -51,14 +51,14 @@ def machine_code(tmp_path, monkeypatch):
 @pytest.fixture
 def slow_compiler(monkeypatch):
     """Let each compile wait until the user has changed something; return how to let it go on."""
-    compile_operator, changed, begun = ltoir.compile_operator, threading.Event(), threading.Event()
+    compile_operator, changed, begun = python_to_ltoir.compile_operator, threading.Event(), threading.Event()
 
     def slow(*arguments):
         begun.set()
         assert changed.wait(60)
         return compile_operator(*arguments)
 
-    monkeypatch.setattr(ltoir, "compile_operator", slow)
+    monkeypatch.setattr(python_to_ltoir, "compile_operator", slow)
     return begun, changed
 
 

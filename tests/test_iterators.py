@@ -29,13 +29,13 @@ from cupar import (
     TransformOutputIterator,
     ZipIterator,
     _cache,
-    iterators,
 )
 from cupar._call import algorithm
-from cupar._compile import cccl, ltoir, toolchain
+from cupar._compile import cccl, nvjitlink, nvrtc, python_to_ltoir
 from cupar._compile import key as _key
+from cupar._ir import iterator as iterator_
 from cupar._ir import nodes
-from cupar._obtain import obtain as _factory
+from cupar._ir.source import iterators_source
 
 CC = 90
 BASE = 1 << 20  # where arrays are that nobody reads
@@ -85,11 +85,14 @@ def nothing_is_compiled(monkeypatch):
         raise AssertionError("something was compiled")
 
     def forbid():
-        for name in ("compile_cpp", "link"):
-            monkeypatch.setattr(toolchain, name, compiled)
-        for name in ("compile_operator", "result_dtype"):
-            monkeypatch.setattr(ltoir, name, compiled)
-        monkeypatch.setattr(cccl, "compile_native", compiled)
+        for module, name in (
+            (nvrtc, "compile_cpp"),
+            (nvjitlink, "link"),
+            (python_to_ltoir, "compile_operator"),
+            (python_to_ltoir, "result_dtype"),
+            (cccl, "compile_native"),
+        ):
+            monkeypatch.setattr(module, name, compiled)
 
     return forbid
 
@@ -130,30 +133,9 @@ def everything_written(v):
     return ZipIterator([make(v) for make in WRITTEN.values()])
 
 
-class Asked(Exception):
-    """That a factory has asked for a specialisation, its only argument."""
-
-
 @pytest.fixture
-def spec_of(monkeypatch):
-    """Return what a factory would look for in the cache, without a build."""
-
-    def obtain(cls, spec, device, wait):
-        raise Asked(spec)
-
-    def find(factory, *arguments):
-        with pytest.raises(Asked) as asked:
-            factory(*arguments, cc=CC)
-        return asked.value.args[0]
-
-    cupar.cache.clear(disk=False)
-    monkeypatch.setattr(_factory, "obtain", obtain)
-    return find
-
-
-@pytest.fixture
-def transform_spec(spec_of):
-    return lambda d_in, d_out="f4", op=same: spec_of(cupar.unary_transform, d_in, d_out, op)
+def transform_spec(specified):
+    return lambda d_in, d_out="f4", op=same: specified(cupar.unary_transform, d_in, d_out, op)
 
 
 def build_key(spec):
@@ -166,7 +148,7 @@ def template_key(spec):
 
 def argument(name, array, output=False):
     """Return what an algorithm is built for."""
-    node = iterators.over(name, array).node
+    node = iterator_.over(name, array).node
     return nodes.Argument(name, node, node, output)
 
 
@@ -284,12 +266,12 @@ def test_direction_is_part_of_the_key(transform_spec):
 
 def test_all_of_them_in_one_build(empty_cache, monkeypatch, nothing_is_compiled):
     sources, functions = [], []
-    compile_cpp, compile_operator = toolchain.compile_cpp, ltoir.compile_operator
+    compile_cpp, compile_operator = nvrtc.compile_cpp, python_to_ltoir.compile_operator
     monkeypatch.setattr(
-        toolchain, "compile_cpp", lambda source, cc: sources.append(source) or compile_cpp(source, cc)
+        nvrtc, "compile_cpp", lambda source, cc: sources.append(source) or compile_cpp(source, cc)
     )
     monkeypatch.setattr(
-        ltoir,
+        python_to_ltoir,
         "compile_operator",
         lambda op, symbol, cc: functions.append(symbol) or compile_operator(op, symbol, cc),
     )
@@ -360,7 +342,7 @@ def test_another_operator_in_an_iterator_is_linked(monkeypatch):
     make = lambda op: cupar.unary_transform(TransformIterator("f4", op), "f4", same, cc=CC)
     make(double)  # the build of the test above
     monkeypatch.setattr(cccl, "compile_native", None)
-    monkeypatch.setattr(toolchain, "compile_cpp", None)
+    monkeypatch.setattr(nvrtc, "compile_cpp", None)
     other = make(lambda a: a * a - a)
     assert other.build.origin == "linked"
     assert set(other.build.seconds) == {"operator", "link"}
@@ -378,7 +360,7 @@ STRUCTS = [
 
 def compiled(iterator, *, output=False):
     """Compile what makes an iterator of a node, with the size of its state asserted in C++."""
-    return toolchain.compile_cpp(nodes.source([argument("d_x", iterator, output)]), CC)
+    return nvrtc.compile_cpp(iterators_source([argument("d_x", iterator, output)]), CC)
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, *STRUCTS], ids=str)
@@ -460,7 +442,7 @@ def test_type_of_a_transforms_items(given, op, expected):
 
 
 def test_a_given_type_goes_before_all_others(monkeypatch):
-    monkeypatch.setattr(ltoir, "result_dtype", None)
+    monkeypatch.setattr(python_to_ltoir, "result_dtype", None)
     assert TransformIterator("f4", to_double, "f4").dtype == np.dtype("f4")
     assert TransformIterator("f4", lambda a: a, Peak).dtype == Peak.dtype
     assert TransformIterator("f4", to_double).dtype == np.dtype("f8")  # of the annotation
@@ -479,7 +461,7 @@ def test_inferred_types_are_remembered(empty_cache, monkeypatch):
     infer = lambda: [TransformIterator("f4", op).dtype for op in ops]
     first = infer()
     assert cupar.cache.usage().entries == 2
-    monkeypatch.setattr(ltoir, "result_dtype", None)
+    monkeypatch.setattr(python_to_ltoir, "result_dtype", None)
     with monkeypatch.context() as patch:
         patch.setattr(_cache, "fetch", None)  # this time, it is in memory
         assert infer() == first
@@ -492,7 +474,7 @@ def test_inferred_types_are_remembered(empty_cache, monkeypatch):
 
 def raw(symbol="twice", **more):
     source = f'extern "C" __device__ void {symbol}(void* a, void* r) {{ *(int*)r = *(int*)a * 2; }}'
-    return cupar.RawOp(symbol, toolchain.compile_cpp(source, CC), **more)
+    return cupar.RawOp(symbol, nvrtc.compile_cpp(source, CC), **more)
 
 
 def test_type_of_a_raw_operators_result():
@@ -703,7 +685,7 @@ def test_offsets_add_up(nesting, first, second):
 
 
 def state(built, array, items, name="d_in", output=False):
-    return iterators.state_of(argument(name, built, output), array, items)
+    return iterator_.state_of(argument(name, built, output), array, items)
 
 
 def test_state_of_a_call():
@@ -832,10 +814,10 @@ def test_anything_may_be_discarded():
         state(DiscardIterator("f4"), Device(), 5, "d_out", output=True)
 
 
-def test_what_cupar_puts_around_an_output_has_its_state(spec_of):
-    selection = spec_of(cupar.select, "f4", "f4", ReverseIterator("i8"), lambda a: a > 0)
+def test_what_cupar_puts_around_an_output_has_its_state(specified):
+    selection = specified(cupar.select, "f4", "f4", ReverseIterator("i8"), lambda a: a > 0)
     count = selection.arguments[-1]
-    found = iterators.state_of(count, ReverseIterator(Device("i8")) + 4, 1)
+    found = iterator_.state_of(count, ReverseIterator(Device("i8")) + 4, 1)
     assert found == struct.pack("=qq", BASE, 0)
     assert len(found) == count.node.size
 

@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,21 +15,16 @@ from cupar._base import versions as _versions
 from cupar._compile import key as _key
 from cupar._compile import toolchain, wrapper
 from cupar._ir import nodes
-from cupar._obtain import obtain
 
 NUMBERS = [np.dtype(code) for code in "?bBhHiIqQefdFD"]
 
 
 @pytest.fixture
-def specialise(monkeypatch):
+def specialise(specified):
     """Return a function that gives the specialisation which a factory asks for, and builds nothing."""
-    asked = []
-    built = SimpleNamespace(build=SimpleNamespace(origin="built"))
-    monkeypatch.setattr(obtain, "obtain", lambda cls, spec, device, wait: asked.append(spec) or built)
 
     def call(factory=cupar.reduce_into, d_in="i4", d_out="i4", op=lambda a, b: a + b, h_init=0, cc=90):
-        factory(d_in, d_out, op, h_init, cc=cc)
-        return asked.pop()
+        return specified(factory, d_in, d_out, op, h_init, cc=cc)
 
     return call
 
@@ -205,10 +199,11 @@ def test_keys_are_the_same_under_every_hash_seed(tmp_path):
     code = """if True:
         import cupar
         from types import SimpleNamespace
-        from cupar._obtain import obtain as _factory
-        from cupar._compile import key as _key
-        built = SimpleNamespace(build=SimpleNamespace(origin="built"))
-        _factory.obtain = lambda cls, spec, device, wait: print(_key.digest(_key.build_parts(spec))) or built
+        from cupar._obtain import obtain
+        from cupar._compile.key import build_parts, digest
+        built = SimpleNamespace(is_built=False)
+        ask = lambda spec, answer: print(digest(build_parts(spec))) or built
+        obtain.observer = SimpleNamespace(cc=None, ask=ask)
         SCALE = {1.5, 2.5}
         cupar.reduce_into("f4", "f4", lambda a, b: a + b if a in (1, 2.0, 3) else b, 0.0, cc=90)
     """

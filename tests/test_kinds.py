@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cupar import OpKind, _build
-from cupar._compile import toolchain
+from cupar._compile import nvrtc
 from cupar.operators import resolve
 
 CC = 90
@@ -38,7 +38,7 @@ OF_ALL = {OpKind.EQUAL_TO, OpKind.NOT_EQUAL_TO, OpKind.LOGICAL_AND, OpKind.LOGIC
 
 def resolved(op, dtype):
     arity = 1 if op in UNARY else 2
-    return resolve(op, (np.dtype(dtype),) * arity, np.dtype(bool)).as_function("comp")
+    return resolve(op, (np.dtype(dtype),) * arity, np.dtype(bool), "comp", as_function=True)
 
 
 @functools.cache
@@ -46,7 +46,7 @@ def caller(arity):
     """Compile a kernel that calls an operator, without which the linker would drop that."""
     types, names = ", ".join(["void*"] * (arity + 1)), [f"p{i}" for i in range(arity + 1)]
     parameters = ", ".join(f"void* {name}" for name in names)
-    return toolchain.compile_cpp(
+    return nvrtc.compile_cpp(
         f'extern "C" __device__ void cupar_op({types});\n'
         f'extern "C" __global__ void call({parameters}) {{ cupar_op({", ".join(names)}); }}',
         CC,
@@ -116,13 +116,13 @@ def test_what_is_not_defined_stays_so():
 ASK = """
 import json, sys
 from cupar import OpKind, RawOp
-from cupar._compile import toolchain as _toolchain
+from cupar._compile import nvrtc as _nvrtc
 import cupar
 
 LARGE = 'extern "C" __device__ void large(void* a, void* r) { *(bool*)r = *(int*)a > 100; }'
 LESS = 'extern "C" __device__ void less(void* a, void* b, void* r) { *(bool*)r = *(int*)a < *(int*)b; }'
 large, less = (
-    RawOp(name, _toolchain.compile_cpp(source, 90)) for name, source in (("large", LARGE), ("less", LESS))
+    RawOp(name, _nvrtc.compile_cpp(source, 90)) for name, source in (("large", LARGE), ("less", LESS))
 )
 outputs = ["i4"] * 3
 found = [

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import cupar
-from cupar._compile import limits, toolchain
+from cupar._compile import limits
 
 ASCENDING = cupar.SortOrder.ASCENDING
 
@@ -100,5 +100,5 @@ def test_what_is_too_large_is_said_without_cpp(empty_cache, monkeypatch):
 def test_other_failures_of_the_compilers_are_shown(empty_cache):
     broken = cupar.RawOp("broken", b"no LTO-IR")
     pair = struct("f8", 2)
-    with pytest.raises(toolchain.BuildError, match="nvJitLink"):
+    with pytest.raises(cupar.BuildError, match="nvJitLink"):
         cupar.unary_transform(pair, pair, broken, cc=90)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import cupar
 from cupar import operators
-from cupar.operators import OpKind, convertible, resolve
+from cupar.operators import OpKind, resolve
+from cupar.structs import convertible
 
 NUMBERS = [np.dtype(code) for code in "?bBhHiIqQefdFD"]
 dtypes = st.sampled_from(NUMBERS)

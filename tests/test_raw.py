@@ -6,7 +6,7 @@ from test_build import spills_or_calls
 
 import cupar
 from cupar import RawOp
-from cupar._compile import architectures, ltoir, toolchain
+from cupar._compile import nvrtc, python_to_ltoir, toolchain
 
 CC = 90
 ADD = """
@@ -17,7 +17,7 @@ extern "C" __device__ void {name}(void* a, void* b, void* result) {{
 
 
 def add(name="add", factor="1", **more):
-    return RawOp(name, toolchain.compile_cpp(ADD.format(name=name, factor=factor), CC), **more)
+    return RawOp(name, nvrtc.compile_cpp(ADD.format(name=name, factor=factor), CC), **more)
 
 
 def reduction(op):
@@ -37,7 +37,7 @@ def test_it_is_linked_inlined_and_keyed_by_content(empty_cache, tmp_path):
 
 
 def test_it_needs_no_numba(empty_cache, monkeypatch):
-    monkeypatch.setattr(ltoir, "compile_operator", None)
+    monkeypatch.setattr(python_to_ltoir, "compile_operator", None)
     monkeypatch.setattr(toolchain, "operator_versions", None)
     assert reduction(add()).build.cubin_size > 1000
 
@@ -50,7 +50,7 @@ def test_names_that_cub_knows(name):
 def test_further_code(tmp_path):
     calls = 'extern "C" __device__ float scale(float);\n' + ADD.format(name="scaled", factor="scale(2)")
     scale = 'extern "C" __device__ float scale(float x) { return x * 3; }'
-    op = RawOp("scaled", toolchain.compile_cpp(calls, CC), [toolchain.compile_cpp(scale, CC)])
+    op = RawOp("scaled", nvrtc.compile_cpp(calls, CC), [nvrtc.compile_cpp(scale, CC)])
     assert spills_or_calls(reduction(op), tmp_path) == []
     with pytest.raises(cupar.BuildError, match="scale"):
         reduction(RawOp("scaled", op.ltoir))
@@ -58,7 +58,7 @@ def test_further_code(tmp_path):
 
 def test_a_unary_one():
     source = 'extern "C" __device__ void twice(void* a, void* r) { *(int*)r = *(int*)a * 2; }'
-    op = RawOp("twice", toolchain.compile_cpp(source, CC))
+    op = RawOp("twice", nvrtc.compile_cpp(source, CC))
     assert cupar.unary_transform("i4", "i4", op, cc=CC).build.cubin_size > 1000
 
 
@@ -86,10 +86,10 @@ def test_wrong_code(code, extra, message):
 
 
 def later_code():
-    newer = next((cc for cc in architectures.known() if cc > CC), None)
+    newer = next((cc for cc in nvrtc.supported() if cc > CC), None)
     if newer is None:
         pytest.skip("these compilers know no newer GPU")
-    return RawOp("add", toolchain.compile_cpp(ADD.format(name="add", factor="1"), newer))
+    return RawOp("add", nvrtc.compile_cpp(ADD.format(name="add", factor="1"), newer))
 
 
 @pytest.mark.parametrize(
@@ -133,11 +133,11 @@ HALVED = 'extern "C" __device__ void halved(void* a, void* r) {{ *(float*)r = *(
 
 
 def negative(limit="0", **more):
-    return RawOp("is_less", toolchain.compile_cpp(NEGATIVE.format(limit=limit), CC), **more)
+    return RawOp("is_less", nvrtc.compile_cpp(NEGATIVE.format(limit=limit), CC), **more)
 
 
 def halved(by="2"):
-    return RawOp("halved", toolchain.compile_cpp(HALVED.format(by=by), CC))
+    return RawOp("halved", nvrtc.compile_cpp(HALVED.format(by=by), CC))
 
 
 def partition(first, second):
@@ -163,9 +163,9 @@ def test_as_operator_and_in_iterators(monkeypatch):
 
 def test_shared_further_code():
     calls = 'extern "C" __device__ float scale(float);\n' + ADD
-    scale = toolchain.compile_cpp('extern "C" __device__ float scale(float x) { return x * 3; }', CC)
+    scale = nvrtc.compile_cpp('extern "C" __device__ float scale(float x) { return x * 3; }', CC)
     ops = [
-        RawOp(name, toolchain.compile_cpp(calls.format(name=name, factor="scale(2)"), CC), [scale, scale])
+        RawOp(name, nvrtc.compile_cpp(calls.format(name=name, factor="scale(2)"), CC), [scale, scale])
         for name in ("one", "two")
     ]
     pairs = cupar.TransformIterator("f4", RawOp("halved", halved().ltoir, [scale]), "f4")

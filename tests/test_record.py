@@ -1043,9 +1043,9 @@ def test_a_hit_imports_nothing_of_it():
 def test_operators_of_iterators_are_what_was_given():
     for op, types_ in [(np.sqrt, ("f4",)), (OpKind.NEGATE, ("i4",)), (STATE, ("i4",)), (first, ("i4",))]:
         inputs = [np.dtype(each) for each in types_]
-        operator = resolve(op, inputs, np.dtype("f4")).as_function("op")
+        operator = resolve(op, inputs, np.dtype("f4"), as_function=True)
         given_again = record._given(operator)
-        assert resolve(given_again, inputs, np.dtype("f4")).as_function("op") == operator
+        assert resolve(given_again, inputs, np.dtype("f4"), as_function=True) == operator
 
 
 def test_a_relative_list_in_a_directory_that_is_gone_fails_no_call(tmp_path):

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 import cupar
 from cupar._call import algorithm, probe, replays
-from cupar._call import call as _call
+from cupar._call import code as _code
+from cupar._call import written as _written
 from cupar._compile import cccl
 from cupar._device import driver, stream_capture
 from cupar._device import storage as _storage
@@ -291,7 +292,7 @@ def test_sizes_in_turns_and_none_twice(native, made):
     for n in range(1, 900):
         total(STORAGE, D_IN, D_OUT, n, 7)
     (call,) = total._free[1]
-    assert len(call._known) <= _call._MOST_KNOWN + 2
+    assert len(call.history) <= _written.MOST_COUNTED + 2
     assert call.replays() == made
 
 
@@ -322,7 +323,7 @@ def test_the_oldest_makes_room(native, made):
     for _ in range(1100):
         total(STORAGE, D_IN, D_OUT, 30, 7)
     assert sizes() == [30, *range(32, 38), 39]
-    other = type(total)(total._code, total.build, ())  # with the same code, and so the same graph pool
+    other = type(total)(total._source, ())  # with the same code, and so the same graph pool
     for n in (50, 51) * 4:
         other(STORAGE, D_IN, D_OUT, n, 7)
     assert sizes() == [30, *range(33, 38), 39]
@@ -439,7 +440,7 @@ def test_double_buffers_are_neither_replayed_nor_kept(native, made):
         assert keys.selector == 1
     (call,) = sort._free[1]
     assert not made
-    assert not call._known
+    assert not call.history
     for _ in range(4):
         sort(STORAGE, D_IN, D_OUT, None, None, 1000)
     assert len(made) == 1
@@ -754,13 +755,13 @@ def test_code_is_unloaded_where_that_disturbs_no_capture(monkeypatch):
     monkeypatch.setattr(driver, "relaxed_capture_mode", relax)
     monkeypatch.setattr(cccl, "deserialize", lambda name, blob: Native())
     monkeypatch.setattr(cccl, "load", lambda native: 0)
-    spec, place = SimpleNamespace(cc=CC, native="", algorithm=""), context(cc=CC)
+    spec, place = SimpleNamespace(cc=CC, kind=SimpleNamespace(_native=""), algorithm=""), context(cc=CC)
     for _ in range(3):
-        code = _call.Code(spec, b"")
+        code = _code.Code(spec, b"")
         code.native(place)
         del code
     assert unloaded == [True, True]
-    _call._retired.clear()
+    _code._retired.clear()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -774,19 +775,19 @@ def test_code_of_a_parent_process_is_not_unloaded(monkeypatch):
     pretend(monkeypatch, context(cc=CC))
     monkeypatch.setattr(cccl, "deserialize", lambda name, blob: Native())
     monkeypatch.setattr(cccl, "load", lambda native: 0)
-    spec, place = SimpleNamespace(cc=CC, native="", algorithm=""), context(cc=CC)
-    dropped, kept = _call.Code(spec, b""), _call.Code(spec, b"")
+    spec, place = SimpleNamespace(cc=CC, kind=SimpleNamespace(_native=""), algorithm=""), context(cc=CC)
+    dropped, kept = _code.Code(spec, b""), _code.Code(spec, b"")
     dropped.native(place)
     kept.native(place)
     del dropped
     pid = os.fork()
     if pid == 0:
-        _call.Code(spec, b"").native(place)
+        _code.Code(spec, b"").native(place)
         del kept
         gc.collect()
         os._exit(len(unloaded))
     assert os.waitpid(pid, 0)[1] == 0
-    _call._retired.clear()
+    _code._retired.clear()
     assert unloaded == [os.getpid()]
     del kept
-    _call._retired.clear()
+    _code._retired.clear()

@@ -19,9 +19,9 @@ from test_build import instructions
 import cupar
 from cupar import OpKind, RawOp, _build, gpu_struct
 from cupar._compile import key as _key
-from cupar._compile import ltoir, toolchain
+from cupar._compile import nvjitlink, nvrtc, python_to_ltoir
 from cupar._fingerprint import walk
-from cupar._obtain import obtain as _factory
+from cupar._obtain import produce
 from cupar.operators import resolve
 
 CC = 90
@@ -74,31 +74,10 @@ def lookup(table):
     return lambda a: table[a]
 
 
-class Asked(Exception):
-    """Says what was asked for."""
-
-
-@pytest.fixture
-def specified(monkeypatch):
-    """Return a function that calls a factory for a specialisation, and builds nothing."""
-
-    def obtain(cls, spec, device, wait):
-        raise Asked(spec)
-
-    monkeypatch.setattr(_factory, "obtain", obtain)
-
-    def call(factory, *arguments):
-        with pytest.raises(Asked) as asked:
-            factory(*arguments, cc=CC)
-        return asked.value.args[0]
-
-    return call
-
-
 @pytest.fixture
 def nothing_is_compiled(empty_cache, monkeypatch):
     """Builds are stored and found as ever, but there is nothing in them."""
-    monkeypatch.setattr(_factory, "_compile", lambda spec, seconds: (b"code", 4, "built"))
+    monkeypatch.setattr(produce, "_compile", lambda spec, seconds: (b"code", 4, "built"))
 
 
 def key(spec):
@@ -120,14 +99,14 @@ def kernel(count):
           cupar_op(state.words, {"in + 8 * i, " * count} out + 16 * i);
         }}
     """
-    return toolchain.compile_cpp(source, CC)
+    return nvrtc.compile_cpp(source, CC)
 
 
 def cubin(op, inputs=("i4",), output="f8"):
     """Compile an operator into a small kernel: a link of CUB's costs ten times as much."""
     found = resolve(op, [np.dtype(dtype) for dtype in inputs], np.dtype(output))
     assert found.state_size > 0
-    return toolchain.link([kernel(len(inputs)), *_build._operator_ltoir("op", found, CC)], CC)
+    return nvjitlink.link([kernel(len(inputs)), *_build._operator_ltoir("op", found, CC)], CC)
 
 
 ARRAYS = {
@@ -617,10 +596,10 @@ def test_another_process_compiles_nothing(empty_cache, monkeypatch):
         raise AssertionError("this compiles")
 
     for module, name in (
-        (ltoir, "compile_operator"),
-        (ltoir, "result_dtype"),
-        (toolchain, "compile_cpp"),
-        (toolchain, "link"),
+        (python_to_ltoir, "compile_operator"),
+        (python_to_ltoir, "result_dtype"),
+        (nvrtc, "compile_cpp"),
+        (nvjitlink, "link"),
         (_build, "template"),
         (_build, "operators"),
         (_build, "link"),
@@ -713,7 +692,7 @@ def test_the_layout_of_a_raw_state_is_part_of_a_build(other, specified):
 
 
 def test_raw_states_build(empty_cache, tmp_path):
-    code = toolchain.compile_cpp(TABLE, CC)
+    code = nvrtc.compile_cpp(TABLE, CC)
     states = struct.pack("<Qq", 1 << 20, 3), struct.pack("<Qq", 1 << 30, -1)
     one, two = (cupar.unary_transform("i4", "f4", raw(state, code=code), cc=CC) for state in states)
     assert (one.build.origin, two.build.origin) == ("built", "memory")

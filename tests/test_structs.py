@@ -20,9 +20,8 @@ from cupar._call import arguments as _arguments
 from cupar._compile import key as _key
 from cupar._device import arrays
 from cupar._fingerprint import walk
-from cupar._ir import nodes
-from cupar._obtain import obtain as _factory
-from cupar.operators import ResultError, resolve
+from cupar._ir.operator import ResultError
+from cupar.operators import resolve
 
 CC = 90
 CODES = "?bBhHiIqQefdFD"
@@ -84,27 +83,6 @@ class DeviceArray:
     @property
     def __cuda_array_interface__(self):
         return self._interface
-
-
-class Asked(Exception):
-    """Says what was asked for."""
-
-
-@pytest.fixture
-def specified(monkeypatch):
-    """Return a function that calls a factory for a specialisation, and builds nothing."""
-
-    def obtain(cls, spec, device, wait):
-        raise Asked(spec)
-
-    monkeypatch.setattr(_factory, "obtain", obtain)
-
-    def call(factory, *arguments):
-        with pytest.raises(Asked) as asked:
-            factory(*arguments, cc=CC)
-        return asked.value.args[0]
-
-    return call
 
 
 def key(spec):
@@ -270,7 +248,7 @@ def test_layouts_forget_names_and_nothing_else(dtype):
     assert (found.itemsize, found.alignment) == (dtype.itemsize, dtype.alignment)
     renamed = np.dtype([(f"other_{name}", dtype[name]) for name in dtype.names], align=True)
     assert structs.layout(renamed) == found
-    assert json.dumps(nodes.type_part(renamed)) == json.dumps(nodes.type_part(dtype))
+    assert json.dumps(structs.type_part(renamed)) == json.dumps(structs.type_part(dtype))
 
 
 def test_fields_named_as_numpy_names_padding():

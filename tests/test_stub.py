@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from cupar._compile import cccl, stub
+from cupar._compile import cccl, driver_stub
 
 linux = pytest.mark.skipif(platform.system() != "Linux", reason="ELF")
 
@@ -18,7 +18,7 @@ NAMES = ["cuInit", "cuLaunchKernel", "cuLibraryLoadData"]
 @pytest.mark.parametrize("names", [[], NAMES[:1], NAMES, [f"cuFunction{i}" for i in range(500)]])
 def test_it_loads_and_every_function_says_no_device(names, tmp_path):
     file = tmp_path / "stub.so"
-    file.write_bytes(stub.shared_object(names))
+    file.write_bytes(driver_stub.shared_object(names))
     # In a process of its own, where no other library has this SONAME.
     code = f"""
         import ctypes
@@ -34,16 +34,16 @@ def test_it_loads_and_every_function_says_no_device(names, tmp_path):
 
 
 def test_other_machines():
-    x86, arm = (stub.shared_object(NAMES, machine) for machine in ("x86_64", "aarch64"))
+    x86, arm = (driver_stub.shared_object(NAMES, machine) for machine in ("x86_64", "aarch64"))
     assert struct.unpack_from("<H", x86, 18) == (62,)
     assert struct.unpack_from("<H", arm, 18) == (183,)
     with pytest.raises(ImportError, match="riscv64"):
-        stub.shared_object(NAMES, "riscv64")
+        driver_stub.shared_object(NAMES, "riscv64")
 
 
 def test_names_are_found_in_the_bindings():
     _, path = cccl._extension()
-    names = stub.driver_symbols([path, *path.parent.glob("cccl/*.so*")])
+    names = driver_stub.driver_symbols([path, *path.parent.glob("cccl/*.so*")])
     assert {"cuInit", "cuLibraryLoadData", "cuLaunchKernel", "cuCtxGetCurrent"} <= set(names)
     assert all(name.startswith("cu") and name.isidentifier() for name in names)
 
@@ -52,7 +52,7 @@ LOADS = """
 import ctypes, os, sys, tempfile
 tempfile.tempdir = sys.argv[1]
 from pathlib import Path
-from cupar._compile import stub as _stub
+from cupar._compile import driver_stub as _stub
 if sys.argv[2] == "no memfd":
     del os.memfd_create
 elif sys.argv[2] == "no execution":

@@ -114,7 +114,7 @@ else:
 
     @pytest.mark.parametrize(("source", "does", "line"), REFUSED[:28])
     def test_factories_refuse_before_anything_is_compiled(source, does, line, monkeypatch):
-        monkeypatch.setattr("cupar._compile.ltoir.compile_operator", None)
+        monkeypatch.setattr("cupar._compile.python_to_ltoir.compile_operator", None)
         with pytest.raises(TypeError) as caught:
             cupar.reduce_into("i4", "i4", function(source), 0, cc=90)
         message = str(caught.value)

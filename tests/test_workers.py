@@ -18,7 +18,7 @@ import pytest
 
 import cupar
 from cupar._base import background
-from cupar._compile import cccl, ltoir, toolchain, workers
+from cupar._compile import cccl, nvrtc, python_to_ltoir, workers
 from cupar.operators import OpKind
 
 CC = 90
@@ -189,8 +189,8 @@ def test_what_is_compiled_can_be_sent(ask, empty_cache, monkeypatch):
         raise CompiledError
 
     monkeypatch.setattr(cccl, "compile_native", compile_native)
-    monkeypatch.setattr(toolchain, "compile_cpp", lambda *_: b"C++")
-    monkeypatch.setattr(ltoir, "compile_operator", lambda *_: [b"code", b"more"])
+    monkeypatch.setattr(nvrtc, "compile_cpp", lambda *_: b"C++")
+    monkeypatch.setattr(python_to_ltoir, "compile_operator", lambda *_: [b"code", b"more"])
     with pytest.raises(CompiledError):
         ask()
     ((native, arguments, cc),) = seen

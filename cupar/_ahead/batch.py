@@ -34,10 +34,12 @@ from typing import Any, Literal, cast
 from weakref import WeakSet
 
 from .. import _cache
+from .._base.errors import BuildError
 from .._base.warnings import CacheWarning, warn_once
 from .._call.algorithm import Algorithm
-from .._compile import cccl, ltoir, toolchain
-from .._compile.key import Specialisation, build_parts, digest, template_parts
+from .._compile import cccl, nvjitlink, nvrtc, python_to_ltoir, toolchain
+from .._compile.key import build_parts, digest, template_parts
+from .._compile.specialisation import Specialisation
 from .._device.driver import NoDeviceError
 from .._ir import nodes
 from .._obtain import obtain
@@ -114,7 +116,7 @@ class _Unbuilt:
         with closing(build([job], 1)) as outcomes:
             for _, outcome in outcomes:
                 if outcome.result == "failed":
-                    raise toolchain.BuildError(outcome.error)
+                    raise BuildError(outcome.error)
         return obtain.built(self._cls, self._spec, None)
 
 
@@ -547,9 +549,9 @@ def _use_compilers() -> None:
     with suppress(Exception):
         cccl.bindings()
     with suppress(Exception):
-        ltoir.warm_up()
+        python_to_ltoir.warm_up()
     with suppress(Exception):
-        toolchain.link([toolchain.compile_cpp("__device__ void nothing() {}", 90)], 90)
+        nvjitlink.link([nvrtc.compile_cpp("__device__ void nothing() {}", 90)], 90)
 
 
 def _make(job: Job) -> Outcome:

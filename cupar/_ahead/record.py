@@ -27,7 +27,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .. import _cache, iterators, structs
+from .. import _cache, structs
 from .._base import fork
 from .._base.warnings import warn_once
 from .._call.algorithm import Algorithm
@@ -35,8 +35,10 @@ from .._compile.key import build_parts, digest
 from .._device import arrays
 from .._fingerprint import values, walk
 from .._ir import nodes
+from .._ir.iterator import Iterator
+from .._ir.operator import Operator
 from .._obtain import call_sites
-from ..operators import Operator, OpKind, RawOp, resolve
+from ..operators import OpKind, RawOp, resolve
 from ..reduce import Determinism
 from ..sort import DoubleBuffer, SortOrder
 
@@ -431,7 +433,7 @@ def _encoded(value: Any) -> Any:
         return {"raw operator": _encoded_raw(value)}
     if isinstance(value, DoubleBuffer):
         return {"double buffer": [_encoded(value.current()), _encoded(value.alternate())]}
-    if isinstance(value, iterators.Iterator):
+    if isinstance(value, Iterator):
         return {"iterator": _encoded_node(value.node)}
     if (place := values.compilers_name(value)) is not None and pkgutil.resolve_name(place) is value:
         return {"name": place}
@@ -511,13 +513,13 @@ def _decoded_raw(value: Any) -> RawOp:
 # --- Iterators: the structure, which is all that a build depends on ----------------------------------------
 
 
-def _encoded_node(node: nodes.Node) -> dict[str, Any]:
+def _encoded_node(node: nodes.IteratorNode) -> dict[str, Any]:
     members = {each.name: _encoded_member(getattr(node, each.name)) for each in fields(node)}
     return {"node": type(node).__name__, **members}
 
 
 def _encoded_member(value: Any) -> Any:
-    if isinstance(value, nodes.Node):
+    if isinstance(value, nodes.IteratorNode):
         return _encoded_node(value)
     if isinstance(value, tuple):
         return [_encoded_node(each) for each in value]
@@ -542,13 +544,13 @@ def _given(op: Operator) -> Any:
     return RawOp(op.name, ltoir, state=state, state_alignment=op.state_alignment, extra_ltoirs=more)
 
 
-def _decoded_node(value: Any) -> nodes.Node:
-    kinds = {cls.__name__: cls for cls in _subclasses(nodes.Node)}
+def _decoded_node(value: Any) -> nodes.IteratorNode:
+    kinds = {cls.__name__: cls for cls in _subclasses(nodes.IteratorNode)}
     if not isinstance(value, dict) or value.get("node") not in kinds:
         raise ValueError(f"expected an iterator, got {_short(value)}")
     cls = kinds[value["node"]]
     members = {name: _decoded_member(name, member) for name, member in value.items() if name != "node"}
-    node: nodes.Node = cls(**members)
+    node: nodes.IteratorNode = cls(**members)
     return node
 
 
@@ -564,7 +566,7 @@ def _decoded_member(name: str, value: Any) -> Any:
         return tuple(map(_decoded_node, value))
     if isinstance(value, dict) and "op" in value:
         *inputs, output = map(_decoded_dtype, value["types"])
-        return resolve(_decoded(value["op"]), inputs, output).as_function("transform_op")
+        return resolve(_decoded(value["op"]), inputs, output, "transform_op", as_function=True)
     return _decoded_node(value) if isinstance(value, dict) else value
 
 
@@ -588,8 +590,8 @@ def _decoded_device_array(value: Any) -> Any:
     return codec.DeviceArray(_decoded_dtype(value))
 
 
-def _decoded_iterator(value: Any) -> iterators.Iterator:
-    return iterators.Iterator(_decoded_node(value), ())
+def _decoded_iterator(value: Any) -> Iterator:
+    return Iterator(_decoded_node(value), ())
 
 
 _DECODERS: Final[Mapping[str, Callable[[Any], Any]]] = {

@@ -1,19 +1,20 @@
-"""What all algorithm objects share: loading their code, and the phases of a call."""
+"""What all algorithm objects share: where their code comes from, and the phases of a call."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar, Protocol
 
-from .. import iterators
 from .._base import fork, log
-from .._compile.key import Specialisation
+from .._compile.specialisation import Specialisation
 from .._device import arrays, driver, peers, storage, stream_capture
 from .._ir import nodes
-from ..operators import CapturedState
+from .._ir.iterator import Iterator
+from .._ir.operator import CapturedState
 from .bound import Bound
-from .call import Call, Code, Known, Launch, Request, State
+from .call import Call, History, Launch
+from .code import Code
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,35 @@ class Build:
     source: str = ""
 
 
-if TYPE_CHECKING:
-    from concurrent.futures import Future
+@dataclass(frozen=True)
+class Built:
+    """Code that is there."""
+
+    code: Code
+    build: Build
+
+    @property
+    def spec(self) -> Specialisation:
+        """What it is the code of, without what keeps the user's functions alive."""
+        return self.code.spec
+
+
+class Pending(Protocol):
+    """Code that is not there yet."""
+
+    @property
+    def spec(self) -> Specialisation:
+        """What will be built."""
+
+    def is_done(self) -> bool:
+        """Whether `result` returns at once."""
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait until the build has ended, or for some seconds; return whether it has ended."""
+
+    def result(self) -> Built:
+        """Wait for the code; raise what building it raised."""
+
 
 _CUPY = arrays.CUPY
 _this_thread = driver.this_thread
@@ -59,8 +87,26 @@ _this_thread = driver.this_thread
 class Algorithm:
     """An algorithm for given types, operator and device. Made by the factories, not by its constructor.
 
-    Each kind says what its call's arguments are (`uses`, or `_request` if that is not enough) and how the
-    bindings want them (`_launcher`).
+    All factories take two arguments by name:
+
+    cc : int, pair of int or str, optional
+        Compute capability to build for, as in 90, (9, 0), "9.0" or "sm_90"; by default the current device's.
+        With it, no GPU is needed.
+    wait : bool, optional
+        False: build in the background and return at once; the first call, or `ready`, waits.
+
+    They raise ``TypeError`` or ``ValueError`` if an argument is not what they take, or the operator cannot be
+    compiled for the types, and `NoDeviceError` if there is no GPU and no `cc`.
+
+    A call of the object has two phases, as in CUB: with None in place of the temporary storage it returns how
+    many bytes that needs, and with a device array of that size it runs. `run` does both, with temporary
+    storage of cupar's own. Transforms and searches need none, and are called as `run` is. All take
+
+    stream : optional
+        None (the default stream), a handle, or a stream of CuPy, PyTorch, Numba or cuda.core.
+
+    and raise ``TypeError`` or ``ValueError`` if an argument is not what the algorithm was built for, or is
+    too small, and `NoDeviceError` if there is no GPU.
 
     Attributes
     ----------
@@ -68,57 +114,62 @@ class Algorithm:
         Where its code came from.
     """
 
-    _needs_storage = True
-    _uses: Mapping[str, str | int] = {}
-    _pending: tuple[Specialisation, Future[Any]]  # of one that is built in the background
+    _native: ClassVar[str]
+    _needs_storage: ClassVar[bool] = True
+    _uses: ClassVar[Mapping[str, str | int]]
+    _buffers: ClassVar[Mapping[str, str]]
+    # Takes the arguments of `run` but the stream; returns what a problem has beside a count: a named tuple.
+    _problem: ClassVar[Any] = None
 
-    def __init_subclass__(cls, *, uses: Mapping[str, str | int] | None = None) -> None:
-        """Declare how many items of each array a call uses.
+    def __init_subclass__(
+        cls, *, native: str, uses: Mapping[str, str | int], buffers: Mapping[str, str] | None = None
+    ) -> None:
+        """Declare what builds an algorithm, and what its calls use.
 
         Parameters
         ----------
-        uses : mapping, optional
-            For each parameter of `run` that is an array, a number or the parameter that is one. That one is
-            how much there is to do. Without it, `_request` says all this.
+        native : str
+            The bindings' class.
+        uses : mapping
+            Maps each array parameter of `run` to the number of items a call uses: a constant, or the name of
+            the count parameter, or of a field of what `_problem` returns. Without `_problem`, the first count
+            is the problem size.
+        buffers : mapping, optional
+            Maps the inputs that may be double buffers to the outputs, which are None then.
         """
-        cls._uses = uses or {}
+        cls._native, cls._uses, cls._buffers = native, uses, buffers or {}
 
-    def __init__(self, code: Code, build: Build, states: Sequence[State | None]) -> None:
-        self.build = build
-        self._code = code
+    def __init__(self, source: Built | Pending, states: Sequence[Callable[[], bytes] | None]) -> None:
+        self._source = source
         self._states = states if any(states) else ()
         self._free: dict[int, list[Call]] = {}  # by context
-        self._known: dict[int, Known] = {}  # by context
+        self._history: dict[int, History] = {}  # by context
         self._generation = fork.generation()
 
-    @classmethod
-    def pending(cls, spec: Specialisation, future: Future[Any]) -> Any:
-        """Return an object whose code is being built: `future` gives another with that code."""
-        self = object.__new__(cls)
-        states = tuple(op.state for _, op in spec.operators)
-        self._states = states if any(states) else ()
-        self._free, self._known = {}, {}
-        self._generation = fork.generation()
-        self._pending = spec, future
-        return self
+    @property
+    def _built(self) -> Built:
+        source = self._source
+        if not isinstance(source, Built):
+            source = self._source = source.result()  # which lets go of the user's operator
+        return source
 
-    def __getattr__(self, name: str) -> Any:
-        # Of a pending object, these two are not there yet.
-        pending = self.__dict__.get("_pending") if name in ("build", "_code") else None
-        if pending is None:
-            if name in self.__dict__:  # as another thread has found out meanwhile
-                return self.__dict__[name]
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        spec, future = pending
-        if self._generation == fork.generation():
-            built = future.result()
-        else:  # in a forked process, whose parent has the thread that builds
-            from .._obtain import obtain
+    @property
+    def _code(self) -> Code:
+        return self._built.code
 
-            built = obtain.obtain(type(self), spec, None)
-        self._code, self.build = built._code, built.build
-        self.__dict__.pop("_pending", None)  # it has the user's operator
-        return self.__dict__[name]
+    @property
+    def _spec(self) -> Specialisation:
+        return self._source.spec
+
+    @property
+    def is_built(self) -> bool:
+        """Whether the code is there, so that nothing waits for it."""
+        return isinstance(self._source, Built)
+
+    @property
+    def build(self) -> Build:
+        """Where its code came from; waits for that, as `ready` does."""
+        return self._built.build
 
     def ready(self, timeout: float | None = None) -> bool:
         """Wait until the code is built, if that was begun in the background.
@@ -138,14 +189,11 @@ class Algorithm:
         TypeError, BuildError
             Whatever the factory would have raised, had it waited.
         """
-        pending = self.__dict__.get("_pending")
-        if pending is not None:
-            from concurrent.futures import wait
-
-            if self._generation == fork.generation() and wait([pending[1]], timeout).not_done:
+        source = self._source
+        if not isinstance(source, Built):
+            if not source.wait(timeout):
                 return False
-            del pending
-            self.build  # noqa: B018 - which lets go of what is pending, and in a forked process builds it anew
+            self._built  # noqa: B018 - which raises what the build did
         return True
 
     def __reduce__(self) -> Any:
@@ -163,10 +211,10 @@ class Algorithm:
         )
 
     def __repr__(self) -> str:
-        pending = self.__dict__.get("_pending")
-        if pending is not None and not pending[1].done():
+        source = self._source
+        if not isinstance(source, Built) and not source.is_done():
             return f"<cupar {type(self).__name__} that is being built>"
-        spec = self._code.spec
+        spec = self._built.spec
         types = ", ".join(f"{each.name}: {nodes.description(each.given)}" for each in spec.arguments)
         operators = "".join(f", {name}: {op.name}" for name, op in spec.operators)
         return f"<cupar {spec.algorithm}({types}{operators}) for sm_{spec.cc}, {self.build.origin}>"
@@ -182,23 +230,29 @@ class Algorithm:
 
     run: Callable[..., None]
 
-    def _request(self, *arguments: Any, **named: Any) -> Request:
-        """Check the arguments of `run`, all but the stream, and say what they ask for, unless `uses` does."""
-        raise NotImplementedError
+    @staticmethod
+    def _native_arguments(spec: Specialisation, b: Any, *iterators: Any, **operators: Any) -> tuple[Any, ...]:
+        """Return what the bindings' ``compile`` takes; see `Kind`."""
+        return *iterators, *operators.values()
+
+    @staticmethod
+    def _check(spec: Specialisation) -> None:
+        """Raise TypeError or ValueError if the bindings cannot build it, though its arguments are right."""
 
     def _launcher(self, call: Call) -> Launch:
         """Return what calls the bindings with what a `Call` holds.
 
-        It takes the address and the bytes of the temporary storage (address 0 asks how much is needed), how
-        much there is to do (the second part of a request), and the stream's handle.
+        It takes the address and the bytes of the temporary storage (address 0 queries the size), the problem
+        (a count, or what `_problem` returns), and the stream's handle; and returns the bytes needed.
         """
-        raise NotImplementedError
+        compute, arguments = call.native.compute, (*call.iterators, *call.operators)
+        return lambda address, nbytes, n, stream: compute(address, nbytes, *arguments, n, stream)
 
     def _take(self) -> tuple[Call, list[Call]]:
         """Return a call that is free in the current context, and the list that it goes back to."""
         if self._generation != fork.generation():
-            fork.leak((self._free, self._known))
-            self._free, self._known = {}, {}
+            fork.leak((self._free, self._history))
+            self._free, self._history = {}, {}
             self._code.abandon()
             self._generation = fork.generation()
         context = driver.current_context()
@@ -207,7 +261,7 @@ class Algorithm:
             return free.pop(), free
         except IndexError:
             with driver.relaxed_capture_mode():
-                call = Call(self, context, self._known.setdefault(context.number, {}))
+                call = Call(self, context, self._history.setdefault(context.number, {}))
                 self._code.once_in(context, lambda: self._load_kernels(call))
             return call, free
 
@@ -235,14 +289,14 @@ class Algorithm:
         else waits is done here, too.
         """
         place = storage.scratch(1)
-        for argument, iterator in zip(self._code.spec.arguments, call.iterators, strict=True):
+        for argument, iterator in zip(self._spec.arguments, call.iterators, strict=True):
             if argument.is_pointer:
                 iterator.state = place
-        for work in reversed(self._sizes()):  # the largest first, which the graph pool is for
-            _load_size(call, work, self._needs_storage)
+        for problem in reversed(self._sizes()):  # the largest first, which the graph pool is for
+            _load_size(call, problem, self._needs_storage)
 
     def _sizes(self) -> Sequence[Any]:
-        """Return for how much to do (see `_request`) calls launch each of their kernels, the most at last."""
+        """Return the problems whose calls launch each of the kernels, the largest last."""
         return 1, 1 << 17
 
     def bind(self, *arguments: Any, stream: Any = None, **named: Any) -> Bound:
@@ -273,7 +327,7 @@ class Algorithm:
     def _captured_arrays(self, arguments: Sequence[Any]) -> list[Any]:
         """Return the device arrays that the operators have captured, those in iterators among them."""
         found = [state.arrays() for state in self._states if isinstance(state, CapturedState)]
-        found += [each.captured() for each in arguments if isinstance(each, iterators.Iterator)]
+        found += [each.captured() for each in arguments if isinstance(each, Iterator)]
         return [array for group in found for array in group]
 
     def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:
@@ -345,19 +399,19 @@ class Algorithm:
             free.append(call)
 
 
-def _load_size(call: Call, work: Any, needs_storage: bool) -> None:
+def _load_size(call: Call, problem: Any, needs_storage: bool) -> None:
     try:
-        nbytes = call.launch(0, 0, work, 0) if needs_storage else 0
+        nbytes = call.launch(0, 0, problem, 0) if needs_storage else 0
         address = storage.scratch(nbytes) if nbytes else 0
         with stream_capture.capture() as captured:
-            call.launch(address, nbytes, work, captured.stream)
+            call.launch(address, nbytes, problem, captured.stream)
         try:
             with stream_capture.lock:
                 call.graph_pool.fill(captured)
         finally:
             captured.destroy()
     except RuntimeError as error:  # what cannot be captured is loaded by the first call
-        log.not_loaded(call.name, work, error)
+        log.not_loaded(call.name, problem, error)
 
 
 def _check_storage(call: Call, nbytes: int, arguments: tuple[Any, ...], stream: int) -> None:

@@ -9,11 +9,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .. import iterators, structs
+from .. import structs
 from .._device import arrays
 from .._ir import nodes
+from .._ir.iterator import Iterator, over
 from .._ir.nodes import Argument
-from ..operators import Op, Operator, convertible, recognised, resolve
+from .._ir.operator import Operator
+from ..operators import Op, recognised, resolve
 
 E = TypeVar("E", bound=IntEnum)
 
@@ -106,7 +108,7 @@ def initial_value(h_init: Any, dtype: np.dtype[Any]) -> Any:
         return np.asarray(h_init).reshape(-1).view(dtype)[0]
     if isinstance(h_init, (bool, int, float, complex, np.generic)):
         given = np.dtype(type(h_init))
-        if given.kind in "biufc" and convertible(given, dtype):
+        if given.kind in "biufc" and structs.convertible(given, dtype):
             return _exactly(h_init, dtype)
         raise TypeError(
             f"h_init: {h_init!r} is not converted to {dtype} silently; give a NumPy array of one element of "
@@ -150,8 +152,8 @@ def argument(name: str, array: Any, *, output: bool = False, may_iterate: bool =
     TypeError, ValueError
         If it is none of these, or cannot be read, or (as an output) written.
     """
-    node = iterators.over(name, array).node
-    if not may_iterate and isinstance(array, iterators.Iterator):
+    node = over(name, array).node
+    if not may_iterate and isinstance(array, Iterator):
         raise TypeError(f"{name}: expected an array or a dtype, got {array!r}")
     if not (node.writable if output else node.readable):
         use = "write to" if output else "read"
@@ -183,6 +185,33 @@ def same_dtype(
     return found
 
 
+def paired(
+    source_name: str,
+    source: Any,
+    target_name: str,
+    target: Any,
+    *,
+    optional: bool = False,
+    may_iterate: bool = False,
+) -> tuple[Argument, ...]:
+    """Describe an input and its output, which must agree: both there or, if optional, neither; of one dtype.
+
+    Raises
+    ------
+    TypeError
+        If they do not agree, or are not there.
+    """
+    if (source is None) != (target is None):
+        missing, there = (source_name, target_name) if source is None else (target_name, source_name)
+        raise TypeError(f"{missing}: expected a device array, since there is {there}, got None")
+    if source is None:
+        if optional:
+            return ()
+        raise TypeError(f"{source_name}: expected a device array or a dtype, got None")
+    given = argument(source_name, source, may_iterate=may_iterate)
+    return given, same_dtype(target_name, target, given, output=True, may_iterate=False)
+
+
 def converting(name: str, array: Any, other: Argument) -> Argument:
     """Describe an output that takes the items of another argument, converted to its own dtype on writing.
 
@@ -194,7 +223,7 @@ def converting(name: str, array: Any, other: Argument) -> Argument:
     found = argument(name, array, output=True)
     if type(found.node) is nodes.Discard:
         return discarding(name, other.value)
-    if not convertible(other.value, found.value):
+    if not structs.convertible(other.value, found.value):
         wanted, got = structs.text(other.value), structs.text(found.value)
         raise TypeError(
             f"{name}: expected {wanted}, the dtype of {other.name}, or one that it is converted to silently, "
@@ -222,6 +251,16 @@ class Accumulation:
     def accumulator(self) -> np.dtype[Any]:
         """The type in which items are accumulated."""
         return self.operator.output
+
+    def converted(self) -> tuple[Argument, Argument]:
+        """Return input and output as CCCL's reductions need them.
+
+        They convert what they read between real types, and write the accumulator's type whatever the
+        output's is.
+        """
+        accumulator = self.accumulator
+        d_in = self.d_in.converted(accumulator) if accumulator.kind == "c" else self.d_in
+        return d_in, self.d_out.converted(accumulator)
 
 
 def accumulation(d_in: Any, d_out: Any, op: Op, h_init: Any, *, is_scan: bool = False) -> Accumulation:
@@ -254,7 +293,7 @@ def check_conversion(
     source_name: str, source: np.dtype[Any], target_name: str, target: np.dtype[Any]
 ) -> None:
     """Raise TypeError if items would be converted from float to integer or from complex to real."""
-    if not convertible(source, target):
+    if not structs.convertible(source, target):
         raise TypeError(
             f"{source_name}: {structs.text(source)} is not converted to {structs.text(target)} of "
             f"{target_name} silently; give h_init as a NumPy array of the dtype to accumulate in"

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from contextlib import suppress
 from ctypes import c_void_p
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar, Protocol
 
 from .._base import fork
 from .._device import driver, storage
-from . import replays
-from .call import Call, completed
+from . import call, replays
+from .call import Call
+from .signatures import completed
 
-if TYPE_CHECKING:
-    from .algorithm import Algorithm
+
+class Caller(call.Caller, Protocol):
+    """What calls are bound of: an algorithm object."""
+
+    _needs_storage: ClassVar[bool]
+
+    def _take(self) -> tuple[Call, list[Call]]: ...
+
+    def _captured_arrays(self, arguments: Sequence[Any]) -> list[Any]: ...
 
 
 class Bound:
@@ -34,7 +43,7 @@ class Bound:
     was given as a handle and may be gone, is left to `cupar.release_memory`.
     """
 
-    def __init__(self, algorithm: Algorithm, stream: Any, arguments: tuple[Any, ...], named: Any) -> None:
+    def __init__(self, algorithm: Caller, stream: Any, arguments: tuple[Any, ...], named: Any) -> None:
         self._algorithm = algorithm
         self._handle = driver.stream_handle(stream)
         self._context = driver.current_context()

@@ -395,7 +395,7 @@ def _ccs(text: str | None) -> list[int]:
     """Return compute capabilities, each once."""
     if text is None:
         return []
-    from .._obtain.obtain import parse_cc
+    from .._obtain.target import parse_cc
 
     try:
         return list(dict.fromkeys(parse_cc(each.strip()) for each in text.split(",")))

@@ -24,7 +24,9 @@ from typing import Any
 import numpy as np
 
 from .._base import fork, versions
-from . import stub, toolchain
+from .._base.errors import BuildError, VersionError
+from .._ir.cpp import symbol
+from . import toolchain
 
 SUPPORTED = ((1, 2, 1), (1, 3))  # of cuda-cccl, from and below
 
@@ -44,16 +46,12 @@ _TYPE_NAMES = {
 }
 
 
-class VersionError(ImportError, ValueError):
-    """cuda-cccl is missing or of a version whose bindings cupar does not know."""
-
-
 class UnknownFormatError(Exception):
-    """A serialised build does not look as expected, so the parts of it cannot be exchanged."""
+    """A serialised build does not look as expected, so its kernels cannot be taken out and linked."""
 
 
 class DamagedError(ValueError):
-    """What should be a serialised build is none."""
+    """What should be a serialised build is not one."""
 
 
 def check_version() -> None:
@@ -76,15 +74,20 @@ def _extension() -> tuple[str, Path]:
     if not hasattr(cuda, "__path__"):
         raise VersionError(f"{cuda.__file__} hides NVIDIA's package 'cuda': rename it")
     package = f"cuda.compute.cu{toolchain.cuda_major()}"
-    for folder in cuda.__path__:
+    folder = versions.package_folder(package)
+    if folder is not None:
         for suffix in importlib.machinery.EXTENSION_SUFFIXES:
-            path = Path(folder, *package.split(".")[1:], f"_bindings_impl{suffix}")
+            path = folder / f"_bindings_impl{suffix}"
             if path.is_file():
                 return f"{package}._bindings_impl", path
     raise VersionError(
         f"cuda-cccl {versions.package_version('cuda-cccl')} has no bindings for CUDA "
         f"{toolchain.cuda_major()} and Python {sys.version_info.major}.{sys.version_info.minor}"
     )
+
+
+_bindings: Any = None
+_loading = fork.Lock()
 
 
 def bindings() -> Any:
@@ -97,10 +100,6 @@ def bindings() -> Any:
     return _bindings
 
 
-_bindings: Any = None
-_loading = fork.Lock()
-
-
 def _load_bindings() -> Any:
     check_version()
     name, path = _extension()
@@ -111,7 +110,9 @@ def _load_bindings() -> Any:
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
-        stub.load([path, *path.parent.glob("cccl/*.so*")])
+        from . import driver_stub
+
+        driver_stub.load([path, *path.parent.glob("cccl/*.so*")])
     loader = importlib.machinery.ExtensionFileLoader(name, str(path))
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None
@@ -131,8 +132,12 @@ def type_info(dtype: np.dtype[Any]) -> Any:
 
 def pointer(dtype: np.dtype[Any], address: int = 0) -> Any:
     """Return an iterator that is a plain pointer."""
+    return _pointer(type_info(dtype), address)
+
+
+def _pointer(items: Any, address: int) -> Any:
     b = bindings()
-    return b.Iterator(8, b.IteratorKind.POINTER, b.Op(), b.Op(), type_info(dtype), state=address)
+    return b.Iterator(8, b.IteratorKind.POINTER, b.Op(), b.Op(), items, state=address)
 
 
 def no_array() -> Any:
@@ -140,12 +145,17 @@ def no_array() -> Any:
     return pointer(np.dtype(np.uint8))
 
 
-def symbol(parameter: str) -> str:
-    """Return the name of a parameter's device function, whatever name the user's function has.
+def value(array: np.ndarray[Any, Any]) -> Any:
+    """Return a value that refers to the memory of an array of one element."""
+    return bindings().Value(type_info(array.dtype), array.view(np.uint8))
 
-    Users' names could be ones that CUB's headers know, such as ``half``.
-    """
-    return f"cupar_{parameter}"
+
+def _function(name: str, codes: Sequence[bytes], **state: Any) -> Any:
+    """Return a device function, LTO-IR of which and of what it calls is given, or else left to the linker."""
+    b = bindings()
+    code, *more = codes or (b"",)
+    kind = b.OpKind.STATEFUL if state.get("state") else b.OpKind.STATELESS
+    return b.Op(name=name, operator_type=kind, ltoir=code, extra_ltoirs=more, **state)
 
 
 def iterator(parameter: str, value: np.dtype[Any], state: bytearray, codes: Sequence[bytes] = ()) -> Any:
@@ -154,7 +164,7 @@ def iterator(parameter: str, value: np.dtype[Any], state: bytearray, codes: Sequ
     Parameters
     ----------
     parameter : str
-        Whose it is.
+        Its name as an argument of the algorithm.
     value : numpy.dtype
         What it yields, or takes.
     state : bytearray
@@ -163,19 +173,10 @@ def iterator(parameter: str, value: np.dtype[Any], state: bytearray, codes: Sequ
         LTO-IR of the two functions and what they call; by default they are left to the linker.
     """
     b = bindings()
-    code, *more = codes or (b"",)
-    advance, dereference = (
-        b.Op(
-            name=f"{symbol(parameter)}_{name}",
-            operator_type=b.OpKind.STATELESS,
-            ltoir=ltoir,
-            extra_ltoirs=extra,
-        )
-        for name, ltoir, extra in (("advance", code, more), ("dereference", b"", []))
-    )
-    return b.Iterator(
-        8, b.IteratorKind.ITERATOR, advance, dereference, type_info(value), state=b.IteratorState(state)
-    )
+    advance = _function(f"{symbol(parameter)}_advance", codes)
+    dereference = _function(f"{symbol(parameter)}_dereference", ())
+    kind = b.IteratorKind.ITERATOR
+    return b.Iterator(8, kind, advance, dereference, type_info(value), state=b.IteratorState(state))
 
 
 def operator(
@@ -190,30 +191,22 @@ def operator(
     Parameters
     ----------
     parameter : str
-        Whose it is.
+        Its name as an argument of the algorithm.
     kind : int or None
-        Of CCCL's own.
+        CCCL's number of its own operators; None for a device function.
     codes : sequence of bytes, optional
         LTO-IR of the device function and what it calls; by default it is left to the linker.
     state_size, state_alignment : int, optional
-        Of the state that it is handed in each call, in bytes.
+        In bytes, of the state that it is handed in each call.
     """
+    if kind is None:
+        return _function(symbol(parameter), codes, state=bytes(state_size), state_alignment=state_alignment)
     b = bindings()
-    if kind is not None:
-        return b.Op(name="", operator_type=b.OpKind(kind), ltoir=b"")
-    code, *more = codes or (b"",)
-    return b.Op(
-        name=symbol(parameter),
-        operator_type=b.OpKind.STATEFUL if state_size else b.OpKind.STATELESS,
-        ltoir=code,
-        state=bytes(state_size),
-        state_alignment=state_alignment,
-        extra_ltoirs=more,
-    )
+    return b.Op(name="", operator_type=b.OpKind(kind), ltoir=b"")
 
 
 def compile_native(native: str, arguments: Sequence[Any], cc: int) -> Any:
-    """Run NVRTC on an algorithm's kernels.
+    """Have CCCL run NVRTC on an algorithm's kernels.
 
     Parameters
     ----------
@@ -229,11 +222,6 @@ def compile_native(native: str, arguments: Sequence[Any], cc: int) -> Any:
     object
         An instance of `native`, not loaded. It holds LTO-IR if it uses functions left to the linker,
         otherwise a cubin.
-
-    Raises
-    ------
-    BuildError
-        If NVRTC or CCCL refuses.
     """
     b = bindings()
     arguments = [each() if isinstance(each, functools.partial) else each for each in arguments]
@@ -245,11 +233,11 @@ def compile_native(native: str, arguments: Sequence[Any], cc: int) -> Any:
         try:
             return getattr(b, native).compile(*arguments, common)
         except RuntimeError as error:
-            raise toolchain.BuildError(f"for sm_{cc}: {error}{printed.reason()}") from error
+            raise BuildError(f"for sm_{cc}: {error}{printed.reason()}") from error
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles the arguments of `compile_native`: those of the bindings' objects that hold no code, too."""
+    """Pickles the arguments of `compile_native`, the bindings' objects that hold no code among them."""
 
     def reducer_override(self, obj: Any) -> Any:
         """Return how to make an object again, NotImplemented if as pickle does it."""
@@ -259,9 +247,9 @@ class _Pickler(pickle.Pickler):
         if kind is b.Value:
             return _remade, ("Value", obj.type, bytearray(obj.state))
         if kind is b.Iterator and obj.is_ptr_kind:
-            return _remade_pointer, (obj.value_type, obj.state)
+            return _pointer, (obj.value_type, obj.state)
         if kind is b.Op and not (obj.name or obj.ltoir or obj.state):
-            return _remade_operator, (int(obj.operator_type),)
+            return operator, ("", int(obj.operator_type))
         if issubclass(kind, IntEnum) and (name := _enum_name(kind)):
             return _remade, (name, int(obj))
         return NotImplemented
@@ -277,23 +265,10 @@ def _remade(name: str, *arguments: Any) -> Any:
     return getattr(bindings(), name)(*arguments)
 
 
-def _remade_pointer(value_type: Any, address: int) -> Any:
-    b = bindings()
-    return b.Iterator(8, b.IteratorKind.POINTER, b.Op(), b.Op(), value_type, state=address)
-
-
-def _remade_operator(kind: int) -> Any:
-    b = bindings()
-    return b.Op(name="", operator_type=b.OpKind(kind), ltoir=b"")
-
-
 def pack(native: str, arguments: Sequence[Any], cc: int) -> bytes:
     """Return what `compile_native` takes as bytes, for another process.
 
-    Raises
-    ------
-    TypeError, PicklingError
-        If one of the arguments is an object of the bindings with code in it, and not a `functools.partial`.
+    That fails for an object of the bindings with code in it: a `functools.partial` has to stand for it.
     """
     buffer = io.BytesIO()
     _Pickler(buffer).dump((native, arguments, cc))
@@ -302,8 +277,8 @@ def pack(native: str, arguments: Sequence[Any], cc: int) -> bytes:
 
 def unpack(packed: bytes) -> tuple[str, Sequence[Any], int]:
     """Return what was packed."""
-    native, arguments, cc = pickle.loads(packed)
-    return native, arguments, cc
+    request: tuple[str, Sequence[Any], int] = pickle.loads(packed)
+    return request
 
 
 # A serialised build: magic, format, kind of payload (0 LTO-IR, 1 cubin), …, u64 length, payload, …
@@ -328,13 +303,7 @@ class Template:
 
 
 def split(result: Any) -> Template:
-    """Cut a build that waits for the linker into its parts.
-
-    Raises
-    ------
-    UnknownFormatError
-        If the serialised form is not the one described above.
-    """
+    """Cut a build that waits for the linker into its parts, or raise UnknownFormatError."""
     blob: bytes = result.serialize()
     kernels: bytes = result._get_cubin()
     if not blob.startswith(_MAGIC) or len(blob) < _KIND_AT + 4:
@@ -347,6 +316,18 @@ def split(result: Any) -> Template:
     if at < _KIND_AT + 4 or struct.unpack_from("<Q", blob, at)[0] != len(kernels):
         raise UnknownFormatError("payload without its length")
     return Template(blob[:at], kernels, blob[at + 8 + len(kernels) :])
+
+
+def deserialize(native: str, blob: bytes) -> Any:
+    """Return what `compile_native` returned, from its serialised form.
+
+    That of another class, or with no code in it, raises `DamagedError`.
+    """
+    build: Any = getattr(bindings(), native)
+    try:
+        return build.deserialize(blob, load=False, check_cc=False)
+    except RuntimeError as error:
+        raise DamagedError(f"no serialised {native}: {error}") from None
 
 
 _LOAD_FAILED = re.compile(r"error code: (\d+)$")
@@ -364,28 +345,7 @@ def load(result: Any) -> int:
     return 0
 
 
-def deserialize(native: str, blob: bytes) -> Any:
-    """Return what `compile_native` returned, from its serialised form.
-
-    Raises
-    ------
-    DamagedError
-        If that is not one of this class with code in it.
-    """
-    build: Any = getattr(bindings(), native)
-    try:
-        result = build.deserialize(blob, load=False, check_cc=False)
-    except RuntimeError as error:
-        raise DamagedError(f"no serialised {native}: {error}") from None
-    return result
-
-
 def cubin(native: str, blob: bytes) -> bytes:
     """Return the cubin in a serialised build."""
     code: bytes = deserialize(native, blob)._get_cubin()
     return code
-
-
-def value(array: np.ndarray[Any, Any]) -> Any:
-    """Return a value that refers to the memory of an array of one element."""
-    return bindings().Value(type_info(array.dtype), array.view(np.uint8))

@@ -9,78 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
 from typing import Any
 
 from .. import structs
-from .._ir import nodes
-from .._ir.nodes import Argument
-from ..operators import Operator
+from .._ir.operator import Operator
 from . import toolchain, wrapper
+from .specialisation import Specialisation
 
 FORMAT = 2  # of keys and of what is stored under them
-
-
-@dataclass(frozen=True)
-class Specialisation:
-    """An algorithm for given types, operators and device.
-
-    Attributes
-    ----------
-    algorithm : str
-        As in ``"reduce_into"``.
-    native : str
-        The class of CCCL's bindings that builds it.
-    arguments : tuple of Argument
-    operators : tuple of (str, Operator)
-        By parameter.
-    options : tuple of (str, value)
-        All else that changes the code: kind of initial value, determinism, …
-    cc : int
-        Compute capability, as in 90.
-    native_arguments : callable
-        ``native_arguments(iterators, operators)`` returns what the bindings' ``compile`` takes, from
-        bindings' objects by parameter. It follows from the other fields and is no part of the key.
-    """
-
-    algorithm: str
-    native: str
-    arguments: tuple[Argument, ...]
-    operators: tuple[tuple[str, Operator], ...]
-    options: tuple[tuple[str, Any], ...]
-    cc: int
-    native_arguments: Callable[[Mapping[str, Any], Mapping[str, Any]], tuple[Any, ...]] = field(compare=False)
-
-    @property
-    def functions(self) -> dict[str, Operator]:
-        """The operators that are device functions, and not CCCL's own; those of iterators among them."""
-        found = {name: op for name, op in self.operators if op.kind is None}
-        for argument in self.arguments:
-            found.update(argument.operators)
-        return found
-
-    @property
-    def has_template(self) -> bool:
-        """Whether an operator is left to the linker, so that the kernels can serve others too.
-
-        CCCL links what uses none but its own operators itself, and leaves nothing open, not even the
-        functions of iterators (tried with CCCL 3.6.0: nvJitLink finds them missing).
-        """
-        return any(op.kind is None for _, op in self.operators)
-
-    def without_user(self) -> Specialisation:
-        """Return it without what keeps the user's functions alive; it is equal, and cannot be built."""
-        return replace(
-            self,
-            arguments=tuple(argument.without_user() for argument in self.arguments),
-            operators=tuple((name, op.without_user()) for name, op in self.operators),
-            native_arguments=_built,
-        )
-
-
-def _built(iterators: Mapping[str, Any], operators: Mapping[str, Any]) -> tuple[Any, ...]:
-    raise RuntimeError("this specialisation was built, and cannot be built again")
 
 
 def template_parts(spec: Specialisation) -> dict[str, Any]:
@@ -91,7 +28,7 @@ def template_parts(spec: Specialisation) -> dict[str, Any]:
         "algorithm": spec.algorithm,
         "cc": spec.cc,
         "arguments": [argument.part() for argument in spec.arguments],
-        "operators": {name: nodes.operator_part(op) for name, op in spec.operators},
+        "operators": {name: op.part() for name, op in spec.operators},
         "options": dict(spec.options),
         "iterators": _iterators(spec),
         "versions": toolchain.template_versions(),
@@ -100,8 +37,11 @@ def template_parts(spec: Specialisation) -> dict[str, Any]:
 
 def _iterators(spec: Specialisation) -> list[str]:
     """Return a hash of the iterators' C++ and how it is compiled, nothing if there are none."""
-    source = nodes.source(spec.arguments)
-    return [_hash(source), *toolchain.CPP_OPTIONS] if source else []
+    if all(argument.is_pointer for argument in spec.arguments):
+        return []
+    from .._ir.source import iterators_source
+
+    return [_hash(iterators_source(spec.arguments)), *toolchain.CPP_OPTIONS]
 
 
 def build_parts(spec: Specialisation) -> dict[str, Any]:

@@ -194,13 +194,13 @@ def view(name: str, array: Any) -> View:
         raise TypeError(f"{name}: expected a device array, got {type(array).__name__}: {error}") from None
     except Exception as error:  # whatever an array raises when it is asked what it is
         kind = type(array).__name__
-        from .._compile import diagnosis
+        from .._base.causes import cause
 
         said = f": {error}" if str(error) else ""
         raise TypeError(
             f"{name}: expected a device array, got {kind}, whose __cuda_array_interface__ or DLPack is "
             f"broken: {type(error).__name__}{said}"
-        ) from diagnosis.cause(error)
+        ) from cause(error)
 
 
 def dtype_of(name: str, array: Any) -> np.dtype[Any]:

@@ -26,8 +26,8 @@ from typing import Any, Final
 import numpy as np
 
 from .._base import fork
+from .._base.errors import BuildError
 from .._base.versions import package_version
-from .._compile.toolchain import BuildError
 from .values import COMPILERS, Unfingerprintable, compilers_name, package, refusal, type_name
 
 __all__ = ["check", "epoch", "foreign", "watched"]

@@ -3,7 +3,7 @@
 numba.cuda compiles some of it to nothing (`raise` and `assert` in a device function, `async`) and stumbles
 over the rest, mostly with words about its own insides. So `refusal` looks at a code object first, and says
 what it does, on which line, and what to write instead. What numba.cuda can compile sometimes, such as lists,
-is not refused here: `_diagnosis` explains what numba says of that.
+is not refused here: `_compile.numba_errors` explains what numba says of that.
 
 Knows bytecode alone: no numba, nothing of cupar.
 """

@@ -21,8 +21,8 @@ import numpy as np
 
 from .. import _cache
 from .._base import fork
+from .._base.errors import BuildError
 from .._call.algorithm import Algorithm
-from .._compile.toolchain import BuildError
 from .._device import arrays, driver
 from .._fingerprint import walk
 from ..operators import RawOp
@@ -146,9 +146,9 @@ def _asked(factory: Callable[P, A], /, *args: P.args, **named: P.kwargs) -> A:
         with walk.Once():
             algorithm = factory(*args, **named)
     except (TypeError, ValueError, BuildError) as error:
-        from .._compile import diagnosis
+        from .._base.causes import cause
 
-        if diagnosis.cause(error) is not None:
+        if cause(error) is not None:
             raise
         raise error.with_traceback(None)  # noqa: B904 - it is the same error, without cupar's own frames
     noting = note
@@ -157,7 +157,7 @@ def _asked(factory: Callable[P, A], /, *args: P.args, **named: P.kwargs) -> A:
     return algorithm
 
 
-def remembered(factory: Callable[P, A]) -> Callable[P, A]:
+def memoised(factory: Callable[P, A]) -> Callable[P, A]:
     """Decorate a factory: what it was asked before, it answers at once."""
     table: dict[Hashable, _Answer] = {}
     _tables.append(table)
@@ -193,7 +193,7 @@ def remembered(factory: Callable[P, A]) -> Callable[P, A]:
             functions = _fingerprints(args, named)
             algorithm = _asked(factory, *args, **named)
         if functions is not None:
-            _remember(table, key, algorithm, functions, named)
+            _memoise(table, key, algorithm, functions, named)
         return algorithm
 
     return ask
@@ -223,7 +223,7 @@ def _fingerprints(args: tuple[Any, ...], named: dict[str, Any]) -> _Functions | 
         return None
 
 
-def _remember(
+def _memoise(
     table: dict[Hashable, _Answer],
     key: Hashable,
     algorithm: Algorithm,
@@ -231,7 +231,7 @@ def _remember(
     named: dict[str, Any],
 ) -> None:
     # The first one tells in its build what it cost, and one with state belongs to one operator's arrays.
-    if "build" not in vars(algorithm) or algorithm.build.origin != "memory" or algorithm.has_state:
+    if not algorithm.is_built or algorithm.build.origin != "memory" or algorithm.has_state:
         return
     device = None if named.get("cc") is not None else driver.current_device()
     if len(table) >= _MOST:

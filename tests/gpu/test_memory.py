@@ -114,7 +114,7 @@ def test_an_allocation_that_fails_takes_what_the_pool_keeps(sort):
 
 
 def is_replayed(algorithm):
-    known = [replay for by_size in algorithm._known.values() for replay in by_size.values()]
+    known = [replay for by_size in algorithm._history.values() for replay in by_size.values()]
     return any(isinstance(each, replays.Replay) for each in known)
 
 

@@ -11,79 +11,42 @@ import linecache
 import math
 import os
 import re
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple
+from traceback import walk_tb
 
-
-class Reason(NamedTuple):
-    """Why an operator cannot be compiled.
-
-    Attributes
-    ----------
-    why : str
-        A sentence without its full stop, and mostly what to write instead.
-    file, line : str, int
-        Where, in the user's source; empty and 0 if that is not known.
-    """
-
-    why: str
-    file: str = ""
-    line: int = 0
-
-    @property
-    def source(self) -> str:
-        """The source line, empty if it cannot be read."""
-        return linecache.getline(self.file, self.line).strip() if self.file else ""
-
-
-def cause(error: BaseException) -> BaseException | None:
-    """Return what a short error is to be raised from: the long one with ``CUPAR_DEBUG=1``, else nothing."""
-    return error if os.environ.get("CUPAR_DEBUG", "0") not in ("", "0") else None
-
-
-def place(function: Any) -> str:
-    """Return where a function is defined, as in ``" (file.py:12)"``; empty for one that is not Python's."""
-    code = getattr(getattr(function, "py_func", function), "__code__", None)
-    if code is None or _is_ours(code.co_filename):
-        return ""
-    return f" ({code.co_filename}:{code.co_firstlineno})"
+from .._base.causes import is_ours
 
 
 def message(subject: str, error: BaseException) -> str:
-    """Return the message of an operator that cannot be compiled, in four lines.
+    """Return why an operator cannot be compiled, in four lines: with the user's line that numba refuses.
 
-    Parameters
-    ----------
-    subject : str
-        What cannot be compiled: ``"op: numba.cuda cannot compile operator f (f.py:12) for (int32)"``.
-    error : exception
-        What numba raised.
+    `subject` is as in ``"op: numba.cuda cannot compile operator f (f.py:12) for (int32)"``, and `error` what
+    numba raised, with its traceback.
     """
-    found = reason(error)
-    lines = [f"{subject}: {found.why}"]
-    if found.source:
-        lines += [f"  {found.file}:{found.line}", f"    {found.source}"]
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    lines = [f"{subject}: {_why(error, text)}"]
+    file, line = _location(error, text)
+    source = linecache.getline(file, line).strip()
+    if source:
+        lines += [f"  {file}:{line}", f"    {source}"]
     return "\n".join([*lines, "CUPAR_DEBUG=1 shows all that numba says"])
 
 
-def reason(error: BaseException) -> Reason:
-    """Return why numba refuses, in a sentence, and the line of the user's that it refuses.
-
-    Parameters
-    ----------
-    error : exception
-        What numba raised while it compiled an operator, with its traceback.
-    """
-    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
-    file, line = _location(error, text)
+def _why(error: BaseException, text: str) -> str:
+    """Return why numba refuses, in a sentence without its full stop, and mostly what to write instead."""
     for pattern, explain in _RULES:
         match = re.search(pattern, text, re.DOTALL)
-        if match:
-            return Reason(explain(match), file, line)
-    return Reason(_first_line(error, text), file, line)
+        if match is None:
+            continue
+        if not isinstance(explain, str):
+            return explain(match)
+        given = {name: said if name in _NAMES else types(said) for name, said in match.groupdict().items()}
+        return explain.format_map(given)
+    lines = (line.strip() for line in text.split("\n"))
+    line = next((line for line in lines if line and not line.startswith(("Failed in ", "During: "))), "")
+    kind = type(error)
+    name = "" if line and kind.__module__.startswith("numba") else kind.__name__
+    return ": ".join(filter(None, (name, types(line)[:300].rstrip("."))))
 
 
 def is_of_the_operator(error: ImportError) -> bool:
@@ -92,7 +55,7 @@ def is_of_the_operator(error: ImportError) -> bool:
         return False
     if next(_locations_of_traceback(error), None) is not None:
         return True
-    names = (str(frame.f_globals.get("__name__", "")) for frame in _frames(error.__traceback__))
+    names = (str(frame.f_globals.get("__name__", "")) for frame, _ in walk_tb(error.__traceback__))
     return any(name.startswith("numba.") and name.endswith((".compiler", ".typeinfer")) for name in names)
 
 
@@ -105,13 +68,6 @@ _PLACES = re.compile(
 )
 
 
-def _is_ours(file: str) -> bool:
-    """Whether a file is a compiler's or cupar's own."""
-    modules = map(sys.modules.get, ("cupar", "numba", "numba.cuda"))
-    folders = (str(Path(module.__file__).parent) for module in modules if module and module.__file__)
-    return file == "<string>" or any(file.startswith(f"{folder}{os.sep}") for folder in folders)
-
-
 def _location(error: BaseException, text: str) -> tuple[str, int]:
     """Return file and line of the innermost of the user's lines that numba was at; "", 0 if there is none."""
     named = (
@@ -119,7 +75,7 @@ def _location(error: BaseException, text: str) -> tuple[str, int]:
         for match in _PLACES.finditer(text)
     )
     for file, line in (*named, *_locations_of_traceback(error)):
-        if not _is_ours(file) and linecache.getline(file, line):
+        if not is_ours(file) and linecache.getline(file, line):
             return file, line
     return "", 0
 
@@ -134,70 +90,56 @@ def _locations_of_traceback(error: BaseException | None) -> Iterator[tuple[str, 
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        for frame in reversed(list(_frames(error.__traceback__))):
+        for frame, _ in reversed(list(walk_tb(error.__traceback__))):
             if not str(frame.f_globals.get("__name__", "")).startswith("numba"):
                 continue
             for value in list(frame.f_locals.values()):
                 loc = value if type(value).__name__ == "Loc" else getattr(value, "loc", None)
                 file, line = getattr(loc, "filename", None), getattr(loc, "line", None)
-                if isinstance(file, str) and isinstance(line, int) and not _is_ours(file):
+                if isinstance(file, str) and isinstance(line, int) and not is_ours(file):
                     yield file, line
         error = error.__cause__ or error.__context__
-
-
-def _frames(traceback: TracebackType | None) -> Iterator[Any]:
-    while traceback is not None:
-        yield traceback.tb_frame
-        traceback = traceback.tb_next
 
 
 # ---------------------------------------------------------------------------------------------------------
 # Why
 # ---------------------------------------------------------------------------------------------------------
 
+# fmt: off
 _SIGNS = {
-    "add": "+",
-    "sub": "-",
-    "mul": "*",
-    "truediv": "/",
-    "floordiv": "//",
-    "mod": "%",
-    "pow": "**",
-    "lshift": "<<",
-    "rshift": ">>",
-    "and_": "&",
-    "or_": "|",
-    "xor": "^",
-    "lt": "<",
-    "le": "<=",
-    "gt": ">",
-    "ge": ">=",
-    "eq": "==",
-    "ne": "!=",
-    "contains": "in",
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**",
+    "lshift": "<<", "rshift": ">>", "and_": "&", "or_": "|", "xor": "^",
+    "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "contains": "in",
 }
+# fmt: on
 _NO_LIST = "it makes a list, for which a kernel has no memory: use a tuple, or variables"
 _NO_ARRAY = "it makes an array, for which a kernel has no memory: use a tuple, or variables"
 _NO_STRING = "a kernel makes no strings: return numbers, and format them on the host"
-_OF_STRUCTS = "write it of the fields"
-_CIRCLE = "functions call each other in a circle: write a loop"
+
+# What numba says of types, and how users know them.
+_TYPES = (
+    (r"Literal\[str\]\((.*?)\)", r"'\1'"),
+    (r"Literal\[\w+\]\((.*?)\)", r"\1"),
+    (r"UniTuple\((\w+) x (\d+)\)", lambda match: "(" + ", ".join([match[1]] * int(match[2])) + ")"),
+    (r"\bTuple\(", "("),
+    (r"OptionalType\((.*?)\)", r"\1 or None"),
+    (r"list\((\w+)\)(<iv=.*?>)?", r"list of \1"),
+    (r"'<object type:\w+>'", "a string"),  # what numba makes of str(a)
+    (r"type\(CUDADispatcher\(<function .*? at 0x\w+>\)\)", "a function"),
+    (r"\bclass\((\w+)\)", r"the class \1"),
+    (r"\bEnum<\w+>\((\w+)\)", r"the enum \1"),
+    (r"(?:Function|type)\(<\w+ '?(?:function )?([\w.]+)'?(?: at 0x\w+)?>\)", r"\1"),
+    (r"<(?:[\w.]+\.)?(\w+) object at 0x\w+>", r"\1"),
+    (r"\bnone\b", "None"),
+    (r"\bunicode_type\b", "str"),
+)
 
 
 def types(text: str) -> str:
     """Return numba's names of types as users know them."""
-    text = re.sub(r"Literal\[str\]\((.*?)\)", r"'\1'", text)
-    text = re.sub(r"Literal\[\w+\]\((.*?)\)", r"\1", text)
-    text = re.sub(r"UniTuple\((\w+) x (\d+)\)", lambda m: "(" + ", ".join([m[1]] * int(m[2])) + ")", text)
-    text = re.sub(r"\bTuple\(", "(", text)
-    text = re.sub(r"OptionalType\((.*?)\)", r"\1 or None", text)
-    text = re.sub(r"list\((\w+)\)(<iv=.*?>)?", r"list of \1", text)
-    text = re.sub(r"'<object type:\w+>'", "a string", text)  # what numba makes of str(a)
-    text = re.sub(r"type\(CUDADispatcher\(<function .*? at 0x\w+>\)\)", "a function", text)
-    text = re.sub(r"\bclass\((\w+)\)", r"the class \1", text)
-    text = re.sub(r"\bEnum<\w+>\((\w+)\)", r"the enum \1", text)
-    text = re.sub(r"(?:Function|type)\(<\w+ '?(?:function )?([\w.]+)'?(?: at 0x\w+)?>\)", r"\1", text)
-    text = re.sub(r"<(?:[\w.]+\.)?(\w+) object at 0x\w+>", r"\1", text)
-    return re.sub(r"\bunicode_type\b", "str", re.sub(r"\bnone\b", "None", text))
+    for pattern, known in _TYPES:
+        text = re.sub(pattern, known, text)
+    return text
 
 
 def _no_implementation(match: re.Match[str]) -> str:
@@ -213,16 +155,15 @@ def _no_implementation(match: re.Match[str]) -> str:
     if "Only accept returning of array" in match.string:
         return f"numba.cuda has no {call} of numbers; {_NO_ARRAY}"
     given = _split(arguments)
-    struct = f"; {_OF_STRUCTS}" if "Struct(" in arguments else ""
+    struct = "; write it of the fields" if "Struct(" in arguments else ""
     if name in _SIGNS and len(given) == 2:
         return f"there is no `{_SIGNS[name]}` of {given[0]} and {given[1]}{struct}"
     if name == "getitem" and given:
-        tuples = given[0].startswith(("(", "Struct("))
-        return f"{given[0]} cannot be indexed" + (
-            " by a variable, as its items differ in type: write it with `if`"
-            if tuples
-            else ": it is one item"
-        )
+        if given[0].startswith(("(", "Struct(")):
+            return (
+                f"{given[0]} cannot be indexed by a variable, as its items differ in type: write it with `if`"
+            )
+        return f"{given[0]} cannot be indexed: it is one item"
     if name == "setitem" and given:
         return f"{given[0]} has no items to assign: return a new value, or write to a device array"
     return f"numba.cuda has no {call}{struct or '; write it with operators, or functions of math'}"
@@ -278,10 +219,6 @@ def _unbindable(match: re.Match[str]) -> str:
     return f"a function of {match['signature']} is called with ({call}): {match['why']}"
 
 
-# What math has and numba.cuda has not.
-_NOT_OF_NUMBA = ("cbrt", "exp2", "gcd", "lcm")
-
-
 def _no_ufunc(match: re.Match[str]) -> str:
     """Say what to write for a ufunc inside of an operator: numba.cuda does not have all of them."""
     name = match["name"]
@@ -289,7 +226,7 @@ def _no_ufunc(match: re.Match[str]) -> str:
     plain = re.sub(r"^arc(?=cos|sin|tan)", "a", plain)
     if plain in ("abs", "pow"):
         return f"numba.cuda has no np.{name}; use {plain}"
-    if hasattr(math, plain) and plain not in _NOT_OF_NUMBA:
+    if hasattr(math, plain) and plain not in ("cbrt", "exp2", "gcd", "lcm"):  # which numba.cuda has not
         return f"numba.cuda has no np.{name}; use math.{plain}"
     return f"numba.cuda has no np.{name}; write it out"
 
@@ -299,7 +236,7 @@ def _recursion(match: re.Match[str]) -> str:
     names = re.findall(r"CUDADispatcher\(<function (?:\S*\.)?(\w+) at", match.string)
     if len(names) > 1 and names[0] == names[1]:
         return f"{names[0]} calls itself: write a loop"
-    return _CIRCLE
+    return "functions call each other in a circle: write a loop"
 
 
 def _without_type(match: re.Match[str]) -> str:
@@ -313,21 +250,17 @@ def _of_list_or_array(match: re.Match[str]) -> str:
     return _NO_LIST if "list" in match.string or "build_list" in match.string else _NO_ARRAY
 
 
-_RULES: tuple[tuple[str, Callable[[re.Match[str]], str]], ...] = (
-    (r"NameError: name '(?P<name>\w+)' is not defined", lambda m: f"name {m['name']!r} is not defined"),
-    (
-        r"\ANo implementation of function .*?found for signature:\s*>>> (?P<call>[^\n]*)",
-        _no_implementation,
-    ),
+_NO_IMPLEMENTATION = r"No implementation of function .*?found for signature:\s*>>> (?P<call>[^\n]*)"
+_UNTYPED = r"Untyped (?:global name|freevar|name) '(?P<name>\w+)':[^\n]*?"
+# Patterns, and what is said instead: with the pattern's groups in it, or made of the match. Groups are types
+# of numba's, but for these:
+_NAMES = ("name", "module")
+_RULES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
+    (r"NameError: name '(?P<name>\w+)' is not defined", "name {name!r} is not defined"),
+    (r"\A" + _NO_IMPLEMENTATION, _no_implementation),
     (r"Unknown attribute '(?P<name>\w+)' of type (?P<owner>[^\n]*)", _no_attribute),
-    (
-        r"Untyped (?:global name|freevar|name) '(?P<name>\w+)':[^\n]*?type of <class '(?P<kind>[\w.]+)'>",
-        _untyped,
-    ),
-    (
-        r"No implementation of function .*?found for signature:\s*>>> (?P<call>[^\n]*)",
-        _no_implementation,
-    ),
+    (_UNTYPED + r"type of <class '(?P<kind>[\w.]+)'>", _untyped),
+    (_NO_IMPLEMENTATION, _no_implementation),
     (
         r"Cannot bind 'args=(?P<args>.*?) kws=(?P<kws>\{.*?\})' to signature '(?P<signature>.*?)' due to "
         r"\"\w+: (?P<why>.*?)\"",
@@ -335,72 +268,39 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str]], str]], ...] = (
     ),
     (
         r"Cannot unify (?P<one>[^\n]*?) and (?P<other>[^\n]*?) for '(?P<name>\w+)[.\w]*'",
-        lambda m: (
-            f"variable {m['name']!r} is {types(m['one'])} on one way and {types(m['other'])} on another; "
-            "make it one type"
-        ),
+        "variable {name!r} is {one} on one way and {other} on another; make it one type",
     ),
     (
         r"Can't unify return type from the following types: (?P<types>[^\n]*)",
-        lambda m: f"it returns {types(m['types'])}; let all `return` give one type",
+        "it returns {types}; let all `return` give one type",
     ),
     (r"NRT required but not enabled", _of_list_or_array),
-    (r"Only accept returning of array", lambda m: _NO_ARRAY),
+    (r"Only accept returning of array", _NO_ARRAY),
     (
         r"Use of unsupported opcode \((?P<name>\w+)\)",
-        lambda m: f"it does what Python calls {m['name']}, and a kernel cannot",
+        "it does what Python calls {name}, and a kernel cannot",
     ),
     (
         r"Invalid use of (?P<what>[^\n]*?) with parameters \([^\n]*\)\s*No type info available",
-        lambda m: f"{types(m['what'])} is called, and is no function",
+        "{what} is called, and is no function",
     ),
     (
-        r"(?:Cannot resolve setattr: \(|No definition for lowering )(?P<owner>[^\n]*?)\)?\.(?P<name>\w+) = ",
-        lambda m: f"field {m['name']!r} is assigned, and values in operators are constant: make a new struct",
+        r"(?:Cannot resolve setattr: \(|No definition for lowering )[^\n]*?\)?\.(?P<name>\w+) = ",
+        "field {name!r} is assigned, and values in operators are constant: make a new struct",
     ),
-    (
-        r"OverloadSelector.*\bList\(",
-        lambda m: "it reads a list of numbers, which a kernel cannot: make it a tuple",
-    ),
-    (
-        r"OverloadSelector.*\bSet\(",
-        lambda m: "it reads a set of numbers, which a kernel cannot: make it a tuple",
-    ),
+    (r"OverloadSelector.*\bList\(", "it reads a list of numbers, which a kernel cannot: make it a tuple"),
+    (r"OverloadSelector.*\bSet\(", "it reads a set of numbers, which a kernel cannot: make it a tuple"),
     (
         r"insert_unresolved_ref",
-        lambda m: "a function calls itself, or functions call each other in a circle: write a loop",
+        "a function calls itself, or functions call each other in a circle: write a loop",
     ),
     (r"cannot type infer runaway recursion", _recursion),
     (r"\A\W*<ufunc '(?P<name>\w+)'>\W*\Z", _no_ufunc),
-    (
-        r"Type of variable '\$[^\n]*? location: (?P<file>[^\n]+) \((?P<line>\d+)\)",
-        _without_type,
-    ),
-    (
-        r"Untyped (?:global name|freevar|name) '(?P<name>\w+)':[^\n]*?Int value is too large",
-        lambda m: f"{m['name']} is an integer of more than 64 bits: use a float",
-    ),
-    (r"Int value is too large", lambda m: "an integer has more than 64 bits: use a float"),
-    (r"Can't return function object", lambda m: "it returns a function, expected a number"),
-    (
-        r"Cannot cast (?P<one>[^\n]*?) to (?P<other>\w+): %",
-        lambda m: f"it gives {types(m['one'])}, expected a {m['other']}",
-    ),
-    (
-        r"(?:tuple )?index out of range",
-        lambda m: "an index is out of range: there are not so many items or fields",
-    ),
-    (
-        r"module '(?P<module>[\w.]+)' has no attribute '(?P<name>\w+)'",
-        lambda m: f"module {m['module']} has no {m['name']!r}",
-    ),
+    (r"Type of variable '\$[^\n]*? location: (?P<file>[^\n]+) \((?P<line>\d+)\)", _without_type),
+    (_UNTYPED + r"Int value is too large", "{name} is an integer of more than 64 bits: use a float"),
+    (r"Int value is too large", "an integer has more than 64 bits: use a float"),
+    (r"Can't return function object", "it returns a function, expected a number"),
+    (r"Cannot cast (?P<one>[^\n]*?) to (?P<other>\w+): %", "it gives {one}, expected a {other}"),
+    (r"(?:tuple )?index out of range", "an index is out of range: there are not so many items or fields"),
+    (r"module '(?P<module>[\w.]+)' has no attribute '(?P<name>\w+)'", "module {module} has no {name!r}"),
 )
-
-
-def _first_line(error: BaseException, text: str) -> str:
-    """Return the first line that says something, with the kind of error if it is not numba's."""
-    lines = (line.strip() for line in text.split("\n"))
-    line = next((line for line in lines if line and not line.startswith(("Failed in ", "During: "))), "")
-    kind = type(error)
-    name = "" if line and kind.__module__.startswith("numba") else kind.__name__
-    return ": ".join(filter(None, (name, types(line)[:300].rstrip("."))))

@@ -2,8 +2,8 @@
 
 CCCL's bindings are linked against ``libcuda.so.1``, so they cannot even be loaded without it, although
 compiling needs no driver. The stand-in is a shared object with that SONAME in which every entry returns
-``CUDA_ERROR_NO_DEVICE``, as the driver itself would without a GPU. It is written out with nothing but
-Python, since such a machine may have no linker either, and the CUDA toolkit's own stub is in no wheel.
+``CUDA_ERROR_NO_DEVICE``, as the driver itself would without a GPU. Python alone writes it, since such a
+machine may have no linker either, and the CUDA toolkit's own stub is in no wheel.
 """
 
 from __future__ import annotations
@@ -26,10 +26,7 @@ _MACHINES = {
 
 
 def driver_symbols(libraries: Iterable[Path]) -> list[str]:
-    """Return the names in these files that look like driver entry points (``cuInit``, …).
-
-    A few that are no symbols may be among them; it does no harm to define those too.
-    """
+    """Return names that look like driver entry points (``cuInit``, …); a few that are not do no harm."""
     names: set[bytes] = set()
     for library in libraries:
         names.update(re.findall(rb"(?<=\0)cu[A-Z]\w+(?=\0)", library.read_bytes()))
@@ -39,22 +36,9 @@ def driver_symbols(libraries: Iterable[Path]) -> list[str]:
 def shared_object(symbols: Iterable[str], machine: str | None = None) -> bytes:
     """Return an ELF shared object named ``libcuda.so.1`` whose functions all return CUDA_ERROR_NO_DEVICE.
 
-    Parameters
-    ----------
-    symbols : iterable of str
-        The functions to define.
-    machine : {"x86_64", "aarch64"}, optional
-        As `platform.machine` says; this one by default.
-
-    Raises
-    ------
-    ImportError
-        On another machine.
-
-    Notes
-    -----
-    One read-only executable segment over the whole file, a dynamic section, a SysV hash table with a single
-    bucket. The layout follows the System V ABI, chapters 4 and 5.
+    It has one read-only executable segment over the whole file, a dynamic section, and a SysV hash table with
+    a single bucket. The layout follows the System V ABI, chapters 4 and 5. `machine` is what
+    `platform.machine` says, by default here.
     """
     machine = machine or platform.machine()
     if machine not in _MACHINES:
@@ -81,18 +65,17 @@ def shared_object(symbols: Iterable[str], machine: str | None = None) -> bytes:
     hash_table = struct.pack(f"<II I {count}I", 1, count, min(1, count - 1), *chain)
     hash_table += bytes(-len(hash_table) % 8)
     dynamic_at = hash_at + len(hash_table)
-    entries = {"HASH": 4, "STRTAB": 5, "SYMTAB": 6, "STRSZ": 10, "SYMENT": 11, "SONAME": 14, "NULL": 0}
-    strings_at = dynamic_at + 16 * len(entries)
-    values = {
-        "HASH": hash_at,
-        "STRTAB": strings_at,
-        "SYMTAB": symbols_at,
-        "STRSZ": len(strings),
-        "SYMENT": 24,
-        "SONAME": soname_offset,
-        "NULL": 0,
-    }
-    dynamic = b"".join(struct.pack("<qQ", entries[name], values[name]) for name in entries)
+    strings_at = dynamic_at + 16 * 7  # after the entries
+    entries = (
+        (4, hash_at),  # DT_HASH
+        (5, strings_at),  # DT_STRTAB
+        (6, symbols_at),  # DT_SYMTAB
+        (10, len(strings)),  # DT_STRSZ
+        (11, 24),  # DT_SYMENT
+        (14, soname_offset),  # DT_SONAME
+        (0, 0),  # DT_NULL
+    )
+    dynamic = b"".join(struct.pack("<qQ", *entry) for entry in entries)
     size = strings_at + len(strings)
 
     header = struct.pack(
@@ -114,27 +97,22 @@ def load(libraries: Iterable[Path]) -> None:
     """Load a stand-in with all driver entry points that `libraries` may ask for."""
     image = shared_object(driver_symbols(libraries))
     # In memory first: directories for temporary files may be full, missing or mounted 'noexec'.
-    if not _load_from_memory(image):
+    try:
+        _load_from_memory(image)
+    except (OSError, AttributeError):  # not Linux, no /proc, or memory is not executed (vm.memfd_noexec)
         _load_from_file(image)
 
 
-def _load_from_memory(image: bytes) -> bool:
-    """Load a shared object through a file that has no name; tell whether that could be done."""
-    try:
-        file = os.memfd_create(_SONAME)
-    except (OSError, AttributeError):  # not Linux, or one that forbids it
-        return False
+def _load_from_memory(image: bytes) -> None:
+    file = os.memfd_create(_SONAME)
     try:
         with os.fdopen(file, "wb", closefd=False) as memory:
             memory.write(image)
         # In a spelling of its own ('./'): the loader takes libraries of one name for the same, and others may
         # load theirs in this way, too.
         ctypes.CDLL(f"/proc/self/./fd/{file}", mode=ctypes.RTLD_LOCAL)
-    except OSError:  # no /proc, or memory that must not be executed (vm.memfd_noexec)
-        return False
     finally:
         os.close(file)  # the mapping outlives it
-    return True
 
 
 def _load_from_file(image: bytes) -> None:

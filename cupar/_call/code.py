@@ -1,0 +1,125 @@
+"""A build's code: serialised, and loaded in the contexts where it is called."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from .._base import fork
+from .._compile import cccl
+from .._compile.specialisation import Specialisation
+from .._device import driver, storage
+from . import replays
+
+# Code that nobody needs any more. To unload it spoils what other threads capture, unless the thread that does
+# so is relaxed about captures; so it is done where that is so anyway.
+_retired: list[Any] = []
+
+
+def _after_fork() -> None:
+    if _retired:
+        fork.leak(tuple(_retired))
+        _retired.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+class Code:
+    """A build's code: serialised, and loaded in a context once it is needed there."""
+
+    def __init__(self, spec: Specialisation, blob: bytes) -> None:
+        self.spec = spec
+        self._blob = blob
+        self._deserialised: Any = None
+        self._natives: dict[driver.Context, Any] = {}
+        self._known: set[int] = set()  # contexts in which all its kernels are loaded
+        self._graph_pools: dict[driver.Context, replays.GraphPool] = {}
+        self._generation = fork.generation()
+        self._lock = fork.Lock()
+
+    def deserialise(self) -> None:
+        """Do what loading begins with, and what needs no GPU.
+
+        Raises
+        ------
+        DamagedError
+            If this is no build's code: then no GPU and no driver will load it.
+        """
+        with self._lock:
+            if self._deserialised is None:
+                self._deserialised = cccl.deserialize(self.spec.kind._native, self._blob)
+
+    def native(self, context: driver.Context) -> Any:
+        """Return the bindings' object, loaded in a context, which must be the current one.
+
+        Raises
+        ------
+        ValueError
+            If it was built for another compute capability than the device has.
+        DamagedError
+            If this is no build's code.
+        DriverError
+            If the driver refuses it, as for want of memory.
+        """
+        with self._lock:
+            if context not in self._natives:
+                device, cc = context.device, self.spec.cc
+                # A cubin runs on its own compute capability and on later minor ones.
+                if device.cc // 10 != cc // 10 or device.cc < cc:
+                    raise ValueError(
+                        f"cc: this {self.spec.algorithm} was built for sm_{cc}, the current device "
+                        f"{device.ordinal} is sm_{device.cc}"
+                    )
+                self.deserialise()
+                with driver.relaxed_capture_mode():
+                    _retired.clear()
+                    self._load()
+                self._natives[context], self._deserialised = self._deserialised, None
+            return self._natives[context]
+
+    def _load(self) -> None:
+        status = cccl.load(self._deserialised)
+        if status == storage.OUT_OF_MEMORY:
+            storage.trim()
+            status = cccl.load(self._deserialised)
+        driver.check(status, f"loading the code of a {self.spec.algorithm} for sm_{self.spec.cc}")
+
+    def graph_pool(self, context: driver.Context) -> replays.GraphPool:
+        """Return the graph pool for replays in a context."""
+        return self._graph_pools.setdefault(context, replays.GraphPool(context))
+
+    def once_in(self, context: driver.Context, load: Callable[[], None]) -> None:
+        """Call `load`, unless that was done in this context; other threads wait until it is done."""
+        with self._lock:
+            if context.number not in self._known:
+                load()
+                self._known.add(context.number)
+
+    def __del__(self) -> None:
+        try:
+            if self._generation == fork.generation():
+                for context, native in self._natives.items():
+                    if not driver.is_there(context):  # nobody can tell whether it may be touched
+                        fork.leak(native)
+                        continue
+                    try:
+                        self.graph_pool(context).close()
+                    finally:
+                        _retired.append(native)
+            else:
+                self.abandon()
+        except Exception:
+            pass
+
+    def cubin(self) -> bytes:
+        """Return the GPU code, an ELF file, for tools that inspect it."""
+        return cccl.cubin(self.spec.kind._native, self._blob)
+
+    def abandon(self) -> None:
+        """Forget what is loaded: a forked process cannot use what its parent loaded, nor may it unload it."""
+        fork.leak(self._natives)
+        self._natives, self._known, self._graph_pools = {}, set(), {}
+        self._generation = fork.generation()

@@ -1,0 +1,71 @@
+"""A call is declared once: `run` has the signature, and what follows from it is made here."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+S = TypeVar("S")
+P = ParamSpec("P")
+
+
+def two_phases(run: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, Any, P], int]:
+    """Return the method ``__call__`` of an algorithm whose method `run` this is.
+
+    It takes the temporary storage in front of what `run` takes. It is written out, as a wrapper that hands
+    on ``*args`` would add half a microsecond to each call.
+    """
+    parameters = [each for name, each in inspect.signature(run).parameters.items() if name != "self"]
+    names = [each.name for each in parameters if each.name != "stream"]
+    positional = [each.name for each in parameters if each.kind is not each.KEYWORD_ONLY]
+    keywords = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
+    head = ", ".join(["self", "temp_storage", *positional, *(["*", *keywords] if keywords else [])])
+    namespace: dict[str, Any] = {}
+    phase = f"self._execute(temp_storage, stream, ({', '.join(names)},))"
+    exec(f"def __call__({head}):\n    return {phase}", namespace)
+    call = namespace["__call__"]
+    call.__defaults__, call.__kwdefaults__ = run.__defaults__, run.__kwdefaults__
+    call.__annotations__ = {"temp_storage": "Any", **run.__annotations__, "return": "int"}
+    call.__module__, call.__doc__ = run.__module__, _CALL
+    call.__qualname__ = run.__qualname__.replace("run", "__call__")
+    return call  # type: ignore[no-any-return]
+
+
+_CALL = """Query the size of the temporary storage, or run with it.
+
+Parameters
+----------
+temp_storage : None or device array
+    None to query the size; otherwise a device array of at least that many bytes, of any dtype.
+*args, **named
+    Those of `run`.
+
+Returns
+-------
+int
+    Bytes of temporary storage.
+
+Raises
+------
+TypeError, ValueError, NoDeviceError
+    As `run` does; or if the temporary storage is too small.
+"""
+
+
+def completed(run: Callable[..., None], arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the arguments of a method `run`, all but the stream, in order and with defaults."""
+    if not named and len(arguments) == len(signature(run).parameters):
+        return arguments
+    given = signature(run).bind(*arguments, **named)
+    given.apply_defaults()
+    return tuple(given.arguments.values())
+
+
+@lru_cache
+def signature(run: Callable[..., None]) -> inspect.Signature:
+    """Return that of a method `run`, without the object and the stream."""
+    whole = inspect.signature(run)
+    kept = [each for name, each in whole.parameters.items() if name not in ("self", "stream")]
+    return whole.replace(parameters=kept)

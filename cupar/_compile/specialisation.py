@@ -1,0 +1,89 @@
+"""What is built: an algorithm for given types, operators and device, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from .._ir.nodes import Argument
+from .._ir.operator import Operator
+
+
+class Kind(Protocol):
+    """What a class of algorithms says of how its specialisations are built."""
+
+    _native: str
+
+    @staticmethod
+    def _native_arguments(spec: Specialisation, b: Any, *iterators: Any, **operators: Any) -> tuple[Any, ...]:
+        """Return what the bindings' ``compile`` takes.
+
+        Parameters
+        ----------
+        spec : Specialisation
+        b : module
+            The bindings.
+        *iterators, **operators
+            Bindings' objects: of the arguments in their order, of the operators by parameter.
+        """
+
+
+@dataclass(frozen=True)
+class Specialisation:
+    """An algorithm for given types, operators and device.
+
+    Attributes
+    ----------
+    kind : type of Algorithm
+        Says which of the bindings' classes builds it, and from what.
+    algorithm : str
+        As in ``"reduce_into"``.
+    arguments : tuple of Argument
+    operators : tuple of (str, Operator)
+        By parameter.
+    options : tuple of (str, value)
+        All else that changes the code: kind of initial value, determinism, …
+    cc : int
+        Compute capability, as in 90.
+    """
+
+    kind: type[Kind]
+    algorithm: str
+    arguments: tuple[Argument, ...]
+    operators: tuple[tuple[str, Operator], ...]
+    options: tuple[tuple[str, Any], ...]
+    cc: int
+
+    def option(self, name: str) -> Any:
+        """Return an option; None if there is none of that name."""
+        return dict(self.options).get(name)
+
+    @property
+    def functions(self) -> dict[str, Operator]:
+        """The operators that are device functions, and not CCCL's own; those of iterators among them."""
+        found = {name: op for name, op in self.operators if op.kind is None}
+        for argument in self.arguments:
+            found.update(argument.operators)
+        return found
+
+    @property
+    def has_template(self) -> bool:
+        """Whether an operator is left to the linker, so that the kernels can serve others too.
+
+        CCCL links what uses none but its own operators itself, and leaves nothing open, not even the
+        functions of iterators (tried with CCCL 3.6.0: nvJitLink finds them missing).
+        """
+        return any(op.kind is None for _, op in self.operators)
+
+    @property
+    def states(self) -> tuple[Any, ...]:
+        """Of each operator, what gives its state; None if it has none."""
+        return tuple(op.state for _, op in self.operators)
+
+    def without_user(self) -> Specialisation:
+        """Return it without what keeps the user's functions alive; it is equal, and cannot be built."""
+        return replace(
+            self,
+            arguments=tuple(argument.without_user() for argument in self.arguments),
+            operators=tuple((name, op.without_user()) for name, op in self.operators),
+        )

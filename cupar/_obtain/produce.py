@@ -1,0 +1,110 @@
+"""A build: from the cache, else from a template and a link, else whole."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from .. import _cache
+from .._base import log
+from .._call.algorithm import Build, Built
+from .._call.code import Code
+from .._compile import entries, toolchain
+from .._compile.key import build_parts, digest, template_parts
+from .._compile.specialisation import Specialisation
+from .._device import driver
+
+templates: _cache.Memory[list[bytes]] = _cache.Memory(maxsize=32)
+
+
+def produce(spec: Specialisation, kept: Specialisation, device: driver.Device | None) -> Built:
+    """Fetch or make a build; `kept` is what stays in memory of its specialisation."""
+    seconds: dict[str, float] = {}
+    parts = build_parts(spec)
+    key = digest(parts)
+    origin = "disk"
+
+    def make() -> _cache.Entry:
+        nonlocal origin
+        with toolchain.compilers():
+            blob, cubin_size, origin = _compile(spec, seconds)
+        operators = {name: op.name for name, op in (*spec.operators, *spec.functions.items())}
+        sources = ((name, op.source) for name, op in spec.functions.items())
+        reads = {name: found.reads() for name, found in sources if found is not None}
+        return _entry(parts, blob, seconds, operators=operators, reads=reads, cubin_size=cubin_size)
+
+    def use(entry: _cache.Entry) -> tuple[Code, int]:
+        code, size = Code(kept, entry.payload), entry.meta["cubin_size"]
+        if device is not None:
+            code.deserialise()
+        return code, size
+
+    def load(found: tuple[Code, int]) -> None:
+        if device is not None:
+            start = time.perf_counter()
+            found[0].native(driver.current_context())
+            seconds["load"] = time.perf_counter() - start
+
+    found, (code, size) = entries.fetch(key, make, use, load)
+    log.fetched(origin, key, found, seconds)
+    if found.origin == "disk":
+        seconds["read"] = found.seconds
+    return Built(code, Build(spec.algorithm, key, spec.cc, origin, seconds, size, found.source))
+
+
+def _entry(parts: dict[str, Any], payload: bytes, seconds: dict[str, float], **more: Any) -> _cache.Entry:
+    meta = {
+        "algorithm": parts["algorithm"],
+        "cc": parts["cc"],
+        "entry": parts["entry"],
+        "seconds": {stage: round(value, 4) for stage, value in seconds.items()},
+        "parts": parts,
+        **more,
+    }
+    return _cache.Entry(meta, payload)
+
+
+def _compile(spec: Specialisation, seconds: dict[str, float]) -> tuple[bytes, int, str]:
+    """Make a build; return it, its cubin's size, and whether it was ``"linked"`` or ``"built"``."""
+    from .. import _build
+    from .._base.background import step
+    from .._compile import cccl
+
+    with step():
+        operators = _build.operators(
+            spec, seconds
+        )  # first, since it is the user's and so most likely to fail
+    if spec.has_template:
+        try:
+            template, made = _template(spec, seconds)
+            with step():
+                return *_build.link(spec, template, operators, seconds), "built" if made else "linked"
+        except cccl.UnknownFormatError:
+            pass  # a CCCL that serialises in another way: without the two levels, but not without a build
+    with step():
+        return *_build.whole(spec, operators, seconds), "built"
+
+
+def _template(spec: Specialisation, seconds: dict[str, float]) -> tuple[list[bytes], bool]:
+    from .. import _build
+    from .._base.background import step
+
+    parts = template_parts(spec)
+    key = digest(parts)
+    made = False
+
+    def make() -> _cache.Entry:
+        nonlocal made
+        made = True
+        stages: dict[str, float] = {}
+        with step():
+            payload = _build.template(spec, stages)
+        seconds.update(stages)
+        return _entry(parts, payload, stages)
+
+    def find() -> list[bytes]:
+        found, template = entries.fetch(key, make, lambda entry: _build.unpack(entry.payload))
+        log.template(key, found)
+        return template
+
+    return templates.get_or_make(key, find), made

@@ -1,0 +1,75 @@
+"""Which GPU to build for."""
+
+from __future__ import annotations
+
+import operator
+import re
+from typing import Any
+
+import numpy as np
+
+from .._compile import nvrtc
+from .._device import driver
+
+
+def parse_cc(cc: Any) -> int:
+    """Return a compute capability as an int such as 90.
+
+    Parameters
+    ----------
+    cc : int, pair of int or str
+        As in 90, (9, 0), "9.0", "90" or "sm_90".
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is none of these, or the compilers do not know it.
+    """
+    found = _parsed(cc)
+    nvrtc.check_cc(found)
+    return found
+
+
+def _parsed(cc: Any) -> int:
+    wrong = f"cc: expected a compute capability as in 90, (9, 0), '9.0' or 'sm_90', got {cc!r}"
+    try:
+        if isinstance(cc, str):
+            match = re.fullmatch(r"(?:sm_)?(\d{1,2})\.?(\d)", cc, re.ASCII)
+            if match is None:
+                raise ValueError(wrong)
+            major, minor = map(int, match.groups())
+        elif isinstance(cc, (bool, np.bool_)) or (
+            isinstance(cc, (tuple, list)) and any(isinstance(each, (bool, np.bool_)) for each in cc)
+        ):
+            raise TypeError(wrong)
+        elif isinstance(cc, (tuple, list)):
+            major, minor = map(operator.index, cc)
+        else:
+            major, minor = divmod(operator.index(cc), 10)
+    except TypeError:
+        raise TypeError(wrong) from None
+    except ValueError:
+        raise ValueError(wrong) from None
+    if not (5 <= major < 40 and 0 <= minor < 10):
+        raise ValueError(wrong)
+    return 10 * major + minor
+
+
+def target(cc: Any) -> tuple[int, driver.Device | None]:
+    """Return the compute capability to build for, and the device if that is the current one's.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is none, or one that the compilers do not know.
+    NoDeviceError
+        If `cc` is None and there is no GPU.
+    """
+    if cc is not None:
+        return parse_cc(cc), None
+    device = driver.current_device()
+    try:
+        nvrtc.check_cc(device.cc)
+    except ValueError as error:
+        raise ValueError(f"the current device {device.ordinal}: {str(error).removeprefix('cc: ')}") from None
+    return device.cc, device
