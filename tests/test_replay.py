@@ -528,7 +528,6 @@ def library(native, monkeypatch):
     monkeypatch.setattr(_storage, "allocate", lambda nbytes, stream: 1 << 30)
     monkeypatch.setattr(_storage, "free_or_retire", lambda *storage: None)
     monkeypatch.setattr(driver, "stream_number", {0: 0}.get)
-    monkeypatch.setattr(driver, "has_primary_context", lambda: True)
     monkeypatch.setattr(probe, "chain_of", chain)
     monkeypatch.setattr(replays, "_is_possible", lambda: True)
     monkeypatch.setattr(stream_capture, "capture", capture)

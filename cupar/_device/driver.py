@@ -192,11 +192,6 @@ def current_device() -> Device:
     return current_context().device
 
 
-def has_primary_context() -> bool:
-    """Whether this thread works in its device's primary context, and not in another, such as a green one."""
-    return current_context().is_primary
-
-
 def is_there(context: Context) -> bool:
     """Whether a context is known to be there still, so that what belongs to it may be touched.
 

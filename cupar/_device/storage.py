@@ -68,9 +68,8 @@ class Memory:
         if not self._context.is_primary:
             driver.call("cuDeviceGetDefaultMemPool", byref(pool), ordinal)
             return pool
-        properties = _PoolProperties(
-            alloc_type=1, location_type=1, location_id=ordinal
-        )  # pinned, on a device
+        # Pinned, on a device.
+        properties = _PoolProperties(alloc_type=1, location_type=1, location_id=ordinal)
         threshold = ctypes.c_uint64(2**64 - 1)
         with driver.relaxed_capture_mode():
             driver.call("cuMemPoolCreate", byref(pool), byref(properties))

@@ -115,10 +115,11 @@ class _Green:
 
 
 def _green() -> _Green | None:
-    if not driver.has_primary_context():
+    context = driver.current_context()
+    if not context.is_primary:  # but such as a green one
         return None
     with lock, driver.relaxed_capture_mode():
-        green = driver.current_context().part(_Green)
+        green = context.part(_Green)
     return None if green.context is None else green
 
 
