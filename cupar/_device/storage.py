@@ -218,9 +218,8 @@ class Workspace:
     """Temporary storage that one stream keeps between calls, and that grows when one needs more."""
 
     def __init__(self, stream: int, number: int, memory: Memory) -> None:
-        self.lock = (
-            threading.Lock()
-        )  # held from a look at `nbytes` until all kernels of the call are enqueued
+        # Held from a look at `nbytes` until all kernels of the call are enqueued.
+        self.lock = threading.Lock()
         self.address, self.nbytes = 0, 0
         self.stream, self.number = stream, number
         self._memory = memory

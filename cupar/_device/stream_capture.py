@@ -97,7 +97,7 @@ class _Green:
     """The green context, on all multiprocessors, for captures in a primary context."""
 
     def __init__(self, primary: driver.Context) -> None:
-        self.context: c_void_p | None = None  # where the driver makes none
+        self.context: c_void_p | None = None  # it stays None where the driver makes none
         self.free: list[int] = []  # streams of it that nothing is captured on
         library, ordinal = driver.library(), primary.device.ordinal
         if not hasattr(library, "cuGreenCtxStreamCreate"):
