@@ -50,8 +50,7 @@ def template(spec: Specialisation, seconds: Seconds) -> bytes:
         If a compiler refuses.
     """
     with timed(seconds, "template"), limits.explained(spec):
-        parts = cccl.split(_compile(spec, {}, []))
-        return _pack([parts.head, parts.kernels, parts.tail, *_iterator_code(spec)])
+        return _pack([*cccl.split(_compile(spec, {}, [])), *_iterator_code(spec)])
 
 
 def operators(spec: Specialisation, seconds: Seconds) -> dict[str, list[bytes]]:
@@ -89,7 +88,7 @@ def link(
     with timed(seconds, "link"), limits.explained(spec):
         head, kernels, tail, *iterators = template
         cubin = _link(spec, [kernels, *iterators], operators)
-        return cccl.Template(head, kernels, tail).with_cubin(cubin), len(cubin)
+        return cccl.join(head, cubin, tail), len(cubin)
 
 
 def whole(spec: Specialisation, operators: Mapping[str, list[bytes]], seconds: Seconds) -> tuple[bytes, int]:

@@ -18,6 +18,7 @@ GREEN, OWN, HOME, ELSEWHERE = 500, 600, 0xAAA, 0xBBB
 KERNEL, MEMSET = 0, 2
 # What the driver refuses while another thread captures, unless its caller is relaxed about that.
 UNSAFE = {"cuGreenCtxCreate", "cuStreamBeginCapture_v2", "cuGraphExecDestroy"}
+SPEC = SimpleNamespace(cc=90, kind=SimpleNamespace(_native="none"), algorithm="none")
 # What is for one thread at a time.
 EXCLUSIVE = {
     "cuGreenCtxCreate",
@@ -25,8 +26,6 @@ EXCLUSIVE = {
     "cuStreamBeginCapture_v2",
     "cuGraphInstantiateWithFlags",
 }
-
-SPEC = SimpleNamespace(cc=90, kind=SimpleNamespace(_native="none"), algorithm="none")
 
 
 class Library:

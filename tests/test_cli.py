@@ -82,7 +82,7 @@ def keep(number, **fields):
 
 
 def path_of(number):
-    return next(path for each, path, _ in _cache.disk().entries() if each == key(number))
+    return _cache.disk().find(key(number))
 
 
 @pytest.fixture

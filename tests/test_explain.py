@@ -219,7 +219,7 @@ def test_what_cannot_be_explained_says_what_to_do(without_compilers):
 
 def test_an_entry_that_cannot_be_read_is_not_explained(without_compilers):
     keys = [reduce(cc=cc).build.key for cc in (80, 90)]
-    (damaged,) = (path for key, path, _ in _cache.disk().entries() if key == keys[0])
+    damaged = _cache.disk().find(keys[0])
     damaged.write_bytes(b"nothing")
     for name, asked in {"algorithm": keys, "other": keys[::-1]}.items():
         with pytest.raises(ValueError, match=f"{name}: the entry {keys[0]} cannot be read; run 'cupar cache"):

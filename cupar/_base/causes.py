@@ -8,9 +8,14 @@ from pathlib import Path
 from typing import Any
 
 
+def is_debugging() -> bool:
+    """Whether ``CUPAR_DEBUG=1`` asks for all that compilers say."""
+    return os.environ.get("CUPAR_DEBUG", "") not in ("", "0")
+
+
 def cause(error: BaseException) -> BaseException | None:
-    """Return what a short error is to be raised from: the long one with ``CUPAR_DEBUG=1``, else nothing."""
-    return error if os.environ.get("CUPAR_DEBUG", "0") not in ("", "0") else None
+    """Return what a short error is to be raised from: the long one when debugging, else nothing."""
+    return error if is_debugging() else None
 
 
 def place(function: Any) -> str:

@@ -144,7 +144,7 @@ class Algorithm:
         self._states = states if any(states) else ()
         self._free: dict[int, list[Call]] = {}  # by context
         self._history: dict[int, History] = {}  # by context
-        self._generation = fork.generation()
+        fork.in_child(self._forget)
 
     @property
     def _built(self) -> Built:
@@ -248,13 +248,13 @@ class Algorithm:
         compute, arguments = call.native.compute, (*call.iterators, *call.operators)
         return lambda address, nbytes, n, stream: compute(address, nbytes, *arguments, n, stream)
 
+    def _forget(self) -> None:
+        """Forget calls, in a forked process: what they hold is its parent's."""
+        fork.leak((self._free, self._history))
+        self._free, self._history = {}, {}
+
     def _take(self) -> tuple[Call, list[Call]]:
         """Return a call that is free in the current context, and the list that it goes back to."""
-        if self._generation != fork.generation():
-            fork.leak((self._free, self._history))
-            self._free, self._history = {}, {}
-            self._code.abandon()
-            self._generation = fork.generation()
         context = driver.current_context()
         free = self._free.setdefault(context.number, [])
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -17,14 +16,11 @@ from . import replays
 _retired: list[Any] = []
 
 
-def _after_fork() -> None:
+@fork.in_child
+def _forget() -> None:
     if _retired:
         fork.leak(tuple(_retired))
         _retired.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Code:
@@ -35,10 +31,10 @@ class Code:
         self._blob = blob
         self._deserialised: Any = None
         self._natives: dict[driver.Context, Any] = {}
-        self._known: set[int] = set()  # contexts in which all its kernels are loaded
+        self._loaded: set[int] = set()  # contexts in which all its kernels are loaded
         self._graph_pools: dict[driver.Context, replays.GraphPool] = {}
-        self._generation = fork.generation()
         self._lock = fork.Lock()
+        fork.in_child(self.abandon)
 
     def deserialise(self) -> None:
         """Do what loading begins with, and what needs no GPU.
@@ -94,23 +90,20 @@ class Code:
     def once_in(self, context: driver.Context, load: Callable[[], None]) -> None:
         """Call `load`, unless that was done in this context; other threads wait until it is done."""
         with self._lock:
-            if context.number not in self._known:
+            if context.number not in self._loaded:
                 load()
-                self._known.add(context.number)
+                self._loaded.add(context.number)
 
     def __del__(self) -> None:
         try:
-            if self._generation == fork.generation():
-                for context, native in self._natives.items():
-                    if not driver.is_there(context):  # nobody can tell whether it may be touched
-                        fork.leak(native)
-                        continue
-                    try:
-                        self.graph_pool(context).close()
-                    finally:
-                        _retired.append(native)
-            else:
-                self.abandon()
+            for context, native in self._natives.items():
+                if not driver.is_there(context):  # nobody can tell whether it may be touched
+                    fork.leak(native)
+                    continue
+                try:
+                    self.graph_pool(context).close()
+                finally:
+                    _retired.append(native)
         except Exception:
             pass
 
@@ -121,5 +114,4 @@ class Code:
     def abandon(self) -> None:
         """Forget what is loaded: a forked process cannot use what its parent loaded, nor may it unload it."""
         fork.leak(self._natives)
-        self._natives, self._known, self._graph_pools = {}, set(), {}
-        self._generation = fork.generation()
+        self._natives, self._loaded, self._graph_pools = {}, set(), {}

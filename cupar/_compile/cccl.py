@@ -16,7 +16,6 @@ import re
 import struct
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -161,16 +160,8 @@ def _function(name: str, codes: Sequence[bytes], **state: Any) -> Any:
 def iterator(parameter: str, value: np.dtype[Any], state: bytearray, codes: Sequence[bytes] = ()) -> Any:
     """Return an iterator with device functions ``<symbol>_advance`` and ``<symbol>_dereference``.
 
-    Parameters
-    ----------
-    parameter : str
-        Its name as an argument of the algorithm.
-    value : numpy.dtype
-        What it yields, or takes.
-    state : bytearray
-        Its state; the iterator refers to this very buffer.
-    codes : sequence of bytes, optional
-        LTO-IR of the two functions and what they call; by default they are left to the linker.
+    It yields or takes a `value`, and refers to the very buffer of `state`. `codes` are LTO-IR of the two
+    functions and what they call; by default both are left to the linker.
     """
     b = bindings()
     advance = _function(f"{symbol(parameter)}_advance", codes)
@@ -186,18 +177,9 @@ def operator(
     state_size: int = 0,
     state_alignment: int = 1,
 ) -> Any:
-    """Return an operator: one of CCCL's own, or a device function.
+    """Return an operator: one of CCCL's own, by its number, or a device function with a state.
 
-    Parameters
-    ----------
-    parameter : str
-        Its name as an argument of the algorithm.
-    kind : int or None
-        CCCL's number of its own operators; None for a device function.
-    codes : sequence of bytes, optional
-        LTO-IR of the device function and what it calls; by default it is left to the linker.
-    state_size, state_alignment : int, optional
-        In bytes, of the state that it is handed in each call.
+    `codes` are LTO-IR of that function and what it calls; by default it is left to the linker.
     """
     if kind is None:
         return _function(symbol(parameter), codes, state=bytes(state_size), state_alignment=state_alignment)
@@ -206,22 +188,11 @@ def operator(
 
 
 def compile_native(native: str, arguments: Sequence[Any], cc: int) -> Any:
-    """Have CCCL run NVRTC on an algorithm's kernels.
+    """Have CCCL run NVRTC on an algorithm's kernels; return an instance of `native`, not loaded.
 
-    Parameters
-    ----------
-    native : str
-        The bindings' class, as in ``"DeviceReduceBuildResult"``.
-    arguments : sequence
-        What its ``compile`` takes before the common data. A `functools.partial` stands for what it returns.
-    cc : int
-        Compute capability, as in 90.
-
-    Returns
-    -------
-    object
-        An instance of `native`, not loaded. It holds LTO-IR if it uses functions left to the linker,
-        otherwise a cubin.
+    `native` names one of the bindings' classes, and `arguments` are what its ``compile`` takes before the
+    common data; a `functools.partial` stands for what it returns. The result holds LTO-IR if it uses
+    functions left to the linker, otherwise a cubin.
     """
     b = bindings()
     arguments = [each() if isinstance(each, functools.partial) else each for each in arguments]
@@ -287,23 +258,11 @@ _KIND_AT = 12
 _LTOIR, _CUBIN = 0, 1
 
 
-@dataclass(frozen=True)
-class Template:
-    """A serialised build whose kernels are LTO-IR, cut where its payload goes."""
+def split(result: Any) -> tuple[bytes, bytes, bytes]:
+    """Cut a serialised build at its LTO-IR, and return what is before that, itself, and what is after.
 
-    head: bytes
-    kernels: bytes
-    tail: bytes
-
-    def with_cubin(self, cubin: bytes) -> bytes:
-        """Return the serialised build that holds this cubin in place of the LTO-IR."""
-        head = bytearray(self.head)
-        struct.pack_into("<I", head, _KIND_AT, _CUBIN)
-        return bytes(head) + struct.pack("<Q", len(cubin)) + cubin + self.tail
-
-
-def split(result: Any) -> Template:
-    """Cut a build that waits for the linker into its parts, or raise UnknownFormatError."""
+    Anything else than LTO-IR that waits for the linker raises `UnknownFormatError`.
+    """
     blob: bytes = result.serialize()
     kernels: bytes = result._get_cubin()
     if not blob.startswith(_MAGIC) or len(blob) < _KIND_AT + 4:
@@ -315,14 +274,17 @@ def split(result: Any) -> Template:
     at = blob.index(kernels) - 8
     if at < _KIND_AT + 4 or struct.unpack_from("<Q", blob, at)[0] != len(kernels):
         raise UnknownFormatError("payload without its length")
-    return Template(blob[:at], kernels, blob[at + 8 + len(kernels) :])
+    return blob[:at], kernels, blob[at + 8 + len(kernels) :]
+
+
+def join(head: bytes, cubin: bytes, tail: bytes) -> bytes:
+    """Return the serialised build that holds a cubin where `split` found LTO-IR."""
+    head = head[:_KIND_AT] + struct.pack("<I", _CUBIN) + head[_KIND_AT + 4 :]
+    return head + struct.pack("<Q", len(cubin)) + cubin + tail
 
 
 def deserialize(native: str, blob: bytes) -> Any:
-    """Return what `compile_native` returned, from its serialised form.
-
-    That of another class, or with no code in it, raises `DamagedError`.
-    """
+    """Return what `compile_native` returned; raise DamagedError if `blob` is not one of these serialised."""
     build: Any = getattr(bindings(), native)
     try:
         return build.deserialize(blob, load=False, check_cc=False)

@@ -25,6 +25,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from .._base import fork, log
+from .._base.causes import is_debugging
 
 __all__ = ["Printed", "flush", "held"]
 
@@ -78,7 +79,7 @@ class Printed:
         said = self._err.text().strip()
         self._err.rewrite("")
         log.compiler(said)
-        if said and os.environ.get("CUPAR_DEBUG", "") not in ("", "0"):
+        if said and is_debugging():
             return f"\n{said}"
         errors = _ERROR.findall(said) or ([end[1]] if end else [])
         if not errors:

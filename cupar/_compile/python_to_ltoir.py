@@ -131,10 +131,7 @@ def _compiling(cc: int) -> Iterator[None]:
     capability (`CUDADispatcher.compile_device`). Without a GPU that fails; with one it would build for
     the wrong card, and touch it. So within the block that question has another answer.
 
-    Raises
-    ------
-    Unfingerprintable
-        If what others have registered with numba was used.
+    What uses something that others have registered with numba raises `Unfingerprintable`.
     """
     from numba import config, cuda
 

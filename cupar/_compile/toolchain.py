@@ -30,12 +30,9 @@ _is_stuck = False
 
 @contextmanager
 def compilers() -> Iterator[None]:
-    """Use the compilers, which hold locks of their own, for the block.
+    """Use the compilers for the block; raise BuildError if they are stuck.
 
-    Raises
-    ------
-    BuildError
-        If this process was forked while another thread used them.
+    They hold locks of their own, so they are if this process was forked while another thread used them.
     """
     if _is_stuck:
         raise BuildError(
@@ -65,13 +62,7 @@ def _forget() -> None:
 
 
 def cuda_major() -> int:
-    """Return 12 or 13: the CUDA for which cuda-bindings, and so cuda-cccl's extension, was made.
-
-    Raises
-    ------
-    ImportError
-        If cuda-bindings is missing or of another major version.
-    """
+    """Return 12 or 13: the CUDA for which cuda-bindings, and so cuda-cccl's extension, was made."""
     version = package_version("cuda-bindings")
     major = version.partition(".")[0]
     if major not in ("12", "13"):
@@ -98,19 +89,10 @@ def _loaded_path(soname: str) -> Path | None:
 
 @functools.cache
 def library_path(name: str) -> Path:
-    """Return the file of a compiler library, without loading it if it can be found so.
+    """Return the file of a compiler library: of ``nvrtc``, ``nvJitLink`` or ``nvvm``, loaded only if need be.
 
     The places and their order are cuda.pathfinder's: what is loaded, NVIDIA's wheels, then all others. For
     those pathfinder itself is asked, which costs 40 ms, so the cache keeps its answer.
-
-    Parameters
-    ----------
-    name : {"nvrtc", "nvJitLink", "nvvm"}
-
-    Raises
-    ------
-    ImportError
-        If the library is nowhere.
     """
     soname, folder = {
         "nvrtc": (f"libnvrtc.so.{cuda_major()}", "cuda_nvrtc/lib"),

@@ -167,11 +167,7 @@ def cache() -> dict[str, Any]:
         "size": 0 if usage is None else usage.size,
         "limit": 0 if usage is None else usage.limit,
         "bundles": [
-            {
-                "path": str(layer.path),
-                "entries": layer.usage().entries if isinstance(layer, _cache.Disk) else len(layer),
-            }
-            for layer in _cache.bundles()
+            {"path": str(layer.path), "entries": layer.usage().entries} for layer in _cache.bundles()
         ],
         "shared": None if shared is None else shared.name,
         "signing": _cache.signing_key() is not None,

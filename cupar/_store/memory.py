@@ -12,8 +12,6 @@ from cachetools import LRUCache
 
 from .._base import fork
 
-__all__ = ["Memory"]
-
 V = TypeVar("V")
 
 _MISSING: Any = object()

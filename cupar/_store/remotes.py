@@ -8,8 +8,6 @@ from typing import Any
 
 from .entry import FORMAT
 
-__all__ = ["LEASES", "RedisMapping", "name_of", "open_url"]
-
 LEASES = f"v{FORMAT}/lease/"
 """What the names of leases begin with, which may expire."""
 
