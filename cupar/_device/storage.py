@@ -17,7 +17,7 @@ from . import driver
 
 __all__ = ["release_memory"]
 
-OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
+_OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 
 # The policy: which streams of a context keep a workspace, and how much of it.
 LARGEST_WORKSPACE = 1 << 26  # bytes: what needs more, a fraction of a millisecond's work, allocates it
@@ -141,19 +141,14 @@ def memory() -> Memory:
 # --- Allocations -----------------------------------------------------------------------------------------
 
 
-def trim() -> None:
-    """Give back what cupar's pool has in the current context and does not use; it waits for nothing."""
-    memory().trim()
-
-
 def retry_after_trim(allocate: Callable[[], int], call: str) -> None:
-    """Call the driver, and once more after `trim` if there is no memory.
+    """Call the driver, and once more with what the pool gives back if there is no memory.
 
     If there is none then, or the driver refuses for another reason, a DriverError says so of `call`.
     """
     status = allocate()
-    if status == OUT_OF_MEMORY:  # perhaps for want of a piece that is large enough
-        trim()
+    if status == _OUT_OF_MEMORY:  # perhaps for want of a piece that is large enough
+        memory().trim()
         status = allocate()
     driver.check(status, call)
 
