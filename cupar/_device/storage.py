@@ -42,8 +42,8 @@ class Memory:
         self._lock = threading.RLock()  # held while the pool is made
         self._pool: c_void_p | None = None
         self.scratch: list[Block] = []  # the largest last
-        # What nobody needs any more, and `release_memory` frees after a wait. Nobody tells when a stream that
-        # is gone is done, and to ask about its handle is no question but a read of freed memory.
+        # What nobody needs any more, and `release_memory` frees after a wait: when a stream that is gone has
+        # finished its work nobody tells, and to ask about its handle reads freed memory.
         self.retired: list[Block] = []
         self.default = Workspace(0, 0, self)  # the default stream's
         self.workspaces = {0: self.default}  # by the driver's number of the stream
@@ -53,10 +53,9 @@ class Memory:
     def pool(self) -> c_void_p:
         """Return the memory pool: of a primary context, cupar's own.
 
-        A pool of its own keeps what it has (release threshold at its largest), where the device's default
-        pool gives its memory back at each synchronisation, without changing what the user's pool does. What
-        one has kept for a context that is destroyed nobody could give back, so others than primary ones use
-        the default.
+        The device's default pool gives its memory back at each synchronisation. A pool of its own keeps it
+        (release threshold at its largest), without changing what the user's pool does. Nobody could give back
+        what one keeps for a context that is destroyed, so contexts that are not primary use the default pool.
         """
         if self._pool is None:
             with self._lock:
