@@ -219,9 +219,8 @@ def _shared_at(url: str) -> Shared | None:
 
 _shared: Shared | None = None
 
-if hasattr(os, "register_at_fork"):
-    # Not every store's client works in a forked child (fsspec's asynchronous ones raise): it opens its own.
-    os.register_at_fork(after_in_child=_shared_at.cache_clear)
+# Not every store's client works in a forked child (fsspec's asynchronous ones raise): it opens its own.
+fork.in_child(_shared_at.cache_clear)
 
 
 def use_shared(mapping: MutableMapping[str, bytes] | None) -> None:
@@ -404,6 +403,7 @@ def counter(origin: Origin) -> Callable[[], object]:
     return _counters[origin].add
 
 
+@fork.in_child
 def reset_stats() -> None:
     """Start counting at zero."""
     for counter in _counters.values():
@@ -412,6 +412,3 @@ def reset_stats() -> None:
 
 _lock = fork.Lock()
 _counters = {origin: _Counter() for origin in get_args(Origin)}
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=reset_stats)

@@ -17,7 +17,7 @@ import numpy as np
 
 from ._base.words import counted
 from ._fingerprint import extensions, walk
-from ._fingerprint.values import compilers_name
+from ._fingerprint.names import compilers_name
 from ._ir import cpp
 from ._ir.operator import CapturedState, Operator, cpp_operator
 

@@ -14,7 +14,7 @@ HEAD = """
 import operator, sys
 import numpy as np
 import cupar
-from cupar._fingerprint.values import Unfingerprintable
+from cupar._fingerprint.refusals import Unfingerprintable
 
 def minus(a, b):
     return a - b
@@ -381,7 +381,7 @@ numba.vectorize(["float64(float64)"])(lambda x: x * 2)  # which loads numba's ow
 build(lambda a, b: abs(a) ** 2 + b)
 found = _extensions.foreign()
 assert not (found.objects or found.everywhere or found.templates or found.lowers or found.typeof), found
-assert len(_extensions._registries()) > 20
+assert len(_extensions.registries()) > 20
 """)
 
 

@@ -386,7 +386,7 @@ def test_a_fork_while_other_threads_hold_locks():
         make(1)
         held = threading.Event()
         def hold():
-            with _fingerprint._lock, _cccl._loading, _extensions._lock:
+            with _fingerprint._lock, _cccl._loading, _extensions.lock:
                 held.set()
                 threading.Event().wait(20)
         threading.Thread(target=hold, daemon=True).start()

@@ -31,7 +31,7 @@ import numpy as np
 from .. import structs
 from .._base import fork
 from .._device import arrays
-from .._fingerprint import values, walk
+from .._fingerprint import names, walk
 
 __all__ = ["CannotCarryError", "DeviceArray", "carry", "fetch"]
 
@@ -173,7 +173,7 @@ def _script(path: str) -> ModuleType:
 # ---------------------------------------------------------------------------------------------------------
 
 # What is of these packages is taken by name: they are wherever cupar is.
-_EVERYWHERE = frozenset(values.COMPILERS | {*sys.stdlib_module_names, "cupar", "cloudpickle", "cuda"})
+_EVERYWHERE = frozenset(names.COMPILERS | {*sys.stdlib_module_names, "cupar", "cloudpickle", "cuda"})
 
 
 def _is_everywhere(module: object) -> bool:
@@ -192,7 +192,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def __init__(self, file: io.BytesIO, found: walk.Fingerprint) -> None:
         super().__init__(file)
         self._read: dict[int, dict[str, Any]] = {}  # attributes, by the id of the module
-        for owner, name, _ in found._watch.attributes:
+        for owner, name, _ in found.guard.attributes:
             if isinstance(owner, ModuleType) and hasattr(owner, name):
                 self._read.setdefault(id(owner), {})[name] = getattr(owner, name)
 

@@ -33,7 +33,7 @@ from .._base.warnings import warn_once
 from .._call.algorithm import Algorithm
 from .._compile.key import build_parts, digest
 from .._device import arrays
-from .._fingerprint import values, walk
+from .._fingerprint import names, walk
 from .._ir import nodes
 from .._ir.iterator import Iterator
 from .._ir.operator import Operator
@@ -435,7 +435,7 @@ def _encoded(value: Any) -> Any:
         return {"double buffer": [_encoded(value.current()), _encoded(value.alternate())]}
     if isinstance(value, Iterator):
         return {"iterator": _encoded_node(value.node)}
-    if (place := values.compilers_name(value)) is not None and pkgutil.resolve_name(place) is value:
+    if (place := names.compilers_name(value)) is not None and pkgutil.resolve_name(place) is value:
         return {"name": place}
     if isinstance(value, (type, np.dtype)):
         return {"dtype": _encoded_dtype(arrays.dtype_of("it", value))}

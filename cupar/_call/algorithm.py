@@ -411,7 +411,7 @@ def _load_size(call: Call, problem: Any, needs_storage: bool) -> None:
         finally:
             captured.destroy()
     except RuntimeError as error:  # what cannot be captured is loaded by the first call
-        log.not_loaded(call.name, problem, error)
+        log.info("kernels of %s for %s items are loaded by the first call: %s", call.name, problem, error)
 
 
 def _check_storage(call: Call, nbytes: int, arguments: tuple[Any, ...], stream: int) -> None:

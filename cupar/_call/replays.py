@@ -354,7 +354,7 @@ def replay_of(
             replay.set_values(bound, address)
             return replay
     except Exception as error:  # of any kind: the call can be made without a replay
-        log.not_replayed(call.name, error)
+        log.debug("calls of %s are not replayed: %s", call.name, error)
         return None
     finally:
         for graph in graphs:

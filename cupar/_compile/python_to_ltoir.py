@@ -22,18 +22,17 @@ from .._base.causes import cause
 from .._base.errors import BuildError
 from .._base.versions import package_folder
 from .._fingerprint import extensions
-from .._fingerprint.values import (
+from .._fingerprint.frozen import (
     MISSING,
     Function,
+    Instance,
     Jitted,
     Module,
-    NamedTuple,
     NamedTupleClass,
-    Struct,
     StructClass,
-    Unfingerprintable,
-    package,
 )
+from .._fingerprint.names import package
+from .._fingerprint.refusals import Unfingerprintable
 from .._ir.operator import Operator, ResultError
 from . import captured_arrays, numba_errors, wrapper
 from .numba_types import array_type, dtype_of, parameter_type, struct_maker, value_type
@@ -80,11 +79,13 @@ class _Thaw:
             return self.device_function(value)
         if isinstance(value, StructClass):
             return struct_maker(value.dtype)
-        if isinstance(value, Struct):
-            value_type(value.dtype)
-            return structs.plain_class(value.dtype)(*map(self.value, value.fields))
-        if isinstance(value, NamedTuple):
-            return self.value(value.cls)(*map(self.value, value.fields))
+        if isinstance(value, Instance):
+            if isinstance(value.cls, StructClass):
+                value_type(value.cls.dtype)  # so that numba knows its fields
+                made = structs.plain_class(value.cls.dtype)
+            else:
+                made = self.value(value.cls)
+            return made(*map(self.value, value.fields))
         if isinstance(value, (NamedTupleClass, Module)):
             if id(value) not in self._made:
                 make: Any = self._module if isinstance(value, Module) else self._named_tuple
@@ -151,7 +152,7 @@ def _compiling(cc: int) -> Iterator[None]:
         target = _target_cc.get()
         return ask_driver() if target is None else SimpleNamespace(compute_capability=target)
 
-    with compilers(), global_compiler_lock, extensions.watched():
+    with compilers(), global_compiler_lock, extensions.refuse_foreign():
         token, ask_driver = _target_cc.set(divmod(cc, 10)), dispatcher.get_current_device
         dispatcher.get_current_device = get_current_device
         try:

@@ -69,7 +69,7 @@ def infos(store: Layer, prefix: str = "") -> Iterator[Info]:
     """Yield what is in a directory or bundle, or what has a key that begins with `prefix` there."""
     for each in store.entries():
         if each.key.startswith(prefix):
-            head = _head(store.head(each.key, _HEAD_BYTES)) or _described(store.meta(each.key))
+            head = _head(store.head(each, _HEAD_BYTES)) or _described(store.meta(each.key))
             yield Info(each.key, *head, each.size, each.used, store.meta)
 
 

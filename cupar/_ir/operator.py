@@ -7,13 +7,15 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import structs
 from .._device import arrays
-from .._fingerprint import walk
+
+if TYPE_CHECKING:
+    from .._fingerprint import walk
 
 
 class ResultError(TypeError):

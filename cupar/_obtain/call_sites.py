@@ -218,7 +218,7 @@ def _fingerprints(args: tuple[Any, ...], named: dict[str, Any]) -> _Functions | 
         return None  # they are found by place
     places = [place for place, arg in enumerate(args) if type(arg) is FunctionType]
     try:
-        return tuple((place, walk.fingerprint(args[place]).checker()) for place in places)
+        return tuple((place, walk.fingerprint(args[place]).guard.checker()) for place in places)
     except walk.Unfingerprintable:
         return None
 

@@ -136,23 +136,25 @@ class Disk(Layer):
     @contextmanager
     def peek(self, where: str | Path) -> Iterator[tuple[Part, int]]:
         """Open an entry unchecked."""
-        with files.opened(Path(where)) as (file, status):
+        with files.opened(where) as (descriptor, status):
 
             def part(offset: int, size: int) -> bytes:
-                file.seek(offset)
-                return file.read(size)
+                os.lseek(descriptor, offset, os.SEEK_SET)
+                return os.read(descriptor, size)
 
             yield part, status.st_size
 
     def read_at(self, where: str | Path, key: str) -> Entry:
         """Read an entry; raise `RefusedError` if it is not to be served."""
         path = Path(where)
-        if path != self.find(key):
+        shard = path.parent
+        if shard.name != key[:2]:
             raise RefusedError("does not lie where entries do")
-        with files.opened(path) as (file, status):
-            self._check(path.parent, prefix="lies in a directory that ")
+        with files.opened(path) as (descriptor, status):
+            self._check(shard, prefix="lies in a directory that ")
             self._check(path, status)
-            entry = decode(file.read(status.st_size), key) if status.st_size <= LARGEST else None
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                entry = decode(file.read(status.st_size), key) if status.st_size <= LARGEST else None
             if entry is None:
                 raise RefusedError(DAMAGED, status)
             return entry

@@ -55,20 +55,19 @@ def check_is_file(status: os.stat_result) -> None:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[tuple[BinaryIO, os.stat_result]]:
-    """Open a file for reading, and nothing but a file."""
+def opened(path: str | Path) -> Iterator[tuple[int, os.stat_result]]:
+    """Open a file for reading, and nothing but a file; yield descriptor and status."""
     try:
         descriptor = os.open(path, _READ_FLAGS)
     except FileNotFoundError:
         raise
     except OSError:
-        check_is_file(path.lstat())
+        check_is_file(os.lstat(path))
         raise
     try:
         status = os.fstat(descriptor)
         check_is_file(status)
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            yield file, status
+        yield descriptor, status
     finally:
         os.close(descriptor)
 

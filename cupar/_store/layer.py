@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from .._base.warnings import warn_once
 from .entry import Entry, Part, RefusedError, peek_meta
-
-T = TypeVar("T")
 
 
 class Listed(NamedTuple):
@@ -88,19 +86,18 @@ class Layer(ABC):
 
     def meta(self, key: str) -> dict[str, Any] | None:
         """Return the metadata of an entry, unchecked, for listings; None if there is none to be had."""
-        return self._peeked(key, peek_meta)
-
-    def head(self, key: str, size: int) -> bytes:
-        """Return the first bytes of an entry, unchecked, for listings; none if there are none to be had."""
-        return self._peeked(key, lambda part, _: part(0, size)) or b""
-
-    def _peeked(self, key: str, look: Callable[[Part, int], T]) -> T | None:
         with suppress(OSError, MemoryError, RefusedError):
             where = self.find(key)
             if where is not None:
                 with self.peek(where) as opened:
-                    return look(*opened)
+                    return peek_meta(*opened)
         return None
+
+    def head(self, each: Listed, size: int) -> bytes:
+        """Return the first bytes of an entry, unchecked, for listings; none if there are none to be had."""
+        with suppress(OSError, MemoryError, RefusedError), self.peek(each.where) as (part, _):
+            return part(0, size)
+        return b""
 
     def check(self, *, repair: bool = False) -> Iterator[tuple[str, str | None]]:
         """Read all entries; yield the key of each, and what is wrong with those that are not served.

@@ -21,6 +21,7 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
+from .._base import fork
 from .files import remove
 
 _POLL_SECONDS = 0.01
@@ -72,15 +73,12 @@ def release(path: Path, file: FileIO) -> None:
 _held: WeakSet[FileIO] = WeakSet()
 
 
+@fork.in_child
 def _leave_to_parent() -> None:
     """Close the files that a parent has locked: its locks end with it, however long its children live."""
     for file in _held:
         with suppress(OSError):
             file.close()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 class Deadline:
