@@ -154,7 +154,7 @@ def test_without_green_contexts(have, without):
 
 
 def test_in_another_context_than_the_primary(library, monkeypatch):
-    monkeypatch.setattr(driver, "has_primary_context", lambda: False)
+    monkeypatch.setattr(driver, "current_context", lambda: context(number=5))
     assert not stream_capture.is_unnoticed()
     with stream_capture.capture() as captured:
         assert captured.stream == OWN
@@ -392,7 +392,8 @@ def test_no_graph_pool_where_nothing_is_replayed(have, monkeypatch, reason):
     if reason == "switched off":
         monkeypatch.setenv("CUPAR_REPLAY", "0")
         monkeypatch.setattr(_replay, "CALLS_BEFORE", _replay._calls_before())
-    monkeypatch.setattr(driver, "has_primary_context", lambda: reason != "another context")
+    if reason == "another context":
+        monkeypatch.setattr(driver, "current_context", lambda: context(number=5))
     call = Call()
     fill(call.graph_pool, call)
     assert not call.graph_pool.was_filled
