@@ -131,27 +131,14 @@ Op = OpKind | RawOp | Callable[..., Any]
 
 
 class _Traits(NamedTuple):
-    """What a kind is.
-
-    Attributes
-    ----------
-    arity : int
-    dtypes : str
-        The kinds of dtype that it is defined for.
-    function : callable or None
-        What numba compiles where CCCL has the kind but not for the types.
-    same_for, same : str, tuple of callables
-        Functions that are exactly this kind, and the kinds of dtype for which they are.
-    gives_bool : bool
-        Whether it gives a bool, and not what it takes.
-    """
+    """What a kind is. Dtypes are the letters of NumPy's kinds of dtype."""
 
     arity: int
-    dtypes: str
-    function: Callable[..., Any] | None = None
-    same_for: str = ""
+    dtypes: str  # that it is defined for
+    function: Callable[..., Any] | None = None  # what numba compiles where CCCL has it not for the types
+    same_for: str = ""  # the dtypes for which the functions in `same` are exactly this kind
     same: tuple[Any, ...] = ()
-    gives_bool: bool = False
+    gives_bool: bool = False  # and not what it takes
 
 
 _relation = partial(_Traits, gives_bool=True)
@@ -185,8 +172,12 @@ _SAME: dict[Any, tuple[OpKind, str]] = {
     function: (kind, traits.same_for) for kind, traits in _KINDS.items() for function in traits.same
 }
 
-# What NumPy's do with NaN, written out since numba does not have these ufuncs for float16.
+# Ufuncs of floats that numba.cuda does not have under NumPy's name. What minima do with NaN is written out,
+# since numba does not have these for float16.
 _OF_FLOATS: dict[Any, Callable[..., Any]] = {
+    np.sqrt: math.sqrt,
+    np.exp: math.exp,
+    np.absolute: abs,
     np.minimum: lambda a, b: a if a < b or a != a else b,  # noqa: PLR0124
     np.maximum: lambda a, b: a if a > b or a != a else b,  # noqa: PLR0124
     np.fmin: lambda a, b: a if a <= b or b != b else b,  # noqa: PLR0124
@@ -199,13 +190,6 @@ _OF_ARRAYS: dict[Any, str] = {
     **dict.fromkeys((math.prod, np.prod), "OpKind.MULTIPLIES, np.multiply or operator.mul"),
 }
 
-# What numba.cuda does not have for floats under NumPy's name.
-_UNDER_ANOTHER_NAME: dict[Any, Callable[..., Any]] = {
-    np.sqrt: math.sqrt,
-    np.exp: math.exp,
-    np.absolute: abs,
-}
-
 
 def resolve(
     op: Op,
@@ -216,25 +200,15 @@ def resolve(
     *,
     as_function: bool = False,
 ) -> Operator:
-    """Find out what `op` means for these types.
+    """Find out what `op` means for inputs of some types, and an output that its result is converted to.
 
-    Parameters
-    ----------
-    op : OpKind, RawOp or callable
-        A kind, LTO-IR, a Python function, a numba device function, or a function of `operator` or ufunc.
-    inputs : sequence of numpy.dtype
-        The types of its arguments, all of them numbers.
-    output : numpy.dtype
-        The type its result is converted to.
-    parameter, decided_by : str, optional
-        For messages: the parameter that it is given as, and what decides `output` if it may be another.
-    as_function : bool, optional
-        Whether it must be a function that is compiled, as where CCCL's own operators cannot go.
+    Messages name the parameter that it is given as, and what decides the output's type if that may be
+    another. With `as_function` it must be a function that is compiled, where CCCL's own operators cannot go.
 
     Raises
     ------
     TypeError
-        If it is none of these, takes another number of arguments, is not defined for the types, or
+        If it is no operator, takes another number of arguments, is not defined for the types, or
         depends on something that cannot be told apart by its value.
     """
     try:
@@ -275,7 +249,7 @@ def _resolved(op: Op, inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any]) 
             raise TypeError(f"op: {wrong}")
     _check_arity(op, len(inputs))
     if isinstance(op, np.ufunc) and all(dtype.kind == "f" for dtype in inputs):
-        op = _OF_FLOATS.get(op) or _UNDER_ANOTHER_NAME.get(op, op)
+        op = _OF_FLOATS.get(op, op)
     found = _function(op, inputs, output)
     if found.source is not None and found.source.refused:
         raise TypeError(f"op: {found.described}: {found.source.refused}")

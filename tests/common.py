@@ -86,4 +86,4 @@ def pretend(monkeypatch, found):
     """Pretend that there is a GPU, and that this context of it is current."""
     monkeypatch.setattr(driver, "current_context", lambda: found)
     monkeypatch.setattr(driver, "is_there", lambda context: True)
-    monkeypatch.setattr(driver, "relaxed", nullcontext)
+    monkeypatch.setattr(driver, "relaxed_capture_mode", nullcontext)

@@ -8,6 +8,7 @@ from hypothesis.extra import numpy as arrays
 
 import cupar
 from cupar._device import arrays as _arrays
+from cupar._device import graphs
 
 
 class Device:
@@ -132,7 +133,7 @@ def test_what_is_indexed_must_be_in_cs_order():
     with pytest.raises(ValueError, match=r"^op: captured array 'x': expected a C-contiguous array"):
         _arrays.address("op: captured array 'x'", device, np.dtype("i4"), 0, False, c_order=True)
     with pytest.raises(ValueError, match=r"^dst: expected a C-contiguous array"):
-        cupar.graph._view("dst", device)
+        graphs.view("dst", device)
 
 
 def call(items=5, output=False, **change):

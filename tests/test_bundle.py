@@ -14,7 +14,7 @@ import time
 import tracemalloc
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -24,10 +24,10 @@ from hypothesis import strategies as st
 
 from cupar import _cache
 from cupar._base import warnings as _warnings
-from cupar._cache import CacheWarning, Disk, Entry, fetch
+from cupar._cache import CacheWarning, Disk, Entry, Usage, fetch
 from cupar._store import bundle as _bundle
 from cupar._store import entry as _entry
-from cupar._store.bundle import Bundle, Report, Written, verify, write
+from cupar._store.bundle import Bundle, write
 
 SECRET = b"a secret"
 
@@ -100,6 +100,21 @@ def with_records(path, start, changed):
     path.write_bytes(_bundle._header(len(changed), start, len(whole), index) + whole[128:])
 
 
+def keys(bundle):
+    return [each.key for each in bundle.entries()]
+
+
+def faults(path, secret=None):
+    """Return what is wrong with a bundle: key, None for the bundle as a whole, and why."""
+    try:
+        opened = Bundle(path, secret)
+    except ValueError as error:
+        return [(None, str(error))]
+    with closing(opened):
+        found = [(name, why) for name, why in opened.check() if why is not None]
+    return [(None if name == str(path) else name, why) for name, why in found]
+
+
 def overwrite(path, at, data):
     with path.open("r+b") as file:
         file.seek(at)
@@ -127,15 +142,17 @@ class TestRoundTrip:
             random.shuffle(items)
             write(second, iter(items))
             assert first.read_bytes() == second.read_bytes()
-            assert written == Written(len(entries), first.stat().st_size)
+            assert written == (len(entries), first.stat().st_size)
             bundle = Bundle(first, secret)
-            assert list(bundle.keys()) == sorted(entries)
+            assert keys(bundle) == sorted(entries)
             assert {name: bundle.load(name) for name in entries} == entries
-            assert len(bundle) == len(entries)
-            assert dict(bundle.entries()) == {name: len(frame) for name, frame in items}
+            assert bundle.usage() == Usage(len(entries), sum(len(frame) for _, frame in items), 0)
+            assert {each.key: each.size for each in bundle.entries()} == {
+                name: len(frame) for name, frame in items
+            }
             assert {name: bundle.meta(name) for name in entries} == {n: e.meta for n, e in entries.items()}
             assert bundle.load(key("another")) is None
-            assert verify(first, secret) == Report(len(entries), ())
+            assert faults(first, secret) == []
 
     def test_the_first_line_tells_what_it_is(self, path):
         with path.open("rb") as file:
@@ -146,7 +163,7 @@ class TestRoundTrip:
 
     def test_of_several_under_a_key_the_first_counts(self, tmp_path):
         other = key(1), _entry.encode(key(1), entry(2))
-        assert write(tmp_path / "b", [sealed(1), other, sealed(3)]).entries == 2
+        assert write(tmp_path / "b", [sealed(1), other, sealed(3)])[0] == 2
         assert Bundle(tmp_path / "b").load(key(1)) == entry(1)
 
     def test_what_is_no_key_is_in_no_bundle(self, path):
@@ -182,8 +199,8 @@ class TestRoundTrip:
         bundle = Bundle(path)
         bundle.close()
         bundle.close()
-        assert len(bundle) == 0
-        assert list(bundle.keys()) == []
+        assert bundle.usage().entries == 0
+        assert keys(bundle) == []
         assert bundle.load(key(1)) is None
         assert bundle.meta(key(1)) is None
 
@@ -294,7 +311,7 @@ class TestWriting:
     def test_what_no_reader_would_open_is_not_written(self, tmp_path, monkeypatch):
         monkeypatch.setattr(_bundle, "_MOST_ENTRIES", 2)
         write(tmp_path / "b", map(sealed, range(2)))
-        assert len(Bundle(tmp_path / "b")) == 2
+        assert len(keys(Bundle(tmp_path / "b"))) == 2
         with pytest.raises(ValueError, match="items: a bundle has room for 2 entries, got 3"):
             write(tmp_path / "more", map(sealed, range(3)))
         assert os.listdir(tmp_path) == ["b"]
@@ -302,7 +319,7 @@ class TestWriting:
     def test_a_bundle_may_be_written_from_itself(self, path):
         before = path.read_bytes()
         bundle = Bundle(path)
-        names = bundle.keys()
+        names = keys(bundle)
         write(path, ((name, _entry.encode(name, bundle.load(name))) for name in names))
         assert path.read_bytes() == before
 
@@ -315,7 +332,7 @@ class TestOpening:
         with pytest.raises(FileNotFoundError):
             Bundle(tmp_path / "none")
         with pytest.raises(FileNotFoundError):
-            verify(tmp_path / "none")
+            faults(tmp_path / "none")
 
     @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
     def test_what_is_not_a_file(self, tmp_path, make):
@@ -384,7 +401,7 @@ class TestOpening:
             assert tracemalloc.get_traced_memory()[1] < 8 << 20
         finally:
             tracemalloc.stop()
-        ((name, why),) = verify(tmp_path / "b").faults
+        ((name, why),) = faults(tmp_path / "b")
         assert name is None and "is too large" in why
 
     def test_an_index_that_memory_has_no_room_for(self, path, monkeypatch):
@@ -406,7 +423,7 @@ class TestOpening:
         path.chmod(mode)
         with pytest.raises(ValueError, match=f"can be written by others.*chmod go-w {path}"):
             Bundle(path)
-        ((name, why),) = verify(path).faults
+        ((name, why),) = faults(path)
         assert name is None and "others" in why
 
     def owned_by(self, monkeypatch, uid):
@@ -443,7 +460,7 @@ class TestOpening:
             seconds.append(time.perf_counter() - begin)
         record_property("milliseconds", round(min(seconds) * 1e3, 3))
         print(f"opening a bundle of 10,000 entries: {min(seconds) * 1e3:.2f} ms")
-        assert len(bundle) == 10_000
+        assert len(keys(bundle)) == 10_000
         assert set(read) == {(128, 0), (800_000, start)}, "entries are not read before they are asked for"
         assert min(seconds) < 0.05
 
@@ -458,7 +475,7 @@ class TestDamagedEntries:
             assert bundle.load(key(number)) is None
         for other in set(range(5)) - {number}:
             assert bundle.load(key(other)) == entry(other)
-        ((name, text),) = verify(path).faults
+        ((name, text),) = faults(path)
         assert name == key(number)
         assert all(part in text for part in why)
 
@@ -482,7 +499,7 @@ class TestDamagedEntries:
         with_records(path, start, changed)
         with said(key(3), "is damaged"):
             assert Bundle(path).load(key(3)) is None
-        assert [name for name, _ in verify(path).faults] == [key(3), None]
+        assert [name for name, _ in faults(path)] == [key(3), None]
 
     @pytest.mark.parametrize(
         ("offset", "size"),
@@ -506,14 +523,14 @@ class TestDamagedEntries:
             assert bundle.load(key(3)) is None
         assert bundle.meta(key(3)) is None
         assert bundle.load(key(2)) == entry(2)
-        assert {name for name, _ in verify(path).faults} == {key(3), None}
+        assert {name for name, _ in faults(path)} == {key(3), None}
 
     def test_an_index_out_of_order(self, path):
         start, changed = records(path)
         with_records(path, start, changed[::-1])
         bundle = Bundle(path)
         assert all(bundle.load(key(number)) in (None, entry(number)) for number in range(5))
-        ((name, why),) = verify(path).faults
+        ((name, why),) = faults(path)
         assert name is None and "order" in why
 
     def test_each_bundle_has_its_warning(self, tmp_path):
@@ -549,20 +566,20 @@ class TestSignatures:
         assert self.load(tmp_path / "b", SECRET) == entry(1)
         assert self.load(tmp_path / "b", None) == entry(1)
         assert Bundle(tmp_path / "b").meta(key(1)) == entry(1).meta
-        assert verify(tmp_path / "b", SECRET).faults == ()
+        assert faults(tmp_path / "b", SECRET) == []
 
     def test_wrongly_signed(self, tmp_path):
         write(tmp_path / "b", [sealed(1, b"another"), sealed(2, SECRET)])
         with said(key(1), "is not signed with the key in CUPAR_SIGNING_KEY"):
             assert self.load(tmp_path / "b", SECRET) is None
         assert Bundle(tmp_path / "b", SECRET).load(key(2)) == entry(2)
-        assert [name for name, _ in verify(tmp_path / "b", SECRET).faults] == [key(1)]
-        assert verify(tmp_path / "b").faults == ()
+        assert [name for name, _ in faults(tmp_path / "b", SECRET)] == [key(1)]
+        assert faults(tmp_path / "b") == []
 
     def test_unsigned(self, path):
         with said("is not signed"):
             assert self.load(path, SECRET) is None
-        assert len(verify(path, SECRET).faults) == 5
+        assert len(faults(path, SECRET)) == 5
 
     def test_a_signature_of_another_entry(self, tmp_path):
         line = _entry.seal(_entry.encode(key(1), entry(2)), key(1), SECRET)[:81]
@@ -593,19 +610,13 @@ class TestInUse:
         with said(str(path), "was written to while it was in use"):
             assert [bundle.load(key(number)) for number in range(5)] == [None] * 5
         assert bundle.meta(key(1)) is None
-        assert list(bundle.keys()) == []
-        assert [name for name, _ in bundle.faults()] == [None, None]
+        assert keys(bundle) == []
+        assert [name for name, _ in bundle.check()] == [str(path)] * 2
 
-    def test_cut_between_the_search_and_the_reading(self, path, monkeypatch):
+    def test_cut_between_the_last_look_at_its_size_and_the_reading(self, path, monkeypatch):
         bundle = Bundle(path)
-        find = Bundle._find
-
-        def cut(*args):
-            found = find(*args)
-            os.truncate(path, 150)
-            return found
-
-        monkeypatch.setattr(Bundle, "_find", cut)
+        monkeypatch.setattr(Bundle, "trust", lambda self: None)
+        os.truncate(path, 150)
         with said("is damaged"):
             assert bundle.load(key(1)) is None
 
@@ -667,14 +678,14 @@ import os, sys
 from pathlib import Path
 from cupar._store.bundle import Bundle
 bundle = Bundle(Path(sys.argv[1]))
-name = next(bundle.keys())
+names = [each.key for each in bundle.entries()]
 child = os.fork()
 if not child:
-    found = bundle.load(name) is not None
+    found = bundle.load(names[0]) is not None
     bundle.close()
     os._exit(0 if found else 1)
 _, status = os.waitpid(child, 0)
-print(status, sum(bundle.load(each) is not None for each in bundle.keys()))
+print(status, sum(bundle.load(each) is not None for each in names))
 """
         run = [sys.executable, "-W", "error", "-c", script, str(path)]
         assert subprocess.run(run, check=True, capture_output=True, text=True).stdout == "0 5\n"

@@ -25,6 +25,7 @@ from cupar._base import warnings as _warnings
 from cupar._cache import CacheWarning, Disk, Entry, Memory, Stats, Usage, disk, fetch
 from cupar._store import disk as _disk
 from cupar._store import entry as _entry
+from cupar._store import settings as _settings
 
 KEY = hashlib.sha256(b"a").hexdigest()
 OTHER = hashlib.sha256(b"b").hexdigest()
@@ -66,8 +67,8 @@ def key(number):
 
 
 def stored(store, name=KEY):
-    (path,) = [path for key, path, _ in store.entries() if key == name]
-    return path
+    (path,) = [each.where for each in store.entries() if each.key == name]
+    return Path(path)
 
 
 def age(path, seconds):
@@ -125,9 +126,9 @@ class TestRoundTrip:
         assert store.usage() == Usage(0, 0, LIMIT)
         store.store(KEY, ENTRY)
         store.store(OTHER, ENTRY)
-        assert {name for name, _, _ in store.entries()} == {KEY, OTHER}
-        assert all(path.stat().st_size == size for _, path, size in store.entries())
-        assert store.usage() == Usage(2, sum(size for _, _, size in store.entries()), LIMIT)
+        assert {name for name, *_ in store.entries()} == {KEY, OTHER}
+        assert all(Path(each.where).stat().st_size == each.size for each in store.entries())
+        assert store.usage() == Usage(2, sum(each.size for each in store.entries()), LIMIT)
         store.clear()
         assert store.usage().entries == 0
         assert store.load(KEY) is None
@@ -255,7 +256,7 @@ class TestDamage:
         path = stored(store)
         path.unlink()
         path.mkdir()
-        with pytest.warns(CacheWarning, match="damaged"):
+        with pytest.warns(CacheWarning, match="is not a file"):
             assert store.load(KEY) is None
 
     def test_it_is_said_once_and_rebuilt(self, store):
@@ -264,7 +265,7 @@ class TestDamage:
             stored(store, name).write_bytes(b"")
         path = stored(store)
         (said,) = self.gone(store, path)
-        assert str(path) in said and "rebuilt" in said
+        assert KEY in said and str(store.path) in said and "built again" in said
         with caught() as again:
             assert store.load(OTHER) is None
             store.store(KEY, ENTRY)
@@ -504,7 +505,7 @@ class TestEviction:
         return store
 
     def kept(self, store):
-        names = {name for name, _, _ in store.entries()}
+        names = {name for name, *_ in store.entries()}
         return [index for index in range(100) if key(index) in names]
 
     def test_nothing_goes_below_the_limit(self, tmp_path):
@@ -520,7 +521,7 @@ class TestEviction:
 
     def test_what_was_just_written_stays(self, tmp_path):
         store = self.filled(tmp_path, 10, 10 * self.SIZE)
-        for name, path, _ in store.entries():
+        for name, _, _, path in store.entries():
             age(path, -10_000 - int(name[:2], 16))  # a clock that is ahead
         big = Entry({}, bytes(10 * self.SIZE - 200))
         store.store(key(50), big)
@@ -718,13 +719,13 @@ class TestEnvironment:
     @pytest.mark.parametrize(("text", "seconds"), [("", 120), ("0", 0), ("0.5", 0.5), ("inf", float("inf"))])
     def test_lock_timeout(self, monkeypatch, text, seconds):
         monkeypatch.setenv("CUPAR_LOCK_TIMEOUT", text)
-        assert _cache._lock_timeout() == seconds
+        assert _settings.lock_timeout() == seconds
 
     @pytest.mark.parametrize("text", ["-1", "nan", "soon"])
     def test_invalid_lock_timeout(self, monkeypatch, text):
         monkeypatch.setenv("CUPAR_LOCK_TIMEOUT", text)
         with pytest.warns(CacheWarning, match="CUPAR_LOCK_TIMEOUT"):
-            assert _cache._lock_timeout() == 120
+            assert _settings.lock_timeout() == 120
 
 
 # --- fetch

@@ -1,4 +1,4 @@
-"""Which stream is captured, what becomes of the kernels, and room for graphs: of a driver that is none."""
+"""Which stream is captured, what becomes of the kernels, and memory for graphs: of a driver that is none."""
 
 import gc
 import threading
@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 from common import context, pretend
 
-from cupar._base import fork
 from cupar._call import algorithm as _algorithm
 from cupar._call import code as _code
 from cupar._call import replays as _replay
@@ -19,6 +18,7 @@ GREEN, OWN, HOME, ELSEWHERE = 500, 600, 0xAAA, 0xBBB
 KERNEL, MEMSET = 0, 2
 # What the driver refuses while another thread captures, unless its caller is relaxed about that.
 UNSAFE = {"cuGreenCtxCreate", "cuStreamBeginCapture_v2", "cuGraphExecDestroy"}
+SPEC = SimpleNamespace(cc=90, kind=SimpleNamespace(_native="none"), algorithm="none")
 # What is for one thread at a time.
 EXCLUSIVE = {
     "cuGreenCtxCreate",
@@ -26,8 +26,6 @@ EXCLUSIVE = {
     "cuStreamBeginCapture_v2",
     "cuGraphInstantiateWithFlags",
 }
-
-SPEC = SimpleNamespace(cc=90, kind=SimpleNamespace(_native="none"), algorithm="none")
 
 
 class Library:
@@ -106,10 +104,9 @@ def have(monkeypatch):
 
         monkeypatch.setattr(driver, "library", lambda: library)
         pretend(monkeypatch, context())
-        monkeypatch.setattr(driver, "relaxed", relaxed)
+        monkeypatch.setattr(driver, "relaxed_capture_mode", relaxed)
         monkeypatch.setattr(storage, "scratch", lambda nbytes: 1 << 20)
-        monkeypatch.setattr(_replay, "_spares", {})
-        monkeypatch.setattr(stream_capture, "_greens", {})
+        monkeypatch.setattr(driver, "_parts", {})
         return library
 
     return have
@@ -135,7 +132,7 @@ def test_on_a_stream_of_a_green_context(library):
     assert library.asked.count("cuGreenCtxCreate") == 1
     assert stream_capture.is_unnoticed()
     assert contexts(library) == [ELSEWHERE] * 2
-    captured.bring_home()
+    captured.to_primary_context()
     assert contexts(library) == [HOME] * 2
     captured.destroy()
     captured.destroy()
@@ -152,7 +149,7 @@ def test_without_green_contexts(have, without):
     with stream_capture.capture() as captured:
         assert captured.stream == OWN
     assert library.asked[-1] == "cuStreamDestroy_v2"
-    captured.bring_home()
+    captured.to_primary_context()
     assert contexts(library) == [ELSEWHERE] * 2
 
 
@@ -161,7 +158,7 @@ def test_in_another_context_than_the_primary(library, monkeypatch):
     assert not stream_capture.is_unnoticed()
     with stream_capture.capture() as captured:
         assert captured.stream == OWN
-    captured.bring_home()
+    captured.to_primary_context()
     assert contexts(library) == [ELSEWHERE] * 2
 
 
@@ -234,7 +231,7 @@ class Call:
     native, name, context = None, "a call", context()
 
     def __init__(self):
-        self.room, self.launched = _replay.Room(1), []
+        self.graph_pool, self.launched = _replay.GraphPool(self.context), []
 
     def set(self, bound):
         pass
@@ -247,7 +244,7 @@ class Call:
         return _replay._captured(self, (1000,), 0, 0)
 
     def fixed(self):
-        return _replay.Fixed(self, self.graph(), self.room)
+        return _replay.Fixed(self, self.graph(), self.graph_pool)
 
     def forget(self, key, replay):
         self.forgotten = key, replay
@@ -257,13 +254,13 @@ class Call:
 @pytest.fixture
 def call(library):
     call = Call()
-    fill(call.room, call)
+    fill(call.graph_pool, call)
     return call
 
 
-def fill(room, call):
+def fill(pool, call):
     with stream_capture.lock:
-        room.fill(call.graph())
+        pool.fill(call.graph())
 
 
 @pytest.mark.parametrize("refused", [False, True])
@@ -275,7 +272,7 @@ def test_graphs_are_brought_home(have, refused):
     assert contexts(library) == [ELSEWHERE if refused else HOME] * 2
 
 
-def test_loading_fills_the_room(library):
+def test_loading_fills_the_graph_pool(library):
     call = Call()
     algorithm = SimpleNamespace(
         _spec=SimpleNamespace(arguments=[]), _needs_storage=False, _sizes=lambda: (1, 9)
@@ -283,24 +280,24 @@ def test_loading_fills_the_room(library):
     call.iterators = []
     _algorithm.Algorithm._load_kernels(algorithm, call)
     assert call.launched == [(9, GREEN + 1), (1, GREEN + 1)]
-    assert len(library.executables) == _replay._ROOM
+    assert len(library.executables) == _replay._POOL_SIZE
     assert contexts(library) == [HOME] * 2
     assert library.asked.count("cuGraphDestroy") == 2
 
 
-def takes(room):
-    return sum(room.take() for _ in range(100))
+def takes(pool):
+    return sum(pool.take() for _ in range(100))
 
 
 def test_a_graph_is_made_in_the_place_of_another(library, call):
     before = list(library.executables)
-    assert len(before) == _replay._ROOM
+    assert len(before) == _replay._POOL_SIZE
     fixed = call.fixed()
     assert library.asked[-2:] == ["cuGraphExecDestroy", "cuGraphInstantiateWithFlags"]
     assert library.executables == [*before[:-1], fixed.executable.value]
     more = [call.fixed() for _ in before[1:]]
     assert len(library.executables) == len(before)
-    with pytest.raises(_replay.NotReplayableError, match="room"):
+    with pytest.raises(_replay.NotReplayableError, match="graph pool"):
         call.fixed()
     fixed.close()
     fixed.close()
@@ -308,16 +305,16 @@ def test_a_graph_is_made_in_the_place_of_another(library, call):
     del fixed
     assert library.asked.count("cuGraphDestroy") == graphs
     more.append(call.fixed())
-    with pytest.raises(_replay.NotReplayableError, match="room"):
+    with pytest.raises(_replay.NotReplayableError, match="graph pool"):
         call.fixed()
     del more
     gc.collect()
     assert not library.executables
-    assert takes(call.room) == _replay._ROOM
+    assert takes(call.graph_pool) == _replay._POOL_SIZE
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
-def test_a_graph_that_cannot_be_made_gives_its_room_back(library, call, monkeypatch, error):
+def test_a_graph_that_cannot_be_made_gives_its_memory_back(library, call, monkeypatch, error):
     def fail(graph):
         raise error
 
@@ -326,70 +323,70 @@ def test_a_graph_that_cannot_be_made_gives_its_room_back(library, call, monkeypa
         with pytest.raises(error):
             call.fixed()
     gc.collect()
-    assert takes(call.room) == _replay._ROOM
+    assert takes(call.graph_pool) == _replay._POOL_SIZE
 
 
 def test_what_is_given_back_is_taken_last(library, call):
     call.fixed().close()
-    for left in range(_replay._ROOM - 1, 0, -1):
+    for left in range(_replay._POOL_SIZE - 1, 0, -1):
         assert len(library.executables) == left
-        assert call.room.take()
+        assert call.graph_pool.take()
     assert not library.executables
-    assert call.room.take()
-    assert not call.room.take()
+    assert call.graph_pool.take()
+    assert not call.graph_pool.take()
 
 
 def test_algorithms_that_are_not_called_take_up_no_more_than_a_few(library):
-    """And each has room all the same, whichever was loaded first."""
+    """And each has memory all the same, whichever was loaded first."""
     calls = [Call() for _ in range(30)]
     for each in calls:
-        fill(each.room, each)
-    assert len(library.executables) == _replay._MOST_SPARE < 30 * _replay._ROOM
-    assert [takes(each.room) for each in calls[-8:]] == [_replay._ROOM] * 8
+        fill(each.graph_pool, each)
+    assert len(library.executables) == _replay._MOST_SPARE < 30 * _replay._POOL_SIZE
+    assert [takes(each.graph_pool) for each in calls[-8:]] == [_replay._POOL_SIZE] * 8
     assert not library.executables
-    assert not takes(calls[0].room)
+    assert not takes(calls[0].graph_pool)
     another = Call()
-    fill(another.room, another)
-    assert takes(calls[0].room) == _replay._ROOM
+    fill(another.graph_pool, another)
+    assert takes(calls[0].graph_pool) == _replay._POOL_SIZE
     other_context = Call()
-    other_context.room = _replay.Room(2)
-    fill(other_context.room, other_context)
-    assert not calls[1].room.take()
+    other_context.graph_pool = _replay.GraphPool(context(number=2))
+    fill(other_context.graph_pool, other_context)
+    assert not calls[1].graph_pool.take()
 
 
 def test_memory_of_replays_that_were_given_up_does_not_add_up(library):
     for _ in range(40):
         call = Call()
-        fill(call.room, call)
+        fill(call.graph_pool, call)
         call.fixed().close()
-        call.room.close()
+        call.graph_pool.close()
     assert not library.executables
-    assert len(_replay._spares[1, 3]) <= _replay._MOST_SPARE
+    assert len(context().part(_replay._Spares)[3]) <= _replay._MOST_SPARE
 
 
 def test_the_oldest_is_evicted_whosever_it_is(library, call):
     class Known:
         pass
 
-    room, owners, replays = call.room, [Call() for _ in range(4)], [Known() for _ in range(4)]
+    pool, owners, replays = call.graph_pool, [Call() for _ in range(4)], [Known() for _ in range(4)]
     for key, (owner, replay) in enumerate(zip(owners, replays, strict=True)):
-        room.note(replay, owner, key)
+        pool.note(replay, owner, key)
     del owner, replay
     replays[0] = owners[1] = None  # one that is gone, and one whose call is
     gc.collect()
-    room.evict()
+    pool.evict()
     assert owners[2].forgotten == (2, replays[2])
     for _ in range(100):
-        room.note(Known(), owners[0], 0)
-    assert len(room._taken) <= 2  # or those that come and go would add up
-    room.evict()
+        pool.note(Known(), owners[0], 0)
+    assert len(pool._taken) <= 2  # or those that come and go would add up
+    pool.evict()
     assert owners[3].forgotten == (3, replays[3])
-    room.evict()
-    assert not room._taken
+    pool.evict()
+    assert not pool._taken
 
 
 @pytest.mark.parametrize("reason", ["switched off", "no green contexts", "an old driver", "another context"])
-def test_no_room_where_nothing_is_replayed(have, monkeypatch, reason):
+def test_no_graph_pool_where_nothing_is_replayed(have, monkeypatch, reason):
     lacks = {"no green contexts": ["cuGreenCtxStreamCreate"], "an old driver": ["cuFuncGetParamInfo"]}
     library = have(Library(lacks=lacks.get(reason, [])))
     if reason == "switched off":
@@ -397,56 +394,56 @@ def test_no_room_where_nothing_is_replayed(have, monkeypatch, reason):
         monkeypatch.setattr(_replay, "CALLS_BEFORE", _replay._calls_before())
     monkeypatch.setattr(driver, "has_primary_context", lambda: reason != "another context")
     call = Call()
-    fill(call.room, call)
-    assert not call.room.was_filled
+    fill(call.graph_pool, call)
+    assert not call.graph_pool.was_filled
     assert not library.executables
 
 
-def test_room_is_emptied_before_the_code_is_unloaded(library, call, monkeypatch):
+def test_the_graph_pool_is_emptied_before_the_code_is_unloaded(library, call, monkeypatch):
     code = _code.Code(SPEC, b"")
-    room = code.room(context())
-    assert room is code.room(context())
-    assert room is not code.room(context(number=2))
-    fill(room, call)
-    fill(room, call)
-    assert len(library.executables) == 2 * _replay._ROOM
+    pool = code.graph_pool(context())
+    assert pool is code.graph_pool(context())
+    assert pool is not code.graph_pool(context(number=2))
+    fill(pool, call)
+    fill(pool, call)
+    assert len(library.executables) == 2 * _replay._POOL_SIZE
 
     class Unloading(list):
         def append(self, native):
-            assert len(library.executables) == _replay._ROOM
+            assert len(library.executables) == _replay._POOL_SIZE
             super().append(native)
 
-    monkeypatch.setattr(_code, "_unloading", Unloading())
+    monkeypatch.setattr(_code, "_retired", Unloading())
     code._natives[context()] = "loaded"
-    del code, room
+    del code, pool
     gc.collect()
-    assert _code._unloading == ["loaded"]
+    assert _code._retired == ["loaded"]
 
 
 def test_what_belongs_to_a_context_that_may_be_gone_is_not_touched(library, call, monkeypatch):
     code = _code.Code(SPEC, b"")
-    fill(code.room(context()), call)
+    fill(code.graph_pool(context()), call)
     code._natives[context()] = "loaded"
     fixed = call.fixed()
     executables = list(library.executables)
     monkeypatch.setattr(driver, "is_there", lambda context: False)
-    monkeypatch.setattr(_code, "_unloading", [])
+    monkeypatch.setattr(_code, "_retired", [])
     fixed.close()
     del code, fixed
     gc.collect()
     assert library.executables == executables
-    assert not _code._unloading
+    assert not _code._retired
 
 
-def test_a_forked_process_leaves_the_room_behind(library, call, monkeypatch):
+def test_a_forked_process_leaves_the_graph_pool_behind(library, call, monkeypatch):
     code = _code.Code(SPEC, b"")
-    fill(code.room(context()), call)
+    fill(code.graph_pool(context()), call)
     fixed = call.fixed()
     executables = list(library.executables)
-    monkeypatch.setattr(fork, "_generation", fork._generation + 1)
-    _replay._spares.clear()  # as a fork does
-    code.leave_behind()
-    assert not code.room(context()).take()
+    driver._parts.clear()  # as a fork does
+    code.abandon()
+    fixed.abandon()
+    assert not code.graph_pool(context()).take()
     fixed.close()
     del code
     gc.collect()

@@ -21,12 +21,13 @@ import cupar
 from cupar import _cache
 from cupar._ahead import batch
 from cupar._base import warnings as _warnings
+from cupar._cli import cache as _commands
 from cupar._cli import main as _cli
 from cupar._cli import terminal as _terminal
 from cupar._cli.main import main
 from cupar._device import driver
 from cupar._inspect import environment as _environment
-from cupar._obtain import obtain
+from cupar._obtain import produce
 from cupar._store import entry as _entry
 
 COMMANDS = [
@@ -67,8 +68,8 @@ def entry(algorithm="reduce_into", cc=90, kind="build", size=100, **more):
         "algorithm": algorithm,
         "cc": cc,
         "entry": kind,
-        "arguments": [["d_in", "in", ["Pointer", ["<f4", 4, 4]]]],
-        "options": {"init": "value"},
+        "arguments": {"d_in": ["float32", "in", ["Pointer", ["<f4", 4, 4]]]},
+        "options": {"option init": "value"},
         "versions": {"numba-cuda": "0.30.4"},
     }
     meta = {"algorithm": algorithm, "cc": cc, "entry": kind, "parts": parts, "seconds": {"link": 0.3}, **more}
@@ -82,7 +83,7 @@ def keep(number, **fields):
 
 
 def path_of(number):
-    return next(path for each, path, _ in _cache.disk().entries() if each == key(number))
+    return _cache.disk().find(key(number))
 
 
 @pytest.fixture
@@ -142,7 +143,7 @@ def test_each_example_is_understood(run, command):
     _, out, _ = run(*command.split(), "--help")
     for example in out.partition("examples:\n")[2].splitlines():
         words, _ = _cli._split(example.split("|")[0].split()[1:])
-        assert callable(_cli._parser().parse_args(words).command)
+        assert callable(_cli._parser().parse_args(words).run)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -191,12 +192,12 @@ def test_the_version(run):
     [("0", 0), ("10", 10), ("10b", 10), ("5k", 5 << 10), ("500M", 500 << 20), ("1.5GiB", 3 << 29)],
 )
 def test_sizes(text, size):
-    assert _cli._bytes(text) == size
+    assert _commands._bytes(text) == size
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("5m", 300), ("1.5h", 5400), ("2w", 1209600)])
 def test_times(text, seconds):
-    assert _cli._seconds(text) == seconds
+    assert _commands._seconds(text) == seconds
 
 
 @pytest.mark.parametrize(
@@ -234,7 +235,7 @@ class TestInfo:
 
     def test_no_gpu_is_no_fault(self, run, run_json, monkeypatch):
         monkeypatch.setattr(_environment, "gpus", list)
-        monkeypatch.setattr(_environment, "driver", lambda: None)
+        monkeypatch.setattr(_environment, "nvidia_driver", lambda: None)
         status, out, _ = run("info")
         assert status == 0
         assert "none here" in out
@@ -243,7 +244,7 @@ class TestInfo:
     def test_gpus_are_shown(self, run, monkeypatch):
         gpu = {"ordinal": 0, "name": "NVIDIA H200", "cc": 90, "memory": 139 << 30}
         monkeypatch.setattr(_environment, "gpus", lambda: [gpu])
-        monkeypatch.setattr(_environment, "driver", lambda: {"cuda": "13.0", "driver": "580.159"})
+        monkeypatch.setattr(_environment, "nvidia_driver", lambda: {"cuda": "13.0", "driver": "580.159"})
         _, out, _ = run("info")
         assert "NVIDIA H200, sm_90, 139.0 GiB" in out
         assert "580.159" in out and "up to 13.0" in out
@@ -649,7 +650,7 @@ class TestExplain:
         for _ in range(900):
             deep = [deep]
         for number, cc in ((1, 80), (2, 90)):
-            parts = {"algorithm": "reduce_into", "entry": "build", "arguments": [["a", "in", deep]], "cc": cc}
+            parts = {"algorithm": "reduce_into", "entry": "build", "arguments": {"a": deep}, "cc": cc}
             _cache.disk().store(key(number), _entry.Entry({"entry": "build", "parts": parts}, b""))
         assert _cache.disk().meta(key(1)) is not None
         for words in (["explain", key(1)], ["explain", key(1), key(2)], ["cache", "show", key(1)]):
@@ -910,7 +911,7 @@ def quick(monkeypatch):
             time.sleep(60)
         return b"blob", 4, "built"
 
-    monkeypatch.setattr(obtain, "_compile", make)
+    monkeypatch.setattr(produce, "_compile", make)
 
 
 @pytest.fixture
@@ -1213,7 +1214,7 @@ cupar.reduce_into("f4", "f4", cupar.OpKind.PLUS, 0)
         code = f"""
 import os, signal, sys, time
 from cupar._cli import main as _cli
-from cupar._obtain import obtain as _factory
+from cupar._obtain import produce
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
 
@@ -1223,7 +1224,7 @@ def make(spec, seconds):
     open({str(tmp_path / "begun")!r} + str(os.getpid()), "w").close()
     time.sleep(60)
 
-_factory._compile = make
+produce._compile = make
 sys.exit(_cli.main(["build", {str(script())!r}, "--cc", "90", "--jobs", "2"]))
 """
         process = subprocess.Popen(

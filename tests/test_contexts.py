@@ -81,13 +81,13 @@ def have(monkeypatch):
         monkeypatch.setattr(driver, "_contexts", {})
         monkeypatch.setattr(driver, "has_several_devices", False)
         monkeypatch.setattr(driver, "check", check)
-        driver._after_fork()  # this thread knows of no driver
+        driver._forget()  # this thread knows of no driver
         return library
 
     yield have
     for name in ("_device_count", "_device"):
         getattr(driver, name).cache_clear()
-    driver._after_fork()
+    driver._forget()
 
 
 def check(status, call):

@@ -59,7 +59,7 @@ def store(tmp_path):
     found = Disk(tmp_path / "cache", LIMIT)
     for name in OTHERS:
         found.store(name, entry(name))
-        age(found._path(name), 2 * HOUR)
+        age(found.find(name), 2 * HOUR)
     return found
 
 
@@ -151,12 +151,12 @@ def test_a_disk_that_fills(mounted, monkeypatch, options):
         for name in names:
             assert fetch(name, lambda name=name: entry(name, 30_000)).entry == entry(name, 30_000)
             assert files(root / "v1" / "tmp") == []
-        kept = {name for name, _, _ in disk().entries()}
+        kept = {name for name, *_ in disk().entries()}
         assert 10 <= len(kept) < 60
         for name in kept:
             assert fetch(name, refuse).entry == entry(name, 30_000)
         disk().prune()
-        assert kept == {name for name, _, _ in disk().entries()}
+        assert kept == {name for name, *_ in disk().entries()}
     (warning,) = said
     assert os.strerror(errno.ENOSPC) in str(warning.message)
     with caught() as said:
@@ -187,7 +187,7 @@ def test_a_file_system_that_turns_read_only(mounted, monkeypatch):
     store = disk()
     for name in OTHERS:
         get(name)
-        age(store._path(name), 2 * HOUR)
+        age(store.find(name), 2 * HOUR)
     subprocess.run(["mount", "-o", "remount,ro", root], check=True)
     with caught() as said:
         check_refused(store)
@@ -293,7 +293,7 @@ def test_threads_whose_directory_vanishes_again_and_again(tmp_path):
             thread.join(timeout=60)
     assert wrong == []
     for path in tmp_path.iterdir():
-        for name, _, _ in Disk(path, LIMIT).entries():
+        for name, *_ in Disk(path, LIMIT).entries():
             assert Disk(path, LIMIT).load(name) == entry(name)
 
 
@@ -305,12 +305,12 @@ def filled(tmp_path, ages):
     store = Disk(tmp_path / "cache", SIZE * len(ages))
     for number, seconds in enumerate(ages):
         store.store(key(number), entry(key(number)))
-        age(store._path(key(number)), seconds)
+        age(store.find(key(number)), seconds)
     return store
 
 
 def kept(store):
-    names = {name for name, _, _ in store.entries()}
+    names = {name for name, *_ in store.entries()}
     return [number for number in range(100) if key(number) in names]
 
 
@@ -337,7 +337,7 @@ def test_the_order_of_use_after_a_clock_went_back(tmp_path, ages, expected):
 def test_a_use_makes_a_time_to_come_the_present(tmp_path):
     store = filled(tmp_path, [-YEAR] * 5 + [100] * 5)
     assert store.load(key(0)) == entry(key(0))
-    assert abs(store._path(key(0)).stat().st_mtime - time.time()) < 600
+    assert abs(store.find(key(0)).stat().st_mtime - time.time()) < 600
     store.store(key(50), entry(key(50)))
     assert {0, 5, 6, 7, 8, 9, 50} <= set(kept(store))
 
@@ -417,9 +417,9 @@ def test_a_stale_handle_once_costs_no_build(store, number):
 def test_files_that_a_server_keeps_while_they_are_open(store):
     """What is removed and still open somewhere is renamed, and goes with who has it open."""
     usage = store.usage()
-    shard = store._path(OTHERS[0]).parent
+    shard = store.find(OTHERS[0]).parent
     (shard / ".nfs0000000000000001").write_bytes(b"an entry")
-    store._path(OTHERS[1]).rename(shard / ".nfs0000000000000002")
+    store.find(OTHERS[1]).rename(shard / ".nfs0000000000000002")
     for place in ("tmp", "locks"):
         path = store.path / "v1" / place / ".nfs0000000000000003"
         path.write_text("")

@@ -7,7 +7,6 @@ number, from which it can be made again.
 
 import hashlib
 import hmac
-import io
 import json
 import random
 import re
@@ -23,6 +22,7 @@ from hypothesis import strategies as st
 
 from cupar._store import bundle as _bundle
 from cupar._store import entry as _entry
+from cupar._store import layer as _layer
 from cupar._store.bundle import Bundle
 from cupar._store.entry import Entry, RefusedError
 
@@ -344,6 +344,14 @@ def outcome_of(served, name):
     return "served as stored" if served == STORED.get(name) else "served as their new checksum says"
 
 
+def part_of(data):
+    return lambda offset, size: data[offset : offset + size]
+
+
+def keys_of(bundle):
+    return [each.key for each in bundle.entries()]
+
+
 @pytest.mark.parametrize("part", range(PARTS))
 def test_entries(part, record_property):
     """Entries as a user's directory holds them."""
@@ -355,12 +363,8 @@ def test_entries(part, record_property):
         data = repaired_entry(rng, name, others) if repair else havoc(rng, ENCODED[name], others)
         asked = name if rng.random() < 0.9 else rng.choice(KEYS)
         served = _entry.decode(data, asked)
-        assert (
-            served
-            == _entry.read(io.BytesIO(data), len(data), asked)
-            == _entry.decode(memoryview(data), asked)
-        )
-        meta = _entry.read_meta(io.BytesIO(data), len(data))
+        assert served == _entry.decode(memoryview(data), asked)
+        meta = _entry.peek_meta(part_of(data), len(data))
         assert meta is None or isinstance(meta, dict)
         assert served is None or meta == served.meta
         allowed = vouched(data, asked) if repair else [STORED[asked]]
@@ -390,7 +394,7 @@ def test_sealed_entries(part, record_property):
             data = rng.choice(secret_free) + entry
         else:
             data = havoc(rng, sealed, others)
-        meta = _entry.peek_meta(lambda offset, size: data[offset : offset + size], len(data))
+        meta = _entry.peek_meta(part_of(data), len(data))
         assert meta is None or isinstance(meta, dict)
         served = unsealed(data, name, None)
         allowed = vouched(data, name) if repair else [STORED[name]]
@@ -433,7 +437,7 @@ def bundles(tmp_path):
 def warned(monkeypatch):
     """Collect what is warned of, however often."""
     topics = []
-    monkeypatch.setattr(_bundle, "warn_once", lambda topic, _: topics.append(topic))
+    monkeypatch.setattr(_layer, "warn_once", lambda topic, _: topics.append(topic))
     return topics
 
 
@@ -452,8 +456,7 @@ def test_bundles(part, tmp_path, bundles, warned, record_property):
             watch.counts["bundles refused" if bundle is None else "bundles opened"] += 1
             if bundle is None:
                 continue
-            names = {*KEYS, *bundle.keys()}
-            assert len(bundle) == len(list(bundle.entries()))
+            names = {*KEYS, *keys_of(bundle)}
             for name in names:
                 meta = bundle.meta(name)
                 assert meta is None or isinstance(meta, dict)
@@ -467,7 +470,7 @@ def test_bundles(part, tmp_path, bundles, warned, record_property):
                 watch.serve(name, served, [None, *allowed], f"entries {outcome}")
                 if served is not None and secret is not None:
                     assert signature(ENCODED[name], name, SECRET) + ENCODED[name] in data
-            list(bundle.faults())
+            list(bundle.check())
     for outcome in ("bundles refused", "entries refused", "entries served as their new checksum says"):
         assert watch.counts[outcome]
 
@@ -479,7 +482,6 @@ def test_bundles(part, tmp_path, bundles, warned, record_property):
 @settings(deadline=None)
 def test_any_bytes_are_no_entry(data, secret):
     assert _entry.decode(data, KEYS[1]) is None
-    assert _entry.read(io.BytesIO(data), len(data), KEYS[1]) is None
     assert unsealed(data, KEYS[1], secret) is None
 
 
@@ -512,9 +514,9 @@ def test_any_index_with_a_right_checksum(tmp_path_factory, records, data):
     path = tmp_path_factory.mktemp("fuzz") / "bundle"
     path.write_bytes(bundle_of(records, frames))
     with pytest.MonkeyPatch.context() as patch, opened(path, None) as bundle:
-        patch.setattr(_bundle, "warn_once", lambda *_: None)
-        assert len(bundle) == len(records)
-        for name in {*KEYS, *bundle.keys()}:
+        patch.setattr(_layer, "warn_once", lambda *_: None)
+        assert bundle.usage().entries == len(records)
+        for name in {*KEYS, *keys_of(bundle)}:
             assert bundle.load(name) in [None, STORED.get(name)]
             bundle.meta(name)
-        assert len(list(bundle.faults())) <= len(records) + 2
+        assert len([key for key, why in bundle.check() if why]) <= len(records) + 2

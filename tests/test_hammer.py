@@ -86,7 +86,7 @@ def everything():
         assert [why for _, why in disk.check(repair=True) if why] == []
     else:
         done["listings"] += 1
-        for name, _, _ in disk.entries():
+        for name, *_ in disk.entries():
             meta = disk.meta(name)
             assert meta is None or key(meta["number"]) == name
 
@@ -169,7 +169,7 @@ def test_sixteen_processes_hammer_one_directory(hammers, tmp_path, record_proper
 
     wait_for(tmp_path, hammers, times=2)
     small = store.usage().size
-    before = {name for name, _, _ in store.entries()}
+    before = {name for name, *_ in store.entries()}
     (tmp_path / "second.new").write_text(str(time.monotonic()))
     (tmp_path / "second.new").rename(tmp_path / "second")
     outputs = [process.communicate(timeout=SECONDS + PATIENCE)[0] for process in hammers]
@@ -193,7 +193,7 @@ def test_sixteen_processes_hammer_one_directory(hammers, tmp_path, record_proper
     assert small <= (300 << 10) + PROCESSES * largest
     # Without removals each was built once, and what was built is there, as is what was there before.
     assert set(builds.values()) == {1}
-    there = {name for name, _, _ in store.entries()}
+    there = {name for name, *_ in store.entries()}
     assert there == before | {key(number) for number in builds}
     for number in builds:
         assert store.load(key(number)) == entry(number)

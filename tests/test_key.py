@@ -14,7 +14,7 @@ import cupar
 from cupar._base import versions as _versions
 from cupar._compile import key as _key
 from cupar._compile import toolchain, wrapper
-from cupar._ir import nodes
+from cupar._ir import cpp, nodes
 
 NUMBERS = [np.dtype(code) for code in "?bBhHiIqQefdFD"]
 
@@ -119,7 +119,7 @@ def test_link_options_are_in_the_key_of_what_is_linked(specialise, monkeypatch):
 def test_the_code_of_wrappers_and_converters_is_in_the_key(specialise, monkeypatch):
     spec, converting = specialise(), specialise(d_out="i8")
     before = key(spec), template(spec), key(converting), template(converting)
-    monkeypatch.setattr(nodes, "_PREAMBLE", "// another")
+    monkeypatch.setattr(cpp, "_PREAMBLE", "// another")
     assert (key(spec), template(spec)) == before[:2]
     assert key(converting) != before[2]
     assert template(converting) != before[3]

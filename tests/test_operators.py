@@ -84,7 +84,9 @@ def test_builtins_without_bytecode():
 
 def test_minima_and_maxima_do_with_nan_what_numpy_does():
     values = [np.nan, -np.inf, -1.0, 0.0, 2.0, np.inf]
-    for ufunc, function in operators._OF_FLOATS.items():
+    minima = [(ufunc, function) for ufunc, function in operators._OF_FLOATS.items() if ufunc.nin == 2]
+    assert len(minima) == 4
+    for ufunc, function in minima:
         for a in values:
             for b in values:
                 np.testing.assert_equal(function(a, b), ufunc(a, b), err_msg=f"{ufunc} {a} {b}")

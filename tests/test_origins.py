@@ -23,7 +23,7 @@ from cupar._call import algorithm as _algorithm
 from cupar._compile import cccl
 from cupar._device import driver, storage
 from cupar._obtain import obtain
-from cupar._store import disk as _disk
+from cupar._store import locks
 
 CC = 90
 INT = np.zeros(1, np.int32)
@@ -239,7 +239,7 @@ def test_a_build_that_cannot_be_deserialised_is_made_again(empty_cache, gpu):
     first = reduction(lambda a, b: a + b, cc=None)
     spoil(first.build.key)
     obtain.forget()
-    with pytest.warns(cupar.CacheWarning, match="of no use"):
+    with pytest.warns(cupar.CacheWarning, match="unusable"):
         again = reduction(lambda a, b: a + b, cc=None)
     assert again.build.origin == "linked"
     assert again.cubin() == first.cubin()
@@ -283,7 +283,7 @@ def test_what_is_made_again_replaces_nothing_before_it_has_loaded(empty_cache, g
         kept = dict(shared)
         obtain.forget()
         gpu.status = 700
-        with pytest.warns(cupar.CacheWarning, match="of no use"), pytest.raises(cupar.DriverError):
+        with pytest.warns(cupar.CacheWarning, match="unusable"), pytest.raises(cupar.DriverError):
             reduction(lambda a, b: a + b, cc=None)
         assert dict(shared) == kept
         assert _cache.disk().load(first.build.key) is None
@@ -332,14 +332,14 @@ def test_an_entry_that_is_of_no_use_is_made_again(empty_cache, monkeypatch, kind
 
     first = ask()
     disk = _cache.disk()
-    for key, _, _ in list(disk.entries()):
+    for key, *_ in list(disk.entries()):
         entry = disk.load(key)
         if entry.meta["entry"] == kind:
             disk.store(key, _cache.Entry(entry.meta, b"garbage("))
         elif entry.meta["entry"] == "build":
             disk.discard(key)
     obtain.forget()
-    with pytest.warns(cupar.CacheWarning, match="of no use and will be rebuilt"):
+    with pytest.warns(cupar.CacheWarning, match="unusable and will be rebuilt"):
         again = ask()
     assert again.build.key == first.build.key
     assert again.cubin() == first.cubin()
@@ -447,12 +447,12 @@ def test_a_call_waits_for_all_its_locks_no_longer_than_for_one(empty_cache, tmp_
     keys = [each.key for each in cupar.cache.entries() if each.entry in ("build", "template")]
     assert len(keys) == 2
     # As other processes hold them that never come to an end.
-    locks = tmp_path / "another" / "v1" / "locks"
-    locks.mkdir(mode=0o700, parents=True)
-    for folder in (*locks.parents[:2], locks):
+    held = tmp_path / "another" / "v1" / "locks"
+    held.mkdir(mode=0o700, parents=True)
+    for folder in (*held.parents[:2], held):
         folder.chmod(0o700)
     waited = []
-    lock = _disk._lock
+    lock = locks.acquire
 
     def timed(path, timeout):
         start = time.monotonic()
@@ -461,13 +461,13 @@ def test_a_call_waits_for_all_its_locks_no_longer_than_for_one(empty_cache, tmp_
         finally:
             waited.append((path.stem, time.monotonic() - start))
 
-    monkeypatch.setattr(_disk, "_lock", timed)
+    monkeypatch.setattr(locks, "acquire", timed)
     monkeypatch.setenv("CUPAR_CACHE_DIR", str(tmp_path / "another"))
     monkeypatch.setenv("CUPAR_LOCK_TIMEOUT", "2")
     cupar.cache.clear(disk=False)
     with ExitStack() as stack:
         for key in keys:
-            fcntl.flock(stack.enter_context(open(locks / f"{key}.lock", "w")), fcntl.LOCK_EX)
+            fcntl.flock(stack.enter_context(open(held / f"{key}.lock", "w")), fcntl.LOCK_EX)
         with pytest.warns(cupar.CacheWarning, match="for 2 seconds"):
             assert ask().origin == "built"
     assert {name for name, _ in waited} >= set(keys)

@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cupar
-from cupar._base import fork
-from cupar._call import algorithm, replays
+from cupar._call import algorithm, probe, replays
 from cupar._call import code as _code
 from cupar._call import written as _written
 from cupar._compile import cccl
@@ -54,18 +53,18 @@ layouts = st.lists(
 
 
 def kernel(layout, given):
-    """A kernel as `setter` takes it, captured with made-up values."""
-    firsts, seconds = (replays.made_up(given, which) for which in (0, 1))
+    """A kernel as `patcher` takes it, captured with probe values."""
+    firsts, seconds = (probe.probe_values(given, which) for which in (0, 1))
     one, two = parameters(layout, firsts), parameters(layout, seconds)
     memory = (ctypes.c_char * len(one)).from_buffer_copy(one)
-    places = replays.places(one, two, firsts, seconds)
-    return SimpleNamespace(memory=memory, places=places, node="node", details="details")
+    relocations = probe.relocations(one, two, firsts, seconds)
+    return SimpleNamespace(memory=memory, relocations=relocations, node="node", details="details")
 
 
 @given(st.data(), layouts, values)
 def test_other_values_are_put_where_they_belong(data, layout, given):
     found, calls = kernel(layout, given), []
-    set_values = replays.setter([found], given, lambda *arguments: calls.append(arguments) or 0)
+    set_values = probe.patcher([found], given, lambda *arguments: calls.append(arguments) or 0)
     assert set_values((None,) * len(given), given)
     assert found.memory.raw == parameters(layout, given)
     other = tuple(
@@ -77,7 +76,7 @@ def test_other_values_are_put_where_they_belong(data, layout, given):
     calls.clear()
     assert set_values(given, other)
     assert found.memory.raw == parameters(layout, other)
-    used = {place.source for place in found.places}
+    used = {place.source for place in found.relocations}
     changes = any(given[source] != other[source] for source in used)
     assert calls == [("node", "details")] * changes
 
@@ -85,7 +84,7 @@ def test_other_values_are_put_where_they_belong(data, layout, given):
 @given(values, st.data())
 def test_addresses_that_are_aligned_otherwise_are_refused(given, data):
     found = kernel([("value", i, b"") for i in range(len(given))], given)
-    set_values = replays.setter([found], given, lambda *arguments: 1 / 0)
+    set_values = probe.patcher([found], given, lambda *arguments: 1 / 0)
     for i, value in enumerate(given):
         if isinstance(value, int):
             for other in (0, value + data.draw(st.integers(1, 511))):
@@ -111,24 +110,24 @@ def test_addresses_that_are_aligned_otherwise_are_refused(given, data):
 )
 def test_what_comes_of_an_address_in_another_way_is_refused(worked_out):
     given = (0x7F00_0000_1200, 0x7F00_1234_5600)
-    firsts, seconds = (replays.made_up(given, which) for which in (0, 1))
+    firsts, seconds = (probe.probe_values(given, which) for which in (0, 1))
     one, two = (struct.pack("=QQ", 5, worked_out(*values)) for values in (firsts, seconds))
-    with pytest.raises(replays.NotReplayableError):
-        replays.places(one, two, firsts, seconds)
+    with pytest.raises(probe.NotReplayableError):
+        probe.relocations(one, two, firsts, seconds)
 
 
 def test_what_comes_of_bytes_in_another_way_is_refused():
     given = (b"\x01\x02\x03\x04",)
-    firsts, seconds = (replays.made_up(given, which) for which in (0, 1))
+    firsts, seconds = (probe.probe_values(given, which) for which in (0, 1))
     for change in (lambda x: x[::-1], lambda x: x[:2] + bytes(2), lambda x: x[1:] + x[:1]):
         one, two = (bytes(4) + change(values[0]) for values in (firsts, seconds))
-        with pytest.raises(replays.NotReplayableError):
-            replays.places(one, two, firsts, seconds)
+        with pytest.raises(probe.NotReplayableError):
+            probe.relocations(one, two, firsts, seconds)
 
 
 @given(values)
 def test_made_up_values(given):
-    firsts, seconds = (replays.made_up(given, which) for which in (0, 1))
+    firsts, seconds = (probe.probe_values(given, which) for which in (0, 1))
     for value, first, second in zip(given, firsts, seconds, strict=True):
         if isinstance(value, bytes):
             assert len(first) == len(second) == len(value)
@@ -157,9 +156,9 @@ class Device:
 class Replay(replays.Replay):
     """One without a GPU."""
 
-    def __init__(self, bound, address, needed, stream, room):
+    def __init__(self, bound, address, needed, stream, pool):
         self.first, self.needed, self.is_stale = (bound, address), needed, False
-        self._room = room
+        self._pool = pool
         lock = threading.Lock()
         self._acquire, self._release = lock.acquire, lock.release
         self.error = 0
@@ -178,17 +177,17 @@ class Replay(replays.Replay):
         return self.fits
 
     def close(self):
-        if self._room is not None:
-            self._room.give_back()
-        self._room = None
+        if self._pool is not None:
+            self._pool.give_back()
+        self._pool = None
 
 
 D_IN, D_OUT = Device(1 << 20), Device(1 << 21)
 
 
-def make_room(call):
-    call.room._spares().extend([None] * 8)
-    call.room.was_filled = True
+def fill_graph_pool(call):
+    call.graph_pool._spares().extend([None] * 8)
+    call.graph_pool.was_filled = True
 
 
 @pytest.fixture
@@ -196,11 +195,10 @@ def native(monkeypatch):
     native = MagicMock(determinism=1)
     native.compute.return_value = 64
     pretend(monkeypatch, context(cc=CC))
-    monkeypatch.setattr(replays, "_spares", {})
-    monkeypatch.setattr(_storage, "_workspaces", {})
+    monkeypatch.setattr(driver, "_parts", {})
     monkeypatch.setattr(cccl, "deserialize", lambda name, blob: native)
     monkeypatch.setattr(cccl, "load", lambda native: 0)
-    monkeypatch.setattr(algorithm.Algorithm, "_load_kernels", lambda self, call: make_room(call))
+    monkeypatch.setattr(algorithm.Algorithm, "_load_kernels", lambda self, call: fill_graph_pool(call))
     monkeypatch.setattr(replays, "CALLS_BEFORE", 3)
     cupar.cache.clear(disk=False)
     yield native
@@ -212,11 +210,11 @@ def made(monkeypatch):
     """What was made to replay calls."""
     made = []
 
-    def make(call, bound, address, needed, stream, room):
-        if not room.take():
-            room.evict()
+    def make(call, bound, address, needed, stream, pool):
+        if not pool.take():
+            pool.evict()
             return None
-        made.append(Replay(bound, address, needed, stream, room))
+        made.append(Replay(bound, address, needed, stream, pool))
         return made[-1]
 
     monkeypatch.setattr(replays, "Replay", Replay)
@@ -320,12 +318,12 @@ def test_the_oldest_makes_room(native, made):
         total(STORAGE, D_IN, D_OUT, 39, 7)
     assert sizes() == [*range(31, 38), 39]
     for _ in range(600):
-        total(STORAGE, D_IN, D_OUT, 30, 7)  # there is no room, and the next time there is
+        total(STORAGE, D_IN, D_OUT, 30, 7)  # the pool is empty, and the next time there is
     assert sizes() == [*range(32, 38), 39]
     for _ in range(1100):
         total(STORAGE, D_IN, D_OUT, 30, 7)
     assert sizes() == [30, *range(32, 38), 39]
-    other = type(total)(total._source, ())  # with the same code, and so the same room
+    other = type(total)(total._source, ())  # with the same code, and so the same graph pool
     for n in (50, 51) * 4:
         other(STORAGE, D_IN, D_OUT, n, 7)
     assert sizes() == [30, *range(33, 38), 39]
@@ -369,7 +367,7 @@ def test_only_what_is_known_is_forgotten(native, made):
     assert not call.replays()
 
 
-def test_without_room_nothing_is_tried(native, made, monkeypatch):
+def test_with_an_empty_graph_pool_nothing_is_tried(native, made, monkeypatch):
     monkeypatch.setattr(algorithm.Algorithm, "_load_kernels", lambda self, call: None)
     total = reduction()
     for _ in range(2000):
@@ -501,8 +499,8 @@ def library(native, monkeypatch):
     class Captured:
         stream, graph = 77, ctypes.c_void_p()
 
-        def bring_home(self):
-            library.asked.append("bring_home")
+        def to_primary_context(self):
+            library.asked.append("to_primary_context")
 
         def destroy(self):
             library.asked.append("destroy")
@@ -518,7 +516,7 @@ def library(native, monkeypatch):
         parameters = launched[graph.value - 1] + library.unset(graph.value) + bytes(7)
         parameters += struct.pack("=I", 5) + library.padding(graph.value)
         memory = (ctypes.c_char * len(parameters)).from_buffer_copy(parameters)
-        kernel = SimpleNamespace(memory=memory, places=[], details=None, shape=library.shape())
+        kernel = SimpleNamespace(memory=memory, relocations=[], details=None, shape=library.shape())
         kernel.node, kernel.single_bytes = kernel, [len(launched[0])]
         return [kernel]
 
@@ -531,7 +529,7 @@ def library(native, monkeypatch):
     monkeypatch.setattr(_storage, "free_or_retire", lambda *storage: None)
     monkeypatch.setattr(driver, "stream_number", {0: 0}.get)
     monkeypatch.setattr(driver, "has_primary_context", lambda: True)
-    monkeypatch.setattr(replays, "_chain", chain)
+    monkeypatch.setattr(probe, "chain_of", chain)
     monkeypatch.setattr(replays, "_is_possible", lambda: True)
     monkeypatch.setattr(stream_capture, "capture", capture)
     return library
@@ -578,7 +576,7 @@ def test_whatever_fails_the_call_is_made(native, library, error, monkeypatch):
     def fail(*arguments):
         raise error
 
-    monkeypatch.setattr(replays, "_chain", fail)
+    monkeypatch.setattr(probe, "chain_of", fail)
     total = reduction()
     for _ in range(10):
         assert total(STORAGE, D_IN, D_OUT, 1000, 7) == 64
@@ -690,13 +688,22 @@ def test_bound_double_buffers_know_where_the_result_is(native, library):
     assert type(bound._held.graph) is replays.Fixed
 
 
-def test_graphs_of_a_parent_process_are_not_destroyed(native, library, monkeypatch):
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_graphs_of_a_parent_process_are_not_destroyed(native, library):
     total = reduction()
-    bound = total.bind(D_IN, D_OUT, 1000, 7)
-    monkeypatch.setattr(fork, "_generation", fork.generation() + 1)
-    bound.close()
-    del bound
-    assert "cuGraphExecDestroy" not in library.asked
+    closed, collected = (total.bind(D_IN, D_OUT, 1000, 7) for _ in range(2))
+    asked = {"cuGraphExecDestroy", "destroy"}
+    library.asked.clear()
+    pid = os.fork()
+    if pid == 0:
+        closed.close()
+        del collected, total
+        cupar.cache.clear(disk=False)
+        gc.collect()
+        os._exit(len(asked.intersection(library.asked)))
+    assert os.waitpid(pid, 0)[1] == 0
+    closed.close()
+    assert asked <= set(library.asked)
 
 
 def test_replays_go_with_the_algorithm(native, library):
@@ -718,14 +725,14 @@ def test_replays_go_with_the_algorithm(native, library):
 def test_parameters_that_the_driver_does_not_describe(library):
     for status in (1, 400):  # no such parameter; an invalid handle
         library.cuFuncGetParamInfo = lambda *arguments, status=status: status
-        with pytest.raises(replays.NotReplayableError, match="describe"):
-            replays._layout(5)
+        with pytest.raises(probe.NotReplayableError, match="describe"):
+            probe._layout(5)
     answers = iter([0, 0, 1])
     library.cuFuncGetParamInfo = lambda *arguments: next(answers)
-    assert replays._layout(5) == [(0, 0), (0, 0)]
+    assert probe._layout(5) == [(0, 0), (0, 0)]
     answers = iter([0, 700])
-    with pytest.raises(replays.NotReplayableError, match="describe"):
-        replays._layout(5)
+    with pytest.raises(probe.NotReplayableError, match="describe"):
+        probe._layout(5)
 
 
 # --- Code that is not needed any more ----------------------------------------------------------------------
@@ -745,7 +752,7 @@ def test_code_is_unloaded_where_that_disturbs_no_capture(monkeypatch):
         relaxed.pop()
 
     pretend(monkeypatch, context(cc=CC))
-    monkeypatch.setattr(driver, "relaxed", relax)
+    monkeypatch.setattr(driver, "relaxed_capture_mode", relax)
     monkeypatch.setattr(cccl, "deserialize", lambda name, blob: Native())
     monkeypatch.setattr(cccl, "load", lambda native: 0)
     spec, place = SimpleNamespace(cc=CC, kind=SimpleNamespace(_native=""), algorithm=""), context(cc=CC)
@@ -754,7 +761,7 @@ def test_code_is_unloaded_where_that_disturbs_no_capture(monkeypatch):
         code.native(place)
         del code
     assert unloaded == [True, True]
-    _code._unloading.clear()
+    _code._retired.clear()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -780,7 +787,7 @@ def test_code_of_a_parent_process_is_not_unloaded(monkeypatch):
         gc.collect()
         os._exit(len(unloaded))
     assert os.waitpid(pid, 0)[1] == 0
-    _code._unloading.clear()
+    _code._retired.clear()
     assert unloaded == [os.getpid()]
     del kept
-    _code._unloading.clear()
+    _code._retired.clear()

@@ -54,7 +54,7 @@ def short_lease(monkeypatch):
 
 
 def ask(store, make=lambda: ENTRY, key=KEY, *, timeout=5.0, patience=20.0, secret=None, replace=False):
-    return store.fetch(key, make, timeout=timeout, patience=patience, secret=secret, replace=replace)
+    return store.fetch(key, make, timeout=timeout, wait=patience, secret=secret, replace=replace)
 
 
 def never():
@@ -170,7 +170,7 @@ class TestAnyStore:
     def test_a_damaged_entry_is_replaced(self, mapping):
         mapping[NAME] = sealed()[:-1]
         store = Shared(mapping, "a store")
-        with pytest.warns(CacheWarning, match=f"{KEY} of the shared store a store is damaged"):
+        with pytest.warns(CacheWarning, match=f"{KEY} of the shared store a store: it is damaged"):
             assert ask(store) == (ENTRY, True)
         assert ask(store, never) == (ENTRY, False)
 

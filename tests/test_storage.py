@@ -96,15 +96,14 @@ def library(monkeypatch):
     library = Library()
     monkeypatch.setattr(driver, "library", lambda: library)
     pretend(monkeypatch, context())
-    for name in ("_pools", "_scratches", "_retired", "_workspaces", "_by_handle", "_uses"):
-        monkeypatch.setattr(storage, name, {})
+    monkeypatch.setattr(driver, "_parts", {})
     return library
 
 
 def used(stream, nbytes=MIB, place=None):
     """Return the workspace of a stream that was used a few times."""
     for _ in range(storage._USES_BEFORE_ONE_IS_KEPT + 1):
-        found = storage.workspace(stream, place or context())
+        found = (place or context()).part(storage.Memory).workspace(stream)
     if found is not None and nbytes > found.nbytes:
         assert found.grow(nbytes)
     return found
@@ -114,7 +113,7 @@ def used(stream, nbytes=MIB, place=None):
 
 
 def test_all_is_given_back(library):
-    default = storage.default_workspace(context())
+    default = context().part(storage.Memory).default
     default.grow(MIB)
     one = used(7)
     first, second = storage.scratch(1), storage.scratch(4 * MIB)
@@ -201,8 +200,8 @@ def test_streams_that_are_gone_do_not_add_up(library):
             mine.grow(32 * MIB)
     assert sum(library.memory.values()) == storage._MOST_BYTES
     assert not library.frees  # for what they ran may run still
-    assert len(storage._of(context())) <= 2
-    default = storage.default_workspace(context())
+    assert len(storage.memory().workspaces) <= 2
+    default = context().part(storage.Memory).default
     assert default.grow(MIB)  # whose stream is always there
     cupar.release_memory()
     assert not library.memory
@@ -224,15 +223,15 @@ def test_a_workspace_of_too_many_bytes_stays_as_it_is(library):
 
 def test_contexts_share_nothing(library, monkeypatch):
     one, other = context(), context(number=5)
-    first = storage.default_workspace(one)
-    assert storage.default_workspace(one) is first
-    assert storage.default_workspace(other) is not first
+    first = one.part(storage.Memory).default
+    assert one.part(storage.Memory).default is first
+    assert other.part(storage.Memory).default is not first
     scratch = storage.scratch(1)
     storage.allocate(1, 0)
     pretend(monkeypatch, other)
     assert storage.scratch(1) != scratch
     storage.allocate(1, 0)
-    assert [pool.value for pool in storage._pools.values()] == [POOL, DEFAULT_POOL]
+    assert [each.part(storage.Memory).pool().value for each in (one, other)] == [POOL, DEFAULT_POOL]
     library.frees.clear()
     cupar.release_memory()  # of this one alone
     assert scratch in library.memory

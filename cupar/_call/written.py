@@ -16,7 +16,7 @@ import numpy as np
 from .._compile.specialisation import Specialisation
 from .._device import arrays, driver, peers
 from .._ir.iterator import state_of
-from . import replays
+from . import probe, replays
 from .arguments import initial_bytes, item_count
 from .double_buffer import DoubleBuffer, opened
 from .signatures import signature
@@ -174,7 +174,7 @@ def written(
     )
     texts = {"checks": "\n".join(checks), "settings": "\n".join(settings), "enqueue": enqueue}
     indented = {name: text.replace("\n", "\n    ") for name, text in texts.items()}
-    exec(replays.compiled(_SOURCE.format(bound=bound, **indented)), names)
+    exec(probe.compiled(_SOURCE.format(bound=bound, **indented)), names)
     return {name: names.pop(name) for name in ("bind", "set", "enqueue", "enqueue_bound")}
 
 

@@ -78,7 +78,8 @@ class Printed:
             return f": {end[1]}" if end else ""
         said = self._err.text().strip()
         self._err.rewrite("")
-        log.compiler(said)
+        if said:
+            log.debug("a compiler printed:\n%s", said)
         if said and is_debugging():
             return f"\n{said}"
         errors = _ERROR.findall(said) or ([end[1]] if end else [])

@@ -1,4 +1,4 @@
-"""Entries of the cache as what they are good for: fetched, or made if there is none that can be used."""
+"""Entries of the cache and what is made of them; an unusable entry is made again."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def fetch(
 ) -> tuple[_cache.Found, T]:
     """Fetch or make an entry, and return what `use` makes of it, once `load` has loaded that.
 
-    One that was kept, and that nothing can be made of although it is what was stored, is made again: who
-    stored it stored something else. It is replaced once the new one has loaded. One that cannot be loaded may
-    be as good as any: it is a GPU's memory, context or driver that it cannot be loaded with.
+    An entry that `use` fails on, although it is what was stored, is made again: something else was stored
+    under its key. It is replaced once the new one has loaded. One that `load` fails on may be as good as any:
+    the GPU's memory, context or driver is the cause.
     """
     found = _cache.fetch(key, make)
     try:
@@ -35,7 +35,7 @@ def fetch(
             raise
         warn_once(
             "useless",
-            f"cupar's cache entry {key} in {found.source} is of no use and will be rebuilt: {error!r}",
+            f"cupar's cache entry {key} in {found.source} is unusable and will be rebuilt: {error!r}",
         )
     else:
         load(made)

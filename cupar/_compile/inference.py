@@ -12,8 +12,8 @@ from .._fingerprint import extensions
 from .._fingerprint.refusals import Unfingerprintable
 from .._ir import cpp
 from .._ir.operator import Operator
-from . import entries, toolchain
-from .key import FORMAT, digest, function_part
+from . import entries
+from .key import digest, result_parts
 
 _CC = 75  # types, and what others have registered with numba, are the same on all GPUs
 
@@ -33,13 +33,7 @@ def result_dtype(op: Operator) -> np.dtype[Any]:
         return op.output
     if op.source is None:
         raise TypeError(f"value_type: the result of {op.name} is not known: give its dtype")
-    parts = {
-        "format": FORMAT,
-        "entry": "result",
-        "function": function_part(op),
-        "inputs": [structs.type_part(dtype) for dtype in op.inputs],
-        "versions": toolchain.operator_versions(),
-    }
+    parts = result_parts(op)
 
     def make() -> _cache.Entry:
         from . import python_to_ltoir

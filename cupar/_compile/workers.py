@@ -225,9 +225,7 @@ def _interpreter() -> str:
 
 
 def _explain(why: str) -> None:
-    logger = log._logger(log._DEBUG)
-    if logger is not None:
-        logger.debug("compiled without a helper process: %s", why)
+    log.debug("compiled without a helper process: %s", why)
 
 
 def _pool_for_this_machine() -> Pool:

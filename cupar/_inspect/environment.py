@@ -19,57 +19,23 @@ from .._device import driver
 __all__ = ["cache", "compilers", "gpus", "nvidia_driver", "packages", "python", "variables"]
 
 _NEEDED = (
-    "cuda-cccl",
-    "cuda-bindings",
-    "cuda-core",
-    "cuda-pathfinder",
-    "numba-cuda",
-    "numba",
-    "llvmlite",
-    "numpy",
-    "cachetools",
-    "cloudpickle",
-    "platformdirs",
-    "rich",
-)
+    "cuda-cccl", "cuda-bindings", "cuda-core", "cuda-pathfinder", "numba-cuda", "numba", "llvmlite",
+    "numpy", "cachetools", "cloudpickle", "platformdirs", "rich",
+)  # fmt: skip
 _OPTIONAL = (
-    "nvidia-cuda-nvrtc",
-    "nvidia-nvjitlink",
-    "nvidia-nvvm",
-    "nvidia-cuda-runtime",
-    "nvidia-cuda-nvrtc-cu12",
-    "nvidia-nvjitlink-cu12",
-    "nvidia-cuda-nvcc-cu12",
-    "nvidia-cuda-runtime-cu12",
-    "fsspec",
-    "redis",
-    "cupy-cuda12x",
-    "cupy-cuda13x",
-    "torch",
-)
+    "nvidia-cuda-nvrtc", "nvidia-nvjitlink", "nvidia-nvvm", "nvidia-cuda-runtime",
+    "nvidia-cuda-nvrtc-cu12", "nvidia-nvjitlink-cu12", "nvidia-cuda-nvcc-cu12",
+    "nvidia-cuda-runtime-cu12", "fsspec", "redis", "cupy-cuda12x", "cupy-cuda13x", "torch",
+)  # fmt: skip
 _OWN = (
-    "CUPAR_BUNDLES",
-    "CUPAR_CACHE",
-    "CUPAR_CACHE_DIR",
-    "CUPAR_CACHE_SIZE",
-    "CUPAR_DEBUG",
-    "CUPAR_LOCK_TIMEOUT",
-    "CUPAR_RECORD",
-    "CUPAR_REPLAY",
-    "CUPAR_SHARED",
-    "CUPAR_SHARED_TIMEOUT",
+    "CUPAR_BUNDLES", "CUPAR_CACHE", "CUPAR_CACHE_DIR", "CUPAR_CACHE_SIZE", "CUPAR_DEBUG",
+    "CUPAR_LOCK_TIMEOUT", "CUPAR_RECORD", "CUPAR_REPLAY", "CUPAR_SHARED", "CUPAR_SHARED_TIMEOUT",
     "CUPAR_SIGNING_KEY",
-)
+)  # fmt: skip
 _VARIABLES = (
-    "CONDA_PREFIX",
-    "CUDA_HOME",
-    "CUDA_LAUNCH_BLOCKING",
-    "CUDA_MODULE_LOADING",
-    "CUDA_PATH",
-    "CUDA_VISIBLE_DEVICES",
-    "LD_LIBRARY_PATH",
-    "NUMBA_ENABLE_CUDASIM",
-)
+    "CONDA_PREFIX", "CUDA_HOME", "CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "CUDA_PATH",
+    "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "NUMBA_ENABLE_CUDASIM",
+)  # fmt: skip
 _SECRETS = ("CUPAR_SIGNING_KEY",)
 
 
@@ -96,7 +62,7 @@ def _version(package: str) -> str | None:
 
 
 def compilers() -> dict[str, tuple[str | None, str]]:
-    """Return, for all that a build needs, where it is, and what to do if it is missing or of no use."""
+    """Return, for all that a build needs, where it is, and what to do if it is missing or unusable."""
     found: dict[str, Callable[[], object]] = {
         "NVRTC": lambda: toolchain.library_path("nvrtc"),
         "nvJitLink": lambda: toolchain.library_path("nvJitLink"),
@@ -167,11 +133,7 @@ def cache() -> dict[str, Any]:
         "size": 0 if usage is None else usage.size,
         "limit": 0 if usage is None else usage.limit,
         "bundles": [
-            {
-                "path": str(layer.path),
-                "entries": layer.usage().entries if isinstance(layer, _cache.Disk) else len(layer),
-            }
-            for layer in _cache.bundles()
+            {"path": str(layer.path), "entries": layer.usage().entries} for layer in _cache.bundles()
         ],
         "shared": None if shared is None else shared.name,
         "signing": _cache.signing_key() is not None,

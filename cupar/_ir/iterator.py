@@ -17,19 +17,10 @@ from .operator import CapturedState
 
 @dataclass(frozen=True)
 class Leaf:
-    """What a node has of state, beside its children's.
+    """What a node has of state, beside its children's."""
 
-    Attributes
-    ----------
-    start : int
-        The item at which it begins.
-    step : int
-        How far it goes for each item of the whole iterator: 1, -1 (backwards), or 0 (not at all, or here and
-        there).
-    """
-
-    start: int = 0
-    step: int = 0
+    start: int = 0  # the item at which it begins
+    step: int = 0  # for each item of the whole iterator: 1, -1 (backwards), 0 (not at all, or here and there)
 
     def advanced(self, offset: int) -> Leaf:
         """Return it for an iterator that begins later."""

@@ -27,33 +27,17 @@ DType = np.dtype[Any]
 
 
 class Members(NamedTuple):
-    """The C++ of a node's struct.
+    """The C++ of a node's struct."""
 
-    Attributes
-    ----------
-    state : str
-        Its data members, and functions of its own.
-    advance : str
-        What moves it by `n` items.
-    read, write : str
-        What stores its item to `out`, and takes one from `in`.
-    """
-
-    state: str
-    advance: str = ""
-    read: str = ""
-    write: str = ""
+    state: str  # its data members, and functions of its own
+    advance: str = ""  # what moves it by `n` items
+    read: str = ""  # what stores its item to `out`
+    write: str = ""  # what takes an item from `in`
 
 
 @dataclass(frozen=True)
 class IteratorNode:
-    """What yields items or takes them.
-
-    Attributes
-    ----------
-    value : numpy.dtype
-        Of the items.
-    """
+    """What yields items of a dtype, or takes them."""
 
     value: DType
 
@@ -224,7 +208,7 @@ class Zip(IteratorNode):
         return self.parts
 
     def members(self, children: Sequence[str], operator: str) -> Members:
-        offsets = [self.value.fields[name][1] for name in self.value.names or ()]  # type: ignore[index]
+        offsets = [offset for *_, offset in structs.members(self.value)]
         return Members(
             " ".join(f"{child} m{i};" for i, child in enumerate(children)),
             " ".join(f"m{i}.advance(n);" for i, _ in enumerate(children)),
@@ -288,7 +272,7 @@ class Reverse(_Wrapper):
 
 @dataclass(frozen=True)
 class First(_Wrapper):
-    """Another iterator, of which the first place alone is written."""
+    """Another iterator, of which only the first item is written."""
 
     own_size = 8
     constant = bytes(8)
@@ -366,24 +350,12 @@ def rounded_up(size: int) -> int:
 
 @dataclass(frozen=True)
 class Argument:
-    """An array or iterator of an algorithm, as its build sees it.
+    """An array or iterator of an algorithm, as its build sees it."""
 
-    Attributes
-    ----------
-    name : str
-        Of the parameter, as in ``"d_in"``.
-    given : IteratorNode
-        What the user gives.
-    node : IteratorNode
-        What the algorithm reads or writes: that, or something of cupar's own around it.
-    output : bool
-        Whether it is written.
-    """
-
-    name: str
-    given: IteratorNode
-    node: IteratorNode
-    output: bool = False
+    name: str  # of the parameter, as in "d_in"
+    given: IteratorNode  # what the user gives
+    node: IteratorNode  # what the algorithm reads or writes: that, or something of cupar's own around it
+    output: bool = False  # whether it is written
 
     @property
     def value(self) -> DType:

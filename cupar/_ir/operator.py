@@ -7,13 +7,15 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import structs
 from .._device import arrays
-from .._fingerprint import walk
+
+if TYPE_CHECKING:
+    from .._fingerprint import walk
 
 
 class ResultError(TypeError):
@@ -22,50 +24,26 @@ class ResultError(TypeError):
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator for given types: a kind that CCCL has for them, a Python function, or C++ and LTO-IR.
+    """An operator for given types: a kind that CCCL has for them, a Python function, or C++ and LTO-IR."""
 
-    Attributes
-    ----------
-    name : str
-        For messages.
-    inputs, output : dtypes
-        Its signature. The result of a function is converted to `output`.
-    kind : OpKind or None
-        Set if CCCL's own operator serves.
-    fingerprint : str
-        What it does: the kind's name, or the SHA-256 of all that the function depends on, or of the LTO-IR.
-    source : Fingerprint or None
-        Set if numba compiles it: its fingerprint, with the frozen copy that is compiled.
-    user : callable or None
-        What the user gave, which may have changed since.
-    cpp : str or None
-        Set if it is C++: the definition of a function that stands as ``SYMBOL`` there.
-    ltoirs : tuple of bytes
-        What that calls.
-    captures : tuple of Capture
-        Device arrays that `function` reads or updates.
-    state_size, state_alignment : int
-        Of what is handed to it in each call, in bytes; a size of 0 if it has no state.
-    state : callable or None
-        Returns that, for the next call.
-    parameter, decided_by : str
-        For messages: the parameter that it was given as, and what decides the type of its result; the latter
-        is empty if that is always the same.
-    """
-
-    name: str = field(compare=False)
+    name: str = field(compare=False)  # for messages
     inputs: tuple[np.dtype[Any], ...]
-    output: np.dtype[Any]
-    kind: IntEnum | None
-    fingerprint: str
+    output: np.dtype[Any]  # what the result of a function is converted to
+    kind: IntEnum | None  # an OpKind, if CCCL's own operator serves
+    fingerprint: str  # the kind's name, or the SHA-256 of all that a function depends on, or of LTO-IR
+    # If numba compiles it: its fingerprint, with the frozen copy that is compiled; and what the user gave,
+    # which may have changed since.
     source: walk.Fingerprint | None = field(default=None, compare=False)
     user: Any = field(default=None, compare=False, repr=False)
+    # If it is C++: the definition of a function that stands as `SYMBOL` there, and what that calls.
     cpp: str | None = field(default=None, compare=False)
     ltoirs: tuple[bytes, ...] = field(default=(), compare=False, repr=False)
-    captures: tuple[walk.Capture, ...] = ()
+    captures: tuple[walk.Capture, ...] = ()  # device arrays that it reads or updates
+    # Of what is handed to it in each call, in bytes, and what returns that for the next call.
     state_size: int = 0
     state_alignment: int = 1
     state: Callable[[], bytes] | None = field(default=None, compare=False)
+    # For messages: what it was given as, and what decides the output's type, if that may be another.
     parameter: str = field(default="op", compare=False)
     decided_by: str = field(default="", compare=False)
 

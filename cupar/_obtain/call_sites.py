@@ -245,11 +245,8 @@ def forget() -> None:
         table.clear()
 
 
-def _after_fork() -> None:
+@fork.in_child
+def _forget_all() -> None:
     for table in _tables:
         fork.leak(dict(table))
         table.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

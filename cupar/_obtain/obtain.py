@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -165,13 +164,10 @@ def _kernels(spec: Specialisation) -> str:
         return ""
 
 
-def _after_fork() -> None:
+@fork.in_child
+def _forget_queue() -> None:
     global _queue
     _queue = None  # its threads are the parent's
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def forget() -> None:

@@ -10,7 +10,7 @@ from .._base import log
 from .._call.algorithm import Build, Built
 from .._call.code import Code
 from .._compile import entries, toolchain
-from .._compile.key import build_parts, digest, template_parts
+from .._compile.key import build_parts, digest, notes, template_parts
 from .._compile.specialisation import Specialisation
 from .._device import driver
 
@@ -28,10 +28,7 @@ def produce(spec: Specialisation, kept: Specialisation, device: driver.Device | 
         nonlocal origin
         with toolchain.compilers():
             blob, cubin_size, origin = _compile(spec, seconds)
-        operators = {name: op.name for name, op in (*spec.operators, *spec.functions.items())}
-        sources = ((name, op.source) for name, op in spec.functions.items())
-        reads = {name: found.reads() for name, found in sources if found is not None}
-        return _entry(parts, blob, seconds, operators=operators, reads=reads, cubin_size=cubin_size)
+        return _entry(parts, blob, seconds, **notes(spec), cubin_size=cubin_size)
 
     def use(entry: _cache.Entry) -> tuple[Code, int]:
         code, size = Code(kept, entry.payload), entry.meta["cubin_size"]
@@ -46,7 +43,10 @@ def produce(spec: Specialisation, kept: Specialisation, device: driver.Device | 
             seconds["load"] = time.perf_counter() - start
 
     found, (code, size) = entries.fetch(key, make, use, load)
-    log.fetched(origin, key, found, seconds)
+    if log.logger(log.INFO):
+        from .._inspect import log as lines
+
+        lines.fetched(origin, key, found, seconds)
     if found.origin == "disk":
         seconds["read"] = found.seconds
     return Built(code, Build(spec.algorithm, key, spec.cc, origin, seconds, size, found.source))
@@ -104,7 +104,10 @@ def _template(spec: Specialisation, seconds: dict[str, float]) -> tuple[list[byt
 
     def find() -> list[bytes]:
         found, template = entries.fetch(key, make, lambda entry: _build.unpack(entry.payload))
-        log.template(key, found)
+        if log.logger(log.DEBUG):
+            from .._inspect import log as lines
+
+            lines.template(key, found)
         return template
 
     return templates.get_or_make(key, find), made
