@@ -364,7 +364,7 @@ def test_entries(part, record_property):
         asked = name if rng.random() < 0.9 else rng.choice(KEYS)
         served = _entry.decode(data, asked)
         assert served == _entry.decode(memoryview(data), asked)
-        meta = _entry.peek_meta(part_of(data), len(data))
+        meta = _entry.peek_meta(part_of(data))
         assert meta is None or isinstance(meta, dict)
         assert served is None or meta == served.meta
         allowed = vouched(data, asked) if repair else [STORED[asked]]
@@ -394,7 +394,7 @@ def test_sealed_entries(part, record_property):
             data = rng.choice(secret_free) + entry
         else:
             data = havoc(rng, sealed, others)
-        meta = _entry.peek_meta(part_of(data), len(data))
+        meta = _entry.peek_meta(part_of(data))
         assert meta is None or isinstance(meta, dict)
         served = unsealed(data, name, None)
         allowed = vouched(data, name) if repair else [STORED[name]]

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from .._base.words import counted
-from .entry import Entry, Part, RefusedError, is_key, unseal
+from .entry import Entry, RefusedError, is_key, unseal
 from .files import fault, remove_leftovers, replacing
 from .layer import Layer, Listed
 
@@ -173,22 +173,16 @@ class Bundle(Layer):
             return None
         return _Record._make(_RECORD.unpack_from(index, position * _RECORD.size))
 
-    @contextmanager
-    def peek(self, where: _Record) -> Iterator[tuple[Part, int]]:
-        """Open an entry unchecked, but for what concerns the file as a whole."""
+    def peek(self, where: _Record, offset: int, size: int) -> bytes:
+        """Read part of an entry, unchecked but for what concerns the file as a whole."""
         self.trust()
         if where.offset < _HEADER_BYTES or where.end > self._start:
             raise RefusedError("is damaged: it does not lie between the bundle's header and index")
-
-        def part(offset: int, size: int) -> bytes:
-            return os.pread(self._file, min(size, where.size - offset), where.offset + offset)
-
-        yield part, where.size
+        return os.pread(self._file, min(size, max(0, where.size - offset)), where.offset + offset)
 
     def read_at(self, where: _Record, key: str) -> Entry:
         """Read an entry; raise `RefusedError` if it is not to be served."""
-        with self.peek(where) as (part, size):
-            frame = part(0, size)
+        frame = self.peek(where, 0, where.size)
         if hashlib.sha256(frame).digest() != where.digest:
             raise RefusedError("is damaged: it is not what the index says")
         return unseal(frame, key, self._secret)

@@ -27,7 +27,7 @@ from pathlib import Path
 from .._base.warnings import warn_once
 from .._base.words import counted
 from . import files, locks
-from .entry import DAMAGED, FORMAT, LARGEST, SUFFIX, Entry, Part, RefusedError, decode, encode, is_key
+from .entry import DAMAGED, FORMAT, LARGEST, SUFFIX, Entry, RefusedError, decode, encode, is_key
 from .files import DistrustedError
 from .layer import Layer, Listed
 
@@ -133,16 +133,12 @@ class Disk(Layer):
         """Tell whether there is an entry under `key`, without reading it."""
         return os.path.lexists(self.find(key))
 
-    @contextmanager
-    def peek(self, where: str | Path) -> Iterator[tuple[Part, int]]:
-        """Open an entry unchecked."""
-        with files.opened(where) as (descriptor, status):
-
-            def part(offset: int, size: int) -> bytes:
+    def peek(self, where: str | Path, offset: int, size: int) -> bytes:
+        """Read part of an entry, unchecked."""
+        with files.opened(where) as (descriptor, _):
+            if offset:
                 os.lseek(descriptor, offset, os.SEEK_SET)
-                return os.read(descriptor, size)
-
-            yield part, status.st_size
+            return os.read(descriptor, size)
 
     def read_at(self, where: str | Path, key: str) -> Entry:
         """Read an entry; raise `RefusedError` if it is not to be served."""

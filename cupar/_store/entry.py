@@ -26,9 +26,6 @@ LARGEST = 1 << 28
 
 DAMAGED = "is damaged or of another format"
 
-Part = Callable[[int, int], bytes]
-"""Reads part of an entry: ``part(offset, size)``; less if it ends before."""
-
 _HEADER_BYTES = 128
 _HEADER = re.compile(rb"cupar-entry [0-9]+ [0-9a-f]{64} ([0-9]{1,15}) ([0-9]{1,15})\n")
 _SEAL = re.compile(rb"cupar-signature ([0-9a-f]{64})\n")
@@ -80,30 +77,34 @@ def encode(key: str, entry: Entry) -> bytes:
 
 def decode(data: bytes | memoryview, key: str) -> Entry | None:
     """Return the entry that these bytes are; None if they are not what was stored under `key`."""
-    header, size = _split(bytes(data[:_HEADER_BYTES]), len(data))
-    end = len(header) + size
+    header, meta_size, payload_size = _split(bytes(data[:_HEADER_BYTES]))
+    end = len(header) + meta_size
+    if not header or end + payload_size != len(data):
+        return None
     meta, payload = bytes(data[len(header) : end]), bytes(data[end:])
-    if not header or header != _header(key, meta, payload):
+    if header != _header(key, meta, payload):
         return None
     fields = _fields(meta)
     return None if fields is None else Entry(fields, payload)
 
 
-def peek_meta(part: Part, size: int) -> dict[str, Any] | None:
-    """Read the metadata alone, unchecked, of an entry of `size` bytes, sealed or not; None without any."""
-    head = part(0, _SEAL_BYTES + _HEADER_BYTES)
+def peek_meta(peek: Callable[[int, int], bytes]) -> dict[str, Any] | None:
+    """Read the metadata alone, unchecked, of an entry, sealed or not; None if there is none.
+
+    `peek(offset, size)` returns that part of it; less if it ends before.
+    """
+    head = peek(0, _SEAL_BYTES + _HEADER_BYTES)
     start = _SEAL_BYTES if _SEAL.match(head) else 0
-    header, meta_size = _split(head[start:], size - start)
-    return _fields(part(start + len(header), meta_size)) if header else None
+    header, size, _ = _split(head[start:])
+    return _fields(peek(start + len(header), size)) if header else None
 
 
-def _split(head: bytes, size: int) -> tuple[bytes, int]:
-    """Return the header and the size of the metadata; empty if no entry of `size` bytes begins so."""
+def _split(head: bytes) -> tuple[bytes, int, int]:
+    """Return the header, and the sizes of metadata and payload; an empty header if no entry begins so."""
     header = head[: head.find(b"\n") + 1]
     match = _HEADER.fullmatch(header)
-    if match is None or size > LARGEST or len(header) + int(match[1]) + int(match[2]) != size:
-        return b"", 0
-    return header, int(match[1])
+    sizes = (0, 0) if match is None else (int(match[1]), int(match[2]))
+    return (header, *sizes) if match and sum(sizes) <= LARGEST else (b"", 0, 0)
 
 
 def _fields(meta: bytes) -> dict[str, Any] | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from .._base.warnings import warn_once
-from .entry import Entry, Part, RefusedError, peek_meta
+from .entry import Entry, RefusedError, peek_meta
 
 
 class Listed(NamedTuple):
@@ -51,8 +52,8 @@ class Layer(ABC):
         """Return where the entry under `key` lies, if there is one; None if there surely is none."""
 
     @abstractmethod
-    def peek(self, where: Any) -> AbstractContextManager[tuple[Part, int]]:
-        """Open an entry unchecked; return what reads part of it, and its size."""
+    def peek(self, where: Any, offset: int, size: int) -> bytes:
+        """Read part of an entry, unchecked; less if it ends before."""
 
     @abstractmethod
     def read_at(self, where: Any, key: str) -> Entry:
@@ -89,14 +90,13 @@ class Layer(ABC):
         with suppress(OSError, MemoryError, RefusedError):
             where = self.find(key)
             if where is not None:
-                with self.peek(where) as opened:
-                    return peek_meta(*opened)
+                return peek_meta(partial(self.peek, where))
         return None
 
     def head(self, each: Listed, size: int) -> bytes:
         """Return the first bytes of an entry, unchecked, for listings; none if there are none to be had."""
-        with suppress(OSError, MemoryError, RefusedError), self.peek(each.where) as (part, _):
-            return part(0, size)
+        with suppress(OSError, MemoryError, RefusedError):
+            return self.peek(each.where, 0, size)
         return b""
 
     def check(self, *, repair: bool = False) -> Iterator[tuple[str, str | None]]:
