@@ -1145,14 +1145,14 @@ def test_a_globals_dict_that_computes_its_values_is_refused():
 # Checking again
 
 
-def test_a_known_operator_is_not_fingerprinted_again(monkeypatch):
+def test_an_operator_that_was_seen_is_not_fingerprinted_again(monkeypatch):
     function = make("op = lambda a, b: a + config.K + math.pi + K", config=module(K=1), math=math, K=2)
     first = fingerprint(function)
     monkeypatch.setattr(walk, "_Walk", None)
     assert fingerprint(function) is first
 
 
-def test_helpers_in_defaults_are_watched():
+def test_helpers_in_defaults_have_guards():
     names = {"SCALE": 2.0}
     exec("def helper(x): return x * SCALE\ndef op(a, b, h=helper): return h(a) + b", names)
     check = fingerprint(names["op"]).guard.checker()
