@@ -136,9 +136,9 @@ def _show_entry(info: cache.Info, meta: dict[str, Any]) -> None:
         "size": f"{size_text(info.size)} ({info.size})",
         "last used": date_text(info.used),
     }
-    rest = {name: value for name, value in meta.items() if name not in _APART}
+    rest = [(name, _text(value)) for name, value in meta.items() if name not in _APART]
     title = differences.subject(meta) or "an entry that cannot be read"
-    print_fields(title, [*fields.items(), *_fields(rest)])
+    print_fields(title, [*fields.items(), *rest])
     tables = {"seconds": meta.get("seconds"), "what operators read": meta.get("reads")}
     parts = meta.get("parts")
     if isinstance(parts, dict):
@@ -161,9 +161,11 @@ def _fields(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _text(value: Any) -> str:
-    """Return metadata as text; a part of a key says of itself first what it is."""
+    """Return metadata as text; a part of a key says first what it is, and then exactly."""
     if isinstance(value, list) and value and isinstance(value[0], str):
-        return " ".join(map(_text, value)).strip()
+        told, *rest = value
+        exactly = " ".join(rest) if all(isinstance(each, str) for each in rest) else json.dumps(rest)
+        return f"{told} {exactly}".strip()
     return value if isinstance(value, str) else json.dumps(value)
 
 

@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         complain(f"error: standard output: {error.strerror or error}")
         return FAULT
     except _Terminated:
-        signal.raise_signal(signal.SIGTERM)  # so that who has started this process sees what ended it
+        signal.raise_signal(signal.SIGTERM)  # so that the process that started this one sees why it ended
         return 128 + signal.SIGTERM
     except KeyboardInterrupt:
         complain("interrupted")
