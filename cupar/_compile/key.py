@@ -57,8 +57,7 @@ def build_parts(spec: Specialisation) -> dict[str, Any]:
     parts = {**template_parts(spec), "entry": "build"}
     versions, generated = {**parts["versions"]}, {**parts["generated"]}
     if spec.has_template:
-        options = toolchain.link_options()
-        versions["options of the linker"] = [" ".join(options), *options]
+        versions["options of the linker"] = " ".join(toolchain.link_options())
     functions = _functions(spec)
     for name, op in functions.items():
         wrapped = [_NO_TEXT, _hash(wrapper.source(op))] if op.cpp is None else _cpp_part(op.cpp)

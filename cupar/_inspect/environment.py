@@ -97,28 +97,24 @@ def nvidia_driver() -> dict[str, str] | None:
 
 def gpus() -> list[dict[str, Any]]:
     """Return name, compute capability and memory of each GPU, in the driver's order; without using any."""
+    count = c_int()
     try:
-        library = driver.library()
+        driver.call("cuDeviceGetCount", byref(count))
     except driver.NoDeviceError:
         return []
-    count = c_int()
-    driver.check(library.cuDeviceGetCount(byref(count)), "cuDeviceGetCount")
-    return [_gpu(library, ordinal) for ordinal in range(count.value)]
+    return [_gpu(ordinal) for ordinal in range(count.value)]
 
 
-def _gpu(library: ctypes.CDLL, ordinal: int) -> dict[str, Any]:
-    name, memory = ctypes.create_string_buffer(256), c_size_t()
-    driver.check(library.cuDeviceGetName(name, len(name), ordinal), "cuDeviceGetName")
-    driver.check(library.cuDeviceTotalMem_v2(byref(memory), ordinal), "cuDeviceTotalMem")
-    cc = []
-    for attribute in (75, 76):  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
-        value = c_int()
-        driver.check(library.cuDeviceGetAttribute(byref(value), attribute, ordinal), "cuDeviceGetAttribute")
-        cc.append(value.value)
+def _gpu(ordinal: int) -> dict[str, Any]:
+    name, memory, cc = ctypes.create_string_buffer(256), c_size_t(), (c_int(), c_int())
+    driver.call("cuDeviceGetName", name, len(name), ordinal)
+    driver.call("cuDeviceTotalMem_v2", byref(memory), ordinal)
+    for attribute, value in zip((75, 76), cc, strict=True):  # COMPUTE_CAPABILITY_MAJOR and _MINOR
+        driver.call("cuDeviceGetAttribute", byref(value), attribute, ordinal)
     return {
         "ordinal": ordinal,
         "name": name.value.decode(errors="replace"),
-        "cc": 10 * cc[0] + cc[1],
+        "cc": 10 * cc[0].value + cc[1].value,
         "memory": memory.value,
     }
 
