@@ -207,7 +207,7 @@ def verify(path: str | os.PathLike[str] | None = None, *, repair: bool = False) 
     Raises
     ------
     OSError, TypeError, ValueError
-        If there is nothing at `path`, or it is no path, or is to be repaired.
+        If there is nothing at `path`, or it is not a path, or is to be repaired.
 
     Examples
     --------
@@ -230,7 +230,7 @@ def verify(path: str | os.PathLike[str] | None = None, *, repair: bool = False) 
 def prune(*, size: int | None = None, unused_for: float | None = None) -> Pruned:
     """Remove entries from the user's directory, those that were not used for longest first.
 
-    What processes that died left there goes in any case.
+    What processes that died left there goes in any case. Returns how many were removed, and their bytes.
 
     Parameters
     ----------
@@ -239,15 +239,10 @@ def prune(*, size: int | None = None, unused_for: float | None = None) -> Pruned
     unused_for : float, optional
         Seconds; what was not used for longer goes, too. Uses are recorded to the hour.
 
-    Returns
-    -------
-    Pruned
-        How many entries were removed, and their bytes.
-
     Raises
     ------
     TypeError, ValueError
-        If something is no number, or negative.
+        If something is not a number, or negative.
 
     Examples
     --------
@@ -270,8 +265,7 @@ def _check_number(name: str, value: Any, unit: str) -> None:
 
 
 def _check_bool(name: str, value: Any) -> None:
-    is_bool = isinstance(value, bool)
-    if not is_bool:
+    if not isinstance(value, bool):
         raise TypeError(f"{name}: expected True or False, got {value!r}")
 
 
@@ -350,7 +344,7 @@ def export(path: str | os.PathLike[str], keys: Iterable[str] | None = None) -> T
     OSError
         If the file cannot be written.
     TypeError
-        If `keys` is one string instead of several, or `path` is no path.
+        If `keys` is one string instead of several, or `path` is not one.
     ValueError
         If there is no cache directory, or no entry of such a key in it, or `path` names no file.
 
@@ -367,8 +361,7 @@ def export(path: str | os.PathLike[str], keys: Iterable[str] | None = None) -> T
     """
     from ._store import bundle as _bundle
 
-    is_several = keys is None or (isinstance(keys, Iterable) and not isinstance(keys, (str, bytes)))
-    if not is_several:
+    if isinstance(keys, (str, bytes)) or not (keys is None or isinstance(keys, Iterable)):
         raise TypeError(f"keys: expected several keys, such as a list of them, got {keys!r}")
     own, target = listing.own(), _cache.path_named("path", path)
     there = {key for key, _ in listing.sizes(own)}
@@ -392,10 +385,6 @@ def import_(path: str | os.PathLike[str]) -> Transfer:
     """Copy what is in a bundle, or in another cache's directory, into the user's directory.
 
     Each entry is checked. Those that are there already, and not damaged, are left alone.
-
-    Parameters
-    ----------
-    path : str or path
 
     Raises
     ------
