@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._base.words import counted
-from ._fingerprint import extensions, walk
+from ._fingerprint import walk
 from ._fingerprint.names import compilers_name
 from ._ir import cpp
 from ._ir.operator import CapturedState, Operator, cpp_operator
@@ -334,10 +334,6 @@ def _function(op: Callable[..., Any], inputs: tuple[np.dtype[Any], ...], output:
         raise walk.Unfingerprintable(f"op: {error}") from None
     name = str(getattr(op, "__qualname__", "") or getattr(op, "__name__", repr(op)))
     plain = Operator(name, inputs, output, None, found.digest.hex(), found, op)
-    if extensions.foreign().may_be_used:
-        from ._compile import inference
-
-        inference.refuse_extended(plain)
     if not found.captures:
         return plain
     return replace(

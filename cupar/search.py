@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._call.algorithm import Algorithm
-from ._call.arguments import argument, integers, same_dtype
 from ._call.call import Call, Launch
 from ._compile.specialisation import Specialisation
 from ._ir import cpp
 from ._ir.nodes import Argument
 from ._ir.operator import Operator, cpp_operator
+from ._obtain.arguments import argument, integers, same_dtype
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
 from .operators import Op, OpKind, resolve

@@ -11,13 +11,14 @@ import numpy as np
 
 from . import structs
 from ._call.algorithm import Algorithm
-from ._call.arguments import choice, item_count, paired
 from ._call.call import Call, Launch
 from ._call.double_buffer import DoubleBuffer, buffers, opened, select
+from ._call.numbers import choice, item_count
 from ._call.signatures import two_phases
 from ._compile import cccl, limits
 from ._compile.specialisation import Specialisation
 from ._ir.nodes import Argument
+from ._obtain.arguments import paired
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
 from .operators import Op, recognised, resolve

@@ -29,11 +29,11 @@ def report(algorithm, start):
     """Print where a build came from and what it cost."""
     build = algorithm.build
     total = (time.perf_counter() - start) * 1e3
-    print(
-        f"  {build.algorithm:<14} {build.origin:<6} {total:8.1f} ms", end=""
-    )
-    for stage, seconds in build.seconds.items():
-        print(f", {stage} {seconds * 1e3:.1f}", end="")
+    print(f"{build.algorithm:<14} {build.origin:<6} {total:7.1f} ms", end="")
+    stages = {name: 1e3 * seconds for name, seconds in build.seconds.items()}
+    for name, ms in stages.items():
+        if ms >= 1:
+            print(f", {name} {ms:.0f}", end="")
     print()
 
 

@@ -87,5 +87,6 @@ def generation() -> int:
 def _forget() -> None:
     global _generation
     _generation += 1
+    # In a list, so that no object is destroyed before it has forgotten what it must not destroy.
     for each, forget in list(_methods.items()):
         forget(each)

@@ -72,16 +72,12 @@ class Code:
                 self.deserialise()
                 with driver.relaxed_capture_mode():
                     _retired.clear()
-                    self._load()
+                    storage.retry_after_trim(
+                        lambda: cccl.load(self._deserialised),
+                        f"loading the code of a {self.spec.algorithm} for sm_{cc}",
+                    )
                 self._natives[context], self._deserialised = self._deserialised, None
             return self._natives[context]
-
-    def _load(self) -> None:
-        status = cccl.load(self._deserialised)
-        if status == storage.OUT_OF_MEMORY:
-            storage.trim()
-            status = cccl.load(self._deserialised)
-        driver.check(status, f"loading the code of a {self.spec.algorithm} for sm_{self.spec.cc}")
 
     def graph_pool(self, context: driver.Context) -> replays.GraphPool:
         """Return the graph pool for replays in a context."""

@@ -148,7 +148,7 @@ _NO_SUCH_PARAMETER = 1  # CUDA_ERROR_INVALID_VALUE
 class Kernel:
     """A kernel of a graph: its node, what it is launched with, and its parameters in memory of their own.
 
-    `layouts` has where the parameters of kernels are known to be; this one's are added.
+    `layouts` maps functions to where their parameters are; this kernel's are added.
     """
 
     def __init__(self, node: int, layouts: dict[int, list[tuple[int, int]]]) -> None:
@@ -190,7 +190,7 @@ def chain_of(graph: c_void_p, layouts: dict[int, list[tuple[int, int]]]) -> list
     """Return the kernels of a graph, first to last; it must be a chain of kernels and nothing else."""
     count, nodes = c_size_t(), stream_capture.nodes(graph)
     if not all(stream_capture.is_kernel(c_void_p(node)) for node in nodes):
-        raise NotReplayableError("something that is no kernel")
+        raise NotReplayableError("something that is not a kernel")
     driver.call("cuGraphGetEdges_v2", graph, None, None, None, byref(count))
     pointers, ports = c_void_p * count.value, c_uint64 * count.value
     sources, targets, data = pointers(), pointers(), ports()

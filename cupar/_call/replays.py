@@ -1,4 +1,4 @@
-"""Calls that repeat, replayed: what they launch as a CUDA graph, in which what changes is replaced.
+"""Repeated calls, replayed: what they launch, as a CUDA graph in which only what changes is replaced.
 
 Through the bindings, CUB works out in each call what to launch, and launches kernel by kernel. For the same
 problem size on the same stream that is always the same, and the driver launches a graph of it in less time
@@ -31,7 +31,7 @@ Checked = tuple[Any, ...]  # the problem size, and the values: what `Call.bind` 
 
 def _calls_before() -> int:
     off = os.environ.get("CUPAR_REPLAY", "").strip().lower() in ("0", "off", "false", "no")
-    # Whoever has each launch waited for wants to know which one it is that fails.
+    # A user who has each launch waited for wants to know which one fails.
     if off or os.environ.get("CUDA_LAUNCH_BLOCKING", "0").strip() not in ("", "0"):
         return sys.maxsize
     return 50  # to capture and take apart a call costs what 50 to 100 calls save
@@ -75,7 +75,7 @@ class GraphPool:
     that is when graphs are made that only take up memory, to be destroyed when it is needed. All algorithms
     of a context share them, so that many that are loaded and not called take up no more than a few.
 
-    Whoever fills it, takes from it, notes a replay or evicts one has to hold `stream_capture.lock`.
+    Callers of `fill`, `take`, `note` and `evict` hold `stream_capture.lock`.
     """
 
     was_filled = False  # whether it had any memory; else nothing can be replayed
@@ -353,7 +353,7 @@ def replay_of(
             replay = Replay(call, graphs.pop(1), ones, values, needed, stream, number, pool)
             replay.set_values(bound, address)
             return replay
-    except Exception as error:  # whatever it is, the call can be made without a replay
+    except Exception as error:  # of any kind: the call can be made without a replay
         log.debug("calls of %s are not replayed: %s", call.name, error)
         return None
     finally:

@@ -17,8 +17,8 @@ from .._compile.specialisation import Specialisation
 from .._device import arrays, driver, peers
 from .._ir.iterator import state_of
 from . import probe, replays
-from .arguments import initial_bytes, item_count
 from .double_buffer import DoubleBuffer, opened
+from .numbers import initial_bytes, item_count
 from .signatures import signature
 
 State = Callable[[], bytes]

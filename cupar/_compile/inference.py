@@ -58,6 +58,8 @@ def refuse_extended(op: Operator) -> None:
 
     To find out, it is compiled; what else is wrong with it, its build will tell.
     """
+    if op.source is None or not extensions.foreign().may_be_used:
+        return
     from . import python_to_ltoir
 
     now, kept = extensions.epoch(), op.without_user()

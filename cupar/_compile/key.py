@@ -34,7 +34,7 @@ def template_parts(spec: Specialisation) -> dict[str, Any]:
     """Return what the kernels depend on: types and options, but no function of the user's."""
     types: dict[str, Any] = {}
     for name, op in spec.operators:
-        types[f"types of {name}"] = [_signature(op), *map(structs.type_part, (*op.inputs, op.output))]
+        types[f"types of {name}"] = _types_part(op.inputs, op.output)
         if op.state_size:
             size = counted(op.state_size, "byte")
             types[f"state of {name}"] = [size, op.state_size, op.state_alignment]
@@ -66,17 +66,15 @@ def build_parts(spec: Specialisation) -> dict[str, Any]:
     if any(op.cpp is None for op in functions.values()):
         versions.update(toolchain.operator_versions())
         versions.update((f"numba's option {name}", value) for name, value in wrapper.OPTIONS.items())
-    described = _function_parts(functions)
-    return {**parts, "functions": described, "versions": versions, "generated": generated}
+    return {**parts, "functions": _function_parts(functions), "versions": versions, "generated": generated}
 
 
 def result_parts(op: Operator) -> dict[str, Any]:
     """Return what the type of an operator's result depends on."""
-    inputs = f"({', '.join(map(_type_text, op.inputs))})"
     return {
         "format": FORMAT,
         "entry": "result",
-        "types": {"types of the inputs": [inputs, *map(structs.type_part, op.inputs)]},
+        "types": {"types of the inputs": _types_part(op.inputs)},
         "functions": _function_parts({"the function": op}),
         "versions": toolchain.operator_versions(),
     }
@@ -120,6 +118,11 @@ def _function_parts(functions: Mapping[str, Operator]) -> dict[str, Any]:
     return parts
 
 
+def _types_part(inputs: tuple[np.dtype[Any], ...], *output: np.dtype[Any]) -> list[Any]:
+    text = f"({', '.join(map(_type_text, inputs))})" + "".join(f" -> {_type_text(each)}" for each in output)
+    return [text, *map(structs.type_part, (*inputs, *output))]
+
+
 def _iterators_part(spec: Specialisation) -> dict[str, Any]:
     if all(argument.is_pointer for argument in spec.arguments):
         return {}
@@ -148,10 +151,6 @@ def _node_text(node: IteratorNode) -> str:
         return f"{name}({', '.join(inner)}) of {value}"
     detail = (each for each in node.part()[2:] if isinstance(each, str))
     return f"{name}({', '.join([value, *detail])})"
-
-
-def _signature(op: Operator) -> str:
-    return f"({', '.join(map(_type_text, op.inputs))}) -> {_type_text(op.output)}"
 
 
 def _type_text(dtype: np.dtype[Any]) -> str:

@@ -1,4 +1,4 @@
-"""Pointer, dtype, size and contiguity of whatever array comes in, and what stands for one."""
+"""Reads arrays of any library: address, size, dtype, layout and access."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _typestr(typestr: Any) -> np.dtype[Any]:
 
 
 def _size(shape: Any) -> int:
-    """Return the number of items of a shape, which is whatever an array says."""
+    """Return the number of items of a shape, as an array reports it."""
     size = 1
     for extent in shape:
         if extent < 0:
@@ -104,7 +104,7 @@ def _size(shape: Any) -> int:
 
 
 def _integer(what: str, value: Any) -> int:
-    """Return an integer of whatever class."""
+    """Return an integer of any class as an int."""
     if isinstance(value, (float, str, bytes)):
         raise TypeError(f"its {what} is {value!r}, expected an integer")
     number = int(value)
@@ -192,7 +192,7 @@ def view(name: str, array: Any) -> View:
         raise ValueError(f"{name}: {error}") from None
     except AttributeError as error:  # such as __cuda_array_interface__ of a tensor in host memory
         raise TypeError(f"{name}: expected a device array, got {type(array).__name__}: {error}") from None
-    except Exception as error:  # whatever an array raises when it is asked what it is
+    except Exception as error:  # arrays raise anything when they are asked what they are
         kind = type(array).__name__
         from .._base.causes import cause
 
@@ -266,7 +266,7 @@ def address(
 
 
 def same_layout(name: str, one: np.dtype[Any], other: np.dtype[Any]) -> bool:
-    """Whether two dtypes are structs of the same layout, whatever their fields are called."""
+    """Whether two dtypes are structs of the same layout; the names of their fields may differ."""
     if one.names is None or other.names is None:
         return False
     return structs.layout(structs.normal(name, one)) == structs.layout(other)

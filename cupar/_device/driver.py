@@ -192,16 +192,11 @@ def current_device() -> Device:
     return current_context().device
 
 
-def has_primary_context() -> bool:
-    """Whether this thread works in its device's primary context, and not in another, such as a green one."""
-    return current_context().is_primary
-
-
 def is_there(context: Context) -> bool:
-    """Whether a context is known to be there still, so that what belongs to it may be touched.
+    """Whether a context is known to exist still, so that what belongs to it may be touched.
 
-    The driver tells that of the current one and of primary ones; the handle of any other may be one that was
-    destroyed.
+    The driver tells that of the current context and of primary ones. To ask about another by its handle may
+    be to ask about one that was destroyed.
     """
     if not this_thread.ask() and this_thread.number.value == context.number:
         return True
@@ -267,10 +262,10 @@ LEGACY, PER_THREAD = 1, 2  # handles of the default streams, beside 0
 
 
 def stream_handle(stream: Any) -> int:
-    """Return the ``CUstream`` of whatever stands for a stream, 0 (the default stream) for None.
+    """Return the ``CUstream`` of a stream, 0 (the default stream) for None.
 
-    That is a handle, or an object with ``__cuda_stream__`` (CUDA's stream protocol), ``cuda_stream``
-    (PyTorch), ``ptr`` (CuPy) or ``handle`` (Numba). TypeError if it is neither, or answers no handle.
+    A stream is a handle, or an object with ``__cuda_stream__`` (CUDA's stream protocol), ``cuda_stream``
+    (PyTorch), ``ptr`` (CuPy) or ``handle`` (Numba). TypeError if it is neither, or has no valid handle.
     """
     if stream is None:
         return 0

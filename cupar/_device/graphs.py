@@ -186,7 +186,7 @@ class Site:
         """Add what is enqueued on a stream as a child graph."""
         builder = self._stream.create_graph_builder()
         try:
-            # Relaxed: what other threads and libraries do meanwhile is no concern of this capture.
+            # Relaxed: what other threads and libraries do meanwhile must not end this capture.
             builder.begin_building("relaxed")
             enqueue(builder.stream)
             child = builder.end_building().graph_definition

@@ -26,7 +26,7 @@ def check_memory(name: str, address: int) -> None:
     )
     pointer, current = c_void_p(address), driver.current_device().ordinal
     if not address or ask(byref(ordinal), _ORDINAL, pointer) or (found := ordinal.value) == current:
-        return  # it is no memory of CUDA's, or the device's own
+        return  # not memory of CUDA's, or the device's own
     # Access flags do not tell: on an H100 they are set for memory that is out of reach, too.
     if ask(byref(value), _DEVICE_POINTER, pointer):
         raise ValueError(

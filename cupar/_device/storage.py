@@ -17,7 +17,7 @@ from . import driver
 
 __all__ = ["release_memory"]
 
-OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
+_OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 
 # The policy: which streams of a context keep a workspace, and how much of it.
 LARGEST_WORKSPACE = 1 << 26  # bytes: what needs more, a fraction of a millisecond's work, allocates it
@@ -42,8 +42,8 @@ class Memory:
         self._lock = threading.RLock()  # held while the pool is made
         self._pool: c_void_p | None = None
         self.scratch: list[Block] = []  # the largest last
-        # What nobody needs any more, and `release_memory` frees after a wait. Nobody tells when a stream that
-        # is gone is done, and to ask about its handle is no question but a read of freed memory.
+        # What nobody needs any more, and `release_memory` frees after a wait: when a stream that is gone has
+        # finished its work nobody tells, and to ask about its handle reads freed memory.
         self.retired: list[Block] = []
         self.default = Workspace(0, 0, self)  # the default stream's
         self.workspaces = {0: self.default}  # by the driver's number of the stream
@@ -53,10 +53,9 @@ class Memory:
     def pool(self) -> c_void_p:
         """Return the memory pool: of a primary context, cupar's own.
 
-        A pool of its own keeps what it has (release threshold at its largest), where the device's default
-        pool gives its memory back at each synchronisation, without changing what the user's pool does. What
-        one has kept for a context that is destroyed nobody could give back, so others than primary ones use
-        the default.
+        The device's default pool gives its memory back at each synchronisation. A pool of its own keeps it
+        (release threshold at its largest), without changing what the user's pool does. Nobody could give back
+        what one keeps for a context that is destroyed, so contexts that are not primary use the default pool.
         """
         if self._pool is None:
             with self._lock:
@@ -68,9 +67,8 @@ class Memory:
         if not self._context.is_primary:
             driver.call("cuDeviceGetDefaultMemPool", byref(pool), ordinal)
             return pool
-        properties = _PoolProperties(
-            alloc_type=1, location_type=1, location_id=ordinal
-        )  # pinned, on a device
+        # Pinned, on a device.
+        properties = _PoolProperties(alloc_type=1, location_type=1, location_id=ordinal)
         threshold = ctypes.c_uint64(2**64 - 1)
         with driver.relaxed_capture_mode():
             driver.call("cuMemPoolCreate", byref(pool), byref(properties))
@@ -142,19 +140,14 @@ def memory() -> Memory:
 # --- Allocations -----------------------------------------------------------------------------------------
 
 
-def trim() -> None:
-    """Give back what cupar's pool has in the current context and does not use; it waits for nothing."""
-    memory().trim()
-
-
 def retry_after_trim(allocate: Callable[[], int], call: str) -> None:
-    """Call the driver, and once more after `trim` if there is no memory.
+    """Call the driver, and once more with what the pool gives back if there is no memory.
 
     If there is none then, or the driver refuses for another reason, a DriverError says so of `call`.
     """
     status = allocate()
-    if status == OUT_OF_MEMORY:  # perhaps for want of a piece that is large enough
-        trim()
+    if status == _OUT_OF_MEMORY:  # perhaps for want of a piece that is large enough
+        memory().trim()
         status = allocate()
     driver.check(status, call)
 
@@ -219,9 +212,8 @@ class Workspace:
     """Temporary storage that one stream keeps between calls, and that grows when one needs more."""
 
     def __init__(self, stream: int, number: int, memory: Memory) -> None:
-        self.lock = (
-            threading.Lock()
-        )  # held from a look at `nbytes` until all kernels of the call are enqueued
+        # Held from a look at `nbytes` until all kernels of the call are enqueued.
+        self.lock = threading.Lock()
         self.address, self.nbytes = 0, 0
         self.stream, self.number = stream, number
         self._memory = memory

@@ -97,7 +97,7 @@ class _Green:
     """The green context, on all multiprocessors, for captures in a primary context."""
 
     def __init__(self, primary: driver.Context) -> None:
-        self.context: c_void_p | None = None  # where the driver makes none
+        self.context: c_void_p | None = None  # it stays None where the driver makes none
         self.free: list[int] = []  # streams of it that nothing is captured on
         library, ordinal = driver.library(), primary.device.ordinal
         if not hasattr(library, "cuGreenCtxStreamCreate"):
@@ -115,10 +115,11 @@ class _Green:
 
 
 def _green() -> _Green | None:
-    if not driver.has_primary_context():
+    context = driver.current_context()
+    if not context.is_primary:  # but such as a green one
         return None
     with lock, driver.relaxed_capture_mode():
-        green = driver.current_context().part(_Green)
+        green = context.part(_Green)
     return None if green.context is None else green
 
 

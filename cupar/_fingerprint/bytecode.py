@@ -6,9 +6,8 @@ import dis
 import inspect
 import itertools
 import sys
-from dataclasses import dataclass
 from types import CodeType
-from typing import Final
+from typing import Final, NamedTuple
 
 from .values import encode, frame
 
@@ -41,8 +40,7 @@ _LOADS_CLOSURE: Final = frozenset(
 _LOADS_CONSTANT: Final = frozenset(dis.hasconst)
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """What a code object is and which names it reads, which is the same for all functions that share it."""
 
     code: CodeType  # kept so that no other code gets its id

@@ -14,9 +14,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from types import FunctionType, MethodType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -41,8 +40,7 @@ _PLAIN: Final = (
 )
 
 
-@dataclass(frozen=True)
-class _Foreign:
+class _Foreign(NamedTuple):
     """Registrations by others than numba."""
 
     objects: dict[int, Any]  # by id, the users' own functions and classes to which numba gives another body

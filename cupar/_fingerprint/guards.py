@@ -1,4 +1,4 @@
-"""What must still hold for a fingerprint: a call with a known operator checks that, and computes nothing.
+"""What must still hold for a fingerprint: checked at each call, which computes nothing then.
 
 Identities are compared, and what can change in place is encoded again. That costs well under a microsecond
 for most operators.
@@ -7,9 +7,8 @@ for most operators.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -78,8 +77,7 @@ def _same(now: object, before: object) -> bool:
     return encoding is not None and encode_atom(now) == encoding
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionGuard:
+class FunctionGuard(NamedTuple):
     """What one function was made of, and what it read, when it was fingerprinted."""
 
     code: CodeType
@@ -113,8 +111,7 @@ class FunctionGuard:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class Guard:
+class Guard(NamedTuple):
     """Tells whether an operator still has a fingerprint, without computing it again."""
 
     operator: object  # what the fingerprint is of, unless any function that `function` accepts will do

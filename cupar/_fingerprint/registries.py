@@ -110,15 +110,16 @@ class _Counter:
 
         if self._target is None:
             often = itemgetter(types.Integer, types.Boolean, types.Complex, types.Float, types.NamedTuple)
-            self._models = functools.partial(often, default_manager._handlers)
-            self._types = typeof()._clear_cache.__self__.data
-            self._seen, self._target = self._models(), cuda_target
+            models = functools.partial(often, default_manager._handlers)
+            types_of_classes = typeof()._clear_cache.__self__.data
             typeof().dispatch(_Probe)
-            if _PROBE not in self._types:
+            if _PROBE not in types_of_classes:
                 raise KeyError("typeof has no cache")
+            self._types, self._seen, self._models = types_of_classes, models(), models
+            self._target = cuda_target
         self._contexts = [cuda_target._typingctx, cuda_target._targetctx]
         installed = [each._registries for each in self._contexts if each is not None]
-        self.registries.update((id(each), each) for known in installed for each in known)
+        self.registries.update((id(each), each) for found in installed for each in found)
         rewrites = [rewrite_registry.rewrites[kind] for kind in ("before-inference", "after-inference")]
         found = [default_manager._handlers, cuda_data_manager._handlers, *installed, *rewrites]
         if not all(isinstance(each, (dict, list)) for each in found) or not self.registries:

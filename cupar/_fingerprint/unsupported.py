@@ -62,7 +62,7 @@ _OPCODES = [
     (does, instead, frozenset(dis.opmap[name] for name in names if name in dis.opmap))
     for does, instead, names in _KINDS
 ]
-_WATCHED = frozenset().union(*(opcodes for *_, opcodes in _OPCODES))
+_RELEVANT = frozenset().union(*(opcodes for *_, opcodes in _OPCODES))
 _COMMON_CONSTANT = dis.opmap.get("LOAD_COMMON_CONSTANT")  # from Python 3.14 on; 0 is AssertionError
 
 _GENERATORS = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
@@ -111,7 +111,7 @@ def _of_signature(code: CodeType) -> tuple[str, int, str] | None:
 
 def _of_instructions(code: CodeType) -> tuple[str, int, str] | None:
     # Of nearly all functions the opcodes alone tell that there is nothing, in a microsecond.
-    if _WATCHED.isdisjoint(code.co_code[::2]):
+    if _RELEVANT.isdisjoint(code.co_code[::2]):
         return None
     if "@pytest_ar" in code.co_names:  # pytest writes assertions anew, in its own way
         return "asserts something", _line_of(code, lambda each: each.argval == "@pytest_ar"), _RAISES

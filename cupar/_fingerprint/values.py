@@ -194,8 +194,8 @@ class Reader:
         return self._other(value, where) if name is None else (frame("name", name.encode()), value)
 
     def _number(self, cls: type) -> int:
-        known = self.classes.setdefault(id(cls), (cls, len(self.classes)))
-        return id(cls) if self._identify else known[1]
+        _, number = self.classes.setdefault(id(cls), (cls, len(self.classes)))
+        return id(cls) if self._identify else number
 
     def _class(self, cls: Any, where: str) -> Pair:
         if self._check is not None:

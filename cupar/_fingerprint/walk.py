@@ -7,7 +7,7 @@ code, as do the functions that it calls. So all of these are encoded by value (s
 is: no file names or line numbers, no names of functions. The frozen copy holds these values and nothing else,
 and it is what numba compiles, now or later: what the user changes after the walk is seen by neither.
 
-A call with a known operator must not pay for that again: each fingerprint has a guard (see `guards`).
+A call with an operator that was seen before must not pay for that again: each fingerprint has a guard.
 """
 
 from __future__ import annotations
@@ -104,11 +104,11 @@ class _Walk:
     def _callee(self, value: Any, where: str) -> Pair:
         if not isinstance(value, FunctionType) and not is_dispatcher(value):
             refuse(value, where)
-        known = self._met.get(id(value))
-        if known is not None:
+        met = self._met.get(id(value))
+        if met is not None:
             # Functions may call each other in circles: the second visit says which one it is.
             self._is_recursive |= value in self._operator
-            return frame("again", encode_int(known[0])), known[1]
+            return frame("again", encode_int(met[0])), met[1]
         if is_dispatcher(value):
             return self._dispatcher(value, where)
         frozen = Function(value.__code__, value.__name__)
@@ -333,22 +333,22 @@ def fingerprint(operator: object) -> Fingerprint:
     asked = _asked.found
     if asked is None:
         return _fingerprint(operator)
-    known = asked.get(id(operator))
-    if known is None:
-        known = asked[id(operator)] = operator, _fingerprint(operator)
-    return known[1]
+    answer = asked.get(id(operator))
+    if answer is None:
+        answer = asked[id(operator)] = operator, _fingerprint(operator)
+    return answer[1]
 
 
 def _fingerprint(operator: object) -> Fingerprint:
     key = id(operator.__code__ if isinstance(operator, FunctionType) else operator)
     recent = _recent.get(key, ())
-    for known in recent:
-        if known.guard.check(operator):
-            return known
+    for each in recent:
+        if each.guard.check(operator):
+            return each
     found, size = _Walk().fingerprint(operator)
     if size > _LARGEST or (found.captures and type(operator) is not FunctionType):
         return found  # to remember it would keep large copies, or the operator and so its arrays, alive
-    others = tuple(known for known in recent if known != found)
+    others = tuple(each for each in recent if each != found)
     _remember(_recent, key, (found, *others[: _VARIANTS - 1]))
     return found
 

@@ -26,7 +26,6 @@ __all__ = [
     "nearest",
     "subject",
     "summary",
-    "text",
 ]
 
 Meta = Mapping[str, Any]
@@ -198,7 +197,7 @@ def _printed(name: str, part: Any, meta: Meta) -> str | None:
     """Return a part as text; of an operator also its name, which is in no key."""
     if part is _ABSENT:
         return None
-    texts = text(part), text(_table(meta.get("operators")).get(name, ""))
+    texts = _text(part), _text(_table(meta.get("operators")).get(name, ""))
     return " ".join(each for each in dict.fromkeys(texts) if each)
 
 
@@ -233,7 +232,7 @@ def _by_label(reads: Any) -> dict[str, str]:
     found = defaultdict(list)
     for each in reads if isinstance(reads, (list, tuple)) else ():
         if isinstance(each, (list, tuple)) and len(each) == 2:
-            found[text(each[0])].append(text(each[1]))
+            found[_text(each[0])].append(_text(each[1]))
     return {label: ", ".join(texts) for label, texts in found.items()}
 
 
@@ -242,21 +241,21 @@ def _by_label(reads: Any) -> dict[str, str]:
 
 def subject(meta: Meta) -> str:
     """Return what an entry is, as in ``reduce_into for sm_90``."""
-    algorithm, entry = text(meta.get("algorithm", "")), text(meta.get("entry", ""))
+    algorithm, entry = _text(meta.get("algorithm", "")), _text(meta.get("entry", ""))
     what = f"kernels of {algorithm}" if entry == "template" else algorithm
-    return f"{what} for sm_{text(meta.get('cc', ''))}" if algorithm else entry
+    return f"{what} for sm_{_text(meta.get('cc', ''))}" if algorithm else entry
 
 
 def summary(meta: Meta) -> str:
     """Return arguments and operators of an entry, as in ``d_in: float32, op: OpKind.PLUS``."""
     try:
         shown = {**_table(_table(meta.get("parts")).get("arguments")), **_table(meta.get("operators"))}
-        return ", ".join(f"{name}: {text(part)}" for name, part in shown.items())
+        return ", ".join(f"{name}: {_text(part)}" for name, part in shown.items())
     except RecursionError:
         return _DEEP
 
 
-def text(part: Any) -> str:
+def _text(part: Any) -> str:
     """Return what is in metadata as text: of a part of a key, what it says of itself."""
     if isinstance(part, list) and part and isinstance(part[0], str):
         part = part[0]
@@ -297,7 +296,8 @@ def explanation(key: str, meta: Meta, kept: Iterable[listing.Info] | None = None
     kind = meta.get("algorithm", ""), meta.get("entry", "")
     others = (each for each in infos if each.key != key and (each.algorithm, each.entry) == kind)
     found = nearest(meta, ((each.key, each.meta) for each in others))
-    if found is None:
-        return Explanation(key, None, ())
-    other, before = found
-    return Explanation(key, other, difference(meta, before))
+    return (
+        Explanation(key, None, ())
+        if found is None
+        else Explanation(key, found[0], difference(meta, found[1]))
+    )

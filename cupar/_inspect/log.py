@@ -14,20 +14,9 @@ from . import differences
 if TYPE_CHECKING:
     from .._cache import Found
 
-__all__ = ["fetched", "template"]
-
 
 def fetched(origin: str, key: str, found: Found, seconds: Mapping[str, float]) -> None:
-    """Say, at INFO, that a build was found or made.
-
-    Parameters
-    ----------
-    origin : {"disk", "linked", "built"}
-    key : str
-    found : Found
-    seconds : mapping of str to float
-        What making it took, by stage.
-    """
+    """Say, at INFO, that a build was found on disk, linked or built, and what making it took, by stage."""
     listening = logger(INFO)
     if listening is None:
         return

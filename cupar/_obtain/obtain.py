@@ -11,9 +11,11 @@ import numpy as np
 from .. import _cache
 from .._base import fork
 from .._call.algorithm import Algorithm, Built
+from .._compile import inference
 from .._compile.key import build_parts, digest, template_parts
 from .._compile.specialisation import Specialisation
 from .._device import driver
+from .._fingerprint import extensions
 from .._ir.nodes import Argument
 from .._ir.operator import Operator
 from . import call_sites, produce
@@ -70,6 +72,9 @@ def obtain(
         kind, algorithm, tuple(arguments), tuple(operators.items()), tuple(options.items()), found
     )
     cls._check(spec)
+    if extensions.foreign().may_be_used:
+        for op in spec.functions.values():
+            inference.refuse_extended(op)
     if observer is None:
         return answer(spec, device, bool(wait))  # type: ignore[return-value]
     return observer.ask(spec, lambda: answer(spec, device, bool(wait)))  # type: ignore[return-value]
