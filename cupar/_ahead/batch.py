@@ -310,7 +310,7 @@ def build(
                 why = record.message(outcome)
                 warn_once(
                     ("no helper", why),
-                    f"No helper process can build, and so this process does, which takes longer: {why}",
+                    f"What no helper process can build is built in this one, which takes longer: {why}",
                 )
                 outcome = make(job.spec)
             left -= 1

@@ -78,9 +78,7 @@ class _Pickler(pickle.Pickler):
         if obj is values.MISSING:
             return "MISSING"
         if kind is ModuleType:
-            # numba knows its own modules by identity; of others there is what was read of them.
-            own = values.package(obj.__name__) in ("numba", "numba_cuda")
-            return importlib.import_module if own else ModuleType, (obj.__name__,)
+            return _module, (obj.__name__,)
         if kind is np.ndarray:
             flags = obj.flags
             return _array, (obj.tobytes(), obj.dtype, obj.shape, obj.strides, flags.writeable, flags.aligned)
@@ -90,7 +88,7 @@ class _Pickler(pickle.Pickler):
         if isinstance(obj, enum.EnumMeta) and not _is_everywhere(obj):
             enumeration: Any = obj
             members = [(each, member.value) for each, member in enumeration.__members__.items()]
-            return _enum, (obj.__name__, _bases(obj), members)
+            return _enum, (obj.__name__, obj.__module__, _bases(obj), members)
         if isinstance(obj, enum.Enum) and not _is_everywhere(kind):
             # Not by its value, as a NaN is not found by that.
             return (getattr, (kind, obj.name)) if obj.name in kind.__members__ else (kind, (obj.value,))
@@ -108,6 +106,12 @@ def _code(python: str, data: bytes) -> Any:
     return marshal.loads(data)
 
 
+def _module(name: str) -> ModuleType:
+    """Return a module: numba knows its own by identity, of others a frozen copy has what was read of them."""
+    is_numbas = values.package(name) in ("numba", "numba_cuda")
+    return importlib.import_module(name) if is_numbas else ModuleType(name)
+
+
 def _is_everywhere(cls: type) -> bool:
     return values.package(cls.__module__) in sys.stdlib_module_names | values.COMPILERS | {"cupar"}
 
@@ -120,9 +124,10 @@ def _bases(cls: type) -> tuple[type, ...]:
     )
 
 
-def _enum(name: str, bases: tuple[type, ...], members: list[tuple[str, Any]]) -> Any:
+def _enum(name: str, module: str, bases: tuple[type, ...], members: list[tuple[str, Any]]) -> Any:
     """Return an enum with these members, and no methods, which kernels cannot call."""
     namespace = enum.EnumMeta.__prepare__(name, bases)
+    namespace["__module__"] = module
     for member, value in members:
         namespace[member] = value
     return enum.EnumMeta(name, bases, namespace)
