@@ -209,12 +209,13 @@ class Helper:
             return _received(pipe, seconds)
         except BaseException as error:  # an interrupt, too: it would answer what nobody asks any more
             self.is_lost = True
-            is_gone = isinstance(error, (EOFError, OSError)) and not isinstance(error, TimeoutError)
-            if is_gone and self.has_started:
+            if isinstance(error, (EOFError, ConnectionError)) and self._process is not None:
                 how = self._end_of_process()
-                raise HelperError(
-                    f"the process that built it ended with {how}: a compiler crashed, or memory ran out"
-                ) from error
+                if self.has_started:
+                    raise HelperError(
+                        f"the process that built it ended with {how}: a compiler crashed, or memory ran out"
+                    ) from error
+                raise RuntimeError(f"a helper process ended with {how} before it could work") from error
             raise
 
     def _start(self) -> Connection:

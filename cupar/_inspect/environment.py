@@ -28,7 +28,6 @@ _NEEDED = (
     "llvmlite",
     "numpy",
     "cachetools",
-    "cloudpickle",
     "platformdirs",
     "rich",
 )
