@@ -392,8 +392,6 @@ class _Crew:
         for builder in builders:
             if builder.is_alive():
                 builder.join(_GRACE_SECONDS)  # it removes the locks of a helper that was killed
-        for helper in self._helpers:
-            helper.end()
 
 
 def _unlock(job: Job) -> None:

@@ -68,13 +68,7 @@ def _compiled_by(helper: Helper, native: str, arguments: Sequence[Any], cc: int)
 
 
 class Pool:
-    """Places to compile in: one in this process, the others in helpers, which start when there is work.
-
-    Parameters
-    ----------
-    limit : int
-        How many helpers there may be.
-    """
+    """Places to compile in: one in this process, the others in helpers, which start when there is work."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -125,7 +119,7 @@ class Pool:
                 self._wait_for_work()
             self._changed.notify()
         if helper is not None and helper.is_lost:
-            helper.end()
+            helper.kill()
 
     def _wait_for_work(self) -> None:
         """End the helpers if there is nothing to do for some seconds."""
@@ -143,7 +137,7 @@ class Pool:
             idle, self._idle = self._idle, []
             self._helpers.clear()
         for helper in idle:
-            helper.end()
+            helper.kill()
 
     def close(self) -> None:
         """End all helpers, whatever they do; there will be no others."""
@@ -161,19 +155,8 @@ class HelperError(RuntimeError):
 class Helper:
     """A helper process, as this process sees it. It starts when it is first used.
 
-    Parameters
-    ----------
-    output : int, optional
-        Descriptor of what takes its standard output and errors; by default nothing does.
-    environment : mapping, optional
-        What is otherwise in its environment than in this process's.
-
-    Attributes
-    ----------
-    has_started : bool
-        Whether it was able to work.
-    is_lost : bool
-        Whether it is of no more use.
+    Its output goes to a descriptor, or nowhere: compilers whose work is done again here print again what is
+    wrong. Once `is_lost`, it is of no more use; unless it `has_started`, it was never able to work.
     """
 
     def __init__(self, output: int | None = None, environment: Mapping[str, str] | None = None) -> None:
@@ -186,22 +169,14 @@ class Helper:
         self._starting = threading.Lock()
 
     def ask(self, function: str, argument: bytes, seconds: float | None = None) -> bytes:
-        """Have it call a function, and return what that returns.
-
-        Parameters
-        ----------
-        function : str
-            As in ``"package.module:function"``; takes and returns bytes.
-        argument : bytes
-        seconds : float, optional
-            To wait for it.
+        """Have it call a function, as in ``"package.module:function"``, that takes and returns bytes.
 
         Raises
         ------
         HelperError
             If the process ends, as when a compiler crashes.
         Exception
-            Whatever else goes wrong. Then the helper is lost.
+            Whatever else goes wrong. In any case the helper is lost.
         """
         try:
             pipe = self._pipe or self._start()
@@ -277,12 +252,6 @@ class Helper:
                     self._process.wait(grace)
             self._process.kill()
             self._process.wait()
-
-    def end(self) -> None:
-        """End the process, which no thread is using."""
-        self.kill()
-        if self._pipe is not None:
-            self._pipe.close()
 
 
 def _received(pipe: Connection, seconds: float | None) -> bytes:
