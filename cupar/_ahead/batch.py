@@ -17,7 +17,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -205,16 +205,7 @@ def _made(request: record.Request, cc: int | None) -> Specialisation | Failure:
 
 @dataclass(frozen=True)
 class Job:
-    """A build to be made.
-
-    Attributes
-    ----------
-    spec : Specialisation
-    key : str
-        Of the build.
-    template : str
-        Key of the template that it links, or its own.
-    """
+    """A build to be made, with its key, and that of the template that it links, or its own again."""
 
     spec: Specialisation
     key: str
@@ -342,7 +333,7 @@ class _Crew:
     def work(self) -> None:
         """Have one helper after the other make builds, the next one when one crashes, until all are begun."""
         helper = None
-        while self._waiting and not self._is_ending:
+        while not self._is_ending:
             try:
                 job = self._waiting.popleft()
             except IndexError:
@@ -373,9 +364,7 @@ class _Crew:
         except workers.HelperError as error:
             _unlock(job)
             return Outcome("failed", time.perf_counter() - start, error=str(error))
-        except (
-            Exception
-        ) as error:  # as where there is no interpreter, or pickle refuses what an operator reads
+        except Exception as error:  # whatever starting a helper, or pickling what an operator reads, raises
             if helper.is_lost:
                 self._unusable = error
             return error
@@ -399,5 +388,5 @@ def _unlock(job: Job) -> None:
     store = _cache.disk()
     if store is not None:
         for key in (job.key, job.template):
-            with store.lock(key, timeout=0):
+            with suppress(OSError), store.lock(key, timeout=0):
                 pass
