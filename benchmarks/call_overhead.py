@@ -285,6 +285,7 @@ algorithm = compute.make_{name}({recipe.compute_made_with})"""
 _OF_OBJECT = """
 from cupar._device import arrays as _arrays
 from cupar._device import driver as _driver
+from cupar._device import storage as _storage
 algorithm = cupar.reduce_into(d_in, d_out, op, h_init)
 nbytes = algorithm(None, d_in, d_out, n, h_init)
 d_temp = cupy.empty(max(1, nbytes), "u1")
@@ -334,8 +335,8 @@ PIECES = (
             "d_in.data.ptr": "d_in.data.ptr",
             "current device": "_driver.current_device()",
             "handle of a CuPy stream": "_driver.stream_handle(cupy.cuda.Stream.null)",
-            "workspace": "_driver.workspace(0)",
-            "allocate and free storage": "with _driver.temporary_storage(nbytes, 0): pass",
+            "workspace": "_storage.memory().default",
+            "allocate and free storage": "with _storage.temporary_storage(nbytes, 0): pass",
             "a Python call of nothing": "nothing()",
         },
     ),

@@ -10,6 +10,7 @@ Importing cupar imports nothing but this file: each name is fetched from its mod
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 # The one list of what is public: names by the file that has them.
@@ -109,6 +110,15 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from .transform import unary_transform as unary_transform
     from .unique import UniqueByKey as UniqueByKey
     from .unique import unique_by_key as unique_by_key
+
+
+def _observer() -> Any:
+    """Return what observes the questions to factories, as the environment says when the first is asked."""
+    if not os.environ.get("CUPAR_RECORD"):
+        return None
+    from ._ahead import record
+
+    return record.from_environment()
 
 
 def __getattr__(name: str) -> Any:

@@ -1,58 +1,45 @@
 """Building ahead of time: all that a script or a recorded list asks for, without a GPU.
 
-While the script runs, factories build nothing. What they would have built is collected, and built afterwards
-for each compute capability.
-
-That is done by processes, since NVRTC compiles one program at a time in a process, whatever the number of
-threads: 16 reductions on two cores take 28 s in one thread, 22 s in two, and 14 s in two processes. They are
-forked, as the operators are functions that live in this process alone; and so a compiler that crashes takes
-one build with it. A process that is forked while a thread imports or compiles inherits locks that nobody will
-release. So the script's threads are waited for, and where others run, a forked process tries the compilers
-before it is given anything to do. If none is able, this process builds.
+While a script runs, factories build nothing. What they would have built is collected, and built afterwards
+for each compute capability, in helper processes (see `_compile.workers`). So a compiler that crashes takes
+one build with it.
 """
 
 from __future__ import annotations
 
-import gc
-import multiprocessing
 import os
+import pickle
 import re
 import runpy
-import signal
 import sys
 import threading
 import time
-import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from multiprocessing.connection import Connection, wait
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from queue import Empty, SimpleQueue
+from typing import Any
 from weakref import WeakSet
 
 from .. import _cache
-from .._base.errors import BuildError
-from .._base.warnings import CacheWarning, warn_once
-from .._call.algorithm import Algorithm
-from .._compile import cccl, nvjitlink, nvrtc, python_to_ltoir, toolchain
+from .._base.warnings import warn_once
+from .._call.algorithm import Algorithm, Built
+from .._compile import workers
 from .._compile.key import build_parts, digest, template_parts
 from .._compile.specialisation import Specialisation
 from .._device.driver import NoDeviceError
-from .._ir import nodes
 from .._obtain import obtain
-from .record import Request
+from . import codec, record
+from .make import Outcome, make
 
 __all__ = ["Failure", "Job", "Outcome", "ask_list", "ask_script", "build", "jobs", "kept"]
 
-Asked = tuple[type[Algorithm], Specialisation]
-
 _TICK_SECONDS = 0.1
-_ORPHAN_SECONDS = 5.0
-_READY_SECONDS = 30.0
 _GRACE_SECONDS = 1.0
+_STDERR = 2
 _ABOUT_GPUS = re.compile(r"\bcuda|\bgpus?\b|nvidia", re.IGNORECASE)
 
 
@@ -67,28 +54,20 @@ class Failure:
     error: str
 
 
-@contextmanager
-def _collecting(cc: int | None) -> Iterator[list[Asked]]:
-    """Collect what factories are asked for, instead of building it; `cc` is for who names none."""
-    found: list[Asked] = []
+class _Collector:
+    """Collects what factories are asked for, instead of building it; `cc` is for who names none."""
 
-    def ask(cls: type[Algorithm], spec: Specialisation) -> Algorithm:
-        found.append((cls, spec))
-        return _unbuilt(cls, spec)
+    is_ahead = True
 
-    obtain.forget()  # what is in memory would be answered without asking
-    obtain.ahead = obtain.Ahead(cc, ask)
-    try:
-        yield found
-    finally:
-        obtain.ahead = None
+    def __init__(self, cc: int | None) -> None:
+        self.cc = cc
+        self.found: list[Specialisation] = []
 
-
-def _unbuilt(cls: type[Algorithm], spec: Specialisation) -> Algorithm:
-    """Return an object that is built if the script looks into it, and that cannot be called."""
-    algorithm = cls.pending(spec, cast(Any, _Unbuilt(cls, spec)))
-    vars(algorithm).update(_take=_refuse, bind=_refuse, load=lambda: None, ready=lambda timeout=None: True)
-    return cast(Algorithm, algorithm)
+    def ask(self, spec: Specialisation, answer: Callable[[], Algorithm]) -> Algorithm:
+        self.found.append(spec)
+        kind: Any = spec.kind
+        algorithm: Algorithm = kind(_Unbuilt(spec), spec.states)
+        return algorithm
 
 
 _NOTHING_RUNS = (
@@ -97,30 +76,27 @@ _NOTHING_RUNS = (
 )
 
 
-def _refuse(*arguments: Any, **named: Any) -> Any:
-    raise NoDeviceError(_NOTHING_RUNS)
-
-
 class _Unbuilt:
-    """Stands in place of a future, whose result it builds when it is asked for."""
+    """What is built if the script looks into it."""
 
-    def __init__(self, cls: type[Algorithm], spec: Specialisation) -> None:
-        self._cls, self._spec = cls, spec
+    refusal = _NOTHING_RUNS
 
-    def done(self) -> bool:
+    def __init__(self, spec: Specialisation) -> None:
+        self.spec = spec
+
+    def is_done(self) -> bool:
         return False
 
-    def result(self) -> Algorithm:
-        # In a process as all others: libraries that have compiled here might not survive being forked.
-        (job,) = jobs([(self._cls, self._spec)])
-        with closing(build([job], 1)) as outcomes:
-            for _, outcome in outcomes:
-                if outcome.result == "failed":
-                    raise BuildError(outcome.error)
-        return obtain.built(self._cls, self._spec, None)
+    def wait(self, timeout: float | None) -> bool:
+        return True
+
+    def result(self) -> Built:
+        return replace(obtain.answer(self.spec, None)._built, refusal=_NOTHING_RUNS)
 
 
-def ask_script(path: Path, arguments: Sequence[str], cc: int | None) -> tuple[list[Asked], list[Failure]]:
+def ask_script(
+    path: Path, arguments: Sequence[str], cc: int | None
+) -> tuple[list[Specialisation], list[Failure]]:
     """Run a Python script as a program, and return what it asked for, and what ended it early, if anything.
 
     Parameters
@@ -135,15 +111,17 @@ def ask_script(path: Path, arguments: Sequence[str], cc: int | None) -> tuple[li
     -----
     `KeyboardInterrupt` passes through.
     """
-    saved = sys.argv, sys.path[:]
+    saved = sys.argv, sys.path[:], obtain.observer
+    collector = _Collector(cc)
+    obtain.forget()  # what is in memory would be answered without asking
     sys.argv, sys.path[:0] = [str(path), *arguments], [str(path.absolute().parent)]
-    with _collecting(cc) as found:
-        try:
-            with _threads_waited_for():
-                failure = _run(path, cc)
-        finally:
-            sys.argv, sys.path[:] = saved
-    return found, [] if failure is None else [failure]
+    obtain.observer = record.from_environment(collector)
+    try:
+        with _threads_waited_for():
+            failure = _run(path, cc)
+    finally:
+        sys.argv, sys.path[:], obtain.observer = saved
+    return collector.found, [] if failure is None else [failure]
 
 
 def _run(path: Path, cc: int | None) -> Failure | None:
@@ -158,7 +136,7 @@ def _run(path: Path, cc: int | None) -> Failure | None:
         why = "there is no GPU here: name compute capabilities (--cc)" if unknown else _NOTHING_RUNS
         return Failure(_place(path, error), why)
     except Exception as error:
-        why = message(error)
+        why = record.message(error)
         if _ABOUT_GPUS.search(why):  # of whatever library the script looked for a GPU with
             why = f"{why}\n{_NOTHING_RUNS}"
         return Failure(_place(path, error), why)
@@ -169,19 +147,25 @@ def _run(path: Path, cc: int | None) -> Failure | None:
 def _threads_waited_for() -> Iterator[None]:
     """Wait for the threads that the block starts, as the interpreter does for those of a program that ends.
 
-    They may have questions of their own; and a process that is forked while they run may not be able to work.
+    They may have questions of their own.
     """
-    others, executors = set(threading.enumerate()), _executors()
-    yield
-    for executor in _executors() - executors:
-        executor.shutdown()  # its threads wait for work for ever
-    while left := [each for each in threading.enumerate() if not (each.daemon or each in others)]:
-        for thread in left:
-            thread.join()
+    others, executors = set(threading.enumerate()), WeakSet[ThreadPoolExecutor]()
+    begin = ThreadPoolExecutor.__init__
 
+    def begin_noted(self: ThreadPoolExecutor, *args: Any, **named: Any) -> None:
+        executors.add(self)
+        begin(self, *args, **named)
 
-def _executors() -> WeakSet[ThreadPoolExecutor]:
-    return WeakSet(each for each in gc.get_objects() if issubclass(type(each), ThreadPoolExecutor))
+    ThreadPoolExecutor.__init__ = begin_noted  # type: ignore[method-assign]
+    try:
+        yield
+        for executor in list(executors):
+            executor.shutdown()  # its threads wait for work for ever
+        while left := [each for each in threading.enumerate() if not (each.daemon or each in others)]:
+            for thread in left:
+                thread.join()
+    finally:
+        ThreadPoolExecutor.__init__ = begin  # type: ignore[method-assign]
 
 
 def _place(path: Path, error: Exception) -> str:
@@ -195,36 +179,25 @@ def _place(path: Path, error: Exception) -> str:
     return f"{path}:{lines[-1]}" if lines else str(path)
 
 
-def ask_list(requests: Iterable[Request], ccs: Sequence[int]) -> tuple[list[Asked], list[Failure]]:
-    """Ask for what a recorded list names; return that, and what could not be asked for.
+def ask_list(
+    requests: Iterable[record.Request], ccs: Sequence[int]
+) -> tuple[list[Specialisation], list[Failure]]:
+    """Return what a recorded list asks for, and what of it could not be made again.
 
-    Without compute capabilities, each is asked for its own.
+    Without compute capabilities, each is for the one it was recorded for.
     """
-    failures = []
-    # The same for another compute capability is the same question, if it is asked for all of them.
-    different = {(each.content, None if ccs else each.cc): each for each in requests}
-    with _collecting(None) as found:
-        for request in different.values():
-            why = _ask(request, ccs[0] if ccs else request.cc)
-            if why is not None:
-                failures.append(Failure(request.place, why))
-    return found, failures
+    made = [_made(request, ccs[0] if ccs else None) for request in requests]
+    return (
+        [each for each in made if isinstance(each, Specialisation)],
+        [each for each in made if isinstance(each, Failure)],
+    )
 
 
-def _ask(request: Request, cc: int) -> str | None:
-    """Ask for one line of a list; return why that cannot be, None if it can."""
+def _made(request: record.Request, cc: int | None) -> Specialisation | Failure:
     try:
-        request.ask(cc=cc)
-    except Exception as error:  # whatever the code in a list, and the factories, raise
-        return message(error).removeprefix(f"{request.place}: ")
-    return None
-
-
-def message(error: Exception) -> str:
-    """Return an exception's message, with its type unless that says nothing that the message does not."""
-    text = str(error).strip()
-    plain = isinstance(error, (TypeError, ValueError, RuntimeError, OSError)) and text
-    return text if plain else f"{type(error).__name__}: {text}".removesuffix(": ")
+        return request.load(cc)
+    except Exception as error:  # whatever the code in a list raises
+        return Failure(request.place, record.message(error).removeprefix(f"{request.place}: "))
 
 
 # --- What is to be built -------------------------------------------------------------------------------
@@ -232,19 +205,8 @@ def message(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class Job:
-    """A build to be made.
+    """A build to be made, with its key, and that of the template that it links, or its own again."""
 
-    Attributes
-    ----------
-    cls : type of Algorithm
-    spec : Specialisation
-    key : str
-        Of the build.
-    template : str
-        Key of the template that it links, or its own.
-    """
-
-    cls: type[Algorithm]
     spec: Specialisation
     key: str
     template: str
@@ -256,15 +218,15 @@ class Job:
     @property
     def types(self) -> list[str]:
         """Each array or iterator, as in ``d_in: Pointer(int32)``."""
-        return [f"{each.name}: {nodes.description(each.given)}" for each in self.spec.arguments]
+        return record.types(self.spec)
 
     @property
     def operators(self) -> list[str]:
         """Each operator, as in ``op: <lambda>``."""
-        return [f"{name}: {op.name}" for name, op in self.spec.operators]
+        return record.operators(self.spec)
 
 
-def jobs(asked: Iterable[Asked], ccs: Sequence[int] = ()) -> list[Job]:
+def jobs(asked: Iterable[Specialisation], ccs: Sequence[int] = ()) -> list[Job]:
     """Return what was asked for as builds for each compute capability, each once.
 
     Without compute capabilities, each is for the one that it was asked for.
@@ -275,12 +237,10 @@ def jobs(asked: Iterable[Asked], ccs: Sequence[int] = ()) -> list[Job]:
         If a compiler is missing, whose version is part of a key.
     """
     found: dict[str, Job] = {}
-    for cls, asked_spec in asked:
-        for cc in ccs or (asked_spec.cc,):
-            spec = replace(asked_spec, cc=cc)
-            key = digest(build_parts(spec))
-            template = digest(template_parts(spec)) if spec.has_template else key
-            found.setdefault(key, Job(cls, spec, key, template))
+    for spec in [replace(each, cc=cc) for each in asked for cc in ccs or (each.cc,)]:
+        key = digest(build_parts(spec))
+        template = digest(template_parts(spec)) if spec.has_template else key
+        found.setdefault(key, Job(spec, key, template))
     return list(found.values())
 
 
@@ -299,31 +259,17 @@ def kept(outcomes: Mapping[str, Outcome]) -> dict[str, Outcome]:
     }
 
 
+def _in_order(todo: Sequence[Job]) -> list[Job]:
+    """Return first one job for each template, then those that link it: at the same time, these would wait."""
+    seen: Counter[str] = Counter()
+    rounds = []
+    for job in todo:
+        rounds.append(seen[job.template])
+        seen[job.template] += 1
+    return [job for _, job in sorted(zip(rounds, todo, strict=True), key=lambda pair: pair[0])]
+
+
 # --- Building ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a job.
-
-    Attributes
-    ----------
-    result : {"built", "linked", "there", "failed"}
-        ``"linked"``: CCCL's kernels were in the cache. ``"there"``: all of it was.
-    seconds : float
-    cubin_size : int
-        Bytes of GPU code.
-    error : str
-        Why it failed.
-    warnings : tuple of str
-        What the cache said.
-    """
-
-    result: Literal["built", "linked", "there", "failed"]
-    seconds: float
-    cubin_size: int = 0
-    error: str = ""
-    warnings: tuple[str, ...] = field(default=())
 
 
 def build(
@@ -339,172 +285,102 @@ def build(
     idle : callable, optional
         Called several times a second.
     """
-    waiting = deque(_in_order(todo))
-    workers: list[_Worker] = []
+    crew = _Crew(_in_order(todo))
+    builders = [threading.Thread(target=crew.work, daemon=True) for _ in range(min(processes, len(todo)))]
+    left = len(todo)
     try:
-        if not _forks_are_of_no_use:
-            # One after the other, so that each is known here, and ended, if an interrupt comes meanwhile.
-            workers.extend(_Worker(todo) for _ in range(min(processes, len(todo))))
-        while workers and (waiting or any(worker.job for worker in workers)):
-            done = _awaited(workers)
-            crashed = sum(worker.has_crashed for worker in workers)
-            workers[:] = [worker for worker in workers if worker.is_alive]
-            workers.extend(_Worker(todo) for _ in range(crashed))
-            for worker in workers:
-                if waiting and worker.is_free:
-                    worker.begin(waiting.popleft())
-            yield from done
+        for builder in builders:
+            builder.start()
+        while left:
             idle()
-        while waiting:
-            _say_that_forks_are_of_no_use()
-            job = waiting.popleft()
-            yield job, _make(job)
-            idle()
+            try:
+                job, outcome = crew.done.get(timeout=_TICK_SECONDS)
+            except Empty:
+                continue
+            if isinstance(outcome, Exception):
+                why = record.message(outcome)
+                warn_once(
+                    ("no helper", why),
+                    f"What no helper process can build is built in this one, which takes longer: {why}",
+                )
+                outcome = make(job.spec)
+            left -= 1
+            yield job, outcome
     finally:
-        _end(workers)
+        crew.end(builders)
 
 
-def _awaited(workers: Sequence[_Worker]) -> list[tuple[Job, Outcome]]:
-    """Wait a moment; return what was done meanwhile, and end those who are not ready in time."""
-    pipes = {worker.pipe: worker for worker in workers if not worker.is_free}
-    done = []
-    for pipe in wait(list(pipes), _TICK_SECONDS):
-        worker = pipes[cast(Connection, pipe)]
-        if worker.job is None:
-            worker.greet()
-        else:
-            done.append(worker.end())
-    _end([worker for worker in workers if worker.is_late])
-    return done
-
-
-_forks_are_of_no_use = False
-
-
-def _say_that_forks_are_of_no_use() -> None:
-    # Nor will they be: what is compiled in this process might not survive being forked.
-    global _forks_are_of_no_use
-    _forks_are_of_no_use = True
-    warn_once(
-        "no workers",
-        f"No process that this one forks was able to build within {_READY_SECONDS:g} seconds: threads of the "
-        "script, or of a library, were importing or compiling when it was forked. This process builds, which "
-        "takes longer. Let the script wait for its threads before it looks into what it asks for.",
-    )
-
-
-def _in_order(todo: Sequence[Job]) -> list[Job]:
-    """Return first one job for each template, then those that link it: at the same time, these would wait."""
-    seen: Counter[str] = Counter()
-    rounds = []
-    for job in todo:
-        rounds.append(seen[job.template])
-        seen[job.template] += 1
-    return [job for _, job in sorted(zip(rounds, todo, strict=True), key=lambda pair: pair[0])]
-
-
-_SIGNALS = {signal.SIGINT, signal.SIGTERM}
-
-
-class _Worker:
-    """A process that makes builds, one after the other.
+class _Crew:
+    """Helper processes, and the threads of this one that wait for them.
 
     Attributes
     ----------
-    pipe : Connection
-        Readable once there is something to `greet`, or to `end`.
-    job : Job or None
-        What it is making.
-    is_ready : bool
-        Whether it was able to work.
-    is_alive : bool
+    done : SimpleQueue
+        Each job with what became of it, or why no helper can make it.
     """
 
-    def __init__(self, todo: Sequence[Job]) -> None:
-        context = multiprocessing.get_context("fork")
-        self.pipe, theirs = context.Pipe()
-        self.job: Job | None = None
-        self.is_ready, self.is_alive = False, True
-        self._places = {job.key: place for place, job in enumerate(todo)}
-        self._start = time.monotonic()
-        # Until it has handlers of its own, those of this process must not run there.
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    def __init__(self, todo: Iterable[Job]) -> None:
+        self.done: SimpleQueue[tuple[Job, Outcome | Exception]] = SimpleQueue()
+        self._waiting = deque(todo)
+        self._helpers: set[workers.Helper] = set()
+        self._is_ending = False
+        self._lock = threading.Lock()
+        # Nor can they where a script named a store that is an object of this process.
+        self._unusable: Exception | None = None
+        if _cache._shared is not None:
+            self._unusable = RuntimeError("the script called cupar.use_shared")
+
+    def work(self) -> None:
+        """Have one helper after the other make builds, the next one when one crashes, until all are begun."""
+        helper = None
+        while not self._is_ending:
+            try:
+                job = self._waiting.popleft()
+            except IndexError:
+                return
+            if helper is None or helper.is_lost:
+                helper = self._helper()
+            self.done.put((job, self._outcome(helper, job)))
+
+    def _helper(self) -> workers.Helper:
+        """Return a helper that has not begun; if this crew ends, one that cannot."""
+        paths = [*map(str, _cache._used), *filter(None, [os.environ.get("CUPAR_BUNDLES")])]
+        bundles = {"CUPAR_BUNDLES": os.pathsep.join(paths)} if paths else {}
+        helper = workers.Helper(output=_STDERR, environment=bundles)
+        with self._lock:
+            self._helpers.add(helper)
+            if self._is_ending:
+                helper.terminate()
+        return helper
+
+    def _outcome(self, helper: workers.Helper, job: Job) -> Outcome | Exception:
+        if self._unusable is not None:
+            return self._unusable
+        start = time.perf_counter()
         try:
-            arguments = (todo, theirs, mask, threading.active_count() > 1)
-            self._process = context.Process(target=_serve, args=arguments, daemon=True)
-            self._process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        theirs.close()  # so that its end is noticed here
+            answer = helper.ask(f"{make.__module__}:make_in_helper", codec.dumps(job.spec))
+            outcome: Outcome = pickle.loads(answer)
+            return outcome
+        except workers.HelperError as error:
+            _unlock(job)
+            return Outcome("failed", time.perf_counter() - start, error=str(error))
+        except Exception as error:  # whatever starting a helper, or pickling what an operator reads, raises
+            if helper.is_lost:
+                self._unusable = error
+            return error
 
-    @property
-    def is_free(self) -> bool:
-        return self.is_alive and self.is_ready and self.job is None
-
-    @property
-    def is_late(self) -> bool:
-        """Whether it should be ready by now."""
-        return self.is_alive and not self.is_ready and time.monotonic() > self._start + _READY_SECONDS
-
-    @property
-    def has_crashed(self) -> bool:
-        """Whether it was able to work, and is no more."""
-        return self.is_ready and not self.is_alive
-
-    def greet(self) -> None:
-        """Take note that it is ready, or not able to be; once the pipe is readable."""
-        try:
-            self.pipe.recv()
-            self.is_ready = True
-        except (EOFError, OSError):
-            self.kill()
-
-    def begin(self, job: Job) -> None:
-        """Let it make a build."""
-        self.job, self._start = job, time.monotonic()
-        with suppress(OSError):  # it is gone, as the pipe will tell
-            self.pipe.send(self._places[job.key])
-
-    def end(self) -> tuple[Job, Outcome]:
-        """Return the job and what became of it, once the pipe is readable."""
-        job = cast(Job, self.job)
-        try:
-            outcome: Outcome = self.pipe.recv()
-            self.job = None
-        except (EOFError, OSError):
-            self._process.join(1)
-            self.kill()
-            code = self._process.exitcode or 0
-            how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
-            error = f"the process that built it ended with {how}: a compiler crashed, or memory ran out"
-            outcome = Outcome("failed", time.monotonic() - self._start, error=error)
-        return job, outcome
-
-    def terminate(self) -> None:
-        """Let it end as soon as it can."""
-        if self.is_alive:
-            self._process.terminate()
-
-    def kill(self, grace: float = 0.0) -> None:
-        """End it, whatever it does. Nothing half made is left where others look for entries."""
-        if not self.is_alive:
-            return
-        self.is_alive = False
-        self._process.join(grace)
-        self._process.kill()
-        self._process.join()
-        self.pipe.close()
-        if self.job is not None:
-            _unlock(self.job)
-            self.job = None
-
-
-def _end(workers: Sequence[_Worker]) -> None:
-    for worker in workers:
-        worker.terminate()
-    until = time.monotonic() + _GRACE_SECONDS
-    for worker in workers:
-        worker.kill(max(0.0, until - time.monotonic()))
+    def end(self, builders: Iterable[threading.Thread]) -> None:
+        """End the helpers, whatever they do. Nothing half made is left where others look for entries."""
+        with self._lock:
+            self._is_ending = True
+        until = time.monotonic() + _GRACE_SECONDS
+        for helper in self._helpers:
+            helper.terminate()
+        for helper in self._helpers:
+            helper.kill(max(0.0, until - time.monotonic()))
+        for builder in builders:
+            if builder.is_alive():
+                builder.join(_GRACE_SECONDS)  # it removes the locks of a helper that was killed
 
 
 def _unlock(job: Job) -> None:
@@ -512,60 +388,5 @@ def _unlock(job: Job) -> None:
     store = _cache.disk()
     if store is not None:
         for key in (job.key, job.template):
-            with store.lock(key, timeout=0):
+            with suppress(OSError), store.lock(key, timeout=0):
                 pass
-
-
-def _serve(todo: Sequence[Job], pipe: Connection, mask: set[signal.Signals], has_threads: bool) -> None:
-    """Make the builds that are asked for, until the process that asks is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
-    signal.signal(signal.SIGTERM, _leave)
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    parent = os.getppid()
-    if toolchain._is_stuck:
-        return
-    if has_threads:
-        _use_compilers()
-    pipe.send("ready")
-    while True:
-        # The other processes have the parent's end of the pipe open, so that it does not end with it.
-        while not pipe.poll(_ORPHAN_SECONDS):
-            if os.getppid() != parent:
-                return
-        pipe.send(_make(todo[pipe.recv()]))
-
-
-def _leave(*received: object) -> None:
-    """Unwind, so that what is locked is unlocked, and what is half written removed."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    sys.exit(128 + signal.SIGTERM)
-
-
-def _use_compilers() -> None:
-    """Use all that builds use and a thread of the parent may have held: this returns, or waits for ever.
-
-    What cannot be used for another reason, each build will say.
-    """
-    with suppress(Exception):
-        cccl.bindings()
-    with suppress(Exception):
-        python_to_ltoir.warm_up()
-    with suppress(Exception):
-        nvjitlink.link([nvrtc.compile_cpp("__device__ void nothing() {}", 90)], 90)
-
-
-def _make(job: Job) -> Outcome:
-    start = time.perf_counter()
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        try:
-            built = obtain.built(job.cls, job.spec, None).build
-            failed = ""
-        except Exception as error:  # whatever the compilers raise
-            failed = message(error)
-    seconds = time.perf_counter() - start
-    texts = tuple(str(each.message) for each in said if issubclass(each.category, CacheWarning))
-    if failed:
-        return Outcome("failed", seconds, error=failed, warnings=texts)
-    result = built.origin if built.origin in ("built", "linked") else "there"
-    return Outcome(cast(Any, result), seconds, built.cubin_size, warnings=texts)

@@ -1,259 +1,136 @@
-"""Python functions from one process to another: by value, or else by the name under which they are found.
+"""Specialisations as bytes, for recorded lists and for the helper processes that build.
 
-By value, a function takes along all that it reads: constants, globals, functions that it calls and the
-attributes of modules that it reads, so that where it arrives nothing of the user's need be installed. What it
-is does not change on the way: its fingerprint (see `_fingerprint`) is compared when it leaves and when it
-arrives. Device arrays that it captures stay behind: in their place it finds something of their dtype and
-dimensions, which is all that a build depends on.
+An operator goes by value: as the frozen copy that its fingerprint was taken of (see `_fingerprint`), which is
+what is compiled. So where it arrives nothing of the user's need be installed, and what the user has changed
+meanwhile is not seen. The compilers' own functions and types go by name, bytecode as `marshal` has it. Device
+arrays that an operator captures stay behind: a build depends on their types alone.
 
-cloudpickle does most of it. It takes what can be imported by name, though, with everything that a module has,
-and of arrays the contents alone, so these and a few others are reduced here.
+**These bytes are a program.** They hold pickles and bytecode: load only what you would run.
 """
 
 from __future__ import annotations
 
-import base64
-import contextlib
+import copyreg
+import enum
 import functools
 import importlib
-import importlib.util
 import io
-import os
+import marshal
 import pickle
+import pkgutil
 import sys
-from collections.abc import Iterator, Mapping
-from types import FunctionType, ModuleType
-from typing import Any
+import zlib
+from types import CodeType, ModuleType
+from typing import Any, Final
 
-import cloudpickle
 import numpy as np
 
-from .. import structs
-from .._base import fork
-from .._device import arrays
-from .._fingerprint import names, walk
+from .._compile.specialisation import Specialisation
+from .._fingerprint import frozen, guards, names
+from .._ir.operator import Operator
 
-__all__ = ["CannotCarryError", "DeviceArray", "carry", "fetch"]
+__all__ = ["PYTHON", "dumps", "loads"]
 
-
-class CannotCarryError(TypeError):
-    """A function depends on something that can be carried neither by value nor by name."""
+PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
+_PROTOCOL: Final = 5  # the same in all versions of Python
 
 
-class DeviceArray:
-    """Stands for a device array of which only the type counts.
-
-    Parameters
-    ----------
-    dtype : numpy.dtype
-    ndim : int, optional
-    """
-
-    def __init__(self, dtype: np.dtype[Any], ndim: int = 1) -> None:
-        self.dtype, self._ndim = dtype, ndim
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        """No items, at no address."""
-        shape = (0,) * self._ndim
-        return {"typestr": self.dtype.str, "shape": shape, "data": (0, False), "strides": None, "version": 3}
-
-
-def carry(function: Any) -> dict[str, Any]:
-    """Return a function as what JSON can hold.
-
-    Parameters
-    ----------
-    function : function
-        Of Python, or under ``cuda.jit`` or ``njit``.
+def dumps(spec: Specialisation) -> bytes:
+    """Return a specialisation as bytes.
 
     Raises
     ------
-    CannotCarryError
-        If something that it reads cannot be pickled, and an import would not find it.
+    Exception
+        Whatever pickle raises of what an operator reads.
     """
-    try:
-        found = walk.fingerprint(function)
-    except walk.Unfingerprintable as error:
-        raise CannotCarryError(str(error)) from None
-    described = {"name": _name(function), "fingerprint": found.digest.hex()}
-    try:
-        pickled = _pickled(function, found)
-        if walk.fingerprint(pickle.loads(pickled)).digest == found.digest:
-            return {**described, "pickle": base64.b64encode(pickled).decode()}
-        problem = "unpickled, it is another function"
-    except Exception as error:  # whatever the pickling of the user's objects raises
-        problem = str(error) or type(error).__name__
-    place = _place(function)
-    if place is None:
-        raise CannotCarryError(
-            f"operator {_name(function)!r} cannot be pickled ({problem}), and no import finds it by its "
-            "name: define it at the top of a module"
-        )
-    return {**described, **place}
-
-
-def fetch(carried: Mapping[str, Any]) -> Any:
-    """Return the function that `carry` described. This runs the code in a pickle, or of a module.
-
-    Raises
-    ------
-    ValueError
-        If it is not there, or is another one now.
-    """
-    name, expected = carried["name"], carried["fingerprint"]
-    try:
-        if "pickle" in carried:
-            function = pickle.loads(base64.b64decode(carried["pickle"], validate=True))
-        else:
-            home = (
-                _script(carried["file"]) if "file" in carried else importlib.import_module(carried["module"])
-            )
-            function = _attribute(home, name)
-        digest = walk.fingerprint(function).digest.hex()
-    except Exception as error:  # whatever the user's code raises
-        raise ValueError(f"operator {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
-    if digest != expected:
-        raise ValueError(
-            f"operator {name!r} is not what was recorded: its fingerprint is {digest[:12]}, expected "
-            f"{str(expected)[:12]}"
-        )
-    return function
-
-
-def _name(function: Any) -> str:
-    return str(getattr(function, "__qualname__", None) or type(function).__qualname__)
-
-
-# ---------------------------------------------------------------------------------------------------------
-# By name
-# ---------------------------------------------------------------------------------------------------------
-
-_MAINS = ("__main__", "__mp_main__")
-
-
-def _place(function: Any) -> dict[str, str] | None:
-    """Return where an import finds a function, None if nowhere."""
-    module = sys.modules.get(getattr(function, "__module__", None) or "")
-    try:
-        if module is None or _attribute(module, _name(function)) is not function:
-            return None
-    except AttributeError:
-        return None
-    if module.__name__ not in _MAINS:
-        return {"module": module.__name__}
-    if getattr(module, "__spec__", None) is not None:  # python -m
-        return {"module": module.__spec__.name}  # type: ignore[union-attr]
-    file = getattr(module, "__file__", None)
-    return None if file is None else {"file": os.path.abspath(file)}  # noqa: PTH100 - as _script does
-
-
-def _attribute(owner: object, qualified_name: str) -> Any:
-    return functools.reduce(getattr, qualified_name.split("."), owner)
-
-
-@functools.cache
-def _script(path: str) -> ModuleType:
-    """Import a script by its path, unless this process is running it."""
-    main = sys.modules["__main__"]
-    file = getattr(main, "__file__", None)
-    if file is not None and os.path.abspath(file) == path:  # noqa: PTH100
-        return main
-    name = f"cupar script {path}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python script")
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-# ---------------------------------------------------------------------------------------------------------
-# By value
-# ---------------------------------------------------------------------------------------------------------
-
-# What is of these packages is taken by name: they are wherever cupar is.
-_EVERYWHERE = frozenset(names.COMPILERS | {*sys.stdlib_module_names, "cupar", "cloudpickle", "cuda"})
-
-
-def _is_everywhere(module: object) -> bool:
-    return isinstance(module, str) and module.partition(".")[0] in _EVERYWHERE
-
-
-def _pickled(function: Any, found: walk.Fingerprint) -> bytes:
     buffer = io.BytesIO()
-    _Pickler(buffer, found).dump(function)
-    return buffer.getvalue()
+    _Pickler(buffer, _PROTOCOL).dump(spec)
+    return zlib.compress(buffer.getvalue())  # which has a checksum, too
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles a function with all that it reads, and nothing else."""
+def loads(data: bytes) -> Specialisation:
+    """Return a specialisation that builds the same. It cannot be called: its operators have lost their state.
 
-    def __init__(self, file: io.BytesIO, found: walk.Fingerprint) -> None:
-        super().__init__(file)
-        self._read: dict[int, dict[str, Any]] = {}  # attributes, by the id of the module
-        for owner, name, _ in found.guard.attributes:
-            if isinstance(owner, ModuleType) and hasattr(owner, name):
-                self._read.setdefault(id(owner), {})[name] = getattr(owner, name)
+    Raises
+    ------
+    Exception
+        Whatever unpickling raises, and the code in a list.
+    """
+    spec = pickle.loads(zlib.decompress(data))
+    if not isinstance(spec, Specialisation):
+        raise TypeError(f"expected a specialisation, got {type(spec).__name__}")
+    return spec
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles what operators are made of."""
 
     def reducer_override(self, obj: Any) -> Any:
         """Return how to make an object again, NotImplemented if as pickle does it."""
-        if isinstance(obj, type):
-            return self._class(obj)
-        if isinstance(obj, FunctionType):
-            # A copy is not what an import finds, and so is taken by value; without the annotations, which
-            # numba does not read.
-            return super().reducer_override(obj if _is_everywhere(obj.__module__) else _copy(obj))
-        if isinstance(obj, ModuleType):
-            if _is_everywhere(obj.__name__):
-                return super().reducer_override(obj)
-            return ModuleType, (obj.__name__,), self._read.get(id(obj), {})
-        if type(obj) is np.ndarray:
+        kind = type(obj)
+        if kind is Operator:
+            state = None if obj.state is None else functools.partial(bytes, obj.state_size)
+            return copyreg.__newobj__, (kind,), {**vars(obj), "user": None, "state": state}  # type: ignore[attr-defined]
+        if kind is guards.Guard:
+            return _no_guard, ()
+        if kind is CodeType:
+            return _code, (PYTHON, marshal.dumps(obj))
+        if obj is frozen.MISSING:
+            return "MISSING"
+        if kind is ModuleType:
+            return _module, (obj.__name__,)
+        if kind is np.ndarray:
             flags = obj.flags
-            layout = obj.dtype, obj.shape, obj.strides, flags.writeable, flags.aligned
-            return _array, (obj.tobytes(), *layout)
-        if walk.is_dispatcher(obj):
-            # Not as numba pickles them: with a pickler of its own.
-            made_of = (obj.locals,) if hasattr(obj, "locals") else ()
-            return type(obj), (obj.py_func, *made_of, obj.targetoptions)
-        if arrays.is_device_array(obj):
-            return DeviceArray, (arrays.view("a device array", obj).dtype, len(arrays.shape(obj)))
-        return super().reducer_override(obj)
-
-    def _class(self, cls: Any) -> Any:
-        if structs.is_struct(cls):
-            return structs.gpu_struct, (cls.dtype, cls.__name__)
-        module = sys.modules.get(cls.__module__)
-        if module is None or _is_everywhere(cls.__module__):
-            return super().reducer_override(cls)
-        with _by_value(module):
-            return super().reducer_override(cls)
+            return _array, (obj.tobytes(), obj.dtype, obj.shape, obj.strides, flags.writeable, flags.aligned)
+        name = names.compilers_name(obj)
+        if name is not None:
+            return pkgutil.resolve_name, (name,)
+        if isinstance(obj, enum.EnumMeta) and not _is_everywhere(obj):
+            enumeration: Any = obj
+            members = [(each, member.value) for each, member in enumeration.__members__.items()]
+            return _enum, (obj.__name__, obj.__module__, _bases(obj), members)
+        if isinstance(obj, enum.Enum) and not _is_everywhere(kind):
+            # Not by its value, as a NaN is not found by that.
+            return (getattr, (kind, obj.name)) if obj.name in kind.__members__ else (kind, (obj.value,))
+        return NotImplemented
 
 
-def _copy(function: FunctionType) -> FunctionType:
-    parts = function.__name__, function.__defaults__, function.__closure__
-    copy = FunctionType(function.__code__, function.__globals__, *parts)
-    copy.__kwdefaults__ = function.__kwdefaults__
-    copy.__qualname__, copy.__module__ = function.__qualname__, function.__module__
-    copy.__dict__.update(function.__dict__)
-    return copy
+def _no_guard() -> guards.Guard:
+    """Return what a fingerprint sees of an operator that is not there: never that it is unchanged."""
+    return guards.Guard(None, None, (), (), (), -1)
 
 
-@contextlib.contextmanager
-def _by_value(module: ModuleType) -> Iterator[None]:
-    """Have cloudpickle take the classes of a module by value."""
-    with _registering:
-        if module.__name__ in cloudpickle.list_registry_pickle_by_value():
-            yield
-            return
-        cloudpickle.register_pickle_by_value(module)
-        try:
-            yield
-        finally:
-            cloudpickle.unregister_pickle_by_value(module)
+def _code(python: str, data: bytes) -> Any:
+    if python != PYTHON:
+        raise ValueError(f"an operator is in bytecode of Python {python}, expected {PYTHON}")
+    return marshal.loads(data)
 
 
-_registering = fork.Lock()
+def _module(name: str) -> ModuleType:
+    """Return a module: numba knows its own by identity, of others a frozen copy has what was read of them."""
+    is_numbas = names.package(name) in ("numba", "numba_cuda")
+    return importlib.import_module(name) if is_numbas else ModuleType(name)
+
+
+def _is_everywhere(cls: type) -> bool:
+    return names.package(cls.__module__) in sys.stdlib_module_names | names.COMPILERS | {"cupar"}
+
+
+def _bases(cls: type) -> tuple[type, ...]:
+    """Return which of the standard library's enums and data types an enum of the user's derives from."""
+    bases = [each for each in cls.__mro__[1:] if each.__module__ in ("enum", "builtins")]
+    return tuple(
+        base for place, base in enumerate(bases) if not any(issubclass(each, base) for each in bases[:place])
+    )
+
+
+def _enum(name: str, module: str, bases: tuple[type, ...], members: list[tuple[str, Any]]) -> Any:
+    """Return an enum with these members, and no methods, which kernels cannot call."""
+    namespace = enum.EnumMeta.__prepare__(name, bases)
+    namespace["__module__"] = module
+    for member, value in members:
+        namespace[member] = value
+    return enum.EnumMeta(name, bases, namespace)
 
 
 def _array(

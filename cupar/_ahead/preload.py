@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from .._base.warnings import warn_once
 from .._call.algorithm import Algorithm
+from .._compile.specialisation import Specialisation
 from .._device import driver
 from .._obtain import obtain
+from .._obtain.target import target
 
 T = TypeVar("T")
 
@@ -58,31 +61,40 @@ def preload(*what: Algorithm | str | os.PathLike[str]) -> None:
                 f"what: expected algorithm objects and paths of recorded lists, got {type(each).__name__}"
             )
     paths = dict.fromkeys(os.fspath(each) for each in what if not isinstance(each, Algorithm))
-    if obtain.ahead is not None:
-        _begin(list(paths))
+    observer = obtain.observer
+    if observer is not None and observer.is_ahead:
+        for place, spec in _listed(paths, target(observer.cc)[0]) if paths else ():
+            _attempt(place, observer.ask, spec, functools.partial(obtain.answer, spec, None))
         return
     device = driver.current_device()
-    listed = _begin(list(paths)) if paths else []
+    begun = [
+        (place, _attempt(place, obtain.answer, spec, None, False))
+        for place, spec in _listed(paths, device.cc)
+    ]
     for each in what:
         if isinstance(each, Algorithm):
             _load(each, device)
-    for place, algorithm in listed:
+    for place, algorithm in begun:
         if algorithm is not None:
             _attempt(place, _load, algorithm, device)
 
 
-def _begin(paths: list[str]) -> list[tuple[str, Algorithm | None]]:
-    """Begin to build what recorded lists have, in the background; return it, each with its place."""
+def _listed(paths: Iterable[str], cc: int) -> list[tuple[str, Specialisation]]:
+    """Return what recorded lists have, for one compute capability and each once, with its place."""
     from . import record
 
-    requests = {each.content: each for path in paths for each in record.read(path)}
-    return [(each.place, _attempt(each.place, each.ask, wait=False)) for each in requests.values()]
+    found: dict[Specialisation, tuple[str, Specialisation]] = {}
+    for request in [each for path in paths for each in record.read(path)]:
+        spec = _attempt(request.place, request.load, cc)
+        if spec is not None:
+            found.setdefault(spec.without_user(), (request.place, spec))
+    return list(found.values())
 
 
-def _attempt(place: str, do: Callable[..., T], *args: Any, **named: Any) -> T | None:
+def _attempt(place: str, do: Callable[..., T], *args: Any) -> T | None:
     """Do something for a line of a recorded list, or else warn: builds that are not there are made later."""
     try:
-        return do(*args, **named)
+        return do(*args)
     except Exception as error:  # whatever the builders raise, and the code in a list
         why = str(error).removeprefix(f"{place}: ")
         warn_once(("preload", place), f"{place}: not preloaded, but built when asked for: {why}")

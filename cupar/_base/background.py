@@ -99,7 +99,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-# --- Work ------------------------------------------------------------------------------------------------
+# --- Work ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -110,11 +110,9 @@ class _Job:
 
     def do(self) -> None:
         try:
-            result = self.work()
+            self.future.set_result(self.work())
         except BaseException as error:
             self.future.set_exception(error)
-        else:
-            self.future.set_result(result)
 
 
 class Queue:
@@ -126,7 +124,7 @@ class Queue:
 
     def __init__(self) -> None:
         self._most = cores()
-        self._working = 0
+        self._working = 0  # threads
         self._lock = threading.Lock()
         self._jobs: list[_Job] = []
         self._begun: set[Hashable] = set()
@@ -138,7 +136,7 @@ class Queue:
         Parameters
         ----------
         common : hashable
-            Says which work it is that the first one is to be done alone of.
+            The first piece of work with the same one is done alone.
         work : callable
             Takes nothing.
 
@@ -151,7 +149,7 @@ class Queue:
         with self._lock:
             self._jobs.append(job)
         if not self._start(1):  # there is no thread to be had, perhaps as the interpreter ends
-            self._work_here()
+            self._work(is_counted=False)
         return job.future
 
     def _start(self, count: int) -> bool:
@@ -172,25 +170,16 @@ class Queue:
                 break
         return self._working > 0
 
-    def _work(self) -> None:
-        while self._did_one():
-            pass
+    def _work(self, is_counted: bool = True) -> None:
+        """Do what is in the queue, in a thread that is counted or in the one that is here."""
+        while (job := self._next(is_counted)) is not None:
+            job.do()
+            self._release(job.common)
+            del job  # with what the user gave
         _threads.discard(threading.current_thread())
 
-    def _did_one(self) -> bool:
-        """Do what is next; return False, and count this thread out, if there is nothing."""
-        job = self._next(is_counted=True)
-        if job is not None:
-            job.do()
-            self._release(job.common)
-        return job is not None
-
-    def _work_here(self) -> None:
-        while (job := self._next(is_counted=False)) is not None:
-            job.do()
-            self._release(job.common)
-
     def _next(self, is_counted: bool) -> _Job | None:
+        """Return what may begin; if nothing may, count this thread out."""
         with self._lock:
             for place, job in enumerate(self._jobs):
                 if job.common in self._there or job.common not in self._begun:

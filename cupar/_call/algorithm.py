@@ -56,6 +56,7 @@ class Built:
 
     code: Code
     build: Build
+    refusal: str = ""
 
     @property
     def spec(self) -> Specialisation:
@@ -65,6 +66,10 @@ class Built:
 
 class Pending(Protocol):
     """Code that is not there yet."""
+
+    @property
+    def refusal(self) -> str:
+        """Why the algorithm cannot be loaded or called in this process; empty if it can."""
 
     @property
     def spec(self) -> Specialisation:
@@ -190,7 +195,7 @@ class Algorithm:
             Whatever the factory would have raised, had it waited.
         """
         source = self._source
-        if not isinstance(source, Built):
+        if not isinstance(source, Built) and not source.refusal:
             if not source.wait(timeout):
                 return False
             self._built  # noqa: B018 - which raises what the build did
@@ -250,11 +255,13 @@ class Algorithm:
 
     def _forget(self) -> None:
         """Forget calls, in a forked process: what they hold is its parent's."""
-        fork.leak((self._free, self._history))
-        self._free, self._history = {}, {}
+        if self._free:
+            fork.leak((self._free, self._history))
+            self._free, self._history = {}, {}
 
     def _take(self) -> tuple[Call, list[Call]]:
         """Return a call that is free in the current context, and the list that it goes back to."""
+        self._check_may_be_called()
         context = driver.current_context()
         free = self._free.setdefault(context.number, [])
         try:
@@ -264,6 +271,10 @@ class Algorithm:
                 call = Call(self, context, self._history.setdefault(context.number, {}))
                 self._code.once_in(context, lambda: self._load_kernels(call))
             return call, free
+
+    def _check_may_be_called(self) -> None:
+        if self._source.refusal:
+            raise driver.NoDeviceError(self._source.refusal)
 
     def load(self) -> None:
         """Load all of its code into the current context, so that no call there waits for that.
@@ -277,6 +288,8 @@ class Algorithm:
         DriverError
             If the driver refuses, as for want of memory. The build is kept, and to ask again may do.
         """
+        if self._source.refusal:
+            return
         call, free = self._take()
         free.append(call)
 
@@ -322,6 +335,7 @@ class Algorithm:
         NoDeviceError
             If there is no GPU.
         """
+        self._check_may_be_called()
         return Bound(self, stream, arguments, named)
 
     def _captured_arrays(self, arguments: Sequence[Any]) -> list[Any]:

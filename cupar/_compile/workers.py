@@ -1,14 +1,18 @@
-"""Helper processes that compile CCCL's kernels, so that several are compiled at the same time.
+"""Helper processes, in which several builds are compiled at the same time.
 
 NVRTC lets go of the interpreter's lock, and yet compiles one program at a time in a process, whatever the
-number of threads. So the first thread that needs it uses it here, and those that come meanwhile have a helper
-process use it. nvJitLink needs none of this: it links in as many threads as there are.
+number of threads: 16 reductions on two cores take 28 s in one thread, 22 s in two, and 14 s in two processes.
 
 A helper is a fresh interpreter that knows nothing of the user's program: not its modules, its threads or its
-GPU. It is sent what the kernels depend on, types and names and no function of the user's but as LTO-IR, and
-sends back what NVRTC made of it, as if it had been made here. It must have this process's versions of all
-that the kernels depend on. Whatever goes wrong, from an interpreter that cannot be started to a program that
-does not compile, the thread that asked then does itself what it asked for, and so gets the true error.
+GPU. It must have this process's versions of all that builds depend on. It is sent the name of a function and
+an argument, both as bytes, and sends back what the function returns. There are two such functions: one runs
+NVRTC on CCCL's kernels, and is here; one makes a whole build, for `cupar build`, and is in `_ahead.make`.
+
+Kernels: the first thread that needs NVRTC uses it here, and those that come meanwhile have a helper use it.
+nvJitLink needs none of this: it links in as many threads as there are. A helper is sent types and names and
+no function of the user's but as LTO-IR. Whatever goes wrong, from an interpreter that cannot be started to a
+program that does not compile, the thread that asked then does itself what it asked for, and so gets the true
+error.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +37,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from subprocess import Popen
 
-__all__ = ["Pool", "compile_native", "serve"]
+__all__ = ["Helper", "HelperError", "Pool", "compile_native", "serve"]
 
 _MOST = 8  # helpers, since each takes 500 MB for NVRTC
 _START_SECONDS = 60.0
@@ -45,39 +49,37 @@ _ORPHAN_SECONDS = 1.0
 def compile_native(native: str, arguments: Sequence[Any], cc: int) -> Any:
     """Run NVRTC on an algorithm's kernels as `_cccl.compile_native` does, here or in a helper process."""
     with _pool.seat() as helper:
-        blob = None if helper is None else helper.compile(native, arguments, cc)
-        if blob is not None:
-            try:
+        try:
+            if helper is not None and (blob := _compiled_by(helper, native, arguments, cc)):
                 return cccl.deserialize(native, blob)
-            except Exception as error:  # whatever the bindings raise
-                _explain(f"{type(error).__name__}: {error}")
+        except Exception as error:  # whatever it is, here it may work
+            _explain(f"{type(error).__name__}: {error}")
         if background.is_abandoned():
             raise background.AbandonedError("not compiled, as the process ends")
         return cccl.compile_native(native, arguments, cc)
+
+
+def _compiled_by(helper: Helper, native: str, arguments: Sequence[Any], cc: int) -> bytes:
+    """Return what NVRTC makes, serialised; nothing if it makes nothing of it."""
+    return helper.ask(f"{__name__}:compiled", cccl.pack(native, arguments, cc), _COMPILE_SECONDS)
 
 
 # --- In this process -----------------------------------------------------------------------------------
 
 
 class Pool:
-    """Places to compile in: one in this process, the others in helpers, which start when there is work.
-
-    Parameters
-    ----------
-    limit : int
-        How many helpers there may be.
-    """
+    """Places to compile in: one in this process, the others in helpers, which start when there is work."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._changed = threading.Condition()
         self._is_used_here = False
-        self._helpers: set[_Helper] = set()
-        self._idle: list[_Helper] = []
+        self._helpers: set[Helper] = set()
+        self._idle: list[Helper] = []
         self._timer: threading.Timer | None = None
 
     @contextmanager
-    def seat(self) -> Iterator[_Helper | None]:
+    def seat(self) -> Iterator[Helper | None]:
         """Wait for a place for the block: a helper, None for this process."""
         helper = self._take()
         try:
@@ -85,7 +87,7 @@ class Pool:
         finally:
             self._give_back(helper)
 
-    def _take(self) -> _Helper | None:
+    def _take(self) -> Helper | None:
         with self._changed:
             while True:
                 if self._timer is not None:
@@ -97,12 +99,12 @@ class Pool:
                 if self._idle:
                     return self._idle.pop()
                 if len(self._helpers) < self._limit:
-                    helper = _Helper()
+                    helper = Helper()
                     self._helpers.add(helper)
                     return helper
                 self._changed.wait()
 
-    def _give_back(self, helper: _Helper | None) -> None:
+    def _give_back(self, helper: Helper | None) -> None:
         with self._changed:
             if helper is None:
                 self._is_used_here = False
@@ -117,7 +119,7 @@ class Pool:
                 self._wait_for_work()
             self._changed.notify()
         if helper is not None and helper.is_lost:
-            helper.end()
+            helper.kill()
 
     def _wait_for_work(self) -> None:
         """End the helpers if there is nothing to do for some seconds."""
@@ -135,7 +137,7 @@ class Pool:
             idle, self._idle = self._idle, []
             self._helpers.clear()
         for helper in idle:
-            helper.end()
+            helper.kill()
 
     def close(self) -> None:
         """End all helpers, whatever they do; there will be no others."""
@@ -146,30 +148,50 @@ class Pool:
             helper.kill()
 
 
-class _Helper:
-    """A helper process, as this process sees it. It starts when it is first used."""
+class HelperError(RuntimeError):
+    """A helper process ended in place of an answer."""
 
-    def __init__(self) -> None:
+
+class Helper:
+    """A helper process, as this process sees it. It starts when it is first used.
+
+    Its output goes to a descriptor, or nowhere: compilers whose work is done again here print again what is
+    wrong. Once `is_lost`, it is of no more use; unless it `has_started`, it was never able to work.
+    """
+
+    def __init__(self, output: int | None = None, environment: Mapping[str, str] | None = None) -> None:
         self.has_started = False
         self.is_lost = False
+        self._output = output
+        self._environment = {"CUDA_VISIBLE_DEVICES": "", **(environment or {})}
         self._process: Popen[bytes] | None = None
         self._pipe: Connection | None = None
+        self._starting = threading.Lock()
 
-    def compile(self, native: str, arguments: Sequence[Any], cc: int) -> bytes | None:
-        """Return what NVRTC makes, serialised; None if it has to be made here."""
-        answer = b""
+    def ask(self, function: str, argument: bytes, seconds: float | None = None) -> bytes:
+        """Have it call a function, as in ``"package.module:function"``, that takes and returns bytes.
+
+        Raises
+        ------
+        HelperError
+            If the process ends, as when a compiler crashes.
+        Exception
+            Whatever else goes wrong. In any case the helper is lost.
+        """
         try:
-            request = cccl.pack(native, arguments, cc)
-            try:
-                pipe = self._pipe or self._start()
-                pipe.send_bytes(request)
-                answer = _received(pipe, _COMPILE_SECONDS)
-            except BaseException:  # an interrupt, too: it would answer what nobody asks any more
-                self.is_lost = True
-                raise
-        except Exception as error:  # whatever it is, here it may work
-            _explain(f"{type(error).__name__}: {error}")
-        return answer or None
+            pipe = self._pipe or self._start()
+            pipe.send_bytes(b"%s\n%s" % (function.encode(), argument))
+            return _received(pipe, seconds)
+        except BaseException as error:  # an interrupt, too: it would answer what nobody asks any more
+            self.is_lost = True
+            if isinstance(error, (EOFError, ConnectionError)) and self._process is not None:
+                how = self._end_of_process()
+                if self.has_started:
+                    raise HelperError(
+                        f"the process that built it ended with {how}: a compiler crashed, or memory ran out"
+                    ) from error
+                raise RuntimeError(f"a helper process ended with {how} before it could work") from error
+            raise
 
     def _start(self) -> Connection:
         """Start it, as a process of its own session: what a terminal sends is for this process."""
@@ -177,17 +199,20 @@ class _Helper:
         from multiprocessing.connection import Pipe
 
         interpreter = _interpreter()
+        output = subprocess.DEVNULL if self._output is None else self._output
         ours, theirs = Pipe()
-        with theirs:
+        with self._starting, theirs:
+            if self.is_lost:
+                raise RuntimeError("it was ended before it began")
             number = theirs.fileno()
             self._process = subprocess.Popen(
                 [interpreter, "-I", "-c", _PROGRAM, str(number)],
                 pass_fds=[number],
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,  # compilers print what is wrong; they will again, here
-                stderr=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
                 start_new_session=True,
-                env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+                env={**os.environ, **self._environment},
             )
         self._pipe = ours
         libraries = [str(toolchain.library_path(name)) for name in _LIBRARIES]
@@ -197,22 +222,41 @@ class _Helper:
         self.has_started = True
         return ours
 
-    def kill(self) -> None:
-        """End the process, whatever it does."""
+    def _end_of_process(self) -> str:
+        """Return how the process ended that closed its end of the pipe, as text."""
+        import signal
+        import subprocess
+
+        assert self._process is not None
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(1)
+        code = self._process.returncode or 0
+        return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+
+    def terminate(self) -> None:
+        """Let the process end as soon as it can: what is locked is unlocked, what is half written removed."""
+        with self._starting:
+            self.is_lost = True
         if self._process is not None:
+            self._process.terminate()
+
+    def kill(self, grace: float = 0.0) -> None:
+        """End the process after some seconds, whatever it does then."""
+        import subprocess
+
+        with self._starting:
+            self.is_lost = True
+        if self._process is not None:
+            if grace:
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(grace)
             self._process.kill()
             self._process.wait()
 
-    def end(self) -> None:
-        """End the process, which no thread is using."""
-        self.kill()
-        if self._pipe is not None:
-            self._pipe.close()
 
-
-def _received(pipe: Connection, seconds: float) -> bytes:
+def _received(pipe: Connection, seconds: float | None) -> bytes:
     if not pipe.poll(seconds):
-        raise TimeoutError(f"it has not answered for {counted(seconds, 'second')}")
+        raise TimeoutError(f"it has not answered for {counted(seconds or 0, 'second')}")
     return pipe.recv_bytes()
 
 
@@ -268,7 +312,10 @@ _workers.serve(pipe)
 
 
 def serve(pipe: Connection) -> None:
-    """Compile what is asked for, until the process that asks is gone."""
+    """Do what is asked for, until the process that asks is gone."""
+    import pkgutil
+    import signal
+
     parent, libraries, expected = pipe.recv()
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     for path in libraries:
@@ -277,14 +324,21 @@ def serve(pipe: Connection) -> None:
     if found != expected:
         raise RuntimeError(f"a helper process has {found}, expected {expected}")
     cccl.bindings()
+    signal.signal(signal.SIGTERM, _leave)
     pipe.send_bytes(b"ready")
-    with suppress(EOFError, OSError):
+    with suppress(EOFError, OSError, SystemExit):
         while True:
-            pipe.send_bytes(_compiled(pipe.recv_bytes()))
+            function, _, argument = pipe.recv_bytes().partition(b"\n")
+            pipe.send_bytes(pkgutil.resolve_name(function.decode())(argument))
     os._exit(0)
 
 
-def _compiled(request: bytes) -> bytes:
+def _leave(*received: object) -> None:
+    """Unwind, so that what is locked is unlocked, and what is half written removed."""
+    sys.exit()
+
+
+def compiled(request: bytes) -> bytes:
     """Return what NVRTC makes, nothing if it makes nothing of it."""
     with suppress(Exception):
         result: bytes = cccl.compile_native(*cccl.unpack(request)).serialize()

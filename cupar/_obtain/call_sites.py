@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import enum
 import functools
-import os
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType, NoneType
@@ -120,41 +119,17 @@ class _Answer:
 
 _tables: list[dict[Hashable, _Answer]] = []  # one for each factory
 
-# Called with a factory, what it was asked, and its answer, if that was not remembered; see `_record`.
-Note = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any], Algorithm], None]
-
-
-def _first(
-    factory: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], algorithm: Algorithm
-) -> None:
-    """Begin to record, if the environment says so, with what a factory was asked first."""
-    global note
-    path = os.environ.get("CUPAR_RECORD")
-    if not path:
-        note = None
-        return
-    from .._ahead import record
-
-    record.begin(path)(factory, args, named, algorithm)
-
-
-note: Note | None = _first
-
 
 def _asked(factory: Callable[P, A], /, *args: P.args, **named: P.kwargs) -> A:
     try:
         with walk.Once():
-            algorithm = factory(*args, **named)
+            return factory(*args, **named)
     except (TypeError, ValueError, BuildError) as error:
         from .._base.causes import cause
 
         if cause(error) is not None:
             raise
         raise error.with_traceback(None)  # noqa: B904 - it is the same error, without cupar's own frames
-    noting = note
-    if noting is not None:
-        noting(factory, args, named, algorithm)
-    return algorithm
 
 
 def memoised(factory: Callable[P, A]) -> Callable[P, A]:

@@ -34,13 +34,33 @@ _algorithms: _cache.Memory[Algorithm] = _cache.Memory(maxsize=1024)
 class Observer(Protocol):
     """Who is told of each specialisation that factories ask for, where it is not memoised."""
 
-    cc: int | None  # compute capability for those who name none; None: that of the current device
+    @property
+    def cc(self) -> int | None:
+        """Compute capability for those who name none; None: that of the current device."""
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether algorithms are asked for to be built alone, and not to be loaded or called here."""
 
     def ask(self, spec: Specialisation, answer: Callable[[], Algorithm]) -> Algorithm:
         """Return the algorithm object: what `answer` returns, or another in its place."""
 
 
-observer: Observer | None = None
+class _FromEnvironment:
+    """Stands in place of the observer that the environment names, until the first question."""
+
+    cc = None
+    is_ahead = False
+
+    def ask(self, spec: Specialisation, answer: Callable[[], Algorithm]) -> Algorithm:
+        global observer
+        from .. import _observer  # the face hands it down, since what makes it is above this
+
+        observer = _observer()
+        return answer() if observer is None else observer.ask(spec, answer)
+
+
+observer: Observer | None = _FromEnvironment()
 
 
 def obtain(
@@ -66,7 +86,8 @@ def obtain(
     """
     if wait is not True and wait is not False and not isinstance(wait, np.bool_):
         raise TypeError(f"wait: expected True or False, got {wait!r}")
-    found, device = target(observer.cc if cc is None and observer is not None else cc)
+    watching = observer  # another thread may replace it
+    found, device = target(watching.cc if cc is None and watching is not None else cc)
     kind: Any = cls
     spec = Specialisation(
         kind, algorithm, tuple(arguments), tuple(operators.items()), tuple(options.items()), found
@@ -75,9 +96,9 @@ def obtain(
     if extensions.foreign().may_be_used:
         for op in spec.functions.values():
             inference.refuse_extended(op)
-    if observer is None:
+    if watching is None:
         return answer(spec, device, bool(wait))  # type: ignore[return-value]
-    return observer.ask(spec, lambda: answer(spec, device, bool(wait)))  # type: ignore[return-value]
+    return watching.ask(spec, lambda: answer(spec, device, bool(wait)))  # type: ignore[return-value]
 
 
 def answer(spec: Specialisation, device: driver.Device | None, wait: bool = True) -> Algorithm:
@@ -124,9 +145,12 @@ def keep(algorithm: Algorithm, device: driver.Device) -> None:
 class _Pending:
     """What is built in the background."""
 
+    refusal = ""
+
     def __init__(self, spec: Specialisation) -> None:
         self.spec = spec
-        self._generation = fork.generation()
+        self._is_lost = False
+        fork.in_child(self._lose)
         self._future: Future[Algorithm] = _background().submit(_kernels(spec), lambda: answer(spec, None))
 
     def is_done(self) -> bool:
@@ -140,10 +164,8 @@ class _Pending:
     def result(self) -> Built:
         return (answer(self.spec, None) if self._is_lost else self._future.result())._built
 
-    @property
-    def _is_lost(self) -> bool:
-        """Whether this is a forked process: its parent has the thread that builds."""
-        return self._generation != fork.generation()
+    def _lose(self) -> None:
+        self._is_lost = True  # the parent has the thread that builds
 
 
 _queue: Queue | None = None

@@ -1,5 +1,6 @@
 """The command line: what each command prints, as text and as JSON, its exit status, and mistakes."""
 
+import builtins
 import hashlib
 import json
 import os
@@ -10,8 +11,9 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +21,13 @@ import pytest
 
 import cupar
 from cupar import _cache
-from cupar._ahead import batch
+from cupar._ahead import batch, codec
 from cupar._base import warnings as _warnings
 from cupar._cli import cache as _commands
 from cupar._cli import main as _cli
 from cupar._cli import terminal as _terminal
 from cupar._cli.main import main
+from cupar._compile import workers
 from cupar._device import driver
 from cupar._inspect import environment as _environment
 from cupar._obtain import produce
@@ -898,20 +901,34 @@ cupar.radix_sort("u4", "u4", None, None, cupar.SortOrder.ASCENDING, cc=75)
 """
 
 
+QUICK = """
+import os, signal, time
+import cupar
+from cupar._obtain import produce
+
+def make(spec, seconds):
+    if spec.cc == 75:
+        raise cupar.BuildError("NVRTC: sm_75 is too old")
+    if spec.cc == 87:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return b"blob", 4, "built"
+"""
+PATCH = "\nproduce._compile = make\n"
+
+
+def helpers_that(make):
+    """Return the program of helper processes that make builds as some source says."""
+    program, call = workers._PROGRAM.split("_workers.serve(pipe)")
+    return f"{program}{make}{PATCH}_workers.serve(pipe){call}"
+
+
 @pytest.fixture
 def quick(monkeypatch):
     """Let each build take no time."""
-
-    def make(spec, seconds):
-        if spec.cc == 75:
-            raise RuntimeError("NVRTC: sm_75 is too old")
-        if spec.cc == 87:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if spec.cc == 60:
-            time.sleep(60)
-        return b"blob", 4, "built"
-
-    monkeypatch.setattr(produce, "_compile", make)
+    names = {}
+    exec(QUICK, names)
+    monkeypatch.setattr(produce, "_compile", names["make"])
+    monkeypatch.setattr(workers, "_PROGRAM", helpers_that(QUICK))
 
 
 @pytest.fixture
@@ -1121,8 +1138,8 @@ assert r.build.cubin_size == 4
         with cupar.record(path):
             cupar.radix_sort("u4", "u4", None, None, cupar.SortOrder.ASCENDING, cc=90)
         line = json.loads(path.read_text())
-        line |= {"key": key(1), "python": "2.7", "skipped": "reduce_into", "why": "op: it is not portable"}
-        del line["factory"], line["arguments"]
+        line |= {"key": key(1), "python": "2.7", "skipped": "op: it is not portable"}
+        del line["spec"]
         path.write_text(path.read_text() + json.dumps(line) + "\n")
         status, out, err = run("build", path, "--cc", "80")
         assert status == 1
@@ -1169,33 +1186,76 @@ cupar.reduce_into("f4", "f4", cupar.OpKind.PLUS, 0)
             assert waiting.result(10)
             assert pool.submit(int).result(10) == 0
 
-    def test_a_process_that_cannot_work_is_not_waited_for(self, run, run_json, script, monkeypatch):
-        # A thread that imports or compiles leaves a lock to the child that nobody there will release.
-        held = threading.Lock()
-        monkeypatch.setattr(batch, "_use_compilers", held.acquire)
-        monkeypatch.setattr(batch, "_READY_SECONDS", 0.5)
-        monkeypatch.setattr(batch, "_forks_are_of_no_use", False)
-        end = threading.Event()
-        with held, thread_that_waits_for(end):
-            status, out, err = run("build", script(), "--cc", "90")
-            assert (status, out.count("] built ")) == (0, 3)
-            assert err.count("cupar: warning: No process that this one forks was able to build") == 1
-            assert run_json("build", script(), "--cc", "80")["counts"]["built"] == 3
+    @pytest.mark.parametrize(
+        ("fault", "why"),
+        [
+            ("import os; os._exit(3)", "ended with exit status 3 before"),
+            ("import no_such_module", "ended with exit status 1 before"),
+            (None, "is no Python interpreter"),
+        ],
+    )
+    def test_where_no_helper_starts_this_process_builds(self, run, script, monkeypatch, fault, why):
+        if fault is None:
+            monkeypatch.setattr(sys, "executable", "")
+        else:
+            monkeypatch.setattr(workers, "_PROGRAM", fault)
+        status, out, err = run("build", script(), "--cc", "90", "--jobs", 2)
+        assert (status, out.count("] built ")) == (0, 3)
+        assert err.count("What no helper process can build is built in this one") == 1
+        assert why in err
 
-    def test_a_process_that_ends_before_it_is_ready_is_not_waited_for(self, run, script, monkeypatch):
-        monkeypatch.setattr(batch, "_serve", lambda *_: None)
-        monkeypatch.setattr(batch, "_forks_are_of_no_use", False)
+    def test_what_cannot_be_sent_is_built_in_this_process(self, run, script, monkeypatch):
+        dumps = codec.dumps
+
+        def refuse(spec):
+            if spec.operators:
+                raise TypeError("an operator is a secret")
+            return dumps(spec)
+
+        monkeypatch.setattr(codec, "dumps", refuse)
         status, out, err = run("build", script(), "--cc", "90")
         assert (status, out.count("] built ")) == (0, 3)
-        assert "No process that this one forks" in err
+        assert err.count("an operator is a secret") == 1
 
-    def test_where_threads_run_compilers_are_tried_first(self, run_json, script, monkeypatch, tmp_path):
-        monkeypatch.setattr(batch, "_use_compilers", (tmp_path / "tried").touch)
-        run_json("build", script(), "--cc", "90")
-        assert (tmp_path / "tried").exists() == (threading.active_count() > 1)
-        with thread_that_waits_for(threading.Event()):
-            assert run_json("build", script(), "--cc", "80")["counts"]["built"] == 3
-        assert (tmp_path / "tried").exists()
+    def test_bundles_and_stores_of_a_script_serve_its_builds(
+        self, run, run_json, script, tmp_path, monkeypatch
+    ):
+        monkeypatch.setattr(_cache, "_shared", None)
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setenv("CUPAR_CACHE_DIR", str(tmp_path / "elsewhere"))
+            assert run_json("build", script(), "--cc", "90")["counts"]["built"] == 3
+        text = f"import cupar\ncupar.use_bundle({str(tmp_path / 'elsewhere')!r})\n{SCRIPT}"
+        assert run_json("build", script(text), "--cc", "90")["counts"]["there"] == 3
+        cupar.cache.clear()
+        text = f"import cupar, builtins\nbuiltins.store = {{}}\ncupar.use_shared(builtins.store)\n{SCRIPT}"
+        _cache._used.clear()
+        status, out, err = run("build", script(text), "--cc", "90")
+        assert (status, out.count("] built ")) == (0, 3)
+        assert "the script called cupar.use_shared" in err
+        assert len(builtins.store) >= 3
+        del builtins.store
+
+    def test_helpers_do_not_run_the_script(self, run_json, script, tmp_path):
+        ran = f"open({str(tmp_path / 'ran')!r}, 'a').write('.')\n"
+        assert run_json("build", script(ran + SCRIPT), "--cc", "90")["counts"]["built"] == 3
+        assert (tmp_path / "ran").read_text() == "."
+
+    def test_a_script_that_records(self, run_json, script, tmp_path, monkeypatch):
+        monkeypatch.setenv("CUPAR_RECORD", str(tmp_path / "one"))
+        text = f"import cupar\nwith cupar.record({str(tmp_path / 'two')!r}):\n" + SCRIPT.replace("\n", "\n  ")
+        found = run_json(
+            "build", script(f"{text}\ncupar.radix_sort('u8', 'u8', None, None, 0)"), "--cc", "90"
+        )
+        assert found["counts"]["built"] == 4
+        assert len((tmp_path / "one").read_text().splitlines()) == 1
+        assert len((tmp_path / "two").read_text().splitlines()) == 3
+
+    def test_a_list_that_a_script_preloads_is_built_too(self, run_json, script, tmp_path):
+        path = tmp_path / "asked.jsonl"
+        with cupar.record(path):
+            cupar.reduce_into("i4", "i4", lambda a, b: a | (b + 1), np.zeros(1, "i4"), cc=80)
+        found = run_json("build", script(f"import cupar\ncupar.preload({str(path)!r})"), "--cc", "90")
+        assert [(each["cc"], each["result"]) for each in found["builds"]] == [(90, "built")]
 
     @pytest.mark.parametrize(
         ("received", "to_all", "status"),
@@ -1210,27 +1270,32 @@ cupar.reduce_into("f4", "f4", cupar.OpKind.PLUS, 0)
     def test_an_interrupt_ends_it_at_once_and_leaves_nothing(
         self, script, tmp_path, received, to_all, status, deaf
     ):
-        # In a process that patches what the fixture does here. A compiler is deaf until it is done.
-        code = f"""
-import os, signal, sys, time
-from cupar._cli import main as _cli
+        # A compiler is deaf until it is done.
+        make = f"""
+import os, signal, time
 from cupar._obtain import produce
-
-signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
 
 def make(spec, seconds):
     if {deaf}:
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     open({str(tmp_path / "begun")!r} + str(os.getpid()), "w").close()
     time.sleep(60)
+"""
+        mark = uuid.uuid4().hex
+        code = f"""
+import signal, sys
+from cupar._cli import main as _cli
+from cupar._compile import workers
 
-produce._compile = make
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
+workers._PROGRAM = {helpers_that(make)!r}
 sys.exit(_cli.main(["build", {str(script())!r}, "--cc", "90", "--jobs", "2"]))
 """
         process = subprocess.Popen(
             [sys.executable, "-c", code],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            env={**os.environ, "MARK": mark},
             start_new_session=True,
         )
         until = time.monotonic() + 60
@@ -1238,26 +1303,54 @@ sys.exit(_cli.main(["build", {str(script())!r}, "--cc", "90", "--jobs", "2"]))
             time.sleep(0.05)
         locks = tmp_path / "cache" / "v1" / "locks"
         assert len(list(locks.iterdir())) == 2
+        assert len(processes(mark)) == 3
         start = time.monotonic()
         (os.killpg if to_all else os.kill)(process.pid, received)
         _, err = process.communicate(timeout=30)
         assert process.returncode == status
         assert err.decode().splitlines() == (["cupar: interrupted"] if status == 130 else [])
         assert time.monotonic() - start < 15
-        with pytest.raises(ProcessLookupError):  # nobody is left
-            os.killpg(process.pid, 0)
+        assert processes(mark) == []
         assert list(locks.iterdir()) == []
 
+    def test_helpers_end_when_the_process_that_asked_is_killed(self, script, tmp_path):
+        make = f"""
+import time
+from cupar._obtain import produce
 
-@contextmanager
-def thread_that_waits_for(event):
-    thread = threading.Thread(target=event.wait, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        event.set()
-        thread.join()
+def make(spec, seconds):
+    open({str(tmp_path / "begun")!r}, "w").close()
+    time.sleep(60)
+"""
+        mark = uuid.uuid4().hex
+        code = f"""
+import sys
+from cupar._cli import main as _cli
+from cupar._compile import workers
+
+workers._PROGRAM = {helpers_that(make)!r}
+sys.exit(_cli.main(["build", {str(script())!r}, "--cc", "90", "--jobs", "1"]))
+"""
+        process = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "MARK": mark})
+        until = time.monotonic() + 60
+        while not (tmp_path / "begun").exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        process.kill()
+        process.wait()
+        until = time.monotonic() + 15
+        while (left := processes(mark)) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert left == []
+
+
+def processes(mark):
+    """Return the processes that have this in their environment, zombies not among them."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if mark.encode() in (folder / "environ").read_bytes():
+                found.append(int(folder.name))
+    return found
 
 
 @pytest.mark.parametrize("text", ["", "print(first.build.key)"])
@@ -1277,11 +1370,7 @@ first = cupar.unary_transform("i4", "i4", lambda a: a * 2, cc=90)
 {text}
 """
     )
-    code = (
-        "from cupar._ahead import batch; from cupar._cli.main import main; batch._READY_SECONDS = 5\n"
-        f"main(['build', {str(path)!r}])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    done = python("build", path)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^sm_90 ( +[0-9]+){3} +0 ", done.stdout, re.MULTILINE), done.stdout
     assert "2 builds" in done.stdout

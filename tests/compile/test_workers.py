@@ -243,7 +243,7 @@ def test_what_a_helper_made_is_used(helped):
     echo = READY + "while True: pipe.send_bytes(pipe.recv_bytes() + str(os.getpid()).encode())"
     (native, blob), places = helped(echo)
     assert native == "DeviceNone"
-    assert blob.startswith(cccl.pack(*ARGUMENTS))
+    assert blob.startswith(b"cupar._compile.workers:compiled\n" + cccl.pack(*ARGUMENTS))
     assert helped(echo)[0] == (native, blob)  # by the same process
     (helper,) = places._helpers
     assert os.getsid(helper._process.pid) == helper._process.pid  # what a terminal sends is not for it

@@ -1,0 +1,68 @@
+"""Making one build, in whatever process."""
+
+from __future__ import annotations
+
+import pickle
+import time
+import warnings
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from .._base.warnings import CacheWarning
+from .._compile.specialisation import Specialisation
+from .._obtain import obtain
+from . import codec
+from .record import message
+
+__all__ = ["Outcome", "make", "make_in_helper"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a build.
+
+    Attributes
+    ----------
+    result : {"built", "linked", "there", "failed"}
+        ``"linked"``: CCCL's kernels were in the cache. ``"there"``: all of it was.
+    seconds : float
+    cubin_size : int
+        Bytes of GPU code.
+    error : str
+        Why it failed.
+    warnings : tuple of str
+        What the cache said.
+    """
+
+    result: Literal["built", "linked", "there", "failed"]
+    seconds: float
+    cubin_size: int = 0
+    error: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+def make(spec: Specialisation) -> Outcome:
+    """Make a build, unless it is in the cache; whatever is wrong with it is in the outcome."""
+    start = time.perf_counter()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            built = obtain.answer(spec, None).build
+            failed = ""
+        except Exception as error:  # whatever the compilers raise
+            failed = message(error)
+    seconds = time.perf_counter() - start
+    texts = tuple(str(each.message) for each in said if issubclass(each.category, CacheWarning))
+    if failed:
+        return Outcome("failed", seconds, error=failed, warnings=texts)
+    result = built.origin if built.origin in ("built", "linked") else "there"
+    return Outcome(cast(Any, result), seconds, built.cubin_size, warnings=texts)
+
+
+def make_in_helper(request: bytes) -> bytes:
+    """Do what `make` does with a specialisation as bytes, and return the outcome as bytes."""
+    try:
+        outcome = make(codec.loads(request))
+    except Exception as error:  # whatever unpickling raises of what an operator reads
+        outcome = Outcome("failed", 0.0, error=message(error))
+    return pickle.dumps(outcome)
