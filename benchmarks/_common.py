@@ -1,4 +1,4 @@
-"""What the benchmarks share: child processes, the machine they ran on, tables and JSON.
+"""What the benchmarks share: child processes, the machine they ran on, tables, JSON and plots.
 
 Every measurement is taken in a child process that runs a small script of its own, so that nothing which
 a benchmark itself imports is imported already in what it measures.
@@ -6,10 +6,14 @@ a benchmark itself imports is imported already in what it measures.
 
 from __future__ import annotations
 
+import argparse
 import compileall
 import datetime
+import importlib
 import importlib.util
+import io
 import json
+import logging
 import os
 import platform
 import re
@@ -19,8 +23,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -300,3 +304,151 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     print(f"\nwritten to {path}")
+
+
+# --- Plots -----------------------------------------------------------------------------------------------
+
+SERIES = ("#76b900", "#4d8fc4", "#999999")
+# What changes in a dark theme. Pages and viewers that know none show the light one.
+INK, PAPER, GRID = "#1f2328", "#ffffff", "#d0d7de"
+DARK = {INK: "#e6edf3", PAPER: "#131416", GRID: "#3d444d"}
+WIDTH = 7.2  # inches, like a page's text: a wider plot would be scaled down, and its text with it
+FONTS = ["Segoe UI", "Helvetica Neue", "Arial", "DejaVu Sans", "sans-serif"]
+
+
+@dataclass
+class Bar:
+    """One bar of each series, under a name.
+
+    Attributes
+    ----------
+    name : str
+    values : sequence of float or None
+        One for each series, None where there is none.
+    texts : sequence of str
+        What stands behind each bar.
+    color : int
+        Index of the first one's colour.
+    """
+
+    name: str
+    values: Sequence[float | None]
+    texts: Sequence[str]
+    color: int = 0
+
+
+@dataclass
+class Panel:
+    """Horizontal bars on a common axis.
+
+    Attributes
+    ----------
+    bars : list of Bar
+        From top to bottom.
+    unit : str
+        What the axis shows.
+    title : str
+    series : sequence of str
+        Their names, for a legend; one series needs none.
+    line : float, optional
+        Where a dashed line stands, to compare with.
+    log : bool
+    """
+
+    bars: list[Bar]
+    unit: str
+    title: str = ""
+    series: Sequence[str] = field(default_factory=lambda: [""])
+    line: float | None = None
+    log: bool = False
+
+
+def add_plot_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--plot``, for `plot_again`."""
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the plot of this JSON file and end")
+
+
+def plot_again(path: Path, panels: Callable[[Mapping[str, Any]], tuple[str, list[Panel]]]) -> None:
+    """Draw the plot of a JSON file beside it, without measuring anything."""
+    print(plot(path, *panels(json.loads(path.read_text()))))
+
+
+def plot(path: Path, title: str, panels: Sequence[Panel]) -> str:
+    """Draw panels below each other, beside the JSON file that they are of; return what came of it."""
+    try:
+        matplotlib = importlib.import_module("matplotlib")
+        matplotlib.use("svg")
+        pyplot = importlib.import_module("matplotlib.pyplot")
+    except Exception as error:  # also one that was built for another NumPy
+        return f"no plot: matplotlib cannot be imported ({type(error).__name__}: {error})"
+    panels = [panel for panel in panels if panel.bars]
+    if not panels:
+        return "no plot: nothing was measured"
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # of fonts that readers may have
+    settings = {f"{name}.color": INK for name in ("text", "xtick", "ytick")}
+    settings |= {"axes.labelcolor": INK, "axes.edgecolor": GRID, "grid.color": GRID}
+    settings |= {"svg.fonttype": "none", "svg.hashsalt": path.stem, "font.sans-serif": FONTS}
+    with matplotlib.rc_context(settings):
+        heights = [0.9 + (0.18 + 0.14 * len(panel.series)) * len(panel.bars) for panel in panels]
+        figure, all_axes = pyplot.subplots(
+            len(panels),
+            figsize=(WIDTH, 0.4 + sum(heights)),
+            height_ratios=heights,
+            squeeze=False,
+            layout="constrained",
+            facecolor=PAPER,
+        )
+        figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)
+        figure.suptitle(title, x=0.02, ha="left", fontsize=12, fontweight="bold")
+        for panel, axes in zip(panels, all_axes.flat, strict=True):
+            _draw(axes, panel)
+        picture = path.with_suffix(".svg")
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None}, facecolor=PAPER)
+        pyplot.close(figure)
+    picture.write_text(_themed(text.getvalue()))
+    return f"plotted to {picture}"
+
+
+def _draw(axes: Any, panel: Panel) -> None:
+    thickness = 0.8 / len(panel.series)
+    for number, name in enumerate(panel.series):
+        offset = (number - (len(panel.series) - 1) / 2) * thickness
+        known = [(row, bar) for row, bar in enumerate(panel.bars) if bar.values[number] is not None]
+        drawn = axes.barh(
+            [row + offset for row, _ in known],
+            [bar.values[number] for _, bar in known],
+            thickness * 0.94,
+            color=[SERIES[bar.color + number] for _, bar in known],
+            label=name,
+        )
+        axes.bar_label(drawn, [bar.texts[number] for _, bar in known], padding=4, fontsize=9)
+    if panel.line is not None:
+        axes.axvline(panel.line, color=INK, linewidth=1, linestyle=(0, (4, 3)), zorder=0.9)
+    if panel.log:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+    if len(panel.series) > 1:
+        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=len(panel.series), frameon=False)
+    axes.set_title(panel.title, loc="left", fontsize=11)
+    axes.set_yticks(range(len(panel.bars)), [bar.name for bar in panel.bars])
+    axes.set_ylim(len(panel.bars) - 0.4, -0.6)  # from top to bottom
+    axes.margins(x=0.17)
+    axes.set_xlabel(panel.unit)
+    axes.set_facecolor(PAPER)
+    axes.grid(axis="x")
+    axes.set_axisbelow(True)
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+
+
+def _themed(svg: str) -> str:
+    """Add a style sheet that changes colours where the reader's theme is dark."""
+    rules = [
+        f'[style*="{attribute}: {light}"] {{ {attribute}: {dark} !important }}'
+        for light, dark in DARK.items()
+        for attribute in ("fill", "stroke")
+    ]
+    sheet = "@media (prefers-color-scheme: dark) {\n" + "\n".join(rules) + "\n}"
+    svg = "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"
+    return svg.replace("</style>", f"\n{sheet}\n</style>", 1)

@@ -385,7 +385,7 @@ def measure_lookup(children: Children, sizes: Sequence[int], lookups: int) -> di
 
 
 def _largest_entry(disk: Any) -> tuple[str, Any]:
-    key = max(disk.entries(), key=lambda item: item[2])[0]
+    key = max(disk.entries(), key=lambda item: item.size).key
     return key, disk.load(key)
 
 

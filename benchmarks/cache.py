@@ -26,7 +26,9 @@ import _common
 from cupar._store import bundle as _bundle
 from cupar._store import entry as _entry
 from cupar._store.disk import Disk
-from cupar._store.shared import Shared, open_url
+from cupar._store.locks import Deadline
+from cupar._store.remotes import open_url
+from cupar._store.shared import Shared
 
 ENTRIES = 10_000
 LISTED = 20_000
@@ -133,7 +135,7 @@ def hits(folder: Path, url: str | None, repeat: int) -> dict[str, Any]:
 
     for name, place in stores.items():
         store = Shared(open_url(place), place)
-        how: dict[str, Any] = {"timeout": 5.0, "patience": 60.0, "secret": None}
+        how: dict[str, Any] = {"timeout": 5.0, "deadline": Deadline(60.0), "secret": None}
         store.fetch(key, lambda: made, **how)
         found[name] = timed(repeat, lambda store=store, how=how: store.fetch(key, refuse, **how))
     return found
@@ -163,7 +165,7 @@ def listing(folder: Path, repeat: int) -> dict[str, Any]:
 def crowd(folder: Path, url: str) -> dict[str, Any]:
     """Start many processes at once on an empty directory, with the build in the shared store."""
     key, made = entry(1, HIT)
-    Shared(open_url(url), url).fetch(key, lambda: made, timeout=5.0, patience=60.0, secret=None)
+    Shared(open_url(url), url).fetch(key, lambda: made, timeout=5.0, deadline=Deadline(60.0), secret=None)
     environment = {**os.environ, "CUPAR_CACHE_DIR": str(folder / "crowd"), "CUPAR_SHARED": url}
     pipe = subprocess.PIPE
     command = [sys.executable, "-c", ASK, key]

@@ -26,7 +26,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import importlib
-import json
 import os
 import shutil
 import statistics
@@ -286,6 +285,7 @@ algorithm = compute.make_{name}({recipe.compute_made_with})"""
 _OF_OBJECT = """
 from cupar._device import arrays as _arrays
 from cupar._device import driver as _driver
+from cupar._device import storage as _storage
 algorithm = cupar.reduce_into(d_in, d_out, op, h_init)
 nbytes = algorithm(None, d_in, d_out, n, h_init)
 d_temp = cupy.empty(max(1, nbytes), "u1")
@@ -335,8 +335,8 @@ PIECES = (
             "d_in.data.ptr": "d_in.data.ptr",
             "current device": "_driver.current_device()",
             "handle of a CuPy stream": "_driver.stream_handle(cupy.cuda.Stream.null)",
-            "workspace": "_driver.workspace(0)",
-            "allocate and free storage": "with _driver.temporary_storage(nbytes, 0): pass",
+            "workspace": "_storage.memory().default",
+            "allocate and free storage": "with _storage.temporary_storage(nbytes, 0): pass",
             "a Python call of nothing": "nothing()",
         },
     ),
@@ -679,7 +679,7 @@ def _data(algorithm: str, n: int, dtype: np.dtype[Any]) -> tuple[Any, Any]:
 
 def _square(cupy: Any) -> Any:
     """Return the operator x * x as LTO-IR: no OpKind is that, and cuda.compute may not compile Python."""
-    from cupar._compile import toolchain
+    from cupar._compile import nvrtc
 
     name = "bench_square"
     source = f"""
@@ -688,7 +688,7 @@ extern "C" __device__ void {name}(void* pointer, void* result) {{
   *static_cast<float*>(result) = x * x;
 }}
 """
-    return cupar.RawOp(name, toolchain.compile_cpp(source, int(cupy.cuda.Device().compute_capability)))
+    return cupar.RawOp(name, nvrtc.compile_cpp(source, int(cupy.cuda.Device().compute_capability)))
 
 
 # --- Tables, file, plot ----------------------------------------------------------------------------------
@@ -746,64 +746,22 @@ def print_goals(cases: Sequence[Case]) -> None:
     _common.print_table(("", *(key.replace("_", ", ") for key in keys)), rows)
 
 
-def draw(content: Mapping[str, Any], path: Path) -> str:
-    """Draw a result, and return what came of it."""
-    try:
-        matplotlib = importlib.import_module("matplotlib")
-        matplotlib.use("Agg")
-        pyplot, ticker = (importlib.import_module(f"matplotlib.{name}") for name in ("pyplot", "ticker"))
-    except Exception as error:  # also one that was built for another NumPy
-        return f"no plot: matplotlib cannot be imported ({type(error).__name__}: {error})"
+def panels(content: Mapping[str, Any]) -> tuple[str, list[_common.Panel]]:
+    """Return the title and the panels of a result's plot: one for each algorithm."""
     cases: list[Mapping[str, Any]] = content["cases"]
-    algorithms = list(dict.fromkeys(case["algorithm"] for case in cases))
-    if not algorithms:
-        return "no plot: nothing was measured"
-    rows = (len(algorithms) + 1) // 2
-    columns = min(2, len(algorithms))
-    figure, all_axes = pyplot.subplots(rows, columns, figsize=(7.5 * columns, 4.2 * rows), squeeze=False)
-    panels = list(all_axes.flat)
-    for axes, algorithm in zip(panels, algorithms, strict=False):
-        _draw_panel(axes, [case for case in cases if case["algorithm"] == algorithm])
-        axes.set_title(algorithm)
-        axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-        axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
-        axes.xaxis.set_minor_locator(ticker.NullLocator())
-    for axes in panels[len(algorithms) :]:
-        axes.set_visible(False)
-    device = (content["environment"]["gpu"] or {}).get("name", "")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="upper right")
-    figure.suptitle(f"Host time of a call, {device}: medians; numbers are multiples of C++ CUB")
-    figure.tight_layout()
-    figure.savefig(path, dpi=130)
-    pyplot.close(figure)
-    return f"plotted to {path}"
-
-
-def _draw_panel(axes: Any, cases: Sequence[Mapping[str, Any]]) -> None:
-    names: dict[str, str] = {}
-    for case in cases:
-        names.update({key: side["name"] for key, side in case["sides"].items()})
-    keys = list(names)
-    thickness = 0.8 / len(cases)
-    for number, (case, color) in enumerate(zip(cases, ("#76b900", "#31688e", "#999999"), strict=False)):
-        label = f"{case['items']:,} items"
-        for row, key in enumerate(keys):
-            side = case["sides"].get(key, {})
-            if "host_ns" not in side:
-                continue
-            width = side["host_ns"]["median"] * 1e-3
-            height = row + (number - (len(cases) - 1) / 2) * thickness
-            axes.barh(height, width, thickness, color=color, label=label)
-            ratio = f"  {side['ratio']:.2f}" if "ratio" in side else ""
-            axes.text(width, height, ratio, va="center", fontsize=7)
-            label = "_"  # a legend of one entry for each size
-    axes.set_yticks(range(len(keys)), [names[key] for key in keys])
-    axes.set_ylim(len(keys) - 0.5, -0.5)  # from top to bottom, also those that are missing
-    axes.set_xscale("log")
-    axes.margins(x=0.12)
-    axes.set_xlabel("µs")
-    axes.grid(axis="x", alpha=0.3)
-    axes.set_axisbelow(True)
+    found = []
+    for algorithm in dict.fromkeys(case["algorithm"] for case in cases):
+        sizes = [case for case in cases if case["algorithm"] == algorithm]
+        names = {key: side["name"] for case in sizes for key, side in case["sides"].items()}
+        bars = []
+        for key, name in names.items():
+            sides = [case["sides"].get(key, {}) for case in sizes]
+            values = [side["host_ns"]["median"] * 1e-3 if "host_ns" in side else None for side in sides]
+            texts = [_times(side.get("ratio")) if "ratio" in side else "" for side in sides]
+            bars.append(_common.Bar(name, values, texts))
+        series = [f"{case['items']:,} items" for case in sizes]
+        found.append(_common.Panel(bars, "µs, and multiples of C++ CUB", algorithm, series))
+    return f"Host time of a call, {content['environment']['gpu']['name']}", found
 
 
 # --- Command line ----------------------------------------------------------------------------------------
@@ -822,7 +780,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--profile", action="store_true", help="also time the parts of cupar's call")
     parser.add_argument("--seconds", type=float, default=150, help="after them, skip the rest; default 150")
     parser.add_argument("--json", type=Path, help="default: benchmarks/results/call_overhead-<gpu>.json")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw this JSON file's plot and end")
+    _common.add_plot_option(parser)
     options = parser.parse_args()
     if options.rounds < 30:
         parser.error(f"--rounds: expected 30 or more, got {options.rounds}")
@@ -892,7 +850,7 @@ def main() -> None:
     start = time.perf_counter()
     options = arguments()
     if options.plot is not None:
-        print(draw(json.loads(options.plot.read_text()), options.plot.with_suffix(".png")))
+        _common.plot_again(options.plot, panels)
         return
     device = _common.gpu()
     facts = _common.environment(device)
@@ -932,7 +890,7 @@ def main() -> None:
         "skipped": skipped,
     }
     _common.write_json(path, content)
-    print(draw(content, path.with_suffix(".png")))
+    print(_common.plot(path, *panels(content)))
     end(done, skipped, options.seconds)
 
 

@@ -1,8 +1,10 @@
 """From the start of a process to the first result on the host: cupar, and what else one would use.
 
     python benchmarks/cold_start.py [--repeat 15] [--few 3] [--json FILE]
+    python benchmarks/cold_start.py --plot FILE
 
-It needs a GPU; without one it checks what it can and measures nothing.
+It needs a GPU; without one it checks what it can and measures nothing. The second form draws the plot of a
+JSON file again, beside it; that needs matplotlib and no GPU.
 
 Every contestant is a script in a fresh process that reduces (or scans) the same 1,000,000 float32 items, and
 copies one of them back to the host. The floor does all that but the reduction: it imports NumPy, makes a
@@ -507,6 +509,34 @@ def as_json(race: Race, found: Mapping[str, Samples]) -> dict[str, Any]:
     }
 
 
+# In the order of the plot. PyTorch's sum has no operator of the user's own.
+PLOTTED = {
+    "floor": "nothing: NumPy, a context, copies",
+    "reduce": "cupar, build on disk",
+    "saved": "cuda.compute, its build saved to a file",
+    "cupy": "CuPy's ReductionKernel, cache warm",
+    "torch": "PyTorch's sum",
+    "known": "cuda.compute, its own plus",
+    "empty": "cupar, empty cache",
+    "compute": "cuda.compute, the same operator",
+}
+
+
+def panels(content: Mapping[str, Any]) -> tuple[str, list[_common.Panel]]:
+    """Return the title and the panels of a result's plot."""
+    bars = []
+    for key, name in PLOTTED.items():
+        found = content["contestants"].get(key, {})
+        if "to_result" in found:
+            seconds = found["to_result"]["median"]
+            text = f"{_common.seconds(seconds)}, {found['ratio_to_floor']:.2f}"
+            bars.append(_common.Bar(name, [seconds], [text], color=not name.startswith("cupar")))
+    floor = content["contestants"]["floor"]["to_result"]["median"]
+    gpu = content["environment"]["gpu"]["name"]
+    title = f"Start of a process to its first result: a reduction, {gpu}"
+    return title, [_common.Panel(bars, "seconds, and multiples of the first row", line=floor)]
+
+
 # --- Without a GPU ---------------------------------------------------------------------------------------
 
 
@@ -535,7 +565,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="default: benchmarks/results/cold_start-<gpu>.json")
     parser.add_argument("--repeat", type=int, default=15, help="rounds; default 15")
     parser.add_argument("--few", type=int, default=3, help="rounds for contestants that compile; default 3")
+    _common.add_plot_option(parser)
     options = parser.parse_args()
+    if options.plot is not None:
+        _common.plot_again(options.plot, panels)
+        return
 
     device = _common.gpu()
     facts = _common.environment(device)
@@ -558,6 +592,7 @@ def main() -> None:
         "contestants": as_json(race, found),
     }
     _common.write_json(path, content)
+    print(_common.plot(path, *panels(content)))
     failed = [name for name, samples in found.items() if samples.says.startswith("failed")]
     if any(race.all[name].origin for name in failed):
         raise SystemExit("cupar failed")

@@ -2,9 +2,10 @@
 
     python benchmarks/throughput.py [--items 268435456] [--repeats 9] [--dtypes float32,int32]
                                     [--only NAME,NAME] [--seconds 220] [--json FILE]
+    python benchmarks/throughput.py --plot FILE
 
 It needs a GPU, CuPy and cuda.compute. A second table has cupar alone: a Python lambda against the OpKind that
-says the same.
+says the same. The second form draws the plot of a JSON file again, beside it, without a GPU.
 
 Both sides get the same arrays, outputs and operators: an OpKind or, where CCCL has none, the same LTO-IR as a
 RawOp, since cuda.compute may have no compiler for Python functions. They take turns, A B A B, and with them a
@@ -145,7 +146,7 @@ class Data:
 
     def raw_op(self, name: str, dtype: Dtype, parameters: str, expression: str, result: str = "T") -> Any:
         """Compile an operator in C++; `expression` has the parameters, of one letter each, as values of T."""
-        from cupar._compile import toolchain
+        from cupar._compile import nvrtc
 
         name = f"bench_{name}_{dtype}"
         pointers = ", ".join(f"void* pointer_{letter}" for letter in parameters)
@@ -157,7 +158,7 @@ extern "C" __device__ void {name}({pointers}, void* result) {{
   *static_cast<{result}*>(result) = {expression};
 }}
 """
-        return cupar.RawOp(name, toolchain.compile_cpp(source, self._cc))
+        return cupar.RawOp(name, nvrtc.compile_cpp(source, self._cc))
 
 
 CPP_TYPES = {"float32": "float", "float64": "double", "int32": "int", "int64": "long long"}
@@ -685,6 +686,34 @@ class Bench:
         aside.replace(self._path)
 
 
+# --- Plot ------------------------------------------------------------------------------------------------
+
+
+def panels(content: Mapping[str, Any]) -> tuple[str, list[_common.Panel]]:
+    """Return the title and the panels of a result's plot: one dtype of each algorithm."""
+    bars: dict[str, _common.Bar] = {}
+    copies = []
+    for case in content["cases"]:
+        sides = case.get("sides", {})
+        rates = [sides.get(name, {}).get("gb_per_second") for name in ("cupar", "cuda.compute")]
+        if None in rates:
+            continue
+        copies.append(sides["copy"]["gb_per_second"])
+        variant = case["name"].removeprefix(case["algorithm"]).replace("_", ", ")
+        name = f"{case['algorithm']}{variant}, {case['dtype']}"
+        texts = (f"{case['ratio']:.3f}", "")
+        bars.setdefault(case["name"], _common.Bar(name, rates, texts))
+    gpu, items = content["environment"]["gpu"]["name"], content["items"]
+    panel = _common.Panel(
+        list(bars.values()),
+        "GB/s (dashed: a copy), and cupar's time over cuda.compute's",
+        series=("cupar", "cuda.compute"),
+        line=statistics.median(copies) if copies else None,
+        log=True,
+    )
+    return f"Throughput, {items:,} items, {gpu}", [panel]
+
+
 # --- Command line ----------------------------------------------------------------------------------------
 
 
@@ -703,6 +732,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", type=_listed, help="names, each with its variants; default all")
     parser.add_argument("--seconds", type=float, default=220, help="after them, skip the rest; default 220")
     parser.add_argument("--json", type=Path, help="default: benchmarks/results/throughput-<gpu>.json")
+    _common.add_plot_option(parser)
     options = parser.parse_args()
     if options.items < SEGMENT or options.items % SEGMENT:
         parser.error(f"--items: expected a multiple of {SEGMENT}, got {options.items}")
@@ -724,6 +754,9 @@ def _listed(text: str) -> list[str]:
 def main() -> None:
     """Measure, print and write."""
     options = arguments()
+    if options.plot is not None:
+        _common.plot_again(options.plot, panels)
+        return
     device = _common.gpu()
     facts = _common.environment(device)
     _common.print_environment(facts)
@@ -742,6 +775,7 @@ def main() -> None:
     if bench.skipped:
         print(f"* skipped after {options.seconds:g} s: {', '.join(bench.skipped)}")
     print(f"\nwritten to {path}")
+    print(_common.plot(path, *panels(json.loads(path.read_text()))))
     if bench.failures:
         raise SystemExit("\n".join(["", "failed", "", *bench.failures]))
 

@@ -13,179 +13,103 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from . import cache, graph
-    from ._ahead.preload import preload
-    from ._ahead.record import Recording, record
-    from ._cache import CacheWarning, use_bundle, use_shared
-    from ._call.algorithm import Algorithm, Build
-    from ._call.bound import Bound
-    from ._compile.cccl import VersionError
-    from ._compile.toolchain import BuildError
-    from ._device.driver import DriverError, NoDeviceError
-    from ._device.storage import release_memory
-    from .histogram import Histogram, histogram_even
-    from .iterators import (
-        CacheModifiedInputIterator,
-        ConstantIterator,
-        CountingIterator,
-        DiscardIterator,
-        PermutationIterator,
-        ReverseInputIterator,
-        ReverseIterator,
-        ReverseOutputIterator,
-        ShuffleIterator,
-        TransformIterator,
-        TransformOutputIterator,
-        ZipIterator,
-    )
-    from .operators import OpKind, RawOp
-    from .partition import Select, ThreeWayPartition, select, three_way_partition
-    from .reduce import Determinism, Reduce, reduce_into
-    from .scan import Scan, exclusive_scan, inclusive_scan
-    from .search import BinarySearch, lower_bound, upper_bound
-    from .segmented import SegmentedReduce, SegmentedSort, segmented_reduce, segmented_sort
-    from .sort import (
-        DoubleBuffer,
-        MergeSort,
-        RadixSort,
-        SortOrder,
-        merge_sort,
-        radix_sort,
-    )
-    from .structs import gpu_struct
-    from .transform import BinaryTransform, UnaryTransform, binary_transform, unary_transform
-    from .unique import UniqueByKey, unique_by_key
+# The one list of what is public: names by the file that has them.
+_NAMES = {
+    "_ahead.preload": "preload",
+    "_ahead.record": "Recording record",
+    "_base.errors": "BuildError VersionError",
+    "_cache": "CacheWarning use_bundle use_shared",
+    "_call.algorithm": "Algorithm Build",
+    "_call.bound": "Bound",
+    "_call.double_buffer": "DoubleBuffer",
+    "_device.driver": "DriverError NoDeviceError",
+    "_device.storage": "release_memory",
+    "histogram": "Histogram histogram_even",
+    "iterators": (
+        "CacheModifiedInputIterator ConstantIterator CountingIterator DiscardIterator "
+        "PermutationIterator ReverseInputIterator ReverseIterator ReverseOutputIterator "
+        "ShuffleIterator TransformIterator TransformOutputIterator ZipIterator"
+    ),
+    "operators": "OpKind RawOp",
+    "partition": "Select ThreeWayPartition select three_way_partition",
+    "reduce": "Determinism Reduce reduce_into",
+    "scan": "Scan exclusive_scan inclusive_scan",
+    "search": "BinarySearch lower_bound upper_bound",
+    "segmented": "SegmentedReduce SegmentedSort segmented_reduce segmented_sort",
+    "sort": "MergeSort RadixSort SortOrder merge_sort radix_sort",
+    "structs": "gpu_struct",
+    "transform": "BinaryTransform UnaryTransform binary_transform unary_transform",
+    "unique": "UniqueByKey unique_by_key",
+}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Algorithm",
-    "BinarySearch",
-    "BinaryTransform",
-    "Bound",
-    "Build",
-    "BuildError",
-    "CacheModifiedInputIterator",
-    "CacheWarning",
-    "ConstantIterator",
-    "CountingIterator",
-    "Determinism",
-    "DiscardIterator",
-    "DoubleBuffer",
-    "DriverError",
-    "Histogram",
-    "MergeSort",
-    "NoDeviceError",
-    "OpKind",
-    "PermutationIterator",
-    "RadixSort",
-    "RawOp",
-    "Recording",
-    "Reduce",
-    "ReverseInputIterator",
-    "ReverseIterator",
-    "ReverseOutputIterator",
-    "Scan",
-    "SegmentedReduce",
-    "SegmentedSort",
-    "Select",
-    "ShuffleIterator",
-    "SortOrder",
-    "ThreeWayPartition",
-    "TransformIterator",
-    "TransformOutputIterator",
-    "UnaryTransform",
-    "UniqueByKey",
-    "VersionError",
-    "ZipIterator",
-    "binary_transform",
-    "cache",
-    "exclusive_scan",
-    "gpu_struct",
-    "graph",
-    "histogram_even",
-    "inclusive_scan",
-    "lower_bound",
-    "merge_sort",
-    "preload",
-    "radix_sort",
-    "record",
-    "reduce_into",
-    "release_memory",
-    "segmented_reduce",
-    "segmented_sort",
-    "select",
-    "three_way_partition",
-    "unary_transform",
-    "unique_by_key",
-    "upper_bound",
-    "use_bundle",
-    "use_shared",
-]
+__all__ = sorted([*_MODULES, "cache", "graph"])  # noqa: PLE0605
 
-_MODULES = {
-    "Algorithm": "_call.algorithm",
-    "BinarySearch": "search",
-    "BinaryTransform": "transform",
-    "Bound": "_call.bound",
-    "Build": "_call.algorithm",
-    "BuildError": "_compile.toolchain",
-    "CacheModifiedInputIterator": "iterators",
-    "CacheWarning": "_cache",
-    "ConstantIterator": "iterators",
-    "CountingIterator": "iterators",
-    "Determinism": "reduce",
-    "DiscardIterator": "iterators",
-    "DoubleBuffer": "_call.double_buffer",
-    "DriverError": "_device.driver",
-    "Histogram": "histogram",
-    "MergeSort": "sort",
-    "NoDeviceError": "_device.driver",
-    "OpKind": "operators",
-    "PermutationIterator": "iterators",
-    "RadixSort": "sort",
-    "RawOp": "operators",
-    "Recording": "_ahead.record",
-    "Reduce": "reduce",
-    "ReverseInputIterator": "iterators",
-    "ReverseIterator": "iterators",
-    "ReverseOutputIterator": "iterators",
-    "Scan": "scan",
-    "SegmentedReduce": "segmented",
-    "SegmentedSort": "segmented",
-    "Select": "partition",
-    "ShuffleIterator": "iterators",
-    "SortOrder": "sort",
-    "ThreeWayPartition": "partition",
-    "TransformIterator": "iterators",
-    "TransformOutputIterator": "iterators",
-    "UnaryTransform": "transform",
-    "UniqueByKey": "unique",
-    "VersionError": "_compile.cccl",
-    "ZipIterator": "iterators",
-    "binary_transform": "transform",
-    "exclusive_scan": "scan",
-    "gpu_struct": "structs",
-    "histogram_even": "histogram",
-    "inclusive_scan": "scan",
-    "lower_bound": "search",
-    "merge_sort": "sort",
-    "preload": "_ahead.preload",
-    "radix_sort": "sort",
-    "record": "_ahead.record",
-    "reduce_into": "reduce",
-    "release_memory": "_device.storage",
-    "segmented_reduce": "segmented",
-    "segmented_sort": "segmented",
-    "select": "partition",
-    "three_way_partition": "partition",
-    "unary_transform": "transform",
-    "unique_by_key": "unique",
-    "upper_bound": "search",
-    "use_bundle": "_cache",
-    "use_shared": "_cache",
-}
+if TYPE_CHECKING:  # the same for type checkers; a test compares the two
+    from . import cache as cache
+    from . import graph as graph
+    from ._ahead.preload import preload as preload
+    from ._ahead.record import Recording as Recording
+    from ._ahead.record import record as record
+    from ._base.errors import BuildError as BuildError
+    from ._base.errors import VersionError as VersionError
+    from ._cache import CacheWarning as CacheWarning
+    from ._cache import use_bundle as use_bundle
+    from ._cache import use_shared as use_shared
+    from ._call.algorithm import Algorithm as Algorithm
+    from ._call.algorithm import Build as Build
+    from ._call.bound import Bound as Bound
+    from ._call.double_buffer import DoubleBuffer as DoubleBuffer
+    from ._device.driver import DriverError as DriverError
+    from ._device.driver import NoDeviceError as NoDeviceError
+    from ._device.storage import release_memory as release_memory
+    from .histogram import Histogram as Histogram
+    from .histogram import histogram_even as histogram_even
+    from .iterators import CacheModifiedInputIterator as CacheModifiedInputIterator
+    from .iterators import ConstantIterator as ConstantIterator
+    from .iterators import CountingIterator as CountingIterator
+    from .iterators import DiscardIterator as DiscardIterator
+    from .iterators import PermutationIterator as PermutationIterator
+    from .iterators import ReverseInputIterator as ReverseInputIterator
+    from .iterators import ReverseIterator as ReverseIterator
+    from .iterators import ReverseOutputIterator as ReverseOutputIterator
+    from .iterators import ShuffleIterator as ShuffleIterator
+    from .iterators import TransformIterator as TransformIterator
+    from .iterators import TransformOutputIterator as TransformOutputIterator
+    from .iterators import ZipIterator as ZipIterator
+    from .operators import OpKind as OpKind
+    from .operators import RawOp as RawOp
+    from .partition import Select as Select
+    from .partition import ThreeWayPartition as ThreeWayPartition
+    from .partition import select as select
+    from .partition import three_way_partition as three_way_partition
+    from .reduce import Determinism as Determinism
+    from .reduce import Reduce as Reduce
+    from .reduce import reduce_into as reduce_into
+    from .scan import Scan as Scan
+    from .scan import exclusive_scan as exclusive_scan
+    from .scan import inclusive_scan as inclusive_scan
+    from .search import BinarySearch as BinarySearch
+    from .search import lower_bound as lower_bound
+    from .search import upper_bound as upper_bound
+    from .segmented import SegmentedReduce as SegmentedReduce
+    from .segmented import SegmentedSort as SegmentedSort
+    from .segmented import segmented_reduce as segmented_reduce
+    from .segmented import segmented_sort as segmented_sort
+    from .sort import MergeSort as MergeSort
+    from .sort import RadixSort as RadixSort
+    from .sort import SortOrder as SortOrder
+    from .sort import merge_sort as merge_sort
+    from .sort import radix_sort as radix_sort
+    from .structs import gpu_struct as gpu_struct
+    from .transform import BinaryTransform as BinaryTransform
+    from .transform import UnaryTransform as UnaryTransform
+    from .transform import binary_transform as binary_transform
+    from .transform import unary_transform as unary_transform
+    from .unique import UniqueByKey as UniqueByKey
+    from .unique import unique_by_key as unique_by_key
 
 
 def _observer() -> Any:

@@ -21,12 +21,10 @@ Whatever is wrong with a layer costs a build and a warning, never an error.
 from __future__ import annotations
 
 import itertools
-import math
 import os
-import re
 import time
 from collections.abc import Callable, MutableMapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -35,29 +33,38 @@ from typing import TYPE_CHECKING, Literal, get_args
 from ._base import fork
 from ._base.warnings import CacheWarning, warn_once
 from ._base.words import counted
-from ._store.disk import Disk, Usage
+from ._store import locks, settings
+from ._store.disk import Disk
 from ._store.entry import FORMAT, Entry
+from ._store.files import DistrustedError
+from ._store.layer import Layer, Usage
+from ._store.locks import Deadline
 from ._store.memory import Memory
-from ._store.patience import Patience, of_one_call
+from ._store.settings import DEFAULT_SIZE, expanded, path_named, signing_key
 
 if TYPE_CHECKING:
-    from ._store.bundle import Bundle
     from ._store.shared import Shared
 
 __all__ = [
+    "DEFAULT_SIZE",
     "CacheWarning",
     "Disk",
     "Entry",
     "Found",
+    "Layer",
     "Memory",
     "Stats",
     "Usage",
     "bundles",
     "count",
+    "counter",
     "discard",
     "disk",
+    "expanded",
     "fetch",
+    "layer",
     "one_deadline",
+    "path_named",
     "reset_stats",
     "shared",
     "signing_key",
@@ -66,17 +73,6 @@ __all__ = [
     "use_shared",
 ]
 
-DEFAULT_SIZE = 2 << 30
-"""Limit on the disk cache in bytes, unless ``CUPAR_CACHE_SIZE`` says otherwise."""
-
-LOCK_TIMEOUT = 120.0
-"""Seconds to wait for another process's build, unless ``CUPAR_LOCK_TIMEOUT`` says otherwise."""
-
-SHARED_TIMEOUT = 5.0
-"""Seconds to wait for an answer of the shared store, unless ``CUPAR_SHARED_TIMEOUT`` says otherwise."""
-
-_SIZE = re.compile(r"([0-9]{1,18})\s*([KMGT]?)(?:I?B)?", re.IGNORECASE | re.ASCII)
-
 Origin = Literal["memory", "disk", "linked", "built"]
 
 
@@ -84,15 +80,9 @@ Origin = Literal["memory", "disk", "linked", "built"]
 class Found:
     """An entry, and how it was got.
 
-    Attributes
-    ----------
-    entry : Entry
-    origin : {"disk", "built"}
-        ``"disk"`` if it was kept anywhere: in a directory, a bundle or the shared store.
-    seconds : float
-        That reading or making it took.
-    source : str
-        The layer that had it, as its path or URL; empty if it was made.
+    The origin is ``"disk"`` if it was kept anywhere: in a directory, a bundle or the shared store. `seconds`
+    says what reading or making it took; `source` is the path or URL of the layer that had it, empty if it was
+    made.
     """
 
     entry: Entry
@@ -101,109 +91,19 @@ class Found:
     source: str = ""
 
 
-# --- The user's directory ------------------------------------------------------------------------------
+# --- Layers --------------------------------------------------------------------------------------------
 
 
 def disk() -> Disk | None:
-    """Return the disk cache that the environment asks for.
-
-    Returns
-    -------
-    Disk or None
-        None if ``CUPAR_CACHE`` switches it off, if there is no place for it, or if others can write there.
-    """
-    if os.environ.get("CUPAR_CACHE", "").strip().lower() in ("0", "off", "false", "no"):
-        return None
-    root = _root()
+    """Return the user's directory; None if it is switched off, has no place, or others can write there."""
+    root = settings.directory()
     if root is None:
         return None
-    found = _disk_at(root, _limit_bytes())
+    found = _disk_at(root, settings.limit_bytes())
     return found if found.is_usable() else None
 
 
 _disk_at = lru_cache(Disk)
-
-
-def _root() -> Path | None:
-    """Return the directory to use; None, with a warning, if it depends on a home that there is not."""
-    named = os.environ.get("CUPAR_CACHE_DIR")
-    try:
-        if named:
-            return _absolute(Path(named).expanduser())
-        from platformdirs import user_cache_dir  # 3 ms, spared where the directory is named
-
-        root = Path(user_cache_dir("cupar", appauthor=False))
-        if root.is_absolute():
-            return root
-    except RuntimeError:  # from expanduser
-        pass
-    warn_once(
-        "no home",
-        "cupar finds no home directory for its cache, so builds will not be kept for later processes. "
-        "Name a directory in CUPAR_CACHE_DIR, or set CUPAR_CACHE=0.",
-    )
-    return None
-
-
-def _absolute(path: Path) -> Path:
-    """Return an absolute path; one in a working directory that is gone stays as it is, and is not found."""
-    try:
-        return path.absolute()
-    except OSError:
-        return path
-
-
-def _limit_bytes() -> int:
-    text = os.environ.get("CUPAR_CACHE_SIZE", "").strip()
-    if not text:
-        return DEFAULT_SIZE
-    match = _SIZE.fullmatch(text)
-    if match is None:
-        _warn_invalid(
-            "CUPAR_CACHE_SIZE", text, "a number of bytes such as 500M or 2G", counted(DEFAULT_SIZE, "byte")
-        )
-        return DEFAULT_SIZE
-    return int(match[1]) << 10 * " KMGT".index(match[2].upper() or " ")
-
-
-def _seconds(name: str, default: float) -> float:
-    """Return a number of seconds from the environment."""
-    text = os.environ.get(name, "").strip()
-    if not text:
-        return default
-    with suppress(ValueError):
-        seconds = float(text)
-        if seconds >= 0 and not math.isnan(seconds):
-            return seconds
-    _warn_invalid(name, text, "a number of seconds such as 60", counted(default, "second"))
-    return default
-
-
-def _lock_timeout() -> float:
-    return _seconds("CUPAR_LOCK_TIMEOUT", LOCK_TIMEOUT)
-
-
-def _warn_invalid(name: str, text: str, expected: str, default: str) -> None:
-    warn_once((name, text), f"{name} is {text!r} and should be {expected}. cupar uses {default}.")
-
-
-# --- What is below -------------------------------------------------------------------------------------
-
-
-def signing_key() -> bytes | None:
-    """Return the secret with which entries that others could have written are signed, None without one.
-
-    Raises
-    ------
-    ValueError
-        If it is set and empty, as where a secret of CI did not arrive: anybody could sign with that.
-    """
-    text = os.environ.get("CUPAR_SIGNING_KEY")
-    if text == "":
-        raise ValueError(
-            "CUPAR_SIGNING_KEY is empty; set it to a secret, or unset it to do without signatures"
-        )
-    return None if text is None else text.encode("utf-8", "surrogateescape")
 
 
 def _may_use_others() -> bool:
@@ -216,7 +116,7 @@ def _may_use_others() -> bool:
     return True
 
 
-def bundles() -> tuple[Disk | Bundle, ...]:
+def bundles() -> tuple[Layer, ...]:
     """Return the read-only directories and bundles that were named, those of `use_bundle` first."""
     named = os.environ.get("CUPAR_BUNDLES", "")
     if not (named or _used) or not _may_use_others():
@@ -227,7 +127,7 @@ def bundles() -> tuple[Disk | Bundle, ...]:
 
 
 @cache
-def _layer(path: Path, secret: bytes | None) -> Disk | Bundle | None:
+def _layer(path: Path, secret: bytes | None) -> Layer | None:
     """Open a directory or bundle, once in a process; None, with a warning, if that cannot be."""
     try:
         return layer(path, secret)
@@ -236,51 +136,18 @@ def _layer(path: Path, secret: bytes | None) -> Disk | Bundle | None:
         return None
 
 
-def layer(path: Path, secret: bytes | None) -> Disk | Bundle:
+def layer(path: Path, secret: bytes | None) -> Layer:
     """Open a directory of a cache, or a bundle, to be read only.
 
-    Raises
-    ------
-    OSError, ValueError
-        If there is none, or it cannot be used.
+    Raise an OSError or ValueError if there is none; `RefusedError` if it is a bundle that is not served.
     """
     if path.is_dir():
-        store = Disk(path, 0, read_only=True)
-        if not store.is_cache():
+        if not (path / f"v{FORMAT}").is_dir():
             raise ValueError(f"{path} is no cache directory: there is no v{FORMAT} in it")
-        return store
+        return Disk(path, 0, read_only=True)
     from ._store.bundle import Bundle
 
     return Bundle(path, secret)
-
-
-def path_named(parameter: str, path: str | os.PathLike[str]) -> Path:
-    """Return the absolute path that a user has named.
-
-    Raises
-    ------
-    TypeError
-        If it is no path.
-    ValueError
-        If it is empty, or no file could have such a name.
-    """
-    try:
-        text = os.fspath(path)
-    except TypeError:
-        text = None
-    if not isinstance(text, str):
-        raise TypeError(f"{parameter}: expected a path, as str or os.PathLike, got {path!r}")
-    if not text or "\0" in text:
-        raise ValueError(f"{parameter}: expected the name of a file or directory, got {text!r}")
-    return expanded(text)
-
-
-def expanded(path: str | os.PathLike[str]) -> Path:
-    """Return an absolute path; ``~`` of a user that there is not stays as it is, and is not found."""
-    found = Path(path)
-    with suppress(RuntimeError):
-        found = found.expanduser()
-    return _absolute(found)
 
 
 def use_bundle(path: str | os.PathLike[str]) -> None:
@@ -299,9 +166,9 @@ def use_bundle(path: str | os.PathLike[str]) -> None:
     OSError
         If it cannot be read.
     TypeError
-        If it is no path.
+        If it is not a path.
     ValueError
-        If it is no bundle and no cache's directory, is damaged, or others could have written it.
+        If it is neither a bundle nor a cache's directory, is damaged, or others could have written it.
 
     Examples
     --------
@@ -314,15 +181,11 @@ def use_bundle(path: str | os.PathLike[str]) -> None:
     """
     found = path_named("path", path)
     try:
-        store = layer(found, signing_key())  # to say now what is wrong with it
-        if isinstance(store, Disk):
-            distrusted = store.distrusted()
-            if distrusted is not None:
-                raise ValueError(f"{distrusted[0]} {distrusted[1]}, so that others could place code in it")
-        else:
-            store.close()
+        layer(found, signing_key()).trust()  # to say now what is wrong with it
     except OSError as error:
         raise type(error)(error.errno, f"path: {error.strerror}", os.fspath(found)) from None
+    except DistrustedError as error:
+        raise ValueError(f"path: {error.path} {error.why}, so that others could place code in it") from None
     except ValueError as error:
         raise ValueError(f"path: {error}") from None
     if found not in _used:
@@ -356,9 +219,8 @@ def _shared_at(url: str) -> Shared | None:
 
 _shared: Shared | None = None
 
-if hasattr(os, "register_at_fork"):
-    # Not every store's client works in a forked child (fsspec's asynchronous ones raise): it opens its own.
-    os.register_at_fork(after_in_child=_shared_at.cache_clear)
+# Not every store's client works in a forked child (fsspec's asynchronous ones raise): it opens its own.
+fork.in_child(_shared_at.cache_clear)
 
 
 def use_shared(mapping: MutableMapping[str, bytes] | None) -> None:
@@ -374,7 +236,7 @@ def use_shared(mapping: MutableMapping[str, bytes] | None) -> None:
     Raises
     ------
     TypeError
-        If it is no mapping that can be written.
+        If it is not a mapping that can be written.
 
     Examples
     --------
@@ -383,8 +245,8 @@ def use_shared(mapping: MutableMapping[str, bytes] | None) -> None:
 
     Notes
     -----
-    Who can write to the store can run code on the GPUs of those who read it, unless entries are signed
-    (``CUPAR_SIGNING_KEY``).
+    Everybody who can write to the store can run code on the GPUs of those who read it, unless entries are
+    signed (``CUPAR_SIGNING_KEY``).
     """
     global _shared
     if mapping is None:
@@ -403,100 +265,82 @@ def use_shared(mapping: MutableMapping[str, bytes] | None) -> None:
 def fetch(key: str, make: Callable[[], Entry], *, portable: bool = True) -> Found:
     """Return the entry under `key`, or make it while other processes wait for it.
 
-    Parameters
-    ----------
-    key : str
-        SHA-256 of all that the entry depends on, in lower-case hex.
-    make : callable
-        Makes the entry. It may fetch another key, if no make of that one fetches this. Its exceptions pass
-        through and leave nothing behind.
-    portable : bool, optional
-        Whether other machines can use it: if not, it stays in the user's directory.
+    The key is a SHA-256 of all that the entry depends on, in lower-case hex. `make` may fetch another key, if
+    no make of that one fetches this; its exceptions pass through and leave nothing behind. What is not
+    `portable`, for other machines cannot use it, stays in the user's directory.
 
-    Returns
-    -------
-    Found
-        The entry, with origin ``"disk"`` or ``"built"``. It is not counted in `stats`: only the caller
-        knows what a build that found its template should be called.
+    It is not counted in `stats`: only the caller knows what a build that found its template should be called.
     """
-    store = disk()
-    found = _kept(store, key, portable)
+    start = time.perf_counter()
+    own = disk()
+    found = _load(own, key, start)
+    if found is None and portable and key not in _distrusted:
+        for layer in bundles():
+            found = _load(layer, key, start)
+            if found is not None:
+                if own is not None:
+                    own.store(key, found.entry)
+                break
     if found is not None:
         return found
-    with one_deadline() as patience:
-        return _locked(store, key, make, portable, patience)
+    with one_deadline() as deadline:
+        return _locked(own, key, make, portable, deadline)
 
 
-def one_deadline() -> AbstractContextManager[Patience]:
+def one_deadline() -> AbstractContextManager[Deadline]:
     """Let all fetches in a block wait for others no longer than one may: ``CUPAR_LOCK_TIMEOUT`` seconds."""
-    return of_one_call(_lock_timeout())
+    return locks.one_deadline(settings.lock_timeout())
+
+
+def _load(layer: Layer | None, key: str, start: float) -> Found | None:
+    """Look for an entry in a directory or bundle."""
+    entry = None if layer is None else layer.load(key)
+    if layer is None or entry is None:
+        return None
+    return Found(entry, "disk", time.perf_counter() - start, str(layer.path))
 
 
 def _locked(
-    store: Disk | None, key: str, make: Callable[[], Entry], portable: bool, patience: Patience
+    own: Disk | None, key: str, make: Callable[[], Entry], portable: bool, deadline: Deadline
 ) -> Found:
     """Make an entry, or wait for another process that makes it."""
     start = time.perf_counter()
-    with nullcontext(True) if store is None else store.lock(key, patience.left) as free:
-        patience.waited_since(start)
+    with nullcontext(True) if own is None else own.lock(key, deadline.left) as free:
+        deadline.waited_since(start)
         if not free:
             warn_once(
                 "timeout",
                 "Another process has been building what this one needs for "
-                f"{counted(_lock_timeout(), 'second')}. cupar builds it here without waiting any longer "
-                "(CUPAR_LOCK_TIMEOUT).",
+                f"{counted(settings.lock_timeout(), 'second')}. cupar builds it here without waiting any "
+                "longer (CUPAR_LOCK_TIMEOUT).",
             )
-        entry = None if store is None else store.load(key)  # a process that we waited for has stored it
-        if entry is not None:
-            return Found(entry, "disk", time.perf_counter() - start, str(store and store.path))
-        found = _shared_or_made(key, make, portable, patience)
-        if store is not None:
-            store.store(key, found.entry)
+        found = _load(own, key, start)  # a process that we waited for has stored it
+        if found is None:
+            found = _shared_or_made(key, make, portable, deadline)
+            if own is not None:
+                own.store(key, found.entry)
     return found
 
 
-def _kept(store: Disk | None, key: str, portable: bool) -> Found | None:
-    """Look in the directories and bundles; copy up what a lower one has."""
-    start = time.perf_counter()
-    entry = None if store is None else store.load(key)
-    if entry is not None:
-        return Found(entry, "disk", time.perf_counter() - start, str(store and store.path))
-    if portable and key not in _distrusted:
-        for layer in bundles():
-            entry = layer.load(key)
-            if entry is not None:
-                if store is not None:
-                    store.store(key, entry)
-                return Found(entry, "disk", time.perf_counter() - start, str(layer.path))
-    return None
-
-
-def _shared_or_made(key: str, make: Callable[[], Entry], portable: bool, patience: Patience) -> Found:
+def _shared_or_made(key: str, make: Callable[[], Entry], portable: bool, deadline: Deadline) -> Found:
     start = time.perf_counter()
     store = shared() if portable else None
     if store is None:
         return Found(make(), "built", time.perf_counter() - start)
-
-    def made_after_waiting() -> Entry:
-        patience.waited_since(start)
-        return make()
-
-    entry, made = store.fetch(
+    entry, was_made = store.fetch(
         key,
-        made_after_waiting,
-        timeout=_seconds("CUPAR_SHARED_TIMEOUT", SHARED_TIMEOUT),
-        patience=patience.left,
+        make,
+        timeout=settings.shared_timeout(),
+        deadline=deadline,
         secret=signing_key(),
         replace=key in _distrusted,
     )
-    if made:
-        return Found(entry, "built", time.perf_counter() - start)
-    patience.waited_since(start)
-    return Found(entry, "disk", time.perf_counter() - start, store.name)
+    seconds = time.perf_counter() - start
+    return Found(entry, "built", seconds) if was_made else Found(entry, "disk", seconds, store.name)
 
 
 def discard(key: str) -> None:
-    """Drop an entry that turned out to be of no use, although it is what was stored."""
+    """Drop an entry that turned out to be unusable, although it is what was stored."""
     _distrusted.add(key)
     store = disk()
     if store is not None:
@@ -538,7 +382,21 @@ class _Counter:
 
 
 def stats() -> Stats:
-    """Return the counts of this process since it started, was forked, or `reset_stats` was called."""
+    """Return how many algorithm objects this process got from where.
+
+    Returns
+    -------
+    Stats
+        Counts ``memory``, ``disk``, ``linked`` (template found, operator new) and ``built``, since the
+        process started, was forked, or called `reset_stats`.
+
+    Examples
+    --------
+    >>> import cupar
+    >>> cupar.cache.reset_stats()
+    >>> cupar.cache.stats()
+    Stats(memory=0, disk=0, linked=0, built=0)
+    """
     return Stats(**{origin: counter.value() for origin, counter in _counters.items()})
 
 
@@ -548,10 +406,11 @@ def count(origin: Origin) -> None:
 
 
 def counter(origin: Origin) -> Callable[[], object]:
-    """Return what counts one build of this origin, for who counts often."""
+    """Return what counts one build of this origin, for callers that count often."""
     return _counters[origin].add
 
 
+@fork.in_child
 def reset_stats() -> None:
     """Start counting at zero."""
     for counter in _counters.values():
@@ -560,6 +419,3 @@ def reset_stats() -> None:
 
 _lock = fork.Lock()
 _counters = {origin: _Counter() for origin in get_args(Origin)}
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=reset_stats)

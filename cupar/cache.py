@@ -7,21 +7,21 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from . import _cache
 from ._base.warnings import warn_once
-from ._cache import CacheWarning, Stats, Usage
+from ._cache import CacheWarning, Stats, Usage, reset_stats, stats
 from ._inspect import differences, listing
 from ._inspect.differences import Difference, Explanation
 from ._inspect.listing import Info
-from ._store.disk import Disk, Pruned
+from ._store.disk import Pruned
 from ._store.entry import Entry, RefusedError, encode, is_key, seal
+from ._store.layer import Layer, reason
 from ._store.remotes import RedisMapping
 
 if TYPE_CHECKING:
     from ._call.algorithm import Algorithm
-    from ._store.bundle import Bundle
 
 __all__ = [
     "CacheWarning",
@@ -49,30 +49,6 @@ __all__ = [
 ]
 
 
-def stats() -> Stats:
-    """Return how many algorithm objects this process got from where.
-
-    Returns
-    -------
-    Stats
-        Counts ``memory``, ``disk``, ``linked`` (template found, operator new) and ``built``, since the
-        process started, was forked, or called `reset_stats`.
-
-    Examples
-    --------
-    >>> import cupar
-    >>> cupar.cache.reset_stats()
-    >>> cupar.cache.stats()
-    Stats(memory=0, disk=0, linked=0, built=0)
-    """
-    return _cache.stats()
-
-
-def reset_stats() -> None:
-    """Start counting at zero."""
-    _cache.reset_stats()
-
-
 def directory() -> Path | None:
     """Return the directory of the disk cache, None if it is switched off or cannot be used."""
     disk = _cache.disk()
@@ -89,19 +65,13 @@ def usage() -> Usage:
 
 
 def entries(path: str | os.PathLike[str] | None = None) -> Iterator[Info]:
-    """Yield what is in the cache, in no particular order.
+    """Yield what is in the cache, in no particular order: an `Info` for each entry.
 
     Parameters
     ----------
     path : str or path, optional
         A bundle, or another cache's directory. By default the user's directory; if that is switched off or
         cannot be used, nothing is in it.
-
-    Returns
-    -------
-    iterator of Info
-        With key, algorithm, compute capability, kind, size and time of last use; and ``meta``, all that
-        is known of an entry, which is read when it is asked for.
 
     Raises
     ------
@@ -237,7 +207,7 @@ def verify(path: str | os.PathLike[str] | None = None, *, repair: bool = False) 
     Raises
     ------
     OSError, TypeError, ValueError
-        If there is nothing at `path`, or it is no path, or is to be repaired.
+        If there is nothing at `path`, or it is not a path, or is to be repaired.
 
     Examples
     --------
@@ -246,31 +216,21 @@ def verify(path: str | os.PathLike[str] | None = None, *, repair: bool = False) 
     ()
     """
     _check_bool("repair", repair)
-    if path is None:
-        store = _cache.disk()
-        found = [] if store is None else list(store.check(repair=repair))
-    elif repair:
+    if repair and path is not None:
         raise ValueError(f"repair: only the user's own directory is repaired, not {path!r}")
-    else:
-        place = _cache.path_named("path", path)
-        if not place.is_dir():
-            return _verified(place)
-        found = list(cast(Disk, listing.layer(place)).check())
+    try:
+        store: Layer | None = _cache.disk() if path is None else listing.layer(path)
+    except RefusedError as error:  # a bundle that is damaged as a whole
+        return Report(0, ((str(_cache.path_named("path", path or "")), str(error)),))
+    found = [] if store is None else list(store.check(repair=repair))
     checked = sum(is_key(key) for key, _ in found)
     return Report(checked, tuple((key, why) for key, why in found if why is not None))
-
-
-def _verified(bundle: Path) -> Report:
-    from ._store import bundle as _bundle
-
-    found = _bundle.verify(bundle, _cache.signing_key())
-    return Report(found.entries, tuple((key or str(bundle), why) for key, why in found.faults))
 
 
 def prune(*, size: int | None = None, unused_for: float | None = None) -> Pruned:
     """Remove entries from the user's directory, those that were not used for longest first.
 
-    What processes that died left there goes in any case.
+    What processes that died left there goes in any case. Returns how many were removed, and their bytes.
 
     Parameters
     ----------
@@ -279,15 +239,10 @@ def prune(*, size: int | None = None, unused_for: float | None = None) -> Pruned
     unused_for : float, optional
         Seconds; what was not used for longer goes, too. Uses are recorded to the hour.
 
-    Returns
-    -------
-    Pruned
-        How many entries were removed, and their bytes.
-
     Raises
     ------
     TypeError, ValueError
-        If something is no number, or negative.
+        If something is not a number, or negative.
 
     Examples
     --------
@@ -302,18 +257,15 @@ def prune(*, size: int | None = None, unused_for: float | None = None) -> Pruned
 
 
 def _check_number(name: str, value: Any, unit: str) -> None:
-    if value is None:
-        return
     is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not is_number:
+    if value is not None and not is_number:
         raise TypeError(f"{name}: expected a number of {unit}, got {value!r}")
-    if not value >= 0:
+    if value is not None and not value >= 0:
         raise ValueError(f"{name}: expected a number that is not negative, got {value!r}")
 
 
 def _check_bool(name: str, value: Any) -> None:
-    is_bool = isinstance(value, bool)
-    if not is_bool:
+    if not isinstance(value, bool):
         raise TypeError(f"{name}: expected True or False, got {value!r}")
 
 
@@ -392,7 +344,7 @@ def export(path: str | os.PathLike[str], keys: Iterable[str] | None = None) -> T
     OSError
         If the file cannot be written.
     TypeError
-        If `keys` is one string instead of several, or `path` is no path.
+        If `keys` is one string instead of several, or `path` is not one.
     ValueError
         If there is no cache directory, or no entry of such a key in it, or `path` names no file.
 
@@ -409,38 +361,30 @@ def export(path: str | os.PathLike[str], keys: Iterable[str] | None = None) -> T
     """
     from ._store import bundle as _bundle
 
-    is_several = keys is None or (isinstance(keys, Iterable) and not isinstance(keys, (str, bytes)))
-    if not is_several:
+    if isinstance(keys, (str, bytes)) or not (keys is None or isinstance(keys, Iterable)):
         raise TypeError(f"keys: expected several keys, such as a list of them, got {keys!r}")
     own, target = listing.own(), _cache.path_named("path", path)
     there = {key for key, _ in listing.sizes(own)}
     wanted = there if keys is None else {listing.resolve(key, there, str(own.path), "keys") for key in keys}
-    # Read only, so that carrying entries away does not count as using them.
-    source, secret = Disk(own.path, 0, read_only=True), _cache.signing_key()
-
-    refused = 0
+    secret, refused = _cache.signing_key(), 0
 
     def sealed() -> Iterator[tuple[str, bytes]]:
         nonlocal refused
         for key in sorted(wanted):
-            entry = source.load(key)
+            entry = _read(key, own)
             if entry is None:
                 refused += 1
             elif _is_portable(entry):
                 yield key, seal(encode(key, entry), key, secret)
 
-    written = _bundle.write(target, sealed())
-    return Transfer(written.entries, written.size, len(wanted) - written.entries - refused, refused)
+    entries, size = _bundle.write(target, sealed())
+    return Transfer(entries, size, len(wanted) - entries - refused, refused)
 
 
 def import_(path: str | os.PathLike[str]) -> Transfer:
     """Copy what is in a bundle, or in another cache's directory, into the user's directory.
 
     Each entry is checked. Those that are there already, and not damaged, are left alone.
-
-    Parameters
-    ----------
-    path : str or path
 
     Raises
     ------
@@ -454,11 +398,10 @@ def import_(path: str | os.PathLike[str]) -> Transfer:
     Transfer(entries=12, size=2718080, skipped=0, refused=0, not_kept=0)
     """
     own, source = listing.own(), listing.layer(path)
-    looked_at = Disk(own.path, 0, read_only=True)  # so that carrying entries does not count as using them
     sizes = dict(listing.sizes(source))
     there, copied, refused = set(), set(), 0
     for key in sizes:
-        if own.holds(key) and looked_at.load(key) is not None:
+        if own.holds(key) and _read(key, own) is not None:
             there.add(key)
             continue
         entry = _read(key, source)
@@ -480,16 +423,15 @@ def import_(path: str | os.PathLike[str]) -> Transfer:
     )
 
 
-def _read(key: str, source: Disk | Bundle) -> Entry | None:
-    """Return an entry that is to be copied; None, with a warning, if it is not as it must be."""
-    if isinstance(source, Disk):
-        return source.load(key)
+def _read(key: str, layer: Layer) -> Entry | None:
+    """Return an entry without counting that as a use; None, with a warning, if it must not be copied."""
     try:
-        return source.read(key)
-    except RefusedError as error:
+        return layer.read(key)
+    except (OSError, MemoryError, RefusedError) as error:
         warn_once(
-            ("import", source.path),
-            f"cupar does not copy the entry {key} of {source.path}: it {error}. Others may be like it.",
+            ("copy", layer.path),
+            f"cupar does not copy the entry {key} of {layer.path}: it {reason(error)}. "
+            "Others may be like it.",
         )
         return None
 

@@ -12,8 +12,8 @@
 ...     print(h_out)
 
 A node says what is to be done and after which other nodes; it belongs to no graph, and needs no GPU. `Graph`
-makes one of cuda.core's graphs of them: a ``cuda.core.graph.GraphDefinition`` and the executable
-``cuda.core.graph.Graph``, which it has for attributes.
+makes one of cuda.core's graphs of them; it has the ``cuda.core.graph.GraphDefinition`` and the executable
+``cuda.core.graph.Graph`` as attributes.
 
 A node comes after the one that was given before it, or after those in its ``after=``: nodes, or names of
 nodes, be they given later. ``after=()`` is for a node that waits for no other.
@@ -21,46 +21,18 @@ nodes, be they given later. ``after=()`` is for a node that waits for no other.
 
 from __future__ import annotations
 
-import graphlib
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ._device import arrays, driver
+from ._device import arrays, driver, graphs
+from ._device.graphs import After, Node
+
+__all__ = ["After", "Graph", "Node", "call", "copy", "host", "kernel", "memset"]
 
 # --- Nodes -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Node:
-    """One step of a graph. Made by `call`, `kernel`, `copy`, `memset` and `host`, not by its constructor.
-
-    No graph changes its nodes, so several graphs may be made of the same ones.
-
-    Attributes
-    ----------
-    label : str
-        What it does, as in ``"copy"``.
-    name : str or None
-        None: the graph gives it its label for a name, or ``"copy 2"`` where that is taken.
-    after : tuple of (Node or str), or None
-        What it comes after; None: the node that is given before it.
-    """
-
-    label: str
-    name: str | None
-    after: tuple[Node | str, ...] | None
-    _add: Callable[[_Site, str], Any]  # to a definition, under a name; returns cuda.core's node
-
-    def __repr__(self) -> str:
-        return f"<cupar.graph node {self.name or 'without name'!r}: {self.label}>"
-
-
-After = Node | str | Iterable[Node | str] | None
 
 
 def call(algorithm: Any, *arguments: Any, name: str | None = None, after: After = None, **named: Any) -> Node:
@@ -86,7 +58,7 @@ def call(algorithm: Any, *arguments: Any, name: str | None = None, after: After 
     Raises
     ------
     TypeError
-        If `algorithm` is none. What is wrong with its arguments is found when a graph is built.
+        If `algorithm` is not one. What is wrong with its arguments is found when a graph is built.
 
     Examples
     --------
@@ -96,18 +68,18 @@ def call(algorithm: Any, *arguments: Any, name: str | None = None, after: After 
     >>> graph.call(double, np.float32, np.float32, 1000, name="twice")
     <cupar.graph node 'twice': unary_transform>
     """
-    with _naming(name or "call"):
+    with graphs.naming(name or "call"):
         if not callable(algorithm) or not hasattr(algorithm, "build"):
             raise TypeError(f"expected an algorithm as reduce_into and others return it, got {algorithm!r}")
 
-    def add(site: _Site, name: str) -> Any:
+    def add(site: graphs.Site, name: str) -> Any:
         if type(algorithm).run is type(algorithm).__call__:  # it needs no temporary storage
             algorithm.load()  # and not during the capture
             return site.capture(lambda stream: algorithm(*arguments, **named, stream=stream))
         storage = site.temporary_storage(name, algorithm(None, *arguments, **named))
         return site.capture(lambda stream: algorithm(storage, *arguments, **named, stream=stream))
 
-    return _node(algorithm.build.algorithm, name, after, add)
+    return graphs.new_node(algorithm.build.algorithm, name, after, add)
 
 
 def kernel(
@@ -135,14 +107,10 @@ def kernel(
     name, after
         As for `call`.
 
-    Returns
-    -------
-    Node
-
     Raises
     ------
     TypeError
-        If `numba_kernel` is none, or an argument is an array on the host.
+        If `numba_kernel` is not one, or an argument is an array on the host.
 
     Examples
     --------
@@ -150,7 +118,7 @@ def kernel(
     >>> graph.kernel(scale, 128, 256, d_in, 2.0, after="upload")        # doctest: +SKIP
     <cupar.graph node 'without name': scale>
     """
-    with _naming(name or "kernel"):
+    with graphs.naming(name or "kernel"):
         if not hasattr(numba_kernel, "typeof_pyval"):
             kind = type(numba_kernel).__name__
             raise TypeError(f"expected what @numba.cuda.jit made, without [grid, block], got a {kind}")
@@ -159,27 +127,13 @@ def kernel(
             if isinstance(getattr(argument, "value", argument), (np.ndarray, np.void)):
                 raise TypeError(f"argument {i} is on the host; pass a device array, and add a copy node")
 
-    def add(site: _Site, name: str) -> Any:
-        on_device = [_numba_array(argument) for argument in arguments]
+    def add(site: graphs.Site, name: str) -> Any:
+        on_device = [graphs.numba_array(argument) for argument in arguments]
         if getattr(numba_kernel, "_can_compile", True):  # else it was, for the signatures it was given
             numba_kernel.compile(tuple(numba_kernel.typeof_pyval(argument) for argument in on_device))
         return site.capture(lambda stream: numba_kernel[grid, block, stream, shared](*on_device))
 
-    return _node(getattr(numba_kernel, "__name__", "kernel"), name, after, add)
-
-
-def _numba_array(argument: Any) -> Any:
-    """Return a kernel's argument, other libraries' arrays as numba's own.
-
-    Left to itself, numba gets them by DLPack for the stream of the launch, and they make that wait for their
-    own stream: a stream that is captured cannot.
-    """
-    interface = getattr(argument, "__cuda_array_interface__", None)
-    if interface is None or hasattr(argument, "__cuda_ndarray__"):  # which numba's have
-        return argument
-    from numba import cuda
-
-    return cuda.from_cuda_array_interface(interface, owner=argument, sync=False)
+    return graphs.new_node(getattr(numba_kernel, "__name__", "kernel"), name, after, add)
 
 
 def copy(dst: Any, src: Any, *, name: str | None = None, after: After = None) -> Node:
@@ -193,14 +147,10 @@ def copy(dst: Any, src: Any, *, name: str | None = None, after: After = None) ->
     name, after
         As for `call`.
 
-    Returns
-    -------
-    Node
-
     Raises
     ------
     TypeError, ValueError
-        If they are none of the above, or `dst` is read-only.
+        If they are not such arrays, or `dst` is read-only.
 
     Examples
     --------
@@ -221,14 +171,14 @@ def copy(dst: Any, src: Any, *, name: str | None = None, after: After = None) ->
     def ends() -> tuple[arrays.View, arrays.View]:
         if isinstance(dst, np.ndarray) and isinstance(src, np.ndarray):
             raise TypeError("dst and src are both on the host; this is for copies to and from the device")
-        to, of = _view("dst", dst, output=True), _view("src", src)
+        to, of = graphs.view("dst", dst, output=True), graphs.view("src", src)
         if to.dtype != of.dtype and not arrays.same_layout("dst", to.dtype, of.dtype):
             raise TypeError(f"dst has items of {to.dtype}, src of {of.dtype}; a copy converts nothing")
         if to.size != of.size:
             raise ValueError(f"dst has {to.size} items, src {of.size}; give slices of the same size")
         return to, of
 
-    def add(site: _Site, name: str) -> Any:
+    def add(site: graphs.Site, name: str) -> Any:
         from cuda.core import Buffer
 
         to, of = ends()
@@ -240,9 +190,9 @@ def copy(dst: Any, src: Any, *, name: str | None = None, after: After = None) ->
         # Captured, as GraphDefinition.memcpy takes pageable memory for the device's.
         return site.capture(lambda stream: source.copy_to(target, stream=stream))
 
-    with _naming(name or "copy"):
+    with graphs.naming(name or "copy"):
         ends()
-    return _node("copy", name, after, add)
+    return graphs.new_node("copy", name, after, add)
 
 
 def memset(dst: Any, value: Any, *, name: str | None = None, after: After = None) -> Node:
@@ -258,14 +208,10 @@ def memset(dst: Any, value: Any, *, name: str | None = None, after: After = None
     name, after
         As for `call`.
 
-    Returns
-    -------
-    Node
-
     Raises
     ------
     TypeError, ValueError
-        If `dst` is none of the above or read-only, or `value` is impossible.
+        If `dst` is not such an array or read-only, or `value` is impossible.
 
     Examples
     --------
@@ -277,8 +223,8 @@ def memset(dst: Any, value: Any, *, name: str | None = None, after: After = None
     def fill() -> tuple[int, bytes, int]:
         if isinstance(dst, np.ndarray):
             raise TypeError("dst: expected a device array, got a NumPy array")
-        to = _view("dst", dst, output=True)
-        item = _item(value, to.dtype)
+        to = graphs.view("dst", dst, output=True)
+        item = graphs.item_bytes(value, to.dtype)
         for width in (4, 2, 1):
             times, rest = divmod(len(item), width)
             if rest == 0 and item == item[:width] * times:
@@ -288,13 +234,13 @@ def memset(dst: Any, value: Any, *, name: str | None = None, after: After = None
             "copy from an array that is full of it"
         )
 
-    def add(site: _Site, name: str) -> Any:
+    def add(site: graphs.Site, name: str) -> Any:
         address, item, times = fill()
         return site.definition.memset(address, item, times) if times else site.definition.empty()
 
-    with _naming(name or "memset"):
+    with graphs.naming(name or "memset"):
         fill()
-    return _node("memset", name, after, add)
+    return graphs.new_node("memset", name, after, add)
 
 
 def host(function: Callable[[], Any], *, name: str | None = None, after: After = None) -> Node:
@@ -308,14 +254,10 @@ def host(function: Callable[[], Any], *, name: str | None = None, after: After =
     name, after
         As for `call`.
 
-    Returns
-    -------
-    Node
-
     Raises
     ------
     TypeError
-        If `function` is none.
+        If `function` is not callable.
 
     Examples
     --------
@@ -328,181 +270,21 @@ def host(function: Callable[[], Any], *, name: str | None = None, after: After =
     A function that refers to its own graph keeps it for ever, unless the graph is closed.
     """
     given: Any = function
-    with _naming(name or "host"):
+    with graphs.naming(name or "host"):
         if not callable(given):
             raise TypeError(f"expected a function, got {type(given).__name__}")
 
-    def add(site: _Site, name: str) -> Any:
+    def add(site: graphs.Site, name: str) -> Any:
         def run() -> None:
-            with _naming(name):
+            with graphs.naming(name):
                 function()
 
         return site.definition.callback(run)
 
-    return _node("host", name, after, add)
-
-
-def _view(name: str, array: Any, output: bool = False) -> arrays.View:
-    """Read an array on the host or the device; raise TypeError or ValueError if it cannot be used."""
-    if isinstance(array, np.ndarray):
-        flags = array.flags
-        order = flags.contiguous, flags.writeable, flags.c_contiguous
-        found = arrays.View(array.ctypes.data, array.size, array.dtype, *order)
-    else:
-        found = arrays.view(name, array)
-    if not found.c_order:
-        raise ValueError(f"{name}: expected a C-contiguous array, got a strided one")
-    if output and not found.writable:
-        raise ValueError(f"{name}: expected an array to write to, got a read-only one")
-    return found
-
-
-def _item(value: Any, dtype: np.dtype[Any]) -> bytes:
-    """Return the bytes of a value as an item of `dtype`; raise TypeError or ValueError if it is not one."""
-    try:
-        item = np.array(value, dtype)
-    except OverflowError as error:
-        raise ValueError(f"value: {error}") from None
-    if item.shape != () or (dtype.kind in "biu" and item != value):
-        raise ValueError(f"value: expected one value of {dtype}, got {value!r}")
-    return item.tobytes()
-
-
-# --- Wiring ----------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _naming(name: str) -> Iterator[None]:
-    """Name the node in what the block raises."""
-    try:
-        yield
-    except Exception as error:
-        kind = next((each for each in (TypeError, ValueError) if isinstance(error, each)), RuntimeError)
-        raise kind(f"node {name!r}: {error}") from error
-
-
-def _node(label: str, name: Any, after: Any, add: Callable[[_Site, str], Any]) -> Node:
-    """Make a node; raise TypeError if its name or what it comes after is none."""
-    with _naming(name or label):
-        if name is not None and (not isinstance(name, str) or not name):
-            raise TypeError(f"name: expected a str that is not empty, got {name!r}")
-        if after is not None:
-            after = (after,) if isinstance(after, (Node, str)) else tuple(after)
-            wrong = [each for each in after if not isinstance(each, (Node, str))]
-            if wrong:
-                raise TypeError(f"after: expected nodes or names of nodes, got {wrong[0]!r}")
-    return Node(label, name, after, add)
-
-
-def _by_name(nodes: Iterable[Node]) -> dict[str, Node]:
-    """Give each node the name it has in a graph; raise TypeError or ValueError."""
-    nodes = tuple(nodes)
-    for i, node in enumerate(nodes):
-        if not isinstance(node, Node):
-            raise TypeError(f"expected nodes, got {type(node).__name__} at {i}")
-        for other in nodes[:i]:
-            if node is other:
-                raise ValueError(f"node {node.name or node.label!r}: it is given twice")
-            if node.name is not None and node.name == other.name:
-                raise ValueError(f"node {node.name!r}: another node has this name, too")
-    taken = {node.name for node in nodes}
-    named: dict[str, Node] = {}
-    for node in nodes:
-        name, number = node.name or node.label, 1
-        while name in named or (node.name is None and name in taken):
-            number += 1
-            name = f"{node.label} {number}"
-        named[name] = node
-    return named
-
-
-def _wiring(named: Mapping[str, Node]) -> dict[str, tuple[str, ...]]:
-    """Return what each node comes after, in an order to add them; raise ValueError if there is none."""
-    names: dict[Node | str, str] = {node: name for name, node in named.items()}
-    names.update((name, name) for name in named)
-    wires: dict[str, tuple[str, ...]] = {}
-    before: tuple[str, ...] = ()
-    for name, node in named.items():
-        if node.after is not None:
-            for other in node.after:
-                if other not in names:
-                    unknown = other if isinstance(other, str) else other.name or other.label
-                    has = ", ".join(named)
-                    raise ValueError(
-                        f"node {name!r}: after: {unknown!r} is not in the graph, which has {has}"
-                    )
-            before = tuple(dict.fromkeys(names[other] for other in node.after))
-        wires[name] = before
-        before = (name,)
-    try:
-        return {name: wires[name] for name in graphlib.TopologicalSorter(wires).static_order()}
-    except graphlib.CycleError as error:
-        cycle = error.args[1]
-        circle = " before ".join(map(repr, cycle))
-        raise ValueError(f"node {cycle[0]!r}: after: nodes wait for one another, {circle}") from None
+    return graphs.new_node("host", name, after, add)
 
 
 # --- Graphs ----------------------------------------------------------------------------------------------
-
-
-class _Site:
-    """A definition under construction, and the temporary storage of its calls, by node."""
-
-    def __init__(self, stream: Any, spare: Mapping[str, Any]) -> None:
-        from cuda.core.graph import GraphDefinition
-
-        self.definition = GraphDefinition()
-        self.storage: dict[str, Any] = {}
-        self._stream = stream
-        self._spare = spare
-
-    def add(self, nodes: Mapping[str, Node], wires: Mapping[str, tuple[str, ...]]) -> None:
-        added: dict[str, Any] = {}
-        for name, before in wires.items():
-            with _naming(name):
-                added[name] = nodes[name]._add(self, name)
-                if before:
-                    added[name].pred.update(*(added[other] for other in before))
-        self._stream.sync()  # storage was allocated in its order, and is used in that of others
-
-    def capture(self, enqueue: Callable[[Any], Any]) -> Any:
-        """Add what is enqueued on a stream as a child graph."""
-        builder = self._stream.create_graph_builder()
-        try:
-            # Relaxed: what other threads and libraries do meanwhile is no concern of this capture.
-            builder.begin_building("relaxed")
-            enqueue(builder.stream)
-            child = builder.end_building().graph_definition
-        except BaseException:
-            with suppress(Exception):  # of a capture that is invalid; what made it so is being raised
-                builder.close()
-            raise
-        builder.close()
-        return self.definition.embed(child)
-
-    def temporary_storage(self, name: str, nbytes: int) -> Any:
-        buffer = self._spare.get(name)
-        if buffer is None or buffer.size < nbytes:
-            buffer = self._stream.device.allocate(max(nbytes, 1), stream=self._stream)
-        self.storage[name] = buffer
-        return buffer
-
-
-class _Held:
-    """What a graph has, until it is closed or nobody has the graph."""
-
-    def __init__(self, stream: Any, last_launch: Any, site: _Site, nodes: Mapping[str, Node]) -> None:
-        self.stream = stream
-        self.last_launch = last_launch  # an event
-        self.definition, self.storage, self.nodes = site.definition, site.storage, nodes
-        self.executable = site.definition.instantiate()
-
-    def let_go(self) -> None:
-        try:
-            self.last_launch.sync()  # until then, the GPU may use all of it
-        finally:
-            self.executable.close()
-            self.__dict__.clear()
 
 
 class Graph:
@@ -541,18 +323,18 @@ class Graph:
     """
 
     def __init__(self, *nodes: Node) -> None:
-        named = _by_name(nodes)
-        self._wires = _wiring(named)
+        named = graphs.by_name(nodes)
+        self._wires = graphs.wiring(named)
         ordinal = driver.current_device().ordinal
         from cuda.core import Device, Stream
 
         device = Device(ordinal)
         device.set_current()
         stream = device.create_stream()
-        site = _Site(stream, {})
+        site = graphs.Site(stream, {})
         site.add(named, self._wires)
         self._as_stream = Stream.from_handle
-        self._held = _Held(stream, device.create_event(), site, named)
+        self._held = graphs.Held(stream, device.create_event(), site, named)
         self._close = weakref.finalize(self, self._held.let_go)
         self._close.atexit = False  # as the process ends, so does all of it
 
@@ -580,7 +362,7 @@ class Graph:
         Raises
         ------
         TypeError
-            If `stream` is none.
+            If `stream` is not one.
         RuntimeError
             If the graph is closed.
         """
@@ -615,13 +397,13 @@ class Graph:
         """
         held = self._open()
         changed = dict(held.nodes)
-        for name, node in _by_name(nodes).items():
+        for name, node in graphs.by_name(nodes).items():
             if node.name not in held.nodes:
                 raise ValueError(f"node {name!r}: the graph has none of this name, but {', '.join(changed)}")
             if node.after is not None:
                 raise ValueError(f"node {name!r}: after: wiring cannot be updated")
             changed[name] = node
-        site = _Site(held.stream, held.storage)
+        site = graphs.Site(held.stream, held.storage)
         site.add(changed, self._wires)
         held.last_launch.sync()
         in_place = True
@@ -638,7 +420,7 @@ class Graph:
         """Wait for launches that have not finished, destroy the graph, and let go of what its nodes use."""
         self._close()
 
-    def _open(self) -> _Held:
+    def _open(self) -> graphs.Held:
         if not self._close.alive:
             raise RuntimeError("this graph is closed")
         return self._held

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._call.algorithm import Algorithm
-from ._call.arguments import argument, integers, item_count
 from ._call.call import Call, Launch
+from ._call.numbers import item_count
 from ._call.signatures import two_phases
 from ._compile import cccl
 from ._compile.specialisation import Specialisation
+from ._obtain.arguments import argument, integers
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
 

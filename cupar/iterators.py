@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import operator
 import struct
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import FunctionType, NoneType
 from typing import Any, get_type_hints
 
@@ -24,173 +23,9 @@ from . import structs
 from ._device import arrays
 from ._fingerprint import walk
 from ._ir import nodes
-from .operators import CapturedState, Op, Operator, resolve
-
-# ---------------------------------------------------------------------------------------------------------
-# State
-# ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Leaf:
-    """What a node has of state, beside its children's.
-
-    Attributes
-    ----------
-    start : int
-        The place, in items, at which it begins.
-    step : int
-        How far it goes for each item of the whole iterator: 1, -1 (backwards), or 0 (not at all, or here and
-        there).
-    """
-
-    start: int = 0
-    step: int = 0
-
-    def advanced(self, offset: int) -> _Leaf:
-        return replace(self, start=self.start + offset * self.step)
-
-    def times(self, factor: int) -> _Leaf:
-        return replace(self, step=self.step * factor)
-
-    def pack(self, name: str, items: int, output: bool) -> bytes:
-        """Return the state for a call that uses some number of items; `name` is the parameter's."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class _Items(_Leaf):
-    """An array; `read_only` if what is written goes elsewhere, as it does with indices."""
-
-    array: Any = None
-    dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.uint8))
-    read_only: bool = False
-
-    def pack(self, name: str, items: int, output: bool) -> bytes:
-        used = items if self.step else 0  # of items here and there it is not known which
-        last = self.start + max(used - 1, 0) if self.step > 0 else self.start
-        needed = last + 1 if used else max(self.start, 0)
-        address = arrays.address(name, self.array, self.dtype, needed, output and not self.read_only)
-        first = self.start if self.step > 0 else self.start - max(used - 1, 0)
-        if first < 0 and (used or self.start < -1):
-            if self.start < 0:
-                raise ValueError(f"{name}: it begins {-self.start} items before its array")
-            raise ValueError(f"{name}: needs at least {used} items, got {self.start + 1} going backwards")
-        return struct.pack("=Q", (address + self.start * self.dtype.itemsize) % 2**64)
-
-
-@dataclass(frozen=True)
-class _Index(_Leaf):
-    """A counter."""
-
-    def pack(self, name: str, items: int, output: bool) -> bytes:
-        return struct.pack("=q", self.start)
-
-
-@dataclass(frozen=True)
-class _Constant(_Leaf):
-    """Bytes that stay as they are."""
-
-    state: bytes = b""
-
-    def pack(self, name: str, items: int, output: bool) -> bytes:
-        return self.state
-
-
-@dataclass(frozen=True)
-class _Captured(_Leaf):
-    """What an operator has captured, asked for in each call."""
-
-    current: Callable[[], bytes] = bytes
-
-    def pack(self, name: str, items: int, output: bool) -> bytes:
-        return _padded(self.current())
-
-
-def _padded(state: bytes) -> bytes:
-    return state.ljust(nodes.rounded_up(len(state)), b"\0")
-
-
-# ---------------------------------------------------------------------------------------------------------
-# Iterators
-# ---------------------------------------------------------------------------------------------------------
-
-
-class Iterator:
-    """What may be given in place of an array; one of the classes that derive from it.
-
-    ``iterator + n`` begins `n` items later.
-
-    Attributes
-    ----------
-    dtype : numpy.dtype
-        Of the items that it yields or takes.
-    """
-
-    def __init__(self, node: nodes.Node, leaves: Sequence[_Leaf]) -> None:
-        self.node = node
-        self._leaves = tuple(leaves)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The dtype of the items."""
-        return self.node.value
-
-    def __add__(self, offset: Any) -> Any:
-        try:
-            distance = operator.index(offset)
-        except TypeError:
-            return NotImplemented
-        other = object.__new__(type(self))
-        Iterator.__init__(other, self.node, [leaf.advanced(distance) for leaf in self._leaves])
-        return other
-
-    __radd__ = __add__
-
-    def __repr__(self) -> str:
-        return f"<cupar {type(self).__name__} of {self.dtype}>"
-
-    def captured(self) -> list[Any]:
-        """Return the device arrays that operators in it have captured."""
-        states = (leaf.current for leaf in self._leaves if isinstance(leaf, _Captured))
-        return [array for state in states if isinstance(state, CapturedState) for array in state.arrays()]
-
-    def times(self, factor: int) -> list[_Leaf]:
-        """Return its state if it is gone through at another pace."""
-        return [leaf.times(factor) for leaf in self._leaves]
-
-    def pack(self, name: str, items: int, output: bool) -> bytes:
-        """Return its state for a call.
-
-        Parameters
-        ----------
-        name : str
-            The parameter, for messages.
-        items : int
-            How many of its items are used.
-        output : bool
-            Whether they are written.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If one of its arrays cannot be used, or is too small.
-        """
-        return b"".join([leaf.pack(name, items, output) for leaf in self._leaves])
-
-
-class _Array(Iterator):
-    """An array, for iterators over it."""
-
-    def __init__(self, name: str, array: Any, *, read_only: bool = False) -> None:
-        dtype = arrays.dtype_of(name, array)
-        leaf = _Items(step=1, array=array, dtype=dtype, read_only=read_only)
-        super().__init__(nodes.Pointer(dtype), [leaf])
-
-
-def over(name: str, array: Any) -> Iterator:
-    """Return an iterator as it is, or one over an array or over what stands for one."""
-    return array if isinstance(array, Iterator) else _Array(name, array)
+from ._ir.iterator import ArrayIterator, Index, Items, Iterator, Leaf, Value, constant, over
+from ._ir.operator import Operator
+from .operators import Op, resolve
 
 
 class CountingIterator(Iterator):
@@ -219,9 +54,8 @@ class CountingIterator(Iterator):
         value = np.asarray(_int_of_64_bits("start", start))
         if value.shape != () or value.dtype.kind not in "iuf" or value.dtype not in structs.NUMBERS:
             raise TypeError(f"start: expected a real number, got {_short(start)}")
-        super().__init__(
-            nodes.Counting(value.dtype), [_Constant(state=_padded(value.tobytes())), _Index(step=1)]
-        )
+        leaves = constant(value.tobytes()), Index(step=1)
+        super().__init__(nodes.Counting(value.dtype), leaves)
 
 
 class ConstantIterator(Iterator):
@@ -255,7 +89,7 @@ class ConstantIterator(Iterator):
             raise TypeError(f"value: expected one number or struct, got {_short(value)}")
         array = np.zeros((), structs.normal("value", given.dtype))  # with zeros for padding, too
         array[()] = given
-        super().__init__(nodes.Constant(array.dtype), [_Constant(state=_padded(array.tobytes()))])
+        super().__init__(nodes.Constant(array.dtype), [constant(array.tobytes())])
 
 
 class ZipIterator(Iterator):
@@ -293,7 +127,7 @@ class ZipIterator(Iterator):
             raise ValueError("iterators: expected at least one array or iterator, got none")
         parts = [over(f"iterators[{i}]", iterator) for i, iterator in enumerate(iterators)]
         value = np.dtype([(f"field_{i}", part.dtype) for i, part in enumerate(parts)], align=True)
-        leaves = [leaf for part in parts for leaf in part.times(1)]
+        leaves = [leaf for part in parts for leaf in part.leaves]
         super().__init__(nodes.Zip(value, tuple(part.node for part in parts)), leaves)
 
 
@@ -323,9 +157,7 @@ class PermutationIterator(Iterator):
         items, places = over("values", values), over("indices", indices)
         if places.dtype.kind not in "iu" or not places.node.readable:
             raise TypeError(f"indices: expected integers to read, got {places.dtype} of {places!r}")
-        read = [
-            replace(leaf, read_only=True) if isinstance(leaf, _Items) else leaf for leaf in places.times(1)
-        ]
+        read = [replace(leaf, read_only=True) if isinstance(leaf, Items) else leaf for leaf in places.leaves]
         node = nodes.Permutation(items.dtype, items.node, places.node)
         super().__init__(node, [*items.times(0), *read])
 
@@ -354,7 +186,7 @@ class ReverseIterator(Iterator):
 
     def __init__(self, underlying: Any) -> None:
         items = over("underlying", underlying)
-        if isinstance(items, _Array) and not isinstance(underlying, (type, np.dtype, str)):
+        if isinstance(items, ArrayIterator) and not isinstance(underlying, (type, np.dtype, str)):
             items = items + (arrays.view("underlying", underlying).size - 1)
         super().__init__(nodes.Reverse(items.dtype, items.node), items.times(-1))
 
@@ -393,8 +225,8 @@ class CacheModifiedInputIterator(Iterator):
         if not isinstance(modifier, str) or modifier not in nodes.CacheModified.LOADS:
             known = ", ".join(map(repr, nodes.CacheModified.LOADS))
             raise ValueError(f"modifier: expected one of {known}, got {modifier!r}")
-        items = _Array("array", array)
-        super().__init__(nodes.CacheModified(items.dtype, modifier), items.times(1))
+        items = ArrayIterator("array", array)
+        super().__init__(nodes.CacheModified(items.dtype, modifier), items.leaves)
 
 
 class DiscardIterator(Iterator):
@@ -417,7 +249,7 @@ class DiscardIterator(Iterator):
 
     def __init__(self, reference: Any = np.uint8) -> None:
         dtype = over("reference", reference).dtype
-        super().__init__(nodes.Discard(dtype), [_Constant(state=bytes(8))])
+        super().__init__(nodes.Discard(dtype), [constant(bytes(8))])
 
 
 class ShuffleIterator(Iterator):
@@ -450,8 +282,8 @@ class ShuffleIterator(Iterator):
 
     def __init__(self, num_items: int, seed: int = 0) -> None:
         items, chosen = _checked("num_items", num_items, 1, 2**63), _checked("seed", seed, -(2**63), 2**64)
-        state = struct.pack("=QQ", items, chosen % 2**64)
-        super().__init__(nodes.Shuffle(np.dtype(np.int64)), [_Index(step=1), _Constant(state=state)])
+        leaves = Index(step=1), constant(struct.pack("=QQ", items, chosen % 2**64))
+        super().__init__(nodes.Shuffle(np.dtype(np.int64)), leaves)
 
 
 def _int_of_64_bits(name: str, value: Any) -> Any:
@@ -511,16 +343,12 @@ class TransformIterator(Iterator):
         items = over("underlying", underlying)
         if not items.node.readable:
             raise TypeError(f"underlying: expected something to read, got {items!r}")
-        if value_type is None:
-            value_type = _annotated(transform_op, "return")
         with walk.Once():
-            if value_type is None:
-                value = _result_dtype(transform_op, items.dtype)
-            else:
-                value = arrays.dtype_of("value_type", value_type)
-            op = resolve(transform_op, (items.dtype,), value, "transform_op", "value_type")
-            op = op.as_function("transform_op")
-        super().__init__(nodes.Transform(value, items.node, op, output=False), _with(op, items))
+            value = _value_type(value_type, transform_op, "return")
+            if value is None:
+                value = _inferred(transform_op, items.dtype)
+            op = resolve(transform_op, (items.dtype,), value, "transform_op", "value_type", as_function=True)
+        super().__init__(nodes.Transform(value, items.node, False, op), _leaves(items, op))
 
 
 class TransformOutputIterator(Iterator):
@@ -555,27 +383,28 @@ class TransformOutputIterator(Iterator):
         items = over("underlying", underlying)
         if not items.node.writable:
             raise TypeError(f"underlying: expected something to write to, got {items!r}")
-        if value_type is None:
-            value_type = _annotated(transform_op, None)
-        value = items.dtype if value_type is None else arrays.dtype_of("value_type", value_type)
-        op = resolve(transform_op, (value,), items.dtype, "transform_op", "underlying")
-        op = op.as_function("transform_op")
-        super().__init__(nodes.Transform(value, items.node, op, output=True), _with(op, items))
+        value = _value_type(value_type, transform_op, None)
+        if value is None:
+            value = items.dtype
+        op = resolve(transform_op, (value,), items.dtype, "transform_op", "underlying", as_function=True)
+        super().__init__(nodes.Transform(value, items.node, True, op), _leaves(items, op))
 
 
-def _with(op: Operator, items: Iterator) -> list[_Leaf]:
+def _leaves(items: Iterator, op: Operator) -> list[Leaf]:
     if op.state_alignment > 8:
         raise ValueError(
             f"transform_op: in an iterator a state is aligned to 8 bytes, not to {op.state_alignment}"
         )
-    return items.times(1) if op.state is None else [*items.times(1), _Captured(current=op.state)]
+    return [*items.leaves, *([] if op.state is None else [Value(current=op.state)])]
 
 
-def _annotated(op: Any, name: str | None) -> Any:
-    """Return the dtype that a function's annotations give its result, or (name None) its first parameter.
+def _value_type(given: Any, op: Any, name: str | None) -> np.dtype[Any] | None:
+    """Return the dtype that is given, or that of a function's annotation, None if neither says one.
 
-    None if they say nothing, or something that is no dtype.
+    The annotation is that of its result if `name` is ``"return"``, and of its first parameter if it is None.
     """
+    if given is not None:
+        return arrays.dtype_of("value_type", given)
     function = getattr(op, "py_func", op)
     if not isinstance(function, FunctionType) or not function.__code__.co_argcount:
         return None
@@ -590,41 +419,8 @@ def _annotated(op: Any, name: str | None) -> Any:
         return None
 
 
-def _result_dtype(op: Op, given: np.dtype[Any]) -> np.dtype[Any]:
-    from ._obtain import obtain
+def _inferred(op: Op, given: np.dtype[Any]) -> np.dtype[Any]:
+    """Return what numba finds that an operator returns."""
+    from ._compile import inference
 
-    return obtain.result_dtype(op, (given,))
-
-
-def state_of(argument: nodes.Argument, array: Any, items: int) -> bytes:
-    """Return the state of an iterator for a call.
-
-    Parameters
-    ----------
-    argument : Argument
-        What the algorithm was built for.
-    array : device array or iterator
-        What is given in the call.
-    items : int
-        How many of its items are used.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is of another structure, or one of its arrays cannot be used or is too small.
-    """
-    given = over(argument.name, array)
-    if given.node != argument.given and not _same_structure(given.node, argument.given):
-        built, got = nodes.description(argument.given), nodes.description(given.node)
-        raise TypeError(f"{argument.name}: this algorithm was built for {built}, got {got}")
-    return given.pack(argument.name, items, argument.output) + argument.constants
-
-
-def _same_structure(one: nodes.Node, other: nodes.Node) -> bool:
-    """Whether two nodes have the same code, whatever the fields of their structs are called."""
-    if type(one) is type(other) is nodes.Discard:
-        return True
-    operators = [
-        [node.operator for node in root.walk() if node.operator is not None] for root in (one, other)
-    ]
-    return one.part() == other.part() and operators[0] == operators[1]
+    return inference.result_dtype(resolve(op, (given,), given, "transform_op"))

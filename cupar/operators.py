@@ -6,20 +6,20 @@ import builtins
 import hashlib
 import math
 import operator
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from functools import partial
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import structs
-from ._device import arrays
-from ._fingerprint import extensions, walk
-from ._fingerprint.values import compilers_name
-from ._ir import nodes
+from ._base.words import counted
+from ._fingerprint import walk
+from ._fingerprint.names import compilers_name
+from ._ir import cpp
+from ._ir.operator import CapturedState, Operator, cpp_operator
 
 
 class OpKind(IntEnum):
@@ -129,247 +129,66 @@ class RawOp:
 
 Op = OpKind | RawOp | Callable[..., Any]
 
-_UNARY = {OpKind.LOGICAL_NOT, OpKind.BIT_NOT, OpKind.IDENTITY, OpKind.NEGATE}
-_COMPARISONS = {
-    OpKind.EQUAL_TO,
-    OpKind.NOT_EQUAL_TO,
-    OpKind.GREATER,
-    OpKind.LESS,
-    OpKind.GREATER_EQUAL,
-    OpKind.LESS_EQUAL,
-    OpKind.LOGICAL_AND,
-    OpKind.LOGICAL_OR,
-    OpKind.LOGICAL_NOT,
-}
-_INTEGERS_ONLY = {OpKind.MODULUS, OpKind.BIT_AND, OpKind.BIT_OR, OpKind.BIT_XOR, OpKind.BIT_NOT}
-_ORDERED_ONLY = {
-    OpKind.GREATER,
-    OpKind.LESS,
-    OpKind.GREATER_EQUAL,
-    OpKind.LESS_EQUAL,
-    OpKind.MINIMUM,
-    OpKind.MAXIMUM,
-}
 
-# Functions that are exactly a kind, and the kinds of dtype for which they are.
+class _Traits(NamedTuple):
+    """What a kind is. Dtypes are the letters of NumPy's kinds of dtype."""
+
+    arity: int
+    dtypes: str  # that it is defined for
+    function: Callable[..., Any] | None = None  # what numba compiles where CCCL has it not for the types
+    same_for: str = ""  # the dtypes for which the functions in `same` are exactly this kind
+    same: tuple[Any, ...] = ()
+    gives_bool: bool = False  # and not what it takes
+
+
+_relation = partial(_Traits, gives_bool=True)
+
+_KINDS: dict[OpKind, _Traits] = {
+    OpKind.PLUS: _Traits(2, "biufc", operator.add, "biufc", (operator.add, np.add)),
+    OpKind.MINUS: _Traits(2, "biufc", operator.sub, "iufc", (operator.sub, np.subtract)),
+    OpKind.MULTIPLIES: _Traits(2, "biufc", operator.mul, "biufc", (operator.mul, np.multiply)),
+    OpKind.DIVIDES: _Traits(2, "biufc", operator.truediv, "fc", (operator.truediv, np.true_divide)),
+    OpKind.MODULUS: _Traits(2, "biu"),
+    OpKind.EQUAL_TO: _relation(2, "biufc", operator.eq, "biufc", (operator.eq, np.equal)),
+    OpKind.NOT_EQUAL_TO: _relation(2, "biufc", operator.ne, "biufc", (operator.ne, np.not_equal)),
+    OpKind.GREATER: _relation(2, "biuf", operator.gt, "biuf", (operator.gt, np.greater)),
+    OpKind.LESS: _relation(2, "biuf", operator.lt, "biuf", (operator.lt, np.less)),
+    OpKind.GREATER_EQUAL: _relation(2, "biuf", operator.ge, "biuf", (operator.ge, np.greater_equal)),
+    OpKind.LESS_EQUAL: _relation(2, "biuf", operator.le, "biuf", (operator.le, np.less_equal)),
+    OpKind.LOGICAL_AND: _relation(2, "biufc", lambda a, b: a != 0 and b != 0, "biufc", (np.logical_and,)),
+    OpKind.LOGICAL_OR: _relation(2, "biufc", lambda a, b: a != 0 or b != 0, "biufc", (np.logical_or,)),
+    OpKind.LOGICAL_NOT: _relation(1, "biufc", lambda a: a == 0, "biuf", (operator.not_, np.logical_not)),
+    OpKind.BIT_AND: _Traits(2, "biu", operator.and_, "biu", (operator.and_, np.bitwise_and)),
+    OpKind.BIT_OR: _Traits(2, "biu", operator.or_, "biu", (operator.or_, np.bitwise_or)),
+    OpKind.BIT_XOR: _Traits(2, "biu", operator.xor, "biu", (operator.xor, np.bitwise_xor)),
+    OpKind.BIT_NOT: _Traits(1, "biu", operator.invert, "iu", (operator.invert, np.invert)),
+    OpKind.IDENTITY: _Traits(1, "biufcV", lambda a: a),
+    OpKind.NEGATE: _Traits(1, "biufc", operator.neg, "iuf", (operator.neg, np.negative)),
+    # Of floats, NumPy's do with NaN what no kind does.
+    OpKind.MINIMUM: _Traits(2, "biuf", lambda a, b: b if b < a else a, "biu", (np.minimum, np.fmin)),
+    OpKind.MAXIMUM: _Traits(2, "biuf", lambda a, b: b if a < b else a, "biu", (np.maximum, np.fmax)),
+}
 _SAME: dict[Any, tuple[OpKind, str]] = {
-    operator.add: (OpKind.PLUS, "biufc"),
-    operator.sub: (OpKind.MINUS, "iufc"),
-    operator.mul: (OpKind.MULTIPLIES, "biufc"),
-    operator.truediv: (OpKind.DIVIDES, "fc"),
-    operator.eq: (OpKind.EQUAL_TO, "biufc"),
-    operator.ne: (OpKind.NOT_EQUAL_TO, "biufc"),
-    operator.gt: (OpKind.GREATER, "biuf"),
-    operator.lt: (OpKind.LESS, "biuf"),
-    operator.ge: (OpKind.GREATER_EQUAL, "biuf"),
-    operator.le: (OpKind.LESS_EQUAL, "biuf"),
-    operator.and_: (OpKind.BIT_AND, "biu"),
-    operator.or_: (OpKind.BIT_OR, "biu"),
-    operator.xor: (OpKind.BIT_XOR, "biu"),
-    operator.invert: (OpKind.BIT_NOT, "iu"),
-    operator.not_: (OpKind.LOGICAL_NOT, "biuf"),
-    operator.neg: (OpKind.NEGATE, "iuf"),
-    np.add: (OpKind.PLUS, "biufc"),
-    np.subtract: (OpKind.MINUS, "iufc"),
-    np.multiply: (OpKind.MULTIPLIES, "biufc"),
-    np.true_divide: (OpKind.DIVIDES, "fc"),
-    np.equal: (OpKind.EQUAL_TO, "biufc"),
-    np.not_equal: (OpKind.NOT_EQUAL_TO, "biufc"),
-    np.greater: (OpKind.GREATER, "biuf"),
-    np.less: (OpKind.LESS, "biuf"),
-    np.greater_equal: (OpKind.GREATER_EQUAL, "biuf"),
-    np.less_equal: (OpKind.LESS_EQUAL, "biuf"),
-    np.logical_and: (OpKind.LOGICAL_AND, "biufc"),
-    np.logical_or: (OpKind.LOGICAL_OR, "biufc"),
-    np.logical_not: (OpKind.LOGICAL_NOT, "biuf"),
-    np.bitwise_and: (OpKind.BIT_AND, "biu"),
-    np.bitwise_or: (OpKind.BIT_OR, "biu"),
-    np.bitwise_xor: (OpKind.BIT_XOR, "biu"),
-    np.invert: (OpKind.BIT_NOT, "iu"),
-    np.negative: (OpKind.NEGATE, "iuf"),
-    # Of floats, these do with NaN what no kind does.
-    np.minimum: (OpKind.MINIMUM, "biu"),
-    np.maximum: (OpKind.MAXIMUM, "biu"),
-    np.fmin: (OpKind.MINIMUM, "biu"),
-    np.fmax: (OpKind.MAXIMUM, "biu"),
+    function: (kind, traits.same_for) for kind, traits in _KINDS.items() for function in traits.same
 }
 
-# What they do with it, written out since numba has these ufuncs not for float16.
+# Ufuncs of floats that numba.cuda does not have under NumPy's name. What minima do with NaN is written out,
+# since numba does not have these for float16.
 _OF_FLOATS: dict[Any, Callable[..., Any]] = {
+    np.sqrt: math.sqrt,
+    np.exp: math.exp,
+    np.absolute: abs,
     np.minimum: lambda a, b: a if a < b or a != a else b,  # noqa: PLR0124
     np.maximum: lambda a, b: a if a > b or a != a else b,  # noqa: PLR0124
     np.fmin: lambda a, b: a if a <= b or b != b else b,  # noqa: PLR0124
     np.fmax: lambda a, b: a if a >= b or b != b else b,  # noqa: PLR0124
 }
 
-# What numba.cuda does not have for floats under NumPy's name.
-_UNDER_ANOTHER_NAME: dict[Any, Callable[..., Any]] = {
-    np.sqrt: math.sqrt,
-    np.exp: math.exp,
-    np.absolute: abs,
+# Functions of all of an array, and those of two values that are meant.
+_OF_ARRAYS: dict[Any, str] = {
+    **dict.fromkeys((sum, np.sum), "OpKind.PLUS, np.add or operator.add"),
+    **dict.fromkeys((math.prod, np.prod), "OpKind.MULTIPLIES, np.multiply or operator.mul"),
 }
-
-# What numba compiles where CCCL has the kind but not for the type.
-_AS_FUNCTION: dict[OpKind, Callable[..., Any]] = {
-    OpKind.PLUS: operator.add,
-    OpKind.MINUS: operator.sub,
-    OpKind.MULTIPLIES: operator.mul,
-    OpKind.DIVIDES: operator.truediv,
-    OpKind.EQUAL_TO: operator.eq,
-    OpKind.NOT_EQUAL_TO: operator.ne,
-    OpKind.GREATER: operator.gt,
-    OpKind.LESS: operator.lt,
-    OpKind.GREATER_EQUAL: operator.ge,
-    OpKind.LESS_EQUAL: operator.le,
-    OpKind.LOGICAL_AND: lambda a, b: a != 0 and b != 0,
-    OpKind.LOGICAL_OR: lambda a, b: a != 0 or b != 0,
-    OpKind.LOGICAL_NOT: lambda a: a == 0,
-    OpKind.BIT_AND: operator.and_,
-    OpKind.BIT_OR: operator.or_,
-    OpKind.BIT_XOR: operator.xor,
-    OpKind.BIT_NOT: operator.invert,
-    OpKind.IDENTITY: lambda a: a,
-    OpKind.NEGATE: operator.neg,
-    OpKind.MINIMUM: lambda a, b: b if b < a else a,
-    OpKind.MAXIMUM: lambda a, b: b if a < b else a,
-}
-
-_RANK = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
-
-
-def convertible(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
-    """Tell whether values are converted silently: within a kind of number or to a larger kind, or to bool.
-
-    As with NumPy's ``"same_kind"`` casting, float to integer and complex to real are not; as in C, any
-    number that is not complex becomes a bool by asking whether it is zero. A struct is taken for another one
-    of the same layout.
-    """
-    if source.names is not None or target.names is not None:
-        return structs.layout(source) == structs.layout(target)
-    if target.kind == "b":
-        return source.kind != "c"
-    return _RANK[source.kind] <= _RANK[target.kind]
-
-
-class ResultError(TypeError):
-    """What an operator returns is not converted to the type that is needed."""
-
-
-@dataclass(frozen=True)
-class Operator:
-    """An operator for given types: a kind that CCCL has for them, a Python function, or C++ and LTO-IR.
-
-    Attributes
-    ----------
-    name : str
-        For messages.
-    inputs, output : dtypes
-        Its signature. The result of a function is converted to `output`.
-    kind : OpKind or None
-        Set if CCCL's own operator serves.
-    fingerprint : str
-        What it does: the kind's name, or the SHA-256 of all that the function depends on, or of the LTO-IR.
-    source : Fingerprint or None
-        Set if numba compiles it: its fingerprint, with the frozen copy that is compiled.
-    user : callable or None
-        What the user gave, which may have changed since.
-    cpp : str or None
-        Set if it is C++: the definition of a function that stands as ``SYMBOL`` there.
-    ltoirs : tuple of bytes
-        What that calls.
-    captures : tuple of Capture
-        Device arrays that `function` reads or updates.
-    state_size, state_alignment : int
-        Of what is handed to it in each call, in bytes; a size of 0 if it has no state.
-    state : callable or None
-        Returns that, for the next call.
-    parameter, decided_by : str
-        For messages: the parameter that it was given as, and what decides the type of its result; the latter
-        is empty if that is always the same.
-    """
-
-    name: str = field(compare=False)
-    inputs: tuple[np.dtype[Any], ...]
-    output: np.dtype[Any]
-    kind: OpKind | None
-    fingerprint: str
-    source: walk.Fingerprint | None = field(default=None, compare=False)
-    user: Any = field(default=None, compare=False, repr=False)
-    cpp: str | None = field(default=None, compare=False)
-    ltoirs: tuple[bytes, ...] = field(default=(), compare=False, repr=False)
-    captures: tuple[walk.Capture, ...] = ()
-    state_size: int = 0
-    state_alignment: int = 1
-    state: Callable[[], bytes] | None = field(default=None, compare=False)
-    parameter: str = field(default="op", compare=False)
-    decided_by: str = field(default="", compare=False)
-
-    @property
-    def described(self) -> str:
-        """Its name and where it is defined, for messages."""
-        from ._compile import diagnosis
-
-        return f"operator {self.name}{diagnosis.place(self.user)}"
-
-    @property
-    def function(self) -> Any:
-        """What numba compiles, as it was when it was asked for; None if numba compiles nothing."""
-        return None if self.source is None else self.source.frozen
-
-    @property
-    def signature(self) -> str:
-        """The types as text, as in ``(int32, int32) -> int32``."""
-        return f"({', '.join(map(structs.text, self.inputs))}) -> {structs.text(self.output)}"
-
-    def check_result(self, result: Any) -> None:
-        """Raise ResultError unless a result of this type may be converted to the output.
-
-        Parameters
-        ----------
-        result : numpy.dtype, or something else that is no number or struct
-        """
-        returned = structs.text(result) if isinstance(result, np.dtype) else _diagnosed(result)
-        does = f"{self.parameter}: {self.described} for {self.signature} returns {returned}"
-        if not isinstance(result, np.dtype) or (result.names is None) != (self.output.names is None):
-            expected = f"expected a {'number' if self.output.names is None else 'struct'}"
-            forgets = returned.endswith("None")
-            raise ResultError(f"{does}, {expected}{': a `return` is missing' if forgets else ''}")
-        if not _fits(result, self.output):
-            other = f", or let {self.decided_by} be {returned}" if self.decided_by else ""
-            raise ResultError(
-                f"{does}, which is not converted to {structs.text(self.output)} silently: convert it in the "
-                f"operator{other}"
-            )
-
-    def as_function(self, parameter: str) -> Operator:
-        """Return it as a function that is compiled, where CCCL's own operators cannot go."""
-        if self.kind is None:
-            return self
-        if self.kind not in _AS_FUNCTION:
-            raise TypeError(f"{parameter}: expected a function, got OpKind.{self.kind.name}")
-        function = _in_cpp(self.kind, self.inputs, self.output) or _function(
-            _AS_FUNCTION[self.kind], self.inputs, self.output
-        )
-        return replace(function, parameter=self.parameter, decided_by=self.decided_by)
-
-    def without_user(self) -> Operator:
-        """Return it without what keeps the user's function, and so the arrays in its closure, alive."""
-        return replace(self, source=None, user=None, cpp=None, ltoirs=(), state=None)
-
-
-def _diagnosed(result: Any) -> str:
-    """Return numba's name of a type that no array has, as users know it."""
-    from ._compile import diagnosis
-
-    return diagnosis.types(str(result))
-
-
-def _fits(result: np.dtype[Any], output: np.dtype[Any]) -> bool:
-    """Tell whether a result is converted silently: a struct or tuple field by field."""
-    if result.names is None or output.names is None:
-        return convertible(result, output)
-    fields = zip(result.names, output.names, strict=False)
-    return len(result.names) == len(output.names) and all(_fits(result[a], output[b]) for a, b in fields)
 
 
 def resolve(
@@ -378,28 +197,24 @@ def resolve(
     output: np.dtype[Any],
     parameter: str = "op",
     decided_by: str = "",
+    *,
+    as_function: bool = False,
 ) -> Operator:
-    """Find out what `op` means for these types.
+    """Find out what `op` means for inputs of some types, and an output that its result is converted to.
 
-    Parameters
-    ----------
-    op : OpKind, RawOp or callable
-        A kind, LTO-IR, a Python function, a numba device function, or a function of `operator` or ufunc.
-    inputs : sequence of numpy.dtype
-        The types of its arguments, all of them numbers.
-    output : numpy.dtype
-        The type its result is converted to.
-    parameter, decided_by : str, optional
-        For messages: the parameter that it is given as, and what decides `output` if it may be another.
+    Messages name the parameter that it is given as, and what decides the output's type if that may be
+    another. With `as_function` it must be a function that is compiled, where CCCL's own operators cannot go.
 
     Raises
     ------
     TypeError
-        If it is none of these, takes another number of arguments, is not defined for the types, or
+        If it is no operator, takes another number of arguments, is not defined for the types, or
         depends on something that cannot be told apart by its value.
     """
     try:
         found = _resolved(op, tuple(inputs), output)
+        if as_function and isinstance(found.kind, OpKind):
+            found = _kind_as_function(found.kind, found.inputs, output)
     except TypeError as error:
         raise type(error)(f"{parameter}: {str(error).removeprefix('op: ')}") from None
     return replace(found, parameter=parameter, decided_by=decided_by)
@@ -407,7 +222,7 @@ def resolve(
 
 def _resolved(op: Op, inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any]) -> Operator:
     if isinstance(op, OpKind):
-        return _known(op, inputs, output)
+        return _of_kind(op, inputs, output)
     if isinstance(op, RawOp):
         return _raw(op, inputs, output)
     if not callable(op):
@@ -416,13 +231,16 @@ def _resolved(op: Op, inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any]) 
             f"got {op!r}"
         )
     try:
-        kind, dtypes = _SAME.get(op, (None, ""))
+        (kind, dtypes), instead = _SAME.get(op, (None, "")), _OF_ARRAYS.get(op)
     except TypeError:  # a callable that cannot be hashed
-        kind, dtypes = None, ""
-    if len(inputs) == 2:
-        _refuse_of_arrays(op)
+        kind, dtypes, instead = None, "", None
+    if instead is not None and len(inputs) == 2:
+        raise TypeError(
+            f"op: expected a function of two values, got {op.__name__}, which takes all of them; give "
+            f"{instead}"
+        )
     if kind is not None and all(dtype.kind in dtypes for dtype in inputs):
-        return _known(kind, inputs, output)
+        return _of_kind(kind, inputs, output)
     if not (isinstance(op, FunctionType) or compilers_name(op) is not None):
         from ._fingerprint import unsupported
 
@@ -431,29 +249,11 @@ def _resolved(op: Op, inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any]) 
             raise TypeError(f"op: {wrong}")
     _check_arity(op, len(inputs))
     if isinstance(op, np.ufunc) and all(dtype.kind == "f" for dtype in inputs):
-        op = _OF_FLOATS.get(op) or _UNDER_ANOTHER_NAME.get(op, op)
+        op = _OF_FLOATS.get(op, op)
     found = _function(op, inputs, output)
     if found.source is not None and found.source.refused:
         raise TypeError(f"op: {found.described}: {found.source.refused}")
     return found
-
-
-# Functions of all of an array, and those of two values that are meant.
-_OF_ARRAYS = (
-    (sum, "OpKind.PLUS, np.add or operator.add"),
-    (np.sum, "OpKind.PLUS, np.add or operator.add"),
-    (math.prod, "OpKind.MULTIPLIES, np.multiply or operator.mul"),
-    (np.prod, "OpKind.MULTIPLIES, np.multiply or operator.mul"),
-)
-
-
-def _refuse_of_arrays(op: Any) -> None:
-    for function, instead in _OF_ARRAYS:
-        if op is function:
-            raise TypeError(
-                f"op: expected a function of two values, got {op.__name__}, which takes all of them; give "
-                f"{instead}"
-            )
 
 
 # Functions of two values that are exactly a kind, and the kinds of dtype for which they are. Of floats, a
@@ -534,132 +334,58 @@ def _function(op: Callable[..., Any], inputs: tuple[np.dtype[Any], ...], output:
         raise walk.Unfingerprintable(f"op: {error}") from None
     name = str(getattr(op, "__qualname__", "") or getattr(op, "__name__", repr(op)))
     plain = Operator(name, inputs, output, None, found.digest.hex(), found, op)
-    if extensions.foreign().may_be_used:
-        _refuse_extended(plain)
     if not found.captures:
         return plain
-    function = getattr(op, "py_func", op)
-    size = sum(8 * (1 + capture.ndim) for capture in found.captures)
     return replace(
         plain,
         captures=found.captures,
-        state_size=size,
+        state_size=sum(8 * (1 + capture.ndim) for capture in found.captures),
         state_alignment=8,
-        state=CapturedState(found.captures, function),
+        state=CapturedState(found.captures, getattr(op, "py_func", op)),
     )
-
-
-def _refuse_extended(op: Operator) -> None:
-    """Refuse an operator whose code uses what others have registered with numba; to find out, compile it."""
-    from . import _build
-
-    _build.refuse_extended(op)
-
-
-class CapturedState:
-    """What an operator has captured: called, it returns where the arrays are now.
-
-    Parameters
-    ----------
-    captures : sequence of Capture
-    function : function
-        The operator.
-    """
-
-    def __init__(self, captures: Sequence[walk.Capture], function: Any) -> None:
-        self._captures, self._function = captures, function
-
-    def __call__(self) -> bytes:
-        """Return their addresses and shapes."""
-        return b"".join(_captured(capture, self._function) for capture in self._captures)
-
-    def arrays(self) -> list[Any]:
-        """Return the arrays themselves, for who must keep them alive."""
-        return [capture.of(self._function) for capture in self._captures]
-
-
-def _captured(capture: walk.Capture, function: Any) -> bytes:
-    """Return the address and the shape of an array that an operator has captured, as they are now."""
-    name = f"op: captured array {capture.name!r}"
-    try:
-        array = capture.of(function)
-    except (KeyError, ValueError):
-        raise TypeError(
-            f"{name}: expected the device array that was there, got nothing: it is gone"
-        ) from None
-    address = arrays.address(name, array, capture.dtype, 0, False, c_order=True)
-    shape = arrays.shape(array)
-    if len(shape) != capture.ndim:
-        raise ValueError(f"{name}: this algorithm was built for {capture.ndim} dimensions, got {len(shape)}")
-    return struct.pack(f"=Q{len(shape)}q", address, *shape)
 
 
 def _raw(op: RawOp, inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any]) -> Operator:
-    cpp = nodes.forwarder_source(op.name, len(inputs), bool(op.state))
-    plain = Operator(
-        op.name, inputs, output, None, op.fingerprint, cpp=cpp, ltoirs=(op.ltoir, *op.extra_ltoirs)
-    )
+    forwarder, ltoirs = cpp.forwarder(op.name, len(inputs), bool(op.state)), (op.ltoir, *op.extra_ltoirs)
+    plain = Operator(op.name, inputs, output, None, op.fingerprint, cpp=forwarder, ltoirs=ltoirs)
     if not op.state:
         return plain
     state = op.state
     return replace(plain, state_size=len(state), state_alignment=op.state_alignment, state=lambda: state)
 
 
-def cpp_operator(
-    name: str,
-    inputs: tuple[np.dtype[Any], ...],
-    output: np.dtype[Any],
-    source: str,
-    *,
-    state_size: int = 0,
-    state_alignment: int = 1,
-) -> Operator:
-    """Return an operator of cupar's own, in C++, whose state, if it has one, its algorithm sets."""
-    fingerprint = hashlib.sha256(source.encode()).hexdigest()
-    return Operator(
-        name,
-        inputs,
-        output,
-        None,
-        fingerprint,
-        cpp=source,
-        state_size=state_size,
-        state_alignment=state_alignment,
-    )
-
-
-def _known(kind: OpKind, inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any]) -> Operator:
-    arity = 1 if kind in _UNARY else 2
-    if arity != len(inputs):
-        takes = f"takes {arity} argument{'s' * (arity > 1)}"
-        raise TypeError(f"op: OpKind.{kind.name} {takes}, this algorithm gives it {len(inputs)}")
-    letters = {dtype.kind for dtype in inputs}
-    if "V" in letters and kind is not OpKind.IDENTITY:
+def _of_kind(kind: OpKind, inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any]) -> Operator:
+    traits = _KINDS[kind]
+    if traits.arity != len(inputs):
+        takes = counted(traits.arity, "argument")
+        raise TypeError(f"op: OpKind.{kind.name} takes {takes}, this algorithm gives it {len(inputs)}")
+    undefined = {dtype.kind for dtype in inputs} - {*traits.dtypes}
+    if "V" in undefined:
         raise TypeError(
             f"op: OpKind.{kind.name} is not defined for structs; write a function of their fields"
         )
-    if (kind in _INTEGERS_ONLY and letters & {"f", "c"}) or (kind in _ORDERED_ONLY and "c" in letters):
+    if undefined:
         raise TypeError(f"op: OpKind.{kind.name} is not defined for {', '.join(map(str, inputs))}")
-    # CCCL's own operators take the types of C++ alone, and give what they take, or a bool if they compare.
-    given = np.dtype(bool) if kind in _COMPARISONS else inputs[0]
-    if letters & {"c", "V"} or len(set(inputs)) > 1 or output != given:
-        if kind not in _AS_FUNCTION:
-            raise TypeError(
-                f"op: OpKind.{kind.name} takes and gives one type, not those of {inputs}, {output}"
-            )
-        return _in_cpp(kind, inputs, output) or _function(_AS_FUNCTION[kind], inputs, output)
-    return Operator(f"OpKind.{kind.name}", inputs, output, kind, kind.name)
+    # CCCL's own operators take the types of C++ alone, and give what they take, or a bool.
+    given = np.dtype(bool) if traits.gives_bool else inputs[0]
+    if inputs[0].kind not in "cV" and set(inputs) == {inputs[0]} and output == given:
+        return Operator(f"OpKind.{kind.name}", inputs, output, kind, kind.name)
+    if traits.function is None:
+        raise TypeError(f"op: OpKind.{kind.name} takes and gives one type, not those of {inputs}, {output}")
+    return _kind_as_function(kind, inputs, output)
 
 
-def _in_cpp(kind: OpKind, inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any]) -> Operator | None:
-    """Return a kind as a function that needs no numba; None if there is none for the types."""
-    if output.kind != "b" or len(set(inputs)) > 1:
-        return None
+def _kind_as_function(kind: OpKind, inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any]) -> Operator:
+    if output.kind == "b" and len(set(inputs)) == 1:
+        from ._ir import kinds
 
-    from ._ir import kinds
-
-    source = kinds.source(kind.name, len(inputs), inputs[0])
-    return None if source is None else cpp_operator(f"OpKind.{kind.name}", inputs, output, source)
+        source = kinds.source(kind.name, len(inputs), inputs[0])
+        if source is not None:  # which needs no numba
+            return cpp_operator(f"OpKind.{kind.name}", inputs, output, source)
+    function = _KINDS[kind].function
+    if function is None:
+        raise TypeError(f"op: expected a function, got OpKind.{kind.name}")
+    return _function(function, inputs, output)
 
 
 def _check_arity(op: Callable[..., Any], arity: int) -> None:
@@ -676,11 +402,8 @@ def _check_arity(op: Callable[..., Any], arity: int) -> None:
     else:
         return  # numba will say what it makes of it
     if not low <= arity <= high:
-        from ._base.words import counted
-        from ._compile import diagnosis
+        from ._base.causes import place
 
         name = getattr(op, "__qualname__", repr(op))
         takes = f"{'' if low == high else f'{low} to '}{counted(high, 'positional argument')}"
-        raise TypeError(
-            f"op: operator {name}{diagnosis.place(op)} takes {takes}, this algorithm gives it {arity}"
-        )
+        raise TypeError(f"op: operator {name}{place(op)} takes {takes}, this algorithm gives it {arity}")

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from ._call.algorithm import Algorithm
-from ._call.arguments import argument, converting, discarding, integers
 from ._call.signatures import two_phases
 from ._ir import nodes
 from ._ir.nodes import Argument
+from ._ir.operator import Operator, cpp_operator
+from ._obtain.arguments import argument, converting, discarding, integers
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
-from .operators import Op, Operator, cpp_operator, resolve
+from .operators import Op, resolve
 
 _NATIVE = "DeviceThreeWayPartitionBuildResult"
 
@@ -187,4 +188,4 @@ _NEVER = 'extern "C" __device__ void SYMBOL(void*, void* out) { *static_cast<boo
 def _predicate(name: str, op: Op, items: Argument) -> Operator:
     """Find out what a predicate of items means; there may be two, so messages say which one is meant."""
     # CCCL has no code for a partition by operators of its own.
-    return resolve(op, (items.value,), np.dtype(bool), name).as_function(name)
+    return resolve(op, (items.value,), np.dtype(bool), name, as_function=True)

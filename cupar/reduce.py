@@ -6,11 +6,12 @@ from enum import IntEnum
 from typing import Any
 
 from ._call.algorithm import Algorithm
-from ._call.arguments import Accumulation, accumulation, choice
 from ._call.call import Call, Launch
+from ._call.numbers import choice
 from ._call.signatures import two_phases
 from ._compile import cccl
 from ._compile.specialisation import Specialisation
+from ._obtain.arguments import Accumulation, accumulation
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
 from .operators import Op, OpKind

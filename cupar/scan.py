@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ._call.algorithm import Algorithm
-from ._call.arguments import accumulation
 from ._call.call import Call, Launch
 from ._call.signatures import two_phases
 from ._compile import cccl
 from ._compile.specialisation import Specialisation
+from ._obtain.arguments import accumulation
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
 from .operators import Op

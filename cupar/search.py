@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._call.algorithm import Algorithm
-from ._call.arguments import argument, integers, same_dtype
 from ._call.call import Call, Launch
-from ._compile import cccl
 from ._compile.specialisation import Specialisation
-from ._ir import nodes
+from ._ir import cpp
 from ._ir.nodes import Argument
+from ._ir.operator import Operator, cpp_operator
+from ._obtain.arguments import argument, integers, same_dtype
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
-from .operators import Op, Operator, OpKind, cpp_operator, resolve
+from .operators import Op, OpKind, resolve
 
 
 class _Counts(NamedTuple):
@@ -164,7 +164,7 @@ def _search(
     values = same_dtype("d_values", d_values, data)
     index = integers("d_out", d_out, smallest=4, output=True)
     comp = OpKind.LESS if comp is None else comp  # as in cuda.compute
-    compare = resolve(comp, (data.value, data.value), np.dtype(bool), "comp").as_function("comp")
+    compare = resolve(comp, (data.value, data.value), np.dtype(bool), "comp", as_function=True)
     operators = {"search": _searching(algorithm, data, index, compare), "comp": compare}
     return obtain(BinarySearch, algorithm, (data, values, index), operators, cc, wait)
 
@@ -176,14 +176,14 @@ def _searching(algorithm: str, data: Argument, index: Argument, compare: Operato
     it compiles the comparison into the search, and the kernel with it, so that each comparison would cost a
     whole build. With a search of our own the comparison is left to the linker, as in all other algorithms.
     """
-    item, place = nodes.cpp_type(data.value), nodes.cpp_type(index.value)
+    item, place = cpp.type_name(data.value), cpp.type_name(index.value)
     # Upwards past what goes before the value, or past what the value does not go before.
     declared, state = ("void*, ", "static_cast<char*>(state) + 16, ") if compare.state_size else ("", "")
     order = "item, value, &is_less" if algorithm == "lower_bound" else "value, item, &is_less"
     condition = "is_less" if algorithm == "lower_bound" else "!is_less"
-    source = nodes.unit(f"""
+    source = cpp.unit(f"""
 struct Data {{ const {item}* items; unsigned long long size; }};
-extern "C" __device__ void {cccl.symbol("comp")}({declared}const void*, const void*, void*);
+extern "C" __device__ void {cpp.symbol("comp")}({declared}const void*, const void*, void*);
 extern "C" __device__ void SYMBOL(void* state, const void* value, void* out) {{
   const Data data = *static_cast<const Data*>(state);
   unsigned long long first = 0;
@@ -191,7 +191,7 @@ extern "C" __device__ void SYMBOL(void* state, const void* value, void* out) {{
     const unsigned long long half = left / 2;
     const {item}* item = data.items + first + half;
     bool is_less;
-    {cccl.symbol("comp")}({state}{order});
+    {cpp.symbol("comp")}({state}{order});
     if ({condition}) {{
       first += half + 1;
       left -= half + 1;

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._call.algorithm import Algorithm
-from ._call.arguments import accumulation, choice, integers, item_count, segment_count
 from ._call.call import Call, Launch
 from ._call.double_buffer import DoubleBuffer, buffers, select
+from ._call.numbers import choice, item_count, segment_count
 from ._call.signatures import two_phases
 from ._compile import cccl
 from ._compile.specialisation import Specialisation
+from ._obtain.arguments import accumulation, integers
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
 from .operators import Op

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import structs
 from ._call.algorithm import Algorithm
-from ._call.arguments import choice, item_count, paired
 from ._call.call import Call, Launch
 from ._call.double_buffer import DoubleBuffer, buffers, opened, select
+from ._call.numbers import choice, item_count
 from ._call.signatures import two_phases
 from ._compile import cccl, limits
 from ._compile.specialisation import Specialisation
 from ._ir.nodes import Argument
+from ._obtain.arguments import paired
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
 from .operators import Op, recognised, resolve
@@ -210,7 +212,7 @@ class RadixSort(
         begin_bit: Any,
         end_bit: Any,
     ) -> _Bits:
-        begin, end = 0, (bits := _bits(self._spec))
+        begin, end = 0, (bits := self._bits)
         if begin_bit is not None or end_bit is not None:
             begin = 0 if begin_bit is None else item_count("begin_bit", begin_bit)
             end = bits if end_bit is None else item_count("end_bit", end_bit)
@@ -221,7 +223,11 @@ class RadixSort(
         return _Bits(num_items, begin, end, buffers(d_in_keys, d_in_values))
 
     def _sizes(self) -> Sequence[Any]:
-        return [_Bits(n, 0, end, ()) for n in (1, 1 << 17) for end in (1, _bits(self._spec))]
+        return [_Bits(n, 0, end, ()) for n in (1, 1 << 17) for end in (1, self._bits)]
+
+    @cached_property
+    def _bits(self) -> int:
+        return 8 * self._spec.arguments[0].value.itemsize
 
     def _launcher(self, call: Call) -> Launch:
         compute, no_op = call.native.compute, cccl.bindings().Op()
@@ -242,10 +248,6 @@ class RadixSort(
             return needed
 
         return launch
-
-
-def _bits(spec: Specialisation) -> int:
-    return 8 * spec.arguments[0].value.itemsize
 
 
 def _word(spec: Specialisation) -> np.dtype[Any] | None:

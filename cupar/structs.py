@@ -186,24 +186,14 @@ def normal(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return a dtype in the one form that cupar uses for its layout.
 
     ``__cuda_array_interface__`` and files write the padding of structs as fields without a name, which are
-    left out, and lose the alignment.
-
-    Parameters
-    ----------
-    name : str
-        The parameter, for messages.
-    dtype : numpy.dtype
-
-    Raises
-    ------
-    TypeError
-        If cupar has no code for it, or a field is not aligned.
+    left out, and lose the alignment. Raise TypeError, which names the parameter, if cupar has no code for it,
+    or a field is not aligned.
     """
     if dtype in NUMBERS:
         return dtype
     if not dtype.names or dtype.hasobject:
         raise TypeError(f"{name}: dtype {dtype} is not supported; supported are {SUPPORTED}")
-    given = [(field, *dtype.fields[field][:2]) for field in dtype.names]  # type: ignore[index]
+    given = members(dtype)
     padding = {field: kind for field, kind, _ in given if _may_be_padding(field, kind)}
     fields = {
         field: (normal(f"{name}: field {field!r}", kind), offset)
@@ -231,6 +221,12 @@ def normal(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
     return result
 
 
+def members(dtype: np.dtype[Any]) -> list[tuple[str, np.dtype[Any], int]]:
+    """Return name, dtype and offset of each field of a struct; nothing for a number."""
+    fields: Any = dtype.fields
+    return [(name, *fields[name][:2]) for name in dtype.names or ()]
+
+
 def _may_be_padding(field: str, kind: np.dtype[Any]) -> bool:
     """Whether a field looks as a struct's `descr` has padding."""
     # np.dtype names fields without a name f0, f1, … by their place.
@@ -243,11 +239,11 @@ def layout(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return a dtype with the fields of a struct named by their places: equal for equal layouts."""
     if dtype.names is None:
         return dtype
-    fields = [dtype.fields[name] for name in dtype.names]  # type: ignore[index]
+    fields = members(dtype)
     unnamed: Any = {
         "names": [f"f{index}" for index in range(len(fields))],
-        "formats": [layout(kind) for kind, *_ in fields],
-        "offsets": [offset for _, offset, *_ in fields],
+        "formats": [layout(kind) for _, kind, _ in fields],
+        "offsets": [offset for *_, offset in fields],
         "itemsize": dtype.itemsize,
     }
     result: np.dtype[Any] = np.dtype(unnamed, align=True)
@@ -264,3 +260,28 @@ def text(dtype: np.dtype[Any]) -> str:
 def names(dtype: np.dtype[Any]) -> list[Any]:
     """Return the names of a struct's fields, each with those nested in it; nothing for a number."""
     return [[name, names(dtype[name])] for name in dtype.names or ()]
+
+
+def type_part(dtype: np.dtype[Any]) -> list[Any]:
+    """Describe a dtype for a key: size, alignment and, of a struct, the layout without the names."""
+    part: list[Any] = [dtype.str, dtype.itemsize, dtype.alignment]
+    if dtype.names is not None:
+        part.append([[offset, type_part(kind)] for _, kind, offset in members(dtype)])
+    return part
+
+
+_RANK = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
+
+
+def convertible(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
+    """Tell whether values are converted silently: within a kind of number or to a larger kind, or to bool.
+
+    As with NumPy's ``"same_kind"`` casting, float to integer and complex to real are not; as in C, any
+    number that is not complex becomes a bool by asking whether it is zero. A struct is taken for another one
+    of the same layout.
+    """
+    if source.names is not None or target.names is not None:
+        return layout(source) == layout(target)
+    if target.kind == "b":
+        return source.kind != "c"
+    return _RANK[source.kind] <= _RANK[target.kind]

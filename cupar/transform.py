@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ._call.algorithm import Algorithm
-from ._call.arguments import argument
 from ._call.call import Call, Launch
+from ._obtain.arguments import argument
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
 from .operators import Op, resolve

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 
 from ._call.algorithm import Algorithm
-from ._call.arguments import argument, converting, discarding, integers
 from ._call.signatures import two_phases
 from ._compile import limits
 from ._compile.specialisation import Specialisation
 from ._ir import nodes
+from ._ir.iterator import Iterator
 from ._ir.nodes import Argument
+from ._obtain.arguments import argument, converting, discarding, integers
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
-from .iterators import Iterator
 from .operators import Op, resolve
 
 

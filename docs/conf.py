@@ -18,11 +18,14 @@ project = "cupar"
 author = "The cupar authors"
 version = release = cupar.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_design"]
+myst_enable_extensions = ["colon_fence"]
 exclude_patterns = ["_build"]
 
 html_theme = "furo"
 html_title = f"cupar {version}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_copy_source = False
 html_show_copyright = False
 
@@ -36,8 +39,8 @@ napoleon_google_docstring = False
 napoleon_use_ivar = True
 napoleon_use_rtype = False
 
-# Help texts wrap at the width of a terminal, and newer Pythons colour them.
-os.environ.update(COLUMNS="100", NO_COLOR="1")
+# Help texts wrap at the terminal's width less two, and newer Pythons colour them.
+os.environ.update(COLUMNS="80", NO_COLOR="1")
 
 
 class CommandHelp(Directive):

@@ -1,4 +1,4 @@
-"""A moving average: prefix sums by a scan, then differences of two shifted views of them."""
+"""A moving average: prefix sums, then differences of two shifted views."""
 
 import cupy as cp
 import numpy as np
@@ -7,25 +7,32 @@ import cupar
 
 
 def mean(window, width):
-    """Return the mean of a window, given the prefix sums at its start and at its end."""
+    """Return a window's mean from the prefix sums at its start and end."""
     at_start, at_end = window
     return (at_end - at_start) / width
 
 
 def moving_average(signal: cp.ndarray, width: int) -> cp.ndarray:
-    """Return the means of each `width` consecutive items, as float64: ``len(signal) - width + 1`` of them."""
-    if not 1 <= width <= len(signal):
-        raise ValueError(f"width: expected from 1 to {len(signal)}, the length of the signal, got {width}")
+    """Return the means of each `width` consecutive items, as float64.
 
-    # sums[i] is the sum of the first i items. The dtype of h_init is that of the accumulator, so the sums are
-    # float64 whatever the signal is.
+    There are ``len(signal) - width + 1`` of them.
+    """
+    if not 1 <= width <= len(signal):
+        raise ValueError(
+            f"width: expected from 1 to {len(signal)}, the length of the "
+            f"signal, got {width}"
+        )
+
+    # sums[i] is the sum of the first i items. The accumulator has the dtype
+    # of h_init, so the sums are float64 whatever the signal is.
     sums = cp.zeros(len(signal) + 1, np.float64)
     h_init = np.zeros(1, np.float64)
     scan = cupar.inclusive_scan(signal, sums[1:], cupar.OpKind.PLUS, h_init)
     scan.run(signal, sums[1:], len(signal), h_init)
 
-    # What an operator reads from outside is part of its code, and each value of it another build. The width
-    # comes as an input instead, one that takes no memory: all widths share one build.
+    # A value that an operator reads from outside is part of its code: each
+    # value is another build. So the width is an input, one that takes no
+    # memory, and all widths share one build.
     windows = cupar.ZipIterator(sums, sums[width:])
     widths = cupar.ConstantIterator(np.float64(width))
     means = cp.empty(len(signal) - width + 1, np.float64)
@@ -35,14 +42,17 @@ def moving_average(signal: cp.ndarray, width: int) -> cp.ndarray:
 
 
 def main():
-    """Average a noisy sine, and check."""
+    """Average a noisy sine."""
     rng = np.random.default_rng(0)
-    signal = (np.sin(np.linspace(0, 20, 100_000)) + rng.normal(size=100_000)).astype(np.float32)
+    sine = np.sin(np.linspace(0, 20, 100_000))
+    signal = (sine + rng.normal(size=100_000)).astype(np.float32)
     for width in (10, 1000):
         means = moving_average(cp.asarray(signal), width).get()
         expected = np.convolve(signal, np.full(width, 1 / width), "valid")
         np.testing.assert_allclose(means, expected, rtol=0, atol=1e-9)
-        print(f"{len(means)} means of {width} items each, from {means.min():.4f} to {means.max():.4f}")
+        low, high = means.min(), means.max()
+        print(f"{len(means)} means of {width} items each,", end=" ")
+        print(f"from {low:.4f} to {high:.4f}")
 
 
 if __name__ == "__main__":

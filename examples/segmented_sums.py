@@ -1,4 +1,4 @@
-"""Sums of segments: given by an array of offsets, or all of one length, as the rows of a matrix are."""
+"""Sums of segments: given by offsets, or all of one length."""
 
 import itertools
 
@@ -9,11 +9,16 @@ import cupar
 
 
 def segmented_sums(items: cp.ndarray, offsets: cp.ndarray) -> cp.ndarray:
-    """Return the sum of each segment; segment i is ``items[offsets[i] : offsets[i + 1]]``, maybe empty."""
+    """Return the sum of each segment, ``items[offsets[i] : offsets[i + 1]]``.
+
+    Segments may be empty.
+    """
     starts, ends = offsets[:-1], offsets[1:]
     sums = cp.empty(len(starts), items.dtype)
     h_init = np.zeros(1, items.dtype)  # the sum of an empty segment
-    reduction = cupar.segmented_reduce(items, sums, starts, ends, cupar.OpKind.PLUS, h_init)
+    reduction = cupar.segmented_reduce(
+        items, sums, starts, ends, cupar.OpKind.PLUS, h_init
+    )
     reduction.run(items, sums, len(starts), starts, ends, h_init)
     return sums
 
@@ -26,31 +31,43 @@ def product(pair):
 def row_sums(matrix: cp.ndarray) -> cp.ndarray:
     """Return the sum of each row of a C-contiguous matrix."""
     rows, columns = matrix.shape
-    # Row i starts at i * columns, which is computed as it is read: there are no offsets in memory. It ends
-    # where the next one starts, so the ends are the starts from the second one on.
-    row_and_columns = cupar.ZipIterator(cupar.CountingIterator(0), cupar.ConstantIterator(columns))
+    # Row i starts at i * columns, computed as it is read: no offsets are in
+    # memory. It ends where the next one starts, so the ends are the starts
+    # from the second one on.
+    row_and_columns = cupar.ZipIterator(
+        cupar.CountingIterator(0), cupar.ConstantIterator(columns)
+    )
     starts = cupar.TransformIterator(row_and_columns, product)
     ends = starts + 1
     sums = cp.empty(rows, matrix.dtype)
     h_init = np.zeros(1, matrix.dtype)
-    reduction = cupar.segmented_reduce(matrix, sums, starts, ends, cupar.OpKind.PLUS, h_init)
-    # A guarantee that CCCL chooses its kernel by: no segment is larger.
-    reduction.run(matrix, sums, rows, starts, ends, h_init, max_segment_size=columns)
+    reduction = cupar.segmented_reduce(
+        matrix, sums, starts, ends, cupar.OpKind.PLUS, h_init
+    )
+    # CCCL chooses its kernel by this guarantee: no segment is larger.
+    reduction.run(
+        matrix, sums, rows, starts, ends, h_init, max_segment_size=columns
+    )
     return sums
 
 
 def main():
-    """Sum segments of any length, some of them empty, and rows of a matrix, and check."""
+    """Sum segments of any length, and the rows of a matrix."""
     rng = np.random.default_rng(0)
     items = rng.normal(size=100_000)
-    offsets = np.sort(rng.integers(0, len(items), 1000, endpoint=True))
+    offsets = rng.integers(0, len(items), 1000, endpoint=True)
+    offsets.sort()
     sums = segmented_sums(cp.asarray(items), cp.asarray(offsets)).get()
-    expected = [items[start:end].sum() for start, end in itertools.pairwise(offsets)]
+    pairs = itertools.pairwise(offsets)
+    expected = [items[start:end].sum() for start, end in pairs]
     np.testing.assert_allclose(sums, expected, rtol=0, atol=1e-10)
-    print(f"{len(sums)} sums of segments of {np.diff(offsets).min()} to {np.diff(offsets).max()} items")
+    lengths = np.diff(offsets)
+    print(f"{len(sums)} sums of segments of {lengths.min()}", end=" ")
+    print(f"to {lengths.max()} items")
 
     matrix = rng.normal(size=(500, 300))
-    np.testing.assert_allclose(row_sums(cp.asarray(matrix)).get(), matrix.sum(axis=1), rtol=0, atol=1e-10)
+    sums = row_sums(cp.asarray(matrix)).get()
+    np.testing.assert_allclose(sums, matrix.sum(axis=1), rtol=0, atol=1e-10)
     print(f"{len(matrix)} sums of rows of {matrix.shape[1]} items")
 
 

@@ -1,6 +1,7 @@
 """Every test run has a cache of its own, shared by its workers, and never touches the user's."""
 
 import os
+from types import SimpleNamespace
 
 import pytest
 
@@ -29,3 +30,26 @@ def empty_cache(tmp_path, monkeypatch):
     cupar.cache.clear(disk=False)
     yield directory
     cupar.cache.clear(disk=False)
+
+
+@pytest.fixture
+def specified(monkeypatch):
+    """Return a function that calls a factory for a specialisation, and builds nothing."""
+
+    import cupar
+    from cupar._obtain import obtain
+
+    class Asked(Exception):
+        pass
+
+    def ask(spec, answer):
+        raise Asked(spec)
+
+    def call(factory, *arguments, cc=90):
+        with pytest.raises(Asked) as asked:
+            factory(*arguments, cc=cc)
+        return asked.value.args[0]
+
+    cupar.cache.clear(disk=False)  # what call sites have memoised is not asked for
+    monkeypatch.setattr(obtain, "observer", SimpleNamespace(cc=None, ask=ask))
+    return call

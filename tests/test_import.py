@@ -1,5 +1,6 @@
 """`import cupar` is cheap, and loads nothing of what compiles."""
 
+import ast
 import json
 import os
 import subprocess
@@ -56,3 +57,10 @@ def test_unknown_name():
         assert "reduce_onto" in str(error)
     else:
         raise AssertionError
+
+
+def test_type_checkers_see_the_names_that_there_are():
+    tree = ast.parse(Path(cupar.__file__).read_text())
+    (checked,) = (each for each in tree.body if isinstance(each, ast.If))
+    seen = {alias.name: node.module for node in checked.body for alias in node.names}
+    assert seen == cupar._MODULES | {"cache": None, "graph": None}

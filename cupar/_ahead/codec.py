@@ -26,8 +26,9 @@ from typing import Any, Final
 import numpy as np
 
 from .._compile.specialisation import Specialisation
-from .._fingerprint import values, walk
-from ..operators import Operator
+from .._fingerprint import frozen, names
+from .._fingerprint.guards import Guard
+from .._ir.operator import Operator
 
 __all__ = ["PYTHON", "dumps", "loads"]
 
@@ -71,18 +72,18 @@ class _Pickler(pickle.Pickler):
         if kind is Operator:
             state = None if obj.state is None else functools.partial(bytes, obj.state_size)
             return copyreg.__newobj__, (kind,), {**vars(obj), "user": None, "state": state}  # type: ignore[attr-defined]
-        if kind is walk._Watch:
-            return _watching_nothing, ()
+        if kind is Guard:
+            return _guard, ()
         if kind is CodeType:
             return _code, (PYTHON, marshal.dumps(obj))
-        if obj is values.MISSING:
+        if obj is frozen.MISSING:
             return "MISSING"
         if kind is ModuleType:
             return _module, (obj.__name__,)
         if kind is np.ndarray:
             flags = obj.flags
             return _array, (obj.tobytes(), obj.dtype, obj.shape, obj.strides, flags.writeable, flags.aligned)
-        name = values.compilers_name(obj)
+        name = names.compilers_name(obj)
         if name is not None:
             return pkgutil.resolve_name, (name,)
         if isinstance(obj, enum.EnumMeta) and not _is_everywhere(obj):
@@ -95,9 +96,9 @@ class _Pickler(pickle.Pickler):
         return NotImplemented
 
 
-def _watching_nothing() -> walk._Watch:
-    """Return what a fingerprint sees of an operator that is not there: never that it is unchanged."""
-    return walk._Watch(None, None, (), (), (), -1)
+def _guard() -> Guard:
+    """Return the guard of an operator that is not there, which never holds."""
+    return Guard(None, None, (), (), (), epoch=-1)
 
 
 def _code(python: str, data: bytes) -> Any:
@@ -108,12 +109,12 @@ def _code(python: str, data: bytes) -> Any:
 
 def _module(name: str) -> ModuleType:
     """Return a module: numba knows its own by identity, of others a frozen copy has what was read of them."""
-    is_numbas = values.package(name) in ("numba", "numba_cuda")
+    is_numbas = names.package(name) in ("numba", "numba_cuda")
     return importlib.import_module(name) if is_numbas else ModuleType(name)
 
 
 def _is_everywhere(cls: type) -> bool:
-    return values.package(cls.__module__) in sys.stdlib_module_names | values.COMPILERS | {"cupar"}
+    return names.package(cls.__module__) in sys.stdlib_module_names | names.COMPILERS | {"cupar"}
 
 
 def _bases(cls: type) -> tuple[type, ...]:

@@ -2,8 +2,8 @@
 
 A key must hold the version of the code that runs, and not that of the first distribution of that name on the
 path: a checkout on PYTHONPATH comes before an installed package, whose metadata stand elsewhere. So a package
-is located as an import would, and its version is that of the metadata beside it. A package without metadata
-beside it, such as a checkout, is known by a hash of its files.
+is located as an import would, and its version is that of the metadata beside it. Without metadata beside it,
+as in a checkout, it is a hash of the files.
 
 `importlib.metadata` finds versions too, but importing it costs 15 ms, a fifth of what a start may cost.
 """
@@ -16,7 +16,6 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 __all__ = ["beside", "package_folder", "package_version"]
@@ -70,10 +69,7 @@ def beside(folder: Path) -> dict[str, set[str]]:
 
 @functools.cache
 def package_version(project: str) -> str:
-    """Return the version of a distribution as it is imported, ``"absent"`` if it is not there.
-
-    That of a package without metadata of its own is ``"source-"`` and a hash of its files.
-    """
+    """Return the version of a distribution as it is imported, ``"source-<hash>"`` or ``"absent"``."""
     package = _PACKAGES[project]
     folder = package_folder(package)
     if folder is None:
@@ -86,13 +82,9 @@ def package_version(project: str) -> str:
 def _hash(folder: Path) -> str:
     """Return a hash of all files of a package that are not made of others."""
     digest = hashlib.sha256()
-    for path in _files(folder):
-        digest.update(f"{path.relative_to(folder).as_posix()}\0{path.stat().st_size}\0".encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-def _files(folder: Path) -> Iterator[Path]:
     for root, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if name != "__pycache__")
-        yield from (Path(root, name) for name in sorted(names))
+        for path in (Path(root, name) for name in sorted(names)):
+            digest.update(f"{path.relative_to(folder).as_posix()}\0{path.stat().st_size}\0".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]

@@ -14,13 +14,15 @@ __all__ = ["CacheWarning", "warn_once"]
 class CacheWarning(UserWarning):
     """The cache cannot do what it is for; results are right, but builds are made again."""
 
+    __module__ = "cupar"
+
 
 def warn_once(topic: Hashable, message: str) -> None:
     """Warn of a topic the first time it comes up in this process."""
     with _lock:
-        known = topic in _warned
+        is_new = topic not in _warned
         _warned.add(topic)
-    if not known:
+    if is_new:
         warnings.warn(message, CacheWarning, stacklevel=_level())
 
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
-from .. import iterators
 from .._base import fork, log
 from .._compile.specialisation import Specialisation
 from .._device import arrays, driver, peers, storage, stream_capture
 from .._ir import nodes
-from ..operators import CapturedState
+from .._ir.iterator import Iterator
+from .._ir.operator import CapturedState
 from .bound import Bound
 from .call import Call, History, Launch
 from .code import Code
@@ -149,7 +149,7 @@ class Algorithm:
         self._states = states if any(states) else ()
         self._free: dict[int, list[Call]] = {}  # by context
         self._history: dict[int, History] = {}  # by context
-        self._generation = fork.generation()
+        fork.in_child(self._forget)
 
     @property
     def _built(self) -> Built:
@@ -253,20 +253,20 @@ class Algorithm:
         compute, arguments = call.native.compute, (*call.iterators, *call.operators)
         return lambda address, nbytes, n, stream: compute(address, nbytes, *arguments, n, stream)
 
+    def _forget(self) -> None:
+        """Forget calls, in a forked process: what they hold is its parent's."""
+        fork.leak((self._free, self._history))
+        self._free, self._history = {}, {}
+
     def _take(self) -> tuple[Call, list[Call]]:
         """Return a call that is free in the current context, and the list that it goes back to."""
         self._check_may_be_called()
-        if self._generation != fork.generation():
-            fork.keep_for_ever((self._free, self._history))
-            self._free, self._history = {}, {}
-            self._code.leave_behind()
-            self._generation = fork.generation()
         context = driver.current_context()
         free = self._free.setdefault(context.number, [])
         try:
             return free.pop(), free
         except IndexError:
-            with driver.relaxed():
+            with driver.relaxed_capture_mode():
                 call = Call(self, context, self._history.setdefault(context.number, {}))
                 self._code.once_in(context, lambda: self._load_kernels(call))
             return call, free
@@ -304,7 +304,7 @@ class Algorithm:
         for argument, iterator in zip(self._spec.arguments, call.iterators, strict=True):
             if argument.is_pointer:
                 iterator.state = place
-        for problem in reversed(self._sizes()):  # the largest first, which room is made for
+        for problem in reversed(self._sizes()):  # the largest first, which the graph pool is for
             _load_size(call, problem, self._needs_storage)
 
     def _sizes(self) -> Sequence[Any]:
@@ -340,7 +340,7 @@ class Algorithm:
     def _captured_arrays(self, arguments: Sequence[Any]) -> list[Any]:
         """Return the device arrays that the operators have captured, those in iterators among them."""
         found = [state.arrays() for state in self._states if isinstance(state, CapturedState)]
-        found += [each.captured() for each in arguments if isinstance(each, iterators.Iterator)]
+        found += [each.captured() for each in arguments if isinstance(each, Iterator)]
         return [array for group in found for array in group]
 
     def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:
@@ -385,7 +385,7 @@ class Algorithm:
                 nbytes = call.needed(bound, handle)
             workspace = None
             if nbytes <= storage.LARGEST_WORKSPACE:
-                workspace = storage.workspace(handle, call.context) if handle else call.workspace
+                workspace = call.memory.workspace(handle) if handle else call.workspace
             # Under a lock, for the kernels of two calls must not take turns in one workspace.
             if workspace is not None and workspace.lock.acquire(False):
                 try:
@@ -420,11 +420,11 @@ def _load_size(call: Call, problem: Any, needs_storage: bool) -> None:
             call.launch(address, nbytes, problem, captured.stream)
         try:
             with stream_capture.lock:
-                call.room.fill(captured)
+                call.graph_pool.fill(captured)
         finally:
             captured.destroy()
     except RuntimeError as error:  # what cannot be captured is loaded by the first call
-        log.not_loaded(call.name, problem, error)
+        log.info("kernels of %s for %s items are loaded by the first call: %s", call.name, problem, error)
 
 
 def _check_storage(call: Call, nbytes: int, arguments: tuple[Any, ...], stream: int) -> None:

@@ -159,7 +159,11 @@ class _Held:
         self.graph: replays.Fixed | None = None
         self.storage = (0, 0)  # address and bytes
         self._stream, self._handle, self._context = stream, handle, context
-        self._generation = fork.generation()
+        fork.in_child(self._forget)
+
+    def _forget(self) -> None:
+        """Leave the storage to the parent process, as the graph does with itself."""
+        self.storage = (0, 0)
 
     def collect(self) -> None:
         """Give it all back, wherever the garbage collector runs."""
@@ -174,8 +178,7 @@ class _Held:
             if graph is not None:
                 graph.close()
         finally:
-            # Of another process, or of a context that may be gone, it is not this one's to free.
-            if address and self._generation == fork.generation() and driver.is_there(self._context):
+            if address and driver.is_there(self._context):  # else that may be gone, with the storage
                 with driver.on(self._context):
                     if is_collected and self._handle and isinstance(self._stream, int):
                         storage.retire(address, nbytes)

@@ -54,7 +54,7 @@ class Call:
         Where it is loaded.
     native : object
         The bindings' build, loaded.
-    room : Room
+    graph_pool : GraphPool
         What replays are made in.
     iterators, operators : list
         The bindings' objects, in the order of the specialisation's.
@@ -72,6 +72,8 @@ class Call:
         enqueues the call: as a replay of earlier ones, or through the bindings.
     enqueue_bound : callable
         The same for what `bind` returned.
+    memory : Memory
+        What is kept of the context's memory.
     workspace : Workspace
         That of the default stream.
     last : tuple
@@ -83,8 +85,9 @@ class Call:
         self.name = spec.algorithm
         self.context = context
         self.native = code.native(context)
-        self.room = code.room(context)
-        self.workspace = storage.default_workspace(context)
+        self.graph_pool = code.graph_pool(context)
+        self.memory = context.part(storage.Memory)
+        self.workspace = self.memory.default
         self.iterators, memories = zip(*map(_settable, spec.arguments), strict=True)
         self.operators = [
             cccl.operator(name, op.kind, (), op.state_size, op.state_alignment) for name, op in spec.operators
@@ -132,11 +135,11 @@ class Call:
             if isinstance(known := self.history.get(key), replays.Replay):  # made by another thread just now
                 return known
             self.history[key] = _AFTER_REFUSAL
-            if not self.room.was_filled:
+            if not self.graph_pool.was_filled:
                 return None
-            replay = replays.replay_of(self, bound, address, needed, stream, self.room)
+            replay = replays.replay_of(self, bound, address, needed, stream, self.graph_pool)
             if replay is not None:
-                self.room.note(replay, self, key)
+                self.graph_pool.note(replay, self, key)
                 self.history[key] = replay
             return replay
         finally:

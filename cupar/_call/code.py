@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -14,17 +13,14 @@ from . import replays
 
 # Code that nobody needs any more. To unload it spoils what other threads capture, unless the thread that does
 # so is relaxed about captures; so it is done where that is so anyway.
-_unloading: list[Any] = []
+_retired: list[Any] = []
 
 
-def _after_fork() -> None:
-    if _unloading:
-        fork.keep_for_ever(tuple(_unloading))
-        _unloading.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+@fork.in_child
+def _forget() -> None:
+    if _retired:
+        fork.leak(tuple(_retired))
+        _retired.clear()
 
 
 class Code:
@@ -35,10 +31,10 @@ class Code:
         self._blob = blob
         self._deserialised: Any = None
         self._natives: dict[driver.Context, Any] = {}
-        self._known: set[int] = set()  # contexts in which all its kernels are loaded
-        self._rooms: dict[driver.Context, replays.Room] = {}
-        self._generation = fork.generation()
+        self._loaded: set[int] = set()  # contexts in which all its kernels are loaded
+        self._graph_pools: dict[driver.Context, replays.GraphPool] = {}
         self._lock = fork.Lock()
+        fork.in_child(self.abandon)
 
     def deserialise(self) -> None:
         """Do what loading begins with, and what needs no GPU.
@@ -74,43 +70,36 @@ class Code:
                         f"{device.ordinal} is sm_{device.cc}"
                     )
                 self.deserialise()
-                with driver.relaxed():
-                    _unloading.clear()
-                    self._load()
+                with driver.relaxed_capture_mode():
+                    _retired.clear()
+                    storage.retry_after_trim(
+                        lambda: cccl.load(self._deserialised),
+                        f"loading the code of a {self.spec.algorithm} for sm_{cc}",
+                    )
                 self._natives[context], self._deserialised = self._deserialised, None
             return self._natives[context]
 
-    def _load(self) -> None:
-        status = cccl.load(self._deserialised)
-        if status == storage.OUT_OF_MEMORY:
-            storage.trim()
-            status = cccl.load(self._deserialised)
-        driver.check(status, f"loading the code of a {self.spec.algorithm} for sm_{self.spec.cc}")
-
-    def room(self, context: driver.Context) -> replays.Room:
-        """Return the room for replays in a context."""
-        return self._rooms.setdefault(context, replays.Room(context.number))
+    def graph_pool(self, context: driver.Context) -> replays.GraphPool:
+        """Return the graph pool for replays in a context."""
+        return self._graph_pools.setdefault(context, replays.GraphPool(context))
 
     def once_in(self, context: driver.Context, load: Callable[[], None]) -> None:
         """Call `load`, unless that was done in this context; other threads wait until it is done."""
         with self._lock:
-            if context.number not in self._known:
+            if context.number not in self._loaded:
                 load()
-                self._known.add(context.number)
+                self._loaded.add(context.number)
 
     def __del__(self) -> None:
         try:
-            if self._generation == fork.generation():
-                for context, native in self._natives.items():
-                    if not driver.is_there(context):  # nobody can tell whether it may be touched
-                        fork.keep_for_ever(native)
-                        continue
-                    try:
-                        self.room(context).close()
-                    finally:
-                        _unloading.append(native)
-            else:
-                self.leave_behind()
+            for context, native in self._natives.items():
+                if not driver.is_there(context):  # nobody can tell whether it may be touched
+                    fork.leak(native)
+                    continue
+                try:
+                    self.graph_pool(context).close()
+                finally:
+                    _retired.append(native)
         except Exception:
             pass
 
@@ -118,8 +107,7 @@ class Code:
         """Return the GPU code, an ELF file, for tools that inspect it."""
         return cccl.cubin(self.spec.kind._native, self._blob)
 
-    def leave_behind(self) -> None:
+    def abandon(self) -> None:
         """Forget what is loaded: a forked process cannot use what its parent loaded, nor may it unload it."""
-        fork.keep_for_ever(self._natives)
-        self._natives, self._known, self._rooms = {}, set(), {}
-        self._generation = fork.generation()
+        fork.leak(self._natives)
+        self._natives, self._loaded, self._graph_pools = {}, set(), {}

@@ -51,6 +51,8 @@ def opened(source_name: str, source: Any, target_name: str, target: Any) -> tupl
 
 def buffers(d_in_keys: Any, d_in_values: Any) -> tuple[DoubleBuffer, ...]:
     """Return the double buffers among keys and values; raise TypeError if only one of the two is one."""
+    if type(d_in_keys) is not DoubleBuffer and type(d_in_values) is not DoubleBuffer:
+        return ()
     found = tuple([each for each in (d_in_keys, d_in_values) if isinstance(each, DoubleBuffer)])
     if len(found) == 1 and d_in_values is not None:
         raise TypeError("d_in_values: expected a DoubleBuffer if d_in_keys is one, and an array if not")

@@ -13,12 +13,12 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from .. import iterators
 from .._compile.specialisation import Specialisation
 from .._device import arrays, driver, peers
-from . import replays
-from .arguments import initial_bytes, item_count
+from .._ir.iterator import state_of
+from . import probe, replays
 from .double_buffer import DoubleBuffer, opened
+from .numbers import initial_bytes, item_count
 from .signatures import signature
 
 State = Callable[[], bytes]
@@ -135,7 +135,7 @@ def written(
                 checks.append(f"_check_memory({array!r}, {value})")
             settings.append(f"_pointer_{i}.state = {value}")
         else:
-            names.update({f"_state_of_{i}": partial(iterators.state_of, argument), f"_memory_{i}": memory})
+            names.update({f"_state_of_{i}": partial(state_of, argument), f"_memory_{i}": memory})
             checks.append(f"{value} = _state_of_{i}({array}, {items})")
             settings.append(f"_memory_{i}[:] = {value}")
     for i, state in enumerate(caller._states):
@@ -174,7 +174,7 @@ def written(
     )
     texts = {"checks": "\n".join(checks), "settings": "\n".join(settings), "enqueue": enqueue}
     indented = {name: text.replace("\n", "\n    ") for name, text in texts.items()}
-    exec(replays.compiled(_SOURCE.format(bound=bound, **indented)), names)
+    exec(probe.compiled(_SOURCE.format(bound=bound, **indented)), names)
     return {name: names.pop(name) for name in ("bind", "set", "enqueue", "enqueue_bound")}
 
 

@@ -1,4 +1,4 @@
-"""What the command line prints: tables, fields, JSON and progress; plain where there is no terminal."""
+"""What the command line prints: tables, fields and JSON; plain where there is no terminal."""
 
 from __future__ import annotations
 
@@ -13,35 +13,17 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .._ahead.batch import Job, Outcome
-
-__all__ = [
-    "Bar",
-    "Lines",
-    "OutputError",
-    "Progress",
-    "complain",
-    "date_text",
-    "is_narrow",
-    "iso_text",
-    "leave_output",
-    "on_terminal",
-    "open_closed_streams",
-    "output_left_alone",
-    "print_fields",
-    "print_json",
-    "print_table",
-    "say",
-    "size_text",
-]
+    from rich.console import Console
 
 _MANY_ROWS = 500  # rich takes 0.1 ms and more for each
 _SHORT, _FOLDED = 10, 8  # characters of text that is not folded, and in which other text can be read
 
 
-def _printable(text: str) -> str:
-    """Return text without what a terminal acts on: metadata of a foreign bundle may hold anything."""
-    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+# --- Streams --------------------------------------------------------------------------------------------
+
+
+class OutputError(OSError):
+    """Standard output cannot be written."""
 
 
 def open_closed_streams() -> None:
@@ -91,12 +73,6 @@ def output_left_alone() -> Iterator[None]:
         os.close(usual)
 
 
-def complain(text: str) -> None:
-    with suppress(OSError):  # there is no other place to say it
-        sys.stderr.write(_printable(f"cupar: {text}\n"))
-        sys.stderr.flush()
-
-
 def on_terminal() -> bool:
     return sys.stdout.isatty()
 
@@ -105,8 +81,18 @@ def is_narrow() -> bool:
     return shutil.get_terminal_size().columns < 80
 
 
-class OutputError(OSError):
-    """Standard output cannot be written."""
+def console() -> Console:
+    from rich.console import Console
+
+    return Console(file=sys.stdout, highlight=False)
+
+
+# --- Printing -------------------------------------------------------------------------------------------
+
+
+def _printable(text: str) -> str:
+    """Return text without what a terminal acts on: metadata of a foreign bundle may hold anything."""
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 
 def say(text: str = "") -> None:
@@ -118,9 +104,16 @@ def say(text: str = "") -> None:
         raise OutputError(error.errno, error.strerror) from None
 
 
-def print_json(document: Any, *, rows: int = 0) -> None:
+def complain(text: str) -> None:
+    with suppress(OSError):  # there is no other place to say it
+        sys.stderr.write(_printable(f"cupar: {text}\n"))
+        sys.stderr.flush()
+
+
+def print_json(document: dict[str, Any]) -> None:
     # With an indent, json is an order of magnitude slower.
-    say(json.dumps(document, indent=None if rows > _MANY_ROWS else 2))
+    many = any(isinstance(each, list) and len(each) > _MANY_ROWS for each in document.values())
+    say(json.dumps(document, indent=None if many else 2))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Collection[str] = ()) -> None:
@@ -128,66 +121,64 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: 
 
     On a narrow terminal text is folded, and keys and numbers are not.
     """
-    if not on_terminal() or len(rows) > _MANY_ROWS:
-        _print_aligned(columns, rows, numbers)
-        return
+    if not (on_terminal() and len(rows) <= _MANY_ROWS and _print_folded(columns, rows, numbers)):
+        for line in _aligned([columns, *rows], [name in numbers for name in columns]):
+            say(line)
+
+
+def _print_folded(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Collection[str]) -> bool:
+    """Print a table on a terminal; return whether that is wide enough."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(file=sys.stdout, highlight=False)
+    to = console()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    least = 0
+    least = -2
     for name, cells in zip(columns, zip(columns, *rows, strict=True), strict=True):
         width = max(map(len, cells))
         whole = name == "key" or name in numbers or width <= _SHORT
         least += (width if whole else _FOLDED) + 2
         table.add_column(name, justify="right" if name in numbers else "left", overflow="fold", no_wrap=whole)
-    if least - 2 > console.width:  # then the terminal folds whole lines
-        _print_aligned(columns, rows, numbers)
-        return
     for row in rows:
         table.add_row(*map(Text, map(_printable, row)))
-    console.print(table)
-
-
-def _print_aligned(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Collection[str]) -> None:
-    for line in _aligned([columns, *rows], [name in numbers for name in columns]):
-        say(line)
+    if least <= to.width:  # else the terminal folds whole lines
+        to.print(table)
+    return least <= to.width
 
 
 def print_fields(title: str, fields: Iterable[tuple[str, str]]) -> None:
     """Print a title, and names with values under it; on a terminal values are folded between words."""
     pairs = [(f"  {name}", value) for name, value in fields]
     if not on_terminal():
-        for line in ([title] if title else []) + list(_aligned(pairs, [False, False])):
+        for line in (*([title] if title else []), *_aligned(pairs, [False, False])):
             say(line)
         return
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(file=sys.stdout, highlight=False)
+    to = console()
     if title:
-        console.print(Text(title, style="bold"), soft_wrap=True)
+        to.print(Text(title, style="bold"), soft_wrap=True)
     width = max((len(name) for name, _ in pairs), default=0)
-    room = max(console.width - width - 2, _FOLDED)
+    room = max(to.width - width - 2, _FOLDED)
     for name, value in pairs:
         # Words that are longer than the line, such as keys, stay whole: so they can be copied.
         lines = textwrap.wrap(_printable(value), room, break_long_words=False, break_on_hyphens=False)
         text = Text(_printable(name).ljust(width + 2), style="cyan")
         text.append(f"\n{' ' * (width + 2)}".join(lines), style="default")
-        console.print(text, soft_wrap=True)
+        to.print(text, soft_wrap=True)
 
 
 def _aligned(rows: Sequence[Sequence[str]], to_the_right: Sequence[bool]) -> Iterator[str]:
     """Yield each row as a line, its cells as wide as their columns; an empty one is ``-``."""
     cells = [[cell or "-" for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    pattern = "  ".join(
-        f"{{:{'>' if right else '<'}{width}}}" for right, width in zip(to_the_right, widths, strict=True)
-    )
+    columns = zip(to_the_right, widths, strict=True)
+    pattern = "  ".join(f"{{:{'>' if right else '<'}{width}}}" for right, width in columns)
     return (pattern.format(*row).rstrip() for row in cells)
+
+
+# --- Values as text -------------------------------------------------------------------------------------
 
 
 def size_text(size: float) -> str:
@@ -209,68 +200,3 @@ def date_text(seconds: float | None) -> str:
 def iso_text(seconds: float | None) -> str | None:
     """Return a time for a program, in UTC; None if it is not known."""
     return None if seconds is None else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
-
-
-# --- Progress ---
-
-
-class Progress:
-    """Shows nothing of what is being built."""
-
-    @contextmanager
-    def showing(self, total: int) -> Iterator[None]:
-        """Show what is done while the block runs."""
-        yield
-
-    def idle(self) -> None:
-        """Show that time passes."""
-
-    def done(self, job: Job, outcome: Outcome) -> None:
-        """Show that a build is done."""
-
-
-class Lines(Progress):
-    """A line for each build."""
-
-    @contextmanager
-    def showing(self, total: int) -> Iterator[None]:
-        self._total, self._count = total, 0
-        yield
-
-    def done(self, job: Job, outcome: Outcome) -> None:
-        self._count += 1
-        width = len(str(self._total))
-        result = "already there" if outcome.result == "there" else outcome.result
-        say(f"[{self._count:{width}}/{self._total}] {result:<13} {outcome.seconds:6.2f} s  {job}")
-        sys.stdout.flush()
-
-
-class Bar(Progress):
-    """A bar on a terminal."""
-
-    @contextmanager
-    def showing(self, total: int) -> Iterator[None]:
-        from rich import progress
-        from rich.console import Console
-
-        # No thread that refreshes: processes are forked while it is shown.
-        self._bar = progress.Progress(
-            progress.TextColumn("building"),
-            progress.BarColumn(),
-            progress.MofNCompleteColumn(),
-            progress.TimeElapsedColumn(),
-            progress.TextColumn("{task.description}", markup=False),
-            console=Console(file=sys.stdout, highlight=False),
-            auto_refresh=False,
-            transient=True,
-        )
-        self._task = self._bar.add_task("", total=total)
-        with self._bar:
-            yield
-
-    def idle(self) -> None:
-        self._bar.refresh()
-
-    def done(self, job: Job, outcome: Outcome) -> None:
-        self._bar.update(self._task, advance=1, description=f"{job.spec.algorithm} for sm_{job.spec.cc}")
-        self._bar.refresh()

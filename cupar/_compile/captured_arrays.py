@@ -19,14 +19,7 @@ if TYPE_CHECKING:
 
 
 def parametrised(function: FunctionType, captures: Sequence[Capture]) -> FunctionType:
-    """Return a function that does the same with the captured arrays as its first arguments.
-
-    Parameters
-    ----------
-    function : function
-    captures : sequence of Capture
-        All arrays that it reads or updates; the result has them in this order.
-    """
+    """Return a function that does the same, with the captured arrays as its first arguments."""
     code = _in_closure(function.__code__, [each.name for each in captures if not each.in_closure])
     arguments = [f"argument_{i}" for i in range(code.co_argcount)]
     # A closure's variables are in the order of their names where it is made: here that of the code's.
@@ -99,11 +92,7 @@ def _read_by(code: CodeType) -> set[str]:
 def loader(array_type: Any, at: int) -> Any:
     """Return a device function that makes an array of its address and shape in an operator's state.
 
-    Parameters
-    ----------
-    array_type : numba.cuda.types.Array
-    at : int
-        Where they begin, in words of 8 bytes.
+    They begin `at` words of 8 bytes into it.
     """
     from numba.cuda import cgutils, types
     from numba.cuda.extending import intrinsic

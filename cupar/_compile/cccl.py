@@ -16,7 +16,6 @@ import re
 import struct
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,9 @@ from typing import Any
 import numpy as np
 
 from .._base import fork, versions
-from . import stub, toolchain
+from .._base.errors import BuildError, VersionError
+from .._ir.cpp import symbol
+from . import toolchain
 
 SUPPORTED = ((1, 2, 1), (1, 3))  # of cuda-cccl, from and below
 
@@ -44,16 +45,12 @@ _TYPE_NAMES = {
 }
 
 
-class VersionError(ImportError, ValueError):
-    """cuda-cccl is missing or of a version whose bindings cupar does not know."""
-
-
 class UnknownFormatError(Exception):
-    """A serialised build does not look as expected, so the parts of it cannot be exchanged."""
+    """A serialised build does not look as expected, so its kernels cannot be taken out and linked."""
 
 
 class DamagedError(ValueError):
-    """What should be a serialised build is none."""
+    """What should be a serialised build is not one."""
 
 
 def check_version() -> None:
@@ -76,15 +73,20 @@ def _extension() -> tuple[str, Path]:
     if not hasattr(cuda, "__path__"):
         raise VersionError(f"{cuda.__file__} hides NVIDIA's package 'cuda': rename it")
     package = f"cuda.compute.cu{toolchain.cuda_major()}"
-    for folder in cuda.__path__:
+    folder = versions.package_folder(package)
+    if folder is not None:
         for suffix in importlib.machinery.EXTENSION_SUFFIXES:
-            path = Path(folder, *package.split(".")[1:], f"_bindings_impl{suffix}")
+            path = folder / f"_bindings_impl{suffix}"
             if path.is_file():
                 return f"{package}._bindings_impl", path
     raise VersionError(
         f"cuda-cccl {versions.package_version('cuda-cccl')} has no bindings for CUDA "
         f"{toolchain.cuda_major()} and Python {sys.version_info.major}.{sys.version_info.minor}"
     )
+
+
+_bindings: Any = None
+_loading = fork.Lock()
 
 
 def bindings() -> Any:
@@ -97,10 +99,6 @@ def bindings() -> Any:
     return _bindings
 
 
-_bindings: Any = None
-_loading = fork.Lock()
-
-
 def _load_bindings() -> Any:
     check_version()
     name, path = _extension()
@@ -111,7 +109,9 @@ def _load_bindings() -> Any:
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
-        stub.load([path, *path.parent.glob("cccl/*.so*")])
+        from . import driver_stub
+
+        driver_stub.load([path, *path.parent.glob("cccl/*.so*")])
     loader = importlib.machinery.ExtensionFileLoader(name, str(path))
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None
@@ -131,8 +131,12 @@ def type_info(dtype: np.dtype[Any]) -> Any:
 
 def pointer(dtype: np.dtype[Any], address: int = 0) -> Any:
     """Return an iterator that is a plain pointer."""
+    return _pointer(type_info(dtype), address)
+
+
+def _pointer(items: Any, address: int) -> Any:
     b = bindings()
-    return b.Iterator(8, b.IteratorKind.POINTER, b.Op(), b.Op(), type_info(dtype), state=address)
+    return b.Iterator(8, b.IteratorKind.POINTER, b.Op(), b.Op(), items, state=address)
 
 
 def no_array() -> Any:
@@ -140,42 +144,30 @@ def no_array() -> Any:
     return pointer(np.dtype(np.uint8))
 
 
-def symbol(parameter: str) -> str:
-    """Return the name of a parameter's device function, whatever name the user's function has.
+def value(array: np.ndarray[Any, Any]) -> Any:
+    """Return a value that refers to the memory of an array of one element."""
+    return bindings().Value(type_info(array.dtype), array.view(np.uint8))
 
-    Users' names could be ones that CUB's headers know, such as ``half``.
-    """
-    return f"cupar_{parameter}"
+
+def _function(name: str, codes: Sequence[bytes], **state: Any) -> Any:
+    """Return a device function, LTO-IR of which and of what it calls is given, or else left to the linker."""
+    b = bindings()
+    code, *more = codes or (b"",)
+    kind = b.OpKind.STATEFUL if state.get("state") else b.OpKind.STATELESS
+    return b.Op(name=name, operator_type=kind, ltoir=code, extra_ltoirs=more, **state)
 
 
 def iterator(parameter: str, value: np.dtype[Any], state: bytearray, codes: Sequence[bytes] = ()) -> Any:
     """Return an iterator with device functions ``<symbol>_advance`` and ``<symbol>_dereference``.
 
-    Parameters
-    ----------
-    parameter : str
-        Whose it is.
-    value : numpy.dtype
-        What it yields, or takes.
-    state : bytearray
-        Its state; the iterator refers to this very buffer.
-    codes : sequence of bytes, optional
-        LTO-IR of the two functions and what they call; by default they are left to the linker.
+    It yields or takes a `value`, and refers to the very buffer of `state`. `codes` are LTO-IR of the two
+    functions and what they call; by default both are left to the linker.
     """
     b = bindings()
-    code, *more = codes or (b"",)
-    advance, dereference = (
-        b.Op(
-            name=f"{symbol(parameter)}_{name}",
-            operator_type=b.OpKind.STATELESS,
-            ltoir=ltoir,
-            extra_ltoirs=extra,
-        )
-        for name, ltoir, extra in (("advance", code, more), ("dereference", b"", []))
-    )
-    return b.Iterator(
-        8, b.IteratorKind.ITERATOR, advance, dereference, type_info(value), state=b.IteratorState(state)
-    )
+    advance = _function(f"{symbol(parameter)}_advance", codes)
+    dereference = _function(f"{symbol(parameter)}_dereference", ())
+    kind = b.IteratorKind.ITERATOR
+    return b.Iterator(8, kind, advance, dereference, type_info(value), state=b.IteratorState(state))
 
 
 def operator(
@@ -185,55 +177,22 @@ def operator(
     state_size: int = 0,
     state_alignment: int = 1,
 ) -> Any:
-    """Return an operator: one of CCCL's own, or a device function.
+    """Return an operator: one of CCCL's own, by its number, or a device function with a state.
 
-    Parameters
-    ----------
-    parameter : str
-        Whose it is.
-    kind : int or None
-        Of CCCL's own.
-    codes : sequence of bytes, optional
-        LTO-IR of the device function and what it calls; by default it is left to the linker.
-    state_size, state_alignment : int, optional
-        Of the state that it is handed in each call, in bytes.
+    `codes` are LTO-IR of that function and what it calls; by default it is left to the linker.
     """
+    if kind is None:
+        return _function(symbol(parameter), codes, state=bytes(state_size), state_alignment=state_alignment)
     b = bindings()
-    if kind is not None:
-        return b.Op(name="", operator_type=b.OpKind(kind), ltoir=b"")
-    code, *more = codes or (b"",)
-    return b.Op(
-        name=symbol(parameter),
-        operator_type=b.OpKind.STATEFUL if state_size else b.OpKind.STATELESS,
-        ltoir=code,
-        state=bytes(state_size),
-        state_alignment=state_alignment,
-        extra_ltoirs=more,
-    )
+    return b.Op(name="", operator_type=b.OpKind(kind), ltoir=b"")
 
 
 def compile_native(native: str, arguments: Sequence[Any], cc: int) -> Any:
-    """Run NVRTC on an algorithm's kernels.
+    """Have CCCL run NVRTC on an algorithm's kernels; return an instance of `native`, not loaded.
 
-    Parameters
-    ----------
-    native : str
-        The bindings' class, as in ``"DeviceReduceBuildResult"``.
-    arguments : sequence
-        What its ``compile`` takes before the common data. A `functools.partial` stands for what it returns.
-    cc : int
-        Compute capability, as in 90.
-
-    Returns
-    -------
-    object
-        An instance of `native`, not loaded. It holds LTO-IR if it uses functions left to the linker,
-        otherwise a cubin.
-
-    Raises
-    ------
-    BuildError
-        If NVRTC or CCCL refuses.
+    `native` names one of the bindings' classes, and `arguments` are what its ``compile`` takes before the
+    common data; a `functools.partial` stands for what it returns. The result holds LTO-IR if it uses
+    functions left to the linker, otherwise a cubin.
     """
     b = bindings()
     arguments = [each() if isinstance(each, functools.partial) else each for each in arguments]
@@ -245,11 +204,11 @@ def compile_native(native: str, arguments: Sequence[Any], cc: int) -> Any:
         try:
             return getattr(b, native).compile(*arguments, common)
         except RuntimeError as error:
-            raise toolchain.BuildError(f"for sm_{cc}: {error}{printed.reason()}") from error
+            raise BuildError(f"for sm_{cc}: {error}{printed.reason()}") from error
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles the arguments of `compile_native`: those of the bindings' objects that hold no code, too."""
+    """Pickles the arguments of `compile_native`, the bindings' objects that hold no code among them."""
 
     def reducer_override(self, obj: Any) -> Any:
         """Return how to make an object again, NotImplemented if as pickle does it."""
@@ -259,9 +218,9 @@ class _Pickler(pickle.Pickler):
         if kind is b.Value:
             return _remade, ("Value", obj.type, bytearray(obj.state))
         if kind is b.Iterator and obj.is_ptr_kind:
-            return _remade_pointer, (obj.value_type, obj.state)
+            return _pointer, (obj.value_type, obj.state)
         if kind is b.Op and not (obj.name or obj.ltoir or obj.state):
-            return _remade_operator, (int(obj.operator_type),)
+            return operator, ("", int(obj.operator_type))
         if issubclass(kind, IntEnum) and (name := _enum_name(kind)):
             return _remade, (name, int(obj))
         return NotImplemented
@@ -277,23 +236,10 @@ def _remade(name: str, *arguments: Any) -> Any:
     return getattr(bindings(), name)(*arguments)
 
 
-def _remade_pointer(value_type: Any, address: int) -> Any:
-    b = bindings()
-    return b.Iterator(8, b.IteratorKind.POINTER, b.Op(), b.Op(), value_type, state=address)
-
-
-def _remade_operator(kind: int) -> Any:
-    b = bindings()
-    return b.Op(name="", operator_type=b.OpKind(kind), ltoir=b"")
-
-
 def pack(native: str, arguments: Sequence[Any], cc: int) -> bytes:
     """Return what `compile_native` takes as bytes, for another process.
 
-    Raises
-    ------
-    TypeError, PicklingError
-        If one of the arguments is an object of the bindings with code in it, and not a `functools.partial`.
+    That fails for an object of the bindings with code in it: a `functools.partial` has to stand for it.
     """
     buffer = io.BytesIO()
     _Pickler(buffer).dump((native, arguments, cc))
@@ -302,8 +248,8 @@ def pack(native: str, arguments: Sequence[Any], cc: int) -> bytes:
 
 def unpack(packed: bytes) -> tuple[str, Sequence[Any], int]:
     """Return what was packed."""
-    native, arguments, cc = pickle.loads(packed)
-    return native, arguments, cc
+    request: tuple[str, Sequence[Any], int] = pickle.loads(packed)
+    return request
 
 
 # A serialised build: magic, format, kind of payload (0 LTO-IR, 1 cubin), …, u64 length, payload, …
@@ -312,28 +258,10 @@ _KIND_AT = 12
 _LTOIR, _CUBIN = 0, 1
 
 
-@dataclass(frozen=True)
-class Template:
-    """A serialised build whose kernels are LTO-IR, cut where its payload goes."""
+def split(result: Any) -> tuple[bytes, bytes, bytes]:
+    """Cut a serialised build at its LTO-IR, and return what is before that, itself, and what is after.
 
-    head: bytes
-    kernels: bytes
-    tail: bytes
-
-    def with_cubin(self, cubin: bytes) -> bytes:
-        """Return the serialised build that holds this cubin in place of the LTO-IR."""
-        head = bytearray(self.head)
-        struct.pack_into("<I", head, _KIND_AT, _CUBIN)
-        return bytes(head) + struct.pack("<Q", len(cubin)) + cubin + self.tail
-
-
-def split(result: Any) -> Template:
-    """Cut a build that waits for the linker into its parts.
-
-    Raises
-    ------
-    UnknownFormatError
-        If the serialised form is not the one described above.
+    Anything else than LTO-IR that waits for the linker raises `UnknownFormatError`.
     """
     blob: bytes = result.serialize()
     kernels: bytes = result._get_cubin()
@@ -346,7 +274,22 @@ def split(result: Any) -> Template:
     at = blob.index(kernels) - 8
     if at < _KIND_AT + 4 or struct.unpack_from("<Q", blob, at)[0] != len(kernels):
         raise UnknownFormatError("payload without its length")
-    return Template(blob[:at], kernels, blob[at + 8 + len(kernels) :])
+    return blob[:at], kernels, blob[at + 8 + len(kernels) :]
+
+
+def join(head: bytes, cubin: bytes, tail: bytes) -> bytes:
+    """Return the serialised build that holds a cubin where `split` found LTO-IR."""
+    head = head[:_KIND_AT] + struct.pack("<I", _CUBIN) + head[_KIND_AT + 4 :]
+    return head + struct.pack("<Q", len(cubin)) + cubin + tail
+
+
+def deserialize(native: str, blob: bytes) -> Any:
+    """Return what `compile_native` returned; raise DamagedError if `blob` is not one of these serialised."""
+    build: Any = getattr(bindings(), native)
+    try:
+        return build.deserialize(blob, load=False, check_cc=False)
+    except RuntimeError as error:
+        raise DamagedError(f"no serialised {native}: {error}") from None
 
 
 _LOAD_FAILED = re.compile(r"error code: (\d+)$")
@@ -364,28 +307,7 @@ def load(result: Any) -> int:
     return 0
 
 
-def deserialize(native: str, blob: bytes) -> Any:
-    """Return what `compile_native` returned, from its serialised form.
-
-    Raises
-    ------
-    DamagedError
-        If that is not one of this class with code in it.
-    """
-    build: Any = getattr(bindings(), native)
-    try:
-        result = build.deserialize(blob, load=False, check_cc=False)
-    except RuntimeError as error:
-        raise DamagedError(f"no serialised {native}: {error}") from None
-    return result
-
-
 def cubin(native: str, blob: bytes) -> bytes:
     """Return the cubin in a serialised build."""
     code: bytes = deserialize(native, blob)._get_cubin()
     return code
-
-
-def value(array: np.ndarray[Any, Any]) -> Any:
-    """Return a value that refers to the memory of an array of one element."""
-    return bindings().Value(type_info(array.dtype), array.view(np.uint8))

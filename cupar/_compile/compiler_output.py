@@ -1,4 +1,4 @@
-"""Keeps what CCCL's C library prints out of the user's output, and makes the reason of an error of it.
+"""Keeps what CCCL's C library prints out of the user's output, and takes the reason of an error from it.
 
 When a program does not compile, that library prints: NVRTC's log on C++'s ``cerr``, the end of it with C's
 ``printf``. So the numbers of the files behind C's own streams, ``stdout`` and ``stderr``, are changed while
@@ -25,6 +25,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from .._base import fork, log
+from .._base.causes import is_debugging
 
 __all__ = ["Printed", "flush", "held"]
 
@@ -42,6 +43,20 @@ class _Stream(NamedTuple):
     usual: int
     file: int
 
+    def read(self) -> bytes:
+        """Return what was printed."""
+        return os.pread(self.file, os.fstat(self.file).st_size, 0)
+
+    def text(self) -> str:
+        """Return what was printed as text, of any encoding."""
+        return self.read().decode(errors="surrogateescape")
+
+    def rewrite(self, text: str) -> None:
+        """Have something else printed."""
+        os.ftruncate(self.file, 0)
+        os.lseek(self.file, 0, os.SEEK_SET)
+        os.write(self.file, text.encode(errors="surrogateescape"))
+
 
 class Printed:
     """What native code has printed since a block began."""
@@ -50,26 +65,28 @@ class Printed:
         self._out, self._err = out, err
 
     def reason(self) -> str:
-        """Return why a compile failed, to be put behind what is known: in short, or all if ``CUPAR_DEBUG=1``.
+        """Return why a compile failed, to be put behind a message: in short, or all if ``CUPAR_DEBUG=1``.
 
         All of it is logged. Returns nothing where nothing was caught.
         """
         flush()
-        out = _text(self._out)
+        out = self._out.text() if self._out else ""
         end = _END.search(out)
-        if end is not None and self._out is not None:
-            _rewrite(
-                self._out, out[: end.start()] + out[end.end() :]
-            )  # what is not the library's is handed on
+        if self._out and end:
+            self._out.rewrite(out[: end.start()] + out[end.end() :])  # the rest is not the library's
         if self._err is None:
-            return "" if end is None else f": {end[1]}"
-        said = _text(self._err).strip()
-        _rewrite(self._err, "")
-        log.compiler(said)
-        if said and os.environ.get("CUPAR_DEBUG", "") not in ("", "0"):
+            return f": {end[1]}" if end else ""
+        said = self._err.text().strip()
+        self._err.rewrite("")
+        if said:
+            log.debug("a compiler printed:\n%s", said)
+        if said and is_debugging():
             return f"\n{said}"
-        errors = _ERROR.findall(said) or ([] if end is None else [end[1]])
-        return f": {_shortened(errors[0].strip())}" if errors else ""
+        errors = _ERROR.findall(said) or ([end[1]] if end else [])
+        if not errors:
+            return ""
+        error = errors[0].strip()
+        return f": {error}" if len(error) <= _REASON else f": {error[: _REASON - 1]}…"
 
 
 @contextmanager
@@ -88,7 +105,8 @@ def _behind(name: str) -> Iterator[_Stream | None]:
     """Put a file of ours behind a stream; do nothing, and yield None, where that cannot be done."""
     stream = None
     with suppress(OSError, AttributeError, ValueError):  # not glibc, or not Linux
-        stream = _stream(name)
+        if (number := _number(name)) is not None:
+            stream = _Stream(number, number.value, os.memfd_create(f"cupar {name}"))
     if stream is None:
         yield None
         return
@@ -101,19 +119,14 @@ def _behind(name: str) -> Iterator[_Stream | None]:
         with suppress(ValueError):  # in a child that was forked meanwhile
             _active.remove(stream)
         with suppress(OSError):
-            left = _bytes(stream)
+            left = stream.read()
             while left:
                 left = left[os.write(stream.usual, left) :]
         os.close(stream.file)
 
 
-def _stream(name: str) -> _Stream | None:
-    number = _number(name)
-    return None if number is None else _Stream(number, number.value, os.memfd_create(f"cupar {name}"))
-
-
 def _number(name: str) -> ctypes.c_int | None:
-    """Return the number of the file behind one of C's streams, in place; None if it is not there."""
+    """Return the field of a FILE that holds its file's number; None if it is not where glibc has it."""
     if ctypes.sizeof(ctypes.c_void_p) != 8:
         return None
     libc = ctypes.CDLL(None)
@@ -133,30 +146,9 @@ def flush() -> None:
         libc.fflush(ctypes.c_void_p.in_dll(libc, "stdout"))
 
 
-def _bytes(stream: _Stream) -> bytes:
-    return os.pread(stream.file, os.fstat(stream.file).st_size, 0)
-
-
-def _text(stream: _Stream | None) -> str:
-    return "" if stream is None else _bytes(stream).decode(errors="surrogateescape")
-
-
-def _rewrite(stream: _Stream, text: str) -> None:
-    os.ftruncate(stream.file, 0)
-    os.lseek(stream.file, 0, os.SEEK_SET)
-    os.write(stream.file, text.encode(errors="surrogateescape"))
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _REASON else f"{text[: _REASON - 1]}…"
-
-
-def _after_fork() -> None:
+@fork.in_child
+def _forget() -> None:
     """Give the streams their files back: a child that was forked meanwhile compiles nothing."""
     for stream in _active:
         stream.number.value = stream.usual
     _active.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

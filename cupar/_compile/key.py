@@ -1,8 +1,12 @@
 """What a build depends on, as a table of named parts; nothing else decides a key.
 
 The idea of a key as named parts, each of which can be shown when a build was not found, is that of JAX's
-``cache_key.py``. Parts are strings, numbers and lists of them, so that the same table gives the same bytes
-in every process and on every machine, and can be read in the metadata of a cache entry.
+``cache_key.py``. The table is plain JSON, so that it gives the same bytes in every process and on every
+machine, and can be read in the metadata of a cache entry.
+
+Parts describe themselves, so that `_inspect.differences` compares them without knowing what they are. A part
+stands under what a person calls it, in a group that says how much it weighs. It is a text or a number; or a
+list of its text, which need not tell all, and what tells the rest. What has no short form has an empty text.
 """
 
 from __future__ import annotations
@@ -12,64 +16,77 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from .. import structs
-from .._ir import nodes
-from ..operators import Operator
+from .._base.words import counted
+from .._ir.nodes import IteratorNode, Pointer
+from .._ir.operator import Operator
 from . import toolchain, wrapper
 from .specialisation import Specialisation
 
-FORMAT = 2  # of keys and of what is stored under them
+FORMAT = 3  # of keys and of what is stored under them
+
+_NO_TEXT = ""
 
 
 def template_parts(spec: Specialisation) -> dict[str, Any]:
     """Return what the kernels depend on: types and options, but no function of the user's."""
+    types: dict[str, Any] = {}
+    for name, op in spec.operators:
+        types[f"types of {name}"] = _types_part(op.inputs, op.output)
+        if op.state_size:
+            size = counted(op.state_size, "byte")
+            types[f"state of {name}"] = [size, op.state_size, op.state_alignment]
     return {
         "format": FORMAT,
         "entry": "template",
         "algorithm": spec.algorithm,
         "cc": spec.cc,
-        "arguments": [argument.part() for argument in spec.arguments],
-        "operators": {name: nodes.operator_part(op) for name, op in spec.operators},
-        "options": dict(spec.options),
-        "iterators": _iterators(spec),
+        "arguments": {each.name: [_node_text(each.node), *each.part()[1:]] for each in spec.arguments},
+        "operators": {name: _kind(op) for name, op in spec.operators},
+        "types": types,
+        "options": {f"option {name}": value for name, value in dict(spec.options).items()},
+        "generated": _iterators_part(spec),
         "versions": toolchain.template_versions(),
     }
-
-
-def _iterators(spec: Specialisation) -> list[str]:
-    """Return a hash of the iterators' C++ and how it is compiled, nothing if there are none."""
-    source = nodes.source(spec.arguments)
-    return [_hash(source), *toolchain.CPP_OPTIONS] if source else []
 
 
 def build_parts(spec: Specialisation) -> dict[str, Any]:
     """Return what a build depends on: its template, and the operators with what compiles them."""
     parts = {**template_parts(spec), "entry": "build"}
+    versions, generated = {**parts["versions"]}, {**parts["generated"]}
     if spec.has_template:
-        parts["linker"] = toolchain.link_options()
-    functions = spec.functions
-    if functions:
-        parts["functions"] = {name: function_part(op) for name, op in functions.items()}
-        parts["wrappers"] = {name: _wrapper_part(op) for name, op in functions.items()}
-        if any(op.cpp is None for op in functions.values()):
-            parts["numba"] = wrapper.OPTIONS
-            parts["versions"] = {**parts["versions"], **toolchain.operator_versions()}
-    return parts
+        versions["options of the linker"] = " ".join(toolchain.link_options())
+    functions = _functions(spec)
+    for name, op in functions.items():
+        wrapped = [_NO_TEXT, _hash(wrapper.source(op))] if op.cpp is None else _cpp_part(op.cpp)
+        generated[f"the code that cupar puts around {name}"] = wrapped
+    if any(op.cpp is None for op in functions.values()):
+        versions.update(toolchain.operator_versions())
+        versions.update((f"numba's option {name}", value) for name, value in wrapper.OPTIONS.items())
+    return {**parts, "functions": _function_parts(functions), "versions": versions, "generated": generated}
 
 
-def function_part(op: Operator) -> list[Any]:
-    """Describe a function: what it does and, since one in Python may read fields by name, their names."""
-    if op.cpp is not None:
-        return [op.fingerprint]
-    names = [structs.names(dtype) for dtype in (*op.inputs, op.output)]
-    return [op.fingerprint, *(names if any(names) else [])]
+def result_parts(op: Operator) -> dict[str, Any]:
+    """Return what the type of an operator's result depends on."""
+    return {
+        "format": FORMAT,
+        "entry": "result",
+        "types": {"types of the inputs": _types_part(op.inputs)},
+        "functions": _function_parts({"the function": op}),
+        "versions": toolchain.operator_versions(),
+    }
 
 
-def _wrapper_part(op: Operator) -> list[str]:
-    """Return a hash of what stands between CCCL's call and the user's function, and how it is compiled."""
-    if op.cpp is None:
-        return [_hash(wrapper.source(op))]
-    return [_hash(op.cpp), *toolchain.CPP_OPTIONS]
+def notes(spec: Specialisation) -> dict[str, Any]:
+    """Return what an entry says of operators beside its key: names, and what fingerprints are made of."""
+    functions = _functions(spec)
+    sources = ((name, op.source) for name, op in functions.items())
+    return {
+        "operators": {name: op.name for name, op in (*spec.operators, *functions.items())},
+        "reads": {name: source.reads() for name, source in sources if source is not None},
+    }
 
 
 def digest(parts: Mapping[str, Any]) -> str:
@@ -79,3 +96,64 @@ def digest(parts: Mapping[str, Any]) -> str:
 
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _functions(spec: Specialisation) -> dict[str, Operator]:
+    """Return the operators that are device functions, iterators' among them, by what a person calls them."""
+    found = {name: op for name, op in spec.operators if op.kind is None}
+    for argument in spec.arguments:
+        of_argument = enumerate(argument.operators.values(), start=1)
+        found.update((f"operator {number} of {argument.name}", op) for number, op in of_argument)
+    return found
+
+
+def _function_parts(functions: Mapping[str, Operator]) -> dict[str, Any]:
+    """Describe functions: what they do and, since those in Python may read fields by name, their names."""
+    parts: dict[str, Any] = {name: [_NO_TEXT, op.fingerprint] for name, op in functions.items()}
+    for name, op in functions.items():
+        fields = [structs.names(dtype) for dtype in (*op.inputs, op.output)]
+        if op.cpp is None and any(fields):
+            parts[f"names of the fields that {name} reads"] = [_NO_TEXT, *fields]
+    return parts
+
+
+def _types_part(inputs: tuple[np.dtype[Any], ...], *output: np.dtype[Any]) -> list[Any]:
+    text = f"({', '.join(map(_type_text, inputs))})" + "".join(f" -> {_type_text(each)}" for each in output)
+    return [text, *map(structs.type_part, (*inputs, *output))]
+
+
+def _iterators_part(spec: Specialisation) -> dict[str, Any]:
+    if all(argument.is_pointer for argument in spec.arguments):
+        return {}
+    from .._ir.source import iterators_source
+
+    return {"the C++ that cupar writes for iterators": _cpp_part(iterators_source(spec.arguments))}
+
+
+def _cpp_part(source: str) -> list[str]:
+    return [_NO_TEXT, _hash(source), *toolchain.CPP_OPTIONS]
+
+
+def _kind(op: Operator) -> str:
+    return "function" if op.kind is None else f"OpKind.{op.kind.name}"
+
+
+def _node_text(node: IteratorNode) -> str:
+    """Return an array or iterator as text: a dtype, or as in ``Transform(Counting(int32)) of int64``."""
+    name, value = type(node).__name__, _type_text(node.value)
+    if isinstance(node, Pointer):
+        return value
+    inner = [*map(_node_text, node.children)]
+    if node.operator is not None:
+        inner.append(_kind(node.operator))
+    if inner:
+        return f"{name}({', '.join(inner)}) of {value}"
+    detail = (each for each in node.part()[2:] if isinstance(each, str))
+    return f"{name}({', '.join([value, *detail])})"
+
+
+def _type_text(dtype: np.dtype[Any]) -> str:
+    """Return a dtype as text without the names of fields, which are no part of a layout."""
+    if dtype.names is None:
+        return str(dtype)
+    return f"struct({', '.join(_type_text(dtype[name]) for name in dtype.names)})"

@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 
 from .. import structs
+from .._base.causes import cause
+from .._base.errors import BuildError
 from .._ir.nodes import Argument
-from . import diagnosis, toolchain
 from .specialisation import Specialisation
 
 _INDICES = "{0} indices in their place, and read the items through a cupar.PermutationIterator"
@@ -62,16 +63,16 @@ def explained(spec: Specialisation) -> Iterator[None]:
     """Say in a sentence, and not in C++, that CCCL has no code for the items, where that is why it fails."""
     try:
         yield
-    except toolchain.BuildError as error:
+    except BuildError as error:
         odd = {each.name: each.value for each in spec.arguments if _is_opaque(each.value)}
         sizes = {name: dtype.itemsize for name, dtype in odd.items() if dtype.itemsize not in (1, 2, 4, 8)}
         if not sizes or not any(sign in str(error) for sign in _SIGNS):
             raise
         names = ", ".join(f"{name} (items of {size} bytes)" for name, size in sizes.items())
-        raise toolchain.BuildError(
+        raise BuildError(
             f"{names}: CCCL's {spec.algorithm} does not build for these on sm_{spec.cc}; pad the struct, "
             f"make it smaller, or {_INDICES.format('give')} (CUPAR_DEBUG=1 shows what the compiler says)"
-        ) from diagnosis.cause(error)
+        ) from cause(error)
 
 
 # What is said by CCCL when NVRTC refuses its kernels, and by ptxas.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from .._ir.nodes import Argument
-from ..operators import Operator
+from .._ir.operator import Operator
 
 
 class Kind(Protocol):

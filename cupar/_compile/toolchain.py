@@ -1,8 +1,7 @@
-"""The compilers: where they are, which versions they have, and the three calls cupar makes to them.
+"""Where the compilers are, and what of them a build depends on: versions and options.
 
-NVRTC compiles the C++ of converting iterators, numba.cuda compiles Python operators (see `_numba`), nvJitLink
-links both with CCCL's kernels. Finding them and reading their versions is on the path of every start, so that
-part imports nothing heavy; the compilers themselves are imported by the functions that call them.
+Every start asks, so nothing here imports or loads a compiler. They are called in `cccl`, `nvrtc`,
+`python_to_ltoir` and `nvjitlink`.
 """
 
 from __future__ import annotations
@@ -11,37 +10,29 @@ import ctypes
 import functools
 import hashlib
 import os
-import re
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from .. import _cache
-from .._base.versions import beside, package_version
+from .._base import fork
+from .._base.errors import BuildError
+from .._base.versions import beside, package_folder, package_version
 
-
-class BuildError(RuntimeError):
-    """A compiler refused what cupar gave it; the message holds the compiler's own."""
-
-
-_busy: dict[int, int] = {}  # threads that use the compilers, each with how often it began to
+_busy: Counter[int] = Counter()  # of each thread, in how many blocks of `compilers` it is
 _is_stuck = False
 
 
 @contextmanager
 def compilers() -> Iterator[None]:
-    """Use the compilers, which hold locks of their own, for the block.
+    """Use the compilers for the block; raise BuildError if they are stuck.
 
-    Raises
-    ------
-    BuildError
-        If this process was forked while another thread used them.
+    They hold locks of their own, so they are if this process was forked while another thread used them.
     """
     if _is_stuck:
         raise BuildError(
@@ -50,38 +41,28 @@ def compilers() -> Iterator[None]:
             "process with 'spawn' or 'forkserver'."
         )
     thread = threading.get_ident()
-    _busy[thread] = _busy.get(thread, 0) + 1
+    _busy[thread] += 1
     try:
         yield
     finally:
         _busy[thread] -= 1
-        if not _busy[thread]:
-            del _busy[thread]
 
 
-def _after_fork() -> None:
+@fork.in_child
+def _forget() -> None:
     global _is_stuck
-    _is_stuck = _is_stuck or bool(_busy.keys() - {threading.get_ident()})
+    del _busy[threading.get_ident()]
+    _is_stuck = _is_stuck or any(_busy.values())
     _busy.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
-
-
 # ---------------------------------------------------------------------------------------------------------
-# Versions
+# Places
 # ---------------------------------------------------------------------------------------------------------
 
 
 def cuda_major() -> int:
-    """Return 12 or 13: the CUDA for which cuda-bindings, and so cuda-cccl's extension, was made.
-
-    Raises
-    ------
-    ImportError
-        If cuda-bindings is missing or of another major version.
-    """
+    """Return 12 or 13: the CUDA for which cuda-bindings, and so cuda-cccl's extension, was made."""
     version = package_version("cuda-bindings")
     major = version.partition(".")[0]
     if major not in ("12", "13"):
@@ -89,23 +70,10 @@ def cuda_major() -> int:
     return int(major)
 
 
-@dataclass(frozen=True)
-class _Library:
-    """A compiler library: its name for cuda.pathfinder, its SONAME and its place in NVIDIA's wheels."""
-
-    name: str
-    soname: str
-    wheel: str
-
-
-def _library(name: str) -> _Library:
-    major = cuda_major()
-    soname, wheel_12 = {
-        "nvrtc": (f"libnvrtc.so.{major}", "cuda_nvrtc/lib"),
-        "nvJitLink": (f"libnvJitLink.so.{major}", "nvjitlink/lib"),
-        "nvvm": ("libnvvm.so.4", "cuda_nvcc/nvvm/lib64"),
-    }[name]
-    return _Library(name, soname, f"nvidia/{'cu13/lib' if major == 13 else wheel_12}/{soname}")
+def _in_wheels(cu12: str, cu13: str) -> Path | None:
+    """Return a file or folder of NVIDIA's wheels, by its place in those for each CUDA; None if not there."""
+    place = f"nvidia/cu13/{cu13}" if cuda_major() == 13 else f"nvidia/{cu12}"
+    return next((path for folder in sys.path if (path := Path(folder, place)).exists()), None)
 
 
 def _loaded_path(soname: str) -> Path | None:
@@ -121,53 +89,44 @@ def _loaded_path(soname: str) -> Path | None:
 
 @functools.cache
 def library_path(name: str) -> Path:
-    """Return the file of a compiler library, without loading it if it can be found so.
+    """Return the file of a compiler library: of ``nvrtc``, ``nvJitLink`` or ``nvvm``, loaded only if need be.
 
     The places and their order are cuda.pathfinder's: what is loaded, NVIDIA's wheels, then all others. For
     those pathfinder itself is asked, which costs 40 ms, so the cache keeps its answer.
-
-    Parameters
-    ----------
-    name : {"nvrtc", "nvJitLink", "nvvm"}
-
-    Raises
-    ------
-    ImportError
-        If the library is nowhere.
     """
-    library = _library(name)
-    loaded = _loaded_path(library.soname)
-    if loaded is not None:
-        return loaded
-    for folder in sys.path:
-        path = Path(folder, library.wheel)
-        if path.is_file():
-            return path
-    found = _cache.fetch(_search_key(library), lambda: _search(library), portable=False)
-    entry = found.entry
+    soname, folder = {
+        "nvrtc": (f"libnvrtc.so.{cuda_major()}", "cuda_nvrtc/lib"),
+        "nvJitLink": (f"libnvJitLink.so.{cuda_major()}", "nvjitlink/lib"),
+        "nvvm": ("libnvvm.so.4", "cuda_nvcc/nvvm/lib64"),
+    }[name]
+    path = _loaded_path(soname) or _in_wheels(f"{folder}/{soname}", f"lib/{soname}")
+    if path is not None:
+        return path
+    entry = _cache.fetch(_search_key(soname), lambda: _search(name, soname), portable=False).entry
     path = Path(entry.payload.decode())
     if entry.meta.get("entry") != "search" or not path.is_file():  # none of this machine's, or out of date
-        path = Path(_search(library).payload.decode())
+        path = Path(_search(name, soname).payload.decode())
     return path
 
 
-def _search(library: _Library) -> _cache.Entry:
+def _search(name: str, soname: str) -> _cache.Entry:
+    """Have pathfinder find a library, by its own name for it."""
     from cuda import pathfinder
 
     try:
-        path = pathfinder.load_nvidia_dynamic_lib(library.name).abs_path
+        path = pathfinder.load_nvidia_dynamic_lib(name).abs_path
     except pathfinder.DynamicLibNotFoundError as error:
         raise ImportError(
-            f"cupar needs {library.soname} to build: pip install cupar[cu{cuda_major()}], or set CUDA_HOME "
+            f"cupar needs {soname} to build: pip install cupar[cu{cuda_major()}], or set CUDA_HOME "
             f"to a CUDA {cuda_major()} toolkit"
         ) from error
-    return _cache.Entry({"entry": "search", "library": library.soname}, str(path).encode())
+    return _cache.Entry({"entry": "search", "library": soname}, str(path).encode())
 
 
-def _search_key(library: _Library) -> str:
+def _search_key(soname: str) -> str:
     """Return a key for all that decides where pathfinder finds a library."""
     variables = ("CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX", "LD_LIBRARY_PATH")
-    decides: list[Any] = [library.soname, sys.prefix, *map(os.environ.get, variables)]
+    decides: list[object] = [soname, sys.prefix, *map(os.environ.get, variables)]
     # These change when a toolkit, or the link to one, comes or goes.
     for place in ("/etc/ld.so.cache", "/usr/local", os.environ.get("CONDA_PREFIX", "") + "/lib"):
         with suppress(OSError):
@@ -180,6 +139,35 @@ def load_library(name: str) -> None:
     ctypes.CDLL(str(library_path(name)), mode=ctypes.RTLD_GLOBAL)
 
 
+def _cuda_headers() -> Path | None:
+    """Return the folder of CUDA's headers in NVIDIA's wheels, None if they are elsewhere."""
+    return _in_wheels("cuda_runtime/include", "include")
+
+
+@functools.cache
+def include_folders() -> tuple[Path, Path]:
+    """Return the folders of CCCL's headers and of the CUDA toolkit's."""
+    cccl = package_folder("cuda.cccl.headers.include")
+    if cccl is None:
+        raise ImportError("cuda-cccl is installed without its headers: reinstall cuda-cccl")
+    toolkit = _cuda_headers()
+    if toolkit is None:
+        from cuda import pathfinder
+
+        located = pathfinder.find_nvidia_header_directory("cudart")
+        if located is None:
+            raise ImportError(
+                f"cupar needs CUDA's headers to build: pip install cupar[cu{cuda_major()}], or set CUDA_HOME"
+            )
+        toolkit = Path(located)
+    return cccl, toolkit
+
+
+# ---------------------------------------------------------------------------------------------------------
+# What is in keys: versions and options
+# ---------------------------------------------------------------------------------------------------------
+
+
 @functools.cache
 def _library_version(name: str) -> str:
     """Return a tag of the library's very file: the head of an ELF file holds its layout and build id."""
@@ -190,16 +178,13 @@ def _library_version(name: str) -> str:
     return f"{size}-{hashlib.sha256(head).hexdigest()[:16]}"
 
 
-def _headers() -> Path | None:
-    """Return the folder of CUDA's headers in NVIDIA's wheels, None if they are elsewhere."""
-    wheel = f"nvidia/{'cu13' if cuda_major() == 13 else 'cuda_runtime'}/include"
-    return next((path for folder in sys.path if (path := Path(folder, wheel)).is_dir()), None)
-
-
 def _headers_version() -> str:
+    """Return the version of the wheel of CUDA's headers; a toolkit changes them and NVRTC together."""
+    folder = _cuda_headers()
+    if folder is None:
+        return "toolkit"
     project = "nvidia-cuda-runtime" if cuda_major() == 13 else "nvidia-cuda-runtime-cu12"
-    folder = _headers()
-    return "toolkit" if folder is None else " ".join(sorted(beside(folder.parents[2]).get(project, ())))
+    return " ".join(sorted(beside(folder.parents[2]).get(project, ())))
 
 
 @functools.cache
@@ -210,7 +195,6 @@ def template_versions() -> dict[str, str]:
         "cuda-major": str(cuda_major()),
         "nvrtc": _library_version("nvrtc"),
         "nvjitlink": _library_version("nvJitLink"),
-        # A toolkit that is not made of wheels changes its headers and NVRTC together.
         "cuda-headers": _headers_version(),
     }
 
@@ -229,59 +213,7 @@ def operator_versions() -> dict[str, str]:
     }
 
 
-@functools.cache
-def include_folders() -> tuple[Path, Path]:
-    """Return the folders of CCCL's headers and of the CUDA toolkit's."""
-    import cuda
-
-    cccl = next((p for folder in cuda.__path__ if (p := Path(folder, "cccl/headers/include")).is_dir()), None)
-    if cccl is None:
-        raise ImportError("cuda-cccl is installed without its headers: reinstall cuda-cccl")
-    toolkit = _headers()
-    if toolkit is None:
-        from cuda import pathfinder
-
-        located = pathfinder.find_nvidia_header_directory("cudart")
-        if located is None:
-            raise ImportError(
-                f"cupar needs CUDA's headers to build: pip install cupar[cu{cuda_major()}], or set CUDA_HOME"
-            )
-        toolkit = Path(located)
-    return cccl, toolkit
-
-
-# ---------------------------------------------------------------------------------------------------------
-# C++ and linking
-# ---------------------------------------------------------------------------------------------------------
-
-
-CPP_OPTIONS = ("-dlto", "-rdc=true", "-std=c++17")
-
-
-def compile_cpp(source: str, cc: int) -> bytes:
-    """Compile C++ device functions to LTO-IR with NVRTC."""
-    load_library("nvrtc")
-    from cuda.bindings import nvrtc
-
-    def check(result: tuple[Any, ...]) -> Any:
-        status, *values = result
-        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            raise BuildError(f"NVRTC: {nvrtc.nvrtcGetErrorString(status)[1].decode()}")
-        return values[0] if values else None
-
-    options = [f"-arch=sm_{cc}", *CPP_OPTIONS, *(f"-I{folder}" for folder in include_folders())]
-    program = check(nvrtc.nvrtcCreateProgram(source.encode(), b"cupar.cu", 0, [], []))
-    try:
-        status = nvrtc.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])[0]
-        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            log = b" " * check(nvrtc.nvrtcGetProgramLogSize(program))
-            check(nvrtc.nvrtcGetProgramLog(program, log))
-            raise BuildError(f"NVRTC could not compile for sm_{cc}:\n{log.decode()}")
-        code: bytes = b" " * check(nvrtc.nvrtcGetLTOIRSize(program))
-        check(nvrtc.nvrtcGetLTOIR(program, code))
-        return code
-    finally:
-        nvrtc.nvrtcDestroyProgram(program)
+CPP_OPTIONS = ("-dlto", "-rdc=true", "-std=c++17")  # of NVRTC, for C++ that is linked with kernels
 
 
 def link_options() -> list[str]:
@@ -291,100 +223,3 @@ def link_options() -> list[str]:
     # tried with CUDA 13 alone.
     options = ["-lto", "-optimize-unused-variables"]
     return [*options, "-Xptxas=--split-compile=0"] if cuda_major() == 13 else options
-
-
-def link(parts: Sequence[bytes], cc: int, names: Sequence[str] = ()) -> bytes:
-    """Link LTO-IR into a cubin for ``sm_<cc>`` with nvJitLink; `names` say in errors what the parts are."""
-    try:
-        return _link(parts, cc)
-    except BuildError as error:
-        why = _why_not_linked(str(error), parts, cc, names) if names else None
-        if why is None:
-            raise
-        from . import diagnosis
-
-        raise BuildError(f"nvJitLink for sm_{cc}: {why}") from diagnosis.cause(error)
-
-
-_DEFINED_TWICE = re.compile(
-    r"^part (\d+): .*: Linking globals named '(.*)': symbol multiply defined", re.MULTILINE
-)
-_UNDEFINED = re.compile(r"Unresolved extern function '(.*?)'")
-# What nvJitLink says of a part, not always which one, and what that means.
-_OF_A_PART = {
-    "ERROR_INCORRECT_INPUT_TYPE": "is no LTO-IR: make it with nvcc -dlto, or NVRTC",
-    "ERROR_ARCH_MISMATCH": "is for a newer architecture than sm_{cc}: make it for sm_{cc} or an earlier one",
-    "ERROR_NVVM_COMPILE": "is broken: make it anew",
-}
-
-
-def _why_not_linked(said: str, parts: Sequence[bytes], cc: int, names: Sequence[str]) -> str | None:
-    """Return which part nvJitLink refuses and why, None if it says something else."""
-    twice = _DEFINED_TWICE.search(said)
-    if twice is not None:
-        # nvJitLink names the second part alone.
-        second, symbol = int(twice[1]), twice[2]
-        first = next((i for i in range(second) if _both_define(symbol, parts[i], parts[second], cc)), second)
-        return (
-            f"function {symbol!r} is defined by the LTO-IR of {names[first]} and, in another way, by that of "
-            f"{names[second]}: give one of the two functions another name"
-        )
-    undefined = _UNDEFINED.search(said)
-    if undefined is not None:
-        symbol = undefined[1]
-        # nvJitLink does not say who calls it, and LTO-IR cannot be searched for names.
-        all_of_users = dict.fromkeys(name for name in names if not name.startswith("part "))
-        own = [name for name in all_of_users if name.endswith(f"(RawOp {symbol!r})")]
-        who = " or ".join(own or all_of_users)
-        return (
-            f'no LTO-IR defines the function {symbol!r} that {who} calls: check its name (extern "C" in '
-            "C++), or add its LTO-IR to extra_ltoirs"
-        )
-    for sign, is_wrong in _OF_A_PART.items():
-        if sign in said:
-            number = next((i for i, part in enumerate(parts) if _is_refused(part, sign, cc)), None)
-            if number is not None:
-                return f"the LTO-IR of {names[number]} {is_wrong.format(cc=cc)}"
-    return None
-
-
-def _is_refused(part: bytes, sign: str, cc: int) -> bool:
-    """Whether nvJitLink says so of a part alone, whose functions need not be there."""
-    try:
-        _link([part], cc)
-    except BuildError as error:
-        return sign in str(error)
-    return False
-
-
-def _both_define(symbol: str, one: bytes, other: bytes, cc: int) -> bool:
-    try:
-        _link([one, other], cc)
-    except BuildError as error:
-        twice = _DEFINED_TWICE.search(str(error))
-        return twice is not None and twice[2] == symbol
-    return False
-
-
-def _link(parts: Sequence[bytes], cc: int) -> bytes:
-    load_library("nvJitLink")
-    from cuda.bindings import nvjitlink
-
-    options = [*link_options(), f"-arch=sm_{cc}"]
-    handle = nvjitlink.create(len(options), options)
-    try:
-        for number, part in enumerate(parts):
-            nvjitlink.add_data(handle, nvjitlink.InputType.LTOIR, part, len(part), f"part {number}")
-        nvjitlink.complete(handle)
-        cubin = bytearray(nvjitlink.get_linked_cubin_size(handle))
-        nvjitlink.get_linked_cubin(handle, cubin)
-        return bytes(cubin)
-    except nvjitlink.nvJitLinkError as error:
-        log = bytearray(nvjitlink.get_error_log_size(handle))
-        nvjitlink.get_error_log(handle, log)
-        from . import diagnosis
-
-        said = log.decode(errors="replace").rstrip("\0\n")
-        raise BuildError(f"nvJitLink for sm_{cc}: {error}\n{said}") from diagnosis.cause(error)
-    finally:
-        nvjitlink.destroy(handle)

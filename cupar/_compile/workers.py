@@ -269,9 +269,7 @@ def _interpreter() -> str:
 
 
 def _explain(why: str) -> None:
-    logger = log._logger(log._DEBUG)
-    if logger is not None:
-        logger.debug("compiled without a helper process: %s", why)
+    log.debug("compiled without a helper process: %s", why)
 
 
 def _pool_for_this_machine() -> Pool:
@@ -281,14 +279,11 @@ def _pool_for_this_machine() -> Pool:
 _pool = _pool_for_this_machine()
 
 
+@fork.in_child
 def _after_fork() -> None:
     global _pool
-    fork.keep_for_ever(_pool)  # the helpers are the parent's, as are the threads that they work for
+    fork.leak(_pool)  # the helpers are the parent's, as are the threads that they work for
     _pool = _pool_for_this_machine()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 @atexit.register

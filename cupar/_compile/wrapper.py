@@ -6,39 +6,25 @@ It is in the key of each build, so this imports nothing of the compilers.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
-__all__ = ["OPTIONS", "Operator", "made", "source"]
+from .._ir.operator import Operator
 
 # All that NUMBA_… variables could change, so that those need not be in a key.
 OPTIONS: Final[dict[str, bool]] = {"opt": True, "debug": False, "lineinfo": False}
-
-
-class Operator(Protocol):
-    """What is to be known of an operator; see `cupar.operators.Operator`."""
-
-    @property
-    def function(self) -> Any: ...
-    @property
-    def inputs(self) -> tuple[np.dtype[Any], ...]: ...
-    @property
-    def output(self) -> np.dtype[Any]: ...
-    @property
-    def captures(self) -> tuple[Any, ...]: ...
-    def check_result(self, result: Any) -> None: ...
 
 
 def source(op: Operator) -> str:
     """Return the Python source of the function that CCCL calls: it loads, calls ``call``, and stores.
 
     Numbers come by pointers. Structs come as numba's records, which are pointers, too, and are to ``call``
-    named tuples of the classes ``struct_<n>``.
+    named tuples of the classes ``struct_<n>``. Captured arrays are made of the state by ``array_<n>``.
     """
-    classes: list[np.dtype[Any]] = []
+    structs: list[np.dtype[Any]] = []
     arrays = [f"array_{i}(state)" for i in range(len(op.captures))]
-    values = [_loaded(f"in{i}", dtype, classes) for i, dtype in enumerate(op.inputs)]
+    values = [_loaded(f"in{i}", dtype, structs) for i, dtype in enumerate(op.inputs)]
     call = f"call({', '.join([*arrays, *values])})"
     parameters = ["state"] * bool(arrays) + [f"in{i}" for i in range(len(values))] + ["out"]
     if op.output.names is None:
@@ -49,19 +35,27 @@ def source(op: Operator) -> str:
     return "\n    ".join([f"def operator({', '.join(parameters)}):", *body]) + "\n"
 
 
-def _loaded(place: str, dtype: np.dtype[Any], classes: list[np.dtype[Any]]) -> str:
+def struct_dtypes(op: Operator) -> list[np.dtype[Any]]:
+    """Return the dtypes of the classes ``struct_<n>`` that the source names, in order."""
+    structs: list[np.dtype[Any]] = []
+    for dtype in op.inputs:
+        _struct("", dtype, structs)
+    return structs
+
+
+def _loaded(place: str, dtype: np.dtype[Any], structs: list[np.dtype[Any]]) -> str:
     if dtype.names is None:
         return f"bool({place}[0])" if dtype.kind == "b" else f"{place}[0]"
-    return made(place, dtype, classes)
+    return _struct(place, dtype, structs)
 
 
-def made(record: str, dtype: np.dtype[Any], classes: list[np.dtype[Any]]) -> str:
-    """Return the expression of a struct's value, and add to `classes` what it names."""
+def _struct(record: str, dtype: np.dtype[Any], structs: list[np.dtype[Any]]) -> str:
+    """Return the expression of a struct's value, and add to `structs` what it names."""
     if dtype.names is None:
         return record
-    fields = [made(f"{record}['f{i}']", dtype[i], classes) for i in range(len(dtype.names))]
-    classes.append(dtype)
-    return f"struct_{len(classes) - 1}({', '.join(fields)})"
+    fields = [_struct(f"{record}['f{i}']", dtype[i], structs) for i in range(len(dtype.names))]
+    structs.append(dtype)
+    return f"struct_{len(structs) - 1}({', '.join(fields)})"
 
 
 def _stores(record: str, value: str, dtype: np.dtype[Any]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Pointer, dtype, size and contiguity of whatever array comes in, and what stands for one."""
+"""Reads arrays of any library: address, size, dtype, layout and access."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from . import driver, peers
 
 
 class View(NamedTuple):
-    """What cupar needs to know of a device array: address, number of items, dtype, layout and access.
+    """What cupar needs to know of a device array.
 
     The items of one that is contiguous lie one after the other, in C's order or in Fortran's.
     """
@@ -94,7 +94,7 @@ def _typestr(typestr: Any) -> np.dtype[Any]:
 
 
 def _size(shape: Any) -> int:
-    """Return the number of items of a shape, which is whatever an array says."""
+    """Return the number of items of a shape, as an array reports it."""
     size = 1
     for extent in shape:
         if extent < 0:
@@ -104,7 +104,7 @@ def _size(shape: Any) -> int:
 
 
 def _integer(what: str, value: Any) -> int:
-    """Return an integer of whatever class."""
+    """Return an integer of any class as an int."""
     if isinstance(value, (float, str, bytes)):
         raise TypeError(f"its {what} is {value!r}, expected an integer")
     number = int(value)
@@ -151,9 +151,9 @@ def _reader(array: Any) -> Callable[[Any], View]:
     """Choose how to read arrays of this class: the quickest way that its library has."""
     for base in type(array).__mro__:
         library = base.__module__.partition(".")[0]
-        if library == "cupy" and base.__name__ == "ndarray":
+        if (library, base.__name__) == ("cupy", "ndarray"):
             return _view_cupy
-        if library == "torch" and base.__name__ == "Tensor":
+        if (library, base.__name__) == ("torch", "Tensor"):
             return _view_torch
     if hasattr(array, "__cuda_array_interface__"):
         return _view_interface
@@ -176,11 +176,8 @@ def reader_of(cls: type) -> Callable[[Any], View] | None:
 def view(name: str, array: Any) -> View:
     """Read an array's address, size, dtype, layout and access.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If it is no device array, or one whose memory cannot be used as it is. The message begins with
-        `name`.
+    TypeError or ValueError, with a message that begins with `name`, if it is not a device array, or one whose
+    memory cannot be used as it is.
     """
     try:
         reader = _readers.get(type(array))
@@ -195,26 +192,21 @@ def view(name: str, array: Any) -> View:
         raise ValueError(f"{name}: {error}") from None
     except AttributeError as error:  # such as __cuda_array_interface__ of a tensor in host memory
         raise TypeError(f"{name}: expected a device array, got {type(array).__name__}: {error}") from None
-    except Exception as error:  # whatever an array raises when it is asked what it is
+    except Exception as error:  # arrays raise anything when they are asked what they are
         kind = type(array).__name__
-        from .._compile import diagnosis
+        from .._base.causes import cause
 
         said = f": {error}" if str(error) else ""
         raise TypeError(
             f"{name}: expected a device array, got {kind}, whose __cuda_array_interface__ or DLPack is "
             f"broken: {type(error).__name__}{said}"
-        ) from diagnosis.cause(error)
+        ) from cause(error)
 
 
 def dtype_of(name: str, array: Any) -> np.dtype[Any]:
     """Return the dtype of an array, or of the dtype that stands for an array.
 
-    Raises
-    ------
-    TypeError
-        If it is neither, or cupar has no code for the dtype.
-    ValueError
-        If it is an array that is not contiguous.
+    TypeError if it is neither, or cupar has no code for the dtype; ValueError if an array is not contiguous.
     """
     if isinstance(array, (type, np.dtype, str)):
         try:
@@ -248,21 +240,10 @@ def _check_contiguous(name: str, found: View) -> None:
 def address(
     name: str, array: Any, dtype: np.dtype[Any], items: int, output: bool, *, c_order: bool = False
 ) -> int:
-    """Return an array's address for a call, having checked that it may be used.
+    """Return an array's address, having checked that a call may read or write so many items of it.
 
-    Parameters
-    ----------
-    name : str
-        The parameter, for messages.
-    array : device array
-    dtype : numpy.dtype
-        What the algorithm was built for.
-    items : int
-        How many the call reads or writes.
-    output : bool
-        Whether it writes.
-    c_order : bool, optional
-        Whether Fortran's order will not do, as where items are found by several indices.
+    The algorithm was built for `dtype`. With `c_order`, Fortran's order will not do, as where items are found
+    by several indices.
     """
     found = view(name, array)
     if found.dtype != dtype and not same_layout(name, found.dtype, dtype):
@@ -285,15 +266,13 @@ def address(
 
 
 def same_layout(name: str, one: np.dtype[Any], other: np.dtype[Any]) -> bool:
-    """Whether two dtypes are structs of the same layout, whatever their fields are called."""
+    """Whether two dtypes are structs of the same layout; the names of their fields may differ."""
     if one.names is None or other.names is None:
         return False
     return structs.layout(structs.normal(name, one)) == structs.layout(other)
 
 
-# ---------------------------------------------------------------------------------------------------------
-# The quick way
-# ---------------------------------------------------------------------------------------------------------
+# --- The quick way ---------------------------------------------------------------------------------------
 
 # Each reader below takes what `address` does, reads only what a call needs, each thing once, and leaves all
 # that is not as it should be to `address`, which says what is wrong: this is what each call waits for.
@@ -337,13 +316,7 @@ ADDRESSES = _Addresses()
 
 
 def storage(temp_storage: Any) -> tuple[int, int]:
-    """Return the address and the bytes of temporary storage.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is no device array, or none that can be written.
-    """
+    """Return the address and the bytes of temporary storage: a device array that can be written."""
     found = view("temp_storage", temp_storage)
     if not found.contiguous or not found.writable:
         raise ValueError("temp_storage: expected a contiguous array that can be written")

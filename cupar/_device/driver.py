@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from ctypes import byref, c_char_p, c_int, c_uint, c_void_p
+from ctypes import byref, c_char_p, c_int, c_uint, c_uint64, c_void_p
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+from .._base import fork
+
+_T = TypeVar("_T")
 
 _NO_DEVICE_HINT = (
     "to build without a GPU, pass cc=, the compute capability to build for, as in cc=90; "
@@ -40,32 +43,33 @@ class Device:
 
 @dataclass(frozen=True)
 class Context:
-    """A context of a GPU. What is loaded or kept on a GPU belongs to one, as does the default stream.
+    """A context of a GPU. What is loaded or kept on a GPU belongs to one, as does the default stream."""
 
-    Attributes
-    ----------
-    number : int
-        The driver's number of it, which no other ever has.
-    device : Device
-        The GPU.
-    is_primary : bool
-        Whether it is the device's primary context, and not another, such as a green one.
-    """
-
-    number: int
+    number: int  # the driver's, which no other context ever has
     device: Device
-    is_primary: bool
+    is_primary: bool  # the device's primary context, and not another, such as a green one
+
+    def part(self, kind: Callable[[Context], _T]) -> _T:
+        """Return what a module keeps in this context: its object of class `kind`, made when first asked for.
+
+        All that cupar allocates or makes in a context, and that is not one algorithm's, is in such a part:
+        memory, green contexts, graph pools. A forked child forgets them all.
+        """
+        parts = _parts.get(self.number) or _parts.setdefault(self.number, {})
+        found: _T | None = parts.get(kind)
+        if found is None:
+            found = parts.setdefault(kind, kind(self))
+        return found
+
+
+_contexts: dict[int, Context] = {}  # by number
+_MOST_CONTEXTS = 1000
+_parts: dict[int, dict[Any, Any]] = {}  # by the context's number, and in it by class
 
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """Return the CUDA driver, initialised.
-
-    Raises
-    ------
-    NoDeviceError
-        If there is no GPU or no driver.
-    """
+    """Return the CUDA driver, initialised; NoDeviceError if there is no GPU or no driver."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
         # cupar's own stand-in (_stub.py) answers to the same name, with CUDA_ERROR_NO_DEVICE.
@@ -92,12 +96,16 @@ def check(status: int, call: str) -> None:
     raise DriverError(f"{call}: {name} ({status}){hint}")
 
 
+def call(function: str, *arguments: Any) -> None:
+    """Call a function of the driver; raise DriverError unless it succeeds."""
+    check(getattr(library(), function)(*arguments), function.removesuffix("_v2"))
+
+
 @functools.cache
 def _device(ordinal: int) -> Device:
-    driver = library()
     major, minor = c_int(), c_int()
     for attribute, value in ((75, major), (76, minor)):  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_…
-        check(driver.cuDeviceGetAttribute(byref(value), attribute, ordinal), "cuDeviceGetAttribute")
+        call("cuDeviceGetAttribute", byref(value), attribute, ordinal)
     return Device(ordinal, 10 * major.value + minor.value)
 
 
@@ -106,61 +114,46 @@ def _ask_nothing() -> int:
 
 
 class _ThisThread(threading.local):
-    """What is known of a thread.
+    """What a thread asks the driver with, so that asking allocates nothing."""
 
-    Attributes
-    ----------
-    ordinal : c_int
-        So that asking for the device allocates nothing.
-    number : c_uint64
-        The same for streams, and the number of the current context.
-    ask : callable
-        Asks the driver for that number, and returns its status: not 0 if there is no context, or if
-        `current_context` was not called in this thread.
-    has_the_only_device : bool
-        There if the machine has one device and the thread a context on it: no call needs to ask which.
-    """
-
+    # Asks for the number of the current context, and returns the driver's status: not 0 if there is none, or
+    # if `current_context` was not called in this thread.
     ask: Callable[[], int] = staticmethod(_ask_nothing)
+    # Set if the machine has one device and the thread a context on it: no call needs to ask which.
+    has_the_only_device: bool
 
     def __init__(self) -> None:
-        self.ordinal = c_int()
-        self.number = ctypes.c_uint64()
+        self.ordinal = c_int()  # for answers about devices and streams
+        self.number = c_uint64()  # for the numbers of the current context, and of streams
 
 
 this_thread = _ThisThread()
 
-_contexts: dict[int, Context] = {}  # by number
-_MOST_CONTEXTS = 1000
+
+@contextmanager
+def _primary(ordinal: int) -> Iterator[c_void_p]:
+    """Retain a device's primary context for the block, making it if it is not active."""
+    handle = c_void_p()
+    call("cuDevicePrimaryCtxRetain", byref(handle), ordinal)
+    try:
+        yield handle
+    finally:
+        library().cuDevicePrimaryCtxRelease_v2(ordinal)
 
 
 def _primary_number(ordinal: int) -> int | None:
     """Return the number of a device's primary context, None if it is not active."""
-    driver, primary, flags, is_active = library(), c_void_p(), c_uint(), c_int()
-    status = driver.cuDevicePrimaryCtxGetState(ordinal, byref(flags), byref(is_active))
-    check(status, "cuDevicePrimaryCtxGetState")
+    flags, is_active, number = c_uint(), c_int(), c_uint64()
+    call("cuDevicePrimaryCtxGetState", ordinal, byref(flags), byref(is_active))
     if not is_active.value:  # to retain it would make it
         return None
-    check(driver.cuDevicePrimaryCtxRetain(byref(primary), ordinal), "cuDevicePrimaryCtxRetain")
-    try:
-        check(driver.cuCtxGetId(primary, byref(number := ctypes.c_uint64())), "cuCtxGetId")
-    finally:
-        driver.cuDevicePrimaryCtxRelease_v2(ordinal)
+    with _primary(ordinal) as handle:
+        call("cuCtxGetId", handle, byref(number))
     return number.value
 
 
 def current_context() -> Context:
-    """Return the current context, making device 0's primary context current if there is none.
-
-    That is what the CUDA runtime does, too.
-
-    Raises
-    ------
-    NoDeviceError
-        If there is no GPU or no driver.
-    DriverError
-        If the driver refuses.
-    """
+    """Return the current context, by default device 0's primary one, made current, as CUDA's runtime does."""
     thread = this_thread
     if thread.ask():
         _begin(thread)
@@ -169,14 +162,13 @@ def current_context() -> Context:
 
 
 def _begin(thread: _ThisThread) -> None:
-    """Have a context, and all that this thread needs to ask for its number."""
+    """Make sure that there is a context, and prepare what this thread asks for its number with."""
     global has_several_devices
-    driver, number = library(), thread.number
-    thread.ask = ask = functools.partial(driver.cuCtxGetId, None, byref(number))
+    thread.ask = ask = functools.partial(library().cuCtxGetId, None, byref(thread.number))
     if ask():
         context = c_void_p()
-        check(driver.cuDevicePrimaryCtxRetain(byref(context), 0), "cuDevicePrimaryCtxRetain")
-        check(driver.cuCtxSetCurrent(context), "cuCtxSetCurrent")
+        call("cuDevicePrimaryCtxRetain", byref(context), 0)
+        call("cuCtxSetCurrent", context)
         check(ask(), "cuCtxGetId")
     if _device_count() == 1:
         thread.has_the_only_device = True
@@ -186,7 +178,7 @@ def _begin(thread: _ThisThread) -> None:
 
 def _new_context(number: int) -> Context:
     ordinal = c_int()
-    check(library().cuCtxGetDevice(byref(ordinal)), "cuCtxGetDevice")
+    call("cuCtxGetDevice", byref(ordinal))
     device = _device(ordinal.value)
     found = Context(number, device, _primary_number(device.ordinal) == number)
     if len(_contexts) >= _MOST_CONTEXTS:  # of which most are gone
@@ -200,16 +192,11 @@ def current_device() -> Device:
     return current_context().device
 
 
-def has_primary_context() -> bool:
-    """Whether this thread works in its device's primary context, and not in another, such as a green one."""
-    return current_context().is_primary
-
-
 def is_there(context: Context) -> bool:
-    """Whether a context is known to be there still, so that what belongs to it may be touched.
+    """Whether a context is known to exist still, so that what belongs to it may be touched.
 
-    Of one that is not current, the driver tells that only if it is a primary one: to ask for another by its
-    handle may be to ask for one that was destroyed.
+    The driver tells that of the current context and of primary ones. To ask about another by its handle may
+    be to ask about one that was destroyed.
     """
     if not this_thread.ask() and this_thread.number.value == context.number:
         return True
@@ -219,24 +206,23 @@ def is_there(context: Context) -> bool:
 @functools.cache
 def _device_count() -> int:
     count = c_int()
-    check(library().cuDeviceGetCount(byref(count)), "cuDeviceGetCount")
+    call("cuDeviceGetCount", byref(count))
     return count.value
 
 
 has_several_devices = False  # known once there is a context
 
-
-_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
+RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 
 
 @contextmanager
-def relaxed() -> Iterator[None]:
+def relaxed_capture_mode() -> Iterator[None]:
     """Let the block load code and allocate while streams are captured, by this thread or others.
 
     Without it, the driver refuses what might wait for a stream that is captured, and spoils the capture.
     """
-    mode = c_int(_RELAXED)
-    check(library().cuThreadExchangeStreamCaptureMode(byref(mode)), "cuThreadExchangeStreamCaptureMode")
+    mode = c_int(RELAXED)
+    call("cuThreadExchangeStreamCaptureMode", byref(mode))
     try:
         yield
     finally:
@@ -245,13 +231,7 @@ def relaxed() -> Iterator[None]:
 
 @contextmanager
 def on(context: Context) -> Iterator[None]:
-    """Make a context current for the block, unless it is.
-
-    Raises
-    ------
-    DriverError
-        If it is not known to be there: see `is_there`.
-    """
+    """Make a context current for the block, unless it is; DriverError if it may be gone: see `is_there`."""
     if current_context() == context:
         yield
         return
@@ -260,41 +240,32 @@ def on(context: Context) -> Iterator[None]:
             f"this belongs to a context of device {context.device.ordinal} that is not current; make it "
             "current (if it was destroyed, what belonged to it is gone)"
         )
-    driver, ordinal, handle = library(), context.device.ordinal, c_void_p()
-    check(driver.cuDevicePrimaryCtxRetain(byref(handle), ordinal), "cuDevicePrimaryCtxRetain")
-    try:
-        check(driver.cuCtxPushCurrent_v2(handle), "cuCtxPushCurrent")
+    with _primary(context.device.ordinal) as handle:
+        call("cuCtxPushCurrent_v2", handle)
         try:
             yield
         finally:
-            driver.cuCtxPopCurrent_v2(byref(handle))
-    finally:
-        driver.cuDevicePrimaryCtxRelease_v2(ordinal)
+            library().cuCtxPopCurrent_v2(byref(handle))
 
 
-def _after_fork() -> None:
+@fork.in_child
+def _forget() -> None:
     vars(this_thread).clear()
     this_thread.__init__()  # type: ignore[misc]
     _contexts.clear()
+    _parts.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+# --- Streams -------------------------------------------------------------------------------------------
+
+LEGACY, PER_THREAD = 1, 2  # handles of the default streams, beside 0
 
 
 def stream_handle(stream: Any) -> int:
-    """Return the ``CUstream`` of whatever stands for a stream, 0 (the default stream) for None.
+    """Return the ``CUstream`` of a stream, 0 (the default stream) for None.
 
-    Parameters
-    ----------
-    stream : None, int, or object
-        An object with ``__cuda_stream__`` (CUDA's stream protocol), ``cuda_stream`` (PyTorch), ``ptr``
-        (CuPy) or ``handle`` (Numba).
-
-    Raises
-    ------
-    TypeError
-        If it is none of these, or what it answers is no handle.
+    A stream is a handle, or an object with ``__cuda_stream__`` (CUDA's stream protocol), ``cuda_stream``
+    (PyTorch), ``ptr`` (CuPy) or ``handle`` (Numba). TypeError if it is neither, or has no valid handle.
     """
     if stream is None:
         return 0
@@ -321,13 +292,8 @@ def stream_handle(stream: Any) -> int:
     if not 0 <= handle < 2**64:
         raise TypeError(f"stream: expected a CUstream handle, got {handle}")
     if has_several_devices and handle > PER_THREAD:
-        from . import peers
-
-        peers.check_stream(handle)
+        _check_stream_device(handle)
     return handle
-
-
-LEGACY, PER_THREAD = 1, 2  # handles of the default streams, beside 0
 
 
 def _as_integer(handle: Any) -> int:
@@ -337,16 +303,31 @@ def _as_integer(handle: Any) -> int:
     return int(handle)
 
 
+def _check_stream_device(stream: int) -> None:
+    """Raise ValueError if a stream is of another device than the current one, as far as the driver tells.
+
+    It may be captured, and to ask for its device by cuStreamGetDevice ends that (seen with driver 580).
+    """
+    driver, ordinal, context = library(), c_int(), c_void_p()
+    if driver.cuStreamGetCtx(c_void_p(stream), byref(context)) or driver.cuCtxPushCurrent_v2(context):
+        return
+    status = driver.cuCtxGetDevice(byref(ordinal))
+    driver.cuCtxPopCurrent_v2(byref(context))
+    current, found = current_device().ordinal, ordinal.value
+    if not status and found != current:
+        raise ValueError(
+            f"stream: is of device {found}, the current device is {current}: make device {found} current"
+        )
+
+
 def stream_number(stream: int) -> int | None:
     """Return the driver's number of a stream, which no other ever has; 0 is that of the default stream.
 
-    None stands for a stream that is being captured, and for the default stream of each thread.
+    None for a stream that is being captured, and for the default stream of each thread.
     """
     if stream in (0, LEGACY):
         return 0
-    if stream == PER_THREAD:
-        return None
-    if is_captured(stream):
+    if stream == PER_THREAD or is_captured(stream):
         return None
     found = this_thread.number
     return None if library().cuStreamGetId(c_void_p(stream), byref(found)) else found.value

@@ -18,15 +18,11 @@ from .._base import fork, log
 from . import driver
 
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
-_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 _SM = 1  # CU_DEV_RESOURCE_TYPE_SM
 _DEFAULT_STREAM = 1  # CU_GREEN_CTX_DEFAULT_STREAM
 _KERNEL = 0  # CU_GRAPH_NODE_TYPE_KERNEL
 
 lock = fork.Lock()  # held while something is captured: a green context is for one thread at a time
-
-_Green = tuple[c_void_p, list[int]]  # a context on all multiprocessors, and streams of it that are free
-_greens: dict[int, _Green | None] = {}  # by primary context; None where the driver makes none
 
 
 class KernelNode(ctypes.Structure):
@@ -45,43 +41,26 @@ class KernelNode(ctypes.Structure):
 
 
 class Capture:
-    """What a block enqueued on a stream of its own, as a graph.
-
-    Parameters
-    ----------
-    stream : int
-        The stream's handle.
-    context : c_void_p or None
-        That of the block, if the stream's is another one.
-
-    Attributes
-    ----------
-    stream : int
-        The stream's handle.
-    graph : c_void_p
-        The graph, once the block is left.
-    """
+    """What a block enqueued on a stream of its own, as a graph."""
 
     def __init__(self, stream: int, context: c_void_p | None) -> None:
         self.stream = stream
-        self.graph = c_void_p()
-        self._context = context
+        self.graph = c_void_p()  # there once the block is left
+        self._context = context  # that of the block, if the stream's is another one
 
-    def bring_home(self) -> None:
+    def to_primary_context(self) -> None:
         """Have its kernels run in the primary context; to be called before the graph is instantiated.
 
         Memsets and copies run wherever they are.
         """
         if self._context is None:
             return
-        library, details = driver.library(), KernelNode()
+        details = KernelNode()
         for node in map(c_void_p, nodes(self.graph)):
             if is_kernel(node):
-                status = library.cuGraphKernelNodeGetParams_v2(node, byref(details))
-                driver.check(status, "cuGraphKernelNodeGetParams")
+                driver.call("cuGraphKernelNodeGetParams_v2", node, byref(details))
                 details.context = self._context
-                status = library.cuGraphKernelNodeSetParams_v2(node, byref(details))
-                driver.check(status, "cuGraphKernelNodeSetParams")
+                driver.call("cuGraphKernelNodeSetParams_v2", node, byref(details))
 
     def destroy(self) -> None:
         """Destroy the graph; what was instantiated from it lives on."""
@@ -92,17 +71,17 @@ class Capture:
 
 def nodes(graph: c_void_p) -> list[int]:
     """Return the handles of a graph's nodes."""
-    library, count = driver.library(), c_size_t()
-    driver.check(library.cuGraphGetNodes(graph, None, byref(count)), "cuGraphGetNodes")
+    count = c_size_t()
+    driver.call("cuGraphGetNodes", graph, None, byref(count))
     found = (c_void_p * count.value)()
-    driver.check(library.cuGraphGetNodes(graph, found, byref(count)), "cuGraphGetNodes")
+    driver.call("cuGraphGetNodes", graph, found, byref(count))
     return [node or 0 for node in found]
 
 
 def is_kernel(node: c_void_p) -> bool:
     """Whether a graph's node is a kernel."""
     kind = c_int()
-    driver.check(driver.library().cuGraphNodeGetType(node, byref(kind)), "cuGraphNodeGetType")
+    driver.call("cuGraphNodeGetType", node, byref(kind))
     return kind.value == _KERNEL
 
 
@@ -114,54 +93,56 @@ def is_unnoticed() -> bool:
     return _green() is not None
 
 
+class _Green:
+    """The green context, on all multiprocessors, for captures in a primary context."""
+
+    def __init__(self, primary: driver.Context) -> None:
+        self.context: c_void_p | None = None  # it stays None where the driver makes none
+        self.free: list[int] = []  # streams of it that nothing is captured on
+        library, ordinal = driver.library(), primary.device.ordinal
+        if not hasattr(library, "cuGreenCtxStreamCreate"):
+            return
+        resource = ctypes.create_string_buffer(512)  # a CUdevResource, of 144 bytes with CUDA 13.0
+        description, context = c_void_p(), c_void_p()
+        if (
+            library.cuDeviceGetDevResource(ordinal, resource, _SM)
+            or library.cuDevResourceGenerateDesc(byref(description), resource, 1)
+            or library.cuGreenCtxCreate(byref(context), description, ordinal, _DEFAULT_STREAM)
+        ):
+            log.debug("device %d has no green context: calls are not replayed", ordinal)
+        else:
+            self.context = context
+
+
 def _green() -> _Green | None:
-    if not driver.has_primary_context():
-        return None
     context = driver.current_context()
-    with lock, driver.relaxed():
-        if context.number not in _greens:
-            _greens[context.number] = _new_green(context.device.ordinal)
-        return _greens[context.number]
-
-
-def _new_green(ordinal: int) -> _Green | None:
-    library = driver.library()
-    if not hasattr(library, "cuGreenCtxStreamCreate"):
+    if not context.is_primary:  # but such as a green one
         return None
-    resource = ctypes.create_string_buffer(512)  # a CUdevResource, of 144 bytes with CUDA 13.0
-    description, context = c_void_p(), c_void_p()
-    if (
-        library.cuDeviceGetDevResource(ordinal, resource, _SM)
-        or library.cuDevResourceGenerateDesc(byref(description), resource, 1)
-        or library.cuGreenCtxCreate(byref(context), description, ordinal, _DEFAULT_STREAM)
-    ):
-        log.no_green_context(ordinal)
-        return None
-    return context, []
+    with lock, driver.relaxed_capture_mode():
+        green = context.part(_Green)
+    return None if green.context is None else green
 
 
 @contextmanager
 def _stream() -> Iterator[tuple[int, c_void_p | None]]:
-    """Have a stream to capture on, and the context to bring home to what is captured, if that is needed."""
-    library, stream, home = driver.library(), c_void_p(), c_void_p()
+    """Yield a stream to capture on, and the context that what is captured has to be moved to, if any."""
+    stream, primary = c_void_p(), c_void_p()
     if (green := _green()) is not None:
-        context, free = green
-        if free:
-            stream.value = free.pop()
+        if green.free:
+            stream.value = green.free.pop()
         else:
-            status = library.cuGreenCtxStreamCreate(byref(stream), context, _NON_BLOCKING, 0)
-            driver.check(status, "cuGreenCtxStreamCreate")
+            driver.call("cuGreenCtxStreamCreate", byref(stream), green.context, _NON_BLOCKING, 0)
         try:
-            driver.check(library.cuCtxGetCurrent(byref(home)), "cuCtxGetCurrent")
-            yield stream.value or 0, home
+            driver.call("cuCtxGetCurrent", byref(primary))
+            yield stream.value or 0, primary
         finally:
-            free.append(stream.value or 0)
+            green.free.append(stream.value or 0)
         return
-    driver.check(library.cuStreamCreate(byref(stream), _NON_BLOCKING), "cuStreamCreate")
+    driver.call("cuStreamCreate", byref(stream), _NON_BLOCKING)
     try:
         yield stream.value or 0, None
     finally:
-        library.cuStreamDestroy_v2(stream)
+        driver.library().cuStreamDestroy_v2(stream)
 
 
 @contextmanager
@@ -170,14 +151,13 @@ def capture() -> Iterator[Capture]:
 
     Other streams may be captured meanwhile, by this thread too; to load code does not disturb them.
     """
-    library = driver.library()
-    with lock, driver.relaxed(), _stream() as (handle, context):
+    with lock, driver.relaxed_capture_mode(), _stream() as (handle, context):
         captured, stream = Capture(handle, context), c_void_p(handle)
         try:
-            driver.check(library.cuStreamBeginCapture_v2(stream, _RELAXED), "cuStreamBeginCapture")
+            driver.call("cuStreamBeginCapture_v2", stream, driver.RELAXED)
             yield captured
         except BaseException:
-            library.cuStreamEndCapture(stream, byref(captured.graph))
+            driver.library().cuStreamEndCapture(stream, byref(captured.graph))
             captured.destroy()
             raise
-        driver.check(library.cuStreamEndCapture(stream, byref(captured.graph)), "cuStreamEndCapture")
+        driver.call("cuStreamEndCapture", stream, byref(captured.graph))

@@ -6,13 +6,10 @@ import dis
 import inspect
 import itertools
 import sys
-from dataclasses import dataclass
 from types import CodeType
-from typing import Final
+from typing import Final, NamedTuple
 
 from .values import encode, frame
-
-__all__ = ["Chain", "Plan", "apart", "parameters", "scan"]
 
 Chain = tuple[str, ...]
 """A name and the attributes read from it: ``("config", "table", "shape")``."""
@@ -43,56 +40,55 @@ _LOADS_CLOSURE: Final = frozenset(
 _LOADS_CONSTANT: Final = frozenset(dis.hasconst)
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """What a code object is and which names it reads, which is the same for all functions that share it."""
 
     code: CodeType  # kept so that no other code gets its id
     encoding: bytes
     globals: tuple[Chain, ...]
     closure: tuple[Chain, ...]
-    names: frozenset[str]
 
 
-class _Scan:
-    """Reads a code object and the ones nested in it."""
+def scan(code: CodeType) -> Plan:
+    """Read a code object and the ones nested in it.
 
-    def __init__(self, code: CodeType) -> None:
-        self._globals: dict[Chain, None] = {}
-        self._closure: dict[Chain, None] = {}
-        self._names: set[str] = set()
-        encoding = self._code(code, frozenset(code.co_freevars))
-        loaded = {chain[0] for chain in self._closure}
-        passed_on = [(name,) for name in code.co_freevars if name not in loaded]
-        self.plan = Plan(
-            code, encoding, (*self._globals,), (*self._closure, *passed_on), frozenset(self._names)
-        )
+    Raises
+    ------
+    Unfingerprintable
+        If it has a constant without an exact encoding.
+    """
+    in_globals: dict[Chain, None] = {}
+    in_closure: dict[Chain, None] = {}
+    encoding = _encode(code, frozenset(code.co_freevars), in_globals, in_closure)
+    loaded = {chain[0] for chain in in_closure}
+    passed_on = [(name,) for name in code.co_freevars if name not in loaded]
+    return Plan(code, encoding, (*in_globals,), (*in_closure, *passed_on))
 
-    def _code(self, code: CodeType, free: frozenset[str]) -> bytes:
-        """Encode a code object; `free` names its variables that come from the operator's closure.
 
-        Instructions refer to local variables by index, so their names do not matter, with two
-        exceptions: parameters can be given by name, and cells may belong to a parameter.
-        """
-        instructions = list(dis.get_instructions(code))
-        self._reads([each for each in instructions if each.opname != "EXTENDED_ARG"], free)
-        self._names.update(code.co_names)
-        stream, constants = _canonical(instructions)
-        values = (self._constant(code.co_consts[i], free) for i in constants)
-        return frame("code", encode((stream, *_layout(code))), *values)
+def _encode(
+    code: CodeType, free: frozenset[str], in_globals: dict[Chain, None], in_closure: dict[Chain, None]
+) -> bytes:
+    """Encode a code object and note what it reads; `free` names what comes from the operator's closure.
 
-    def _constant(self, value: object, free: frozenset[str]) -> bytes:
+    Instructions refer to local variables by index, so their names do not matter, with two
+    exceptions: parameters can be given by name, and cells may belong to a parameter.
+    """
+    instructions = list(dis.get_instructions(code))
+    without_prefixes = [each for each in instructions if each.opname != "EXTENDED_ARG"]
+    for index, each in enumerate(without_prefixes):
+        if each.opcode in _LOADS_GLOBAL:
+            in_globals.setdefault(_chain(without_prefixes, index))
+        elif each.opcode in _LOADS_CLOSURE and each.argval in free:
+            in_closure.setdefault(_chain(without_prefixes, index))
+    stream, constants = _canonical(instructions)
+    values = []
+    for value in (code.co_consts[i] for i in constants):
         if isinstance(value, CodeType):
-            nested = self._code(value, free.intersection(value.co_freevars))
-            return frame("nested", encode(parameters(value)), nested)
-        return encode(value)
-
-    def _reads(self, instructions: list[dis.Instruction], free: frozenset[str]) -> None:
-        for index, each in enumerate(instructions):
-            if each.opcode in _LOADS_GLOBAL:
-                self._globals.setdefault(_chain(instructions, index))
-            elif each.opcode in _LOADS_CLOSURE and each.argval in free:
-                self._closure.setdefault(_chain(instructions, index))
+            nested = _encode(value, free.intersection(value.co_freevars), in_globals, in_closure)
+            values.append(frame("nested", encode(parameters(value)), nested))
+        else:
+            values.append(encode(value))
+    return frame("code", encode((stream, *_layout(code))), *values)
 
 
 def _layout(code: CodeType) -> tuple[object, ...]:
@@ -177,14 +173,3 @@ def apart(code: CodeType) -> tuple[bytes, list[object]]:
 def _loads_function_name(instructions: list[dis.Instruction], index: int) -> bool:
     """Whether a constant is the qualified name of a nested function, which Python 3.10 loads."""
     return sys.version_info < (3, 11) and instructions[index + 1].opname == "MAKE_FUNCTION"
-
-
-def scan(code: CodeType) -> Plan:
-    """Read a code object and the ones nested in it.
-
-    Raises
-    ------
-    Unfingerprintable
-        If it has a constant without an exact encoding.
-    """
-    return _Scan(code).plan

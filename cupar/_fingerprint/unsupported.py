@@ -3,7 +3,7 @@
 numba.cuda compiles some of it to nothing (`raise` and `assert` in a device function, `async`) and stumbles
 over the rest, mostly with words about its own insides. So `refusal` looks at a code object first, and says
 what it does, on which line, and what to write instead. What numba.cuda can compile sometimes, such as lists,
-is not refused here: `_diagnosis` explains what numba says of that.
+is not refused here: `_compile.numba_errors` explains what numba says of that.
 
 Knows bytecode alone: no numba, nothing of cupar.
 """
@@ -62,41 +62,26 @@ _OPCODES = [
     (does, instead, frozenset(dis.opmap[name] for name in names if name in dis.opmap))
     for does, instead, names in _KINDS
 ]
-_WATCHED = frozenset().union(*(opcodes for *_, opcodes in _OPCODES))
+_RELEVANT = frozenset().union(*(opcodes for *_, opcodes in _OPCODES))
 _COMMON_CONSTANT = dis.opmap.get("LOAD_COMMON_CONSTANT")  # from Python 3.14 on; 0 is AssertionError
 
 _GENERATORS = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 
 
 def refusal(code: CodeType) -> str | None:
-    """Say what a function does that a kernel cannot do, None if there is nothing of the kind.
+    """Say what a function, or one defined in it, does that a kernel cannot; None if there is nothing.
 
-    Parameters
-    ----------
-    code : code
-        Of the function, and with it that of functions defined in it.
-
-    Returns
-    -------
-    str or None
-        A sentence without its full stop: what it does, on which line, and what to write instead. Its subject
-        is "it", as in ``it imports a module (line 12); import it where the function is defined``.
+    This is a sentence without its full stop: what it does, on which line, and what to write instead, as in
+    ``it imports a module (line 12); import it where the function is defined``.
     """
-    found = _refused(code)
-    if found is None:
-        return None
-    does, line, instead = found
-    return f"it {does} (line {line}); {instead}"
-
-
-def _refused(code: CodeType) -> tuple[str, int, str] | None:
     codes = list(_all(code))
     # A default of a parameter by keyword is a dict where its function is made, so signatures come first.
     for look in (_of_signature, _of_instructions, _of_constants):
         for each in codes:
             found = look(each)
             if found is not None:
-                return found
+                does, line, instead = found
+                return f"it {does} (line {line}); {instead}"
     return None
 
 
@@ -119,17 +104,14 @@ def _of_signature(code: CodeType) -> tuple[str, int, str] | None:
     if code.co_kwonlyargcount:
         return "has keyword-only parameters", line, _KEYWORDS
     if code.co_flags & inspect.CO_VARKEYWORDS:
-        return "has a parameter **" + code.co_varnames[_last(code)], line, _KEYWORDS
+        last = code.co_argcount + bool(code.co_flags & inspect.CO_VARARGS)
+        return f"has a parameter **{code.co_varnames[last]}", line, _KEYWORDS
     return None
-
-
-def _last(code: CodeType) -> int:
-    return code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
 
 
 def _of_instructions(code: CodeType) -> tuple[str, int, str] | None:
     # Of nearly all functions the opcodes alone tell that there is nothing, in a microsecond.
-    if _WATCHED.isdisjoint(code.co_code[::2]):
+    if _RELEVANT.isdisjoint(code.co_code[::2]):
         return None
     if "@pytest_ar" in code.co_names:  # pytest writes assertions anew, in its own way
         return "asserts something", _line_of(code, lambda each: each.argval == "@pytest_ar"), _RAISES
@@ -176,23 +158,10 @@ def _line_of(code: CodeType, matches: Any) -> int:
     return 0
 
 
-# ---------------------------------------------------------------------------------------------------------
-# What is no function
-# ---------------------------------------------------------------------------------------------------------
-
-
 def not_an_operator(op: Any) -> str | None:
-    """Say what a callable is, if it is none that numba.cuda compiles, and what to give instead.
+    """Say what a callable is that numba.cuda does not compile, and what to give instead.
 
-    Parameters
-    ----------
-    op : callable
-        Not one of the compilers' own (`abs`, `math.sqrt`, `float`), nor a function under ``cuda.jit``.
-
-    Returns
-    -------
-    str or None
-        A sentence without its full stop; None for a Python function.
+    None for a Python function. The compilers' own (`abs`, `math.sqrt`, `float`) must not be asked for.
     """
     if isinstance(op, type):
         return f"expected a function, got the class {op.__name__}; write a function of its arguments"

@@ -19,56 +19,23 @@ from .._device import driver
 __all__ = ["cache", "compilers", "gpus", "nvidia_driver", "packages", "python", "variables"]
 
 _NEEDED = (
-    "cuda-cccl",
-    "cuda-bindings",
-    "cuda-core",
-    "cuda-pathfinder",
-    "numba-cuda",
-    "numba",
-    "llvmlite",
-    "numpy",
-    "cachetools",
-    "platformdirs",
-    "rich",
-)
+    "cuda-cccl", "cuda-bindings", "cuda-core", "cuda-pathfinder", "numba-cuda", "numba", "llvmlite",
+    "numpy", "cachetools", "platformdirs", "rich",
+)  # fmt: skip
 _OPTIONAL = (
-    "nvidia-cuda-nvrtc",
-    "nvidia-nvjitlink",
-    "nvidia-nvvm",
-    "nvidia-cuda-runtime",
-    "nvidia-cuda-nvrtc-cu12",
-    "nvidia-nvjitlink-cu12",
-    "nvidia-cuda-nvcc-cu12",
-    "nvidia-cuda-runtime-cu12",
-    "fsspec",
-    "redis",
-    "cupy-cuda12x",
-    "cupy-cuda13x",
-    "torch",
-)
+    "nvidia-cuda-nvrtc", "nvidia-nvjitlink", "nvidia-nvvm", "nvidia-cuda-runtime",
+    "nvidia-cuda-nvrtc-cu12", "nvidia-nvjitlink-cu12", "nvidia-cuda-nvcc-cu12",
+    "nvidia-cuda-runtime-cu12", "fsspec", "redis", "cupy-cuda12x", "cupy-cuda13x", "torch",
+)  # fmt: skip
 _OWN = (
-    "CUPAR_BUNDLES",
-    "CUPAR_CACHE",
-    "CUPAR_CACHE_DIR",
-    "CUPAR_CACHE_SIZE",
-    "CUPAR_DEBUG",
-    "CUPAR_LOCK_TIMEOUT",
-    "CUPAR_RECORD",
-    "CUPAR_REPLAY",
-    "CUPAR_SHARED",
-    "CUPAR_SHARED_TIMEOUT",
+    "CUPAR_BUNDLES", "CUPAR_CACHE", "CUPAR_CACHE_DIR", "CUPAR_CACHE_SIZE", "CUPAR_DEBUG",
+    "CUPAR_LOCK_TIMEOUT", "CUPAR_RECORD", "CUPAR_REPLAY", "CUPAR_SHARED", "CUPAR_SHARED_TIMEOUT",
     "CUPAR_SIGNING_KEY",
-)
+)  # fmt: skip
 _VARIABLES = (
-    "CONDA_PREFIX",
-    "CUDA_HOME",
-    "CUDA_LAUNCH_BLOCKING",
-    "CUDA_MODULE_LOADING",
-    "CUDA_PATH",
-    "CUDA_VISIBLE_DEVICES",
-    "LD_LIBRARY_PATH",
-    "NUMBA_ENABLE_CUDASIM",
-)
+    "CONDA_PREFIX", "CUDA_HOME", "CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "CUDA_PATH",
+    "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "NUMBA_ENABLE_CUDASIM",
+)  # fmt: skip
 _SECRETS = ("CUPAR_SIGNING_KEY",)
 
 
@@ -95,7 +62,7 @@ def _version(package: str) -> str | None:
 
 
 def compilers() -> dict[str, tuple[str | None, str]]:
-    """Return, for all that a build needs, where it is, and what to do if it is missing or of no use."""
+    """Return, for all that a build needs, where it is, and what to do if it is missing or unusable."""
     found: dict[str, Callable[[], object]] = {
         "NVRTC": lambda: toolchain.library_path("nvrtc"),
         "nvJitLink": lambda: toolchain.library_path("nvJitLink"),
@@ -130,28 +97,24 @@ def nvidia_driver() -> dict[str, str] | None:
 
 def gpus() -> list[dict[str, Any]]:
     """Return name, compute capability and memory of each GPU, in the driver's order; without using any."""
+    count = c_int()
     try:
-        library = driver.library()
+        driver.call("cuDeviceGetCount", byref(count))
     except driver.NoDeviceError:
         return []
-    count = c_int()
-    driver.check(library.cuDeviceGetCount(byref(count)), "cuDeviceGetCount")
-    return [_gpu(library, ordinal) for ordinal in range(count.value)]
+    return [_gpu(ordinal) for ordinal in range(count.value)]
 
 
-def _gpu(library: ctypes.CDLL, ordinal: int) -> dict[str, Any]:
-    name, memory = ctypes.create_string_buffer(256), c_size_t()
-    driver.check(library.cuDeviceGetName(name, len(name), ordinal), "cuDeviceGetName")
-    driver.check(library.cuDeviceTotalMem_v2(byref(memory), ordinal), "cuDeviceTotalMem")
-    cc = []
-    for attribute in (75, 76):  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
-        value = c_int()
-        driver.check(library.cuDeviceGetAttribute(byref(value), attribute, ordinal), "cuDeviceGetAttribute")
-        cc.append(value.value)
+def _gpu(ordinal: int) -> dict[str, Any]:
+    name, memory, cc = ctypes.create_string_buffer(256), c_size_t(), (c_int(), c_int())
+    driver.call("cuDeviceGetName", name, len(name), ordinal)
+    driver.call("cuDeviceTotalMem_v2", byref(memory), ordinal)
+    for attribute, value in zip((75, 76), cc, strict=True):  # COMPUTE_CAPABILITY_MAJOR and _MINOR
+        driver.call("cuDeviceGetAttribute", byref(value), attribute, ordinal)
     return {
         "ordinal": ordinal,
         "name": name.value.decode(errors="replace"),
-        "cc": 10 * cc[0] + cc[1],
+        "cc": 10 * cc[0].value + cc[1].value,
         "memory": memory.value,
     }
 
@@ -166,11 +129,7 @@ def cache() -> dict[str, Any]:
         "size": 0 if usage is None else usage.size,
         "limit": 0 if usage is None else usage.limit,
         "bundles": [
-            {
-                "path": str(layer.path),
-                "entries": layer.usage().entries if isinstance(layer, _cache.Disk) else len(layer),
-            }
-            for layer in _cache.bundles()
+            {"path": str(layer.path), "entries": layer.usage().entries} for layer in _cache.bundles()
         ],
         "shared": None if shared is None else shared.name,
         "signing": _cache.signing_key() is not None,

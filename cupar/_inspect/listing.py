@@ -6,24 +6,21 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import _cache
 from .._store.disk import Disk
-
-if TYPE_CHECKING:
-    from .._store.bundle import Bundle
+from .._store.layer import Layer
 
 __all__ = ["Info", "find", "infos", "kept", "layer", "own", "resolve", "sizes"]
 
 _HEAD_BYTES = 512
 # As `_entry.encode` lays them out, keys in order. What does not look like this is read as a whole.
 _HEAD = re.compile(
-    rb"cupar-entry [0-9]+ [0-9a-f]{64} [0-9]+ [0-9]+\n"
+    rb"(?:cupar-signature [0-9a-f]{64}\n)?cupar-entry [0-9]+ [0-9a-f]{64} [0-9]+ [0-9]+\n"
     rb'\{(?:"algorithm": "(\w{0,80})", )?(?:"cc": ([0-9]{1,4}), )?(?:"cubin_size": [0-9]+, )?'
     rb'"entry": "(\w{0,40})"'
 )
-_HEAD_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
 _PREFIX = re.compile("[0-9a-f]{1,64}")
 
 
@@ -62,39 +59,23 @@ class Info:
         return self._read_meta(self.key) or {}
 
 
-def sizes(store: Disk | Bundle) -> Iterator[tuple[str, int]]:
+def sizes(store: Layer) -> Iterator[tuple[str, int]]:
     """Yield key and size in bytes of each entry, without opening any."""
-    if isinstance(store, Disk):
-        yield from ((file.key, file.size) for file in store.files())
-    else:
-        yield from store.entries()
+    for each in store.entries():
+        yield each.key, each.size
 
 
-def infos(store: Disk | Bundle, prefix: str = "") -> Iterator[Info]:
+def infos(store: Layer, prefix: str = "") -> Iterator[Info]:
     """Yield what is in a directory or bundle, or what has a key that begins with `prefix` there."""
-    if isinstance(store, Disk):
-        for file in store.files():
-            if file.name.startswith(prefix):
-                head = _head(file.place) or _described(store.meta(file.key))
-                yield Info(file.key, *head, file.size, file.mtime, store.meta)
-    else:
-        for key, size in store.entries():
-            if key.startswith(prefix):
-                yield Info(key, *_described(store.meta(key)), size, None, store.meta)
+    for each in store.entries():
+        if each.key.startswith(prefix):
+            head = _head(store.head(each, _HEAD_BYTES)) or _described(store.meta(each.key))
+            yield Info(each.key, *head, each.size, each.used, store.meta)
 
 
-def _head(path: str) -> tuple[str, int, str] | None:
-    """Read algorithm, compute capability and kind from the beginning of a file; JSON would take longer."""
-    try:
-        descriptor = os.open(path, _HEAD_FLAGS)
-    except OSError:
-        return None
-    try:
-        match = _HEAD.match(os.read(descriptor, _HEAD_BYTES))
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
+def _head(data: bytes) -> tuple[str, int, str] | None:
+    """Read algorithm, compute capability and kind from the beginning of an entry; JSON would take longer."""
+    match = _HEAD.match(data)
     if match is None:
         return None
     algorithm, cc, entry = match.groups()
@@ -128,7 +109,7 @@ def own() -> Disk:
     return disk
 
 
-def layer(path: str | os.PathLike[str]) -> Disk | Bundle:
+def layer(path: str | os.PathLike[str]) -> Layer:
     """Return the directory or bundle at `path`, to be read only.
 
     Raises
@@ -150,7 +131,7 @@ def kept() -> list[Info]:
     return sorted(found.values(), key=lambda info: -(info.used or 0))
 
 
-def find(text: str, store: Disk | Bundle) -> Info:
+def find(text: str, store: Layer) -> Info:
     """Return the one entry in a directory or bundle whose key begins with `text`.
 
     Raises

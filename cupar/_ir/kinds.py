@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from . import nodes
+from . import cpp
 
 _SIGNS = {
     "EQUAL_TO": "==",
@@ -19,21 +19,10 @@ _SIGNS = {
 
 
 def source(kind: str, arity: int, dtype: np.dtype[Any]) -> str | None:
-    """Return the C++ of a function ``SYMBOL`` that gives what a kind gives, as a bool.
+    """Return the C++ of a function ``SYMBOL`` that gives, as a bool, what a kind gives for values of a dtype.
 
-    Parameters
-    ----------
-    kind : str
-        Name of an `OpKind` that is defined for the dtype.
-    arity : int
-        How many values it takes.
-    dtype : numpy.dtype
-        Of all of them.
-
-    Returns
-    -------
-    str or None
-        None if it is none of those that are written in C++, for this dtype.
+    The kind, by its name, must be defined for the dtype. None if it is not one of those that are written in
+    C++ for it.
     """
     result = _result(kind, dtype) if dtype.names is None else None
     if result is None:
@@ -41,7 +30,7 @@ def source(kind: str, arity: int, dtype: np.dtype[Any]) -> str | None:
     names = "ab"[:arity]
     parameters = ", ".join(f"void* p_{name}" for name in names)
     loads = "".join(f"  const auto {name} = {_loaded(f'p_{name}', dtype)};\n" for name in names)
-    return nodes.unit(
+    return cpp.unit(
         f'extern "C" __device__ void SYMBOL({parameters}, void* out) {{\n'
         f"{loads}  *static_cast<bool*>(out) = {result};\n}}\n"
     )
@@ -50,7 +39,7 @@ def source(kind: str, arity: int, dtype: np.dtype[Any]) -> str | None:
 def _loaded(pointer: str, dtype: np.dtype[Any]) -> str:
     if dtype.kind == "b":  # of which memory may hold any byte
         return f"*static_cast<const unsigned char*>({pointer}) != 0"
-    value = f"*static_cast<const {nodes.cpp_type(dtype)}*>({pointer})"
+    value = f"*static_cast<const {cpp.type_name(dtype)}*>({pointer})"
     return f"__half2float({value})" if dtype == np.float16 else value
 
 
@@ -63,7 +52,7 @@ def _result(kind: str, dtype: np.dtype[Any]) -> str | None:
             return f"a.re {sign} b.re {'&&' if sign == '==' else '||'} a.im {sign} b.im"
         return f"a {sign} b"
     if kind == "BIT_NOT":
-        return "!a" if dtype.kind == "b" else f"static_cast<{nodes.cpp_type(dtype)}>(~a) != 0"
+        return "!a" if dtype.kind == "b" else f"static_cast<{cpp.type_name(dtype)}>(~a) != 0"
     logical = {"LOGICAL_AND": f"{a} && {b}", "LOGICAL_OR": f"{a} || {b}", "LOGICAL_NOT": f"!{a}"}
     if not is_complex:  # complex numbers become no bools but of themselves
         logical.update(IDENTITY=a, NEGATE=a)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import enum
 import functools
-import os
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType, NoneType
@@ -21,8 +20,8 @@ import numpy as np
 
 from .. import _cache
 from .._base import fork
+from .._base.errors import BuildError
 from .._call.algorithm import Algorithm
-from .._compile.toolchain import BuildError
 from .._device import arrays, driver
 from .._fingerprint import walk
 from ..operators import RawOp
@@ -126,9 +125,9 @@ def _asked(factory: Callable[P, A], /, *args: P.args, **named: P.kwargs) -> A:
         with walk.Once():
             return factory(*args, **named)
     except (TypeError, ValueError, BuildError) as error:
-        from .._compile import diagnosis
+        from .._base.causes import cause
 
-        if diagnosis.cause(error) is not None:
+        if cause(error) is not None:
             raise
         raise error.with_traceback(None)  # noqa: B904 - it is the same error, without cupar's own frames
 
@@ -194,7 +193,7 @@ def _fingerprints(args: tuple[Any, ...], named: dict[str, Any]) -> _Functions | 
         return None  # they are found by place
     places = [place for place, arg in enumerate(args) if type(arg) is FunctionType]
     try:
-        return tuple((place, walk.fingerprint(args[place]).checker()) for place in places)
+        return tuple((place, walk.fingerprint(args[place]).guard.checker()) for place in places)
     except walk.Unfingerprintable:
         return None
 
@@ -221,11 +220,8 @@ def forget() -> None:
         table.clear()
 
 
-def _after_fork() -> None:
+@fork.in_child
+def _forget_all() -> None:
     for table in _tables:
-        fork.keep_for_ever(dict(table))
+        fork.leak(dict(table))
         table.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

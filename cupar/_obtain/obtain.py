@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import ast
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from .. import _cache, structs
+from .. import _cache
 from .._base import fork
 from .._call.algorithm import Algorithm, Built
-from .._compile import toolchain
-from .._compile.key import FORMAT, build_parts, digest, function_part, template_parts
+from .._compile import inference
+from .._compile.key import build_parts, digest, template_parts
 from .._compile.specialisation import Specialisation
 from .._device import driver
-from .._ir import nodes
+from .._fingerprint import extensions
 from .._ir.nodes import Argument
-from ..operators import Op, Operator, resolve
+from .._ir.operator import Operator
 from . import call_sites, produce
 from .target import target
 
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
 A = TypeVar("A", bound=Algorithm)
 
 _algorithms: _cache.Memory[Algorithm] = _cache.Memory(maxsize=1024)
-_results: _cache.Memory[np.dtype[Any]] = _cache.Memory(maxsize=1024)
 
 
 class Observer(Protocol):
@@ -96,6 +93,9 @@ def obtain(
         kind, algorithm, tuple(arguments), tuple(operators.items()), tuple(options.items()), found
     )
     cls._check(spec)
+    if extensions.foreign().may_be_used:
+        for op in spec.functions.values():
+            inference.refuse_extended(op)
     if watching is None:
         return answer(spec, device, bool(wait))  # type: ignore[return-value]
     return watching.ask(spec, lambda: answer(spec, device, bool(wait)))  # type: ignore[return-value]
@@ -192,55 +192,17 @@ def _kernels(spec: Specialisation) -> str:
         return ""
 
 
-def _after_fork() -> None:
+@fork.in_child
+def _forget_queue() -> None:
     global _queue
     _queue = None  # its threads are the parent's
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
-
-
-def result_dtype(op: Op, inputs: tuple[np.dtype[Any], ...]) -> np.dtype[Any]:
-    """Return the dtype of what an operator returns; the cache remembers what numba made of it.
-
-    Raises
-    ------
-    TypeError
-        If it cannot be compiled for the inputs, or returns something that arrays cannot hold.
-    """
-    found = resolve(op, inputs, inputs[0], "transform_op")
-    if found.kind is not None:
-        return found.output
-    if found.source is None:
-        raise TypeError(f"value_type: the result of {found.name} is not known: give its dtype")
-    parts = {
-        "format": FORMAT,
-        "entry": "result",
-        "function": function_part(found),
-        "inputs": [nodes.type_part(dtype) for dtype in inputs],
-        "versions": toolchain.operator_versions(),
-    }
-
-    def make() -> _cache.Entry:
-        from .. import _build
-
-        described: Any = np.lib.format.dtype_to_descr(_build.result_dtype(found, _RESULT_CC))
-        return _cache.Entry({"entry": parts["entry"], "parts": parts}, repr(described).encode())
-
-    def use(entry: _cache.Entry) -> np.dtype[Any]:
-        dtype: np.dtype[Any] = np.lib.format.descr_to_dtype(ast.literal_eval(entry.payload.decode()))
-        return structs.normal("transform_op", dtype)
-
-    return _results.get_or_make(found.without_user(), lambda: produce.fetch(digest(parts), make, use)[1])
-
-
-_RESULT_CC = 75  # types are the same on all GPUs
-
-
 def forget() -> None:
     """Forget what this process has in memory."""
+    from .._compile import inference
+
     _algorithms.clear()
     produce.templates.clear()
-    _results.clear()
+    inference.forget()
     call_sites.forget()

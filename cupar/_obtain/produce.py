@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from .. import _cache
 from .._base import log
-from .._base.warnings import warn_once
 from .._call.algorithm import Build, Built
 from .._call.code import Code
-from .._compile import toolchain
-from .._compile.key import build_parts, digest, template_parts
+from .._compile import entries, toolchain
+from .._compile.key import build_parts, digest, notes, template_parts
 from .._compile.specialisation import Specialisation
 from .._device import driver
-
-T = TypeVar("T")
 
 templates: _cache.Memory[list[bytes]] = _cache.Memory(maxsize=32)
 
@@ -32,10 +28,7 @@ def produce(spec: Specialisation, kept: Specialisation, device: driver.Device | 
         nonlocal origin
         with toolchain.compilers():
             blob, cubin_size, origin = _compile(spec, seconds)
-        operators = {name: op.name for name, op in (*spec.operators, *spec.functions.items())}
-        sources = ((name, op.source) for name, op in spec.functions.items())
-        reads = {name: found.reads() for name, found in sources if found is not None}
-        return _entry(parts, blob, seconds, operators=operators, reads=reads, cubin_size=cubin_size)
+        return _entry(parts, blob, seconds, **notes(spec), cubin_size=cubin_size)
 
     def use(entry: _cache.Entry) -> tuple[Code, int]:
         code, size = Code(kept, entry.payload), entry.meta["cubin_size"]
@@ -49,53 +42,14 @@ def produce(spec: Specialisation, kept: Specialisation, device: driver.Device | 
             found[0].native(driver.current_context())
             seconds["load"] = time.perf_counter() - start
 
-    found, (code, size) = fetch(key, make, use, load)
-    log.fetched(origin, key, found, seconds)
+    found, (code, size) = entries.fetch(key, make, use, load)
+    if log.logger(log.INFO):
+        from .._inspect import log as lines
+
+        lines.fetched(origin, key, found, seconds)
     if found.origin == "disk":
         seconds["read"] = found.seconds
     return Built(code, Build(spec.algorithm, key, spec.cc, origin, seconds, size, found.source))
-
-
-# What says nothing of an entry: libraries or memory that this process lacks, and whatever the GPU is in.
-_NOT_THE_ENTRYS = (MemoryError, OSError, ImportError, driver.DriverError, driver.NoDeviceError)
-
-
-def fetch(
-    key: str,
-    make: Callable[[], _cache.Entry],
-    use: Callable[[_cache.Entry], T],
-    load: Callable[[T], None] = lambda made: None,
-) -> tuple[_cache.Found, T]:
-    """Fetch or make an entry, and return what `use` makes of it, once `load` has loaded that.
-
-    One that was kept, and that nothing can be made of although it is what was stored, is made again: who
-    stored it stored something else. It is replaced once the new one has loaded. One that cannot be loaded may
-    be as good as any: it is a GPU's memory, context or driver that it cannot be loaded with.
-    """
-    found = _cache.fetch(key, make)
-    try:
-        made = use(found.entry)
-    except Exception as error:
-        if found.origin == "built" or isinstance(error, _NOT_THE_ENTRYS):
-            raise
-        warn_once(
-            "useless",
-            f"cupar's cache entry {key} in {found.source} is of no use and will be rebuilt: {error!r}",
-        )
-    else:
-        load(made)
-        return found, made
-
-    def make_and_load() -> _cache.Entry:
-        entry = make()
-        load(use(entry))
-        return entry
-
-    _cache.discard(key)
-    found = _cache.fetch(key, make_and_load)
-    made = use(found.entry)
-    load(made)
-    return found, made
 
 
 def _entry(parts: dict[str, Any], payload: bytes, seconds: dict[str, float], **more: Any) -> _cache.Entry:
@@ -149,8 +103,11 @@ def _template(spec: Specialisation, seconds: dict[str, float]) -> tuple[list[byt
         return _entry(parts, payload, stages)
 
     def find() -> list[bytes]:
-        found, template = fetch(key, make, lambda entry: _build.unpack(entry.payload))
-        log.template(key, found)
+        found, template = entries.fetch(key, make, lambda entry: _build.unpack(entry.payload))
+        if log.logger(log.DEBUG):
+            from .._inspect import log as lines
+
+            lines.template(key, found)
         return template
 
     return templates.get_or_make(key, find), made

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .._compile import architectures
+from .._compile import nvrtc
 from .._device import driver
 
 
@@ -26,7 +26,7 @@ def parse_cc(cc: Any) -> int:
         If it is none of these, or the compilers do not know it.
     """
     found = _parsed(cc)
-    architectures.check(found)
+    nvrtc.check_cc(found)
     return found
 
 
@@ -69,7 +69,7 @@ def target(cc: Any) -> tuple[int, driver.Device | None]:
         return parse_cc(cc), None
     device = driver.current_device()
     try:
-        architectures.check(device.cc)
+        nvrtc.check_cc(device.cc)
     except ValueError as error:
         raise ValueError(f"the current device {device.ordinal}: {str(error).removeprefix('cc: ')}") from None
     return device.cc, device

@@ -24,32 +24,26 @@ import os
 import re
 import stat
 import struct
-import time
 import weakref
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
-from .._base.warnings import warn_once
 from .._base.words import counted
-from .disk import fault
-from .entry import Entry, RefusedError, is_key, peek_meta, unseal
-
-__all__ = ["Bundle", "Report", "Written", "verify", "write"]
+from .entry import Entry, RefusedError, is_key, unseal
+from .files import fault, remove_leftovers, replacing
+from .layer import Layer, Listed
 
 _VERSION = 1
 _HEADER_BYTES = 128
 _MOST_ENTRIES = 1 << 22  # an index of 320 MiB, which every reader has in memory
-_LEFTOVER_SECONDS = 3600  # a bundle that is being written grows more often than that
 _HEADER = re.compile(rb"cupar-bundle [0-9]+ ([0-9]{1,15}) ([0-9]{1,15}) ([0-9]{1,15}) [0-9a-f]{64} *\n")
 
 # O_NONBLOCK: opening a pipe must not wait for a writer. Links are followed: it is what the user named.
 _READ_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_BINARY"))
-_WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 
 
 class _Record(NamedTuple):
@@ -79,22 +73,11 @@ def _header(count: int, start: int, size: int, index: bytes) -> bytes:
 # --- Reading -------------------------------------------------------------------------------------------
 
 
-class Bundle:
+class Bundle(Layer):
     """The entries of a bundle. Threads and forked processes may share it.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    secret : bytes, optional
-        Entries that are not signed with it are not served.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be opened.
-    ValueError
-        If it is no bundle, is damaged, or others could have written it.
+    With a secret, entries that are not signed with it are not served. Opening it raises an OSError, or
+    `RefusedError` if it is not a bundle, is damaged, or others could have written it.
     """
 
     # Read in place with pread and not through a memory map: a reader that looks at a mapped file while it is
@@ -110,99 +93,28 @@ class Bundle:
         try:
             status = os.fstat(self._file)
             if not stat.S_ISREG(status.st_mode):
-                raise ValueError(f"{path} is not a file")
+                raise RefusedError(f"{path} is not a file")
             self._size = status.st_size
             self._start, self._index = self._open()
         except BaseException:
             self._close()
             raise
 
-    def load(self, key: str) -> Entry | None:
-        """Return the entry under `key`, None if there is none.
-
-        What cannot be read, is not as it was stored, or is not signed as it must be, counts as none and is
-        said once.
-        """
-        try:
-            return self.read(key)
-        except RefusedError as error:
-            warn_once(
-                ("bundle entry", self.path),
-                f"cupar does not use the entry {key} of the bundle {self.path}: it {error}. "
-                "It will be built again.",
-            )
-            return None
-
-    def read(self, key: str) -> Entry | None:
-        """Return the entry under `key`, None if there is none.
-
-        Raises
-        ------
-        RefusedError
-            If it cannot be read, is not as it was stored, or is not signed as it must be.
-        """
-        try:
-            record = self._find(key)
-            return None if record is None else self._read(record)
-        except (OSError, MemoryError) as error:
-            raise RefusedError(_why(error)) from error
-
-    def meta(self, key: str) -> dict[str, Any] | None:
-        """Return the metadata of an entry, unchecked, for listings; None if there is none to be had."""
-        with suppress(OSError, MemoryError, RefusedError):
-            record = self._find(key)
-            if record is not None:
-                return peek_meta(lambda *part: self._part(record, *part), record.size)
-        return None
-
-    def entries(self) -> Iterator[tuple[str, int]]:
-        """Yield key and size in bytes of each entry, in the order of the keys."""
-        for record in self._records():
-            yield record.key.hex(), record.size
-
-    def keys(self) -> Iterator[str]:
-        """Yield the key of each entry, in order."""
-        for key, _ in self.entries():
-            yield key
-
-    def __len__(self) -> int:
-        return len(self._index) // _RECORD.size
-
     def close(self) -> None:
         """Let go of the file; the bundle is then an empty one."""
         self._index = b""
         self._close()
 
-    def faults(self) -> Iterator[tuple[str | None, str]]:
-        """Read all entries, and yield the key and what is wrong with each that is not served.
-
-        What is wrong with the whole has None for a key.
-        """
-        end, last = _HEADER_BYTES, b""
-        in_order = True
-        for record in self._records():
-            in_order &= record.offset == end and record.key > last
-            end, last = record.end, record.key
-            try:
-                self._read(record)
-            except (OSError, MemoryError, RefusedError) as error:
-                yield record.key.hex(), _why(error)
-        if not in_order or end != self._start:
-            yield None, "its entries do not lie one behind the other in the order of their keys"
-        changed = self._changed()
-        if changed is not None:
-            yield None, changed
-
     def _open(self) -> tuple[int, bytes]:
         """Check the file as a whole; return where the index begins, and the index."""
         changed = self._changed()
         if changed is not None:
-            raise ValueError(
+            raise RefusedError(
                 f"{self.path} {changed}. Run 'chmod go-w {self.path}' if it is yours, or use a copy that is."
             )
         header = os.pread(self._file, _HEADER_BYTES, 0)
         if not header.startswith(b"cupar-bundle "):
-            raise ValueError(f"{self.path} is no bundle, which 'cupar cache export' makes")
+            raise RefusedError(f"{self.path} is no bundle, which 'cupar cache export' makes")
         match = _HEADER.fullmatch(header)
         if match is not None:
             count, start, size = map(int, match.groups())
@@ -210,14 +122,16 @@ class Bundle:
                 index = self._read_index(start, count)
                 if header == _header(count, start, size, index):
                     return start, index
-        raise ValueError(f"{self.path} is damaged, was cut short, or is a bundle of another version of cupar")
+        raise RefusedError(
+            f"{self.path} is damaged, was cut short, or is a bundle of another version of cupar"
+        )
 
     def _read_index(self, start: int, count: int) -> bytes:
         """Read the index; a file with holes in it may claim to be of any size."""
         if count <= _MOST_ENTRIES:
             with suppress(MemoryError):
                 return os.pread(self._file, count * _RECORD.size, start)
-        raise ValueError(f"{self.path} is too large: its index is of {counted(count, 'entry')}")
+        raise RefusedError(f"{self.path} is too large: its index is of {counted(count, 'entry')}")
 
     def _changed(self) -> str | None:
         """Say why the file, as it is now, must not be used."""
@@ -227,19 +141,27 @@ class Bundle:
             return f"{found}, so that others could place code in it"
         return None if status.st_size == self._size else "was written to while it was in use"
 
+    def trust(self) -> None:
+        """Raise `RefusedError` if others could have written the file, or have since it was opened."""
+        changed = self._changed() if self._index else None
+        if changed is not None:
+            raise RefusedError(f"lies in a file that {changed}")
+
     def _records(self) -> Iterator[_Record]:
         index = self._index
         if index and self._changed() is None:
             yield from map(_Record._make, _RECORD.iter_unpack(index))
 
-    def _find(self, key: str) -> _Record | None:
+    def entries(self) -> Iterator[Listed]:
+        """Yield what is in it, in the order of the keys."""
+        for record in self._records():
+            yield Listed(record.key.hex(), record.size, None, record)
+
+    def find(self, key: str) -> _Record | None:
         """Look a key up in the index."""
         index = self._index
         if not index or not is_key(key):
             return None
-        changed = self._changed()
-        if changed is not None:
-            raise RefusedError(f"lies in a file that {changed}")
         wanted = bytes.fromhex(key)
 
         def key_at(position: int) -> bytes:  # of no length at the end of the index
@@ -251,116 +173,57 @@ class Bundle:
             return None
         return _Record._make(_RECORD.unpack_from(index, position * _RECORD.size))
 
-    def _read(self, record: _Record) -> Entry:
-        """Return an entry; raise RefusedError if it is not to be served."""
-        frame = self._part(record, 0, record.size)
-        if hashlib.sha256(frame).digest() != record.digest:
-            raise RefusedError("is damaged: it is not what the index says")
-        return unseal(frame, record.key.hex(), self._secret)
-
-    def _part(self, record: _Record, offset: int, size: int) -> bytes:
-        """Read a part of an entry; less if the entry, or the file, ends before."""
-        if record.offset < _HEADER_BYTES or record.end > self._start:
+    def peek(self, where: _Record, offset: int, size: int) -> bytes:
+        """Read part of an entry, unchecked but for what concerns the file as a whole."""
+        self.trust()
+        if where.offset < _HEADER_BYTES or where.end > self._start:
             raise RefusedError("is damaged: it does not lie between the bundle's header and index")
-        return os.pread(self._file, min(size, record.size - offset), record.offset + offset)
+        return os.pread(self._file, min(size, max(0, where.size - offset)), where.offset + offset)
 
+    def read_at(self, where: _Record, key: str) -> Entry:
+        """Read an entry; raise `RefusedError` if it is not to be served."""
+        frame = self.peek(where, 0, where.size)
+        if hashlib.sha256(frame).digest() != where.digest:
+            raise RefusedError("is damaged: it is not what the index says")
+        return unseal(frame, key, self._secret)
 
-def _why(error: Exception) -> str:
-    return str(error) if isinstance(error, RefusedError) else f"cannot be read ({error!r})"
-
-
-@dataclass(frozen=True)
-class Report:
-    """What `verify` found.
-
-    Attributes
-    ----------
-    entries : int
-        Number of entries that were checked.
-    faults : tuple of (str or None, str)
-        Key, None for the bundle as a whole, and what is wrong with it.
-    """
-
-    entries: int
-    faults: tuple[tuple[str | None, str], ...]
-
-
-def verify(path: str | os.PathLike[str], secret: bytes | None = None) -> Report:
-    """Check a bundle as a whole and entry by entry.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be opened.
-    """
-    try:
-        bundle = Bundle(Path(path), secret)
-    except ValueError as error:
-        return Report(0, ((None, str(error)),))
-    with closing(bundle):
-        return Report(len(bundle), tuple(bundle.faults()))
+    def check(self, *, repair: bool = False) -> Iterator[tuple[str, str | None]]:
+        """Read all entries, and look at their order; see `Layer.check`."""
+        yield from super().check(repair=repair)
+        end, last = _HEADER_BYTES, b""
+        in_order = True
+        for record in self._records():
+            in_order &= record.offset == end and record.key > last
+            end, last = record.end, record.key
+        if not in_order or end != self._start:
+            yield str(self.path), "its entries do not lie one behind the other in the order of their keys"
 
 
 # --- Writing -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Written:
-    """Number of entries in a new bundle, and its size in bytes."""
+def write(path: Path, items: Iterable[tuple[str, bytes]]) -> tuple[int, int]:
+    """Write keys and sealed entries, in any order, to a bundle; return how many it has, and its size.
 
-    entries: int
-    size: int
-
-
-def write(path: str | os.PathLike[str], items: Iterable[tuple[str, bytes]]) -> Written:
-    """Write a bundle, in place of the file there, if any: nobody sees half of it.
-
-    Parameters
-    ----------
-    path : str or path
-        The file. It may be read by everybody, and written by its owner.
-    items : iterable of (str, bytes)
-        Keys and sealed entries, in any order. They are taken one at a time and not kept in memory. Of several
-        under the same key the first counts.
-
-    Returns
-    -------
-    Written
-        How many entries it has, and its size.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written. What was there is left alone then.
-    ValueError
-        If a key is none, or there are too many.
+    They are taken one at a time and not kept in memory. Of several under the same key the first counts.
+    Nobody sees half of the file; if it cannot be written (OSError), or a key is not one (ValueError), what
+    was there is left alone.
     """
     from tempfile import TemporaryFile  # 5 ms, which readers do not pay
 
-    path = Path(path)
     _check_target(path)
-    _remove_leftovers(path.parent)
+    remove_leftovers(path.parent, _ASIDE)
+    aside = path.with_name(f"{_ASIDE}{os.getpid()}.{os.urandom(8).hex()}")
     # Kept aside until all keys are known, for bytes that do not depend on the order of arrival; in a file
     # that has no name, so that nothing is left of it when this process is killed.
     with _named(path), TemporaryFile(dir=path.parent) as spool:
-        return _write_aside(path, spool, _spooled(spool, items))
-
-
-def _write_aside(path: Path, spool: BinaryIO, records: list[_Record]) -> Written:
-    aside = path.with_name(f"{_ASIDE}{os.getpid()}.{os.urandom(8).hex()}")
-    try:
-        with os.fdopen(os.open(aside, _WRITE_FLAGS, 0o644), "wb") as file:
-            written = _write_sorted(file, spool, records)
-            with suppress(OSError, AttributeError):  # some file systems and platforms have no modes
-                os.fchmod(file.fileno(), 0o644)  # whatever the umask: a bundle is made to be carried
+        records = _spooled(spool, items)
+        # Readable whatever the umask: a bundle is made to be carried.
+        with replacing(path, aside, 0o644) as file:
+            size = _write_sorted(file, spool, records)
             file.flush()
             os.fsync(file.fileno())  # a bundle is copied to other machines, where nobody could make it again
-        aside.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            aside.unlink()
-        raise
-    return written
+    return len(records), size
 
 
 _ASIDE = ".cupar-bundle."
@@ -387,17 +250,6 @@ def _check_target(path: Path) -> None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path.parent))
 
 
-def _remove_leftovers(directory: Path) -> None:
-    """Remove what processes left that were killed as they wrote a bundle."""
-    with suppress(OSError), os.scandir(directory) as listing:
-        for each in listing:
-            if each.name.startswith(_ASIDE):
-                with suppress(OSError):
-                    status = each.stat(follow_symlinks=False)
-                    if stat.S_ISREG(status.st_mode) and time.time() - status.st_mtime > _LEFTOVER_SECONDS:
-                        Path(each).unlink()
-
-
 def _spooled(spool: BinaryIO, items: Iterable[tuple[str, bytes]]) -> list[_Record]:
     """Write frames as they come, and return where they lie, in the order of their keys."""
     records: dict[bytes, _Record] = {}
@@ -414,10 +266,9 @@ def _spooled(spool: BinaryIO, items: Iterable[tuple[str, bytes]]) -> list[_Recor
     return [records[raw] for raw in sorted(records)]
 
 
-def _write_sorted(file: BinaryIO, spool: BinaryIO, records: list[_Record]) -> Written:
-    """Write header, frames and index."""
-    sizes = [record.size for record in records]
-    starts = list(accumulate(sizes, initial=_HEADER_BYTES))
+def _write_sorted(file: BinaryIO, spool: BinaryIO, records: list[_Record]) -> int:
+    """Write header, frames and index; return the size of all."""
+    starts = list(accumulate((record.size for record in records), initial=_HEADER_BYTES))
     index = b"".join(
         _RECORD.pack(record.key, start, record.size, record.digest)
         for record, start in zip(records, starts, strict=False)
@@ -428,4 +279,4 @@ def _write_sorted(file: BinaryIO, spool: BinaryIO, records: list[_Record]) -> Wr
         spool.seek(record.offset)
         file.write(spool.read(record.size))
     file.write(index)
-    return Written(len(records), size)
+    return size

@@ -1,7 +1,7 @@
-"""Entries as bytes: what stands in a file, a bundle or a shared store, and how its truth is told.
+"""Entries as bytes, wherever they are kept, and how damage and forgery are found out.
 
 An entry is a header, metadata in one line of JSON, and the payload. The header names the sizes and a SHA-256
-of all that follows and of the key, so an entry that was altered, cut, or moved to another key is none. Where
+of all that follows and of the key: an entry that was altered, cut, or moved to another key is refused. Where
 others could have written it, a signature may stand before it (see `seal`).
 """
 
@@ -10,24 +10,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, BinaryIO
-
-__all__ = [
-    "FORMAT",
-    "SUFFIX",
-    "Entry",
-    "RefusedError",
-    "decode",
-    "encode",
-    "is_key",
-    "peek_meta",
-    "read",
-    "seal",
-    "unseal",
-]
+from typing import Any
 
 FORMAT = 1
 """Version of what is on disk; entries of another version are left alone, in a directory of their own."""
@@ -37,6 +24,8 @@ SUFFIX = ".cupar"
 LARGEST = 1 << 28
 """Bytes that an entry may have, 100 times what builds have: a larger one would fill its reader's memory."""
 
+DAMAGED = "is damaged or of another format"
+
 _HEADER_BYTES = 128
 _HEADER = re.compile(rb"cupar-entry [0-9]+ [0-9a-f]{64} ([0-9]{1,15}) ([0-9]{1,15})\n")
 _SEAL = re.compile(rb"cupar-signature ([0-9a-f]{64})\n")
@@ -45,20 +34,19 @@ _KEY = re.compile(r"[0-9a-f]{64}")
 
 
 class RefusedError(ValueError):
-    """An entry that is not served; the message says why, as in ``is damaged``."""
+    """An entry or a bundle is not served; the message says why, as in ``is damaged``.
+
+    `file` is the status of the file that was refused: another process may have put a good one in its place.
+    """
+
+    def __init__(self, why: str, file: os.stat_result | None = None) -> None:
+        super().__init__(why)
+        self.file = file
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What the cache keeps under a key.
-
-    Attributes
-    ----------
-    meta : Mapping[str, Any]
-        What a person wants to know about the entry, as JSON has it.
-    payload : bytes
-        The thing itself.
-    """
+    """What the cache keeps under a key: a payload, and what a person wants to know about it."""
 
     meta: Mapping[str, Any]
     payload: bytes
@@ -70,7 +58,7 @@ def is_key(text: str) -> bool:
 
 
 def _header(key: str, meta: bytes, payload: bytes) -> bytes:
-    """Return the only first line that an entry with this content, stored under this key, may have.
+    """Return the only header that an entry with this content, stored under this key, may have.
 
     The checksum covers the line itself, with the key in its own place.
     """
@@ -87,68 +75,44 @@ def encode(key: str, entry: Entry) -> bytes:
     return _header(key, meta, entry.payload) + meta + entry.payload
 
 
-def _sizes(header: bytes, size: int) -> tuple[int, int] | None:
-    """Return the sizes of metadata and payload, None unless they are what an entry of `size` bytes has."""
-    match = _HEADER.fullmatch(header)
-    if match is None or size > LARGEST:
+def decode(data: bytes | memoryview, key: str) -> Entry | None:
+    """Return the entry that these bytes are; None if they are not what was stored under `key`."""
+    header, meta_size, payload_size = _split(bytes(data[:_HEADER_BYTES]))
+    end = len(header) + meta_size
+    if not header or end + payload_size != len(data):
         return None
-    meta, payload = int(match[1]), int(match[2])
-    return (meta, payload) if len(header) + meta + payload == size else None
-
-
-def _checked(key: str, header: bytes, meta: bytes, payload: bytes) -> Entry | None:
+    meta, payload = bytes(data[len(header) : end]), bytes(data[end:])
     if header != _header(key, meta, payload):
         return None
+    fields = _fields(meta)
+    return None if fields is None else Entry(fields, payload)
+
+
+def peek_meta(peek: Callable[[int, int], bytes]) -> dict[str, Any] | None:
+    """Read the metadata alone, unchecked, of an entry, sealed or not; None if there is none.
+
+    `peek(offset, size)` returns that part of it; less if it ends before.
+    """
+    head = peek(0, _SEAL_BYTES + _HEADER_BYTES)
+    start = _SEAL_BYTES if _SEAL.match(head) else 0
+    header, size, _ = _split(head[start:])
+    return _fields(peek(start + len(header), size)) if header else None
+
+
+def _split(head: bytes) -> tuple[bytes, int, int]:
+    """Return the header, and the sizes of metadata and payload; an empty header if no entry begins so."""
+    header = head[: head.find(b"\n") + 1]
+    match = _HEADER.fullmatch(header)
+    sizes = (0, 0) if match is None else (int(match[1]), int(match[2]))
+    return (header, *sizes) if match and sum(sizes) <= LARGEST else (b"", 0, 0)
+
+
+def _fields(meta: bytes) -> dict[str, Any] | None:
     try:
         fields = json.loads(meta)
     except (ValueError, RecursionError):
         return None
-    return Entry(fields, payload) if isinstance(fields, dict) else None
-
-
-def read(file: BinaryIO, size: int, key: str) -> Entry | None:
-    """Read an entry from a file of `size` bytes; None if it is not what was stored under `key`."""
-    header = file.readline(_HEADER_BYTES)
-    sizes = _sizes(header, size)
-    return None if sizes is None else _checked(key, header, file.read(sizes[0]), file.read(sizes[1]))
-
-
-def read_meta(file: BinaryIO, size: int) -> dict[str, Any] | None:
-    """Read the metadata alone, unchecked, for listings; None if this is no entry."""
-    sizes = _sizes(file.readline(_HEADER_BYTES), size)
-    try:
-        fields = None if sizes is None else json.loads(file.read(sizes[0]))
-    except (ValueError, RecursionError):
-        return None
     return fields if isinstance(fields, dict) else None
-
-
-def peek_meta(read: Callable[[int, int], bytes], size: int) -> dict[str, Any] | None:
-    """Read the metadata alone, unchecked, of a sealed entry of `size` bytes; None if it is none.
-
-    `read(offset, size)` returns that part of it.
-    """
-    head = read(0, _SEAL_BYTES + _HEADER_BYTES)
-    match = _SEAL.match(head)
-    start = 0 if match is None else match.end()
-    end = head.find(b"\n", start) + 1
-    sizes = _sizes(head[start:end], size - start)
-    try:
-        fields = None if sizes is None else json.loads(read(end, sizes[0]))
-    except (ValueError, RecursionError):
-        return None
-    return fields if isinstance(fields, dict) else None
-
-
-def decode(data: bytes | memoryview, key: str) -> Entry | None:
-    """Return the entry that these bytes are; None if they are not what was stored under `key`."""
-    header = bytes(data[:_HEADER_BYTES])
-    header = header[: header.find(b"\n") + 1]
-    sizes = _sizes(header, len(data))
-    if sizes is None:
-        return None
-    middle = len(header) + sizes[0]
-    return _checked(key, header, bytes(data[len(header) : middle]), bytes(data[middle:]))
 
 
 def seal(data: bytes, key: str, secret: bytes | None) -> bytes:
@@ -160,14 +124,9 @@ def seal(data: bytes, key: str, secret: bytes | None) -> bytes:
 
 
 def unseal(data: bytes | memoryview, key: str, secret: bytes | None) -> Entry:
-    """Return the entry of what `seal` returned.
+    """Return the entry of what `seal` returned; raise `RefusedError` if it is not what was stored.
 
     Without a secret, a signature is not looked at; with one, what is not signed with it is refused.
-
-    Raises
-    ------
-    RefusedError
-        If it is not what was stored under `key`, or not signed with the secret.
     """
     match = _SEAL.match(bytes(data[:_SEAL_BYTES]))
     body = data if match is None else data[_SEAL_BYTES:]
@@ -178,7 +137,7 @@ def unseal(data: bytes | memoryview, key: str, secret: bytes | None) -> Entry:
             raise RefusedError("is not signed with the key in CUPAR_SIGNING_KEY")
     entry = decode(body, key)
     if entry is None:
-        raise RefusedError("is damaged or of another format")
+        raise RefusedError(DAMAGED)
     return entry
 
 

@@ -8,11 +8,7 @@ from typing import Any
 
 from .entry import FORMAT
 
-__all__ = ["LEASES", "RedisMapping", "name_of", "open_url"]
-
-LEASES = f"v{FORMAT}/lease/"
-"""What the names of leases begin with, which may expire."""
-
+LEASES = f"v{FORMAT}/lease/"  # what the names of leases begin with, which may expire
 _SOCKET_SECONDS = 60.0  # for which a thread may hang that nobody waits for any more
 _MOST_TRIES = 100
 
@@ -30,7 +26,7 @@ class RedisMapping(MutableMapping[str, bytes]):
     Raises
     ------
     TypeError
-        If the client is none, or the prefix is no str.
+        If the client is not one, or the prefix is not a str.
 
     Notes
     -----
@@ -86,24 +82,34 @@ class RedisMapping(MutableMapping[str, bytes]):
 
 
 def open_url(url: str) -> MutableMapping[str, bytes]:
-    """Return the store at a URL.
+    """Return the store at a URL, or in the directory that a path names.
 
-    Parameters
-    ----------
-    url : str
-        ``redis://``, ``rediss://`` or ``unix://``, as redis-py takes it; otherwise what fsspec takes, such as
-        ``s3://bucket/cupar`` or the path of a directory.
-
-    Raises
-    ------
-    ImportError
-        If the package that talks to such a store is not installed.
-    ValueError
-        If there is no such store, or the URL is not written as one: it is not taken for a directory then.
+    Raise ImportError if the package that talks to such a store is not installed; ValueError if there is no
+    such store, or the URL is not written as one: it is not taken for a directory then.
     """
     _check_url(url)
-    if url.startswith(("redis://", "rediss://", "unix://")):
-        return RedisMapping(_redis_client(url))
+    scheme, separator, _ = url.partition("://")
+    return _STORES.get(scheme + separator, _fsspec)(url)
+
+
+def _redis(url: str) -> MutableMapping[str, bytes]:
+    try:
+        import redis
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+    except ImportError as error:
+        raise ImportError("redis is missing. Run: pip install 'cupar[shared]'") from error
+    client = redis.Redis.from_url(
+        url,
+        socket_timeout=_SOCKET_SECONDS,
+        socket_connect_timeout=_SOCKET_SECONDS,
+        # Once, at once, for a server that was started anew; more would only hide that there is none.
+        retry=Retry(NoBackoff(), 1),
+    )
+    return RedisMapping(client)
+
+
+def _fsspec(url: str) -> MutableMapping[str, bytes]:
     try:
         import fsspec
     except ImportError as error:
@@ -112,6 +118,8 @@ def open_url(url: str) -> MutableMapping[str, bytes]:
     return mapper
 
 
+# What opens a URL. fsspec opens all others, such as s3://bucket/cupar, and paths.
+_STORES = {"redis://": _redis, "rediss://": _redis, "unix://": _redis}
 # What stands before the place in a URL, or in what was meant to be one. fsspec joins several with '::'.
 _SCHEME = re.compile(r"((?:[^/:]*::)*)([^/:]*)(:/{0,2}|//)")
 _WITHOUT_HOST = ("file", "local", "memory", "unix")
@@ -137,22 +145,6 @@ def _check_url(url: str) -> None:
         raise ValueError(f"expected the name of a host or bucket behind {scheme}://")
     if scheme != "memory" and not place.strip("/"):
         raise ValueError(f"expected a path behind {scheme}://")
-
-
-def _redis_client(url: str) -> Any:
-    try:
-        import redis
-        from redis.backoff import NoBackoff
-        from redis.retry import Retry
-    except ImportError as error:
-        raise ImportError("redis is missing. Run: pip install 'cupar[shared]'") from error
-    return redis.Redis.from_url(
-        url,
-        socket_timeout=_SOCKET_SECONDS,
-        socket_connect_timeout=_SOCKET_SECONDS,
-        # Once, at once, for a server that was started anew; more would only hide that there is none.
-        retry=Retry(NoBackoff(), 1),
-    )
 
 
 def name_of(url: str) -> str:

@@ -3,19 +3,19 @@
 The store is a mapping of str to bytes, such as fsspec makes of a bucket or a directory. In it::
 
     v1/<first 2 hex of the key>/<key>    a sealed entry
-    v1/lease/<key>                       while the entry is being made: who makes it
+    v1/lease/<key>                       while the entry is being made: its maker
 
-Who makes an entry holds its lease, a random token and a number that goes up all the time. No clock is
-compared between machines: who waits watches the lease by its own clock, and takes over when it has stood
-still for `LEASE` seconds, because its holder is dead then. A free lease goes to exactly one where the
-mapping's ``setdefault`` is atomic, as that of `RedisMapping` is. Where it is not, and when a dead client's
-lease is taken over, two clients may in rare cases both believe they hold it, and then both make the entry:
-work done twice, never a wrong entry.
+The client that makes an entry holds its lease, a random token and a number that goes up all the time. No
+clock is compared between machines: those that wait watch the lease by their own clock, and take over when it
+has stood still for `LEASE` seconds, because its holder is dead then. A free lease goes to exactly one where
+the mapping's ``setdefault`` is atomic, as that of `RedisMapping` is. Where it is not, and when a dead
+client's lease is taken over, two clients may in rare cases both believe they hold it, and then both make the
+entry: work done twice, never a wrong entry.
 
 A store is as good as what is between it and this machine. So each operation runs in a daemon thread and has a
 bounded time; one that fails is said once, and the store is left alone for `REST` seconds. So is one that
-answers with something else than it was given: no bytes, leases that are none or are not what was written, one
-damaged entry after another. And who has waited in vain for a lease waits for no other one for so long.
+answers with something else than it was given: no bytes, leases that are not leases or not what was written,
+one damaged entry after another. A client that waited in vain for a lease waits for no other one for so long.
 """
 
 from __future__ import annotations
@@ -34,16 +34,11 @@ from typing import TypeVar
 from .._base.warnings import warn_once
 from .._base.words import counted
 from .entry import FORMAT, Entry, RefusedError, encode, seal, unseal
+from .locks import Deadline
 from .remotes import LEASES
 
-__all__ = ["Shared"]
-
-LEASE = 10.0
-"""Seconds for which a lease must stand still before another client takes it over."""
-
-REST = 60.0
-"""Seconds for which a store that failed is not asked again."""
-
+LEASE = 10.0  # seconds for which a lease must stand still before another client takes it over
+REST = 60.0  # seconds for which a store that failed is not asked again
 _MOST_DAMAGED = 3  # entries, one after another, of a store that is used
 _SETTLE_SECONDS = 0.02  # at least; see _Lease.take
 _FIRST_PAUSE, _LAST_PAUSE = 0.01, 0.25  # seconds between two looks at what another client makes
@@ -53,47 +48,8 @@ T = TypeVar("T")
 # --- Operations that may fail --------------------------------------------------------------------------
 
 
-class _FailedError(Exception):
-    """An operation failed; the message says why."""
-
-
 class _UnavailableError(Exception):
     """The store did not do what it was asked; the message says what it was, and why not."""
-
-
-def _answer(operation: Callable[[], T], timeout: float) -> T:
-    """Return what an operation returns, unless it fails or takes longer than `timeout` seconds.
-
-    It runs in a daemon thread: one that never ends must not keep the interpreter from ending.
-    """
-    answers: SimpleQueue[tuple[T] | BaseException] = SimpleQueue()
-
-    def run() -> None:
-        try:
-            answers.put((operation(),))
-        except BaseException as error:
-            answers.put(error)
-
-    try:
-        threading.Thread(target=run, name="cupar-shared", daemon=True).start()
-        answer = answers.get(timeout=timeout)
-    except Empty:
-        reason = f"it did not answer in {counted(timeout, 'second')} (CUPAR_SHARED_TIMEOUT)"
-        raise _FailedError(reason) from None
-    except RuntimeError as error:  # no more threads, or the interpreter is shutting down
-        raise _FailedError(str(error)) from error
-    if isinstance(answer, BaseException):
-        raise _FailedError(_words(answer)) from answer
-    return answer[0]
-
-
-def _words(error: BaseException) -> str:
-    """Return what a client's error says, if it can."""
-    name = type(error).__name__
-    try:
-        return f"{name}: {error}"
-    except Exception:
-        return name
 
 
 class _Guard:
@@ -108,19 +64,47 @@ class _Guard:
         self._rest = (-math.inf, "")
 
     def ask(self, operation: Callable[[], T], timeout: float) -> T:
+        """Return what an operation returns, unless it fails or takes longer than `timeout` seconds.
+
+        It runs in a daemon thread: one that never ends must not keep the interpreter from ending.
+        """
         for guard in (self, self._outer):
             if guard is not None and time.monotonic() < guard._rest[0]:
                 raise _UnavailableError(guard._rest[1])
+        answers: SimpleQueue[tuple[T] | BaseException] = SimpleQueue()
+
+        def run() -> None:
+            try:
+                answers.put((operation(),))
+            except BaseException as error:
+                answers.put(error)
+
         try:
-            return _answer(operation, timeout)
-        except _FailedError as error:
+            threading.Thread(target=run, name="cupar-shared", daemon=True).start()
+            answer = answers.get(timeout=timeout)
+        except Empty:
+            why = f"it did not answer in {counted(timeout, 'second')} (CUPAR_SHARED_TIMEOUT)"
+            raise self.failed(why) from None
+        except RuntimeError as error:  # no more threads, or the interpreter is shutting down
             raise self.failed(str(error)) from error
+        if isinstance(answer, BaseException):
+            raise self.failed(_words(answer)) from answer
+        return answer[0]
 
     def failed(self, why: str) -> _UnavailableError:
         """Let nothing through for a while; return the error that says why."""
         reason = f"{self._purpose}: {why}"
         self._rest = (time.monotonic() + REST, reason)
         return _UnavailableError(reason)
+
+
+def _words(error: BaseException) -> str:
+    """Return what a client's error says, if it can."""
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}"
+    except Exception:
+        return name
 
 
 class _Store:
@@ -135,16 +119,11 @@ class _Store:
     ) -> None:
         self.mapping = mapping
         self.timeout = min(timeout, threading.TIMEOUT_MAX)
-        self._reads = reads
+        self.reads = reads
         self._writes = writes
 
     def load(self, name: str) -> bytes | None:
-        """Return what stands in place of an entry, None if nothing does."""
-        return self._reads.ask(lambda: _answered(self.mapping.get(name)), self.timeout)
-
-    def answers_garbage(self, why: str) -> _UnavailableError:
-        """Leave the store alone for a while; return the error that says why."""
-        return self._reads.failed(why)
+        return self.reads.ask(lambda: _answered(self.mapping.get(name)), self.timeout)
 
     def put(self, name: str, value: bytes) -> None:
         self._writes.ask(lambda: self.mapping.__setitem__(name, value), self.timeout)
@@ -165,7 +144,7 @@ class _Store:
 
 
 def _answered(value: object) -> bytes | None:
-    """Return a value as the store has it; one that returns no bytes is not one that can be used."""
+    """Return a value as the store has it; anything but bytes is unusable."""
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, (bytearray, memoryview)):
@@ -212,7 +191,7 @@ class _Lease:
         now = self._store.lease(self._name)
         self.held = now is None or self._is_mine(now)
         if now is not None and (not _is_lease(now) or (takes_over and now == found)):
-            raise self._store.answers_garbage("it returns something else than what was written to it")
+            raise self._store.reads.failed("it returns something else than what was written to it")
         return self.held
 
     @contextmanager
@@ -227,16 +206,16 @@ class _Lease:
             yield
         finally:
             done.set()
-            with suppress(_UnavailableError):
-                self.release()
+            self.give_back()
 
-    def release(self) -> None:
-        """Remove the lease, if it is still there and this client's."""
-        # A child that was forked meanwhile leaves its parent's lease alone.
-        if os.getpid() == self._pid and self._is_mine(self._store.lease(self._name)):
-            if self._thread is not None:
-                self._thread.join(self._store.timeout)  # it may be about to renew what goes here
-            self._store.remove(self._name)
+    def give_back(self) -> None:
+        """Remove the lease, if it is still there and this client's, and the store lets it."""
+        with suppress(_UnavailableError):
+            # A child that was forked meanwhile leaves its parent's lease alone.
+            if os.getpid() == self._pid and self._is_mine(self._store.lease(self._name)):
+                if self._thread is not None:
+                    self._thread.join(self._store.timeout)  # it may be about to renew what goes here
+                self._store.remove(self._name)
 
     def _renew(self, done: threading.Event) -> None:
         mapping = self._store.mapping  # not under the guard: this thread may hang and fail as it likes
@@ -265,14 +244,9 @@ class _Lease:
 
 
 class Shared:
-    """Entries in a store that other machines use at the same time.
+    """Entries in a store that other machines, and several threads, use at the same time.
 
-    Parameters
-    ----------
-    mapping : MutableMapping of str to bytes
-        The store. Several threads use it at the same time.
-    name : str
-        What warnings call it.
+    `name` is what warnings call it.
     """
 
     def __init__(self, mapping: MutableMapping[str, bytes], name: str) -> None:
@@ -281,7 +255,7 @@ class Shared:
         self._reads = _Guard(f"read the shared store {name}")
         self._writes = _Guard(f"write to the shared store {name}", self._reads)
         self._damaged: set[str] = set()  # keys of damaged entries, since the last good one
-        self._impatient = -math.inf  # until when nobody is waited for
+        self._impatient = -math.inf  # until when no other client is waited for
 
     def fetch(
         self,
@@ -289,43 +263,26 @@ class Shared:
         make: Callable[[], Entry],
         *,
         timeout: float,
-        patience: float,
+        deadline: Deadline,
         secret: bytes | None,
         replace: bool = False,
     ) -> tuple[Entry, bool]:
-        """Return the entry under `key`, or make it while other clients wait for it.
+        """Return the entry under `key`, or make it while other clients wait for it; and whether it was made.
 
-        Parameters
-        ----------
-        key : str
-            SHA-256 of all that the entry depends on, in lower-case hex.
-        make : callable
-            Makes the entry. Its exceptions pass through and leave no lease behind.
-        timeout : float
-            Seconds that one operation of the store may take.
-        patience : float
-            Seconds to wait for another client that makes the entry.
-        secret : bytes or None
-            Signs entries; one that is not signed with it is refused.
-        replace : bool, optional
-            Whether the entry there is known to be of no use: then it is made and put in its place.
-
-        Returns
-        -------
-        Entry
-        bool
-            Whether it was made here.
+        One operation of the store may take `timeout` seconds; another client that makes the entry has until
+        the deadline. With a secret, entries are signed, and refused if they are not. With `replace`, the
+        entry there is known to be unusable, and is made again. Exceptions of `make` leave no lease behind.
         """
         store = _Store(self._mapping, self._reads, self._writes, timeout)
-        lease = None
+        found, lease, start = None, None, time.perf_counter()
         if not replace:
             try:
-                entry, lease = self._entry_or_lease(store, key, secret, patience)
+                found, lease = self._entry_or_lease(store, key, secret, deadline.left)
             except _UnavailableError as error:
                 self._warn_unavailable(error)
-            else:
-                if entry is not None:
-                    return entry, False
+        deadline.waited_since(start)
+        if found is not None:
+            return found, False
         with nullcontext() if lease is None else lease.renewed():
             entry = make()
             data = seal(encode(key, entry), key, secret)
@@ -336,45 +293,45 @@ class Shared:
         return entry, True
 
     def _entry_or_lease(
-        self, store: _Store, key: str, secret: bytes | None, patience: float
+        self, store: _Store, key: str, secret: bytes | None, wait: float
     ) -> tuple[Entry | None, _Lease | None]:
-        """Wait until there is the entry or this client may make it; neither if patience ends before."""
+        """Wait until there is the entry or this client may make it; neither if the time is up before."""
         lease = _Lease(store, key)
         begin = time.monotonic()
-        deadline = begin + (0 if begin < self._impatient else patience)
+        deadline = begin + (0 if begin < self._impatient else wait)
         pause = _FIRST_PAUSE
         while True:
             entry, refusal = _look(store, key, secret)
             if entry is not None or lease.held:
                 break
             if lease.take():
-                continue  # who had it before may just have stored the entry
+                continue  # the client that had it before may just have stored the entry
             left = deadline - time.monotonic()
             if left <= 0:
                 self._impatient = time.monotonic() + REST
                 warn_once(
                     "timeout",
                     f"Another client of the shared store {self.name} has been building what this one needs "
-                    f"for {counted(patience, 'second')}. cupar builds it here without waiting any longer "
+                    f"for {counted(wait, 'second')}. cupar builds it here without waiting any longer "
                     "(CUPAR_LOCK_TIMEOUT).",
                 )
                 break
             time.sleep(min(left, pause * random.uniform(0.5, 1)))
             pause = min(2 * pause, _LAST_PAUSE)
-        if entry is not None and lease.held:
-            with suppress(_UnavailableError):
-                lease.release()
-        if entry is None and refusal is not None:
+        if entry is not None:
+            self._damaged.clear()
+            if lease.held:
+                lease.give_back()
+            return entry, None
+        if refusal is not None:
             # Not at the first look: while another client writes, half an entry may be there.
             warn_once(
                 ("shared refused", self.name, refusal),
-                f"The entry {key} of the shared store {self.name} {refusal}. It is not used, and what is "
+                f"cupar does not use the entry {key} of the shared store {self.name}: it {refusal}. What is "
                 "built takes its place.",
             )
             self._count_damaged(store, key, lease, secret)
-        elif entry is not None:
-            self._damaged.clear()
-        return entry, lease if lease.held else None
+        return None, lease if lease.held else None
 
     def _count_damaged(self, store: _Store, key: str, lease: _Lease, secret: bytes | None) -> None:
         """Leave a store alone that gives one damaged entry after another: it garbles what it is given."""
@@ -383,9 +340,8 @@ class Shared:
         self._damaged.add(key)
         if len(self._damaged) >= _MOST_DAMAGED:
             self._damaged.clear()
-            with suppress(_UnavailableError):
-                lease.release()
-            raise store.answers_garbage(f"{_MOST_DAMAGED} entries, one after another, are damaged")
+            lease.give_back()
+            raise store.reads.failed(f"{_MOST_DAMAGED} entries, one after another, are damaged")
 
     def _warn_unavailable(self, error: _UnavailableError) -> None:
         warn_once(

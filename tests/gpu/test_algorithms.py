@@ -50,13 +50,13 @@ def test_reduction_that_may_differ_from_run_to_run(dtype, rng):
 
 
 def test_raw_operator(rng):
-    from cupar._compile import toolchain
+    from cupar._compile import nvrtc
 
     source = """extern "C" __device__ void farther(float* a, float* b, float* result) {
         *result = fabsf(*a) > fabsf(*b) ? *a : *b;
     }"""
     cc = cupar._device.driver.current_device().cc
-    op = cupar.RawOp("farther", toolchain.compile_cpp(source, cc))
+    op = cupar.RawOp("farther", nvrtc.compile_cpp(source, cc))
     host = items(rng, 100_003, "f4")
     d_in, d_out = cp.asarray(host), cp.zeros(1, "f4")
     cupar.reduce_into(d_in, d_out, op, 0.0).run(d_in, d_out, len(host), 0.0)

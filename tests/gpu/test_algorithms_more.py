@@ -6,12 +6,12 @@ import pytest
 
 import cupar
 from cupar import OpKind, RawOp, SortOrder
-from cupar._compile import toolchain
+from cupar._compile import nvrtc
 from cupar._device import driver
 from cupar.histogram import histogram_even
 from cupar.partition import select, three_way_partition
 from cupar.search import lower_bound, upper_bound
-from cupar.sort import segmented_sort
+from cupar.segmented import segmented_sort
 
 DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
 REAL = DTYPES[:-2]
@@ -135,7 +135,7 @@ def test_the_same_raw_op_in_several_places(rng):
     large = 'extern "C" __device__ void large(void* a, void* r) { *(bool*)r = *(float*)a > 10; }'
     cc = driver.current_device().cc
     half, is_large = (
-        RawOp(name, toolchain.compile_cpp(code, cc)) for name, code in (("halved", source), ("large", large))
+        RawOp(name, nvrtc.compile_cpp(code, cc)) for name, code in (("halved", source), ("large", large))
     )
     host = rng.integers(-100, 100, 1000).astype("f4")
     d_in, d_out, d_sum = cp.asarray(host), cp.zeros(1000, "f4"), cp.zeros(1, "f4")

@@ -36,7 +36,7 @@ def test_both_in_turns():
                     total.run(*given[device], N, k + device, stream=stream)
                     cp.cuda.Device().synchronize()
                     assert given[device][1].get()[0] == EXPECTED + k + device
-    known = [list(each.values()) for each in total._known.values()]
+    known = [list(each.values()) for each in total._history.values()]
     assert len(known) == 2
     assert all(sum(isinstance(each, replays.Replay) for each in values) == 2 for values in known)
 

@@ -1,8 +1,12 @@
-"""The examples run as programs, and their functions give what NumPy gives at other sizes too."""
+"""The examples run as programs, and their functions give what NumPy gives at other sizes too.
+
+What the pages of the docs say that they print, they print; and so does the tutorial, with each library.
+"""
 
 import functools
 import importlib.util
 import itertools
+import re
 import runpy
 from pathlib import Path
 
@@ -11,6 +15,7 @@ import numpy as np
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+DOCS = Path(__file__).parents[2] / "docs"
 SIZES = [1, 2, 33, 2048, 100_003]
 
 
@@ -25,7 +30,29 @@ def example(name):
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
 def test_program(path, capsys):
     runpy.run_path(str(path), run_name="__main__")
-    assert capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert printed
+    page = (DOCS / "examples" / f"{path.stem}.md").read_text()
+    if path.stem != "quickstart":  # which prints times
+        assert re.findall(r"^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL) == [printed]
+
+
+@pytest.mark.parametrize(("module", "tab"), [("cupy", "CuPy"), ("torch", "PyTorch"), ("numba", "Numba")])
+def test_tutorial(module, tab, capsys):
+    pytest.importorskip(module)
+    text = (DOCS / "tutorial.md").read_text().partition("## What the cache did")[0]
+    for title, other in re.findall(r"^:::\{tab-item\} (\w+)\n(.*?)^:::$", text, re.MULTILINE | re.DOTALL):
+        if title != tab:
+            text = text.replace(other, "")
+    namespace = {"__name__": "tutorial"}
+    printed = 0
+    for language, block in re.findall(r"^```(python|text)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        if language == "python":
+            exec(compile(block, "tutorial.md", "exec"), namespace)
+        else:
+            assert capsys.readouterr().out == block
+            printed += 1
+    assert printed == 4
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i4"])

@@ -86,7 +86,7 @@ def test_streams_that_are_gone_keep_little(sort):
         del stream
         gc.collect()
     assert used() - before < storage._MOST_BYTES + 300 * MIB
-    assert storage._bytes_kept(driver.current_context()) <= storage._MOST_BYTES
+    assert storage.memory().bytes_kept() <= storage._MOST_BYTES
     cupar.release_memory()
     assert used() - before < 32 * MIB
     assert is_sorted(arguments)
@@ -114,7 +114,7 @@ def test_an_allocation_that_fails_takes_what_the_pool_keeps(sort):
 
 
 def is_replayed(algorithm):
-    known = [replay for by_size in algorithm._known.values() for replay in by_size.values()]
+    known = [replay for by_size in algorithm._history.values() for replay in by_size.values()]
     return any(isinstance(each, replays.Replay) for each in known)
 
 
@@ -125,10 +125,9 @@ def test_algorithms_that_are_loaded_and_not_called_share_what_is_reserved():
     k = int(time.time()) << 8
     made = [cupar.reduce_into("i4", "i4", plus(k + i), 0, wait=False) for i in range(24)]
     cupar.preload(*made)
-    context = driver.current_context().number
-    spares = [found for (where, _), found in replays._spares.items() if where == context]
+    spares = driver.current_context().part(replays._Spares).values()
     reserved = [sum(each is not None for each in found) for found in spares]
-    assert 0 < max(reserved) <= replays._MOST_SPARE < 24 * replays._ROOM
+    assert 0 < max(reserved) <= replays._MOST_SPARE < 24 * replays._POOL_SIZE
     items, out = cp.arange(1000, dtype="i4"), cp.zeros(1, "i4")
     for each in (made[0], made[-1]):
         for _ in range(3200):  # at once, or if by chance it was not, when it is tried again
@@ -158,8 +157,7 @@ def test_a_bound_call_closed_while_its_stream_is_captured():
     stream.synchronize()
     assert out.get()[0] == 7
     cupar.release_memory()
-    retired = storage._retired.get(driver.current_context().number, [])
-    assert address not in [each.address for each in retired]
+    assert address not in [each.address for each in storage.memory().retired]
 
 
 def test_a_call_is_not_bound_while_its_stream_is_captured():
@@ -193,6 +191,6 @@ def test_a_bound_call_whose_stream_is_gone():
         del stream, bound
         gc.collect()
     assert out.get()[0] == 300_000 * 299_999 // 2
-    assert len(storage._retired[driver.current_context().number]) >= 10
+    assert len(storage.memory().retired) >= 10
     cupar.release_memory()
-    assert not storage._retired.get(driver.current_context().number)
+    assert not storage.memory().retired

@@ -22,7 +22,7 @@ few = settings(max_examples=60, deadline=None, suppress_health_check=list(Health
 
 def replays(algorithm):
     """What replays calls of an algorithm, on whatever device."""
-    everywhere = [each for known in algorithm._known.values() for each in list(known.values())]
+    everywhere = [each for known in algorithm._history.values() for each in list(known.values())]
     return [each for each in everywhere if isinstance(each, _replay.Replay)]
 
 

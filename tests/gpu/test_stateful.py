@@ -11,7 +11,7 @@ from numba import cuda as numba_cuda
 
 import cupar
 from cupar import OpKind, RawOp, gpu_struct
-from cupar._compile import toolchain
+from cupar._compile import nvrtc
 
 SIZES = [0, 1, 31, 1000, 100_003]
 N = SIZES[-1]
@@ -476,7 +476,7 @@ extern "C" __device__ void add(void* state, void* a, void* b, void* result) {
 
 def raw(name, source, state):
     cc = cupar._device.driver.current_device().cc
-    return RawOp(name, toolchain.compile_cpp(source, cc), state=state, state_alignment=8)
+    return RawOp(name, nvrtc.compile_cpp(source, cc), state=state, state_alignment=8)
 
 
 def test_raw_states(places, rng):

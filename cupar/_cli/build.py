@@ -1,0 +1,165 @@
+"""``cupar build``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import closing, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .._base.words import counted
+from .._inspect import listing
+from .command import FAULT, OK, Arguments, FailedError, Result, UsageError, argument, ccs_of, command
+from .terminal import complain, console, on_terminal, output_left_alone, print_table, say
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from .._ahead.batch import Failure, Job, Outcome
+
+_RESULTS = {"built": "built", "linked": "linked", "there": "already there", "failed": "failed"}
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 1 on, got {text!r}")
+    return int(text)
+
+
+@command("build", "build ahead of time, without a GPU", takes_rest=True)
+@argument("source", metavar="SCRIPT_OR_LIST", help="a script (.py), or a recorded list")
+@argument(
+    "--cc",
+    metavar="CC",
+    type=ccs_of,
+    default=[],
+    help="compute capabilities, as in 80,90; by default those that the script or list names, else "
+    "that of the GPU here",
+)
+@argument("--jobs", metavar="N", type=_positive, help="how many at a time; by default one a core")
+def build(arguments: Arguments) -> Result:
+    """Build all that a Python script or a recorded list asks for, for each compute capability.
+
+    A script is run, with factories that build nothing; it must not call what it gets. A list is
+    what a run under CUPAR_RECORD has written. Both run code: build only what you would run.
+
+    Examples
+    --------
+    cupar build asked.jsonl --cc 80,90,100,120
+    cupar build train.py --cc 90 --jobs 8 -- --arguments of the script
+    """
+    start = time.perf_counter()
+    listing.own()  # or fail now
+    with output_left_alone() if arguments.json else nullcontext():
+        jobs, failures = _asked(arguments)
+        outcomes = _built(arguments, jobs)
+    for text in dict.fromkeys(text for each in outcomes.values() for text in each.warnings):
+        complain(f"warning: {text}")
+    seconds = time.perf_counter() - start
+
+    def show() -> None:
+        _print_counts(jobs, outcomes)
+        say(f"{counted(len(jobs), 'build')} in {seconds:.1f} s")
+        for job in jobs:
+            if outcomes[job.key].result == "failed":
+                complain(f"error: {job}: {outcomes[job.key].error}")
+        for each in failures:
+            complain(f"error: {each.place}: {each.error}")
+
+    counts = _counts(outcomes.values())
+    document = {
+        "builds": [_described(job, outcomes[job.key]) for job in jobs],
+        "not_asked": [{"place": each.place, "error": each.error} for each in failures],
+        "counts": counts,
+        "seconds": round(seconds, 4),
+    }
+    return Result(document, show, FAULT if failures or counts["failed"] else OK)
+
+
+def _asked(arguments: Arguments) -> tuple[list[Job], list[Failure]]:
+    """Return the builds that a script or list asks for, and what could not be asked for."""
+    from .._ahead import batch, record
+
+    path, ccs = Path(arguments.source), arguments.cc
+    if path.suffix == ".py":
+        path.open("rb").close()  # to say now that it cannot be read
+        asked, failures = batch.ask_script(path, arguments.rest, ccs[0] if ccs else None)
+    elif arguments.rest:
+        raise UsageError("--: a recorded list takes no arguments; a script has a name that ends in .py")
+    else:
+        asked, failures = batch.ask_list(record.read(path), ccs)
+    jobs = batch.jobs(asked, ccs)
+    if not jobs and not failures:
+        raise FailedError(f"{arguments.source}: nothing was asked for")
+    return jobs, failures
+
+
+def _built(arguments: Arguments, jobs: list[Job]) -> dict[str, Outcome]:
+    """Build, and say so: on a terminal with a bar, elsewhere with lines; return what came of each key."""
+    from .._ahead import batch
+    from .._base.background import cores
+
+    has_bar = on_terminal() and not arguments.json
+    width = len(str(len(jobs)))
+    outcomes: dict[str, Outcome] = {}
+    with _bar(not has_bar) as bar, closing(batch.build(jobs, arguments.jobs or cores(), bar.refresh)) as done:
+        task = bar.add_task("", total=len(jobs))
+        for number, (job, outcome) in enumerate(done, start=1):
+            outcomes[job.key] = outcome
+            what = f"{job.spec.algorithm} for sm_{job.spec.cc}"
+            bar.update(task, advance=1, description=what, refresh=True)
+            if not has_bar and not arguments.json:
+                result = f"{_RESULTS[outcome.result]:<13} {outcome.seconds:6.2f} s"
+                say(f"[{number:{width}}/{len(jobs)}] {result}  {job}")
+                sys.stdout.flush()
+    return batch.kept(outcomes)
+
+
+def _bar(disable: bool) -> Progress:
+    from rich import progress
+
+    # No thread that refreshes: processes are forked while it is shown.
+    return progress.Progress(
+        progress.TextColumn("building"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TextColumn("{task.description}", markup=False),
+        console=console(),
+        auto_refresh=False,
+        transient=True,
+        disable=disable,
+    )
+
+
+def _described(job: Job, outcome: Outcome) -> dict[str, Any]:
+    return {
+        "key": job.key,
+        "algorithm": job.spec.algorithm,
+        "cc": job.spec.cc,
+        "types": job.types,
+        "operators": job.operators,
+        "result": outcome.result,
+        "seconds": round(outcome.seconds, 4),
+        "cubin_size": outcome.cubin_size,
+        "error": outcome.error or None,
+    }
+
+
+def _counts(outcomes: Iterable[Outcome]) -> dict[str, int]:
+    counts: Counter[str] = Counter(each.result for each in outcomes)
+    return {result: counts[result] for result in _RESULTS}
+
+
+def _print_counts(jobs: list[Job], outcomes: dict[str, Outcome]) -> None:
+    rows = []
+    for cc in dict.fromkeys(job.spec.cc for job in jobs):
+        of_cc = [outcomes[job.key] for job in jobs if job.spec.cc == cc]
+        seconds = f"{sum(each.seconds for each in of_cc):.1f}"
+        rows.append((f"sm_{cc}", *map(str, _counts(of_cc).values()), seconds))
+    numbers = (*_RESULTS.values(), "seconds")
+    print_table(("for", *numbers), rows, numbers)

@@ -1,0 +1,26 @@
+"""``cupar explain``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from .. import cache
+from .command import Arguments, Result, argument, command
+from .terminal import say
+
+
+@command("explain", "in what two entries differ")
+@argument("a", metavar="A", help="key of an entry, or the beginning of one")
+@argument("b", metavar="B", nargs="?", help="what to compare it with; else the nearest")
+def explain(arguments: Arguments) -> Result:
+    """Say which parts of an entry's key differ from those of another, or of the nearest.
+
+    That is why a build was made although one like it was there.
+
+    Examples
+    --------
+    cupar explain 3f7a90 b1eb7f
+    cupar explain 3f7a90
+    """
+    found = cache.explain(arguments.a, arguments.b)
+    return Result(asdict(found), lambda: say(str(found)))

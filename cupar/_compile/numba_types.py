@@ -1,0 +1,107 @@
+"""The types of an operator's values in numba: numbers, structs as named tuples, captured arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import structs
+from .wrapper import OPTIONS
+
+
+def number_type(dtype: np.dtype[Any]) -> Any:
+    """Return the numba type of a number, or of a struct as it is in memory."""
+    from numba.cuda.np.numpy_support import from_dtype
+
+    return from_dtype(dtype)
+
+
+def array_type(dtype: np.dtype[Any], ndim: int) -> Any:
+    """Return the numba type of a captured array."""
+    from numba.cuda import types
+
+    return types.Array(number_type(dtype), ndim, "C")
+
+
+def parameter_type(dtype: np.dtype[Any]) -> Any:
+    """Return the numba type under which a wrapper gets the address of a value."""
+    from numba.cuda import types
+
+    if dtype.names is not None:
+        return number_type(structs.layout(dtype))
+    return types.CPointer(types.uint8 if dtype.kind == "b" else number_type(dtype))
+
+
+def value_type(dtype: np.dtype[Any]) -> Any:
+    """Return the numba type of a value in an operator."""
+    from numba.cuda import types
+
+    if dtype.names is None:
+        return number_type(dtype)
+    fields = [value_type(dtype[i]) for i in range(len(dtype.names))]
+    struct = types.BaseTuple.from_types(fields, structs.plain_class(dtype))
+    if {"count", "index"} & {*dtype.names}:
+        _prefer_fields(struct)
+    return struct
+
+
+def _prefer_fields(struct: Any) -> None:
+    """Let the attributes of a named tuple be its fields, even where tuples have methods of these names."""
+    from numba.cuda.descriptor import cuda_target
+    from numba.cuda.typing.collections import NamedTupleAttribute
+
+    typing, target = cuda_target.typing_context, cuda_target.target_context
+    if struct in typing._attributes:
+        return
+
+    class FieldAttribute(NamedTupleAttribute):  # type: ignore[misc]
+        key = struct
+
+    def get(context: Any, builder: Any, kind: Any, value: Any, field: str) -> Any:
+        return builder.extract_value(value, kind.fields.index(field))
+
+    typing.insert_attributes(FieldAttribute(typing))
+    target._insert_getattr_defn([(get, field, (struct,)) for field in struct.fields])
+
+
+def struct_maker(dtype: np.dtype[Any]) -> Any:
+    """Return a device function that makes a struct of its fields, each converted to its type."""
+    from numba import cuda
+
+    # The parameters have the names of the fields, for they may be given by name; all other names are longer.
+    names = dtype.names or ()
+    own = "_" * max(map(len, names)) + "_"
+    namespace: dict[str, Any] = {f"{own}plain": structs.plain_class(dtype)}
+    converted = []
+    for i, name in enumerate(names):
+        kind = dtype[i]
+        if kind.names is None:
+            namespace[f"{own}{i}"] = bool if kind.kind == "b" else kind.type
+            converted.append(f"{own}{i}({name})")
+        else:
+            namespace[f"{own}{i}"] = struct_maker(kind)
+            converted.append(f"{own}{i}({', '.join(f'{name}[{j}]' for j in range(len(kind.names)))})")
+    value_type(dtype)  # so that numba knows its fields
+    source = f"def _make({', '.join(names)}):\n    return {own}plain({', '.join(converted)})\n"
+    exec(source, namespace)
+    return cuda.jit(device=True, **OPTIONS)(namespace["_make"])
+
+
+def dtype_of(numba_type: Any) -> np.dtype[Any] | None:
+    """Return the dtype of a value in an operator, None if arrays cannot hold it."""
+    from numba.core.errors import NumbaError
+    from numba.cuda import types
+    from numba.cuda.np.numpy_support import as_dtype
+
+    if isinstance(numba_type, types.BaseTuple):
+        fields = [dtype_of(field) for field in numba_type]
+        if not fields or any(field is None for field in fields):  # a dtype equals None if it is float64
+            return None
+        names = getattr(numba_type, "fields", [f"field_{i}" for i in range(len(fields))])
+        return structs.normal("op", np.dtype(list(zip(names, fields, strict=True)), align=True))
+    try:
+        dtype: np.dtype[Any] = as_dtype(getattr(numba_type, "literal_type", numba_type))
+    except (NumbaError, NotImplementedError):
+        return None
+    return dtype if dtype in structs.NUMBERS else None

@@ -1,0 +1,84 @@
+"""Compiles C++ to LTO-IR with NVRTC, and asks it for which GPUs it does.
+
+The C++ is that of iterators and operators. For CCCL's kernels its own library calls NVRTC (see `cccl`).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from .._base.errors import BuildError
+from . import toolchain
+
+# Compute capabilities that NVRTC supports in every minor version of a CUDA, so that it need not be loaded
+# to be asked. Newer minor versions support more.
+ALWAYS_SUPPORTED = {
+    12: frozenset((50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 89, 90)),
+    13: frozenset((75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121)),
+}
+
+
+def _loaded() -> Any:
+    toolchain.load_library("nvrtc")
+    from cuda.bindings import nvrtc
+
+    return nvrtc
+
+
+def _checked(nvrtc: Any, result: tuple[Any, ...]) -> Any:
+    """Return what a call of NVRTC returned beside its status; raise BuildError if that is not success."""
+    status, *values = result
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise BuildError(f"NVRTC: {nvrtc.nvrtcGetErrorString(status)[1].decode()}")
+    return values[0] if values else None
+
+
+@functools.cache
+def supported() -> tuple[int, ...]:
+    """Return the compute capabilities that NVRTC supports, as in 90, in order.
+
+    numba.cuda takes the list for Python operators from NVRTC, too.
+    """
+    nvrtc = _loaded()
+    return tuple(sorted(_checked(nvrtc, nvrtc.nvrtcGetSupportedArchs())))
+
+
+def check_cc(cc: int) -> None:
+    """Raise ValueError for a compute capability that the compilers do not support.
+
+    Where they cannot be asked nothing is raised: a machine without them may still find builds in the cache.
+    """
+    try:
+        major = toolchain.cuda_major()
+        if cc in ALWAYS_SUPPORTED[major]:
+            return
+        found = supported()
+    except (ImportError, OSError, BuildError):
+        return
+    if cc not in found:
+        older = "; CUDA 12 knows older ones: pip install cupar[cu12]" if cc < found[0] and major > 12 else ""
+        raise ValueError(
+            f"cc: the compilers of CUDA {major} do not know sm_{cc}; supported: "
+            f"{', '.join(map(str, found))}{older}"
+        )
+
+
+def compile_cpp(source: str, cc: int) -> bytes:
+    """Compile C++ device functions to LTO-IR."""
+    nvrtc = _loaded()
+    check = functools.partial(_checked, nvrtc)
+    folders = (f"-I{folder}" for folder in toolchain.include_folders())
+    options = [option.encode() for option in (f"-arch=sm_{cc}", *toolchain.CPP_OPTIONS, *folders)]
+    program = check(nvrtc.nvrtcCreateProgram(source.encode(), b"cupar.cu", 0, [], []))
+    try:
+        status = nvrtc.nvrtcCompileProgram(program, len(options), options)[0]
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            log = b" " * check(nvrtc.nvrtcGetProgramLogSize(program))
+            check(nvrtc.nvrtcGetProgramLog(program, log))
+            raise BuildError(f"NVRTC could not compile for sm_{cc}:\n{log.decode()}")
+        code: bytes = b" " * check(nvrtc.nvrtcGetLTOIRSize(program))
+        check(nvrtc.nvrtcGetLTOIR(program, code))
+        return code
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)

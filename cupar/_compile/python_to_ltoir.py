@@ -1,0 +1,301 @@
+"""Python operators: numba compiles frozen copies of them to LTO-IR, under CCCL's calling convention.
+
+What is compiled is the copy that the fingerprint was taken of (see `_fingerprint`), and never the user's own
+functions: they may change meanwhile, or be compiled by another thread. numba's compiler lock is held all the
+time, and nothing of what is changed in numba for it outlasts that.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from types import CellType, FunctionType, ModuleType, SimpleNamespace
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from .. import structs
+from .._base.causes import cause
+from .._base.errors import BuildError
+from .._base.versions import package_folder
+from .._fingerprint import extensions
+from .._fingerprint.frozen import (
+    MISSING,
+    Function,
+    Instance,
+    Jitted,
+    Module,
+    NamedTupleClass,
+    StructClass,
+)
+from .._fingerprint.names import package
+from .._fingerprint.refusals import Unfingerprintable
+from .._ir.operator import Operator, ResultError
+from . import captured_arrays, numba_errors, wrapper
+from .numba_types import array_type, dtype_of, parameter_type, struct_maker, value_type
+from .toolchain import compilers
+from .wrapper import OPTIONS
+
+__all__ = ["compile_operator", "result_dtype", "warm_up"]
+
+
+class _Thaw:
+    """Makes what numba compiles of one operator's frozen copy.
+
+    Each function becomes a device function, decorated by the user or not: numba compiles calls of jitted
+    functions only, and that users decorate each helper of an operator is more than they would expect.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[int, Any] = {}  # by the id of the copy, which the operator keeps alive
+
+    def device_function(self, frozen: Function | Jitted, captures: Any = ()) -> Any:
+        """Make a device function that numba has not seen yet; captured arrays are its first arguments."""
+        from numba import cuda
+
+        if id(frozen) in self._made:
+            return self._made[id(frozen)]
+        body, given = (frozen.function, frozen.options) if isinstance(frozen, Jitted) else (frozen, {})
+        options = {name: given[name] for name in ("fastmath", "forceinline", "inline") if given.get(name)}
+        names: dict[str, Any] = {"__name__": __name__}
+        cells = tuple(CellType() for _ in body.cells)
+        function = FunctionType(body.code, names, body.name, self.value(body.defaults), cells or None)
+        function.__kwdefaults__ = self.value(body.keyword_defaults)
+        around = captured_arrays.parametrised(function, captures) if captures else function
+        made = self._made[id(frozen)] = cuda.jit(device=True, **{**OPTIONS, **options})(around)
+        # What it reads comes after, since that may be itself.
+        names.update((name, self.value(each)) for name, each in body.globals.items())
+        for cell, content in zip(cells, body.cells, strict=True):
+            if content is not MISSING:
+                cell.cell_contents = self.value(content)
+        return made
+
+    def value(self, value: Any) -> Any:
+        """Make what numba reads where an operator has a value."""
+        if isinstance(value, (Function, Jitted)):
+            return self.device_function(value)
+        if isinstance(value, StructClass):
+            return struct_maker(value.dtype)
+        if isinstance(value, Instance):
+            if isinstance(value.cls, StructClass):
+                value_type(value.cls.dtype)  # so that numba knows its fields
+                made = structs.plain_class(value.cls.dtype)
+            else:
+                made = self.value(value.cls)
+            return made(*map(self.value, value.fields))
+        if isinstance(value, (NamedTupleClass, Module)):
+            if id(value) not in self._made:
+                make: Any = self._module if isinstance(value, Module) else self._named_tuple
+                self._made[id(value)] = make(value)
+            return self._made[id(value)]
+        if type(value) in (tuple, list):
+            return type(value)(map(self.value, value))
+        if type(value) is dict:
+            return {self.value(key): self.value(each) for key, each in value.items()}
+        return value
+
+    def _named_tuple(self, cls: NamedTupleClass) -> Any:
+        made: Any = namedtuple(cls.name, cls.fields, rename=True)  # type: ignore[misc]
+        made.__new__.__defaults__ = self.value(cls.defaults)
+        return made
+
+    def _module(self, frozen: Module) -> ModuleType:
+        """Make a module with nothing but what is read of it."""
+        attributes = {name: self.value(each) for name, each in frozen.attributes.items()}
+        own = frozen.module
+        # numba knows its own modules by identity, and what is read of them is its own, too.
+        if package(own.__name__) in ("numba", "numba_cuda") and all(
+            getattr(own, name, MISSING) is value for name, value in attributes.items()
+        ):
+            return own
+        made = ModuleType(own.__name__)
+        vars(made).update(attributes)
+        return made
+
+
+# --------------------------------------------------------------------------------------------------
+# Compiling
+
+T = TypeVar("T")
+_MOST_TRIES: Final = 10
+_target_cc: ContextVar[tuple[int, int] | None] = ContextVar("cupar_target_cc", default=None)
+
+
+@contextmanager
+def _compiling(cc: int) -> Iterator[None]:
+    """Have numba.cuda compile for a compute capability, while no other thread compiles.
+
+    A device function that calls another one asks numba for the current device, only to learn its compute
+    capability (`CUDADispatcher.compile_device`). Without a GPU that fails; with one it would build for
+    the wrong card, and touch it. So within the block that question has another answer.
+
+    What uses something that others have registered with numba raises `Unfingerprintable`.
+    """
+    from numba import config, cuda
+
+    if config.ENABLE_CUDASIM:
+        raise BuildError("numba.cuda is a simulator here, which compiles nothing: unset NUMBA_ENABLE_CUDASIM")
+    from numba.cuda import dispatcher
+    from numba.cuda.core.compiler_lock import global_compiler_lock
+
+    located = package_folder("numba_cuda")
+    if located is None or located.resolve() not in Path(cuda.__file__).resolve().parents:
+        raise BuildError(
+            f"numba.cuda was imported from {cuda.__file__}, but numba-cuda is found at {located}: sys.path "
+            "changed, or another package is called 'numba_cuda'"
+        )
+
+    def get_current_device() -> Any:
+        target = _target_cc.get()
+        return ask_driver() if target is None else SimpleNamespace(compute_capability=target)
+
+    with compilers(), global_compiler_lock, extensions.refuse_foreign():
+        token, ask_driver = _target_cc.set(divmod(cc, 10)), dispatcher.get_current_device
+        dispatcher.get_current_device = get_current_device
+        try:
+            yield
+        finally:
+            dispatcher.get_current_device = ask_driver
+            _target_cc.reset(token)
+
+
+def _compiled(cc: int, work: Callable[[], T]) -> T:
+    """Have numba compile; again, if others registered something with it meanwhile."""
+    for _ in range(_MOST_TRIES):
+        with _compiling(cc):
+            before = extensions.foreign()
+            result = work()
+            if extensions.foreign() == before:
+                return result
+    raise BuildError("something is registered with numba all the time, so what it compiles to cannot be told")
+
+
+@contextmanager
+def _explained(op: Operator, cc: int) -> Iterator[None]:
+    """Say which operator it is that numba cannot compile, and why."""
+    try:
+        yield
+    except (ResultError, BuildError):
+        raise
+    except Unfingerprintable as error:
+        raise Unfingerprintable(f"{op.parameter}: {op.described}: {error}") from None
+    except Exception as error:  # numba raises whatever its passes run into
+        if isinstance(error, ImportError) and not numba_errors.is_of_the_operator(error):
+            raise  # numba itself is missing, or something that it needs
+        types = ", ".join(map(structs.text, op.inputs))
+        subject = f"{op.parameter}: numba.cuda cannot compile {op.described} for ({types}) on sm_{cc}"
+        raise TypeError(numba_errors.message(subject, error)) from cause(error)
+
+
+def _typed(op: Operator) -> tuple[Any, Any]:
+    """Compile an operator's function for its types; return it and the numba type of its result."""
+    frozen = op.function
+    if not isinstance(frozen, (Function, Jitted)):
+        frozen = _calling(frozen, len(op.inputs))
+    function = _Thaw().device_function(frozen, op.captures)
+    arrays = [array_type(capture.dtype, capture.ndim) for capture in op.captures]
+    _, _, folded, _ = function.get_call_template([*arrays, *map(value_type, op.inputs)], {})
+    return function, function.overloads[tuple(folded)].signature.return_type
+
+
+def _calling(function: Any, arity: int) -> Function:
+    """Return a function that calls a built-in function or ufunc, which numba cannot jit itself."""
+    call: Any = (lambda a: function(a)) if arity == 1 else (lambda a, b: function(a, b))  # noqa: PLW0108
+    return Function(call.__code__, "call", cells=[function])
+
+
+def result_dtype(op: Operator, cc: int) -> np.dtype[Any]:
+    """Return the dtype of what an operator returns for its types, whatever its output is.
+
+    Raises
+    ------
+    TypeError
+        If numba cannot compile it for its inputs, or arrays cannot hold the result.
+    """
+
+    def work() -> np.dtype[Any]:
+        _, result = _typed(op)
+        dtype = dtype_of(result)
+        if dtype is None:
+            op.check_result(numba_errors.types(str(result)))
+        assert dtype is not None
+        return dtype
+
+    with _explained(op, cc):
+        return _compiled(cc, work)
+
+
+def compile_operator(op: Operator, symbol: str, cc: int) -> list[bytes]:
+    """Compile a Python operator to a device function `symbol` for ``sm_<cc>``.
+
+    CCCL calls ``void symbol(void* in..., void* out)``: each argument is a pointer to a value. An operator
+    with captured arrays has a pointer to their addresses and shapes for its first argument.
+
+    Returns
+    -------
+    list of bytes
+        LTO-IR of the operator and of what numba has it call (arithmetic of float16 is in C++ there).
+
+    Raises
+    ------
+    TypeError
+        If numba cannot compile it for its types, or its result is not converted to the type needed.
+    Unfingerprintable
+        If it uses what others have registered with numba.
+    """
+
+    def work() -> list[bytes]:
+        from numba import cuda
+        from numba.cuda import types
+
+        function, result = _typed(op)
+        dtype = dtype_of(result)
+        op.check_result(numba_errors.types(str(result)) if dtype is None else dtype)
+        namespace = {"call": function, **_wrapped_names(op)}
+        exec(wrapper.source(op), namespace)
+        state = [types.CPointer(types.uint64)] * bool(op.captures)
+        codes, _ = cuda.compile_all(
+            namespace["operator"],
+            types.void(*state, *map(parameter_type, (*op.inputs, op.output))),
+            device=True,
+            abi="c",
+            abi_info={"abi_name": symbol},
+            output="ltoir",
+            cc=divmod(cc, 10),
+            **OPTIONS,
+        )
+        return list(map(_ltoir, codes))
+
+    with _explained(op, cc):
+        return _compiled(cc, work)
+
+
+def _wrapped_names(op: Operator) -> dict[str, Any]:
+    """Return what an operator's wrapper names: classes of structs, and what makes arrays of its state."""
+    names: dict[str, Any] = {
+        f"struct_{i}": structs.plain_class(dtype) for i, dtype in enumerate(wrapper.struct_dtypes(op))
+    }
+    at = 0
+    for i, capture in enumerate(op.captures):
+        names[f"array_{i}"] = captured_arrays.loader(array_type(capture.dtype, capture.ndim), at)
+        at += 1 + capture.ndim
+    return names
+
+
+def _ltoir(code: Any) -> bytes:
+    """Return LTO-IR from one of the kinds of object that numba has for it."""
+    kind = getattr(code, "kind", None)
+    if kind not in (None, "ltoir"):
+        raise BuildError(f"an operator calls code of kind {kind!r}; cupar can link LTO-IR alone")
+    return bytes(getattr(code, "data", None) or getattr(code, "code", None) or code)
+
+
+def warm_up() -> None:
+    """Import numba.cuda and have it compile something, for it takes its time with the first."""
+    with _compiling(90):
+        from numba import cuda
+
+        cuda.compile(lambda: None, "void()", device=True, abi="c", output="ltoir", cc=(9, 0))

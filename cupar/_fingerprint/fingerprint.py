@@ -1,0 +1,88 @@
+"""What a fingerprint tells: a digest, what it is made of, and the copy of the operator that is compiled."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from types import CodeType, FunctionType
+from typing import Any
+
+import numpy as np
+
+from .bytecode import apart
+from .frozen import MISSING
+from .guards import Guard
+from .names import compilers_name, type_name
+from .values import ATOMS, encode
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """A device array that an operator reads or updates: what its code depends on, and where it is found."""
+
+    name: str  # of the variable
+    in_closure: bool  # otherwise it is a global
+    dtype: np.dtype[Any]
+    ndim: int
+
+    def of(self, function: FunctionType) -> object:
+        """Return the array that a function has captured now."""
+        if not self.in_closure:
+            return function.__globals__[self.name]
+        return (function.__closure__ or ())[function.__code__.co_freevars.index(self.name)].cell_contents
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What an operator compiles to, as far as the operator decides it."""
+
+    # SHA-256 of all that the operator depends on, the same in every process and on every machine.
+    digest: bytes
+    # Each dependency with a short form of what it was, for explaining a cache miss:
+    # ("global 'SCALE'", "float 3.0"), ("global 'helper'", "function 5ad2c0ffee12").
+    parts: tuple[tuple[str, str], ...] = field(compare=False)
+    captures: tuple[Capture, ...]
+    # The operator as it was, with all that the digest covers: a `frozen.Function` or `Jitted`, or one of the
+    # compilers' own. This is what is compiled.
+    frozen: Any = field(compare=False, repr=False)
+    guard: Guard = field(compare=False, repr=False)
+    codes: tuple[tuple[str, CodeType], ...] = field(compare=False, repr=False)  # with where: " in 'helper'"
+    # What it does, or a function that it calls, that a kernel cannot; empty if there is nothing.
+    refused: str = field(default="", compare=False)
+
+    def reads(self) -> list[tuple[str, str]]:
+        """Return `parts` with the constants apart from the code, to tell which of them changed.
+
+        They are numbered in the order in which the code loads them: ``("constant 1", "int 2")``,
+        ``("constant 2 in 'helper'", "float 0.5")``.
+        """
+        found = [part for part in self.parts if part[0] != "code" and not part[0].startswith("code in ")]
+        for inside, code in self.codes:
+            encoding, constants = apart(code)
+            found.append((f"code{inside}", short_hash(encoding)))
+            for number, value in enumerate(constants, start=1):
+                found.append((f"constant {number}{inside}", short(value, encode(value))))
+        return found
+
+
+def short_hash(encoding: bytes) -> str:
+    """Return enough of a hash to tell encodings apart by eye."""
+    return hashlib.sha256(encoding).hexdigest()[:12]
+
+
+def short(value: object, encoding: bytes) -> str:
+    """Return a short form of a value: its type, and the value itself or else a hash."""
+    name = compilers_name(value)
+    if name is not None:
+        return name
+    if value is MISSING:
+        return "missing"
+    text = _text(value) if len(encoding) < 80 else None
+    return f"{type_name(type(value))} {text or short_hash(encoding)}"
+
+
+def _text(value: object) -> str | None:
+    """Return a plain value as a person writes it, None for others."""
+    if type(value) in ATOMS or (type(value) is tuple and all(type(item) in ATOMS for item in value)):
+        return repr(value)
+    return str(value) if isinstance(value, (np.number, np.bool_)) else None

@@ -1,0 +1,68 @@
+"""Frozen copies of functions, classes and modules: data, of which `_compile.ltoir` makes them anew."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import CodeType, ModuleType
+from typing import Any, Final
+
+import numpy as np
+
+
+class Missing:
+    """Stands for a name that does not exist and for an empty closure cell."""
+
+
+MISSING: Final = Missing()
+
+
+@dataclass(slots=True, eq=False)
+class Function:
+    """A Python function as it was, with all that it read."""
+
+    code: CodeType
+    name: str
+    globals: dict[str, Any] = field(default_factory=dict)  # those that it reads, builtins among them
+    cells: list[Any] = field(default_factory=list)  # one for each of its code's free variables
+    defaults: Any = None
+    keyword_defaults: Any = None
+
+
+@dataclass(slots=True, eq=False)
+class Jitted:
+    """A function under ``cuda.jit`` or ``njit``, with its options."""
+
+    function: Function
+    options: dict[str, Any]
+
+
+@dataclass(slots=True, eq=False)
+class Module:
+    """The attributes of a module that an operator reads."""
+
+    module: ModuleType
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StructClass:
+    """A class that `gpu_struct` made."""
+
+    dtype: np.dtype[Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NamedTupleClass:
+    """A class of named tuples."""
+
+    name: str
+    fields: tuple[str, ...]
+    defaults: Any
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Instance:
+    """A struct or a named tuple."""
+
+    cls: StructClass | NamedTupleClass
+    fields: tuple[Any, ...]

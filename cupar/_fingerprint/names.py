@@ -1,0 +1,69 @@
+"""Names of what the compilers define: ``math.sqrt``, ``np.float32``, ``cuda.atomic``.
+
+Such objects are encoded by name, for the versions of the compilers are in the key elsewhere.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import FunctionType
+from typing import Final
+
+import numpy as np
+
+# Objects defined in these packages are encoded by name.
+COMPILERS: Final = frozenset(
+    ("builtins", "math", "cmath", "operator", "_operator", "numpy", "numba", "numba_cuda", "llvmlite")
+)
+
+_DISPATCHERS: Final = frozenset(
+    (("numba.cuda.dispatcher", "CUDADispatcher"), ("numba.core.registry", "CPUDispatcher"))
+)
+
+
+def package(module: object) -> str:
+    """Return the top-level package of a module's name, empty for what is no name."""
+    return module.partition(".")[0] if isinstance(module, str) else ""
+
+
+def type_name(cls: type) -> str:
+    """Return the name of a class, with its module unless that is `builtins`."""
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+
+
+def is_dispatcher(value: object) -> bool:
+    """Whether a value is a function under ``cuda.jit`` or ``njit``."""
+    cls = type(value)
+    return (cls.__module__, cls.__name__) in _DISPATCHERS
+
+
+def compilers_name(value: object) -> str | None:
+    """Return the qualified name of an object that one of the compilers defines, or None.
+
+    The module and name that an object claims are not believed until the object is found there: ufuncs
+    of the user's and wrapped functions claim the names of others.
+    """
+    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    if isinstance(value, np.ufunc):  # without both before NumPy 2.2
+        module, name = "numpy", value.__name__
+    if not isinstance(name, str) or package(module) not in COMPILERS:
+        return None
+    if isinstance(value, FunctionType) and package(value.__globals__.get("__name__")) not in COMPILERS:
+        return None
+    for home in (module, "numba.cuda"):  # numba.cuda's vector types can be found in it alone
+        found: object = sys.modules.get(str(home))
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        if found is value:
+            return f"{home}.{name}"
+    return None
+
+
+def numba_type_name(value: object) -> str | None:
+    """Return the name of one of numba's scalar types, or None. Names of other types can hold addresses."""
+    cls = type(value)
+    if package(cls.__module__) not in ("numba", "numba_cuda"):
+        return None
+    if not any(base.__name__ in ("Number", "Boolean") for base in cls.__mro__):
+        return None
+    return f"{cls.__name__} {value}"

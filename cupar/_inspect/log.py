@@ -1,0 +1,52 @@
+"""Lines about builds and hits, with what they were made for; see `_base.log`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from logging import Logger
+from typing import TYPE_CHECKING, Any
+
+from .._base.log import DEBUG, INFO, logger
+from . import differences
+
+if TYPE_CHECKING:
+    from .._cache import Found
+
+
+def fetched(origin: str, key: str, found: Found, seconds: Mapping[str, float]) -> None:
+    """Say, at INFO, that a build was found on disk, linked or built, and what making it took, by stage."""
+    listening = logger(INFO)
+    if listening is None:
+        return
+    meta = found.entry.meta
+    with suppress(Exception):  # metadata may hold anything, and a line that cannot be written fails no call
+        what, types = differences.subject(meta), differences.summary(meta)
+        if origin == "disk":
+            line = "found %s in %.4f s in %s (%s), key %s"
+            listening.info(line, what, found.seconds, found.source, types, key)
+        else:
+            listening.info("%s %s in %.2f s (%s), key %s", origin, what, sum(seconds.values()), types, key)
+        _debug(listening, origin, key, meta)
+
+
+def template(key: str, found: Found) -> None:
+    """Say, at DEBUG, that the kernels for any operator were found or made."""
+    listening = logger(DEBUG)
+    if listening is None:
+        return
+    meta, verb = found.entry.meta, "found" if found.origin == "disk" else "built"
+    with suppress(Exception):  # as above
+        what = differences.subject(meta)
+        listening.debug("%s %s in %.4f s, key %s", verb, what, found.seconds, key)
+        _debug(listening, found.origin, key, meta)
+
+
+def _debug(listening: Logger, origin: str, key: str, meta: Mapping[str, Any]) -> None:
+    """Say why an entry was not found, and what it depends on."""
+    if not listening.isEnabledFor(DEBUG):
+        return
+    if origin != "disk":
+        listening.debug("%s", differences.explanation(key, meta))
+    listening.debug("parts of %s: %s", key, json.dumps(meta.get("parts"), sort_keys=True))

@@ -1,0 +1,145 @@
+"""An operator as kernels see it: its types, what it does, and the state that a call hands to it."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import structs
+from .._device import arrays
+
+if TYPE_CHECKING:
+    from .._fingerprint import walk
+
+
+class ResultError(TypeError):
+    """What an operator returns is not converted to the type that is needed."""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator for given types: a kind that CCCL has for them, a Python function, or C++ and LTO-IR."""
+
+    name: str = field(compare=False)  # for messages
+    inputs: tuple[np.dtype[Any], ...]
+    output: np.dtype[Any]  # what the result of a function is converted to
+    kind: IntEnum | None  # an OpKind, if CCCL's own operator serves
+    fingerprint: str  # the kind's name, or the SHA-256 of all that a function depends on, or of LTO-IR
+    # If numba compiles it: its fingerprint, with the frozen copy that is compiled; and what the user gave,
+    # which may have changed since.
+    source: walk.Fingerprint | None = field(default=None, compare=False)
+    user: Any = field(default=None, compare=False, repr=False)
+    # If it is C++: the definition of a function that stands as `SYMBOL` there, and what that calls.
+    cpp: str | None = field(default=None, compare=False)
+    ltoirs: tuple[bytes, ...] = field(default=(), compare=False, repr=False)
+    captures: tuple[walk.Capture, ...] = ()  # device arrays that it reads or updates
+    # Of what is handed to it in each call, in bytes, and what returns that for the next call.
+    state_size: int = 0
+    state_alignment: int = 1
+    state: Callable[[], bytes] | None = field(default=None, compare=False)
+    # For messages: what it was given as, and what decides the output's type, if that may be another.
+    parameter: str = field(default="op", compare=False)
+    decided_by: str = field(default="", compare=False)
+
+    @property
+    def described(self) -> str:
+        """Its name and where it is defined, for messages."""
+        from .._base.causes import place
+
+        return f"operator {self.name}{place(self.user)}"
+
+    @property
+    def function(self) -> Any:
+        """What numba compiles, as it was when it was asked for; None if numba compiles nothing."""
+        return None if self.source is None else self.source.frozen
+
+    @property
+    def signature(self) -> str:
+        """The types as text, as in ``(int32, int32) -> int32``."""
+        return f"({', '.join(map(structs.text, self.inputs))}) -> {structs.text(self.output)}"
+
+    def part(self) -> list[Any]:
+        """Describe it for the key of a template: its kind, its types and the size of its state."""
+        part: list[Any] = ["function" if self.kind is None else self.kind.name]
+        part += [structs.type_part(dtype) for dtype in (*self.inputs, self.output)]
+        return [*part, [self.state_size, self.state_alignment]] if self.state_size else part
+
+    def check_result(self, result: np.dtype[Any] | str) -> None:
+        """Raise ResultError unless a result of this type may be converted to the output.
+
+        A type that is no number or struct is given as text.
+        """
+        returned = result if isinstance(result, str) else structs.text(result)
+        does = f"{self.parameter}: {self.described} for {self.signature} returns {returned}"
+        if isinstance(result, str) or (result.names is None) != (self.output.names is None):
+            expected = f"expected a {'number' if self.output.names is None else 'struct'}"
+            forgets = returned.endswith("None")
+            raise ResultError(f"{does}, {expected}{': a `return` is missing' if forgets else ''}")
+        if not _fits(result, self.output):
+            other = f", or let {self.decided_by} be {returned}" if self.decided_by else ""
+            raise ResultError(
+                f"{does}, which is not converted to {structs.text(self.output)} silently: convert it in the "
+                f"operator{other}"
+            )
+
+    def without_user(self) -> Operator:
+        """Return it without what keeps the user's function, and so the arrays in its closure, alive."""
+        return replace(self, source=None, user=None, cpp=None, ltoirs=(), state=None)
+
+
+def _fits(result: np.dtype[Any], output: np.dtype[Any]) -> bool:
+    """Tell whether a result is converted silently: a struct or tuple field by field."""
+    if result.names is None or output.names is None:
+        return structs.convertible(result, output)
+    fields = zip(result.names, output.names, strict=False)
+    return len(result.names) == len(output.names) and all(_fits(result[a], output[b]) for a, b in fields)
+
+
+def cpp_operator(
+    name: str,
+    inputs: tuple[np.dtype[Any], ...],
+    output: np.dtype[Any],
+    source: str,
+    *,
+    state_size: int = 0,
+    state_alignment: int = 1,
+) -> Operator:
+    """Return an operator of cupar's own, in C++, whose state, if it has one, its algorithm sets."""
+    found = Operator(name, inputs, output, None, hashlib.sha256(source.encode()).hexdigest(), cpp=source)
+    return replace(found, state_size=state_size, state_alignment=state_alignment)
+
+
+class CapturedState:
+    """What an operator has captured: called, it returns the arrays' addresses and shapes as they are now."""
+
+    def __init__(self, captures: Sequence[walk.Capture], function: Any) -> None:
+        self._captures, self._function = captures, function
+
+    def __call__(self) -> bytes:
+        return b"".join(map(self._captured, self._captures))
+
+    def arrays(self) -> list[Any]:
+        """Return the arrays themselves, for the caller who must keep them alive."""
+        return [capture.of(self._function) for capture in self._captures]
+
+    def _captured(self, capture: walk.Capture) -> bytes:
+        name = f"op: captured array {capture.name!r}"
+        try:
+            array = capture.of(self._function)
+        except (KeyError, ValueError):
+            raise TypeError(
+                f"{name}: expected the device array that was there, got nothing: it is gone"
+            ) from None
+        address = arrays.address(name, array, capture.dtype, 0, False, c_order=True)
+        shape = arrays.shape(array)
+        if len(shape) != capture.ndim:
+            raise ValueError(
+                f"{name}: this algorithm was built for {capture.ndim} dimensions, got {len(shape)}"
+            )
+        return struct.pack(f"=Q{len(shape)}q", address, *shape)

@@ -1,0 +1,193 @@
+"""What the arguments of factories mean, and the errors of those that mean nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import structs
+from .._call.numbers import EXPECTED_INIT, initial_value
+from .._device import arrays
+from .._ir import nodes
+from .._ir.iterator import Iterator, over
+from .._ir.nodes import Argument
+from .._ir.operator import Operator
+from ..operators import Op, recognised, resolve
+
+
+def _init_dtype(h_init: Any, d_in: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the accumulator's dtype: that of an array or struct `h_init`, else that of `d_in`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `h_init` cannot be an initial value.
+    """
+    struct = structs.dtype_of_value(h_init)
+    if struct is not None:
+        return struct
+    if isinstance(h_init, (np.ndarray, np.void)):
+        if h_init.size != 1:
+            raise ValueError(f"h_init: {EXPECTED_INIT}, got an array of {h_init.size}")
+        return arrays.dtype_of("h_init", h_init.dtype)
+    if h_init is not None:
+        initial_value(h_init, d_in)
+    return d_in
+
+
+def argument(name: str, array: Any, *, output: bool = False, may_iterate: bool = True) -> Argument:
+    """Describe an array, an iterator (if it may be one), or a dtype that stands for an array.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is none of these, or cannot be read, or (as an output) written.
+    """
+    node = over(name, array).node
+    if not may_iterate and isinstance(array, Iterator):
+        raise TypeError(f"{name}: expected an array or a dtype, got {array!r}")
+    if not (node.writable if output else node.readable):
+        use = "write to" if output else "read"
+        raise TypeError(f"{name}: expected something to {use}, got {nodes.description(node)}")
+    return Argument(name, node, node, output)
+
+
+def integers(
+    name: str, array: Any, *, smallest: int = 1, output: bool = False, may_iterate: bool = True
+) -> Argument:
+    """Describe an array or iterator of integers of some bytes at least; raise TypeError if it is not."""
+    found = argument(name, array, output=output, may_iterate=may_iterate)
+    if found.value.kind not in "iu" or found.value.itemsize < smallest:
+        size = f" of at least {smallest} bytes" if smallest > 1 else ""
+        raise TypeError(f"{name}: expected integers{size}, got {found.value}")
+    return found
+
+
+def same_dtype(
+    name: str, array: Any, other: Argument, *, output: bool = False, may_iterate: bool = True
+) -> Argument:
+    """Describe an array that must have the dtype of another argument; raise TypeError if it has not."""
+    found = argument(name, array, output=output, may_iterate=may_iterate)
+    if type(found.node) is nodes.Discard:
+        return discarding(name, other.value)
+    if structs.layout(found.value) != structs.layout(other.value):
+        wanted, got = structs.text(other.value), structs.text(found.value)
+        raise TypeError(f"{name}: expected {wanted}, the dtype of {other.name}, got {got}")
+    return found
+
+
+def paired(
+    source_name: str,
+    source: Any,
+    target_name: str,
+    target: Any,
+    *,
+    optional: bool = False,
+    may_iterate: bool = False,
+) -> tuple[Argument, ...]:
+    """Describe an input and its output, which must agree: both there or, if optional, neither; of one dtype.
+
+    Raises
+    ------
+    TypeError
+        If they do not agree, or are not there.
+    """
+    if (source is None) != (target is None):
+        missing, there = (source_name, target_name) if source is None else (target_name, source_name)
+        raise TypeError(f"{missing}: expected a device array, since there is {there}, got None")
+    if source is None:
+        if optional:
+            return ()
+        raise TypeError(f"{source_name}: expected a device array or a dtype, got None")
+    given = argument(source_name, source, may_iterate=may_iterate)
+    return given, same_dtype(target_name, target, given, output=True, may_iterate=False)
+
+
+def converting(name: str, array: Any, other: Argument) -> Argument:
+    """Describe an output that takes the items of another argument, converted to its own dtype on writing.
+
+    Raises
+    ------
+    TypeError
+        If items are not converted to that dtype silently.
+    """
+    found = argument(name, array, output=True)
+    if type(found.node) is nodes.Discard:
+        return discarding(name, other.value)
+    if not structs.convertible(other.value, found.value):
+        wanted, got = structs.text(other.value), structs.text(found.value)
+        raise TypeError(
+            f"{name}: expected {wanted}, the dtype of {other.name}, or one that it is converted to silently, "
+            f"got {got}; a TransformOutputIterator converts as you say"
+        )
+    return found.converted(other.value)
+
+
+def discarding(name: str, value: np.dtype[Any]) -> Argument:
+    """Describe an output of which nothing is kept."""
+    node = nodes.Discard(value)
+    return Argument(name, node, node, output=True)
+
+
+@dataclass(frozen=True)
+class Accumulation:
+    """Input, output and operator of a reduction or scan, and how its initial value is given."""
+
+    d_in: Argument
+    d_out: Argument
+    operator: Operator
+    init: str | None  # "value": with the call; "device": in device memory; None: there is none
+
+    @property
+    def accumulator(self) -> np.dtype[Any]:
+        """The type in which items are accumulated."""
+        return self.operator.output
+
+    def converted(self) -> tuple[Argument, Argument]:
+        """Return input and output as CCCL's reductions need them.
+
+        They convert what they read between real types, and write the accumulator's type whatever the
+        output's is.
+        """
+        accumulator = self.accumulator
+        d_in = self.d_in.converted(accumulator) if accumulator.kind == "c" else self.d_in
+        return d_in, self.d_out.converted(accumulator)
+
+
+def accumulation(d_in: Any, d_out: Any, op: Op, h_init: Any, *, is_scan: bool = False) -> Accumulation:
+    """Find out in which type items are accumulated, and what the operator means for it.
+
+    A scan may have its initial value on the device, and CCCL has faster scans for some operators.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not what reductions and scans take, or the types are not converted silently.
+    """
+    source, target = argument("d_in", d_in), argument("d_out", d_out, output=True)
+    init = None if h_init is None else "value"
+    if is_scan and arrays.is_device_array(h_init):
+        init, accumulator = "device", arrays.dtype_of("h_init", h_init)
+    else:
+        accumulator = _init_dtype(h_init, source.value)
+    if type(target.node) is nodes.Discard:
+        target = discarding("d_out", accumulator)
+    check_conversion("d_in", source.value, "the accumulator", accumulator)
+    check_conversion("the accumulator", accumulator, "d_out", target.value)
+    if is_scan:
+        op = recognised(op, accumulator)
+    operator = resolve(op, (accumulator, accumulator), accumulator, "op", "h_init (and so the accumulator)")
+    return Accumulation(source, target, operator, init)
+
+
+def check_conversion(
+    source_name: str, source: np.dtype[Any], target_name: str, target: np.dtype[Any]
+) -> None:
+    """Raise TypeError if items would be converted from float to integer or from complex to real."""
+    if not structs.convertible(source, target):
+        raise TypeError(
+            f"{source_name}: {structs.text(source)} is not converted to {structs.text(target)} of "
+            f"{target_name} silently; give h_init as a NumPy array of the dtype to accumulate in"
+        )

@@ -1,0 +1,142 @@
+"""What every layer of entries can do, be it a directory or a bundle: serve, list, describe, check, count."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .._base.warnings import warn_once
+from .entry import Entry, RefusedError, peek_meta
+
+
+class Listed(NamedTuple):
+    """An entry as a listing shows it: `used` in seconds since the epoch, None where that is not recorded."""
+
+    key: str
+    size: int
+    used: float | None
+    where: Any
+    """What the layer's own `peek` and `read_at` take."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Number of entries in a directory, their size and the limit on it in bytes."""
+
+    entries: int
+    size: int
+    limit: int
+
+
+class Layer(ABC):
+    """Entries in one place. A new kind of layer has the abstract methods; all else follows from them."""
+
+    path: Path
+    limit_bytes = 0
+
+    @abstractmethod
+    def trust(self) -> None:
+        """Raise `RefusedError` if others could have written it; an OSError if it cannot be looked at."""
+
+    @abstractmethod
+    def entries(self) -> Iterator[Listed]:
+        """Yield what is in it, without opening any entry."""
+
+    @abstractmethod
+    def find(self, key: str) -> Any:
+        """Return where the entry under `key` lies, if there is one; None if there surely is none."""
+
+    @abstractmethod
+    def peek(self, where: Any, offset: int, size: int) -> bytes:
+        """Read part of an entry, unchecked; less if it ends before."""
+
+    @abstractmethod
+    def read_at(self, where: Any, key: str) -> Entry:
+        """Read an entry; raise `RefusedError` if it is not to be served, FileNotFoundError if it is gone."""
+
+    def read(self, key: str) -> Entry | None:
+        """Return the entry under `key`, None if there is none.
+
+        If there is one that is not served, raise an OSError, MemoryError or `RefusedError`; see `reason`.
+        """
+        with suppress(FileNotFoundError):
+            self.trust()
+            where = self.find(key)
+            return None if where is None else self.read_at(where, key)
+        return None
+
+    def load(self, key: str) -> Entry | None:
+        """Return the entry under `key`, None if there is none. What is wrong with it is said once."""
+        try:
+            return self.read(key)
+        except (OSError, MemoryError, RefusedError) as error:
+            self.refuse(key, error)
+            return None
+
+    def refuse(self, key: str, error: Exception) -> None:
+        """Warn, once for each layer, of an entry that is not served."""
+        warn_once(
+            ("unusable", self.path),
+            f"cupar does not use the entry {key} of {self.path}: it {reason(error)}. It will be built again.",
+        )
+
+    def meta(self, key: str) -> dict[str, Any] | None:
+        """Return the metadata of an entry, unchecked, for listings; None if there is none to be had."""
+        with suppress(OSError, MemoryError, RefusedError):
+            where = self.find(key)
+            if where is not None:
+                return peek_meta(partial(self.peek, where))
+        return None
+
+    def head(self, each: Listed, size: int) -> bytes:
+        """Return the first bytes of an entry, unchecked, for listings; none if there are none to be had."""
+        with suppress(OSError, MemoryError, RefusedError):
+            return self.peek(each.where, 0, size)
+        return b""
+
+    def check(self, *, repair: bool = False) -> Iterator[tuple[str, str | None]]:
+        """Read all entries; yield the key of each, and what is wrong with those that are not served.
+
+        What is wrong with the layer as a whole has its path in place of a key. With `repair`, entries that
+        are refused are removed.
+        """
+        try:
+            self.trust()
+        except RefusedError as error:
+            yield str(getattr(error, "path", self.path)), str(error)
+        except OSError:
+            pass  # it is not there, or its entries say what is wrong
+        for each in self.entries():
+            found = self._error_at(each.where, each.key)
+            if isinstance(found, FileNotFoundError):  # it went meanwhile
+                continue
+            if repair and isinstance(found, RefusedError):  # what cannot be read need not be damaged
+                self.drop(each.where, found)
+            yield each.key, None if found is None else reason(found)
+
+    def _error_at(self, where: Any, key: str) -> Exception | None:
+        try:
+            self.read_at(where, key)
+        except (OSError, MemoryError, RefusedError) as error:
+            return error
+        return None
+
+    def drop(self, where: Any, error: RefusedError) -> None:  # noqa: B027 - not all layers can be written
+        """Remove an entry that was refused, where that can be done."""
+
+    def usage(self) -> Usage:
+        """Count the entries."""
+        sizes = [each.size for each in self.entries()]
+        return Usage(len(sizes), sum(sizes), self.limit_bytes)
+
+
+def reason(error: Exception) -> str:
+    """Say why an entry is not served, as in ``cannot be read (Input/output error)``."""
+    if isinstance(error, RefusedError):
+        return str(error)
+    return f"cannot be read ({getattr(error, 'strerror', None) or repr(error)})"

@@ -1,0 +1,264 @@
+"""The pages of ``docs``: what they show runs, and what they name is there.
+
+Python blocks run in order, those of a page in one namespace; ``pycon`` blocks are doctests. One behind the
+comment ``<!-- needs a GPU -->`` is only compiled, and what it takes from cupar must be there.
+"""
+
+import argparse
+import ast
+import doctest
+import html
+import importlib
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
+TEXTS = [*PAGES, ROOT / "README.md", ROOT / "SECURITY.md"]
+
+BLOCK = re.compile(r"^(<!-- needs a GPU -->\n)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SHELL = ("sh", "dockerfile", "yaml")
+WIDTH = 78  # columns of code that a page of the site shows without a scroll bar
+
+
+def blocks(path, *languages):
+    """Yield line, text and whether it runs without a GPU of each block of code."""
+    text = path.read_text()
+    for match in BLOCK.finditer(text):
+        if match[2] in languages:
+            yield text.count("\n", 0, match.start(3)) + 1, match[3], not match[1]
+
+
+def name(path):
+    return str(path.relative_to(ROOT))
+
+
+# --- Python
+
+
+def run(path):
+    """Run the blocks of a page."""
+    module = types.ModuleType("__main__")  # which dataclasses and pickle look for
+    sys.modules["__main__"] = module
+    for line, text, runs in blocks(path, "python", "pycon"):
+        if not runs:
+            continue
+        if text.startswith(">>> "):
+            test = doctest.DocTestParser().get_doctest(text, {}, name(path), str(path), line - 1)
+            test.globs = vars(module)
+            failed, _ = doctest.DocTestRunner().run(test, clear_globs=False)
+            assert failed == 0, f"{name(path)}:{line}"
+        else:
+            code = compile("\n" * (line - 1) + text, str(path), "exec", dont_inherit=True)
+            exec(code, vars(module))
+
+
+def test_python_blocks_run(session_cache, tmp_path):
+    """All in one process, for what that takes to import."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("CUPAR_")}
+    environment |= {"CUPAR_CACHE_DIR": str(session_cache), "PYTHONWARNINGS": "error::UserWarning"}
+    command = [sys.executable, __file__, *map(str, PAGES)]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("\nran ") >= 9
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=name)
+def test_what_python_blocks_take_from_cupar_is_there(path):
+    import cupar
+
+    for line, text, _ in blocks(path, "python"):
+        tree = ast.parse(text, name(path))
+        compile(tree, name(path), "exec")
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute):
+                *owner, last = dotted(node)
+                if owner in (["cupar"], ["cupar", "cache"], ["graph"], ["cupar", "graph"]):
+                    module = getattr(cupar, owner[-1]) if owner[-1] != "cupar" else cupar
+                    assert last in module.__all__ if hasattr(module, "__all__") else hasattr(module, last), (
+                        f"{name(path)}:{line + node.lineno - 1}: {'.'.join(owner)}.{last}"
+                    )
+
+
+def dotted(node):
+    """Return a chain of attributes as names, as in ``["cupar", "cache", "stats"]``."""
+    if isinstance(node, ast.Attribute):
+        return [*dotted(node.value), node.attr]
+    return [node.id] if isinstance(node, ast.Name) else [""]
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=name)
+def test_no_code_scrolls_sideways(path):
+    for line, text, _ in blocks(path, "python", "pycon", "text", *SHELL):
+        for offset, shown in enumerate(text.split("\n")):
+            assert len(shown) <= WIDTH, f"{name(path)}:{line + offset}"
+
+
+def test_every_example_has_a_page():
+    examples = {path.stem for path in (ROOT / "examples").glob("*.py")}
+    pages = {path.stem: path for path in (DOCS / "examples").glob("*.md") if path.stem != "index"}
+    assert set(pages) == examples
+    for stem, page in pages.items():
+        assert f"```{{literalinclude}} ../../examples/{stem}.py\n" in page.read_text()
+        source = (ROOT / "examples" / f"{stem}.py").read_text()
+        assert max(map(len, source.split("\n"))) <= WIDTH, stem
+
+
+@pytest.mark.parametrize("benchmark", ["cold_start", "call_overhead", "throughput"])
+def test_plots_are_of_the_results(benchmark, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    module = importlib.import_module(benchmark)
+    plots = list((ROOT / "benchmarks" / "results").glob(f"{benchmark}-*.svg"))
+    assert plots
+    for plot in plots:
+        shown = html.unescape(plot.read_text())
+        _, panels = module.panels(json.loads(plot.with_suffix(".json").read_text()))
+        for bar in (bar for panel in panels for bar in panel.bars):
+            for text in (bar.name, *bar.texts):
+                assert f">{text}</text>" in shown or not text, f"{plot.name}: {text}"
+
+
+def test_the_reference_has_every_public_name():
+    import cupar
+
+    text = "".join(path.read_text() for path in (DOCS / "api").glob("*.md"))
+    found = re.findall(r"^\.\. auto\w+:: cupar\.(\w+)$", text, re.MULTILINE)
+    assert sorted(found) == sorted(cupar.__all__)
+
+
+# --- The command line
+
+
+def commands(path):
+    """Yield the line and the words of each call of cupar that is shown."""
+    for line, text, _ in blocks(path, *SHELL):
+        for offset, shown in enumerate(text.replace("\\\n", "\0").split("\n")):
+            shown = re.sub(r"\$\([^)]*\)", "X", re.sub(r"(^|\s)#.*", "", shown.replace("\0", " ")))
+            for part in re.split(r"&&|\|\||[|;>]", shown):
+                match = re.search(r"(?:^|[\s'])cupar ([a-z-].*)", part)
+                if match:
+                    yield line + offset, shlex.split(match[1].removesuffix("'"))
+
+
+@pytest.fixture(scope="module")
+def parser():
+    from cupar._cli import main
+
+    return main._parser()
+
+
+def test_command_lines_parse(parser, capsys):
+    from cupar._cli import main
+
+    seen = 0
+    for path in TEXTS:
+        for line, words in commands(path):
+            words, _ = main._split(words)
+            try:
+                parser.parse_args(words)
+            except SystemExit:
+                pytest.fail(f"{name(path)}:{line}: {words}: {capsys.readouterr().err}")
+            seen += 1
+    assert seen >= 30
+
+
+def test_commands_in_the_text_are_there(parser):
+    for path in TEXTS:
+        for text in re.findall(r"`cupar ((?:[a-z]+ ?)+)[^`…]*`", path.read_text()):
+            choices = subcommands(parser)
+            for word in text.split():
+                if not choices:
+                    break
+                assert word in choices, f"{name(path)}: cupar {text}"
+                choices = subcommands(choices[word])
+
+
+def subcommands(parser):
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return action.choices
+    return {}
+
+
+def test_every_command_is_on_its_page(parser):
+    text = (DOCS / "command-line.md").read_text()
+    shown = re.findall(r"^## cupar (.*)\n\n```\{cupar-help\} (.*)$", text, re.MULTILINE)
+    assert all(title == command for title, command in shown)
+    of_cache = subcommands(subcommands(parser)["cache"])
+    expected = [*subcommands(parser), *(f"cache {each}" for each in of_cache)]
+    expected.remove("cache")
+    assert sorted(command for _, command in shown) == sorted(expected)
+    for command in expected:
+        assert re.search(rf"^\| `cupar {command}[` ]", text, re.MULTILINE), command
+
+
+# --- Names and links
+
+VARIABLE = re.compile(r"\bCUPAR_[A-Z]+(?:_[A-Z]+)*\b")
+
+
+def test_the_table_has_the_variables_of_the_code():
+    code = "".join(path.read_text() for path in (ROOT / "cupar").rglob("*.py"))
+    table = re.findall(r"^\| `(CUPAR_\w+)` \|", (DOCS / "environment.md").read_text(), re.MULTILINE)
+    assert len(table) == len(set(table))
+    assert set(table) == set(VARIABLE.findall(code))
+
+
+def test_variables_in_the_text_are_in_the_table():
+    table = set(VARIABLE.findall((DOCS / "environment.md").read_text()))
+    for path in TEXTS:
+        assert set(VARIABLE.findall(path.read_text())) <= table, name(path)
+
+
+LINK = re.compile(r"\]\(([^)\s]+)\)|\{doc\}`([^`]+)`")
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=name)
+def test_links_resolve(path):
+    for link, page in LINK.findall(path.read_text()):
+        if re.match(r"[a-z]+:", link):
+            continue
+        file, _, anchor = link.partition("#")
+        target = (path.parent / (file or f"{page}.md" if not link.startswith("#") else path.name)).resolve()
+        assert target.exists(), f"{name(path)}: {link or page}"
+        if anchor:
+            titles = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE)
+            assert anchor in [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles]
+
+
+def test_every_page_is_in_the_contents():
+    listed = {DOCS / "index.md"}
+    for path in PAGES:
+        for block in re.findall(r"```\{toctree\}\n(.*?)```", path.read_text(), re.DOTALL):
+            lines = [line for line in block.split("\n") if line and not line.startswith(":")]
+            listed |= {path.parent / f"{line}.md" for line in lines}
+    assert listed == set(PAGES)
+
+
+# --- The site
+
+
+def test_the_site_builds_without_a_warning(tmp_path):
+    for package in ("sphinx", "myst_parser", "furo", "sphinx_design"):
+        pytest.importorskip(package)
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html", "-d", str(tmp_path / "trees")]
+    done = subprocess.run([*command, str(DOCS), str(tmp_path / "site")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "cupar cache export" in (tmp_path / "site/command-line.html").read_text()
+    assert "private vulnerability reporting" in (tmp_path / "site/security.html").read_text()
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        if any(runs for *_, runs in blocks(Path(argument), "python", "pycon")):
+            run(Path(argument))
+            print(f"\nran {argument}")

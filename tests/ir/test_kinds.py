@@ -1,0 +1,146 @@
+"""CCCL's own operators where it takes functions alone: without numba, and doing what numba's functions do."""
+
+import functools
+import json
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from cupar import OpKind, _build
+from cupar._compile import nvrtc
+from cupar.operators import resolve
+
+CC = 90
+
+UNARY = {
+    OpKind.LOGICAL_NOT: lambda a: a == 0,
+    OpKind.IDENTITY: lambda a: a != 0,
+    OpKind.NEGATE: lambda a: a != 0,
+    OpKind.BIT_NOT: lambda a: ~a != 0,
+}
+BINARY = {
+    OpKind.EQUAL_TO: lambda a, b: a == b,
+    OpKind.NOT_EQUAL_TO: lambda a, b: a != b,
+    OpKind.LESS: lambda a, b: a < b,
+    OpKind.LESS_EQUAL: lambda a, b: a <= b,
+    OpKind.GREATER: lambda a, b: a > b,
+    OpKind.GREATER_EQUAL: lambda a, b: a >= b,
+    OpKind.LOGICAL_AND: lambda a, b: (a != 0) & (b != 0),
+    OpKind.LOGICAL_OR: lambda a, b: (a != 0) | (b != 0),
+}
+OF_INTEGERS = {OpKind.BIT_NOT}
+OF_ALL = {OpKind.EQUAL_TO, OpKind.NOT_EQUAL_TO, OpKind.LOGICAL_AND, OpKind.LOGICAL_OR, OpKind.LOGICAL_NOT}
+
+
+def resolved(op, dtype):
+    arity = 1 if op in UNARY else 2
+    return resolve(op, (np.dtype(dtype),) * arity, np.dtype(bool), "comp", as_function=True)
+
+
+@functools.cache
+def caller(arity):
+    """Compile a kernel that calls an operator, without which the linker would drop that."""
+    types, names = ", ".join(["void*"] * (arity + 1)), [f"p{i}" for i in range(arity + 1)]
+    parameters = ", ".join(f"void* {name}" for name in names)
+    return nvrtc.compile_cpp(
+        f'extern "C" __device__ void cupar_op({types});\n'
+        f'extern "C" __global__ void call({parameters}) {{ cupar_op({", ".join(names)}); }}',
+        CC,
+    )
+
+
+def instructions(op):
+    """Return what an operator does as PTX, its registers numbered in the order of their use."""
+    from cuda.bindings import nvjitlink
+
+    options = ["-lto", "-ptx", f"-arch=sm_{CC}"]
+    handle = nvjitlink.create(len(options), options)
+    for part in (caller(len(op.inputs)), *_build._operator_ltoir("op", op, CC)):
+        nvjitlink.add_data(handle, nvjitlink.InputType.LTOIR, part, len(part), "part")
+    nvjitlink.complete(handle)
+    text = bytearray(nvjitlink.get_linked_ptx_size(handle))
+    nvjitlink.get_linked_ptx(handle, text)
+    nvjitlink.destroy(handle)
+    body = text.decode().partition("{")[2].partition("\n}")[0]
+    lines = [line for line in body.split("\n") if re.match(r"\t(?!\.reg|//|cvta|ld\.param)", line)]
+    numbers = {}
+    number = lambda found: f"{found[1]}{numbers.setdefault(found[0], len(numbers))}"
+    return [re.sub(r"(%[a-z]+)\d+", number, line) for line in lines]
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "u1", "u4", "i8", "u8", "f4", "f8", "c8"])
+def test_they_do_what_functions_do(dtype):
+    for kind, function in {**UNARY, **BINARY}.items():
+        if np.dtype(dtype).kind in "fc" and kind in OF_INTEGERS:
+            continue
+        if np.dtype(dtype).kind == "c" and kind not in OF_ALL:
+            continue
+        cpp = resolved(kind, dtype)
+        assert cpp.cpp is not None
+        arity = len(cpp.inputs)
+        wanted = resolve(function, cpp.inputs, cpp.output)
+        if dtype == "?" and kind is OpKind.BIT_NOT:  # of a bool, not of the number that it is
+            wanted = resolve(lambda a: not a, cpp.inputs, cpp.output)
+        assert instructions(cpp) == instructions(wanted), (kind.name, arity)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in {**UNARY, **BINARY} if kind not in OF_INTEGERS])
+def test_float16(kind):
+    assert resolved(kind, "f2").cpp is not None
+    found = [line.split()[0] for line in instructions(resolved(kind, "f2"))]
+    assert [name for name in found if name.startswith("setp")]
+    # Not-equal holds for NaN, and all others do not.
+    expected = {
+        OpKind.NOT_EQUAL_TO: "setp.neu.f32",
+        OpKind.EQUAL_TO: "setp.eq.f32",
+        OpKind.LOGICAL_NOT: "setp.eq.f32",
+    }
+    if kind in expected:
+        assert [name for name in found if name.startswith("setp")] == [expected[kind]]
+
+
+def test_what_is_not_defined_stays_so():
+    pair = np.dtype([("a", "i4"), ("b", "i4")], align=True)
+    for kind, dtype in ((OpKind.LESS, "c8"), (OpKind.BIT_NOT, "f4"), (OpKind.EQUAL_TO, pair)):
+        with pytest.raises(TypeError, match=f"OpKind.{kind.name} is not defined"):
+            resolved(kind, dtype)
+    for kind in (OpKind.IDENTITY, OpKind.NEGATE):
+        with pytest.raises(TypeError, match="returns complex64, which is not converted to bool"):
+            _build._operator_ltoir("op", resolved(kind, "c8"), CC)
+
+
+ASK = """
+import json, sys
+from cupar import OpKind, RawOp
+from cupar._compile import nvrtc as _nvrtc
+import cupar
+
+LARGE = 'extern "C" __device__ void large(void* a, void* r) { *(bool*)r = *(int*)a > 100; }'
+LESS = 'extern "C" __device__ void less(void* a, void* b, void* r) { *(bool*)r = *(int*)a < *(int*)b; }'
+large, less = (
+    RawOp(name, _nvrtc.compile_cpp(source, 90)) for name, source in (("large", LARGE), ("less", LESS))
+)
+outputs = ["i4"] * 3
+found = [
+    cupar.select("f2", "f2", "i8", OpKind.LOGICAL_NOT, cc=90),
+    cupar.select("i4", "i4", "i8", large, cc=90),
+    cupar.three_way_partition("i4", *outputs, "i8", OpKind.NEGATE, large, cc=90),
+    cupar.three_way_partition("i4", *outputs, "i8", OpKind.IDENTITY, OpKind.BIT_NOT, cc=90),
+    cupar.lower_bound("i4", "i4", "i8", cc=90),
+    cupar.upper_bound("i4", "i4", "i8", less, cc=90),
+]
+print(json.dumps([[each.build.origin for each in found], "numba" in sys.modules]))
+"""
+
+
+def test_neither_a_build_nor_a_hit_needs_numba(tmp_path):
+    environment = {**os.environ, "CUPAR_CACHE_DIR": str(tmp_path / "cache")}
+    for origins in ({"built", "linked"}, {"disk"}):
+        done = subprocess.run([sys.executable, "-c", ASK], env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        found, has_numba = json.loads(done.stdout)
+        assert (set(found), has_numba) == (origins, False)

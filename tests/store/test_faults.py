@@ -1,0 +1,267 @@
+"""The user's directory under faults: death, errors, interrupts and vanishing at every system call it makes.
+
+Each fault may cost a build and a warning. It may not fail a call, serve what was not stored, lose an entry
+that was there, block the next process, or leave something behind for good.
+"""
+
+import errno
+import os
+import resource
+import shutil
+import signal
+import warnings
+
+import pytest
+from support.faults import (
+    HOUR,
+    OPERATIONS,
+    OTHERS,
+    REMOVALS,
+    SIZE,
+    YEAR,
+    at_call,
+    at_line,
+    caught,
+    check_sound,
+    descriptors,
+    die,
+    each_step,
+    every_operation,
+    files,
+    get,
+    in_child,
+    isolate,
+    jump,
+    put_damaged,
+)
+
+from cupar._cache import CacheWarning
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch, tmp_path):
+    isolate(monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def steps(monkeypatch, tmp_path):
+    return lambda operation: each_step(operation, tmp_path, monkeypatch)
+
+
+# --- Death
+
+
+@every_operation
+def test_death_at_every_call(operation, steps, monkeypatch, record_property):
+    for root, number in steps(operation):
+
+        def work():
+            warnings.simplefilter("ignore", CacheWarning)
+            with at_call(number, die) as names:
+                operation.run()
+            assert operation.calls <= set(names), names
+
+        killed = in_child(work)
+        assert killed in (0, signal.SIGKILL)
+        check_sound(monkeypatch, operation, root)
+        if not killed:
+            break
+    record_property("calls", number)
+    print(f"killed at each of {number} calls")
+
+
+def test_death_within_a_write(steps, monkeypatch):
+    """The system kills who passes the limit on a file's size, after it has written up to there."""
+    operation = OPERATIONS["build"]
+    for root, number in steps(operation):
+
+        def work():
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+            operation.run()
+
+        size = 7 * number
+        killed = in_child(work)
+        if not killed:
+            break
+        assert killed == signal.SIGXFSZ
+        (half,) = files(root / "v1" / "tmp")
+        assert half.stat().st_size == size
+        check_sound(monkeypatch, operation, root)
+    assert size >= SIZE
+
+
+# --- Errors
+
+
+NOT_AFTER = {"open", "scandir", "fstat", "stat", "lstat"}  # nothing is done that an error could follow
+
+
+@every_operation
+@pytest.mark.parametrize(
+    ("event", "code"),
+    [
+        *(("c_call", code) for code in (errno.ESTALE, errno.ENOENT, errno.EEXIST, errno.EAGAIN)),
+        *(("c_return", code) for code in (errno.EIO, errno.ENOENT, errno.EEXIST)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else errno.errorcode[value],
+)
+def test_an_error_at_every_call(operation, event, code, steps, monkeypatch):
+    """One call is refused, or is done and says that it was not, as NFS does when a reply is lost."""
+
+    def fail():
+        failed.append(names[-1])
+        print(number, names[-1])
+        if names[-1] not in (NOT_AFTER if event == "c_return" else ("close", "__exit__")):
+            raise OSError(code, os.strerror(code))
+
+    for root, number in steps(operation):
+        failed, before = [], descriptors()
+        with caught() as said, at_call(number, fail, event) as names:
+            operation.run()
+        assert len(said) <= 1 + (operation.prepare is put_damaged)
+        assert files(root / "v1" / "tmp") == [] or failed[0] in REMOVALS
+        assert descriptors() == before
+        check_sound(monkeypatch, operation, root)
+        if not failed:
+            break
+
+
+# --- Directories that vanish
+
+
+def vanish(path):
+    path.rename(path.with_name(f"{path.name}.away"))
+
+
+def become_a_file(path):
+    vanish(path)
+    path.write_text("")
+
+
+def become_a_loop(path):
+    vanish(path)
+    path.symlink_to(path)
+
+
+def become_a_link(path):
+    vanish(path)
+    other = path.with_name(f"{path.name}.other")
+    other.mkdir(mode=0o700)
+    path.symlink_to(other)
+
+
+def become_anothers(path):
+    vanish(path)
+    path.mkdir()
+    path.chmod(0o777)
+
+
+def come_back(path):
+    """Put the directory back that went away."""
+    if os.path.islink(path) or path.is_file():
+        path.unlink()
+    shutil.rmtree(path, ignore_errors=True)
+    path.with_name(f"{path.name}.away").rename(path)
+
+
+SHARD = f"v1/{OTHERS[0][:2]}"
+
+
+@pytest.mark.parametrize(
+    ("become", "inner"),
+    [
+        *((vanish, inner) for inner in ("", "v1", "v1/tmp", SHARD)),
+        *((become_a_file, inner) for inner in ("", "v1", "v1/tmp", SHARD)),
+        *((become_a_link, inner) for inner in ("", "v1", SHARD)),
+        (become_a_loop, ""),
+        (become_anothers, "v1"),
+    ],
+)
+@pytest.mark.parametrize("name", ["build", "hit", "sweep", "prune", "check"])
+def test_a_directory_that_vanishes_at_every_call(name, inner, become, steps, monkeypatch):
+    """What was in it is whole when it comes back."""
+    operation = OPERATIONS[name]
+
+    def act():
+        acted.append(names[-1])
+        print(number, names[-1])
+        become(root / inner)
+
+    for root, number in steps(operation):
+        acted = []
+        with caught() as said, at_call(number, act) as names:
+            operation.run()
+        if not acted:
+            break
+        assert len(said) <= 2
+        with caught():
+            assert get() in ("built", "disk")
+        come_back(root / inner)
+        shutil.rmtree(root / f"{inner}.other", ignore_errors=True)
+        check_sound(monkeypatch, operation, root)
+
+
+def test_a_directory_that_vanishes_for_good_at_every_call(steps, monkeypatch):
+    for operation in OPERATIONS.values():
+        for root, number in steps(operation):
+            acted = []
+            with caught() as said, at_call(number, lambda: acted.append(shutil.rmtree(root))):
+                operation.run()
+            assert len(said) <= 1 + (operation.prepare is put_damaged)
+            check_sound(monkeypatch, operation, root, kept=False)
+            if not acted:
+                break
+
+
+# --- Clocks
+
+
+@every_operation
+@pytest.mark.parametrize("seconds", [-60, -2 * HOUR, -10 * YEAR])
+def test_a_clock_that_goes_back(operation, seconds, steps, monkeypatch):
+    for root, _ in steps(operation):
+        with caught() as said, monkeypatch.context() as patch:
+            jump(patch, seconds)
+            operation.run()
+            operation.run()
+        assert len(said) == (operation.prepare is put_damaged)
+        check_sound(monkeypatch, operation, root)
+        break
+
+
+# --- Interrupts
+
+
+@every_operation
+@pytest.mark.parametrize("event", ["c_call", "c_return", "line"])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
+def test_an_interrupt_everywhere(operation, event, steps, monkeypatch):
+    """This process goes on, as a notebook does, and so do others."""
+
+    def interrupt():
+        interrupted.append(places[-1])
+        print(number, places[-1])
+        raise KeyboardInterrupt
+
+    for root, number in steps(operation):
+        interrupted = []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CacheWarning)
+            try:
+                with (
+                    at_line(number, interrupt)
+                    if event == "line"
+                    else at_call(number, interrupt, event) as places
+                ):
+                    operation.run()
+            except KeyboardInterrupt:
+                assert interrupted
+            else:
+                assert not interrupted
+        check_sound(monkeypatch, operation, root)
+        if not interrupted:
+            break

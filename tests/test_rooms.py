@@ -1,0 +1,99 @@
+"""Imports run one way: each file imports from its own floor's room or from floors below, and in no circle."""
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import cupar
+
+ROOT = Path(cupar.__file__).parent
+
+# From top to bottom; docs/architecture.md draws them. What is side by side on a floor imports nothing of its
+# neighbours, but for a room's own files and the algorithms.
+FLOORS = [
+    "__main__",
+    "_cli",
+    "_ahead",
+    "cache histogram partition reduce scan search segmented sort transform unique",
+    "_obtain",
+    "_call",
+    "iterators",
+    "_build _inspect",
+    "_compile",
+    "operators",
+    "_ir",
+    "_fingerprint",
+    "_cache",
+    "_store",
+    "graph",
+    "_device",
+    "structs",
+    "_base",
+]
+FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms.split()}
+LONGEST_FILE, LONGEST_CHAIN = 450, 16
+
+FILES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in ROOT.rglob("*.py")
+    if path != ROOT / "__init__.py"  # which fetches what it names when it is first used
+}
+
+
+@cache
+def imports(name):
+    """Return what a file imports of cupar: late imports and those for types alone among them."""
+    path, found = FILES[name], set()
+    package = path.relative_to(ROOT).parent.parts
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("cupar")):
+            base = package[: len(package) + 1 - node.level] if node.level else ()
+            base += tuple((node.module or "").removeprefix("cupar").strip(".").split("."))
+            base = ".".join(part for part in base if part)
+            for alias in node.names:
+                whole = f"{base}.{alias.name}".strip(".")
+                found.add(whole if whole in FILES else base)
+    return found - {name, ""}
+
+
+def floor(name):
+    return FLOOR[name.partition(".")[0]]
+
+
+def test_every_file_has_a_floor():
+    assert {name.partition(".")[0] for name in FILES} == set(FLOOR)
+
+
+def test_imports_run_downwards():
+    upwards = [
+        (name, other)
+        for name in FILES
+        for other in imports(name)
+        if floor(other) < floor(name)
+        or (
+            floor(other) == floor(name) and "." not in name + other and (name, other) != ("segmented", "sort")
+        )
+    ]
+    assert upwards == []
+
+
+def chain(name, above=()):
+    """Return the longest chain of imports that begins with a file; fail at a circle."""
+    assert name not in above, " -> ".join([*above, name])
+    if name not in CHAINS:
+        below = [chain(other, (*above, name)) for other in sorted(imports(name))]
+        CHAINS[name] = [name, *max(below, key=len, default=[])]
+    return CHAINS[name]
+
+
+CHAINS = {}
+
+
+def test_no_circle_and_no_long_chain():
+    longest = max((chain(name) for name in FILES), key=len)
+    assert len(longest) <= LONGEST_CHAIN, " -> ".join(longest)
+
+
+def test_files_are_short():
+    lengths = {name: len(path.read_text().splitlines()) for name, path in FILES.items()}
+    assert {name: length for name, length in lengths.items() if length > LONGEST_FILE} == {}
