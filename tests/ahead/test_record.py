@@ -447,7 +447,7 @@ def test_functions_go_by_value(function):
     other = back(found)
     assert other == found
     assert other.reads() == found.reads()
-    assert not other.unchanged(function)
+    assert not other.guard.check(function)
     thawed = Thawed(found.captures)(other.frozen)
     assert thawed is not function
     assert walk.fingerprint(thawed) == found
