@@ -89,14 +89,11 @@ def _end() -> None:
         thread.idle.wait()
 
 
+@fork.in_child
 def _after_fork() -> None:
     global _is_ending
     _threads.clear()  # they are the parent's
     _is_ending = False
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 # --- Work ----------------------------------------------------------------------------------------------

@@ -279,14 +279,11 @@ def _pool_for_this_machine() -> Pool:
 _pool = _pool_for_this_machine()
 
 
+@fork.in_child
 def _after_fork() -> None:
     global _pool
     fork.leak(_pool)  # the helpers are the parent's, as are the threads that they work for
     _pool = _pool_for_this_machine()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 @atexit.register

@@ -28,7 +28,8 @@ from cupar._ahead import codec, record
 from cupar._base import warnings as _warnings
 from cupar._compile import key as _key
 from cupar._device import driver
-from cupar._fingerprint import values, walk
+from cupar._fingerprint import frozen as _frozen
+from cupar._fingerprint import names, values, walk
 from cupar._obtain import call_sites, obtain, produce
 
 CC = 90
@@ -404,7 +405,7 @@ class Thawed:
         function.__defaults__, function.__kwdefaults__ = map(self, (frozen.defaults, frozen.keyword_defaults))
         function.__globals__.update((name, self(each)) for name, each in frozen.globals.items())
         for name, cell, content in zip(frozen.code.co_freevars, cells, frozen.cells, strict=True):
-            if content is not values.MISSING:
+            if content is not _frozen.MISSING:
                 cell.cell_contents = self(content)
             elif name in self._arrays:
                 cell.cell_contents = self._array(name)
@@ -430,13 +431,10 @@ class Thawed:
     def StructClass(self, frozen):
         return cupar.gpu_struct(frozen.dtype)
 
-    def Struct(self, frozen):
-        return cupar.gpu_struct(frozen.dtype)(*map(self, frozen.fields))
-
     def NamedTupleClass(self, frozen):
         return collections.namedtuple(frozen.name, frozen.fields, defaults=frozen.defaults)
 
-    def NamedTuple(self, frozen):
+    def Instance(self, frozen):
         return self(frozen.cls)(*map(self, frozen.fields))
 
     def tuple(self, value):
@@ -449,7 +447,7 @@ def test_functions_go_by_value(function):
     other = back(found)
     assert other == found
     assert other.reads() == found.reads()
-    assert not other.unchanged(function)
+    assert not other.guard.check(function)
     thawed = Thawed(found.captures)(other.frozen)
     assert thawed is not function
     assert walk.fingerprint(thawed) == found
@@ -461,7 +459,7 @@ def test_functions_under_numba_go_by_value(make):
     found = walk.fingerprint(function)
     other = back(found)
     assert other == found
-    if walk.is_dispatcher(function):
+    if names.is_dispatcher(function):
         assert other.frozen.options == found.frozen.options == {"fastmath": True}
         assert walk.fingerprint(Thawed(())(other.frozen.function)) == walk.fingerprint(function.py_func)
     else:
