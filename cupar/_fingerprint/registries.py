@@ -133,13 +133,10 @@ class _Counter:
         target, contexts = self._target, self._contexts
         return target is None or (target._typingctx is contexts[0] and target._targetctx is contexts[1])
 
-    def _is_replaced(self) -> bool:
-        return _PROBE not in self._types or bool(self._models() != self._seen)
-
     def count(self) -> int:
         """Return a number that grows when anything was registered anywhere."""
         self._next = time.monotonic() + _SECONDS
-        replaced = self._is_replaced()
+        replaced = _PROBE not in self._types or self._models() != self._seen
         if replaced:
             self._seen = self._models()
             typeof().dispatch(_Probe)
@@ -151,11 +148,9 @@ class _Counter:
 
     def quick_count(self) -> int:
         """Return the same, at once for what is registered where it usually is."""
-        if (
-            self._is_replaced()
-            or sum(map(len, self._usual)) != self._usual_sizes
-            or time.monotonic() > self._next
-        ):
+        if _PROBE not in self._types or self._models() != self._seen:  # no method: each call waits for this
+            return self.count()
+        if sum(map(len, self._usual)) != self._usual_sizes or time.monotonic() > self._next:
             return self.count()
         return self._version
 
