@@ -2,19 +2,20 @@
 
 import ast
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import cupar
 
 ROOT = Path(cupar.__file__).parent
 
-# From top to bottom; docs/architecture.md draws them. What is side by side on a floor imports nothing of its
-# neighbours, but for a room's own files and the algorithms.
+# From top to bottom; docs/architecture.md draws them. What is side by side imports nothing of its neighbours.
 FLOORS = [
     "__main__",
     "_cli",
     "_ahead",
-    "cache histogram partition reduce scan search segmented sort transform unique",
+    "segmented",  # which sorts, too
+    "cache histogram partition reduce scan search sort transform unique",
     "_obtain",
     "_call",
     "iterators",
@@ -41,11 +42,18 @@ FILES = {
 
 
 @cache
-def imports(name):
-    """Return what a file imports of cupar: late imports and those for types alone among them."""
+def imports(name, *, for_types=True):
+    """Return what a file imports of cupar: late imports, too, and those for types alone if wanted."""
     path, found = FILES[name], set()
     package = path.relative_to(ROOT).parent.parts
-    for node in ast.walk(ast.parse(path.read_text())):
+    tree = ast.parse(path.read_text())
+    if not for_types:
+        tree.body = [
+            each
+            for each in tree.body
+            if not (isinstance(each, ast.If) and "TYPE_CHECKING" in ast.unparse(each.test))
+        ]
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("cupar")):
             base = package[: len(package) + 1 - node.level] if node.level else ()
             base += tuple((node.module or "").removeprefix("cupar").strip(".").split("."))
@@ -56,12 +64,12 @@ def imports(name):
     return found - {name, ""}
 
 
-def floor(name):
-    return FLOOR[name.partition(".")[0]]
+def room(name):
+    return name.partition(".")[0]
 
 
 def test_every_file_has_a_floor():
-    assert {name.partition(".")[0] for name in FILES} == set(FLOOR)
+    assert set(map(room, FILES)) == set(FLOOR)
 
 
 def test_imports_run_downwards():
@@ -69,28 +77,24 @@ def test_imports_run_downwards():
         (name, other)
         for name in FILES
         for other in imports(name)
-        if floor(other) < floor(name)
-        or (
-            floor(other) == floor(name) and "." not in name + other and (name, other) != ("segmented", "sort")
-        )
+        if room(other) != room(name) and FLOOR[room(other)] <= FLOOR[room(name)]
     ]
     assert upwards == []
 
 
-def chain(name, above=()):
-    """Return the longest chain of imports that begins with a file; fail at a circle."""
-    assert name not in above, " -> ".join([*above, name])
-    if name not in CHAINS:
-        below = [chain(other, (*above, name)) for other in sorted(imports(name))]
-        CHAINS[name] = [name, *max(below, key=len, default=[])]
-    return CHAINS[name]
+@cache
+def chain(name, for_types):
+    """Return the longest chain of imports that begins with a file."""
+    below = [chain(other, for_types) for other in sorted(imports(name, for_types=for_types))]
+    return [name, *max(below, key=len, default=[])]
 
 
-CHAINS = {}
+def test_no_circle():
+    list(TopologicalSorter({name: imports(name) for name in FILES}).static_order())
 
 
-def test_no_circle_and_no_long_chain():
-    longest = max((chain(name) for name in FILES), key=len)
+def test_no_long_chain():
+    longest = max((chain(name, False) for name in FILES), key=len)
     assert len(longest) <= LONGEST_CHAIN, " -> ".join(longest)
 
 

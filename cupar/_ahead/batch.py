@@ -31,7 +31,7 @@ from .._compile import workers
 from .._compile.key import build_parts, digest, template_parts
 from .._compile.specialisation import Specialisation
 from .._device.driver import NoDeviceError
-from .._obtain import obtain
+from .._obtain import call_sites, obtain
 from . import codec, record
 from .make import Outcome, make
 
@@ -113,7 +113,7 @@ def ask_script(
     """
     saved = sys.argv, sys.path[:], obtain.observer
     collector = _Collector(cc)
-    obtain.forget()  # what is in memory would be answered without asking
+    call_sites.forget()  # what is in memory would be answered without asking
     sys.argv, sys.path[:0] = [str(path), *arguments], [str(path.absolute().parent)]
     obtain.observer = record.from_environment(collector)
     try:

@@ -18,7 +18,7 @@ from .._device import driver
 from .._fingerprint import extensions
 from .._ir.nodes import Argument
 from .._ir.operator import Operator
-from . import call_sites, produce
+from . import produce
 from .target import target
 
 if TYPE_CHECKING:
@@ -198,10 +198,9 @@ def _forget_queue() -> None:
 
 
 def forget() -> None:
-    """Forget what this process has in memory."""
+    """Forget what this process has in memory, but for what call sites have memoised."""
     from .._compile import inference
 
     _algorithms.clear()
     produce.templates.clear()
     inference.forget()
-    call_sites.forget()

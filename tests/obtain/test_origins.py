@@ -22,7 +22,6 @@ from cupar._base import warnings as _warnings
 from cupar._call import algorithm as _algorithm
 from cupar._compile import cccl
 from cupar._device import driver, storage
-from cupar._obtain import obtain
 from cupar._store import locks
 
 CC = 90
@@ -238,12 +237,12 @@ def spoil(key):
 def test_a_build_that_cannot_be_deserialised_is_made_again(empty_cache, gpu):
     first = reduction(lambda a, b: a + b, cc=None)
     spoil(first.build.key)
-    obtain.forget()
+    cupar.cache.clear(disk=False)
     with pytest.warns(cupar.CacheWarning, match="unusable"):
         again = reduction(lambda a, b: a + b, cc=None)
     assert again.build.origin == "linked"
     assert again.cubin() == first.cubin()
-    obtain.forget()
+    cupar.cache.clear(disk=False)
     assert reduction(lambda a, b: a + b, cc=None).build.origin == "disk"
 
 
@@ -254,7 +253,7 @@ def test_a_build_that_the_driver_refuses_is_kept(empty_cache, gpu, recwarn, stat
     try:
         first = reduction(lambda a, b: a + b, cc=None)
         kept = dict(shared), _cache.disk().load(first.build.key).payload
-        obtain.forget()
+        cupar.cache.clear(disk=False)
         gpu.status = status
         with pytest.raises(cupar.DriverError, match=f"^loading the code of a reduce.*: {status}"):
             reduction(lambda a, b: a + b, cc=None)
@@ -281,7 +280,7 @@ def test_what_is_made_again_replaces_nothing_before_it_has_loaded(empty_cache, g
         first = reduction(lambda a, b: a + b, cc=None)
         spoil(first.build.key)
         kept = dict(shared)
-        obtain.forget()
+        cupar.cache.clear(disk=False)
         gpu.status = 700
         with pytest.warns(cupar.CacheWarning, match="unusable"), pytest.raises(cupar.DriverError):
             reduction(lambda a, b: a + b, cc=None)
@@ -294,7 +293,7 @@ def test_what_is_made_again_replaces_nothing_before_it_has_loaded(empty_cache, g
 @pytest.mark.parametrize("error", [MemoryError(), OSError("libnvrtc.so is gone")])
 def test_what_this_process_lacks_is_not_the_builds_fault(empty_cache, gpu, monkeypatch, error):
     first = reduction(lambda a, b: a + b, cc=None)
-    obtain.forget()
+    cupar.cache.clear(disk=False)
 
     def fail(native, blob):
         raise error
@@ -322,7 +321,6 @@ def test_an_entry_that_is_of_no_use_is_made_again(empty_cache, monkeypatch, kind
     """Its checksum is right: whoever stored it stored something else."""
     from cupar import _cache
     from cupar._base import warnings as _warnings
-    from cupar._obtain import obtain
 
     monkeypatch.setattr(_warnings, "_warned", set())
 
@@ -338,12 +336,12 @@ def test_an_entry_that_is_of_no_use_is_made_again(empty_cache, monkeypatch, kind
             disk.store(key, _cache.Entry(entry.meta, b"garbage("))
         elif entry.meta["entry"] == "build":
             disk.discard(key)
-    obtain.forget()
+    cupar.cache.clear(disk=False)
     with pytest.warns(cupar.CacheWarning, match="unusable and will be rebuilt"):
         again = ask()
     assert again.build.key == first.build.key
     assert again.cubin() == first.cubin()
-    obtain.forget()
+    cupar.cache.clear(disk=False)
     assert ask().build.origin == "disk"
 
 
