@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from ctypes import c_void_p
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from .._base import fork
 from .._device import driver, storage
-from . import call, replays
-from .call import Call
+from . import replays
 from .signatures import completed
 
+if TYPE_CHECKING:
+    from .call import Call
 
-class Caller(call.Caller, Protocol):
+
+class Caller(Protocol):
     """What calls are bound of: an algorithm object."""
 
     _needs_storage: ClassVar[bool]
+    run: Callable[..., None]
 
     def _take(self) -> tuple[Call, list[Call]]: ...
 
