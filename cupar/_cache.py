@@ -274,7 +274,7 @@ def fetch(key: str, make: Callable[[], Entry], *, portable: bool = True) -> Foun
     start = time.perf_counter()
     own = disk()
     found = _load(own, key, start)
-    if found is None and portable and key not in _distrusted:
+    if found is None and portable and key not in _unusable:
         for layer in bundles():
             found = _load(layer, key, start)
             if found is not None:
@@ -333,7 +333,7 @@ def _shared_or_made(key: str, make: Callable[[], Entry], portable: bool, deadlin
         timeout=settings.shared_timeout(),
         deadline=deadline,
         secret=signing_key(),
-        replace=key in _distrusted,
+        replace=key in _unusable,
     )
     seconds = time.perf_counter() - start
     return Found(entry, "built", seconds) if was_made else Found(entry, "disk", seconds, store.name)
@@ -341,13 +341,13 @@ def _shared_or_made(key: str, make: Callable[[], Entry], portable: bool, deadlin
 
 def discard(key: str) -> None:
     """Drop an entry that turned out to be unusable, although it is what was stored."""
-    _distrusted.add(key)
+    _unusable.add(key)
     store = disk()
     if store is not None:
         store.discard(key)
 
 
-_distrusted: set[str] = set()  # what lower layers have under these keys is not used
+_unusable: set[str] = set()  # what lower layers have under these keys is not used
 
 
 # --- Counts --------------------------------------------------------------------------------------------

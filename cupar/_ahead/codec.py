@@ -26,8 +26,7 @@ from typing import Any, Final
 import numpy as np
 
 from .._compile.specialisation import Specialisation
-from .._fingerprint import frozen, names
-from .._fingerprint.guards import Guard
+from .._fingerprint import frozen, guards, names
 from .._ir.operator import Operator
 
 __all__ = ["PYTHON", "dumps", "loads"]
@@ -72,8 +71,8 @@ class _Pickler(pickle.Pickler):
         if kind is Operator:
             state = None if obj.state is None else functools.partial(bytes, obj.state_size)
             return copyreg.__newobj__, (kind,), {**vars(obj), "user": None, "state": state}  # type: ignore[attr-defined]
-        if kind is Guard:
-            return _guard, ()
+        if kind is guards.Guard:
+            return _no_guard, ()
         if kind is CodeType:
             return _code, (PYTHON, marshal.dumps(obj))
         if obj is frozen.MISSING:
@@ -96,9 +95,9 @@ class _Pickler(pickle.Pickler):
         return NotImplemented
 
 
-def _guard() -> Guard:
-    """Return the guard of an operator that is not there, which never holds."""
-    return Guard(None, None, (), (), (), epoch=-1)
+def _no_guard() -> guards.Guard:
+    """Return what a fingerprint sees of an operator that is not there: never that it is unchanged."""
+    return guards.Guard(None, None, (), (), (), -1)
 
 
 def _code(python: str, data: bytes) -> Any:

@@ -75,18 +75,8 @@ def leak(values: object) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(values))
 
 
-_generation = 0
-
-
-def generation() -> int:
-    """Return how many forks this process is from the one that imported cupar."""
-    return _generation
-
-
 @in_child
 def _forget() -> None:
-    global _generation
-    _generation += 1
     # In a list, so that no object is destroyed before it has forgotten what it must not destroy.
     for each, forget in list(_methods.items()):
         forget(each)

@@ -255,8 +255,9 @@ class Algorithm:
 
     def _forget(self) -> None:
         """Forget calls, in a forked process: what they hold is its parent's."""
-        fork.leak((self._free, self._history))
-        self._free, self._history = {}, {}
+        if self._free:
+            fork.leak((self._free, self._history))
+            self._free, self._history = {}, {}
 
     def _take(self) -> tuple[Call, list[Call]]:
         """Return a call that is free in the current context, and the list that it goes back to."""

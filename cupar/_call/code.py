@@ -109,5 +109,6 @@ class Code:
 
     def abandon(self) -> None:
         """Forget what is loaded: a forked process cannot use what its parent loaded, nor may it unload it."""
-        fork.leak(self._natives)
+        if self._natives:
+            fork.leak(self._natives)
         self._natives, self._loaded, self._graph_pools = {}, set(), {}

@@ -100,11 +100,13 @@ def _described(info: cache.Info) -> dict[str, Any]:
 
 
 def _show_list(entries: list[dict[str, Any]], infos: list[cache.Info]) -> None:
+    short, length = on_terminal(), 10 if is_narrow() else None  # asked once: there may be many rows
     rows = []
     for entry, info in zip(entries, infos, strict=True):
-        used = date_text(info.used)[: 10 if is_narrow() else None] if on_terminal() else entry["used"] or ""
-        what = (info.entry, info.algorithm, str(info.cc or ""))
-        rows.append((_shown(info.key), *what, _size(info.size), used))
+        key = info.key[:_KEY] if short else info.key
+        size = size_text(info.size) if short else str(info.size)
+        used = date_text(info.used)[:length] if short else entry["used"] or ""
+        rows.append((key, info.entry, info.algorithm, str(info.cc or ""), size, used))
     print_table(("key", "kind", "algorithm", "cc", "size", "used"), rows, numbers=("cc", "size"))
 
 

@@ -149,7 +149,8 @@ class _Pending:
 
     def __init__(self, spec: Specialisation) -> None:
         self.spec = spec
-        self._generation = fork.generation()
+        self._is_lost = False
+        fork.in_child(self._lose)
         self._future: Future[Algorithm] = _background().submit(_kernels(spec), lambda: answer(spec, None))
 
     def is_done(self) -> bool:
@@ -163,10 +164,8 @@ class _Pending:
     def result(self) -> Built:
         return (answer(self.spec, None) if self._is_lost else self._future.result())._built
 
-    @property
-    def _is_lost(self) -> bool:
-        """Whether this is a forked process: its parent has the thread that builds."""
-        return self._generation != fork.generation()
+    def _lose(self) -> None:
+        self._is_lost = True  # the parent has the thread that builds
 
 
 _queue: Queue | None = None

@@ -34,7 +34,7 @@ from typing import BinaryIO, NamedTuple
 
 from .._base.words import counted
 from .entry import Entry, RefusedError, is_key, unseal
-from .files import fault, remove_leftovers, replacing
+from .files import DistrustedError, fault, remove_leftovers, replacing
 from .layer import Layer, Listed
 
 _VERSION = 1
@@ -142,10 +142,10 @@ class Bundle(Layer):
         return None if status.st_size == self._size else "was written to while it was in use"
 
     def trust(self) -> None:
-        """Raise `RefusedError` if others could have written the file, or have since it was opened."""
+        """Raise `DistrustedError` if others could have written the file, or have since it was opened."""
         changed = self._changed() if self._index else None
         if changed is not None:
-            raise RefusedError(f"lies in a file that {changed}")
+            raise DistrustedError(self.path, changed, "lies in a file that ", None)
 
     def _records(self) -> Iterator[_Record]:
         index = self._index

@@ -228,10 +228,10 @@ class Disk(Layer):
                 locks.release(path, held)
 
     def _inner(self, name: str) -> Path:
-        """Return a directory for what is no entry; raise OSError if something else is in its place."""
+        """Return a directory for what is not an entry; raise OSError if something else is in its place."""
         path = self._base / name
         files.make_private(path)
-        if not stat.S_ISDIR(path.lstat().st_mode):  # what a link leads to is none of the cache's
+        if not stat.S_ISDIR(path.lstat().st_mode):  # what a link leads to does not belong to the cache
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
         return path
 
@@ -266,7 +266,7 @@ class Disk(Layer):
         oldest = -math.inf if unused_for is None else time.time() - unused_for
         try:
             if self._base.is_dir():
-                # Two at a time would do no harm but to the journal's sum: who has waited in vain goes on.
+                # Two at a time would do no harm but to the journal's sum: after waiting in vain, go on.
                 with self.lock("sweep", timeout=10):
                     return self._sweep(size=size, oldest=oldest)
         except OSError as error:

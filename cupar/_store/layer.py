@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from .._base.warnings import warn_once
 from .entry import Entry, RefusedError, peek_meta
+from .files import DistrustedError
 
 
 class Listed(NamedTuple):
@@ -41,7 +42,7 @@ class Layer(ABC):
 
     @abstractmethod
     def trust(self) -> None:
-        """Raise `RefusedError` if others could have written it; an OSError if it cannot be looked at."""
+        """Raise `DistrustedError` if others could have written it; an OSError if it cannot be looked at."""
 
     @abstractmethod
     def entries(self) -> Iterator[Listed]:
@@ -49,7 +50,7 @@ class Layer(ABC):
 
     @abstractmethod
     def find(self, key: str) -> Any:
-        """Return where the entry under `key` lies, if there is one; None if there surely is none."""
+        """Return where the entry under `key` lies, if there is one; None if there surely is not."""
 
     @abstractmethod
     def peek(self, where: Any, offset: int, size: int) -> bytes:
@@ -107,8 +108,8 @@ class Layer(ABC):
         """
         try:
             self.trust()
-        except RefusedError as error:
-            yield str(getattr(error, "path", self.path)), str(error)
+        except DistrustedError as error:
+            yield str(error.path), error.why
         except OSError:
             pass  # it is not there, or its entries say what is wrong
         for each in self.entries():

@@ -9,7 +9,7 @@ from typing import Any
 from .entry import FORMAT
 
 LEASES = f"v{FORMAT}/lease/"  # what the names of leases begin with, which may expire
-_SOCKET_SECONDS = 60.0  # for which a thread may hang that nobody waits for any more
+_SOCKET_SECONDS = 60.0  # for which a thread may hang that is not waited for any more
 _MOST_TRIES = 100
 
 
@@ -126,7 +126,7 @@ _WITHOUT_HOST = ("file", "local", "memory", "unix")
 
 
 def _check_url(url: str) -> None:
-    """Raise ValueError for what looks like a URL and is none, such as ``redis:/host`` and ``s3:bucket``.
+    """Raise ValueError for what looks like a URL and is not one, such as ``redis:/host`` and ``s3:bucket``.
 
     fsspec takes all that has no ``://`` for a path. A path may have a colon, but not before its first ``/``.
     """

@@ -279,7 +279,6 @@ def test_scans_and_merge_sorts_use_it():
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_child_forked_during_a_build_says_so_and_does_not_hang(empty_cache, monkeypatch):
     """It has the compilers' locks as the building thread held them."""
-    from cupar._obtain import obtain
 
     def ask(dtype):
         return cupar.reduce_into(dtype, dtype, cupar.OpKind.PLUS, np.zeros(1, dtype), cc=90)
@@ -292,7 +291,7 @@ def test_a_child_forked_during_a_build_says_so_and_does_not_hang(empty_cache, mo
         goes_on.wait(60)
         return compile_now(*args)
 
-    monkeypatch.setattr(obtain, "_compile", slowly)
+    monkeypatch.setattr(produce, "_compile", slowly)
     builder = threading.Thread(target=ask, args=("i4",))
     builder.start()
     started.wait(60)

@@ -55,7 +55,3 @@ def test_a_lock_is_free_in_a_child():
     assert in_child(lambda: lock.acquire(blocking=False))
     done.set()
     thread.join()
-
-
-def test_generation():
-    assert in_child(lambda number=fork.generation(): fork.generation() == number + 1)

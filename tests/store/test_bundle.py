@@ -73,7 +73,7 @@ def fresh(monkeypatch, tmp_path):
     monkeypatch.setenv("CUPAR_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(_warnings, "_warned", set())
     monkeypatch.setattr(_cache, "_used", [])
-    monkeypatch.setattr(_cache, "_distrusted", set())
+    monkeypatch.setattr(_cache, "_unusable", set())
     _cache._layer.cache_clear()
     yield
     _cache._layer.cache_clear()

@@ -50,7 +50,7 @@ def isolated(monkeypatch, tmp_path):
             monkeypatch.delenv(name)
     monkeypatch.setenv("CUPAR_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(_warnings, "_warned", set())
-    monkeypatch.setattr(_cache, "_distrusted", set())
+    monkeypatch.setattr(_cache, "_unusable", set())
     yield
     _cache.use_shared(None)
     _cache._shared_at.cache_clear()
