@@ -36,25 +36,16 @@ _PROTOCOL: Final = 5  # the same in all versions of Python
 
 
 def dumps(spec: Specialisation) -> bytes:
-    """Return a specialisation as bytes.
-
-    Raises
-    ------
-    Exception
-        Whatever pickle raises of what an operator reads.
-    """
+    """Return a specialisation as bytes; raise whatever pickle raises of what an operator reads."""
     buffer = io.BytesIO()
     _Pickler(buffer, _PROTOCOL).dump(spec)
     return zlib.compress(buffer.getvalue())  # which has a checksum, too
 
 
 def loads(data: bytes) -> Specialisation:
-    """Return a specialisation that builds the same. It cannot be called: its operators have lost their state.
+    """Return a specialisation that builds the same; raise whatever unpickling raises, and the code in a list.
 
-    Raises
-    ------
-    Exception
-        Whatever unpickling raises, and the code in a list.
+    What is built of it cannot be called: its operators have lost their state.
     """
     spec = pickle.loads(zlib.decompress(data))
     if not isinstance(spec, Specialisation):
