@@ -21,9 +21,8 @@ __all__ = ["Outcome", "make", "make_in_helper"]
 class Outcome:
     """What became of a build."""
 
-    result: Literal[
-        "built", "linked", "there", "failed"
-    ]  # linked: CCCL's kernels were in the cache; there: all
+    # Linked: CCCL's kernels were in the cache. There: all of it was.
+    result: Literal["built", "linked", "there", "failed"]
     seconds: float
     cubin_size: int = 0  # bytes of GPU code
     error: str = ""  # why it failed
