@@ -26,8 +26,7 @@ from typing import Any, Final
 import numpy as np
 
 from .._compile.specialisation import Specialisation
-from .._fingerprint import frozen, names
-from .._fingerprint.guards import Guard
+from .._fingerprint import frozen, guards, names
 from .._ir.operator import Operator
 
 __all__ = ["PYTHON", "dumps", "loads"]
@@ -37,25 +36,16 @@ _PROTOCOL: Final = 5  # the same in all versions of Python
 
 
 def dumps(spec: Specialisation) -> bytes:
-    """Return a specialisation as bytes.
-
-    Raises
-    ------
-    Exception
-        Whatever pickle raises of what an operator reads.
-    """
+    """Return a specialisation as bytes; raise whatever pickle raises of what an operator reads."""
     buffer = io.BytesIO()
     _Pickler(buffer, _PROTOCOL).dump(spec)
     return zlib.compress(buffer.getvalue())  # which has a checksum, too
 
 
 def loads(data: bytes) -> Specialisation:
-    """Return a specialisation that builds the same. It cannot be called: its operators have lost their state.
+    """Return a specialisation that builds the same; raise whatever unpickling raises, and the code in a list.
 
-    Raises
-    ------
-    Exception
-        Whatever unpickling raises, and the code in a list.
+    What is built of it cannot be called: its operators have lost their state.
     """
     spec = pickle.loads(zlib.decompress(data))
     if not isinstance(spec, Specialisation):
@@ -72,8 +62,8 @@ class _Pickler(pickle.Pickler):
         if kind is Operator:
             state = None if obj.state is None else functools.partial(bytes, obj.state_size)
             return copyreg.__newobj__, (kind,), {**vars(obj), "user": None, "state": state}  # type: ignore[attr-defined]
-        if kind is Guard:
-            return _guard, ()
+        if kind is guards.Guard:
+            return _no_guard, ()
         if kind is CodeType:
             return _code, (PYTHON, marshal.dumps(obj))
         if obj is frozen.MISSING:
@@ -96,9 +86,9 @@ class _Pickler(pickle.Pickler):
         return NotImplemented
 
 
-def _guard() -> Guard:
-    """Return the guard of an operator that is not there, which never holds."""
-    return Guard(None, None, (), (), (), epoch=-1)
+def _no_guard() -> guards.Guard:
+    """Return what a fingerprint sees of an operator that is not there: never that it is unchanged."""
+    return guards.Guard(None, None, (), (), (), -1)
 
 
 def _code(python: str, data: bytes) -> Any:

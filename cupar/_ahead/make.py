@@ -19,26 +19,14 @@ __all__ = ["Outcome", "make", "make_in_helper"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a build.
+    """What became of a build."""
 
-    Attributes
-    ----------
-    result : {"built", "linked", "there", "failed"}
-        ``"linked"``: CCCL's kernels were in the cache. ``"there"``: all of it was.
-    seconds : float
-    cubin_size : int
-        Bytes of GPU code.
-    error : str
-        Why it failed.
-    warnings : tuple of str
-        What the cache said.
-    """
-
+    # Linked: CCCL's kernels were in the cache. There: all of it was.
     result: Literal["built", "linked", "there", "failed"]
     seconds: float
-    cubin_size: int = 0
-    error: str = ""
-    warnings: tuple[str, ...] = ()
+    cubin_size: int = 0  # bytes of GPU code
+    error: str = ""  # why it failed
+    warnings: tuple[str, ...] = ()  # what the cache said
 
 
 def make(spec: Specialisation) -> Outcome:

@@ -224,40 +224,19 @@ class Recorder:
 
 @dataclass(frozen=True)
 class Request:
-    """One question of a recorded list.
-
-    Attributes
-    ----------
-    algorithm : str
-        As in ``"reduce_into"``.
-    cc : int
-        Compute capability that it was asked for, as in 90.
-    types, operators : list of str
-        For people.
-    key : str
-        Of the build then and there.
-    python, version : str
-        Of Python and of cupar, then.
-    path : str
-    line : int
-        Where it is.
-    spec : str
-        What is asked for, in base64. It is unpickled only by `load`.
-    skipped : str
-        Why it could not be recorded; empty if it was.
-    """
+    """One question of a recorded list."""
 
     algorithm: str
-    cc: int
-    types: list[str] = field(hash=False)
+    cc: int  # that it was asked for, as in 90
+    types: list[str] = field(hash=False)  # for people, as are the operators
     operators: list[str] = field(hash=False)
-    key: str
-    python: str
+    key: str  # of the build then and there
+    python: str  # its version then, as that of cupar
     version: str
-    path: str
+    path: str  # where it is, with the line
     line: int
-    spec: str = ""
-    skipped: str = ""
+    spec: str = ""  # what is asked for, in base64; it is unpickled only by `load`
+    skipped: str = ""  # why it could not be recorded; empty if it was
 
     @property
     def place(self) -> str:
