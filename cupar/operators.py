@@ -307,11 +307,12 @@ _KIND_OF_CODE = {
 }
 
 
-def recognised(op: Op, dtype: np.dtype[Any]) -> Op:
+def recognised(op: Op, dtype: np.dtype[Any], refuse: Callable[[Operator], None]) -> Op:
     """Return the kind that a Python function of two values of a dtype is, or the function itself.
 
     Where CCCL has faster code for a kind, as in scans, a function that says the same gets it too. It is known
-    by its bytecode, and so must be one of the few expressions above.
+    by its bytecode, and so must be one of the few expressions above. `refuse` raises if the function would be
+    compiled to something else than what it says.
     """
     if type(op) is not FunctionType:
         return op
@@ -323,7 +324,9 @@ def recognised(op: Op, dtype: np.dtype[Any]) -> Op:
         return op
     if code.co_argcount != 2 or code.co_kwonlyargcount:
         return op
-    found = _function(op, (dtype, dtype), dtype).function
+    plain = _function(op, (dtype, dtype), dtype)
+    refuse(plain)
+    found = plain.function
     return kind if all(found.globals[name] is _BUILTINS[name] for name in code.co_names) else op
 
 

@@ -18,10 +18,10 @@ from ._call.signatures import two_phases
 from ._compile import cccl, limits
 from ._compile.specialisation import Specialisation
 from ._ir.nodes import Argument
-from ._obtain.arguments import paired
+from ._obtain.arguments import paired, recognised
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
-from .operators import Op, recognised, resolve
+from .operators import Op, resolve
 
 __all__ = [
     "DoubleBuffer",

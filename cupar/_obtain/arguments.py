@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from .. import structs
+from .. import operators, structs
 from .._call.numbers import EXPECTED_INIT, initial_value
+from .._compile.inference import refuse_extended
 from .._device import arrays
 from .._ir import nodes
 from .._ir.iterator import Iterator, over
 from .._ir.nodes import Argument
 from .._ir.operator import Operator
-from ..operators import Op, recognised, resolve
+from ..operators import Op, resolve
 
 
 def _init_dtype(h_init: Any, d_in: np.dtype[Any]) -> np.dtype[Any]:
@@ -180,6 +181,17 @@ def accumulation(d_in: Any, d_out: Any, op: Op, h_init: Any, *, is_scan: bool = 
         op = recognised(op, accumulator)
     operator = resolve(op, (accumulator, accumulator), accumulator, "op", "h_init (and so the accumulator)")
     return Accumulation(source, target, operator, init)
+
+
+def recognised(op: Op, dtype: np.dtype[Any]) -> Op:
+    """Return the kind that a Python function of two values of a dtype is, or the function itself.
+
+    Raises
+    ------
+    Unfingerprintable
+        If others than numba have registered with it what the function would be compiled with.
+    """
+    return operators.recognised(op, dtype, refuse_extended)
 
 
 def check_conversion(

@@ -103,8 +103,8 @@ def one_deadline(seconds: float) -> Iterator[Deadline]:
         yield outer
         return
     deadline = Deadline(seconds)
-    token = _current.set(deadline)
-    try:
+    try:  # before it is set, or an interrupt right after that would leave it for ever
+        _current.set(deadline)
         yield deadline
     finally:
-        _current.reset(token)
+        _current.set(None)

@@ -90,9 +90,9 @@ def test_histograms_are_shared_by_what_they_depend_on(empty_cache, tmp_path):
     near, far = histogram("i4"), histogram("i4", upper=2**31)
     assert near.build.key != far.build.key
     with pytest.raises(ValueError, match="^h_upper_level: int32 cannot hold 2147483648"):
-        near._work(11, 0, 2**31, 10)
+        near._problem(None, None, 11, 0, 2**31, 10)
     with pytest.raises(ValueError, match="^h_upper_level: this histogram was built for levels less than"):
-        near._work(11, -5, 2**31 - 1, 10)
+        near._problem(None, None, 11, -5, 2**31 - 1, 10)
     cupar.cache.clear(disk=False)
     assert histogram().build.origin == "disk"
 

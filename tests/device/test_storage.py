@@ -271,7 +271,7 @@ def bound(library, monkeypatch):
     monkeypatch.setattr(_bound, "completed", lambda run, arguments, named: arguments)
     call = SimpleNamespace(bind=lambda arguments: arguments, needed=lambda bound, stream: MIB)
     algorithm = cupar.Reduce.__new__(cupar.Reduce)
-    algorithm._states = ()
+    algorithm._states, algorithm._source = (), SimpleNamespace(refusal="")
     algorithm._take = lambda: (call, [])
     return _bound.Bound(algorithm, 7, (1000,), {})
 

@@ -219,7 +219,7 @@ def gpu(monkeypatch):
     monkeypatch.setattr(cccl, "load", load)
     monkeypatch.setattr(_algorithm.Algorithm, "load", lambda self: None)
     monkeypatch.setattr(driver, "check", check)
-    monkeypatch.setattr(storage, "trim", lambda: None)
+    monkeypatch.setattr(storage.Memory, "trim", lambda self: None)
     monkeypatch.setattr(_warnings, "_warned", set())
     return gpu
 
@@ -307,11 +307,11 @@ def test_what_this_process_lacks_is_not_the_builds_fault(empty_cache, gpu, monke
 
 
 def test_memory_that_cupar_keeps_is_given_back_for_code(empty_cache, gpu, monkeypatch):
-    def trim():
+    def trim(self):
         gpu.status = 0
 
     gpu.status = 2
-    monkeypatch.setattr(storage, "trim", trim)
+    monkeypatch.setattr(storage.Memory, "trim", trim)
     assert reduction(lambda a, b: a + b, cc=None).build.origin == "built"
     assert gpu.loaded == 1
 
