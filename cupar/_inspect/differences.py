@@ -150,7 +150,8 @@ def _distance(now: Meta, before: Meta) -> float:
         counts = Counter(weight for weight, _ in _compare(now, before))
     except RecursionError:
         return math.inf
-    return sum(weight * (1 + _FURTHER * (count - 1)) for weight, count in counts.items())
+    same_names = _table(now.get("operators")) == _table(before.get("operators"))
+    return sum(weight * (1 + _FURTHER * (count - 1)) for weight, count in counts.items()) + (not same_names) / 2
 
 
 def _kind(meta: Meta) -> tuple[Any, Any]:
@@ -173,9 +174,9 @@ def _compare(now: Meta, before: Meta) -> _Found:
         texts = [_printed(name, part, meta) for part, meta in zip(parts, (now, before), strict=True)]
         reads = _reads(name, now, before) if group == "functions" else []
         found += reads
+        if reads and _text(parts[0]) == _text(parts[1]):
+            continue  # what is another function's name beside what it does otherwise
         if texts[0] == texts[1]:  # they need not tell all
-            if reads:
-                continue
             texts = ["", ""]
         is_implied = group == "generated" or (group in _OF_OPERATORS and None in texts)
         (implied if is_implied else found).append((_WEIGHTS.get(group, _VERSION), Difference(name, *texts)))
