@@ -151,7 +151,9 @@ def _distance(now: Meta, before: Meta) -> float:
     except RecursionError:
         return math.inf
     same_names = _table(now.get("operators")) == _table(before.get("operators"))
-    return sum(weight * (1 + _FURTHER * (count - 1)) for weight, count in counts.items()) + (not same_names) / 2
+    return (
+        sum(weight * (1 + _FURTHER * (count - 1)) for weight, count in counts.items()) + (not same_names) / 2
+    )
 
 
 def _kind(meta: Meta) -> tuple[Any, Any]:

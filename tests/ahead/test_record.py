@@ -957,6 +957,7 @@ ASK_AGAIN = """
 """
 
 
+@pytest.mark.slow
 def test_another_machine_builds_the_same_without_the_users_package(tmp_path):
     """The operator is of a package, calls functions of it, one of numba's among them, and reads a module.
 

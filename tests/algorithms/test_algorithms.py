@@ -36,6 +36,7 @@ WITH_OPERATOR = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_OPERATOR)
 def test_operator_is_inlined_and_templates_are_shared(name, empty_cache, tmp_path):
     first = WITH_OPERATOR[name]()
@@ -59,6 +60,7 @@ def test_operator_is_inlined_and_templates_are_shared(name, empty_cache, tmp_pat
     assert WITH_OPERATOR[name]().build.origin == "disk"
 
 
+@pytest.mark.slow
 def test_radix_sort_builds_once(empty_cache, tmp_path):
     build = lambda order=SortOrder.ASCENDING: cupar.radix_sort("u4", "u4", None, None, order, cc=CC)
     first = build()
@@ -136,6 +138,7 @@ def test_refusals(call, message):
         call()
 
 
+@pytest.mark.slow
 def test_determinism(empty_cache):
     build = lambda determinism, op=cupar.OpKind.PLUS, h_init=0.0, d_out="f4": cupar.reduce_into(
         "f4", d_out, op, h_init, determinism=determinism, cc=CC
@@ -163,6 +166,7 @@ def test_double_buffer():
     assert (buffer.current(), buffer.alternate()) == (two, one)
 
 
+@pytest.mark.slow
 def test_kinds_of_mixed_types_become_functions():
     mixed = cupar.binary_transform("i4", "i8", "i8", np.add, cc=CC)
     alike = cupar.binary_transform("i8", "i8", "i8", np.add, cc=CC)

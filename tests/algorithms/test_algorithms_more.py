@@ -46,6 +46,7 @@ def sort(keys="u4", values=None, order=UP, start="i4", end="i4"):
 # --- Origins ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_partitions_share_a_template(empty_cache, tmp_path):
     first = partition()
     assert (first.build.algorithm, first.build.origin) == ("three_way_partition", "built")
@@ -59,6 +60,7 @@ def test_partitions_share_a_template(empty_cache, tmp_path):
     assert partition().build.origin == "disk"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "make", "other"),
     [
@@ -79,6 +81,7 @@ def test_what_is_made_of_other_algorithms_is_linked_too(name, make, other, empty
     assert spills_or_calls(first, tmp_path) == spills_or_calls(found, tmp_path) == []
 
 
+@pytest.mark.slow
 def test_histograms_are_shared_by_what_they_depend_on(empty_cache, tmp_path):
     first = histogram()
     assert (first.build.algorithm, first.build.origin) == ("histogram_even", "built")
@@ -97,6 +100,7 @@ def test_histograms_are_shared_by_what_they_depend_on(empty_cache, tmp_path):
     assert histogram().build.origin == "disk"
 
 
+@pytest.mark.slow
 def test_segmented_sort_builds_once(empty_cache, tmp_path):
     first = sort()
     assert (first.build.algorithm, first.build.origin) == ("segmented_sort", "built")
@@ -113,6 +117,7 @@ def either(a):
     return a.real > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_partitions_of_every_dtype(dtype, tmp_path):
     op = either if dtype in ("c8", "c16") else large
@@ -137,6 +142,7 @@ def test_histograms_of_every_dtype(samples, tmp_path):
     assert ("samples_iterator_t" in name) == (samples == "i1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", ["i4", "u4", "i8", "u8"])
 def test_indices_are_written_in_their_own_type(index, tmp_path):
     found = instructions(lower_bound("u1", "u1", index, cc=CC), tmp_path)
@@ -160,6 +166,7 @@ def test_items_are_converted_as_they_are_written(source):
             arguments.converting("d_out", each, items)
 
 
+@pytest.mark.slow
 def test_outputs_of_another_dtype(tmp_path):
     selection = select("i8", "f2", "i4", small, cc=CC)
     assert spills_or_calls(selection, tmp_path) == []
@@ -171,6 +178,7 @@ def test_outputs_of_another_dtype(tmp_path):
     assert runs.build.cubin_size > 1000
 
 
+@pytest.mark.slow
 def test_runs_without_items(tmp_path):
     runs = cupar.unique_by_key("i4", d_out_keys="i4", d_out_num_selected="i8", op=OpKind.EQUAL_TO, cc=CC)
     assert runs.build.origin == "built"
@@ -191,6 +199,7 @@ def large_gap(a, b):
     return abs(a - b) < 2
 
 
+@pytest.mark.slow
 def test_optional_arrays_have_defaults():
     less, up = OpKind.LESS, SortOrder.ASCENDING
     same = [

@@ -269,6 +269,7 @@ def test_a_min_of_the_users_is_not_the_builtin():
     assert recognised(namespace["op"], INT) is namespace["op"]
 
 
+@pytest.mark.slow
 def test_scans_and_merge_sorts_use_it():
     scan = cupar.inclusive_scan("f4", "f4", lambda a, b: b + a, cc=CC)
     assert scan.build.key == cupar.inclusive_scan("f4", "f4", OpKind.PLUS, cc=CC).build.key

@@ -431,6 +431,7 @@ def test_each_stream_has_its_own(native, made, monkeypatch):
     assert [each.number for each in made[3:]] == [51]
 
 
+@pytest.mark.slow
 def test_double_buffers_are_neither_replayed_nor_kept(native, made):
     native.compute.return_value = 64, 1
     sort = cupar.radix_sort("i4", "i4", None, None, cupar.SortOrder.ASCENDING, cc=CC)

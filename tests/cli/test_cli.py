@@ -365,6 +365,7 @@ class TestList:
             assert {each["key"] for each in found["entries"]} == {key(1), key(2), key(3)}
         assert run("cache", "list", "--bundle", bundle)[1].splitlines()[1].split()[-1] == "-"
 
+    @pytest.mark.slow
     def test_twenty_thousand_entries_take_little_time(self, tmp_path):
         fill(tmp_path / "cache", 20_000)
         best = {}
@@ -1353,6 +1354,7 @@ def processes(mark):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["", "print(first.build.key)"])
 def test_a_script_whose_threads_import_and_compile_does_not_hang(script, text):
     path = script(
@@ -1401,6 +1403,7 @@ def test_a_terminal_gets_a_bar(script):
     assert re.search(r"sm_90 +1", out)
 
 
+@pytest.mark.slow
 def test_what_is_built_here_is_found_elsewhere(script, tmp_path):
     """The whole way: build for two GPUs that are not here, export, import, and build nothing there."""
     path = script(

@@ -74,6 +74,7 @@ def test_known_kind_needs_no_operator(tmp_path, monkeypatch):
     assert cupar.reduce_into(np.int32, np.int32, np.add, 0, cc=CC).build.key == reduction.build.key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("types", [("i4", "i4", "i4"), ("f4", "c8", "c8")])
 def test_one_piece_where_templates_cannot_be_used(types, empty_cache, monkeypatch, tmp_path):
     source, accumulator, target = types
@@ -90,6 +91,7 @@ def test_one_piece_where_templates_cannot_be_used(types, empty_cache, monkeypatc
     assert spills_or_calls(whole, tmp_path) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "accumulator", "target"),
     [("f4", "f4", "f8"), ("i4", "i8", "i4"), ("f4", "c8", "c16"), ("c8", "c16", "c8")],

@@ -72,6 +72,7 @@ def test_what_is_refused_does_not_build(values, monkeypatch, empty_cache):
             unique_by_key(values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "build",
     [

@@ -356,6 +356,7 @@ def transforms(**more):
     ]
 
 
+@pytest.mark.slow
 def test_builds_in_helpers_are_the_same(empty_cache, pool, monkeypatch):
     there = []
     deserialize = cccl.deserialize

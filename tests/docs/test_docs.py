@@ -62,6 +62,7 @@ def run(path):
             exec(code, vars(module))
 
 
+@pytest.mark.slow
 def test_python_blocks_run(session_cache, tmp_path):
     """All in one process, for what that takes to import."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("CUPAR_")}
@@ -247,6 +248,7 @@ def test_every_page_is_in_the_contents():
 # --- The site
 
 
+@pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path):
     for package in ("sphinx", "myst_parser", "furo", "sphinx_design"):
         pytest.importorskip(package)

@@ -18,6 +18,7 @@ MODULES = sorted(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_run(name):
     failed, _ = doctest.testmod(importlib.import_module(f"cupar.{name}"))

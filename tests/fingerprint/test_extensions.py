@@ -118,6 +118,7 @@ CONCERNING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONCERNING)
 def test_what_concerns_an_operator_is_refused(run, name):
     """On disk, in memory, and where nothing was built."""
@@ -258,6 +259,7 @@ def absolute(a):
 """
 
 
+@pytest.mark.slow
 def test_types_of_their_own_disturb_nobody(run):
     """As vector's register_numba does it. What was built without it is found, too."""
     assert run("print(build(), build(lambda a, b: abs(a) - b))").split() == ["built", "linked"]
@@ -290,6 +292,7 @@ assert cupar.cache.usage().entries == 0
 """)
 
 
+@pytest.mark.slow
 def test_functions_that_are_their_own_overloads_are_taken(run):
     run("""
 from numba.cuda.extending import register_jitable

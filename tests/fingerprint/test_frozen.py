@@ -62,6 +62,7 @@ def slow_compiler(monkeypatch):
     return begun, changed
 
 
+@pytest.mark.slow
 def test_what_is_set_and_reset_while_it_compiles_is_not_seen(empty_cache, slow_compiler, machine_code):
     global SCALE
     begun, changed = slow_compiler
@@ -77,6 +78,7 @@ def test_what_is_set_and_reset_while_it_compiles_is_not_seen(empty_cache, slow_c
     assert build(scaled).cubin() == found
 
 
+@pytest.mark.slow
 def test_each_of_three_in_a_loop_has_the_value_of_when_it_was_asked_for(empty_cache, machine_code):
     global SCALE
     expected, asked = [], []
@@ -90,6 +92,7 @@ def test_each_of_three_in_a_loop_has_the_value_of_when_it_was_asked_for(empty_ca
     assert codes == expected
 
 
+@pytest.mark.slow
 def test_another_thread_changes_it_during_a_build_in_the_foreground(empty_cache, slow_compiler, machine_code):
     global SCALE
     begun, changed = slow_compiler
@@ -203,6 +206,7 @@ def set_everything(changed):
     config.helper = helper
 
 
+@pytest.mark.slow
 def test_all_kinds_of_values_are_frozen(empty_cache, slow_compiler, machine_code):
     begun, changed = slow_compiler
     before = walk.fingerprint(everything).digest
@@ -274,6 +278,7 @@ def test_numbas_lock_is_held(empty_cache, monkeypatch):
 # --- Helpers through modules -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_helpers_without_a_decorator_are_read_through_modules(empty_cache, machine_code):
     tools = types.ModuleType("tools")
     exec("def twice(a):\n    return inner(a) * 2\ndef inner(a):\n    return a + 1\n", vars(tools))
@@ -304,6 +309,7 @@ print(made.build.origin, hash(made.cubin()))
 """
 
 
+@pytest.mark.slow
 def test_an_enum_defined_again_is_another(tmp_path):
     def run(how, cache):
         environment = {**os.environ, "CUPAR_CACHE_DIR": str(tmp_path / cache), "PYTHONHASHSEED": "0"}

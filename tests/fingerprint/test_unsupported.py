@@ -160,6 +160,7 @@ else:
         ):
             cupar.reduce_into("i4", "i4", lambda a, b: a * Config.scale + b, 0, cc=90)
 
+    @pytest.mark.slow
     def test_what_numba_makes_of_the_allowed():
         """The refusals must not refuse what works: numba compiles these."""
         for source in ALLOWED[:1] + ALLOWED[3:6] + ALLOWED[8:9] + ALLOWED[11:12]:

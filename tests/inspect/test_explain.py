@@ -363,6 +363,7 @@ metas = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(metas, metas)
 @settings(deadline=None, max_examples=150)
 def test_metadata_of_any_kind_is_compared(now, before):

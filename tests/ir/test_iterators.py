@@ -322,6 +322,7 @@ STRUCTURES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("structure", STRUCTURES)
 @pytest.mark.parametrize("factory", ["reduce_into", "inclusive_scan", "unary_transform"])
 def test_they_are_inlined_and_shared(factory, structure, tmp_path, nothing_is_compiled):

@@ -137,6 +137,7 @@ print(json.dumps([[each.build.origin for each in found], "numba" in sys.modules]
 """
 
 
+@pytest.mark.slow
 def test_neither_a_build_nor_a_hit_needs_numba(tmp_path):
     environment = {**os.environ, "CUPAR_CACHE_DIR": str(tmp_path / "cache")}
     for origins in ({"built", "linked"}, {"disk"}):

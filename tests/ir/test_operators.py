@@ -224,6 +224,7 @@ def test_a_changed_global_of_a_jitted_function_is_in_the_code(empty_cache):
         assert two.cubin() != five.cubin()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variable", ["NUMBA_OPT=0", "NUMBA_CUDA_DEBUGINFO=1", "NUMBA_DEBUGINFO=1"])
 def test_settings_of_numba_do_not_reach_the_code(variable, tmp_path, monkeypatch):
     code = "import cupar; print(hash(cupar.reduce_into('i4','i4',lambda a, b: a * 3 + b, 0, cc=90).cubin()))"

@@ -148,6 +148,7 @@ def test_twice_in_a_partition():
     assert partition(negative(), negative()).build.cubin_size > 1000
 
 
+@pytest.mark.slow
 def test_as_operator_and_in_iterators(monkeypatch):
     values = cupar.TransformIterator("f4", halved(), "f4")
     out = cupar.TransformOutputIterator("f4", halved(), "f4")
@@ -161,6 +162,7 @@ def test_as_operator_and_in_iterators(monkeypatch):
     assert cupar.unary_transform(pick, out, halved(), cc=CC).build.origin == "built"
 
 
+@pytest.mark.slow
 def test_shared_further_code():
     calls = 'extern "C" __device__ float scale(float);\n' + ADD
     scale = nvrtc.compile_cpp('extern "C" __device__ float scale(float x) { return x * 3; }', CC)

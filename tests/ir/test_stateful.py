@@ -576,6 +576,7 @@ def test_globals_are_not_kept_alive(nothing_is_compiled):
     assert algorithm._states[0]() == state_of(DeviceArray())
 
 
+@pytest.mark.slow
 def test_another_process_compiles_nothing(empty_cache, monkeypatch):
     source = "def op(a): return table[a] * K"
 
@@ -648,6 +649,7 @@ def test_the_states_of_nested_iterators_are_in_order():
     assert output.pack("x", 9, True) == state_of(items)[:8] + state_of(two)
 
 
+@pytest.mark.slow
 def test_iterators_over_other_arrays_share_a_build(empty_cache):
     def build(address):
         table = DeviceArray("f4", (8,), address)

@@ -441,6 +441,7 @@ def by_unpacking(x):
     return (b, i1, u1, i2, u2, i4, u4, i8, u8, f2, f4 * 2, f8, c8, c16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", [by_attribute, by_index, by_unpacking], ids=lambda op: op.__name__)
 def test_fields_of_every_dtype_in_one_struct(op, tmp_path):
     transform = cupar.unary_transform(All, All, op, cc=CC)
@@ -460,6 +461,7 @@ def added(a, b):
     return Peak(a.height + b.height, place=a.place + b.place)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", [highest, added])
 def test_reductions_and_scans_of_structs(op, tmp_path):
     reduction = cupar.reduce_into(Peak, Peak, op, Peak(-np.inf, -1), cc=CC)

@@ -58,6 +58,7 @@ def _without_gpu(factory, *args):
         return factory(*args)
 
 
+@pytest.mark.slow
 def test_values_of_arrays_count_where_they_decide_the_build():
     def histogram(levels, upper):
         return asked(cupar.histogram_even, "i4", "i4", np.array([levels]), np.array([0]), upper, 1000, cc=CC)

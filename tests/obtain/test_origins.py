@@ -91,6 +91,7 @@ def test_another_process_finds_it_and_imports_no_compiler(empty_cache):
     assert not [name for name in modules if name.startswith(("llvmlite", "cuda.bindings"))]
 
 
+@pytest.mark.slow
 def test_six_processes_that_start_together_build_once(empty_cache):
     code = textwrap.dedent("""
         import numpy as np, cupar
@@ -163,6 +164,7 @@ def test_a_cache_that_cannot_be_made_costs_one_warning(tmp_path, monkeypatch):
     cupar.cache.clear(disk=False)
 
 
+@pytest.mark.slow
 def test_a_changed_global_closure_or_default_is_noticed(empty_cache):
     offset = 1
 
@@ -316,6 +318,7 @@ def test_memory_that_cupar_keeps_is_given_back_for_code(empty_cache, gpu, monkey
     assert gpu.loaded == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["template", "result"])
 def test_an_entry_that_is_of_no_use_is_made_again(empty_cache, monkeypatch, kind):
     """Its checksum is right: whoever stored it stored something else."""

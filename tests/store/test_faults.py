@@ -53,6 +53,7 @@ def steps(monkeypatch, tmp_path):
 # --- Death
 
 
+@pytest.mark.slow
 @every_operation
 def test_death_at_every_call(operation, steps, monkeypatch, record_property):
     for root, number in steps(operation):
@@ -72,6 +73,7 @@ def test_death_at_every_call(operation, steps, monkeypatch, record_property):
     print(f"killed at each of {number} calls")
 
 
+@pytest.mark.slow
 def test_death_within_a_write(steps, monkeypatch):
     """The system kills who passes the limit on a file's size, after it has written up to there."""
     operation = OPERATIONS["build"]

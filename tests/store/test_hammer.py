@@ -161,6 +161,7 @@ def wait_for(tmp_path, hammers, times):
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_sixteen_processes_hammer_one_directory(hammers, tmp_path, record_property):
     store = Disk(tmp_path / "cache", 1 << 30)
     wait_for(tmp_path, hammers, times=1)

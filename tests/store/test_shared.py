@@ -367,6 +367,7 @@ class TestLease:
         assert 0.2 <= time.monotonic() - begin < 5
         assert mapping == {NAME: sealed(), LEASE_NAME: b"cupar-lease other 0"}
 
+    @pytest.mark.slow
     def test_the_lock_timeout_is_the_patience(self, monkeypatch):
         monkeypatch.setenv("CUPAR_LOCK_TIMEOUT", "0.2")
         _cache.use_shared({LEASE_NAME: b"cupar-lease other 0"})

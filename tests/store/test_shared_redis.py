@@ -250,6 +250,7 @@ def test_forked_children_use_their_parents_client(server, tmp_path, monkeypatch)
 # --- Many clients
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [True, False], ids=["3 machines", "no directories"])
 def test_twelve_clients_build_once(server, start, tmp_path, keep):
     script = """
@@ -278,6 +279,7 @@ print(found.origin, found.entry.payload.decode())
         assert len(list(tmp_path.glob(f"machine-*/v1/*/{KEY}.cupar"))) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "keep"), [(100, True), (40, False)], ids=["one directory", "none"])
 def test_many_processes_with_a_warm_store_build_nothing(server, start, tmp_path, number, keep):
     keys = [hashlib.sha256(b"%d" % number).hexdigest() for number in range(5)]
@@ -374,6 +376,7 @@ def test_a_server_restarted_between_two_calls_is_not_missed(mortal, monkeypatch)
         assert client.keys() == [b"cupar:" + NAME.encode()]
 
 
+@pytest.mark.slow
 def test_a_client_killed_while_it_builds_is_succeeded(server, start, tmp_path):
     script = """
 from cupar._store import shared as _shared
