@@ -17,7 +17,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -25,6 +25,7 @@ from typing import Any
 from weakref import WeakSet
 
 from .. import _cache
+from .._base.errors import BuildError
 from .._base.warnings import warn_once
 from .._call.algorithm import Algorithm, Built
 from .._compile import workers
@@ -91,6 +92,11 @@ class _Unbuilt:
         return True
 
     def result(self) -> Built:
+        # In a helper process, as all others: a compiler that crashes takes this build with it alone.
+        with closing(build(jobs([self.spec]), 1)) as outcomes:
+            for _, outcome in outcomes:
+                if outcome.result == "failed":
+                    raise BuildError(outcome.error)
         return replace(obtain.answer(self.spec, None)._built, refusal=_NOTHING_RUNS)
 
 

@@ -51,7 +51,7 @@ def opened(source_name: str, source: Any, target_name: str, target: Any) -> tupl
 
 def buffers(d_in_keys: Any, d_in_values: Any) -> tuple[DoubleBuffer, ...]:
     """Return the double buffers among keys and values; raise TypeError if only one of the two is one."""
-    if type(d_in_keys) is not DoubleBuffer and type(d_in_values) is not DoubleBuffer:
+    if not isinstance(d_in_keys, DoubleBuffer) and not isinstance(d_in_values, DoubleBuffer):
         return ()
     found = tuple([each for each in (d_in_keys, d_in_values) if isinstance(each, DoubleBuffer)])
     if len(found) == 1 and d_in_values is not None:

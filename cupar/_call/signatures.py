@@ -24,7 +24,8 @@ def two_phases(run: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S
     head = ", ".join(["self", "temp_storage", *positional, *(["*", *keywords] if keywords else [])])
     namespace: dict[str, Any] = {}
     phase = f"self._execute(temp_storage, stream, ({', '.join(names)},))"
-    exec(f"def __call__({head}):\n    return {phase}", namespace)
+    # With the module's globals, by which warnings and `typing.get_type_hints` find their way.
+    exec(f"def __call__({head}):\n    return {phase}", run.__globals__, namespace)
     call = namespace["__call__"]
     call.__defaults__, call.__kwdefaults__ = run.__defaults__, run.__kwdefaults__
     call.__annotations__ = {"temp_storage": "Any", **run.__annotations__, "return": "int"}

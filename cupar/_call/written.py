@@ -196,7 +196,7 @@ def _first_lines(
         lines.append(f"problem = _problem({', '.join(parameters)})")
     for source, target in declared._buffers.items():
         lines.append(
-            f"if type({source}) is _DoubleBuffer: "
+            f"if isinstance({source}, _DoubleBuffer): "
             f"{source}, {target} = _opened({source!r}, {source}, {target!r}, {target})"
         )
     return lines, "problem" if declared._problem else counts[0]

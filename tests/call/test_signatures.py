@@ -1,0 +1,64 @@
+"""Calls are declared once: what follows from `run` is what a hand-written `__call__` would say."""
+
+import inspect
+import typing
+
+import pytest
+
+import cupar
+from cupar._call.double_buffer import DoubleBuffer, buffers
+from cupar._call.signatures import completed, signature, two_phases
+
+TWO_PHASES = [
+    each
+    for each in (getattr(cupar, name) for name in cupar.__all__)
+    if inspect.isclass(each) and issubclass(each, cupar.Algorithm) and each._needs_storage
+    if each is not cupar.Algorithm
+]
+
+
+@pytest.mark.parametrize("cls", TWO_PHASES)
+def test_a_call_takes_the_storage_in_front_of_what_run_takes(cls):
+    run, call = inspect.signature(cls.run), inspect.signature(cls.__call__)
+    own, storage, *rest = call.parameters.values()
+    assert (own.name, storage.name, storage.default) == ("self", "temp_storage", inspect.Parameter.empty)
+    assert rest == list(run.parameters.values())[1:]
+    assert (call.return_annotation, run.return_annotation) == ("int", "None")
+    assert typing.get_type_hints(cls.__call__)["return"] is int
+    assert "temp_storage : None or device array" in inspect.getdoc(cls.__call__)
+    assert cls.__call__.__qualname__ == f"{cls.__name__}.__call__"
+
+
+class Sum:
+    def run(self, a, n=2, stream=None, *, most=None):
+        raise NotImplementedError
+
+    __call__ = two_phases(run)
+
+    def _execute(self, *arguments):
+        return arguments
+
+
+def test_a_call_hands_on_all_but_the_stream_in_order():
+    assert Sum()("storage", 1, stream="s", most=3) == ("storage", "s", (1, 2, 3))
+    assert Sum()(temp_storage=None, a=1) == (None, None, (1, 2, None))
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'a'"):
+        Sum()(None)
+
+
+def test_arguments_are_completed_with_defaults():
+    assert list(signature(Sum.run).parameters) == ["a", "n", "most"]
+    assert completed(Sum.run, (1,), {"most": 5}) == (1, 2, 5)
+
+
+def test_double_buffers_are_both_or_none():
+    class Mine(DoubleBuffer):
+        """Of the user's own."""
+
+    keys, values = DoubleBuffer(1, 2), Mine(3, 4)
+    assert buffers(keys, values) == (keys, values)
+    assert buffers(values, None) == (values,)
+    assert buffers(1, 2) == ()
+    for one, other in ((keys, 2), (1, values)):
+        with pytest.raises(TypeError, match="^d_in_values: expected a DoubleBuffer if d_in_keys is one"):
+            buffers(one, other)
