@@ -226,7 +226,7 @@ class Algorithm:
 
     @property
     def has_state(self) -> bool:
-        """Whether an operator has state, such as captured device arrays: then this object is its own."""
+        """Whether an operator has state, such as captured device arrays: then it is not shared."""
         return bool(self._states)
 
     def cubin(self) -> bytes:
@@ -286,7 +286,7 @@ class Algorithm:
         NoDeviceError
             If there is no GPU.
         DriverError
-            If the driver refuses, as for want of memory. The build is kept, and to ask again may do.
+            If the driver refuses, as for want of memory. The build is kept, and asking again may succeed.
         """
         if self._source.refusal:
             return

@@ -44,7 +44,8 @@ def _positive(text: str) -> int:
 def build(arguments: Arguments) -> Result:
     """Build all that a Python script or a recorded list asks for, for each compute capability.
 
-    A script is run, with factories that build nothing; it must not call what it gets. A list is
+    A script is run, with factories that build nothing unless the script reads `build` of what it
+    gets; it must not call that. A list is
     what a run under CUPAR_RECORD has written. Both run code: build only what you would run.
 
     Examples

@@ -47,7 +47,7 @@ _ORPHAN_SECONDS = 1.0
 
 
 def compile_native(native: str, arguments: Sequence[Any], cc: int) -> Any:
-    """Run NVRTC on an algorithm's kernels as `_cccl.compile_native` does, here or in a helper process."""
+    """Run NVRTC on an algorithm's kernels as `cccl.compile_native` does, here or in a helper process."""
     with _pool.seat() as helper:
         try:
             if helper is not None and (blob := _compiled_by(helper, native, arguments, cc)):

@@ -28,9 +28,13 @@ _NO_DEVICE_HINT = (
 class NoDeviceError(RuntimeError):
     """There is no GPU, or no driver, where one is needed."""
 
+    __module__ = "cupar"
+
 
 class DriverError(RuntimeError):
     """The CUDA driver refused a call."""
+
+    __module__ = "cupar"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Frozen copies of functions, classes and modules: data, of which `_compile.ltoir` makes them anew."""
+"""Frozen copies of functions, classes and modules: data, which `_compile.python_to_ltoir` compiles."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def _parsed(cc: Any) -> int:
         raise TypeError(wrong) from None
     except ValueError:
         raise ValueError(wrong) from None
-    if not (5 <= major < 40 and 0 <= minor < 10):
+    if not (0 < major < 40 and 0 <= minor < 10):
         raise ValueError(wrong)
     return 10 * major + minor
 
