@@ -19,7 +19,8 @@ from cupar import _build, _cache
 from cupar._base import background
 from cupar._call import algorithm as _algorithm
 from cupar._obtain import produce
-from cupar.operators import OpKind, recognised
+from cupar._obtain.arguments import recognised
+from cupar.operators import OpKind
 
 CC = 90
 INT, FLOAT, BOOL = np.dtype("i4"), np.dtype("f4"), np.dtype(bool)

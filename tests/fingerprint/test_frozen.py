@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cupar
-from cupar import TransformIterator, operators
+from cupar import TransformIterator
 from cupar._compile import python_to_ltoir
 from cupar._fingerprint import values, walk
+from cupar._obtain import arguments
 
 CC = 90
 SCALE = 2
@@ -352,12 +353,12 @@ def test_a_class_defined_again_is_noticed_in_memory():
 
 def test_a_builtin_that_was_replaced_is_not_recognised(monkeypatch):
     op, dtype = lambda a, b: min(a, b), np.dtype("i4")  # noqa: PLW0108
-    assert operators.recognised(op, dtype) is cupar.OpKind.MINIMUM
+    assert arguments.recognised(op, dtype) is cupar.OpKind.MINIMUM
     with monkeypatch.context() as context:
         context.setattr(builtins, "min", lambda *a, **named: sorted(a if len(a) > 1 else a[0], **named)[0])
-        found = operators.recognised(op, dtype)
+        found = arguments.recognised(op, dtype)
     assert found is op
-    assert operators.recognised(op, dtype) is cupar.OpKind.MINIMUM
+    assert arguments.recognised(op, dtype) is cupar.OpKind.MINIMUM
 
 
 # --- Copies ----------------------------------------------------------------------------------------------
