@@ -14,7 +14,7 @@ from unittest.mock import MagicMock
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.common import context, pretend
+from support.common import DeviceArray, context, pretend
 
 import cupar
 from cupar._call import algorithm, probe, replays
@@ -142,17 +142,6 @@ def test_made_up_values(given):
 # --- Which calls are replayed ------------------------------------------------------------------------------
 
 
-class Device:
-    def __init__(self, address, size=1000, typestr="<i4"):
-        self.__cuda_array_interface__ = {
-            "typestr": typestr,
-            "shape": (size,),
-            "strides": None,
-            "data": (address, False),
-            "version": 3,
-        }
-
-
 class Replay(replays.Replay):
     """One without a GPU."""
 
@@ -182,7 +171,7 @@ class Replay(replays.Replay):
         self._pool = None
 
 
-D_IN, D_OUT = Device(1 << 20), Device(1 << 21)
+D_IN, D_OUT = DeviceArray(1 << 20), DeviceArray(1 << 21)
 
 
 def fill_graph_pool(call):
@@ -226,7 +215,7 @@ def reduction():
     return cupar.reduce_into("i4", "i4", cupar.OpKind.PLUS, 0, cc=CC)
 
 
-STORAGE = Device(1 << 22, 64, "|u1")
+STORAGE = DeviceArray(1 << 22, 64, "|u1")
 
 
 def launches(native):
@@ -256,11 +245,11 @@ def test_the_arguments_of_a_replayed_call_are_checked(native, made):
         total(STORAGE, D_IN, D_OUT, 1000, 7)
     wrong = [
         ((STORAGE, D_IN, D_OUT, 1001, 7), ValueError, "^d_in: needs at least 1001"),
-        ((STORAGE, Device(1 << 20, typestr="<f4"), D_OUT, 1000, 7), TypeError, "^d_in: "),
+        ((STORAGE, DeviceArray(1 << 20, typestr="<f4"), D_OUT, 1000, 7), TypeError, "^d_in: "),
         ((STORAGE, D_IN, D_OUT, 1000, 0.5), TypeError, "^h_init: "),
         ((STORAGE, D_IN, D_OUT, 1000, None), TypeError, "^h_init: "),
-        ((STORAGE, Device((1 << 20) + 2), D_OUT, 1000, 7), ValueError, "^d_in: .*aligned"),
-        ((Device(0, 0), D_IN, D_OUT, 1000, 7), ValueError, "^temp_storage: needs 64 bytes"),
+        ((STORAGE, DeviceArray((1 << 20) + 2), D_OUT, 1000, 7), ValueError, "^d_in: .*aligned"),
+        ((DeviceArray(0, 0), D_IN, D_OUT, 1000, 7), ValueError, "^temp_storage: needs 64 bytes"),
     ]
     for arguments, error, message in wrong:
         with pytest.raises(error, match=message):
@@ -274,12 +263,12 @@ def test_what_cannot_be_replayed_goes_through_the_bindings(native, made, reason)
     for _ in range(4):
         total(STORAGE, D_IN, D_OUT, 1000, 7)
     made[0].fits = reason != "other values"
-    storage = Device(1 << 22, 63, "|u1") if reason == "less storage" else STORAGE
-    total(storage, Device(1 << 23), D_OUT, 1000, 7)
+    storage = DeviceArray(1 << 22, 63, "|u1") if reason == "less storage" else STORAGE
+    total(storage, DeviceArray(1 << 23), D_OUT, 1000, 7)
     assert len(made[0].enqueued) == 1
     assert len(launches(native)) == 4
     made[0].fits = True
-    total(STORAGE, Device(1 << 24), D_OUT, 1000, 7)
+    total(STORAGE, DeviceArray(1 << 24), D_OUT, 1000, 7)
     assert made[0].enqueued[-1][0][1] == 1 << 24
 
 
@@ -436,7 +425,7 @@ def test_double_buffers_are_neither_replayed_nor_kept(native, made):
     native.compute.return_value = 64, 1
     sort = cupar.radix_sort("i4", "i4", None, None, cupar.SortOrder.ASCENDING, cc=CC)
     for _ in range(6):
-        keys = cupar.DoubleBuffer(Device(1 << 20), Device(1 << 21))
+        keys = cupar.DoubleBuffer(DeviceArray(1 << 20), DeviceArray(1 << 21))
         sort(STORAGE, keys, None, None, None, 1000)
         assert keys.selector == 1
     (call,) = sort._free[1]
@@ -450,7 +439,7 @@ def test_double_buffers_are_neither_replayed_nor_kept(native, made):
 def test_without_storage(native, made):
     double = cupar.unary_transform("i4", "i4", lambda a: a * 2, cc=CC)
     for address in (1 << 20, 1 << 20, 1 << 20, 1 << 20, 1 << 23):
-        double(Device(address), D_OUT, 1000)
+        double(DeviceArray(address), D_OUT, 1000)
     (replay,) = made
     assert replay.first == ((1000, 1 << 20, 1 << 21), 0)
     assert replay.enqueued[-1] == ((1000, 1 << 23, 1 << 21), 0)
@@ -543,8 +532,8 @@ def given(d_in, d_out, address, n, init):
 def test_a_replay_is_given_the_values_of_each_call(native, library):
     total = reduction()
     for k in range(3, 9):
-        total(STORAGE, Device(k << 20), D_OUT, 1000, k)
-        total(STORAGE, Device(k << 20), D_OUT, 1000, k)
+        total(STORAGE, DeviceArray(k << 20), D_OUT, 1000, k)
+        total(STORAGE, DeviceArray(k << 20), D_OUT, 1000, k)
     assert library.parameters == {1: given(8 << 20, 1 << 21, 1 << 22, 1000, 8)}
     changes = [name for name in library.asked if name == "cuGraphExecKernelNodeSetParams_v2"]
     assert len(changes) == 5  # once for each that is not like the one before
@@ -632,14 +621,14 @@ def test_a_bound_call_is_rebound_in_place(native, library):
     total = reduction()
     bound = total.bind(D_IN, D_OUT, 1000, 7)
     assert library.parameters == {1: given(1 << 20, 1 << 21, 1 << 30, 1000, 7)}
-    bound.rebind(Device(1 << 23), D_OUT, 1000, h_init=9)
+    bound.rebind(DeviceArray(1 << 23), D_OUT, 1000, h_init=9)
     bound()
     assert library.parameters == {1: given(1 << 23, 1 << 21, 1 << 30, 1000, 9)}
     bound.rebind(D_IN, D_OUT, 999, 9)  # another graph
     assert library.parameters[2] == given(1 << 20, 1 << 21, 1 << 30, 999, 9)
     assert bound._executable.value == 2
     assert library.asked.count("cuGraphExecDestroy") == 1
-    bound.rebind(Device((1 << 20) + 4), D_OUT, 999, 9)  # aligned otherwise
+    bound.rebind(DeviceArray((1 << 20) + 4), D_OUT, 999, 9)  # aligned otherwise
     assert bound._executable.value == 3
     with pytest.raises(TypeError, match="h_init"):
         bound.rebind(D_IN, D_OUT, 999, None)
@@ -656,7 +645,7 @@ def test_a_rebinding_that_is_interrupted_leaves_nothing_to_launch(native, librar
     bound = total.bind(D_IN, D_OUT, 1000, 7)
     library.fail = "cuGraphExecKernelNodeSetParams_v2"
     with pytest.raises(KeyboardInterrupt):
-        bound.rebind(Device(1 << 23), D_OUT, 1000, 7)
+        bound.rebind(DeviceArray(1 << 23), D_OUT, 1000, 7)
     assert not bound._executable
     library.fail = None
     bound.rebind(D_IN, D_OUT, 1000, 7)
@@ -670,7 +659,7 @@ def test_a_replay_that_is_interrupted_is_given_all_values_again(native, library)
         total(STORAGE, D_IN, D_OUT, 1000, 7)
     library.fail = "cuGraphExecKernelNodeSetParams_v2"
     with pytest.raises(KeyboardInterrupt):
-        total(STORAGE, Device(1 << 23), D_OUT, 1000, 7)
+        total(STORAGE, DeviceArray(1 << 23), D_OUT, 1000, 7)
     library.fail = None
     library.parameters.clear()
     total(STORAGE, D_IN, D_OUT, 1000, 7)
@@ -680,7 +669,7 @@ def test_a_replay_that_is_interrupted_is_given_all_values_again(native, library)
 def test_bound_double_buffers_know_where_the_result_is(native, library):
     native.compute.side_effect, native.compute.return_value = None, (64, 1)
     sort = cupar.radix_sort("i4", "i4", None, None, cupar.SortOrder.ASCENDING, cc=CC)
-    keys = cupar.DoubleBuffer(Device(1 << 20), Device(1 << 21))
+    keys = cupar.DoubleBuffer(DeviceArray(1 << 20), DeviceArray(1 << 21))
     bound = sort.bind(keys, None, None, None, 1000)
     assert keys.selector == 1
     bound.rebind(keys, None, None, None, 1000)  # from the second to the first

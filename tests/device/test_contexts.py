@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support.common import DeviceArray
 
 import cupar
 from cupar._call import algorithm
@@ -145,17 +146,6 @@ def test_a_context_is_touched_only_if_it_is_known_to_be_there(have):
 # --- Calls -----------------------------------------------------------------------------------------------
 
 
-class Array:
-    def __init__(self, address, size=1000, typestr="<i4"):
-        self.__cuda_array_interface__ = {
-            "typestr": typestr,
-            "shape": (size,),
-            "strides": None,
-            "data": (address, False),
-            "version": 3,
-        }
-
-
 @pytest.fixture
 def total(have, monkeypatch):
     """A reduction that takes down in which context it is called, with an object for each."""
@@ -176,7 +166,7 @@ def total(have, monkeypatch):
     cupar.cache.clear(disk=False)
 
 
-D_IN, D_OUT, STORAGE = Array(1 << 20), Array(1 << 21), Array(1 << 22, 64, "|u1")
+D_IN, D_OUT, STORAGE = DeviceArray(1 << 20), DeviceArray(1 << 21), DeviceArray(1 << 22, 64, "|u1")
 
 
 def call(total):

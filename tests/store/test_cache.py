@@ -18,10 +18,9 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.common import failing, in_threads, refuse
+from support.common import failing, fresh_cache, in_threads, refuse
 
 from cupar import _cache
-from cupar._base import warnings as _warnings
 from cupar._cache import CacheWarning, Disk, Entry, Memory, Stats, Usage, disk, fetch
 from cupar._store import disk as _disk
 from cupar._store import entry as _entry
@@ -41,12 +40,7 @@ metas = st.dictionaries(st.text(), json_values, max_size=5)
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch, tmp_path):
-    """Give each test a cache directory, no warnings given yet and counts at zero."""
-    for name in ("CUPAR_CACHE", "CUPAR_CACHE_SIZE", "CUPAR_LOCK_TIMEOUT"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("CUPAR_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(_warnings, "_warned", set())
-    _cache.reset_stats()
+    fresh_cache(monkeypatch, tmp_path)
 
 
 @pytest.fixture

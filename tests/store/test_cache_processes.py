@@ -8,11 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
-from support.common import KEY, PREAMBLE
+from support.common import KEY, PREAMBLE, fresh_cache
 
 import cupar
 from cupar import _cache
-from cupar._base import warnings as _warnings
 from cupar._cache import Disk, Entry, Memory, Stats, fetch
 
 ENTRY = Entry({"algorithm": "reduce"}, bytes(1000))
@@ -23,12 +22,7 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch, tmp_path):
-    """Give each test a cache directory and let its processes work beside it."""
-    for name in ("CUPAR_CACHE", "CUPAR_CACHE_SIZE", "CUPAR_LOCK_TIMEOUT"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("CUPAR_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(_warnings, "_warned", set())
-    _cache.reset_stats()
+    fresh_cache(monkeypatch, tmp_path)
 
 
 @pytest.fixture

@@ -93,3 +93,25 @@ def pretend(monkeypatch, found):
 KEY, OTHER = hashlib.sha256(b"a").hexdigest(), hashlib.sha256(b"b").hexdigest()
 PREAMBLE = LIGHT + f"KEY, OTHER = {KEY!r}, {OTHER!r}\n"
 """The same, with two keys."""
+
+
+class DeviceArray:
+    """An array at an address that nobody reads."""
+
+    def __init__(self, address, size=1000, typestr="<i4"):
+        self.__cuda_array_interface__ = {
+            "typestr": typestr,
+            "shape": (size,),
+            "strides": None,
+            "data": (address, False),
+            "version": 3,
+        }
+
+
+def fresh_cache(monkeypatch, tmp_path):
+    """Give a test a cache directory, no warnings given yet and counts at zero."""
+    for name in ("CUPAR_CACHE", "CUPAR_CACHE_SIZE", "CUPAR_LOCK_TIMEOUT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CUPAR_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(_warnings, "_warned", set())
+    _cache.reset_stats()
