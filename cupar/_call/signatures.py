@@ -14,8 +14,8 @@ P = ParamSpec("P")
 def two_phases(run: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, Any, P], int]:
     """Return the method ``__call__`` of an algorithm whose method `run` this is.
 
-    It takes the temporary storage in front of what `run` takes. It is written out, as a wrapper that hands
-    on ``*args`` would add half a microsecond to each call.
+    It takes the temporary storage in front of what `run` takes. It is written out, as a wrapper that
+    binds its arguments by the signature would add several microseconds to each call.
     """
     parameters = [each for name, each in inspect.signature(run).parameters.items() if name != "self"]
     names = [each.name for each in parameters if each.name != "stream"]
