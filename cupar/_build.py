@@ -22,6 +22,7 @@ from ._compile.specialisation import Specialisation
 from ._ir import cpp
 from ._ir.operator import Operator
 from ._ir.source import iterators_source
+from ._kernels import image, source
 
 Seconds = dict[str, float]
 
@@ -50,6 +51,9 @@ def template(spec: Specialisation, seconds: Seconds) -> bytes:
         If a compiler refuses.
     """
     with timed(seconds, "template"), limits.explained(spec):
+        family = spec.kind._family
+        if family is not None:
+            return _pack([nvrtc.compile_kernels(source.source(family, spec), spec.cc)])
         return _pack([*cccl.split(_compile(spec, {}, [])), *_iterator_code(spec)])
 
 
@@ -86,6 +90,11 @@ def link(
 ) -> tuple[bytes, int]:
     """Link operators with the parts of a template; return the serialised build, and the size of its cubin."""
     with timed(seconds, "link"), limits.explained(spec):
+        family = spec.kind._family
+        if family is not None:
+            cubin = _link(spec, template, operators)
+            facts = dict(zip(family.facts, image.facts_of(cubin), strict=True))
+            return image.Image(facts, cubin).dumps(), len(cubin)
         head, kernels, tail, *iterators = template
         cubin = _link(spec, [kernels, *iterators], operators)
         return cccl.join(head, cubin, tail), len(cubin)
@@ -158,6 +167,6 @@ def unpack(packed: bytes) -> list[bytes]:
     for length in lengths:
         parts.append(packed[at : at + length])
         at += length
-    if count < 3 or at != len(packed):
+    if not count or at != len(packed):
         raise ValueError(f"no template: {count} parts, {at} bytes of {len(packed)}")
     return parts

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._call.algorithm import Algorithm
-from ._call.call import Call, Launch
+from ._call.native import Launch, NativeCall
 from ._call.numbers import item_count
 from ._call.signatures import two_phases
 from ._compile import cccl
@@ -80,7 +80,7 @@ class Histogram(
         small = self._spec.option("small bins")
         return [_Problem(11 if small else _SMALL_BINS + 2, 0, 1 << 20, n, small, False) for n in (1, 1 << 17)]
 
-    def _launcher(self, call: Call) -> Launch:
+    def _launcher(self, call: NativeCall) -> Launch:
         compute, (d_samples, d_histogram) = call.native.compute_even, call.iterators
         levels = np.dtype(self._spec.option("levels"))
 

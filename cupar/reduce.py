@@ -6,11 +6,9 @@ from enum import IntEnum
 from typing import Any
 
 from ._call.algorithm import Algorithm
-from ._call.call import Call, Launch
 from ._call.numbers import choice
 from ._call.signatures import two_phases
-from ._compile import cccl
-from ._compile.specialisation import Specialisation
+from ._kernels.reduce import REDUCE
 from ._obtain.arguments import Accumulation, accumulation
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
@@ -30,7 +28,7 @@ class Determinism(IntEnum):
     GPU_TO_GPU = 2
 
 
-class Reduce(Algorithm, native="DeviceReduceBuildResult", uses={"d_in": "num_items", "d_out": 1}):
+class Reduce(Algorithm, family=REDUCE, uses={"d_in": "num_items", "d_out": 1}):
     """A reduction for given types, operator and device; see `reduce_into`."""
 
     def run(self, d_in: Any, d_out: Any, num_items: int, h_init: Any = None, stream: Any = None) -> None:
@@ -41,19 +39,6 @@ class Reduce(Algorithm, native="DeviceReduceBuildResult", uses={"d_in": "num_ite
         self._run(stream, (d_in, d_out, num_items, h_init))
 
     __call__ = two_phases(run)
-
-    @staticmethod
-    def _native_arguments(spec: Specialisation, b: Any, d_in: Any, d_out: Any, op: Any) -> tuple[Any, ...]:
-        init = b.InitKind.VALUE_INIT if spec.option("init") else b.InitKind.NO_INIT
-        determinism = b.Determinism(Determinism[spec.option("determinism")].value)
-        return d_in, d_out, op, cccl.type_info(spec.operators[0][1].output), init, determinism
-
-    def _launcher(self, call: Call) -> Launch:
-        # The build knows best: CCCL may give more than it was asked for.
-        free = call.native.determinism == Determinism.NOT_GUARANTEED
-        compute = call.native.compute_nondeterministic if free else call.native.compute
-        (d_in, d_out), (op,), init = call.iterators, call.operators, call.init
-        return lambda address, nbytes, n, stream: compute(address, nbytes, d_in, d_out, n, op, init, stream)
 
 
 @memoised

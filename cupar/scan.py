@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ._call.algorithm import Algorithm
-from ._call.call import Call, Launch
+from ._call.native import Launch, NativeCall
 from ._call.signatures import two_phases
 from ._compile import cccl
 from ._compile.specialisation import Specialisation
@@ -43,7 +43,7 @@ class Scan(Algorithm, native="DeviceScanBuildResult", uses={"d_in": "num_items",
         )
         return d_in, d_out, op, accumulator, inclusive, b.InitKind[init]
 
-    def _launcher(self, call: Call) -> Launch:
+    def _launcher(self, call: NativeCall) -> Launch:
         _, ending = _INITS[self._spec.option("init")]
         kind = "inclusive" if self._spec.algorithm == "inclusive_scan" else "exclusive"
         compute = getattr(call.native, f"compute_{kind}{ending}")

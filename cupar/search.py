@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._call.algorithm import Algorithm
-from ._call.call import Call, Launch
+from ._call.native import Launch, NativeCall
 from ._compile.specialisation import Specialisation
 from ._ir import cpp
 from ._ir.nodes import Argument
@@ -45,7 +45,7 @@ class BinarySearch(
         Both counts may be 0 or more; 2**32 and beyond are fine if `d_out` holds them. `stream` as in
         `Algorithm`.
         """
-        self._enqueue(stream, (d_data, num_items, d_values, num_values, d_out))
+        self._run(stream, (d_data, num_items, d_values, num_values, d_out))
 
     __call__ = run
 
@@ -64,7 +64,7 @@ class BinarySearch(
     def _sizes(self) -> Sequence[Any]:
         return _Counts(1, 1), _Counts(1, 1 << 17)
 
-    def _launcher(self, call: Call) -> Launch:
+    def _launcher(self, call: NativeCall) -> Launch:
         compute, (d_data, d_values, d_out) = call.native.compute, call.iterators
         search, comp = call.operators
 

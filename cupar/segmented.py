@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._call.algorithm import Algorithm
-from ._call.call import Call, Launch
 from ._call.double_buffer import DoubleBuffer, buffers, select
+from ._call.native import Launch, NativeCall
 from ._call.numbers import choice, item_count, segment_count
 from ._call.signatures import two_phases
 from ._compile import cccl
@@ -93,7 +93,7 @@ class SegmentedReduce(
         # Of segments of unknown size, and of such as CCCL has other kernels for.
         return [_Segments(n, largest) for n in (1, 1 << 12) for largest in (0, 1, 32, 512)]
 
-    def _launcher(self, call: Call) -> Launch:
+    def _launcher(self, call: NativeCall) -> Launch:
         compute, (op,), init = call.native.compute, call.operators, call.init
         d_in, d_out, starts, ends = call.iterators
 
@@ -240,7 +240,7 @@ class SegmentedSort(
         # When there are many, CCCL asks the GPU how many segments are large, which cannot be captured.
         return [_Sorted(1 << 12, 2, ())]
 
-    def _launcher(self, call: Call) -> Launch:
+    def _launcher(self, call: NativeCall) -> Launch:
         *sorted_arrays, start, end = call.iterators
         compute, arrays = call.native.compute, with_items(sorted_arrays)
 

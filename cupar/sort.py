@@ -11,8 +11,8 @@ import numpy as np
 
 from . import structs
 from ._call.algorithm import Algorithm
-from ._call.call import Call, Launch
 from ._call.double_buffer import DoubleBuffer, buffers, opened, select
+from ._call.native import Launch, NativeCall
 from ._call.numbers import choice, item_count
 from ._call.signatures import two_phases
 from ._compile import cccl, limits
@@ -74,7 +74,7 @@ class MergeSort(
         in_keys, out_keys, in_items, out_items = with_items(arrays)
         return in_keys, in_items, out_keys, out_items, op
 
-    def _launcher(self, call: Call) -> Launch:
+    def _launcher(self, call: NativeCall) -> Launch:
         in_keys, out_keys, in_items, out_items = with_items(call.iterators)
         compute, (op,) = call.native.compute, call.operators
         return lambda address, nbytes, n, stream: compute(
@@ -229,7 +229,7 @@ class RadixSort(
     def _bits(self) -> int:
         return 8 * self._spec.arguments[0].value.itemsize
 
-    def _launcher(self, call: Call) -> Launch:
+    def _launcher(self, call: NativeCall) -> Launch:
         compute, no_op = call.native.compute, cccl.bindings().Op()
         arrays, values = with_items(call.iterators), call.iterators[2:]
         word = _word(self._spec)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ._call.algorithm import Algorithm
-from ._call.call import Call, Launch
+from ._call.native import Launch, NativeCall
 from ._obtain.arguments import argument
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
@@ -24,11 +24,11 @@ class UnaryTransform(
 
     def run(self, d_in: Any, d_out: Any, num_items: int, stream: Any = None) -> None:
         """Transform `num_items` items, 0 or more, 2**32 and beyond included; `stream` as in `Algorithm`."""
-        self._enqueue(stream, (d_in, d_out, num_items))
+        self._run(stream, (d_in, d_out, num_items))
 
     __call__ = run
 
-    def _launcher(self, call: Call) -> Launch:
+    def _launcher(self, call: NativeCall) -> Launch:
         compute, (d_in, d_out), (op,) = call.native.compute, call.iterators, call.operators
         return lambda address, nbytes, n, stream: compute(d_in, d_out, n, op, stream) or 0
 
@@ -47,11 +47,11 @@ class BinaryTransform(
 
     def run(self, d_in1: Any, d_in2: Any, d_out: Any, num_items: int, stream: Any = None) -> None:
         """Transform `num_items` items, 0 or more, 2**32 and beyond included; `stream` as in `Algorithm`."""
-        self._enqueue(stream, (d_in1, d_in2, d_out, num_items))
+        self._run(stream, (d_in1, d_in2, d_out, num_items))
 
     __call__ = run
 
-    def _launcher(self, call: Call) -> Launch:
+    def _launcher(self, call: NativeCall) -> Launch:
         compute, (d_in1, d_in2, d_out), (op,) = call.native.compute, call.iterators, call.operators
         return lambda address, nbytes, n, stream: compute(d_in1, d_in2, d_out, n, op, stream) or 0
 

@@ -6,14 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
-from .._base import fork, log
+from .._base import fork
 from .._compile.specialisation import Specialisation
-from .._device import arrays, driver, peers, storage, stream_capture
+from .._device import arrays, driver, peers, storage
 from .._ir import nodes
 from .._ir.iterator import Iterator
 from .._ir.operator import CapturedState
+from .._kernels.family import Family
 from .bound import Bound
-from .call import Call, History, Launch
+from .call import Call
 from .code import Code
 
 
@@ -86,6 +87,7 @@ class Pending(Protocol):
 
 
 _CUPY = arrays.CUPY
+_MOST_STREAMS = 64  # of which an algorithm has calls that are free
 _this_thread = driver.this_thread
 
 
@@ -119,7 +121,8 @@ class Algorithm:
         Where its code came from.
     """
 
-    _native: ClassVar[str]
+    _family: ClassVar[Family | None] = None
+    _native: ClassVar[str] = ""
     _needs_storage: ClassVar[bool] = True
     _uses: ClassVar[Mapping[str, str | int]]
     _buffers: ClassVar[Mapping[str, str]]
@@ -127,14 +130,21 @@ class Algorithm:
     _problem: ClassVar[Any] = None
 
     def __init_subclass__(
-        cls, *, native: str, uses: Mapping[str, str | int], buffers: Mapping[str, str] | None = None
+        cls,
+        *,
+        family: Family | None = None,
+        native: str = "",
+        uses: Mapping[str, str | int],
+        buffers: Mapping[str, str] | None = None,
     ) -> None:
         """Declare what builds an algorithm, and what its calls use.
 
         Parameters
         ----------
-        native : str
-            The bindings' class.
+        family : Family, optional
+            Its kernels, and how they are launched.
+        native : str, optional
+            Without a family, the bindings' class.
         uses : mapping
             Maps each array parameter of `run` to the number of items a call uses: a constant, or the name of
             the count parameter, or of a field of what `_problem` returns. Without `_problem`, the first count
@@ -142,13 +152,13 @@ class Algorithm:
         buffers : mapping, optional
             Maps the inputs that may be double buffers to the outputs, which are None then.
         """
-        cls._native, cls._uses, cls._buffers = native, uses, buffers or {}
+        cls._family, cls._native, cls._uses, cls._buffers = family, native, uses, buffers or {}
 
     def __init__(self, source: Built | Pending, states: Sequence[Callable[[], bytes] | None]) -> None:
         self._source = source
         self._states = states if any(states) else ()
-        self._free: dict[int, list[Call]] = {}  # by context
-        self._history: dict[int, History] = {}  # by context
+        # Calls that are free, by context, and by the driver's number of a stream that is not the default one.
+        self._free: dict[Any, list[Call]] = {}
         fork.in_child(self._forget)
 
     @property
@@ -242,35 +252,44 @@ class Algorithm:
 
     @staticmethod
     def _check(spec: Specialisation) -> None:
-        """Raise TypeError or ValueError if the bindings cannot build it, though its arguments are right."""
-
-    def _launcher(self, call: Call) -> Launch:
-        """Return what calls the bindings with what a `Call` holds.
-
-        It takes the address and the bytes of the temporary storage (address 0 queries the size), the problem
-        (a count, or what `_problem` returns), and the stream's handle; and returns the bytes needed.
-        """
-        compute, arguments = call.native.compute, (*call.iterators, *call.operators)
-        return lambda address, nbytes, n, stream: compute(address, nbytes, *arguments, n, stream)
+        """Raise TypeError or ValueError if it cannot be built, though its arguments are right."""
 
     def _forget(self) -> None:
         """Forget calls, in a forked process: what they hold is its parent's."""
         if self._free:
-            fork.leak((self._free, self._history))
-            self._free, self._history = {}, {}
+            fork.leak(self._free)
+            self._free = {}
 
-    def _take(self) -> tuple[Call, list[Call]]:
-        """Return a call that is free in the current context, and the list that it goes back to."""
+    def _take(self, stream: int) -> tuple[Call, list[Call]]:
+        """Return a call that is free in the current context for a stream, and the list that it goes back to."""
         self._check_may_be_called()
         context = driver.current_context()
-        free = self._free.setdefault(context.number, [])
+        key: Any = context.number
+        number: int | None = 0
+        if stream and (number := driver.stream_number(stream)) != 0:
+            key = key, number
+        free = self._free.get(key)
+        if free is None:
+            if len(self._free) > _MOST_STREAMS:
+                self._forget_streams()
+            free = self._free.setdefault(key, [])
         try:
             return free.pop(), free
         except IndexError:
             with driver.relaxed_capture_mode():
-                call = Call(self, context, self._history.setdefault(context.number, {}))
-                self._code.once_in(context, lambda: self._load_kernels(call))
-            return call, free
+                return self._new_call(context, number), free
+
+    def _new_call(self, context: driver.Context, stream: int | None) -> Call:
+        if self._family is None:
+            from .native import NativeCall
+
+            return NativeCall(self, context, stream)  # type: ignore[arg-type, return-value]
+        return Call(self, context, stream)
+
+    def _forget_streams(self) -> None:
+        """Keep calls of the default streams alone, so that streams that come and go do not add up."""
+        for key in [key for key in list(self._free) if isinstance(key, tuple)]:
+            self._free.pop(key, None)
 
     def _check_may_be_called(self) -> None:
         if self._source.refusal:
@@ -290,27 +309,8 @@ class Algorithm:
         """
         if self._source.refusal:
             return
-        call, free = self._take()
+        call, free = self._take(0)
         free.append(call)
-
-    def _load_kernels(self, call: Call) -> None:
-        """Load the kernels that calls may launch, without running any.
-
-        With lazy loading, CUDA's default, a kernel is loaded at its first launch, which then waits until the
-        GPU is idle: half a second behind a kernel of half a second, for ever behind one that a later call
-        ends. To capture a launch loads the kernel too. That waits as well, but this is the time for it: what
-        else waits is done here, too.
-        """
-        place = storage.scratch(1)
-        for argument, iterator in zip(self._spec.arguments, call.iterators, strict=True):
-            if argument.is_pointer:
-                iterator.state = place
-        for problem in reversed(self._sizes()):  # the largest first, which the graph pool is for
-            _load_size(call, problem, self._needs_storage)
-
-    def _sizes(self) -> Sequence[Any]:
-        """Return the problems whose calls launch each of the kernels, the largest last."""
-        return 1, 1 << 17
 
     def bind(self, *arguments: Any, stream: Any = None, **named: Any) -> Bound:
         """Bind arrays, sizes, initial value, stream and temporary storage: what is left is to enqueue.
@@ -347,88 +347,65 @@ class Algorithm:
     def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:
         """Do one phase of a two-phase call: ask for the temporary storage, or run with it."""
         handle = 0 if stream is None else driver.stream_handle(stream)
-        try:  # what `_take` does most of the time, without a call
-            call = (free := self._free[-1 if (thread := _this_thread).ask() else thread.number.value]).pop()
-        except (KeyError, IndexError):
-            call, free = self._take()
+        call, free = self._default_call() if not handle else self._take(handle)
         try:
+            bound = call.bind(arguments)
+            needed = call.needed(bound, handle)
             if temp_storage is None:
-                return call.needed(call.bind(arguments), handle)
+                return max(needed, 1)  # so that an array of that size has an address
             nbytes: int
             if type(temp_storage) in _CUPY and temp_storage._c_contiguous:
                 address, nbytes = temp_storage.data.ptr, temp_storage.nbytes
             else:
                 address, nbytes = arrays.storage(temp_storage)
-            if address == 0:
-                _check_storage(call, nbytes, arguments, handle)
-            elif driver.has_several_devices:
+            if nbytes < needed:
+                raise ValueError(f"temp_storage: needs {needed} bytes for this call, got {nbytes}")
+            if address and driver.has_several_devices:
                 peers.check_memory("temp_storage", address)
-            try:
-                call.enqueue(arguments, address, nbytes, handle)
-            except RuntimeError:
-                _check_storage(call, nbytes, arguments, handle)
-                raise
+            call.enqueue(bound, address, handle)
             return nbytes
         finally:
             free.append(call)
 
+    def _default_call(self) -> tuple[Call, list[Call]]:
+        """Return a call for the default stream, as `_take` does."""
+        try:  # what that does most of the time
+            free = self._free[-1 if (thread := _this_thread).ask() else thread.number.value]
+            return free.pop(), free
+        except (KeyError, IndexError):
+            return self._take(0)
+
     def _run(self, stream: Any, arguments: tuple[Any, ...]) -> None:
         """Run with temporary storage of cupar's own, in the order of the stream."""
-        handle = 0 if stream is None else driver.stream_handle(stream)
-        try:  # as in `_execute`
-            call = (free := self._free[-1 if (thread := _this_thread).ask() else thread.number.value]).pop()
-        except (KeyError, IndexError):
-            call, free = self._take()
+        if stream is None:
+            handle = 0
+            try:  # what `_default_call` does, without a call
+                call = (
+                    free := self._free[-1 if (thread := _this_thread).ask() else thread.number.value]
+                ).pop()
+            except (KeyError, IndexError):
+                call, free = self._take(0)
+        else:
+            handle = driver.stream_handle(stream)
+            call, free = self._take(handle)
         try:
             bound = call.bind(arguments)
-            last, nbytes = call.last
-            if last != bound[0]:
-                nbytes = call.needed(bound, handle)
+            nbytes = call.needed(bound, handle)
+            if not nbytes:
+                call.enqueue(bound, 0, handle)
+                return
             workspace = None
             if nbytes <= storage.LARGEST_WORKSPACE:
-                workspace = call.memory.workspace(handle) if handle else call.workspace
+                workspace = call.memory.workspace(handle) if handle else call.memory.default
             # Under a lock, for the kernels of two calls must not take turns in one workspace.
             if workspace is not None and workspace.lock.acquire(False):
                 try:
                     if nbytes <= workspace.nbytes or workspace.grow(nbytes):
-                        call.enqueue_bound(bound, workspace.address, nbytes, handle)
+                        call.enqueue(bound, workspace.address, handle)
                         return
                 finally:
                     workspace.lock.release()
             with storage.temporary_storage(nbytes, handle) as address:
-                call.enqueue_bound(bound, address, nbytes, handle)
+                call.enqueue(bound, address, handle)
         finally:
             free.append(call)
-
-    def _enqueue(self, stream: Any, arguments: tuple[Any, ...]) -> None:
-        """Run an algorithm that needs no temporary storage."""
-        handle = 0 if stream is None else driver.stream_handle(stream)
-        try:  # as in `_execute`
-            call = (free := self._free[-1 if (thread := _this_thread).ask() else thread.number.value]).pop()
-        except (KeyError, IndexError):
-            call, free = self._take()
-        try:
-            call.enqueue(arguments, 0, 0, handle)
-        finally:
-            free.append(call)
-
-
-def _load_size(call: Call, problem: Any, needs_storage: bool) -> None:
-    try:
-        nbytes = call.launch(0, 0, problem, 0) if needs_storage else 0
-        address = storage.scratch(nbytes) if nbytes else 0
-        with stream_capture.capture() as captured:
-            call.launch(address, nbytes, problem, captured.stream)
-        try:
-            with stream_capture.lock:
-                call.graph_pool.fill(captured)
-        finally:
-            captured.destroy()
-    except RuntimeError as error:  # what cannot be captured is loaded by the first call
-        log.info("kernels of %s for %s items are loaded by the first call: %s", call.name, problem, error)
-
-
-def _check_storage(call: Call, nbytes: int, arguments: tuple[Any, ...], stream: int) -> None:
-    needed = call.needed(call.bind(arguments), stream)
-    if nbytes < needed:
-        raise ValueError(f"temp_storage: needs {needed} bytes for this call, got {nbytes}")

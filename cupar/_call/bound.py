@@ -6,24 +6,34 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from ctypes import c_void_p
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from .._base import fork
 from .._device import driver, storage
-from . import replays
+from .._device.kernels import Executable
+from .._kernels.family import Family
+from .code import Code
+from .launcher import Fill
 from .signatures import completed
-
-if TYPE_CHECKING:
-    from .call import Call
 
 
 class Caller(Protocol):
     """What calls are bound of: an algorithm object."""
 
-    _needs_storage: ClassVar[bool]
+    _family: ClassVar[Family | None]
+    _uses: ClassVar[Any]
+    _buffers: ClassVar[Any]
+    _problem: ClassVar[Any]
+    _states: Sequence[Any]
     run: Callable[..., None]
 
-    def _take(self) -> tuple[Call, list[Call]]: ...
+    @property
+    def _spec(self) -> Any: ...
+
+    @property
+    def _code(self) -> Code: ...
+
+    def _new_call(self, context: driver.Context, stream: int | None) -> Any: ...
 
     def _captured_arrays(self, arguments: Sequence[Any]) -> list[Any]: ...
 
@@ -36,9 +46,9 @@ class Bound:
 
     Notes
     -----
-    It is a CUDA graph, made by capturing the call. It is launched where the context is current that it was
-    made in, and runs with the default priority on the whole GPU, whatever the stream. To call it never waits
-    for the GPU; to make it may, when the driver needs more memory for graphs.
+    It is a CUDA graph of the call's kernels. It is launched where the context is current that it was made in,
+    and runs with the default priority on the whole GPU, whatever the stream. To call it never waits for the GPU;
+    to make it may, when the driver needs more memory for graphs.
 
     It cannot be captured: a graph is not launched in a capture. Call `run` there.
 
@@ -50,15 +60,18 @@ class Bound:
         self._algorithm = algorithm
         self._handle = driver.stream_handle(stream)
         self._context = driver.current_context()
-        self._launch = driver.library().cuGraphLaunch
         self._where = c_void_p(self._handle)
-        self._executable = c_void_p()
+        self._launch: Callable[[Any, Any], int] = _closed
+        self._executable: Any = None
+        self._shape: str | None = None
+        self._fill: Fill | None = None
         self._held = held = _Held(stream, self._handle, self._context)
         self._collected = weakref.finalize(self, held.collect)
         self._collected.atexit = False
-        self._work: Any = None
         self._kept: Any = None  # the arrays
         self._is_closed = False
+        with driver.relaxed_capture_mode():
+            self._call = algorithm._new_call(self._context, None)
         self.rebind(*arguments, **named)
 
     def __call__(self) -> None:
@@ -69,12 +82,11 @@ class Bound:
         DriverError
             If the driver refuses.
         """
-        status = self._launch(self._executable, self._where)
-        if status:
+        if status := self._launch(self._executable, self._where):
             driver.check(status, "cuGraphLaunch")
 
     def rebind(self, *arguments: Any, **named: Any) -> None:
-        """Bind other arguments, in the order of `Algorithm.run`; with as much to do, in a few microseconds.
+        """Bind other arguments, in the order of `Algorithm.run`, in a few microseconds.
 
         What was enqueued before is not changed by it.
 
@@ -87,57 +99,74 @@ class Bound:
         if self._is_closed:
             raise ValueError("this bound call is closed")
         with driver.on(self._context):
-            call, free = algorithm._take()
+            bound = self._call.bind(completed(type(algorithm).run, arguments, named))
+            kept = arguments, named, algorithm._captured_arrays((*arguments, *named.values()))
+            before, self._kept = self._kept, (self._kept, kept)
             try:
-                bound = call.bind(completed(type(algorithm).run, arguments, named))
-                kept = arguments, named, algorithm._captured_arrays((*arguments, *named.values()))
-                if not self._changed(bound, kept):
-                    self._make(call, bound)
-                self._kept = kept
-            finally:
-                free.append(call)
+                self._set(bound)
+            except BaseException:
+                self._kept = before
+                raise
+            self._kept = kept
 
-    def _changed(self, bound: replays.Checked, kept: Any) -> bool:
-        """Put other values into the graph, if that can be done."""
-        graph, before = self._held.graph, self._kept
-        if graph is None or bound[0] != self._work:
-            return False
-        # If this is interrupted, the graph has some of both, and must not be launched.
-        self._executable, self._kept = c_void_p(), (before, kept)
-        changed = graph.set_values(bound, self._held.storage[0])
-        self._executable, self._kept = graph.executable, before
-        return changed
-
-    def _make(self, call: Call, bound: replays.Checked) -> None:
-        """Make the graph anew."""
-        needed = call.needed(bound, self._handle) if self._algorithm._needs_storage else 0
+    def _set(self, bound: tuple[Any, ...]) -> None:
+        """Have the next call do what was bound."""
+        needed = self._call.needed(bound, self._handle)
         held = self._held
-        old, new, before = held.storage, held.storage, held.graph
         if self._handle and driver.is_captured(self._handle):
             raise ValueError(
                 "stream: it is being captured, and bound calls cannot be: call run within the capture"
             )
-        if needed > old[1]:
-            new = storage.allocate(needed, self._handle), needed
+        old, before = held.storage, held.executable
+        new = (storage.allocate(needed, self._handle), needed) if needed > old[1] else old
         try:
-            graph = replays.replay_of(call, bound, new[0], needed, self._handle) or replays.fixed_graph(
-                call, bound, new[0], needed
-            )
+            if self._algorithm._family is None:
+                self._bind_native(bound, new[0])
+            else:
+                self._bind_plan(bound, new[0])
         except BaseException:
             if new is not old:  # what was bound before still uses the old one
-                storage.free_or_retire(*new, self._handle)
+                storage.free_or_retire(new[0], new[1], self._handle)
             raise
-        held.graph, self._executable = graph, graph.executable
-        self._work, held.storage = bound[0], new
-        if before is not None:
-            before.close()
+        held.storage = new
+        if before is not None and before is not held.executable:
+            before.destroy()
         if new is not old and old[0]:
-            storage.free_or_retire(*old, self._handle)
+            storage.free_or_retire(old[0], old[1], self._handle)
+
+    def _bind_native(self, bound: tuple[Any, ...], address: int) -> None:
+        call, handle = self._call, self._handle
+
+        def launch(executable: Any, where: Any) -> int:
+            call.needed(bound, handle)
+            call.enqueue(bound, address, handle)
+            return 0
+
+        self._launch = launch
+
+    def _bind_plan(self, bound: tuple[Any, ...], address: int) -> None:
+        plan, held = self._call.plan, self._held
+        if plan.shape != self._shape:
+            self._launch, self._shape, self._fill = _closed, None, None  # until all is done
+            if not plan.shape:
+                held.executable, self._launch, self._shape = None, _nothing, ""
+                return
+            with driver.relaxed_capture_mode():
+                chain = self._call.loaded.chains[plan.shape]
+                made = chain.executable()
+            held.executable, held.loaded = made, self._call.loaded
+            self._fill = chain.filler(made)
+            self._executable = made.handle
+        if self._fill is not None:
+            self._launch, self._shape = _closed, None  # if this is interrupted, the graph has some of both
+            self._fill(bound, address, plan.numbers)
+            self._launch = driver.library().cuGraphLaunch
+        self._shape = plan.shape
 
     def close(self) -> None:
         """Free what it holds, once what was enqueued is done. It cannot be called then."""
         self._is_closed = True
-        self._executable, self._kept = c_void_p(), None
+        self._launch, self._kept = _closed, None
         if self._collected.detach():
             self._held.give_back()
 
@@ -151,6 +180,15 @@ class Bound:
         self.close()
 
 
+def _nothing(executable: Any, where: Any) -> int:
+    """Launch nothing, for a call that has nothing to do."""
+    return 0
+
+
+def _closed(executable: Any, where: Any) -> int:
+    raise ValueError("this bound call is closed, or to bind it failed")
+
+
 class _Held:
     """What a bound call has to give back, and its stream.
 
@@ -159,7 +197,8 @@ class _Held:
     """
 
     def __init__(self, stream: Any, handle: int, context: driver.Context) -> None:
-        self.graph: replays.Fixed | None = None
+        self.executable: Executable | None = None
+        self.loaded: Any = None  # the code, which must be there for longer than the graph
         self.storage = (0, 0)  # address and bytes
         self._stream, self._handle, self._context = stream, handle, context
         fork.in_child(self._forget)
@@ -175,11 +214,11 @@ class _Held:
 
     def give_back(self, is_collected: bool = False) -> None:
         """Give it all back; of a call that was collected, a stream given as a handle may be gone."""
-        graph, self.graph = self.graph, None
+        executable, self.executable = self.executable, None
         (address, nbytes), self.storage = self.storage, (0, 0)
         try:
-            if graph is not None:
-                graph.close()
+            if executable is not None:
+                executable.destroy()
         finally:
             if address and driver.is_there(self._context):  # else that may be gone, with the storage
                 with driver.on(self._context):

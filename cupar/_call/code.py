@@ -1,19 +1,27 @@
-"""A build's code: serialised, and loaded in the contexts where it is called."""
+"""A build's code: as it is kept, and loaded in the contexts where it is called."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .._base import fork
-from .._compile import cccl
 from .._compile.specialisation import Specialisation
-from .._device import driver, storage
-from . import replays
+from .._device import driver
+from .._device.kernels import Executable, Library, device_facts
+from .._kernels.family import Facts, Plan
+from .._kernels.image import Image
+from .launcher import Chain, Values
 
 # Code that nobody needs any more. To unload it spoils what other threads capture, unless the thread that does
 # so is relaxed about captures; so it is done where that is so anyway.
-_retired: list[Any] = []
+_retired: list[Library] = []
+
+# Executable graphs of each shape that are made when code is loaded, since to make one later may wait for the GPU:
+# the driver keeps memory for graphs, and where that is used up it waits for all that runs (seen on an H200 with
+# each 43rd graph). One is the default stream's.
+_EXECUTABLES = 4
+_MOST_EXECUTABLES = 256  # in a context; 48 kB of device memory each, on an H200
 
 
 @fork.in_child
@@ -23,33 +31,92 @@ def _forget() -> None:
         _retired.clear()
 
 
+class _Count:
+    """How many executables a context has."""
+
+    def __init__(self, context: driver.Context) -> None:
+        self.made = 0
+
+
+class Loaded:
+    """Code in one context: its kernels, the plans for that device, and executables that wait for a stream.
+
+    Attributes
+    ----------
+    plan : callable
+        Takes a problem; returns what is launched.
+    chains : dict
+        The family's shapes by name.
+    """
+
+    def __init__(
+        self, spec: Specialisation, image: Image, arrays: Sequence[str], context: driver.Context
+    ) -> None:
+        family = spec.kind._family
+        assert family is not None
+        shapes = family.shapes(spec)
+        kernels = dict.fromkeys(launch.kernel for shape in shapes.values() for launch in shape.launches)
+        subject = f"loading the code of a {spec.algorithm} for sm_{spec.cc}"
+        self._library = Library(image.cubin, [*kernels], subject)
+        self._context = context
+        facts = Facts({**image.facts, **device_facts(context.device)}, self._library.occupancy)
+        self.plan: Callable[[Any], Plan] = family.planner(facts)
+        values = Values.of(spec, arrays)
+        self.chains = {
+            name: Chain(shape, values, facts, self._library.functions) for name, shape in shapes.items()
+        }
+        self._count = context.part(_Count)
+        self._spare: dict[str, list[Executable]] = {name: [] for name in shapes}
+        if context.is_primary:  # of others nobody can tell when they are destroyed
+            for name, chain in self.chains.items():
+                while len(self._spare[name]) < _EXECUTABLES and self._count.made < _MOST_EXECUTABLES:
+                    self._spare[name].append(chain.executable())
+                    self._count.made += 1
+
+    def take(self, shape: str) -> Executable | None:
+        """Take an executable of a shape; None if there is none."""
+        try:
+            return self._spare[shape].pop()
+        except IndexError:
+            return None
+
+    def give_back(self, shape: str, executable: Executable) -> None:
+        """Give back what was taken."""
+        self._spare[shape].append(executable)
+
+    def retire(self) -> None:
+        """Have it unloaded, once there is an occasion."""
+        spares = [each for spares in self._spare.values() for each in spares]
+        if not driver.is_there(self._context):  # nobody can tell whether it may be touched
+            fork.leak((self._library, spares))
+            return
+        for each in spares:
+            each.destroy()
+        self._count.made -= len(spares)
+        _retired.append(self._library)
+
+    def abandon(self) -> None:
+        """Leave all of it to the parent process."""
+        fork.leak((self._library, self._spare))
+        self._spare = {}
+
+
 class Code:
-    """A build's code: serialised, and loaded in a context once it is needed there."""
+    """A build's code, loaded in a context once it is needed there."""
 
     def __init__(self, spec: Specialisation, blob: bytes) -> None:
         self.spec = spec
         self._blob = blob
-        self._deserialised: Any = None
-        self._natives: dict[driver.Context, Any] = {}
-        self._loaded: set[int] = set()  # contexts in which all its kernels are loaded
-        self._graph_pools: dict[driver.Context, replays.GraphPool] = {}
+        self._loaded: dict[driver.Context, Loaded] = {}
         self._lock = fork.Lock()
         fork.in_child(self.abandon)
 
-    def deserialise(self) -> None:
-        """Do what loading begins with, and what needs no GPU.
+    def check(self) -> None:
+        """Raise DamagedError if this is no build's code: then no GPU and no driver will load it."""
+        Image.loads(self._blob)
 
-        Raises
-        ------
-        DamagedError
-            If this is no build's code: then no GPU and no driver will load it.
-        """
-        with self._lock:
-            if self._deserialised is None:
-                self._deserialised = cccl.deserialize(self.spec.kind._native, self._blob)
-
-    def native(self, context: driver.Context) -> Any:
-        """Return the bindings' object, loaded in a context, which must be the current one.
+    def loaded(self, context: driver.Context) -> Loaded:
+        """Return it loaded in a context, which must be the current one.
 
         Raises
         ------
@@ -60,55 +127,44 @@ class Code:
         DriverError
             If the driver refuses it, as for want of memory.
         """
+        found = self._loaded.get(context)
+        if found is not None:
+            return found
         with self._lock:
-            if context not in self._natives:
-                device, cc = context.device, self.spec.cc
-                # A cubin runs on its own compute capability and on later minor ones.
-                if device.cc // 10 != cc // 10 or device.cc < cc:
-                    raise ValueError(
-                        f"cc: this {self.spec.algorithm} was built for sm_{cc}, the current device "
-                        f"{device.ordinal} is sm_{device.cc}"
-                    )
-                self.deserialise()
+            found = self._loaded.get(context)
+            if found is None:
+                check_device(self.spec, context)
                 with driver.relaxed_capture_mode():
-                    _retired.clear()
-                    storage.retry_after_trim(
-                        lambda: cccl.load(self._deserialised),
-                        f"loading the code of a {self.spec.algorithm} for sm_{cc}",
-                    )
-                self._natives[context], self._deserialised = self._deserialised, None
-            return self._natives[context]
-
-    def graph_pool(self, context: driver.Context) -> replays.GraphPool:
-        """Return the graph pool for replays in a context."""
-        return self._graph_pools.setdefault(context, replays.GraphPool(context))
-
-    def once_in(self, context: driver.Context, load: Callable[[], None]) -> None:
-        """Call `load`, unless that was done in this context; other threads wait until it is done."""
-        with self._lock:
-            if context.number not in self._loaded:
-                load()
-                self._loaded.add(context.number)
+                    while _retired:
+                        _retired.pop().unload()
+                    found = Loaded(self.spec, Image.loads(self._blob), [*self.spec.kind._uses], context)
+                self._loaded[context] = found
+            return found
 
     def __del__(self) -> None:
         try:
-            for context, native in self._natives.items():
-                if not driver.is_there(context):  # nobody can tell whether it may be touched
-                    fork.leak(native)
-                    continue
-                try:
-                    self.graph_pool(context).close()
-                finally:
-                    _retired.append(native)
+            for loaded in self._loaded.values():
+                loaded.retire()
         except Exception:
             pass
 
     def cubin(self) -> bytes:
         """Return the GPU code, an ELF file, for tools that inspect it."""
-        return cccl.cubin(self.spec.kind._native, self._blob)
+        return Image.loads(self._blob).cubin
 
     def abandon(self) -> None:
         """Forget what is loaded: a forked process cannot use what its parent loaded, nor may it unload it."""
-        if self._natives:
-            fork.leak(self._natives)
-        self._natives, self._loaded, self._graph_pools = {}, set(), {}
+        for loaded in self._loaded.values():
+            loaded.abandon()
+        self._loaded = {}
+
+
+def check_device(spec: Specialisation, context: driver.Context) -> None:
+    """Raise ValueError unless a context's device runs code for a specialisation's compute capability."""
+    device, cc = context.device, spec.cc
+    # A cubin runs on its own compute capability and on later minor ones.
+    if device.cc // 10 != cc // 10 or device.cc < cc:
+        raise ValueError(
+            f"cc: this {spec.algorithm} was built for sm_{cc}, the current device "
+            f"{device.ordinal} is sm_{device.cc}"
+        )

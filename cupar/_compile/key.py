@@ -22,10 +22,11 @@ from .. import structs
 from .._base.words import counted
 from .._ir.nodes import IteratorNode, Pointer
 from .._ir.operator import Operator
+from .._kernels import source
 from . import toolchain, wrapper
 from .specialisation import Specialisation
 
-FORMAT = 3  # of keys and of what is stored under them
+FORMAT = 4  # of keys and of what is stored under them
 
 _NO_TEXT = ""
 
@@ -38,6 +39,10 @@ def template_parts(spec: Specialisation) -> dict[str, Any]:
         if op.state_size:
             size = counted(op.state_size, "byte")
             types[f"state of {name}"] = [size, op.state_size, op.state_alignment]
+    family, versions = spec.kind._family, toolchain.template_versions()
+    if family is not None:
+        versions = {**versions, "cupar's kernels": source.digest(family.source)}
+        versions["options of NVRTC"] = " ".join(toolchain.KERNEL_OPTIONS)
     return {
         "format": FORMAT,
         "entry": "template",
@@ -48,7 +53,7 @@ def template_parts(spec: Specialisation) -> dict[str, Any]:
         "types": types,
         "options": {f"option {name}": value for name, value in dict(spec.options).items()},
         "generated": _iterators_part(spec),
-        "versions": toolchain.template_versions(),
+        "versions": versions,
     }
 
 

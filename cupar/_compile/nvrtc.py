@@ -6,6 +6,7 @@ The C++ is that of iterators and operators. For CCCL's kernels its own library c
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 from .._base.errors import BuildError
@@ -66,10 +67,19 @@ def check_cc(cc: int) -> None:
 
 def compile_cpp(source: str, cc: int) -> bytes:
     """Compile C++ device functions to LTO-IR."""
+    return _compiled(source, cc, toolchain.CPP_OPTIONS)
+
+
+def compile_kernels(source: str, cc: int) -> bytes:
+    """Compile the C++ of kernels to LTO-IR."""
+    return _compiled(source, cc, (*toolchain.KERNEL_OPTIONS, f"-I{toolchain.KERNELS}"))
+
+
+def _compiled(source: str, cc: int, given: Sequence[str]) -> bytes:
     nvrtc = _loaded()
     check = functools.partial(_checked, nvrtc)
     folders = (f"-I{folder}" for folder in toolchain.include_folders())
-    options = [option.encode() for option in (f"-arch=sm_{cc}", *toolchain.CPP_OPTIONS, *folders)]
+    options = [option.encode() for option in (f"-arch=sm_{cc}", *given, *folders)]
     program = check(nvrtc.nvrtcCreateProgram(source.encode(), b"cupar.cu", 0, [], []))
     try:
         status = nvrtc.nvrtcCompileProgram(program, len(options), options)[0]

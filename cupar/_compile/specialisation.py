@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from .._ir.nodes import Argument
 from .._ir.operator import Operator
+from .._kernels.family import Family
 
 
 class Kind(Protocol):
     """What a class of algorithms says of how its specialisations are built."""
 
-    _native: str
+    _family: Family | None  # its kernels; None: the bindings have them
+    _native: str  # the bindings' class
+    _uses: Mapping[str, str | int]
 
     @staticmethod
     def _native_arguments(spec: Specialisation, b: Any, *iterators: Any, **operators: Any) -> tuple[Any, ...]:
@@ -70,10 +74,11 @@ class Specialisation:
     def has_template(self) -> bool:
         """Whether an operator is left to the linker, so that the kernels can serve others too.
 
-        CCCL links what uses none but its own operators itself, and leaves nothing open, not even the
-        functions of iterators (tried with CCCL 3.6.0: nvJitLink finds them missing).
+        Of the bindings' kernels, those without a function among the operators are linked by CCCL itself, which
+        leaves nothing open, not even the functions of iterators (tried with CCCL 3.6.0: nvJitLink finds them
+        missing).
         """
-        return any(op.kind is None for _, op in self.operators)
+        return self.kind._family is not None or any(op.kind is None for _, op in self.operators)
 
     @property
     def states(self) -> tuple[Any, ...]:

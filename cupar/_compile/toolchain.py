@@ -213,6 +213,15 @@ def operator_versions() -> dict[str, str]:
     }
 
 
+KERNELS = Path(__file__).parents[1] / "_kernels"  # the folder of cupar's own C++
+KERNEL_OPTIONS = (  # of NVRTC, for kernels made of CUB's headers
+    "-dlto",
+    "-rdc=true",
+    "-std=c++20",
+    "-default-device",
+    "-DCUB_DISABLE_CDP",
+    "-D__NV_NO_VECTOR_DEPRECATION_DIAG",
+)
 CPP_OPTIONS = ("-dlto", "-rdc=true", "-std=c++17")  # of NVRTC, for C++ that is linked with kernels
 
 
@@ -221,5 +230,5 @@ def link_options() -> list[str]:
     # CUB's headers define hundreds of constants that no kernel uses and nobody looks up: without them a
     # cubin has a third of its size. Kernels go through ptxas on several cores (15 % of a link on two);
     # tried with CUDA 13 alone.
-    options = ["-lto", "-optimize-unused-variables"]
+    options = ["-lto", "-optimize-unused-variables", "-variables-used=cupar_facts"]
     return [*options, "-Xptxas=--split-compile=0"] if cuda_major() == 13 else options

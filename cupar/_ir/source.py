@@ -21,18 +21,8 @@ def iterators_source(arguments: Sequence[Argument]) -> str:
 
 
 def _functions(argument: Argument) -> str:
-    symbol, code = cpp.symbol(argument.name), ""
-    operators = iter(argument.operators.items())
-    names: dict[int, str] = {}  # of structs, by the node's id: the same node twice is as good as two
-    for index, node in enumerate(argument.node.walk()):
-        name = names[id(node)] = f"{symbol}_{index}"
-        function = ""
-        if node.operator is not None:
-            parameter, op = next(operators)
-            function = cpp.symbol(parameter)
-            state = "void*, " if op.state_size else ""
-            code += f'\nextern "C" __device__ void {function}({state}const void*, void*);'
-        code += _struct(name, node, [names[id(child)] for child in node.children], function)
+    symbol = cpp.symbol(argument.name)
+    code, name = node_structs(argument)
     item, move = ("const void*", "write") if argument.output else ("void*", "read")
     return (
         code
@@ -45,6 +35,26 @@ extern "C" __device__ void {symbol}_dereference(const void* state, {item} item) 
 }}
 """
     )
+
+
+def node_structs(argument: Argument) -> tuple[str, str]:
+    """Return the C++ of an iterator's nodes, a struct for each, and the name of the last, which is the whole.
+
+    Its bytes are the state that a call hands over. The functions of operators are left to the linker.
+    """
+    symbol, code = cpp.symbol(argument.name), ""
+    operators = iter(argument.operators.items())
+    names: dict[int, str] = {}  # of structs, by the node's id: the same node twice is as good as two
+    for index, node in enumerate(argument.node.walk()):
+        name = names[id(node)] = f"{symbol}_{index}"
+        function = ""
+        if node.operator is not None:
+            parameter, op = next(operators)
+            function = cpp.symbol(parameter)
+            state = "void*, " if op.state_size else ""
+            code += f'\nextern "C" __device__ void {function}({state}const void*, void*);'
+        code += _struct(name, node, [names[id(child)] for child in node.children], function)
+    return code, name
 
 
 def _struct(name: str, node: IteratorNode, children: Sequence[str], operator: str) -> str:

@@ -31,15 +31,15 @@ def produce(spec: Specialisation, kept: Specialisation, device: driver.Device | 
         return _entry(parts, blob, seconds, **notes(spec), cubin_size=cubin_size)
 
     def use(entry: _cache.Entry) -> tuple[Code, int]:
-        code, size = Code(kept, entry.payload), entry.meta["cubin_size"]
+        code, size = _code(kept, entry.payload), entry.meta["cubin_size"]
         if device is not None:
-            code.deserialise()
+            code.check()
         return code, size
 
     def load(found: tuple[Code, int]) -> None:
         if device is not None:
             start = time.perf_counter()
-            found[0].native(driver.current_context())
+            found[0].loaded(driver.current_context())
             seconds["load"] = time.perf_counter() - start
 
     found, (code, size) = entries.fetch(key, make, use, load)
@@ -50,6 +50,14 @@ def produce(spec: Specialisation, kept: Specialisation, device: driver.Device | 
     if found.origin == "disk":
         seconds["read"] = found.seconds
     return Built(code, Build(spec.algorithm, key, spec.cc, origin, seconds, size, found.source))
+
+
+def _code(spec: Specialisation, blob: bytes) -> Code:
+    if spec.kind._family is None:
+        from .._call.native_code import NativeCode
+
+        return NativeCode(spec, blob)  # type: ignore[return-value]
+    return Code(spec, blob)
 
 
 def _entry(parts: dict[str, Any], payload: bytes, seconds: dict[str, float], **more: Any) -> _cache.Entry:

@@ -17,20 +17,7 @@ import cupar
 
 ROOT = Path(__file__).parents[2]
 
-# Of these, each second test runs twice: as it is, and with each call replayed, with other values than its
-# graph was made with.
-REPLAYED = {
-    "test_algorithms",
-    "test_algorithms_more",
-    "test_dtypes",
-    "test_iterators",
-    "test_properties",
-    "test_stateful",
-    "test_structs",
-}
-
 try:
-    from cupar._call import replays
     from cupar._device import driver
 
     DEVICE = driver.current_device()
@@ -45,32 +32,6 @@ def rng():
     return np.random.default_rng(20261121)
 
 
-def pytest_generate_tests(metafunc):
-    if metafunc.module.__name__.rpartition(".")[2] in REPLAYED:
-        metafunc.parametrize("calls_before", [replays.CALLS_BEFORE, 0], ids=["", "replayed"], indirect=True)
-
-
-def pytest_collection_modifyitems(config, items):
-    replayed = [item for item in items if getattr(item, "callspec", None) and "replayed" in item.callspec.id]
-    left_out = set(replayed[1::2])
-    config.hook.pytest_deselected(items=list(left_out))
-    items[:] = [item for item in items if item not in left_out]
-
-
-@pytest.fixture(autouse=True)
-def calls_before(request):
-    """How often a call is made before it is replayed."""
-    wanted, kept = getattr(request, "param", replays.CALLS_BEFORE), replays.CALLS_BEFORE
-    if wanted == kept:
-        yield
-        return
-    replays.CALLS_BEFORE = wanted
-    cupar.cache.clear(disk=False)  # what is loaded knows another number
-    yield
-    replays.CALLS_BEFORE = kept
-    cupar.cache.clear(disk=False)
-
-
 @pytest.fixture(autouse=True)
 def nothing_left_running():
     yield
@@ -79,7 +40,7 @@ def nothing_left_running():
 
 def source_hash() -> str:
     digest = hashlib.sha256()
-    found = (path for folder in ("cupar", "tests/gpu") for path in (ROOT / folder).rglob("*"))
+    found = (path for folder in ("cupar", "tests/gpu", "tests/results") for path in (ROOT / folder).rglob("*"))
     files = [path for path in found if path.suffix in (".py", ".cu", ".cuh", ".h")]
     for path in sorted(files, key=lambda path: path.relative_to(ROOT).as_posix()):
         digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")

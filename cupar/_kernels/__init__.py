@@ -1,0 +1,1 @@
+"""Kernels: their C++ sources, the policies they are tuned by, and plans of what is launched."""

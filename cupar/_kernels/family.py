@@ -1,0 +1,163 @@
+"""What a family of kernels declares: its source, how its kernels are launched, and a plan for each problem.
+
+A plan is plain integers. For a problem size it says which of the family's shapes is launched, how many bytes of
+temporary storage that needs, and the numbers that the shape's grids and parameters are made of. A shape is a
+chain of launches that is the same for many problem sizes: kernels, and what goes where in their parameters. So
+what a call does is known before it is made, without a GPU, and whoever launches needs to know no algorithm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from .._compile.specialisation import Specialisation
+
+
+class Plan(NamedTuple):
+    """What is launched for one problem size."""
+
+    shape: str  # of the family's shapes; "" if nothing is launched
+    nbytes: int  # of temporary storage
+    numbers: tuple[int, ...] = ()  # in the order of the shape's names for them
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number of the plan in a kernel's parameters, or one that is always the same."""
+
+    name: str | int
+    code: str  # of the module struct: "i", "I", "q", "Q", "?", …
+
+
+@dataclass(frozen=True)
+class Storage:
+    """An address in the temporary storage: so many bytes after its start, by a number of the plan."""
+
+    offset: str | int = 0
+
+
+@dataclass(frozen=True)
+class Value:
+    """What a call was given: an array's address or an iterator's state, an operator's state, ``"init"``."""
+
+    name: str
+
+
+Field = Number | Storage | Value
+Parameter = Field | tuple[Field, ...]  # a tuple is a struct, laid out as C does it
+
+
+def i32(name: str | int) -> Number:
+    """Return a number as an ``int``."""
+    return Number(name, "i")
+
+
+def u32(name: str | int) -> Number:
+    """Return a number as an ``unsigned int``."""
+    return Number(name, "I")
+
+
+def i64(name: str | int) -> Number:
+    """Return a number as a ``long long``."""
+    return Number(name, "q")
+
+
+def u64(name: str | int) -> Number:
+    """Return a number as an ``unsigned long long``."""
+    return Number(name, "Q")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A launch of one kernel."""
+
+    kernel: str  # its symbol, extern "C" in the source
+    grid: str | int  # blocks: a number of the plan, or always the same
+    block: str | int  # threads in each: one of the family's facts, or always the same
+    parameters: tuple[Parameter, ...]
+    shared: str | int = 0  # bytes of dynamic shared memory: a number of the plan, a fact, or always the same
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A chain of launches, each after the one before it."""
+
+    numbers: tuple[str, ...]  # names of a plan's numbers
+    launches: tuple[Launch, ...]
+
+
+class Facts(dict[str, int]):
+    """What plans depend on, beside the problem: of the build, by the names its family gives, and of the device.
+
+    Those of the device are ``"sms"``, its multiprocessors, and ``"shared_memory"``, the bytes of shared memory
+    that a block may have at most. `occupancy` takes a kernel's symbol, threads and bytes of dynamic shared
+    memory of a block, and returns how many blocks a multiprocessor runs at once.
+    """
+
+    def __init__(self, facts: Mapping[str, int], occupancy: Callable[[str, int, int], int]) -> None:
+        super().__init__(facts)
+        self.occupancy = occupancy
+
+
+@dataclass(frozen=True)
+class Family:
+    """Kernels of one kind of algorithm.
+
+    Attributes
+    ----------
+    source : str
+        The file of its kernels, beside this one.
+    facts : tuple of str
+        Names for the integers of ``cupar_facts`` in the source, in order.
+    shapes : callable
+        Takes the specialisation; returns the shapes by name. Together they use all kernels that a build has.
+    planner : callable
+        Takes the facts; returns what gives the plan of a problem.
+    prelude : callable
+        Takes the specialisation; returns C++ that stands before the source, beside the types and operators that
+        all families get.
+    """
+
+    source: str
+    facts: tuple[str, ...]
+    shapes: Callable[[Specialisation], Mapping[str, Shape]]
+    planner: Callable[[Facts], Callable[[Any], Plan]]
+    prelude: Callable[[Specialisation], str] = lambda spec: ""
+
+
+def aligned(*sizes: int, to: int = 256) -> tuple[int, ...]:
+    """Lay out parts of the temporary storage: return where each begins, and how many bytes all of them take.
+
+    Each is aligned to 256 bytes, as CUB does it.
+    """
+    at, offsets = 0, []
+    for size in sizes:
+        offsets.append(at)
+        at += -(-size // to) * to
+    return (*offsets, at)
+
+
+def ceil_div(a: int, b: int) -> int:
+    """Return a quotient, rounded up."""
+    return -(-a // b)
+
+
+def even_share(num_items: int, most: int, tile: int) -> tuple[int, ...]:
+    """Return CUB's ``GridEvenShare``: how tiles are distributed among at most so many blocks.
+
+    Returns
+    -------
+    tuple of int
+        total_tiles, big_shares, big_share_items, normal_share_items, normal_base_offset, grid_size.
+    """
+    tiles = min(2**31 - 1, -(-num_items // tile))
+    grid = min(tiles, most)
+    average, big = divmod(tiles, grid)
+    return tiles, big, average * tile + tile, average * tile, big * tile, grid
+
+
+# The fields of that struct, with an unsigned 64-bit offset, by the names that `even_share` is given in a plan.
+EVEN_SHARE: Sequence[str] = ("tiles", "big", "big_items", "normal_items", "base", "grid")

@@ -1,0 +1,124 @@
+"""The C++ of a specialisation's kernels: types, operators and iterators, and the source of the family.
+
+The operators of the user's are left to the linker. That source is the template's, which all operators share: so
+it tells none of them but by its types.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .._ir import cpp
+from .._ir.nodes import Argument
+from .._ir.operator import Operator
+from .._ir.source import node_structs
+from .family import Family
+
+if TYPE_CHECKING:
+    from .._compile.specialisation import Specialisation
+
+FOLDER = Path(__file__).parent
+
+# What CCCL's kinds are in C++, by name.
+_FUNCTORS = {
+    "PLUS": "cuda::std::plus<>",
+    "MINUS": "cuda::std::minus<>",
+    "MULTIPLIES": "cuda::std::multiplies<>",
+    "DIVIDES": "cuda::std::divides<>",
+    "MODULUS": "cuda::std::modulus<>",
+    "EQUAL_TO": "cuda::std::equal_to<>",
+    "NOT_EQUAL_TO": "cuda::std::not_equal_to<>",
+    "GREATER": "cuda::std::greater<>",
+    "LESS": "cuda::std::less<>",
+    "GREATER_EQUAL": "cuda::std::greater_equal<>",
+    "LESS_EQUAL": "cuda::std::less_equal<>",
+    "LOGICAL_AND": "cuda::std::logical_and<>",
+    "LOGICAL_OR": "cuda::std::logical_or<>",
+    "LOGICAL_NOT": "cuda::std::logical_not<>",
+    "BIT_AND": "cuda::std::bit_and<>",
+    "BIT_OR": "cuda::std::bit_or<>",
+    "BIT_XOR": "cuda::std::bit_xor<>",
+    "BIT_NOT": "cuda::std::bit_not<>",
+    "IDENTITY": "cuda::std::identity",
+    "NEGATE": "cuda::std::negate<>",
+    "MINIMUM": "cuda::minimum<>",
+    "MAXIMUM": "cuda::maximum<>",
+}
+
+
+def source(family: Family, spec: Specialisation) -> str:
+    """Return the C++ of a specialisation's kernels.
+
+    Each argument ``x`` has a type ``x_t``: a pointer, or an iterator whose bytes a call hands over; and the type
+    ``x_v`` of its items. Each operator ``f`` has a type ``f_t``: a functor, whose state a call hands over.
+    """
+    headers = ["cuda/functional", "cuda/std/functional", "cupar.cuh"]
+    headers += [header for each in spec.arguments for node in each.node.walk() for header in node.headers]
+    code = [f"constexpr int target = {spec.cc};", *map(_argument, spec.arguments)]
+    code += [_operator(name, op) for name, op in spec.operators]
+    code.append(family.prelude(spec))
+    body = "\n".join(each for each in code if each)
+    # In the global namespace, as the functions that are left to the linker are.
+    return f'{cpp.unit(body, headers)}\n#include "{family.source}"\n'
+
+
+def _argument(argument: Argument) -> str:
+    name, item = argument.name, cpp.type_name(argument.value)
+    lines = [f"using {name}_v = {item};"]
+    if argument.is_pointer:
+        lines.append(f"using {name}_t = {'' if argument.output else 'const '}{item}*;")
+    else:
+        structs, node = node_structs(argument)
+        kind = "output" if argument.output else "input"
+        lines += [structs, f"using {name}_t = cupar::{kind}_iterator<{node}, {item}>;"]
+    return "\n".join(lines)
+
+
+def _operator(name: str, op: Operator) -> str:
+    if op.kind is not None:
+        return f"using {name}_t = {_FUNCTORS[op.kind.name]};"
+    inputs = [cpp.type_name(each) for each in op.inputs]
+    given = [f"const {each}& a{i}" for i, each in enumerate(inputs)]
+    passed = [
+        *(["const_cast<unsigned char*>(state)"] * bool(op.state_size)),
+        *(f"&a{i}" for i in range(len(inputs))),
+    ]
+    state = (
+        f"\n  alignas({op.state_alignment}) unsigned char state[{op.state_size}];" if op.state_size else ""
+    )
+    parameters = ", ".join([*(["void*"] * bool(op.state_size)), *(["const void*"] * len(inputs)), "void*"])
+    result = cpp.type_name(op.output)
+    return f"""extern "C" __device__ void {cpp.symbol(name)}({parameters});
+struct {name}_t {{{state}
+  __device__ __forceinline__ {result} operator()({", ".join(given)}) const {{
+    {result} result;
+    {cpp.symbol(name)}({", ".join(passed)}, &result);
+    return result;
+  }}
+}};"""
+
+
+_INCLUDE = re.compile(r'^#include "([\w.]+)"$', re.MULTILINE)
+
+
+@functools.cache
+def digest(family_source: str) -> str:
+    """Return the SHA-256 of a family's source and of what it includes of cupar's own."""
+    seen: dict[str, bytes] = {}
+    _read(["cupar.cuh", family_source], seen)
+    found = hashlib.sha256()
+    for name in sorted(seen):
+        found.update(f"{name}\0{len(seen[name])}\0".encode() + seen[name])
+    return found.hexdigest()
+
+
+def _read(names: Sequence[str], seen: dict[str, bytes]) -> None:
+    for name in names:
+        if name not in seen:
+            seen[name] = (FOLDER / name).read_bytes()
+            _read(_INCLUDE.findall(seen[name].decode()), seen)
