@@ -157,8 +157,9 @@ class Algorithm:
     def __init__(self, source: Built | Pending, states: Sequence[Callable[[], bytes] | None]) -> None:
         self._source = source
         self._states = states if any(states) else ()
-        # Calls that are free, by context, and by the driver's number of a stream that is not the default one.
-        self._free: dict[Any, list[Call]] = {}
+        # Calls that are free: for the default stream, by the context's number; for one stream, by the stream's
+        # number, which tells its context; and for any stream, by the context's number.
+        self._free: tuple[dict[int, list[Call]], ...] = ({}, {}, {})
         fork.in_child(self._forget)
 
     @property
@@ -256,40 +257,38 @@ class Algorithm:
 
     def _forget(self) -> None:
         """Forget calls, in a forked process: what they hold is its parent's."""
-        if self._free:
+        if any(self._free):
             fork.leak(self._free)
-            self._free = {}
+            self._free = ({}, {}, {})
 
     def _take(self, stream: int) -> tuple[Call, list[Call]]:
-        """Return a call that is free in the current context for a stream, and the list that it goes back to."""
-        self._check_may_be_called()
-        context = driver.current_context()
-        key: Any = context.number
-        number: int | None = 0
-        if stream and (number := driver.stream_number(stream)) != 0:
-            key = key, number
-        free = self._free.get(key)
-        if free is None:
-            if len(self._free) > _MOST_STREAMS:
-                self._forget_streams()
-            free = self._free.setdefault(key, [])
+        """Return a call that is free for a stream, and the list that it goes back to."""
+        number = driver.stream_number(stream) if stream else 0
+        of_default, of_streams, of_any = self._free
         try:
-            return free.pop(), free
-        except IndexError:
-            with driver.relaxed_capture_mode():
-                return self._new_call(context, number), free
+            if number:
+                return (free := of_streams[number]).pop(), free
+            thread = _this_thread
+            context = -1 if thread.ask() else thread.number.value
+            return (free := (of_any if number is None else of_default)[context]).pop(), free
+        except (KeyError, IndexError):
+            self._check_may_be_called()
+        current = driver.current_context()
+        if len(of_streams) > _MOST_STREAMS:  # they may have come and gone
+            of_streams.clear()
+        if number:
+            free = of_streams.setdefault(number, [])
+        else:
+            free = (of_any if number is None else of_default).setdefault(current.number, [])
+        with driver.relaxed_capture_mode():
+            return self._new_call(current, number, stream), free
 
-    def _new_call(self, context: driver.Context, stream: int | None) -> Call:
+    def _new_call(self, context: driver.Context, number: int | None, stream: int) -> Call:
         if self._family is None:
             from .native import NativeCall
 
-            return NativeCall(self, context, stream)  # type: ignore[arg-type, return-value]
-        return Call(self, context, stream)
-
-    def _forget_streams(self) -> None:
-        """Keep calls of the default streams alone, so that streams that come and go do not add up."""
-        for key in [key for key in list(self._free) if isinstance(key, tuple)]:
-            self._free.pop(key, None)
+            return NativeCall(self, context, number)  # type: ignore[arg-type, return-value]
+        return Call(self, context, number, stream)
 
     def _check_may_be_called(self) -> None:
         if self._source.refusal:
@@ -347,10 +346,12 @@ class Algorithm:
     def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:
         """Do one phase of a two-phase call: ask for the temporary storage, or run with it."""
         handle = 0 if stream is None else driver.stream_handle(stream)
-        call, free = self._default_call() if not handle else self._take(handle)
+        call, free = self._take(handle)
         try:
             bound = call.bind(arguments)
-            needed = call.needed(bound, handle)
+            if bound[0] != call.problem:
+                call.prepare(bound)
+            needed = call.nbytes
             if temp_storage is None:
                 return max(needed, 1)  # so that an array of that size has an address
             nbytes: int
@@ -362,26 +363,18 @@ class Algorithm:
                 raise ValueError(f"temp_storage: needs {needed} bytes for this call, got {nbytes}")
             if address and driver.has_several_devices:
                 peers.check_memory("temp_storage", address)
-            call.enqueue(bound, address, handle)
+            call.enqueue(bound, address, call.numbers, handle)
             return nbytes
         finally:
             free.append(call)
-
-    def _default_call(self) -> tuple[Call, list[Call]]:
-        """Return a call for the default stream, as `_take` does."""
-        try:  # what that does most of the time
-            free = self._free[-1 if (thread := _this_thread).ask() else thread.number.value]
-            return free.pop(), free
-        except (KeyError, IndexError):
-            return self._take(0)
 
     def _run(self, stream: Any, arguments: tuple[Any, ...]) -> None:
         """Run with temporary storage of cupar's own, in the order of the stream."""
         if stream is None:
             handle = 0
-            try:  # what `_default_call` does, without a call
+            try:  # what `_take` does most of the time, without a call
                 call = (
-                    free := self._free[-1 if (thread := _this_thread).ask() else thread.number.value]
+                    free := self._free[0][-1 if (thread := _this_thread).ask() else thread.number.value]
                 ).pop()
             except (KeyError, IndexError):
                 call, free = self._take(0)
@@ -390,22 +383,24 @@ class Algorithm:
             call, free = self._take(handle)
         try:
             bound = call.bind(arguments)
-            nbytes = call.needed(bound, handle)
+            if bound[0] != call.problem:
+                call.prepare(bound)
+            nbytes = call.nbytes
             if not nbytes:
-                call.enqueue(bound, 0, handle)
+                call.enqueue(bound, 0, call.numbers, handle)
                 return
             workspace = None
             if nbytes <= storage.LARGEST_WORKSPACE:
-                workspace = call.memory.workspace(handle) if handle else call.memory.default
+                workspace = call.memory.workspace(handle, call.number) if handle else call.memory.default
             # Under a lock, for the kernels of two calls must not take turns in one workspace.
             if workspace is not None and workspace.lock.acquire(False):
                 try:
                     if nbytes <= workspace.nbytes or workspace.grow(nbytes):
-                        call.enqueue(bound, workspace.address, handle)
+                        call.enqueue(bound, workspace.address, call.numbers, handle)
                         return
                 finally:
                     workspace.lock.release()
             with storage.temporary_storage(nbytes, handle) as address:
-                call.enqueue(bound, address, handle)
+                call.enqueue(bound, address, call.numbers, handle)
         finally:
             free.append(call)

@@ -33,7 +33,7 @@ class Caller(Protocol):
     @property
     def _code(self) -> Code: ...
 
-    def _new_call(self, context: driver.Context, stream: int | None) -> Any: ...
+    def _new_call(self, context: driver.Context, number: int | None, stream: int) -> Any: ...
 
     def _captured_arrays(self, arguments: Sequence[Any]) -> list[Any]: ...
 
@@ -71,7 +71,7 @@ class Bound:
         self._kept: Any = None  # the arrays
         self._is_closed = False
         with driver.relaxed_capture_mode():
-            self._call = algorithm._new_call(self._context, None)
+            self._call = algorithm._new_call(self._context, None, 0)
         self.rebind(*arguments, **named)
 
     def __call__(self) -> None:
@@ -111,8 +111,8 @@ class Bound:
 
     def _set(self, bound: tuple[Any, ...]) -> None:
         """Have the next call do what was bound."""
-        needed = self._call.needed(bound, self._handle)
-        held = self._held
+        self._call.prepare(bound)
+        needed, held = self._call.nbytes, self._held
         if self._handle and driver.is_captured(self._handle):
             raise ValueError(
                 "stream: it is being captured, and bound calls cannot be: call run within the capture"
@@ -138,30 +138,30 @@ class Bound:
         call, handle = self._call, self._handle
 
         def launch(executable: Any, where: Any) -> int:
-            call.needed(bound, handle)
-            call.enqueue(bound, address, handle)
+            call.prepare(bound)
+            call.enqueue(bound, address, (), handle)
             return 0
 
         self._launch = launch
 
     def _bind_plan(self, bound: tuple[Any, ...], address: int) -> None:
-        plan, held = self._call.plan, self._held
-        if plan.shape != self._shape:
+        shape, held = self._call.shape, self._held
+        if shape != self._shape:
             self._launch, self._shape, self._fill = _closed, None, None  # until all is done
-            if not plan.shape:
+            if not shape:
                 held.executable, self._launch, self._shape = None, _nothing, ""
                 return
             with driver.relaxed_capture_mode():
-                chain = self._call.loaded.chains[plan.shape]
+                chain = self._call.loaded.chains[shape]
                 made = chain.executable()
             held.executable, held.loaded = made, self._call.loaded
             self._fill = chain.filler(made)
             self._executable = made.handle
         if self._fill is not None:
             self._launch, self._shape = _closed, None  # if this is interrupted, the graph has some of both
-            self._fill(bound, address, plan.numbers)
+            self._fill(bound, address, self._call.numbers)
             self._launch = driver.library().cuGraphLaunch
-        self._shape = plan.shape
+        self._shape = shape
 
     def close(self) -> None:
         """Free what it holds, once what was enqueued is done. It cannot be called then."""

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from .._device import driver, storage
-from .._kernels.family import Plan
 from . import written
 from .code import Code
 from .launcher import Enqueue
@@ -36,12 +35,15 @@ class Call:
     caller : Algorithm
     context : Context
         The current one.
-    stream : int or None
-        The driver's number of the stream that its calls are for; None: kernels are launched one by one, whatever
-        the stream.
+    number : int or None
+        The driver's number of the stream that its calls are for; None: for any, kernels are launched one by one.
+    stream : int
+        The handle of that stream.
 
     Attributes
     ----------
+    number
+        As given.
     bind : callable
         Takes the arguments of `run`, all but the stream, in a tuple; checks them, and returns the problem and
         all values that the call has: addresses as int, and what is copied as bytes.
@@ -49,41 +51,39 @@ class Call:
         What is kept of the context's memory.
     loaded : Loaded
         The code.
-    plan : Plan
-        That of the problem whose `needed` was asked for last.
+    problem : object
+        That of the call before. Of another one, `prepare` finds the plan.
+    nbytes, shape, numbers
+        Of the plan.
+    enqueue : callable
+        Takes what `bind` returned, the address of the temporary storage, `numbers` and the stream's handle.
     """
 
-    def __init__(self, caller: Caller, context: driver.Context, stream: int | None) -> None:
+    def __init__(self, caller: Caller, context: driver.Context, number: int | None, stream: int) -> None:
         self.loaded = caller._code.loaded(context)
-        self._has_executables = stream is not None
         self.memory = context.part(storage.Memory)
         self.bind: Callable[[tuple[Any, ...]], Checked] = written.binder(caller)
+        self.problem: Any = None
+        self.nbytes = 0
+        self.shape = ""
+        self.numbers: tuple[int, ...] = ()
+        self.enqueue: Enqueue = _nothing
+        self.number, self._stream = number, stream
         self._find_plan = self.loaded.plan
         self._enqueuers: dict[str, Enqueue] = {"": _nothing}
-        self._problem: Any = None
-        self.plan = Plan("", 0)
-        self._enqueue: Enqueue = _nothing
         self._taken: list[tuple[str, Any]] = []
 
-    def needed(self, bound: Checked, stream: int = 0) -> int:
-        """Return how many bytes of temporary storage a call needs."""
-        problem = bound[0]
-        if problem != self._problem:
-            self.plan = plan = self._find_plan(problem)
-            enqueue = self._enqueuers.get(plan.shape)
-            self._enqueue = enqueue or self._new(plan.shape)
-            self._problem = problem
-        return self.plan.nbytes
-
-    def enqueue(self, bound: Checked, address: int, stream: int) -> None:
-        """Enqueue a call, whose `needed` was just asked for."""
-        self._enqueue(bound, address, self.plan.numbers, stream)
+    def prepare(self, bound: Checked) -> None:
+        """Find the plan of a call, if its problem is another than that of the call before."""
+        self.shape, self.nbytes, self.numbers = self._find_plan(bound[0])
+        self.enqueue = self._enqueuers.get(self.shape) or self._new(self.shape)
+        self.problem = bound[0]
 
     def _new(self, shape: str) -> Enqueue:
-        executable = self.loaded.take(shape) if self._has_executables else None
+        executable = self.loaded.take(shape) if self.number is not None else None
         if executable is not None:
             self._taken.append((shape, executable))
-        made = self._enqueuers[shape] = self.loaded.chains[shape].enqueuer(executable)
+        made = self._enqueuers[shape] = self.loaded.chains[shape].enqueuer(executable, self._stream)
         return made
 
     def __del__(self) -> None:

@@ -68,7 +68,9 @@ class _Packed:
 
 
 def _packed(launch: Launch, values: Values) -> _Packed:
-    code, items, at, offsets = "=II", [_number(launch.grid), _number(launch.shared)], 8, []
+    # What is launched with other numbers is told from what was launched before by its bytes alone.
+    varying = [_number(each) for each in (launch.grid, launch.shared) if isinstance(each, str)]
+    code, items, at, offsets = "=" + "I" * len(varying), varying, 4 * len(varying), []
     for parameter in launch.parameters:
         fields, alignment = _fields(parameter, values)
         start, end = at, 0
@@ -112,38 +114,57 @@ def _number(name: str | int) -> str:
 
 
 _SOURCE = """
-def {function}:
-    {values} = bound
-    {numbers} = numbers
-    {launches}
+def made():
+    last, last_address = None, 0
+{lasts}
+    def {function}:
+        nonlocal last, last_address{nonlocals}
+        if bound != last or address != last_address:
+            last = None  # if this is interrupted, there is some of both
+            {values} = bound
+            {numbers} = numbers
+            {set}
+            last, last_address = bound, address
+        {launch}
+    return {name}
 """
 
+# Of a chain of several kernels, those whose parameters are as they were are left alone.
 _SET = """
 packed = _pack_{k}({items})
-if packed != _last[{k}]:
-    _last[{k}] = None
+if packed != last_{k}:
+    last_{k} = None
     _memory_{k}[:] = packed
-    _params_{k}.grid = {grid}
-    _params_{k}.shared = {shared}
+    {grids}
     if status := _set(_executable, _node_{k}, _params_ref_{k}):
         _fail(status, "cuGraphExecKernelNodeSetParams")
-    _last[{k}] = packed
+    last_{k} = packed
+"""
+
+_SET_THE_ONLY = """
+_pack_into_{k}(_memory_{k}, 0, {items})
+{grids}
+if status := _set(_executable, _node_{k}, _params_ref_{k}):
+    _fail(status, "cuGraphExecKernelNodeSetParams")
 """
 
 _GRAPH = """
-_stream.value = stream
 if status := _launch(_executable, _stream):
     _fail(status, "cuGraphLaunch")
 """
 
+_PACK = """
+_pack_into_{k}(_memory_{k}, 0, {items})
+{grids}
+"""
+
 _PLAIN = """
-_memory_{k}[:] = _pack_{k}({items})
-_config_{k}.grid = {grid}
-_config_{k}.shared = {shared}
 _config_{k}.stream = stream
 if status := _launch(_config_ref_{k}, _function_{k}, _pointers_{k}, None):
     _fail(status, "cuLaunchKernelEx")
 """
+
+_OTHER_DIMENSIONS = ("grid_y", "grid_z", "block_y", "block_z")
 
 _compiled = lru_cache(lambda source: compile(source, "<cupar launch>", "exec"))
 
@@ -173,38 +194,46 @@ class Chain:
 
     def executable(self) -> Executable:
         """Make an executable graph of it, in the current context."""
-        kept = [_Memory(packed, function, block) for _, packed, function, block in self._launches]
+        kept = [_Memory(*each) for each in self._launches]
         return Executable([Step(each.params) for each in kept])
 
-    def enqueuer(self, executable: Executable | None) -> Enqueue:
-        """Return what enqueues it: as that graph, or kernel by kernel. For one thread at a time."""
-        names: dict[str, Any] = {"_fail": driver.check}
-        if executable is None:
-            names["_launch"] = driver.library().cuLaunchKernelEx
-            lines = [_PLAIN.format(**self._launched(k, names)) for k in range(len(self._launches))]
-        else:
-            names.update(_launch=driver.library().cuGraphLaunch, _stream=c_void_p())
-            lines = [*self._set(executable, names), _GRAPH]
-        return self._written("enqueue(bound, address, numbers, stream)", lines, names)
+    def enqueuer(self, executable: Executable | None, stream: int = 0) -> Enqueue:
+        """Return what enqueues it: as that graph, on that stream; or kernel by kernel, on any.
+
+        It is for one thread at a time.
+        """
+        names: dict[str, Any] = {}
+        if executable is not None:
+            names.update(_launch=driver.library().cuGraphLaunch, _stream=c_void_p(stream))
+            return self._written(
+                "enqueue(bound, address, numbers, stream)", self._set(executable, names), _GRAPH, names
+            )
+        names["_launch"] = driver.library().cuLaunchKernelEx
+        texts = [self._texts(k, "config", names) for k in range(len(self._launches))]
+        pack, launch = ("".join(each.format(**text) for text in texts) for each in (_PACK, _PLAIN))
+        return self._written("enqueue(bound, address, numbers, stream)", pack, launch, names)
 
     def filler(self, executable: Executable) -> Fill:
         """Return what sets the graph's parameters, and launches nothing."""
-        names: dict[str, Any] = {"_fail": driver.check}
-        return self._written("fill(bound, address, numbers)", self._set(executable, names), names)
+        names: dict[str, Any] = {}
+        return self._written("fill(bound, address, numbers)", self._set(executable, names), "", names)
 
-    def _set(self, executable: Executable, names: dict[str, Any]) -> list[str]:
+    def _set(self, executable: Executable, names: dict[str, Any]) -> str:
         names.update(_set=driver.library().cuGraphExecKernelNodeSetParams_v2, _executable=executable.handle)
-        names["_last"] = [None] * len(self._launches)
         names.update((f"_node_{k}", node) for k, node in enumerate(executable.nodes))
-        return [_SET.format(**self._launched(k, names)) for k in range(len(self._launches))]
+        template = _SET if len(self._launches) > 1 else _SET_THE_ONLY
+        texts = [self._texts(k, "params", names) for k in range(len(self._launches))]
+        return "".join(template.format(**text) for text in texts)
 
-    def _launched(self, k: int, names: dict[str, Any]) -> dict[str, Any]:
-        """Name what one launch is made of; return the texts that are filled in."""
+    def _texts(self, k: int, where: str, names: dict[str, Any]) -> dict[str, Any]:
+        """Name what one launch is made of; return the texts that are filled in for it."""
         launch, packed, function, block = self._launches[k]
-        memory = _Memory(packed, function, block)
+        memory = _Memory(launch, packed, function, block)
+        form = struct.Struct(packed.format)
         names.update(
             {
-                f"_pack_{k}": struct.Struct(packed.format).pack,
+                f"_pack_{k}": form.pack,
+                f"_pack_into_{k}": form.pack_into,
                 f"_memory_{k}": memory.view,
                 f"_params_{k}": memory.params,
                 f"_params_ref_{k}": byref(memory.params),
@@ -214,23 +243,35 @@ class Chain:
                 f"_pointers_{k}": memory.pointers,
             }
         )
-        texts = {
-            "items": ", ".join(packed.items),
-            "grid": _number(launch.grid),
-            "shared": _number(launch.shared),
-        }
-        return {"k": k, **texts}
+        varying = {"grid": launch.grid, "shared": launch.shared}
+        grids = [
+            f"_{where}_{k}.{n} = {_number(each)}" for n, each in varying.items() if isinstance(each, str)
+        ]
+        return {"k": k, "items": ", ".join(packed.items), "grids": "\n    ".join(grids) or "pass"}
 
-    def _written(self, function: str, lines: list[str], names: dict[str, Any]) -> Callable[..., None]:
+    def _written(
+        self, function: str, set_values: str, launch: str, names: dict[str, Any]
+    ) -> Callable[..., None]:
+        """Write out a function: what sets values that are not those of the call before, and what launches."""
+        names["_fail"] = driver.check
+        lasts = [f"last_{k}" for k in range(len(self._launches))]
         source = _SOURCE.format(
             function=function,
+            name=function.partition("(")[0],
+            lasts="".join(f"    {each} = None\n" for each in lasts),
+            nonlocals="".join(f", {each}" for each in lasts),
             values=f"(_, {''.join(f'v_{name}, ' for name in self._values.sizes)})",
             numbers=f"({''.join(f'{_number(each)}, ' for each in self._numbers)})" if self._numbers else "_",
-            launches="\n".join(each.strip() for each in lines).replace("\n", "\n    "),
+            set=_indented(set_values, 12),
+            launch=_indented(launch, 8),
         )
         exec(_compiled(source), names)
-        made: Callable[..., None] = names.pop(function.partition("(")[0])
+        made: Callable[..., None] = names.pop("made")()
         return made
+
+
+def _indented(code: str, by: int) -> str:
+    return code.strip().replace("\n", "\n" + " " * by)
 
 
 def _with_facts(launch: Launch, facts: Mapping[str, int], numbers: Sequence[str]) -> Launch:
@@ -244,20 +285,14 @@ def _with_facts(launch: Launch, facts: Mapping[str, int], numbers: Sequence[str]
 class _Memory:
     """What the driver reads of one launch: its parameters, pointers to them, and what it is launched with."""
 
-    def __init__(self, packed: _Packed, function: c_void_p, block: int) -> None:
+    def __init__(self, launch: Launch, packed: _Packed, function: c_void_p, block: int) -> None:
         size = struct.calcsize(packed.format)
         memory = (c_char * size)()
         self.view = memoryview(memory).cast("B")
         start = ctypes.addressof(memory)
         self.pointers = (c_void_p * len(packed.offsets))(*[start + each for each in packed.offsets])
-        self.params = NodeParams(
-            function=function.value,
-            grid=1,
-            grid_y=1,
-            grid_z=1,
-            block=block,
-            block_y=1,
-            block_z=1,
-            parameters=ctypes.addressof(self.pointers),
-        )
-        self.config = LaunchConfig(grid=1, grid_y=1, grid_z=1, block=block, block_y=1, block_z=1)
+        varying = ((launch.grid, 1), (launch.shared, 0))
+        grid, shared = (least if isinstance(each, str) else each for each, least in varying)
+        shape = {"grid": grid, "block": block, "shared": shared, **dict.fromkeys(_OTHER_DIMENSIONS, 1)}
+        self.params = NodeParams(function=function.value, parameters=ctypes.addressof(self.pointers), **shape)
+        self.config = LaunchConfig(**shape)

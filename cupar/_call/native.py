@@ -43,7 +43,11 @@ class NativeCall:
         As of `Call`.
     """
 
-    def __init__(self, caller: Caller, context: driver.Context, stream: int | None) -> None:
+    problem = object()  # no call's: each is prepared
+    numbers = ()
+
+    def __init__(self, caller: Caller, context: driver.Context, number: int | None) -> None:
+        self.number = number
         code: NativeCode = caller._code
         spec = caller._spec
         self.native = code.loaded(context)
@@ -62,7 +66,7 @@ class NativeCall:
         self.init, init_memory = _settable_init(spec)
         self._launch = caller._launcher(self)
         self._settings = self._setters(written.value_names(caller), spec, states, init_memory)
-        self._needed = 0
+        self.nbytes = 0
         code.once_in(context, lambda: self._load_kernels(caller, spec))
 
     def _setters(
@@ -108,15 +112,14 @@ class NativeCall:
         for put, value in zip(self._settings, bound[1:], strict=True):
             put(value)
 
-    def needed(self, bound: tuple[Any, ...], stream: int = 0) -> int:
-        """Return how many bytes of temporary storage a call needs."""
+    def prepare(self, bound: tuple[Any, ...]) -> None:
+        """Set the bindings' objects to a call's values, and find out how much temporary storage it needs."""
         self._set(bound)
-        self._needed = self._launch(0, 0, bound[0], stream)
-        return self._needed
+        self.nbytes = self._launch(0, 0, bound[0], 0)
 
-    def enqueue(self, bound: tuple[Any, ...], address: int, stream: int) -> None:
-        """Enqueue a call, whose `needed` was just asked for."""
-        self._launch(address, self._needed, bound[0], stream)
+    def enqueue(self, bound: tuple[Any, ...], address: int, numbers: tuple[int, ...], stream: int) -> None:
+        """Enqueue a call that was prepared."""
+        self._launch(address, self.nbytes, bound[0], stream)
 
 
 def _settable_init(spec: Specialisation) -> tuple[Any, memoryview | None]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import operator
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -117,6 +118,11 @@ def _ask_nothing() -> int:
     return 1  # as a call that the driver refuses
 
 
+# Of a stream: asks whether it is captured, and where the answer is; asks for its number, and where that is.
+_Asking = tuple[Callable[[], int], c_int, Callable[[], int], c_uint64]
+_MOST_STREAMS = 256
+
+
 class _ThisThread(threading.local):
     """What a thread asks the driver with, so that asking allocates nothing."""
 
@@ -127,8 +133,9 @@ class _ThisThread(threading.local):
     has_the_only_device: bool
 
     def __init__(self) -> None:
-        self.ordinal = c_int()  # for answers about devices and streams
-        self.number = c_uint64()  # for the numbers of the current context, and of streams
+        self.ordinal = c_int()  # for answers about devices
+        self.number = c_uint64()  # for the number of the current context
+        self.streams: dict[int, _Asking] = {}  # by handle
 
 
 this_thread = _ThisThread()
@@ -274,8 +281,8 @@ def stream_handle(stream: Any) -> int:
     if stream is None:
         return 0
     try:
-        if type(stream) is int:
-            handle = stream
+        if (read := _HANDLES.get(type(stream))) is not None:  # of what each call may have
+            handle = read(stream)
         elif (protocol := getattr(stream, "__cuda_stream__", None)) is not None:
             _, handle = protocol() if callable(protocol) else protocol
         else:
@@ -288,6 +295,8 @@ def stream_handle(stream: Any) -> int:
                 raise TypeError("it has none of these")
         if type(handle) is not int:
             handle = _as_integer(handle)
+        elif (module := _STREAMS.get((type(stream).__module__, type(stream).__name__))) is not None:
+            _HANDLES.setdefault(type(stream), operator.attrgetter(module))
     except Exception as error:  # whatever the object raises
         raise TypeError(
             "stream: expected None, an integer handle, or an object with __cuda_stream__, .cuda_stream, .ptr "
@@ -298,6 +307,17 @@ def stream_handle(stream: Any) -> int:
     if has_several_devices and handle > PER_THREAD:
         _check_stream_device(handle)
     return handle
+
+
+# Streams whose handle is an int that one of their attributes holds: by the module and name of their class. To
+# ask for CUDA's protocol takes the longer, as it is a method that makes a tuple.
+_STREAMS = {
+    ("torch.cuda.streams", "Stream"): "cuda_stream",
+    ("torch.cuda.streams", "ExternalStream"): "cuda_stream",
+    ("cupy.cuda.stream", "Stream"): "ptr",
+    ("cupy.cuda.stream", "ExternalStream"): "ptr",
+}
+_HANDLES: dict[type, Callable[[Any], int]] = {int: int}  # what reads it, by class
 
 
 def _as_integer(handle: Any) -> int:
@@ -331,10 +351,29 @@ def stream_number(stream: int) -> int | None:
     """
     if stream in (0, LEGACY):
         return 0
-    if stream == PER_THREAD or is_captured(stream):
+    if stream == PER_THREAD:
         return None
-    found = this_thread.number
-    return None if library().cuStreamGetId(c_void_p(stream), byref(found)) else found.value
+    streams = this_thread.streams
+    asking = streams.get(stream) or _new_stream(streams, stream)
+    is_captured, status, number_of, number = asking
+    if is_captured() or status.value or number_of():
+        return None
+    return number.value
+
+
+def _new_stream(streams: dict[int, _Asking], stream: int) -> _Asking:
+    """Prepare what a thread asks the driver about a stream with."""
+    if len(streams) > _MOST_STREAMS:
+        streams.clear()
+    ask, handle, status, number = library(), c_void_p(stream), c_int(), c_uint64()
+    is_captured = functools.partial(ask.cuStreamIsCapturing, handle, byref(status))
+    streams[stream] = found = (
+        is_captured,
+        status,
+        functools.partial(ask.cuStreamGetId, handle, byref(number)),
+        number,
+    )
+    return found
 
 
 def is_captured(stream: int) -> bool:

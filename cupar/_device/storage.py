@@ -81,15 +81,14 @@ class Memory:
             with driver.relaxed_capture_mode():
                 driver.call("cuMemPoolTrimTo", self._pool, c_size_t(0))
 
-    def workspace(self, stream: int) -> Workspace | None:
-        """Return the workspace of a stream of this context, None if it keeps none.
+    def workspace(self, stream: int, number: int | None) -> Workspace | None:
+        """Return the workspace of a stream of this context, by its handle and number; None if it keeps none.
 
         It keeps none while it is captured, for the graph may run beside other work of the stream. Nor does
         one that was used only a few times, or when many have one already. Streams are known by the driver's
         number, which is never used again, as a handle is. One whose handle is another's now is gone, and what
         it kept goes to `release_memory`: what it ran may run still.
         """
-        number = driver.stream_number(stream)
         if number is None:
             return None
         kept = self.workspaces.get(number)

@@ -8,7 +8,7 @@ what a call does is known before it is made, without a GPU, and whoever launches
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -143,21 +143,3 @@ def aligned(*sizes: int, to: int = 256) -> tuple[int, ...]:
 def ceil_div(a: int, b: int) -> int:
     """Return a quotient, rounded up."""
     return -(-a // b)
-
-
-def even_share(num_items: int, most: int, tile: int) -> tuple[int, ...]:
-    """Return CUB's ``GridEvenShare``: how tiles are distributed among at most so many blocks.
-
-    Returns
-    -------
-    tuple of int
-        total_tiles, big_shares, big_share_items, normal_share_items, normal_base_offset, grid_size.
-    """
-    tiles = min(2**31 - 1, -(-num_items // tile))
-    grid = min(tiles, most)
-    average, big = divmod(tiles, grid)
-    return tiles, big, average * tile + tile, average * tile, big * tile, grid
-
-
-# The fields of that struct, with an unsigned 64-bit offset, by the names that `even_share` is given in a plan.
-EVEN_SHARE: Sequence[str] = ("tiles", "big", "big_items", "normal_items", "base", "grid")

@@ -67,8 +67,10 @@ void cupar_reduce_large_tile(d_in_t in, d_out_t out, int num_items, op_t op, ini
 }
 
 extern "C" __global__ __launch_bounds__(policy.multi_tile.threads_per_block)
-void cupar_reduce_tiles(d_in_t in, accum_t* partials, cub::GridEvenShare<u64> share, op_t op) {
+void cupar_reduce_tiles(d_in_t in, accum_t* partials, u64 num_items, op_t op) {
   using agent_t = agent<tile_policy, d_in_t, u64>;
+  cub::GridEvenShare<u64> share;
+  share.DispatchInit(num_items, gridDim.x, policy.multi_tile.threads_per_block * policy.multi_tile.items_per_thread);
   __shared__ typename agent_t::TempStorage storage;
   const accum_t aggregate = agent_t(storage, in, op, {}).ConsumeTiles(share);
   if (threadIdx.x == 0) {

@@ -6,19 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .._ir import cpp
-from .family import (
-    EVEN_SHARE,
-    Facts,
-    Family,
-    Launch,
-    Plan,
-    Shape,
-    Storage,
-    Value,
-    even_share,
-    i32,
-    u64,
-)
+from .family import Facts, Family, Launch, Plan, Shape, Storage, Value, i32, u64
 
 if TYPE_CHECKING:
     from .._compile.specialisation import Specialisation
@@ -32,24 +20,10 @@ def _one_block(kernel: str, threads: str) -> Shape:
     return Shape(("n",), (Launch(kernel, 1, threads, (_ITEMS, _OUT, i32("n"), _OP, _INIT)),))
 
 
-# cub::GridEvenShare<unsigned long long>; what blocks work out themselves is 0 before they do.
-_SHARE = (
-    i32("tiles"),
-    i32("big"),
-    u64("big_items"),
-    u64("normal_items"),
-    u64("base"),
-    u64("n"),
-    i32("grid"),
-    u64("n"),
-    u64("n"),
-    u64(0),
-)
-
 _TWO = Shape(
-    ("n", *EVEN_SHARE),
+    ("n", "grid"),
     (
-        Launch("cupar_reduce_tiles", "grid", "threads", (_ITEMS, Storage(), _SHARE, _OP)),
+        Launch("cupar_reduce_tiles", "grid", "threads", (_ITEMS, Storage(), u64("n"), _OP)),
         Launch("cupar_reduce_partials", 1, "one_threads", (Storage(), _OUT, i32("grid"), _OP, _INIT)),
     ),
 )
@@ -72,7 +46,7 @@ def _planner(facts: Facts) -> Callable[[int], Plan]:
             return Plan("tile", 0, (n,))
         if n <= large:
             return Plan("large tile", 0, (n,))
-        return Plan("tiles", nbytes, (n, *even_share(n, most, tile)))
+        return Plan("tiles", nbytes, (n, min(-(-n // tile), most)))
 
     return plan
 
