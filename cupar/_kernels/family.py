@@ -119,6 +119,9 @@ class Family:
     prelude : callable
         Takes the specialisation; returns C++ that stands before the source, beside the types and operators that
         all families get.
+    has_quick_tier : callable
+        Takes the specialisation; tells whether its fastest kernels link slowly, and its option ``"tier"`` chooses
+        between them (``"fast"``, or None) and others that link quickly (``"quick"``).
     """
 
     source: str
@@ -126,6 +129,7 @@ class Family:
     shapes: Callable[[Specialisation], Mapping[str, Shape]]
     planner: Callable[[Facts], Callable[[Any], Plan]]
     prelude: Callable[[Specialisation], str] = lambda spec: ""
+    has_quick_tier: Callable[[Specialisation], bool] = lambda spec: False
 
 
 def aligned(*sizes: int, to: int = 256) -> tuple[int, ...]:
