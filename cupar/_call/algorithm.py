@@ -157,8 +157,8 @@ class Algorithm:
     def __init__(self, source: Built | Pending, states: Sequence[Callable[[], bytes] | None]) -> None:
         self._source = source
         self._states = states if any(states) else ()
-        # Calls that are free: for the default stream, by the context's number; for one stream, by the stream's
-        # number, which tells its context; and for any stream, by the context's number.
+        # Calls that are free: for the default stream, by the context's number; for one stream, by the
+        # stream's number, which tells its context; and for any stream, by the context's number.
         self._free: tuple[dict[int, list[Call]], ...] = ({}, {}, {})
         fork.in_child(self._forget)
 

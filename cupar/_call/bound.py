@@ -47,8 +47,8 @@ class Bound:
     Notes
     -----
     It is a CUDA graph of the call's kernels. It is launched where the context is current that it was made in,
-    and runs with the default priority on the whole GPU, whatever the stream. To call it never waits for the GPU;
-    to make it may, when the driver needs more memory for graphs.
+    and runs with the default priority on the whole GPU, whatever the stream. To call it never waits for the
+    GPU; to make it may, when the driver needs more memory for graphs.
 
     It cannot be captured: a graph is not launched in a capture. Call `run` there.
 

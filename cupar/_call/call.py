@@ -27,8 +27,8 @@ def _nothing(bound: Checked, address: int, numbers: tuple[int, ...], stream: int
 class Call:
     """What calls one after another use: the buffers that their parameters are written to.
 
-    They belong to one call at a time, so that one algorithm object serves many threads, and to one stream: see
-    `Executable`.
+    They belong to one call at a time, so that one algorithm object serves many threads, and to one stream:
+    see `Executable`.
 
     Parameters
     ----------
@@ -36,7 +36,8 @@ class Call:
     context : Context
         The current one.
     number : int or None
-        The driver's number of the stream that its calls are for; None: for any, kernels are launched one by one.
+        The driver's number of the stream that its calls are for; None: for any, kernels are launched one by
+        one.
     stream : int
         The handle of that stream.
 

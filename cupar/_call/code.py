@@ -17,9 +17,9 @@ from .launcher import Chain, Values
 # so is relaxed about captures; so it is done where that is so anyway.
 _retired: list[Library] = []
 
-# Executable graphs of each shape that are made when code is loaded, since to make one later may wait for the GPU:
-# the driver keeps memory for graphs, and where that is used up it waits for all that runs (seen on an H200 with
-# each 43rd graph). One is the default stream's.
+# Executable graphs of each shape that are made when code is loaded, since to make one later may wait for the
+# GPU: the driver keeps memory for graphs, and where that is used up it waits for all that runs (seen on an
+# H200 with each 43rd graph). One is the default stream's.
 _EXECUTABLES = 4
 _MOST_EXECUTABLES = 256  # in a context; 48 kB of device memory each, on an H200
 

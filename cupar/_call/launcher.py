@@ -1,10 +1,10 @@
 """The one launcher: what a plan says, enqueued.
 
-A family's shape is a chain of launches. For each call that is made of it, what varies is packed into a buffer for
-each kernel: its grid, its dynamic shared memory and its parameters. What has changed since the call before is set in
-the chain's executable graph, and that is launched; where there is none, kernels are launched one by one, from the
-same buffers. The functions that do so are written out for a shape, without a loop or a test that always has the
-same answer.
+A family's shape is a chain of launches. For each call that is made of it, what varies is packed into a buffer
+for each kernel: its grid, its dynamic shared memory and its parameters. What has changed since the call
+before is set in the chain's executable graph, and that is launched; where there is none, kernels are launched
+one by one, from the same buffers. The functions that do so are written out for a shape, without a loop or a
+test that always has the same answer.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from typing import Any
 
 from .._compile.specialisation import Specialisation
 from .._device import driver
-from .._device.kernels import Executable, LaunchConfig, NodeParams, Step
+from .._device.kernels import Executable, LaunchConfig, NodeParams
 from .._kernels.family import Launch, Number, Parameter, Shape, Storage, Value
 
-# Takes what `bind` returned, the address of the temporary storage, and the plan's numbers; and the stream's handle.
+# Takes what `bind` returned, the address of the temporary storage, and the plan's numbers; and the stream's
+# handle.
 Fill = Callable[[tuple[Any, ...], int, tuple[int, ...]], None]
 Enqueue = Callable[[tuple[Any, ...], int, tuple[int, ...], int], None]
 
@@ -195,7 +196,7 @@ class Chain:
     def executable(self) -> Executable:
         """Make an executable graph of it, in the current context."""
         kept = [_Memory(*each) for each in self._launches]
-        return Executable([Step(each.params) for each in kept])
+        return Executable([each.params for each in kept])
 
     def enqueuer(self, executable: Executable | None, stream: int = 0) -> Enqueue:
         """Return what enqueues it: as that graph, on that stream; or kernel by kernel, on any.
@@ -275,7 +276,7 @@ def _indented(code: str, by: int) -> str:
 
 
 def _with_facts(launch: Launch, facts: Mapping[str, int], numbers: Sequence[str]) -> Launch:
-    """Return a launch whose block is a number, and its dynamic shared memory one of the plan's or a number."""
+    """Return a launch whose block is an int, and its dynamic shared memory an int or a plan's number."""
     shared, block = launch.shared, launch.block
     if isinstance(shared, str) and shared not in numbers:
         shared = facts[shared]

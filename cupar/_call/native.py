@@ -1,4 +1,4 @@
-"""Calls through cuda-cccl's bindings, of the algorithms whose kernels are not cupar's own: those of segments."""
+"""Calls through cuda-cccl's bindings: of segmented algorithms, whose kernels are not cupar's own yet."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Caller(Protocol):
 
 
 def value_names(caller: Caller) -> list[str]:
-    """Return what the values are of that `bind` returns after the problem: parameters, operators, ``"init"``."""
+    """Return whose the values are that `bind` returns after the problem: of parameters, operators, init."""
     spec = caller._spec
     names = [argument.name for argument in spec.arguments if argument.name in caller._uses]
     names += [name for name, op in spec.operators if op.state_size]

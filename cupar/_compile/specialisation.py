@@ -74,9 +74,9 @@ class Specialisation:
     def has_template(self) -> bool:
         """Whether an operator is left to the linker, so that the kernels can serve others too.
 
-        Of the bindings' kernels, those without a function among the operators are linked by CCCL itself, which
-        leaves nothing open, not even the functions of iterators (tried with CCCL 3.6.0: nvJitLink finds them
-        missing).
+        Of the bindings' kernels, those without a function among the operators are linked by CCCL itself,
+        which leaves nothing open, not even the functions of iterators (tried with CCCL 3.6.0: nvJitLink finds
+        them missing).
         """
         return self.kind._family is not None or any(op.kind is None for _, op in self.operators)
 

@@ -1,9 +1,10 @@
 """What a family of kernels declares: its source, how its kernels are launched, and a plan for each problem.
 
-A plan is plain integers. For a problem size it says which of the family's shapes is launched, how many bytes of
-temporary storage that needs, and the numbers that the shape's grids and parameters are made of. A shape is a
-chain of launches that is the same for many problem sizes: kernels, and what goes where in their parameters. So
-what a call does is known before it is made, without a GPU, and whoever launches needs to know no algorithm.
+A plan is plain integers. For a problem size it says which of the family's shapes is launched, how many bytes
+of temporary storage that needs, and the numbers that the shape's grids and parameters are made of. A shape is
+a chain of launches that is the same for many problem sizes: kernels, and what goes where in their parameters.
+So what a call does is known before it is made, without a GPU, and whoever launches needs to know no
+algorithm.
 """
 
 from __future__ import annotations
@@ -90,11 +91,11 @@ class Shape:
 
 
 class Facts(dict[str, int]):
-    """What plans depend on, beside the problem: of the build, by the names its family gives, and of the device.
+    """What plans depend on beside the problem: facts of the build, by its family's names, and of the device.
 
-    Those of the device are ``"sms"``, its multiprocessors, and ``"shared_memory"``, the bytes of shared memory
-    that a block may have at most. `occupancy` takes a kernel's symbol, threads and bytes of dynamic shared
-    memory of a block, and returns how many blocks a multiprocessor runs at once.
+    Those of the device are ``"sms"``, its multiprocessors, and ``"shared_memory"``, the bytes of shared
+    memory that a block may have at most. `occupancy` takes a kernel's symbol, threads and bytes of dynamic
+    shared memory of a block, and returns how many blocks a multiprocessor runs at once.
     """
 
     def __init__(self, facts: Mapping[str, int], occupancy: Callable[[str, int, int], int]) -> None:
@@ -117,11 +118,11 @@ class Family:
     planner : callable
         Takes the facts; returns what gives the plan of a problem.
     prelude : callable
-        Takes the specialisation; returns C++ that stands before the source, beside the types and operators that
-        all families get.
+        Takes the specialisation; returns C++ that stands before the source, beside the types and operators
+        that all families get.
     has_quick_tier : callable
-        Takes the specialisation; tells whether its fastest kernels link slowly, and its option ``"tier"`` chooses
-        between them (``"fast"``, or None) and others that link quickly (``"quick"``).
+        Takes the specialisation; tells whether its fastest kernels link slowly, and its option ``"tier"``
+        chooses between them (``"fast"``, or None) and others that link quickly (``"quick"``).
     """
 
     source: str

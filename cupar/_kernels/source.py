@@ -1,7 +1,7 @@
 """The C++ of a specialisation's kernels: types, operators and iterators, and the source of the family.
 
-The operators of the user's are left to the linker. That source is the template's, which all operators share: so
-it tells none of them but by its types.
+The operators of the user's are left to the linker. That source is the template's, which all operators share:
+so it tells none of them but by its types.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ _FUNCTORS = {
 def source(family: Family, spec: Specialisation) -> str:
     """Return the C++ of a specialisation's kernels.
 
-    Each argument ``x`` has a type ``x_t``: a pointer, or an iterator whose bytes a call hands over; and the type
-    ``x_v`` of its items. Each operator ``f`` has a type ``f_t``: a functor, whose state a call hands over.
+    Each argument ``x`` has a type ``x_t``: a pointer, or an iterator whose bytes a call hands over; and the
+    type ``x_v`` of its items. Each operator ``f`` has a type ``f_t``: a functor, whose state a call hands
+    over.
     """
     headers = ["cuda/functional", "cuda/std/functional", "cupar.cuh"]
     headers += [header for each in spec.arguments for node in each.node.walk() for header in node.headers]
