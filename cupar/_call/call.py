@@ -70,6 +70,7 @@ class Call:
         self.numbers: tuple[int, ...] = ()
         self.enqueue: Enqueue = _nothing
         self.number, self._stream = number, stream
+        self._may_be_graphs = number == 0 or (number is not None and driver.is_plain(stream))
         self._find_plan = self.loaded.plan
         self._enqueuers: dict[str, Enqueue] = {"": _nothing}
         self._taken: list[tuple[str, Any]] = []
@@ -81,7 +82,7 @@ class Call:
         self.problem = bound[0]
 
     def _new(self, shape: str) -> Enqueue:
-        executable = self.loaded.take(shape) if self.number is not None else None
+        executable = self.loaded.take(shape) if self._may_be_graphs else None
         if executable is not None:
             self._taken.append((shape, executable))
         made = self._enqueuers[shape] = self.loaded.chains[shape].enqueuer(executable, self._stream)

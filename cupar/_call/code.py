@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,10 +18,18 @@ from .launcher import Chain, Values
 # so is relaxed about captures; so it is done where that is so anyway.
 _retired: list[Library] = []
 
+
+
+def _may_be_graphs() -> bool:
+    """Whether calls may be launched as graphs. A user who has each launch waited for wants to see each kernel."""
+    off = os.environ.get("CUPAR_GRAPHS", "").strip().lower() in ("0", "off", "false", "no")
+    return not off and os.environ.get("CUDA_LAUNCH_BLOCKING", "0").strip() in ("", "0")
+
+
 # Executable graphs of each shape that are made when code is loaded, since to make one later may wait for the
 # GPU: the driver keeps memory for graphs, and where that is used up it waits for all that runs (seen on an
 # H200 with each 43rd graph). One is the default stream's.
-_EXECUTABLES = 4
+_EXECUTABLES = 4 if _may_be_graphs() else 0
 _MOST_EXECUTABLES = 256  # in a context; 48 kB of device memory each, on an H200
 
 

@@ -101,9 +101,8 @@ class NativeCall:
             try:
                 nbytes = self._launch(0, 0, problem, 0)
                 address = storage.scratch(nbytes)
-                with stream_capture.capture() as captured:
-                    self._launch(address, nbytes, problem, captured.stream)
-                captured.destroy()
+                with stream_capture.discarding() as stream:
+                    self._launch(address, nbytes, problem, stream)
             except RuntimeError as error:  # what cannot be captured is loaded by the first call
                 message = "kernels of %s for %s items are loaded by the first call: %s"
                 log.info(message, spec.algorithm, problem, error)

@@ -376,6 +376,16 @@ def _new_stream(streams: dict[int, _Asking], stream: int) -> _Asking:
     return found
 
 
+def is_plain(stream: int) -> bool:
+    """Whether work runs on a stream as it does in a graph: with the default priority, on the whole GPU."""
+    driver, handle, priority, context = library(), c_void_p(stream), c_int(), c_void_p()
+    if driver.cuStreamGetPriority(handle, byref(priority)) or priority.value:
+        return False
+    if not hasattr(driver, "cuStreamGetGreenCtx"):
+        return True
+    return driver.cuStreamGetGreenCtx(handle, byref(context)) == 0 and not context.value
+
+
 def is_captured(stream: int) -> bool:
     """Whether a stream is being captured, or the driver does not know it."""
     status = this_thread.ordinal

@@ -83,7 +83,7 @@ def test_two_contexts_in_turns(total):
             assert second.number != primary.number
             assert not second.is_primary
             others, other_out = Memory(np.arange(N) * 2), Memory(np.zeros(1, "i8"))
-        for k in range(80):  # enough for replays
+        for k in range(80):
             total.run(items, out, N, k)
             with current(context):
                 total.run(others, other_out, N, k)

@@ -8,7 +8,6 @@ import cupy as cp
 import pytest
 
 import cupar
-from cupar._call import replays
 
 pytestmark = pytest.mark.skipif(cp.cuda.runtime.getDeviceCount() < 2, reason="needs two GPUs")
 
@@ -29,16 +28,15 @@ def test_both_in_turns():
         with cp.cuda.Device(device):
             streams.append(cp.cuda.Stream(non_blocking=True))
             cp.cuda.Device().synchronize()
-    for k in range(replays.CALLS_BEFORE + 10):
+    for k in range(20):
         for device in (0, 1):
             with cp.cuda.Device(device):
                 for stream in (None, streams[device]):
                     total.run(*given[device], N, k + device, stream=stream)
                     cp.cuda.Device().synchronize()
                     assert given[device][1].get()[0] == EXPECTED + k + device
-    known = [list(each.values()) for each in total._history.values()]
-    assert len(known) == 2
-    assert all(sum(isinstance(each, replays.Replay) for each in values) == 2 for values in known)
+    of_default, of_streams, _ = total._free
+    assert len(of_default) == len(of_streams) == 2
 
 
 def test_a_bound_call_is_rebound_and_closed_wherever_one_is():
@@ -130,7 +128,7 @@ def test_what_is_refused():
     """)
 
 
-def test_replayed_calls_refuse_it_too():
+def test_calls_that_repeat_refuse_it_too():
     run("""
         for _ in range(60):
             total.run(items, out, N, 0)

@@ -77,27 +77,32 @@ def test_rebinding():
         cp.cuda.Device().synchronize()
 
 
-def test_rebinding_with_as_much_to_do_keeps_the_graph():
+def test_rebinding_keeps_the_graph_if_the_kernels_are_the_same():
     arrays, outs = [cp.arange(1000) + k for k in range(3)], [cp.zeros(8, "i8") for _ in range(8)]
     total = cupar.reduce_into(arrays[0], outs[0], lambda a, b: a + b, 0)
     stream = cp.cuda.Stream(non_blocking=True)
     cp.cuda.Device().synchronize()
     for where in (None, stream):
         with total.bind(arrays[0], outs[0], 1000, 0, stream=where) as bound:
-            graph = bound._held.graph
+            graph = bound._held.executable
             for k in range(30):
                 bound.rebind(arrays[k % 3], outs[k % 8], 1000, h_init=k)
                 bound()
                 cp.cuda.Device().synchronize()
                 assert outs[k % 8].get()[0] == 499_500 + 1000 * (k % 3) + k
-            assert bound._held.graph is graph
+            assert bound._held.executable is graph
             bound.rebind(arrays[1][1:], outs[0], 999, 0)
             bound()
             cp.cuda.Device().synchronize()
             assert outs[0].get()[0] == 499_500 + 999
-            assert bound._held.graph is not graph
+            assert bound._held.executable is graph
+            bound.rebind(cp.arange(100_000), outs[0], 100_000, 0)  # which takes other kernels
+            bound()
+            cp.cuda.Device().synchronize()
+            assert outs[0].get()[0] == 100_000 * 99_999 // 2
+            assert bound._held.executable is not graph
     scan = cupar.inclusive_scan(arrays[0], arrays[0], lambda a, b: a + b)
-    urgent = cp.cuda.Stream(non_blocking=True, priority=-1)  # no replay has its priority
+    urgent = cp.cuda.Stream(non_blocking=True, priority=-1)  # no graph has its priority
     with scan.bind(arrays[0], outs[0], 8, stream=urgent) as bound:
         for k in range(3):
             bound.rebind(arrays[k], outs[0], 8)
