@@ -248,7 +248,7 @@ class Chain:
         grids = [
             f"_{where}_{k}.{n} = {_number(each)}" for n, each in varying.items() if isinstance(each, str)
         ]
-        return {"k": k, "items": ", ".join(packed.items), "grids": "\n    ".join(grids) or "pass"}
+        return {"k": k, "items": ", ".join(packed.items), "grids": "; ".join(grids) or "pass"}
 
     def _written(
         self, function: str, set_values: str, launch: str, names: dict[str, Any]

@@ -1,0 +1,161 @@
+"""What is launched, and with which parameters: as a driver that is none is told."""
+
+import ctypes
+import struct
+from ctypes import c_uint64, c_void_p
+
+import pytest
+
+from cupar._call.launcher import Chain, Values
+from cupar._device import driver
+from cupar._device.kernels import Executable, LaunchConfig, NodeParams
+from cupar._kernels.family import Launch, Shape, Storage, Value, i32, u64
+
+VALUES = Values({"d_in": 0, "it": 16, "op": 12, "init": 4}, {"op": 4, "init": 4})
+ITERATOR, STATE, INIT = bytes(range(16)), b"state of op.", struct.pack("f", 2.5)
+BOUND = (1000, 0x7000, ITERATOR, STATE, INIT)
+FIRST = Launch(
+    "first", "grid", "threads", (Value("d_in"), i32("n"), Value("op"), Storage("partials")), "shared"
+)
+SECOND = Launch(
+    "second", 1, 128, ((i32(7), u64("n"), Storage(64)), Value("none"), Value("it"), Value("init")), 48
+)
+SHAPE = Shape(("n", "grid", "shared", "partials"), (FIRST, SECOND))
+SIZES = {1: [8, 4, 12, 8], 2: [24, 1, 16, 4]}  # of the kernels' parameters, by their handles
+
+
+class Library:
+    """Takes down what is set and launched: kernel, grid, block, shared memory, and parameters as bytes."""
+
+    def __init__(self):
+        self.set, self.launched, self.nodes, self.refuses = [], [], 0, set()
+
+    def cuGraphCreate(self, graph, flags):
+        return 0
+
+    def cuGraphAddKernelNode_v2(self, node, graph, before, count, params):
+        self.nodes += 1
+        node._obj.value = self.nodes
+        assert count.value == (1 if self.nodes > 1 else 0)
+        assert list(before) == ([self.nodes - 1] if self.nodes > 1 else [None])
+        return 0
+
+    def cuGraphInstantiateWithFlags(self, executable, graph, flags):
+        executable._obj.value = 99
+        return 0
+
+    def cuGraphExecKernelNodeSetParams_v2(self, executable, node, params):
+        if "set" in self.refuses:
+            return 1
+        given = params._obj
+        assert isinstance(given, NodeParams)
+        assert given.function == node.value
+        self.set.append(
+            (node.value, given.grid, given.block, given.shared, read(given.parameters, node.value))
+        )
+        return 0
+
+    def cuGraphLaunch(self, executable, stream):
+        self.launched.append((executable.value, stream.value))
+        return 0
+
+    def cuLaunchKernelEx(self, config, function, parameters, extra):
+        given = config._obj
+        assert isinstance(given, LaunchConfig)
+        parameters = ctypes.addressof(parameters)
+        self.launched.append(
+            (given.stream, given.grid, given.block, given.shared, read(parameters, function.value))
+        )
+        return 0
+
+    def cuGetErrorName(self, status, text):
+        return 0
+
+
+def read(pointers, function):
+    found = [c_uint64.from_address(pointers + 8 * i).value for i in range(len(SIZES[function]))]
+    return [ctypes.string_at(at, size) for at, size in zip(found, SIZES[function], strict=True)]
+
+
+@pytest.fixture
+def library(monkeypatch):
+    library = Library()
+    monkeypatch.setattr(driver, "library", lambda: library)
+    monkeypatch.setattr(driver, "current_context", lambda: None)
+    return library
+
+
+@pytest.fixture
+def chain(library):
+    functions = {"first": c_void_p(1), "second": c_void_p(2)}
+    return Chain(SHAPE, VALUES, {"threads": 256}, functions)
+
+
+def expected(n, address, d_in=0x7000, init=INIT):
+    first = [struct.pack("Q", d_in), struct.pack("i", n), STATE, struct.pack("Q", address + 512)]
+    return first, [struct.pack("iQQ", 7, n, address + 64), b"\0", ITERATOR, init]
+
+
+def test_a_graph_is_set_and_launched(library, chain):
+    enqueue = chain.enqueuer(chain.executable(), 5)
+    enqueue(BOUND, 0x9000, (1000, 4, 32, 512), 5)
+    first, second = expected(1000, 0x9000)
+    assert library.set == [(1, 4, 256, 32, first), (2, 1, 128, 48, second)]
+    assert library.launched == [(99, 5)]
+
+
+def test_what_is_the_same_is_not_set_again(library, chain):
+    enqueue = chain.enqueuer(chain.executable())
+    for _ in range(3):
+        enqueue(BOUND, 0x9000, (1000, 4, 32, 512), 0)
+    assert len(library.set) == 2
+    other = (1000, 0x8000, *BOUND[2:])
+    enqueue(other, 0x9000, (1000, 4, 32, 512), 0)
+    assert library.set[2:] == [(1, 4, 256, 32, expected(1000, 0x9000, 0x8000)[0])]
+    enqueue((*other[:-1], b"1234"), 0x9000, (1000, 4, 32, 512), 0)
+    assert library.set[3:] == [(2, 1, 128, 48, expected(1000, 0x9000, init=b"1234")[1])]
+    enqueue((2000, *other[1:-1], b"1234"), 0x9000, (1000, 5, 32, 512), 0)
+    assert library.set[4:] == [(1, 5, 256, 32, expected(1000, 0x9000, 0x8000)[0])]
+    assert len(library.launched) == 6
+
+
+def test_what_was_refused_is_set_the_next_time(library, chain):
+    enqueue = chain.enqueuer(chain.executable())
+    enqueue(BOUND, 0x9000, (1000, 4, 32, 512), 0)
+    other = (1000, 0x8000, *BOUND[2:])
+    library.refuses.add("set")
+    with pytest.raises(driver.DriverError, match="cuGraphExecKernelNodeSetParams"):
+        enqueue(other, 0x9000, (1000, 4, 32, 512), 0)
+    library.refuses.clear()
+    for bound in (BOUND, other):
+        enqueue(bound, 0x9000, (1000, 4, 32, 512), 0)
+        assert library.set[-1] == (1, 4, 256, 32, expected(1000, 0x9000, bound[1])[0])
+
+
+def test_kernel_by_kernel(library, chain):
+    enqueue = chain.enqueuer(None)
+    for stream in (3, 4):
+        enqueue(BOUND, 0x9000, (1000, 4, 32, 512), stream)
+    first, second = expected(1000, 0x9000)
+    assert library.launched == [
+        each for stream in (3, 4) for each in ((stream, 4, 256, 32, first), (stream, 1, 128, 48, second))
+    ]
+
+
+def test_filling_launches_nothing(library, chain):
+    fill = chain.filler(chain.executable())
+    fill(BOUND, 0x9000, (1000, 4, 32, 512))
+    assert [each[0] for each in library.set] == [1, 2]
+    assert not library.launched
+
+
+def test_the_only_kernel(library):
+    shape = Shape(("n",), (Launch("first", 1, 32, (Value("d_in"), i32("n"), Value("op"), Storage())),))
+    enqueue = Chain(shape, VALUES, {}, {"first": c_void_p(1)}).enqueuer(Executable([NodeParams()]))
+    for n in (1, 1, 2):
+        enqueue((n, *BOUND[1:]), 0x9000, (n,), 0)
+    parameters = [
+        [struct.pack("Q", 0x7000), struct.pack("i", n), STATE, struct.pack("Q", 0x9000)] for n in (1, 2)
+    ]
+    assert library.set == [(1, 1, 32, 0, each) for each in parameters]
+    assert len(library.launched) == 3
