@@ -97,13 +97,14 @@ def library(monkeypatch):
     monkeypatch.setattr(driver, "library", lambda: library)
     pretend(monkeypatch, context())
     monkeypatch.setattr(driver, "_parts", {})
+    monkeypatch.setattr(driver.this_thread, "streams", {})
     return library
 
 
 def used(stream, nbytes=MIB, place=None):
     """Return the workspace of a stream that was used a few times."""
     for _ in range(storage._USES_BEFORE_ONE_IS_KEPT + 1):
-        found = (place or context()).part(storage.Memory).workspace(stream)
+        found = (place or context()).part(storage.Memory).workspace(stream, driver.stream_number(stream))
     if found is not None and nbytes > found.nbytes:
         assert found.grow(nbytes)
     return found
@@ -253,13 +254,13 @@ def test_what_is_freed_while_its_stream_is_captured_is_given_back(library):
 
 
 class Graph:
-    executable = 5
+    handle = 5
 
-    def __init__(self, error=None):
-        self.error, self.is_closed = error, False
+    def __init__(self):
+        self.error, self.is_destroyed = None, False
 
-    def close(self):
-        self.is_closed = True
+    def destroy(self):
+        self.is_destroyed = True
         if self.error:
             raise self.error
 
@@ -267,21 +268,22 @@ class Graph:
 @pytest.fixture
 def bound(library, monkeypatch):
     """A bound call without a GPU, on stream 7."""
-    monkeypatch.setattr(_bound.replays, "replay_of", lambda *arguments: Graph())
     monkeypatch.setattr(_bound, "completed", lambda run, arguments, named: arguments)
-    call = SimpleNamespace(bind=lambda arguments: arguments, needed=lambda bound, stream: MIB)
+    chain = SimpleNamespace(executable=Graph, filler=lambda executable: lambda *arguments: None)
+    call = SimpleNamespace(bind=lambda arguments: arguments, prepare=lambda bound: None, nbytes=MIB)
+    call.loaded, call.shape, call.numbers = SimpleNamespace(chains={"one": chain}), "one", ()
     algorithm = cupar.Reduce.__new__(cupar.Reduce)
     algorithm._states, algorithm._source = (), SimpleNamespace(refusal="")
-    algorithm._take = lambda: (call, [])
+    algorithm._new_call = lambda context, number, stream: call
     return _bound.Bound(algorithm, 7, (1000,), {})
 
 
 def test_a_bound_call_frees_its_storage(library, bound):
-    graph = bound._held.graph
+    graph = bound._held.executable
     assert list(library.memory.values()) == [MIB]
     bound.close()
     bound.close()
-    assert graph.is_closed
+    assert graph.is_destroyed
     assert [stream for _, stream in library.frees] == [7]
 
 
@@ -290,7 +292,7 @@ def test_a_bound_call_frees_its_storage_whatever_happens(library, bound, trouble
     if trouble == "captured":
         library.capturing.add(7)
     else:
-        bound._held.graph.error = RuntimeError("of the driver")
+        bound._held.executable.error = RuntimeError("of the driver")
     with suppress(RuntimeError):
         bound.close()
     library.capturing.clear()
