@@ -351,9 +351,9 @@ class Algorithm:
             bound = call.bind(arguments)
             if bound[0] != call.problem:
                 call.prepare(bound)
-            needed = call.nbytes
+            needed = call.nbytes or 1  # so that an array of that size has an address
             if temp_storage is None:
-                return max(needed, 1)  # so that an array of that size has an address
+                return needed
             nbytes: int
             if type(temp_storage) in _CUPY and temp_storage._c_contiguous:
                 address, nbytes = temp_storage.data.ptr, temp_storage.nbytes

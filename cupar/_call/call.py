@@ -77,8 +77,11 @@ class Call:
 
     def prepare(self, bound: Checked) -> None:
         """Find the plan of a call, if its problem is another than that of the call before."""
-        self.shape, self.nbytes, self.numbers = self._find_plan(bound[0])
-        self.enqueue = self._enqueuers.get(self.shape) or self._new(self.shape)
+        self.problem = None  # until all of the plan is there
+        shape, self.nbytes, self.numbers = self._find_plan(bound[0])
+        if shape != self.shape:
+            self.enqueue = self._enqueuers.get(shape) or self._new(shape)
+            self.shape = shape
         self.problem = bound[0]
 
     def _new(self, shape: str) -> Enqueue:

@@ -10,14 +10,13 @@ from .._base import fork
 from .._compile.specialisation import Specialisation
 from .._device import driver
 from .._device.kernels import Executable, Library, device_facts
-from .._kernels.family import Facts, Plan
+from .._kernels.family import Facts, Plan, PlanTuple
 from .._kernels.image import Image
 from .launcher import Chain, Values
 
 # Code that nobody needs any more. To unload it spoils what other threads capture, unless the thread that does
 # so is relaxed about captures; so it is done where that is so anyway.
 _retired: list[Library] = []
-
 
 
 def _may_be_graphs() -> bool:
@@ -69,7 +68,7 @@ class Loaded:
         self._library = Library(image.cubin, [*kernels], subject)
         self._context = context
         facts = Facts({**image.facts, **device_facts(context.device)}, self._library.occupancy)
-        self.plan: Callable[[Any], Plan] = family.planner(facts)
+        self.plan: Callable[[Any], Plan | PlanTuple] = family.planner(facts)
         values = Values.of(spec, arrays)
         self.chains = {
             name: Chain(shape, values, facts, self._library.functions) for name, shape in shapes.items()

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from .._compile.specialisation import Specialisation
 
 
+PlanTuple = tuple[str, int, tuple[int, ...]]  # a plan, where one is made for each call: the fields of `Plan`
+
+
 class Plan(NamedTuple):
     """What is launched for one problem size."""
 
@@ -128,7 +131,7 @@ class Family:
     source: str
     facts: tuple[str, ...]
     shapes: Callable[[Specialisation], Mapping[str, Shape]]
-    planner: Callable[[Facts], Callable[[Any], Plan]]
+    planner: Callable[[Facts], Callable[[Any], Plan | PlanTuple]]
     prelude: Callable[[Specialisation], str] = lambda spec: ""
     has_quick_tier: Callable[[Specialisation], bool] = lambda spec: False
 

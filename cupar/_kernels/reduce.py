@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .._ir import cpp
-from .family import Facts, Family, Launch, Plan, Shape, Storage, Value, i32, u64
+from .family import Facts, Family, Launch, PlanTuple, Shape, Storage, Value, i32, u64
 
 if TYPE_CHECKING:
     from .._compile.specialisation import Specialisation
@@ -35,18 +35,18 @@ _SHAPES = {
 }
 
 
-def _planner(facts: Facts) -> Callable[[int], Plan]:
+def _planner(facts: Facts) -> Callable[[int], PlanTuple]:
     threads, tile = facts["threads"], facts["threads"] * facts["items"]
     one, large = facts["one_threads"] * facts["one_items"], facts["large_threads"] * facts["large_items"]
     most = facts.occupancy("cupar_reduce_tiles", threads, 0) * facts["sms"] * _SUBSCRIPTION
     nbytes = most * facts["accum_size"]
 
-    def plan(n: int) -> Plan:
+    def plan(n: int) -> PlanTuple:
         if n <= one:
-            return Plan("tile", 0, (n,))
+            return "tile", 0, (n,)
         if n <= large:
-            return Plan("large tile", 0, (n,))
-        return Plan("tiles", nbytes, (n, min(-(-n // tile), most)))
+            return "large tile", 0, (n,)
+        return "tiles", nbytes, (n, min(-(-n // tile), most))
 
     return plan
 

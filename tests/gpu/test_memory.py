@@ -126,7 +126,6 @@ def test_algorithms_that_are_loaded_and_not_called_have_no_end_of_graphs():
     items, out = cp.arange(1000, dtype="i4"), cp.zeros(1, "i4")
     for each in (made[0], made[-1]):
         each.run(items, out, 1000, 0)
-        assert out.get()[0] == items.sum().get() or each is not made[0]
     del made, each
     cupar.cache.clear(disk=False)
     gc.collect()
