@@ -20,7 +20,7 @@ _retired: list[Library] = []
 
 
 def _may_be_graphs() -> bool:
-    """Whether calls may be launched as graphs. A user who has each launch waited for wants to see each kernel."""
+    """Whether calls may be launched as graphs: unless each launch is waited for, to see which one fails."""
     off = os.environ.get("CUPAR_GRAPHS", "").strip().lower() in ("0", "off", "false", "no")
     return not off and os.environ.get("CUDA_LAUNCH_BLOCKING", "0").strip() in ("", "0")
 
@@ -141,7 +141,7 @@ class Code:
         with self._lock:
             found = self._loaded.get(context)
             if found is None:
-                check_device(self.spec, context)
+                context.check_runs(self.spec.algorithm, self.spec.cc)
                 with driver.relaxed_capture_mode():
                     while _retired:
                         _retired.pop().unload()
@@ -165,14 +165,3 @@ class Code:
         for loaded in self._loaded.values():
             loaded.abandon()
         self._loaded = {}
-
-
-def check_device(spec: Specialisation, context: driver.Context) -> None:
-    """Raise ValueError unless a context's device runs code for a specialisation's compute capability."""
-    device, cc = context.device, spec.cc
-    # A cubin runs on its own compute capability and on later minor ones.
-    if device.cc // 10 != cc // 10 or device.cc < cc:
-        raise ValueError(
-            f"cc: this {spec.algorithm} was built for sm_{cc}, the current device "
-            f"{device.ordinal} is sm_{device.cc}"
-        )

@@ -66,6 +66,14 @@ class Context:
             found = parts.setdefault(kind, kind(self))
         return found
 
+    def check_runs(self, algorithm: str, cc: int) -> None:
+        """Raise ValueError unless its device runs code for `cc`: for its own, or for an earlier minor version."""
+        device = self.device
+        if device.cc // 10 != cc // 10 or device.cc < cc:
+            raise ValueError(
+                f"cc: this {algorithm} was built for sm_{cc}, the current device {device.ordinal} is sm_{device.cc}"
+            )
+
 
 _contexts: dict[int, Context] = {}  # by number
 _MOST_CONTEXTS = 1000

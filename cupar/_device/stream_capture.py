@@ -1,8 +1,8 @@
 """A capture that throws away what it records: it loads the kernels that are enqueued, and runs none of them.
 
 For code of the bindings, whose kernels have no handles here; see `kernels.Library` for cupar's own. While a
-stream is captured, CUDA lets nobody wait for its context: ``cudaDeviceSynchronize`` fails in whatever thread it
-is called, and spoils the capture. So this is done while code is loaded, and at no other time.
+stream is captured, CUDA lets nobody wait for its context: ``cudaDeviceSynchronize`` fails in whatever thread
+it is called, and spoils the capture. So this is done while code is loaded, and at no other time.
 """
 
 from __future__ import annotations

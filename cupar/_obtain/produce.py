@@ -54,7 +54,7 @@ def produce(spec: Specialisation, kept: Specialisation, device: driver.Device | 
 
 def _code(spec: Specialisation, blob: bytes) -> Code:
     if spec.kind._family is None:
-        from .._call.native_code import NativeCode
+        from .._call.native import NativeCode
 
         return NativeCode(spec, blob)  # type: ignore[return-value]
     return Code(spec, blob)
