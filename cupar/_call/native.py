@@ -186,14 +186,16 @@ class NativeCall:
             if argument.is_pointer:
                 iterator.state = place
         for problem in reversed(caller._sizes()):
-            try:
-                nbytes = self._launch(0, 0, problem, 0)
-                address = storage.scratch(nbytes)
-                with stream_capture.discarding() as stream:
-                    self._launch(address, nbytes, problem, stream)
-            except RuntimeError as error:  # what cannot be captured is loaded by the first call
-                message = "kernels of %s for %s items are loaded by the first call: %s"
-                log.info(message, spec.algorithm, problem, error)
+            self._load_size(spec.algorithm, problem)
+
+    def _load_size(self, algorithm: str, problem: Any) -> None:
+        try:
+            nbytes = self._launch(0, 0, problem, 0)
+            address = storage.scratch(nbytes)
+            with stream_capture.discarding() as stream:
+                self._launch(address, nbytes, problem, stream)
+        except RuntimeError as error:  # what cannot be captured is loaded by the first call
+            log.info("kernels of %s for %s items are loaded by the first call: %s", algorithm, problem, error)
 
     def _set(self, bound: tuple[Any, ...]) -> None:
         for put, value in zip(self._settings, bound[1:], strict=True):

@@ -67,11 +67,14 @@ class Context:
         return found
 
     def check_runs(self, algorithm: str, cc: int) -> None:
-        """Raise ValueError unless its device runs code for `cc`: for its own, or for an earlier minor version."""
-        device = self.device
-        if device.cc // 10 != cc // 10 or device.cc < cc:
+        """Raise ValueError unless its device runs code for a compute capability.
+
+        It runs that for its own, and for earlier minor versions.
+        """
+        ordinal, own = self.device.ordinal, self.device.cc
+        if own // 10 != cc // 10 or own < cc:
             raise ValueError(
-                f"cc: this {algorithm} was built for sm_{cc}, the current device {device.ordinal} is sm_{device.cc}"
+                f"cc: this {algorithm} was built for sm_{cc}, the current device {ordinal} is sm_{own}"
             )
 
 
