@@ -197,7 +197,9 @@ def compile_native(native: str, arguments: Sequence[Any], cc: int) -> Any:
     b = bindings()
     arguments = [each() if isinstance(each, functools.partial) else each for each in arguments]
     cccl, toolkit = toolchain.include_folders()
-    common = b.CommonData(*divmod(cc, 10), *[f"-I{cccl}"] * 3, f"-I{toolkit}")
+    # NVRTC gets these as they are. CUB, Thrust and libcu++ have one folder, so there is room for an option.
+    options = f"-I{cccl}", toolchain.UNROLL_OPTION, f"-I{cccl}", f"-I{toolkit}"
+    common = b.CommonData(*divmod(cc, 10), *options)
     from . import compiler_output
 
     with compiler_output.held() as printed:

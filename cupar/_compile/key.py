@@ -52,7 +52,7 @@ def template_parts(spec: Specialisation) -> dict[str, Any]:
         "operators": {name: _kind(op) for name, op in spec.operators},
         "types": types,
         "options": {f"option {name}": value for name, value in dict(spec.options).items()},
-        "generated": _iterators_part(spec),
+        "generated": _generated_part(spec),
         "versions": versions,
     }
 
@@ -127,7 +127,10 @@ def _types_part(inputs: tuple[np.dtype[Any], ...], *output: np.dtype[Any]) -> li
     return [text, *map(structs.type_part, (*inputs, *output))]
 
 
-def _iterators_part(spec: Specialisation) -> dict[str, Any]:
+def _generated_part(spec: Specialisation) -> dict[str, Any]:
+    family = spec.kind._family
+    if family is not None:
+        return {"the C++ that cupar writes for its kernels": [_NO_TEXT, _hash(source.source(family, spec))]}
     if all(argument.is_pointer for argument in spec.arguments):
         return {}
     from .._ir.source import iterators_source

@@ -1,7 +1,6 @@
 // What all kernels of cupar share: values that C++ has no type for, and iterators made of cupar's nodes.
 #pragma once
 
-#include <cuda/std/complex>
 #include <cuda/std/cstdint>
 #include <cuda/std/iterator>
 #include <cuda/std/type_traits>

@@ -1,7 +1,10 @@
 """The C++ of a specialisation's kernels: types, operators and iterators, and the source of the family.
 
-The operators of the user's are left to the linker. That source is the template's, which all operators share:
-so it tells none of them but by its types.
+The user's operators are left to the linker. That source is the template's, which all operators share: so it
+tells none of them but by its types.
+
+It begins with the headers, those of the family's source among them. So all sources of a family begin with the
+same lines, up to `END_OF_HEADERS`, and a process that compiles several can keep what they say precompiled.
 """
 
 from __future__ import annotations
@@ -51,6 +54,19 @@ _FUNCTORS = {
 }
 
 
+# A pragma of NVIDIA's compilers: headers are precompiled up to here, if they are.
+END_OF_HEADERS = "#pragma nv_hdrstop\n"
+
+# Of the functors above, and of half precision: CUB's headers have it in any case.
+_HEADERS = (
+    "cuda/std/__functional/identity.h",
+    "cuda/std/__functional/operations.h",
+    "cuda/__functional/maximum.h",
+    "cuda/__functional/minimum.h",
+    "cuda_fp16.h",
+)
+
+
 def source(family: Family, spec: Specialisation) -> str:
     """Return the C++ of a specialisation's kernels.
 
@@ -58,14 +74,14 @@ def source(family: Family, spec: Specialisation) -> str:
     type ``x_v`` of its items. Each operator ``f`` has a type ``f_t``: a functor, whose state a call hands
     over.
     """
-    headers = ["cuda/functional", "cuda/std/functional", "cupar.cuh"]
-    headers += [header for each in spec.arguments for node in each.node.walk() for header in node.headers]
+    headers = [header for each in spec.arguments for node in each.node.walk() for header in node.headers]
     code = [f"constexpr int target = {spec.cc};", *map(_argument, spec.arguments)]
     code += [_operator(name, op) for name, op in spec.operators]
     code.append(family.prelude(spec))
     body = "\n".join(each for each in code if each)
     # In the global namespace, as the functions that are left to the linker are.
-    return f'{cpp.unit(body, headers)}\n#include "{family.source}"\n'
+    unit = cpp.unit(body, headers)
+    return f'{_prefix(family.source)}{END_OF_HEADERS}{unit}\n#include "{family.source}"\n'
 
 
 def _argument(argument: Argument) -> str:
@@ -104,22 +120,38 @@ struct {name}_t {{{state}
 }};"""
 
 
-_INCLUDE = re.compile(r'^#include "([\w.]+)"$', re.MULTILINE)
+_OWN = re.compile(r'^#include "([\w.]+)"$', re.MULTILINE)
+_OTHERS = re.compile(r"^#include <([\w./]+)>$", re.MULTILINE)
+
+
+@functools.cache
+def _prefix(family_source: str) -> str:
+    """Return the lines that include what a family's source does, but for those beside it."""
+    found = [*_HEADERS, *(each for text in _files(family_source).values() for each in _OTHERS.findall(text))]
+    return "".join(f"#include <{header}>\n" for header in (*dict.fromkeys(found), "cupar.cuh"))
 
 
 @functools.cache
 def digest(family_source: str) -> str:
     """Return the SHA-256 of a family's source and of what it includes of cupar's own."""
-    seen: dict[str, bytes] = {}
-    _read(["cupar.cuh", family_source], seen)
+    files = _files(family_source)
     found = hashlib.sha256()
-    for name in sorted(seen):
-        found.update(f"{name}\0{len(seen[name])}\0".encode() + seen[name])
+    for name in sorted(files):
+        data = files[name].encode()
+        found.update(f"{name}\0{len(data)}\0".encode() + data)
     return found.hexdigest()
 
 
-def _read(names: Sequence[str], seen: dict[str, bytes]) -> None:
+@functools.cache
+def _files(family_source: str) -> dict[str, str]:
+    """Return cupar's own files that a family's kernels are made of, by name."""
+    found: dict[str, str] = {}
+    _read(["cupar.cuh", family_source], found)
+    return found
+
+
+def _read(names: Sequence[str], found: dict[str, str]) -> None:
     for name in names:
-        if name not in seen:
-            seen[name] = (FOLDER / name).read_bytes()
-            _read(_INCLUDE.findall(seen[name].decode()), seen)
+        if name not in found:
+            found[name] = (FOLDER / name).read_text("utf-8")
+            _read(_OWN.findall(found[name]), found)
