@@ -18,7 +18,7 @@ import numpy as np
 from ._base.words import counted
 from ._fingerprint import walk
 from ._fingerprint.names import compilers_name
-from ._ir import cpp
+from ._ir import cpp, kinds
 from ._ir.operator import CapturedState, Operator, cpp_operator
 
 
@@ -213,8 +213,8 @@ def resolve(
     """
     try:
         found = _resolved(op, tuple(inputs), output)
-        if as_function and isinstance(found.kind, OpKind):
-            found = _kind_as_function(found.kind, found.inputs, output)
+        if as_function:
+            found = to_function(found)
     except TypeError as error:
         raise type(error)(f"{parameter}: {str(error).removeprefix('op: ')}") from None
     return replace(found, parameter=parameter, decided_by=decided_by)
@@ -369,26 +369,32 @@ def _of_kind(kind: OpKind, inputs: tuple[np.dtype[Any], ...], output: np.dtype[A
         )
     if undefined:
         raise TypeError(f"op: OpKind.{kind.name} is not defined for {', '.join(map(str, inputs))}")
-    # CCCL's own operators take the types of C++ alone, and give what they take, or a bool.
-    given = np.dtype(bool) if traits.gives_bool else inputs[0]
-    if inputs[0].kind not in "cV" and set(inputs) == {inputs[0]} and output == given:
+    if kinds.is_uniform(kind.name, inputs, output) or kinds.expression(kind.name, inputs, output):
         return Operator(f"OpKind.{kind.name}", inputs, output, kind, kind.name)
     if traits.function is None:
         raise TypeError(f"op: OpKind.{kind.name} takes and gives one type, not those of {inputs}, {output}")
-    return _kind_as_function(kind, inputs, output)
+    return _function(traits.function, inputs, output)
 
 
-def _kind_as_function(kind: OpKind, inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any]) -> Operator:
-    if output.kind == "b" and len(set(inputs)) == 1:
-        from ._ir import kinds
+def to_function(op: Operator) -> Operator:
+    """Return an operator as a function that is compiled, where none of CCCL's own can go."""
+    if not isinstance(op.kind, OpKind):
+        return op
+    source = kinds.source(op.kind.name, op.inputs, op.output)
+    function = _KINDS[op.kind].function
+    if source is not None:  # which needs no numba
+        found = cpp_operator(op.name, op.inputs, op.output, source)
+    elif function is not None:
+        found = _function(function, op.inputs, op.output)
+    else:
+        raise TypeError(f"op: expected a function, got {op.name}")
+    return replace(found, parameter=op.parameter, decided_by=op.decided_by)
 
-        source = kinds.source(kind.name, len(inputs), inputs[0])
-        if source is not None:  # which needs no numba
-            return cpp_operator(f"OpKind.{kind.name}", inputs, output, source)
-    function = _KINDS[kind].function
-    if function is None:
-        raise TypeError(f"op: expected a function, got OpKind.{kind.name}")
-    return _function(function, inputs, output)
+
+def as_cccl_has_it(op: Operator) -> Operator:
+    """Return an operator for CCCL's C library: a kind that it has for the types, or a function."""
+    is_its_own = op.kind is None or kinds.is_cccls(op.kind.name, op.inputs, op.output)
+    return op if is_its_own else to_function(op)
 
 
 def _check_arity(op: Callable[..., Any], arity: int) -> None:

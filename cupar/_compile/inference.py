@@ -10,7 +10,7 @@ import numpy as np
 from .. import _cache, structs
 from .._fingerprint import extensions
 from .._fingerprint.refusals import Unfingerprintable
-from .._ir import cpp
+from .._ir import cpp, kinds
 from .._ir.operator import Operator
 from . import entries
 from .key import digest, result_parts
@@ -30,7 +30,7 @@ def result_dtype(op: Operator) -> np.dtype[Any]:
         If it cannot be compiled for its inputs, or returns something that arrays cannot hold.
     """
     if op.kind is not None:
-        return op.output
+        return np.dtype(bool) if kinds.gives_bool(op.kind.name) else op.output
     if op.source is None:
         raise TypeError(f"value_type: the result of {op.name} is not known: give its dtype")
     parts = result_parts(op)

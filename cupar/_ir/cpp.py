@@ -27,19 +27,40 @@ _NUMBERS = {
 _PREAMBLE = """
 typedef long long i64;
 
-template <class T> struct Complex { T re, im; };
+// Complex numbers as NumPy and numba have them: aligned as their parts are, made silently of real numbers and of
+// each other, and divided as in R. L. Smith, "Algorithm 116: Complex division", CACM 5, 1962.
+template <class T> struct Complex {
+  T re, im;
+
+  Complex() = default;
+  __device__ constexpr Complex(T re, T im) : re(re), im(im) {}
+  template <class Real, class = decltype(static_cast<T>(*static_cast<Real*>(nullptr)))>
+  __device__ constexpr Complex(Real x) : re(static_cast<T>(x)), im(0) {}
+  template <class Other>
+  __device__ constexpr Complex(Complex<Other> x) : re(static_cast<T>(x.re)), im(static_cast<T>(x.im)) {}
+
+  __device__ constexpr explicit operator bool() const { return re != 0 || im != 0; }
+  __device__ friend constexpr Complex operator-(Complex a) { return {-a.re, -a.im}; }
+  __device__ friend constexpr Complex operator+(Complex a, Complex b) { return {a.re + b.re, a.im + b.im}; }
+  __device__ friend constexpr Complex operator-(Complex a, Complex b) { return {a.re - b.re, a.im - b.im}; }
+  __device__ friend constexpr Complex operator*(Complex a, Complex b) {
+    return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+  }
+  __device__ friend Complex operator/(Complex a, Complex b) {
+    const T re = fabs(b.re), im = fabs(b.im);
+    if (re == 0 && im == 0) return {a.re / re, a.im / re};
+    if (re >= im) {
+      const T ratio = b.im / b.re, divisor = b.re + b.im * ratio;
+      return {(a.re + a.im * ratio) / divisor, (a.im - a.re * ratio) / divisor};
+    }
+    const T ratio = b.re / b.im, divisor = b.re * ratio + b.im;
+    return {(a.re * ratio + a.im) / divisor, (a.im * ratio - a.re) / divisor};
+  }
+  __device__ friend constexpr bool operator==(Complex a, Complex b) { return a.re == b.re && a.im == b.im; }
+  __device__ friend constexpr bool operator!=(Complex a, Complex b) { return a.re != b.re || a.im != b.im; }
+};
 
 template <int size, int alignment> struct alignas(alignment) Bytes { unsigned char bytes[size]; };
-
-template <class To> struct convert {
-  template <class From> static __device__ To from(From x) { return static_cast<To>(x); }
-};
-template <class To> struct convert<Complex<To>> {
-  template <class From> static __device__ Complex<To> from(From x) { return {static_cast<To>(x), To(0)}; }
-  template <class From> static __device__ Complex<To> from(Complex<From> x) {
-    return {static_cast<To>(x.re), static_cast<To>(x.im)};
-  }
-};
 """
 
 

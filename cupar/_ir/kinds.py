@@ -1,14 +1,23 @@
-"""CCCL's own operators as C++ functions, for where CCCL takes functions alone: those that give a bool."""
+"""What a kind of operator is in C++, for whatever types it is defined for.
+
+CCCL's own operators take values of one type and give that type, or a bool. For all others a kind does what
+numba makes of the function that it is: it computes in the type that numba would, and converts the result to
+the output's.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from .. import structs
 from . import cpp
 
-_SIGNS = {
+DType = np.dtype[Any]
+
+_RELATIONS = {
     "EQUAL_TO": "==",
     "NOT_EQUAL_TO": "!=",
     "GREATER": ">",
@@ -16,44 +25,124 @@ _SIGNS = {
     "GREATER_EQUAL": ">=",
     "LESS_EQUAL": "<=",
 }
+_LOGICAL = {"LOGICAL_AND": "{a} && {b}", "LOGICAL_OR": "{a} || {b}", "LOGICAL_NOT": "!{a}"}
+_ARITHMETIC = {"PLUS": "+", "MINUS": "-", "MULTIPLIES": "*", "DIVIDES": "/"}
+_BITWISE = {"BIT_AND": "&", "BIT_OR": "|", "BIT_XOR": "^"}
+_CHOICES = {"MINIMUM": "{b} < {a} ? {b} : {a}", "MAXIMUM": "{a} < {b} ? {b} : {a}"}
+
+_BOOL, _INT, _UNSIGNED = np.dtype(bool), np.dtype(np.int64), np.dtype(np.uint64)
+_HALF, _FLOAT, _DOUBLE = np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)
+_HALVES, _FLOATS = "?be", "BhfF"  # what numba takes for float16, and else for float32, beside other floats
 
 
-def source(kind: str, arity: int, dtype: np.dtype[Any]) -> str | None:
-    """Return the C++ of a function ``SYMBOL`` that gives, as a bool, what a kind gives for values of a dtype.
+def gives_bool(kind: str) -> bool:
+    """Whether a kind gives a bool, whatever it takes."""
+    return kind in _RELATIONS or kind in _LOGICAL
 
-    The kind, by its name, must be defined for the dtype. None if it is not one of those that are written in
-    C++ for it.
+
+def is_uniform(kind: str, inputs: Sequence[DType], output: DType) -> bool:
+    """Whether a kind takes values of one type here and gives that type, or a bool if it is one that does."""
+    given = _BOOL if gives_bool(kind) else inputs[0]
+    return set(inputs) == {inputs[0]} and structs.layout(output) == structs.layout(given)
+
+
+def is_cccls(kind: str, inputs: Sequence[DType], output: DType) -> bool:
+    """Whether CCCL's C library has a kind for these types; complex numbers and structs are bytes to it."""
+    return inputs[0].kind not in "cV" and is_uniform(kind, inputs, output)
+
+
+def expression(kind: str, inputs: Sequence[DType], output: DType) -> str | None:
+    """Return the C++ of what a kind gives for `a` and `b`, as a value of the output's type.
+
+    The kind, by its name, must be defined for the inputs. None if it is not written in C++ for the types, or
+    its result is not converted to the output's silently.
     """
-    result = _result(kind, dtype) if dtype.names is None else None
+    computed = _computed(kind, inputs)
+    if computed is None or not structs.convertible(computed[0], output):
+        return None
+    result, code = computed
+    return f"({code})" if result == output else _as(output, f"({code})")
+
+
+def source(kind: str, inputs: Sequence[DType], output: DType) -> str | None:
+    """Return the C++ of a function ``SYMBOL`` that stores what `expression` says; None if that is None."""
+    result = expression(kind, inputs, output)
     if result is None:
         return None
-    names = "ab"[:arity]
+    names = "ab"[: len(inputs)]
     parameters = ", ".join(f"void* p_{name}" for name in names)
-    loads = "".join(f"  const auto {name} = {_loaded(f'p_{name}', dtype)};\n" for name in names)
+    loads = "".join(
+        f"  const auto {name} = {_loaded(f'p_{name}', each)};\n"
+        for name, each in zip(names, inputs, strict=True)
+    )
     return cpp.unit(
         f'extern "C" __device__ void SYMBOL({parameters}, void* out) {{\n'
-        f"{loads}  *static_cast<bool*>(out) = {result};\n}}\n"
+        f"{loads}  *static_cast<{cpp.type_name(output)}*>(out) = {result};\n}}\n"
     )
 
 
-def _loaded(pointer: str, dtype: np.dtype[Any]) -> str:
+def _loaded(pointer: str, dtype: DType) -> str:
     if dtype.kind == "b":  # of which memory may hold any byte
         return f"*static_cast<const unsigned char*>({pointer}) != 0"
-    value = f"*static_cast<const {cpp.type_name(dtype)}*>({pointer})"
-    return f"__half2float({value})" if dtype == np.float16 else value
+    return f"*static_cast<const {cpp.type_name(dtype)}*>({pointer})"
 
 
-def _result(kind: str, dtype: np.dtype[Any]) -> str | None:
-    is_complex = dtype.kind == "c"
-    a, b = (f"({x}.re != 0 || {x}.im != 0)" if is_complex else f"({x} != 0)" for x in "ab")
-    if kind in _SIGNS:
-        sign = _SIGNS[kind]
-        if is_complex:
-            return f"a.re {sign} b.re {'&&' if sign == '==' else '||'} a.im {sign} b.im"
-        return f"a {sign} b"
+def _as(dtype: DType, value: str) -> str:
+    return f"static_cast<{cpp.type_name(dtype)}>({value})"
+
+
+def _computed(kind: str, inputs: Sequence[DType]) -> tuple[DType, str] | None:
+    """Return the type in which a kind is computed and what gives its result, None if C++ is not asked."""
+    named = dict(zip("ab", inputs, strict=False))
+    if kind == "IDENTITY":
+        return inputs[0], "a"
+    if kind in _LOGICAL:
+        return _BOOL, _LOGICAL[kind].format(**{name: _truth(name, each) for name, each in named.items()})
+    common = _common(inputs)
     if kind == "BIT_NOT":
-        return "!a" if dtype.kind == "b" else f"static_cast<{cpp.type_name(dtype)}>(~a) != 0"
-    logical = {"LOGICAL_AND": f"{a} && {b}", "LOGICAL_OR": f"{a} || {b}", "LOGICAL_NOT": f"!{a}"}
-    if not is_complex:  # complex numbers become no bools but of themselves
-        logical.update(IDENTITY=a, NEGATE=a)
-    return logical.get(kind)
+        return inputs[0], "!a" if inputs[0] == _BOOL else _as(inputs[0], "~a")
+    if kind in _BITWISE:
+        common = _BOOL if set(inputs) == {_BOOL} else common
+        return common, _BITWISE[kind].join(_as(common, name) for name in named)
+    if kind in _RELATIONS or kind in _CHOICES:
+        return _compared(kind, inputs, common)
+    if kind == "NEGATE":
+        own = _INT if inputs[0] == _BOOL else inputs[0]
+        return own, _as(own, "-" + _as(_exact(own), "a"))
+    if kind in _ARITHMETIC and common != _HALF:  # whose rounding is a matter of instructions
+        common = _DOUBLE if kind == "DIVIDES" and common.kind in "iu" else common
+        sides = (_as(_exact(common), name) for name in named)
+        return common, _as(common, _ARITHMETIC[kind].join(sides))
+    return None
+
+
+def _compared(kind: str, inputs: Sequence[DType], common: DType) -> tuple[DType, str] | None:
+    if _UNSIGNED in inputs and common == _INT:  # no type has all values of both
+        return None
+    wide = _FLOAT if common == _HALF else common  # which has all its values
+    sides = {name: _as(wide, name) for name in "ab"}
+    if kind in _CHOICES:
+        return wide, _CHOICES[kind].format(**sides)
+    return _BOOL, f"{sides['a']} {_RELATIONS[kind]} {sides['b']}"
+
+
+def _exact(common: DType) -> DType:
+    """Return the type to compute in: integers wrap around, and float32 has all values of float16."""
+    if common == _INT:
+        return _UNSIGNED
+    return _FLOAT if common == _HALF else common
+
+
+def _truth(name: str, dtype: DType) -> str:
+    if dtype.kind == "c":
+        return f"({name}.re != 0 || {name}.im != 0)"
+    return f"({_as(_FLOAT, name) if dtype == _HALF else name} != 0)"
+
+
+def _common(inputs: Sequence[DType]) -> DType:
+    """Return the type that numba computes in."""
+    kinds = {each.kind for each in inputs}
+    if kinds <= set("biu"):
+        return _UNSIGNED if kinds == {"u"} else _INT
+    size = max(2 if each.char in _HALVES else 4 if each.char in _FLOATS else 8 for each in inputs)
+    return np.dtype(f"c{2 * max(size, 4)}" if "c" in kinds else f"f{size}")

@@ -304,8 +304,8 @@ class Convert(_Changing):
 
     def members(self, children: Sequence[str], operator: str) -> Members:
         outer, inner = cpp.type_name(self.value), cpp.type_name(self.child.value)
-        read = f"{inner} x; child.read(&x); *static_cast<{outer}*>(out) = convert<{outer}>::from(x);"
-        write = f"{inner} x = convert<{inner}>::from(*static_cast<const {outer}*>(in)); child.write(&x);"
+        read = f"{inner} x; child.read(&x); *static_cast<{outer}*>(out) = static_cast<{outer}>(x);"
+        write = f"{inner} x = static_cast<{inner}>(*static_cast<const {outer}*>(in)); child.write(&x);"
         return Members(f"{children[0]} child;", "child.advance(n);", read, write)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .._ir import cpp
+from .._ir import cpp, kinds
 from .._ir.nodes import Argument
 from .._ir.operator import Operator
 from .._ir.source import node_structs
@@ -97,9 +97,14 @@ def _argument(argument: Argument) -> str:
 
 
 def _operator(name: str, op: Operator) -> str:
-    if op.kind is not None:
+    inputs, result = [cpp.type_name(each) for each in op.inputs], cpp.type_name(op.output)
+    if op.kind is not None and kinds.is_uniform(op.kind.name, op.inputs, op.output):
         return f"using {name}_t = {_FUNCTORS[op.kind.name]};"
-    inputs = [cpp.type_name(each) for each in op.inputs]
+    if op.kind is not None:
+        values = ", ".join(f"{each} {value}" for each, value in zip(inputs, "ab", strict=False))
+        does = f"return {kinds.expression(op.kind.name, op.inputs, op.output)};"
+        head = f"__device__ __forceinline__ {result} operator()({values}) const"
+        return f"struct {name}_t {{\n  {head} {{ {does} }}\n}};"
     given = [f"const {each}& a{i}" for i, each in enumerate(inputs)]
     passed = [
         *(["const_cast<unsigned char*>(state)"] * bool(op.state_size)),
@@ -109,7 +114,6 @@ def _operator(name: str, op: Operator) -> str:
         f"\n  alignas({op.state_alignment}) unsigned char state[{op.state_size}];" if op.state_size else ""
     )
     parameters = ", ".join([*(["void*"] * bool(op.state_size)), *(["const void*"] * len(inputs)), "void*"])
-    result = cpp.type_name(op.output)
     return f"""extern "C" __device__ void {cpp.symbol(name)}({parameters});
 struct {name}_t {{{state}
   __device__ __forceinline__ {result} operator()({", ".join(given)}) const {{

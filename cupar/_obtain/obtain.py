@@ -17,6 +17,7 @@ from .._compile.specialisation import Specialisation
 from .._device import driver
 from .._ir.nodes import Argument
 from .._ir.operator import Operator
+from ..operators import as_cccl_has_it
 from . import produce
 from .target import target
 
@@ -90,6 +91,8 @@ def obtain(
     watching = observer  # another thread may replace it
     found, device = target(watching.cc if cc is None and watching is not None else cc)
     kind: Any = cls
+    if cls._family is None:
+        operators = {name: as_cccl_has_it(op) for name, op in operators.items()}
     spec = Specialisation(
         kind, algorithm, tuple(arguments), tuple(operators.items()), tuple(options.items()), found
     )

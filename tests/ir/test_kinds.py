@@ -1,4 +1,4 @@
-"""CCCL's own operators where it takes functions alone: without numba, and doing what numba's functions do."""
+"""Kinds of operator as C++, where CCCL's own do not go: without numba, and doing what its functions do."""
 
 import functools
 import json
@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from cupar import OpKind, _build
+from cupar import OpKind, _build, operators
 from cupar._compile import nvrtc
 from cupar.operators import resolve
 
@@ -19,7 +19,7 @@ CC = 90
 UNARY = {
     OpKind.LOGICAL_NOT: lambda a: a == 0,
     OpKind.IDENTITY: lambda a: a != 0,
-    OpKind.NEGATE: lambda a: a != 0,
+    OpKind.NEGATE: lambda a: -a,
     OpKind.BIT_NOT: lambda a: ~a != 0,
 }
 BINARY = {
@@ -101,6 +101,60 @@ def test_float16(kind):
     }
     if kind in expected:
         assert [name for name in found if name.startswith("setp")] == [expected[kind]]
+
+
+# Without small integers, float16 beside other floats, and comparisons of several types, for which the
+# instructions differ and the values do not.
+COMPUTED = [
+    (
+        OpKind.PLUS,
+        ["i1 i4 i8", "i4 i8 f4", "u4 i8 u2", "u2 u8 f8", "f4 f8 f8", "f4 i1 f4", "i4 f4 f4", "u8 f4 c8"],
+    ),
+    (OpKind.MINUS, ["u1 u4 u8", "f4 i8 c16", "c8 c8 c8", "c16 f4 c8", "i2 f4 f4"]),
+    (OpKind.MULTIPLIES, ["i4 i4 i8", "u4 u4 f4", "i8 u8 i8", "f4 f8 c8", "? f8 f8"]),
+    (OpKind.DIVIDES, ["i4 i4 f4", "u8 f4 f8", "f8 i2 f4", "i1 f4 f4"]),
+    (OpKind.BIT_XOR, ["i4 u2 i8", "? i4 i4", "? ? i4", "i8 u8 u1"]),
+    (OpKind.EQUAL_TO, ["f4 f8 ?", "i8 f4 i4", "c8 c8 f4", "i4 i4 i8"]),
+    (OpKind.LESS, ["f4 f4 f4", "i4 i8 ?", "u8 f8 ?"]),
+    (OpKind.NEGATE, ["i1 i8", "u2 i4", "? i4", "c8 c8", "c8 c16", "f4 c8", "i8 f8"]),
+    (OpKind.IDENTITY, ["i1 f4", "u8 f4", "f8 f4", "f4 c8", "c16 c8", "i4 ?", "? f8"]),
+    (OpKind.BIT_NOT, ["i1 i8", "u4 u8", "? i4"]),
+    (OpKind.LOGICAL_NOT, ["c8 i4", "f4 f4", "i8 u1"]),
+    (OpKind.MINIMUM, ["f4 f8 f8", "i8 i8 f4", "f4 f4 c8"]),
+]
+
+
+@pytest.mark.parametrize("kind, types", [(kind, types) for kind, several in COMPUTED for types in several])
+def test_they_are_computed_in_the_same_types(kind, types):
+    *inputs, output = map(np.dtype, types.split())
+    cpp = resolve(kind, inputs, output, as_function=True)
+    assert cpp.cpp is not None
+    wanted = operators._function(operators._KINDS[kind].function, tuple(inputs), output)
+    assert instructions(cpp) == instructions(wanted)
+
+
+def arithmetic(op):
+    return sorted(
+        line.split()[0] for line in instructions(op) if re.match(r"\t(mul|fma|add|sub|div|abs)", line)
+    )
+
+
+@pytest.mark.parametrize("dtype", ["c8", "c16"])
+def test_products_and_quotients_of_complex_numbers(dtype):
+    types = (np.dtype(dtype),) * 2, np.dtype(dtype)
+    for kind in (OpKind.MULTIPLIES, OpKind.DIVIDES):
+        cpp = resolve(kind, *types, as_function=True)
+        numba = operators._function(operators._KINDS[kind].function, *types)
+        # Where numba raises, and stores 0, C++ does what NumPy does: it divides by zero.
+        by_zero = [f"div.rn.f{8 * types[1].itemsize // 2}"] * 2 if kind is OpKind.DIVIDES else []
+        assert arithmetic(cpp) == sorted(arithmetic(numba) + by_zero)
+
+
+def test_what_has_no_type_in_common_is_left_to_numba():
+    unsigned, signed, half = np.dtype("u8"), np.dtype("i4"), np.dtype("f2")
+    assert resolve(OpKind.LESS, (unsigned, signed), np.dtype(bool)).kind is None
+    assert resolve(OpKind.PLUS, (half, half), np.dtype("f4")).kind is None
+    assert resolve(OpKind.PLUS, (half, half), half).kind is OpKind.PLUS
 
 
 def test_what_is_not_defined_stays_so():

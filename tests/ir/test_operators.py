@@ -51,11 +51,19 @@ def test_functions_that_are_kinds_for_some_types_only():
     assert kind_of(np.bitwise_and, "u1") == OpKind.BIT_AND
 
 
-def test_kinds_that_cccl_has_but_not_for_the_type():
-    assert kind_of(OpKind.PLUS, "c8") is None
-    assert kind_of(OpKind.LESS, "f4") is None  # CCCL's gives a bool and nothing else
-    assert kind_of(OpKind.LESS, "f4", "?") == OpKind.LESS
-    assert kind_of(np.logical_and, "i4") is None
+def test_kinds_are_kinds_for_all_types_but_cccls_are_not():
+    def of_cccl(op, dtype, output=None):
+        dtype = np.dtype(dtype)
+        found = resolve(op, (dtype, dtype), dtype if output is None else np.dtype(output))
+        return operators.as_cccl_has_it(found).kind
+
+    assert kind_of(OpKind.PLUS, "c8") == OpKind.PLUS
+    assert of_cccl(OpKind.PLUS, "c8") is None
+    assert kind_of(OpKind.LESS, "f4") == OpKind.LESS
+    assert of_cccl(OpKind.LESS, "f4") is None  # CCCL's gives a bool and nothing else
+    assert of_cccl(OpKind.LESS, "f4", "?") == OpKind.LESS
+    assert kind_of(np.logical_and, "i4") == OpKind.LOGICAL_AND
+    assert of_cccl(np.logical_and, "i4") is None
 
 
 def test_fingerprint_says_what_it_does_and_not_what_it_is_called():
