@@ -29,7 +29,16 @@ typedef long long i64;
 
 template <class T> struct Complex { T re, im; };
 
-template <int size, int alignment> struct alignas(alignment) Bytes { unsigned char bytes[size]; };
+template <int size> struct Word { typedef unsigned char type; };
+template <> struct Word<2> { typedef unsigned short type; };
+template <> struct Word<4> { typedef unsigned int type; };
+template <> struct Word<8> { typedef unsigned long long type; };
+
+// A struct, as the words that it is moved in: each byte of an array of bytes takes a register of its own.
+template <int size, int alignment> struct alignas(alignment) Bytes {
+  typedef typename Word<alignment>::type word;
+  word words[size / sizeof(word)];
+};
 
 template <class To> struct convert {
   template <class From> static __device__ To from(From x) { return static_cast<To>(x); }
