@@ -27,8 +27,8 @@ _NUMBERS = {
 _PREAMBLE = """
 typedef long long i64;
 
-// Complex numbers as NumPy and numba have them: aligned as their parts are, made silently of real numbers and of
-// each other, and divided as in R. L. Smith, "Algorithm 116: Complex division", CACM 5, 1962.
+// Complex numbers as NumPy and numba have them: aligned as their parts are, made silently of real numbers
+// and of each other, and divided as in R. L. Smith, "Algorithm 116: Complex division", CACM 5, 1962.
 template <class T> struct Complex {
   T re, im;
 
@@ -60,7 +60,16 @@ template <class T> struct Complex {
   __device__ friend constexpr bool operator!=(Complex a, Complex b) { return a.re != b.re || a.im != b.im; }
 };
 
-template <int size, int alignment> struct alignas(alignment) Bytes { unsigned char bytes[size]; };
+template <int size> struct Word { typedef unsigned char type; };
+template <> struct Word<2> { typedef unsigned short type; };
+template <> struct Word<4> { typedef unsigned int type; };
+template <> struct Word<8> { typedef unsigned long long type; };
+
+// A struct, as the words that it is moved in: each byte of an array of bytes takes a register of its own.
+template <int size, int alignment> struct alignas(alignment) Bytes {
+  typedef typename Word<alignment>::type word;
+  word words[size / sizeof(word)];
+};
 """
 
 
