@@ -308,10 +308,11 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 # --- Plots -----------------------------------------------------------------------------------------------
 
-SERIES = ("#76b900", "#4d8fc4", "#999999")
+SERIES = ("#76b900", "#4d8fc4", "#999999", "#d9822b")
 # What changes in a dark theme. Pages and viewers that know none show the light one.
 INK, PAPER, GRID = "#1f2328", "#ffffff", "#d0d7de"
 DARK = {INK: "#e6edf3", PAPER: "#131416", GRID: "#3d444d"}
+ABREAST = 3  # panels of lines
 WIDTH = 7.2  # inches, like a page's text: a wider plot would be scaled down, and its text with it
 FONTS = ["Segoe UI", "Helvetica Neue", "Arial", "DejaVu Sans", "sans-serif"]
 
@@ -362,18 +363,54 @@ class Panel:
     line: float | None = None
     log: bool = False
 
+    @property
+    def texts(self) -> list[str]:
+        """What is written in it beside the axis."""
+        return [text for bar in self.bars for text in (bar.name, *bar.texts) if text]
+
+
+@dataclass
+class Lines:
+    """Curves over sizes that are powers of two, in a third of a page's width.
+
+    Attributes
+    ----------
+    curves : mapping of str to sequence of pair of float
+        Points by the name of the curve; some may have none.
+    across, unit : str
+        What the axes show.
+    title : str
+    line : float, optional
+        Where a dashed line stands, to compare with.
+    has_legend : bool
+    """
+
+    curves: Mapping[str, Sequence[tuple[float, float]]]
+    across: str
+    unit: str
+    title: str
+    line: float | None = None
+    has_legend: bool = False
+
+    @property
+    def texts(self) -> list[str]:
+        """What is written in it beside the axes."""
+        return [self.title] if any(self.curves.values()) else []
+
 
 def add_plot_option(parser: argparse.ArgumentParser) -> None:
     """Add ``--plot``, for `plot_again`."""
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the plot of this JSON file and end")
 
 
-def plot_again(path: Path, panels: Callable[[Mapping[str, Any]], tuple[str, list[Panel]]]) -> None:
+def plot_again(
+    path: Path, panels: Callable[[Mapping[str, Any]], tuple[str, Sequence[Panel | Lines]]]
+) -> None:
     """Draw the plot of a JSON file beside it, without measuring anything."""
     print(plot(path, *panels(json.loads(path.read_text()))))
 
 
-def plot(path: Path, title: str, panels: Sequence[Panel]) -> str:
+def plot(path: Path, title: str, panels: Sequence[Panel | Lines]) -> str:
     """Draw panels below each other, beside the JSON file that they are of; return what came of it."""
     try:
         matplotlib = importlib.import_module("matplotlib")
@@ -381,7 +418,7 @@ def plot(path: Path, title: str, panels: Sequence[Panel]) -> str:
         pyplot = importlib.import_module("matplotlib.pyplot")
     except Exception as error:  # also one that was built for another NumPy
         return f"no plot: matplotlib cannot be imported ({type(error).__name__}: {error})"
-    panels = [panel for panel in panels if panel.bars]
+    panels = [panel for panel in panels if panel.texts]
     if not panels:
         return "no plot: nothing was measured"
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # of fonts that readers may have
@@ -389,25 +426,64 @@ def plot(path: Path, title: str, panels: Sequence[Panel]) -> str:
     settings |= {"axes.labelcolor": INK, "axes.edgecolor": GRID, "grid.color": GRID}
     settings |= {"svg.fonttype": "none", "svg.hashsalt": path.stem, "font.sans-serif": FONTS}
     with matplotlib.rc_context(settings):
-        heights = [0.9 + (0.18 + 0.14 * len(panel.series)) * len(panel.bars) for panel in panels]
-        figure, all_axes = pyplot.subplots(
-            len(panels),
-            figsize=(WIDTH, 0.4 + sum(heights)),
-            height_ratios=heights,
-            squeeze=False,
-            layout="constrained",
-            facecolor=PAPER,
-        )
+        rows = _rows(panels)
+        heights = [max(map(_height, row)) for row in rows]
+        figure = pyplot.figure(figsize=(WIDTH, 0.4 + sum(heights)), layout="constrained", facecolor=PAPER)
         figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)
         figure.suptitle(title, x=0.02, ha="left", fontsize=12, fontweight="bold")
-        for panel, axes in zip(panels, all_axes.flat, strict=True):
-            _draw(axes, panel)
+        parts = figure.subfigures(len(rows), height_ratios=heights, squeeze=False, facecolor=PAPER)
+        for part, row in zip(parts.flat, rows, strict=True):
+            if isinstance(row[0], Lines):
+                for axes, panel in zip(part.subplots(1, ABREAST), row, strict=False):
+                    _draw_lines(axes, panel)
+                for axes in part.axes[len(row) :]:
+                    axes.remove()
+            else:
+                _draw(part.subplots(), row[0])
         picture = path.with_suffix(".svg")
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None}, facecolor=PAPER)
         pyplot.close(figure)
     picture.write_text(_themed(text.getvalue()))
     return f"plotted to {picture}"
+
+
+def _rows(panels: Sequence[Panel | Lines]) -> list[list[Panel | Lines]]:
+    """Return what is beside each other: a few of lines, or one of bars."""
+    rows: list[list[Panel | Lines]] = []
+    for panel in panels:
+        beside = rows[-1] if rows else []
+        if isinstance(panel, Lines) and 0 < len(beside) < ABREAST and isinstance(beside[0], Lines):
+            beside.append(panel)
+        else:
+            rows.append([panel])
+    return rows
+
+
+def _height(panel: Panel | Lines) -> float:
+    if isinstance(panel, Lines):
+        return 1.7
+    return 0.9 + (0.18 + 0.14 * len(panel.series)) * len(panel.bars)
+
+
+def _draw_lines(axes: Any, panel: Lines) -> None:
+    for number, (name, points) in enumerate(panel.curves.items()):
+        if points:
+            axes.plot(*zip(*points, strict=True), linewidth=1.4, color=SERIES[number], label=name)
+    if panel.line is not None:
+        axes.axhline(panel.line, color=INK, linewidth=1, linestyle=(0, (4, 3)), zorder=0.9)
+    axes.set_xscale("log", base=2)
+    axes.minorticks_off()
+    axes.set_ylim(bottom=0)
+    axes.set_title(panel.title, loc="left", fontsize=8.5)
+    axes.set_xlabel(panel.across, fontsize=8)
+    axes.set_ylabel(panel.unit, fontsize=8)
+    if panel.has_legend:
+        axes.legend(frameon=False, fontsize=7)
+    axes.set_facecolor(PAPER)
+    axes.grid()
+    axes.tick_params(labelsize=7.5)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _draw(axes: Any, panel: Panel) -> None:

@@ -1,444 +1,385 @@
-"""GPU time of every algorithm: cupar's object and cuda.compute's on the same arrays, in turns.
+"""GPU time of every algorithm of single arrays: cupar, stock CCCL (cuda.compute), PyTorch, CuPy, and a copy.
 
-    python benchmarks/throughput.py [--items 268435456] [--repeats 9] [--dtypes float32,int32]
-                                    [--only NAME,NAME] [--seconds 220] [--json FILE]
+    python benchmarks/throughput.py [--sizes 10,14,20,28] [--dtypes float32,int32] [--only NAME,NAME]
+                                    [--repeats 9] [--launch stream] [--seconds 240] [--jobs N] [--json FILE]
     python benchmarks/throughput.py --plot FILE
 
-It needs a GPU, CuPy and cuda.compute. A second table has cupar alone: a Python lambda against the OpKind that
-says the same. The second form draws the plot of a JSON file again, beside it, without a GPU.
+It needs a GPU and CuPy; without cuda.compute or PyTorch their columns are empty. Sizes are powers of two. The
+second form draws the plot of a JSON file again, beside it, without a GPU.
 
-Both sides get the same arrays, outputs and operators: an OpKind or, where CCCL has none, the same LTO-IR as a
-RawOp, since cuda.compute may have no compiler for Python functions. They take turns, A B A B, and with them a
-device-to-device copy that moves as many bytes as the algorithm must at least read and write, so that all see
-the same clocks. A sample is the time between two CUDA events around a few launches, divided by their number;
-temporary storage is there before, and the GPU is kept busy while the host enqueues them. Tables give medians.
+All work on the same arrays, which are at hand before, as is temporary storage where an algorithm takes it.
+cupar and cuda.compute get the same operators: an OpKind or, where there is none, a Python lambda for cupar,
+and the same in C++ as a RawOp for cuda.compute, which may have no compiler for Python functions. They take
+turns, sample by sample, A B C A B C, so that all see the same clocks, and with them a device-to-device copy
+that reads and writes as many bytes together as the algorithm must at least. Tables give medians.
 
-What both wrote is compared, every item of it, exactly: what is added up are small integers, so that sums of
-floats are exact in any order. Keys and values to search for are spread evenly.
+What is measured is the GPU's time of a call, between two CUDA events, and never the host's:
+
+* calls of a millisecond and more are enqueued one after another behind a kernel that keeps the GPU busy;
+* shorter ones are captured into a CUDA graph of 64 calls, or 8 from 50 us on, and that is launched behind
+  such a kernel. So the gap between one call's kernels and the next one's is that of a graph, for all sides
+  alike, and small arrays stay in the L2 cache;
+* with ``--launch stream`` these, too, are enqueued one after another, behind a kernel that runs for as long
+  as the host takes. cupar launches a graph for each call then, and others their kernels;
+* what waits for the GPU within the call, as a selection by PyTorch does, whose result is as long as need be,
+  is enqueued as it comes: its time has the host's in it, and a ``w`` beside it.
+
+A line in which cupar seems slower than stock CCCL is measured for three times as long.
+
+What cupar and cuda.compute write is compared with what is right, every item of it, exactly, before they are
+timed, and what the others return, too: sums are of small integers, and stay small, so that they are exact in
+any order and dtype. Everything is built before, by several processes.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 import json
+import multiprocessing
+import os
 import statistics
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import _algorithms
 import _common
 import numpy as np
+from _algorithms import ROWS, Given, Row
 
-sys.path.insert(0, str(_common.ROOT))  # this checkout's cupar, whatever else is installed
+SIZES = (10, 12, 14, 16, 18, 20, 24, 28)  # powers of two
+WARM_UP = 0.02  # seconds: an idle GPU takes a while to raise its clocks
+SAMPLE = 0.01  # seconds that a sample of calls one after another should take
+MOST_LAUNCHES = 10  # in such a sample
+GRAPH_CALLS = ((50e-6, 64), (1e-3, 8))  # below so many seconds, so many calls in a graph
+STREAM_CALLS = 32  # of up to 30 kernels, as the driver's queue has room for about 1,024
+BUSY, MOST_BUSY = 1e-4, 0.05  # seconds that the GPU is kept busy, at first and at most
+SLOW = 0.02  # seconds of a call: whoever takes longer takes part in every third round
+GPU_CLOCK = 2  # cycles in a nanosecond, about
+LEAST = 0.98  # of stock CCCL's speed
+MOST_LISTED = 100  # lines that are slower
 
-import cupar
+SIDES = ("cupar", "cuda.compute", "torch", "cupy", "copy")
+OBJECTS = SIDES[:2]  # which write to the arrays they are given
 
-SEED = 20261121
-SEGMENT = 1024  # items
-BINS = 256
-WARM_UP = 0.1  # seconds: an idle GPU takes a while to raise its clocks
-SAMPLE = 0.01  # seconds that a sample should take
-MOST_LAUNCHES = 10  # in a sample
+# What is asked of cupar: by row, dtype and size, the multiple of another's speed. What it is a multiple of is
+# "copy", the copy's bytes in a second, or who else does the same.
+GOALS: tuple[tuple[str, str, int, str, float], ...] = (
+    *(("inclusive_scan", dtype, 28, "copy", 0.85) for dtype in _algorithms.FOUR),
+    *(("inclusive_scan_lambda", dtype, 28, "copy", 0.85) for dtype in _algorithms.FOUR),
+    ("inclusive_scan", "float16", 28, "copy", 0.65),
+    ("inclusive_scan", "int16", 28, "copy", 0.65),
+    ("inclusive_scan", "complex64", 28, "copy", 0.83),
+    ("inclusive_scan", "complex128", 28, "copy", 0.70),
+    ("unique_by_key", "int32", 28, "copy", 0.72),
+    ("histogram_even", "int32", 28, "copy", 1.0),
+    ("histogram_even_uniform", "uint8", 28, "copy", 0.88),
+    ("histogram_even_skewed", "uint8", 28, "copy", 0.88),
+    ("select", "float32", 28, "copy", 0.70),
+    ("three_way_partition", "float32", 28, "copy", 0.64),
+    ("lower_bound_sorted", "float32", 28, "copy", 0.80),
+    ("lower_bound", "float32", 28, "cuda.compute", 4.5),
+    ("lower_bound", "float32", 28, "torch", 4.5),
+    ("lower_bound_small", "float32", 28, "cuda.compute", 2.0),
+    ("lower_bound_small", "float32", 28, "torch", 2.0),
+    ("radix_sort_values", "int32", 28, "cuda.compute", 1.13),
+    ("reduce_into", "float32", 14, "cuda.compute", 1.3),
+)
 
-Dtype = np.dtype[Any]
-
-# --- What is measured ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Case:
-    """An algorithm with all that it is called with, by cupar's names.
-
-    Attributes
-    ----------
-    algorithm : str
-        The factory.
-    inputs, outputs : mappings of str to device array or None
-        What the factory and the call both take.
-    counts : mapping of str to int
-        What the call alone takes.
-    operators : mapping of str to Any
-        What the factory takes, and cuda.compute's call once more.
-    others : mapping of str to Any
-        What else the factory and the call both take.
-    options : mapping of str to Any
-        What the factory alone takes.
-    written : float
-        How much of the outputs the algorithm writes.
-    """
-
-    algorithm: str
-    inputs: Mapping[str, Any]
-    outputs: Mapping[str, Any]
-    counts: Mapping[str, int]
-    operators: Mapping[str, Any] = field(default_factory=dict)
-    others: Mapping[str, Any] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
-    written: float = 1.0
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """What the factory and the call both take."""
-        return {**self.inputs, **self.outputs, **self.others}
-
-    @property
-    def one_phase(self) -> bool:
-        """Whether the call takes no temporary storage."""
-        return self.algorithm.endswith(("_transform", "_bound"))
-
-    @property
-    def nbytes(self) -> int:
-        """How many bytes must at least be read and written."""
-        read, room = (
-            sum(array.nbytes for array in arrays.values() if array is not None)
-            for arrays in (self.inputs, self.outputs)
-        )
-        return int(read + self.written * room)
+# --- Builds ----------------------------------------------------------------------------------------------
 
 
-class Data:
-    """Where a case gets its arrays, the same in every run, and its operators.
+def _stock(name: str, dtype: str, cc: int) -> tuple[bytes, str]:
+    """Build with cuda.compute, in a helper process; return the build as bytes, or why there is none."""
+    try:
+        with _driver_or_stand_in():
+            built: bytes = _algorithms.of_compute(name, dtype, cc).serialize()
+            return built, ""
+    except Exception as error:  # whatever a compiler raises
+        return b"", f"{type(error).__name__}: {str(error)[:300]}"
+
+
+@contextmanager
+def _driver_or_stand_in() -> Iterator[None]:
+    """Have a libcuda.so.1, which cuda.compute's module needs to be loaded, also without a GPU."""
+    import ctypes
+
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        from cupar._compile import cccl
+
+        cccl.bindings()
+    yield
+
+
+def attempted(make: Callable[[], Any]) -> Any:
+    """Return what is made, or the exception that is raised, whatever it is: others are to be measured."""
+    try:
+        return make()
+    except Exception as error:
+        return error
+
+
+class Builds:
+    """All algorithms of both, built ahead by several processes.
 
     Parameters
     ----------
-    cupy : module
-    items : int
-        How many items an array has.
+    rows : sequence of pair of str
+        Names and dtypes.
     cc : int
         Compute capability, as in 90.
+    jobs : int
+        Processes; 0: everything is built here, once it is asked for.
     """
 
-    def __init__(self, cupy: Any, items: int, cc: int) -> None:
-        self.n = items
-        self.counts = {"num_items": items}
-        self._cupy = cupy
+    def __init__(self, rows: Sequence[tuple[str, str]], cc: int, jobs: int) -> None:
         self._cc = cc
-        self._random = cupy.random.RandomState(SEED)
+        self._stock: dict[tuple[str, str], tuple[bytes, str]] = {}
+        self._made: dict[tuple[str, str], dict[str, Any]] = {}
+        self.seconds: dict[str, float] = {}
+        has_compute = _common.is_installed("cuda.compute")
+        if not jobs:
+            return
+        start = time.perf_counter()
+        each = max(1, jobs // 2) if has_compute else jobs
+        ahead = self._start_cupar(rows, each)
+        if has_compute:
+            self._build_stock(rows, each)
+            self.seconds["cuda.compute"] = time.perf_counter() - start
+        out, _ = ahead.communicate()
+        self.seconds["cupar"] = time.perf_counter() - start
+        if ahead.returncode:
+            print(f"cupar build: exit status {ahead.returncode}\n{out[-2000:].strip()}")
 
-    def integers(self, low: int, high: int, dtype: Dtype) -> Any:
-        """Return random integers from `low` to `high`, both included, of a dtype that may be a float."""
-        drawn = dtype if dtype.kind in "iu" else np.dtype(np.int32)
-        return self._random.randint(low, high + 1, self.n, drawn).astype(dtype, copy=False)
+    def _start_cupar(self, rows: Sequence[tuple[str, str]], jobs: int) -> subprocess.Popen[str]:
+        words = [word for row in rows for word in row]
+        command = [sys.executable, "-m", "cupar", "build", _algorithms.__file__, "--cc", str(self._cc)]
+        command += ["--jobs", str(jobs), "--", *words]
+        path = os.pathsep.join(filter(None, [str(_common.ROOT), os.environ.get("PYTHONPATH", "")]))
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, **pipes)
 
-    def addends(self, dtype: Dtype) -> Any:
-        """Return integers around 0, whose sums stay far below 2^24: from there on float32 is not exact."""
-        return self.integers(-64, 64, dtype)
+    def _build_stock(self, rows: Sequence[tuple[str, str]], jobs: int) -> None:
+        # In histograms and searches only the data differ between some rows, but that is all the same to this.
+        try:
+            with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+                futures = {row: pool.submit(_stock, *row, self._cc) for row in rows}
+                for row, future in futures.items():
+                    self._stock[row] = future.result()
+        except Exception as error:  # a process crashed: the rest is built here
+            print(f"cuda.compute: {type(error).__name__}: {error}")
 
-    def keys(self, dtype: Dtype) -> Any:
-        """Return floats between -1 and 1, or any integers."""
-        if dtype.kind == "f":
-            return self._random.random_sample(self.n, dtype) * 2 - 1
-        return self.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, dtype)
+    def get(self, name: str, dtype: str) -> dict[str, Any]:
+        """Return the objects of both, or the exceptions why there is none."""
+        row = (name, dtype)
+        if row not in self._made:
+            makers = {
+                "cupar": partial(_algorithms.of_cupar, *row, self._cc),
+                "cuda.compute": partial(self._compute, row),
+            }
+            made: dict[str, Any] = {}
+            for side, make in makers.items():
+                made[side] = attempted(make)
+            self._made[row] = made
+        return self._made[row]
 
-    def empty(self, dtype: Dtype | type, items: int | None = None) -> Any:
-        """Return an array for results."""
-        return self._cupy.empty(self.n if items is None else items, dtype)
+    def _compute(self, row: tuple[str, str]) -> Any:
+        import cuda.compute
 
-    def offsets(self) -> dict[str, Any]:
-        """Return where segments begin and end."""
-        offsets = self._cupy.arange(0, self.n + 1, SEGMENT, dtype=np.int64)
-        return {"start_offsets_in": offsets[:-1], "end_offsets_in": offsets[1:]}
+        blob, error = self._stock.get(row, (b"", ""))
+        if error:
+            raise RuntimeError(error)
+        return cuda.compute.deserialize(blob) if blob else _algorithms.of_compute(*row, self._cc)
 
-    def raw_op(self, name: str, dtype: Dtype, parameters: str, expression: str, result: str = "T") -> Any:
-        """Compile an operator in C++; `expression` has the parameters, of one letter each, as values of T."""
-        from cupar._compile import nvrtc
 
-        name = f"bench_{name}_{dtype}"
-        pointers = ", ".join(f"void* pointer_{letter}" for letter in parameters)
-        values = " ".join(f"const T {x} = *static_cast<const T*>(pointer_{x});" for x in parameters)
-        source = f"""
-using T = {CPP_TYPES[dtype.name]};
-extern "C" __device__ void {name}({pointers}, void* result) {{
-  {values}
-  *static_cast<{result}*>(result) = {expression};
-}}
+# --- The GPU ---------------------------------------------------------------------------------------------
+
+_SPIN = """
+extern "C" __global__ void spin(long long cycles) {
+  const long long start = clock64();
+  while (clock64() - start < cycles) {
+  }
+}
 """
-        return cupar.RawOp(name, nvrtc.compile_cpp(source, self._cc))
 
 
-CPP_TYPES = {"float32": "float", "float64": "double", "int32": "int", "int64": "long long"}
-PLUS = {"op": cupar.OpKind.PLUS}
-LESS = {"op": cupar.OpKind.LESS}
-ASCENDING = {"order": cupar.SortOrder.ASCENDING}
+class Gpu:
+    """CuPy, a stream on which all is timed, and what keeps it busy."""
 
+    def __init__(self, cupy: Any, torch: Any) -> None:
+        self.cupy, self.torch = cupy, torch
+        self.stream = cupy.cuda.Stream(non_blocking=True)
+        self.handle: int = self.stream.ptr
+        self.data = _algorithms.Data(cupy)
+        self._spin = cupy.RawKernel(_SPIN, "spin")
+        self._torch_stream = None if torch is None else torch.cuda.ExternalStream(self.handle)
 
-def _reduce_into(data: Data, dtype: Dtype) -> Case:
-    inputs, outputs = {"d_in": data.addends(dtype)}, {"d_out": data.empty(dtype, 1)}
-    return Case("reduce_into", inputs, outputs, data.counts, PLUS, {"h_init": np.zeros(1, dtype)})
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Return the stream, by CUDA's protocol."""
+        return 0, self.handle
 
+    def busy(self, seconds: float) -> None:
+        """Keep the stream busy for some time."""
+        with self.stream:
+            self._spin((1,), (1,), (np.int64(seconds * 1e9 * GPU_CLOCK),))
 
-def _exclusive_scan(data: Data, dtype: Dtype) -> Case:
-    inputs, outputs = {"d_in": data.addends(dtype)}, {"d_out": data.empty(dtype)}
-    return Case("exclusive_scan", inputs, outputs, data.counts, PLUS, {"h_init": np.zeros(1, dtype)})
+    def wait(self) -> None:
+        """Wait until all is done; raise what the GPU has to complain of."""
+        self.cupy.cuda.runtime.deviceSynchronize()
 
+    def current(self, side: str) -> AbstractContextManager[Any]:
+        """Make the stream the current one of a library, for a block."""
+        if side == "torch":
+            found: AbstractContextManager[Any] = self.torch.cuda.stream(self._torch_stream)
+            return found
+        return self.stream if side == "cupy" else nullcontext()
 
-def _inclusive_scan(data: Data, dtype: Dtype) -> Case:
-    inputs, outputs = {"d_in": data.addends(dtype)}, {"d_out": data.empty(dtype)}
-    return Case("inclusive_scan", inputs, outputs, data.counts, PLUS, {"h_init": None})
+    def tensors(self, arrays: Mapping[str, Any]) -> SimpleNamespace:
+        """Return arrays as PyTorch's; it has no arithmetic for uint64."""
 
+        def tensor(array: Any) -> Any:
+            return self.torch.from_dlpack(array.view(np.int64) if array.dtype == np.uint64 else array)
 
-def _segmented_reduce(data: Data, dtype: Dtype) -> Case:
-    segments = data.n // SEGMENT
-    inputs = {"d_in": data.addends(dtype), **data.offsets()}
-    outputs = {"d_out": data.empty(dtype, segments)}
-    counts, others = {"num_segments": segments}, {"h_init": np.zeros(1, dtype)}
-    return Case("segmented_reduce", inputs, outputs, counts, PLUS, others)
+        return SimpleNamespace(
+            **{name: each if each is None else tensor(each) for name, each in arrays.items()}
+        )
 
+    def free(self) -> None:
+        """Give back the memory that nobody uses."""
+        self.cupy.get_default_memory_pool().free_all_blocks()
+        if self.torch is not None:
+            self.torch.cuda.empty_cache()
 
-def _unary_transform(data: Data, dtype: Dtype) -> Case:
-    inputs, outputs = {"d_in": data.addends(dtype)}, {"d_out": data.empty(dtype)}
-    op = data.raw_op("square_plus_one", dtype, "a", "a * a + 1")
-    return Case("unary_transform", inputs, outputs, data.counts, {"op": op})
-
-
-def _binary_transform(data: Data, dtype: Dtype) -> Case:
-    inputs = {"d_in1": data.addends(dtype), "d_in2": data.addends(dtype)}
-    return Case("binary_transform", inputs, {"d_out": data.empty(dtype)}, data.counts, PLUS)
-
-
-def _select(data: Data, dtype: Dtype) -> Case:
-    outputs = {"d_out": data.empty(dtype), "d_num_selected_out": data.empty(np.int64, 1)}
-    cond = data.raw_op("positive", dtype, "a", "a > 0", "bool")
-    return Case("select", {"d_in": data.keys(dtype)}, outputs, data.counts, {"cond": cond}, written=1 / 2)
-
-
-def _three_way_partition(data: Data, dtype: Dtype) -> Case:
-    parts = ("d_first_part_out", "d_second_part_out", "d_unselected_out")
-    outputs = {name: data.empty(dtype) for name in parts}
-    outputs["d_num_selected_out"] = data.empty(np.int64, 2)
-    third = "T(1) / 3" if dtype.kind == "f" else f"T({np.iinfo(dtype).max // 3})"
-    operators = {
-        "select_first_part_op": data.raw_op("lower_third", dtype, "a", f"a < -({third})", "bool"),
-        "select_second_part_op": data.raw_op("upper_third", dtype, "a", f"a > {third}", "bool"),
-    }
-    inputs = {"d_in": data.keys(dtype)}
-    return Case("three_way_partition", inputs, outputs, data.counts, operators, written=1 / 3)
-
-
-def _unique_by_key(data: Data, dtype: Dtype) -> Case:
-    # Two values make runs of 1, 2, 3, … equal keys, 2 of them in the mean.
-    inputs = {"d_in_keys": data.integers(0, 1, dtype), "d_in_items": data.keys(dtype)}
-    outputs = {"d_out_keys": data.empty(dtype), "d_out_items": data.empty(dtype)}
-    outputs["d_out_num_selected"] = data.empty(np.int64, 1)
-    equal = {"op": cupar.OpKind.EQUAL_TO}
-    return Case("unique_by_key", inputs, outputs, data.counts, equal, written=1 / 2)
-
-
-def _histogram_even(data: Data, dtype: Dtype) -> Case:
-    # The width of a bin is a power of two: no rounding puts a sample into another bin.
-    others = {
-        "h_num_output_levels": np.array([BINS + 1], np.int32),
-        "h_lower_level": np.array([0], dtype),
-        "h_upper_level": np.array([2**16], dtype),
-        "num_samples": data.n,
-    }
-    inputs = {"d_samples": data.integers(0, 2**16 - 1, dtype)}
-    return Case("histogram_even", inputs, {"d_histogram": data.empty(np.int32, BINS)}, {}, others=others)
-
-
-def _search(algorithm: str, data: Data, dtype: Dtype) -> Case:
-    inputs = {"d_data": data.keys(dtype), "d_values": data.keys(dtype)}
-    inputs["d_data"].sort()
-    # cuda.compute takes no other dtype for indices.
-    outputs = {"d_out": data.empty(np.uint64)}
-    counts = {**data.counts, "num_values": data.n}
-    return Case(algorithm, inputs, outputs, counts, {"comp": cupar.OpKind.LESS})
-
-
-def _merge_sort(data: Data, dtype: Dtype) -> Case:
-    inputs = {"d_in_keys": data.keys(dtype), "d_in_items": None}
-    outputs = {"d_out_keys": data.empty(dtype), "d_out_items": None}
-    return Case("merge_sort", inputs, outputs, data.counts, LESS)
-
-
-def _merge_sort_raw(data: Data, dtype: Dtype) -> Case:
-    nearer = data.raw_op("nearer", dtype, "ab", "(a < 0 ? -a : a) < (b < 0 ? -b : b)", "bool")
-    return replace(_merge_sort(data, dtype), operators={"op": nearer})
-
-
-def _merge_sort_items(data: Data, dtype: Dtype) -> Case:
-    inputs = {"d_in_keys": data.keys(dtype), "d_in_items": data.keys(dtype)}
-    outputs = {"d_out_keys": data.empty(dtype), "d_out_items": data.empty(dtype)}
-    return Case("merge_sort", inputs, outputs, data.counts, LESS)
-
-
-def _radix_sort(data: Data, dtype: Dtype) -> Case:
-    inputs = {"d_in_keys": data.keys(dtype), "d_in_values": None}
-    outputs = {"d_out_keys": data.empty(dtype), "d_out_values": None}
-    return Case("radix_sort", inputs, outputs, data.counts, options=ASCENDING)
-
-
-def _radix_sort_values(data: Data, dtype: Dtype) -> Case:
-    inputs = {"d_in_keys": data.keys(dtype), "d_in_values": data.keys(dtype)}
-    outputs = {"d_out_keys": data.empty(dtype), "d_out_values": data.empty(dtype)}
-    return Case("radix_sort", inputs, outputs, data.counts, options=ASCENDING)
-
-
-def _segmented_sort(data: Data, dtype: Dtype) -> Case:
-    inputs = {"d_in_keys": data.keys(dtype), "d_in_values": None, **data.offsets()}
-    outputs = {"d_out_keys": data.empty(dtype), "d_out_values": None}
-    counts = {**data.counts, "num_segments": data.n // SEGMENT}
-    return Case("segmented_sort", inputs, outputs, counts, options=ASCENDING)
-
-
-def _with_lambda(make: Callable[[Data, Dtype], Case], data: Data, dtype: Dtype) -> Case:
-    return replace(make(data, dtype), operators={"op": lambda a, b: a + b})
-
-
-@dataclass(frozen=True)
-class Row:
-    """A line of the table for each dtype: what makes its case, and dtypes unless others are asked for.
-
-    A row that is `fixed` keeps its dtypes: its builds take long, and are paid for twice.
-    """
-
-    make: Callable[[Data, Dtype], Case]
-    dtypes: tuple[str, ...] = ("float32", "int32")
-    fixed: bool = False
-
-
-THREE = ("float32", "int32", "int64")
-FLOAT, UNSIGNED = ("float32",), ("uint32",)
-
-# In the order of what their builds cost, so that what --seconds cuts off is the dearest.
-AGAINST_COMPUTE = {
-    "reduce_into": Row(_reduce_into, THREE),
-    "inclusive_scan": Row(_inclusive_scan, THREE),
-    "exclusive_scan": Row(_exclusive_scan, THREE),
-    "unary_transform": Row(_unary_transform, THREE),
-    "binary_transform": Row(_binary_transform, THREE),
-    "segmented_reduce": Row(_segmented_reduce),
-    "select": Row(_select),
-    "three_way_partition": Row(_three_way_partition),
-    "unique_by_key": Row(_unique_by_key),
-    "histogram_even": Row(_histogram_even),
-    "lower_bound": Row(partial(_search, "lower_bound"), FLOAT, fixed=True),
-    "upper_bound": Row(partial(_search, "upper_bound"), FLOAT, fixed=True),
-    "merge_sort": Row(_merge_sort, FLOAT, fixed=True),
-    "merge_sort_raw": Row(_merge_sort_raw, FLOAT, fixed=True),
-    "merge_sort_items": Row(_merge_sort_items, FLOAT, fixed=True),
-    "radix_sort": Row(_radix_sort, UNSIGNED, fixed=True),
-    "radix_sort_values": Row(_radix_sort_values, UNSIGNED, fixed=True),
-    "segmented_sort": Row(_segmented_sort, FLOAT, fixed=True),
-}
-LAMBDAS = {
-    "reduce_into_lambda": Row(partial(_with_lambda, _reduce_into)),
-    "inclusive_scan_lambda": Row(partial(_with_lambda, _inclusive_scan)),
-}
 
 # --- Who is measured -------------------------------------------------------------------------------------
 
-
-@dataclass(frozen=True)
-class Ready:
-    """An algorithm that needs nothing more than to be launched, and what is to be told of it."""
-
-    launch: Callable[[], Any]
-    facts: Mapping[str, Any]
+Launch = Callable[[], Any]  # enqueues one call, and may return its results
 
 
-def _with_storage(cupy: Any, call: Callable[..., Any]) -> tuple[Callable[[], Any], int]:
-    nbytes: int = call(temp_storage=None)
-    storage = cupy.empty(max(nbytes, 1), np.uint8)
-    return partial(call, temp_storage=storage), nbytes
+class Case:
+    """A row for one dtype and size: its arrays, and how each side is called."""
 
+    def __init__(self, gpu: Gpu, builds: Builds, name: str, dtype: str, exponent: int) -> None:
+        self.row: Row = ROWS[name]
+        self.name, self.dtype, self.exponent = name, np.dtype(dtype), exponent
+        self.given: Given = self.row.data(gpu.data, self.dtype, 1 << exponent)
+        self._gpu, self._builds = gpu, builds
+        kinds = self.row.types(self.dtype, outputs_only=True)
+        sizes = {each: right.size for each, right in self.given.expected.items()}
+        for each in sizes:  # where not all is written, there is room for all
+            if (
+                self.row.algorithm in ("select", "three_way_partition", "unique_by_key")
+                and "_num_" not in each
+            ):
+                sizes[each] = 1 << exponent
+        self.outputs = {each: kind and gpu.cupy.empty(sizes[each], kind) for each, kind in kinds.items()}
+        self.nbytes = self.given.nbytes
 
-def ready_cupar(cupy: Any, case: Case) -> Ready:
-    """Build a case with cupar."""
-    start = time.perf_counter()
-    algorithm = getattr(cupar, case.algorithm)(**case.arguments, **case.operators, **case.options)
-    facts = {
-        "build_seconds": time.perf_counter() - start,
-        "build_origin": algorithm.build.origin,
-        "build_stages": dict(algorithm.build.seconds),
-    }
-    if case.algorithm.endswith("_transform"):  # which has no names for its arrays
-        return Ready(partial(algorithm, *case.arguments.values(), *case.counts.values()), facts)
-    call = partial(algorithm, **case.arguments, **case.counts)
-    if case.one_phase:
-        return Ready(call, facts)
-    launch, nbytes = _with_storage(cupy, call)
-    return Ready(launch, {**facts, "temp_storage_bytes": nbytes})
+    def arrays(self) -> dict[str, Any]:
+        """Return all arrays by cupar's names; those that are left out are None."""
+        named = dict.fromkeys(self.row.types(self.dtype))
+        return {**named, **self.given.inputs, **self.outputs}
 
+    def _object(self, side: str) -> Any:
+        found = self._builds.get(self.name, self.dtype.name)[side]
+        if isinstance(found, Exception):
+            raise found
+        return found
 
-# By cupar's name, where cuda.compute has another.
-COMPUTE_NAMES = {
-    "exclusive_scan": {"h_init": "init_value"},
-    "inclusive_scan": {"h_init": "init_value"},
-    "merge_sort": {"d_in_items": "d_in_values", "d_out_items": "d_out_values"},
-}
+    def cupar(self) -> Launch:
+        """Return a call of cupar's object."""
+        algorithm = self._object("cupar")
+        call = partial(algorithm, **self.arrays(), **self.row.others(self.dtype), **self.given.counts)
+        if "temp_storage" not in inspect.signature(algorithm.__call__).parameters:
+            return partial(call, stream=self._gpu.handle)
+        return partial(call, temp_storage=self._storage(call(temp_storage=None)), stream=self._gpu.handle)
 
+    def compute(self) -> Launch:
+        """Return a call of cuda.compute's object. Of an operator it takes the state alone: there is none."""
+        import cuda.compute
 
-def ready_compute(cupy: Any, case: Case) -> Ready:
-    """Build a case with cuda.compute."""
-    import cuda.compute
+        algorithm = self._object("cuda.compute")
+        operators = dict.fromkeys(self.row.operators(self.dtype), cuda.compute.OpKind.PLUS)
+        named = {**self.arrays(), **self.row.others(self.dtype)}
+        given = _algorithms.named_by_compute(self.row, named)
+        call = partial(algorithm, **given, **operators, **self.given.counts, stream=self._gpu)
+        if self.row.algorithm.endswith(("_transform", "_bound")):
+            return call
+        return partial(call, temp_storage=self._storage(call(temp_storage=None)))
 
-    names = COMPUTE_NAMES.get(case.algorithm, {})
-    arguments = {names.get(name, name): value for name, value in case.arguments.items()}
-    operators = {name: _of_compute(op) for name, op in case.operators.items()}
-    options = {name: _of_compute(value) for name, value in case.options.items()}
-    make = getattr(cuda.compute, f"make_{case.algorithm}")
-    start = time.perf_counter()
-    algorithm = make(**arguments, **operators, **options)
-    facts = {"build_seconds": time.perf_counter() - start}
-    call = partial(algorithm, **arguments, **operators, **case.counts)
-    if case.one_phase:
-        return Ready(call, facts)
-    launch, nbytes = _with_storage(cupy, call)
-    return Ready(launch, {**facts, "temp_storage_bytes": nbytes})
+    def _storage(self, nbytes: int) -> Any:
+        return self._gpu.cupy.empty(max(nbytes, 1), np.uint8)
 
+    def cupy(self) -> Launch:
+        """Return what CuPy has for it."""
+        if self.row.cupy is None:
+            raise LookupError("there is no such thing")
+        return partial(self.row.cupy, self._gpu.cupy, SimpleNamespace(**self.arrays()))
 
-def _of_compute(value: Any) -> Any:
-    """Translate an operator or order into cuda.compute's."""
-    import cuda.compute
-    from cuda.compute.op import RawOp
+    def torch(self) -> Launch:
+        """Return what PyTorch has for it."""
+        if self.row.torch is None or self._gpu.torch is None:
+            raise LookupError("there is no such thing")
+        return partial(self.row.torch, self._gpu.torch, self._gpu.tensors(self.arrays()))
 
-    if isinstance(value, cupar.OpKind):
-        return cuda.compute.OpKind[value.name]
-    if isinstance(value, cupar.SortOrder):
-        return cuda.compute.SortOrder[value.name]
-    return RawOp(ltoir=value.ltoir, name=value.name)
+    def copy(self) -> Launch:
+        """Return a copy that reads and writes so many bytes, both together."""
+        gpu, half = self._gpu, self.nbytes // 2
+        runtime = gpu.cupy.cuda.runtime
+        source, target = gpu.cupy.empty(half, np.uint8), gpu.cupy.empty(half, np.uint8)
+        kind = runtime.memcpyDeviceToDevice
 
+        def launch() -> None:  # which keeps both arrays
+            runtime.memcpyAsync(target.data.ptr, source.data.ptr, half, kind, gpu.handle)
 
-def ready_copy(cupy: Any, nbytes: int) -> Ready:
-    """Prepare a copy that reads and writes so many bytes, both together."""
-    runtime, half = cupy.cuda.runtime, nbytes // 2
-    source, target = cupy.empty(half, np.uint8), cupy.empty(half, np.uint8)
-
-    def launch() -> None:
-        runtime.memcpyAsync(target.data.ptr, source.data.ptr, half, runtime.memcpyDeviceToDevice, 0)
-
-    return Ready(launch, {})
-
-
-NEVER_READY = Ready(lambda: None, {})
+        return launch
 
 
 class Side:
     """One who takes part in a case: until it fails, and then the others go on without it.
 
-    Parameters
+    Attributes
     ----------
-    cupy : module
     name : str
-    is_cupar : bool
-        Whether a failure is cupar's.
-    prepare : callable
-        Makes it ready.
+    error : str or None
+        Why it failed.
+    is_missing : bool
+        Whether there is no such thing.
+    is_right : bool or None
+        Whether it wrote or returned what is right; None if that was not found out.
+    waits : bool
+        Whether its calls wait for the GPU.
+    samples : list of float
+        Seconds of a call.
+    not_captured : str
+        Why its calls are in no graph, though they are short.
     """
 
-    def __init__(self, cupy: Any, name: str, is_cupar: bool, prepare: Callable[[], Ready]) -> None:
+    def __init__(self, gpu: Gpu, case: Case, name: str) -> None:
         self.name = name
-        self.is_cupar = is_cupar
         self.error: str | None = None
+        self.is_missing = False
+        self.is_right: bool | None = None
+        self.waits = name in case.row.waits
         self.samples: list[float] = []
-        self._cupy = cupy
-        self._ready: Ready = self._attempt(prepare) or NEVER_READY
+        self.not_captured = ""
+        self._gpu, self._case = gpu, case
+        self._launches, self._calls = 1, 1  # in a sample, and in each of these
+        self._busy = BUSY
+        self._launch: Launch = lambda: None
+        prepare = {"cuda.compute": case.compute}.get(name) or getattr(case, name)
+        self._launch = self._attempt(prepare) or self._launch
 
     def _attempt(self, step: Callable[..., Any], *arguments: Any) -> Any:
         if self.error is not None:
@@ -446,72 +387,151 @@ class Side:
         try:
             return step(*arguments)
         except Exception as error:  # whatever it is, others are to be measured
+            self.is_missing = isinstance(error, (LookupError, ImportError)) and self.name != "cupar"
             self.error = f"{type(error).__name__}: {error}"
             return None
 
-    def results(self, outputs: Sequence[Any]) -> list[Any] | None:
-        """Launch once, and return copies of the outputs; None if that fails."""
+    def check(self) -> None:
+        """Call it once, and compare what it wrote or returned with what is right."""
+        self._attempt(self._check)
 
-        def step() -> list[Any]:
-            for output in outputs:
-                output.fill(1)  # for all sides alike, since not all of an output need be written
-            self._ready.launch()
-            self._cupy.cuda.runtime.deviceSynchronize()  # an error of the kernel is this side's
-            return [output.copy() for output in outputs]
+    def _check(self) -> None:
+        case, gpu = self._case, self._gpu
+        for output in case.outputs.values():
+            if output is not None:
+                output.view(np.uint8).fill(0xA5)
+        gpu.wait()
+        with gpu.current(self.name):
+            returned = self._launch()
+        gpu.wait()  # an error of a kernel is this side's
+        if self.name == "copy":
+            return
+        if self.name in OBJECTS:
+            results = [case.outputs[name] for name in case.given.expected]
+        else:
+            results = [gpu.cupy.asarray(each) for each in _tuple(returned)]
+        pairs = zip(results, case.given.expected.values(), strict=False)
+        self.is_right = all(bool((found.reshape(-1)[: right.size] == right).all()) for found, right in pairs)
 
-        found: list[Any] | None = self._attempt(step)
+    def estimate(self) -> float | None:
+        """Return about how many seconds a call takes; None if that fails."""
+        self.sample()
+        return self.sample()
+
+    def get_ready(self, seconds: float, is_graph: bool) -> None:
+        """Choose how samples are taken, of calls that take about so many seconds."""
+        self._launches = max(1, min(MOST_LAUNCHES, int(SAMPLE / seconds)))
+        calls = next((calls for limit, calls in GRAPH_CALLS if seconds < limit), 1)
+        if self.waits or self.error is not None:
+            return
+        if calls > 1 and is_graph:
+            try:
+                self._launch, self._calls = self._captured(calls), calls
+                self._launches = 1
+                return
+            except Exception as error:  # whatever the libraries raise
+                self.not_captured = f"{type(error).__name__}: {str(error)[:200]}"
+                self._attempt(self._gpu.wait)
+        if calls > 1:
+            self._launches = STREAM_CALLS if calls == GRAPH_CALLS[0][1] else MOST_LAUNCHES
+        self._busy = BUSY * (1 + self._launches / 8)
+
+    def _captured(self, calls: int) -> Launch:
+        launch, stream = self._launch, self._gpu.stream
+        with self._gpu.current(self.name):
+            stream.begin_capture()
+            try:
+                for _ in range(calls):
+                    launch()
+            finally:
+                graph = stream.end_capture()
+        graph.launch(stream)
+        self._gpu.wait()
+        return partial(graph.launch, stream)
+
+    def sample(self) -> float | None:
+        """Return the GPU's seconds for one call, the mean of a few; None if that fails."""
+        found: float | None = self._attempt(self._sample)
         return found
 
-    def time(self, launches: int) -> float | None:
-        """Return the GPU's seconds for one launch, the mean of several; None if that fails."""
-        found: float | None = self._attempt(self._time, launches)
-        return found
-
-    def _time(self, launches: int) -> float:
-        start, end = self._cupy.cuda.Event(), self._cupy.cuda.Event()
-        self._ready.launch()  # so that the GPU has work while the host enqueues what counts
-        start.record()
-        for _ in range(launches):
-            self._ready.launch()
-        end.record()
-        end.synchronize()
-        milliseconds: float = self._cupy.cuda.get_elapsed_time(start, end)
-        return milliseconds * 1e-3 / launches
+    def _sample(self) -> float:
+        gpu = self._gpu
+        start, end = gpu.cupy.cuda.Event(), gpu.cupy.cuda.Event()
+        while True:
+            if not self.waits:
+                gpu.busy(self._busy)
+            with gpu.current(self.name):
+                start.record(gpu.stream)
+                for _ in range(self._launches):
+                    self._launch()
+                end.record(gpu.stream)
+            was_late = start.done  # so the GPU may have waited for the host
+            end.synchronize()
+            if self.waits or not was_late:
+                break
+            self._busy *= 2
+            self.waits = self._busy > MOST_BUSY  # it is the call that waited
+        milliseconds: float = gpu.cupy.cuda.get_elapsed_time(start, end)
+        return milliseconds * 1e-3 / (self._launches * self._calls)
 
     @property
     def median(self) -> float | None:
         """Seconds; None if it failed."""
         return statistics.median(self.samples) if self.samples and self.error is None else None
 
-    def as_json(self, nbytes: int) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """Return what there is to tell."""
         if self.median is None:
-            return {**self._ready.facts, "error": self.error}
-        rate = nbytes / self.median * 1e-9
-        return {**self._ready.facts, "seconds": _common.summary(self.samples), "gb_per_second": rate}
+            return {"error": self.error, "is_missing": self.is_missing}
+        return {
+            "seconds": _common.summary(self.samples),
+            "gb_per_second": self._case.nbytes / self.median * 1e-9,
+            "calls_in_a_graph": self._calls,
+            "not_captured": self.not_captured,
+            "waits": self.waits,
+            "is_right": self.is_right,
+        }
 
 
-def measure(sides: Sequence[Side], repeats: int) -> int:
-    """Let the sides take turns until each has `repeats` samples; return how many launches a sample has."""
+def _tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+
+def measure(sides: Sequence[Side], repeats: int, is_graph: bool) -> None:
+    """Let the sides take turns until each has its samples; those that are slow have a third of them."""
+    estimates = {side.name: side.estimate() for side in sides}
+    known = {name: seconds for name, seconds in estimates.items() if seconds}
+    both = [known[name] for name in OBJECTS if name in known]
+    for side in sides:
+        if side.name in known:  # what is compared is measured in the same way
+            side.get_ready(min(both) if side.name in OBJECTS else known[side.name], is_graph)
     stop = time.perf_counter() + WARM_UP
-    launches = MOST_LAUNCHES
     while True:
-        slowest = max((side.time(1) or 0.0) for side in sides)
+        for side in sides:
+            side.sample()
         if time.perf_counter() > stop:
             break
-    if slowest:
-        launches = max(1, min(MOST_LAUNCHES, int(SAMPLE / slowest)))
-    for _ in range(repeats):
+    slow = {name for name, seconds in known.items() if seconds > SLOW}
+    take_turns(sides, repeats, slow)
+    first, second = (next((side.median for side in sides if side.name == name), None) for name in OBJECTS)
+    if first and second and second / first < LEAST:
+        take_turns([side for side in sides if side.name in OBJECTS], 2 * repeats, slow)
+
+
+def take_turns(sides: Sequence[Side], repeats: int, slow: Iterable[str]) -> None:
+    """Take so many samples of each side, and of the slow ones a third."""
+    for number in range(repeats):
         for side in sides:
-            seconds = side.time(launches)
-            if seconds is not None:
-                side.samples.append(seconds)
-    return launches
+            if number % 3 == 0 or side.name not in slow:
+                seconds = side.sample()
+                if seconds is not None:
+                    side.samples.append(seconds)
 
 
 # --- Table and file --------------------------------------------------------------------------------------
 
-WIDTHS = (22, 8, 9, 16, 6, 5, 12, 8, 8)
+WIDTHS = (22, 10, 4, 10, 11, 8, 7, 8, 8, 8)
+HEADINGS = ("algorithm", "dtype", "2^", "MB", "us", "GB/s", "of copy", "of stock", "of torch", "of CuPy")
 
 
 def print_row(cells: Sequence[str]) -> None:
@@ -521,55 +541,51 @@ def print_row(cells: Sequence[str]) -> None:
     print("  ".join([first.ljust(WIDTHS[0]), second.ljust(WIDTHS[1]), *numbers]).rstrip(), flush=True)
 
 
-def print_head(first: str, second: str) -> None:
-    """Print the headings of a table for two sides."""
-    ratio = (f"{first} ms", f"{second} ms", "ratio", "same")
-    print()
-    print_row(("algorithm", "dtype", *ratio, f"{first} GB/s", "of copy", "copy ms"))
-    print_row(["-" * width for width in WIDTHS])
-
-
 def _number(value: float | None, digits: int, scale: float = 1.0) -> str:
     return "-" if value is None else f"{value * scale:.{digits}f}"
 
 
-def _quotient(a: float | None, b: float | None) -> float | None:
-    return None if a is None or b is None else a / b
-
-
-def _told(
-    name: str, dtype: str, case: Case, launches: int, sides: Sequence[Side], same: bool | None
-) -> dict[str, Any]:
-    first, second, copy = sides
+def told(case: Case, sides: Sequence[Side]) -> dict[str, Any]:
+    """Return what there is to tell of a case: cupar's speed is a multiple of the others'."""
+    by_name = {side.name: side for side in sides}
+    mine = by_name["cupar"].median
+    speeds = {
+        name: None if mine is None or side.median is None else side.median / mine
+        for name, side in by_name.items()
+        if name != "cupar"
+    }
     return {
-        "name": name,
-        "algorithm": case.algorithm,
-        "dtype": dtype,
+        "name": case.name,
+        "algorithm": case.row.algorithm,
+        "dtype": case.dtype.name,
+        "exponent": case.exponent,
         "bytes": case.nbytes,
-        "launches_per_sample": launches,
-        "sides": {side.name: side.as_json(case.nbytes) for side in sides},
-        "ratio": _quotient(first.median, second.median),
-        "fraction_of_copy": _quotient(copy.median, first.median),
-        "same_results": same,
+        "sides": {side.name: side.as_json() for side in sides},
+        "speed": speeds,
     }
 
 
-def _print_told(told: Mapping[str, Any], sides: Sequence[Side]) -> None:
-    first, second, copy = sides
-    rate = told["sides"][first.name].get("gb_per_second")
+def print_told(case: Mapping[str, Any]) -> None:
+    """Print a line of the table, and what failed."""
+    mine, sides = case["sides"]["cupar"], case["sides"]
+    speeds = [_number(case["speed"][name], 2) + "w" * bool(sides[name].get("waits")) for name in SIDES[1:-1]]
     print_row(
         (
-            told["name"],
-            told["dtype"],
-            _number(first.median, 3, 1e3),
-            _number(second.median, 3, 1e3),
-            _number(told["ratio"], 3),
-            {True: "yes", False: "NO", None: "-"}[told["same_results"]],
-            _number(rate, 0),
-            _number(told["fraction_of_copy"], 3),
-            _number(copy.median, 3, 1e3),
+            case["name"],
+            case["dtype"],
+            str(case["exponent"]),
+            _number(case["bytes"], 3, 1e-6),
+            _number(mine.get("seconds", {}).get("median"), 2, 1e6),
+            _number(mine.get("gb_per_second"), 0),
+            _number(case["speed"]["copy"], 3),
+            *speeds,
         )
     )
+    for name, side in sides.items():
+        if side.get("error") and not side["is_missing"]:
+            print(f"    {name} failed: {side['error'][:200]}", flush=True)
+        if side.get("is_right") is False:
+            print(f"    {name} IS WRONG", flush=True)
 
 
 class Bench:
@@ -577,106 +593,64 @@ class Bench:
 
     Parameters
     ----------
-    cupy : module
-    facts : mapping of str to Any
-        Where it runs; see `_common.environment`.
+    gpu : Gpu
+    builds : Builds
     options : argparse.Namespace
+    content : mapping of str to Any
+        What the file has beside the cases.
     path : Path
         The file.
     """
 
-    def __init__(self, cupy: Any, facts: Mapping[str, Any], options: argparse.Namespace, path: Path) -> None:
-        self.cupy = cupy
-        self.options = options
-        self.failures: list[str] = []
+    def __init__(
+        self, gpu: Gpu, builds: Builds, options: argparse.Namespace, content: Mapping[str, Any], path: Path
+    ) -> None:
+        self.cases: list[dict[str, Any]] = []
         self.skipped: list[str] = []
-        self._path = path
-        self._cc: int = facts["gpu"]["cc"]
-        self._start = time.perf_counter()
-        self._cases: list[dict[str, Any]] = []
-        self._content = {
-            "benchmark": "throughput",
-            "environment": facts,
-            "items": options.items,
-            "repeats": options.repeats,
-        }
+        self.failures: list[str] = []
+        self._gpu, self._builds, self._options = gpu, builds, options
+        self._content, self._path = content, path
 
-    def table(self, rows: Mapping[str, Row], first: str, second: str) -> None:
-        """Measure the cases of some rows: all that are asked for, while there is time."""
-        lines = list(self._lines(rows))
-        if lines:
-            print_head(first, second)
-        for name, dtype, row in lines:
-            if time.perf_counter() - self._start > self.options.seconds:
+    def measure(self, rows: Iterable[tuple[str, str]], stop: float) -> None:
+        """Measure rows at all sizes while there is time."""
+        print()
+        print_row(HEADINGS)
+        print_row(["-" * width for width in WIDTHS])
+        for name, dtype in rows:
+            if time.perf_counter() > stop:
                 self.skipped.append(f"{name} {dtype}")
-                print_row((name, dtype, "skipped", *[""] * 6))
-            else:
-                self._line(name, dtype, row)
+                continue
+            for exponent in self._options.sizes:
+                self._measure(name, dtype, exponent)
+                self._gpu.free()
             self.save()
-            self._free()
 
-    def _lines(self, rows: Mapping[str, Row]) -> Iterator[tuple[str, str, Row]]:
-        for name, row in rows.items():
-            if is_wanted(name, self.options.only):
-                dtypes = row.dtypes if row.fixed else self.options.dtypes or row.dtypes
-                yield from ((name, dtype, row) for dtype in dtypes)
-
-    def _line(self, name: str, dtype: str, row: Row) -> None:
+    def _measure(self, name: str, dtype: str, exponent: int) -> None:
         try:
-            case = row.make(Data(self.cupy, self.options.items, self._cc), np.dtype(dtype))
+            case = Case(self._gpu, self._builds, name, dtype, exponent)
         except Exception as error:  # out of memory, or the GPU is lost
-            text = f"{type(error).__name__}: {error}"
-            self.failures.append(f"{name} {dtype}: no arrays or operators: {text}")
-            self._cases.append({"name": name, "dtype": dtype, "error": text})
-            print_row((name, dtype, *["-"] * 7))
+            self.failures.append(f"{name} {dtype} 2^{exponent}: no arrays: {type(error).__name__}: {error}")
+            print(f"{self.failures[-1][:200]}", flush=True)
             return
-        sides = self._sides(case, is_lambda=name in LAMBDAS)
-        same = self._same(sides[:2], list(case.outputs.values()))
-        told = _told(name, dtype, case, measure(sides, self.options.repeats), sides, same)
-        self._cases.append(told)
-        _print_told(told, sides)
-        self.failures += [f"{name} {dtype}: {s.name}: {s.error}" for s in sides if s.is_cupar and s.error]
-        if same is False:
-            self.failures.append(f"{name} {dtype}: results differ")
+        sides = [Side(self._gpu, case, side) for side in SIDES]
         for side in sides:
-            if side.error is not None:
-                print(f"    {side.name} failed: {side.error[:200]}", flush=True)
-
-    def _sides(self, case: Case, is_lambda: bool) -> list[Side]:
-        cupy = self.cupy
-        if is_lambda:
-            known = replace(case, operators=PLUS)
-            both = [
-                Side(cupy, "lambda", True, partial(ready_cupar, cupy, case)),
-                Side(cupy, "OpKind", True, partial(ready_cupar, cupy, known)),
-            ]
-        else:
-            both = [
-                Side(cupy, "cupar", True, partial(ready_cupar, cupy, case)),
-                Side(cupy, "cuda.compute", False, partial(ready_compute, cupy, case)),
-            ]
-        return [*both, Side(cupy, "copy", False, partial(ready_copy, cupy, case.nbytes))]
-
-    def _same(self, both: Sequence[Side], outputs: Sequence[Any]) -> bool | None:
-        """Tell whether two sides write the same; None if one of them fails."""
-        present = [output for output in outputs if output is not None]
-        one, other = (side.results(present) for side in both)
-        if one is None or other is None:
-            return None
-        return all(bool(self.cupy.array_equal(a, b)) for a, b in zip(one, other, strict=True))
-
-    def _free(self) -> None:
-        if "cuda.compute" in sys.modules:
-            # Its caches keep what it built, and that keeps the arrays of the last call.
-            sys.modules["cuda.compute"].clear_all_caches()
-        self.cupy.get_default_memory_pool().free_all_blocks()
+            side.check()
+        measure(sides, self._options.repeats, self._options.launch == "graph")
+        found = told(case, sides)
+        self.cases.append(found)
+        print_told(found)
+        mine = sides[0]
+        if mine.error is not None:
+            self.failures.append(f"{name} {dtype} 2^{exponent}: {mine.error[:300]}")
+        elif mine.is_right is False:
+            self.failures.append(f"{name} {dtype} 2^{exponent}: the result is wrong")
 
     def save(self) -> None:
         """Write the file: aside and then into place, so that it is whole whenever this process ends."""
         content = {
             **self._content,
-            "seconds": time.perf_counter() - self._start,
-            "cases": self._cases,
+            "build_seconds": self._builds.seconds,
+            "cases": self.cases,
             "skipped": self.skipped,
             "failures": self.failures,
         }
@@ -686,64 +660,138 @@ class Bench:
         aside.replace(self._path)
 
 
+# --- Summary ---------------------------------------------------------------------------------------------
+
+
+def print_speeds(cases: Sequence[Mapping[str, Any]]) -> None:
+    """Print cupar's speed as a multiple of stock CCCL's: a line for each row, a column for each size."""
+    exponents = sorted({case["exponent"] for case in cases})
+    table: dict[tuple[str, str], dict[int, str]] = {}
+    for case in cases:
+        line = table.setdefault((case["name"], case["dtype"]), {})
+        line[case["exponent"]] = _number(case["speed"]["cuda.compute"], 2)
+    print("\ncupar's speed as a multiple of stock CCCL's\n")
+    rows = [[" ".join(key), *(line.get(each, "") for each in exponents)] for key, line in table.items()]
+    _common.print_table(("", *(f"2^{each}" for each in exponents)), rows)
+
+
+def below(cases: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the lines in which cupar is slower than stock CCCL."""
+    return [
+        f"{case['name']} {case['dtype']} 2^{case['exponent']}: {speed:.3f}"
+        for case in cases
+        if (speed := case["speed"]["cuda.compute"]) is not None and speed < LEAST
+    ]
+
+
+def reached(cases: Iterable[Mapping[str, Any]]) -> list[list[str]]:
+    """Return a line for each goal, with what was found."""
+    found = {(case["name"], case["dtype"], case["exponent"]): case["speed"] for case in cases}
+    lines = []
+    for name, dtype, exponent, side, goal in GOALS:
+        if (name, dtype, exponent) in found:
+            speed = found[name, dtype, exponent][side]
+            missed = "!" if speed is None or speed < goal else ""
+            lines.append([f"{name} {dtype} 2^{exponent}", side, f"{goal}", _number(speed, 3), missed])
+    return lines
+
+
+def summarize(cases: Sequence[Mapping[str, Any]]) -> None:
+    """Print all that is short."""
+    print_speeds(cases)
+    lines = reached(cases)
+    if lines:
+        print("\ngoals: cupar's speed as a multiple of another's\n")
+        _common.print_table(("", "of", "at least", "found", ""), lines)
+    slower = below(cases)
+    print(f"\nbelow {LEAST} of stock CCCL: {len(slower)} of {len(cases)}")
+    for start in range(0, min(len(slower), MOST_LISTED), 2):
+        print("  " + "".join(text.ljust(48) for text in slower[start : start + 2]).rstrip())
+    if len(slower) > MOST_LISTED:
+        print(f"  and {len(slower) - MOST_LISTED} more")
+
+
 # --- Plot ------------------------------------------------------------------------------------------------
 
+TITLES = dict(zip(SIDES[:4], ("cupar", "cuda.compute", "PyTorch", "CuPy"), strict=True))
 
-def panels(content: Mapping[str, Any]) -> tuple[str, list[_common.Panel]]:
-    """Return the title and the panels of a result's plot: one dtype of each algorithm."""
-    bars: dict[str, _common.Bar] = {}
-    copies = []
-    for case in content["cases"]:
-        sides = case.get("sides", {})
-        rates = [sides.get(name, {}).get("gb_per_second") for name in ("cupar", "cuda.compute")]
-        if None in rates:
-            continue
-        copies.append(sides["copy"]["gb_per_second"])
-        variant = case["name"].removeprefix(case["algorithm"]).replace("_", ", ")
-        name = f"{case['algorithm']}{variant}, {case['dtype']}"
-        texts = (f"{case['ratio']:.3f}", "")
-        bars.setdefault(case["name"], _common.Bar(name, rates, texts))
-    gpu, items = content["environment"]["gpu"]["name"], content["items"]
+
+def panels(content: Mapping[str, Any]) -> tuple[str, list[_common.Panel | _common.Lines]]:
+    """Return the title and the panels of a result's plot: rates at the largest size, and how they grow.
+
+    Of each row, that is its first dtype.
+    """
+    dtypes = {name: row.dtypes[0] for name, row in ROWS.items()}
+    cases = [case for case in content["cases"] if case["dtype"] == dtypes.get(case["name"])]
+    exponent = max((case["exponent"] for case in cases), default=0)
+    largest = [case for case in cases if case["exponent"] == exponent]
+    bars = [
+        _common.Bar(
+            _label(case),
+            [_rate(case, side) for side in TITLES],
+            (_number(case["speed"]["cuda.compute"], 2), "", "", ""),
+        )
+        for case in largest
+    ]
+    copies = [rate for case in largest if (rate := _rate(case, "copy")) is not None]
     panel = _common.Panel(
-        list(bars.values()),
-        "GB/s (dashed: a copy), and cupar's time over cuda.compute's",
-        series=("cupar", "cuda.compute"),
+        bars,
+        "GB/s (dashed: a copy), and cupar's speed over cuda.compute's",
+        series=list(TITLES.values()),
         line=statistics.median(copies) if copies else None,
         log=True,
     )
-    return f"Throughput, {items:,} items, {gpu}", [panel]
+    small: list[_common.Panel | _common.Lines] = []
+    for label in dict.fromkeys(map(_label, cases)):
+        of_row = [case for case in cases if _label(case) == label]
+        curves = {title: _curve(of_row, side) for side, title in TITLES.items()}
+        small.append(_common.Lines(curves, "items", "of a copy", label, 1.0, has_legend=not small))
+    title = f"Throughput, {content['environment']['gpu']['name']}: 2^{exponent} items, and by size"
+    return title, [panel, *small]
+
+
+def _label(case: Mapping[str, Any]) -> str:
+    return f"{case['name'].replace('_', ' ')}, {case['dtype']}"
+
+
+def _rate(case: Mapping[str, Any], side: str) -> float | None:
+    found: float | None = case["sides"][side].get("gb_per_second")
+    return found
+
+
+def _curve(cases: Iterable[Mapping[str, Any]], side: str) -> list[tuple[float, float]]:
+    """Return what fraction of a copy's rate a side has, by size."""
+    rates = [(case["exponent"], _rate(case, side), _rate(case, "copy")) for case in cases]
+    return [(2.0**exponent, rate / copy) for exponent, rate, copy in rates if rate and copy]
 
 
 # --- Command line ----------------------------------------------------------------------------------------
 
 
-def is_wanted(name: str, only: Sequence[str] | None) -> bool:
-    """Tell whether a row is asked for, by its name or by that of the algorithm that it is a variant of."""
-    return only is None or any(name == wanted or name.startswith(f"{wanted}_") for wanted in only)
-
-
-def arguments() -> argparse.Namespace:
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
-    names = (*AGAINST_COMPUTE, *LAMBDAS)
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], epilog=f"names: {', '.join(names)}")
-    parser.add_argument("--items", type=int, default=2**28, help="a multiple of 1024; default 2^28")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], epilog=f"names: {', '.join(ROWS)}")
+    listed = ",".join(map(str, SIZES))
+    jobs = max(1, len(os.sched_getaffinity(0)) - 1) if hasattr(os, "sched_getaffinity") else 1
+    parser.add_argument("--sizes", type=_exponents, default=list(SIZES), help=f"of 0 to 28; default {listed}")
     parser.add_argument("--repeats", type=int, default=9, help="samples of each side, 7 or more; default 9")
-    parser.add_argument("--dtypes", type=_listed, help=f"of {', '.join(CPP_TYPES)}; default: see the table")
+    parser.add_argument("--dtypes", type=_listed, help="default all that a row has")
     parser.add_argument("--only", type=_listed, help="names, each with its variants; default all")
-    parser.add_argument("--seconds", type=float, default=220, help="after them, skip the rest; default 220")
+    parser.add_argument(
+        "--launch", choices=("graph", "stream"), default="graph", help="how short calls are made"
+    )
+    parser.add_argument("--seconds", type=float, default=240, help="after them, skip the rest; default 240")
+    parser.add_argument("--jobs", type=int, default=jobs, help="processes that build; 0: none but this one")
     parser.add_argument("--json", type=Path, help="default: benchmarks/results/throughput-<gpu>.json")
     _common.add_plot_option(parser)
-    options = parser.parse_args()
-    if options.items < SEGMENT or options.items % SEGMENT:
-        parser.error(f"--items: expected a multiple of {SEGMENT}, got {options.items}")
+    options = parser.parse_args(given)
     if options.repeats < 7:
         parser.error(f"--repeats: expected 7 or more, got {options.repeats}")
-    for dtype in options.dtypes or ():
-        if dtype not in CPP_TYPES:
-            parser.error(f"--dtypes: expected some of {', '.join(CPP_TYPES)}, got {dtype!r}")
-    for wanted in options.only or ():
-        if not any(is_wanted(name, [wanted]) for name in names):
-            parser.error(f"--only: expected some of {', '.join(names)}, got {wanted!r}")
+    for name in options.only or ():
+        if not any(_algorithms.is_wanted(row, [name]) for row in ROWS):
+            parser.error(f"--only: expected some of {', '.join(ROWS)}, got {name!r}")
+    if not _algorithms.wanted(options.only, options.dtypes):
+        parser.error(f"--dtypes: no row that is asked for has {', '.join(options.dtypes)}")
     return options
 
 
@@ -751,8 +799,25 @@ def _listed(text: str) -> list[str]:
     return text.split(",")
 
 
+def _exponents(text: str) -> list[int]:
+    found = [int(each) for each in text.split(",")]
+    if not all(0 <= each <= 28 for each in found):
+        raise argparse.ArgumentTypeError(f"expected exponents from 0 to 28, got {text}")
+    return found
+
+
+def optional(name: str) -> Any:
+    """Import a module if it is there and can be imported."""
+    try:
+        return importlib.import_module(name)
+    except Exception as error:  # such as a library that is built for another CUDA
+        print(f"without {name}: {type(error).__name__}: {error}")
+        return None
+
+
 def main() -> None:
     """Measure, print and write."""
+    start = time.perf_counter()
     options = arguments()
     if options.plot is not None:
         _common.plot_again(options.plot, panels)
@@ -764,20 +829,33 @@ def main() -> None:
         raise SystemExit("\nThere is no GPU here, so nothing is measured.")
     if not _common.is_installed("cupy"):
         raise SystemExit("\nCuPy is not installed, so there are no arrays and nothing is measured.")
+    os.environ.setdefault("CUPAR_TIER", "fast")  # of kernels that link slowly, not those that link quickly
+    rows = _algorithms.wanted(options.only, options.dtypes)
+    builds = Builds(rows, device["cc"], options.jobs)
+    for name, dtype in rows:
+        builds.get(name, dtype)
+    print(f"\n{len(rows)} rows; built after {time.perf_counter() - start:.0f} s: {builds.seconds}")
+    # These bring NVRTC with them, and the first that is loaded serves all in the process.
+    gpu = Gpu(importlib.import_module("cupy"), optional("torch"))
     path = options.json or _common.RESULTS / f"throughput-{_common.slug(device)}.json"
-    bench = Bench(importlib.import_module("cupy"), facts, options, path)
-    print(f"\n{options.items} items; GPU milliseconds of one launch, medians of {options.repeats} samples")
-    bench.table(AGAINST_COMPUTE, "cupar", "cuda.compute")
-    bench.table(LAMBDAS, "lambda", "OpKind")
-    print("\nnotes\n")
-    print("* ratio: the first time through the second; GB/s: what must at least be read and written")
-    print("* of copy: GB/s as a fraction of those of a device-to-device copy of as many bytes, in turns")
+    content = {
+        "benchmark": "throughput",
+        "environment": facts,
+        "repeats": options.repeats,
+        "launch": options.launch,
+    }
+    bench = Bench(gpu, builds, options, content, path)
+    bench.measure(rows, start + options.seconds)
+    summarize(bench.cases)
+    print(
+        "\nof copy, of stock, …: cupar's speed as a multiple of theirs; w: with the host's time, as it waits"
+    )
     if bench.skipped:
-        print(f"* skipped after {options.seconds:g} s: {', '.join(bench.skipped)}")
-    print(f"\nwritten to {path}")
+        print(f"skipped after {options.seconds:g} s: {', '.join(bench.skipped)}")
+    print(f"{time.perf_counter() - start:.0f} s in all; written to {path}")
     print(_common.plot(path, *panels(json.loads(path.read_text()))))
     if bench.failures:
-        raise SystemExit("\n".join(["", "failed", "", *bench.failures]))
+        raise SystemExit("\n".join(["", f"failed: {len(bench.failures)}", *bench.failures[:20]]))
 
 
 if __name__ == "__main__":
