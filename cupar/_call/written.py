@@ -57,7 +57,7 @@ def binder(caller: Caller) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
     spec, declared = caller._spec, type(caller)
     parameters, uses = list(signature(declared.run).parameters), declared._uses
     names: dict[str, Any] = {
-        "_addresses": arrays.ADDRESSES,
+        "_address": arrays.address,
         "_count": item_count,
         "_cupy": arrays.CUPY,
         "_check_memory": peers.check_memory,
@@ -78,13 +78,24 @@ def binder(caller: Caller) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
         values.append(value)
         if argument.is_pointer:
             names[f"_dtype_{i}"] = argument.value
-            details = f"_dtype_{i}, {items}, {argument.output}, {array!r}"
+            # Each thing that has to be right is read once; what is not, `address` says.
+            aligned = f"and not ({value} := {array}.%s) & {argument.value.alignment - 1}): pass"
             checks += [
-                f"if not (type({array}) in _cupy and {array}.dtype is _dtype_{i} and {array}._c_contiguous",
-                f"        and {array}.size >= {items}",
-                f"        and not ({value} := {array}.data.ptr) & {argument.value.alignment - 1}):",
-                f"    {value} = _addresses[type({array})]({array}, {details})",
+                f"if (type({array}) in _cupy and {array}.dtype is _dtype_{i} and {array}._c_contiguous",
+                f"        and {array}.size >= {items} {aligned % 'data.ptr'}",
             ]
+            torch = arrays.of_torch(argument.value) if argument.value.kind != "c" else None
+            if torch is not None:
+                names["_Tensor"], names[f"_torch_dtype_{i}"] = torch
+                lazy = f"or {array}.is_neg()" if argument.value.kind == "f" else ""
+                checks += [
+                    f"elif (type({array}) is _Tensor and {array}.dtype is _torch_dtype_{i}",
+                    f"        and {array}.is_cuda",
+                    f"        and {array}.is_contiguous() and not ({array}.numel() < {items} {lazy})",
+                    f"        {aligned % 'data_ptr()'}",
+                ]
+            arguments = f"{array!r}, {array}, _dtype_{i}, {items}, {argument.output}"
+            checks.append(f"else: {value} = _address({arguments})")
             if driver.has_several_devices:
                 checks.append(f"_check_memory({array!r}, {value})")
         else:
@@ -98,7 +109,7 @@ def binder(caller: Caller) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
             values.append(f"state_{i}")
     if "h_init" in parameters:
         kind = spec.option("init")
-        names.update(_ndarray=np.ndarray, _none=_no_init, _address=arrays.address, _bytes=initial_bytes)
+        names.update(_ndarray=np.ndarray, _none=_no_init, _bytes=initial_bytes)
         if kind is not None:
             names["_dtype"] = spec.operators[0][1].output
             values.append("init")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -272,47 +273,11 @@ def same_layout(name: str, one: np.dtype[Any], other: np.dtype[Any]) -> bool:
     return structs.layout(structs.normal(name, one)) == structs.layout(other)
 
 
-# --- The quick way ---------------------------------------------------------------------------------------
-
-# Each reader below takes what `address` does, reads only what a call needs, each thing once, and leaves all
-# that is not as it should be to `address`, which says what is wrong: this is what each call waits for.
-Address = Callable[[Any, "np.dtype[Any]", int, bool, str], int]
-
-
-def _address(array: Any, dtype: np.dtype[Any], items: int, output: bool, name: str) -> int:
-    return address(name, array, dtype, items, output)
-
-
-def _address_torch(tensor: Any, dtype: np.dtype[Any], items: int, output: bool, name: str) -> int:
-    if (
-        _torch_dtypes.get(tensor.dtype) is dtype
-        and tensor.is_cuda
-        and tensor.is_contiguous()
-        and tensor.numel() >= items
-        and dtype.kind != "c"
-        and not tensor.is_neg()
-    ):
-        found: int = tensor.data_ptr()
-        if not found % dtype.alignment:
-            return found
-    return address(name, tensor, dtype, items, output)
-
-
-_QUICK: dict[Callable[[Any], View], Address] = {_view_torch: _address_torch}
-
-
-class _Addresses(dict[type, Address]):
-    """The readers by the type of what they read."""
-
-    def __missing__(self, cls: type) -> Address:
-        reader = _readers.get(cls)
-        if reader is None:  # seen for the first time, perhaps no array at all
-            return _address
-        self[cls] = found = _QUICK.get(reader, _address)
-        return found
-
-
-ADDRESSES = _Addresses()
+def of_torch(dtype: np.dtype[Any]) -> tuple[type, Any] | None:
+    """Return PyTorch's class of tensors and its dtype for NumPy's; None if it is not imported or has none."""
+    torch = sys.modules.get("torch")
+    own = getattr(torch, dtype.name, None)
+    return None if torch is None or own is None else (torch.Tensor, own)
 
 
 def storage(temp_storage: Any) -> tuple[int, int]:

@@ -97,6 +97,16 @@ def library() -> ctypes.CDLL:
     return driver
 
 
+def _queries() -> ctypes.CDLL:
+    """Return the driver for what each call asks about the current context and about streams.
+
+    The interpreter's lock is held meanwhile. These wait for nothing: not for the GPU, nor for other threads
+    that wait in `cuMemFree`, in a launch into a full queue, or for code to be loaded (tried on an H200).
+    """
+    driver = library()
+    return ctypes.PyDLL("libcuda.so.1", handle=driver._handle) if isinstance(driver, ctypes.CDLL) else driver
+
+
 def check(status: int, call: str) -> None:
     """Raise DriverError unless a driver call succeeded."""
     if status == 0:
@@ -186,7 +196,7 @@ def current_context() -> Context:
 def _begin(thread: _ThisThread) -> None:
     """Make sure that there is a context, and prepare what this thread asks for its number with."""
     global has_several_devices
-    thread.ask = ask = functools.partial(library().cuCtxGetId, None, byref(thread.number))
+    thread.ask = ask = functools.partial(_queries().cuCtxGetId, None, byref(thread.number))
     if ask():
         context = c_void_p()
         call("cuDevicePrimaryCtxRetain", byref(context), 0)
@@ -376,7 +386,7 @@ def _new_stream(streams: dict[int, _Asking], stream: int) -> _Asking:
     """Prepare what a thread asks the driver about a stream with."""
     if len(streams) > _MOST_STREAMS:
         streams.clear()
-    ask, handle, status, number = library(), c_void_p(stream), c_int(), c_uint64()
+    ask, handle, status, number = _queries(), c_void_p(stream), c_int(), c_uint64()
     is_captured = functools.partial(ask.cuStreamIsCapturing, handle, byref(status))
     streams[stream] = found = (
         is_captured,
