@@ -5,24 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from ._call.algorithm import Algorithm
-from ._call.native import Launch, NativeCall
 from ._call.signatures import two_phases
-from ._compile import cccl
-from ._compile.specialisation import Specialisation
+from ._kernels.scan import SCAN
 from ._obtain.arguments import accumulation
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
 from .operators import Op
 
-# How the initial value is given: the bindings' name for it, and how theirs of the method ends.
-_INITS = {
-    None: ("NO_INIT", "_no_init"),
-    "value": ("VALUE_INIT", ""),
-    "device": ("FUTURE_VALUE_INIT", "_future_value"),
-}
-
-
-class Scan(Algorithm, native="DeviceScanBuildResult", uses={"d_in": "num_items", "d_out": "num_items"}):
+class Scan(Algorithm, family=SCAN, uses={"d_in": "num_items", "d_out": "num_items"}):
     """A scan for given types, operator and device; see `exclusive_scan` and `inclusive_scan`."""
 
     def run(self, d_in: Any, d_out: Any, num_items: int, h_init: Any = None, stream: Any = None) -> None:
@@ -33,22 +23,6 @@ class Scan(Algorithm, native="DeviceScanBuildResult", uses={"d_in": "num_items",
         self._run(stream, (d_in, d_out, num_items, h_init))
 
     __call__ = two_phases(run)
-
-    @staticmethod
-    def _native_arguments(spec: Specialisation, b: Any, d_in: Any, d_out: Any, op: Any) -> tuple[Any, ...]:
-        init, _ = _INITS[spec.option("init")]
-        inclusive, accumulator = (
-            spec.algorithm == "inclusive_scan",
-            cccl.type_info(spec.operators[0][1].output),
-        )
-        return d_in, d_out, op, accumulator, inclusive, b.InitKind[init]
-
-    def _launcher(self, call: NativeCall) -> Launch:
-        _, ending = _INITS[self._spec.option("init")]
-        kind = "inclusive" if self._spec.algorithm == "inclusive_scan" else "exclusive"
-        compute = getattr(call.native, f"compute_{kind}{ending}")
-        (d_in, d_out), (op,), init = call.iterators, call.operators, call.init
-        return lambda address, nbytes, n, stream: compute(address, nbytes, d_in, d_out, n, op, init, stream)
 
 
 @memoised
@@ -122,9 +96,4 @@ def inclusive_scan(
 
 def _scan(algorithm: str, d_in: Any, d_out: Any, op: Op, h_init: Any, cc: Any, wait: bool) -> Scan:
     types = accumulation(d_in, d_out, op, h_init, is_scan=True)
-    # CCCL converts between real types itself, and knows complex ones only as opaque storage.
-    opaque = "c" in (types.accumulator.kind, types.d_out.value.kind)
-    arguments = (types.d_in, types.d_out)
-    if opaque:
-        arguments = (types.d_in.converted(types.accumulator), types.d_out.converted(types.accumulator))
-    return obtain(Scan, algorithm, arguments, {"op": types.operator}, cc, wait, init=types.init)
+    return obtain(Scan, algorithm, (types.d_in, types.d_out), {"op": types.operator}, cc, wait, init=types.init)

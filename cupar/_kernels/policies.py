@@ -1,32 +1,47 @@
 """What kernels are tuned by: the policies of all families, as data.
 
-Each family has a table. Its key says for what a policy was measured: compute capability, the size of items or
-of the accumulator in bytes, and what else makes a difference, such as the class of the operator. Its value is
-the policy, a named tuple of the integers that the C++ is given, and each table says where it was measured.
-Where a table has no entry, the family takes what CUB's own policy selector says for that compute capability.
+Each family has a table. Its key says for what a policy was measured: the compute capability, then sizes of items in
+bytes, the class of the operator, or whatever else makes a difference. Its value is the policy, a named tuple of the
+integers that the C++ is given by these names, and each table says where it was measured. Where a table has no entry,
+the family takes what CUB's own policy selector says for that compute capability.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+P = TypeVar("P")
+
+
+def of(table: Mapping[tuple[int, int], P], cc: int, size: int) -> P:
+    """Return the entry for the latest compute capability up to `cc`, and the smallest size from `size` on.
+
+    For larger sizes it is that of the largest. There must be an entry for such a compute capability.
+    """
+    latest = max(each for each, _ in table if each <= cc)
+    sizes = sorted(each for found, each in table if found == latest)
+    return table[latest, next((each for each in sizes if each >= size), sizes[-1])]
 
 
 class Lookahead(NamedTuple):
-    """Of scans by CUB's lookahead kernel (``cub::ScanLookaheadPolicy``)."""
+    """Of scans of arrays (``scan_lookahead.cuh``)."""
 
-    warps: int  # that reduce tiles, and as many that scan them
-    items: int  # of each of their threads
-    lookahead: int  # states of tiles that a thread of the warp reads at once, which looks ahead
+    groups: int  # of warps, which scan a tile at a time
+    group_warps: int  # in each
+    most_vectors: int  # of 16 bytes that a thread has of a tile; an odd number
+    unroll: int  # of those that it reads at once
+    lane_states: int  # tiles whose states a lane of the warp that looks ahead reads at once
 
 
-# By compute capability, and bytes of an item, which is the accumulator's type and the output's. H200, CUDA
-# 13.0, 2^28 items, inclusive sums, as C++ operators and as functions: the best of 4 to 8 that were tried for
-# each.
+# By compute capability, and bytes of the largest of input's item, accumulator and output's item.
 SCAN: Mapping[tuple[int, int], Lookahead] = {
-    (90, 1): Lookahead(4, 159, 8),
-    (90, 2): Lookahead(2, 191, 8),
-    (90, 4): Lookahead(2, 127, 8),
-    (90, 8): Lookahead(2, 91, 8),
-    (90, 16): Lookahead(2, 43, 8),
+    (90, 1): Lookahead(3, 4, 13, 2, 8),
+    (90, 2): Lookahead(3, 4, 13, 2, 8),
+    (90, 4): Lookahead(3, 4, 13, 4, 8),
+    (90, 8): Lookahead(3, 4, 13, 4, 8),
+    (90, 16): Lookahead(3, 4, 13, 4, 4),
 }
+
+# Bytes of input and output that one block scans, before there are several.
+SCAN_BLOCK_BYTES = 131_072
