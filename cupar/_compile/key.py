@@ -41,7 +41,7 @@ def template_parts(spec: Specialisation) -> dict[str, Any]:
             types[f"state of {name}"] = [size, op.state_size, op.state_alignment]
     family, versions = spec.kind._family, toolchain.template_versions()
     if family is not None:
-        versions = {**versions, "cupar's kernels": source.digest(family.source)}
+        versions = {**versions, "cupar's kernels": source.digest(family.source_of(spec))}
         versions["options of NVRTC"] = " ".join(toolchain.KERNEL_OPTIONS)
     return {
         "format": FORMAT,

@@ -112,8 +112,8 @@ class Family:
 
     Attributes
     ----------
-    source : str
-        The file of its kernels, beside this one.
+    source : str or callable
+        The file of its kernels, beside this one; or what takes the specialisation, and returns it.
     facts : tuple of str
         Names for the integers of ``cupar_facts`` in the source, in order.
     shapes : callable
@@ -128,12 +128,16 @@ class Family:
         chooses between them (``"fast"``, or None) and others that link quickly (``"quick"``).
     """
 
-    source: str
+    source: str | Callable[[Specialisation], str]
     facts: tuple[str, ...]
     shapes: Callable[[Specialisation], Mapping[str, Shape]]
     planner: Callable[[Facts], Callable[[Any], Plan | PlanTuple]]
     prelude: Callable[[Specialisation], str] = lambda spec: ""
     has_quick_tier: Callable[[Specialisation], bool] = lambda spec: False
+
+    def source_of(self, spec: Specialisation) -> str:
+        """Return the file of a specialisation's kernels."""
+        return self.source if isinstance(self.source, str) else self.source(spec)
 
 
 def aligned(*sizes: int, to: int = 256) -> tuple[int, ...]:

@@ -81,7 +81,8 @@ def source(family: Family, spec: Specialisation) -> str:
     body = "\n".join(each for each in code if each)
     # In the global namespace, as the functions that are left to the linker are.
     unit = cpp.unit(body, headers)
-    return f'{_prefix(family.source)}{END_OF_HEADERS}{unit}\n#include "{family.source}"\n'
+    file = family.source_of(spec)
+    return f'{_prefix(file)}{END_OF_HEADERS}{unit}\n#include "{file}"\n'
 
 
 def _argument(argument: Argument) -> str:
