@@ -12,6 +12,7 @@ from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
 from .operators import Op
 
+
 class Scan(Algorithm, family=SCAN, uses={"d_in": "num_items", "d_out": "num_items"}):
     """A scan for given types, operator and device; see `exclusive_scan` and `inclusive_scan`."""
 
@@ -96,4 +97,6 @@ def inclusive_scan(
 
 def _scan(algorithm: str, d_in: Any, d_out: Any, op: Op, h_init: Any, cc: Any, wait: bool) -> Scan:
     types = accumulation(d_in, d_out, op, h_init, is_scan=True)
-    return obtain(Scan, algorithm, (types.d_in, types.d_out), {"op": types.operator}, cc, wait, init=types.init)
+    return obtain(
+        Scan, algorithm, (types.d_in, types.d_out), {"op": types.operator}, cc, wait, init=types.init
+    )

@@ -79,6 +79,13 @@ __device__ __forceinline__ void sync(int barrier, int threads) {
   asm volatile("barrier.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
+// Bytes of dynamic shared memory that the block has.
+__device__ __forceinline__ int shared_bytes() {
+  int bytes;
+  asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(bytes));
+  return bytes;
+}
+
 // Lets the next kernel begin before this one ends, if it was launched so, and waits in that one for what came before.
 __device__ __forceinline__ void launch_dependents() { asm volatile("griddepcontrol.launch_dependents;"); }
 __device__ __forceinline__ void wait_for_dependencies() { asm volatile("griddepcontrol.wait;" ::: "memory"); }

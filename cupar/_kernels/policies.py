@@ -1,9 +1,9 @@
 """What kernels are tuned by: the policies of all families, as data.
 
-Each family has a table. Its key says for what a policy was measured: the compute capability, then sizes of items in
-bytes, the class of the operator, or whatever else makes a difference. Its value is the policy, a named tuple of the
-integers that the C++ is given by these names, and each table says where it was measured. Where a table has no entry,
-the family takes what CUB's own policy selector says for that compute capability.
+Each family has a table. Its key says for what a policy was measured: the compute capability, then sizes of
+items in bytes, the class of the operator, or whatever else makes a difference. Its value is the policy, a
+named tuple of the integers that the C++ is given by these names, and each table says where it was measured.
+Where a table has no entry, the family takes what CUB's own policy selector says for that compute capability.
 """
 
 from __future__ import annotations

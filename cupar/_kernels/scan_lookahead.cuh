@@ -13,6 +13,7 @@
 // Source: CUB's lookahead scan, kernel_scan_lookahead.cuh ("warpspeed"), for the roles of warps and for looking ahead;
 // D. Merrill and M. Garland, "Single-pass Parallel Prefix Scan with Decoupled Look-back", NVIDIA NVR-2016-002.
 #include "pipeline.cuh"
+#include "scan.cuh"
 
 namespace cupar {
 constexpr int lanes         = 32;
@@ -21,12 +22,13 @@ constexpr int threads       = groups * group_threads + 2 * lanes;  // the others
 constexpr int most_stages   = 32;
 constexpr int tile_threads  = 1024;  // at most
 constexpr int clear_threads = 256;
+constexpr int states_at     = 256;  // in the temporary storage, behind the counter of tiles
 constexpr int batch         = lanes * lane_states;  // tiles that are looked at together
 
 // Items that a thread has next to each other in vectors.
 template <class T>
 constexpr int of_vector = 16 % sizeof(T) == 0 ? 16 / sizeof(T) : 1;
-constexpr int vector    = cuda::std::max(of_vector<d_in_v>, of_vector<d_out_v>);
+constexpr int vector    = of_vector<d_in_v> > of_vector<d_out_v> ? of_vector<d_in_v> : of_vector<d_out_v>;
 
 // What items combine to; nothing at first.
 struct running {
@@ -82,7 +84,7 @@ struct layout {
   __device__ __forceinline__ int out_lead() const { return reinterpret_cast<u64>(out) % 16; }
   __device__ __forceinline__ int first(int tile) const { return tile == 0 ? shift : 0; }
   __device__ __forceinline__ int last(int tile) const {
-    return static_cast<int>(cuda::std::min<u64>(end - static_cast<u64>(tile) * tile_items, tile_items));
+    return static_cast<int>(min(end - static_cast<u64>(tile) * tile_items, static_cast<u64>(tile_items)));
   }
   template <class T>
   __device__ __forceinline__ u64 offset(int tile) const {
@@ -100,7 +102,7 @@ struct ends {
   int head, middle, tail;
 
   __device__ __forceinline__ ends(const void* begin, int bytes) {
-    head   = cuda::std::min<int>(-reinterpret_cast<u64>(begin) % 16, bytes);
+    head   = min(static_cast<int>(-reinterpret_cast<u64>(begin) % 16), bytes);
     middle = (bytes - head) & ~15;
     tail   = bytes - head - middle;
   }
@@ -180,10 +182,10 @@ struct share {
 
   __device__ __forceinline__ share(const layout& all, int tile, const unsigned char* in_stage, unsigned char* out_stage,
                                    int thread, int vectors) {
-    const int items = vectors * vector, begin = cuda::std::max(thread * items, all.first(tile));
+    const int items = vectors * vector, begin = max(thread * items, all.first(tile));
     in        = reinterpret_cast<const d_in_v*>(in_stage + all.in_lead()) + begin;
     out       = reinterpret_cast<d_out_v*>(out_stage + all.out_lead()) + begin;
-    count     = cuda::std::min(thread * items + items, all.last(tile)) - begin;
+    count     = min(thread * items + items, all.last(tile)) - begin;
     in_words  = all.in_lead() == 0 && begin == thread * items;
     out_words = all.out_lead() == 0 && begin == thread * items;
   }
@@ -256,10 +258,14 @@ __device__ __forceinline__ u64 state_of(int tile) {
   return static_cast<u64>(tile - of_batch) + of_batch % lane_states * lanes + of_batch / lane_states;
 }
 
+__device__ __forceinline__ u64 bytes_of_states(int tiles) {
+  return static_cast<u64>((tiles + batch - 1) / batch) * batch * sizeof(published<accum_t>);
+}
+
 // Waits for the states of some tiles from the first of a batch on, and combines them: in lane 0.
 __device__ __forceinline__ accum_t combine_states(const published<accum_t>* states, int tile, int count, int lane,
                                                   op_t& op) {
-  const int mine = cuda::std::max(0, cuda::std::min(count - lane * lane_states, lane_states));
+  const int mine = max(0, min(count - lane * lane_states, lane_states));
   const published<accum_t>* from = states + tile + lane;
   typename published<accum_t>::copy found[lane_states];
   bool is_missing;
@@ -310,10 +316,10 @@ __device__ __forceinline__ unsigned char* buffer(int number, int bytes) {
   return reinterpret_cast<unsigned char*>(buffers) + number * bytes;
 }
 
-// The warp that takes tiles and has them loaded, so many ahead of what has been read: not all stages, where others would
-// go without. At the end it takes none for all who wait.
-__device__ __forceinline__ void load(shared_memory& shared, const layout& all, unsigned* counter, int stages, int ahead,
-                                     int lane) {
+// The warp that takes tiles and has them loaded. It does not take more than its share before some are read, as other
+// blocks would go without. At the end it takes none for all who wait.
+__device__ __forceinline__ void load(shared_memory& shared, const layout& all, unsigned* counter, int stages, int lane) {
+  int ahead = min((all.tiles + static_cast<int>(gridDim.x) - 1) / static_cast<int>(gridDim.x), stages);
   ring at(0, stages), read(0, stages);
   for (int ended = 0; ended < groups; at.advance(1)) {
     if (ended > 0) {
@@ -352,7 +358,7 @@ __device__ __forceinline__ void look_ahead(shared_memory& shared, const layout& 
     if (tile >= all.tiles) return;
     running sum = before;
     for (int at = seen; at < tile; at += batch) {
-      const accum_t found = combine_states(states, at, cuda::std::min(tile - at, batch), lane, op);
+      const accum_t found = combine_states(states, at, min(tile - at, batch), lane, op);
       if (lane == 0) sum.add(found, op);
       if (at + batch <= tile) {
         before = sum;
@@ -404,17 +410,17 @@ __device__ __forceinline__ void scan_tiles(shared_memory& shared, const layout& 
 
 using namespace cupar;
 
-// Clears the counter of tiles and their states.
+// Clears the counter of tiles and, behind it, their states.
 extern "C" __global__ __launch_bounds__(clear_threads)
-void cupar_scan_clear(uint4* memory, int count) {
+void cupar_scan_clear(uint4* memory, int tiles) {
   launch_dependents();
-  const int i = blockIdx.x * clear_threads + threadIdx.x;
-  if (i < count) memory[i] = uint4{0, 0, 0, 0};
+  const u64 i = static_cast<u64>(blockIdx.x) * clear_threads + threadIdx.x;
+  if (i * sizeof(uint4) < states_at + bytes_of_states(tiles)) memory[i] = uint4{0, 0, 0, 0};
 }
 
 // What fits into a block: without states, and without a second kernel.
 extern "C" __global__ __launch_bounds__(tile_threads, 1)
-void cupar_scan_tile(d_in_t d_in, d_out_t d_out, int num_items, int vectors, op_t op, init_t init) {
+void cupar_scan_tile(d_in_t d_in, d_out_t d_out, int num_items, op_t op, init_t init) {
   __shared__ barrier loaded;
   __shared__ accum_t sums[tile_threads / lanes];
   const int thread = threadIdx.x, lane = thread % lanes;
@@ -423,7 +429,8 @@ void cupar_scan_tile(d_in_t d_in, d_out_t d_out, int num_items, int vectors, op_
     publish_barriers();
   }
   __syncthreads();
-  const layout all(d_in, d_out, num_items, blockDim.x * vectors * vector);
+  const int row = blockDim.x * vector, vectors = (num_items + vector - 1 + row - 1) / row | 1;
+  const layout all(d_in, d_out, num_items, row * vectors);
   unsigned char *in_stage = buffer(0, 0), *out_stage = in_stage + all.bytes<d_in_v>();
   if (thread < lanes) load_tile(all, 0, in_stage, loaded, lane);
   loaded.wait(0);
@@ -441,9 +448,11 @@ void cupar_scan_tile(d_in_t d_in, d_out_t d_out, int num_items, int vectors, op_
 }
 
 extern "C" __global__ __launch_bounds__(threads, 1)
-void cupar_scan_tiles(d_in_t d_in, d_out_t d_out, published<accum_t>* states, unsigned* counter, u64 num_items,
-                      int vectors, int stages, int ahead, op_t op, init_t init) {
+void cupar_scan_tiles(d_in_t d_in, d_out_t d_out, unsigned char* memory, u64 num_items,
+                      int vectors, op_t op, init_t init) {
   __shared__ shared_memory shared;
+  const layout all(d_in, d_out, num_items, group_threads * vectors * vector);
+  const int stages = min((shared_bytes() - groups * all.bytes<d_out_v>()) / all.bytes<d_in_v>(), most_stages);
   if (const int i = threadIdx.x; i < stages) {
     shared.taken[i].init(1);
     shared.loaded[i].init(1);
@@ -453,12 +462,13 @@ void cupar_scan_tiles(d_in_t d_in, d_out_t d_out, published<accum_t>* states, un
   publish_barriers();
   __syncthreads();
   wait_for_dependencies();
-  const layout all(d_in, d_out, num_items, group_threads * vectors * vector);
   const int lane = threadIdx.x % lanes, group = threadIdx.x / group_threads;
+  const auto counter = reinterpret_cast<unsigned*>(memory);
+  const auto states  = reinterpret_cast<published<accum_t>*>(memory + states_at);
   if (group < groups) {
     scan_tiles(shared, all, states, vectors, stages, op, group, threadIdx.x % group_threads);
   } else if (threadIdx.x < threads - lanes) {
-    load(shared, all, counter, stages, ahead, lane);
+    load(shared, all, counter, stages, lane);
   } else {
     look_ahead(shared, all, states, stages, op, init, lane);
   }

@@ -6,6 +6,8 @@
 #include <cub/agent/agent_scan.cuh>
 #include <cub/device/dispatch/tuning/tuning_scan.cuh>
 
+#include "scan.cuh"
+
 namespace cupar {
 namespace scan = cub::detail::scan;
 
