@@ -30,3 +30,17 @@ SCAN: Mapping[tuple[int, int], Lookahead] = {
     (90, 8): Lookahead(2, 91, 8),
     (90, 16): Lookahead(2, 43, 8),
 }
+
+
+class Tile(NamedTuple):
+    """Of kernels whose blocks have a tile of items each."""
+
+    threads: int
+    items: int  # of each thread
+
+
+# By compute capability, and bytes of a key and of an item that goes with it. H200, CUDA 13.0, 2^28
+# random keys.
+MERGE_SORT: Mapping[tuple[int, int, int], Tile] = {
+    (90, 4, 0): Tile(256, 21),
+}
