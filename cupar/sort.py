@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import IntEnum
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from . import structs
 from ._call.algorithm import Algorithm
 from ._call.double_buffer import DoubleBuffer, buffers, opened, select
-from ._call.native import Launch, NativeCall
 from ._call.numbers import choice, item_count
 from ._call.signatures import two_phases
-from ._compile import cccl, limits
-from ._compile.specialisation import Specialisation
+from ._compile import cccl
 from ._ir.nodes import Argument
+from ._kernels.merge_sort import MERGE_SORT
+from ._kernels.radix_sort import RADIX_SORT, Bits
 from ._obtain.arguments import paired, recognised
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
@@ -47,7 +47,7 @@ def with_items(iterators: Sequence[Any]) -> Sequence[Any]:
 
 class MergeSort(
     Algorithm,
-    native="DeviceMergeSortBuildResult",
+    family=MERGE_SORT,
     uses=dict.fromkeys(("d_in_keys", "d_in_items", "d_out_keys", "d_out_items"), "num_items"),
 ):
     """A stable sort by a comparison; see `merge_sort`."""
@@ -68,18 +68,6 @@ class MergeSort(
         self._run(stream, (d_in_keys, d_in_items, d_out_keys, d_out_items, num_items))
 
     __call__ = two_phases(run)
-
-    @staticmethod
-    def _native_arguments(spec: Specialisation, b: Any, *arrays: Any, op: Any) -> tuple[Any, ...]:
-        in_keys, out_keys, in_items, out_items = with_items(arrays)
-        return in_keys, in_items, out_keys, out_items, op
-
-    def _launcher(self, call: NativeCall) -> Launch:
-        in_keys, out_keys, in_items, out_items = with_items(call.iterators)
-        compute, (op,) = call.native.compute, call.operators
-        return lambda address, nbytes, n, stream: compute(
-            address, nbytes, in_keys, in_items, out_keys, out_items, n, op, stream
-        )
 
 
 @memoised
@@ -151,16 +139,9 @@ def sorted_arguments(
     return *keys, *values
 
 
-class _Bits(NamedTuple):
-    num_items: int
-    begin_bit: int
-    end_bit: int
-    buffers: tuple[DoubleBuffer, ...]
-
-
 class RadixSort(
     Algorithm,
-    native="DeviceRadixSortBuildResult",
+    family=RADIX_SORT,
     uses=dict.fromkeys(ARRAYS, "num_items"),
     buffers=BUFFERS,
 ):
@@ -191,16 +172,10 @@ class RadixSort(
         """
         arrays = (d_in_keys, d_out_keys, d_in_values, d_out_values)
         self._run(stream, (*arrays, num_items, begin_bit, end_bit))
+        if isinstance(d_in_keys, DoubleBuffer):
+            self._enqueued((*arrays, num_items, begin_bit, end_bit))
 
     __call__ = two_phases(run)
-
-    @staticmethod
-    def _native_arguments(spec: Specialisation, b: Any, *arrays: Any) -> tuple[Any, ...]:
-        in_keys, _, in_values, _ = with_items(arrays)
-        word = _word(spec)
-        if word is not None:
-            in_values = cccl.pointer(word, address=256)
-        return b.SortOrder(SortOrder[spec.option("order")].value), in_keys, in_values, b.Op(), b""
 
     def _problem(
         self,
@@ -211,7 +186,7 @@ class RadixSort(
         num_items: int,
         begin_bit: Any,
         end_bit: Any,
-    ) -> _Bits:
+    ) -> Bits:
         begin, end = 0, (bits := self._bits)
         if begin_bit is not None or end_bit is not None:
             begin = 0 if begin_bit is None else item_count("begin_bit", begin_bit)
@@ -220,45 +195,23 @@ class RadixSort(
                 raise ValueError(
                     f"begin_bit, end_bit: expected 0 <= begin_bit <= end_bit <= {bits}, got {begin}, {end}"
                 )
-        return _Bits(num_items, begin, end, buffers(d_in_keys, d_in_values))
-
-    def _sizes(self) -> Sequence[Any]:
-        return [_Bits(n, 0, end, ()) for n in (1, 1 << 17) for end in (1, self._bits)]
+        return Bits(num_items, begin, end, bool(buffers(d_in_keys, d_in_values)))
 
     @cached_property
     def _bits(self) -> int:
         return 8 * self._spec.arguments[0].value.itemsize
 
-    def _launcher(self, call: NativeCall) -> Launch:
-        compute, no_op = call.native.compute, cccl.bindings().Op()
-        arrays, values = with_items(call.iterators), call.iterators[2:]
-        word = _word(self._spec)
-        alignment = 1 if word is None else word.alignment
+    def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:
+        nbytes = super()._execute(temp_storage, stream, arguments)
+        if temp_storage is not None:
+            self._enqueued(arguments)
+        return nbytes
 
-        def launch(address: int, nbytes: int, problem: _Bits, stream: int) -> int:
-            n, begin, end, buffers = problem
-            if alignment > 1 and any(each.state % alignment for each in values):
-                raise ValueError(f"d_in_values, d_out_values: expected arrays aligned to {alignment} bytes")
-            needed: int
-            needed, selector = compute(
-                address, nbytes, *arrays, no_op, n, begin, end, bool(buffers), -1, stream
-            )
-            if buffers and address and n:
-                select(buffers, selector)
-            return needed
-
-        return launch
-
-
-def _word(spec: Specialisation) -> np.dtype[Any] | None:
-    """Return the integer that opaque values are sorted as, if there are any, and one of their size.
-
-    CCCL 3.6 does not build most radix sorts of opaque values: its host code and its kernels disagree on them.
-    """
-    values = spec.arguments[2].value if len(spec.arguments) > 2 else None
-    if values is None or values.kind not in "cV" or values.itemsize not in (1, 2, 4, 8):
-        return None
-    return np.dtype(f"u{values.itemsize}")
+    def _enqueued(self, arguments: tuple[Any, ...]) -> None:
+        """Let double buffers know where their values are going to be."""
+        found = buffers(arguments[0], arguments[2])
+        if found and self._problem(*arguments).is_in_output:
+            select(found, 1)
 
 
 @memoised
@@ -312,6 +265,4 @@ def radix_sort(
     arguments = sorted_arguments(
         d_in_keys, d_out_keys, d_in_values, d_out_values, "use merge_sort with a comparison of yours"
     )
-    if len(arguments) > 2:
-        limits.check_radix_values(arguments[2])
     return obtain(RadixSort, "radix_sort", arguments, {}, cc, wait, order=order.name)

@@ -255,6 +255,9 @@ class Algorithm:
     def _check(spec: Specialisation) -> None:
         """Raise TypeError or ValueError if it cannot be built, though its arguments are right."""
 
+    def _enqueued(self, arguments: tuple[Any, ...]) -> None:
+        """Let arguments know of a call that was enqueued, or bound."""
+
     def _forget(self) -> None:
         """Forget calls, in a forked process: what they hold is its parent's."""
         if any(self._free):

@@ -13,7 +13,7 @@ from .._device import driver, storage
 from .._device.kernels import Executable
 from .._kernels.family import Family
 from .code import Code
-from .launcher import Fill
+from .launcher import Fill, executable_of
 from .signatures import completed
 
 
@@ -36,6 +36,8 @@ class Caller(Protocol):
     def _new_call(self, context: driver.Context, number: int | None, stream: int) -> Any: ...
 
     def _captured_arrays(self, arguments: Sequence[Any]) -> list[Any]: ...
+
+    def _enqueued(self, arguments: tuple[Any, ...]) -> None: ...
 
 
 class Bound:
@@ -63,8 +65,8 @@ class Bound:
         self._where = c_void_p(self._handle)
         self._launch: Callable[[Any, Any], int] = _closed
         self._executable: Any = None
-        self._shape: str | None = None
-        self._fill: Fill | None = None
+        self._shapes: list[str] | None = None
+        self._fills: list[Fill] = []
         self._held = held = _Held(stream, self._handle, self._context)
         self._collected = weakref.finalize(self, held.collect)
         self._collected.atexit = False
@@ -99,7 +101,8 @@ class Bound:
         if self._is_closed:
             raise ValueError("this bound call is closed")
         with driver.on(self._context):
-            bound = self._call.bind(completed(type(algorithm).run, arguments, named))
+            every = completed(type(algorithm).run, arguments, named)
+            bound = self._call.bind(every)
             kept = arguments, named, algorithm._captured_arrays((*arguments, *named.values()))
             before, self._kept = self._kept, (self._kept, kept)
             try:
@@ -108,6 +111,7 @@ class Bound:
                 self._kept = before
                 raise
             self._kept = kept
+        algorithm._enqueued(every)
 
     def _set(self, bound: tuple[Any, ...]) -> None:
         """Have the next call do what was bound."""
@@ -145,23 +149,27 @@ class Bound:
         self._launch = launch
 
     def _bind_plan(self, bound: tuple[Any, ...], address: int) -> None:
-        shape, held = self._call.shape, self._held
-        if shape != self._shape:
-            self._launch, self._shape, self._fill = _closed, None, None  # until all is done
-            if not shape:
-                held.executable, self._launch, self._shape = None, _nothing, ""
+        call, held = self._call, self._held
+        shapes = list(call.shape) if isinstance(call.shape, tuple) else [call.shape] * bool(call.shape)
+        numbers = call.numbers if isinstance(call.shape, tuple) else [call.numbers]
+        if shapes != self._shapes:
+            self._launch, self._shapes, self._fills = _closed, None, []  # until all is done
+            if not shapes:
+                held.executable, self._launch, self._shapes = None, _nothing, []
                 return
+            chains = [call.loaded.chains[shape] for shape in shapes]
             with driver.relaxed_capture_mode():
-                chain = self._call.loaded.chains[shape]
-                made = chain.executable()
-            held.executable, held.loaded = made, self._call.loaded
-            self._fill = chain.filler(made)
+                made = executable_of(chains)
+            held.executable, held.loaded = made, call.loaded
+            nodes = iter(made.nodes)
+            self._fills = [chain.filler(made, nodes) for chain in chains]
             self._executable = made.handle
-        if self._fill is not None:
-            self._launch, self._shape = _closed, None  # if this is interrupted, the graph has some of both
-            self._fill(bound, address, self._call.numbers)
+        if self._fills:
+            self._launch, self._shapes = _closed, None  # if this is interrupted, the graph has some of both
+            for fill, own in zip(self._fills, numbers, strict=True):
+                fill(bound, address, own)
             self._launch = driver.library().cuGraphLaunch
-        self._shape = shape
+        self._shapes = shapes
 
     def close(self) -> None:
         """Free what it holds, once what was enqueued is done. It cannot be called then."""

@@ -66,13 +66,13 @@ class Call:
         self.bind: Callable[[tuple[Any, ...]], Checked] = written.binder(caller)
         self.problem: Any = None
         self.nbytes = 0
-        self.shape = ""
-        self.numbers: tuple[int, ...] = ()
+        self.shape: str | tuple[str, ...] = ""
+        self.numbers: tuple[Any, ...] = ()
         self.enqueue: Enqueue = _nothing
         self.number, self._stream = number, stream
         self._may_be_graphs = number == 0 or (number is not None and driver.is_plain(stream))
         self._find_plan = self.loaded.plan
-        self._enqueuers: dict[str, Enqueue] = {"": _nothing}
+        self._enqueuers: dict[str | tuple[str, ...], Enqueue] = {"": _nothing}
         self._taken: list[tuple[str, Any]] = []
 
     def prepare(self, bound: Checked) -> None:
@@ -84,12 +84,27 @@ class Call:
             self.shape = shape
         self.problem = bound[0]
 
-    def _new(self, shape: str) -> Enqueue:
+    def _new(self, shape: str | tuple[str, ...]) -> Enqueue:
+        made = self._enqueuers[shape] = self._one(shape) if isinstance(shape, str) else self._several(shape)
+        return made
+
+    def _several(self, shapes: tuple[str, ...]) -> Enqueue:
+        """Return what enqueues several shapes. It is given a tuple of numbers for each."""
+        first = {each: self._enqueuers.get(each) or self._new(each) for each in shapes}
+        # What is enqueued twice has two enqueuers, as each leaves alone what it set before.
+        each = tuple(first.pop(one) if one in first else self._one(one) for one in shapes)
+
+        def enqueue(bound: Checked, address: int, numbers: tuple[Any, ...], stream: int) -> None:
+            for one, own in zip(each, numbers, strict=True):
+                one(bound, address, own, stream)
+
+        return enqueue
+
+    def _one(self, shape: str) -> Enqueue:
         executable = self.loaded.take(shape) if self._may_be_graphs else None
         if executable is not None:
             self._taken.append((shape, executable))
-        made = self._enqueuers[shape] = self.loaded.chains[shape].enqueuer(executable, self._stream)
-        return made
+        return self.loaded.chains[shape].enqueuer(executable, self._stream)
 
     def __del__(self) -> None:
         try:

@@ -12,7 +12,7 @@ from .._device import driver
 from .._device.kernels import Executable, Library, device_facts
 from .._kernels.family import Facts, Plan, PlanTuple
 from .._kernels.image import Image
-from .launcher import Chain, Values
+from .launcher import Chain, Values, executable_of
 
 # Code that nobody needs any more. To unload it spoils what other threads capture, unless the thread that does
 # so is relaxed about captures; so it is done where that is so anyway.
@@ -25,9 +25,9 @@ def _may_be_graphs() -> bool:
     return not off and os.environ.get("CUDA_LAUNCH_BLOCKING", "0").strip() in ("", "0")
 
 
-# Executable graphs of each shape that are made when code is loaded, since to make one later may wait for the
-# GPU: the driver keeps memory for graphs, and where that is used up it waits for all that runs (seen on an
-# H200 with each 43rd graph). One is the default stream's.
+# Executable graphs of each shape that are made at most when code is loaded, since to make one later may wait
+# for the GPU: the driver keeps memory for graphs, and where that is used up it waits for all that runs (seen
+# on an H200 with each 43rd graph). One is the default stream's.
 _EXECUTABLES = 4 if _may_be_graphs() else 0
 _MOST_EXECUTABLES = 256  # in a context; 48 kB of device memory each, on an H200
 
@@ -77,8 +77,9 @@ class Loaded:
         self._spare: dict[str, list[Executable]] = {name: [] for name in shapes}
         if context.is_primary:  # of others nobody can tell when they are destroyed
             for name, chain in self.chains.items():
-                while len(self._spare[name]) < _EXECUTABLES and self._count.made < _MOST_EXECUTABLES:
-                    self._spare[name].append(chain.executable())
+                wanted = min(shapes[name].executables, _EXECUTABLES)
+                while len(self._spare[name]) < wanted and self._count.made < _MOST_EXECUTABLES:
+                    self._spare[name].append(executable_of([chain]))
                     self._count.made += 1
 
     def take(self, shape: str) -> Executable | None:

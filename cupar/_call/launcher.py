@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import byref, c_char, c_void_p
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from .._compile.specialisation import Specialisation
 from .._device import driver
-from .._device.kernels import Executable, LaunchConfig, NodeParams
+from .._device.kernels import PROGRAMMATIC, Executable, LaunchConfig, NodeParams
 from .._kernels.family import Launch, Number, Parameter, Shape, Storage, Value
 
 # Takes what `bind` returned, the address of the temporary storage, and the plan's numbers; and the stream's
@@ -193,10 +194,9 @@ class Chain:
             for each in (_with_facts(launch, facts, shape.numbers) for launch in shape.launches)
         ]
 
-    def executable(self) -> Executable:
-        """Make an executable graph of it, in the current context."""
-        kept = [_Memory(*each) for each in self._launches]
-        return Executable([each.params for each in kept])
+    def memories(self) -> list[_Memory]:
+        """Return what the driver reads of its launches."""
+        return [_Memory(*each) for each in self._launches]
 
     def enqueuer(self, executable: Executable | None, stream: int = 0) -> Enqueue:
         """Return what enqueues it: as that graph, on that stream; or kernel by kernel, on any.
@@ -207,21 +207,24 @@ class Chain:
         if executable is not None:
             names.update(_launch=driver.library().cuGraphLaunch, _stream=c_void_p(stream))
             return self._written(
-                "enqueue(bound, address, numbers, stream)", self._set(executable, names), _GRAPH, names
+                "enqueue(bound, address, numbers, stream)",
+                self._set(executable, executable.nodes, names),
+                _GRAPH,
+                names,
             )
         names["_launch"] = driver.library().cuLaunchKernelEx
         texts = [self._texts(k, "config", names) for k in range(len(self._launches))]
         pack, launch = ("".join(each.format(**text) for text in texts) for each in (_PACK, _PLAIN))
         return self._written("enqueue(bound, address, numbers, stream)", pack, launch, names)
 
-    def filler(self, executable: Executable) -> Fill:
-        """Return what sets the graph's parameters, and launches nothing."""
+    def filler(self, executable: Executable, nodes: Iterable[c_void_p]) -> Fill:
+        """Return what sets the parameters of the graph's next nodes, and launches nothing."""
         names: dict[str, Any] = {}
-        return self._written("fill(bound, address, numbers)", self._set(executable, names), "", names)
+        return self._written("fill(bound, address, numbers)", self._set(executable, nodes, names), "", names)
 
-    def _set(self, executable: Executable, names: dict[str, Any]) -> str:
+    def _set(self, executable: Executable, nodes: Iterable[c_void_p], names: dict[str, Any]) -> str:
         names.update(_set=driver.library().cuGraphExecKernelNodeSetParams_v2, _executable=executable.handle)
-        names.update((f"_node_{k}", node) for k, node in enumerate(executable.nodes))
+        names.update((f"_node_{k}", node) for k, node in enumerate(islice(nodes, len(self._launches))))
         template = _SET if len(self._launches) > 1 else _SET_THE_ONLY
         texts = [self._texts(k, "params", names) for k in range(len(self._launches))]
         return "".join(template.format(**text) for text in texts)
@@ -271,6 +274,13 @@ class Chain:
         return made
 
 
+def executable_of(chains: Sequence[Chain]) -> Executable:
+    """Make an executable graph of chains, one after another, in the current context."""
+    kept = [each for chain in chains for each in chain.memories()]
+    overlapping = [k for k, each in enumerate(kept) if each.config.count]
+    return Executable([each.params for each in kept], overlapping)
+
+
 def _indented(code: str, by: int) -> str:
     return code.strip().replace("\n", "\n" + " " * by)
 
@@ -297,3 +307,5 @@ class _Memory:
         shape = {"grid": grid, "block": block, "shared": shared, **dict.fromkeys(_OTHER_DIMENSIONS, 1)}
         self.params = NodeParams(function=function.value, parameters=ctypes.addressof(self.pointers), **shape)
         self.config = LaunchConfig(**shape)
+        if launch.overlaps:
+            self.config.attributes, self.config.count = ctypes.addressof(PROGRAMMATIC), 1

@@ -3,9 +3,6 @@
 Its host code chooses by the items' sizes how a kernel is tuned, and so do its kernels, which know structs and
 complex numbers as opaque bytes. Where the two disagree, a static assertion fails:
 
-- Radix sort: opaque values of more than 8 bytes, on all devices; of 3 and of 5 to 7, on most and with most
-  keys. Where those of 3 bytes do build, the kernel reads beyond its memory (seen on an H200). So all but
-  values of 1, 2, 4 and 8 bytes, which are sorted as integers, are refused.
 - Unique by key: opaque items of 16 bytes with keys that are numbers, from sm_90 on; on sm_80 with some keys.
 
 And large items need more shared memory than there is. On sm_90, up to 64 bytes build everywhere; 96 not as
@@ -30,13 +27,6 @@ from .._ir.nodes import Argument
 from .specialisation import Specialisation
 
 _INDICES = "{0} indices in their place, and read the items through a cupar.PermutationIterator"
-
-
-def check_radix_values(values: Argument) -> None:
-    """Raise TypeError for values that CCCL's radix sort has no code for."""
-    if _is_opaque(values.value) and values.value.itemsize not in (1, 2, 4, 8):
-        instead = f"{_INDICES.format('sort')}; merge_sort takes any items"
-        raise TypeError(_refused(values, "radix sort", instead))
 
 
 def check_unique_items(keys: Argument, items: Argument, cc: int) -> None:

@@ -11,9 +11,9 @@ not for streams that are captured: there, kernels are launched one by one.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from contextlib import suppress
-from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from ctypes import byref, c_char_p, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
 
 from .._base import fork
 from . import driver, storage
@@ -57,6 +57,26 @@ class LaunchConfig(ctypes.Structure):
         ("attributes", c_void_p),
         ("count", c_uint),
     ]
+
+
+class LaunchAttribute(ctypes.Structure):
+    """``CUlaunchAttribute`` with a value that is an int."""
+
+    _fields_ = [("id", c_int), ("_", c_int), ("value", c_int), ("__", c_int * 15)]
+
+
+# CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+PROGRAMMATIC = LaunchAttribute(id=6, value=1)
+
+
+class _EdgeData(ctypes.Structure):
+    """``CUgraphEdgeData``."""
+
+    _fields_ = [("from_port", c_ubyte), ("to_port", c_ubyte), ("type", c_ubyte), ("_", c_ubyte * 5)]
+
+
+# CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC, CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
+_PROGRAMMATIC_EDGE = _EdgeData(from_port=1, type=1)
 
 
 def device_facts(device: driver.Device) -> dict[str, int]:
@@ -103,19 +123,31 @@ class Library:
 
 
 class Executable:
-    """A chain of kernels as an executable graph, whose nodes' parameters can be set."""
+    """A chain of kernels as an executable graph, whose nodes' parameters can be set.
 
-    def __init__(self, chain: Sequence[NodeParams]) -> None:
+    Parameters
+    ----------
+    chain : sequence of NodeParams
+    overlapping : container of int, optional
+        Which of them begin before the one before them ends, for which they wait themselves.
+    """
+
+    def __init__(self, chain: Sequence[NodeParams], overlapping: Container[int] = ()) -> None:
         library, self._graph, self.handle = driver.library(), c_void_p(), c_void_p()
         self.nodes: list[c_void_p] = []
         self._context = driver.current_context()
         fork.in_child(self.abandon)
+        if not hasattr(library, "cuGraphAddDependencies_v2"):  # as before CUDA 12.3
+            overlapping = ()
         driver.call("cuGraphCreate", byref(self._graph), c_uint(0))
         try:
-            for params in chain:
+            for k, params in enumerate(chain):
                 node, before = c_void_p(), (c_void_p * 1)(*self.nodes[-1:])
-                count = c_size_t(1 if self.nodes else 0)
+                count = c_size_t(1 if k and k not in overlapping else 0)
                 driver.call("cuGraphAddKernelNode_v2", byref(node), self._graph, before, count, byref(params))
+                if k in overlapping:
+                    edge = byref(_PROGRAMMATIC_EDGE), c_size_t(1)
+                    driver.call("cuGraphAddDependencies_v2", self._graph, before, byref(node), *edge)
                 self.nodes.append(node)
             driver.call("cuGraphInstantiateWithFlags", byref(self.handle), self._graph, c_uint64(0))
         except BaseException:

@@ -3,8 +3,8 @@
 A plan is plain integers. For a problem size it says which of the family's shapes is launched, how many bytes
 of temporary storage that needs, and the numbers that the shape's grids and parameters are made of. A shape is
 a chain of launches that is the same for many problem sizes: kernels, and what goes where in their parameters.
-So what a call does is known before it is made, without a GPU, and whoever launches needs to know no
-algorithm.
+Where the number of launches depends on the problem, several shapes follow one another. So what a call does is
+known before it is made, without a GPU, and whoever launches needs to know no algorithm.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ PlanTuple = tuple[str, int, tuple[int, ...]]  # a plan, where one is made for ea
 class Plan(NamedTuple):
     """What is launched for one problem size."""
 
-    shape: str  # of the family's shapes; "" if nothing is launched
+    # One of the family's shapes; "" if nothing is launched. Or several, one after another.
+    shape: str | tuple[str, ...]
     nbytes: int  # of temporary storage
-    numbers: tuple[int, ...] = ()  # in the order of the shape's names for them
+    # In the order of the shape's names for them. Of several shapes, such a tuple for each.
+    numbers: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,9 @@ class Launch:
     block: str | int  # threads in each: one of the family's facts, or always the same
     parameters: tuple[Parameter, ...]
     shared: str | int = 0  # bytes of dynamic shared memory: a number of the plan, a fact, or always the same
+    # Whether it begins before the launch before it ends, for which the kernel itself waits: a programmatic
+    # dependent launch, from compute capability 9.0 on. The first of a shape has none before it.
+    overlaps: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,7 @@ class Shape:
 
     numbers: tuple[str, ...]  # names of a plan's numbers
     launches: tuple[Launch, ...]
+    executables: int = 4  # graphs of it that are made at most when code is loaded; 0: kernel by kernel
 
 
 class Facts(dict[str, int]):

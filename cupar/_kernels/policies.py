@@ -45,3 +45,16 @@ SCAN: Mapping[tuple[int, int], Lookahead] = {
 
 # Bytes of input and output that one block scans, before there are several.
 SCAN_BLOCK_BYTES = 131_072
+
+class Tile(NamedTuple):
+    """Of kernels whose blocks have a tile of items each."""
+
+    threads: int
+    items: int  # of each thread
+
+
+# By compute capability, and bytes of a key and of an item that goes with it. H200, CUDA 13.0, 2^28
+# random keys.
+MERGE_SORT: Mapping[tuple[int, int, int], Tile] = {
+    (90, 4, 0): Tile(256, 21),
+}

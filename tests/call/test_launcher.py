@@ -3,12 +3,13 @@
 import ctypes
 import struct
 from ctypes import c_uint64, c_void_p
+from dataclasses import replace
 
 import pytest
 
-from cupar._call.launcher import Chain, Values
+from cupar._call.launcher import Chain, Values, executable_of
 from cupar._device import driver
-from cupar._device.kernels import Executable, LaunchConfig, NodeParams
+from cupar._device.kernels import PROGRAMMATIC, Executable, LaunchConfig, NodeParams
 from cupar._kernels.family import Launch, Shape, Storage, Value, i32, u64
 
 VALUES = Values({"d_in": 0, "it": 16, "op": 12, "init": 4}, {"op": 4, "init": 4})
@@ -28,7 +29,8 @@ class Library:
     """Takes down what is set and launched: kernel, grid, block, shared memory, and parameters as bytes."""
 
     def __init__(self):
-        self.set, self.launched, self.nodes, self.refuses = [], [], 0, set()
+        self.set, self.launched, self.edges, self.nodes, self.refuses = [], [], [], 0, set()
+        self.attributes = []
 
     def cuGraphCreate(self, graph, flags):
         return 0
@@ -36,8 +38,12 @@ class Library:
     def cuGraphAddKernelNode_v2(self, node, graph, before, count, params):
         self.nodes += 1
         node._obj.value = self.nodes
-        assert count.value == (1 if self.nodes > 1 else 0)
-        assert list(before) == ([self.nodes - 1] if self.nodes > 1 else [None])
+        self.edges += [(each, self.nodes) for each in list(before)[: count.value]]
+        return 0
+
+    def cuGraphAddDependencies_v2(self, graph, before, after, data, count):
+        assert (data._obj.from_port, data._obj.to_port, data._obj.type, count.value) == (1, 0, 1, 1)
+        self.edges.append((*before, after._obj.value, "programmatic"))
         return 0
 
     def cuGraphInstantiateWithFlags(self, executable, graph, flags):
@@ -63,6 +69,7 @@ class Library:
         given = config._obj
         assert isinstance(given, LaunchConfig)
         parameters = ctypes.addressof(parameters)
+        self.attributes.append([given.attributes, given.count])
         self.launched.append(
             (given.stream, given.grid, given.block, given.shared, read(parameters, function.value))
         )
@@ -97,7 +104,7 @@ def expected(n, address, d_in=0x7000, init=INIT):
 
 
 def test_a_graph_is_set_and_launched(library, chain):
-    enqueue = chain.enqueuer(chain.executable(), 5)
+    enqueue = chain.enqueuer(executable_of([chain]), 5)
     enqueue(BOUND, 0x9000, (1000, 4, 32, 512), 5)
     first, second = expected(1000, 0x9000)
     assert library.set == [(1, 4, 256, 32, first), (2, 1, 128, 48, second)]
@@ -105,7 +112,7 @@ def test_a_graph_is_set_and_launched(library, chain):
 
 
 def test_what_is_the_same_is_not_set_again(library, chain):
-    enqueue = chain.enqueuer(chain.executable())
+    enqueue = chain.enqueuer(executable_of([chain]))
     for _ in range(3):
         enqueue(BOUND, 0x9000, (1000, 4, 32, 512), 0)
     assert len(library.set) == 2
@@ -120,7 +127,7 @@ def test_what_is_the_same_is_not_set_again(library, chain):
 
 
 def test_what_was_refused_is_set_the_next_time(library, chain):
-    enqueue = chain.enqueuer(chain.executable())
+    enqueue = chain.enqueuer(executable_of([chain]))
     enqueue(BOUND, 0x9000, (1000, 4, 32, 512), 0)
     other = (1000, 0x8000, *BOUND[2:])
     library.refuses.add("set")
@@ -143,10 +150,39 @@ def test_kernel_by_kernel(library, chain):
 
 
 def test_filling_launches_nothing(library, chain):
-    fill = chain.filler(chain.executable())
+    executable = executable_of([chain])
+    fill = chain.filler(executable, executable.nodes)
     fill(BOUND, 0x9000, (1000, 4, 32, 512))
     assert [each[0] for each in library.set] == [1, 2]
     assert not library.launched
+
+
+def test_several_shapes_are_one_graph_whose_nodes_are_filled_one_after_another(library, chain):
+    library.cuGraphExecKernelNodeSetParams_v2 = lambda executable, node, params: (
+        library.set.append((node.value, params._obj.function, params._obj.grid)) or 0
+    )
+    executable = executable_of([chain, chain])
+    nodes = iter(executable.nodes)
+    fills = [chain.filler(executable, nodes) for _ in range(2)]
+    for fill, grid in zip(fills, (4, 5), strict=True):
+        fill(BOUND, 0x9000, (1000, grid, 32, 512))
+    assert library.edges == [(1, 2), (2, 3), (3, 4)]
+    assert library.set == [(1, 1, 4), (2, 2, 1), (3, 1, 5), (4, 2, 1)]
+
+
+def test_kernels_that_wait_themselves(library, monkeypatch):
+    shape = replace(SHAPE, launches=(FIRST, replace(SECOND, overlaps=True), FIRST))
+    chain = Chain(shape, VALUES, {"threads": 256}, {"first": c_void_p(1), "second": c_void_p(2)})
+    executable_of([chain])
+    assert library.edges == [(1, 2, "programmatic"), (2, 3)]
+    chain.enqueuer(None)(BOUND, 0x9000, (1000, 4, 32, 512), 3)
+    attribute = ctypes.addressof(PROGRAMMATIC)
+    assert library.attributes == [[None, 0], [attribute, 1], [None, 0]]
+    assert ctypes.string_at(attribute, 12) == struct.pack("iii", 6, 0, 1)
+    library.edges.clear()
+    monkeypatch.delattr(Library, "cuGraphAddDependencies_v2")  # as in drivers before CUDA 12.3
+    executable_of([chain])
+    assert library.edges == [(4, 5), (5, 6)]
 
 
 def test_the_only_kernel(library):

@@ -32,7 +32,8 @@ def without_headers(monkeypatch, tmp_path, empty_cache):
 
 
 def ask():
-    return cupar.radix_sort("i4", "i4", None, None, cupar.SortOrder.ASCENDING, cc=90)
+    order = cupar.SortOrder.ASCENDING
+    return cupar.segmented_sort("i4", "i4", None, None, "i4", "i4", order, cc=90)
 
 
 # --- A compile that fails
@@ -67,7 +68,7 @@ def test_where_the_library_prints_after_all_nothing_else_breaks(without_headers,
     with pytest.raises(cupar.BuildError, match="sm_90: "):
         ask()
     out, err = capfd.readouterr()
-    assert "EXCEPTION in cccl_device_radix_sort" in out
+    assert "EXCEPTION in cccl_device_segmented_sort" in out
     assert "cannot open source file" in err
 
 

@@ -146,9 +146,6 @@ ASKED = {
     "iterator with an operator, and CCCL's own": lambda: cupar.reduce_into(
         cupar.TransformIterator("f2", twice), "f2", OpKind.MAXIMUM, 0, cc=CC
     ),
-    "merge sort": lambda: cupar.merge_sort("i4", "f8", "i4", "f8", less, cc=CC),
-    "radix sort": lambda: cupar.radix_sort("u8", "u8", "c8", "c8", cupar.SortOrder.DESCENDING, cc=CC),
-    "sort of keys": lambda: cupar.radix_sort("i4", "i4", None, None, cupar.SortOrder.ASCENDING, cc=CC),
     "segmented sort": lambda: cupar.segmented_sort(
         "i4", "i4", None, None, "i4", "i4", cupar.SortOrder.ASCENDING, cc=CC
     ),

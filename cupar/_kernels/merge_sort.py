@@ -1,0 +1,87 @@
+"""Plans of merge sorts: tiles are sorted, then each pass merges pairs of runs, until there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from . import policies
+from .family import Facts, Family, Launch, Plan, Shape, Storage, Value, aligned, ceil_div, i32, u64
+
+if TYPE_CHECKING:
+    from .._compile.specialisation import Specialisation
+
+_THREADS = 256  # of the blocks that find where tiles come from, as in CUB
+# A call's passes are those of some of these shapes, each at most once: of the bits of their number.
+_PASSES = (1, 2, 4, 8, 16)
+_ARRAYS = ("n", "tiles", "passes", "keys", "items")
+
+
+def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
+    has_items = len(spec.arguments) > 2
+    items_in, items_out = (Value(name) if has_items else u64(0) for name in ("d_in_items", "d_out_items"))
+    output, spare = (Value("d_out_keys"), items_out), (Storage("keys"), Storage("items"))
+    op, passes, first = Value("op"), i32("passes"), i32("first")
+    tiles = Launch(
+        "cupar_merge_sort_tiles",
+        "tiles",
+        "threads",
+        (Value("d_in_keys"), items_in, output, spare, u64("n"), op, passes),
+    )
+
+    def merges(after: int) -> tuple[Launch, Launch]:
+        partition = (output, spare, Storage(), u64("partitions"), u64("n"), op, passes, first, i32(after))
+        merge = (output, spare, Storage(), u64("n"), op, passes, first, i32(after))
+        overlaps = spec.cc >= 90
+        return (
+            Launch(
+                "cupar_merge_sort_partition", "grid", _THREADS, partition, overlaps=overlaps and after > 0
+            ),
+            Launch("cupar_merge_sort_merge", "tiles", "threads", merge, overlaps=overlaps),
+        )
+
+    numbers = (*_ARRAYS, "partitions", "grid", "first")
+    return {
+        "tiles": Shape(_ARRAYS, (tiles,)),
+        **{
+            f"{count} passes": Shape(numbers, sum((merges(k) for k in range(count)), ()), executables=2)
+            for count in _PASSES
+        },
+    }
+
+
+def _planner(facts: Facts) -> Callable[[int], Plan]:
+    tile = facts["threads"] * facts["items"]
+
+    def plan(n: int) -> Plan:
+        if n == 0:
+            return Plan("", 0)
+        tiles = ceil_div(n, tile)
+        passes = (tiles - 1).bit_length()
+        if passes == 0:
+            return Plan("tiles", 0, (n, tiles, 0, 0, 0))
+        partitions = tiles + 1
+        _, keys, items, nbytes = aligned(8 * partitions, n * facts["key_size"], n * facts["item_size"])
+        arrays = (n, tiles, passes, keys, items)
+        grid = ceil_div(partitions, _THREADS)
+        counts = [count for count in _PASSES if passes & count]
+        firsts = accumulate(counts[:-1], initial=0)
+        merges = [(*arrays, partitions, grid, first) for first in firsts]
+        return Plan(("tiles", *(f"{count} passes" for count in counts)), nbytes, (arrays, *merges))
+
+    return plan
+
+
+def _prelude(spec: Specialisation) -> str:
+    sizes = [each.value.itemsize for each in spec.arguments[::2]]
+    tile = policies.MERGE_SORT.get((spec.cc, sizes[0], sum(sizes[1:])), policies.Tile(0, 0))
+    code = f"constexpr int tile_threads = {tile.threads}, tile_items = {tile.items};"
+    if len(sizes) == 1:
+        code += "\nusing d_in_items_t = void;\nusing d_out_items_v = void;"
+    return code
+
+
+MERGE_SORT = Family(
+    "merge_sort.cuh", ("threads", "items", "key_size", "item_size"), _shapes, _planner, _prelude
+)
