@@ -30,3 +30,16 @@ SCAN: Mapping[tuple[int, int], Lookahead] = {
     (90, 8): Lookahead(2, 91, 8),
     (90, 16): Lookahead(2, 43, 8),
 }
+
+
+class Compact(NamedTuple):
+    """Of selections, partitions and unique by key, as in compact.cuh."""
+
+    threads: int
+    rows: int  # of a warp, in a tile
+    width: int  # items of a thread in a row
+    buffers: int  # for tiles
+
+
+# By compute capability, algorithm, and bytes of an item, and of the one that goes with it.
+COMPACT: Mapping[tuple[int | str, ...], Compact] = {}
