@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ._call.algorithm import Algorithm
 from ._call.signatures import two_phases
-from ._ir import nodes
 from ._ir.nodes import Argument
-from ._ir.operator import Operator, cpp_operator
-from ._obtain.arguments import argument, converting, discarding, integers
+from ._ir.operator import Operator
+from ._kernels.compact import PARTITION, SELECT
+from ._obtain.arguments import argument, converting, integers
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
 from .operators import Op, resolve
 
-_NATIVE = "DeviceThreeWayPartitionBuildResult"
-
 
 class ThreeWayPartition(
     Algorithm,
-    native=_NATIVE,
+    family=PARTITION,
     uses={
         "d_in": "num_items",
         "d_first_part_out": 0,
@@ -54,7 +51,7 @@ class ThreeWayPartition(
     __call__ = two_phases(run)
 
 
-class Select(Algorithm, native=_NATIVE, uses={"d_in": "num_items", "d_out": 0, "d_num_selected_out": 1}):
+class Select(Algorithm, family=SELECT, uses={"d_in": "num_items", "d_out": 0, "d_num_selected_out": 1}):
     """A selection of the items for which a predicate holds; see `select`."""
 
     def run(self, d_in: Any, d_out: Any, d_num_selected_out: Any, num_items: int, stream: Any = None) -> None:
@@ -114,7 +111,7 @@ def three_way_partition(
 
     Notes
     -----
-    The algorithm is CUB's ``DevicePartition::If`` with two predicates.
+    It does what CUB's ``DevicePartition::If`` with two predicates does, by kernels of cupar's own.
     """
     items = argument("d_in", d_in)
     arguments = (
@@ -164,28 +161,18 @@ def select(
 
     Notes
     -----
-    CCCL's C interface has no selection. As in ``cuda.compute``, this is a three-way partition whose second
-    predicate never holds, and of which all but the first part is thrown away.
+    It does what CUB's ``DeviceSelect::If`` does, by kernels of cupar's own.
     """
     items = argument("d_in", d_in)
-    count = integers("d_num_selected_out", d_num_selected_out, smallest=4, output=True)
     arguments = (
         items,
         converting("d_out", d_out, items),
-        discarding("second_part", items.value),
-        discarding("unselected", items.value),
-        # CCCL writes two counts. The second, always 0 here, may have no place in the user's array.
-        replace(count, node=nodes.First(count.value, count.node)),
+        integers("d_num_selected_out", d_num_selected_out, smallest=4, output=True),
     )
-    never = cpp_operator("never", (items.value,), np.dtype(bool), _NEVER)
-    operators = {"cond": _predicate("cond", cond, items), "second_cond": never}
-    return obtain(Select, "select", arguments, operators, cc, wait)
-
-
-_NEVER = 'extern "C" __device__ void SYMBOL(void*, void* out) { *static_cast<bool*>(out) = false; }'
+    return obtain(Select, "select", arguments, {"cond": _predicate("cond", cond, items)}, cc, wait)
 
 
 def _predicate(name: str, op: Op, items: Argument) -> Operator:
     """Find out what a predicate of items means; there may be two, so messages say which one is meant."""
-    # CCCL has no code for a partition by operators of its own.
+    # Kinds as functions, too: so they share a template with all other predicates.
     return resolve(op, (items.value,), np.dtype(bool), name, as_function=True)

@@ -8,11 +8,10 @@ import numpy as np
 
 from ._call.algorithm import Algorithm
 from ._call.signatures import two_phases
-from ._compile import limits
-from ._compile.specialisation import Specialisation
 from ._ir import nodes
 from ._ir.iterator import Iterator
 from ._ir.nodes import Argument
+from ._kernels.compact import UNIQUE
 from ._obtain.arguments import argument, converting, discarding, integers
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
@@ -21,7 +20,7 @@ from .operators import Op, resolve
 
 class UniqueByKey(
     Algorithm,
-    native="DeviceUniqueByKeyBuildResult",
+    family=UNIQUE,
     uses={
         "d_in_keys": "num_items",
         "d_in_items": "num_items",
@@ -51,11 +50,6 @@ class UniqueByKey(
         self._run(stream, (d_in_keys, d_in_items, *outputs, num_items))
 
     __call__ = two_phases(run)
-
-    @staticmethod
-    def _check(spec: Specialisation) -> None:
-        keys, items, *_ = spec.arguments
-        limits.check_unique_items(keys, items, spec.cc)
 
 
 @memoised
@@ -103,26 +97,25 @@ def unique_by_key(
 
     Notes
     -----
-    The algorithm is CUB's ``DeviceSelect::UniqueByKey``.
+    It does what CUB's ``DeviceSelect::UniqueByKey`` does, by kernels of cupar's own.
     """
     keys = argument("d_in_keys", d_in_keys)
-    items, out_items = _items(d_in_items, d_out_items)
+    items = _items(d_in_items, d_out_items)
     arguments = (
         keys,
-        items,
+        *items[:1],
         converting("d_out_keys", d_out_keys, keys),
-        out_items,
+        *items[1:],
         integers("d_out_num_selected", d_out_num_selected, smallest=4, output=True),
     )
     operators = {"op": resolve(op, (keys.value, keys.value), np.dtype(bool))}
     return obtain(UniqueByKey, "unique_by_key", arguments, operators, cc, wait)
 
 
-def _items(d_in_items: Any, d_out_items: Any) -> tuple[Argument, Argument]:
-    """Describe what goes with the keys; where nothing does, CCCL gets zeros, and they are discarded."""
-    byte = nodes.Constant(np.dtype(np.uint8))
+def _items(d_in_items: Any, d_out_items: Any) -> tuple[Argument, ...]:
+    """Describe what goes with the keys, in and out; nothing if nothing does."""
     if d_in_items is None and d_out_items is None:
-        return Argument("no_items", byte, byte), discarding("no_items_out", byte.value)
+        return ()
     for name, other, array in (("in", "out", d_in_items), ("out", "in", d_out_items)):
         if array is None:
             message = f"d_{name}_items: expected a device array, since there is d_{other}_items, got None"
@@ -134,7 +127,8 @@ def _items(d_in_items: Any, d_out_items: Any) -> tuple[Argument, Argument]:
         raise TypeError(
             "d_out_items: expected a DiscardIterator, since d_in_items is one and yields no items"
         )
-    return Argument("d_in_items", d_in_items.node, byte), discarding("d_out_items", byte.value)
+    node = nodes.Discard(np.dtype(np.uint8))  # whatever it is that does not matter
+    return Argument("d_in_items", node, node), Argument("d_out_items", node, node, output=True)
 
 
 def _discards(array: Any) -> bool:

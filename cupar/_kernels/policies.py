@@ -58,3 +58,16 @@ class Tile(NamedTuple):
 MERGE_SORT: Mapping[tuple[int, int, int], Tile] = {
     (90, 4, 0): Tile(256, 21),
 }
+
+
+class Compact(NamedTuple):
+    """Of selections, partitions and unique by key, as in compact.cuh."""
+
+    threads: int
+    rows: int  # of a warp, in a tile
+    width: int  # items of a thread in a row
+    buffers: int  # for tiles
+
+
+# By compute capability, algorithm, and bytes of an item, and of the one that goes with it.
+COMPACT: Mapping[tuple[int | str, ...], Compact] = {}

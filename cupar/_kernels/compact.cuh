@@ -1,0 +1,510 @@
+// Compaction: items sent, in their order, to the part of the output that a functor chooses for them.
+//
+// Blocks stay, and take one tile after another. A tile comes into one of three or four buffers in shared memory, by
+// bulk copies where there are such and the input is an array. There its items are marked, counted and ranked: each
+// warp reads rows of 32 times `width` items, and the counts of a thread's rows are scanned together, as parts of one
+// word. The tile's counts are published, and the places of the items that go out are listed in the order in which
+// they do, while one warp looks back on the tile before. Then that one, whose list is from the round before, is
+// written: so the look-back of a tile has had a round to be answered in, and the copy of another tile is under way.
+//
+// A block that waits for another's count must not keep that one from running. Where there are more tiles than blocks,
+// they are handed out by a counter, and only blocks that run have any. Else each block has its own one, and waits for
+// blocks with lower numbers, which began before it.
+//
+// Source: our own, after M. Billeter, O. Olsson and U. Assarsson, "Efficient Stream Compaction on Wide SIMD Many-Core
+// Architectures", HPG 2009 (ranks), and the look-back of lookback.cuh.
+//
+// Given: item_t, of which items are chosen; threads, rows, width and buffers.
+#pragma once
+
+#include "bulk.cuh"
+#include "lookback.cuh"
+
+namespace cupar {
+constexpr int row_items  = 32 * width; // of a warp
+constexpr int row_bytes  = width * sizeof(item_t); // of a thread
+constexpr int lane_items = rows * width;
+constexpr int tile_items = threads * lane_items;
+constexpr int ticket_words = 16; // the counter of tiles has 128 bytes of its own, before their states
+
+using place_t = unsigned short; // of an item in its tile
+
+static_assert(threads % 32 == 0 && lane_items <= 32 && tile_items < 65536 && (buffers == 3 || buffers == 4));
+
+// An input: where its tiles lie in shared memory, and how they come there.
+//
+// A bulk copy takes multiples of 16 bytes at multiples of 16. So in a buffer a tile begins as many bytes after such a
+// place as it does in the array, and what is copied begins and ends with words of 16 bytes that are the tile's in
+// part only. If such a word is not all in the array, threads copy the part of it that is.
+//
+// `before` is how many items before a tile are needed, too: 0 or 1.
+template <class In, class T, int before_ = 0>
+struct column {
+  static constexpr bool is_bulk = target >= 90 && is_array<In>;
+  static constexpr int before   = before_;
+  static constexpr int front    = (before * int{sizeof(T)} + 15) / 16 * 16;
+  static constexpr int bytes    = front + tile_items * int{sizeof(T)} + 16;
+
+  In in;
+  i64 num_items;
+
+  // Addresses: of the items that are needed, and of what a bulk copy brings of them.
+  struct span {
+    u64 begin, from, to, end;
+  };
+
+  __device__ __forceinline__ u64 address(i64 item) const {
+    return reinterpret_cast<u64>(in) + item * sizeof(T);
+  }
+
+  __device__ __forceinline__ span span_of(i64 first, int count) const {
+    const u64 begin = address(first - (first > 0 ? before : 0)), end = address(first + count);
+    u64 from = begin & ~u64{15}, to = (end + 15) & ~u64{15};
+    from += from < address(0) ? 16 : 0;
+    to -= to > address(num_items) ? 16 : 0;
+    return from < to ? span{begin, from, to, end} : span{begin, end, end, end};
+  }
+
+  // How many bytes after a multiple of 16 a tile begins.
+  __device__ __forceinline__ unsigned shift() const {
+    if constexpr (is_bulk) {
+      return address(0) & 15;
+    }
+    return 0;
+  }
+
+  __device__ __forceinline__ const T* items(const char* buffer) const {
+    return reinterpret_cast<const T*>(buffer + front + shift());
+  }
+
+  __device__ __forceinline__ unsigned bulk_bytes(i64 first, int count) const {
+    if constexpr (is_bulk) {
+      const span all = span_of(first, count);
+      return static_cast<unsigned>(all.to - all.from);
+    }
+    return 0;
+  }
+
+  // Begins the bulk copy of a tile, which one thread does.
+  __device__ __forceinline__ void begin(char* buffer, i64 first, int count, bulk_barrier& arrived) const {
+    if constexpr (is_bulk) {
+      const span all = span_of(first, count);
+      if (all.from < all.to) {
+        bulk_copy(place(buffer, first, all.from), reinterpret_cast<const void*>(all.from),
+                  static_cast<unsigned>(all.to - all.from), arrived);
+      }
+    }
+  }
+
+  // Brings what bulk copies do not, which all threads do; returns whether that is anything.
+  __device__ __forceinline__ bool complete(char* buffer, i64 first, int count) const {
+    if constexpr (is_bulk) {
+      const span all = span_of(first, count);
+      if (all.begin >= all.from && all.to >= all.end) {
+        return false;
+      }
+      copy_bytes(buffer, first, all.begin, all.from);
+      copy_bytes(buffer, first, all.to, all.end);
+      fence_bulk();
+    } else {
+      constexpr int batch = 4;
+      const In from       = in + first;
+      T* const to         = reinterpret_cast<T*>(buffer + front);
+      if (before > 0 && first > 0 && threadIdx.x == 0) {
+        to[-1] = from[-1];
+      }
+      for (int i = threadIdx.x; i < count; i += batch * threads) {
+        T item[batch];
+#pragma unroll
+        for (int j = 0; j < batch; ++j) {
+          if (i + j * threads < count) {
+            item[j] = from[i + j * threads];
+          }
+        }
+#pragma unroll
+        for (int j = 0; j < batch; ++j) {
+          if (i + j * threads < count) {
+            to[i + j * threads] = item[j];
+          }
+        }
+      }
+    }
+    return true;
+  }
+
+private:
+  __device__ __forceinline__ char* place(char* buffer, i64 first, u64 byte) const {
+    return buffer + front + static_cast<i64>(byte - (address(first) & ~u64{15}));
+  }
+
+  __device__ __forceinline__ void copy_bytes(char* buffer, i64 first, u64 begin, u64 end) const {
+    for (u64 byte = begin + threadIdx.x; byte < end; byte += threads) {
+      *place(buffer, first, byte) = *reinterpret_cast<const char*>(byte);
+    }
+  }
+};
+
+// No input.
+struct no_column {
+  static constexpr bool is_bulk = false;
+  static constexpr int bytes    = 0;
+
+  template <class In>
+  __device__ __forceinline__ no_column(In, i64) {}
+
+  __device__ __forceinline__ const char* items(const char* buffer) const { return buffer; }
+  __device__ __forceinline__ unsigned bulk_bytes(i64, int) const { return 0; }
+  __device__ __forceinline__ void begin(char*, i64, int, bulk_barrier&) const {}
+  __device__ __forceinline__ bool complete(char*, i64, int) const { return false; }
+};
+
+template <class First, class Second>
+inline constexpr int shared_bytes = buffers * (First::bytes + Second::bytes) + 2 * tile_items * int{sizeof(place_t)};
+
+// Ranks of items that are marked, among those of their warp.
+struct warp_ranks {
+  // What is counted in a row of a warp, and so in a part of a word, is at most its items.
+  static constexpr int bits = row_items < 256 ? 8 : 16, in_word = 32 / bits, words = (rows + in_word - 1) / in_word;
+
+  unsigned before[words], all[words];
+
+  // Ranks a warp's items; a thread's marks are one bit for each of its own.
+  __device__ __forceinline__ void rank(unsigned marks) {
+    constexpr unsigned of_row = width == 32 ? ~0u : (1u << width % 32) - 1;
+    const int lane            = threadIdx.x % 32;
+#pragma unroll
+    for (int w = 0; w < words; ++w) {
+      unsigned counts = 0;
+#pragma unroll
+      for (int r = w * in_word; r < min((w + 1) * in_word, rows); ++r) {
+        counts |= __popc(marks >> (r * width) & of_row) << (r % in_word * bits);
+      }
+      unsigned sums = counts;
+#pragma unroll
+      for (int offset = 1; offset < 32; offset *= 2) {
+        const unsigned other = __shfl_up_sync(~0u, sums, offset);
+        sums += lane >= offset ? other : 0;
+      }
+      before[w] = sums - counts;
+      all[w]    = __shfl_sync(~0u, sums, 31);
+    }
+  }
+
+  // How many are marked in a row, and in the lanes of it that come before.
+  __device__ __forceinline__ unsigned in_row(int row) const { return part(all, row); }
+  __device__ __forceinline__ unsigned in_lanes_before(int row) const { return part(before, row); }
+
+  __device__ __forceinline__ unsigned total() const {
+    unsigned sum = 0;
+#pragma unroll
+    for (int r = 0; r < rows; ++r) {
+      sum += in_row(r);
+    }
+    return sum;
+  }
+
+private:
+  __device__ __forceinline__ static unsigned part(const unsigned (&from)[words], int row) {
+    return from[row / in_word] >> (row % in_word * bits) & ((1u << bits) - 1);
+  }
+};
+
+// Loads a thread's items, which begin at `place` in each row of its warp; as words, if they lie at multiples of those.
+template <bool is_aligned>
+__device__ __forceinline__ void load_items(item_t (&item)[rows][width], const item_t* items, int place) {
+  using word_t = cuda::std::conditional_t<row_bytes == 16, uint4, cuda::std::conditional_t<row_bytes == 8, uint2, unsigned>>;
+#pragma unroll
+  for (int r = 0; r < rows; ++r) {
+    const item_t* const from = items + place + r * row_items;
+    if constexpr (is_aligned) {
+      const word_t word = *reinterpret_cast<const word_t*>(from);
+      memcpy(item[r], &word, row_bytes);
+    } else {
+#pragma unroll
+      for (int c = 0; c < width; ++c) {
+        item[r][c] = from[c];
+      }
+    }
+  }
+}
+
+// Marks a thread's items: one bit for each of them that goes to the first part, and where there are more, to the
+// second. Those beyond `count` are none, and not asked for.
+template <int before, int counts, class PartOf>
+__device__ __forceinline__ void mark(unsigned (&marks)[counts], const item_t* items, bool is_aligned, int place,
+                                     bool is_first_tile, int count, PartOf part_of) {
+  const auto set = [&](int i, int part) {
+    marks[0] |= unsigned{part == 1} << i;
+    if constexpr (counts == 2) {
+      marks[1] |= unsigned{part == 2} << i;
+    }
+  };
+  if (count == tile_items && !(before > 0 && is_first_tile)) {
+    item_t item[rows][width];
+    if constexpr (row_bytes == 4 || row_bytes == 8 || row_bytes == 16) {
+      if (is_aligned) {
+        load_items<true>(item, items, place);
+      } else {
+        load_items<false>(item, items, place);
+      }
+    } else {
+      load_items<false>(item, items, place);
+    }
+#pragma unroll
+    for (int i = 0; i < lane_items; ++i) {
+      const int r = i / width, c = i % width;
+      const item_t one = item[r][c];
+      item_t other     = one;
+      if constexpr (before > 0) {
+        other = c > 0 ? item[r][c - 1] : items[place + r * row_items - 1];
+      }
+      set(i, part_of(other, one));
+    }
+  } else { // a loop, for there are few such tiles and a functor may be long
+#pragma unroll 1
+    for (int i = 0; i < lane_items; ++i) {
+      const int at = place + i / width * row_items + i % width;
+      if (at < count) {
+        const bool is_first = before > 0 && is_first_tile && at == 0;
+        set(i, is_first ? 1 : int{part_of(items[at - before], items[at])});
+      }
+    }
+  }
+}
+
+// Two counts of items of a tile in one word; if there is one only, it is the word.
+__device__ __forceinline__ unsigned lower(unsigned counts) { return counts & 0xffff; }
+__device__ __forceinline__ unsigned upper(unsigned counts) { return counts >> 16; }
+
+// Lists the places of a thread's items, part by part. `before_warp` are the counts of all warps before, `all` those of
+// the tile.
+template <int parts>
+__device__ __forceinline__ void list_places(place_t* list, const unsigned* marks, const warp_ranks* ranks, int place,
+                                            unsigned before_warp, unsigned all, int count) {
+  if constexpr (parts == 1) {
+    unsigned before_row = before_warp;
+#pragma unroll
+    for (int r = 0; r < rows; ++r) {
+      unsigned at = before_row + ranks[0].in_lanes_before(r);
+#pragma unroll
+      for (int c = 0; c < width; ++c) {
+        if (marks[0] >> (r * width + c) & 1) {
+          list[at++] = static_cast<place_t>(place + r * row_items + c);
+        }
+      }
+      before_row += ranks[0].in_row(r);
+    }
+  } else {
+    const int first_of_warp = place / (32 * lane_items) * (32 * lane_items);
+    const int lane_offset   = (place - first_of_warp); // in a row
+    unsigned a = lower(before_warp), b = upper(before_warp), rest = first_of_warp - a - b;
+    b += lower(all);
+    rest += lower(all) + upper(all);
+#pragma unroll
+    for (int r = 0; r < rows; ++r) {
+      const unsigned a_before = ranks[0].in_lanes_before(r), b_before = ranks[1].in_lanes_before(r);
+      unsigned at_a = a + a_before, at_b = b + b_before, at_rest = rest + lane_offset - a_before - b_before;
+#pragma unroll
+      for (int c = 0; c < width; ++c) {
+        const int i       = r * width + c;
+        const bool is_a   = marks[0] >> i & 1, is_b = marks[1] >> i & 1;
+        const unsigned at = is_a ? at_a : is_b ? at_b : at_rest;
+        if (place + r * row_items + c < count) {
+          list[at] = static_cast<place_t>(place + r * row_items + c);
+        }
+        at_a += is_a;
+        at_b += is_b;
+        at_rest += !is_a && !is_b;
+      }
+      a += ranks[0].in_row(r);
+      b += ranks[1].in_row(r);
+      rest += row_items - ranks[0].in_row(r) - ranks[1].in_row(r);
+    }
+  }
+}
+
+template <class Sums>
+__device__ __forceinline__ Sums sums_of(unsigned counts) {
+  if constexpr (sizeof(Sums) == sizeof(u64)) {
+    return {counts};
+  } else {
+    return {lower(counts), upper(counts)};
+  }
+}
+
+// Writes items, listed by their places, side by side.
+template <class Out, class T>
+__device__ __forceinline__ void write_items(Out out, int count, const place_t* list, const T* items) {
+#pragma unroll 4
+  for (int i = threadIdx.x; i < count; i += threads) {
+    out[i] = items[list[i]];
+  }
+}
+
+// Sends items to `parts` parts: 1, which takes those that are marked; or 3, of which the third takes those that are
+// not. The counter and the states of tiles in `storage` are 0; a grid of one block needs none.
+//
+// part_of(previous, item): whether the item is marked; or 1, 2 and 0 for the three parts. `previous` is the item before,
+// if the column brings it; then the first item of all is marked, and not asked for.
+// write(first, count, before, counts, places, items, others): writes the tile of `count` items that begins with item
+// `first`. `counts` are those of its items that are marked, `before` those of all tiles before, and `places` lists the
+// places of items, part by part.
+// finish(counts): is told the counts of all.
+template <int parts, class First, class Second, class PartOf, class Write, class Finish>
+__device__ __forceinline__ void compact(First first, Second second, i64 num_items, u64* storage, PartOf part_of,
+                                        Write write, Finish finish) {
+  constexpr int counts = parts == 1 ? 1 : 2, warps = threads / 32, buffer_bytes = First::bytes + Second::bytes;
+  constexpr bool is_bulk       = First::is_bulk || Second::is_bulk;
+  constexpr unsigned loader    = warps > 1 ? 32 : 0; // the thread that gets tiles; the first warp looks back
+  constexpr unsigned ahead     = buffers - 2; // rounds from the one in which a tile is got to its own
+  using states_t               = tile_states<counts>;
+  using sums_t                 = typename states_t::sums;
+
+  extern __shared__ __align__(16) char memory[];
+  __shared__ bulk_barrier arrived[buffers];
+  __shared__ i64 tile_in[buffers];
+  __shared__ unsigned warp_counts[warps];
+  __shared__ sums_t before_previous;
+  place_t* const lists = reinterpret_cast<place_t*>(memory + buffers * buffer_bytes);
+
+  const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
+  const i64 tiles     = (num_items + tile_items - 1) / tile_items;
+  const bool is_alone = gridDim.x == 1;
+  const states_t states{storage + ticket_words};
+
+  const auto items_in = [&](i64 tile) {
+    return static_cast<int>(min(i64{tile_items}, num_items - tile * tile_items));
+  };
+  // The tile of a round; if there is none, some number from `tiles` on.
+  const auto tile_of_round = [&](unsigned round) -> i64 {
+    if (is_alone) {
+      return round;
+    }
+    if (tiles <= gridDim.x) {
+      return round == 0 ? blockIdx.x : tiles;
+    }
+    return static_cast<i64>(atomicAdd(storage, u64{1}));
+  };
+  const auto get = [&](unsigned round, i64 tile) {
+    const unsigned slot = round % buffers;
+    tile_in[slot]       = tile;
+    if constexpr (is_bulk) {
+      if (tile < tiles) {
+        char* const buffer = memory + slot * buffer_bytes;
+        const i64 begin    = tile * tile_items;
+        const int count    = items_in(tile);
+        fence_bulk();
+        arrived[slot].expect(first.bulk_bytes(begin, count) + second.bulk_bytes(begin, count));
+        first.begin(buffer, begin, count, arrived[slot]);
+        second.begin(buffer + First::bytes, begin, count, arrived[slot]);
+      }
+    }
+  };
+
+  if (thread == loader) {
+    if constexpr (is_bulk) {
+      for (bulk_barrier& each : arrived) {
+        each.init();
+      }
+    }
+    i64 tile[ahead];
+#pragma unroll
+    for (unsigned round = 0; round < ahead; ++round) {
+      tile[round] = tile_of_round(round);
+    }
+#pragma unroll
+    for (unsigned round = 0; round < ahead; ++round) {
+      get(round, tile[round]);
+    }
+  }
+  if (tiles == 0 && thread == 0) {
+    finish(sums_t{});
+  }
+  __syncthreads();
+
+  const int place = warp * 32 * lane_items + lane * width; // of this thread's first item
+  i64 previous    = -1; // the tile of the round before, and its counts
+  unsigned previous_counts = 0;
+  sums_t so_far{}; // the counts of all tiles before it, in a block that is alone
+  for (unsigned round = 0;; ++round) {
+    const unsigned slot = round % buffers;
+    char* const buffer  = memory + slot * buffer_bytes;
+    place_t* const list = lists + (round & 1) * tile_items;
+    const i64 tile      = tile_in[slot];
+    const bool is_tile  = tile < tiles;
+    const i64 next      = thread == loader && is_tile ? tile_of_round(round + ahead) : tiles;
+
+    unsigned marks[counts] = {};
+    warp_ranks ranks[counts];
+    if (is_tile) {
+      const i64 begin       = tile * tile_items;
+      const int count       = items_in(tile);
+      const bool is_written = first.complete(buffer, begin, count) | second.complete(buffer + First::bytes, begin, count);
+      if constexpr (is_bulk) {
+        arrived[slot].wait(round / buffers & 1);
+      }
+      if (is_written) {
+        __syncthreads();
+      }
+      mark<First::before>(marks, first.items(buffer), first.shift() == 0, place, tile == 0, count, part_of);
+#pragma unroll
+      for (int c = 0; c < counts; ++c) {
+        ranks[c].rank(marks[c]);
+      }
+      if (lane == 0) {
+        warp_counts[warp] = counts == 1 ? ranks[0].total() : ranks[0].total() | ranks[counts - 1].total() << 16;
+      }
+    }
+    __syncthreads(); // all warps have counted, and the tile of two rounds before is written
+
+    if (thread == loader) {
+      get(round + ahead, next);
+    }
+    unsigned all = 0, before_warp = 0;
+#pragma unroll
+    for (int w = 0; w < warps; ++w) {
+      before_warp += w < warp ? warp_counts[w] : 0;
+      all += warp_counts[w];
+    }
+    if (thread == 0 && is_tile && !is_alone) {
+      states.publish(tile, tile == 0 ? states.up_to_tile : states.of_tile, sums_of<sums_t>(all));
+    }
+    if (warp == 0 && previous >= 0) {
+      const sums_t before = is_alone ? so_far : states.before(previous);
+      so_far              = sums_of<sums_t>(previous_counts);
+#pragma unroll
+      for (int c = 0; c < counts; ++c) {
+        so_far.count[c] += before.count[c];
+      }
+      if (lane == 0) {
+        before_previous = before;
+        if (!is_alone) {
+          states.publish(previous, states.up_to_tile, so_far);
+        }
+        if (previous == tiles - 1) {
+          finish(so_far);
+        }
+      }
+    }
+    if (is_tile) {
+      list_places<parts>(list, marks, ranks, place, before_warp, all, items_in(tile));
+    }
+    __syncthreads(); // the list and what comes before the previous tile are known
+
+    if (previous >= 0) {
+      const char* const there = memory + (round + buffers - 1) % buffers * buffer_bytes;
+      write(previous * tile_items, items_in(previous), before_previous, previous_counts,
+            lists + (~round & 1) * tile_items, first.items(there), second.items(there + First::bytes));
+    }
+    if (!is_tile) {
+      return;
+    }
+    previous        = tile;
+    previous_counts = all;
+  }
+}
+}  // namespace cupar
+
+// Zeroes the storage of another kernel: 256 words a block.
+extern "C" __global__ __launch_bounds__(256)
+void cupar_compact_init(cupar::u64* storage) { storage[blockIdx.x * cupar::u64{256} + threadIdx.x] = 0; }

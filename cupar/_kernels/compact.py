@@ -1,0 +1,165 @@
+"""Plans of selections, partitions and unique by key: one block, or a grid that stays and takes tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from .._base.errors import BuildError
+from .._ir.nodes import Argument, Discard
+
+from . import policies
+from .family import Facts, Family, Launch, Parameter, PlanTuple, Shape, Storage, Value, i64, u64
+from .policies import Compact
+
+if TYPE_CHECKING:
+    from .._compile.specialisation import Specialisation
+
+_BLOCK_TILES = 4  # that one block takes: it needs no states of tiles, and so no kernel that zeroes them
+_INIT_THREADS = 256
+_TICKET_WORDS = 16  # before the states of tiles
+
+
+def _shapes(kernel: str, parameters: tuple[Parameter, ...], operators: tuple[str, ...]) -> dict[str, Shape]:
+    def launch(grid: str | int, storage: Parameter) -> Launch:
+        given = (*parameters, i64("n"), *map(Value, operators), storage)
+        return Launch(kernel, grid, "threads", given, "shared")
+
+    init = Launch("cupar_compact_init", "init_grid", _INIT_THREADS, (Storage(),))
+    return {
+        "block": Shape(("n",), (launch(1, u64(0)),)),
+        "grid": Shape(("n", "grid", "init_grid"), (init, launch("grid", Storage()))),
+    }
+
+
+def _planner(kernel: str, counts: int) -> Callable[[Facts], Callable[[int], PlanTuple]]:
+    def planner(facts: Facts) -> Callable[[int], PlanTuple]:
+        tile, sms = facts["tile_items"], facts["sms"]
+        most = max(1, facts.occupancy(kernel, facts["threads"], facts["shared"])) * sms
+
+        def plan(n: int) -> PlanTuple:
+            tiles = -(-n // tile)
+            if tiles <= _BLOCK_TILES:
+                return "block", 0, (n,)
+            init_grid = -(-(_TICKET_WORDS + counts * tiles) // _INIT_THREADS)
+            return "grid", 8 * _INIT_THREADS * init_grid, (n, min(tiles, most), init_grid)
+
+        return plan
+
+    return planner
+
+
+# --- Policies --------------------------------------------------------------------------------------------
+
+_WORD = 16  # bytes that a thread loads at once
+_MOST_ITEMS = 32  # of a thread
+_TILE_BYTES = {True: 16384, False: 8192}  # with bulk copies, or without: then more blocks must hide the latency
+_SHARED = 65536  # bytes that a block may have on every GPU from compute capability 7.5 on
+
+
+def policy(algorithm: str, sizes: tuple[int, ...], is_bulk: bool, cc: int) -> Compact:
+    """Return how an algorithm is tuned.
+
+    Parameters
+    ----------
+    algorithm : {"select", "partition", "unique"}
+    sizes : tuple of int
+        Bytes of the items that are chosen from, and of those that go with them.
+    is_bulk : bool
+        Whether tiles are brought by bulk copies.
+    cc : int
+        Compute capability, as in 90.
+
+    Raises
+    ------
+    BuildError
+        If a tile does not fit into shared memory.
+    """
+    found = policies.COMPACT.get((cc, algorithm, *sizes)) if is_bulk else None
+    return found or _untuned(sizes, is_bulk)
+
+
+def _untuned(sizes: tuple[int, ...], is_bulk: bool) -> Compact:
+    size, each = sizes[0], sum(sizes)
+    width = max(1, min(4, _WORD // size)) if _WORD % size == 0 else 1
+    room = _TILE_BYTES[is_bulk] // (each * width)
+    threads = 256
+    while threads > 32 and threads > room:
+        threads //= 2
+    rows = max(1, min(4, room // threads, _MOST_ITEMS // width))
+    if 3 * threads * rows * width * each + 1024 > _SHARED:
+        raise BuildError(f"too much shared memory: a tile of 32 items takes {32 * each} bytes")
+    return Compact(threads, rows, width, 3)
+
+
+def _constants(algorithm: str, spec: Specialisation, item: str, *columns: Argument) -> str:
+    is_bulk = spec.cc >= 90 and all(column.is_pointer for column in columns)
+    found = policy(algorithm, tuple(column.value.itemsize for column in columns), is_bulk, spec.cc)
+    constants = ", ".join(f"{name} = {value}" for name, value in found._asdict().items())
+    return f"using item_t = {item}_v;\nconstexpr int {constants};"
+
+
+# --- Families --------------------------------------------------------------------------------------------
+
+_FACTS = ("threads", "tile_items", "shared")
+
+_SELECT = _shapes("cupar_select", (Value("d_in"), Value("d_out"), Value("d_num_selected_out")), ("cond",))
+
+SELECT = Family(
+    "select.cuh",
+    _FACTS,
+    lambda spec: _SELECT,
+    _planner("cupar_select", 1),
+    lambda spec: _constants("select", spec, "d_in", spec.arguments[0]),
+)
+
+_PARTITION = _shapes(
+    "cupar_partition",
+    (
+        Value("d_in"),
+        Value("d_first_part_out"),
+        Value("d_second_part_out"),
+        Value("d_unselected_out"),
+        Value("d_num_selected_out"),
+    ),
+    ("select_first_part_op", "select_second_part_op"),
+)
+
+PARTITION = Family(
+    "partition.cuh",
+    _FACTS,
+    lambda spec: _PARTITION,
+    _planner("cupar_partition", 2),
+    lambda spec: _constants("partition", spec, "d_in", spec.arguments[0]),
+)
+
+_UNIQUE = _shapes(
+    "cupar_unique",
+    (
+        Value("d_in_keys"),
+        Value("d_in_items"),
+        Value("d_out_keys"),
+        Value("d_out_items"),
+        Value("d_out_num_selected"),
+    ),
+    ("op",),
+)
+
+
+def _unique_prelude(spec: Specialisation) -> str:
+    arguments: Mapping[str, Argument] = {each.name: each for each in spec.arguments}
+    keys, items, out_items = map(arguments.get, ("d_in_keys", "d_in_items", "d_out_items"))
+    assert keys is not None
+    code = [
+        f"struct {name}_t {{}};\nusing {name}_v = unsigned char;"
+        for name in ("d_in_items", "d_out_items")
+        if name not in arguments
+    ]
+    has_items = items is not None and out_items is not None and type(out_items.node) is not Discard
+    columns = [keys, items] if has_items and items is not None else [keys]
+    code.append(f"constexpr bool has_items = {str(has_items).lower()};")
+    code.append(_constants("unique", spec, "d_in_keys", *columns))
+    return "\n".join(code)
+
+
+UNIQUE = Family("unique.cuh", _FACTS, lambda spec: _UNIQUE, _planner("cupar_unique", 1), _unique_prelude)

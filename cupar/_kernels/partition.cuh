@@ -1,0 +1,32 @@
+// Three-way partition: items for which a first predicate holds, those for which a second one does, and all others,
+// each in their order.
+//
+// Given: d_in_t, d_first_part_out_t, d_second_part_out_t, d_unselected_out_t, d_num_selected_out_t,
+// select_first_part_op_t, select_second_part_op_t, and what compact.cuh is.
+#include "compact.cuh"
+
+using namespace cupar;
+
+using column_t = column<d_in_t, item_t>;
+
+extern "C" __global__ __launch_bounds__(threads)
+void cupar_partition(d_in_t in, d_first_part_out_t first_out, d_second_part_out_t second_out,
+                     d_unselected_out_t unselected_out, d_num_selected_out_t num_selected, i64 num_items,
+                     select_first_part_op_t is_first, select_second_part_op_t is_second, u64* storage) {
+  compact<3>(
+    column_t{in, num_items}, no_column{0, 0}, num_items, storage,
+    [&](const item_t&, const item_t& item) { return is_first(item) ? 1 : is_second(item) ? 2 : 0; },
+    [&](i64 begin, int count, const auto& before, unsigned counts, const place_t* list, const item_t* items, auto) {
+      const i64 firsts = before.count[0], seconds = before.count[1];
+      const int first = lower(counts), second = upper(counts);
+      write_items(first_out + firsts, first, list, items);
+      write_items(second_out + seconds, second, list + first, items);
+      write_items(unselected_out + (begin - firsts - seconds), count - first - second, list + first + second, items);
+    },
+    [&](const auto& counts) {
+      num_selected[0] = static_cast<d_num_selected_out_v>(counts.count[0]);
+      num_selected[1] = static_cast<d_num_selected_out_v>(counts.count[1]);
+    });
+}
+
+CUPAR_FACTS(threads, tile_items, shared_bytes<column_t, no_column>)
