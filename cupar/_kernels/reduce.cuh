@@ -27,8 +27,14 @@ using agent_policy =
   cub::detail::agent_reduce_policy<0, 0, accum_t, policy.multi_tile.vec_size, algorithm, policy.multi_tile.load_modifier,
                                    cub::detail::NoScaling<threads, items, accum_t>>;
 
+// Operators get two values of the accumulator's type: those of CCCL's own are not defined for two others.
+struct accumulated {
+  template <class T>
+  __device__ __forceinline__ accum_t operator()(const T& item) const { return static_cast<accum_t>(item); }
+};
+
 template <class Policy, class Input, class Offset>
-using agent = reduce::AgentReduce<Policy, Input, Offset, op_t, accum_t, cuda::std::identity>;
+using agent = reduce::AgentReduce<Policy, Input, Offset, op_t, accum_t, accumulated>;
 
 using tile_policy  = agent_policy<policy.multi_tile.threads_per_block, policy.multi_tile.items_per_thread,
                                   policy.multi_tile.reduce_algorithm>;
