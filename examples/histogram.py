@@ -17,8 +17,7 @@ def histogram(
     levels = bins + 1  # the bounds of the bins
     counts = cp.empty(bins, np.int32)
     num_samples = len(samples)
-    # The levels are data. The build depends only on their dtype, and on
-    # whether there are more than 256 bins.
+    # The levels are data. The build depends only on whether they are floats.
     count = cupar.histogram_even(
         samples, counts, levels, lower, upper, num_samples
     )

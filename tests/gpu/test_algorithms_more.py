@@ -374,17 +374,48 @@ def test_histogram_of_bytes_with_many_bins_and_floats_for_levels(dtype, rng):
     np.testing.assert_array_equal(d_out.get(), counted(host.astype("i8"), 1025, lower, upper))
 
 
-def test_histogram_with_long_offsets():
-    n = 2**31 - 1
-    d_samples, d_out = cp.zeros(n, "u2"), cp.zeros(4, "u4")
+@pytest.mark.parametrize("n", [2**31 - 1, 2**32 + 5])
+@pytest.mark.parametrize("bins", [4, 10**6])
+def test_histogram_of_many_samples(n, bins):
+    d_samples, d_out = cp.zeros(n, "u1" if bins == 4 else "u2"), cp.full(bins + 1, 7, "u8")
     d_samples[-3:] = 3
-    histogram = histogram_even(d_samples, d_out, 5, 0, 4, n)
-    histogram.run(d_samples, d_out, 5, 0, 4, n)
-    assert d_out.get().tolist() == [n - 3, 0, 0, 3]
-    histogram.run(d_samples, d_out, 5, 0, 4, 10)
-    assert d_out.get().tolist() == [10, 0, 0, 0]
+    histogram = histogram_even(d_samples, d_out, bins + 1, 0, bins, n)
+    histogram.run(d_samples, d_out, bins + 1, 0, bins, n)
+    assert [*d_out[:4].get(), int(d_out[4:-1].sum()), int(d_out[-1])] == [n - 3, 0, 0, 3, 0, 7]
+    histogram.run(d_samples, d_out, bins + 1, 0, bins, 10)
+    assert d_out[:4].get().tolist() == [10, 0, 0, 0]
     del d_samples
     free()
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i2", "f4", "i8"])
+@pytest.mark.parametrize("bins", [10, 1000, 60_000, 10**6])
+def test_histogram_of_arrays_that_begin_anywhere(dtype, bins, rng):
+    host = rng.integers(0, 100, 2**20 + 3).astype(dtype)
+    d_all, d_out = cp.asarray(host), cp.zeros(bins, "i4")
+    histogram = histogram_even(d_all, d_out, bins + 1, 0, bins, len(host))
+    for start in (0, 1, 3, 7, 15):
+        for n in (0, 1, 5, 15, 16, 31, 1000, 2**14, 2**14 + 1, 2**20 - 12):
+            histogram.run(d_all[start:], d_out, bins + 1, 0, bins, n)
+            expected = np.bincount(host[start : start + n].astype(int), minlength=bins)[:bins]
+            np.testing.assert_array_equal(d_out.get(), expected)
+
+
+@pytest.mark.parametrize("bins", [1, 2, 100, 1000, 60_000, 10**6])
+@pytest.mark.parametrize("samples", ["constant", "sorted", "mostly one value", "uniform"])
+def test_histogram_of_skewed_samples(samples, bins, rng):
+    n = 2**22 + 1
+    uniform = rng.integers(-5, bins + 5, n).astype("i4")
+    host = {
+        "constant": np.full(n, bins // 2, "i4"),
+        "sorted": np.sort(uniform),
+        "mostly one value": np.where(rng.random(n) < 0.9, bins // 3, uniform).astype("i4"),
+        "uniform": uniform,
+    }[samples]
+    d_samples, d_out = cp.asarray(host), cp.zeros(bins, "i8")
+    histogram_even(d_samples, d_out, bins + 1, 0, bins, n).run(d_samples, d_out, bins + 1, 0, bins, n)
+    inside = host[(host >= 0) & (host < bins)]
+    np.testing.assert_array_equal(d_out.get(), np.bincount(inside, minlength=bins))
 
 
 def test_histogram_refusals():

@@ -1,0 +1,184 @@
+"""Plans of histograms: one block, or a grid whose blocks add counts to an output that was set to zero."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from .._ir import cpp
+from .family import Facts, Family, Launch, Number, Plan, Shape, Value, ceil_div, i32, u32, u64
+
+if TYPE_CHECKING:
+    from .._compile.specialisation import Specialisation
+
+
+class Policy(NamedTuple):
+    """Of histograms."""
+
+    threads: int
+    loads: int  # of 16 bytes, that a thread has under way
+    resident: int  # blocks that a multiprocessor shall run at once
+    is_spread: bool  # whether a block has 32 copies of the bins where they pay, and not always one
+
+
+# By bytes of a sample. H200, CUDA 13.0, 2^28 samples in 256 bins: of 1 byte the best of 9 that were tried.
+HISTOGRAM_POLICIES: Mapping[int, Policy] = {
+    1: Policy(1024, 1, 2, True),
+    2: Policy(1024, 1, 2, True),
+    4: Policy(1024, 2, 2, False),
+    8: Policy(1024, 2, 2, False),
+}
+
+# Of iterators, whose functions may need many registers.
+HISTOGRAM_OF_ITERATORS = Policy(512, 1, 1, False)
+
+_ONE_BLOCK = 1 << 14  # samples that one block counts before two kernels are quicker
+_ONE_BLOCK_BINS = 1 << 12  # that it sets to zero
+_ZERO_THREADS = 256  # of the kernel that sets more to zero
+_ZERO_BINS = 4  # for each of them, before there are more blocks
+_COPIES = 32
+_COPIES_BYTES = 1 << 16  # of shared memory that they may take
+_COPIES_SAMPLES = 4  # that a multiprocessor counts for each counter before they pay
+_SLOTS = 1 << 13  # of the cache in shared memory
+_SLOT_BYTES = 8
+_SHARE = 1 << 31  # samples that a block counts at most, since it has counters of 32 bits
+_MOST_BLOCKS = 2**31 - 1
+_WORD = 2**64
+
+
+class Problem(Protocol):
+    """What is counted: samples from the lower level on and below the upper one, in bins of equal width."""
+
+    @property
+    def num_bins(self) -> int: ...
+    @property
+    def lower(self) -> Any: ...
+    @property
+    def upper(self) -> Any: ...
+    @property
+    def num_samples(self) -> int: ...
+
+
+# Levels as kernels take them: float_levels, integer_levels.
+_FLOATS = (u64("lower"), u64("upper"), u64("reciprocal"), u32("bins"))
+_DISTANCES = u64("first"), u64("last"), u64("below")
+_INTEGERS = (*_DISTANCES, u64("reciprocal"), u32("bins"), u32("times"), i32("shift"))
+
+_SAMPLES, _HISTOGRAM = Value("d_samples"), Value("d_histogram")
+_ZERO = Launch("cupar_histogram_zero", "zero_grid", _ZERO_THREADS, (_HISTOGRAM, u32("bins")))
+
+
+def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
+    levels = _FLOATS if _level_dtype(spec).kind == "f" else _INTEGERS
+    numbers = ("n", "grid", "zero_grid", "shared", "width", "step", *(str(each.name) for each in levels))
+
+    def count(kernel: str, *given: Number) -> Launch:
+        parameters = (_SAMPLES, u64("n"), _HISTOGRAM, u32("width"), *given, levels)
+        return Launch(kernel, "grid", "threads", parameters, "shared")
+
+    shared, cached = count("cupar_histogram_shared"), count("cupar_histogram_cached", u64("step"))
+    shapes = {"block": Shape(numbers, (shared,)), "shared": Shape(numbers, (_ZERO, shared))}
+    if spec.arguments[0].value.itemsize > 1:
+        shapes["cached"] = Shape(numbers, (_ZERO, cached))
+    return shapes
+
+
+def _planner(facts: Facts) -> Callable[[Problem], Plan]:
+    threads, sms, size = facts["threads"], facts["sms"], facts["sample_size"]
+    at_once = threads * facts["vector_items"]
+    levels = _float_levels if facts["has_float_levels"] else _integer_levels(facts)
+
+    @lru_cache(maxsize=64)
+    def resident(kernel: str, shared: int) -> int:
+        return sms * facts.occupancy(kernel, threads, shared)
+
+    def blocks(n: int, kernel: str, shared: int) -> int:
+        least = max(1, ceil_div(n, _SHARE))
+        return min(max(least, min(resident(kernel, shared), ceil_div(n, at_once))), _MOST_BLOCKS)
+
+    def plan(problem: Problem) -> Plan:
+        bins = problem.num_bins
+        has_any, numbers = levels(problem.lower, problem.upper, bins)
+        n = problem.num_samples if has_any else 0
+        # The values of bytes; or the bins, and a row for samples in none.
+        rows = 256 if size == 1 else bins + 1
+        copies, counters = 1, _COPIES * rows
+        if facts["is_spread"] and 4 * counters <= _COPIES_BYTES and n >= _COPIES_SAMPLES * counters * sms:
+            copies = _COPIES
+        shared = 16 * ceil_div(rows * copies, 4)
+        if n <= _ONE_BLOCK and bins <= _ONE_BLOCK_BINS:
+            return Plan("block", 0, (n, 1, 0, shared, copies, 0, *numbers))
+        zero_grid = min(ceil_div(bins, _ZERO_THREADS * _ZERO_BINS), 8 * sms)
+        if shared <= facts["shared_memory"]:
+            grid = blocks(n, "cupar_histogram_shared", shared)
+            # To add one of a block's counters costs about a quarter of what it costs to add a sample.
+            if size == 1 or 4 * n >= rows * grid:
+                return Plan("shared", 0, (n, grid, zero_grid, shared, copies, 0, *numbers))
+        grid = blocks(n, "cupar_histogram_cached", _SLOT_BYTES * _SLOTS)
+        slots = min(_SLOTS, max(32, 1 << (n // (4 * grid)).bit_length()))
+        step = max(1, n // (grid * slots))
+        return Plan("cached", 0, (n, grid, zero_grid, _SLOT_BYTES * slots, slots, step, *numbers))
+
+    return plan
+
+
+# Each returns whether there can be samples between the levels, and the numbers of the levels.
+_Levels = Callable[[Any, Any, int], tuple[bool, tuple[int, ...]]]
+
+
+def _float_levels(lower: float, upper: float, bins: int) -> tuple[bool, tuple[int, ...]]:
+    return True, (_bits(lower), _bits(upper), _bits(bins / (upper - lower)), bins)
+
+
+def _bits(number: float) -> int:
+    """Return a float's bits as an integer, since plans are made of these."""
+    (bits,) = struct.unpack("<Q", struct.pack("<d", number))
+    return int(bits)
+
+
+def _integer_levels(facts: Facts) -> _Levels:
+    bits, narrow_bits = 8 * facts["sample_size"], facts["narrow_bits"]
+    smallest = -(1 << (bits - 1)) if facts["is_signed"] else 0
+    largest = smallest + (1 << bits) - 1
+
+    def levels(lower: int, upper: int, bins: int) -> tuple[bool, tuple[int, ...]]:
+        first, last, width = max(lower, smallest), min(upper - 1, largest), upper - lower
+        if first > last:
+            return False, (0, 0, 0, 0, bins, 0, 0)
+        distances = first % _WORD, last - first, first - lower
+        if width <= 1 << narrow_bits:
+            times, rest = divmod(bins, width)
+            return True, (*distances, ceil_div(rest << 2 * narrow_bits, width), bins, times, 0)
+        log = (width - 1).bit_length()
+        reciprocal = _WORD * ((1 << log) - width) // width + 1
+        return True, (*distances, reciprocal, bins, bins, log - 1)
+
+    return levels
+
+
+def _prelude(spec: Specialisation) -> str:
+    samples = spec.arguments[0]
+    policy = HISTOGRAM_POLICIES[samples.value.itemsize] if samples.is_pointer else HISTOGRAM_OF_ITERATORS
+    return (
+        f"using level_t = {cpp.type_name(_level_dtype(spec))};\n"
+        f"constexpr int threads = {policy.threads}, loads = {policy.loads}, resident = {policy.resident};\n"
+        f"constexpr bool is_spread = {str(policy.is_spread).lower()};"
+    )
+
+
+def _level_dtype(spec: Specialisation) -> np.dtype[Any]:
+    dtype: np.dtype[Any] = np.dtype(spec.option("levels"))
+    return dtype
+
+
+HISTOGRAM = Family(
+    "histogram.cuh",
+    ("threads", "vector_items", "is_spread", "sample_size", "is_signed", "narrow_bits", "has_float_levels"),
+    _shapes,
+    _planner,
+    _prelude,
+)
