@@ -73,11 +73,12 @@ def call(algorithm: Any, *arguments: Any, name: str | None = None, after: After 
             raise TypeError(f"expected an algorithm as reduce_into and others return it, got {algorithm!r}")
 
     def add(site: graphs.Site, name: str) -> Any:
-        if type(algorithm).run is type(algorithm).__call__:  # it needs no temporary storage
+        phases = getattr(algorithm, "_in_two_phases", algorithm)
+        if phases is algorithm and type(algorithm).run is type(algorithm).__call__:  # it needs no storage
             algorithm.load()  # and not during the capture
             return site.capture(lambda stream: algorithm(*arguments, **named, stream=stream))
-        storage = site.temporary_storage(name, algorithm(None, *arguments, **named))
-        return site.capture(lambda stream: algorithm(storage, *arguments, **named, stream=stream))
+        storage = site.temporary_storage(name, phases(None, *arguments, **named))
+        return site.capture(lambda stream: phases(storage, *arguments, **named, stream=stream))
 
     return graphs.new_node(algorithm.build.algorithm, name, after, add)
 

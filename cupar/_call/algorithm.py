@@ -107,7 +107,7 @@ class Algorithm:
 
     A call of the object has two phases, as in CUB: with None in place of the temporary storage it returns how
     many bytes that needs, and with a device array of that size it runs. `run` does both, with temporary
-    storage of cupar's own. Transforms and searches need none, and are called as `run` is. All take
+    storage of cupar's own. Transforms and searches are called as `run` is. All take
 
     stream : optional
         None (the default stream), a handle, or a stream of CuPy, PyTorch, Numba or cuda.core.

@@ -71,3 +71,26 @@ class Compact(NamedTuple):
 
 # By compute capability, algorithm, and bytes of an item, and of the one that goes with it.
 COMPACT: Mapping[tuple[int | str, ...], Compact] = {}
+
+class Search(NamedTuple):
+    """Of binary searches."""
+
+    tile_threads: int  # of blocks that search in shared memory
+    tile_blocks: int  # of these that a multiprocessor is to run at once
+    tile_values: int  # that each of their threads searches for
+    staged_bytes: int  # of the items, in a block's shared memory at a time
+    tree_threads: int  # of blocks that search by a tree of samples
+    tree_blocks: int  # of these that a multiprocessor is to run at once
+    fanout: int  # items of a node; 0: no tree
+    top_bytes: int  # of the tree's top, in a block's shared memory
+
+
+# By bytes of an item, rounded up to a power of two. H200, CUDA 13.0, 2^28 values in 2^28 items and in 2^20.
+SEARCH: Mapping[int, Search] = {
+    1: Search(128, 8, 16, 4096, 512, 3, 16, 8192),
+    2: Search(128, 8, 16, 8192, 512, 3, 16, 16384),
+    4: Search(128, 8, 16, 16384, 512, 3, 16, 32768),
+    8: Search(128, 8, 8, 16384, 512, 3, 16, 32768),
+    16: Search(128, 8, 4, 16384, 512, 2, 8, 32768),
+}
+SEARCH_LARGE = Search(128, 4, 1, 16384, 512, 1, 0, 0)  # what is larger, for which there is no tree
