@@ -6,8 +6,11 @@
 //   X_batch       nanoseconds of host time to enqueue so many calls, or minus the CUDA error
 //   X_latency     writes, for each call, the nanoseconds until its result is there; returns the CUDA error
 //
+// A call takes the next ones of some arrays, and the next one of some numbers of items, in turns; with one of each,
+// all calls are the same.
+//
 // Everything runs on the default stream, as cupar's, CuPy's and PyTorch's calls do unless told otherwise. Numbers
-// of items have 64 bits, as in the C library that cupar and cuda.compute call.
+// of items have 64 bits, as in cupar's calls and in the C library that cuda.compute calls.
 
 #include <cub/device/device_radix_sort.cuh>
 #include <cub/device/device_reduce.cuh>
@@ -20,6 +23,19 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+
+// What calls are made of; call_overhead.py has the same struct. `call` counts the calls that were made.
+struct Turns
+{
+  const void* const* in;
+  void* const* out;
+  const std::int64_t* items;
+  std::int64_t arrays;
+  std::int64_t sizes;
+  void* temp;
+  std::size_t temp_bytes;
+  std::int64_t call;
+};
 
 namespace
 {
@@ -40,13 +56,21 @@ std::int64_t temp_bytes(std::int64_t n)
 }
 
 template <Call call>
-std::int64_t
-batch(const void* in, void* out, void* temp, std::size_t temp_bytes, std::int64_t n, int calls)
+cudaError_t next(Turns& turns)
+{
+  const std::int64_t array = turns.call % turns.arrays;
+  const std::int64_t n     = turns.items[turns.call % turns.sizes];
+  ++turns.call;
+  return call(turns.temp, turns.temp_bytes, turns.in[array], turns.out[array], n);
+}
+
+template <Call call>
+std::int64_t batch(Turns* turns, int calls)
 {
   const auto start = Clock::now();
   for (int i = 0; i < calls; ++i)
   {
-    const cudaError_t status = call(temp, temp_bytes, in, out, n);
+    const cudaError_t status = next<call>(*turns);
     if (status != cudaSuccess)
     {
       return -static_cast<std::int64_t>(status);
@@ -56,13 +80,12 @@ batch(const void* in, void* out, void* temp, std::size_t temp_bytes, std::int64_
 }
 
 template <Call call>
-int latency(
-  const void* in, void* out, void* temp, std::size_t temp_bytes, std::int64_t n, int calls, std::int64_t* ns)
+int latency(Turns* turns, int calls, std::int64_t* ns)
 {
   for (int i = 0; i < calls; ++i)
   {
     const auto start   = Clock::now();
-    cudaError_t status = call(temp, temp_bytes, in, out, n);
+    cudaError_t status = next<call>(*turns);
     if (status == cudaSuccess)
     {
       status = cudaStreamSynchronize(nullptr);
@@ -110,24 +133,22 @@ cudaError_t transform(void*, std::size_t& temp_bytes, const void* in, void* out,
 cudaError_t sort(void* temp, std::size_t& temp_bytes, const void* in, void* out, std::int64_t n)
 {
   return cub::DeviceRadixSort::SortKeys(
-    temp, temp_bytes, static_cast<const std::uint32_t*>(in), static_cast<std::uint32_t*>(out), n);
+    temp, temp_bytes, static_cast<const std::int32_t*>(in), static_cast<std::int32_t*>(out), n);
 }
 } // namespace
 
-#define EXPORT(X)                                                                                      \
-  std::int64_t X##_temp_bytes(std::int64_t n)                                                          \
-  {                                                                                                    \
-    return temp_bytes<X>(n);                                                                           \
-  }                                                                                                    \
-  std::int64_t X##_batch(                                                                              \
-    const void* in, void* out, void* temp, std::size_t temp_bytes, std::int64_t n, int calls)          \
-  {                                                                                                    \
-    return batch<X>(in, out, temp, temp_bytes, n, calls);                                              \
-  }                                                                                                    \
-  int X##_latency(                                                                                     \
-    const void* in, void* out, void* temp, std::size_t temp_bytes, std::int64_t n, int calls, std::int64_t* ns) \
-  {                                                                                                    \
-    return latency<X>(in, out, temp, temp_bytes, n, calls, ns);                                        \
+#define EXPORT(X)                                          \
+  std::int64_t X##_temp_bytes(std::int64_t n)              \
+  {                                                        \
+    return temp_bytes<X>(n);                               \
+  }                                                        \
+  std::int64_t X##_batch(Turns* turns, int calls)          \
+  {                                                        \
+    return batch<X>(turns, calls);                         \
+  }                                                        \
+  int X##_latency(Turns* turns, int calls, std::int64_t* ns) \
+  {                                                        \
+    return latency<X>(turns, calls, ns);                   \
   }
 
 extern "C" {
