@@ -12,7 +12,7 @@ from ._ir import nodes
 from ._ir.iterator import Iterator
 from ._ir.nodes import Argument
 from ._kernels.compact import UNIQUE
-from ._obtain.arguments import argument, converting, discarding, integers
+from ._obtain.arguments import argument, converting, integers
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
 from .operators import Op, resolve

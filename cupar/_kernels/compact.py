@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from .._base.errors import BuildError
 from .._ir.nodes import Argument, Discard
-
 from . import policies
 from .family import Facts, Family, Launch, Parameter, PlanTuple, Shape, Storage, Value, i64, u64
 from .policies import Compact
@@ -53,7 +52,10 @@ def _planner(kernel: str, counts: int) -> Callable[[Facts], Callable[[int], Plan
 
 _WORD = 16  # bytes that a thread loads at once
 _MOST_ITEMS = 32  # of a thread
-_TILE_BYTES = {True: 16384, False: 8192}  # with bulk copies, or without: then more blocks must hide the latency
+_TILE_BYTES = {
+    True: 16384,
+    False: 8192,
+}  # with bulk copies, or without: then more blocks must hide the latency
 _SHARED = 65536  # bytes that a block may have on every GPU from compute capability 7.5 on
 
 

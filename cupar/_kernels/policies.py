@@ -46,6 +46,7 @@ SCAN: Mapping[tuple[int, int], Lookahead] = {
 # Bytes of input and output that one block scans, before there are several.
 SCAN_BLOCK_BYTES = 131_072
 
+
 class Tile(NamedTuple):
     """Of kernels whose blocks have a tile of items each."""
 
@@ -71,6 +72,7 @@ class Compact(NamedTuple):
 
 # By compute capability, algorithm, and bytes of an item, and of the one that goes with it.
 COMPACT: Mapping[tuple[int | str, ...], Compact] = {}
+
 
 class Search(NamedTuple):
     """Of binary searches."""
