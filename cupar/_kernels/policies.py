@@ -30,3 +30,14 @@ SCAN: Mapping[tuple[int, int], Lookahead] = {
     (90, 8): Lookahead(2, 91, 8),
     (90, 16): Lookahead(2, 43, 8),
 }
+
+
+class Tiles(NamedTuple):
+    """Of transforms."""
+
+    threads: int
+    bytes_in_flight: int  # that a thread loads before it stores
+    iterator_items: int  # at most in a vector, if an iterator takes its items one by one
+
+
+TRANSFORM = Tiles(256, 32, 4)
