@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from ._call.algorithm import Algorithm
-from ._call.native import Launch, NativeCall
+from ._kernels.transform import TRANSFORM
 from ._obtain.arguments import argument
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
 from .operators import Op, resolve
 
 
-class UnaryTransform(
-    Algorithm, native="DeviceUnaryTransform", uses={"d_in": "num_items", "d_out": "num_items"}
-):
+class UnaryTransform(Algorithm, family=TRANSFORM, uses={"d_in": "num_items", "d_out": "num_items"}):
     """A transform for given types, operator and device; see `unary_transform`.
 
     It needs no temporary storage, so it is called in one phase.
@@ -28,14 +26,10 @@ class UnaryTransform(
 
     __call__ = run
 
-    def _launcher(self, call: NativeCall) -> Launch:
-        compute, (d_in, d_out), (op,) = call.native.compute, call.iterators, call.operators
-        return lambda address, nbytes, n, stream: compute(d_in, d_out, n, op, stream) or 0
-
 
 class BinaryTransform(
     Algorithm,
-    native="DeviceBinaryTransform",
+    family=TRANSFORM,
     uses={"d_in1": "num_items", "d_in2": "num_items", "d_out": "num_items"},
 ):
     """A transform for given types, operator and device; see `binary_transform`.
@@ -50,10 +44,6 @@ class BinaryTransform(
         self._run(stream, (d_in1, d_in2, d_out, num_items))
 
     __call__ = run
-
-    def _launcher(self, call: NativeCall) -> Launch:
-        compute, (d_in1, d_in2, d_out), (op,) = call.native.compute, call.iterators, call.operators
-        return lambda address, nbytes, n, stream: compute(d_in1, d_in2, d_out, n, op, stream) or 0
 
 
 @memoised

@@ -96,3 +96,13 @@ SEARCH: Mapping[int, Search] = {
     16: Search(128, 8, 4, 16384, 512, 2, 8, 32768),
 }
 SEARCH_LARGE = Search(128, 4, 1, 16384, 512, 1, 0, 0)  # what is larger, for which there is no tree
+
+class Tiles(NamedTuple):
+    """Of transforms."""
+
+    threads: int
+    bytes_in_flight: int  # that a thread loads before it stores
+    iterator_items: int  # at most in a vector, if an iterator takes its items one by one
+
+
+TRANSFORM = Tiles(256, 32, 4)

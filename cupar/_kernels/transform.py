@@ -1,0 +1,48 @@
+"""Plans of transforms: one launch, whose tiles get smaller where there are few items."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from . import policies
+from .family import Facts, Family, Launch, Plan, Shape, Value, ceil_div, i32, i64
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .._compile.specialisation import Specialisation
+
+
+def _inputs(spec: Specialisation) -> tuple[str, ...]:
+    return tuple(argument.name for argument in spec.arguments if not argument.output)
+
+
+def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
+    parameters = (tuple(map(Value, _inputs(spec))), Value("d_out"), i64("n"), i32("tile"), Value("op"))
+    return {"tiles": Shape(("n", "tile", "grid"), (Launch("cupar_transform", "grid", "threads", parameters),))}
+
+
+def _planner(facts: Facts) -> Callable[[int], Plan]:
+    row, rows = facts["threads"] * facts["vector"], facts["rows"]
+    at_once = facts.occupancy("cupar_transform", facts["threads"], 0) * facts["sms"] * row
+
+    def plan(n: int) -> Plan:
+        if not n:
+            return Plan("", 0)
+        tile = row * min(rows, ceil_div(n, at_once))
+        return Plan("tiles", 0, (n, tile, ceil_div(n, tile)))
+
+    return plan
+
+
+def _prelude(spec: Specialisation) -> str:
+    types = ", ".join(f"{name}_t" for name in _inputs(spec))
+    policy = policies.TRANSFORM
+    return f"""namespace cupar {{ template <class... Its> struct inputs; }}
+using inputs_t = cupar::inputs<{types}>;
+constexpr int threads = {policy.threads}, bytes_in_flight = {policy.bytes_in_flight};
+constexpr int iterator_items = {policy.iterator_items};"""
+
+
+TRANSFORM = Family("transform.cuh", ("threads", "vector", "rows"), _shapes, _planner, _prelude)
