@@ -21,6 +21,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -108,21 +109,24 @@ class Workplace:
         Where to put all that.
     scripts : mapping of str to str
         The source of each child's script, by name.
+    root : Path, optional
+        A checkout with another cupar.
     """
 
-    def __init__(self, folder: Path, scripts: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, scripts: Mapping[str, str], root: Path = ROOT) -> None:
         self.folder = folder
         site = folder / "site"
-        shutil.copytree(ROOT / "cupar", site / "cupar", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(root / "cupar", site / "cupar", ignore=shutil.ignore_patterns("__pycache__"))
         compileall.compile_dir(site, quiet=1)
         path = [str(site), os.environ.get("PYTHONPATH", "")]
         unwanted = ("CUPAR_", "PYTHONDONTWRITEBYTECODE")
         self._env = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
         self._env["PYTHONPATH"] = os.pathsep.join(filter(None, path))
         for name, source in scripts.items():
-            self._script(name).write_text(source)
+            self.script(name).write_text(source)
 
-    def _script(self, name: str) -> Path:
+    def script(self, name: str) -> Path:
+        """Return the file of a script."""
         return self.folder / f"child_{name}.py"  # its folder is in sys.path, so not torch.py
 
     def new_folder(self) -> Path:
@@ -142,7 +146,7 @@ class Workplace:
             Environment variables to add.
         """
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        command = [sys.executable, str(self._script(script))]
+        command = [sys.executable, str(self.script(script))]
         variables = {**self._env, **(env or {})}
         start = time.perf_counter()
         texts = [str(argument() if callable(argument) else argument) for argument in arguments]
@@ -151,6 +155,25 @@ class Workplace:
     def run(self, script: str, *arguments: object, env: Mapping[str, str] | None = None) -> Child:
         """Start a child and wait for it."""
         return self.start(script, *arguments, env=env).finish()
+
+
+def checkout(reference: str, folder: Path) -> Path:
+    """Return a folder with the cupar of a commit or branch, or of a checkout that is named.
+
+    Raises
+    ------
+    ValueError
+        If there is neither.
+    """
+    if Path(reference, "cupar").is_dir():
+        return Path(reference)
+    command = ["git", "-C", str(ROOT), "archive", reference, "cupar"]
+    packed = subprocess.run(command, capture_output=True, check=False)
+    if packed.returncode:
+        raise ValueError(f"{reference}: neither a checkout nor a commit: {packed.stderr.decode().strip()}")
+    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
 
 
 def is_installed(module: str) -> bool:

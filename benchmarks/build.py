@@ -1,6 +1,6 @@
 """What a build costs: the first one, a new operator, a hit on disk and in memory; beside it cuda.compute.
 
-    python benchmarks/build.py [--repeat 5] [--cc 90] [--quick] [--json FILE]
+    python benchmarks/build.py [--repeat 5] [--cc 90] [--quick] [--baseline main] [--json FILE]
 
 It runs with or without a GPU, since nothing is launched: every build is made for an explicit compute
 capability, from dtypes instead of arrays. Each sample is taken in a process and a cache directory of its
@@ -9,6 +9,11 @@ own, in rounds that go through all rows, so that rows can be compared. Three tim
 * call: around the factory (``cupar.reduce_into``, ``cuda.compute.make_reduce_into``), inside the process;
 * import + call: with the import of the library, on top of NumPy, which everybody here has imported already;
 * process: the whole process as its parent sees it.
+
+Beside these rows, of a reduction and a scan, there is what a new operator costs in each algorithm that has
+one, as a fraction of the first build in the same process, and how long ``cupar build`` takes for ten
+templates: one algorithm for ten types. A baseline, a commit or a checkout of another cupar, takes turns with
+this one.
 """
 
 from __future__ import annotations
@@ -32,6 +37,9 @@ sys.path.insert(0, str(_common.ROOT))  # for the lookups, which are timed in thi
 # Reduce is int32 with an initial value, scan is float32 without one.
 ALGORITHMS = ("reduce_into", "inclusive_scan")
 MEMORY_CALLS = 1000
+PARTS = ("rows", "operators", "ahead")
+OPERATOR_GOAL = 0.2  # of a first build: what a new operator may cost
+AHEAD_GOAL = 0.6  # of a baseline's time: what ten templates built ahead may take
 
 _OPERATORS = """
 OPERATORS = {
@@ -148,6 +156,75 @@ import json
 print(json.dumps({{"import": imported, "builds": builds, "again": again, "stand_in": stand_in}}))
 """
 
+# Builds each algorithm that is named with three operators, one after another.
+OPERATORS = """
+import sys
+from time import perf_counter
+import numpy as np
+import cupar
+SUMS = [lambda a, b: a + b if a > b else b + a, lambda a, b: a if abs(a) > abs(b) else b,
+        lambda a, b: b if abs(a) > abs(b) else a]
+ORDERS = [lambda a, b: abs(a) < abs(b), lambda a, b: a * 3 < b * 3, lambda a, b: a % 1000 < b % 1000]
+EQUALS = [lambda a, b: abs(a) == abs(b), lambda a, b: a * 3 == b * 3, lambda a, b: a % 1000 == b % 1000]
+TESTS = [lambda a: a > 3, lambda a: a * a < 100, lambda a: a % 2 == 0]
+FUNCTIONS = [lambda a: a * a + 1, lambda a: a * 3, lambda a: abs(a) - 5]
+I, N = np.int32, np.int64
+cc = int(sys.argv[1])
+MAKERS = {
+    "reduce_into": (SUMS, lambda op: cupar.reduce_into(I, I, op, np.zeros(1, I), cc=cc)),
+    "inclusive_scan": (SUMS, lambda op: cupar.inclusive_scan(I, I, op, cc=cc)),
+    "unary_transform": (FUNCTIONS, lambda op: cupar.unary_transform(I, I, op, cc=cc)),
+    "binary_transform": (SUMS, lambda op: cupar.binary_transform(I, I, I, op, cc=cc)),
+    "select": (TESTS, lambda op: cupar.select(I, I, N, op, cc=cc)),
+    "three_way_partition": (
+        TESTS, lambda op: cupar.three_way_partition(I, I, I, I, N, op, lambda a: a < -7, cc=cc)),
+    "unique_by_key": (EQUALS, lambda op: cupar.unique_by_key(I, I, I, I, N, op, cc=cc)),
+    "merge_sort": (ORDERS, lambda op: cupar.merge_sort(I, None, I, None, op, cc=cc)),
+    "lower_bound": (ORDERS, lambda op: cupar.lower_bound(I, I, N, op, cc=cc)),
+}
+found = {}
+for algorithm in sys.argv[2:]:
+    operators, make = MAKERS[algorithm]
+    for op in operators:
+        start = perf_counter()
+        made = make(op)
+        found.setdefault(algorithm, []).append((perf_counter() - start, made.build.origin))
+import json
+print(json.dumps(found))
+"""
+OPERATED = (
+    *("reduce_into", "inclusive_scan", "unary_transform", "binary_transform", "select"),
+    *("three_way_partition", "unique_by_key", "merge_sort", "lower_bound"),
+)
+
+# What is built ahead: ten templates.
+TEN = """
+import sys
+import numpy as np
+import cupar
+for dtype in map(np.dtype, ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8")):
+    if sys.argv[1] == "reduce_into":
+        cupar.reduce_into(dtype, dtype, cupar.OpKind.PLUS, np.zeros(1, dtype))
+    else:
+        cupar.inclusive_scan(dtype, dtype, cupar.OpKind.PLUS)
+"""
+
+# Times the command that builds ahead.
+AHEAD = """
+import json
+import subprocess
+import sys
+from time import perf_counter
+script, cc, jobs, algorithm = sys.argv[1:]
+command = [sys.executable, "-m", "cupar", "build", script, "--cc", cc, "--jobs", jobs, "--", algorithm]
+start = perf_counter()
+done = subprocess.run(command, capture_output=True, text=True)
+seconds = perf_counter() - start
+if done.returncode:
+    sys.exit(done.stdout[-2000:] + done.stderr[-2000:])
+print(json.dumps({"seconds": seconds}))
+"""
+
 IMPORTS = """
 from time import perf_counter
 start = perf_counter()
@@ -204,9 +281,28 @@ class Measured:
 class Children:
     """Runs the scripts above for one compute capability."""
 
-    def __init__(self, folder: Path, cc: int) -> None:
-        self.work = _common.Workplace(folder, {"cupar": CUPAR, "compute": COMPUTE, "imports": IMPORTS})
+    def __init__(self, folder: Path, cc: int, root: Path = _common.ROOT) -> None:
+        scripts = {"cupar": CUPAR, "compute": COMPUTE, "imports": IMPORTS}
+        scripts |= {"operators": OPERATORS, "ten": TEN, "ahead": AHEAD}
+        self.work = _common.Workplace(folder, scripts, root)
         self.cc = cc
+
+    def _in_new_cache(self, script: str, *arguments: object) -> _common.Child:
+        return self.work.run(script, *arguments, env={"CUPAR_CACHE_DIR": str(self.work.new_folder())})
+
+    def operators(self, algorithm: str) -> tuple[float, float]:
+        """Return the seconds of a first build and of its third operator, in one process."""
+        child = self._in_new_cache("operators", self.cc, algorithm)
+        (first, origin), _, (new, new_origin) = child.result[algorithm]
+        if (origin, new_origin) != ("built", "linked"):
+            raise SystemExit(f"{algorithm}: operators were {origin} and {new_origin}, not built and linked")
+        return first, new
+
+    def ahead(self, algorithm: str, jobs: int) -> float:
+        """Return the seconds of building ten templates ahead, in an empty cache."""
+        child = self._in_new_cache("ahead", self.work.script("ten"), self.cc, jobs, algorithm)
+        seconds: float = child.result["seconds"]
+        return seconds
 
     def start_cupar(self, cache: Path, algorithm: str, *names: str, calls: int = 0) -> _common.Started:
         """Start a process that makes cupar's algorithm objects."""
@@ -323,6 +419,44 @@ def _progress(text: str) -> None:
 
 
 # --- Several processes, many entries, imports ------------------------------------------------------------
+
+
+def measure_operators(children: Mapping[str, Children], repeat: int) -> dict[str, Any]:
+    """Time a new operator and a first build for each algorithm, in turns with a baseline."""
+    found: dict[str, Any] = {name: {algorithm: ([], []) for algorithm in OPERATED} for name in children}
+    for number in range(repeat):
+        for algorithm in OPERATED:
+            _progress(f"operators: round {number + 1} of {repeat}, {algorithm}")
+            for name, each in children.items():
+                try:
+                    pair = each.operators(algorithm)
+                except _common.ChildError as error:
+                    print(f"{name}: {algorithm} failed, {error}", file=sys.stderr)
+                    continue
+                for samples, seconds in zip(found[name][algorithm], pair, strict=True):
+                    samples.append(seconds)
+    return {
+        name: {
+            algorithm: {"first": _common.summary(first), "new": _common.summary(new)}
+            for algorithm, (first, new) in rows.items()
+            if first
+        }
+        for name, rows in found.items()
+    }
+
+
+def measure_ahead(children: Mapping[str, Children], jobs: int, repeat: int) -> dict[str, Any]:
+    """Time ten templates that are built ahead, in turns with a baseline."""
+    found: dict[str, Any] = {name: {algorithm: [] for algorithm in ALGORITHMS} for name in children}
+    for number in range(repeat):
+        for algorithm in ALGORITHMS:
+            _progress(f"ten templates: round {number + 1} of {repeat}, {algorithm}")
+            for name, each in children.items():
+                found[name][algorithm].append(each.ahead(algorithm, jobs))
+    return {
+        name: {algorithm: _common.summary(seconds) for algorithm, seconds in rows.items()}
+        for name, rows in found.items()
+    }
 
 
 def measure_crowd(children: Children, repeat: int, processes: int = 6) -> dict[str, Any]:
@@ -446,6 +580,32 @@ def other_ratios(found: Mapping[str, Measured], others: Mapping[str, Any]) -> di
     }
 
 
+def print_operators(found: Mapping[str, Any]) -> None:
+    """Print what a new operator costs, and the first build."""
+    print(f"\nnew operator and first build in one process; goal: a ratio of {OPERATOR_GOAL} at most\n")
+    rows = []
+    for name, algorithms in found.items():
+        for algorithm, times in algorithms.items():
+            ratio = times["new"]["median"] / times["first"]["median"]
+            missed = " !" * (ratio > OPERATOR_GOAL)
+            spreads = [_common.spread(times[key]) for key in ("first", "new")]
+            rows.append([f"{name}: {algorithm}", *spreads, f"{ratio:.3f}{missed}"])
+    _common.print_table(("", "first build", "new operator", "ratio"), rows)
+
+
+def print_ahead(found: Mapping[str, Any], jobs: int) -> None:
+    """Print how long ten templates take that are built ahead, and what of the baseline's time that is."""
+    print(f"\nten templates built ahead by {jobs} processes; goal: {AHEAD_GOAL} of the baseline's time\n")
+    (mine, rows), *others = found.items()
+    lines = [[f"{mine}: {algorithm}", _common.spread(took), ""] for algorithm, took in rows.items()]
+    for name, base in others:
+        for algorithm, took in base.items():
+            ratio = rows[algorithm]["median"] / took["median"]
+            missed = " !" * (ratio > AHEAD_GOAL)
+            lines.append([f"{name}: {algorithm}", _common.spread(took), f"{ratio:.3f}{missed}"])
+    _common.print_table(("", "seconds", "ratio"), lines)
+
+
 def notes(found: Mapping[str, Measured], cc: int) -> list[str]:
     """Return what a reader of the table must know."""
     listed = [f"built for sm_{cc}; hits in memory are means over {MEMORY_CALLS} calls"]
@@ -547,37 +707,62 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, help="rounds; default 5")
     parser.add_argument("--cc", type=int, help="compute capability as in 90; default: the GPU's, else 90")
     parser.add_argument("--quick", action="store_true", help="few rounds of everything, to see that it works")
+    parser.add_argument("--baseline", metavar="COMMIT", help="or a checkout: another cupar, to compare with")
+    parser.add_argument("--jobs", type=int, default=_cores(), help="that build ahead; default one a core")
+    parser.add_argument(
+        "--only", choices=PARTS, action="append", help="measure this alone; may be given several times"
+    )
     options = parser.parse_args()
 
     device = _common.gpu()
     facts = _common.environment(device)
     cc = options.cc or (device["cc"] if device else 90)
     repeat = options.repeat or (1 if options.quick else 5)
-    with tempfile.TemporaryDirectory(prefix="cupar-build-") as folder:
-        children = Children(Path(folder), cc)
-        found = measure_builds(children, ALGORITHMS, repeat)
-        others = {
-            "imports": measure_imports(children, 5 if options.quick else 20),
-            "crowd": measure_crowd(children, min(repeat, 3)),
-            "lookup": measure_lookup(children, (20, 2_000 if options.quick else 20_000), 500),
-        }
+    parts = options.only or PARTS
+    content: dict[str, Any] = {"benchmark": "build", "environment": facts, "cc": cc, "repeat": repeat}
+    with tempfile.TemporaryDirectory(prefix="cupar-build-") as name:
+        folder = Path(name)
+        children = {"cupar": Children(_made(folder / "cupar"), cc)}
+        if options.baseline:
+            try:
+                root = _common.checkout(options.baseline, _made(folder / "other"))
+            except ValueError as error:
+                parser.error(f"--baseline: {error}")
+            children[f"baseline {options.baseline}"] = Children(_made(folder / "baseline"), cc, root)
+        mine = children["cupar"]
+        if "rows" in parts:
+            found = measure_builds(mine, ALGORITHMS, repeat)
+            others = {
+                "imports": measure_imports(mine, 5 if options.quick else 20),
+                "crowd": measure_crowd(mine, min(repeat, 3)),
+                "lookup": measure_lookup(mine, (20, 2_000 if options.quick else 20_000), 500),
+            }
+            content |= {"algorithms": as_json(found), **others}
+            content |= {"ratios": other_ratios(found, others), "notes": notes(found, cc)}
+        if "operators" in parts:
+            content["operators"] = measure_operators(children, min(repeat, 3))
+        if "ahead" in parts:
+            content["jobs"] = options.jobs
+            content["ahead"] = measure_ahead(children, options.jobs, min(repeat, 3))
         _progress("")
     _common.print_environment(facts)
-    report(found, others, cc)
+    if "rows" in parts:
+        report(found, others, cc)
+    if "operators" in parts:
+        print_operators(content["operators"])
+    if "ahead" in parts:
+        print_ahead(content["ahead"], options.jobs)
     path = options.json or _common.RESULTS / f"build-{_common.slug(device)}.json"
-    _common.write_json(
-        path,
-        {
-            "benchmark": "build",
-            "environment": facts,
-            "cc": cc,
-            "repeat": repeat,
-            "algorithms": as_json(found),
-            **others,
-            "ratios": other_ratios(found, others),
-            "notes": notes(found, cc),
-        },
-    )
+    _common.write_json(path, content)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 if __name__ == "__main__":
