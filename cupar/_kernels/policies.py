@@ -97,6 +97,7 @@ SEARCH: Mapping[int, Search] = {
 }
 SEARCH_LARGE = Search(128, 4, 1, 16384, 512, 1, 0, 0)  # what is larger, for which there is no tree
 
+
 class Tiles(NamedTuple):
     """Of transforms."""
 
