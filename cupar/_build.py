@@ -93,7 +93,7 @@ def link(
         family = spec.kind._family
         if family is not None:
             cubin = _link(spec, template, operators)
-            facts = dict(zip(family.facts, image.facts_of(cubin), strict=True))
+            facts = dict(zip(family.facts, image.facts_of(cubin), strict=False))
             return image.Image(facts, cubin).dumps(), len(cubin)
         head, kernels, tail, *iterators = template
         cubin = _link(spec, [kernels, *iterators], operators)

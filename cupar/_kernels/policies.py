@@ -25,26 +25,25 @@ def of(table: Mapping[tuple[int, int], P], cc: int, size: int) -> P:
 
 
 class Lookahead(NamedTuple):
-    """Of scans of arrays (``scan_lookahead.cuh``)."""
+    """Of scans of arrays that look ahead (``scan_fast.cuh``)."""
 
-    groups: int  # of warps, which scan a tile at a time
-    group_warps: int  # in each
-    most_vectors: int  # of 16 bytes that a thread has of a tile; an odd number
-    unroll: int  # of those that it reads at once
-    lane_states: int  # tiles whose states a lane of the warp that looks ahead reads at once
+    warps: int  # that reduce, and as many that scan
+    items: int  # of each of their threads in a tile
+    states: int  # of tiles that a thread of the warp that looks ahead reads at once
 
 
-# By compute capability, and bytes of the largest of input's item, accumulator and output's item.
-SCAN: Mapping[tuple[int, int], Lookahead] = {
-    (90, 1): Lookahead(3, 4, 13, 2, 8),
-    (90, 2): Lookahead(3, 4, 13, 2, 8),
-    (90, 4): Lookahead(3, 4, 13, 4, 8),
-    (90, 8): Lookahead(3, 4, 13, 4, 8),
-    (90, 16): Lookahead(3, 4, 13, 4, 4),
+# By compute capability, bytes of an item, and "c" for complex numbers. H200, CUDA 13.0, 2^28 items.
+SCAN: Mapping[tuple[int, int, str], Lookahead] = {
+    (90, 1, ""): Lookahead(4, 159, 8),
+    (90, 2, ""): Lookahead(2, 191, 8),
+    (90, 4, ""): Lookahead(2, 127, 8),
+    (90, 8, ""): Lookahead(2, 91, 8),
+    (90, 8, "c"): Lookahead(2, 79, 4),
+    (90, 16, ""): Lookahead(2, 43, 8),
 }
 
-# Bytes of input and output that one block scans, before there are several.
-SCAN_BLOCK_BYTES = 131_072
+# Bytes of the input from which on that is quicker than looking back.
+SCAN_AHEAD_BYTES = 1 << 25
 
 
 class Tile(NamedTuple):

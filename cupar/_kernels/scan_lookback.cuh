@@ -56,6 +56,3 @@ void cupar_scan_tiles(d_in_t d_in, d_out_t d_out, void* memory, int tiles, u64 n
   auto all = states_of(tiles, memory);
   agent(storage, d_in, d_out, op, initial(init)).ConsumeRange(num_items, all, 0);
 }
-
-CUPAR_FACTS(policy.threads_per_block, policy.items_per_thread, states::description_bytes_per_tile,
-            states::payload_bytes_per_tile, sizeof(d_in_v), sizeof(d_out_v), 0, 0, 0, 0, 0)
