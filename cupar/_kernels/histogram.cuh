@@ -14,6 +14,7 @@
 //
 // Given: d_samples_t, d_histogram_t, level_t (double, long long or unsigned long long) and, by histogram.py, threads,
 // loads, resident, is_spread.
+#include <cuda/std/__algorithm/min.h>
 #include <cuda/std/bit>
 #include <cuda/std/limits>
 
