@@ -1,22 +1,25 @@
-// Histograms with bins of equal width. Each block counts in shared memory, and adds what it has counted to the
-// output, which a kernel before it has set to zero; a grid of one block does that itself.
+// Histograms with bins of equal width. Each block counts in shared memory, and adds what it has counted to
+// the output, which a kernel before it has set to zero; a grid of one block does that itself.
 //
-// - Bins that fit into shared memory are counted there, with 16-byte loads of samples. Lanes that count in one bin
-//   are merged by the hardware; lanes that count in bins of the same bank are not, and take turns. Where that would
-//   be what the samples wait for, there are 32 copies of the bins, one a lane, so that no two lanes meet in a bank.
+// - Bins that fit into shared memory are counted there, with 16-byte loads of samples. Lanes that count in
+//   one bin are merged by the hardware; lanes that count in bins of the same bank are not, and take turns.
+//   Where that would be what the samples wait for, there are 32 copies of the bins, one a lane, so that no
+//   two lanes meet in a bank.
 // - Samples of one byte are counted by their 256 values, and the values are put into bins at the end.
-// - More bins are counted in global memory, but for the frequent ones: each block looks at some samples from all over
-//   the input, and keeps the bins that it meets first in a direct-mapped cache in shared memory.
+// - More bins are counted in the output: see histogram_cached.cuh.
 //
-// Which bin a sample is in is what cub::DeviceHistogram says (kernel_histogram.cuh, ScaleTransform), without its
-// division: by reciprocals that the host made, exact for integers (T. Granlund, P. Montgomery, "Division by invariant
-// integers using multiplication", PLDI 1994).
+// Which bin a sample is in is what cub::DeviceHistogram says (kernel_histogram.cuh, ScaleTransform), without
+// its division: by reciprocals that the host made, exact for integers (T. Granlund, P. Montgomery, "Division
+// by invariant integers using multiplication", PLDI 1994).
 //
-// Given: d_samples_t, d_histogram_t, level_t (double, long long or unsigned long long) and, by histogram.py, threads,
-// loads, resident, is_spread.
+// Given: d_samples_t, d_histogram_t, level_t (double, long long or unsigned long long) and, by histogram.py,
+// threads, loads, resident, is_spread.
+#pragma once
+
 #include <cuda/std/__algorithm/min.h>
-#include <cuda/std/bit>
-#include <cuda/std/limits>
+#include <cuda/std/__bit/bit_cast.h>
+
+#include "cupar.cuh"
 
 namespace cupar {
 using sample_t = d_samples_v;
@@ -24,28 +27,27 @@ using count_t  = d_histogram_v;
 
 constexpr bool is_byte          = sizeof(sample_t) == 1;
 constexpr bool has_float_levels = cuda::std::is_same_v<level_t, double>;
-// Ranges up to 2^narrow_bits are divided by in a quicker way.
-constexpr int narrow_bits       = sizeof(sample_t) <= 2 ? 16 : 32;
 constexpr int vector_items      = is_array<d_samples_t> ? 16 / sizeof(sample_t) : 1;
+constexpr int narrow_bits       = sizeof(sample_t) <= 2 ? 16 : 32;  // of ranges that are quicker to divide by
 
 // ---- From a sample to its bin ----
 
 // Levels that are floats, as a call hands them over.
 struct float_levels {
   double lower, upper;
-  double reciprocal; // of a bin's width
+  double reciprocal;  // of a bin's width
   unsigned bins;
 };
 
 // Levels that are integers.
 struct integer_levels {
-  u64 first; // the smallest sample that there is from the lower level on; of a negative one, its low bits
+  u64 first;  // the smallest sample that there is from the lower level on; of a negative one, its low bits
   u64 last;  // the distance of the largest from that
-  u64 below; // the distance of the first from the lower level
+  u64 below;  // the distance of the first from the lower level
   u64 reciprocal;
   unsigned bins;
   unsigned times;
-  int shift; // 0: the levels are at most 2^narrow_bits apart
+  int shift;  // 0: the levels are at most 2^narrow_bits apart
 };
 
 using levels_t = cuda::std::conditional_t<has_float_levels, float_levels, integer_levels>;
@@ -65,8 +67,8 @@ struct float_scale {
 // How samples and their distances are computed with: modulo 2^32 if that is as much as samples have.
 using word_t = cuda::std::conditional_t<sizeof(sample_t) == 8, u64, unsigned>;
 
-// floor(distance * bins / range) for range <= 2^narrow_bits: distance * (bins / range), of which `times` is the integer part,
-// and `reciprocal` / 2^(2 narrow_bits) the fraction, rounded up.
+// floor(distance * bins / range) for range <= 2^narrow_bits: distance * (bins / range), of which `times` is
+// the integer part, and `reciprocal` / 2^(2 narrow_bits) the fraction, rounded up.
 struct narrow_scale {
   integer_levels levels;
 
@@ -112,8 +114,8 @@ __device__ __forceinline__ void with_scale(const integer_levels& levels, Use use
 
 // ---- All samples ----
 
-// Calls `use` with each index below a count that is this thread's, `unroll` of them at a time: `read(i)` of all, then
-// `use` of what was read.
+// Calls `use` with each index below a count that is this thread's, `unroll` of them at a time: `read(i)` of
+// all, then `use` of what was read.
 template <int unroll, class Read, class Use>
 __device__ __forceinline__ void for_each_index(u64 count, Read read, Use use) {
   const u64 stride = u64{gridDim.x} * threads;
@@ -139,7 +141,8 @@ __device__ __forceinline__ void for_each_index(u64 count, Read read, Use use) {
 // Calls `use` with each sample that is this thread's, read one by one.
 template <class Use>
 __device__ __forceinline__ void for_each_sample(d_samples_t samples, u64 num_samples, Use use) {
-  for_each_index<sizeof(sample_t) == 8 ? 2 : 4>(num_samples, [=](u64 i) { return static_cast<sample_t>(samples[i]); }, use);
+  constexpr int unroll = sizeof(sample_t) == 8 ? 2 : 4;
+  for_each_index<unroll>(num_samples, [=](u64 i) { return static_cast<sample_t>(samples[i]); }, use);
 }
 
 // The same, but arrays are read in vectors of 16 bytes.
@@ -149,23 +152,24 @@ __device__ __forceinline__ void for_each_sample_of_vectors(Samples samples, u64 
     struct vector_t {
       sample_t items[vector_items];
     };
-    // What is before the first 16-byte boundary and after the last is left over: at most two samples less than two
-    // vectors have, so it is for the first block.
-    const auto misaligned = static_cast<unsigned>(reinterpret_cast<u64>(samples) / sizeof(sample_t) % vector_items);
-    const u64 head        = cuda::std::min<u64>((vector_items - misaligned) % vector_items, num_samples);
+    // What is before the first 16-byte boundary and after the last is left over: at most two samples less
+    // than two vectors have, so it is for the first block.
+    const u64 misaligned  = reinterpret_cast<u64>(samples) / sizeof(sample_t) % vector_items;
+    const u64 head        = cuda::std::min((vector_items - misaligned) % vector_items, num_samples);
     const u64 num_vectors = (num_samples - head) / vector_items;
     const u64 left_over   = num_samples - num_vectors * vector_items;
     if (blockIdx.x == 0 && threadIdx.x < left_over) {
       use(samples[threadIdx.x < head ? threadIdx.x : threadIdx.x + num_vectors * vector_items]);
     }
     const auto* vectors = reinterpret_cast<const uint4*>(samples + head);
-    for_each_index<loads>(num_vectors, [=](u64 i) { return __ldcs(vectors + i); }, [=](uint4 loaded) {
+    auto use_all        = [=](uint4 loaded) {
       const auto vector = cuda::std::bit_cast<vector_t>(loaded);
 #pragma unroll
       for (int k = 0; k < vector_items; ++k) {
         use(vector.items[k]);
       }
-    });
+    };
+    for_each_index<loads>(num_vectors, [=](u64 i) { return __ldcs(vectors + i); }, use_all);
   } else {
     for_each_sample(samples, num_samples, use);
   }
@@ -181,19 +185,17 @@ __device__ __forceinline__ void add(count_t* counter, unsigned count) {
   atomicAdd(reinterpret_cast<unsigned_t*>(counter), unsigned_t{count});
 }
 
-// Adds one for each lane of a warp that is here together, those with the same counter at once.
-__device__ __forceinline__ void count_together(count_t* counters, unsigned bin) {
-  const unsigned same = __match_any_sync(__activemask(), bin);
-  if (threadIdx.x % 32 == __ffs(same) - 1) {
-    add(counters + bin, __popc(same));
-  }
-}
-
 __device__ __forceinline__ void set_to_zero(count_t* counters, unsigned count) {
   const u64 stride = u64{gridDim.x} * blockDim.x;
   for (u64 i = u64{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) {
     counters[i] = 0;
   }
+}
+
+// Waits for all threads of the block, and until the output is zero.
+__device__ __forceinline__ void finish_counting() {
+  __syncthreads();
+  _CCCL_PDL_GRID_DEPENDENCY_SYNC();
 }
 
 // Calls `use` with each of the first rows of a block's counters that is not zero, and the sum of its copies.
@@ -225,16 +227,18 @@ __device__ __forceinline__ void for_each_count(unsigned rows, unsigned copies, U
     }
   }
 }
-} // namespace cupar
+}  // namespace cupar
 
 using namespace cupar;
 
+// Others begin when it does, and wait for its end before they add.
 extern "C" __global__ void cupar_histogram_zero(d_histogram_t histogram, unsigned bins) {
+  _CCCL_PDL_TRIGGER_NEXT_LAUNCH();
   set_to_zero(histogram, bins);
 }
 
-// Counts bins, or the values of bytes, in shared memory, in 1 or 32 copies. Samples in no bin are counted, too, in a
-// row of their own, so that nothing branches.
+// Counts bins, or the values of bytes, in shared memory, in 1 or 32 copies. Samples in no bin are counted,
+// too, in a row of their own, so that nothing branches.
 extern "C" __global__ __launch_bounds__(threads, resident)
 void cupar_histogram_shared(d_samples_t samples, u64 num_samples, d_histogram_t histogram, unsigned copies,
                             levels_t levels) {
@@ -248,12 +252,14 @@ void cupar_histogram_shared(d_samples_t samples, u64 num_samples, d_histogram_t 
   __syncthreads();
   const unsigned stride = copies * sizeof(unsigned);
   char* const mine      = reinterpret_cast<char*>(memory) + (threadIdx.x & (copies - 1)) * sizeof(unsigned);
-  auto count            = [=](unsigned row) { atomicAdd(reinterpret_cast<unsigned*>(mine + row * stride), 1u); };
+  auto count_in         = [=](unsigned row) {
+    atomicAdd(reinterpret_cast<unsigned*>(mine + row * stride), 1u);
+  };
   if constexpr (is_byte) {
     for_each_sample_of_vectors(samples, num_samples, [=](sample_t sample) {
-      count(static_cast<unsigned char>(sample));
+      count_in(static_cast<unsigned char>(sample));
     });
-    __syncthreads();
+    finish_counting();
     with_scale(levels, [=](auto scale) {
       for_each_count(rows, copies, [=](unsigned value, unsigned count) {
         const unsigned bin = scale(static_cast<sample_t>(value));
@@ -264,53 +270,12 @@ void cupar_histogram_shared(d_samples_t samples, u64 num_samples, d_histogram_t 
     });
   } else {
     with_scale(levels, [=](auto scale) {
-      for_each_sample_of_vectors(samples, num_samples, [=](sample_t sample) { count(scale(sample)); });
+      for_each_sample_of_vectors(samples, num_samples, [=](sample_t sample) { count_in(scale(sample)); });
     });
-    __syncthreads();
+    finish_counting();
     for_each_count(levels.bins, copies, [=](unsigned bin, unsigned count) { add(histogram + bin, count); });
   }
 }
 
-// Counts the bins that are met first in shared memory, in a cache of 2^k slots, and others in the output. For probes,
-// each block reads as many samples as there are slots, `step` apart. Bytes have no use for it.
-extern "C" __global__ __launch_bounds__(threads, resident)
-void cupar_histogram_cached(d_samples_t samples, u64 num_samples, d_histogram_t histogram, unsigned slots, u64 step,
-                            levels_t levels) {
-  if constexpr (!is_byte) {
-    unsigned* const bins     = reinterpret_cast<unsigned*>(memory);
-    unsigned* const counters = bins + slots;
-    for (unsigned i = threadIdx.x; i < slots; i += threads) {
-      bins[i]     = levels.bins; // none
-      counters[i] = 0;
-    }
-    __syncthreads();
-    with_scale(levels, [=](auto scale) {
-      for (unsigned i = threadIdx.x; i < slots; i += threads) {
-        const u64 at = (u64{gridDim.x} * i + blockIdx.x) * step;
-        if (at < num_samples) {
-          const unsigned bin = scale(samples[at]);
-          atomicCAS(bins + (bin & (slots - 1)), levels.bins, bin);
-        }
-      }
-      __syncthreads();
-      for_each_sample(samples, num_samples, [=](sample_t sample) {
-        const unsigned bin  = scale(sample);
-        const unsigned slot = bin & (slots - 1);
-        if (bins[slot] == bin) {
-          atomicAdd(counters + slot, 1u);
-        } else if (bin < levels.bins) {
-          count_together(histogram, bin);
-        }
-      });
-    });
-    __syncthreads();
-    for (unsigned i = threadIdx.x; i < slots; i += threads) {
-      if (bins[i] < levels.bins && counters[i] != 0) {
-        add(histogram + bins[i], counters[i]);
-      }
-    }
-  }
-}
-
-CUPAR_FACTS(threads, vector_items, is_spread, sizeof(sample_t), cuda::std::numeric_limits<sample_t>::is_signed,
-            narrow_bits, has_float_levels)
+CUPAR_FACTS(threads, vector_items, is_spread, sizeof(sample_t), cuda::std::is_signed_v<sample_t>, narrow_bits,
+            has_float_levels)

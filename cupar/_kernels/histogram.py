@@ -5,36 +5,17 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from .._ir import cpp
+from . import policies
 from .family import Facts, Family, Launch, Number, Plan, Shape, Value, ceil_div, i32, u32, u64
 
 if TYPE_CHECKING:
     from .._compile.specialisation import Specialisation
 
-
-class Policy(NamedTuple):
-    """Of histograms."""
-
-    threads: int
-    loads: int  # of 16 bytes, that a thread has under way
-    resident: int  # blocks that a multiprocessor shall run at once
-    is_spread: bool  # whether a block has 32 copies of the bins where they pay, and not always one
-
-
-# By bytes of a sample. H200, CUDA 13.0, 2^28 samples in 256 bins: of 1 byte the best of 9 that were tried.
-HISTOGRAM_POLICIES: Mapping[int, Policy] = {
-    1: Policy(1024, 1, 2, True),
-    2: Policy(1024, 1, 2, True),
-    4: Policy(1024, 2, 2, False),
-    8: Policy(1024, 2, 2, False),
-}
-
-# Of iterators, whose functions may need many registers.
-HISTOGRAM_OF_ITERATORS = Policy(512, 1, 1, False)
 
 _ONE_BLOCK = 1 << 14  # samples that one block counts before two kernels are quicker
 _ONE_BLOCK_BINS = 1 << 12  # that it sets to zero
@@ -76,15 +57,20 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     levels = _FLOATS if _level_dtype(spec).kind == "f" else _INTEGERS
     numbers = ("n", "grid", "zero_grid", "shared", "width", "step", *(str(each.name) for each in levels))
 
-    def count(kernel: str, *given: Number) -> Launch:
+    def shape(kernel: str, *before: Launch, given: tuple[Number, ...] = ()) -> Shape:
         parameters = (_SAMPLES, u64("n"), _HISTOGRAM, u32("width"), *given, levels)
-        return Launch(kernel, "grid", "threads", parameters, "shared")
+        overlaps = bool(before) and spec.cc >= 90
+        return Shape(numbers, (*before, Launch(kernel, "grid", "threads", parameters, "shared", overlaps)))
 
-    shared, cached = count("cupar_histogram_shared"), count("cupar_histogram_cached", u64("step"))
-    shapes = {"block": Shape(numbers, (shared,)), "shared": Shape(numbers, (_ZERO, shared))}
-    if spec.arguments[0].value.itemsize > 1:
-        shapes["cached"] = Shape(numbers, (_ZERO, cached))
+    shared = "cupar_histogram_shared"
+    shapes = {"block": shape(shared), "shared": shape(shared, _ZERO)}
+    if not _is_of_bytes(spec):
+        shapes["cached"] = shape("cupar_histogram_cached", _ZERO, given=(u64("step"),))
     return shapes
+
+
+def _is_of_bytes(spec: Specialisation) -> bool:
+    return spec.arguments[0].value.itemsize == 1
 
 
 def _planner(facts: Facts) -> Callable[[Problem], Plan]:
@@ -162,7 +148,8 @@ def _integer_levels(facts: Facts) -> _Levels:
 
 def _prelude(spec: Specialisation) -> str:
     samples = spec.arguments[0]
-    policy = HISTOGRAM_POLICIES[samples.value.itemsize] if samples.is_pointer else HISTOGRAM_OF_ITERATORS
+    of_arrays = policies.HISTOGRAM[samples.value.itemsize]
+    policy = of_arrays if samples.is_pointer else policies.HISTOGRAM_OF_ITERATORS
     return (
         f"using level_t = {cpp.type_name(_level_dtype(spec))};\n"
         f"constexpr int threads = {policy.threads}, loads = {policy.loads}, resident = {policy.resident};\n"
@@ -176,7 +163,7 @@ def _level_dtype(spec: Specialisation) -> np.dtype[Any]:
 
 
 HISTOGRAM = Family(
-    "histogram.cuh",
+    lambda spec: "histogram.cuh" if _is_of_bytes(spec) else "histogram_cached.cuh",
     ("threads", "vector_items", "is_spread", "sample_size", "is_signed", "narrow_bits", "has_float_levels"),
     _shapes,
     _planner,

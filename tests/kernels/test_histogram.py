@@ -9,7 +9,7 @@ import pytest
 from support.disassembly import kernels, spills_or_calls
 
 import cupar
-from cupar._kernels import histogram
+from cupar._kernels import histogram, policies
 from cupar._kernels.family import Facts
 
 CC, SMS, SHARED_MEMORY = 90, 132, 232_448
@@ -20,7 +20,7 @@ Problem = namedtuple("Problem", "num_bins lower upper num_samples")
 def facts(dtype, levels="i8", vector_items=None):
     dtype = np.dtype(dtype)
     size = dtype.itemsize
-    policy = histogram.HISTOGRAM_POLICIES[size]
+    policy = policies.HISTOGRAM[size]
     numbers = {
         "threads": policy.threads,
         "vector_items": vector_items or 16 // size,
