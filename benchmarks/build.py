@@ -164,9 +164,9 @@ import numpy as np
 import cupar
 SUMS = [lambda a, b: a + b if a > b else b + a, lambda a, b: a if abs(a) > abs(b) else b,
         lambda a, b: b if abs(a) > abs(b) else a]
-ORDERS = [lambda a, b: abs(a) < abs(b), lambda a, b: a * 3 < b * 3, lambda a, b: a % 1000 < b % 1000]
-EQUALS = [lambda a, b: abs(a) == abs(b), lambda a, b: a * 3 == b * 3, lambda a, b: a % 1000 == b % 1000]
-TESTS = [lambda a: a > 3, lambda a: a * a < 100, lambda a: a % 2 == 0]
+ORDERS = [lambda a, b: abs(a) < abs(b), lambda a, b: a * 3 < b * 3, lambda a, b: (a ^ 5) < (b ^ 5)]
+EQUALS = [lambda a, b: abs(a) == abs(b), lambda a, b: a * 3 == b * 3, lambda a, b: (a ^ 5) == (b ^ 5)]
+TESTS = [lambda a: a > 3, lambda a: a * a < 100, lambda a: (a & 1) == 0]
 FUNCTIONS = [lambda a: a * a + 1, lambda a: a * 3, lambda a: abs(a) - 5]
 I, N = np.int32, np.int64
 cc = int(sys.argv[1])

@@ -354,6 +354,7 @@ bound = algorithm.bind(d_in, d_out, n, h_init)
 turns = itertools.cycle([(*pair, n, h_init) for pair in pairs])
 stream = cupy.cuda.Stream(non_blocking=True)
 handle = stream.ptr
+number = _driver.stream_number(handle)
 def nothing(): pass
 """
 _OF_CALL = f"""{_OF_OBJECT}
@@ -361,7 +362,8 @@ call, _ = algorithm._take(0)
 plan = call.loaded.plan
 values = call.bind((d_in, d_out, n, h_init))
 others = itertools.cycle([call.bind(next(turns)) for _ in pairs])
-call.needed(values)
+call.prepare(values)
+numbers = call.numbers
 """
 _OF_TORCH = f"""{_OF_OBJECT}
 import torch
@@ -376,10 +378,10 @@ PIECES = (
         _OF_CALL,
         {
             "call.bind: pointers, initial value": "call.bind((d_in, d_out, n, h_init))",
-            "call.needed, the same size": "call.needed(values)",
+            "call.prepare, for another size": "call.prepare(values)",
             "the plan of a size": "plan(n)",
-            "call.enqueue, nothing has changed": "call.enqueue(values, address, 0)",
-            "call.enqueue, other arrays": "call.enqueue(next(others), address, 0)",
+            "call.enqueue, nothing has changed": "call.enqueue(values, address, numbers, 0)",
+            "call.enqueue, other arrays": "call.enqueue(next(others), address, numbers, 0)",
         },
     ),
     (
@@ -404,7 +406,7 @@ PIECES = (
             "handle of a CuPy stream": "_driver.stream_handle(stream)",
             "number of a stream": "_driver.stream_number(handle)",
             "workspace": "_storage.memory().default",
-            "workspace of a stream": "_storage.memory().workspace(handle)",
+            "workspace of a stream": "_storage.memory().workspace(handle, number)",
             "allocate and free storage": "with _storage.temporary_storage(nbytes, 0): pass",
             "a Python call of nothing": "nothing()",
         },

@@ -622,7 +622,8 @@ class Bench:
                 continue
             for exponent in self._options.sizes:
                 self._measure(name, dtype, exponent)
-                self._gpu.free()
+                if exponent > 22:
+                    self._gpu.free()
             self.save()
 
     def _measure(self, name: str, dtype: str, exponent: int) -> None:
