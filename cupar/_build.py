@@ -53,7 +53,7 @@ def template(spec: Specialisation, seconds: Seconds) -> bytes:
     with timed(seconds, "template"), limits.explained(spec):
         family = spec.kind._family
         if family is not None:
-            return _pack([nvrtc.compile_kernels(source.source(family, spec), spec.cc)])
+            return _pack([workers.compile_kernels(source.source(family, spec), spec.cc)])
         return _pack([*cccl.split(_compile(spec, {}, [])), *_iterator_code(spec)])
 
 

@@ -38,6 +38,29 @@ def test_no_compiler_library_is_mapped():
         assert library not in done.stdout
 
 
+def test_kernels_of_our_own_are_built_without_the_bindings_and_without_a_driver(tmp_path):
+    code = """if True:
+        import sys, cupar
+        cupar.reduce_into("i4", "i4", lambda a, b: a + b, 0, cc=90)
+        from cupar._compile import workers
+        helper = workers.Helper()
+        assert helper.ask("cupar._compile.workers:kernels", b"90\\n__global__ void f() {}")
+        for process in ("self", helper._process.pid):
+            print(open(f"/proc/{process}/maps").read())
+        helper.kill()
+        assert "cupar._compile.driver_stub" not in sys.modules
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "CUPAR_CACHE_DIR": str(tmp_path)},
+    )
+    assert done.stdout.count("nvrtc") > 1
+    assert not [library for library in ("_bindings_impl", "libcccl") if library in done.stdout]
+
+
 def test_every_public_name_is_there():
     for name in cupar.__all__:
         assert getattr(cupar, name) is not None

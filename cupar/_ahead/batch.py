@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -33,8 +33,8 @@ from .._compile.key import build_parts, digest, template_parts
 from .._compile.specialisation import Specialisation
 from .._device.driver import NoDeviceError
 from .._obtain import call_sites, obtain
-from . import codec, record
-from .make import Outcome, make
+from . import record
+from .make import Outcome, make, request
 
 __all__ = ["Failure", "Job", "Outcome", "ask_list", "ask_script", "build", "jobs", "kept"]
 
@@ -266,13 +266,31 @@ def kept(outcomes: Mapping[str, Outcome]) -> dict[str, Outcome]:
 
 
 def _in_order(todo: Sequence[Job]) -> list[Job]:
-    """Return first one job for each template, then those that link it: at the same time, these would wait."""
+    """Return first one job for each template, then those that link it: at the same time, these would wait.
+
+    Templates with the same headers come together, as a helper keeps few of them.
+    """
     seen: Counter[str] = Counter()
-    rounds = []
+    families = {family: place for place, family in reversed(list(enumerate(map(_headers, todo))))}
+    places = []
     for job in todo:
-        rounds.append(seen[job.template])
+        places.append((seen[job.template], families[_headers(job)]))
         seen[job.template] += 1
-    return [job for _, job in sorted(zip(rounds, todo, strict=True), key=lambda pair: pair[0])]
+    return [job for _, job in sorted(zip(places, todo, strict=True), key=lambda pair: pair[0])]
+
+
+def _headers(job: Job) -> tuple[str, int]:
+    """Return what tells which headers the kernels of a job are made of."""
+    family = job.spec.kind._family
+    return "" if family is None else family.source, job.spec.cc
+
+
+def _common_headers(todo: Iterable[Job], processes: int) -> set[tuple[str, int]]:
+    """Return the headers of so many templates that each process will compile more than one."""
+    store = _cache.disk()
+    templates = {job.template: job for job in todo}
+    counts = Counter(_headers(job) for key, job in templates.items() if store is None or not store.holds(key))
+    return {headers for headers, count in counts.items() if count >= 2 * processes}
 
 
 # --- Building ------------------------------------------------------------------------------------------
@@ -291,8 +309,9 @@ def build(
     idle : callable, optional
         Called several times a second.
     """
-    crew = _Crew(_in_order(todo))
-    builders = [threading.Thread(target=crew.work, daemon=True) for _ in range(min(processes, len(todo)))]
+    processes = min(processes, len(todo))
+    crew = _Crew(_in_order(todo), _common_headers(todo, processes))
+    builders = [threading.Thread(target=crew.work, daemon=True) for _ in range(processes)]
     left = len(todo)
     try:
         for builder in builders:
@@ -325,8 +344,9 @@ class _Crew:
         Each job with what became of it, or why no helper can make it.
     """
 
-    def __init__(self, todo: Iterable[Job]) -> None:
+    def __init__(self, todo: Iterable[Job], common: Container[tuple[str, int]]) -> None:
         self.done: SimpleQueue[tuple[Job, Outcome | Exception]] = SimpleQueue()
+        self._common = common
         self._waiting = deque(todo)
         self._helpers: set[workers.Helper] = set()
         self._is_ending = False
@@ -364,7 +384,8 @@ class _Crew:
             return self._unusable
         start = time.perf_counter()
         try:
-            answer = helper.ask(f"{make.__module__}:make_in_helper", codec.dumps(job.spec))
+            asked = request(job.spec, _headers(job) in self._common)
+            answer = helper.ask(f"{make.__module__}:make_in_helper", asked)
             outcome: Outcome = pickle.loads(answer)
             return outcome
         except workers.HelperError as error:

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from .._base.warnings import CacheWarning
+from .._compile import precompiled
 from .._compile.specialisation import Specialisation
 from .._obtain import obtain
 from . import codec
 from .record import message
 
-__all__ = ["Outcome", "make", "make_in_helper"]
+__all__ = ["Outcome", "make", "make_in_helper", "request"]
 
 
 @dataclass(frozen=True)
@@ -47,10 +48,16 @@ def make(spec: Specialisation) -> Outcome:
     return Outcome(cast(Any, result), seconds, built.cubin_size, warnings=texts)
 
 
+def request(spec: Specialisation, of_many: bool) -> bytes:
+    """Return what `make_in_helper` takes: a specialisation, and whether its kernels' headers serve others."""
+    return bytes([of_many]) + codec.dumps(spec)
+
+
 def make_in_helper(request: bytes) -> bytes:
     """Do what `make` does with a specialisation as bytes, and return the outcome as bytes."""
+    precompiled.expect_many(bool(request[0]))
     try:
-        outcome = make(codec.loads(request))
+        outcome = make(codec.loads(request[1:]))
     except Exception as error:  # whatever unpickling raises of what an operator reads
         outcome = Outcome("failed", 0.0, error=message(error))
     return pickle.dumps(outcome)

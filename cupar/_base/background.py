@@ -8,17 +8,20 @@ end of the process waits for the steps that have begun, and no other begins.
 from __future__ import annotations
 
 import atexit
+import contextvars
 import os
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from . import fork
 
-__all__ = ["AbandonedError", "Queue", "abandon", "cores", "step"]
+__all__ = ["AbandonedError", "Queue", "abandon", "begin", "cores", "step"]
+
+T = TypeVar("T")
 
 
 class AbandonedError(RuntimeError):
@@ -110,6 +113,24 @@ class _Job:
             self.future.set_result(self.work())
         except BaseException as error:
             self.future.set_exception(error)
+
+
+def begin(work: Callable[[], T]) -> Future[T]:
+    """Do work in a thread of its own, with this one's context variables; here if there is none to be had."""
+    context, future = contextvars.copy_context(), Future[T]()
+    job = _Job(None, lambda: context.run(work), future)
+
+    def do() -> None:
+        job.do()
+        _threads.discard(thread)
+
+    thread = _Thread(do)
+    _threads.add(thread)
+    try:
+        thread.start()
+    except RuntimeError:  # as the interpreter ends
+        do()
+    return future
 
 
 class Queue:

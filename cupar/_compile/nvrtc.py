@@ -70,9 +70,15 @@ def compile_cpp(source: str, cc: int) -> bytes:
     return _compiled(source, cc, toolchain.CPP_OPTIONS)
 
 
-def compile_kernels(source: str, cc: int) -> bytes:
-    """Compile the C++ of kernels to LTO-IR."""
-    return _compiled(source, cc, (*toolchain.KERNEL_OPTIONS, f"-I{toolchain.KERNELS}"))
+def compile_kernels(source: str, cc: int, *more: str) -> bytes:
+    """Compile the C++ of kernels to LTO-IR, with options that do not change what comes of it."""
+    return _compiled(source, cc, (*toolchain.KERNEL_OPTIONS, f"-I{toolchain.KERNELS}", *more))
+
+
+def set_heap_of_headers(size: int) -> None:
+    """Have NVRTC set bytes aside for precompiled headers; one that has none raises whatever it does."""
+    nvrtc = _loaded()
+    _checked(nvrtc, nvrtc.nvrtcSetPCHHeapSize(size))
 
 
 def _compiled(source: str, cc: int, given: Sequence[str]) -> bytes:

@@ -5,14 +5,15 @@ number of threads: 16 reductions on two cores take 28 s in one thread, 22 s in t
 
 A helper is a fresh interpreter that knows nothing of the user's program: not its modules, its threads or its
 GPU. It must have this process's versions of all that builds depend on. It is sent the name of a function and
-an argument, both as bytes, and sends back what the function returns. There are two such functions: one runs
-NVRTC on CCCL's kernels, and is here; one makes a whole build, for `cupar build`, and is in `_ahead.make`.
+an argument, both as bytes, and sends back what the function returns. There are three such functions. Two run
+NVRTC, on the C++ of kernels and on those of the bindings, and are here; one makes a whole build, for `cupar
+build`, and is in `_ahead.make`.
 
-Kernels: the first thread that needs NVRTC uses it here, and those that come meanwhile have a helper use it.
-nvJitLink needs none of this: it links in as many threads as there are. A helper is sent types and names and
-no function of the user's but as LTO-IR. Whatever goes wrong, from an interpreter that cannot be started to a
-program that does not compile, the thread that asked then does itself what it asked for, and so gets the true
-error.
+Kernels: the first thread that needs NVRTC uses it here, and those that come meanwhile have a helper use it,
+which keeps their headers precompiled. nvJitLink needs none of this: it links in as many threads as there are.
+A helper is sent no function of the user's but as LTO-IR. Whatever goes wrong, from an interpreter that cannot
+be started to a program that does not compile, the thread that asked then does itself what it asked for, and
+so gets the true error.
 """
 
 from __future__ import annotations
@@ -23,21 +24,24 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._base import background, fork, log
 from .._base.background import cores
 from .._base.words import counted
-from . import cccl, toolchain
+from . import cccl, precompiled, toolchain
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from subprocess import Popen
 
-__all__ = ["Helper", "HelperError", "Pool", "compile_native", "serve"]
+T = TypeVar("T")
+
+__all__ = ["Helper", "HelperError", "Pool", "compile_kernels", "compile_native", "serve"]
 
 _MOST = 8  # helpers, since each takes 500 MB for NVRTC
 _START_SECONDS = 60.0
@@ -46,22 +50,35 @@ _IDLE_SECONDS = 10.0
 _ORPHAN_SECONDS = 1.0
 
 
+def compile_kernels(source: str, cc: int) -> bytes:
+    """Compile the C++ of kernels to LTO-IR, here or in a helper process."""
+    return _compiled(
+        lambda helper: helper.ask(f"{__name__}:kernels", b"%d\n%s" % (cc, source.encode()), _COMPILE_SECONDS),
+        bytes,
+        lambda: precompiled.compile_kernels(source, cc),
+    )
+
+
 def compile_native(native: str, arguments: Sequence[Any], cc: int) -> Any:
     """Run NVRTC on an algorithm's kernels as `cccl.compile_native` does, here or in a helper process."""
+    return _compiled(
+        lambda helper: helper.ask(f"{__name__}:natives", cccl.pack(native, arguments, cc), _COMPILE_SECONDS),
+        partial(cccl.deserialize, native),
+        lambda: cccl.compile_native(native, arguments, cc),
+    )
+
+
+def _compiled(ask: Callable[[Helper], bytes], use: Callable[[bytes], T], here: Callable[[], T]) -> T:
+    """Return what `use` makes of a helper's answer; if there is no helper, or no answer, compile here."""
     with _pool.seat() as helper:
         try:
-            if helper is not None and (blob := _compiled_by(helper, native, arguments, cc)):
-                return cccl.deserialize(native, blob)
+            if helper is not None and (answer := ask(helper)):
+                return use(answer)
         except Exception as error:  # whatever it is, here it may work
             _explain(f"{type(error).__name__}: {error}")
         if background.is_abandoned():
             raise background.AbandonedError("not compiled, as the process ends")
-        return cccl.compile_native(native, arguments, cc)
-
-
-def _compiled_by(helper: Helper, native: str, arguments: Sequence[Any], cc: int) -> bytes:
-    """Return what NVRTC makes, serialised; nothing if it makes nothing of it."""
-    return helper.ask(f"{__name__}:compiled", cccl.pack(native, arguments, cc), _COMPILE_SECONDS)
+        return here()
 
 
 # --- In this process -----------------------------------------------------------------------------------
@@ -320,7 +337,7 @@ def serve(pipe: Connection) -> None:
     found = _surroundings()
     if found != expected:
         raise RuntimeError(f"a helper process has {found}, expected {expected}")
-    cccl.bindings()
+    precompiled.keep_headers()
     signal.signal(signal.SIGTERM, _leave)
     pipe.send_bytes(b"ready")
     with suppress(EOFError, OSError, SystemExit):
@@ -335,8 +352,16 @@ def _leave(*received: object) -> None:
     sys.exit()
 
 
-def compiled(request: bytes) -> bytes:
-    """Return what NVRTC makes, nothing if it makes nothing of it."""
+def kernels(request: bytes) -> bytes:
+    """Return LTO-IR for a compute capability and the C++ of kernels, nothing if NVRTC makes nothing of it."""
+    with suppress(Exception):
+        cc, _, source = request.partition(b"\n")
+        return precompiled.compile_kernels(source.decode(), int(cc))
+    return b""
+
+
+def natives(request: bytes) -> bytes:
+    """Return what NVRTC makes of the bindings' kernels, nothing if it makes nothing of them."""
     with suppress(Exception):
         result: bytes = cccl.compile_native(*cccl.unpack(request)).serialize()
         return result

@@ -27,7 +27,8 @@ def fetched(origin: str, key: str, found: Found, seconds: Mapping[str, float]) -
             line = "found %s in %.4f s in %s (%s), key %s"
             listening.info(line, what, found.seconds, found.source, types, key)
         else:
-            listening.info("%s %s in %.2f s (%s), key %s", origin, what, sum(seconds.values()), types, key)
+            took = found.seconds + seconds.get("load", 0.0)  # stages may be at the same time
+            listening.info("%s %s in %.2f s (%s), key %s", origin, what, took, types, key)
         _debug(listening, origin, key, meta)
 
 

@@ -76,21 +76,42 @@ def _compile(spec: Specialisation, seconds: dict[str, float]) -> tuple[bytes, in
     """Make a build; return it, its cubin's size, and whether it was ``"linked"`` or ``"built"``."""
     from .. import _build
     from .._base.background import step
+
+    template, made, operators = _parts(spec, seconds)
+    with step():
+        if template is None:
+            return *_build.whole(spec, operators, seconds), "built"
+        return *_build.link(spec, template, operators, seconds), "built" if made else "linked"
+
+
+def _parts(
+    spec: Specialisation, seconds: dict[str, float]
+) -> tuple[list[bytes] | None, bool, dict[str, list[bytes]]]:
+    """Return what is linked: the template, if one can be used; whether it was made; and the operators."""
+    from .. import _build
+    from .._base import background
     from .._compile import cccl
 
-    with step():
-        operators = _build.operators(
-            spec, seconds
-        )  # first, since it is the user's and so most likely to fail
+    def compile_operators() -> dict[str, list[bytes]]:
+        with toolchain.compilers(), background.step():
+            return _build.operators(spec, seconds)
+
+    if not spec.has_template or not spec.functions:
+        operators = compile_operators()
+        pending = None
+    else:  # at the same time, since numba works in Python, and NVRTC needs no Python
+        pending = background.begin(compile_operators)
+    template, made = None, False
     if spec.has_template:
         try:
             template, made = _template(spec, seconds)
-            with step():
-                return *_build.link(spec, template, operators, seconds), "built" if made else "linked"
         except cccl.UnknownFormatError:
             pass  # a CCCL that serialises in another way: without the two levels, but not without a build
-    with step():
-        return *_build.whole(spec, operators, seconds), "built"
+        except Exception:
+            if pending is not None and (wrong := pending.exception()) is not None:
+                raise wrong from None  # the user's own first
+            raise
+    return template, made, operators if pending is None else pending.result()
 
 
 def _template(spec: Specialisation, seconds: dict[str, float]) -> tuple[list[bytes], bool]:

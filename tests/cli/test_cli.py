@@ -1433,14 +1433,14 @@ else:
     counts = json.loads(built.stdout)["counts"]
     assert (counts["built"], counts["linked"], counts["failed"]) == (4, 2, 0)
     entries = json.loads(python("cache", "list", "--json").stdout)["entries"]
-    assert sorted(each["entry"] for each in entries if each["entry"] != "search") == 6 * ["build"] + 2 * [
+    assert sorted(each["entry"] for each in entries if each["entry"] != "search") == 6 * ["build"] + 4 * [
         "template"
     ]
     bundle = tmp_path / "builds.cupar-bundle"
     assert python("cache", "export", bundle).returncode == 0
     elsewhere = {**os.environ, "CUPAR_CACHE_DIR": str(tmp_path / "elsewhere")}
     imported = python("cache", "import", bundle, "--json", env=elsewhere)
-    assert json.loads(imported.stdout)["entries"] == 8
+    assert json.loads(imported.stdout)["entries"] == 10
     check = [sys.executable, str(path), "check"]
     done = subprocess.run(check, capture_output=True, text=True, env=elsewhere, check=True)
     assert done.stdout == "Stats(memory=0, disk=6, linked=0, built=0)\n"

@@ -15,6 +15,7 @@ from cupar._base import versions as _versions
 from cupar._compile import key as _key
 from cupar._compile import toolchain, wrapper
 from cupar._ir import cpp, nodes
+from cupar._kernels import source
 
 NUMBERS = [np.dtype(code) for code in "?bBhHiIqQefdFD"]
 
@@ -62,10 +63,19 @@ def test_operators_miss_but_share_the_template(specialise):
     assert template(one) == template(two)
 
 
-def test_a_known_kind_shares_no_template_with_functions(specialise):
+def test_a_known_kind_shares_no_template_with_functions(specialise, specified):
     kinds = [specialise(op=op) for op in (cupar.OpKind.PLUS, cupar.OpKind.MULTIPLIES, lambda a, b: a + b)]
     assert len({template(spec) for spec in kinds}) == 3
-    assert [spec.has_template for spec in kinds] == [False, False, True]
+    assert all(spec.has_template for spec in kinds)
+    segments = [
+        "i4",
+        "i4",
+        "i4",
+        "i4",
+        cupar.OpKind.PLUS,
+        0,
+    ]  # of the bindings, which link a known kind themselves
+    assert not specified(cupar.segmented_reduce, *segments).has_template
 
 
 def test_same_things_hit(specialise):
@@ -109,32 +119,49 @@ def test_versions_of_what_compiles_operators(name, specialise, monkeypatch):
     assert key(known) == before[2], "no operator is compiled for a known kind"
 
 
-def test_link_options_are_in_the_key_of_what_is_linked(specialise, monkeypatch):
+def test_link_options_are_in_the_key_of_what_is_linked(specialise, specified, monkeypatch):
     spec, known = specialise(), specialise(op=cupar.OpKind.PLUS)
-    before = key(spec), template(spec), key(known)
+    native = specified(cupar.segmented_reduce, "i4", "i4", "i4", "i4", cupar.OpKind.PLUS, 0)
+    before = key(spec), key(known), template(spec), key(native)
     monkeypatch.setattr(toolchain, "link_options", lambda: ["-another"])
-    assert (key(spec) != before[0], template(spec), key(known)) == (True, *before[1:])
+    after = key(spec), key(known), template(spec), key(native)
+    assert [one != other for one, other in zip(before, after, strict=True)] == [True, True, False, False]
 
 
-def test_the_code_of_wrappers_and_converters_is_in_the_key(specialise, monkeypatch):
-    spec, converting = specialise(), specialise(d_out="i8")
-    before = key(spec), template(spec), key(converting), template(converting)
-    monkeypatch.setattr(cpp, "_PREAMBLE", "// another")
-    assert (key(spec), template(spec)) == before[:2]
-    assert key(converting) != before[2]
-    assert template(converting) != before[3]
+def test_the_code_of_wrappers_is_in_the_key(specialise, monkeypatch):
+    spec = specialise()
+    before = key(spec), template(spec)
     monkeypatch.setattr(wrapper, "source", lambda op: "another")
     assert key(spec) != before[0]
     assert template(spec) == before[1]
 
 
+def test_all_that_is_compiled_is_in_the_key(specialise, monkeypatch):
+    spec = specialise()
+    before = template(spec)
+    with monkeypatch.context() as patch:
+        patch.setattr(cpp, "_PREAMBLE", "// another")  # what all sources begin with
+        assert template(spec) != before
+    with monkeypatch.context() as patch:  # such as another policy
+        patch.setattr(spec.kind, "_family", replace(spec.kind._family, prelude=lambda spec: "// another"))
+        assert template(spec) != before
+    with monkeypatch.context() as patch:
+        patch.setattr(source, "digest", lambda family: "another")  # the family's own file
+        assert template(spec) != before
+    assert template(spec) == before
+
+
 def test_options_of_the_compilers_are_in_the_key(specialise, monkeypatch):
-    spec, converting = specialise(), specialise(d_out="i8")
-    before = key(spec), template(converting)
-    monkeypatch.setattr(toolchain, "CPP_OPTIONS", ("-another",))
-    monkeypatch.setattr(wrapper, "OPTIONS", {"opt": False})
-    assert key(spec) != before[0]
-    assert template(converting) != before[1]
+    spec, before = specialise(), []
+    for change in (
+        lambda: None,
+        lambda: monkeypatch.setattr(wrapper, "OPTIONS", {"opt": False}),
+        lambda: monkeypatch.setattr(toolchain, "KERNEL_OPTIONS", ("-another",)),
+    ):
+        change()
+        before.append((key(spec), template(spec)))
+    assert len({build for build, _ in before}) == 3
+    assert [kernels == before[0][1] for _, kernels in before] == [True, True, False]
 
 
 def test_format_is_part_of_the_key(specialise, monkeypatch):

@@ -18,7 +18,7 @@ import pytest
 
 import cupar
 from cupar._base import background
-from cupar._compile import cccl, nvrtc, python_to_ltoir, workers
+from cupar._compile import cccl, nvrtc, precompiled, python_to_ltoir, workers
 from cupar.operators import OpKind
 
 CC = 90
@@ -179,17 +179,27 @@ def described(value):
 
 @pytest.mark.parametrize("ask", ASKED.values(), ids=ASKED)
 def test_what_is_compiled_can_be_sent(ask, empty_cache, monkeypatch):
-    seen = []
+    seen, sources = [], []
 
     def compile_native(*given):
         seen.append(given)
         raise CompiledError
 
+    def compile_kernels(source, cc):
+        sources.append((source, cc))
+        raise CompiledError
+
     monkeypatch.setattr(cccl, "compile_native", compile_native)
+    monkeypatch.setattr(precompiled, "compile_kernels", compile_kernels)
     monkeypatch.setattr(nvrtc, "compile_cpp", lambda *_: b"C++")
     monkeypatch.setattr(python_to_ltoir, "compile_operator", lambda *_: [b"code", b"more"])
     with pytest.raises(CompiledError):
         ask()
+    if sources:
+        asked = sources[0]
+        assert workers.kernels(b"%d\n%s" % (asked[1], asked[0].encode())) == b""  # as it makes nothing of it
+        assert sources == [asked, asked]
+        return
     ((native, arguments, cc),) = seen
     sent = cccl.unpack(cccl.pack(native, arguments, cc))
     assert (sent[0], sent[2]) == (native, cc)
@@ -203,7 +213,8 @@ def test_code_in_an_object_of_the_bindings_is_not_left_behind(pool):
 
 # --- What may go wrong ---------------------------------------------------------------------------------
 
-HERE = object()
+HERE = b"here"
+SOURCE = "// C++\n"
 ARGUMENTS = "DeviceNone", (1, 2), CC
 STARTS = workers._PROGRAM.partition("from cupar")[0]
 READY = STARTS + "pipe.recv(); pipe.send_bytes(b'ready'); import os, time, signal\n"
@@ -224,26 +235,34 @@ def started(monkeypatch):
 def helped(pool, monkeypatch):
     """Return a function that compiles in a helper, which runs some program, while this process compiles."""
     places = pool(3)
+    monkeypatch.setattr(precompiled, "compile_kernels", lambda *_: HERE)
     monkeypatch.setattr(cccl, "compile_native", lambda *_: HERE)
     monkeypatch.setattr(cccl, "deserialize", lambda native, blob: (native, blob))
 
-    def compile_with(program):
+    def compile_with(program, compile=workers.compile_kernels, arguments=(SOURCE, CC)):
         monkeypatch.setattr(workers, "_PROGRAM", program)
         with places.seat() as here:
             assert here is None
-            return workers.compile_native(*ARGUMENTS), places
+            return compile(*arguments), places
 
     return compile_with
 
 
+ECHO = READY + "while True: pipe.send_bytes(pipe.recv_bytes() + str(os.getpid()).encode())"
+
+
 def test_what_a_helper_made_is_used(helped):
-    echo = READY + "while True: pipe.send_bytes(pipe.recv_bytes() + str(os.getpid()).encode())"
-    (native, blob), places = helped(echo)
-    assert native == "DeviceNone"
-    assert blob.startswith(b"cupar._compile.workers:compiled\n" + cccl.pack(*ARGUMENTS))
-    assert helped(echo)[0] == (native, blob)  # by the same process
+    code, places = helped(ECHO)
+    assert code.startswith(b"cupar._compile.workers:kernels\n90\n// C++\n")
+    assert helped(ECHO)[0] == code  # by the same process
     (helper,) = places._helpers
     assert os.getsid(helper._process.pid) == helper._process.pid  # what a terminal sends is not for it
+
+
+def test_what_a_helper_made_of_the_bindings_kernels_is_used(helped):
+    (native, blob), _ = helped(ECHO, workers.compile_native, ARGUMENTS)
+    assert native == "DeviceNone"
+    assert blob.startswith(b"cupar._compile.workers:natives\n" + cccl.pack(*ARGUMENTS))
 
 
 @pytest.mark.parametrize(
@@ -277,14 +296,18 @@ def test_what_does_not_compile_costs_no_helper_and_prints_nothing(helped, capfd)
 
 
 def test_an_answer_that_the_bindings_refuse_is_not_used(helped, monkeypatch):
-    garbage = READY + "while pipe.recv_bytes(): pipe.send_bytes(b'garbage')"
-    assert helped(garbage)[0] == ("DeviceNone", b"garbage")
+    garbage = (
+        READY + "while pipe.recv_bytes(): pipe.send_bytes(b'garbage')",
+        workers.compile_native,
+        ARGUMENTS,
+    )
+    assert helped(*garbage)[0] == ("DeviceNone", b"garbage")
 
     def refuse(native, blob):
         raise ValueError("Unsupported magic")
 
     monkeypatch.setattr(cccl, "deserialize", refuse)
-    assert helped(garbage)[0] is HERE
+    assert helped(*garbage)[0] is HERE
 
 
 def test_a_helper_with_other_versions_is_not_used(helped, monkeypatch):
@@ -351,6 +374,35 @@ def transforms(**more):
         cupar.unary_transform("f4", "f4", twice, cc=CC, **more),
         cupar.binary_transform("i4", "i4", "i4", add, cc=CC, **more),
     ]
+
+
+def reductions(**more):
+    return [
+        cupar.reduce_into("i4", "i4", add, 0, cc=CC, **more),
+        cupar.reduce_into("i4", "i4", lambda a, b: a * b, 0, cc=CC, **more),
+        *(cupar.reduce_into(dtype, dtype, add, 0, cc=CC, **more) for dtype in ("i8", "f4", "f2")),
+    ]
+
+
+@pytest.mark.slow
+def test_kernels_compiled_in_helpers_are_the_same(empty_cache, pool, monkeypatch):
+    places = pool(1)
+    with (
+        places.seat()
+    ):  # so that the helper compiles all of them, the third and fourth with headers that it kept
+        at_once = reductions(wait=False)
+        assert all(each.ready(MANY) for each in at_once)
+    assert [helper.has_started for helper in places._helpers] == [True]
+    assert places._limit == 1
+    origins = [each.build.origin for each in at_once]
+    assert (origins.count("built"), origins.count("linked")) == (4, 1)
+
+    pool(0)
+    monkeypatch.setenv("CUPAR_CACHE_DIR", f"{empty_cache} of another")
+    cupar.cache.clear(disk=False)
+    one_by_one = reductions()
+    assert [each.build.key for each in one_by_one] == [each.build.key for each in at_once]
+    assert [each.cubin() for each in one_by_one] == [each.cubin() for each in at_once]
 
 
 @pytest.mark.slow

@@ -9,19 +9,19 @@ import textwrap
 import threading
 import time
 from contextlib import ExitStack
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from support.common import context, pretend
+from support.gpu import pretended
 
 import cupar
 from cupar import _build, _cache
 from cupar._base import versions
 from cupar._base import warnings as _warnings
-from cupar._call import algorithm as _algorithm
-from cupar._compile import cccl
-from cupar._device import driver, storage
+from cupar._compile import nvrtc
+from cupar._device import storage
+from cupar._kernels.image import Image
 from cupar._store import locks
 
 CC = 90
@@ -50,7 +50,7 @@ def test_built_then_linked_then_memory_then_disk(empty_cache, monkeypatch):
     assert first.build.origin == "built"
     assert set(first.build.seconds) == {"template", "operator", "link"}
 
-    monkeypatch.setattr(cccl, "compile_native", None)  # what runs NVRTC on CUB's headers
+    monkeypatch.setattr(nvrtc, "compile_kernels", None)  # what reads CUB's headers
     second = reduction(lambda a, b: a * b)
     assert second.build.origin == "linked"
     assert set(second.build.seconds) == {"operator", "link"}
@@ -113,8 +113,8 @@ def test_six_processes_that_start_together_build_once(empty_cache):
 
 def test_threads_that_ask_together_build_once(empty_cache, monkeypatch):
     calls = []
-    compile_native = cccl.compile_native
-    monkeypatch.setattr(cccl, "compile_native", lambda *a: calls.append(a) or compile_native(*a))
+    compile_kernels = nvrtc.compile_kernels
+    monkeypatch.setattr(nvrtc, "compile_kernels", lambda *a: calls.append(a) or compile_kernels(*a))
     barrier, found = threading.Barrier(8), []
 
     def work():
@@ -210,25 +210,9 @@ def test_entries_say_what_they_are(empty_cache):
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """A GPU that loads what the bindings deserialise; its status is what loading ends with."""
-    gpu = SimpleNamespace(status=0, loaded=0)
-
-    def load(native):
-        gpu.loaded += not gpu.status
-        return gpu.status
-
-    pretend(monkeypatch, context(cc=CC))
-    monkeypatch.setattr(cccl, "load", load)
-    monkeypatch.setattr(_algorithm.Algorithm, "load", lambda self: None)
-    monkeypatch.setattr(driver, "check", check)
-    monkeypatch.setattr(storage.Memory, "trim", lambda self: None)
+    """A GPU that loads code; its status is what loading ends with."""
     monkeypatch.setattr(_warnings, "_warned", set())
-    return gpu
-
-
-def check(status, call):
-    if status:
-        raise cupar.DriverError(f"{call}: {status}")
+    return pretended(monkeypatch, CC)
 
 
 def spoil(key):
@@ -297,11 +281,11 @@ def test_what_this_process_lacks_is_not_the_builds_fault(empty_cache, gpu, monke
     first = reduction(lambda a, b: a + b, cc=None)
     cupar.cache.clear(disk=False)
 
-    def fail(native, blob):
+    def fail(blob):
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(cccl, "deserialize", fail)
+        patch.setattr(Image, "loads", fail)
         with pytest.raises(type(error)):
             reduction(lambda a, b: a + b, cc=None)
     assert reduction(lambda a, b: a + b, cc=None).build.origin == "disk"
@@ -315,7 +299,7 @@ def test_memory_that_cupar_keeps_is_given_back_for_code(empty_cache, gpu, monkey
     gpu.status = 2
     monkeypatch.setattr(storage.Memory, "trim", trim)
     assert reduction(lambda a, b: a + b, cc=None).build.origin == "built"
-    assert gpu.loaded == 1
+    assert len(gpu.loaded) == 1
 
 
 @pytest.mark.slow
@@ -348,32 +332,19 @@ def test_an_entry_that_is_of_no_use_is_made_again(empty_cache, monkeypatch, kind
     assert ask().build.origin == "disk"
 
 
-def test_one_object_serves_every_context_of_its_cc(empty_cache, monkeypatch):
-    loads = []
-
-    class Native(SimpleNamespace):
-        determinism, compute = 1, None
-
-        def __init__(self, number):
-            super().__init__(number=number)
-
-    def deserialize(native, blob):
-        loads.append(native)
-        return Native(len(loads))
-
-    monkeypatch.setattr(cccl, "deserialize", deserialize)
-    monkeypatch.setattr(cccl, "load", lambda native: 0)
-    monkeypatch.setattr(_algorithm.Algorithm, "_load_kernels", lambda self, call: None)
-    found = reduction(cupar.OpKind.PLUS)
+def test_one_object_serves_every_context_of_its_cc(empty_cache, gpu, monkeypatch):
+    found, calls = reduction(cupar.OpKind.PLUS), []
     places = [context(0, CC), context(1, CC), context(0, CC, number=9)]  # the last one another of the first's
-    for place, loaded in ((0, 1), (1, 2), (2, 3), (0, 1), (1, 2), (2, 3)):
+    for place, loaded in ((0, 1), (1, 2), (2, 3), (0, 3), (1, 3), (2, 3)):
         pretend(monkeypatch, places[place])
-        call, free = found._take()
-        assert call.native.number == loaded
+        call, free = found._take(0)
+        calls.append(call)
+        assert len(gpu.loaded) == loaded
         free.append(call)
+    assert calls[:3] == calls[3:]
     pretend(monkeypatch, context(2, 80))
     with pytest.raises(ValueError, match=r"built for sm_90, the current device 2 is sm_80"):
-        found._take()
+        found._take(0)
 
 
 def test_a_fork_while_other_threads_hold_locks():
