@@ -3,18 +3,19 @@
 // One search after another waits for memory at each step. What can be done about it depends on the problem:
 // - Few values: a thread each, which reads three items at once and so does two steps in the time of one.
 // - Few items: a block stages all of them in shared memory, and each thread searches for many values at once.
-// - Values that are sorted, too: the places of a tile of them lie between those of its first value and of the next
-//   tile's. What is between is staged, piece by piece.
-// - Values in any order: a tree of samples, made in each call. Its first level has the last of each `fanout` items,
-//   the next the last of each `fanout` of the first, and so on, until a level fits into shared memory. A value reads
-//   one node of each level on its way down; four lanes read it together, each a part.
+// - Values that are sorted, too: the places of a tile of them lie between those of its first value and of the
+//   next tile's. What is between is staged, piece by piece.
+// - Values in any order: a tree of samples, made in each call. Its first level has the last of each `fanout`
+//   items, the next the last of each `fanout` of the first, and so on, until a level fits into shared memory.
+//   A value reads one node of each level on its way down; four lanes read it together, each a part.
 //
-// Source: ours. The tree is that of J. Rao and K. A. Ross, "Cache conscious indexing for decision-support in main
-// memory", VLDB 1999.
+// Source: ours. The tree is that of J. Rao and K. A. Ross, "Cache conscious indexing for decision-support in
+// main memory", VLDB 1999.
 //
 // Given: d_data_t (a pointer), d_values_t, d_out_t, comp_t, is_upper, values_sorted; the policy: few_values,
-// tile_threads, tile_blocks, tile_values, staged_bytes, tree_threads, tree_blocks, fanout (0: no tree), top_bytes; and
-// CUPAR_BOUNDS or CUPAR_TREE, if values are sorted or there is a tree, as no constant decides which kernels there are.
+// tile_threads, tile_blocks, tile_values, staged_bytes, tree_threads, tree_blocks, fanout (0: no tree),
+// top_bytes; and CUPAR_BOUNDS or CUPAR_TREE, if values are sorted or there is a tree, as no constant decides
+// which kernels there are.
 #include <cuda/std/__algorithm/max.h>
 #include <cuda/std/__algorithm/min.h>
 
@@ -27,7 +28,7 @@ constexpr int tile_size    = tile_threads * tile_values;
 constexpr int staged_size  = cuda::std::max(1, staged_bytes / static_cast<int>(sizeof(item_t)));
 constexpr int top_size     = top_bytes / static_cast<int>(sizeof(item_t));
 
-// --- Items that lie together ---------------------------------------------------------------------------------------
+// --- Items that lie together -------------------------------------------------------------------------------
 
 // clang-format off
 template <int bytes> struct word;
@@ -101,7 +102,7 @@ __device__ __forceinline__ void copy_words(Word* to, const Word* from, int words
   }
 }
 
-// --- Searches ------------------------------------------------------------------------------------------------------
+// --- Searches ----------------------------------------------------------------------------------------------
 
 // Whether an item goes before the place of a value.
 __device__ __forceinline__ bool is_before(const item_t item, const item_t& value, const comp_t& comp) {
@@ -156,7 +157,8 @@ using namespace cupar;
 
 // A thread for each value.
 extern "C" __global__ __launch_bounds__(each_threads)
-void cupar_search_each(d_data_t data, u64 num_items, d_values_t values, u64 num_values, d_out_t out, comp_t comp) {
+void cupar_search_each(d_data_t data, u64 num_items, d_values_t values, u64 num_values, d_out_t out,
+                       comp_t comp) {
   const u64 at = u64{blockIdx.x} * each_threads + threadIdx.x;
   if (at >= num_values) {
     return;
@@ -171,14 +173,15 @@ void cupar_search_each(d_data_t data, u64 num_items, d_values_t values, u64 num_
   out[at] = static_cast<index_t>(place[0]);
 }
 
-// --- Tiles of values -----------------------------------------------------------------------------------------------
+// --- Tiles of values ---------------------------------------------------------------------------------------
 
 namespace cupar {
-// A thread has `tile_values` values in rows of `width`, whose indices are 16 bytes. A row of all threads is contiguous.
+// A thread has `tile_values` values in rows of `width`, whose indices are 16 bytes. A row of all threads is
+// contiguous.
 constexpr int index_width = 16 / static_cast<int>(sizeof(index_t));
 constexpr int width       = tile_values % index_width == 0 ? index_width : 1;
 constexpr int rows        = tile_values / width;
-constexpr int most_pieces = 16;  // in which a range of the items is staged; what is longer is searched where it is
+constexpr int most_pieces = 16;  // that a range of items is staged in; a longer one is searched where it is
 
 __device__ __forceinline__ int row_start(int row) { return (row * tile_threads + threadIdx.x) * width; }
 
@@ -196,8 +199,8 @@ __device__ __forceinline__ const item_t* stage(const item_t* from, int size, uns
       if (threadIdx.x < head) {
         to[threadIdx.x] = from[threadIdx.x];
       }
-      copy_words<tile_threads, true>(reinterpret_cast<uint4*>(to + head), reinterpret_cast<const uint4*>(from + head),
-                                     words);
+      copy_words<tile_threads, true>(reinterpret_cast<uint4*>(to + head),
+                                     reinterpret_cast<const uint4*>(from + head), words);
       copied = head + words * in_word;
     }
   }
@@ -210,8 +213,8 @@ __device__ __forceinline__ const item_t* stage(const item_t* from, int size, uns
 
 // Searches for a block's tile of values in a range of the items.
 template <class Values, class Places>
-__device__ __forceinline__ void
-search_tile(d_data_t data, u64 first, u64 last, Values values, u64 num_values, Places out, const comp_t& comp) {
+__device__ __forceinline__ void search_tile(d_data_t data, u64 first, u64 last, Values values, u64 num_values,
+                                            Places out, const comp_t& comp) {
   using value_group = group<item_t, width>;
   using index_group = group<index_t, width>;
   alignas(16) __shared__ unsigned char storage[staged_size * sizeof(item_t) + 16];
@@ -252,7 +255,8 @@ search_tile(d_data_t data, u64 first, u64 last, Values values, u64 num_values, P
     if (is_full && value_group::is_aligned(ours)) {
 #pragma unroll
       for (int row = 0; row < rows; ++row) {
-        value_group::template read<true>(ours + row_start(row), reinterpret_cast<item_t(&)[width]>(wanted[row * width]));
+        value_group::template read<true>(ours + row_start(row),
+                                         reinterpret_cast<item_t(&)[width]>(wanted[row * width]));
       }
       is_read = true;
     }
@@ -261,7 +265,7 @@ search_tile(d_data_t data, u64 first, u64 last, Values values, u64 num_values, P
 #pragma unroll
     for (int i = 0; i < tile_values; ++i) {
       const int at = row_start(i / width) + i % width;
-      wanted[i]    = at < size ? item_t{ours[at]} : data[0];  // operators are given what they may be given alone
+      wanted[i]    = at < size ? item_t{ours[at]} : data[0];  // no operator is given what is no item
     }
   }
 
@@ -290,7 +294,8 @@ search_tile(d_data_t data, u64 first, u64 last, Values values, u64 num_values, P
     if (is_full && index_group::is_aligned(our_places)) {
 #pragma unroll
       for (int row = 0; row < rows; ++row) {
-        index_group::write(our_places + row_start(row), reinterpret_cast<index_t(&)[width]>(found[row * width]));
+        index_group::write(our_places + row_start(row),
+                           reinterpret_cast<index_t(&)[width]>(found[row * width]));
       }
       return;
     }
@@ -320,8 +325,8 @@ void cupar_search_tiles(d_data_t data, u64 num_items, d_values_t values, u64 num
 #ifdef CUPAR_BOUNDS
 // Finds the place of each tile's first value, and of the last of all.
 extern "C" __global__ __launch_bounds__(each_threads)
-void cupar_search_bounds(d_data_t data, u64 num_items, d_values_t values, u64 num_values, u64 tiles, u64* bounds,
-                         comp_t comp) {
+void cupar_search_bounds(d_data_t data, u64 num_items, d_values_t values, u64 num_values, u64 tiles,
+                         u64* bounds, comp_t comp) {
   const u64 tile = u64{blockIdx.x} * each_threads + threadIdx.x;
   if (tile <= tiles) {
     const item_t value = values[cuda::std::min(tile * tile_size, num_values - 1)];
@@ -331,7 +336,7 @@ void cupar_search_bounds(d_data_t data, u64 num_items, d_values_t values, u64 nu
 #endif
 
 #ifdef CUPAR_TREE
-// --- A tree of samples ---------------------------------------------------------------------------------------------
+// --- A tree of samples -------------------------------------------------------------------------------------
 
 namespace cupar {
 constexpr int sample_threads = 256;
@@ -343,14 +348,15 @@ static_assert(fanout % lanes == 0 && fanout < 256);
 
 __device__ __forceinline__ u64 nodes_of(u64 size) { return (size + fanout - 1) / fanout; }
 
-// The nodes of the data begin where memory is aligned to them, so many items before the data, if those can be.
+// The nodes of the data begin where memory is aligned to them, if items can be, and so many before the data.
 constexpr bool is_alignable = alignof(item_t) == sizeof(item_t);
 __device__ __forceinline__ int items_missing(d_data_t data) {
   return is_alignable ? reinterpret_cast<cuda::std::uintptr_t>(data) / sizeof(item_t) % fanout : 0;
 }
 
-// A level of the tree, in whole nodes: the last is filled with what the level ends with. In storage there are copies
-// of the first and the last node of the data, filled with the first and the last item, and one level after another.
+// A level of the tree, in whole nodes: the last is filled with what the level ends with. In storage there are
+// copies of the first and the last node of the data, filled with the first and the last item, and then one
+// level after another.
 struct level {
   const item_t* items;
   unsigned size;
@@ -373,7 +379,8 @@ __device__ __forceinline__ T from_lane(const T& value, int lane) {
 
 // Counts, for a value of each lane, what goes before it in a node.
 template <class Part, bool is_once>
-__device__ __forceinline__ unsigned count_in_node(const item_t& wanted, const item_t* node, const comp_t& comp) {
+__device__ __forceinline__ unsigned count_in_node(const item_t& wanted, const item_t* node,
+                                                  const comp_t& comp) {
   const int lane  = threadIdx.x % lanes;
   const int first = threadIdx.x % 32 - lane;
   item_t items[lanes][part];  // parts of the nodes that the four lanes ask for
@@ -437,7 +444,7 @@ void cupar_search_sample(d_data_t data, u64 num_items, item_t* tree) {
       node[i] = data[cuda::std::min(cuda::std::max<u64>(at * fanout + i, missing) - missing, num_items - 1)];
     }
   }
-  for (item_t* items = tree + 2 * fanout;; items += nodes_of(size) * fanout, size = nodes_of(size), at /= fanout) {
+  for (item_t* items = tree + 2 * fanout;; at /= fanout) {
     items[at] = sample;
     if (is_last) {
       for (u64 rest = at + 1; rest % fanout != 0; ++rest) {
@@ -447,6 +454,8 @@ void cupar_search_sample(d_data_t data, u64 num_items, item_t* tree) {
     if (size <= top_size || (!is_last && (at + 1) % fanout != 0)) {
       return;
     }
+    size = nodes_of(size);
+    items += size * fanout;
   }
 }
 
@@ -474,12 +483,13 @@ void cupar_search_tree(d_data_t data, u64 num_items, const item_t* tree, d_value
   __syncthreads();
   const level top_level = levels[height - 1];
   item_t* top           = reinterpret_cast<item_t*>(storage);
-  copy_words<tree_threads, false>(reinterpret_cast<node_word*>(storage), reinterpret_cast<const node_word*>(top_level.items),
+  copy_words<tree_threads, false>(reinterpret_cast<node_word*>(storage),
+                                  reinterpret_cast<const node_word*>(top_level.items),
                                   nodes_of(top_level.size) * fanout * sizeof(item_t) / sizeof(node_word));
   __syncthreads();
 
   const u64 step = u64{gridDim.x} * tree_threads;
-  for (u64 base = u64{blockIdx.x} * tree_threads; base < num_values; base += step) {  // lanes stay together
+  for (u64 base = u64{blockIdx.x} * tree_threads; base < num_values; base += step) {  // for whole blocks
     const u64 at           = base + threadIdx.x;
     const item_t wanted[1] = {at < num_values ? value_at(values, at) : top[0]};
     unsigned found[1]      = {0};
@@ -487,8 +497,9 @@ void cupar_search_tree(d_data_t data, u64 num_items, const item_t* tree, d_value
     unsigned node = cuda::std::min(found[0], top_level.size - 1);  // what goes after all goes into the last
     for (int k = height - 1; k > 0; --k) {
       const auto [items, size] = levels[k - 1];
-      const unsigned count = count_in_node<group<item_t, part>, false>(wanted[0], items + u64{node} * fanout, comp);
-      node                 = cuda::std::min(node * fanout + count, size - 1);
+      const unsigned count =
+        count_in_node<group<item_t, part>, false>(wanted[0], items + u64{node} * fanout, comp);
+      node = cuda::std::min(node * fanout + count, size - 1);
     }
     const item_t* items = data - missing + u64{node} * fanout;
     items               = node == 0 ? tree : node == levels[0].size - 1 ? tree + fanout : items;
@@ -501,5 +512,5 @@ void cupar_search_tree(d_data_t data, u64 num_items, const item_t* tree, d_value
 }
 #endif
 
-CUPAR_FACTS(sizeof(item_t), values_sorted, each_threads, tile_threads, tile_size, staged_size, fanout, tree_threads,
-            top_size)
+CUPAR_FACTS(sizeof(item_t), values_sorted, each_threads, tile_threads, tile_size, staged_size, fanout,
+            tree_threads, top_size)
