@@ -75,7 +75,9 @@ def _planner(facts: Facts) -> Callable[[int], Plan]:
 
 def _prelude(spec: Specialisation) -> str:
     sizes = [each.value.itemsize for each in spec.arguments[::2]]
-    tile = policies.MERGE_SORT.get((spec.cc, sizes[0], sum(sizes[1:])), policies.Tile(0, 0))
+    tile = policies.Tile(0, 0)
+    if spec.operators[0][1].kind is not None:  # others take longer to link, the more items the longer
+        tile = policies.MERGE_SORT.get((spec.cc, sizes[0], sum(sizes[1:])), tile)
     code = f"constexpr int tile_threads = {tile.threads}, tile_items = {tile.items};"
     if len(sizes) == 1:
         code += "\nusing d_in_items_t = void;\nusing d_out_items_v = void;"
