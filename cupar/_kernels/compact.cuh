@@ -18,7 +18,7 @@
 #pragma once
 
 #include "lookback.cuh"
-#include "shared.cuh"
+#include "pipeline.cuh"
 
 namespace cupar {
 constexpr int row_items  = 32 * width; // of a warp
@@ -86,11 +86,11 @@ struct column {
   }
 
   // Begins the bulk copy of a tile, which one thread does.
-  __device__ __forceinline__ void begin(char* buffer, i64 first, int count, bulk_barrier& arrived) const {
+  __device__ __forceinline__ void begin(char* buffer, i64 first, int count, barrier& arrived) const {
     if constexpr (is_bulk) {
       const span all = span_of(first, count);
       if (all.from < all.to) {
-        bulk_copy(place(buffer, first, all.from), reinterpret_cast<const void*>(all.from),
+        bulk_load(place(buffer, first, all.from), reinterpret_cast<const void*>(all.from),
                   static_cast<unsigned>(all.to - all.from), arrived);
       }
     }
@@ -105,7 +105,7 @@ struct column {
       }
       copy_bytes(buffer, first, all.begin, all.from);
       copy_bytes(buffer, first, all.to, all.end);
-      fence_bulk();
+      publish_to_bulk();
     } else {
       constexpr int batch = 4;
       const In from       = in + first;
@@ -154,12 +154,12 @@ struct no_column {
 
   __device__ __forceinline__ const char* items(const char* buffer) const { return buffer; }
   __device__ __forceinline__ unsigned bulk_bytes(i64, int) const { return 0; }
-  __device__ __forceinline__ void begin(char*, i64, int, bulk_barrier&) const {}
+  __device__ __forceinline__ void begin(char*, i64, int, barrier&) const {}
   __device__ __forceinline__ bool complete(char*, i64, int) const { return false; }
 };
 
 template <class First, class Second>
-inline constexpr int shared_bytes = buffers * (First::bytes + Second::bytes) + 2 * tile_items * int{sizeof(place_t)};
+inline constexpr int memory_bytes = buffers * (First::bytes + Second::bytes) + 2 * tile_items * int{sizeof(place_t)};
 
 // Ranks of items that are marked, among those of their warp.
 struct warp_ranks {
@@ -270,6 +270,42 @@ __device__ __forceinline__ void mark(unsigned (&marks)[counts], const item_t* it
 __device__ __forceinline__ unsigned lower(unsigned counts) { return counts & 0xffff; }
 __device__ __forceinline__ unsigned upper(unsigned counts) { return counts >> 16; }
 
+// Appends a number to a list of some, which ends at an address, if a condition holds. No branch.
+__device__ __forceinline__ void append_if(unsigned condition, unsigned& end, unsigned short number) {
+  asm volatile(
+    "{\n"
+    "  .reg .pred holds;\n"
+    "  setp.ne.u32 holds, %1, 0;\n"
+    "  @holds st.shared.u16 [%0], %2;\n"
+    "  @holds add.u32 %0, %0, 2;\n"
+    "}"
+    : "+r"(end)
+    : "r"(condition), "h"(number)
+    : "memory");
+}
+
+// Appends a number to one of three lists, of which the third is the caller's to lengthen, unless it counts for nothing.
+__device__ __forceinline__ void append_to(unsigned is_first, unsigned is_second, unsigned& first_end,
+                                          unsigned& second_end, unsigned third_end, bool counts,
+                                          unsigned short number) {
+  asm volatile(
+    "{\n"
+    "  .reg .pred is_first, is_second, counts;\n"
+    "  .reg .b32 end;\n"
+    "  setp.ne.u32 is_first, %2, 0;\n"
+    "  setp.ne.u32 is_second, %3, 0;\n"
+    "  setp.ne.u32 counts, %5, 0;\n"
+    "  selp.b32 end, %1, %4, is_second;\n"
+    "  selp.b32 end, %0, end, is_first;\n"
+    "  @counts st.shared.u16 [end], %6;\n"
+    "  @is_first add.u32 %0, %0, 2;\n"
+    "  @is_second add.u32 %1, %1, 2;\n"
+    "}"
+    : "+r"(first_end), "+r"(second_end)
+    : "r"(is_first), "r"(is_second), "r"(third_end), "r"(unsigned{counts}), "h"(number)
+    : "memory");
+}
+
 // Lists the places of a thread's items, part by part. `before_warp` are the counts of all warps before, `all` those of
 // the tile.
 template <int parts>
@@ -349,7 +385,7 @@ __device__ __forceinline__ void compact(First first, Second second, i64 num_item
   using sums_t                 = typename states_t::sums;
 
   extern __shared__ __align__(16) char memory[];
-  __shared__ bulk_barrier arrived[buffers];
+  __shared__ barrier arrived[buffers];
   __shared__ i64 tile_in[buffers];
   __shared__ unsigned warp_counts[warps];
   __shared__ sums_t before_previous;
@@ -381,7 +417,7 @@ __device__ __forceinline__ void compact(First first, Second second, i64 num_item
         char* const buffer = memory + slot * buffer_bytes;
         const i64 begin    = tile * tile_items;
         const int count    = items_in(tile);
-        arrived[slot].expect(first.bulk_bytes(begin, count) + second.bulk_bytes(begin, count));
+        arrived[slot].arrive_expecting(first.bulk_bytes(begin, count) + second.bulk_bytes(begin, count));
         first.begin(buffer, begin, count, arrived[slot]);
         second.begin(buffer + First::bytes, begin, count, arrived[slot]);
       }
@@ -390,10 +426,10 @@ __device__ __forceinline__ void compact(First first, Second second, i64 num_item
 
   if (thread == loader) {
     if constexpr (is_bulk) {
-      for (bulk_barrier& each : arrived) {
-        each.init();
+      for (barrier& each : arrived) {
+        each.init(1);
       }
-      fence_bulk();
+      publish_barriers();
     }
     i64 tile[ahead];
 #pragma unroll
