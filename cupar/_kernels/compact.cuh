@@ -17,8 +17,8 @@
 // Given: item_t, of which items are chosen; threads, rows, width and buffers.
 #pragma once
 
-#include "bulk.cuh"
 #include "lookback.cuh"
+#include "pipeline.cuh"
 
 namespace cupar {
 constexpr int row_items  = 32 * width; // of a warp
@@ -86,11 +86,11 @@ struct column {
   }
 
   // Begins the bulk copy of a tile, which one thread does.
-  __device__ __forceinline__ void begin(char* buffer, i64 first, int count, bulk_barrier& arrived) const {
+  __device__ __forceinline__ void begin(char* buffer, i64 first, int count, barrier& arrived) const {
     if constexpr (is_bulk) {
       const span all = span_of(first, count);
       if (all.from < all.to) {
-        bulk_copy(place(buffer, first, all.from), reinterpret_cast<const void*>(all.from),
+        bulk_load(place(buffer, first, all.from), reinterpret_cast<const void*>(all.from),
                   static_cast<unsigned>(all.to - all.from), arrived);
       }
     }
@@ -105,7 +105,7 @@ struct column {
       }
       copy_bytes(buffer, first, all.begin, all.from);
       copy_bytes(buffer, first, all.to, all.end);
-      fence_bulk();
+      publish_to_bulk();
     } else {
       constexpr int batch = 4;
       const In from       = in + first;
@@ -154,12 +154,12 @@ struct no_column {
 
   __device__ __forceinline__ const char* items(const char* buffer) const { return buffer; }
   __device__ __forceinline__ unsigned bulk_bytes(i64, int) const { return 0; }
-  __device__ __forceinline__ void begin(char*, i64, int, bulk_barrier&) const {}
+  __device__ __forceinline__ void begin(char*, i64, int, barrier&) const {}
   __device__ __forceinline__ bool complete(char*, i64, int) const { return false; }
 };
 
 template <class First, class Second>
-inline constexpr int shared_bytes = buffers * (First::bytes + Second::bytes) + 2 * tile_items * int{sizeof(place_t)};
+inline constexpr int memory_bytes = buffers * (First::bytes + Second::bytes) + 2 * tile_items * int{sizeof(place_t)};
 
 // Ranks of items that are marked, among those of their warp.
 struct warp_ranks {
@@ -209,20 +209,22 @@ private:
   }
 };
 
-// Loads a thread's items, which begin at `place` in each row of its warp; as words, if they lie at multiples of those.
-template <bool is_aligned>
-__device__ __forceinline__ void load_items(item_t (&item)[rows][width], const item_t* items, int place) {
-  using word_t = cuda::std::conditional_t<row_bytes == 16, uint4, cuda::std::conditional_t<row_bytes == 8, uint2, unsigned>>;
+// Whether a thread's items in a row are loaded as one word, which they must begin at a multiple of.
+constexpr bool is_word = row_bytes == 4 || row_bytes == 8 || row_bytes == 16;
+
+// Loads a thread's items, which begin at `from` in the first row of its warp.
+__device__ __forceinline__ void load_items(item_t (&item)[rows][width], const item_t* from) {
 #pragma unroll
   for (int r = 0; r < rows; ++r) {
-    const item_t* const from = items + place + r * row_items;
-    if constexpr (is_aligned) {
-      const word_t word = *reinterpret_cast<const word_t*>(from);
+    if constexpr (is_word) {
+      using word_t =
+        cuda::std::conditional_t<row_bytes == 16, uint4, cuda::std::conditional_t<row_bytes == 8, uint2, unsigned>>;
+      const word_t word = *reinterpret_cast<const word_t*>(from + r * row_items);
       memcpy(item[r], &word, row_bytes);
     } else {
 #pragma unroll
       for (int c = 0; c < width; ++c) {
-        item[r][c] = from[c];
+        item[r][c] = from[r * row_items + c];
       }
     }
   }
@@ -234,22 +236,14 @@ template <int before, int counts, class PartOf>
 __device__ __forceinline__ void mark(unsigned (&marks)[counts], const item_t* items, bool is_aligned, int place,
                                      bool is_first_tile, int count, PartOf part_of) {
   const auto set = [&](int i, int part) {
-    marks[0] |= unsigned{part == 1} << i;
-    if constexpr (counts == 2) {
-      marks[1] |= unsigned{part == 2} << i;
+#pragma unroll
+    for (int c = 0; c < counts; ++c) {
+      marks[c] |= unsigned{part == c + 1} << i;
     }
   };
-  if (count == tile_items && !(before > 0 && is_first_tile)) {
+  if (count == tile_items && (is_aligned || !is_word) && !(before > 0 && is_first_tile)) {
     item_t item[rows][width];
-    if constexpr (row_bytes == 4 || row_bytes == 8 || row_bytes == 16) {
-      if (is_aligned) {
-        load_items<true>(item, items, place);
-      } else {
-        load_items<false>(item, items, place);
-      }
-    } else {
-      load_items<false>(item, items, place);
-    }
+    load_items(item, items + place);
 #pragma unroll
     for (int i = 0; i < lane_items; ++i) {
       const int r = i / width, c = i % width;
@@ -260,7 +254,7 @@ __device__ __forceinline__ void mark(unsigned (&marks)[counts], const item_t* it
       }
       set(i, part_of(other, one));
     }
-  } else { // a loop, for there are few such tiles and a functor may be long
+  } else { // a loop: there are few such tiles, but of arrays that begin at odd addresses, and a functor may be long
 #pragma unroll 1
     for (int i = 0; i < lane_items; ++i) {
       const int at = place + i / width * row_items + i % width;
@@ -276,49 +270,79 @@ __device__ __forceinline__ void mark(unsigned (&marks)[counts], const item_t* it
 __device__ __forceinline__ unsigned lower(unsigned counts) { return counts & 0xffff; }
 __device__ __forceinline__ unsigned upper(unsigned counts) { return counts >> 16; }
 
+// Appends a number to a list of some, which ends at an address, if a condition holds. No branch.
+__device__ __forceinline__ void append_if(unsigned condition, unsigned& end, unsigned short number) {
+  asm volatile(
+    "{\n"
+    "  .reg .pred holds;\n"
+    "  setp.ne.u32 holds, %1, 0;\n"
+    "  @holds st.shared.u16 [%0], %2;\n"
+    "  @holds add.u32 %0, %0, 2;\n"
+    "}"
+    : "+r"(end)
+    : "r"(condition), "h"(number)
+    : "memory");
+}
+
+// Appends a number to one of three lists, of which the third is the caller's to lengthen, unless it counts for nothing.
+__device__ __forceinline__ void append_to(unsigned is_first, unsigned is_second, unsigned& first_end,
+                                          unsigned& second_end, unsigned third_end, bool counts,
+                                          unsigned short number) {
+  asm volatile(
+    "{\n"
+    "  .reg .pred is_first, is_second, counts;\n"
+    "  .reg .b32 end;\n"
+    "  setp.ne.u32 is_first, %2, 0;\n"
+    "  setp.ne.u32 is_second, %3, 0;\n"
+    "  setp.ne.u32 counts, %5, 0;\n"
+    "  selp.b32 end, %1, %4, is_second;\n"
+    "  selp.b32 end, %0, end, is_first;\n"
+    "  @counts st.shared.u16 [end], %6;\n"
+    "  @is_first add.u32 %0, %0, 2;\n"
+    "  @is_second add.u32 %1, %1, 2;\n"
+    "}"
+    : "+r"(first_end), "+r"(second_end)
+    : "r"(is_first), "r"(is_second), "r"(third_end), "r"(unsigned{counts}), "h"(number)
+    : "memory");
+}
+
 // Lists the places of a thread's items, part by part. `before_warp` are the counts of all warps before, `all` those of
 // the tile.
 template <int parts>
 __device__ __forceinline__ void list_places(place_t* list, const unsigned* marks, const warp_ranks* ranks, int place,
                                             unsigned before_warp, unsigned all, int count) {
+  constexpr unsigned size = sizeof(place_t);
+  const unsigned start    = shared_address(list);
   if constexpr (parts == 1) {
-    unsigned before_row = before_warp;
+    unsigned row_start = start + size * before_warp;
 #pragma unroll
     for (int r = 0; r < rows; ++r) {
-      unsigned at = before_row + ranks[0].in_lanes_before(r);
+      unsigned end = row_start + size * ranks[0].in_lanes_before(r);
 #pragma unroll
       for (int c = 0; c < width; ++c) {
-        if (marks[0] >> (r * width + c) & 1) {
-          list[at++] = static_cast<place_t>(place + r * row_items + c);
-        }
+        append_if(marks[0] & 1u << (r * width + c), end, static_cast<place_t>(place + r * row_items + c));
       }
-      before_row += ranks[0].in_row(r);
+      row_start += size * ranks[0].in_row(r);
     }
   } else {
-    const int first_of_warp = place / (32 * lane_items) * (32 * lane_items);
-    const int lane_offset   = (place - first_of_warp); // in a row
-    unsigned a = lower(before_warp), b = upper(before_warp), rest = first_of_warp - a - b;
-    b += lower(all);
-    rest += lower(all) + upper(all);
+    const int before = place / (32 * lane_items) * (32 * lane_items), lane_before = place - before;
+    unsigned first = start + size * lower(before_warp), second = start + size * (lower(all) + upper(before_warp));
+    unsigned third = start + size * (lower(all) + upper(all) + before - lower(before_warp) - upper(before_warp));
 #pragma unroll
     for (int r = 0; r < rows; ++r) {
-      const unsigned a_before = ranks[0].in_lanes_before(r), b_before = ranks[1].in_lanes_before(r);
-      unsigned at_a = a + a_before, at_b = b + b_before, at_rest = rest + lane_offset - a_before - b_before;
+      const unsigned firsts = size * ranks[0].in_lanes_before(r), seconds = size * ranks[1].in_lanes_before(r);
+      unsigned first_end = first + firsts, second_end = second + seconds;
+      const unsigned ends = first + second + third + size * lane_before; // of all three, which each item adds to
 #pragma unroll
       for (int c = 0; c < width; ++c) {
-        const int i       = r * width + c;
-        const bool is_a   = marks[0] >> i & 1, is_b = marks[1] >> i & 1;
-        const unsigned at = is_a ? at_a : is_b ? at_b : at_rest;
-        if (place + r * row_items + c < count) {
-          list[at] = static_cast<place_t>(place + r * row_items + c);
-        }
-        at_a += is_a;
-        at_b += is_b;
-        at_rest += !is_a && !is_b;
+        const unsigned mark = 1u << (r * width + c);
+        const int here      = place + r * row_items + c;
+        append_to(marks[0] & mark, marks[1] & mark, first_end, second_end, ends + size * c - first_end - second_end,
+                  here < count, static_cast<place_t>(here));
       }
-      a += ranks[0].in_row(r);
-      b += ranks[1].in_row(r);
-      rest += row_items - ranks[0].in_row(r) - ranks[1].in_row(r);
+      first += size * ranks[0].in_row(r);
+      second += size * ranks[1].in_row(r);
+      third += size * (row_items - ranks[0].in_row(r) - ranks[1].in_row(r));
     }
   }
 }
@@ -361,7 +385,7 @@ __device__ __forceinline__ void compact(First first, Second second, i64 num_item
   using sums_t                 = typename states_t::sums;
 
   extern __shared__ __align__(16) char memory[];
-  __shared__ bulk_barrier arrived[buffers];
+  __shared__ barrier arrived[buffers];
   __shared__ i64 tile_in[buffers];
   __shared__ unsigned warp_counts[warps];
   __shared__ sums_t before_previous;
@@ -393,8 +417,7 @@ __device__ __forceinline__ void compact(First first, Second second, i64 num_item
         char* const buffer = memory + slot * buffer_bytes;
         const i64 begin    = tile * tile_items;
         const int count    = items_in(tile);
-        fence_bulk();
-        arrived[slot].expect(first.bulk_bytes(begin, count) + second.bulk_bytes(begin, count));
+        arrived[slot].arrive_expecting(first.bulk_bytes(begin, count) + second.bulk_bytes(begin, count));
         first.begin(buffer, begin, count, arrived[slot]);
         second.begin(buffer + First::bytes, begin, count, arrived[slot]);
       }
@@ -403,9 +426,10 @@ __device__ __forceinline__ void compact(First first, Second second, i64 num_item
 
   if (thread == loader) {
     if constexpr (is_bulk) {
-      for (bulk_barrier& each : arrived) {
-        each.init();
+      for (barrier& each : arrived) {
+        each.init(1);
       }
+      publish_barriers();
     }
     i64 tile[ahead];
 #pragma unroll

@@ -29,4 +29,4 @@ void cupar_partition(d_in_t in, d_first_part_out_t first_out, d_second_part_out_
     });
 }
 
-CUPAR_FACTS(threads, tile_items, shared_bytes<column_t, no_column>)
+CUPAR_FACTS(threads, tile_items, memory_bytes<column_t, no_column>)

@@ -19,4 +19,4 @@ void cupar_select(d_in_t in, d_out_t out, d_num_selected_out_t num_selected, i64
     [&](const auto& counts) { num_selected[0] = static_cast<d_num_selected_out_v>(counts.count[0]); });
 }
 
-CUPAR_FACTS(threads, tile_items, shared_bytes<column_t, no_column>)
+CUPAR_FACTS(threads, tile_items, memory_bytes<column_t, no_column>)

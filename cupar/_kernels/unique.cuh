@@ -41,4 +41,4 @@ void cupar_unique(d_in_keys_t in_keys, d_in_items_t in_items, d_out_keys_t out_k
     [&](const auto& counts) { num_selected[0] = static_cast<d_out_num_selected_v>(counts.count[0]); });
 }
 
-CUPAR_FACTS(threads, tile_items, shared_bytes<keys_t, items_t>)
+CUPAR_FACTS(threads, tile_items, memory_bytes<keys_t, items_t>)
