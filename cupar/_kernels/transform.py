@@ -20,7 +20,9 @@ def _inputs(spec: Specialisation) -> tuple[str, ...]:
 
 def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     parameters = (tuple(map(Value, _inputs(spec))), Value("d_out"), i64("n"), i32("tile"), Value("op"))
-    return {"tiles": Shape(("n", "tile", "grid"), (Launch("cupar_transform", "grid", "threads", parameters),))}
+    return {
+        "tiles": Shape(("n", "tile", "grid"), (Launch("cupar_transform", "grid", "threads", parameters),))
+    }
 
 
 def _planner(facts: Facts) -> Callable[[int], Plan]:
