@@ -93,7 +93,7 @@ def reduce_into(
     return obtain(
         Reduce,
         "reduce_into",
-        types.converted(),
+        (types.d_in, types.d_out),
         operators,
         cc,
         wait,
@@ -107,7 +107,7 @@ def _supported(determinism: Any, types: Accumulation) -> Determinism:
     wanted = choice("determinism", Determinism, determinism)
     if wanted is Determinism.GPU_TO_GPU:
         raise ValueError("determinism: CCCL's C interface has no GPU_TO_GPU; RUN_TO_RUN is the default")
-    same = types.d_out.value == types.accumulator
+    same = types.d_out.value == types.accumulator and types.accumulator.kind != "c"
     plus = types.operator.kind is OpKind.PLUS and types.init is not None and same
     if wanted is Determinism.NOT_GUARANTEED and not plus:
         raise ValueError(

@@ -1,26 +1,27 @@
-// Reduction by CUB's agent: a grid that shares the tiles evenly, each block leaving a partial result, and one
-// block that combines those. What fits into one tile, of a usual block or of a large one, takes one kernel.
+// Reduction. A thread takes several vectors of items at once, so that enough bytes are on their way from memory, combines
+// them, and goes on to those of its block's next tile; what the threads of a block have is combined by shuffles. So does a
+// grid of blocks, whose results another block combines, or one block alone, which may be a large one: it reads 64 kB quicker
+// than two kernels do. What stands before the first vector of an array and after the last goes one by one.
 //
-// Source: D. Merrill, "CUB", https://nvidia.github.io/cccl/cub, kernel_reduce.cuh. The large block is ours: one
-// kernel that reads 64 kB is quicker than two that read it in parallel.
+// Source: ours. The grid, how tiles are dealt out to it, and adding up in any order are those of CUB's DeviceReduce.
 //
-// Given: d_in_t, d_out_t, op_t, accum_t, has_init, is_stable (false: blocks add their sums in any order).
-#include <cub/agent/agent_reduce.cuh>
-#include <cub/device/dispatch/kernels/kernel_reduce.cuh>
-#include <cub/device/dispatch/tuning/tuning_reduce.cuh>
+// Given: d_in_t, d_out_t, op_t, accum_t, has_init, is_stable (false: blocks add their results to d_out in any order).
+#include "vectors.cuh"
 
 namespace cupar {
-namespace reduce = cub::detail::reduce;
-namespace cc     = cuda::execution::determinism;
+struct no_init {};
+using init_t = cuda::std::conditional_t<has_init, accum_t, no_init>;
 
-// What an initial value is to the kernels; without one they take it, and leave it alone.
-using init_t = cuda::std::conditional_t<has_init, accum_t, reduce::no_init_t>;
+constexpr int threads       = 256;
+constexpr int large_threads = sizeof(accum_t) <= 16 ? 1024 : threads;  // more would be short of registers
+constexpr int large_bytes   = 64 * 1024;
 
-constexpr auto order = is_stable ? cc::__determinism_t::__run_to_run : cc::__determinism_t::__not_guaranteed;
-constexpr cub::ReducePolicy policy =
-  reduce::policy_selector_from_types<accum_t, u64, op_t, order>{}(cuda::compute_capability{target});
-constexpr int large_threads = 1024;
-constexpr int large_items   = cuda::std::max(1, 64 / static_cast<int>(sizeof(accum_t)));
+constexpr int items = vector_items<d_in_t>();
+constexpr int rows  = items > 8 ? 2 : 4;  // vectors that a thread takes at once
+// What one block takes: as much as it can have on its way, or more of an array.
+constexpr int in_one_tile    = large_threads * items * rows;
+constexpr int in_large_bytes = is_array<d_in_t> ? large_bytes / static_cast<int>(sizeof(d_in_v)) : 0;
+constexpr int large_items    = in_one_tile > in_large_bytes ? in_one_tile : in_large_bytes;
 
 template <int threads, int items, cub::BlockReduceAlgorithm algorithm>
 using agent_policy =
@@ -53,42 +54,166 @@ __device__ __forceinline__ void reduce_in_block(Input in, d_out_t out, Offset nu
     }
     return;
   }
-  const accum_t aggregate = agent_t(storage, in, op, {}).ConsumeRange(Offset{0}, num_items);
-  if (threadIdx.x == 0) {
-    reduce::finalize_and_store_aggregate(out, op, init, aggregate);
+  memcpy(&value, words, sizeof(T));
+  return value;
+}
+
+// Combines what the first lanes of a warp have; the result is the first one's.
+__device__ __forceinline__ accum_t reduce_warp(accum_t value, int valid_lanes, const op_t& op) {
+#pragma unroll
+  for (int lanes = 1; lanes < 32; lanes *= 2) {
+    const accum_t other = shuffle_down(value, lanes);
+    if (static_cast<int>(threadIdx.x % 32) + lanes < valid_lanes) {
+      value = op(value, other);
+    }
+  }
+  return value;
+}
+
+// Combines what the first threads of a block have; the result is the first one's.
+__device__ __forceinline__ accum_t reduce_block(accum_t value, int valid_threads, const op_t& op) {
+  __shared__ accum_t of_warps[large_threads / 32];
+  const int warp = threadIdx.x / 32;
+  value          = reduce_warp(value, valid_threads - warp * 32, op);
+  if (threadIdx.x % 32 == 0) {
+    of_warps[warp] = value;
+  }
+  __syncthreads();
+  if (warp == 0) {
+    const int warps = (valid_threads + 31) / 32;
+    if (static_cast<int>(threadIdx.x) < warps) {
+      value = of_warps[threadIdx.x];
+    }
+    value = reduce_warp(value, warps, op);
+  }
+  return value;
+}
+
+// Combines items that a thread has, in pairs.
+template <int items, class T>
+__device__ __forceinline__ accum_t reduce_thread(const T* item, const op_t& op) {
+  if constexpr (items == 1) {
+    return static_cast<accum_t>(*item);
+  } else {
+    return op(reduce_thread<items / 2>(item, op), reduce_thread<items / 2>(item + items / 2, op));
+  }
+}
+
+// What a thread has so far.
+struct partial {
+  accum_t value;
+  bool is_there = false;
+
+  __device__ __forceinline__ void add(accum_t more, const op_t& op) {
+    value    = is_there ? static_cast<accum_t>(op(value, more)) : more;
+    is_there = true;
+  }
+};
+
+constexpr i64 least(i64 a, i64 b) { return a < b ? a : b; }
+
+// Combines a block's share of the items: every so many tiles of vectors, and, if it is one of the last blocks, of the items
+// that are in no vector. No block is without a share if there are as many as tiles of items at most. The result is the first
+// thread's; without items there is none.
+template <int items, int rows, class It>
+__device__ __forceinline__ accum_t reduce(It in, i64 num_items, int tile, const op_t& op) {
+  i64 before = 0, vectors = num_items / items;
+  if constexpr (is_array<It>) {
+    const i64 beyond = reinterpret_cast<u64>(in) % (items * sizeof(item_t<It>));
+    before           = least(num_items, (items - beyond / static_cast<i64>(sizeof(item_t<It>))) % items);
+    vectors          = is_aligned<items>(in + before) ? (num_items - before) / items : 0;
+  }
+  const i64 singles = num_items - vectors * items;
+
+  partial sum;
+  const i64 first_tile = i64{blockIdx.x} * tile;
+  for (i64 first = first_tile; first < vectors; first += i64{gridDim.x} * tile) {
+    const auto count = static_cast<unsigned int>(least(vectors - first, tile));
+    const It from   = in + before + first * items;
+    vector<item_t<It>, items> loaded[rows];
+#pragma unroll
+    for (int r = 0; r < rows; ++r) {
+      const unsigned int i = threadIdx.x + r * blockDim.x;
+      if (i < count) {
+        load<true>(loaded[r], from + i * items);
+      }
+    }
+    if (threadIdx.x < count) {
+      accum_t part = reduce_thread<items>(loaded[0].item, op);
+#pragma unroll
+      for (int r = 1; r < rows; ++r) {
+        if (threadIdx.x + r * blockDim.x < count) {
+          part = op(part, reduce_thread<items>(loaded[r].item, op));
+        }
+      }
+      sum.add(part, op);
+    }
+  }
+  const i64 first_single = i64{gridDim.x - 1 - blockIdx.x} * blockDim.x;
+  if constexpr (items > 1 || (is_word<array_bytes<It>> && sizeof(item_t<It>) > alignof(item_t<It>))) {
+#pragma unroll 1
+    for (i64 i = first_single + threadIdx.x; i < singles; i += i64{gridDim.x} * blockDim.x) {
+      sum.add(static_cast<accum_t>(in[i < before ? i : i + vectors * items]), op);
+    }
+  }
+  const i64 share = vectors - first_tile > singles - first_single ? vectors - first_tile : singles - first_single;
+  return reduce_block(sum.value, static_cast<int>(least(share, blockDim.x)), op);
+}
+
+template <class T>
+__device__ __forceinline__ void add_atomically(T* to, T value) {
+  if constexpr (cuda::std::is_same_v<T, i64>) {
+    atomicAdd(reinterpret_cast<u64*>(to), static_cast<u64>(value));
+  } else {
+    atomicAdd(to, value);
+  }
+}
+
+// Stores the result of a reduction; without items that is the initial value, if there is one.
+__device__ __forceinline__ void finish(d_out_t out, i64 num_items, accum_t value, const op_t& op, accum_t init) {
+  *out = static_cast<d_out_v>(num_items > 0 ? static_cast<accum_t>(op(init, value)) : init);
+}
+
+__device__ __forceinline__ void finish(d_out_t out, i64 num_items, accum_t value, const op_t&, no_init) {
+  if (num_items > 0) {
+    *out = static_cast<d_out_v>(value);
+  }
+}
+
+// Leaves the result of one block of several where those are combined, or are added up.
+template <bool is_stable, class Out>
+__device__ __forceinline__ void leave(accum_t value, accum_t* partials, Out out) {
+  if constexpr (is_stable) {
+    partials[blockIdx.x] = value;
+  } else {
+    add_atomically(out, value);
   }
 }
 }  // namespace cupar
 
 using namespace cupar;
 
-extern "C" __global__ __launch_bounds__(policy.single_tile.threads_per_block, 1)
-void cupar_reduce_tile(d_in_t in, d_out_t out, int num_items, op_t op, init_t init) {
-  reduce_in_block<one_policy>(in, out, num_items, op, init);
-}
-
-extern "C" __global__ __launch_bounds__(large_threads, 1)
-void cupar_reduce_large_tile(d_in_t in, d_out_t out, int num_items, op_t op, init_t init) {
-  reduce_in_block<large_policy>(in, out, num_items, op, init);
-}
-
-extern "C" __global__ __launch_bounds__(policy.multi_tile.threads_per_block)
-void cupar_reduce_tiles(d_in_t in, accum_t* partials, u64 num_items, op_t op) {
-  using agent_t = agent<tile_policy, d_in_t, u64>;
-  cub::GridEvenShare<u64> share;
-  share.DispatchInit(num_items, gridDim.x, policy.multi_tile.threads_per_block * policy.multi_tile.items_per_thread);
-  __shared__ typename agent_t::TempStorage storage;
-  const accum_t aggregate = agent_t(storage, in, op, {}).ConsumeTiles(share);
+extern "C" __global__ __launch_bounds__(large_threads)
+void cupar_reduce(d_in_t in, d_out_t out, accum_t* partials, i64 num_items, int tile, op_t op, init_t init) {
+  wait_for_stream();
+  const accum_t value = reduce<items, rows>(in, num_items, tile, op);
   if (threadIdx.x == 0) {
-    cub::detail::uninitialized_copy_single(partials + blockIdx.x, aggregate);
+    if (gridDim.x == 1) {
+      finish(out, num_items, value, op, init);
+    } else {
+      leave<is_stable>(value, partials, out);
+    }
   }
 }
 
-extern "C" __global__ __launch_bounds__(policy.single_tile.threads_per_block, 1)
-void cupar_reduce_partials(accum_t* partials, d_out_t out, int num_partials, op_t op, init_t init) {
-  reduce_in_block<one_policy>(partials, out, num_partials, op, init);
+extern "C" __global__ __launch_bounds__(threads)
+void cupar_reduce_partials(const accum_t* partials, d_out_t out, i64 num_partials, op_t op, init_t init) {
+  wait_for_stream();
+  constexpr int rows  = 4;
+  const accum_t value = reduce<1, rows>(partials, num_partials, rows * threads, op);
+  if (threadIdx.x == 0) {
+    finish(out, num_partials, value, op, init);
+  }
 }
 
-CUPAR_FACTS(policy.multi_tile.threads_per_block, policy.multi_tile.items_per_thread,
-            policy.single_tile.threads_per_block, policy.single_tile.items_per_thread, large_threads, large_items,
-            sizeof(accum_t))
+CUPAR_FACTS(threads, items, rows, large_threads, large_items, sizeof(accum_t))

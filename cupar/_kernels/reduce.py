@@ -2,65 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from .._ir import cpp
-from .family import Facts, Family, Launch, PlanTuple, Shape, Storage, Value, i32, u64
+from .family import Facts, Family, Launch, Number, Plan, Shape, Storage, Value, ceil_div, i32, i64, u64
 
 if TYPE_CHECKING:
     from .._compile.specialisation import Specialisation
 
 _SUBSCRIPTION = 5  # blocks in the grid for each that runs at once, as in CUB
+_SPREAD = 2  # tiles for each multiprocessor that small problems are cut into
 
 _ITEMS, _OUT, _OP, _INIT = map(Value, ("d_in", "d_out", "op", "init"))
 
 
-def _one_block(kernel: str, threads: str) -> Shape:
-    return Shape(("n",), (Launch(kernel, 1, threads, (_ITEMS, _OUT, i32("n"), _OP, _INIT)),))
+def _launch(grid: str | int, threads: str, partials: Storage | Number, n: str | int) -> Launch:
+    parameters = (_ITEMS, _OUT, partials, i64(n), i32("tile"), _OP, _INIT)
+    return Launch("cupar_reduce", grid, threads, parameters)
 
 
-_TWO = Shape(
-    ("n", "grid"),
+_NONE = u64(0)
+_NUMBERS = ("n", "tile", "grid")
+_BLOCKS = {
+    "block": Shape(_NUMBERS, (_launch(1, "threads", _NONE, "n"),)),
+    "large block": Shape(_NUMBERS, (_launch(1, "large_threads", _NONE, "n"),)),
+}
+_COMBINED = Shape(
+    _NUMBERS,
     (
-        Launch("cupar_reduce_tiles", "grid", "threads", (_ITEMS, Storage(), u64("n"), _OP)),
-        Launch("cupar_reduce_partials", 1, "one_threads", (Storage(), _OUT, i32("grid"), _OP, _INIT)),
+        _launch("grid", "threads", Storage(), "n"),
+        Launch("cupar_reduce_partials", 1, "threads", (Storage(), _OUT, i64("grid"), _OP, _INIT)),
     ),
 )
+# A reduction of no items stores the initial value, to which the blocks then add theirs.
+_ATOMIC = Shape(_NUMBERS, (_launch(1, "threads", _NONE, 0), _launch("grid", "threads", _NONE, "n")))
 
-_SHAPES = {
-    "tile": _one_block("cupar_reduce_tile", "one_threads"),
-    "large tile": _one_block("cupar_reduce_large_tile", "large_threads"),
-    "tiles": _TWO,
-}
+_ATOMIC_TYPES = frozenset(map(np.dtype, ("i4", "u4", "i8", "u8", "f2", "f4", "f8")))
 
 
-def _planner(facts: Facts) -> Callable[[int], PlanTuple]:
-    threads, tile = facts["threads"], facts["threads"] * facts["items"]
-    one, large = facts["one_threads"] * facts["one_items"], facts["large_threads"] * facts["large_items"]
-    most = facts.occupancy("cupar_reduce_tiles", threads, 0) * facts["sms"] * _SUBSCRIPTION
+def _is_stable(spec: Specialisation) -> bool:
+    """Whether blocks leave their results to be combined; they do, too, what atomics cannot add."""
+    target = next(argument for argument in spec.arguments if argument.output)
+    is_free = spec.option("determinism") == "NOT_GUARANTEED"
+    return not (is_free and target.is_pointer and spec.operators[0][1].output in _ATOMIC_TYPES)
+
+
+def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
+    return {**_BLOCKS, "grid": _COMBINED if _is_stable(spec) else _ATOMIC}
+
+
+def _planner(facts: Facts) -> Callable[[int], Plan]:
+    threads, rows = facts["threads"], facts["rows"]
+    one, large = threads * rows * facts["items"], facts["large_items"]
+    most = facts.occupancy("cupar_reduce", threads, 0) * facts["sms"] * _SUBSCRIPTION
     nbytes = most * facts["accum_size"]
+    spread = facts["sms"] * _SPREAD * threads * facts["items"]
 
-    def plan(n: int) -> PlanTuple:
+    def plan(n: int) -> Plan:
         if n <= one:
-            return "tile", 0, (n,)
+            return Plan("block", 0, (n, threads * rows, 1))
         if n <= large:
-            return "large tile", 0, (n,)
-        return "tiles", nbytes, (n, min(-(-n // tile), most))
+            return Plan("large block", 0, (n, facts["large_threads"] * rows, 1))
+        tile = threads * min(rows, ceil_div(n, spread))
+        return Plan("grid", nbytes, (n, tile, min(most, ceil_div(n, tile * facts["items"]))))
 
     return plan
 
 
 def _prelude(spec: Specialisation) -> str:
     accumulator = cpp.type_name(spec.operators[0][1].output)
-    has_init = str(spec.option("init") is not None).lower()
-    return f"using accum_t = {accumulator};\nconstexpr bool has_init = {has_init}, is_stable = true;"
+    flags = {"has_init": spec.option("init") is not None, "is_stable": _is_stable(spec)}
+    constants = ", ".join(f"{name} = {str(value).lower()}" for name, value in flags.items())
+    return f"using accum_t = {accumulator};\nconstexpr bool {constants};"
 
 
 REDUCE = Family(
     "reduce.cuh",
-    ("threads", "items", "one_threads", "one_items", "large_threads", "large_items", "accum_size"),
-    lambda spec: _SHAPES,
+    ("threads", "items", "rows", "large_threads", "large_items", "accum_size"),
+    _shapes,
     _planner,
     _prelude,
 )

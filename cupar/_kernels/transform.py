@@ -26,7 +26,7 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
 
 
 def _planner(facts: Facts) -> Callable[[int], Plan]:
-    row, rows = facts["threads"] * facts["vector"], facts["rows"]
+    row, rows = facts["threads"] * facts["items"], facts["rows"]
     at_once = facts.occupancy("cupar_transform", facts["threads"], 0) * facts["sms"] * row
 
     def plan(n: int) -> Plan:
@@ -47,4 +47,4 @@ constexpr int threads = {policy.threads}, bytes_in_flight = {policy.bytes_in_fli
 constexpr int iterator_items = {policy.iterator_items};"""
 
 
-TRANSFORM = Family("transform.cuh", ("threads", "vector", "rows"), _shapes, _planner, _prelude)
+TRANSFORM = Family("transform.cuh", ("threads", "items", "rows"), _shapes, _planner, _prelude)

@@ -2,6 +2,13 @@
 #pragma once
 
 namespace cupar {
+// Waits for what is before a kernel in its stream, if it was launched so that it may begin earlier.
+__device__ __forceinline__ void wait_for_stream() {
+  if constexpr (target >= 90) {
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+  }
+}
+
 constexpr int widest = 16;  // bytes
 
 template <class It>

@@ -1,0 +1,140 @@
+"""Reductions: what is launched for which size, that it reads each item once, and that its templates build."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import cupar
+from cupar._kernels.family import Facts
+from cupar._kernels.reduce import REDUCE
+
+SMS, OCCUPANCY = 132, 8
+FLOAT32 = dict(threads=256, items=4, rows=4, large_threads=1024, large_items=16384, accum_size=4)
+BYTES = dict(threads=256, items=16, rows=2, large_threads=1024, large_items=65536, accum_size=8)
+STRUCTS = dict(threads=256, items=1, rows=4, large_threads=256, large_items=1024, accum_size=40)
+CC = 90
+
+
+def planner(facts, sms=SMS):
+    return REDUCE.planner(Facts({**facts, "sms": sms, "shared_memory": 232448}, lambda *_: OCCUPANCY))
+
+
+@pytest.mark.parametrize("facts", [FLOAT32, BYTES, STRUCTS])
+def test_one_block_while_that_is_quicker(facts):
+    plan, one = planner(facts), facts["threads"] * facts["rows"] * facts["items"]
+    large = facts["large_items"]
+    assert {plan(n).shape for n in (0, 1, one - 1, one)} == {"block"}
+    if large > one:
+        assert {plan(n).shape for n in (one + 1, large)} == {"large block"}
+    assert {plan(n).shape for n in (large + 1, 2**20, 2**33)} == {"grid"}
+    assert {plan(n).nbytes for n in (0, one, large)} == {0}
+
+
+@pytest.mark.parametrize("facts", [FLOAT32, BYTES, STRUCTS])
+@pytest.mark.parametrize("n", [2**24, 2**28 + 1, 2**31, 2**32 + 5, 2**34])
+def test_many_items_have_the_grid_that_cub_has(facts, n):
+    found = planner(facts)(n)
+    tile = facts["threads"] * facts["rows"] * facts["items"]
+    most = SMS * OCCUPANCY * 5
+    assert found.numbers == (n, facts["threads"] * facts["rows"], min(-(-n // tile), most))
+    assert found.nbytes == most * facts["accum_size"]
+
+
+def test_few_items_are_cut_smaller():
+    plan = planner(FLOAT32)
+    assert [plan(n).numbers[1:] for n in (16385, 2**16, 2**18, 2**20)] == [
+        (256, 17),
+        (256, 64),
+        (256, 256),
+        (1024, 256),
+    ]
+
+
+def read(n, before, tile, grid, threads, facts):
+    """Return which items each thread of each block reads, as the kernel has it, and how many have any."""
+    items = facts["items"]
+    before = min(n, before)
+    vectors = (n - before) // items
+    singles = n - vectors * items
+    blocks = []
+    for block in range(grid):
+        has = [[] for _ in range(threads)]
+        for first in range(block * tile, vectors, grid * tile):
+            count = min(vectors - first, tile)
+            for thread in range(threads):
+                for row in range(facts["rows"]):
+                    i = thread + row * threads
+                    if i < count:
+                        start = before + (first + i) * items
+                        has[thread] += range(start, start + items)
+        first_single = (grid - 1 - block) * threads
+        for thread in range(threads):
+            for i in range(first_single + thread, singles, grid * threads):
+                has[thread].append(i if i < before else i + vectors * items)
+        share = max(vectors - block * tile, singles - first_single)
+        blocks.append((has, min(share, threads)))
+    return blocks
+
+
+@pytest.mark.parametrize("items", [1, 4])
+@pytest.mark.parametrize("before", [0, 1, 3])
+def test_each_item_is_read_once_and_no_block_is_idle(items, before):
+    facts = dict(threads=4, items=items, rows=2, large_threads=8, large_items=16 * items, accum_size=4)
+    plan = planner(facts, sms=1)
+    tile = 8 * items
+    sizes = {0, 1, 2, 3, *range(tile - 2, tile + 3), *range(16 * items - 1, 16 * items + 60), 40 * tile + 7}
+    for n in sorted(sizes):
+        found = plan(n)
+        _, vectors, grid = found.numbers
+        threads = 8 if found.shape == "large block" else 4
+        seen = Counter()
+        for has, valid in read(n, before if items > 1 else 0, vectors, grid, threads, facts):
+            assert [bool(each) for each in has] == [thread < valid for thread in range(threads)]
+            assert valid > 0 or n == 0
+            seen.update(item for each in has for item in each)
+        assert seen == Counter(range(n)), n
+
+
+def test_atomics_add_what_they_can_and_where():
+    free = cupar.Determinism.NOT_GUARANTEED
+
+    def shapes(dtype, **named):
+        built = cupar.reduce_into(
+            dtype, named.pop("d_out", dtype), cupar.OpKind.PLUS, np.zeros(1, dtype), cc=CC, **named
+        )
+        return REDUCE.shapes(built._spec)["grid"]
+
+    kernels = [launch.kernel for launch in shapes("f4").launches]
+    assert kernels == ["cupar_reduce", "cupar_reduce_partials"]
+    adding = shapes("f4", determinism=free)
+    assert [launch.kernel for launch in adding.launches] == ["cupar_reduce", "cupar_reduce"]
+    assert [launch.grid for launch in adding.launches] == [1, "grid"]
+    assert shapes("i1", determinism=free) == shapes("i1")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "d_in, d_out, init",
+    [
+        ("f2", "f2", "f4"),
+        ("f2", cupar.ReverseIterator("f2"), "f4"),
+        ("f4", cupar.TransformOutputIterator("f2", lambda a: a), "f4"),
+        ("f2", "c16", "c8"),
+        ("u1", "?", "i8"),
+        ("c8", "c8", "c16"),
+        (cupar.CountingIterator(np.int8(1)), "f2", "f8"),
+        ("f4", cupar.DiscardIterator(), "f4"),
+    ],
+)
+def test_outputs_have_dtypes_of_their_own(d_in, d_out, init):
+    built = cupar.reduce_into(d_in, d_out, cupar.OpKind.PLUS, np.zeros(1, init), cc=CC)
+    assert built.build.cubin_size < 40_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cc", [80, 90, 100])
+def test_a_function_of_structs(cc):
+    pair = np.dtype([("a", "f4"), ("n", "i4"), ("b", "f4")], align=True)
+    built = cupar.reduce_into(pair, pair, lambda a, b: (a.a + b.a, max(a.n, b.n), a.b), None, cc=cc)
+    assert built.build.cubin_size < 60_000

@@ -1,0 +1,75 @@
+"""Transforms: what is launched for which size, and that its templates build."""
+
+import numpy as np
+import pytest
+
+import cupar
+from cupar._kernels.family import Facts
+from cupar._kernels.transform import TRANSFORM
+
+SMS, OCCUPANCY = 132, 8
+FLOAT32 = dict(threads=256, items=4, rows=2)
+BYTES = dict(threads=256, items=16, rows=2)
+CC = 90
+
+
+def planner(facts):
+    return TRANSFORM.planner(Facts({**facts, "sms": SMS, "shared_memory": 232448}, lambda *_: OCCUPANCY))
+
+
+def test_nothing_is_launched_for_nothing():
+    assert planner(FLOAT32)(0).shape == ""
+
+
+@pytest.mark.parametrize("facts", [FLOAT32, BYTES])
+@pytest.mark.parametrize("n", [1, 1023, 1024, 1025, 2**20 + 3, 2**28, 2**31 + 1, 2**32, 2**33 + 5])
+def test_tiles_hold_all_items(facts, n):
+    plan = planner(facts)(n)
+    size, tile, grid = plan.numbers
+    assert (plan.nbytes, size) == (0, n)
+    assert (grid - 1) * tile < n <= grid * tile
+    row = facts["threads"] * facts["items"]
+    assert tile % row == 0
+    assert tile <= row * facts["rows"]
+    assert grid < 2**31
+
+
+def test_few_items_are_spread_over_the_gpu():
+    plan = planner(FLOAT32)
+    at_once = SMS * OCCUPANCY * 1024
+    assert plan(at_once).numbers[1:] == (
+        1024,
+        SMS * OCCUPANCY,
+    )  # as CUB: less for each thread, and all at once
+    assert plan(at_once + 1).numbers[1] == 2048
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "d_in, d_out, facts",
+    [
+        ("f4", "f4", (4, 2)),
+        ("i1", "f8", (2, 8)),
+        ("f8", "?", (2, 2)),
+        ("c16", "c16", (1, 2)),
+        (np.dtype([("a", "f4"), ("b", "f4"), ("c", "f4")]), "f4", (1, 2)),
+        (cupar.CountingIterator(np.int32(0)), "f4", (4, 2)),
+        ("f2", cupar.TransformOutputIterator("f4", lambda a: a + 1, np.float32), (4, 4)),
+        (cupar.ReverseIterator("f4"), cupar.ReverseIterator("f4"), (1, 4)),
+    ],
+)
+def test_vectors_are_as_wide_as_the_largest_items_allow(d_in, d_out, facts):
+    operator = (lambda a: a.a) if getattr(d_in, "names", None) else (lambda a: a)
+    built = cupar.unary_transform(d_in, d_out, operator, cc=CC)
+    from cupar._kernels.image import Image
+
+    found = Image.loads(built._code._blob).facts
+    assert (found["items"], found["rows"]) == facts
+    assert built.build.cubin_size < 20_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cc", [80, 90, 100])
+def test_two_inputs_of_several_types(cc):
+    built = cupar.binary_transform("f4", "c8", "c16", cupar.OpKind.MULTIPLIES, cc=cc)
+    assert built.build.seconds.get("operator", 0) < 0.1, "complex numbers need no numba"
