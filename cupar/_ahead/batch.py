@@ -282,7 +282,7 @@ def _in_order(todo: Sequence[Job]) -> list[Job]:
 def _headers(job: Job) -> tuple[str, int]:
     """Return what tells which headers the kernels of a job are made of."""
     family = job.spec.kind._family
-    return "" if family is None else family.source, job.spec.cc
+    return "" if family is None else family.source_of(job.spec), job.spec.cc
 
 
 def _common_headers(todo: Iterable[Job], processes: int) -> set[tuple[str, int]]:

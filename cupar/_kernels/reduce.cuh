@@ -23,36 +23,13 @@ constexpr int in_one_tile    = large_threads * items * rows;
 constexpr int in_large_bytes = is_array<d_in_t> ? large_bytes / static_cast<int>(sizeof(d_in_v)) : 0;
 constexpr int large_items    = in_one_tile > in_large_bytes ? in_one_tile : in_large_bytes;
 
-template <int threads, int items, cub::BlockReduceAlgorithm algorithm>
-using agent_policy =
-  cub::detail::agent_reduce_policy<0, 0, accum_t, policy.multi_tile.vec_size, algorithm, policy.multi_tile.load_modifier,
-                                   cub::detail::NoScaling<threads, items, accum_t>>;
-
-// Operators get two values of the accumulator's type: those of CCCL's own are not defined for two others.
-struct accumulated {
-  template <class T>
-  __device__ __forceinline__ accum_t operator()(const T& item) const { return static_cast<accum_t>(item); }
-};
-
-template <class Policy, class Input, class Offset>
-using agent = reduce::AgentReduce<Policy, Input, Offset, op_t, accum_t, accumulated>;
-
-using tile_policy  = agent_policy<policy.multi_tile.threads_per_block, policy.multi_tile.items_per_thread,
-                                  policy.multi_tile.reduce_algorithm>;
-using one_policy   = agent_policy<policy.single_tile.threads_per_block, policy.single_tile.items_per_thread,
-                                  policy.single_tile.reduce_algorithm>;
-using large_policy = agent_policy<large_threads, large_items, policy.single_tile.reduce_algorithm>;
-
-// Reduces all items in one block.
-template <class Policy, class Input, class Offset>
-__device__ __forceinline__ void reduce_in_block(Input in, d_out_t out, Offset num_items, op_t op, init_t init) {
-  using agent_t = agent<Policy, Input, Offset>;
-  __shared__ typename agent_t::TempStorage storage;
-  if (num_items == 0) {
-    if (threadIdx.x == 0) {
-      reduce::handle_empty_problem(out, init);
-    }
-    return;
+template <class T>
+__device__ __forceinline__ T shuffle_down(T value, int lanes) {
+  unsigned int words[(sizeof(T) + 3) / 4];
+  memcpy(words, &value, sizeof(T));
+#pragma unroll
+  for (unsigned int& word : words) {
+    word = __shfl_down_sync(0xffffffff, word, lanes);
   }
   memcpy(&value, words, sizeof(T));
   return value;
