@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._ir import cpp
-from .family import Facts, Family, Launch, Number, Plan, Shape, Storage, Value, ceil_div, i32, i64, u64
+from .family import Facts, Family, Launch, Number, PlanTuple, Shape, Storage, Value, i32, i64, u64
 
 if TYPE_CHECKING:
     from .._compile.specialisation import Specialisation
@@ -54,20 +54,23 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     return {**_BLOCKS, "grid": _COMBINED if _is_stable(spec) else _ATOMIC}
 
 
-def _planner(facts: Facts) -> Callable[[int], Plan]:
+def _planner(facts: Facts) -> Callable[[int], PlanTuple]:
     threads, rows = facts["threads"], facts["rows"]
     one, large = threads * rows * facts["items"], facts["large_items"]
     most = facts.occupancy("cupar_reduce", threads, 0) * facts["sms"] * _SUBSCRIPTION
     nbytes = most * facts["accum_size"]
     spread = facts["sms"] * _SPREAD * threads * facts["items"]
 
-    def plan(n: int) -> Plan:
+    block_tile, large_tile = threads * rows, facts["large_threads"] * rows
+    items = facts["items"]
+
+    def plan(n: int) -> PlanTuple:
         if n <= one:
-            return Plan("block", 0, (n, threads * rows, 1))
+            return "block", 0, (n, block_tile, 1)
         if n <= large:
-            return Plan("large block", 0, (n, facts["large_threads"] * rows, 1))
-        tile = threads * min(rows, ceil_div(n, spread))
-        return Plan("grid", nbytes, (n, tile, min(most, ceil_div(n, tile * facts["items"]))))
+            return "large block", 0, (n, large_tile, 1)
+        tile = threads * min(rows, -(-n // spread))
+        return "grid", nbytes, (n, tile, min(most, -(-n // (tile * items))))
 
     return plan
 
