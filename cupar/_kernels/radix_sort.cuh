@@ -1,11 +1,11 @@
-// Radix sort by CUB's onesweep: the digits of all passes are counted in one reading of the keys; then each pass
-// reads its keys once, ranks them in their tile, finds by look-back where the tile's digits go, and writes them.
-// What fits into one tile is sorted by one block.
+// Radix sort by CUB's onesweep: the digits of all passes are counted in one reading of the keys; then each
+// pass reads its keys once, ranks them in their tile, finds by look-back where the tile's digits go, and
+// writes them. What fits into one tile is sorted by one block.
 //
 // Source: A. Adinets and D. Merrill, "Onesweep: A Faster Least Significant Digit Radix Sort for GPUs",
-// arXiv:2206.01784; CUB's kernel_radix_sort.cuh. What differs: the block that counts last makes the sums, and each
-// pass zeroes the look-back of the pass after it, so that there is a kernel a pass, and no memset. Offsets have 32
-// bits where the number of items does, which leaves registers for more items.
+// arXiv:2206.01784; CUB's kernel_radix_sort.cuh. What differs: the block that counts last makes the sums, and
+// each pass zeroes the look-back of the pass after it, so that there is a kernel a pass, and no memset.
+// Offsets have 32 bits up to 2^30 items, which leaves registers for more items in a tile.
 //
 // Given: d_in_keys_v, d_in_values_v (void: keys alone), is_descending.
 #include <cub/agent/agent_radix_sort_histogram.cuh>
@@ -33,82 +33,41 @@ constexpr cub::RadixSortPolicy cub_policy(int cc) {
   return policy.algorithm == cub::RadixSortAlgorithm::onesweep ? policy : cub_policy<Offset>(90);
 }
 
-// A policy whose tile fits into static shared memory, as CUB's does not for large values.
+// A policy whose tile fits into static shared memory, beside offsets of digits: CUB's, but for large values.
 template <class Policy>
 constexpr Policy fitted(Policy policy) {
-  constexpr int size = cuda::std::max(sizeof(key), sizeof(value));
-  // Beside the tile there are offsets of digits, and gaps that keep columns of it in different banks.
-  constexpr int most = (cub::detail::max_smem_per_block - digits * sizeof(u64)) / size * 32 / 33;
-  policy.threads_per_block = cuda::std::min(policy.threads_per_block, most / 32 * 32);
+  constexpr int size       = cuda::std::max(sizeof(key), sizeof(value));
+  constexpr int most       = (cub::detail::max_smem_per_block - (digits + 2) * sizeof(u64)) / size;
+  policy.threads_per_block = cuda::std::clamp(most / 32 * 32, 32, policy.threads_per_block);
   policy.items_per_thread  = cuda::std::clamp(most / policy.threads_per_block, 1, policy.items_per_thread);
   return policy;
 }
 
+// Of kernels with offsets of 32 or of 64 bits.
 template <class Offset>
 struct policies {
-  static constexpr cub::RadixSortPolicy all             = cub_policy<Offset>(target);
-  static constexpr cub::RadixSortHistogramPolicy counts = all.histogram;
-  static constexpr cub::RadixSortOnesweepPolicy sweep   = fitted(all.onesweep);
-  static constexpr cub::RadixSortDownsweepPolicy tile   = fitted(all.single_tile);
-  static constexpr int sweep_tile = sweep.threads_per_block * sweep.items_per_thread;
-  static_assert(counts.radix_bits == radix_bits && sweep.radix_bits == radix_bits);
+  static constexpr cub::RadixSortPolicy all            = cub_policy<Offset>(target);
+  static constexpr cub::RadixSortHistogramPolicy count = all.histogram;
+  static constexpr cub::RadixSortOnesweepPolicy digit  = fitted(all.onesweep);
+  static constexpr cub::RadixSortDownsweepPolicy tile  = fitted(all.single_tile);
+  static_assert(count.radix_bits == radix_bits && digit.radix_bits == radix_bits);
 
-  using counts_agent_policy =
-    cub::detail::agent_radix_sort_histogram_policy<counts.threads_per_block, counts.items_per_thread,
-                                                   counts.private_partitions, void, radix_bits>;
-  using sweep_agent_policy = cub::detail::agent_radix_sort_onesweep_policy<
-    0, 0, void, sweep.rank_private_partitions, sweep.rank_algorithm, sweep.scan_algorithm, sweep.store_algorithm,
-    radix_bits, cub::detail::NoScaling<sweep.threads_per_block, sweep.items_per_thread>>;
-  using counts_agent = radix::AgentRadixSortHistogram<counts_agent_policy, is_descending, key, Offset>;
-  using sweep_agent =
-    radix::AgentRadixSortOnesweep<sweep_agent_policy, is_descending, key, value, Offset, int>;
+  using count_agent_policy =
+    cub::detail::agent_radix_sort_histogram_policy<count.threads_per_block, count.items_per_thread,
+                                                   count.private_partitions, void, radix_bits>;
+  using digit_agent_policy = cub::detail::agent_radix_sort_onesweep_policy<
+    0, 0, void, digit.rank_private_partitions, digit.rank_algorithm, digit.scan_algorithm,
+    digit.store_algorithm, radix_bits,
+    cub::detail::NoScaling<digit.threads_per_block, digit.items_per_thread>>;
+  using count_agent = radix::AgentRadixSortHistogram<count_agent_policy, is_descending, key, Offset>;
+  using digit_agent =
+    radix::AgentRadixSortOnesweep<digit_agent_policy, is_descending, key, value, Offset, int>;
 };
 
-// The arrays of a sort. It goes from the input to the output, and between that and a third one: temporary storage,
-// or the input itself if that may be overwritten.
-struct arrays {
-  const key* keys_in;
-  key* keys_out;
-  key* keys_spare;
-  const value* values_in;
-  value* values_out;
-  value* values_spare;
-};
-
-// Which digits are sorted by, and whether the input may be overwritten.
-struct order {
-  int begin_bit;
-  int end_bit;
-  int is_overwritten;
-
-  __device__ __forceinline__ int passes() const { return cuda::ceil_div(end_bit - begin_bit, radix_bits); }
-  // Whether a pass writes to the output. The last one does, unless the input may be overwritten: then the first
-  // one does, whatever the last one does.
-  __device__ __forceinline__ bool is_to_output(int pass) const {
-    return is_overwritten ? pass % 2 == 0 : (passes() - 1 - pass) % 2 == 0;
-  }
-};
-
-// The temporary storage of the kernels.
-template <class Offset>
-struct storage {
-  int* counters;  // how many blocks have counted; how many tiles each launch of a pass has begun with
-  Offset* bins;   // for each portion and pass: where the items of a digit go
-  int* lookback;  // what the tiles of a launch know of digits before them
-  int* next_lookback;
-};
-
-// Launches: of each pass, one for each portion of the items. Look-back counts up to 2**28 in it.
-struct portions {
-  int count;
-  int tiles;  // in each but the last
-};
-
-// Zeroes the look-back of a launch.
-__device__ __forceinline__ void clear(int* lookback, portions each) {
-  auto* lines     = reinterpret_cast<uint4*>(lookback);
-  const u64 count = u64(each.tiles) * digits / 4, stride = u64(gridDim.x) * blockDim.x;
-  for (u64 i = u64(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += stride) {
+// Zeroes the look-back of so many tiles: at most 2^25, of 32 items each and more.
+__device__ __forceinline__ void clear(int* lookback, u32 tiles) {
+  auto* lines = reinterpret_cast<uint4*>(lookback);
+  for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < tiles * (digits / 4); i += gridDim.x * blockDim.x) {
     lines[i] = uint4{};
   }
 }
@@ -122,65 +81,39 @@ __device__ __forceinline__ void sum_bins(Offset* bins, int passes) {
   __shared__ typename scan::TempStorage temporary;
   for (int pass = 0; pass < passes; ++pass) {
     Offset* own = bins + pass * digits + threadIdx.x * items;
-    Offset counts[items];
+    Offset sums[items];
     for (int i = 0; i < items; ++i) {
-      counts[i] = __ldcg(own + i);  // other blocks have written it: not from this one's L1
+      sums[i] = __ldcg(own + i);  // other blocks have written it: not from this one's L1
     }
-    scan(temporary).ExclusiveSum(counts, counts);
+    scan(temporary).ExclusiveSum(sums, sums);
     for (int i = 0; i < items; ++i) {
-      own[i] = counts[i];
+      own[i] = sums[i];
     }
     __syncthreads();
   }
 }
 
+// Counts the digits of all passes into the bins, and sums these up; and zeroes the first pass's look-back.
 template <class Offset>
-__device__ __forceinline__ void count_digits(const key* keys, storage<Offset> own, Offset num_items, order by,
-                                             portions each) {
-  using agent = typename policies<Offset>::counts_agent;
+__device__ __forceinline__ void count_digits(const key* keys, int* blocks_done, Offset* bins, int* lookback,
+                                             u32 lookback_tiles, Offset num_items, int begin_bit,
+                                             int end_bit) {
+  using agent = typename policies<Offset>::count_agent;
   __shared__ typename agent::TempStorage temporary;
   __shared__ bool is_last;
-  clear(own.lookback, each);
-  agent(temporary, own.bins, keys, num_items, by.begin_bit, by.end_bit).Process();
+  clear(lookback, lookback_tiles);
+  agent(temporary, bins, keys, num_items, begin_bit, end_bit).Process();
   __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) {
-    is_last = atomicAdd(own.counters, 1) == gridDim.x - 1;
+    is_last = atomicAdd(blocks_done, 1) == gridDim.x - 1;
   }
   __syncthreads();
   if (is_last) {
     __threadfence();
-    sum_bins<Offset, policies<Offset>::counts.threads_per_block>(own.bins, by.passes());
+    const int passes = cuda::ceil_div(end_bit - begin_bit, radix_bits);
+    sum_bins<Offset, policies<Offset>::count.threads_per_block>(bins, passes);
   }
-}
-
-template <class Offset>
-__device__ __forceinline__ void sort_digit(arrays of, storage<Offset> own, Offset num_items, order by,
-                                           portions each, int pass, int portion) {
-  using agent = typename policies<Offset>::sweep_agent;
-  __shared__ typename agent::TempStorage temporary;
-  _CCCL_PDL_GRID_DEPENDENCY_SYNC();
-  const int passes = by.passes(), launch = pass * each.count + portion;
-  const bool is_last_portion = portion == each.count - 1;
-  int* const lookback        = launch % 2 == 0 ? own.lookback : own.next_lookback;
-  if (pass < passes - 1 || !is_last_portion) {
-    clear(launch % 2 == 0 ? own.next_lookback : own.lookback, each);
-  }
-  const Offset portion_items = Offset(each.tiles) * policies<Offset>::sweep_tile;
-  const Offset first         = portion * portion_items;
-  const int items            = static_cast<int>(cuda::std::min(num_items - first, portion_items));
-  Offset* const bins         = own.bins + (portion * passes + pass) * digits;
-  Offset* const next_bins    = is_last_portion ? nullptr : bins + passes * digits;
-  key* const keys_spare      = by.is_overwritten ? const_cast<key*>(of.keys_in) : of.keys_spare;
-  value* const values_spare  = by.is_overwritten ? const_cast<value*>(of.values_in) : of.values_spare;
-  const bool is_to_output    = by.is_to_output(pass);
-  const key* keys_in         = pass == 0 ? of.keys_in : is_to_output ? keys_spare : of.keys_out;
-  const value* values_in     = pass == 0 ? of.values_in : is_to_output ? values_spare : of.values_out;
-  const int bit              = by.begin_bit + pass * radix_bits;
-  agent(temporary, lookback, own.counters + 1 + launch, next_bins, bins, is_to_output ? of.keys_out : keys_spare,
-        keys_in + first, is_to_output ? of.values_out : values_spare, values_in + first, items, bit,
-        cuda::std::min(by.end_bit - bit, radix_bits))
-    .Process();
 }
 }  // namespace cupar
 
@@ -189,37 +122,35 @@ using narrow = policies<u32>;
 using wide   = policies<u64>;
 
 extern "C" __global__ __launch_bounds__(narrow::tile.threads_per_block, 1)
-void cupar_radix_sort_tile(arrays of, int num_items, order by) {
+void cupar_radix_sort_tile(key* keys_out, const key* keys_in, value* values_out, const value* values_in,
+                           int num_items, int begin_bit, int end_bit) {
   constexpr auto policy = narrow::tile;
   constexpr int threads = policy.threads_per_block, items = policy.items_per_thread;
-  using block_load_keys   = cub::BlockLoad<key, threads, items, policy.load_algorithm>;
-  using block_load_values = cub::BlockLoad<value, threads, items, policy.load_algorithm>;
-  using block_sort = cub::BlockRadixSort<key, threads, items, value, policy.radix_bits,
-                                         policy.rank_algorithm == cub::RADIX_RANK_MEMOIZE, policy.scan_algorithm>;
+  using load_keys   = cub::BlockLoad<key, threads, items, policy.load_algorithm>;
+  using load_values = cub::BlockLoad<value, threads, items, policy.load_algorithm>;
+  using sort =
+    cub::BlockRadixSort<key, threads, items, value, policy.radix_bits,
+                        policy.rank_algorithm == cub::RADIX_RANK_MEMOIZE, policy.scan_algorithm>;
   using traits = cub::detail::radix::traits_t<key>;
   __shared__ union {
-    typename block_sort::TempStorage sort;
-    typename block_load_keys::TempStorage keys;
-    typename block_load_values::TempStorage values;
+    typename sort::TempStorage sort;
+    typename load_keys::TempStorage keys;
+    typename load_values::TempStorage values;
   } temporary;
   cub::detail::identity_decomposer_t decomposer;
-  // Beyond the items there are keys that come last.
+  // Behind the items there are keys that come last.
   auto bits = is_descending ? traits::min_raw_binary_key(decomposer) : traits::max_raw_binary_key(decomposer);
   key keys[items];
   value values[items];
-  block_load_keys(temporary.keys).Load(of.keys_in, keys, num_items, reinterpret_cast<key&>(bits));
+  load_keys(temporary.keys).Load(keys_in, keys, num_items, reinterpret_cast<key&>(bits));
   __syncthreads();
   if constexpr (has_values) {
-    block_load_values(temporary.values).Load(of.values_in, values, num_items);
+    load_values(temporary.values).Load(values_in, values, num_items);
     __syncthreads();
   }
-  block_sort(temporary.sort)
-    .SortBlockedToStriped(keys, values, by.begin_bit, by.end_bit, cuda::std::bool_constant<is_descending>{},
+  sort(temporary.sort)
+    .SortBlockedToStriped(keys, values, begin_bit, end_bit, cuda::std::bool_constant<is_descending>{},
                           cuda::std::bool_constant<!has_values>{}, decomposer);
-  // To where as many passes would have led.
-  const bool is_in_place = by.is_overwritten && by.passes() % 2 == 0;
-  key* const keys_out    = is_in_place ? const_cast<key*>(of.keys_in) : of.keys_out;
-  value* const values_out = is_in_place ? const_cast<value*>(of.values_in) : of.values_out;
   for (int i = 0; i < items; ++i) {
     const int at = i * threads + threadIdx.x;
     if (at < num_items) {
@@ -232,46 +163,67 @@ void cupar_radix_sort_tile(arrays of, int num_items, order by) {
 }
 
 // Without a bit to sort by, the output is the input.
-extern "C" __global__ void cupar_radix_sort_copy(arrays of, u64 num_items) {
-  const u64 stride = u64(gridDim.x) * blockDim.x;
-  for (u64 i = u64(blockIdx.x) * blockDim.x + threadIdx.x; i < num_items; i += stride) {
-    of.keys_out[i] = of.keys_in[i];
+extern "C" __global__
+void cupar_radix_sort_copy(key* keys_out, const key* keys_in, value* values_out, const value* values_in,
+                           u64 num_items) {
+  const u64 threads = u64(gridDim.x) * blockDim.x;
+  for (u64 i = u64(blockIdx.x) * blockDim.x + threadIdx.x; i < num_items; i += threads) {
+    keys_out[i] = keys_in[i];
     if constexpr (has_values) {
-      of.values_out[i] = of.values_in[i];
+      values_out[i] = values_in[i];
     }
   }
 }
 
-// Zeroes the counters and the bins behind them.
-extern "C" __global__ void cupar_radix_sort_init(int* counters, int count) {
+// Zeroes the counters, and the bins behind them.
+extern "C" __global__ void cupar_radix_sort_init(int* words, int count) {
   for (int i = threadIdx.x; i < count; i += blockDim.x) {
-    counters[i] = 0;
+    words[i] = 0;
   }
 }
 
-extern "C" __global__ __launch_bounds__(narrow::counts.threads_per_block)
-void cupar_radix_sort_count(const key* keys, storage<u32> own, u32 num_items, order by, portions each) {
-  count_digits(keys, own, num_items, by, each);
+extern "C" __global__ __launch_bounds__(narrow::count.threads_per_block)
+void cupar_radix_sort_count(const key* keys, int* blocks_done, u32* bins, int* lookback, u32 lookback_tiles,
+                            u32 num_items, int begin_bit, int end_bit) {
+  count_digits(keys, blocks_done, bins, lookback, lookback_tiles, num_items, begin_bit, end_bit);
 }
 
-extern "C" __global__ __launch_bounds__(narrow::sweep.threads_per_block)
-void cupar_radix_sort_digit(arrays of, storage<u32> own, u32 num_items, order by, portions each, int pass,
-                            int portion) {
-  sort_digit(of, own, num_items, by, each, pass, portion);
+extern "C" __global__ __launch_bounds__(wide::count.threads_per_block)
+void cupar_radix_sort_count_wide(const key* keys, int* blocks_done, u64* bins, int* lookback,
+                                 u32 lookback_tiles, u64 num_items, int begin_bit, int end_bit) {
+  count_digits(keys, blocks_done, bins, lookback, lookback_tiles, num_items, begin_bit, end_bit);
 }
 
-extern "C" __global__ __launch_bounds__(wide::counts.threads_per_block)
-void cupar_radix_sort_count_wide(const key* keys, storage<u64> own, u64 num_items, order by, portions each) {
-  count_digits(keys, own, num_items, by, each);
+// One pass. It zeroes the look-back of so many tiles for the launch after it.
+extern "C" __global__ __launch_bounds__(narrow::digit.threads_per_block)
+void cupar_radix_sort_digit(int* counter, u32* bins, int* lookback, int* next_lookback, u32 next_tiles,
+                            key* keys_out, const key* keys_in, value* values_out, const value* values_in,
+                            int num_items, int bit, int num_bits) {
+  using agent = narrow::digit_agent;
+  __shared__ typename agent::TempStorage temporary;
+  _CCCL_PDL_GRID_DEPENDENCY_SYNC();
+  clear(next_lookback, next_tiles);
+  agent(temporary, lookback, counter, nullptr, bins, keys_out, keys_in, values_out, values_in, num_items, bit,
+        num_bits)
+    .Process();
 }
 
-extern "C" __global__ __launch_bounds__(wide::sweep.threads_per_block)
-void cupar_radix_sort_digit_wide(arrays of, storage<u64> own, u64 num_items, order by, portions each, int pass,
-                                 int portion) {
-  sort_digit(of, own, num_items, by, each, pass, portion);
+// One pass of a portion of the items, as look-back counts no more than 2^30. It leaves behind where the next
+// portion's items go.
+extern "C" __global__ __launch_bounds__(wide::digit.threads_per_block)
+void cupar_radix_sort_digit_wide(int* counter, u64* bins, int* lookback, int* next_lookback, u32 next_tiles,
+                                 key* keys_out, const key* keys_in, value* values_out, const value* values_in,
+                                 int num_items, int bit, int num_bits, u64* next_bins, u64 first) {
+  using agent = wide::digit_agent;
+  __shared__ typename agent::TempStorage temporary;
+  _CCCL_PDL_GRID_DEPENDENCY_SYNC();
+  clear(next_lookback, next_tiles);
+  agent(temporary, lookback, counter, next_bins, bins, keys_out, keys_in + first, values_out,
+        values_in + first, num_items, bit, num_bits)
+    .Process();
 }
 
-CUPAR_FACTS(narrow::tile.threads_per_block, narrow::tile.items_per_thread, narrow::counts.threads_per_block,
-            narrow::counts.items_per_thread, narrow::sweep.threads_per_block, narrow::sweep.items_per_thread,
-            wide::counts.threads_per_block, wide::counts.items_per_thread, wide::sweep.threads_per_block,
-            wide::sweep.items_per_thread, sizeof(key), has_values ? sizeof(value) : 0)
+CUPAR_FACTS(narrow::tile.threads_per_block, narrow::tile.items_per_thread, narrow::count.threads_per_block,
+            narrow::count.items_per_thread, narrow::digit.threads_per_block, narrow::digit.items_per_thread,
+            wide::count.threads_per_block, wide::count.items_per_thread, wide::digit.threads_per_block,
+            wide::digit.items_per_thread, sizeof(key), has_values ? sizeof(value) : 0)

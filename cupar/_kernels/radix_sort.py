@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from .family import (
@@ -10,7 +10,6 @@ from .family import (
     Family,
     Launch,
     Number,
-    Parameter,
     Plan,
     Shape,
     Storage,
@@ -27,9 +26,13 @@ if TYPE_CHECKING:
 
 _RADIX_BITS = 8  # of a digit
 _DIGITS = 1 << _RADIX_BITS
-_PORTION = 2**28 - 1  # items that a launch of a digit's kernel has at most, as in CUB
+_PORTION = 2**30 - 1  # items that look-back can count. In CUB 2^28 - 1, "for testing purposes".
+_BINS = 256  # where they begin in the temporary storage of sorts of one portion, after the counters
 _INIT_THREADS, _COPY_THREADS = 1024, 256
 _COPY_BLOCKS = 8  # for each multiprocessor
+
+# Between which arrays a pass may go: the input, the output, and spare ones in the temporary storage.
+_WAYS = (("in", "out"), ("in", "spare"), ("out", "spare"), ("spare", "out"), ("out", "in"))
 
 
 class Bits(NamedTuple):
@@ -41,62 +44,119 @@ class Bits(NamedTuple):
     is_overwritten: bool
 
     @property
+    def passes(self) -> int:
+        """How many digits it is by."""
+        return ceil_div(self.end_bit - self.begin_bit, _RADIX_BITS)
+
+    @property
     def is_in_output(self) -> bool:
         """Whether the result is in the output, and not in the input, which may be overwritten."""
-        passes = ceil_div(self.end_bit - self.begin_bit, _RADIX_BITS)
-        return not self.is_overwritten or (self.num_items > 0 and passes % 2 == 1)
+        return not self.is_overwritten or (self.num_items > 0 and self.passes % 2 == 1)
 
 
-_ORDER = ("begin", "end", "is_overwritten")
-# All that the kernels of a sort by digits share, beside their grids.
-_OFFSETS = ("bins", "lookback", "next", "keys", "values")
-_DIGITWISE = ("n", *_ORDER, "words", *_OFFSETS, "portions", "portion_tiles")
+def ways(passes: int, is_overwritten: bool) -> list[tuple[str, str]]:
+    """Return between which arrays each pass goes: the last one to the output, or to where the input was."""
+    if is_overwritten:
+        return [("out", "in") if number % 2 else ("in", "out") for number in range(passes)]
+    targets = ["spare" if (passes - number) % 2 == 0 else "out" for number in range(passes)]
+    return [*zip(["in", *targets], targets, strict=False)]
 
 
 def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
-    keys, values = (
-        [Value(f"d_in_{kind}"), Value(f"d_out_{kind}")]
-        if any(each.name == f"d_in_{kind}" for each in spec.arguments)
-        else [u64(0), u64(0)]
-        for kind in ("keys", "values")
-    )
-    order = tuple(map(i32, _ORDER))
-    arrays = (*keys, u64(0), *values, u64(0))
-    all_arrays = (*keys, Storage("keys"), *values, Storage("values"))
-    storage = (Storage(), Storage("bins"), Storage("lookback"), Storage("next"))
-    portions = (i32("portions"), i32("portion_tiles"))
+    has_values = len(spec.arguments) > 2
+    places: dict[str, tuple[Value | Storage | Number, ...]] = {
+        end: (Value(f"d_{end}_keys"), Value(f"d_{end}_values") if has_values else u64(0))
+        for end in ("in", "out")
+    }
+    places["spare"] = (Storage("keys"), Storage("values"))
 
-    def start(kind: str, n: Number) -> tuple[Launch, ...]:
-        parameters: tuple[Parameter, ...] = (Value("d_in_keys"), storage, n, order, portions)
-        return (
-            Launch("cupar_radix_sort_init", 1, _INIT_THREADS, (Storage(), i32("words"))),
-            Launch(f"cupar_radix_sort_count{kind}", "count_grid", f"count_threads{kind}", parameters),
-        )
+    def between(source: str, target: str) -> tuple[Value | Storage | Number, ...]:
+        """Return the arrays that a kernel writes and reads: keys, then values."""
+        return tuple(each for pair in zip(places[target], places[source], strict=True) for each in pair)
 
-    def digit(kind: str, n: Number, number: str | int, portion: str | int) -> Launch:
-        parameters = (all_arrays, storage, n, order, portions, i32(number), i32(portion))
-        return Launch(f"cupar_radix_sort_digit{kind}", "grid", f"threads{kind}", parameters)
+    def tile(target: str) -> Launch:
+        parameters = (*between("in", target), i32("n"), i32("begin"), i32("end"))
+        return Launch("cupar_radix_sort_tile", 1, "tile_threads", parameters)
 
-    tile = Launch("cupar_radix_sort_tile", 1, "tile_threads", (arrays, i32("n"), order))
-    copy = Launch("cupar_radix_sort_copy", "grid", _COPY_THREADS, (arrays, u64("n")))
-    all_digits = [digit("", u32("n"), number, 0) for number in range(spec.arguments[0].value.itemsize)]
+    copy = (*between("in", "out"), u64("n"))
     shapes = {
-        "tile": Shape(("n", *_ORDER), (tile,)),
-        "copy": Shape(("n", "grid"), (copy,), executables=0),
-        # By all bits of items that are one portion, as most sorts are. Of others, a digit is a step.
-        "all digits": Shape((*_DIGITWISE, "count_grid", "grid"), (*start("", u32("n")), *all_digits)),
+        "tile": Shape(("n", "begin", "end"), (tile("out"),)),
+        "tile in place": Shape(("n", "begin", "end"), (tile("in"),), executables=1),
+        "copy": Shape(
+            ("n", "grid"), (Launch("cupar_radix_sort_copy", "grid", _COPY_THREADS, copy),), executables=0
+        ),
+        "all digits": _all_digits(spec.arguments[0].value.itemsize, between),
     }
     for kind, n in (("", u32("n")), ("_wide", u64("n"))):
-        each = digit(kind, n, "number", "portion")
-        shapes[f"start{kind}"] = Shape((*_DIGITWISE, "count_grid"), start(kind, n), executables=0)
-        shapes[f"digit{kind}"] = Shape((*_DIGITWISE, "grid", "number", "portion"), (each,), executables=0)
+        count = (
+            *(Value("d_in_keys"), Storage(), Storage("bins"), Storage("lookback")),
+            *(i32("tiles"), n, i32("begin"), i32("end")),
+        )
+        shapes[f"start{kind}"] = Shape(
+            ("n", "begin", "end", "words", "grid", "bins", "lookback", "tiles"),
+            (
+                Launch("cupar_radix_sort_init", 1, _INIT_THREADS, (Storage(), i32("words"))),
+                Launch(f"cupar_radix_sort_count{kind}", "grid", f"count_threads{kind}", count),
+            ),
+            executables=0,
+        )
+        numbers = ("n", "grid", "counter", "bins", "lookback", "next", "next_tiles", "bit", "bits")
+        of_portions = (Storage("next_bins"), u64("first")) if kind else ()
+        for source, target in _WAYS:
+            digit = (
+                *(
+                    Storage("counter"),
+                    Storage("bins"),
+                    Storage("lookback"),
+                    Storage("next"),
+                    i32("next_tiles"),
+                ),
+                *between(source, target),
+                *(i32("n"), i32("bit"), i32("bits"), *of_portions),
+            )
+            shapes[f"{source} to {target}{kind}"] = Shape(
+                (*numbers, "keys", "values", *(("next_bins", "first") if kind else ())),
+                (Launch(f"cupar_radix_sort_digit{kind}", "grid", f"threads{kind}", digit),),
+                executables=0,
+            )
     return shapes
+
+
+def _all_digits(passes: int, between: Callable[[str, str], tuple[Value | Storage | Number, ...]]) -> Shape:
+    """Return the shape of sorts by all bits of items that are one portion, as most sorts are."""
+    bins, all_bits = 4 * _DIGITS, passes * _RADIX_BITS
+    words, n = (_BINS + passes * bins) // 4, i32("n")
+    lookback = Storage(4 * words), Storage("next")
+    count = (
+        Value("d_in_keys"),
+        Storage(),
+        Storage(_BINS),
+        lookback[0],
+        i32("tiles"),
+        n,
+        i32(0),
+        i32(all_bits),
+    )
+    launches = [
+        Launch("cupar_radix_sort_init", 1, _INIT_THREADS, (Storage(), i32(words))),
+        Launch("cupar_radix_sort_count", "count_grid", "count_threads", count),
+    ]
+    for number, way in enumerate(ways(passes, False)):
+        parameters = (
+            *(Storage(4 * (1 + number)), Storage(_BINS + number * bins)),
+            *(lookback[number % 2], lookback[1 - number % 2], i32("tiles" if number < passes - 1 else 0)),
+            *between(*way),
+            *(n, i32(number * _RADIX_BITS), i32(_RADIX_BITS)),
+        )
+        launches.append(Launch("cupar_radix_sort_digit", "tiles", "threads", parameters))
+    return Shape(("n", "tiles", "count_grid", "next", "keys", "values"), tuple(launches))
 
 
 def _planner(facts: Facts) -> Callable[[Bits], Plan]:
     one = facts["tile_threads"] * facts["tile_items"]
     most_to_copy = facts["sms"] * _COPY_BLOCKS
-    narrow, wide = (_planner_of_digits(facts, *each) for each in (("", 4), ("_wide", 8)))
+    all_bits = 8 * facts["key_size"]
+    narrow, wide = _Digits(facts, "", 4), _Digits(facts, "_wide", 8)
 
     def plan(problem: Bits) -> Plan:
         n, begin, end, is_overwritten = problem
@@ -105,51 +165,81 @@ def _planner(facts: Facts) -> Callable[[Bits], Plan]:
         if begin == end:
             return Plan("copy", 0, (n, min(ceil_div(n, _COPY_THREADS), most_to_copy)))
         if n <= one:
-            return Plan("tile", 0, (n, begin, end, int(is_overwritten)))
-        return (narrow if n < 2**32 else wide)(problem)
+            return Plan("tile" if problem.is_in_output else "tile in place", 0, (n, begin, end))
+        if n > _PORTION:
+            return wide.plan(problem)
+        if is_overwritten or end - begin != all_bits:
+            return narrow.plan(problem)
+        return narrow.plan_of_all(n)
 
     return plan
 
 
-def _planner_of_digits(facts: Facts, kind: str, offset_size: int) -> Callable[[Bits], Plan]:
-    tile = facts[f"threads{kind}"] * facts[f"items{kind}"]
-    count_threads = facts[f"count_threads{kind}"]
-    count_tile = count_threads * facts[f"count_items{kind}"]
-    count_most = facts.occupancy(f"cupar_radix_sort_count{kind}", count_threads, 0) * facts["sms"]
-    key_size, value_size = facts["key_size"], facts["value_size"]
+class _Digits:
+    """Plans of sorts digit by digit, with offsets of so many bytes."""
 
-    def plan(problem: Bits) -> Plan:
-        n, begin, end, is_overwritten = problem
-        passes = ceil_div(end - begin, _RADIX_BITS)
-        tiles = ceil_div(n, tile)
-        portions = ceil_div(n, _PORTION // tile * tile)
-        portion_tiles = ceil_div(tiles, portions)  # so that all are about as large
-        launches = passes * portions
-        bins_size, lookback = passes * _DIGITS * offset_size, portion_tiles * _DIGITS * 4
-        spare = 0 if is_overwritten or passes == 1 else n
-        _, bins, *offsets, nbytes = aligned(
-            4 * (1 + launches),
-            portions * bins_size,
-            lookback,
-            lookback if launches > 1 else 0,
-            spare * key_size,
-            spare * value_size,
+    def __init__(self, facts: Facts, kind: str, offset_size: int) -> None:
+        self.kind, self.bins_size = kind, _DIGITS * offset_size
+        self.tile = facts[f"threads{kind}"] * facts[f"items{kind}"]
+        self.sizes = facts["key_size"], facts["value_size"]
+        count_threads = facts[f"count_threads{kind}"]
+        self.count_tile = count_threads * facts[f"count_items{kind}"]
+        running = facts.occupancy(f"cupar_radix_sort_count{kind}", count_threads, 0)
+        self.most_count = running * facts["sms"]
+
+    def count_grid(self, n: int) -> int:
+        """Return how many blocks count digits: as many as run at once, if there is a tile for each."""
+        return min(ceil_div(n, self.count_tile), self.most_count)
+
+    def plan_of_all(self, n: int) -> Plan:
+        """Plan a sort by all bits of items that are one portion; the input is not overwritten."""
+        key_size, value_size = self.sizes
+        tiles = ceil_div(n, self.tile)
+        spare = n if key_size > 1 else 0
+        start = _BINS + key_size * self.bins_size
+        lookback = tiles * 4 * _DIGITS
+        _, _, following, keys, values, nbytes = aligned(
+            start, lookback, lookback if key_size > 1 else 0, spare * key_size, spare * value_size
         )
-        words = (bins + bins_size) // 4  # that must be 0 at first: the counters, and the first portion's bins
-        numbers = (n, begin, end, int(is_overwritten), words, bins, *offsets, portions, portion_tiles)
-        count_grid = min(ceil_div(n, count_tile), count_most)
-        if portions == 1 and passes == key_size:
-            return Plan("all digits", nbytes, (*numbers, count_grid, tiles))
-        grids = [min(portion_tiles, tiles - portion * portion_tiles) for portion in range(portions)]
-        digits = [
-            (*numbers, grid, number, portion)
-            for number in range(passes)
-            for portion, grid in enumerate(grids)
-        ]
-        shapes = (f"start{kind}", *[f"digit{kind}"] * launches)
-        return Plan(shapes, nbytes, ((*numbers, count_grid), *digits))
+        return Plan("all digits", nbytes, (n, tiles, self.count_grid(n), following, keys, values))
 
-    return plan
+    def plan(self, problem: Bits) -> Plan:
+        """Plan any sort: what goes before, then each digit of each portion."""
+        n, begin, end, is_overwritten = problem
+        passes, tiles = problem.passes, ceil_div(n, self.tile)
+        portions = ceil_div(n, _PORTION // self.tile * self.tile) if self.kind else 1
+        most = ceil_div(tiles, portions)  # tiles in a portion, so that all have about as many
+        launches = passes * portions
+        spare = 0 if is_overwritten or passes == 1 else n
+        lookback_size = most * 4 * _DIGITS
+        _, bins, *lookbacks, keys, values, nbytes = aligned(
+            4 * (1 + launches),
+            (portions + bool(self.kind)) * passes * self.bins_size,  # the last one leaves some behind it
+            lookback_size,
+            lookback_size if launches > 1 else 0,
+            spare * self.sizes[0],
+            spare * self.sizes[1],
+        )
+        words = (bins + passes * self.bins_size) // 4  # of the counters, and of the first portion's bins
+        shapes = [f"start{self.kind}"]
+        numbers: list[Sequence[int]] = [(n, begin, end, words, self.count_grid(n), bins, lookbacks[0], most)]
+        for number, way in enumerate(ways(passes, is_overwritten)):
+            bit = begin + number * _RADIX_BITS
+            for portion in range(portions):
+                first, launch = portion * most * self.tile, number * portions + portion
+                items = min(n - first, most * self.tile)
+                place = bins + (portion * passes + number) * self.bins_size
+                shapes.append(f"{way[0]} to {way[1]}{self.kind}")
+                numbers.append(
+                    (
+                        *(items, ceil_div(items, self.tile), 4 * (1 + launch), place),
+                        *(lookbacks[launch % 2], lookbacks[1 - launch % 2]),
+                        *(most if launch < launches - 1 else 0, bit, min(end - bit, _RADIX_BITS)),
+                        *(keys, values),
+                        *((place + passes * self.bins_size, first) if self.kind else ()),
+                    )
+                )
+        return Plan(tuple(shapes), nbytes, tuple(numbers))
 
 
 def _prelude(spec: Specialisation) -> str:

@@ -126,8 +126,8 @@ def test_merge_sorts_overlap_where_the_device_can(specified):
 SORT_TILE, WIDE_TILE, ONE = 384 * 23, 384 * 17, 256 * 19
 PAIRS = facts(RADIX_SORT, 256, 19, 128, 16, 384, 23, 128, 16, 384, 17, 4, 4)
 RADIX = RADIX_SORT.planner(PAIRS)
-PORTION = (2**28 - 1) // SORT_TILE * SORT_TILE
-LARGE = (PORTION, PORTION + 1, 2**28, 2**29 + 5, 2**31, 2**32 - 1, 2**32, 2**32 + 1, 2**33 + 7)
+PORTION = 2**30 - 1
+LARGE = (PORTION + 1, 2**30 + 5, 2**31, 2**32 - 1, 2**32, 2**32 + 1, 2**33 + 7)
 
 
 @pytest.fixture
@@ -135,15 +135,47 @@ def radix_sort(specified):
     return specified(cupar.radix_sort, "u4", "u4", "f4", "f4", UP)
 
 
+def number_of(name, numbers):
+    return name if isinstance(name, int) else numbers[name]
+
+
+def passes_of(spec, plan):
+    """Return what the kernels of digits are given, by the names in the source; and between which arrays."""
+    names = ["counter", "bins", "lookback", "next_lookback", "next_tiles", "num_items", "bit", "num_bits"]
+    shapes, found = RADIX_SORT.shapes(spec), []
+    for name, values in steps(plan):
+        numbers = dict(zip(shapes[name].numbers, values, strict=True))
+        for launch in shapes[name].launches:
+            if "digit" not in launch.kernel:
+                continue
+            *first, keys_out, keys_in, values_out, values_in = launch.parameters[:9]
+            given = [
+                number_of(getattr(each, "offset", getattr(each, "name", None)), numbers) for each in first
+            ]
+            given += [number_of(each.name, numbers) for each in launch.parameters[9:12]]
+            more = {each: numbers[each] for each in ("next_bins", "first") if each in numbers}
+            arrays = [getattr(each, "name", getattr(each, "offset", None)) for each in (keys_in, keys_out)]
+            assert [str(each).replace("keys", "values") for each in arrays] == [
+                getattr(each, "name", getattr(each, "offset", None)) for each in (values_in, values_out)
+            ]
+            found.append({**dict(zip(names, given, strict=True)), **more, "arrays": tuple(arrays)})
+    return found
+
+
 @pytest.mark.parametrize("n", [1, ONE - 1, ONE])
-def test_a_radix_sort_of_a_tile(n, radix_sort):
-    plan = RADIX(Bits(n, 3, 20, False))
-    assert (plan.shape, plan.nbytes) == ("tile", 0)
-    numbers = {"n": n, "begin": 3, "end": 20, "is_overwritten": 0}
-    assert launches(radix_sort, plan) == [("tile", 1, numbers)]
+@pytest.mark.parametrize(("bits", "target"), [((3, 20), "out"), ((3, 19), "in")])
+def test_a_radix_sort_of_a_tile(n, bits, target, radix_sort):
+    for is_overwritten in (False, True):
+        plan = RADIX(Bits(n, *bits, is_overwritten))
+        assert plan.nbytes == 0
+        assert launches(radix_sort, plan) == [("tile", 1, {"n": n, "begin": bits[0], "end": bits[1]})]
+        (launch,) = RADIX_SORT.shapes(radix_sort)[plan.shape].launches
+        to = target if is_overwritten else "out"
+        arrays = [each.name for each in launch.parameters[:4]]
+        assert arrays == [f"d_{to}_keys", "d_in_keys", f"d_{to}_values", "d_in_values"]
 
 
-@pytest.mark.parametrize("n", [ONE + 1, SORT_TILE, SORT_TILE + 1, 2**20 + 3, PORTION])
+@pytest.mark.parametrize("n", [ONE + 1, SORT_TILE, SORT_TILE + 1, 2**20 + 3, 2**28, PORTION])
 @pytest.mark.parametrize("is_overwritten", [False, True])
 def test_a_radix_sort_by_all_bits_is_cubs(n, is_overwritten, radix_sort):
     plan = RADIX(Bits(n, 0, 32, is_overwritten))
@@ -151,47 +183,77 @@ def test_a_radix_sort_by_all_bits_is_cubs(n, is_overwritten, radix_sort):
     count = min(ceil(n / (128 * 16)), 8 * 132)
     found = launches(radix_sort, plan)
     assert [each[:2] for each in found] == [("init", 1), ("count", count), *[("digit", tiles)] * 4]
-    shape = RADIX_SORT.shapes(radix_sort)[plan.shape]
-    assert [each.parameters[-2].name for each in shape.launches[2:]] == [0, 1, 2, 3]
+    assert plan.shape == "all digits" or is_overwritten
     # CUB has one look-back, which it zeroes before each pass.
-    spare = 0 if is_overwritten else 2 * round_up(4 * n)
-    assert plan.nbytes == 256 + 4 * 1024 + 2 * round_up(1024 * tiles) + spare
-    assert {each["words"] for _, _, each in found} == {(256 + 4 * 1024) // 4}
+    start, lookback, spare = 256 + 4 * 1024, round_up(1024 * tiles), 0 if is_overwritten else round_up(4 * n)
+    assert plan.nbytes == start + 2 * lookback + 2 * spare
+    two = (start, start + lookback)
+    for number, each in enumerate(passes_of(radix_sort, plan)):
+        assert (each["counter"], each["bins"]) == (4 * (1 + number), 256 + 1024 * number)
+        assert (each["lookback"], each["next_lookback"]) == (two[number % 2], two[1 - number % 2])
+        assert each["next_tiles"] == (tiles if number < 3 else 0)
+        assert (each["num_items"], each["bit"], each["num_bits"]) == (n, 8 * number, 8)
+
+
+@pytest.mark.parametrize("n", [10**5, 2**31])
+@pytest.mark.parametrize("bits", [(0, 32), (0, 31), (8, 32), (3, 21), (0, 16), (30, 32), (31, 32)])
+@pytest.mark.parametrize("is_overwritten", [False, True])
+def test_arrays_of_a_radix_sort_take_turns(n, bits, is_overwritten, radix_sort):
+    problem = Bits(n, *bits, is_overwritten)
+    plan = RADIX(problem)
+    held, keys, sorted_to = "d_in_keys", {"d_in_keys"}, bits[0]
+    spare = {"keys", plan.numbers[5] if plan.shape == "all digits" else None}
+    for each in passes_of(radix_sort, plan):
+        if each["bit"] != sorted_to:
+            assert each["bit"] == sorted_to + 8
+            sorted_to, held = each["bit"], keys.pop()
+        source, target = each["arrays"]
+        assert source == held
+        assert target != source
+        keys = {target}
+        assert target != "d_in_keys" or is_overwritten
+        assert target not in spare or not is_overwritten
+    assert keys == {"d_out_keys" if problem.is_in_output else "d_in_keys"}
+    assert sorted_to + each["num_bits"] == bits[1]
 
 
 @pytest.mark.parametrize("n", LARGE)
 @pytest.mark.parametrize("bits", [(0, 32), (5, 14)])
 def test_portions_of_a_radix_sort_cover_all_items(n, bits, radix_sort):
     plan = RADIX(Bits(n, *bits, False))
-    tile, kind, offset_size = (SORT_TILE, "", 4) if n < 2**32 else (WIDE_TILE, "_wide", 8)
-    passes, portions = ceil((bits[1] - bits[0]) / 8), ceil(n / ((2**28 - 1) // tile * tile))
-    found = launches(radix_sort, plan)
-    assert [each[0] for each in found] == ["init", f"count{kind}", *[f"digit{kind}"] * passes * portions]
-    digits = found[2:]
-    if "number" in digits[0][2]:
-        order = [(each["number"], each["portion"]) for *_, each in digits]
-        assert order == [(number, portion) for number in range(passes) for portion in range(portions)]
-    for _, grid, each in digits:
-        first = each.get("portion", 0) * each["portion_tiles"] * tile
-        items = min(n - first, each["portion_tiles"] * tile)
-        assert 0 < items < 2**28
-        assert grid == ceil(items / tile)
-        assert each["portion_tiles"] - grid < portions
-    assert sum(grid for _, grid, _ in digits) == passes * ceil(n / tile)
-    numbers = found[0][2]
-    assert numbers["portions"] == portions
-    # Every part is at least as large as what CUB's dispatch asks for, and ends before the next one begins.
-    ends = [numbers[each] for each in ("bins", "lookback", "next", "keys", "values")] + [plan.nbytes]
-    parts = [
-        portions * passes * 256 * offset_size,
-        numbers["portion_tiles"] * 1024,
-        numbers["portion_tiles"] * 1024 * (passes * portions > 1),
-        4 * n * (passes > 1),
-        4 * n * (passes > 1),
-    ]
-    assert ends[0] >= 4 * (1 + passes * portions)
+    passes, portions = ceil((bits[1] - bits[0]) / 8), ceil(n / (PORTION // WIDE_TILE * WIDE_TILE))
+    found, digits = launches(radix_sort, plan), passes_of(radix_sort, plan)
+    assert [each[0] for each in found] == ["init", "count_wide", *["digit_wide"] * passes * portions]
+    start = found[0][2]
+    most = start["tiles"]
+    for launch, (each, (_, grid, _)) in enumerate(zip(digits, found[2:], strict=True)):
+        number, portion = divmod(launch, portions)
+        assert (each["bit"], each["num_bits"]) == (
+            bits[0] + 8 * number,
+            min(8, bits[1] - bits[0] - 8 * number),
+        )
+        assert each["first"] == portion * most * WIDE_TILE
+        assert 0 < each["num_items"] <= PORTION
+        assert each["first"] + each["num_items"] == (
+            n if portion == portions - 1 else digits[launch + 1]["first"]
+        )
+        assert grid == ceil(each["num_items"] / WIDE_TILE) <= most
+        assert each["next_tiles"] == (0 if launch == len(digits) - 1 else most)
+        assert each["counter"] == 4 * (1 + launch)
+        assert each["bins"] == start["bins"] + (portion * passes + number) * 2048
+        assert each["next_bins"] - each["bins"] == passes * 2048
+        if launch:
+            assert each["lookback"] == digits[launch - 1]["next_lookback"] != each["next_lookback"]
+        else:
+            assert each["lookback"] == start["lookback"]
+    # All parts of the temporary storage are as large as they are used, and end before the next one begins.
+    numbers = found[2][2]
+    lookbacks = sorted({digits[0]["lookback"], digits[0]["next_lookback"]})
+    ends = [start["bins"], *lookbacks, numbers["keys"], numbers["values"], plan.nbytes]
+    assert ends[0] >= 4 * (1 + len(digits))
+    parts = [(portions + 1) * passes * 2048, most * 1024, most * 1024, *[4 * n * (passes > 1)] * 2]
     assert [round_up(part) for part in parts] == [b - a for a, b in pairwise(ends)]
-    assert 4 * numbers["words"] == ends[0] + passes * 256 * offset_size
+    assert 4 * start["words"] == start["bins"] + passes * 2048
 
 
 @pytest.mark.parametrize(
@@ -218,9 +280,14 @@ def test_radix_sorts_without_bits_and_of_nothing(radix_sort):
     assert launches(radix_sort, RADIX(Bits(2**33, 7, 7, False)))[0][1] == 8 * 132
 
 
-def test_a_radix_sort_by_one_digit_needs_no_spare_array():
-    plan = RADIX(Bits(10**6, 8, 16, False))
+@pytest.mark.parametrize("bits", [(8, 16), (0, 5)])
+def test_a_radix_sort_by_one_digit_needs_no_spare_array(bits, radix_sort):
+    plan = RADIX(Bits(10**6, *bits, False))
     assert plan.nbytes == 256 + 1024 + round_up(1024 * ceil(10**6 / SORT_TILE))
+    assert [each["arrays"] for each in passes_of(radix_sort, plan)] == [("d_in_keys", "d_out_keys")]
+    of_bytes = facts(RADIX_SORT, 256, 19, 128, 16, 384, 23, 128, 16, 384, 17, 1, 4)
+    plan = RADIX_SORT.planner(of_bytes)(Bits(10**6, 0, 8, False))
+    assert (plan.shape, plan.nbytes) == ("all digits", 256 + 1024 + round_up(1024 * ceil(10**6 / SORT_TILE)))
 
 
 # --- Kernels ---------------------------------------------------------------------------------------------
