@@ -203,6 +203,20 @@ def test_merge_sort_of_awkward_keys(make):
     np.testing.assert_array_equal(d_items.get(), np.argsort(-host, kind="stable"))
 
 
+def test_merge_sorts_of_other_sizes_in_turns(rng):
+    sort = cupar.merge_sort("i4", "i4", "i4", "i4", lambda a, b: a % 100 < b % 100)
+    for n in (100_003, 4352, 4353, 40_000, 8704, 8705, 300_000, 100_003):  # shapes that plans have in common
+        host = rng.integers(0, 10_000, n, "i4")
+        d_keys, d_items, out = cp.asarray(host), cp.arange(n, dtype="i4"), cp.zeros(n, "i4")
+        sort.run(d_keys, d_items, d_keys, out, n)
+        order = np.argsort(host % 100, kind="stable")
+        np.testing.assert_array_equal(out.get(), order)
+        np.testing.assert_array_equal(d_keys.get(), host[order])
+        with sort.bind(d_keys, d_items, d_keys, out, n) as bound:
+            bound()
+            np.testing.assert_array_equal(out.get(), np.arange(n))
+
+
 # --- Radix sort ------------------------------------------------------------------------------------------
 
 
@@ -254,6 +268,26 @@ def test_radix_sort_by_some_bits(rng):
     for begin, end in ((5, 4), (0, 33), (-1, 3)):
         with pytest.raises(ValueError, match="bit"):
             sort.run(d_keys, d_out, None, None, 10_000, begin, end)
+
+
+@pytest.mark.parametrize("n", [1000, 100_003])
+@pytest.mark.parametrize("bits", [(0, 8), (4, 20), (5, 29), (24, 32), (7, 7), (0, 32)])
+def test_double_buffers_by_some_bits(n, bits, rng):
+    host = items(rng, n, "u4")
+    begin, end = bits
+    order = np.argsort((host.astype("u8") >> begin) & ((1 << (end - begin)) - 1), kind="stable")
+    keys = cupar.DoubleBuffer(cp.asarray(host), cp.zeros(n, "u4"))
+    values = cupar.DoubleBuffer(cp.arange(n), cp.zeros(n, "i8"))
+    sort = cupar.radix_sort(keys, None, values, None, SortOrder.ASCENDING)
+    sort.run(keys, None, values, None, n, begin, end)
+    np.testing.assert_array_equal(keys.current().get(), host[order])
+    np.testing.assert_array_equal(values.current().get(), order)
+    keys = cupar.DoubleBuffer(cp.asarray(host), cp.zeros(n, "u4"))
+    values = cupar.DoubleBuffer(cp.arange(n), cp.zeros(n, "i8"))
+    with sort.bind(keys, None, values, None, n, begin, end) as bound:
+        bound()
+        np.testing.assert_array_equal(keys.current().get(), host[order])
+        np.testing.assert_array_equal(values.current().get(), order)
 
 
 def test_radix_sort_of_floats_with_nan():

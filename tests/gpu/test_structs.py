@@ -443,7 +443,6 @@ def test_merge_sort(rng):
 
 
 def test_radix_sort(rng):
-    """With values of 8 bytes, as which they are sorted; most others CCCL does not build."""
     struct = gpu_struct({"letter": np.uint8, "number": np.float32})
     small = struct.dtype
     host = rng.integers(0, 1000, SIZES[-1]).astype("u4")
@@ -466,6 +465,26 @@ def test_radix_sort(rng):
     sort.run(d_keys, d_out_keys, complex_values, d_out_complex, 1000)
     order = np.argsort(-host[:1000].astype("i8"), kind="stable")
     np.testing.assert_array_equal(d_out_complex.get(), complex_values.get()[order])
+
+
+@pytest.mark.parametrize(
+    "fields", ["u1 u1 u1", "u1 " * 5, "f4 i4 f4", "f8 f8", "f8 i4 i2", "i8 " * 8, "f8 " * 25]
+)
+@pytest.mark.parametrize("keys", ["u1", "f8"])
+def test_radix_sort_of_values_of_many_sizes(fields, keys, rng):
+    dtype = np.dtype([(f"x{i}", kind) for i, kind in enumerate(fields.split())], align=True)
+    for n in (100, 20_011):
+        host = rng.integers(0, 200, n).astype(keys)
+        payload = np.zeros(n, dtype)
+        for name in dtype.names:
+            payload[name] = rng.integers(0, 100, n)
+        d_keys, d_values = cp.asarray(host), Items(payload)
+        out = cp.zeros_like(d_keys), Items(np.zeros(n, dtype))
+        sort = cupar.radix_sort(d_keys, out[0], d_values, out[1], SortOrder.ASCENDING)
+        sort.run(d_keys, out[0], d_values, out[1], n)
+        order = np.argsort(host, kind="stable")
+        np.testing.assert_array_equal(out[0].get(), host[order])
+        check(out[1].get(), payload[order])
 
 
 def test_unique_by_key(rng):
