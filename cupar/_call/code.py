@@ -29,7 +29,9 @@ def _may_be_graphs() -> bool:
 # for the GPU: the driver keeps memory for graphs, and where that is used up it waits for all that runs (seen
 # on an H200 with each 43rd graph). One is the default stream's.
 _EXECUTABLES = 4 if _may_be_graphs() else 0
-_MOST_EXECUTABLES = 256  # in a context; 48 kB of device memory each, on an H200
+# In a context; 48 kB of device memory each, on an H200. Each shape has one, while there are so many at most,
+# and others while there are few.
+_MOST_EXECUTABLES, _FEW_EXECUTABLES = 4096, 256
 
 
 @fork.in_child
@@ -78,9 +80,12 @@ class Loaded:
         if context.is_primary:  # of others nobody can tell when they are destroyed
             for name, chain in self.chains.items():
                 wanted = min(shapes[name].executables, _EXECUTABLES)
-                while len(self._spare[name]) < wanted and self._count.made < _MOST_EXECUTABLES:
+                while len(self._spare[name]) < wanted and self._may_be_made(bool(self._spare[name])):
                     self._spare[name].append(executable_of([chain]))
                     self._count.made += 1
+
+    def _may_be_made(self, is_another: bool) -> bool:
+        return self._count.made < (_FEW_EXECUTABLES if is_another else _MOST_EXECUTABLES)
 
     def take(self, shape: str) -> Executable | None:
         """Take an executable of a shape; None if there is none."""
