@@ -18,10 +18,10 @@ from typing import Any
 
 from ._base.errors import BuildError
 from ._compile import cccl, limits, nvjitlink, nvrtc, python_to_ltoir, workers
-from ._compile.specialisation import Specialisation
 from ._ir import cpp
 from ._ir.operator import Operator
 from ._ir.source import iterators_source
+from ._ir.specialisation import Specialisation
 from ._kernels import image, source
 
 Seconds = dict[str, float]

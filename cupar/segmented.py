@@ -13,7 +13,7 @@ from ._call.native import Launch, NativeCall
 from ._call.numbers import choice, item_count, segment_count
 from ._call.signatures import two_phases
 from ._compile import cccl
-from ._compile.specialisation import Specialisation
+from ._ir.specialisation import Specialisation
 from ._obtain.arguments import accumulation, integers
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain

@@ -21,6 +21,7 @@ FLOORS = [
     "iterators",
     "_build _inspect",
     "_compile",
+    "_kernels",
     "operators",
     "_ir",
     "_fingerprint",

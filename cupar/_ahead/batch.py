@@ -30,8 +30,8 @@ from .._base.warnings import warn_once
 from .._call.algorithm import Algorithm, Built
 from .._compile import workers
 from .._compile.key import build_parts, digest, template_parts
-from .._compile.specialisation import Specialisation
 from .._device.driver import NoDeviceError
+from .._ir.specialisation import Specialisation
 from .._obtain import call_sites, obtain
 from . import record
 from .make import Outcome, make, request

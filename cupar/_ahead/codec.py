@@ -25,9 +25,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from .._compile.specialisation import Specialisation
 from .._fingerprint import frozen, guards, names
 from .._ir.operator import Operator
+from .._ir.specialisation import Specialisation
 
 __all__ = ["PYTHON", "dumps", "loads"]
 

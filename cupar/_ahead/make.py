@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 
 from .._base.warnings import CacheWarning
 from .._compile import precompiled
-from .._compile.specialisation import Specialisation
+from .._ir.specialisation import Specialisation
 from .._obtain import obtain
 from . import codec
 from .record import message

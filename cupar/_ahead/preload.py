@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from .._base.warnings import warn_once
 from .._call.algorithm import Algorithm
-from .._compile.specialisation import Specialisation
 from .._device import driver
+from .._ir.specialisation import Specialisation
 from .._obtain import obtain
 from .._obtain.target import target
 

@@ -23,8 +23,8 @@ from .._base import fork
 from .._base.warnings import warn_once
 from .._call.algorithm import Algorithm
 from .._compile.key import build_parts, digest
-from .._compile.specialisation import Specialisation
 from .._ir import nodes
+from .._ir.specialisation import Specialisation
 from .._obtain import call_sites, obtain
 from .._obtain.target import parse_cc
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from .._base import fork
-from .._compile.specialisation import Specialisation
 from .._device import arrays, driver, peers, storage
 from .._ir import nodes
 from .._ir.iterator import Iterator
 from .._ir.operator import CapturedState
+from .._ir.specialisation import Specialisation
 from .._kernels.family import Family
 from .bound import Bound
 from .call import Call

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .._base import fork
-from .._compile.specialisation import Specialisation
 from .._device import driver
 from .._device.kernels import Executable, Library, device_facts
+from .._ir.specialisation import Specialisation
 from .._kernels.family import Facts, Plan, PlanTuple
 from .._kernels.image import Image
 from .launcher import Chain, Values, executable_of

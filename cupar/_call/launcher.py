@@ -18,9 +18,9 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from .._compile.specialisation import Specialisation
 from .._device import driver
 from .._device.kernels import PROGRAMMATIC, Executable, LaunchConfig, NodeParams
+from .._ir.specialisation import Specialisation
 from .._kernels.family import Launch, Number, Parameter, Shape, Storage, Value
 
 # Takes what `bind` returned, the address of the temporary storage, and the plan's numbers; and the stream's

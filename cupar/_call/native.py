@@ -9,8 +9,8 @@ import numpy as np
 
 from .._base import fork, log
 from .._compile import cccl
-from .._compile.specialisation import Specialisation
 from .._device import driver, storage, stream_capture
+from .._ir.specialisation import Specialisation
 from . import written
 
 # Code that nobody needs any more. To unload it spoils what other threads capture, unless the thread that does

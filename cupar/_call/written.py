@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from .._compile.specialisation import Specialisation
 from .._device import arrays, driver, peers
 from .._ir.iterator import state_of
+from .._ir.specialisation import Specialisation
 from .double_buffer import DoubleBuffer, opened
 from .numbers import initial_bytes, item_count
 from .signatures import signature

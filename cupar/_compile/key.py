@@ -22,9 +22,9 @@ from .. import structs
 from .._base.words import counted
 from .._ir.nodes import IteratorNode, Pointer
 from .._ir.operator import Operator
+from .._ir.specialisation import Specialisation
 from .._kernels import source
 from . import toolchain, wrapper
-from .specialisation import Specialisation
 
 FORMAT = 4  # of keys and of what is stored under them
 

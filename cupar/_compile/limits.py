@@ -24,7 +24,7 @@ from .. import structs
 from .._base.causes import cause
 from .._base.errors import BuildError
 from .._ir.nodes import Argument
-from .specialisation import Specialisation
+from .._ir.specialisation import Specialisation
 
 _INDICES = "{0} indices in their place, and read the items through a cupar.PermutationIterator"
 

@@ -16,7 +16,7 @@ from collections import Counter
 from contextlib import suppress
 
 from .._base.errors import BuildError
-from .._kernels.source import END_OF_HEADERS
+from .._ir.cpp import END_OF_HEADERS
 from . import nvrtc
 
 __all__ = ["compile_kernels", "expect_many", "keep_headers"]

@@ -73,6 +73,10 @@ template <int size, int alignment> struct alignas(alignment) Bytes {
 """
 
 
+# A pragma of NVIDIA's compilers: headers are precompiled up to here, if they are.
+END_OF_HEADERS = "#pragma nv_hdrstop\n"
+
+
 def type_name(dtype: np.dtype[Any]) -> str:
     """Return the C++ type of a value."""
     if dtype.names is not None:

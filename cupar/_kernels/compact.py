@@ -12,7 +12,7 @@ from .family import Facts, Family, Launch, Parameter, PlanTuple, Shape, Storage,
 from .policies import Compact
 
 if TYPE_CHECKING:
-    from .._compile.specialisation import Specialisation
+    from .._ir.specialisation import Specialisation
 
 _BLOCK_TILES = 4  # that one block takes: it needs no states of tiles, and so no kernel that zeroes them
 _INIT_THREADS = 256

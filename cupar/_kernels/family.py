@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from .._compile.specialisation import Specialisation
+    from .._ir.specialisation import Specialisation
 
 
 PlanTuple = tuple[str, int, tuple[int, ...]]  # a plan, where one is made for each call: the fields of `Plan`

@@ -14,7 +14,7 @@ from . import policies
 from .family import Facts, Family, Launch, Number, Plan, Shape, Value, ceil_div, i32, u32, u64
 
 if TYPE_CHECKING:
-    from .._compile.specialisation import Specialisation
+    from .._ir.specialisation import Specialisation
 
 
 _ONE_BLOCK = 1 << 14  # samples that one block counts before two kernels are quicker

@@ -10,7 +10,7 @@ from . import policies
 from .family import Facts, Family, Launch, Plan, Shape, Storage, Value, aligned, ceil_div, i32, u64
 
 if TYPE_CHECKING:
-    from .._compile.specialisation import Specialisation
+    from .._ir.specialisation import Specialisation
 
 _THREADS = 256  # of the blocks that find where tiles come from, as in CUB
 # A call's passes are those of some of these shapes, each at most once: of the bits of their number.

@@ -22,7 +22,7 @@ from .family import (
 )
 
 if TYPE_CHECKING:
-    from .._compile.specialisation import Specialisation
+    from .._ir.specialisation import Specialisation
 
 _RADIX_BITS = 8  # of a digit
 _DIGITS = 1 << _RADIX_BITS

@@ -11,7 +11,7 @@ from .._ir import cpp
 from .family import Facts, Family, Launch, Number, PlanTuple, Shape, Storage, Value, i32, i64, u64
 
 if TYPE_CHECKING:
-    from .._compile.specialisation import Specialisation
+    from .._ir.specialisation import Specialisation
 
 _SUBSCRIPTION = 5  # blocks in the grid for each that runs at once, as in CUB
 _SPREAD = 2  # tiles for each multiprocessor that small problems are cut into

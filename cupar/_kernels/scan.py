@@ -10,7 +10,7 @@ from . import policies
 from .family import Facts, Family, Launch, PlanTuple, Shape, Storage, Value, aligned, ceil_div, i32, u64
 
 if TYPE_CHECKING:
-    from .._compile.specialisation import Specialisation
+    from .._ir.specialisation import Specialisation
 
 _IN, _OUT, _OP, _INIT = map(Value, ("d_in", "d_out", "op", "init"))
 

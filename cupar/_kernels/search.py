@@ -9,7 +9,7 @@ from . import policies
 from .family import Facts, Family, Launch, Number, Plan, Shape, Storage, Value, ceil_div, u64
 
 if TYPE_CHECKING:
-    from .._compile.specialisation import Specialisation
+    from .._ir.specialisation import Specialisation
 
 # Where it was quickest to change from one way to another, measured on an H200 with float32.
 _FEW_VALUES = 1 << 15  # up to which what counts is the time of one search

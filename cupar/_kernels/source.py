@@ -4,7 +4,8 @@ The user's operators are left to the linker. That source is the template's, whic
 tells none of them but by its types.
 
 It begins with the headers, those of the family's source among them. So all sources of a family begin with the
-same lines, up to `END_OF_HEADERS`, and a process that compiles several can keep what they say precompiled.
+same lines, up to `cpp.END_OF_HEADERS`, and a process that compiles several can keep what they say
+precompiled.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from .._ir.source import node_structs
 from .family import Family
 
 if TYPE_CHECKING:
-    from .._compile.specialisation import Specialisation
+    from .._ir.specialisation import Specialisation
 
 FOLDER = Path(__file__).parent
 
@@ -54,9 +55,6 @@ _FUNCTORS = {
 }
 
 
-# A pragma of NVIDIA's compilers: headers are precompiled up to here, if they are.
-END_OF_HEADERS = "#pragma nv_hdrstop\n"
-
 # Of the functors above, and of half precision: CUB's headers have it in any case.
 _HEADERS = (
     "cuda/std/__functional/identity.h",
@@ -82,7 +80,7 @@ def source(family: Family, spec: Specialisation) -> str:
     # In the global namespace, as the functions that are left to the linker are.
     unit = cpp.unit(body, headers)
     file = family.source_of(spec)
-    return f'{_prefix(file)}{END_OF_HEADERS}{unit}\n#include "{file}"\n'
+    return f'{_prefix(file)}{cpp.END_OF_HEADERS}{unit}\n#include "{file}"\n'
 
 
 def _argument(argument: Argument) -> str:

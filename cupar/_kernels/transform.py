@@ -11,7 +11,7 @@ from .family import Facts, Family, Launch, Plan, Shape, Value, ceil_div, i32, i6
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .._compile.specialisation import Specialisation
+    from .._ir.specialisation import Specialisation
 
 
 def _inputs(spec: Specialisation) -> tuple[str, ...]:

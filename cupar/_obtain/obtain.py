@@ -13,10 +13,10 @@ from .._base import fork
 from .._call.algorithm import Algorithm, Built
 from .._compile import inference
 from .._compile.key import build_parts, digest, template_parts
-from .._compile.specialisation import Specialisation
 from .._device import driver
 from .._ir.nodes import Argument
 from .._ir.operator import Operator
+from .._ir.specialisation import Specialisation
 from ..operators import as_cccl_has_it
 from . import produce
 from .target import target

@@ -11,8 +11,8 @@ from .._call.algorithm import Build, Built
 from .._call.code import Code
 from .._compile import entries, toolchain
 from .._compile.key import build_parts, digest, notes, template_parts
-from .._compile.specialisation import Specialisation
 from .._device import driver
+from .._ir.specialisation import Specialisation
 
 templates: _cache.Memory[list[bytes]] = _cache.Memory(maxsize=32)
 

@@ -7,7 +7,7 @@ import pytest
 
 from cupar import BuildError
 from cupar._compile import nvrtc, precompiled
-from cupar._kernels.source import END_OF_HEADERS
+from cupar._ir.cpp import END_OF_HEADERS
 
 CC = 90
 

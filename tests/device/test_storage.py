@@ -254,7 +254,7 @@ def test_what_is_freed_while_its_stream_is_captured_is_given_back(library):
 
 
 class Graph:
-    handle = 5
+    handle, nodes = 5, ()
 
     def __init__(self):
         self.error, self.is_destroyed = None, False
@@ -269,7 +269,8 @@ class Graph:
 def bound(library, monkeypatch):
     """A bound call without a GPU, on stream 7."""
     monkeypatch.setattr(_bound, "completed", lambda run, arguments, named: arguments)
-    chain = SimpleNamespace(executable=Graph, filler=lambda executable: lambda *arguments: None)
+    monkeypatch.setattr(_bound, "executable_of", lambda chains: Graph())
+    chain = SimpleNamespace(filler=lambda executable, nodes: lambda *arguments: None)
     call = SimpleNamespace(bind=lambda arguments: arguments, prepare=lambda bound: None, nbytes=MIB)
     call.loaded, call.shape, call.numbers = SimpleNamespace(chains={"one": chain}), "one", ()
     algorithm = cupar.Reduce.__new__(cupar.Reduce)

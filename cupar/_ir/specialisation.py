@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from .._ir.nodes import Argument
-from .._ir.operator import Operator
-from .._kernels.family import Family
+from .nodes import Argument
+from .operator import Operator
 
 
 class Kind(Protocol):
     """What a class of algorithms says of how its specialisations are built."""
 
-    _family: Family | None  # its kernels; None: the bindings have them
+    _family: Any  # its kernels, a `Family`; None: the bindings have them
     _native: str  # the bindings' class
     _uses: Mapping[str, str | int]
 
