@@ -16,12 +16,14 @@ from ctypes import byref, c_char, c_void_p
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._device import driver
 from .._device.kernels import PROGRAMMATIC, Executable, LaunchConfig, NodeParams
-from .._ir.specialisation import Specialisation
 from .._kernels.family import Launch, Number, Parameter, Shape, Storage, Value
+
+if TYPE_CHECKING:
+    from .._ir.specialisation import Specialisation
 
 # Takes what `bind` returned, the address of the temporary storage, and the plan's numbers; and the stream's
 # handle.
