@@ -424,12 +424,22 @@ __device__ __forceinline__ void compact(First first, Second second, i64 num_item
     }
   };
 
+  // What zeroes the storage may still run.
+  const auto wait_for_storage = [] {
+    if constexpr (target >= 90) {
+      wait_for_dependencies();
+    }
+  };
+
   if (thread == loader) {
     if constexpr (is_bulk) {
       for (barrier& each : arrived) {
         each.init(1);
       }
       publish_barriers();
+    }
+    if (!is_alone && tiles > gridDim.x) {
+      wait_for_storage();
     }
     i64 tile[ahead];
 #pragma unroll
@@ -490,6 +500,9 @@ __device__ __forceinline__ void compact(First first, Second second, i64 num_item
       before_warp += w < warp ? warp_counts[w] : 0;
       all += warp_counts[w];
     }
+    if (warp == 0 && round == 0) {
+      wait_for_storage();
+    }
     if (thread == 0 && is_tile && !is_alone) {
       states.publish(tile, tile == 0 ? states.up_to_tile : states.of_tile, sums_of<sums_t>(all));
     }
@@ -529,6 +542,11 @@ __device__ __forceinline__ void compact(First first, Second second, i64 num_item
 }
 }  // namespace cupar
 
-// Zeroes the storage of another kernel: 256 words a block.
+// Zeroes the storage of another kernel, which may begin meanwhile: 256 words a block.
 extern "C" __global__ __launch_bounds__(256)
-void cupar_compact_init(cupar::u64* storage) { storage[blockIdx.x * cupar::u64{256} + threadIdx.x] = 0; }
+void cupar_compact_init(cupar::u64* storage) {
+  if constexpr (target >= 90) {
+    cupar::launch_dependents();
+  }
+  storage[blockIdx.x * cupar::u64{256} + threadIdx.x] = 0;
+}

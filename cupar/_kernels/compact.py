@@ -19,16 +19,21 @@ _INIT_THREADS = 256
 _TICKET_WORDS = 16  # before the states of tiles
 
 
-def _shapes(kernel: str, parameters: tuple[Parameter, ...], operators: tuple[str, ...]) -> dict[str, Shape]:
-    def launch(grid: str | int, storage: Parameter) -> Launch:
-        given = (*parameters, i64("n"), *map(Value, operators), storage)
-        return Launch(kernel, grid, "threads", given, "shared")
+def _shapes(
+    kernel: str, parameters: tuple[str, ...], operators: tuple[str, ...]
+) -> Callable[[Specialisation], dict[str, Shape]]:
+    def launch(grid: str | int, storage: Parameter, overlaps: bool) -> Launch:
+        given = (*map(Value, parameters), i64("n"), *map(Value, operators), storage)
+        return Launch(kernel, grid, "threads", given, "shared", overlaps)
 
-    init = Launch("cupar_compact_init", "init_grid", _INIT_THREADS, (Storage(),))
-    return {
-        "block": Shape(("n",), (launch(1, u64(0)),)),
-        "grid": Shape(("n", "grid", "init_grid"), (init, launch("grid", Storage()))),
-    }
+    def shapes(spec: Specialisation) -> dict[str, Shape]:
+        init = Launch("cupar_compact_init", "init_grid", _INIT_THREADS, (Storage(),))
+        return {
+            "block": Shape(("n",), (launch(1, u64(0), False),)),
+            "grid": Shape(("n", "grid", "init_grid"), (init, launch("grid", Storage(), spec.cc >= 90))),
+        }
+
+    return shapes
 
 
 def _planner(kernel: str, counts: int) -> Callable[[Facts], Callable[[int], PlanTuple]]:
@@ -51,7 +56,7 @@ def _planner(kernel: str, counts: int) -> Callable[[Facts], Callable[[int], Plan
 # --- Policies --------------------------------------------------------------------------------------------
 
 _WORD = 16  # bytes that a thread loads at once
-_MOST_ITEMS = 32  # of a thread
+_MOST_ITEMS = 16  # of a thread
 _TILE_BYTES = {
     True: 16384,
     False: 8192,
@@ -88,7 +93,7 @@ def _untuned(sizes: tuple[int, ...], is_bulk: bool) -> Compact:
     threads = 256
     while threads > 32 and threads > room:
         threads //= 2
-    rows = max(1, min(4, room // threads, _MOST_ITEMS // width))
+    rows = max(1, min(room // threads, _MOST_ITEMS // width))
     if 3 * threads * rows * width * each + 1024 > _SHARED:
         raise BuildError(f"too much shared memory: a tile of 32 items takes {32 * each} bytes")
     return Compact(threads, rows, width, 3)
@@ -105,46 +110,24 @@ def _constants(algorithm: str, spec: Specialisation, item: str, *columns: Argume
 
 _FACTS = ("threads", "tile_items", "shared")
 
-_SELECT = _shapes("cupar_select", (Value("d_in"), Value("d_out"), Value("d_num_selected_out")), ("cond",))
-
 SELECT = Family(
     "select.cuh",
     _FACTS,
-    lambda spec: _SELECT,
+    _shapes("cupar_select", ("d_in", "d_out", "d_num_selected_out"), ("cond",)),
     _planner("cupar_select", 1),
     lambda spec: _constants("select", spec, "d_in", spec.arguments[0]),
-)
-
-_PARTITION = _shapes(
-    "cupar_partition",
-    (
-        Value("d_in"),
-        Value("d_first_part_out"),
-        Value("d_second_part_out"),
-        Value("d_unselected_out"),
-        Value("d_num_selected_out"),
-    ),
-    ("select_first_part_op", "select_second_part_op"),
 )
 
 PARTITION = Family(
     "partition.cuh",
     _FACTS,
-    lambda spec: _PARTITION,
+    _shapes(
+        "cupar_partition",
+        ("d_in", "d_first_part_out", "d_second_part_out", "d_unselected_out", "d_num_selected_out"),
+        ("select_first_part_op", "select_second_part_op"),
+    ),
     _planner("cupar_partition", 2),
     lambda spec: _constants("partition", spec, "d_in", spec.arguments[0]),
-)
-
-_UNIQUE = _shapes(
-    "cupar_unique",
-    (
-        Value("d_in_keys"),
-        Value("d_in_items"),
-        Value("d_out_keys"),
-        Value("d_out_items"),
-        Value("d_out_num_selected"),
-    ),
-    ("op",),
 )
 
 
@@ -164,4 +147,14 @@ def _unique_prelude(spec: Specialisation) -> str:
     return "\n".join(code)
 
 
-UNIQUE = Family("unique.cuh", _FACTS, lambda spec: _UNIQUE, _planner("cupar_unique", 1), _unique_prelude)
+UNIQUE = Family(
+    "unique.cuh",
+    _FACTS,
+    _shapes(
+        "cupar_unique",
+        ("d_in_keys", "d_in_items", "d_out_keys", "d_out_items", "d_out_num_selected"),
+        ("op",),
+    ),
+    _planner("cupar_unique", 1),
+    _unique_prelude,
+)
