@@ -28,10 +28,10 @@ def _may_be_graphs() -> bool:
 # Executable graphs of each shape that are made at most when code is loaded, since to make one later may wait
 # for the GPU: the driver keeps memory for graphs, and where that is used up it waits for all that runs (seen
 # on an H200 with each 43rd graph). One is the default stream's.
-_EXECUTABLES = 4 if _may_be_graphs() else 0
+_EXECUTABLES = 8 if _may_be_graphs() else 0
 # In a context; 48 kB of device memory each, on an H200. Each shape has one, while there are so many at most,
 # and others while there are few.
-_MOST_EXECUTABLES, _FEW_EXECUTABLES = 4096, 256
+_MOST_EXECUTABLES, _FEW_EXECUTABLES = 4096, 512
 
 
 @fork.in_child

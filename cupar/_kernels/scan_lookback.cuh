@@ -45,6 +45,7 @@ using namespace cupar;
 // Clears the states of tiles.
 extern "C" __global__ __launch_bounds__(clear_threads)
 void cupar_scan_clear(void* memory, int tiles) {
+  _CCCL_PDL_GRID_DEPENDENCY_SYNC();
   _CCCL_PDL_TRIGGER_NEXT_LAUNCH();
   states_of(tiles, memory).InitializeStatus(tiles);
 }
