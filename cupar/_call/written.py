@@ -60,6 +60,8 @@ def binder(caller: Caller) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
         "_address": arrays.address,
         "_count": item_count,
         "_cupy": arrays.CUPY,
+        "_torch": arrays.TORCH,
+        "_numpy_dtype": arrays.numpy_dtype,
         "_check_memory": peers.check_memory,
         "_DoubleBuffer": DoubleBuffer,
         "_opened": opened,
@@ -84,15 +86,12 @@ def binder(caller: Caller) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
                 f"if (type({array}) in _cupy and {array}.dtype is _dtype_{i} and {array}._c_contiguous",
                 f"        and {array}.size >= {items} {aligned % 'data.ptr'}",
             ]
-            torch = arrays.of_torch(argument.value) if argument.value.kind != "c" else None
-            if torch is not None:
-                names["_Tensor"], names[f"_torch_dtype_{i}"] = torch
+            if argument.value.kind != "c":
                 lazy = f"or {array}.is_neg()" if argument.value.kind == "f" else ""
                 checks += [
-                    f"elif (type({array}) is _Tensor and {array}.dtype is _torch_dtype_{i}",
-                    f"        and {array}.is_cuda",
-                    f"        and {array}.is_contiguous() and not ({array}.numel() < {items} {lazy})",
-                    f"        {aligned % 'data_ptr()'}",
+                    f"elif (type({array}) in _torch and _numpy_dtype({array}.dtype) is _dtype_{i}",
+                    f"        and {array}.is_cuda and {array}.is_contiguous()",
+                    f"        and not ({array}.numel() < {items} {lazy}) {aligned % 'data_ptr()'}",
                 ]
             arguments = f"{array!r}, {array}, _dtype_{i}, {items}, {argument.output}"
             checks.append(f"else: {value} = _address({arguments})")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -34,6 +33,7 @@ def _view_cupy(array: Any) -> View:
 
 
 _torch_dtypes: dict[Any, np.dtype[Any]] = {}
+numpy_dtype = _torch_dtypes.get  # of PyTorch's dtype; None if none of it was seen yet
 
 
 def _view_torch(tensor: Any) -> View:
@@ -145,7 +145,9 @@ def _view_dlpack(array: Any) -> View:
 
 
 _readers: dict[type, Callable[[Any], View]] = {}
-CUPY: set[type] = set()  # the classes of CuPy's arrays, which calls read in line
+# The classes of CuPy's arrays and PyTorch's tensors, which calls read in line; each once it was seen.
+CUPY: set[type] = set()
+TORCH: set[type] = set()
 
 
 def _reader(array: Any) -> Callable[[Any], View]:
@@ -184,8 +186,9 @@ def view(name: str, array: Any) -> View:
         reader = _readers.get(type(array))
         if reader is None:
             reader = _readers[type(array)] = _reader(array)
-            if reader is _view_cupy:
-                CUPY.add(type(array))
+            read_in_line = {_view_cupy: CUPY, _view_torch: TORCH}.get(reader)
+            if read_in_line is not None:
+                read_in_line.add(type(array))
         return reader(array)
     except TypeError as error:
         raise TypeError(f"{name}: {error}") from None
@@ -271,13 +274,6 @@ def same_layout(name: str, one: np.dtype[Any], other: np.dtype[Any]) -> bool:
     if one.names is None or other.names is None:
         return False
     return structs.layout(structs.normal(name, one)) == structs.layout(other)
-
-
-def of_torch(dtype: np.dtype[Any]) -> tuple[type, Any] | None:
-    """Return PyTorch's class of tensors and its dtype for NumPy's; None if it is not imported or has none."""
-    torch = sys.modules.get("torch")
-    own = getattr(torch, dtype.name, None)
-    return None if torch is None or own is None else (torch.Tensor, own)
 
 
 def storage(temp_storage: Any) -> tuple[int, int]:

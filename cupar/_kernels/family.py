@@ -96,7 +96,7 @@ class Shape:
 
     numbers: tuple[str, ...]  # names of a plan's numbers
     launches: tuple[Launch, ...]
-    executables: int = 4  # graphs of it that are made at most when code is loaded; 0: kernel by kernel
+    executables: int = 8  # graphs of it that are made at most when code is loaded; 0: kernel by kernel
 
 
 class Facts(dict[str, int]):
