@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from .._ir import cpp
 from . import policies
-from .family import Facts, Family, Launch, PlanTuple, Shape, Storage, Value, aligned, ceil_div, i32, u64
+from .family import Facts, Family, Launch, PlanTuple, Shape, Storage, Value, ceil_div, i32, u64
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -98,7 +98,9 @@ def _planner(facts: Facts) -> Callable[[int], PlanTuple]:
             return ahead(n)
         tiles = -(-n // tile)
         states = tiles + _PADDING
-        *_, nbytes = aligned(states * state, states * payload, states * payload)
+        # As `aligned` has it, for the states, and for what a tile reduces to by itself and with those before
+        # it.
+        nbytes = (states * state + 255 & -256) + 2 * (states * payload + 255 & -256)
         return "tiles", nbytes, (n, tiles, -(-tiles // _CLEARED))
 
     return plan
@@ -111,13 +113,13 @@ def _ahead_planner(facts: Facts) -> Callable[[int], PlanTuple]:
 
     def plan(n: int) -> PlanTuple:
         tiles = -(-n // tile)
-        counter, nbytes = aligned(tiles * state)[-1], aligned(tiles * state, 4)[-1]
+        counter = tiles * state + 255 & -256
         # So many stages that all blocks have as much to do, and one more, as CUB has it.
         stages = max(1, min(len(fits), ceil_div(n, sms * tile) + 2))
         # From compute capability 10.0 on, blocks that run take the places of those that do not yet.
         grid = min(sms, tiles) if facts["cc"] < 100 else tiles
         numbers = (n, tiles, ceil_div(tiles, _CLEARED), counter, grid, stages, shared[stages - 1])
-        return "ahead", nbytes, numbers
+        return "ahead", counter + 256, numbers
 
     return plan
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from . import policies
-from .family import Facts, Family, Launch, Plan, Shape, Value, ceil_div, i32, i64
+from .family import Facts, Family, Launch, PlanTuple, Shape, Value, i32, i64
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,15 +25,13 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     }
 
 
-def _planner(facts: Facts) -> Callable[[int], Plan]:
+def _planner(facts: Facts) -> Callable[[int], PlanTuple]:
     row, rows = facts["threads"] * facts["items"], facts["rows"]
     at_once = facts.occupancy("cupar_transform", facts["threads"], 0) * facts["sms"] * row
 
-    def plan(n: int) -> Plan:
-        if not n:
-            return Plan("", 0)
-        tile = row * min(rows, ceil_div(n, at_once))
-        return Plan("tiles", 0, (n, tile, ceil_div(n, tile)))
+    def plan(n: int) -> PlanTuple:
+        tile = row if n <= at_once else row * min(rows, -(-n // at_once))
+        return "tiles" if n else "", 0, (n, tile, -(-n // tile))
 
     return plan
 
