@@ -163,13 +163,14 @@ class Data:
     def walk(self, n: int, dtype: Dtype, seed: int = 0) -> tuple[Any, Any]:
         """Return addends, and their prefix sums.
 
-        The sum of any items that are next to each other is between -127 and 127, so that float16 and int8
-        hold it, and no order of additions rounds.
+        The sum of any items that are next to each other is between -127 and 127, so that int8 holds it, and of
+        float16 between -7 and 7: CUB adds up each second of a thread's halves, and that must not round either.
         """
         if dtype.kind == "c":
             parts = [self.walk(n, np.dtype(f"f{dtype.itemsize // 2}"), seed + k) for k in range(2)]
             return tuple(real + dtype.type(1j) * imaginary for real, imaginary in zip(*parts, strict=True))  # type: ignore[return-value]
-        sums = ((self.bits(n, seed) & np.uint64(127)).astype(np.int8) - np.int8(64)).astype(dtype)
+        most = 7 if dtype == np.float16 else 127
+        sums = ((self.bits(n, seed) & np.uint64(most)).astype(np.int8) - np.int8(most // 2 + 1)).astype(dtype)
         addends = sums.copy()
         addends[1:] -= sums[:-1]
         return addends, sums
