@@ -163,8 +163,9 @@ class Data:
     def walk(self, n: int, dtype: Dtype, seed: int = 0) -> tuple[Any, Any]:
         """Return addends, and their prefix sums.
 
-        The sum of any items that are next to each other is between -127 and 127, so that int8 holds it, and of
-        float16 between -7 and 7: CUB adds up each second of a thread's halves, and that must not round either.
+        The sum of any items that are next to each other is between -127 and 127, so that int8 holds it, and
+        of float16 between -7 and 7: CUB adds up each second of a thread's halves, and that must not round
+        either.
         """
         if dtype.kind == "c":
             parts = [self.walk(n, np.dtype(f"f{dtype.itemsize // 2}"), seed + k) for k in range(2)]
