@@ -251,10 +251,6 @@ class Algorithm:
         """Return what the bindings' ``compile`` takes; see `Kind`."""
         return *iterators, *operators.values()
 
-    @staticmethod
-    def _check(spec: Specialisation) -> None:
-        """Raise TypeError or ValueError if it cannot be built, though its arguments are right."""
-
     def _enqueued(self, arguments: tuple[Any, ...]) -> None:
         """Let arguments know of a call that was enqueued, or bound."""
 

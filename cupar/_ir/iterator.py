@@ -162,7 +162,7 @@ def state_of(argument: nodes.Argument, array: Any, items: int) -> bytes:
     if given.node != argument.given and not _same_structure(given.node, argument.given):
         built, got = nodes.description(argument.given), nodes.description(given.node)
         raise TypeError(f"{argument.name}: this algorithm was built for {built}, got {got}")
-    return given.pack(argument.name, items, argument.output) + argument.constants
+    return given.pack(argument.name, items, argument.output)
 
 
 def _same_structure(one: nodes.IteratorNode, other: nodes.IteratorNode) -> bool:

@@ -5,10 +5,10 @@ count starts and what a constant is are state, which a call hands to the kernel 
 all iterators of one structure share a build. The state of a node is that of its children, in order, and then
 its own, each of a multiple of 8 bytes, so that Python joins bytes where C++ nests structs.
 
-Two kinds of node are cupar's own. To CCCL's C interface complex numbers are opaque storage, and its reduction
+One kind of node is cupar's own. To CCCL's C interface complex numbers are opaque storage, and its reduction
 writes the accumulator's type through whatever output it is given (seen with CCCL 3.6.0: a float32 accumulator
 and a float16 output overwrite the output's neighbour), so a `Convert` goes where array and accumulator differ
-and CCCL would not convert. And a `First` keeps the first of several counts.
+and CCCL would not convert.
 """
 
 from __future__ import annotations
@@ -251,11 +251,9 @@ class Permutation(IteratorNode):
 
 @dataclass(frozen=True)
 class _Wrapper(IteratorNode):
-    """What has one child, and, if cupar put it there, state that is the same in every call."""
+    """What has one child."""
 
     child: IteratorNode
-
-    constant: ClassVar[bytes] = b""
 
     @property
     def children(self) -> tuple[IteratorNode, ...]:
@@ -268,19 +266,6 @@ class Reverse(_Wrapper):
 
     def members(self, children: Sequence[str], operator: str) -> Members:
         return Members(f"{children[0]} child;", "child.advance(-n);", "child.read(out);", "child.write(in);")
-
-
-@dataclass(frozen=True)
-class First(_Wrapper):
-    """Another iterator, of which only the first item is written."""
-
-    own_size = 8
-    constant = bytes(8)
-    readable = False
-
-    def members(self, children: Sequence[str], operator: str) -> Members:
-        write = "if (index == 0) child.write(in);"
-        return Members(f"{children[0]} child; i64 index;", "index += n;", write=write)
 
 
 @dataclass(frozen=True)
@@ -366,14 +351,6 @@ class Argument:
     def is_pointer(self) -> bool:
         """Whether it is a plain array, for which CCCL needs no code."""
         return type(self.node) is Pointer
-
-    @property
-    def constants(self) -> bytes:
-        """The state of what cupar put around what the user gives."""
-        state, node = b"", self.node
-        while node is not self.given and isinstance(node, _Wrapper):
-            state, node = node.constant + state, node.child
-        return state
 
     @property
     def operators(self) -> dict[str, Operator]:

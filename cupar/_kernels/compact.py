@@ -57,11 +57,8 @@ def _planner(kernel: str, counts: int) -> Callable[[Facts], Callable[[int], Plan
 
 _WORD = 16  # bytes that a thread loads at once
 _MOST_ITEMS = 16  # of a thread
-_TILE_BYTES = {
-    True: 16384,
-    False: 8192,
-}  # with bulk copies, or without: then more blocks must hide the latency
-_SHARED = 65536  # bytes that a block may have on every GPU from compute capability 7.5 on
+_TILE_BYTES = {True: 16384, False: 8192}  # with bulk copies, or without: then more blocks hide the latency
+_MOST_BYTES = 512  # of items: three tiles of 32 fit into the shared memory of a block on every GPU
 
 
 def policy(algorithm: str, sizes: tuple[int, ...], is_bulk: bool, cc: int) -> Compact:
@@ -76,11 +73,6 @@ def policy(algorithm: str, sizes: tuple[int, ...], is_bulk: bool, cc: int) -> Co
         Whether tiles are brought by bulk copies.
     cc : int
         Compute capability, as in 90.
-
-    Raises
-    ------
-    BuildError
-        If a tile does not fit into shared memory.
     """
     found = policies.COMPACT.get((cc, algorithm, *sizes)) if is_bulk else None
     return found or _untuned(sizes, is_bulk)
@@ -94,14 +86,20 @@ def _untuned(sizes: tuple[int, ...], is_bulk: bool) -> Compact:
     while threads > 32 and threads > room:
         threads //= 2
     rows = max(1, min(room // threads, _MOST_ITEMS // width))
-    if 3 * threads * rows * width * each + 1024 > _SHARED:
-        raise BuildError(f"too much shared memory: a tile of 32 items takes {32 * each} bytes")
     return Compact(threads, rows, width, 3)
 
 
 def _constants(algorithm: str, spec: Specialisation, item: str, *columns: Argument) -> str:
     is_bulk = spec.cc >= 90 and all(column.is_pointer for column in columns)
-    found = policy(algorithm, tuple(column.value.itemsize for column in columns), is_bulk, spec.cc)
+    sizes = tuple(column.value.itemsize for column in columns)
+    if sum(sizes) > _MOST_BYTES:
+        names = ", ".join(f"{each.name} (items of {each.value.itemsize} bytes)" for each in columns)
+        raise BuildError(
+            f"{names}: too large for {spec.algorithm}, which takes {_MOST_BYTES} bytes at most; make the "
+            "struct smaller, or give indices in their place, and read the items through a "
+            "cupar.PermutationIterator"
+        )
+    found = policy(algorithm, sizes, is_bulk, spec.cc)
     constants = ", ".join(f"{name} = {value}" for name, value in found._asdict().items())
     return f"using item_t = {item}_v;\nconstexpr int {constants};"
 

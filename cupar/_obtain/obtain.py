@@ -96,7 +96,6 @@ def obtain(
     spec = Specialisation(
         kind, algorithm, tuple(arguments), tuple(operators.items()), tuple(options.items()), found
     )
-    cls._check(spec)
     for op in spec.functions.values():
         inference.refuse_extended(op)
     if watching is None:

@@ -1,10 +1,9 @@
-"""Items that CCCL has no code for: what is refused at once, and what the compilers refuse."""
+"""Items that are too large for kernels, and what the compilers refuse."""
 
 import numpy as np
 import pytest
 
 import cupar
-from cupar._compile import limits
 
 ASCENDING = cupar.SortOrder.ASCENDING
 
@@ -21,35 +20,6 @@ def unique_by_key(items, keys="u4", cc=90):
     return cupar.unique_by_key(keys, items, keys, items, "i8", cupar.OpKind.EQUAL_TO, cc=cc)
 
 
-def size(dtype):
-    return f"{dtype.itemsize} bytes"
-
-
-@pytest.fixture
-def no_compiler(monkeypatch):
-    """Nothing may be compiled."""
-
-    def compiled(*arguments, **named):
-        raise AssertionError("compiled")
-
-    monkeypatch.setattr("cupar._compile.workers.compile_native", compiled)
-
-
-@pytest.mark.parametrize("items", [struct("f8", 2), struct("f4", 4), np.dtype("c16")], ids=size)
-def test_items_of_unique_by_key_are_refused_at_once(items, no_compiler, empty_cache):
-    with pytest.raises(
-        TypeError, match="^d_in_items: CCCL's unique_by_key has no code for items of 16 bytes"
-    ):
-        unique_by_key(items)
-
-
-def test_what_is_refused_does_not_build(monkeypatch, empty_cache):
-    """If CCCL learns to, the refusals can go."""
-    monkeypatch.setattr(limits, "check_unique_items", lambda keys, items, cc: None)
-    with pytest.raises(cupar.BuildError, match="^d_in_items .items of 16 bytes"):
-        unique_by_key(np.dtype("c16"))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "build",
@@ -58,7 +28,10 @@ def test_what_is_refused_does_not_build(monkeypatch, empty_cache):
         lambda: radix_sort(struct("u1", 200)),
         lambda: radix_sort("c16", "i1"),
         lambda: unique_by_key(struct("f4", 3)),
-        lambda: unique_by_key(struct("f8", 3)),
+        lambda: unique_by_key(struct("u8", 16)),
+        lambda: unique_by_key("c16"),
+        lambda: unique_by_key(struct("u8", 62), "c16"),
+        lambda: cupar.select(struct("u8", 64), struct("u8", 64), "i8", lambda a: a.x0 > a.x63, cc=75),
         lambda: cupar.merge_sort("u4", "c16", "u4", "c16", cupar.OpKind.LESS, cc=90),
     ],
 )
@@ -66,15 +39,14 @@ def test_what_is_not_refused_builds(build):
     assert build().build.cubin_size
 
 
-def test_what_is_too_large_is_said_without_cpp(empty_cache, monkeypatch):
-    for debug in ("0", "1"):
-        monkeypatch.setenv("CUPAR_DEBUG", debug)
-        with pytest.raises(cupar.BuildError) as caught:
-            unique_by_key(struct("u8", 16))
-        message = str(caught.value)
-        assert message.startswith("d_in_items (items of 128 bytes), d_out_items (items of 128 bytes): CCCL's")
-        assert "indices" in message and "\n" not in message
-        assert (caught.value.__cause__ is not None) == (debug == "1")
+def test_what_is_too_large_is_said_before_it_is_compiled(empty_cache):
+    with pytest.raises(cupar.BuildError) as caught:
+        unique_by_key(struct("u8", 64))
+    assert str(caught.value) == (
+        "d_in_keys (items of 4 bytes), d_in_items (items of 512 bytes): too large for unique_by_key, which "
+        "takes 512 bytes at most; make the struct smaller, or give indices in their place, and read the "
+        "items through a cupar.PermutationIterator"
+    )
 
 
 def test_other_failures_of_the_compilers_are_shown(empty_cache):

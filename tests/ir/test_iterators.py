@@ -815,14 +815,6 @@ def test_anything_may_be_discarded():
         state(DiscardIterator("f4"), Device(), 5, "d_out", output=True)
 
 
-def test_what_cupar_puts_around_an_output_has_its_state(specified):
-    selection = specified(cupar.select, "f4", "f4", ReverseIterator("i8"), lambda a: a > 0)
-    count = selection.arguments[-1]
-    found = iterator_.state_of(count, ReverseIterator(Device("i8")) + 4, 1)
-    assert found == struct.pack("=qq", BASE, 0)
-    assert len(found) == count.node.size
-
-
 # --- Refusals --------------------------------------------------------------------------------------------
 
 UP = SortOrder.ASCENDING

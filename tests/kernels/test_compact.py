@@ -1,0 +1,168 @@
+"""Selections, partitions and unique by key: what is launched for which size, and which tiles that has."""
+
+import numpy as np
+import pytest
+
+import cupar
+from cupar._kernels import compact, policies
+from cupar._kernels.compact import PARTITION, SELECT, UNIQUE
+from cupar._kernels.family import Facts
+
+CC = 90
+SMS, OCCUPANCY, TILE = 132, 3, 4096
+FAMILIES = [(SELECT, 1), (PARTITION, 2), (UNIQUE, 1)]
+
+
+def struct(kind, count):
+    return np.dtype([(f"x{i}", kind) for i in range(count)], align=True)
+
+
+def planner(family, occupancy=OCCUPANCY):
+    found = dict(threads=256, tile_items=TILE, shared=65584, sms=SMS, shared_memory=232448)
+    return family.planner(Facts(found, lambda *_: occupancy))
+
+
+def positive(a):
+    return a > 0
+
+
+@pytest.mark.parametrize(("family", "counts"), FAMILIES)
+def test_few_tiles_are_one_block_s(family, counts):
+    plan = planner(family)
+    for n in (0, 1, TILE - 1, TILE, TILE + 1, 4 * TILE):
+        assert plan(n) == ("block", 0, (n,))
+    assert plan(4 * TILE + 1)[0] == "grid"
+
+
+@pytest.mark.parametrize(("family", "counts"), FAMILIES)
+@pytest.mark.parametrize("n", [5 * TILE, 300 * TILE + 1, 396 * TILE, 2**28 + 1, 2**31, 2**32 + 5, 2**34 - 1])
+def test_more_tiles_have_states_and_blocks_that_run_at_once(family, counts, n):
+    shape, nbytes, numbers = planner(family)(n)
+    size, grid, init_grid = numbers
+    tiles = -(-n // TILE)
+    assert (shape, size, grid) == ("grid", n, min(tiles, SMS * OCCUPANCY))
+    assert nbytes == 8 * 256 * init_grid  # all that is zeroed, and no more
+    assert 0 <= nbytes - 8 * (16 + counts * tiles) < 8 * 256
+
+
+def test_kernels_that_do_not_fit_are_launched_all_the_same():
+    assert planner(SELECT, occupancy=0)(2**20)[2][1] == SMS
+
+
+@pytest.mark.parametrize("cc", [80, 90])
+def test_the_kernel_begins_while_its_storage_is_zeroed(cc, specified):
+    spec = specified(cupar.select, "f4", "f4", "i8", positive, cc=cc)
+    shapes = SELECT.shapes(spec)
+    assert [each.kernel for each in shapes["grid"].launches] == ["cupar_compact_init", "cupar_select"]
+    assert [each.overlaps for each in shapes["grid"].launches] == [False, cc >= 90]
+    assert [each.overlaps for each in shapes["block"].launches] == [False]
+
+
+def _sizes():
+    tuned = [sizes for cc, algorithm, *sizes in policies.COMPACT]
+    return {
+        *map(tuple, tuned),
+        *((size,) for size in range(1, 513)),
+        (4, 4),
+        (1, 16),
+        (16, 1),
+        (500, 12),
+        (12, 500),
+    }
+
+
+@pytest.mark.parametrize("is_bulk", [True, False])
+@pytest.mark.parametrize("algorithm", ["select", "partition", "unique"])
+def test_tiles_fit(algorithm, is_bulk):
+    for sizes in _sizes():
+        found = compact.policy(algorithm, sizes, is_bulk, CC)
+        threads, rows, width, buffers = found
+        lane_items, tile = rows * width, threads * rows * width
+        assert threads % 32 == 0 and 32 <= threads <= 1024, found
+        assert 1 <= lane_items <= 32 and tile < 2**16 and buffers in (3, 4), found
+        assert width == 1 or sizes[0] in (1, 2, 4, 8, 16), found
+        shared = buffers * (tile * sum(sizes) + 32 + sizes[0] + 15) + 4 * tile
+        # From compute capability 9.0 on, a block may have 99 kB or more; before that, 64.
+        assert shared < (100_000 if is_bulk else 65_000), (sizes, found)
+
+
+def test_what_decides_which_tiles_there_are(specified):
+    def code(*arguments, cc=CC):
+        return SELECT.prelude(specified(cupar.select, *arguments, "i8", positive, cc=cc))
+
+    counting = cupar.CountingIterator(np.int32(0))
+    assert code("f4", "f4") == code("f4", "f8") != code("f8", "f8")
+    assert code("i4", "i4") != code(counting, "i4") == code("i4", "i4", cc=80)
+
+
+def test_items_that_nobody_wants_are_not_read(specified):
+    def prelude(items, out_items):
+        keys = "i4", items, "i4", out_items, "i8"
+        return UNIQUE.prelude(specified(cupar.unique_by_key, *keys, cupar.OpKind.EQUAL_TO))
+
+    nothing = cupar.DiscardIterator()
+    assert "has_items = true" in prelude("f4", "f4")
+    for items, out_items in ((None, None), (nothing, nothing), ("f4", nothing)):
+        assert "has_items = false" in prelude(items, out_items)
+
+
+# --- Builds ----------------------------------------------------------------------------------------------
+
+PAIR, TRIPLE = struct("i4", 2), struct("u1", 3)
+WORDS = cupar.ZipIterator("i4", cupar.CountingIterator(np.int64(0)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cc", [75, 80, 90, 100, 120])
+def test_selections_for_every_gpu(cc):
+    assert cupar.select("f4", "f4", "i8", positive, cc=cc).build.cubin_size < 60_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("d_in", "d_out", "count"),
+    [
+        (TRIPLE, TRIPLE, "i4"),
+        (struct("u8", 64), struct("u8", 64), "i4"),
+        (WORDS, cupar.ZipIterator(cupar.DiscardIterator("i4"), "i8"), cupar.ReverseIterator("u4")),
+        (PAIR, cupar.TransformOutputIterator("i8", lambda a: a[0] + a[1], PAIR), "u8"),
+    ],
+)
+def test_selections_of_structs_and_iterators(d_in, d_out, count):
+    first = (
+        (lambda a: a[0] > 2) if isinstance(d_in, cupar.ZipIterator) or d_in is PAIR else (lambda a: a.x0 > 2)
+    )
+    assert cupar.select(d_in, d_out, count, first, cc=CC).build.cubin_size < 90_000
+
+
+@pytest.mark.slow
+def test_a_partition_into_iterators():
+    built = cupar.three_way_partition(
+        "i8",
+        "i8",
+        cupar.DiscardIterator(),
+        cupar.ReverseIterator("f8"),
+        "i4",
+        positive,
+        lambda a: a < -5,
+        cc=CC,
+    )
+    assert built.build.cubin_size < 60_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("keys", "items", "out_items"),
+    [
+        ("i4", None, None),
+        ("f2", "c16", "c16"),
+        (PAIR, cupar.CountingIterator(0), "i8"),
+        ("i8", TRIPLE, TRIPLE),
+    ],
+)
+def test_runs_of_keys(keys, items, out_items):
+    same = lambda a, b: a == b
+    if keys is PAIR:
+        same = lambda a, b: a[0] == b[0]
+    built = cupar.unique_by_key(keys, items, keys, out_items, "i8", same, cc=CC)
+    assert built.build.cubin_size < 60_000
