@@ -288,7 +288,7 @@ def typing(op):
     return typed(op)
 _numba._typed = typing
 refused(lambda a, b: a - b * 2)
-assert cupar.cache.usage().entries == 0
+assert cupar.cache.usage().entries <= 1  # the kernels, which other operators are linked with
 """)
 
 

@@ -514,7 +514,6 @@ START = Peak(1, 2)
         lambda a: Other(a.height, a.place),
         loop,
         with_default,
-        OpKind.IDENTITY,
     ],
 )
 def test_what_operators_may_do(op):
