@@ -1,18 +1,19 @@
 // Compaction: items sent, in their order, to the part of the output that a functor chooses for them.
 //
-// Blocks stay, and take one tile after another. A tile comes into one of three or four buffers in shared memory, by
-// bulk copies where there are such and the input is an array. There its items are marked, counted and ranked: each
-// warp reads rows of 32 times `width` items, and the counts of a thread's rows are scanned together, as parts of one
-// word. The tile's counts are published, and the places of the items that go out are listed in the order in which
-// they do, while one warp looks back on the tile before. Then that one, whose list is from the round before, is
-// written: so the look-back of a tile has had a round to be answered in, and the copy of another tile is under way.
+// Blocks stay, and take one tile after another. A tile comes into one of three or four buffers in shared
+// memory, by bulk copies where there are such and the input is an array. There its items are marked, counted
+// and ranked: each warp reads rows of 32 times `width` items, and the counts of a thread's rows are scanned
+// together, as parts of one word. The tile's counts are published, and the places of the items that go out
+// are listed in the order in which they do, while one warp looks back on the tile before. Then that one,
+// whose list is from the round before, is written: so the look-back of a tile has had a round to be answered
+// in, and the copy of another tile is under way.
 //
-// A block that waits for another's count must not keep that one from running. Where there are more tiles than blocks,
-// they are handed out by a counter, and only blocks that run have any. Else each block has its own one, and waits for
-// blocks with lower numbers, which began before it.
+// A block that waits for another's count must not keep that one from running. Where there are more tiles than
+// blocks, they are handed out by a counter, and only blocks that run have any. Else each block has its own
+// one, and waits for blocks with lower numbers, which began before it.
 //
-// Source: our own, after M. Billeter, O. Olsson and U. Assarsson, "Efficient Stream Compaction on Wide SIMD Many-Core
-// Architectures", HPG 2009 (ranks), and the look-back of lookback.cuh.
+// Source: our own, after M. Billeter, O. Olsson and U. Assarsson, "Efficient Stream Compaction on Wide SIMD
+// Many-Core Architectures", HPG 2009 (ranks), and the look-back of lookback.cuh.
 //
 // Given: item_t, of which items are chosen; threads, rows, width and buffers.
 #pragma once
@@ -21,21 +22,21 @@
 #include "pipeline.cuh"
 
 namespace cupar {
-constexpr int row_items  = 32 * width; // of a warp
-constexpr int row_bytes  = width * sizeof(item_t); // of a thread
-constexpr int lane_items = rows * width;
-constexpr int tile_items = threads * lane_items;
-constexpr int ticket_words = 16; // the counter of tiles has 128 bytes of its own, before their states
+constexpr int row_items    = 32 * width;              // of a warp
+constexpr int row_bytes    = width * sizeof(item_t);  // of a thread
+constexpr int lane_items   = rows * width;
+constexpr int tile_items   = threads * lane_items;
+constexpr int ticket_words = 16;  // the counter of tiles has 128 bytes of its own, before their states
 
-using place_t = unsigned short; // of an item in its tile
+using place_t = unsigned short;  // of an item in its tile
 
 static_assert(threads % 32 == 0 && lane_items <= 32 && tile_items < 65536 && (buffers == 3 || buffers == 4));
 
 // An input: where its tiles lie in shared memory, and how they come there.
 //
-// A bulk copy takes multiples of 16 bytes at multiples of 16. So in a buffer a tile begins as many bytes after such a
-// place as it does in the array, and what is copied begins and ends with words of 16 bytes that are the tile's in
-// part only. If such a word is not all in the array, threads copy the part of it that is.
+// A bulk copy takes multiples of 16 bytes at multiples of 16. So in a buffer a tile begins as many bytes
+// after such a place as it does in the array, and what is copied begins and ends with words of 16 bytes that
+// are the tile's in part only. If such a word is not all in the array, threads copy the part of it that is.
 //
 // `before` is how many items before a tile are needed, too: 0 or 1.
 template <class In, class T, int before_ = 0>
@@ -132,7 +133,7 @@ struct column {
     return true;
   }
 
-private:
+ private:
   __device__ __forceinline__ char* place(char* buffer, i64 first, u64 byte) const {
     return buffer + front + static_cast<i64>(byte - (address(first) & ~u64{15}));
   }
@@ -159,12 +160,14 @@ struct no_column {
 };
 
 template <class First, class Second>
-inline constexpr int memory_bytes = buffers * (First::bytes + Second::bytes) + 2 * tile_items * int{sizeof(place_t)};
+inline constexpr int memory_bytes =
+    buffers * (First::bytes + Second::bytes) + 2 * tile_items * int{sizeof(place_t)};
 
 // Ranks of items that are marked, among those of their warp.
 struct warp_ranks {
   // What is counted in a row of a warp, and so in a part of a word, is at most its items.
-  static constexpr int bits = row_items < 256 ? 8 : 16, in_word = 32 / bits, words = (rows + in_word - 1) / in_word;
+  static constexpr int bits = row_items < 256 ? 8 : 16, in_word = 32 / bits,
+                       words = (rows + in_word - 1) / in_word;
 
   unsigned before[words], all[words];
 
@@ -203,7 +206,7 @@ struct warp_ranks {
     return sum;
   }
 
-private:
+ private:
   __device__ __forceinline__ static unsigned part(const unsigned (&from)[words], int row) {
     return from[row / in_word] >> (row % in_word * bits) & ((1u << bits) - 1);
   }
@@ -217,8 +220,8 @@ __device__ __forceinline__ void load_items(item_t (&item)[rows][width], const it
 #pragma unroll
   for (int r = 0; r < rows; ++r) {
     if constexpr (is_word) {
-      using word_t =
-        cuda::std::conditional_t<row_bytes == 16, uint4, cuda::std::conditional_t<row_bytes == 8, uint2, unsigned>>;
+      using word_t      = cuda::std::conditional_t<row_bytes == 16, uint4,
+                                                   cuda::std::conditional_t<row_bytes == 8, uint2, unsigned>>;
       const word_t word = *reinterpret_cast<const word_t*>(from + r * row_items);
       memcpy(item[r], &word, row_bytes);
     } else {
@@ -230,11 +233,11 @@ __device__ __forceinline__ void load_items(item_t (&item)[rows][width], const it
   }
 }
 
-// Marks a thread's items: one bit for each of them that goes to the first part, and where there are more, to the
-// second. Those beyond `count` are none, and not asked for.
+// Marks a thread's items: one bit for each of them that goes to the first part, and where there are more, to
+// the second. Those beyond `count` are none, and not asked for.
 template <int before, int counts, class PartOf>
-__device__ __forceinline__ void mark(unsigned (&marks)[counts], const item_t* items, bool is_aligned, int place,
-                                     bool is_first_tile, int count, PartOf part_of) {
+__device__ __forceinline__ void mark(unsigned (&marks)[counts], const item_t* items, bool is_aligned,
+                                     int place, bool is_first_tile, int count, PartOf part_of) {
   const auto set = [&](int i, int part) {
 #pragma unroll
     for (int c = 0; c < counts; ++c) {
@@ -254,7 +257,8 @@ __device__ __forceinline__ void mark(unsigned (&marks)[counts], const item_t* it
       }
       set(i, part_of(other, one));
     }
-  } else { // a loop: there are few such tiles, but of arrays that begin at odd addresses, and a functor may be long
+  } else {  // a loop: there are few such tiles, but of arrays that begin at odd addresses, and a functor may
+            // be long
 #pragma unroll 1
     for (int i = 0; i < lane_items; ++i) {
       const int at = place + i / width * row_items + i % width;
@@ -267,50 +271,55 @@ __device__ __forceinline__ void mark(unsigned (&marks)[counts], const item_t* it
 }
 
 // Two counts of items of a tile in one word; if there is one only, it is the word.
-__device__ __forceinline__ unsigned lower(unsigned counts) { return counts & 0xffff; }
-__device__ __forceinline__ unsigned upper(unsigned counts) { return counts >> 16; }
+__device__ __forceinline__ unsigned lower(unsigned counts) {
+  return counts & 0xffff;
+}
+__device__ __forceinline__ unsigned upper(unsigned counts) {
+  return counts >> 16;
+}
 
 // Appends a number to a list of some, which ends at an address, if a condition holds. No branch.
 __device__ __forceinline__ void append_if(unsigned condition, unsigned& end, unsigned short number) {
   asm volatile(
-    "{\n"
-    "  .reg .pred holds;\n"
-    "  setp.ne.u32 holds, %1, 0;\n"
-    "  @holds st.shared.u16 [%0], %2;\n"
-    "  @holds add.u32 %0, %0, 2;\n"
-    "}"
-    : "+r"(end)
-    : "r"(condition), "h"(number)
-    : "memory");
+      "{\n"
+      "  .reg .pred holds;\n"
+      "  setp.ne.u32 holds, %1, 0;\n"
+      "  @holds st.shared.u16 [%0], %2;\n"
+      "  @holds add.u32 %0, %0, 2;\n"
+      "}"
+      : "+r"(end)
+      : "r"(condition), "h"(number)
+      : "memory");
 }
 
-// Appends a number to one of three lists, of which the third is the caller's to lengthen, unless it counts for nothing.
+// Appends a number to one of three lists, of which the third is the caller's to lengthen, unless it counts
+// for nothing.
 __device__ __forceinline__ void append_to(unsigned is_first, unsigned is_second, unsigned& first_end,
                                           unsigned& second_end, unsigned third_end, bool counts,
                                           unsigned short number) {
   asm volatile(
-    "{\n"
-    "  .reg .pred is_first, is_second, counts;\n"
-    "  .reg .b32 end;\n"
-    "  setp.ne.u32 is_first, %2, 0;\n"
-    "  setp.ne.u32 is_second, %3, 0;\n"
-    "  setp.ne.u32 counts, %5, 0;\n"
-    "  selp.b32 end, %1, %4, is_second;\n"
-    "  selp.b32 end, %0, end, is_first;\n"
-    "  @counts st.shared.u16 [end], %6;\n"
-    "  @is_first add.u32 %0, %0, 2;\n"
-    "  @is_second add.u32 %1, %1, 2;\n"
-    "}"
-    : "+r"(first_end), "+r"(second_end)
-    : "r"(is_first), "r"(is_second), "r"(third_end), "r"(unsigned{counts}), "h"(number)
-    : "memory");
+      "{\n"
+      "  .reg .pred is_first, is_second, counts;\n"
+      "  .reg .b32 end;\n"
+      "  setp.ne.u32 is_first, %2, 0;\n"
+      "  setp.ne.u32 is_second, %3, 0;\n"
+      "  setp.ne.u32 counts, %5, 0;\n"
+      "  selp.b32 end, %1, %4, is_second;\n"
+      "  selp.b32 end, %0, end, is_first;\n"
+      "  @counts st.shared.u16 [end], %6;\n"
+      "  @is_first add.u32 %0, %0, 2;\n"
+      "  @is_second add.u32 %1, %1, 2;\n"
+      "}"
+      : "+r"(first_end), "+r"(second_end)
+      : "r"(is_first), "r"(is_second), "r"(third_end), "r"(unsigned{counts}), "h"(number)
+      : "memory");
 }
 
-// Lists the places of a thread's items, part by part. `before_warp` are the counts of all warps before, `all` those of
-// the tile.
+// Lists the places of a thread's items, part by part. `before_warp` are the counts of all warps before, `all`
+// those of the tile.
 template <int parts>
-__device__ __forceinline__ void list_places(place_t* list, const unsigned* marks, const warp_ranks* ranks, int place,
-                                            unsigned before_warp, unsigned all, int count) {
+__device__ __forceinline__ void list_places(place_t* list, const unsigned* marks, const warp_ranks* ranks,
+                                            int place, unsigned before_warp, unsigned all, int count) {
   constexpr unsigned size = sizeof(place_t);
   const unsigned start    = shared_address(list);
   if constexpr (parts == 1) {
@@ -326,19 +335,23 @@ __device__ __forceinline__ void list_places(place_t* list, const unsigned* marks
     }
   } else {
     const int before = place / (32 * lane_items) * (32 * lane_items), lane_before = place - before;
-    unsigned first = start + size * lower(before_warp), second = start + size * (lower(all) + upper(before_warp));
-    unsigned third = start + size * (lower(all) + upper(all) + before - lower(before_warp) - upper(before_warp));
+    unsigned first  = start + size * lower(before_warp),
+             second = start + size * (lower(all) + upper(before_warp));
+    unsigned third =
+        start + size * (lower(all) + upper(all) + before - lower(before_warp) - upper(before_warp));
 #pragma unroll
     for (int r = 0; r < rows; ++r) {
-      const unsigned firsts = size * ranks[0].in_lanes_before(r), seconds = size * ranks[1].in_lanes_before(r);
+      const unsigned firsts  = size * ranks[0].in_lanes_before(r),
+                     seconds = size * ranks[1].in_lanes_before(r);
       unsigned first_end = first + firsts, second_end = second + seconds;
-      const unsigned ends = first + second + third + size * lane_before; // of all three, which each item adds to
+      const unsigned ends =
+          first + second + third + size * lane_before;  // of all three, which each item adds to
 #pragma unroll
       for (int c = 0; c < width; ++c) {
         const unsigned mark = 1u << (r * width + c);
         const int here      = place + r * row_items + c;
-        append_to(marks[0] & mark, marks[1] & mark, first_end, second_end, ends + size * c - first_end - second_end,
-                  here < count, static_cast<place_t>(here));
+        append_to(marks[0] & mark, marks[1] & mark, first_end, second_end,
+                  ends + size * c - first_end - second_end, here < count, static_cast<place_t>(here));
       }
       first += size * ranks[0].in_row(r);
       second += size * ranks[1].in_row(r);
@@ -365,24 +378,24 @@ __device__ __forceinline__ void write_items(Out out, int count, const place_t* l
   }
 }
 
-// Sends items to `parts` parts: 1, which takes those that are marked; or 3, of which the third takes those that are
-// not. The counter and the states of tiles in `storage` are 0; a grid of one block needs none.
+// Sends items to `parts` parts: 1, which takes those that are marked; or 3, of which the third takes those
+// that are not. The counter and the states of tiles in `storage` are 0; a grid of one block needs none.
 //
-// part_of(previous, item): whether the item is marked; or 1, 2 and 0 for the three parts. `previous` is the item before,
-// if the column brings it; then the first item of all is marked, and not asked for.
-// write(first, count, before, counts, places, items, others): writes the tile of `count` items that begins with item
-// `first`. `counts` are those of its items that are marked, `before` those of all tiles before, and `places` lists the
-// places of items, part by part.
-// finish(counts): is told the counts of all.
+// part_of(previous, item): whether the item is marked; or 1, 2 and 0 for the three parts. `previous` is the
+// item before, if the column brings it; then the first item of all is marked, and not asked for. write(first,
+// count, before, counts, places, items, others): writes the tile of `count` items that begins with item
+// `first`. `counts` are those of its items that are marked, `before` those of all tiles before, and `places`
+// lists the places of items, part by part. finish(counts): is told the counts of all.
 template <int parts, class First, class Second, class PartOf, class Write, class Finish>
-__device__ __forceinline__ void compact(First first, Second second, i64 num_items, u64* storage, PartOf part_of,
-                                        Write write, Finish finish) {
-  constexpr int counts = parts == 1 ? 1 : 2, warps = threads / 32, buffer_bytes = First::bytes + Second::bytes;
-  constexpr bool is_bulk       = First::is_bulk || Second::is_bulk;
-  constexpr unsigned loader    = warps > 1 ? 32 : 0; // the thread that gets tiles; the first warp looks back
-  constexpr unsigned ahead     = buffers - 2; // rounds from the one in which a tile is got to its own
-  using states_t               = tile_states<counts>;
-  using sums_t                 = typename states_t::sums;
+__device__ __forceinline__ void compact(First first, Second second, i64 num_items, u64* storage,
+                                        PartOf part_of, Write write, Finish finish) {
+  constexpr int counts = parts == 1 ? 1 : 2, warps = threads / 32,
+                buffer_bytes = First::bytes + Second::bytes;
+  constexpr bool is_bulk     = First::is_bulk || Second::is_bulk;
+  constexpr unsigned loader  = warps > 1 ? 32 : 0;  // the thread that gets tiles; the first warp looks back
+  constexpr unsigned ahead   = buffers - 2;         // rounds from the one in which a tile is got to its own
+  using states_t             = tile_states<counts>;
+  using sums_t               = typename states_t::sums;
 
   extern __shared__ __align__(16) char memory[];
   __shared__ barrier arrived[buffers];
@@ -456,10 +469,10 @@ __device__ __forceinline__ void compact(First first, Second second, i64 num_item
   }
   __syncthreads();
 
-  const int place = warp * 32 * lane_items + lane * width; // of this thread's first item
-  i64 previous    = -1; // the tile of the round before, and its counts
+  const int place          = warp * 32 * lane_items + lane * width;  // of this thread's first item
+  i64 previous             = -1;  // the tile of the round before, and its counts
   unsigned previous_counts = 0;
-  sums_t so_far{}; // the counts of all tiles before it, in a block that is alone
+  sums_t so_far{};  // the counts of all tiles before it, in a block that is alone
   for (unsigned round = 0;; ++round) {
     const unsigned slot = round % buffers;
     char* const buffer  = memory + slot * buffer_bytes;
@@ -471,9 +484,10 @@ __device__ __forceinline__ void compact(First first, Second second, i64 num_item
     unsigned marks[counts] = {};
     warp_ranks ranks[counts];
     if (is_tile) {
-      const i64 begin       = tile * tile_items;
-      const int count       = items_in(tile);
-      const bool is_written = first.complete(buffer, begin, count) | second.complete(buffer + First::bytes, begin, count);
+      const i64 begin = tile * tile_items;
+      const int count = items_in(tile);
+      const bool is_written =
+          first.complete(buffer, begin, count) | second.complete(buffer + First::bytes, begin, count);
       if constexpr (is_bulk) {
         arrived[slot].wait(round / buffers & 1);
       }
@@ -486,10 +500,11 @@ __device__ __forceinline__ void compact(First first, Second second, i64 num_item
         ranks[c].rank(marks[c]);
       }
       if (lane == 0) {
-        warp_counts[warp] = counts == 1 ? ranks[0].total() : ranks[0].total() | ranks[counts - 1].total() << 16;
+        warp_counts[warp] =
+            counts == 1 ? ranks[0].total() : ranks[0].total() | ranks[counts - 1].total() << 16;
       }
     }
-    __syncthreads(); // all warps have counted, and the tile of two rounds before is written
+    __syncthreads();  // all warps have counted, and the tile of two rounds before is written
 
     if (thread == loader) {
       get(round + ahead, next);
@@ -526,7 +541,7 @@ __device__ __forceinline__ void compact(First first, Second second, i64 num_item
     if (is_tile) {
       list_places<parts>(list, marks, ranks, place, before_warp, all, items_in(tile));
     }
-    __syncthreads(); // the list and what comes before the previous tile are known
+    __syncthreads();  // the list and what comes before the previous tile are known
 
     if (previous >= 0) {
       const char* const there = memory + (round + buffers - 1) % buffers * buffer_bytes;
@@ -543,8 +558,7 @@ __device__ __forceinline__ void compact(First first, Second second, i64 num_item
 }  // namespace cupar
 
 // Zeroes the storage of another kernel, which may begin meanwhile: 256 words a block.
-extern "C" __global__ __launch_bounds__(256)
-void cupar_compact_init(cupar::u64* storage) {
+extern "C" __global__ __launch_bounds__(256) void cupar_compact_init(cupar::u64* storage) {
   if constexpr (target >= 90) {
     cupar::launch_dependents();
   }

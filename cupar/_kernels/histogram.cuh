@@ -42,7 +42,7 @@ struct float_levels {
 // Levels that are integers.
 struct integer_levels {
   u64 first;  // the smallest sample that there is from the lower level on; of a negative one, its low bits
-  u64 last;  // the distance of the largest from that
+  u64 last;   // the distance of the largest from that
   u64 below;  // the distance of the first from the lower level
   u64 reciprocal;
   unsigned bins;
@@ -239,9 +239,8 @@ extern "C" __global__ void cupar_histogram_zero(d_histogram_t histogram, unsigne
 
 // Counts bins, or the values of bytes, in shared memory, in 1 or 32 copies. Samples in no bin are counted,
 // too, in a row of their own, so that nothing branches.
-extern "C" __global__ __launch_bounds__(threads, resident)
-void cupar_histogram_shared(d_samples_t samples, u64 num_samples, d_histogram_t histogram, unsigned copies,
-                            levels_t levels) {
+extern "C" __global__ __launch_bounds__(threads, resident) void cupar_histogram_shared(
+    d_samples_t samples, u64 num_samples, d_histogram_t histogram, unsigned copies, levels_t levels) {
   const unsigned rows = is_byte ? 256 : levels.bins + 1;
   for (unsigned i = threadIdx.x; i < (rows * copies + 3) / 4; i += threads) {
     memory[i] = {};
@@ -252,13 +251,10 @@ void cupar_histogram_shared(d_samples_t samples, u64 num_samples, d_histogram_t 
   __syncthreads();
   const unsigned stride = copies * sizeof(unsigned);
   char* const mine      = reinterpret_cast<char*>(memory) + (threadIdx.x & (copies - 1)) * sizeof(unsigned);
-  auto count_in         = [=](unsigned row) {
-    atomicAdd(reinterpret_cast<unsigned*>(mine + row * stride), 1u);
-  };
+  auto count_in = [=](unsigned row) { atomicAdd(reinterpret_cast<unsigned*>(mine + row * stride), 1u); };
   if constexpr (is_byte) {
-    for_each_sample_of_vectors(samples, num_samples, [=](sample_t sample) {
-      count_in(static_cast<unsigned char>(sample));
-    });
+    for_each_sample_of_vectors(samples, num_samples,
+                               [=](sample_t sample) { count_in(static_cast<unsigned char>(sample)); });
     finish_counting();
     with_scale(levels, [=](auto scale) {
       for_each_count(rows, copies, [=](unsigned value, unsigned count) {

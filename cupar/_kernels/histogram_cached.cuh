@@ -16,9 +16,9 @@ __device__ __forceinline__ void count_together(count_t* counters, unsigned bin) 
 
 // Counts in a cache of 2^k slots, and in the output. For the cache, each block reads as many samples as there
 // are slots, `step` apart.
-extern "C" __global__ __launch_bounds__(threads, resident)
-void cupar_histogram_cached(d_samples_t samples, u64 num_samples, d_histogram_t histogram, unsigned slots,
-                            u64 step, levels_t levels) {
+extern "C" __global__ __launch_bounds__(threads, resident) void cupar_histogram_cached(
+    d_samples_t samples, u64 num_samples, d_histogram_t histogram, unsigned slots, u64 step,
+    levels_t levels) {
   unsigned* const bins     = reinterpret_cast<unsigned*>(memory);
   unsigned* const counters = bins + slots;
   for (unsigned i = threadIdx.x; i < slots; i += threads) {

@@ -52,8 +52,7 @@ struct policy {
   __device__ constexpr cub::MergeSortPolicy operator()() const { return value; }
 };
 
-using sort_agent =
-  merge::AgentBlockSort<policy, d_in_keys_t, items_in_t, key*, item*, u64, op_t, key, item>;
+using sort_agent = merge::AgentBlockSort<policy, d_in_keys_t, items_in_t, key*, item*, u64, op_t, key, item>;
 using partition_agent = merge::AgentPartition<key*, u64, op_t, key>;
 using merge_agent     = merge::AgentMerge<policy, key*, item*, u64, op_t, key, item>;
 
@@ -80,14 +79,14 @@ using namespace cupar;
 // `true` is how an agent reads and writes: from the arrays that stand first among its parameters to those
 // behind.
 
-extern "C" __global__ __launch_bounds__(policy::value.threads_per_block)
-void cupar_merge_sort_tiles(d_in_keys_t keys_in, items_in_t items_in, arrays output, arrays spare,
-                            u64 num_items, op_t op, int passes) {
+extern "C" __global__ __launch_bounds__(policy::value.threads_per_block) void cupar_merge_sort_tiles(
+    d_in_keys_t keys_in, items_in_t items_in, arrays output, arrays spare, u64 num_items, op_t op,
+    int passes) {
   __shared__ typename sort_agent::TempStorage temporary;
   const arrays to = source(output, spare, 0, passes);
   sort_agent(true, temporary, loading(keys_in), loading(items_in), num_items, to.keys, to.items, to.keys,
              to.items, op)
-    .Process();
+      .Process();
 }
 
 extern "C" __global__ void cupar_merge_sort_partition(arrays output, arrays spare, u64* partitions,
@@ -97,23 +96,22 @@ extern "C" __global__ void cupar_merge_sort_partition(arrays output, arrays spar
   if (at < num_partitions) {
     const int pass  = first + after;
     key* const keys = source(output, spare, pass, passes).keys;
-    partition_agent{true, keys, keys,           num_items,    at,
-                    partitions, op, u64(2) << pass, policy::tile, num_partitions}
-      .Process();
+    partition_agent{true,       keys, keys,           num_items,    at,
+                    partitions, op,   u64(2) << pass, policy::tile, num_partitions}
+        .Process();
   }
 }
 
-extern "C" __global__ __launch_bounds__(policy::value.threads_per_block)
-void cupar_merge_sort_merge(arrays output, arrays spare, u64* partitions, u64 num_items, op_t op, int passes,
-                            int first, int after) {
+extern "C" __global__ __launch_bounds__(policy::value.threads_per_block) void cupar_merge_sort_merge(
+    arrays output, arrays spare, u64* partitions, u64 num_items, op_t op, int passes, int first, int after) {
   __shared__ typename merge_agent::TempStorage temporary;
   const int pass    = first + after;
   const arrays from = source(output, spare, pass, passes), to = source(output, spare, pass + 1, passes);
-  const auto keys   = loading(from.keys);
-  const auto items  = loading(from.items);
+  const auto keys  = loading(from.keys);
+  const auto items = loading(from.items);
   merge_agent(true, temporary, keys, items, keys, items, num_items, to.keys, to.items, to.keys, to.items, op,
               partitions, u64(2) << pass)
-    .Process();
+      .Process();
 }
 
 CUPAR_FACTS(policy::value.threads_per_block, policy::value.items_per_thread, sizeof(key),

@@ -1,5 +1,6 @@
-// What warps that share work in a block tell each other by: barriers in shared memory, bulk copies that arrive at
-// them, and bulk copies back. And values of any type as words, as which they are shuffled and published.
+// What warps that share work in a block tell each other by: barriers in shared memory, bulk copies that
+// arrive at them, and bulk copies back. And values of any type as words, as which they are shuffled and
+// published.
 //
 // Source: PTX ISA, "mbarrier" and "cp.async.bulk". All but the words need compute capability 9.0.
 #pragma once
@@ -11,13 +12,15 @@ __device__ __forceinline__ unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
-// A barrier. Its phases have parity 0, 1, 0, …: one ends when all arrivals and bytes that it expects are there.
+// A barrier. Its phases have parity 0, 1, 0, …: one ends when all arrivals and bytes that it expects are
+// there.
 struct barrier {
   u64 state;
 
   // One thread does this, and `publish_barriers`, before any other uses it.
   __device__ __forceinline__ void init(int arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(this)), "r"(arrivals) : "memory");
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(this)), "r"(arrivals)
+                 : "memory");
   }
 
   __device__ __forceinline__ void arrive() {
@@ -26,7 +29,8 @@ struct barrier {
 
   // Arrives, and has the phase last until so many bytes of bulk copies are there.
   __device__ __forceinline__ void arrive_expecting(unsigned bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(this)), "r"(bytes)
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(this)),
+                 "r"(bytes)
                  : "memory");
   }
 
@@ -34,14 +38,15 @@ struct barrier {
   __device__ __forceinline__ void wait(int parity) {
     unsigned is_over;
     do {
-      asm volatile("{\n"
-                   "  .reg .pred over;\n"
-                   "  mbarrier.try_wait.parity.shared::cta.b64 over, [%1], %2;\n"
-                   "  selp.u32 %0, 1, 0, over;\n"
-                   "}"
-                   : "=r"(is_over)
-                   : "r"(shared_address(this)), "r"(parity)
-                   : "memory");
+      asm volatile(
+          "{\n"
+          "  .reg .pred over;\n"
+          "  mbarrier.try_wait.parity.shared::cta.b64 over, [%1], %2;\n"
+          "  selp.u32 %0, 1, 0, over;\n"
+          "}"
+          : "=r"(is_over)
+          : "r"(shared_address(this)), "r"(parity)
+          : "memory");
     } while (!is_over);
   }
 };
@@ -51,22 +56,26 @@ __device__ __forceinline__ void publish_barriers() {
 }
 
 // What the thread wrote to shared memory before, bulk copies see that are issued after.
-__device__ __forceinline__ void publish_to_bulk() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+__device__ __forceinline__ void publish_to_bulk() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
 
 // Begins a copy into shared memory: of a multiple of 16 bytes, between addresses that are multiples of 16.
 __device__ __forceinline__ void bulk_load(void* to, const void* from, unsigned bytes, barrier& arrives_at) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                 shared_address(to)),
-               "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(&arrives_at))
-               : "memory");
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+          shared_address(to)),
+      "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(&arrives_at))
+      : "memory");
 }
 
 // Begins a copy out of shared memory, of the same kind.
 __device__ __forceinline__ void bulk_store(void* to, const void* from, unsigned bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\ncp.async.bulk.commit_group;" ::"l"(
-                 __cvta_generic_to_global(to)),
-               "r"(shared_address(from)), "r"(bytes)
-               : "memory");
+  asm volatile(
+      "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\ncp.async.bulk.commit_group;" ::"l"(
+          __cvta_generic_to_global(to)),
+      "r"(shared_address(from)), "r"(bytes)
+      : "memory");
 }
 
 // Waits until shared memory is free again that the thread's copies out of it read.
@@ -86,9 +95,14 @@ __device__ __forceinline__ int shared_bytes() {
   return bytes;
 }
 
-// Lets the next kernel begin before this one ends, if it was launched so, and waits in that one for what came before.
-__device__ __forceinline__ void launch_dependents() { asm volatile("griddepcontrol.launch_dependents;"); }
-__device__ __forceinline__ void wait_for_dependencies() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+// Lets the next kernel begin before this one ends, if it was launched so, and waits in that one for what came
+// before.
+__device__ __forceinline__ void launch_dependents() {
+  asm volatile("griddepcontrol.launch_dependents;");
+}
+__device__ __forceinline__ void wait_for_dependencies() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
 
 // A value as words of 32 bits.
 template <class T>
@@ -122,8 +136,9 @@ __device__ __forceinline__ T shuffle_down(const T& value, int lanes) {
   return given.value();
 }
 
-// A value in global memory that one thread publishes and others wait for. It is kept in parts that are written and
-// read at once, each with a flag; so it needs no order of memory accesses. All flags must be 0 before.
+// A value in global memory that one thread publishes and others wait for. It is kept in parts that are
+// written and read at once, each with a flag; so it needs no order of memory accesses. All flags must be 0
+// before.
 template <class T>
 struct published {
   static constexpr bool is_narrow = words<T>::count == 1;
@@ -170,7 +185,7 @@ struct published {
     return found;
   }
 
-private:
+ private:
   static __device__ __forceinline__ unsigned flag(uint2 x) { return x.y; }
   static __device__ __forceinline__ unsigned flag(uint4 x) { return x.w; }
   static __device__ __forceinline__ unsigned word(const words<T>& given, int i) {
@@ -180,13 +195,16 @@ private:
     asm volatile("st.relaxed.gpu.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(x.x), "r"(x.y) : "memory");
   }
   static __device__ __forceinline__ void store(uint4* to, uint4 x) {
-    asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x.x), "r"(x.y), "r"(x.z),
-                 "r"(x.w)
+    asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x.x), "r"(x.y),
+                 "r"(x.z), "r"(x.w)
                  : "memory");
   }
   static __device__ __forceinline__ uint2 load(const uint2* from) {
     uint2 x;
-    asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "l"(from) : "memory");
+    asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(x.x), "=r"(x.y)
+                 : "l"(from)
+                 : "memory");
     return x;
   }
   static __device__ __forceinline__ uint4 load(const uint4* from) {

@@ -53,15 +53,15 @@ struct policies {
   static_assert(count.radix_bits == radix_bits && digit.radix_bits == radix_bits);
 
   using count_agent_policy =
-    cub::detail::agent_radix_sort_histogram_policy<count.threads_per_block, count.items_per_thread,
-                                                   count.private_partitions, void, radix_bits>;
+      cub::detail::agent_radix_sort_histogram_policy<count.threads_per_block, count.items_per_thread,
+                                                     count.private_partitions, void, radix_bits>;
   using digit_agent_policy = cub::detail::agent_radix_sort_onesweep_policy<
-    0, 0, void, digit.rank_private_partitions, digit.rank_algorithm, digit.scan_algorithm,
-    digit.store_algorithm, radix_bits,
-    cub::detail::NoScaling<digit.threads_per_block, digit.items_per_thread>>;
+      0, 0, void, digit.rank_private_partitions, digit.rank_algorithm, digit.scan_algorithm,
+      digit.store_algorithm, radix_bits,
+      cub::detail::NoScaling<digit.threads_per_block, digit.items_per_thread>>;
   using count_agent = radix::AgentRadixSortHistogram<count_agent_policy, is_descending, key, Offset>;
   using digit_agent =
-    radix::AgentRadixSortOnesweep<digit_agent_policy, is_descending, key, value, Offset, int>;
+      radix::AgentRadixSortOnesweep<digit_agent_policy, is_descending, key, value, Offset, int>;
 };
 
 // Zeroes the look-back of so many tiles: at most 2^25, of 32 items each and more.
@@ -121,16 +121,17 @@ using namespace cupar;
 using narrow = policies<u32>;
 using wide   = policies<u64>;
 
-extern "C" __global__ __launch_bounds__(narrow::tile.threads_per_block, 1)
-void cupar_radix_sort_tile(key* keys_out, const key* keys_in, value* values_out, const value* values_in,
-                           int num_items, int begin_bit, int end_bit) {
+extern "C" __global__ __launch_bounds__(narrow::tile.threads_per_block,
+                                        1) void cupar_radix_sort_tile(key* keys_out, const key* keys_in,
+                                                                      value* values_out,
+                                                                      const value* values_in, int num_items,
+                                                                      int begin_bit, int end_bit) {
   constexpr auto policy = narrow::tile;
   constexpr int threads = policy.threads_per_block, items = policy.items_per_thread;
   using load_keys   = cub::BlockLoad<key, threads, items, policy.load_algorithm>;
   using load_values = cub::BlockLoad<value, threads, items, policy.load_algorithm>;
-  using sort =
-    cub::BlockRadixSort<key, threads, items, value, policy.radix_bits,
-                        policy.rank_algorithm == cub::RADIX_RANK_MEMOIZE, policy.scan_algorithm>;
+  using sort   = cub::BlockRadixSort<key, threads, items, value, policy.radix_bits,
+                                     policy.rank_algorithm == cub::RADIX_RANK_MEMOIZE, policy.scan_algorithm>;
   using traits = cub::detail::radix::traits_t<key>;
   __shared__ union {
     typename sort::TempStorage sort;
@@ -149,8 +150,8 @@ void cupar_radix_sort_tile(key* keys_out, const key* keys_in, value* values_out,
     __syncthreads();
   }
   sort(temporary.sort)
-    .SortBlockedToStriped(keys, values, begin_bit, end_bit, cuda::std::bool_constant<is_descending>{},
-                          cuda::std::bool_constant<!has_values>{}, decomposer);
+      .SortBlockedToStriped(keys, values, begin_bit, end_bit, cuda::std::bool_constant<is_descending>{},
+                            cuda::std::bool_constant<!has_values>{}, decomposer);
   for (int i = 0; i < items; ++i) {
     const int at = i * threads + threadIdx.x;
     if (at < num_items) {
@@ -163,9 +164,8 @@ void cupar_radix_sort_tile(key* keys_out, const key* keys_in, value* values_out,
 }
 
 // Without a bit to sort by, the output is the input.
-extern "C" __global__
-void cupar_radix_sort_copy(key* keys_out, const key* keys_in, value* values_out, const value* values_in,
-                           u64 num_items) {
+extern "C" __global__ void cupar_radix_sort_copy(key* keys_out, const key* keys_in, value* values_out,
+                                                 const value* values_in, u64 num_items) {
   const u64 threads = u64(gridDim.x) * blockDim.x;
   for (u64 i = u64(blockIdx.x) * blockDim.x + threadIdx.x; i < num_items; i += threads) {
     keys_out[i] = keys_in[i];
@@ -182,45 +182,44 @@ extern "C" __global__ void cupar_radix_sort_init(int* words, int count) {
   }
 }
 
-extern "C" __global__ __launch_bounds__(narrow::count.threads_per_block)
-void cupar_radix_sort_count(const key* keys, int* blocks_done, u32* bins, int* lookback, u32 lookback_tiles,
-                            u32 num_items, int begin_bit, int end_bit) {
+extern "C" __global__ __launch_bounds__(narrow::count.threads_per_block) void cupar_radix_sort_count(
+    const key* keys, int* blocks_done, u32* bins, int* lookback, u32 lookback_tiles, u32 num_items,
+    int begin_bit, int end_bit) {
   count_digits(keys, blocks_done, bins, lookback, lookback_tiles, num_items, begin_bit, end_bit);
 }
 
-extern "C" __global__ __launch_bounds__(wide::count.threads_per_block)
-void cupar_radix_sort_count_wide(const key* keys, int* blocks_done, u64* bins, int* lookback,
-                                 u32 lookback_tiles, u64 num_items, int begin_bit, int end_bit) {
+extern "C" __global__ __launch_bounds__(wide::count.threads_per_block) void cupar_radix_sort_count_wide(
+    const key* keys, int* blocks_done, u64* bins, int* lookback, u32 lookback_tiles, u64 num_items,
+    int begin_bit, int end_bit) {
   count_digits(keys, blocks_done, bins, lookback, lookback_tiles, num_items, begin_bit, end_bit);
 }
 
 // One pass. It zeroes the look-back of so many tiles for the launch after it.
-extern "C" __global__ __launch_bounds__(narrow::digit.threads_per_block)
-void cupar_radix_sort_digit(int* counter, u32* bins, int* lookback, int* next_lookback, u32 next_tiles,
-                            key* keys_out, const key* keys_in, value* values_out, const value* values_in,
-                            int num_items, int bit, int num_bits) {
+extern "C" __global__ __launch_bounds__(narrow::digit.threads_per_block) void cupar_radix_sort_digit(
+    int* counter, u32* bins, int* lookback, int* next_lookback, u32 next_tiles, key* keys_out,
+    const key* keys_in, value* values_out, const value* values_in, int num_items, int bit, int num_bits) {
   using agent = narrow::digit_agent;
   __shared__ typename agent::TempStorage temporary;
   _CCCL_PDL_GRID_DEPENDENCY_SYNC();
   clear(next_lookback, next_tiles);
   agent(temporary, lookback, counter, nullptr, bins, keys_out, keys_in, values_out, values_in, num_items, bit,
         num_bits)
-    .Process();
+      .Process();
 }
 
 // One pass of a portion of the items, as look-back counts no more than 2^30. It leaves behind where the next
 // portion's items go.
-extern "C" __global__ __launch_bounds__(wide::digit.threads_per_block)
-void cupar_radix_sort_digit_wide(int* counter, u64* bins, int* lookback, int* next_lookback, u32 next_tiles,
-                                 key* keys_out, const key* keys_in, value* values_out, const value* values_in,
-                                 int num_items, int bit, int num_bits, u64* next_bins, u64 first) {
+extern "C" __global__ __launch_bounds__(wide::digit.threads_per_block) void cupar_radix_sort_digit_wide(
+    int* counter, u64* bins, int* lookback, int* next_lookback, u32 next_tiles, key* keys_out,
+    const key* keys_in, value* values_out, const value* values_in, int num_items, int bit, int num_bits,
+    u64* next_bins, u64 first) {
   using agent = wide::digit_agent;
   __shared__ typename agent::TempStorage temporary;
   _CCCL_PDL_GRID_DEPENDENCY_SYNC();
   clear(next_lookback, next_tiles);
   agent(temporary, lookback, counter, next_bins, bins, keys_out, keys_in + first, values_out,
         values_in + first, num_items, bit, num_bits)
-    .Process();
+      .Process();
 }
 
 CUPAR_FACTS(narrow::tile.threads_per_block, narrow::tile.items_per_thread, narrow::count.threads_per_block,

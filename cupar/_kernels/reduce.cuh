@@ -1,11 +1,14 @@
-// Reduction. A thread takes several vectors of items at once, so that enough bytes are on their way from memory, combines
-// them, and goes on to those of its block's next tile; what the threads of a block have is combined by shuffles. So does a
-// grid of blocks, whose results another block combines, or one block alone, which may be a large one: it reads 64 kB quicker
-// than two kernels do. What stands before the first vector of an array and after the last goes one by one.
+// Reduction. A thread takes several vectors of items at once, so that enough bytes are on their way from
+// memory, combines them, and goes on to those of its block's next tile; what the threads of a block have is
+// combined by shuffles. So does a grid of blocks, whose results another block combines, or one block alone,
+// which may be a large one: it reads 64 kB quicker than two kernels do. What stands before the first vector
+// of an array and after the last goes one by one.
 //
-// Source: ours. The grid, how tiles are dealt out to it, and adding up in any order are those of CUB's DeviceReduce.
+// Source: ours. The grid, how tiles are dealt out to it, and adding up in any order are those of CUB's
+// DeviceReduce.
 //
-// Given: d_in_t, d_out_t, op_t, accum_t, has_init, is_stable (false: blocks add their results to d_out in any order).
+// Given: d_in_t, d_out_t, op_t, accum_t, has_init, is_stable (false: blocks add their results to d_out in any
+// order).
 #include "vectors.cuh"
 
 namespace cupar {
@@ -87,11 +90,13 @@ struct partial {
   }
 };
 
-constexpr i64 least(i64 a, i64 b) { return a < b ? a : b; }
+constexpr i64 least(i64 a, i64 b) {
+  return a < b ? a : b;
+}
 
-// Combines a block's share of the items: every so many tiles of vectors, and, if it is one of the last blocks, of the items
-// that are in no vector. No block is without a share if there are as many as tiles of items at most. The result is the first
-// thread's; without items there is none.
+// Combines a block's share of the items: every so many tiles of vectors, and, if it is one of the last
+// blocks, of the items that are in no vector. No block is without a share if there are as many as tiles of
+// items at most. The result is the first thread's; without items there is none.
 template <int items, int rows, class It>
 __device__ __forceinline__ accum_t reduce(It in, i64 num_items, int tile, const op_t& op) {
   i64 before = 0, vectors = num_items / items;
@@ -106,7 +111,7 @@ __device__ __forceinline__ accum_t reduce(It in, i64 num_items, int tile, const 
   const i64 first_tile = i64{blockIdx.x} * tile;
   for (i64 first = first_tile; first < vectors; first += i64{gridDim.x} * tile) {
     const auto count = static_cast<unsigned int>(least(vectors - first, tile));
-    const It from   = in + before + first * items;
+    const It from    = in + before + first * items;
     vector<item_t<It>, items> loaded[rows];
 #pragma unroll
     for (int r = 0; r < rows; ++r) {
@@ -133,7 +138,8 @@ __device__ __forceinline__ accum_t reduce(It in, i64 num_items, int tile, const 
       sum.add(static_cast<accum_t>(in[i < before ? i : i + vectors * items]), op);
     }
   }
-  const i64 share = vectors - first_tile > singles - first_single ? vectors - first_tile : singles - first_single;
+  const i64 share =
+      vectors - first_tile > singles - first_single ? vectors - first_tile : singles - first_single;
   return reduce_block(sum.value, static_cast<int>(least(share, blockDim.x)), op);
 }
 
@@ -147,7 +153,8 @@ __device__ __forceinline__ void add_atomically(T* to, T value) {
 }
 
 // Stores the result of a reduction; without items that is the initial value, if there is one.
-__device__ __forceinline__ void finish(d_out_t out, i64 num_items, accum_t value, const op_t& op, accum_t init) {
+__device__ __forceinline__ void finish(d_out_t out, i64 num_items, accum_t value, const op_t& op,
+                                       accum_t init) {
   *out = static_cast<d_out_v>(num_items > 0 ? static_cast<accum_t>(op(init, value)) : init);
 }
 
@@ -170,8 +177,9 @@ __device__ __forceinline__ void leave(accum_t value, accum_t* partials, Out out)
 
 using namespace cupar;
 
-extern "C" __global__ __launch_bounds__(large_threads)
-void cupar_reduce(d_in_t in, d_out_t out, accum_t* partials, i64 num_items, int tile, op_t op, init_t init) {
+extern "C" __global__ __launch_bounds__(large_threads) void cupar_reduce(d_in_t in, d_out_t out,
+                                                                         accum_t* partials, i64 num_items,
+                                                                         int tile, op_t op, init_t init) {
   wait_for_stream();
   const accum_t value = reduce<items, rows>(in, num_items, tile, op);
   if (threadIdx.x == 0) {
@@ -183,8 +191,9 @@ void cupar_reduce(d_in_t in, d_out_t out, accum_t* partials, i64 num_items, int 
   }
 }
 
-extern "C" __global__ __launch_bounds__(threads)
-void cupar_reduce_partials(const accum_t* partials, d_out_t out, i64 num_partials, op_t op, init_t init) {
+extern "C" __global__ __launch_bounds__(threads) void cupar_reduce_partials(const accum_t* partials,
+                                                                            d_out_t out, i64 num_partials,
+                                                                            op_t op, init_t init) {
   wait_for_stream();
   constexpr int rows  = 4;
   const accum_t value = reduce<1, rows>(partials, num_partials, rows * threads, op);

@@ -1,6 +1,7 @@
 // What all scans need: how the initial value is given.
 //
-// Given: d_in_t, d_out_t, op_t, accum_t; is_inclusive; init_is_value, init_is_on_device (neither: there is none).
+// Given: d_in_t, d_out_t, op_t, accum_t; is_inclusive; init_is_value, init_is_on_device (neither: there is
+// none).
 #pragma once
 
 #include "cupar.cuh"

@@ -156,9 +156,10 @@ __device__ __forceinline__ u64 search_in_quarters(const item_t* items, u64 size,
 using namespace cupar;
 
 // A thread for each value.
-extern "C" __global__ __launch_bounds__(each_threads)
-void cupar_search_each(d_data_t data, u64 num_items, d_values_t values, u64 num_values, d_out_t out,
-                       comp_t comp) {
+extern "C" __global__ __launch_bounds__(each_threads) void cupar_search_each(d_data_t data, u64 num_items,
+                                                                             d_values_t values,
+                                                                             u64 num_values, d_out_t out,
+                                                                             comp_t comp) {
   const u64 at = u64{blockIdx.x} * each_threads + threadIdx.x;
   if (at >= num_values) {
     return;
@@ -183,7 +184,9 @@ constexpr int width       = tile_values % index_width == 0 ? index_width : 1;
 constexpr int rows        = tile_values / width;
 constexpr int most_pieces = 16;  // that a range of items is staged in; a longer one is searched where it is
 
-__device__ __forceinline__ int row_start(int row) { return (row * tile_threads + threadIdx.x) * width; }
+__device__ __forceinline__ int row_start(int row) {
+  return (row * tile_threads + threadIdx.x) * width;
+}
 
 // Copies items into shared memory, with 16 bytes to spare, and returns where they are.
 __device__ __forceinline__ const item_t* stage(const item_t* from, int size, unsigned char* storage) {
@@ -311,9 +314,11 @@ __device__ __forceinline__ void search_tile(d_data_t data, u64 first, u64 last, 
 }  // namespace cupar
 
 // A block for each tile; `bounds` has where the ranges of the tiles begin and end, if they are not all items.
-extern "C" __global__ __launch_bounds__(tile_threads, tile_blocks)
-void cupar_search_tiles(d_data_t data, u64 num_items, d_values_t values, u64 num_values, d_out_t out,
-                        const u64* bounds, comp_t comp) {
+extern "C" __global__ __launch_bounds__(tile_threads,
+                                        tile_blocks) void cupar_search_tiles(d_data_t data, u64 num_items,
+                                                                             d_values_t values,
+                                                                             u64 num_values, d_out_t out,
+                                                                             const u64* bounds, comp_t comp) {
   u64 first = 0, last = num_items;
   if (bounds != nullptr) {
     first = bounds[blockIdx.x];
@@ -324,9 +329,10 @@ void cupar_search_tiles(d_data_t data, u64 num_items, d_values_t values, u64 num
 
 #ifdef CUPAR_BOUNDS
 // Finds the place of each tile's first value, and of the last of all.
-extern "C" __global__ __launch_bounds__(each_threads)
-void cupar_search_bounds(d_data_t data, u64 num_items, d_values_t values, u64 num_values, u64 tiles,
-                         u64* bounds, comp_t comp) {
+extern "C" __global__ __launch_bounds__(each_threads) void cupar_search_bounds(d_data_t data, u64 num_items,
+                                                                               d_values_t values,
+                                                                               u64 num_values, u64 tiles,
+                                                                               u64* bounds, comp_t comp) {
   const u64 tile = u64{blockIdx.x} * each_threads + threadIdx.x;
   if (tile <= tiles) {
     const item_t value = values[cuda::std::min(tile * tile_size, num_values - 1)];
@@ -346,7 +352,9 @@ constexpr int max_levels     = 12;
 constexpr unsigned all_lanes = 0xffffffff;
 static_assert(fanout % lanes == 0 && fanout < 256);
 
-__device__ __forceinline__ u64 nodes_of(u64 size) { return (size + fanout - 1) / fanout; }
+__device__ __forceinline__ u64 nodes_of(u64 size) {
+  return (size + fanout - 1) / fanout;
+}
 
 // The nodes of the data begin where memory is aligned to them, if items can be, and so many before the data.
 constexpr bool is_alignable = alignof(item_t) == sizeof(item_t);
@@ -428,8 +436,8 @@ __device__ __forceinline__ void write_place(Places out, u64 at, u64 place) {
 }  // namespace cupar
 
 // Makes the tree: a thread for each item of the first level, which also writes those above that are the same.
-extern "C" __global__ __launch_bounds__(sample_threads)
-void cupar_search_sample(d_data_t data, u64 num_items, item_t* tree) {
+extern "C" __global__ __launch_bounds__(sample_threads) void cupar_search_sample(d_data_t data, u64 num_items,
+                                                                                 item_t* tree) {
   const int missing = items_missing(data);
   u64 size          = nodes_of(num_items + missing);
   u64 at            = u64{blockIdx.x} * sample_threads + threadIdx.x;
@@ -460,9 +468,11 @@ void cupar_search_sample(d_data_t data, u64 num_items, item_t* tree) {
 }
 
 // Searches from the top of the tree down, with as many blocks as run at once.
-extern "C" __global__ __launch_bounds__(tree_threads, tree_blocks)
-void cupar_search_tree(d_data_t data, u64 num_items, const item_t* tree, d_values_t values, u64 num_values,
-                       d_out_t out, comp_t comp) {
+extern "C" __global__ __launch_bounds__(tree_threads,
+                                        tree_blocks) void cupar_search_tree(d_data_t data, u64 num_items,
+                                                                            const item_t* tree,
+                                                                            d_values_t values, u64 num_values,
+                                                                            d_out_t out, comp_t comp) {
   using data_part = group<item_t, part, is_alignable ? 16 : alignof(item_t)>;
   using node_word = typename group<item_t, fanout>::word_t;
   alignas(16) __shared__ unsigned char storage[(top_size + fanout) * sizeof(item_t)];
@@ -498,11 +508,11 @@ void cupar_search_tree(d_data_t data, u64 num_items, const item_t* tree, d_value
     for (int k = height - 1; k > 0; --k) {
       const auto [items, size] = levels[k - 1];
       const unsigned count =
-        count_in_node<group<item_t, part>, false>(wanted[0], items + u64{node} * fanout, comp);
+          count_in_node<group<item_t, part>, false>(wanted[0], items + u64{node} * fanout, comp);
       node = cuda::std::min(node * fanout + count, size - 1);
     }
-    const item_t* items = data - missing + u64{node} * fanout;
-    items               = node == 0 ? tree : node == levels[0].size - 1 ? tree + fanout : items;
+    const item_t* items  = data - missing + u64{node} * fanout;
+    items                = node == 0 ? tree : node == levels[0].size - 1 ? tree + fanout : items;
     const unsigned count = count_in_node<data_part, true>(wanted[0], items, comp);
     if (at < num_values) {
       const u64 place = cuda::std::max<u64>(u64{node} * fanout + count, missing) - missing;

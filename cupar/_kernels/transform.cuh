@@ -1,11 +1,13 @@
-// Transforms: out[i] = op(in[i]), or op(in1[i], in2[i]). A block takes a tile; a thread takes several vectors of items
-// at once, so that enough bytes are on their way from memory. What is left of the last tile, and all items where an
-// array is not aligned for vectors, goes one by one.
+// Transforms: out[i] = op(in[i]), or op(in1[i], in2[i]). A block takes a tile; a thread takes several vectors
+// of items at once, so that enough bytes are on their way from memory. What is left of the last tile, and all
+// items where an array is not aligned for vectors, goes one by one.
 //
-// Source: ours. That tiles get smaller where there are few items, so that all multiprocessors have some, is CUB's.
+// Source: ours. That tiles get smaller where there are few items, so that all multiprocessors have some, is
+// CUB's.
 //
-// Given: op_t, d_out_t, inputs_t (inputs<d_in_t> or inputs<d_in1_t, d_in2_t>), and the policy: threads, bytes_in_flight,
-// which a thread loads before it stores, and iterator_items, of a vector beside which an iterator takes items one by one.
+// Given: op_t, d_out_t, inputs_t (inputs<d_in_t> or inputs<d_in1_t, d_in2_t>), and the policy: threads,
+// bytes_in_flight, which a thread loads before it stores, and iterator_items, of a vector beside which an
+// iterator takes items one by one.
 #include "vectors.cuh"
 
 namespace cupar {
@@ -36,11 +38,14 @@ struct inputs<It1, It2> {
   }
 };
 
-constexpr int within(int low, int value, int high) { return value < low ? low : value > high ? high : value; }
+constexpr int within(int low, int value, int high) {
+  return value < low ? low : value > high ? high : value;
+}
 
 // Vectors that a thread loads at once. Of iterators it is not known what they load.
 constexpr int rows_of(int items) {
-  return inputs_t::bytes == 0 ? within(1, 8 / items, 4) : within(1, bytes_in_flight / (items * inputs_t::bytes), 8);
+  return inputs_t::bytes == 0 ? within(1, 8 / items, 4)
+                              : within(1, bytes_in_flight / (items * inputs_t::bytes), 8);
 }
 constexpr int items = inputs_t::are_arrays ? inputs_t::items : within(1, inputs_t::items, iterator_items);
 constexpr int rows = rows_of(items), single_rows = rows_of(1);
@@ -83,8 +88,8 @@ __device__ __forceinline__ void transform(int count, const op_t& op, d_out_t out
 
 using namespace cupar;
 
-extern "C" __global__ __launch_bounds__(threads)
-void cupar_transform(inputs_t inputs, d_out_t out, i64 num_items, int tile, op_t op) {
+extern "C" __global__ __launch_bounds__(threads) void cupar_transform(inputs_t inputs, d_out_t out,
+                                                                      i64 num_items, int tile, op_t op) {
   wait_for_stream();
   const i64 begin = i64{blockIdx.x} * tile;
   const int count = static_cast<int>(num_items - begin < tile ? num_items - begin : tile);

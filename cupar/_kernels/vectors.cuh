@@ -17,12 +17,28 @@ using item_t = typename cuda::std::iterator_traits<It>::value_type;
 template <class It>
 constexpr int array_bytes = is_array<It> ? static_cast<int>(sizeof(item_t<It>)) : 0;  // of an item in memory
 
-template <int bytes> struct word {};
-template <> struct word<1> { using type = unsigned char; };
-template <> struct word<2> { using type = unsigned short; };
-template <> struct word<4> { using type = unsigned int; };
-template <> struct word<8> { using type = uint2; };
-template <> struct word<16> { using type = uint4; };
+template <int bytes>
+struct word {};
+template <>
+struct word<1> {
+  using type = unsigned char;
+};
+template <>
+struct word<2> {
+  using type = unsigned short;
+};
+template <>
+struct word<4> {
+  using type = unsigned int;
+};
+template <>
+struct word<8> {
+  using type = uint2;
+};
+template <>
+struct word<16> {
+  using type = uint4;
+};
 
 template <int bytes>
 constexpr bool is_word = bytes > 0 && bytes <= widest && (bytes & (bytes - 1)) == 0;
@@ -53,7 +69,7 @@ __device__ __forceinline__ bool is_aligned(It it) {
 template <bool aligned, class It, class T, int items>
 __device__ __forceinline__ void load(vector<T, items>& to, It from) {
   if constexpr (aligned && is_word<items * array_bytes<It>>) {
-    using word_t                         = typename word<items * sizeof(T)>::type;
+    using word_t                        = typename word<items * sizeof(T)>::type;
     *reinterpret_cast<word_t*>(to.item) = *reinterpret_cast<const word_t*>(from);
   } else {
 #pragma unroll
@@ -66,7 +82,7 @@ __device__ __forceinline__ void load(vector<T, items>& to, It from) {
 template <bool aligned, class It, class T, int items>
 __device__ __forceinline__ void store(It to, const vector<T, items>& from) {
   if constexpr (aligned && is_word<items * array_bytes<It>>) {
-    using word_t                  = typename word<items * sizeof(T)>::type;
+    using word_t                   = typename word<items * sizeof(T)>::type;
     *reinterpret_cast<word_t*>(to) = *reinterpret_cast<const word_t*>(from.item);
   } else {
 #pragma unroll
