@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import cupar
-from cupar._kernels.family import Facts
+from cupar._kernels.family import Facts, Plan
 from cupar._kernels.transform import TRANSFORM
 
 SMS, OCCUPANCY = 132, 8
@@ -14,7 +14,8 @@ CC = 90
 
 
 def planner(facts):
-    return TRANSFORM.planner(Facts({**facts, "sms": SMS, "shared_memory": 232448}, lambda *_: OCCUPANCY))
+    plan = TRANSFORM.planner(Facts({**facts, "sms": SMS, "shared_memory": 232448}, lambda *_: OCCUPANCY))
+    return lambda n: Plan(*plan(n))
 
 
 def test_nothing_is_launched_for_nothing():
