@@ -65,6 +65,8 @@ class Loaded:
         family = spec.kind._family
         assert family is not None
         shapes = family.shapes(spec)
+        if spec.cc < 90:
+            shapes = {name: shape.in_order() for name, shape in shapes.items()}
         kernels = dict.fromkeys(launch.kernel for shape in shapes.values() for launch in shape.launches)
         subject = f"loading the code of a {spec.algorithm} for sm_{spec.cc}"
         self._library = Library(image.cubin, [*kernels], subject)

@@ -145,7 +145,7 @@ class Executable:
                 node, before = c_void_p(), (c_void_p * 1)(*self.nodes[-1:])
                 count = c_size_t(1 if k and k not in overlapping else 0)
                 driver.call("cuGraphAddKernelNode_v2", byref(node), self._graph, before, count, byref(params))
-                if k in overlapping:
+                if k and k in overlapping:  # the first has none before it
                     edge = byref(_PROGRAMMATIC_EDGE), c_size_t(1)
                     driver.call("cuGraphAddDependencies_v2", self._graph, before, byref(node), *edge)
                 self.nodes.append(node)

@@ -10,7 +10,7 @@ known before it is made, without a GPU, and whoever launches needs to know no al
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -97,6 +97,10 @@ class Shape:
     numbers: tuple[str, ...]  # names of a plan's numbers
     launches: tuple[Launch, ...]
     executables: int = 8  # graphs of it that are made at most when code is loaded; 0: kernel by kernel
+
+    def in_order(self) -> Shape:
+        """Return it with no launch that begins before the one before it ends."""
+        return replace(self, launches=tuple(replace(each, overlaps=False) for each in self.launches))
 
 
 class Facts(dict[str, int]):

@@ -20,7 +20,7 @@ _CLEARED = 128  # states that a block clears
 
 def _looking_back(grid: str | int, *clearing: Launch) -> Shape:
     parameters = (_IN, _OUT, Storage(), i32("tiles"), u64("n"), _OP, _INIT)
-    tiles = Launch("cupar_scan_tiles", grid, "threads", parameters, overlaps=True)
+    tiles = Launch("cupar_scan_tiles", grid, "threads", parameters, overlaps=bool(clearing))
     return Shape(("n", "tiles", "clear_grid"), (*clearing, tiles))
 
 
@@ -28,8 +28,7 @@ def _looking_back(grid: str | int, *clearing: Launch) -> Shape:
 _LOOKING_BACK = {
     "tile": _looking_back(1),
     "tiles": _looking_back(
-        "tiles",
-        Launch("cupar_scan_clear", "clear_grid", _CLEARED, (Storage(), i32("tiles")), overlaps=True),
+        "tiles", Launch("cupar_scan_clear", "clear_grid", _CLEARED, (Storage(), i32("tiles")))
     ),
 }
 
@@ -43,7 +42,6 @@ _LOOKING_AHEAD = {
                 "clear_grid",
                 _CLEARED,
                 (Storage(), i32("tiles"), Storage("counter")),
-                overlaps=True,
             ),
             Launch(
                 "cupar_scan_ahead",

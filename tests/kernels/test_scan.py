@@ -58,7 +58,7 @@ def test_large_problems_look_ahead():
 
 @pytest.mark.parametrize("n", [2**23, 2**28, 2**31 + 1, 2**32 + 5, 2**34])
 def test_blocks_that_look_ahead(n):
-    """As CUB launches them: a block on each multiprocessor, with all the stages that its shared memory holds."""
+    """As CUB launches them: a block on each multiprocessor, with the stages that its shared memory holds."""
     shape, nbytes, numbers = planner(AHEAD)(n)
     items, tiles, clearing, counter, grid, stages, shared = numbers
     assert (shape, items, tiles, grid) == ("ahead", n, -(-n // 8128), SMS)
