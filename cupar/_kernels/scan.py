@@ -71,8 +71,9 @@ def _policy(spec: Specialisation) -> policies.Lookahead | None:
     """Return how it looks ahead, None if it does not."""
     d_in, d_out = (each.value for each in spec.arguments)
     accumulator = spec.operators[0][1].output
-    # A stage holds a tile of the input, in which the output takes its place. Of bools there is no code.
-    if not d_in.itemsize == d_out.itemsize == accumulator.itemsize or accumulator.kind == "b":
+    # A stage holds a tile of the input, in which the output takes its place. Of bools there is no code, and
+    # structs spill.
+    if not d_in.itemsize == d_out.itemsize == accumulator.itemsize or accumulator.kind in "bV":
         return None
     kind = "c" if accumulator.kind == "c" else ""
     table = policies.SCAN

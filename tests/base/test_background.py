@@ -17,7 +17,7 @@ from support.common import context, pretend
 import cupar
 from cupar import _build, _cache
 from cupar._base import background
-from cupar._call import algorithm as _algorithm
+from cupar._call import native
 from cupar._obtain import produce
 from cupar._obtain.arguments import recognised
 from cupar.operators import OpKind
@@ -202,8 +202,7 @@ def test_why_kernels_are_not_loaded_ahead_is_logged(monkeypatch, caplog):
     def launch(*arguments):
         raise RuntimeError("the driver says no")
 
-    call = SimpleNamespace(name="a sort", launch=launch)
-    _algorithm._load_size(call, 1000, needs_storage=True)
+    native.NativeCall._load_size(SimpleNamespace(_launch=launch), "a sort", 1000)
     assert [record.getMessage() for record in caplog.records] == [
         "kernels of a sort for 1000 items are loaded by the first call: the driver says no"
     ]
