@@ -17,6 +17,7 @@ from support.common import context, pretend
 import cupar
 from cupar import _build, _cache
 from cupar._base import background
+from cupar._call import algorithm as _algorithm
 from cupar._call import native
 from cupar._obtain import produce
 from cupar._obtain.arguments import recognised
