@@ -19,8 +19,9 @@ _NAMES = {
     "_ahead.record": "Recording record",
     "_base.errors": "BuildError VersionError",
     "_cache": "CacheWarning use_bundle use_shared",
-    "_call.algorithm": "Algorithm Build",
+    "_call.algorithm": "Algorithm",
     "_call.bound": "Bound",
+    "_call.built": "Build",
     "_call.double_buffer": "DoubleBuffer",
     "_device.driver": "DriverError NoDeviceError",
     "_device.storage": "release_memory",
@@ -59,8 +60,8 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from ._cache import use_bundle as use_bundle
     from ._cache import use_shared as use_shared
     from ._call.algorithm import Algorithm as Algorithm
-    from ._call.algorithm import Build as Build
     from ._call.bound import Bound as Bound
+    from ._call.built import Build as Build
     from ._call.double_buffer import DoubleBuffer as DoubleBuffer
     from ._device.driver import DriverError as DriverError
     from ._device.driver import NoDeviceError as NoDeviceError

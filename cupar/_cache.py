@@ -271,8 +271,31 @@ def fetch(key: str, make: Callable[[], Entry], *, portable: bool = True) -> Foun
 
     It is not counted in `stats`: only the caller knows what a build that found its template should be called.
     """
-    start = time.perf_counter()
     own = disk()
+    found = _load_any(own, key, portable)
+    if found is not None:
+        return found
+    with one_deadline() as deadline:
+        return _locked(own, key, make, portable, deadline)
+
+
+def find(key: str) -> Found | None:
+    """Return the entry under `key` if there is one; nobody is waited for, and nothing is made."""
+    start, own = time.perf_counter(), disk()
+    found = _load_any(own, key, True)
+    store = shared() if found is None and key not in _unusable else None
+    if store is not None:
+        entry = store.find(key, timeout=settings.shared_timeout(), secret=signing_key())
+        if entry is not None:
+            if own is not None:
+                own.store(key, entry)
+            return Found(entry, "disk", time.perf_counter() - start, store.name)
+    return found
+
+
+def _load_any(own: Disk | None, key: str, portable: bool) -> Found | None:
+    """Look for an entry in the user's directory and in those that are read only."""
+    start = time.perf_counter()
     found = _load(own, key, start)
     if found is None and portable and key not in _unusable:
         for layer in bundles():
@@ -281,10 +304,7 @@ def fetch(key: str, make: Callable[[], Entry], *, portable: bool = True) -> Foun
                 if own is not None:
                     own.store(key, found.entry)
                 break
-    if found is not None:
-        return found
-    with one_deadline() as deadline:
-        return _locked(own, key, make, portable, deadline)
+    return found
 
 
 def one_deadline() -> AbstractContextManager[Deadline]:

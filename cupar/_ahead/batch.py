@@ -27,7 +27,9 @@ from weakref import WeakSet
 from .. import _cache
 from .._base.errors import BuildError
 from .._base.warnings import warn_once
-from .._call.algorithm import Algorithm, Built
+from .._base.words import message
+from .._call.algorithm import Algorithm
+from .._call.built import Built
 from .._compile import workers
 from .._compile.key import build_parts, digest, template_parts
 from .._device.driver import NoDeviceError
@@ -142,7 +144,7 @@ def _run(path: Path, cc: int | None) -> Failure | None:
         why = "there is no GPU here: name compute capabilities (--cc)" if unknown else _NOTHING_RUNS
         return Failure(_place(path, error), why)
     except Exception as error:
-        why = record.message(error)
+        why = message(error)
         if _ABOUT_GPUS.search(why):  # of whatever library the script looked for a GPU with
             why = f"{why}\n{_NOTHING_RUNS}"
         return Failure(_place(path, error), why)
@@ -203,7 +205,7 @@ def _made(request: record.Request, cc: int | None) -> Specialisation | Failure:
     try:
         return request.load(cc)
     except Exception as error:  # whatever the code in a list raises
-        return Failure(request.place, record.message(error).removeprefix(f"{request.place}: "))
+        return Failure(request.place, message(error).removeprefix(f"{request.place}: "))
 
 
 # --- What is to be built -------------------------------------------------------------------------------
@@ -323,7 +325,7 @@ def build(
             except Empty:
                 continue
             if isinstance(outcome, Exception):
-                why = record.message(outcome)
+                why = message(outcome)
                 warn_once(
                     ("no helper", why),
                     f"What no helper process can build is built in this one, which takes longer: {why}",

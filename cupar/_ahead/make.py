@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from .._base.warnings import CacheWarning
+from .._base.words import message
 from .._compile import precompiled
 from .._ir.specialisation import Specialisation
 from .._obtain import obtain
 from . import codec
-from .record import message
 
 __all__ = ["Outcome", "make", "make_in_helper", "request"]
 

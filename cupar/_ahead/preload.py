@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, TypeVar
 
+from .._base.errors import BuildError
 from .._base.warnings import warn_once
 from .._call.algorithm import Algorithm
 from .._device import driver
@@ -103,5 +105,8 @@ def _attempt(place: str, do: Callable[..., T], *args: Any) -> T | None:
 
 def _load(algorithm: Algorithm, device: driver.Device) -> None:
     """Load an algorithm's code onto the current device, and let factories find it there."""
+    if algorithm.build.tier == "quick":
+        with suppress(BuildError, driver.DriverError):  # then it goes on with what it has
+            algorithm.ready(tier="fast")
     algorithm.load()
     obtain.keep(algorithm, device)

@@ -21,6 +21,7 @@ from typing import Any, Final
 from .. import _cache
 from .._base import fork
 from .._base.warnings import warn_once
+from .._base.words import message
 from .._call.algorithm import Algorithm
 from .._compile.key import build_parts, digest
 from .._ir import nodes
@@ -33,7 +34,6 @@ __all__ = [
     "Recording",
     "Request",
     "from_environment",
-    "message",
     "operators",
     "read",
     "record",
@@ -58,13 +58,6 @@ def types(spec: Specialisation) -> list[str]:
 def operators(spec: Specialisation) -> list[str]:
     """Return each operator of a specialisation, as in ``op: <lambda>``."""
     return [f"{name}: {op.name}" for name, op in spec.operators]
-
-
-def message(error: Exception) -> str:
-    """Return an exception's message, with its type unless that says nothing that the message does not."""
-    text = str(error).strip()
-    plain = isinstance(error, (TypeError, ValueError, RuntimeError, OSError)) and text
-    return text if plain else f"{type(error).__name__}: {text}".removesuffix(": ")
 
 
 # --- Recording -----------------------------------------------------------------------------------------
@@ -182,8 +175,9 @@ class Recorder:
         from .. import __version__
         from . import codec
 
-        # Without waiting for what is being built.
-        key = algorithm.build.key if algorithm.is_built else digest(build_parts(spec))
+        # Without waiting for what is being built. Of two tiers, it is the fast one that is built ahead.
+        is_it = algorithm.is_built and algorithm.build.tier == "fast"
+        key = algorithm.build.key if is_it else digest(build_parts(spec))
         line: dict[str, Any] = {
             "cupar": FORMAT,
             "algorithm": spec.algorithm,

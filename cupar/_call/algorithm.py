@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from dataclasses import replace
+from typing import Any, ClassVar
 
 from .._base import fork
 from .._device import arrays, driver, peers, storage
@@ -14,77 +15,9 @@ from .._ir.operator import CapturedState
 from .._ir.specialisation import Specialisation
 from .._kernels.family import Family
 from .bound import Bound
+from .built import Build, Built, Pending
 from .call import Call
 from .code import Code
-
-
-@dataclass(frozen=True)
-class Build:
-    """Where an algorithm's code came from, and what that cost.
-
-    Attributes
-    ----------
-    algorithm : str
-        As in ``"reduce_into"``.
-    key : str
-        Of the build in the cache: a SHA-256 in hexadecimal.
-    cc : int
-        Compute capability it is for, as in 90.
-    origin : {"memory", "disk", "linked", "built"}
-        ``"linked"``: the kernels were in the cache and only the operator was new.
-    seconds : mapping of str to float
-        By stage. ``"read"`` and ``"load"`` of a build that was found; ``"template"``, ``"operator"``,
-        ``"link"`` or ``"compile"`` of one that was made.
-    cubin_size : int
-        Bytes of GPU code: an ELF file, as `Algorithm.cubin` returns it.
-    source : str
-        Where a build that was kept was found, as the path or URL of a directory, bundle or store; empty if
-        it was made.
-    """
-
-    algorithm: str
-    key: str
-    cc: int
-    origin: str
-    seconds: Mapping[str, float] = field(hash=False)
-    cubin_size: int
-    source: str = ""
-
-
-@dataclass(frozen=True)
-class Built:
-    """Code that is there."""
-
-    code: Code
-    build: Build
-    refusal: str = ""
-
-    @property
-    def spec(self) -> Specialisation:
-        """What it is the code of, without what keeps the user's functions alive."""
-        return self.code.spec
-
-
-class Pending(Protocol):
-    """Code that is not there yet."""
-
-    @property
-    def refusal(self) -> str:
-        """Why the algorithm cannot be loaded or called in this process; empty if it can."""
-
-    @property
-    def spec(self) -> Specialisation:
-        """What will be built."""
-
-    def is_done(self) -> bool:
-        """Whether `result` returns at once."""
-
-    def wait(self, timeout: float | None) -> bool:
-        """Wait until the build has ended, or for some seconds; return whether it has ended."""
-
-    def result(self) -> Built:
-        """Wait for the code; raise what building it raised."""
-
 
 _CUPY = arrays.CUPY
 _MOST_STREAMS = 64  # of which an algorithm has calls that are free
@@ -155,19 +88,39 @@ class Algorithm:
         cls._family, cls._native, cls._uses, cls._buffers = family, native, uses, buffers or {}
 
     def __init__(self, source: Built | Pending, states: Sequence[Callable[[], bytes] | None]) -> None:
-        self._source = source
         self._states = states if any(states) else ()
+        # With the code that another took the place of, which graphs may have captured. It lives as long.
+        self._former: Algorithm | None = None
         # Calls that are free: for the default stream, by the context's number; for one stream, by the
         # stream's number, which tells its context; and for any stream, by the context's number.
         self._free: tuple[dict[int, list[Call]], ...] = ({}, {}, {})
         fork.in_child(self._forget)
+        self._source: Built | Pending = source
+        if isinstance(source, Built):
+            self._follow(source)
 
     @property
     def _built(self) -> Built:
         source = self._source
         if not isinstance(source, Built):
             source = self._source = source.result()  # which lets go of the user's operator
+            self._follow(source)
         return source
+
+    def _follow(self, built: Built) -> None:
+        if built.faster is not None:
+            built.faster.follow(self)
+
+    def _replace(self, built: Built) -> None:
+        """Have calls from now on use faster code. Those that are being made go on; nothing is loaded here."""
+        before = self._source
+        if not isinstance(before, Built) or before.faster is None:
+            return
+        self._former = type(self)(replace(before, faster=None), self._states)
+        if before.build.origin == "memory":
+            built = replace(built, build=replace(built.build, origin="memory", seconds={}))
+        self._source = built
+        self._free = ({}, {}, {})  # after that, so that no call with the former code is in it
 
     @property
     def _code(self) -> Code:
@@ -187,30 +140,41 @@ class Algorithm:
         """Where its code came from; waits for that, as `ready` does."""
         return self._built.build
 
-    def ready(self, timeout: float | None = None) -> bool:
+    def ready(self, timeout: float | None = None, tier: str | None = None) -> bool:
         """Wait until the code is built, if that was begun in the background.
 
         Parameters
         ----------
         timeout : float, optional
             Seconds to wait at most; by default as long as it takes.
+        tier : {"quick", "fast"}, optional
+            ``"fast"``: wait for the fastest kernels, too, which are linked in the background where others
+            link much faster. Calls use those others until then; `build` tells which they use. By default,
+            and with ``"quick"``, it waits for what can be called.
 
         Returns
         -------
         bool
-            Whether it is built.
+            Whether it is built. The fast kernels never are where ``CUPAR_TIER`` says ``quick``.
 
         Raises
         ------
         TypeError, BuildError
-            Whatever the factory would have raised, had it waited.
+            Whatever the factory would have raised, had it waited; and what linking the fast kernels raised.
+        ValueError
+            If `tier` is something else.
         """
-        source = self._source
+        if tier not in (None, "quick", "fast"):
+            raise ValueError(f"tier: expected 'quick', 'fast' or None, got {tier!r}")
+        begin, source = time.monotonic(), self._source
         if not isinstance(source, Built) and not source.refusal:
             if not source.wait(timeout):
                 return False
-            self._built  # noqa: B018 - which raises what the build did
-        return True
+            source = self._built  # which raises what the build did
+        if tier != "fast" or not isinstance(source, Built) or source.build.tier == "fast":
+            return True
+        left = None if timeout is None else max(0.0, timeout - (time.monotonic() - begin))
+        return source.faster is not None and source.faster.wait(left)
 
     def __reduce__(self) -> Any:
         """Refuse to be pickled or copied: the code belongs to this process, and the cache has it for others.
@@ -359,6 +323,8 @@ class Algorithm:
             else:
                 address, nbytes = arrays.storage(temp_storage)
             if nbytes < needed:
+                if self._former is not None:  # which may have been the one that was asked
+                    return self._former._execute(temp_storage, stream, arguments)
                 raise ValueError(f"temp_storage: needs {needed} bytes for this call, got {nbytes}")
             if address and driver.has_several_devices:
                 peers.check_memory("temp_storage", address)

@@ -78,6 +78,7 @@ class Loaded:
             name: Chain(shape, values, facts, self._library.functions) for name, shape in shapes.items()
         }
         self._count = context.part(_Count)
+        self._keeps_spares = True
         self._spare: dict[str, list[Executable]] = {name: [] for name in shapes}
         if context.is_primary:  # of others nobody can tell when they are destroyed
             for name, chain in self.chains.items():
@@ -98,7 +99,21 @@ class Loaded:
 
     def give_back(self, shape: str, executable: Executable) -> None:
         """Give back what was taken."""
-        self._spare[shape].append(executable)
+        if self._keeps_spares:
+            self._spare[shape].append(executable)
+        else:
+            self._destroy([executable])
+
+    def release_spares(self) -> None:
+        """Destroy executables that nobody uses, now and when they are given back."""
+        self._keeps_spares = False
+        taken = [self.take(shape) for shape, spares in self._spare.items() for _ in range(len(spares))]
+        self._destroy([each for each in taken if each is not None])  # others may have taken some
+
+    def _destroy(self, executables: Sequence[Executable]) -> None:
+        for each in executables:
+            each.destroy()
+        self._count.made -= len(executables)
 
     def retire(self) -> None:
         """Have it unloaded, once there is an occasion."""
@@ -106,9 +121,7 @@ class Loaded:
         if not driver.is_there(self._context):  # nobody can tell whether it may be touched
             fork.leak((self._library, spares))
             return
-        for each in spares:
-            each.destroy()
-        self._count.made -= len(spares)
+        self._destroy(spares)
         _retired.append(self._library)
 
     def abandon(self) -> None:
@@ -156,6 +169,15 @@ class Code:
                     found = Loaded(self.spec, Image.loads(self._blob), [*self.spec.kind._uses], context)
                 self._loaded[context] = found
             return found
+
+    @property
+    def contexts(self) -> list[driver.Context]:
+        """Where it is loaded."""
+        return list(self._loaded)
+
+    def release_spares(self, context: driver.Context) -> None:
+        """Give back what only calls that are yet to come would use, as other code takes its place."""
+        self._loaded[context].release_spares()
 
     def __del__(self) -> None:
         try:

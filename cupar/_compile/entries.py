@@ -20,14 +20,17 @@ def fetch(
     make: Callable[[], _cache.Entry],
     use: Callable[[_cache.Entry], T],
     load: Callable[[T], None] = lambda made: None,
+    found: _cache.Found | None = None,
 ) -> tuple[_cache.Found, T]:
     """Fetch or make an entry, and return what `use` makes of it, once `load` has loaded that.
+
+    It may have been found already.
 
     An entry that `use` fails on, although it is what was stored, is made again: something else was stored
     under its key. It is replaced once the new one has loaded. One that `load` fails on may be as good as any:
     the GPU's memory, context or driver is the cause.
     """
-    found = _cache.fetch(key, make)
+    found = found or _cache.fetch(key, make)
     try:
         made = use(found.entry)
     except Exception as error:

@@ -5,9 +5,9 @@ number of threads: 16 reductions on two cores take 28 s in one thread, 22 s in t
 
 A helper is a fresh interpreter that knows nothing of the user's program: not its modules, its threads or its
 GPU. It must have this process's versions of all that builds depend on. It is sent the name of a function and
-an argument, both as bytes, and sends back what the function returns. There are three such functions. Two run
-NVRTC, on the C++ of kernels and on those of the bindings, and are here; one makes a whole build, for `cupar
-build`, and is in `_ahead.make`.
+an argument, both as bytes, and sends back what the function returns. There are four such functions. Two run
+NVRTC, on the C++ of kernels and on those of the bindings, and are here. One makes a whole build, for `cupar
+build`, and is in `_ahead.make`; one links what is slow to link, and is in `_obtain.produce`.
 
 Kernels: the first thread that needs NVRTC uses it here, and those that come meanwhile have a helper use it,
 which keeps their headers precompiled. nvJitLink needs none of this: it links in as many threads as there are.
@@ -25,11 +25,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .. import _cache
 from .._base import background, fork, log
 from .._base.background import cores
 from .._base.words import counted
@@ -44,6 +45,7 @@ T = TypeVar("T")
 __all__ = ["Helper", "HelperError", "Pool", "compile_kernels", "compile_native", "serve"]
 
 _MOST = 8  # helpers, since each takes 500 MB for NVRTC
+_MOST_APART = 4  # of which nobody waits for what they do
 _START_SECONDS = 60.0
 _COMPILE_SECONDS = 300.0  # the longest takes 16 on a machine that has nothing else to do
 _IDLE_SECONDS = 10.0
@@ -85,10 +87,15 @@ def _compiled(ask: Callable[[Helper], bytes], use: Callable[[bytes], T], here: C
 
 
 class Pool:
-    """Places to compile in: one in this process, the others in helpers, which start when there is work."""
+    """Places to compile in: one in this process, the others in helpers, which start when there is work.
 
-    def __init__(self, limit: int) -> None:
+    Those `apart` are in helpers alone, as long as there can be any. These finish what they have begun when
+    this process ends, if there is a place to keep it.
+    """
+
+    def __init__(self, limit: int, *, apart: bool = False) -> None:
         self._limit = limit
+        self._is_apart = apart
         self._changed = threading.Condition()
         self._is_used_here = False
         self._helpers: set[Helper] = set()
@@ -110,13 +117,13 @@ class Pool:
                 if self._timer is not None:
                     self._timer.cancel()
                     self._timer = None
-                if not self._is_used_here:
+                if not self._is_used_here and not (self._is_apart and self._limit):
                     self._is_used_here = True
                     return None
                 if self._idle:
                     return self._idle.pop()
                 if len(self._helpers) < self._limit:
-                    helper = Helper()
+                    helper = Helper(finishes=self._is_apart and _cache.disk() is not None)
                     self._helpers.add(helper)
                     return helper
                 self._changed.wait()
@@ -157,12 +164,12 @@ class Pool:
             helper.kill()
 
     def close(self) -> None:
-        """End all helpers, whatever they do; there will be no others."""
+        """End all helpers that finish nothing, whatever they do; there will be no others."""
         with self._changed:
             self._limit = 0
             helpers = list(self._helpers)
         for helper in helpers:
-            helper.kill()
+            helper.leave()
 
 
 class HelperError(RuntimeError):
@@ -173,11 +180,18 @@ class Helper:
     """A helper process, as this process sees it. It starts when it is first used.
 
     Its output goes to a descriptor, or nowhere: compilers whose work is done again here print again what is
-    wrong. Once `is_lost`, it is of no more use; unless it `has_started`, it was never able to work.
+    wrong. Once `is_lost`, it is of no more use; unless it `has_started`, it was never able to work. If it
+    `finishes`, it ends what it has begun also if this process is gone, and then itself.
     """
 
-    def __init__(self, output: int | None = None, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        output: int | None = None,
+        environment: Mapping[str, str] | None = None,
+        finishes: bool = False,
+    ) -> None:
         self.has_started = False
+        self._finishes = finishes
         self.is_lost = False
         self._output = output
         self._environment = {"CUDA_VISIBLE_DEVICES": "", **(environment or {})}
@@ -234,7 +248,7 @@ class Helper:
         self._pipe = ours
         libraries = [str(toolchain.library_path(name)) for name in _LIBRARIES]
         ours.send([*(each for each in sys.path if isinstance(each, str)), str(Path(__file__).parents[2])])
-        ours.send((os.getpid(), libraries, _surroundings()))
+        ours.send((os.getpid(), libraries, _surroundings(), self._finishes))
         _received(ours, _START_SECONDS)
         self.has_started = True
         return ours
@@ -270,6 +284,13 @@ class Helper:
             self._process.kill()
             self._process.wait()
 
+    def leave(self) -> None:
+        """Leave the process alone if it finishes what it has begun, and else end it, as this one ends."""
+        if not self._finishes:
+            self.kill()
+        elif self._process is not None:
+            self._process.returncode = 0  # nobody waits for it
+
 
 def _received(pipe: Connection, seconds: float | None) -> bytes:
     if not pipe.poll(seconds):
@@ -293,20 +314,31 @@ def _pool_for_this_machine() -> Pool:
     return Pool(min(cores() - 1, _MOST))
 
 
+def _apart_for_this_machine() -> Pool:
+    return Pool(min(max(1, cores() // 2), _MOST_APART), apart=True)
+
+
 _pool = _pool_for_this_machine()
+_apart = _apart_for_this_machine()
+
+
+def apart() -> AbstractContextManager[Helper | None]:
+    """Wait for a helper for the block that nobody else uses; None if there is none to be had."""
+    return _apart.seat()
 
 
 @fork.in_child
 def _after_fork() -> None:
-    global _pool
-    fork.leak(_pool)  # the helpers are the parent's, as are the threads that they work for
-    _pool = _pool_for_this_machine()
+    global _pool, _apart
+    fork.leak((_pool, _apart))  # the helpers are the parent's, as are the threads that they work for
+    _pool, _apart = _pool_for_this_machine(), _apart_for_this_machine()
 
 
 @atexit.register
 def _close() -> None:
     background.abandon()  # or what helpers compiled in the background would be compiled here
-    _pool.close()  # that of this process, which may have been forked from the one that registered this
+    for pool in (_pool, _apart):  # those of this process, which may have been forked from another
+        pool.close()
 
 
 # --- In a helper ---------------------------------------------------------------------------------------
@@ -330,8 +362,9 @@ def serve(pipe: Connection) -> None:
     import pkgutil
     import signal
 
-    parent, libraries, expected = pipe.recv()
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    global _parent
+    _parent, libraries, expected, finishes = pipe.recv()
+    threading.Thread(target=_end_with, args=(_parent, finishes), daemon=True).start()
     for path in libraries:
         ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)  # this very one, which PyTorch may have brought
     found = _surroundings()
@@ -343,8 +376,19 @@ def serve(pipe: Connection) -> None:
     with suppress(EOFError, OSError, SystemExit):
         while True:
             function, _, argument = pipe.recv_bytes().partition(b"\n")
-            pipe.send_bytes(pkgutil.resolve_name(function.decode())(argument))
+            with _working:
+                answer = pkgutil.resolve_name(function.decode())(argument)
+            pipe.send_bytes(answer)
     os._exit(0)
+
+
+_parent: int | None = None
+_working = threading.Lock()  # held while something that was asked for is done
+
+
+def is_orphan() -> bool:
+    """Whether the process is gone for which this one works."""
+    return _parent is not None and os.getppid() != _parent
 
 
 def _leave(*received: object) -> None:
@@ -368,14 +412,16 @@ def natives(request: bytes) -> bytes:
     return b""
 
 
-def _end_with(parent: int) -> None:
-    """End this process when its parent is gone, even in the middle of a build.
+def _end_with(parent: int, finishes: bool) -> None:
+    """End this process when its parent is gone, even in the middle of a build unless it finishes that.
 
     The pipe might not tell: processes that were forked from the parent have its end of it open. Nor would
     Linux's parent-death signal do: it is sent when the thread ends that started this process.
     """
     while os.getppid() == parent:
         time.sleep(_ORPHAN_SECONDS)
+    if finishes:
+        _working.acquire(timeout=_COMPILE_SECONDS)
     os._exit(1)
 
 

@@ -267,6 +267,13 @@ def on(context: Context) -> Iterator[None]:
     if current_context() == context:
         yield
         return
+    with in_background(context):
+        yield
+
+
+@contextmanager
+def in_background(context: Context) -> Iterator[None]:
+    """Do what `on` does in a thread that has no context of its own, and make none for it."""
     if not is_there(context):
         raise DriverError(
             f"this belongs to a context of device {context.device.ordinal} that is not current; make it "

@@ -61,6 +61,14 @@ class Specialisation:
         """Return an option; None if there is none of that name."""
         return dict(self.options).get(name)
 
+    def quick(self) -> Specialisation:
+        """Return that of the kernels that link quickly, where there are others that do not."""
+        return replace(self, options=(*self.options, ("tier", "quick")))
+
+    def as_asked(self) -> Specialisation:
+        """Return it as it was asked for, whichever kernels it is of."""
+        return replace(self, options=tuple(each for each in self.options if each[0] != "tier"))
+
     @property
     def functions(self) -> dict[str, Operator]:
         """The operators that are device functions, and not CCCL's own; those of iterators among them."""

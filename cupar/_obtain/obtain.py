@@ -10,7 +10,8 @@ import numpy as np
 
 from .. import _cache
 from .._base import fork
-from .._call.algorithm import Algorithm, Built
+from .._call.algorithm import Algorithm
+from .._call.built import Built
 from .._compile import inference
 from .._compile.key import build_parts, digest, template_parts
 from .._device import driver
@@ -103,28 +104,39 @@ def obtain(
     return watching.ask(spec, lambda: answer(spec, device, bool(wait)))  # type: ignore[return-value]
 
 
-def answer(spec: Specialisation, device: driver.Device | None, wait: bool = True) -> Algorithm:
+def answer(
+    spec: Specialisation, device: driver.Device | None, wait: bool = True, is_called: bool | None = None
+) -> Algorithm:
     """Return the algorithm object for a specialisation, with its code loaded if a device is given.
 
     The same object is returned for the same specialisation, but for the first call's: that one tells in its
     `build` where the code came from. With ``wait=False`` the code is built in the background, and loaded by
-    the first caller that waits for it.
+    the first caller that waits for it. Unless it `is_called` here, by default if a device is given, the fast
+    kernels are built at once.
     """
+    if is_called is None:
+        is_called = device is not None
     if not wait:
-        return spec.kind(_Pending(spec), spec.states)  # type: ignore[call-arg, return-value]
+        return spec.kind(_Pending(spec, is_called), spec.states)  # type: ignore[call-arg, return-value]
     mine: list[Algorithm] = []
     kept = spec.without_user()
     cls: Any = spec.kind
+    tier = _tier(spec, is_called)
 
     def make() -> Algorithm:
         with _cache.one_deadline():
-            built = produce.produce(spec, kept, device)
+            if tier:
+                from . import tiers
+
+                built = tiers.produced(spec, kept, device, tier)
+            else:
+                built = produce.produce(spec, kept, device)
         mine.append(cls(built, spec.states))
         if device is not None:
             mine[0].load()
         return _shared(cls, built)
 
-    found = _algorithms.get_or_make((kept, device), make)
+    found = _algorithms.get_or_make((kept, device, tier), make)
     if not mine and any(spec.states):  # the code is shared, the arrays that an operator has captured are not
         mine.append(cls(found._built, spec.states))
     algorithm = mine[0] if mine else found
@@ -132,16 +144,28 @@ def answer(spec: Specialisation, device: driver.Device | None, wait: bool = True
     return algorithm
 
 
+def _tier(spec: Specialisation, is_called: bool) -> str:
+    """Return what is built of an algorithm that has two tiers, empty for all others."""
+    family = spec.kind._family
+    if family is None or not family.has_quick_tier(spec):
+        return ""
+    from . import tiers
+
+    return tiers.wanted(is_called)
+
+
 def _shared(cls: Any, built: Built) -> Algorithm:
     """Return the object that is kept in memory: it has no state, and says that it was in memory."""
     build = replace(built.build, origin="memory", seconds={})
-    return cls(Built(built.code, build), ())  # type: ignore[no-any-return]
+    return cls(replace(built, build=build), ())  # type: ignore[no-any-return]
 
 
 def keep(algorithm: Algorithm, device: driver.Device) -> None:
     """Let `obtain` find an algorithm's code in memory, for a device."""
     built = algorithm._built
-    _algorithms.get_or_make((built.spec, device), lambda: _shared(type(algorithm), built))
+    spec = built.spec.as_asked()
+    kept = spec, device, _tier(spec, True)
+    _algorithms.get_or_make(kept, lambda: _shared(type(algorithm), built))
 
 
 class _Pending:
@@ -149,11 +173,12 @@ class _Pending:
 
     refusal = ""
 
-    def __init__(self, spec: Specialisation) -> None:
+    def __init__(self, spec: Specialisation, is_called: bool) -> None:
         self.spec = spec
+        self._is_called = is_called
         self._is_lost = False
         fork.in_child(self._lose)
-        self._future: Future[Algorithm] = _background().submit(_kernels(spec), lambda: answer(spec, None))
+        self._future: Future[Algorithm] = _background().submit(_kernels(spec), self._answer)
 
     def is_done(self) -> bool:
         return self._future.done()
@@ -164,7 +189,10 @@ class _Pending:
         return self._is_lost or not wait([self._future], timeout).not_done
 
     def result(self) -> Built:
-        return (answer(self.spec, None) if self._is_lost else self._future.result())._built
+        return (self._answer() if self._is_lost else self._future.result())._built
+
+    def _answer(self) -> Algorithm:
+        return answer(self.spec, None, is_called=self._is_called)
 
     def _lose(self) -> None:
         self._is_lost = True  # the parent has the thread that builds

@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from .. import _cache
 from .._base import log
-from .._call.algorithm import Build, Built
+from .._call.built import Build, Built
 from .._call.code import Code
 from .._compile import entries, toolchain
 from .._compile.key import build_parts, digest, notes, template_parts
 from .._device import driver
 from .._ir.specialisation import Specialisation
 
+_SECONDS = 300.0  # for a helper to link what takes 2
+
 templates: _cache.Memory[list[bytes]] = _cache.Memory(maxsize=32)
 
 
-def produce(spec: Specialisation, kept: Specialisation, device: driver.Device | None) -> Built:
+Operators = dict[str, list[bytes]]  # LTO-IR by parameter
+# Takes a specialisation, and the seconds by stage; returns what `_build.link` does, and the origin.
+Make = Callable[[Specialisation, dict[str, float]], tuple[bytes, int, str]]
+
+
+def produce(
+    spec: Specialisation,
+    kept: Specialisation,
+    device: driver.Device | None,
+    make_build: Make | None = None,
+    found: _cache.Found | None = None,
+) -> Built:
     """Fetch or make a build; `kept` is what stays in memory of its specialisation."""
     seconds: dict[str, float] = {}
     parts = build_parts(spec)
@@ -26,13 +41,12 @@ def produce(spec: Specialisation, kept: Specialisation, device: driver.Device | 
 
     def make() -> _cache.Entry:
         nonlocal origin
-        with toolchain.compilers():
-            blob, cubin_size, origin = _compile(spec, seconds)
+        blob, cubin_size, origin = (make_build or build_here)(spec, seconds)
         return _entry(parts, blob, seconds, **notes(spec), cubin_size=cubin_size)
 
     def use(entry: _cache.Entry) -> tuple[Code, int]:
         code, size = _code(kept, entry.payload), entry.meta["cubin_size"]
-        if device is not None:
+        if device is not None or make_build is not None:  # it will be called here
             code.check()
         return code, size
 
@@ -42,14 +56,15 @@ def produce(spec: Specialisation, kept: Specialisation, device: driver.Device | 
             found[0].loaded(driver.current_context())
             seconds["load"] = time.perf_counter() - start
 
-    found, (code, size) = entries.fetch(key, make, use, load)
+    fetched, (code, size) = entries.fetch(key, make, use, load, found)
     if log.logger(log.INFO):
         from .._inspect import log as lines
 
-        lines.fetched(origin, key, found, seconds)
-    if found.origin == "disk":
-        seconds["read"] = found.seconds
-    return Built(code, Build(spec.algorithm, key, spec.cc, origin, seconds, size, found.source))
+        lines.fetched(origin, key, fetched, seconds)
+    if fetched.origin == "disk":
+        seconds["read"] = fetched.seconds
+    tier = spec.option("tier") or "fast"
+    return Built(code, Build(spec.algorithm, key, spec.cc, origin, seconds, size, fetched.source, tier))
 
 
 def _code(spec: Specialisation, blob: bytes) -> Code:
@@ -72,35 +87,36 @@ def _entry(parts: dict[str, Any], payload: bytes, seconds: dict[str, float], **m
     return _cache.Entry(meta, payload)
 
 
-def _compile(spec: Specialisation, seconds: dict[str, float]) -> tuple[bytes, int, str]:
-    """Make a build; return it, its cubin's size, and whether it was ``"linked"`` or ``"built"``."""
+def build_here(
+    spec: Specialisation, seconds: dict[str, float], operators: Operators | None = None
+) -> tuple[bytes, int, str]:
+    """Make a build in this process; return it, its cubin's size, and whether it was linked or built.
+
+    Of `operators`, those that are there are used, and all others put there.
+    """
     from .. import _build
     from .._base.background import step
 
-    template, made, operators = _parts(spec, seconds)
-    with step():
-        if template is None:
-            return *_build.whole(spec, operators, seconds), "built"
-        return *_build.link(spec, template, operators, seconds), "built" if made else "linked"
+    with toolchain.compilers():
+        template, made, operators = _parts(spec, seconds, {} if operators is None else operators)
+        with step():
+            if template is None:
+                return *_build.whole(spec, operators, seconds), "built"
+            return *_build.link(spec, template, operators, seconds), "built" if made else "linked"
 
 
 def _parts(
-    spec: Specialisation, seconds: dict[str, float]
-) -> tuple[list[bytes] | None, bool, dict[str, list[bytes]]]:
+    spec: Specialisation, seconds: dict[str, float], operators: Operators
+) -> tuple[list[bytes] | None, bool, Operators]:
     """Return what is linked: the template, if one can be used; whether it was made; and the operators."""
-    from .. import _build
     from .._base import background
     from .._compile import cccl
 
-    def compile_operators() -> dict[str, list[bytes]]:
-        with toolchain.compilers(), background.step():
-            return _build.operators(spec, seconds)
-
+    pending = None
     if not spec.has_template or not spec.functions:
-        operators = compile_operators()
-        pending = None
+        compile_operators(spec, seconds, operators)
     else:  # at the same time, since numba works in Python, and NVRTC needs no Python
-        pending = background.begin(compile_operators)
+        pending = background.begin(lambda: compile_operators(spec, seconds, operators))
     template, made = None, False
     if spec.has_template:
         try:
@@ -111,7 +127,76 @@ def _parts(
             if pending is not None and (wrong := pending.exception()) is not None:
                 raise wrong from None  # the user's own first
             raise
-    return template, made, operators if pending is None else pending.result()
+    if pending is not None:
+        pending.result()
+    return template, made, operators
+
+
+def compile_operators(spec: Specialisation, seconds: dict[str, float], operators: Operators) -> None:
+    """Compile the operators of a specialisation, unless that was done."""
+    from .. import _build
+    from .._base.background import step
+
+    if operators.keys() < spec.functions.keys():
+        with toolchain.compilers(), step():
+            operators.update(_build.operators(spec, seconds))
+
+
+# --- In a helper process -------------------------------------------------------------------------------
+
+
+def build_apart(
+    spec: Specialisation, seconds: dict[str, float], operators: Operators
+) -> tuple[bytes, int, str]:
+    """Do what `build_here` does in a helper process that nobody waits for, and if it cannot, here."""
+    import pickle
+
+    from .._base import background
+    from .._compile import workers
+
+    compile_operators(spec, seconds, operators)
+    with workers.apart() as helper:
+        if helper is not None:
+            keyed = digest(template_parts(spec)), build_parts(spec), notes(spec)
+            try:
+                asked = pickle.dumps((spec.without_user(), operators, *keyed))
+                answer = pickle.loads(helper.ask(f"{__name__}:build_in_helper", asked, _SECONDS))
+                if answer is not None:
+                    blob, size, origin, stages = answer
+                    seconds.update(stages)
+                    return blob, size, origin
+            except Exception as error:  # whatever it is, here it may work
+                log.debug("linked without a helper process: %s: %s", type(error).__name__, error)
+        if background.is_abandoned():
+            raise background.AbandonedError("not linked, as the process ends")
+        return build_here(spec, seconds, operators)
+
+
+def build_in_helper(request: bytes) -> bytes:
+    """Make a build of a specialisation without its functions, and of what they were compiled to.
+
+    If the process that asked is gone, it is kept for others.
+    """
+    import pickle
+
+    from .. import _build
+    from .._compile import workers
+
+    spec, operators, template_key, parts, more = pickle.loads(request)
+    answer = None
+    seconds: dict[str, float] = {}
+    with suppress(Exception):
+        if digest(template_parts(spec)) == template_key:
+            template, made = _template(spec, seconds)
+            blob, size = _build.link(spec, template, operators, seconds)
+            answer = blob, size, "built" if made else "linked", seconds
+            store = _cache.disk() if workers.is_orphan() else None
+            if store is not None:
+                store.store(digest(parts), _entry(parts, blob, seconds, **more, cubin_size=size))
+    return pickle.dumps(answer)
+
+
+# --- Templates -----------------------------------------------------------------------------------------
 
 
 def _template(spec: Specialisation, seconds: dict[str, float]) -> tuple[list[bytes], bool]:

@@ -292,6 +292,14 @@ class Shared:
                 self._warn_unavailable(error)
         return entry, True
 
+    def find(self, key: str, *, timeout: float, secret: bytes | None) -> Entry | None:
+        """Return the entry under `key` if there is one that can be used; nobody is waited for."""
+        try:
+            return _look(_Store(self._mapping, self._reads, self._writes, timeout), key, secret)[0]
+        except _UnavailableError as error:
+            self._warn_unavailable(error)
+            return None
+
     def _entry_or_lease(
         self, store: _Store, key: str, secret: bytes | None, wait: float
     ) -> tuple[Entry | None, _Lease | None]:

@@ -78,7 +78,7 @@ def being_built(spec, device, wait=True):
 @pytest.fixture
 def nothing_is_compiled(empty_cache, monkeypatch):
     """Builds are stored and found as ever, but there is nothing in them."""
-    monkeypatch.setattr(produce, "_compile", lambda spec, seconds: (b"code", 4, "built"))
+    monkeypatch.setattr(produce, "build_here", lambda spec, seconds: (b"code", 4, "built"))
 
 
 def key(asked):
@@ -606,7 +606,7 @@ def test_what_is_being_built_is_not_waited_for(empty_cache, monkeypatch, tmp_pat
         go.wait(60)
         return b"code", 4, "built"
 
-    monkeypatch.setattr(produce, "_compile", slow)
+    monkeypatch.setattr(produce, "build_here", slow)
     try:
         with cupar.record(tmp_path / "list"):
             pending = cupar.reduce_into("i4", "i4", PLUS, 0, cc=CC, wait=False)
@@ -1046,7 +1046,7 @@ def test_a_build_that_fails_in_the_background_costs_a_warning(gpu, good, monkeyp
     def fails(spec, seconds):
         raise cupar.BuildError("the compiler has a bad day")
 
-    monkeypatch.setattr(produce, "_compile", fails)
+    monkeypatch.setattr(produce, "build_here", fails)
     monkeypatch.setattr(cupar.Algorithm, "load", lambda self: self.build)
     with pytest.warns(_warnings.CacheWarning, match="list:1: not preloaded, .*: the compiler has a bad day"):
         cupar.preload(listed(tmp_path, good))

@@ -286,14 +286,14 @@ def test_a_child_forked_during_a_build_says_so_and_does_not_hang(empty_cache, mo
         return cupar.reduce_into(dtype, dtype, cupar.OpKind.PLUS, np.zeros(1, dtype), cc=90)
 
     started, goes_on = threading.Event(), threading.Event()
-    compile_now = produce._compile
+    compile_now = produce._parts
 
     def slowly(*args):
         started.set()
         goes_on.wait(60)
         return compile_now(*args)
 
-    monkeypatch.setattr(produce, "_compile", slowly)
+    monkeypatch.setattr(produce, "_parts", slowly)
     builder = threading.Thread(target=ask, args=("i4",))
     builder.start()
     started.wait(60)

@@ -914,7 +914,7 @@ def make(spec, seconds):
         os.kill(os.getpid(), signal.SIGKILL)
     return b"blob", 4, "built"
 """
-PATCH = "\nproduce._compile = make\n"
+PATCH = "\nproduce.build_here = make\n"
 
 
 def helpers_that(make):
@@ -928,7 +928,7 @@ def quick(monkeypatch):
     """Let each build take no time."""
     names = {}
     exec(QUICK, names)
-    monkeypatch.setattr(produce, "_compile", names["make"])
+    monkeypatch.setattr(produce, "build_here", names["make"])
     monkeypatch.setattr(workers, "_PROGRAM", helpers_that(QUICK))
 
 

@@ -1,5 +1,6 @@
 """A GPU that is none: it loads code and notes what is launched."""
 
+from contextlib import nullcontext
 from ctypes import c_void_p
 from itertools import count
 from types import SimpleNamespace
@@ -7,8 +8,7 @@ from types import SimpleNamespace
 from support.common import context, pretend
 
 import cupar
-from cupar._call import code
-from cupar._call.launcher import Chain
+from cupar._call import bound, code
 from cupar._device import driver, storage
 
 FACTS = {"sms": 132, "shared_memory": 232448}  # of an H200
@@ -24,7 +24,7 @@ class GPU:
     loaded : list of bytes
         Cubins, in order.
     launched : list of int
-        Of each graph that was launched, which of those cubins it is of.
+        Of each graph or kernel that was launched, which of those cubins it is of.
     """
 
     def __init__(self):
@@ -37,10 +37,11 @@ class GPU:
         place = len(self.loaded)
         self.loaded.append(cubin)
         functions = {kernel: Function(next(self._numbers), place) for kernel in kernels}
-        return SimpleNamespace(functions=functions, occupancy=lambda *_: 8, unload=lambda: None)
+        # Each needs more temporary storage than the one before.
+        return SimpleNamespace(functions=functions, occupancy=lambda *_: 8 + place, unload=lambda: None)
 
-    def executable(self, chain):
-        functions = [function for *_, function, _ in chain._launches]
+    def executable(self, chains):
+        functions = [function for chain in chains for *_, function, _ in chain._launches]
         handle = next(self._numbers)
         self._graphs[handle] = functions[0].place
         return SimpleNamespace(
@@ -49,6 +50,10 @@ class GPU:
 
     def launch(self, executable, stream):
         self.launched.append(self._graphs[executable.value])
+        return 0
+
+    def launch_kernel(self, config, function, parameters, more):
+        self.launched.append(function.place)
         return 0
 
 
@@ -69,12 +74,18 @@ def pretended(monkeypatch, cc=90):
     """Pretend that there is a GPU; return it."""
     gpu = GPU()
     pretend(monkeypatch, context(cc=cc))
-    functions = SimpleNamespace(cuGraphLaunch=gpu.launch, cuGraphExecKernelNodeSetParams_v2=lambda *_: 0)
-    monkeypatch.setattr(driver, "library", lambda: functions)
+    library = SimpleNamespace(
+        cuGraphLaunch=gpu.launch,
+        cuGraphExecKernelNodeSetParams_v2=lambda *_: 0,
+        cuLaunchKernelEx=gpu.launch_kernel,
+    )
+    monkeypatch.setattr(driver, "library", lambda: library)
+    monkeypatch.setattr(driver, "in_background", nullcontext)
     monkeypatch.setattr(driver, "check", check)
     monkeypatch.setattr(driver, "stream_number", lambda stream: stream)
     monkeypatch.setattr(code, "Library", gpu.library)
     monkeypatch.setattr(code, "device_facts", lambda device: FACTS)
-    monkeypatch.setattr(Chain, "executable", lambda chain: gpu.executable(chain))  # noqa: PLW0108 - a method
+    for each in (code, bound):
+        monkeypatch.setattr(each, "executable_of", gpu.executable)
     monkeypatch.setattr(storage.Memory, "trim", lambda self: None)
     return gpu

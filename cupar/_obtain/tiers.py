@@ -1,0 +1,152 @@
+"""Kernels in two tiers: some that link quickly run at once, until the fastest ones are linked.
+
+Where a family's fastest kernels take the linker seconds, it has others for the same
+(`Family.has_quick_tier`). Those are built first, and called; the fast ones are linked in the background, by a
+helper process, and take their place between two calls. They are kept under the key of the specialisation as
+it was asked for, so every later process finds them first. The quick ones are another specialisation, with an
+option more.
+
+``CUPAR_TIER`` pins one tier for what is built to be called here. What is built ahead is the fast one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from .. import _cache
+from .._base import fork, log
+from .._base.warnings import warn_once
+from .._call.built import Built
+from .._compile.key import build_parts, digest, template_parts
+from .._device import driver
+from .._ir.specialisation import Specialisation
+from . import produce
+
+if TYPE_CHECKING:
+    from .._base.background import Queue
+
+
+def wanted(is_called: bool) -> str:
+    """Return which tier is built: ``"quick"`` or ``"fast"``, or ``"both"`` of what is called here."""
+    pinned = os.environ.get("CUPAR_TIER", "").strip().lower()
+    if pinned not in ("", "quick", "fast"):
+        warn_once(
+            ("CUPAR_TIER", pinned), f"CUPAR_TIER is {pinned!r} and should be quick or fast. cupar uses both."
+        )
+        pinned = ""
+    return (pinned or "both") if is_called else "fast"
+
+
+def produced(spec: Specialisation, kept: Specialisation, device: driver.Device | None, tier: str) -> Built:
+    """Fetch or make a build of a tier; of both, the fast one if it is there, and else it will follow."""
+    if tier == "quick":
+        return produce.produce(spec.quick(), kept.quick(), device)
+    found = _cache.find(digest(build_parts(spec))) if tier == "both" else None
+    if tier != "both" or found is not None:
+        return produce.produce(spec, kept, device, found=found)
+    operators: produce.Operators = {}
+    make = partial(produce.build_here, operators=operators)
+    built = produce.produce(spec.quick(), kept.quick(), device, make)
+    return replace(built, faster=_Upgrade(spec, built, operators))
+
+
+class _Upgrade:
+    """The fast code for what calls the quick one meanwhile."""
+
+    def __init__(self, spec: Specialisation, before: Built, operators: produce.Operators) -> None:
+        self._before = before
+        self._made: Built | None = None
+        self._algorithms: WeakSet[Any] = WeakSet()
+        self._lock = fork.Lock()
+        # What makes it, with what the user gave; None once that was done.
+        self._make: Callable[[], Built] | None = partial(_fast, spec, operators)
+        fork.in_child(self._lose)
+        self._future: Future[None] | None = _background().submit(digest(template_parts(spec)), self._work)
+
+    def follow(self, algorithm: Any) -> None:
+        """Let an algorithm object have the code as soon as it is there."""
+        with self._lock:
+            self._algorithms.add(algorithm)
+            made = self._made
+        if made is not None:
+            algorithm._replace(made)
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait until it is there, or for some seconds; return whether it is. Raises what building it did."""
+        future = self._future
+        if future is None:
+            self._work()
+        elif wait([future], timeout).not_done:
+            return False
+        else:
+            future.result()
+        return True
+
+    def _work(self) -> None:
+        """Make the code, load it where the quick one is loaded, and have it take that one's place."""
+        from .._base.background import step
+
+        name = self._before.build.algorithm
+        try:
+            if self._make is None:
+                return
+            made = self._make()
+            with step():
+                self._load(made)
+        except Exception as error:
+            log.info("%s goes on with its quick code: %s", name, error)
+            raise
+        finally:
+            self._make = None
+        with self._lock:
+            self._made = made
+            algorithms = list(self._algorithms)
+        for algorithm in algorithms:
+            algorithm._replace(made)
+        with step():
+            self._load(made)  # where the quick one was loaded meanwhile
+            for context in filter(driver.is_there, self._before.code.contexts):
+                with driver.in_background(context):
+                    self._before.code.release_spares(context)
+        log.info("%s has its fast code now, key %s", name, made.build.key)
+
+    def _load(self, made: Built) -> None:
+        """Load the code where that needs no thread of the user's; elsewhere, the next call does it."""
+        for context in filter(driver.is_there, self._before.code.contexts):
+            with driver.in_background(context):
+                made.code.loaded(context)
+
+    def _lose(self) -> None:
+        if self._make is not None:
+            self._future = None  # the parent has the thread that builds; here, those who wait do it
+
+
+def _fast(spec: Specialisation, operators: produce.Operators) -> Built:
+    make = partial(produce.build_apart, operators=operators)
+    return produce.produce(spec, spec.without_user(), None, make)
+
+
+_queue: Queue | None = None
+_starting = fork.Lock()
+
+
+def _background() -> Queue:
+    global _queue
+    from .._base.background import Queue
+
+    with _starting:
+        if _queue is None:
+            _queue = Queue()
+        return _queue
+
+
+@fork.in_child
+def _forget_queue() -> None:
+    global _queue
+    _queue = None  # its threads are the parent's
