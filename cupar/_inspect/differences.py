@@ -243,9 +243,12 @@ def _by_label(reads: Any) -> dict[str, str]:
 
 
 def subject(meta: Meta) -> str:
-    """Return what an entry is, as in ``reduce_into for sm_90``."""
+    """Return what an entry is, as in ``reduce_into for sm_90``, or ``quick inclusive_scan for sm_90``."""
     algorithm, entry = _text(meta.get("algorithm", "")), _text(meta.get("entry", ""))
     what = f"kernels of {algorithm}" if entry == "template" else algorithm
+    tier = _table(_table(meta.get("parts")).get("options")).get("option tier")
+    if isinstance(tier, str):
+        what = f"{_text(tier)} {what}"
     return f"{what} for sm_{_text(meta.get('cc', ''))}" if algorithm else entry
 
 
