@@ -99,33 +99,31 @@ def obtain(
     )
     for op in spec.functions.values():
         inference.refuse_extended(op)
+    given = spec, device, bool(wait), _tier(spec, device is not None)
     if watching is None:
-        return answer(spec, device, bool(wait))  # type: ignore[return-value]
-    return watching.ask(spec, lambda: answer(spec, device, bool(wait)))  # type: ignore[return-value]
+        return answer(*given)  # type: ignore[return-value]
+    return watching.ask(spec, lambda: answer(*given))  # type: ignore[return-value]
 
 
 def answer(
-    spec: Specialisation, device: driver.Device | None, wait: bool = True, is_called: bool | None = None
+    spec: Specialisation, device: driver.Device | None, wait: bool = True, tier: str = ""
 ) -> Algorithm:
     """Return the algorithm object for a specialisation, with its code loaded if a device is given.
 
     The same object is returned for the same specialisation, but for the first call's: that one tells in its
     `build` where the code came from. With ``wait=False`` the code is built in the background, and loaded by
-    the first caller that waits for it. Unless it `is_called` here, by default if a device is given, the fast
-    kernels are built at once.
+    the first caller that waits for it. Where there are two tiers, the fast one is built unless `tier` says
+    ``"quick"`` or ``"both"``.
     """
-    if is_called is None:
-        is_called = device is not None
     if not wait:
-        return spec.kind(_Pending(spec, is_called), spec.states)  # type: ignore[call-arg, return-value]
+        return spec.kind(_Pending(spec, tier), spec.states)  # type: ignore[call-arg, return-value]
     mine: list[Algorithm] = []
     kept = spec.without_user()
     cls: Any = spec.kind
-    tier = _tier(spec, is_called)
 
     def make() -> Algorithm:
         with _cache.one_deadline():
-            if tier:
+            if tier in ("quick", "both"):
                 from . import tiers
 
                 built = tiers.produced(spec, kept, device, tier)
@@ -145,7 +143,7 @@ def answer(
 
 
 def _tier(spec: Specialisation, is_called: bool) -> str:
-    """Return what is built of an algorithm that has two tiers, empty for all others."""
+    """Return what a factory builds of an algorithm that has two tiers, empty for all others."""
     family = spec.kind._family
     if family is None or not family.has_quick_tier(spec):
         return ""
@@ -173,9 +171,9 @@ class _Pending:
 
     refusal = ""
 
-    def __init__(self, spec: Specialisation, is_called: bool) -> None:
+    def __init__(self, spec: Specialisation, tier: str) -> None:
         self.spec = spec
-        self._is_called = is_called
+        self._tier = tier
         self._is_lost = False
         fork.in_child(self._lose)
         self._future: Future[Algorithm] = _background().submit(_kernels(spec), self._answer)
@@ -192,7 +190,7 @@ class _Pending:
         return (self._answer() if self._is_lost else self._future.result())._built
 
     def _answer(self) -> Algorithm:
-        return answer(self.spec, None, is_called=self._is_called)
+        return answer(self.spec, None, tier=self._tier)
 
     def _lose(self) -> None:
         self._is_lost = True  # the parent has the thread that builds

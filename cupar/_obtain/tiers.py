@@ -6,7 +6,7 @@ helper process, and take their place between two calls. They are kept under the 
 it was asked for, so every later process finds them first. The quick ones are another specialisation, with an
 option more.
 
-``CUPAR_TIER`` pins one tier for what is built to be called here. What is built ahead is the fast one.
+What is built ahead is the fast one. ``CUPAR_TIER`` pins one tier for what factories build.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ if TYPE_CHECKING:
 
 
 def wanted(is_called: bool) -> str:
-    """Return which tier is built: ``"quick"`` or ``"fast"``, or ``"both"`` of what is called here."""
+    """Return which tier factories build: ``"quick"`` or ``"fast"``, or ``"both"`` of what is called here."""
     pinned = os.environ.get("CUPAR_TIER", "").strip().lower()
     if pinned not in ("", "quick", "fast"):
         warn_once(
             ("CUPAR_TIER", pinned), f"CUPAR_TIER is {pinned!r} and should be quick or fast. cupar uses both."
         )
         pinned = ""
-    return (pinned or "both") if is_called else "fast"
+    return pinned or ("both" if is_called else "fast")
 
 
 def produced(spec: Specialisation, kept: Specialisation, device: driver.Device | None, tier: str) -> Built:
-    """Fetch or make a build of a tier; of both, the fast one if it is there, and else it will follow."""
+    """Fetch or make the quick build; of both, the fast one if it is there, and else it will follow."""
     if tier == "quick":
         return produce.produce(spec.quick(), kept.quick(), device)
-    found = _cache.find(digest(build_parts(spec))) if tier == "both" else None
-    if tier != "both" or found is not None:
+    found = _cache.find(digest(build_parts(spec)))
+    if found is not None:
         return produce.produce(spec, kept, device, found=found)
     operators: produce.Operators = {}
     make = partial(produce.build_here, operators=operators)

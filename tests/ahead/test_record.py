@@ -71,7 +71,7 @@ class Pending:
         self.spec = spec
 
 
-def being_built(spec, device, wait=True):
+def being_built(spec, device, wait=True, tier=""):
     return spec.kind(Pending(spec), spec.states)
 
 
@@ -824,7 +824,7 @@ NOTHING_IS_BUILT = """
         def __init__(self, spec):
             self.spec = spec
 
-    _factory.answer = lambda spec, device, wait=True: spec.kind(Pending(spec), spec.states)
+    _factory.answer = lambda spec, device, wait=True, tier="": spec.kind(Pending(spec), spec.states)
 """
 
 MANY = """
