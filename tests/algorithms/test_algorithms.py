@@ -167,8 +167,7 @@ def test_double_buffer():
 
 
 @pytest.mark.slow
-def test_kinds_of_mixed_types_become_functions():
+def test_kinds_of_mixed_types_are_builds_of_their_own():
     mixed = cupar.binary_transform("i4", "i8", "i8", np.add, cc=CC)
     alike = cupar.binary_transform("i8", "i8", "i8", np.add, cc=CC)
-    assert "operator" in mixed.build.seconds or mixed.build.origin != "built"
     assert mixed.build.key != alike.build.key

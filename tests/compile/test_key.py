@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cupar
@@ -185,6 +185,7 @@ def test_determinism_is_part_of_the_key(specialise):
     assert key(replace(spec, options=options)) != key(spec)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(*[st.sampled_from(NUMBERS)] * 2, st.booleans()), min_size=1, max_size=4))
 def test_arguments_are_told_apart(fields):
     parts = []

@@ -153,7 +153,7 @@ def test_as_operator_and_in_iterators():
     values = cupar.TransformIterator("f4", halved(), "f4")
     out = cupar.TransformOutputIterator("f4", halved(), "f4")
     assert cupar.unary_transform(values, out, halved(), cc=CC).build.cubin_size > 1000
-    assert cupar.reduce_into(values, out, cupar.OpKind.PLUS, 0.0, cc=CC).build.origin == "built"
+    assert cupar.reduce_into(values, out, cupar.OpKind.PLUS, 0.0, cc=CC).build.cubin_size > 1000
     zipped = cupar.ZipIterator(values, values)
     pick = cupar.TransformIterator(zipped, lambda pair: pair[0] + pair[1], "f4")
     assert cupar.unary_transform(pick, out, halved(), cc=CC).build.origin == "built"

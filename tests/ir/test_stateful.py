@@ -77,7 +77,7 @@ def lookup(table):
 @pytest.fixture
 def nothing_is_compiled(empty_cache, monkeypatch):
     """Builds are stored and found as ever, but there is nothing in them."""
-    monkeypatch.setattr(produce, "_compile", lambda spec, seconds: (b"code", 4, "built"))
+    monkeypatch.setattr(produce, "build_here", lambda spec, seconds: (b"code", 4, "built"))
 
 
 def key(spec):
