@@ -20,12 +20,11 @@ from .._ir.operator import Operator
 from .._ir.specialisation import Specialisation
 from ..operators import as_cccl_has_it
 from . import produce
+from .queues import LazyQueue
 from .target import target
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
-
-    from .._base.background import Queue
 
 A = TypeVar("A", bound=Algorithm)
 
@@ -176,7 +175,7 @@ class _Pending:
         self._tier = tier
         self._is_lost = False
         fork.in_child(self._lose)
-        self._future: Future[Algorithm] = _background().submit(_kernels(spec), self._answer)
+        self._future: Future[Algorithm] = _queue.submit(_kernels(spec), self._answer)
 
     def is_done(self) -> bool:
         return self._future.done()
@@ -196,19 +195,7 @@ class _Pending:
         self._is_lost = True  # the parent has the thread that builds
 
 
-_queue: Queue | None = None
-_starting = fork.Lock()
-
-
-def _background() -> Queue:
-    """Return what builds in the background."""
-    global _queue
-    from .._base.background import Queue
-
-    with _starting:
-        if _queue is None:
-            _queue = Queue()
-        return _queue
+_queue = LazyQueue()
 
 
 def _kernels(spec: Specialisation) -> str:
@@ -217,12 +204,6 @@ def _kernels(spec: Specialisation) -> str:
         return digest(template_parts(spec) if spec.has_template else build_parts(spec))
     except ImportError:  # a compiler is missing, as the build will say to the caller that waits for it
         return ""
-
-
-@fork.in_child
-def _forget_queue() -> None:
-    global _queue
-    _queue = None  # its threads are the parent's
 
 
 def forget() -> None:

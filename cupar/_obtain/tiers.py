@@ -16,7 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakSet
 
 from .. import _cache
@@ -27,9 +27,7 @@ from .._compile.key import build_parts, digest, template_parts
 from .._device import driver
 from .._ir.specialisation import Specialisation
 from . import produce
-
-if TYPE_CHECKING:
-    from .._base.background import Queue
+from .queues import LazyQueue
 
 
 def wanted(is_called: bool) -> str:
@@ -67,7 +65,7 @@ class _Upgrade:
         # What makes it, with what the user gave; None once that was done.
         self._make: Callable[[], Built] | None = partial(_fast, spec, operators)
         fork.in_child(self._lose)
-        self._future: Future[None] | None = _background().submit(digest(template_parts(spec)), self._work)
+        self._future: Future[None] | None = _queue.submit(digest(template_parts(spec)), self._work)
 
     def follow(self, algorithm: Any) -> None:
         """Let an algorithm object have the code as soon as it is there."""
@@ -132,21 +130,4 @@ def _fast(spec: Specialisation, operators: produce.Operators) -> Built:
     return produce.produce(spec, spec.without_user(), None, make)
 
 
-_queue: Queue | None = None
-_starting = fork.Lock()
-
-
-def _background() -> Queue:
-    global _queue
-    from .._base.background import Queue
-
-    with _starting:
-        if _queue is None:
-            _queue = Queue()
-        return _queue
-
-
-@fork.in_child
-def _forget_queue() -> None:
-    global _queue
-    _queue = None  # its threads are the parent's
+_queue = LazyQueue()
