@@ -1,8 +1,9 @@
-"""A short run of everything for compute-sanitizer, with arrays that end where their last item ends.
+"""A short run of every kernel for compute-sanitizer, with arrays that end where their last item ends.
 
     python tests/gpu/memcheck.py && compute-sanitizer --tool memcheck python tests/gpu/memcheck.py
 
-The first run fills the cache, so that the second has no compilers to slow down.
+The first run fills the cache, so that the second has no compilers to slow down. `--tool racecheck` looks for
+races in shared memory. CUPAR_TIER picks the kernels of scans.
 """
 
 import cupy as cp
@@ -13,6 +14,7 @@ import cupar
 SIZES = (0, 1, 33, 5001, 100_003)
 TYPES = [(code,) * 3 for code in ("?", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16")]
 TYPES += [("f4", "f4", "f2"), ("i4", "i8", "i2"), ("f4", "c16", "c8"), ("i8", "f8", "c16")]
+KEYS = ("i1", "u2", "i4", "f8")
 
 
 def either(a, b):
@@ -23,10 +25,28 @@ def add(a, b):
     return a + b
 
 
-def main():
-    cp.cuda.set_allocator(None)  # one cudaMalloc for each array, and no pool around it
-    np.seterr(over="ignore")
-    calls = 0
+def less(a, b):
+    return a < b
+
+
+def equal(a, b):
+    return a == b
+
+
+def is_odd(a):
+    return int(a) % 2 == 1
+
+
+def is_four(a):
+    return a == 4
+
+
+def random(dtype, n):
+    """Keys from 0 to 99: all dtypes hold these."""
+    return cp.asarray(np.random.default_rng(n).integers(0, 100, n).astype(dtype))
+
+
+def reductions_and_scans():
     for source, accumulator, target in TYPES:
         op = either if accumulator == "?" else add
         h_init = np.ones(1, accumulator)
@@ -43,10 +63,79 @@ def main():
                 storage = cp.empty(scan(None, d_in, d_all, n, h_init), "u1")
                 scan(storage, d_in, d_all, n, h_init)
                 scan.run(d_in, d_all, n, h_init)
-                calls += 2
-            calls += 1
+
+
+def transforms(dtype, n):
+    d_in, d_out = random(dtype, n), cp.zeros(n, dtype)
+    cupar.unary_transform(d_in, d_out, cupar.OpKind.NEGATE).run(d_in, d_out, n)
+    assert cp.array_equal(d_out, -d_in)
+    cupar.binary_transform(d_in, d_in, d_out, add).run(d_in, d_in, d_out, n)
+    assert cp.array_equal(d_out, d_in + d_in)
+
+
+def compactions(dtype, n):
+    d_in, d_count = random(dtype, n), cp.zeros(2, "i8")
+    keys, odd, four = d_in.get(), d_in.get() % 2 == 1, d_in.get() == 4
+    d_kept = cp.zeros(int(odd.sum()), dtype)
+    cupar.select(d_in, d_kept, d_count, is_odd).run(d_in, d_kept, d_count, n)
+    assert np.array_equal(d_kept.get(), keys[odd])
+    parts = [keys[four], keys[odd & ~four], keys[~odd & ~four]]
+    d_parts = [cp.zeros(len(part), dtype) for part in parts]
+    partition = cupar.three_way_partition(d_in, *d_parts, d_count, is_four, is_odd)
+    partition.run(d_in, *d_parts, d_count, n)
+    assert all(np.array_equal(d_part.get(), part) for d_part, part in zip(d_parts, parts, strict=True))
+    first = np.concatenate([np.ones(min(n, 1), bool), keys[1:] != keys[:-1]])
+    d_items, d_keys, d_firsts = (
+        cp.arange(n),
+        cp.zeros(int(first.sum()), dtype),
+        cp.zeros(int(first.sum()), "i8"),
+    )
+    unique = cupar.unique_by_key(d_in, d_items, d_keys, d_firsts, d_count, equal)
+    unique.run(d_in, d_items, d_keys, d_firsts, d_count, n)
+    assert np.array_equal(d_firsts.get(), np.flatnonzero(first)) and np.array_equal(d_keys.get(), keys[first])
+
+
+def histograms(dtype, n):
+    for levels in (11, 257, 20_001):
+        d_in, d_bins = random(dtype, n), cp.zeros(levels - 1, "i4")
+        histogram = cupar.histogram_even(d_in, d_bins, levels, 0.0, 100.0, n)
+        histogram.run(d_in, d_bins, levels, 0.0, 100.0, n)
+        assert int(d_bins.sum()) == n
+
+
+def searches(dtype, n):
+    d_data, d_values, d_found = cp.sort(random(dtype, n)), random(dtype, 5001), cp.zeros(5001, "u8")
+    for factory, side in ((cupar.lower_bound, "left"), (cupar.upper_bound, "right")):
+        for values in (d_values, cp.sort(d_values)):
+            factory(d_data, values, d_found, less).run(d_data, values, d_found, n, 5001)
+            assert np.array_equal(d_found.get(), np.searchsorted(d_data.get(), values.get(), side))
+
+
+def sorts(dtype, n):
+    d_in, d_items = random(dtype, n), cp.arange(n)
+    d_keys, d_order = cp.zeros(n, dtype), cp.zeros(n, "i8")
+    order = np.argsort(d_in.get(), kind="stable")
+    merge = cupar.merge_sort(d_in, d_items, d_keys, d_order, less)
+    merge.run(d_in, d_items, d_keys, d_order, n)
+    assert np.array_equal(d_order.get(), order)
+    radix = cupar.radix_sort(d_in, d_keys, d_items, d_order, cupar.SortOrder.ASCENDING)
+    radix.run(d_in, d_keys, d_items, d_order, n)
+    assert np.array_equal(d_order.get(), order)
+    keys = cupar.radix_sort(d_in, d_keys, None, None, cupar.SortOrder.DESCENDING)
+    keys.run(d_in, d_keys, None, None, n)
+    assert np.array_equal(d_keys.get(), d_in.get()[order][::-1])
+
+
+def main():
+    cp.cuda.set_allocator(None)  # one cudaMalloc for each array, and no pool around it
+    np.seterr(over="ignore")
+    reductions_and_scans()
+    for dtype in KEYS:
+        for n in SIZES:
+            for checked in (transforms, compactions, histograms, searches, sorts):
+                checked(dtype, n)
     cp.cuda.Device().synchronize()
-    print(f"{calls} calls, all finished")
+    print("all finished")
 
 
 if __name__ == "__main__":
