@@ -97,7 +97,9 @@ def _argument(argument: Argument) -> str:
 
 def _operator(name: str, op: Operator) -> str:
     inputs, result = [cpp.type_name(each) for each in op.inputs], cpp.type_name(op.output)
-    if op.kind is not None and kinds.is_uniform(op.kind.name, op.inputs, op.output):
+    # CUB adds bools up as bytes where it sees that they are added.
+    adds_bools = op.kind is not None and op.kind.name == "PLUS" and op.inputs[0].kind == "b"
+    if op.kind is not None and kinds.is_uniform(op.kind.name, op.inputs, op.output) and not adds_bools:
         return f"using {name}_t = {_FUNCTORS[op.kind.name]};"
     if op.kind is not None:
         values = ", ".join(f"{each} {value}" for each, value in zip(inputs, "ab", strict=False))
