@@ -107,7 +107,7 @@ def searches(dtype, n):
     d_data, d_values, d_found = cp.sort(random(dtype, n)), random(dtype, 5001), cp.zeros(5001, "u8")
     for factory, side in ((cupar.lower_bound, "left"), (cupar.upper_bound, "right")):
         for values in (d_values, cp.sort(d_values)):
-            factory(d_data, values, d_found, less).run(d_data, values, d_found, n, 5001)
+            factory(d_data, values, d_found, less).run(d_data, n, values, 5001, d_found)
             assert np.array_equal(d_found.get(), np.searchsorted(d_data.get(), values.get(), side))
 
 
