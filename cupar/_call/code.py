@@ -65,8 +65,6 @@ class Loaded:
         family = spec.kind._family
         assert family is not None
         shapes = family.shapes(spec)
-        if spec.cc < 90:
-            shapes = {name: shape.in_order() for name, shape in shapes.items()}
         kernels = dict.fromkeys(launch.kernel for shape in shapes.values() for launch in shape.launches)
         subject = f"loading the code of a {spec.algorithm} for sm_{spec.cc}"
         self._library = Library(image.cubin, [*kernels], subject)
@@ -75,7 +73,8 @@ class Loaded:
         self.plan: Callable[[Any], Plan | PlanTuple] = family.planner(facts)
         values = Values.of(spec, arrays)
         self.chains = {
-            name: Chain(shape, values, facts, self._library.functions) for name, shape in shapes.items()
+            name: Chain(shape, values, facts, self._library.functions, overlaps=spec.cc >= 90)
+            for name, shape in shapes.items()
         }
         self._count = context.part(_Count)
         self._keeps_spares = True

@@ -184,11 +184,19 @@ class Chain:
         Of the build, for blocks and shared memory.
     functions : mapping of str to c_void_p
         The kernels' handles by their symbols.
+    overlaps : bool
+        Whether kernels may begin before what is ahead of them has ended, for which they wait themselves.
     """
 
     def __init__(
-        self, shape: Shape, values: Values, facts: Mapping[str, int], functions: Mapping[str, c_void_p]
+        self,
+        shape: Shape,
+        values: Values,
+        facts: Mapping[str, int],
+        functions: Mapping[str, c_void_p],
+        overlaps: bool = False,
     ) -> None:
+        self.overlaps = overlaps
         self._numbers = shape.numbers
         self._values = values
         self._launches = [
@@ -198,7 +206,7 @@ class Chain:
 
     def memories(self) -> list[_Memory]:
         """Return what the driver reads of its launches."""
-        return [_Memory(*each) for each in self._launches]
+        return [_Memory(*each, self.overlaps) for each in self._launches]
 
     def enqueuer(self, executable: Executable | None, stream: int = 0) -> Enqueue:
         """Return what enqueues it: as that graph, on that stream; or kernel by kernel, on any.
@@ -234,7 +242,7 @@ class Chain:
     def _texts(self, k: int, where: str, names: dict[str, Any]) -> dict[str, Any]:
         """Name what one launch is made of; return the texts that are filled in for it."""
         launch, packed, function, block = self._launches[k]
-        memory = _Memory(launch, packed, function, block)
+        memory = _Memory(launch, packed, function, block, self.overlaps)
         form = struct.Struct(packed.format)
         names.update(
             {
@@ -279,8 +287,7 @@ class Chain:
 def executable_of(chains: Sequence[Chain]) -> Executable:
     """Make an executable graph of chains, one after another, in the current context."""
     kept = [each for chain in chains for each in chain.memories()]
-    overlapping = [k for k, each in enumerate(kept) if each.config.count]
-    return Executable([each.params for each in kept], overlapping)
+    return Executable([each.params for each in kept], all(each.overlaps for each in chains))
 
 
 def _indented(code: str, by: int) -> str:
@@ -298,7 +305,9 @@ def _with_facts(launch: Launch, facts: Mapping[str, int], numbers: Sequence[str]
 class _Memory:
     """What the driver reads of one launch: its parameters, pointers to them, and what it is launched with."""
 
-    def __init__(self, launch: Launch, packed: _Packed, function: c_void_p, block: int) -> None:
+    def __init__(
+        self, launch: Launch, packed: _Packed, function: c_void_p, block: int, overlaps: bool
+    ) -> None:
         size = struct.calcsize(packed.format)
         memory = (c_char * size)()
         self.view = memoryview(memory).cast("B")
@@ -309,5 +318,5 @@ class _Memory:
         shape = {"grid": grid, "block": block, "shared": shared, **dict.fromkeys(_OTHER_DIMENSIONS, 1)}
         self.params = NodeParams(function=function.value, parameters=ctypes.addressof(self.pointers), **shape)
         self.config = LaunchConfig(**shape)
-        if launch.overlaps:
+        if overlaps:
             self.config.attributes, self.config.count = ctypes.addressof(PROGRAMMATIC), 1

@@ -11,7 +11,7 @@ not for streams that are captured: there, kernels are launched one by one.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from ctypes import byref, c_char_p, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
 
@@ -128,24 +128,23 @@ class Executable:
     Parameters
     ----------
     chain : sequence of NodeParams
-    overlapping : container of int, optional
-        Which of them begin before the one before them ends, for which they wait themselves.
+    overlaps : bool, optional
+        Whether they may begin before the one before them has ended, for which they wait themselves.
     """
 
-    def __init__(self, chain: Sequence[NodeParams], overlapping: Container[int] = ()) -> None:
+    def __init__(self, chain: Sequence[NodeParams], overlaps: bool = False) -> None:
         library, self._graph, self.handle = driver.library(), c_void_p(), c_void_p()
         self.nodes: list[c_void_p] = []
         self._context = driver.current_context()
         fork.in_child(self.abandon)
-        if not hasattr(library, "cuGraphAddDependencies_v2"):  # as before CUDA 12.3
-            overlapping = ()
+        overlaps = overlaps and hasattr(library, "cuGraphAddDependencies_v2")  # from CUDA 12.3 on
         driver.call("cuGraphCreate", byref(self._graph), c_uint(0))
         try:
             for k, params in enumerate(chain):
                 node, before = c_void_p(), (c_void_p * 1)(*self.nodes[-1:])
-                count = c_size_t(1 if k and k not in overlapping else 0)
+                count = c_size_t(1 if k and not overlaps else 0)
                 driver.call("cuGraphAddKernelNode_v2", byref(node), self._graph, before, count, byref(params))
-                if k and k in overlapping:  # the first has none before it
+                if k and overlaps:
                     edge = byref(_PROGRAMMATIC_EDGE), c_size_t(1)
                     driver.call("cuGraphAddDependencies_v2", self._graph, before, byref(node), *edge)
                 self.nodes.append(node)

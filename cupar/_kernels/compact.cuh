@@ -404,6 +404,7 @@ __device__ __forceinline__ void compact(First first, Second second, i64 num_item
   __shared__ sums_t before_previous;
   place_t* const lists = reinterpret_cast<place_t*>(memory + buffers * buffer_bytes);
 
+  join_stream();
   const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
   const i64 tiles     = (num_items + tile_items - 1) / tile_items;
   const bool is_alone = gridDim.x == 1;
@@ -437,22 +438,12 @@ __device__ __forceinline__ void compact(First first, Second second, i64 num_item
     }
   };
 
-  // What zeroes the storage may still run.
-  const auto wait_for_storage = [] {
-    if constexpr (target >= 90) {
-      wait_for_dependencies();
-    }
-  };
-
   if (thread == loader) {
     if constexpr (is_bulk) {
       for (barrier& each : arrived) {
         each.init(1);
       }
       publish_barriers();
-    }
-    if (!is_alone && tiles > gridDim.x) {
-      wait_for_storage();
     }
     i64 tile[ahead];
 #pragma unroll
@@ -515,9 +506,6 @@ __device__ __forceinline__ void compact(First first, Second second, i64 num_item
       before_warp += w < warp ? warp_counts[w] : 0;
       all += warp_counts[w];
     }
-    if (warp == 0 && round == 0) {
-      wait_for_storage();
-    }
     if (thread == 0 && is_tile && !is_alone) {
       states.publish(tile, tile == 0 ? states.up_to_tile : states.of_tile, sums_of<sums_t>(all));
     }
@@ -557,10 +545,8 @@ __device__ __forceinline__ void compact(First first, Second second, i64 num_item
 }
 }  // namespace cupar
 
-// Zeroes the storage of another kernel, which may begin meanwhile: 256 words a block.
+// Zeroes the storage of another kernel: 256 words a block.
 extern "C" __global__ __launch_bounds__(256) void cupar_compact_init(cupar::u64* storage) {
-  if constexpr (target >= 90) {
-    cupar::launch_dependents();
-  }
+  cupar::join_stream();
   storage[blockIdx.x * cupar::u64{256} + threadIdx.x] = 0;
 }

@@ -14,7 +14,7 @@ from .policies import Compact
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
 
-_BLOCK_TILES = 4  # that one block takes: it needs no states of tiles, and so no kernel that zeroes them
+_BLOCK_TILES = 2  # that one block takes: it needs no states of tiles, and so no kernel that zeroes them
 _INIT_THREADS = 256
 _TICKET_WORDS = 16  # before the states of tiles
 
@@ -22,15 +22,15 @@ _TICKET_WORDS = 16  # before the states of tiles
 def _shapes(
     kernel: str, parameters: tuple[str, ...], operators: tuple[str, ...]
 ) -> Callable[[Specialisation], dict[str, Shape]]:
-    def launch(grid: str | int, storage: Parameter, overlaps: bool) -> Launch:
+    def launch(grid: str | int, storage: Parameter) -> Launch:
         given = (*map(Value, parameters), i64("n"), *map(Value, operators), storage)
-        return Launch(kernel, grid, "threads", given, "shared", overlaps)
+        return Launch(kernel, grid, "threads", given, "shared")
 
     def shapes(spec: Specialisation) -> dict[str, Shape]:
         init = Launch("cupar_compact_init", "init_grid", _INIT_THREADS, (Storage(),))
         return {
-            "block": Shape(("n",), (launch(1, u64(0), False),)),
-            "grid": Shape(("n", "grid", "init_grid"), (init, launch("grid", Storage(), spec.cc >= 90))),
+            "block": Shape(("n",), (launch(1, u64(0)),)),
+            "grid": Shape(("n", "grid", "init_grid"), (init, launch("grid", Storage()))),
         }
 
     return shapes

@@ -10,7 +10,7 @@ known before it is made, without a GPU, and whoever launches needs to know no al
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -78,16 +78,17 @@ def u64(name: str | int) -> Number:
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch of one kernel."""
+    """A launch of one kernel.
+
+    From compute capability 9.0 on, its blocks may be there before what is ahead of it in the stream has
+    ended (programmatic dependent launch): the kernel itself waits for that.
+    """
 
     kernel: str  # its symbol, extern "C" in the source
     grid: str | int  # blocks: a number of the plan, or always the same
     block: str | int  # threads in each: one of the family's facts, or always the same
     parameters: tuple[Parameter, ...]
     shared: str | int = 0  # bytes of dynamic shared memory: a number of the plan, a fact, or always the same
-    # Whether it begins before the launch before it ends, for which the kernel itself waits: a programmatic
-    # dependent launch, from compute capability 9.0 on. The first of a shape has none before it.
-    overlaps: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,10 +98,6 @@ class Shape:
     numbers: tuple[str, ...]  # names of a plan's numbers
     launches: tuple[Launch, ...]
     executables: int = 8  # graphs of it that are made at most when code is loaded; 0: kernel by kernel
-
-    def in_order(self) -> Shape:
-        """Return it with no launch that begins before the one before it ends."""
-        return replace(self, launches=tuple(replace(each, overlaps=False) for each in self.launches))
 
 
 class Facts(dict[str, int]):

@@ -192,12 +192,6 @@ __device__ __forceinline__ void set_to_zero(count_t* counters, unsigned count) {
   }
 }
 
-// Waits for all threads of the block, and until the output is zero.
-__device__ __forceinline__ void finish_counting() {
-  __syncthreads();
-  _CCCL_PDL_GRID_DEPENDENCY_SYNC();
-}
-
 // Calls `use` with each of the first rows of a block's counters that is not zero, and the sum of its copies.
 template <class Use>
 __device__ __forceinline__ void for_each_count(unsigned rows, unsigned copies, Use use) {
@@ -231,9 +225,8 @@ __device__ __forceinline__ void for_each_count(unsigned rows, unsigned copies, U
 
 using namespace cupar;
 
-// Others begin when it does, and wait for its end before they add.
 extern "C" __global__ void cupar_histogram_zero(d_histogram_t histogram, unsigned bins) {
-  _CCCL_PDL_TRIGGER_NEXT_LAUNCH();
+  join_stream();
   set_to_zero(histogram, bins);
 }
 
@@ -245,6 +238,7 @@ extern "C" __global__ __launch_bounds__(threads, resident) void cupar_histogram_
   for (unsigned i = threadIdx.x; i < (rows * copies + 3) / 4; i += threads) {
     memory[i] = {};
   }
+  join_stream();
   if (gridDim.x == 1) {
     set_to_zero(histogram, levels.bins);
   }
@@ -255,7 +249,7 @@ extern "C" __global__ __launch_bounds__(threads, resident) void cupar_histogram_
   if constexpr (is_byte) {
     for_each_sample_of_vectors(samples, num_samples,
                                [=](sample_t sample) { count_in(static_cast<unsigned char>(sample)); });
-    finish_counting();
+    __syncthreads();
     with_scale(levels, [=](auto scale) {
       for_each_count(rows, copies, [=](unsigned value, unsigned count) {
         const unsigned bin = scale(static_cast<sample_t>(value));
@@ -268,7 +262,7 @@ extern "C" __global__ __launch_bounds__(threads, resident) void cupar_histogram_
     with_scale(levels, [=](auto scale) {
       for_each_sample_of_vectors(samples, num_samples, [=](sample_t sample) { count_in(scale(sample)); });
     });
-    finish_counting();
+    __syncthreads();
     for_each_count(levels.bins, copies, [=](unsigned bin, unsigned count) { add(histogram + bin, count); });
   }
 }

@@ -59,8 +59,7 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
 
     def shape(kernel: str, *before: Launch, given: tuple[Number, ...] = ()) -> Shape:
         parameters = (_SAMPLES, u64("n"), _HISTOGRAM, u32("width"), *given, levels)
-        overlaps = bool(before) and spec.cc >= 90
-        return Shape(numbers, (*before, Launch(kernel, "grid", "threads", parameters, "shared", overlaps)))
+        return Shape(numbers, (*before, Launch(kernel, "grid", "threads", parameters, "shared")))
 
     shared = "cupar_histogram_shared"
     shapes = {"block": shape(shared), "shared": shape(shared, _ZERO)}

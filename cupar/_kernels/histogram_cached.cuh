@@ -25,6 +25,7 @@ extern "C" __global__ __launch_bounds__(threads, resident) void cupar_histogram_
     bins[i]     = levels.bins;  // none
     counters[i] = 0;
   }
+  join_stream();
   __syncthreads();
   with_scale(levels, [=](auto scale) {
     for (unsigned i = threadIdx.x; i < slots; i += threads) {
@@ -35,7 +36,6 @@ extern "C" __global__ __launch_bounds__(threads, resident) void cupar_histogram_
       }
     }
     __syncthreads();
-    _CCCL_PDL_GRID_DEPENDENCY_SYNC();
     for_each_sample(samples, num_samples, [=](sample_t sample) {
       const unsigned bin  = scale(sample);
       const unsigned slot = bin & (slots - 1);

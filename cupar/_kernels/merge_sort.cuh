@@ -83,6 +83,7 @@ extern "C" __global__ __launch_bounds__(policy::value.threads_per_block) void cu
     d_in_keys_t keys_in, items_in_t items_in, arrays output, arrays spare, u64 num_items, op_t op,
     int passes) {
   __shared__ typename sort_agent::TempStorage temporary;
+  wait_for_stream();
   const arrays to = source(output, spare, 0, passes);
   sort_agent(true, temporary, loading(keys_in), loading(items_in), num_items, to.keys, to.items, to.keys,
              to.items, op)
@@ -92,6 +93,7 @@ extern "C" __global__ __launch_bounds__(policy::value.threads_per_block) void cu
 extern "C" __global__ void cupar_merge_sort_partition(arrays output, arrays spare, u64* partitions,
                                                       u64 num_partitions, u64 num_items, op_t op, int passes,
                                                       int first, int after) {
+  join_stream();
   const u64 at = u64(blockIdx.x) * blockDim.x + threadIdx.x;
   if (at < num_partitions) {
     const int pass  = first + after;
@@ -105,6 +107,7 @@ extern "C" __global__ void cupar_merge_sort_partition(arrays output, arrays spar
 extern "C" __global__ __launch_bounds__(policy::value.threads_per_block) void cupar_merge_sort_merge(
     arrays output, arrays spare, u64* partitions, u64 num_items, op_t op, int passes, int first, int after) {
   __shared__ typename merge_agent::TempStorage temporary;
+  wait_for_stream();
   const int pass    = first + after;
   const arrays from = source(output, spare, pass, passes), to = source(output, spare, pass + 1, passes);
   const auto keys  = loading(from.keys);

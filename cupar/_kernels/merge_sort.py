@@ -33,12 +33,9 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     def merges(after: int) -> tuple[Launch, Launch]:
         partition = (output, spare, Storage(), u64("partitions"), u64("n"), op, passes, first, i32(after))
         merge = (output, spare, Storage(), u64("n"), op, passes, first, i32(after))
-        overlaps = spec.cc >= 90
         return (
-            Launch(
-                "cupar_merge_sort_partition", "grid", _THREADS, partition, overlaps=overlaps and after > 0
-            ),
-            Launch("cupar_merge_sort_merge", "tiles", "threads", merge, overlaps=overlaps),
+            Launch("cupar_merge_sort_partition", "grid", _THREADS, partition),
+            Launch("cupar_merge_sort_merge", "tiles", "threads", merge),
         )
 
     numbers = (*_ARRAYS, "partitions", "grid", "first")

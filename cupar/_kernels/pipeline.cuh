@@ -95,15 +95,6 @@ __device__ __forceinline__ int shared_bytes() {
   return bytes;
 }
 
-// Lets the next kernel begin before this one ends, if it was launched so, and waits in that one for what came
-// before.
-__device__ __forceinline__ void launch_dependents() {
-  asm volatile("griddepcontrol.launch_dependents;");
-}
-__device__ __forceinline__ void wait_for_dependencies() {
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-}
-
 // A value as words of 32 bits.
 template <class T>
 struct words {

@@ -54,10 +54,9 @@ class Tile(NamedTuple):
 
 
 # By compute capability, and bytes of a key and of an item that goes with it, for operators that are known
-# kinds. H200, CUDA 13.0, 2^28 random keys.
-MERGE_SORT: Mapping[tuple[int, int, int], Tile] = {
-    (90, 4, 0): Tile(256, 21),
-}
+# kinds. On an H200, tiles of 256 * 21 keys of 4 bytes sort 2^28 of them 4 % quicker than CUB's do, and 2^10
+# to 2^20 slower by 4 to 18 %.
+MERGE_SORT: Mapping[tuple[int, int, int], Tile] = {}
 
 
 class Compact(NamedTuple):

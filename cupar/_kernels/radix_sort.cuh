@@ -101,6 +101,7 @@ __device__ __forceinline__ void count_digits(const key* keys, int* blocks_done, 
   using agent = typename policies<Offset>::count_agent;
   __shared__ typename agent::TempStorage temporary;
   __shared__ bool is_last;
+  wait_for_stream();
   clear(lookback, lookback_tiles);
   agent(temporary, bins, keys, num_items, begin_bit, end_bit).Process();
   __threadfence();
@@ -139,6 +140,7 @@ extern "C" __global__ __launch_bounds__(narrow::tile.threads_per_block,
     typename load_values::TempStorage values;
   } temporary;
   cub::detail::identity_decomposer_t decomposer;
+  join_stream();
   // Behind the items there are keys that come last.
   auto bits = is_descending ? traits::min_raw_binary_key(decomposer) : traits::max_raw_binary_key(decomposer);
   key keys[items];
@@ -166,6 +168,7 @@ extern "C" __global__ __launch_bounds__(narrow::tile.threads_per_block,
 // Without a bit to sort by, the output is the input.
 extern "C" __global__ void cupar_radix_sort_copy(key* keys_out, const key* keys_in, value* values_out,
                                                  const value* values_in, u64 num_items) {
+  join_stream();
   const u64 threads = u64(gridDim.x) * blockDim.x;
   for (u64 i = u64(blockIdx.x) * blockDim.x + threadIdx.x; i < num_items; i += threads) {
     keys_out[i] = keys_in[i];
@@ -177,6 +180,7 @@ extern "C" __global__ void cupar_radix_sort_copy(key* keys_out, const key* keys_
 
 // Zeroes the counters, and the bins behind them.
 extern "C" __global__ void cupar_radix_sort_init(int* words, int count) {
+  join_stream();
   for (int i = threadIdx.x; i < count; i += blockDim.x) {
     words[i] = 0;
   }
@@ -200,7 +204,7 @@ extern "C" __global__ __launch_bounds__(narrow::digit.threads_per_block) void cu
     const key* keys_in, value* values_out, const value* values_in, int num_items, int bit, int num_bits) {
   using agent = narrow::digit_agent;
   __shared__ typename agent::TempStorage temporary;
-  _CCCL_PDL_GRID_DEPENDENCY_SYNC();
+  wait_for_stream();
   clear(next_lookback, next_tiles);
   agent(temporary, lookback, counter, nullptr, bins, keys_out, keys_in, values_out, values_in, num_items, bit,
         num_bits)
@@ -215,7 +219,7 @@ extern "C" __global__ __launch_bounds__(wide::digit.threads_per_block) void cupa
     u64* next_bins, u64 first) {
   using agent = wide::digit_agent;
   __shared__ typename agent::TempStorage temporary;
-  _CCCL_PDL_GRID_DEPENDENCY_SYNC();
+  wait_for_stream();
   clear(next_lookback, next_tiles);
   agent(temporary, lookback, counter, next_bins, bins, keys_out, keys_in + first, values_out,
         values_in + first, num_items, bit, num_bits)

@@ -180,7 +180,7 @@ using namespace cupar;
 extern "C" __global__ __launch_bounds__(large_threads) void cupar_reduce(d_in_t in, d_out_t out,
                                                                          accum_t* partials, i64 num_items,
                                                                          int tile, op_t op, init_t init) {
-  wait_for_stream();
+  join_stream();
   const accum_t value = reduce<items, rows>(in, num_items, tile, op);
   if (threadIdx.x == 0) {
     if (gridDim.x == 1) {
@@ -194,7 +194,7 @@ extern "C" __global__ __launch_bounds__(large_threads) void cupar_reduce(d_in_t 
 extern "C" __global__ __launch_bounds__(threads) void cupar_reduce_partials(const accum_t* partials,
                                                                             d_out_t out, i64 num_partials,
                                                                             op_t op, init_t init) {
-  wait_for_stream();
+  join_stream();
   constexpr int rows  = 4;
   const accum_t value = reduce<1, rows>(partials, num_partials, rows * threads, op);
   if (threadIdx.x == 0) {

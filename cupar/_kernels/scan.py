@@ -20,7 +20,7 @@ _CLEARED = 128  # states that a block clears
 
 def _looking_back(grid: str | int, *clearing: Launch) -> Shape:
     parameters = (_IN, _OUT, Storage(), i32("tiles"), u64("n"), _OP, _INIT)
-    tiles = Launch("cupar_scan_tiles", grid, "threads", parameters, overlaps=bool(clearing))
+    tiles = Launch("cupar_scan_tiles", grid, "threads", parameters)
     return Shape(("n", "tiles", "clear_grid"), (*clearing, tiles))
 
 
@@ -49,7 +49,6 @@ _LOOKING_AHEAD = {
                 "ahead_threads",
                 (_IN, _OUT, Storage(), Storage("counter"), u64("n"), i32("stages"), _OP, _INIT),
                 "shared",
-                overlaps=True,
             ),
         ),
     ),

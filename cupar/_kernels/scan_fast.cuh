@@ -52,8 +52,7 @@ __device__ __forceinline__ on_device given(const accum_t* init) {
 // Clears the states of tiles, and the counter by which blocks take them.
 extern "C" __global__ __launch_bounds__(clear_threads) void cupar_scan_clear_ahead(
     tile_state* states, int tiles, cuda::std::uint32_t* counter) {
-  _CCCL_PDL_GRID_DEPENDENCY_SYNC();
-  _CCCL_PDL_TRIGGER_NEXT_LAUNCH();
+  join_stream();
   scan::device_scan_init_lookahead_body(states, tiles, counter);
 }
 

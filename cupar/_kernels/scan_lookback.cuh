@@ -50,8 +50,7 @@ using namespace cupar;
 
 // Clears the states of tiles.
 extern "C" __global__ __launch_bounds__(clear_threads) void cupar_scan_clear(void* memory, int tiles) {
-  _CCCL_PDL_GRID_DEPENDENCY_SYNC();
-  _CCCL_PDL_TRIGGER_NEXT_LAUNCH();
+  join_stream();
   states_of(tiles, memory).InitializeStatus(tiles);
 }
 
@@ -60,7 +59,7 @@ extern "C" __global__ __launch_bounds__(policy.threads_per_block,
                                                                  int tiles, u64 num_items, op_t op,
                                                                  init_t init) {
   __shared__ typename agent::TempStorage storage;
-  _CCCL_PDL_GRID_DEPENDENCY_SYNC();
+  wait_for_stream();
   auto all = states_of(tiles, memory);
   agent(storage, d_in, d_out, op, initial(init)).ConsumeRange(num_items, all, 0);
 }

@@ -160,6 +160,7 @@ extern "C" __global__ __launch_bounds__(each_threads) void cupar_search_each(d_d
                                                                              d_values_t values,
                                                                              u64 num_values, d_out_t out,
                                                                              comp_t comp) {
+  join_stream();
   const u64 at = u64{blockIdx.x} * each_threads + threadIdx.x;
   if (at >= num_values) {
     return;
@@ -319,6 +320,7 @@ extern "C" __global__ __launch_bounds__(tile_threads,
                                                                              d_values_t values,
                                                                              u64 num_values, d_out_t out,
                                                                              const u64* bounds, comp_t comp) {
+  join_stream();
   u64 first = 0, last = num_items;
   if (bounds != nullptr) {
     first = bounds[blockIdx.x];
@@ -333,6 +335,7 @@ extern "C" __global__ __launch_bounds__(each_threads) void cupar_search_bounds(d
                                                                                d_values_t values,
                                                                                u64 num_values, u64 tiles,
                                                                                u64* bounds, comp_t comp) {
+  join_stream();
   const u64 tile = u64{blockIdx.x} * each_threads + threadIdx.x;
   if (tile <= tiles) {
     const item_t value = values[cuda::std::min(tile * tile_size, num_values - 1)];
@@ -438,6 +441,7 @@ __device__ __forceinline__ void write_place(Places out, u64 at, u64 place) {
 // Makes the tree: a thread for each item of the first level, which also writes those above that are the same.
 extern "C" __global__ __launch_bounds__(sample_threads) void cupar_search_sample(d_data_t data, u64 num_items,
                                                                                  item_t* tree) {
+  join_stream();
   const int missing = items_missing(data);
   u64 size          = nodes_of(num_items + missing);
   u64 at            = u64{blockIdx.x} * sample_threads + threadIdx.x;
@@ -478,6 +482,7 @@ extern "C" __global__ __launch_bounds__(tree_threads,
   alignas(16) __shared__ unsigned char storage[(top_size + fanout) * sizeof(item_t)];
   __shared__ level levels[max_levels];
   __shared__ int height;
+  join_stream();
   const int missing = items_missing(data);
   if (threadIdx.x == 0) {
     const item_t* items = tree + 2 * fanout;

@@ -90,7 +90,7 @@ using namespace cupar;
 
 extern "C" __global__ __launch_bounds__(threads) void cupar_transform(inputs_t inputs, d_out_t out,
                                                                       i64 num_items, int tile, op_t op) {
-  wait_for_stream();
+  join_stream();
   const i64 begin = i64{blockIdx.x} * tile;
   const int count = static_cast<int>(num_items - begin < tile ? num_items - begin : tile);
   inputs.pass_to([&](auto... ins) {

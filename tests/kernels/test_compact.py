@@ -29,9 +29,9 @@ def positive(a):
 @pytest.mark.parametrize(("family", "counts"), FAMILIES)
 def test_few_tiles_are_one_block_s(family, counts):
     plan = planner(family)
-    for n in (0, 1, TILE - 1, TILE, TILE + 1, 4 * TILE):
+    for n in (0, 1, TILE - 1, TILE, TILE + 1, 2 * TILE):
         assert plan(n) == ("block", 0, (n,))
-    assert plan(4 * TILE + 1)[0] == "grid"
+    assert plan(2 * TILE + 1)[0] == "grid"
 
 
 @pytest.mark.parametrize(("family", "counts"), FAMILIES)
@@ -49,13 +49,11 @@ def test_kernels_that_do_not_fit_are_launched_all_the_same():
     assert planner(SELECT, occupancy=0)(2**20)[2][1] == SMS
 
 
-@pytest.mark.parametrize("cc", [80, 90])
-def test_the_kernel_begins_while_its_storage_is_zeroed(cc, specified):
-    spec = specified(cupar.select, "f4", "f4", "i8", positive, cc=cc)
+def test_storage_is_zeroed_before(specified):
+    spec = specified(cupar.select, "f4", "f4", "i8", positive, cc=90)
     shapes = SELECT.shapes(spec)
     assert [each.kernel for each in shapes["grid"].launches] == ["cupar_compact_init", "cupar_select"]
-    assert [each.overlaps for each in shapes["grid"].launches] == [False, cc >= 90]
-    assert [each.overlaps for each in shapes["block"].launches] == [False]
+    assert [each.kernel for each in shapes["block"].launches] == ["cupar_select"]
 
 
 def _sizes():

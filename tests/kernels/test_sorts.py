@@ -112,15 +112,6 @@ def test_a_merge_sort_of_nothing():
     assert steps(MERGE(0)) == [] and MERGE(0).nbytes == 0
 
 
-def test_merge_sorts_overlap_where_the_device_can(specified):
-    for cc in (80, 90):
-        spec = specified(cupar.merge_sort, "f4", None, "f4", None, cupar.OpKind.LESS, cc=cc)
-        for name, shape in MERGE_SORT.shapes(spec).items():
-            overlaps = [each.overlaps for each in shape.launches]
-            assert overlaps[0] is False, name
-            assert all(each is (cc == 90) for each in overlaps[1:]), name
-
-
 # --- Radix sort ------------------------------------------------------------------------------------------
 
 SORT_TILE, WIDE_TILE, ONE = 384 * 23, 384 * 17, 256 * 19
