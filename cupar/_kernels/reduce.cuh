@@ -15,6 +15,11 @@ namespace cupar {
 struct no_init {};
 using init_t = cuda::std::conditional_t<has_init, accum_t, no_init>;
 
+// What is combined. Sums of small integers are made in words, and converted when they are stored.
+constexpr bool is_small_sum = cuda::std::is_integral_v<accum_t> && sizeof(accum_t) < sizeof(int) &&
+                              cuda::std::is_same_v<op_t, cuda::std::plus<>>;
+using value_t               = cuda::std::conditional_t<is_small_sum, unsigned, accum_t>;
+
 constexpr int threads       = 256;
 constexpr int large_threads = sizeof(accum_t) <= 16 ? 1024 : threads;  // more would be short of registers
 constexpr int large_bytes   = 64 * 1024;
@@ -39,10 +44,10 @@ __device__ __forceinline__ T shuffle_down(T value, int lanes) {
 }
 
 // Combines what the first lanes of a warp have; the result is the first one's.
-__device__ __forceinline__ accum_t reduce_warp(accum_t value, int valid_lanes, const op_t& op) {
+__device__ __forceinline__ value_t reduce_warp(value_t value, int valid_lanes, const op_t& op) {
 #pragma unroll
   for (int lanes = 1; lanes < 32; lanes *= 2) {
-    const accum_t other = shuffle_down(value, lanes);
+    const value_t other = shuffle_down(value, lanes);
     if (static_cast<int>(threadIdx.x % 32) + lanes < valid_lanes) {
       value = op(value, other);
     }
@@ -51,8 +56,8 @@ __device__ __forceinline__ accum_t reduce_warp(accum_t value, int valid_lanes, c
 }
 
 // Combines what the first threads of a block have; the result is the first one's.
-__device__ __forceinline__ accum_t reduce_block(accum_t value, int valid_threads, const op_t& op) {
-  __shared__ accum_t of_warps[large_threads / 32];
+__device__ __forceinline__ value_t reduce_block(value_t value, int valid_threads, const op_t& op) {
+  __shared__ value_t of_warps[large_threads / 32];
   const int warp = threadIdx.x / 32;
   value          = reduce_warp(value, valid_threads - warp * 32, op);
   if (threadIdx.x % 32 == 0) {
@@ -71,7 +76,7 @@ __device__ __forceinline__ accum_t reduce_block(accum_t value, int valid_threads
 
 // Combines items that a thread has, in pairs.
 template <int items, class T>
-__device__ __forceinline__ accum_t reduce_thread(const T* item, const op_t& op) {
+__device__ __forceinline__ value_t reduce_thread(const T* item, const op_t& op) {
   if constexpr (items == 1) {
     return static_cast<accum_t>(*item);
   } else {
@@ -81,11 +86,11 @@ __device__ __forceinline__ accum_t reduce_thread(const T* item, const op_t& op) 
 
 // What a thread has so far.
 struct partial {
-  accum_t value;
+  value_t value;
   bool is_there = false;
 
-  __device__ __forceinline__ void add(accum_t more, const op_t& op) {
-    value    = is_there ? static_cast<accum_t>(op(value, more)) : more;
+  __device__ __forceinline__ void add(value_t more, const op_t& op) {
+    value    = is_there ? static_cast<value_t>(op(value, more)) : more;
     is_there = true;
   }
 };
@@ -98,7 +103,7 @@ constexpr i64 least(i64 a, i64 b) {
 // blocks, of the items that are in no vector. No block is without a share if there are as many as tiles of
 // items at most. The result is the first thread's; without items there is none.
 template <int items, int rows, class It>
-__device__ __forceinline__ accum_t reduce(It in, i64 num_items, int tile, const op_t& op) {
+__device__ __forceinline__ value_t reduce(It in, i64 num_items, int tile, const op_t& op) {
   i64 before = 0, vectors = num_items / items;
   if constexpr (is_array<It>) {
     const i64 beyond = reinterpret_cast<u64>(in) % (items * sizeof(item_t<It>));
@@ -121,7 +126,7 @@ __device__ __forceinline__ accum_t reduce(It in, i64 num_items, int tile, const 
       }
     }
     if (threadIdx.x < count) {
-      accum_t part = reduce_thread<items>(loaded[0].item, op);
+      value_t part = reduce_thread<items>(loaded[0].item, op);
 #pragma unroll
       for (int r = 1; r < rows; ++r) {
         if (threadIdx.x + r * blockDim.x < count) {
@@ -153,24 +158,24 @@ __device__ __forceinline__ void add_atomically(T* to, T value) {
 }
 
 // Stores the result of a reduction; without items that is the initial value, if there is one.
-__device__ __forceinline__ void finish(d_out_t out, i64 num_items, accum_t value, const op_t& op,
+__device__ __forceinline__ void finish(d_out_t out, i64 num_items, value_t value, const op_t& op,
                                        accum_t init) {
   *out = static_cast<d_out_v>(num_items > 0 ? static_cast<accum_t>(op(init, value)) : init);
 }
 
-__device__ __forceinline__ void finish(d_out_t out, i64 num_items, accum_t value, const op_t&, no_init) {
+__device__ __forceinline__ void finish(d_out_t out, i64 num_items, value_t value, const op_t&, no_init) {
   if (num_items > 0) {
-    *out = static_cast<d_out_v>(value);
+    *out = static_cast<d_out_v>(static_cast<accum_t>(value));
   }
 }
 
 // Leaves the result of one block of several where those are combined, or are added up.
 template <bool is_stable, class Out>
-__device__ __forceinline__ void leave(accum_t value, accum_t* partials, Out out) {
+__device__ __forceinline__ void leave(value_t value, accum_t* partials, Out out) {
   if constexpr (is_stable) {
-    partials[blockIdx.x] = value;
+    partials[blockIdx.x] = static_cast<accum_t>(value);
   } else {
-    add_atomically(out, value);
+    add_atomically(out, static_cast<accum_t>(value));
   }
 }
 }  // namespace cupar
@@ -181,7 +186,7 @@ extern "C" __global__ __launch_bounds__(large_threads) void cupar_reduce(d_in_t 
                                                                          accum_t* partials, i64 num_items,
                                                                          int tile, op_t op, init_t init) {
   join_stream();
-  const accum_t value = reduce<items, rows>(in, num_items, tile, op);
+  const value_t value = reduce<items, rows>(in, num_items, tile, op);
   if (threadIdx.x == 0) {
     if (gridDim.x == 1) {
       finish(out, num_items, value, op, init);
@@ -196,7 +201,7 @@ extern "C" __global__ __launch_bounds__(threads) void cupar_reduce_partials(cons
                                                                             op_t op, init_t init) {
   join_stream();
   constexpr int rows  = 4;
-  const accum_t value = reduce<1, rows>(partials, num_partials, rows * threads, op);
+  const value_t value = reduce<1, rows>(partials, num_partials, rows * threads, op);
   if (threadIdx.x == 0) {
     finish(out, num_partials, value, op, init);
   }

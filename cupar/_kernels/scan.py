@@ -87,7 +87,7 @@ def _planner(facts: Facts) -> Callable[[int], PlanTuple]:
     tile, state, payload = facts["threads"] * facts["items"], facts["state"], facts["payload"]
     ahead, least = None, 0
     if facts.get("ahead_tile"):
-        ahead, least = _ahead_planner(facts), policies.SCAN_AHEAD_BYTES // facts["item"]
+        ahead, least = _ahead_planner(facts), policies.SCAN_AHEAD_BYTES[facts["item"]] // facts["item"]
 
     def plan(n: int) -> PlanTuple:
         if n <= tile:

@@ -102,4 +102,4 @@ extern "C" __global__ __launch_bounds__(threads) void cupar_transform(inputs_t i
   });
 }
 
-CUPAR_FACTS(threads, items, rows)
+CUPAR_FACTS(threads, items, rows, inputs_t::bytes)

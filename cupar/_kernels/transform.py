@@ -28,9 +28,10 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
 def _planner(facts: Facts) -> Callable[[int], PlanTuple]:
     row, rows = facts["threads"] * facts["items"], facts["rows"]
     at_once = facts.occupancy("cupar_transform", facts["threads"], 0) * facts["sms"] * row
+    cached = policies.TRANSFORM_CACHED_BYTES // max(facts["item_bytes"], 1)
 
     def plan(n: int) -> PlanTuple:
-        tile = row if n <= at_once else row * min(rows, -(-n // at_once))
+        tile = row * min(rows, -(-n // at_once)) if at_once < n <= cached else row
         return "tiles" if n else "", 0, (n, tile, -(-n // tile))
 
     return plan
@@ -45,4 +46,4 @@ constexpr int threads = {policy.threads}, bytes_in_flight = {policy.bytes_in_fli
 constexpr int iterator_items = {policy.iterator_items};"""
 
 
-TRANSFORM = Family("transform.cuh", ("threads", "items", "rows"), _shapes, _planner, _prelude)
+TRANSFORM = Family("transform.cuh", ("threads", "items", "rows", "item_bytes"), _shapes, _planner, _prelude)

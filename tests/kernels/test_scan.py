@@ -52,11 +52,11 @@ def test_tiles_that_look_back(n, payload):
 
 
 def test_large_problems_look_ahead():
-    plan, least = planner(AHEAD), policies.SCAN_AHEAD_BYTES // 4
+    plan, least = planner(AHEAD), policies.SCAN_AHEAD_BYTES[4] // 4
     assert [plan(n).shape for n in (TILE, least - 1, least, 2**33)] == ["tile", "tiles", "ahead", "ahead"]
 
 
-@pytest.mark.parametrize("n", [2**23, 2**28, 2**31 + 1, 2**32 + 5, 2**34])
+@pytest.mark.parametrize("n", [2**26, 2**28, 2**31 + 1, 2**32 + 5, 2**34])
 def test_blocks_that_look_ahead(n):
     """As CUB launches them: a block on each multiprocessor, with the stages that its shared memory holds."""
     shape, nbytes, numbers = planner(AHEAD)(n)

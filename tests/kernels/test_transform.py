@@ -8,8 +8,8 @@ from cupar._kernels.family import Facts, Plan
 from cupar._kernels.transform import TRANSFORM
 
 SMS, OCCUPANCY = 132, 8
-FLOAT32 = dict(threads=256, items=4, rows=2)
-BYTES = dict(threads=256, items=16, rows=2)
+FLOAT32 = dict(threads=256, items=4, rows=2, item_bytes=4)
+BYTES = dict(threads=256, items=16, rows=2, item_bytes=1)
 CC = 90
 
 
@@ -43,6 +43,12 @@ def test_few_items_are_spread_over_the_gpu():
         SMS * OCCUPANCY,
     )  # as CUB: less for each thread, and all at once
     assert plan(at_once + 1).numbers[1] == 2048
+
+
+def test_what_is_not_in_the_cache_is_loaded_one_vector_at_a_time():
+    plan = planner(FLOAT32)
+    assert plan(2**22).numbers[1] == 2048
+    assert plan(2**22 + 1).numbers[1] == 1024
 
 
 @pytest.mark.slow
