@@ -10,6 +10,7 @@ import cupy as cp
 import numpy as np
 
 import cupar
+from cupar._kernels import policies
 
 SIZES = (0, 1, 33, 5001, 100_003)
 TYPES = [(code,) * 3 for code in ("?", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16")]
@@ -104,11 +105,14 @@ def histograms(dtype, n):
 
 
 def searches(dtype, n):
-    d_data, d_values, d_found = cp.sort(random(dtype, n)), random(dtype, 5001), cp.zeros(5001, "u8")
-    for factory, side in ((cupar.lower_bound, "left"), (cupar.upper_bound, "right")):
-        for values in (d_values, cp.sort(d_values)):
-            factory(d_data, values, d_found, less).run(d_data, n, values, 5001, d_found)
-            assert np.array_equal(d_found.get(), np.searchsorted(d_data.get(), values.get(), side))
+    d_data = cp.sort(random(dtype, n))
+    for m in (33, 2**17 + 5):
+        d_values, d_found = random(dtype, m), cp.zeros(m, "u8")
+        for factory, side in ((cupar.lower_bound, "left"), (cupar.upper_bound, "right")):
+            for values, are_sorted in ((d_values, False), (cp.sort(d_values), True)):
+                search = factory(d_data, values, d_found, less, values_sorted=are_sorted)
+                search.run(d_data, n, values, m, d_found)
+                assert np.array_equal(d_found.get(), np.searchsorted(d_data.get(), values.get(), side))
 
 
 def sorts(dtype, n):
@@ -127,6 +131,8 @@ def sorts(dtype, n):
 
 
 def main():
+    # All kernels, however few items there are.
+    policies.SCAN_AHEAD_BYTES = dict.fromkeys(policies.SCAN_AHEAD_BYTES, 0)
     cp.cuda.set_allocator(None)  # one cudaMalloc for each array, and no pool around it
     np.seterr(over="ignore")
     reductions_and_scans()
