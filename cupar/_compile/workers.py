@@ -211,7 +211,11 @@ class Helper:
         """
         try:
             pipe = self._pipe or self._start()
+            # Also before it has started, so that it has this to finish if this process ends meanwhile.
             pipe.send_bytes(b"%s\n%s" % (function.encode(), argument))
+            if not self.has_started:
+                _received(pipe, _START_SECONDS)
+                self.has_started = True
             return _received(pipe, seconds)
         except BaseException as error:  # an interrupt, too: it would answer what nobody asks any more
             self.is_lost = True
@@ -249,8 +253,6 @@ class Helper:
         libraries = [str(toolchain.library_path(name)) for name in _LIBRARIES]
         ours.send([*(each for each in sys.path if isinstance(each, str)), str(Path(__file__).parents[2])])
         ours.send((os.getpid(), libraries, _surroundings(), self._finishes))
-        _received(ours, _START_SECONDS)
-        self.has_started = True
         return ours
 
     def _end_of_process(self) -> str:
@@ -364,6 +366,7 @@ def serve(pipe: Connection) -> None:
 
     global _parent
     _parent, libraries, expected, finishes = pipe.recv()
+    _working.acquire()  # for what is asked for first, and is on its way
     threading.Thread(target=_end_with, args=(_parent, finishes), daemon=True).start()
     for path in libraries:
         ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)  # this very one, which PyTorch may have brought
@@ -376,8 +379,10 @@ def serve(pipe: Connection) -> None:
     with suppress(EOFError, OSError, SystemExit):
         while True:
             function, _, argument = pipe.recv_bytes().partition(b"\n")
-            with _working:
-                answer = pkgutil.resolve_name(function.decode())(argument)
+            if not _working.locked():
+                _working.acquire()
+            answer = pkgutil.resolve_name(function.decode())(argument)
+            _working.release()
             pipe.send_bytes(answer)
     os._exit(0)
 
