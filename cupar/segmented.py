@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ._call.algorithm import Algorithm
 from ._call.double_buffer import DoubleBuffer, buffers, select
 from ._call.native import Launch, NativeCall
-from ._call.numbers import choice, item_count, segment_count
+from ._call.numbers import choice, item_count, row_length, segment_count
 from ._call.signatures import two_phases
-from ._compile import cccl
+from ._device import arrays
+from ._ir.nodes import Argument
 from ._ir.specialisation import Specialisation
+from ._kernels.segmented_reduce import SEGMENTED_REDUCE, Segments
 from ._obtain.arguments import accumulation, integers
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
@@ -21,16 +21,11 @@ from .operators import Op
 from .sort import ARRAYS, BUFFERS, SortOrder, sorted_arguments, with_items
 
 
-class _Segments(NamedTuple):
-    num_segments: int
-    max_segment_size: int  # 0: unknown
-
-
 class SegmentedReduce(
     Algorithm,
-    native="DeviceSegmentedReduceBuildResult",
+    family=SEGMENTED_REDUCE,
     uses={
-        "d_in": 0,
+        "d_in": "used",
         "d_out": "num_segments",
         "start_offsets_in": "num_segments",
         "end_offsets_in": "num_segments",
@@ -43,38 +38,41 @@ class SegmentedReduce(
         d_in: Any,
         d_out: Any,
         num_segments: int,
-        start_offsets_in: Any,
-        end_offsets_in: Any,
-        h_init: Any,
+        start_offsets_in: Any = None,
+        end_offsets_in: Any = None,
+        h_init: Any = None,
         stream: Any = None,
         *,
         max_segment_size: int | None = None,
+        segment_size: int | None = None,
     ) -> None:
         """Reduce each segment.
 
         Parameters
         ----------
-        d_in : device array
+        d_in : device array or iterator
             It must hold all items that the offsets name; that is not checked.
-        d_out, start_offsets_in, end_offsets_in : device arrays, at least `num_segments` items
+        d_out : device array or iterator, at least `num_segments` items
         num_segments : int
-            From 0 to 2**31 - 1.
+            From 0 to 2**34 - 1.
+        start_offsets_in, end_offsets_in : device arrays or iterators, at least `num_segments` items
+            None if the reduction was built without.
         h_init : numpy.ndarray of one element or number
             The initial value, of the kind that the reduction was built with.
         stream : optional
             As in `Algorithm`.
         max_segment_size : int, optional
-            A bound on the items of each segment, if one is known: it lets CCCL take quicker kernels for small
-            segments. If a segment has more, the result is wrong.
+            How many items a segment has at most, if that is known: calls for short ones launch less. The
+            result is right also if one has more.
+        segment_size : int, optional
+            Without offsets, how many items each segment has: segment i is row i of so many. By default the
+            length of the last axis of `d_in`, if it has several.
         """
-        arguments = (d_in, d_out, num_segments, start_offsets_in, end_offsets_in, h_init, max_segment_size)
-        self._run(stream, arguments)
+        offsets = start_offsets_in, end_offsets_in
+        sizes = max_segment_size, segment_size
+        self._run(stream, (d_in, d_out, num_segments, *offsets, h_init, *sizes))
 
     __call__ = two_phases(run)
-
-    @staticmethod
-    def _native_arguments(spec: Specialisation, b: Any, *iterators: Any, op: Any) -> tuple[Any, ...]:
-        return *iterators, op, cccl.value(np.zeros(1, spec.operators[0][1].output))
 
     def _problem(
         self,
@@ -85,34 +83,26 @@ class SegmentedReduce(
         end_offsets_in: Any,
         h_init: Any,
         max_segment_size: Any,
-    ) -> _Segments:
-        largest = 0 if max_segment_size is None else item_count("max_segment_size", max_segment_size)
-        return _Segments(segment_count(num_segments), largest)
-
-    def _sizes(self) -> Sequence[Any]:
-        # Of segments of unknown size, and of such as CCCL has other kernels for.
-        return [_Segments(n, largest) for n in (1, 1 << 12) for largest in (0, 1, 32, 512)]
-
-    def _launcher(self, call: NativeCall) -> Launch:
-        compute, (op,), init = call.native.compute, call.operators, call.init
-        d_in, d_out, starts, ends = call.iterators
-
-        def launch(address: int, nbytes: int, problem: _Segments, stream: int) -> int:
-            n, largest = problem
-            needed: int = compute(address, nbytes, d_in, d_out, n, starts, ends, op, init, largest, stream)
-            return needed
-
-        return launch
+        segment_size: Any,
+    ) -> Segments:
+        n = segment_count(num_segments)
+        if len(self._spec.arguments) > 2:
+            if segment_size is not None:
+                raise TypeError("segment_size: this reduction was built for offsets; expected None")
+            largest = 0 if max_segment_size is None else item_count("max_segment_size", max_segment_size)
+            return Segments(n, arrays.length(d_in), largest, 0)
+        size = row_length(d_in, segment_size)
+        return Segments(n, n * size, size, n * size)
 
 
 @memoised
 def segmented_reduce(
     d_in: Any,
     d_out: Any,
-    start_offsets_in: Any,
-    end_offsets_in: Any,
-    op: Op,
-    h_init: Any,
+    start_offsets_in: Any = None,
+    end_offsets_in: Any = None,
+    op: Op | Any = None,
+    h_init: Any = None,
     *,
     cc: Any = None,
     wait: bool = True,
@@ -120,7 +110,8 @@ def segmented_reduce(
     """Build a segmented reduction, or fetch it from the cache.
 
     Segment i is items ``start_offsets_in[i]`` to ``end_offsets_in[i] - 1``; segments may be empty, overlap,
-    and leave items out. Its items, and `h_init`, are combined into ``d_out[i]``.
+    and leave items out. Its items, and `h_init`, are combined into ``d_out[i]``. Without offsets, all
+    segments have one length, one after another, as the rows of a matrix.
 
     Parameters
     ----------
@@ -128,10 +119,11 @@ def segmented_reduce(
         The input. Only its dtype matters here.
     d_out : device array, iterator or dtype, num_segments items
         Where the results go. Its dtype may differ from the accumulator's.
-    start_offsets_in, end_offsets_in : device arrays, iterators or dtypes, num_segments items
-        Of any integer dtype.
+    start_offsets_in, end_offsets_in : device arrays, iterators, dtypes or None, num_segments items
+        Of any integer dtype. Both None: rows.
     op : callable, OpKind or RawOp
-        Combines two values of the accumulator's dtype. It must be associative and commutative.
+        Combines two values of the accumulator's dtype. It must be associative and commutative: the order and
+        grouping of items are unspecified, but the same in every run on the same kind of GPU.
     h_init : numpy.ndarray of one element or number
         The initial value of each segment. An array's dtype is the accumulator's; a number is taken in
         `d_in`'s dtype.
@@ -148,23 +140,33 @@ def segmented_reduce(
     >>> sums = cupar.segmented_reduce("f4", "f4", "i8", "i8", lambda a, b: a + b, np.zeros(1, "f4"), cc=90)
     >>> sums.build.algorithm
     'segmented_reduce'
+    >>> of_rows = cupar.segmented_reduce("f4", "f4", op=lambda a, b: a + b, h_init=0, cc=90)
 
     Notes
     -----
-    The algorithm is CUB's ``DeviceSegmentedReduce``.
+    Nothing is read back, whatever the lengths, so calls can be captured.
     """
     if h_init is None:
         raise TypeError(
             "h_init: a segmented reduction needs an initial value, the result of an empty segment"
         )
     types = accumulation(d_in, d_out, op, h_init)
-    arguments = (
-        *types.converted(),
-        integers("start_offsets_in", start_offsets_in),
-        integers("end_offsets_in", end_offsets_in),
-    )
+    arguments = types.d_in, types.d_out, *_offsets(start_offsets_in, end_offsets_in)
     operators = {"op": types.operator}
     return obtain(SegmentedReduce, "segmented_reduce", arguments, operators, cc, wait, init=types.init)
+
+
+def _offsets(start: Any, end: Any, *, may_iterate: bool = True) -> tuple[Argument, ...]:
+    """Describe the offsets of segments, if there are any."""
+    if (start is None) != (end is None):
+        name, other = ("start", "end") if start is None else ("end", "start")
+        raise TypeError(f"{name}_offsets_in: expected offsets as {other}_offsets_in has them, got None")
+    if start is None:
+        return ()
+    return (
+        integers("start_offsets_in", start, may_iterate=may_iterate),
+        integers("end_offsets_in", end, may_iterate=may_iterate),
+    )
 
 
 class _Sorted(NamedTuple):

@@ -230,6 +230,13 @@ def is_device_array(value: Any) -> bool:
     )
 
 
+def length(array: Any) -> int:
+    """Return the number of items of an array of CuPy or PyTorch, 0 of anything else."""
+    if type(array) in CUPY:
+        return int(array.size)
+    return int(array.numel()) if type(array) in TORCH else 0
+
+
 def shape(array: Any) -> tuple[int, ...]:
     """Return the shape of a device array."""
     found = getattr(array, "shape", None)

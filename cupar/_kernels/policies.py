@@ -109,8 +109,8 @@ class Tiles(NamedTuple):
 # H200: from 128 to 512 threads and 16 to 128 bytes were tried, with items of 1, 2, 4 and 8 bytes.
 TRANSFORM = Tiles(256, 32, 4)
 
-# Bytes of input beyond which a thread loads one vector before it stores: 1 to 4 % quicker where the arrays are
-# not in the L2 cache.
+# Bytes of input beyond which a thread loads one vector before it stores: 1 to 4 % quicker where the arrays
+# are not in the L2 cache.
 TRANSFORM_CACHED_BYTES = 1 << 24
 
 

@@ -9,16 +9,12 @@
 //
 // Given: d_in_t, d_out_t, op_t, accum_t, has_init, is_stable (false: blocks add their results to d_out in any
 // order).
+#include "combining.cuh"
 #include "vectors.cuh"
 
 namespace cupar {
 struct no_init {};
 using init_t = cuda::std::conditional_t<has_init, accum_t, no_init>;
-
-// What is combined. Sums of small integers are made in words, and converted when they are stored.
-constexpr bool is_small_sum = cuda::std::is_integral_v<accum_t> && sizeof(accum_t) < sizeof(int) &&
-                              cuda::std::is_same_v<op_t, cuda::std::plus<>>;
-using value_t               = cuda::std::conditional_t<is_small_sum, unsigned, accum_t>;
 
 constexpr int threads       = 256;
 constexpr int large_threads = sizeof(accum_t) <= 16 ? 1024 : threads;  // more would be short of registers
@@ -30,18 +26,6 @@ constexpr int rows  = items > 8 ? 2 : 4;  // vectors that a thread takes at once
 constexpr int in_one_tile    = large_threads * items * rows;
 constexpr int in_large_bytes = is_array<d_in_t> ? large_bytes / static_cast<int>(sizeof(d_in_v)) : 0;
 constexpr int large_items    = in_one_tile > in_large_bytes ? in_one_tile : in_large_bytes;
-
-template <class T>
-__device__ __forceinline__ T shuffle_down(T value, int lanes) {
-  unsigned int words[(sizeof(T) + 3) / 4];
-  memcpy(words, &value, sizeof(T));
-#pragma unroll
-  for (unsigned int& word : words) {
-    word = __shfl_down_sync(0xffffffff, word, lanes);
-  }
-  memcpy(&value, words, sizeof(T));
-  return value;
-}
 
 // Combines what the first lanes of a warp have; the result is the first one's.
 __device__ __forceinline__ value_t reduce_warp(value_t value, int valid_lanes, const op_t& op) {
@@ -73,27 +57,6 @@ __device__ __forceinline__ value_t reduce_block(value_t value, int valid_threads
   }
   return value;
 }
-
-// Combines items that a thread has, in pairs.
-template <int items, class T>
-__device__ __forceinline__ value_t reduce_thread(const T* item, const op_t& op) {
-  if constexpr (items == 1) {
-    return static_cast<accum_t>(*item);
-  } else {
-    return op(reduce_thread<items / 2>(item, op), reduce_thread<items / 2>(item + items / 2, op));
-  }
-}
-
-// What a thread has so far.
-struct partial {
-  value_t value;
-  bool is_there = false;
-
-  __device__ __forceinline__ void add(value_t more, const op_t& op) {
-    value    = is_there ? static_cast<value_t>(op(value, more)) : more;
-    is_there = true;
-  }
-};
 
 constexpr i64 least(i64 a, i64 b) {
   return a < b ? a : b;

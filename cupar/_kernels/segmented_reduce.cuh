@@ -1,0 +1,341 @@
+// Reductions of segments: of `batch` segments a warp, from 1 to 32 of them.
+//
+// - If what the segments of a warp span is short, it is copied to shared memory as a whole, since segments of
+//   a few items are no vectors; each lane combines a segment there.
+// - Else groups of lanes combine a segment each, with vectors from memory; the longer the segments, the more
+//   lanes. Those much longer than others of the warp are left to all of its lanes.
+// - Long ones are cut into chunks, which go into a queue for a kernel that follows; whoever is the last to
+//   finish a chunk of a segment combines what its chunks gave. If the queue is full, the warp takes the
+//   chunks itself, one by one.
+//
+// Nothing is read back, and what is combined with what depends on the lengths alone, so it is the same in
+// every run. The operator needs no identity.
+//
+// Source: ours; lanes by length are those of modern sparse matrix-vector products (J. Greathouse and M. Daga,
+// "Efficient Sparse Matrix-Vector Multiplication on GPUs using the CSR Storage Format", SC 2014).
+//
+// Given: d_in_t, d_out_t, start_offsets_in_t, end_offsets_in_t, op_t, accum_t.
+#include "combining.cuh"
+#include "vectors.cuh"
+
+namespace cupar {
+constexpr int threads = 256, warps = threads / 32;
+
+constexpr int items = vector_items<d_in_t>();  // of a vector
+constexpr int rows  = 4;                       // vectors that a lane takes at once
+
+constexpr int staged_bytes = 4096;  // of shared memory for what the segments of a warp span
+constexpr int staged_items = is_array<d_in_t> ? staged_bytes / static_cast<int>(sizeof(d_in_v)) : 0;
+constexpr int staged_most  = 64;  // items of a segment that a lane combines
+
+// A segment of more than `warp_items` is for all lanes if others are shorter, and one of more than
+// `chunk_items` is long. A long one has at most `most_chunks`, which may be larger then.
+constexpr int warp_items  = 32 * items * rows;
+constexpr i64 chunk_items = i64{16} * warp_items;
+constexpr i64 most_chunks = 4096;
+
+struct segment {
+  i64 begin, length;
+};
+
+struct long_segment {
+  i64 index, begin, length;
+  unsigned first_chunk, chunks, left, unused;
+};
+
+constexpr unsigned no_segment = ~0u;
+
+__device__ __forceinline__ int warp_max(int value) {
+#pragma unroll
+  for (int lanes = 16; lanes > 0; lanes /= 2) {
+    value = max(value, __shfl_xor_sync(~0u, value, lanes));
+  }
+  return value;
+}
+
+// What is cut into chunks: segments, and for each chunk its segment and what it gave.
+struct queue {
+  u64* head;  // how many segments there are, in the upper half, and chunks
+  long_segment* segments;
+  unsigned* segment_of;
+  accum_t* partials;
+  unsigned most_segments, most_chunks;
+};
+
+__device__ __forceinline__ i64 chunk_of(i64 length) {
+  const i64 least = (length + most_chunks - 1) / most_chunks;
+  return least <= chunk_items ? chunk_items : (least + warp_items - 1) / warp_items * warp_items;
+}
+
+// Combines what lanes of groups of `lanes` have; the result is each group's first lane's.
+__device__ __forceinline__ void combine_lanes(partial& sum, int lanes, const op_t& op) {
+  const int lane = threadIdx.x % lanes;
+  for (int distance = lanes / 2; distance > 0; distance /= 2) {
+    const value_t other = shuffle_down(sum.value, distance);
+    const int is_other  = __shfl_down_sync(~0u, static_cast<int>(sum.is_there), distance);
+    if (is_other && lane + distance < lanes) {
+      sum.add(other, op);
+    }
+  }
+}
+
+// Combines a lane's share of some items: every so many vectors, and of what is before the first and behind
+// the last one.
+template <class It>
+__device__ __forceinline__ void combine_share(partial& sum, It from, i64 length, int lane, int lanes,
+                                              const op_t& op) {
+  i64 before = 0, vectors = length / items;
+  if constexpr (is_array<It>) {
+    const i64 beyond = reinterpret_cast<u64>(from) % (items * sizeof(d_in_v));
+    before           = (items - beyond / static_cast<i64>(sizeof(d_in_v))) % items;
+    before           = before < length ? before : length;
+    vectors          = is_aligned<items>(from + before) ? (length - before) / items : 0;
+  }
+  for (i64 first = lane; first < vectors; first += rows * lanes) {
+    vector<d_in_v, items> loaded[rows];
+#pragma unroll
+    for (int r = 0; r < rows; ++r) {
+      if (first + r * lanes < vectors) {
+        load<true>(loaded[r], from + before + (first + r * lanes) * items);
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < rows; ++r) {
+      if (first + r * lanes < vectors) {
+        sum.add(reduce_thread<items>(loaded[r].item, op), op);
+      }
+    }
+  }
+  if constexpr (items > 1 || (is_word<array_bytes<It>> && sizeof(d_in_v) > alignof(d_in_v))) {
+    const i64 singles = length - vectors * items;
+    for (i64 i = lane; i < singles; i += lanes) {
+      sum.add(static_cast<accum_t>(from[i < before ? i : i + vectors * items]), op);
+    }
+  }
+}
+
+__device__ __forceinline__ void finish(d_out_t out, i64 index, const partial& sum, const op_t& op,
+                                       accum_t init) {
+  out[index] = static_cast<d_out_v>(sum.is_there ? static_cast<accum_t>(op(init, sum.value)) : init);
+}
+
+__device__ __forceinline__ partial combine_chunk(d_in_t from, i64 length, const op_t& op) {
+  partial sum;
+  combine_share(sum, from, length, threadIdx.x % 32, 32, op);
+  __syncwarp();
+  combine_lanes(sum, 32, op);
+  return sum;
+}
+
+// Combines a long segment, chunk by chunk, as `cupar_segmented_reduce_chunks` does.
+__device__ __forceinline__ void combine_chunks(d_in_t in, d_out_t out, const segment& given, i64 index,
+                                               const op_t& op, accum_t init) {
+  const int lane  = threadIdx.x % 32;
+  const i64 chunk = chunk_of(given.length);
+  partial sum;
+  int k = 0;
+  for (i64 first = 0; first < given.length; first += chunk, ++k) {
+    const i64 left   = given.length - first;
+    const partial of = combine_chunk(in + given.begin + first, left < chunk ? left : chunk, op);
+    // As it is where partial results are stored.
+    const accum_t stored = static_cast<accum_t>(of.value);
+    const value_t all    = shuffle(static_cast<value_t>(stored), 0);
+    if (k % 32 == lane) {
+      sum.add(all, op);
+    }
+  }
+  __syncwarp();
+  combine_lanes(sum, 32, op);
+  if (lane == 0) {
+    finish(out, index, sum, op, init);
+  }
+}
+
+// Queues a lane's segment; returns whether there was room for it.
+__device__ __forceinline__ bool enqueue(const queue& q, const segment& given, i64 index) {
+  // A queue that is full is left alone, or its counts would overflow.
+  if (q.head == nullptr || *static_cast<volatile u64*>(q.head) >> 32 >= q.most_segments) {
+    return false;
+  }
+  const i64 chunk     = chunk_of(given.length);
+  const auto chunks   = static_cast<unsigned>((given.length + chunk - 1) / chunk);
+  const u64 before    = atomicAdd(q.head, u64{1} << 32 | chunks);
+  const auto at       = static_cast<unsigned>(before >> 32);
+  const auto first    = static_cast<unsigned>(before);
+  const bool has_room = at < q.most_segments && u64{first} + chunks <= q.most_chunks;
+  if (has_room) {
+    q.segments[at] = {index, given.begin, given.length, first, chunks, chunks, 0};
+  }
+  for (unsigned k = first; k < first + chunks && k < q.most_chunks; ++k) {
+    q.segment_of[k] = has_room ? at : no_segment;
+  }
+  return has_room;
+}
+
+// Copies what segments span to shared memory, and combines one with each lane.
+template <class It>
+__device__ __forceinline__ bool combine_staged(It in, d_out_t out, const segment& own, i64 first, int count,
+                                               int longest, const op_t& op, accum_t init) {
+  if constexpr (is_array<It>) {
+    __shared__ alignas(16) unsigned char stages[warps][staged_bytes + widest];
+    const int lane = threadIdx.x % 32;
+    const i64 low = shuffle(own.begin, 0), high = shuffle(own.begin + own.length, count - 1);
+    const bool is_inside = own.length == 0 || (own.begin >= low && own.begin + own.length <= high);
+    if (longest > staged_most || high - low > staged_items || !__all_sync(~0u, is_inside)) {
+      return false;
+    }
+    const int size   = high > low ? static_cast<int>(high - low) : 0;
+    const It from    = in + low;
+    const int beyond = static_cast<int>(reinterpret_cast<u64>(from) % widest);
+    // What is a vector in memory is one in shared memory.
+    d_in_v* const stage = reinterpret_cast<d_in_v*>(stages[threadIdx.x / 32] + beyond);
+    int head = 0, vectors = 0;
+    if constexpr (is_word<sizeof(d_in_v)>) {
+      head    = (widest - beyond) % widest / static_cast<int>(sizeof(d_in_v));
+      head    = head < size ? head : size;
+      vectors = beyond % sizeof(d_in_v) == 0 ? (size - head) / items : 0;
+    }
+#pragma unroll 4
+    for (int v = lane; v < vectors; v += 32) {
+      *reinterpret_cast<uint4*>(stage + head + v * items) =
+          *reinterpret_cast<const uint4*>(from + head + v * items);
+    }
+    for (int i = lane; i < size - vectors * items; i += 32) {
+      const int at = i < head ? i : i + vectors * items;
+      stage[at]    = from[at];
+    }
+    __syncwarp();
+    if (lane < count) {
+      partial sum;
+      const auto length       = static_cast<int>(own.length);
+      const d_in_v* const its = stage + (own.begin - low);
+      // Lanes begin at different items, which are in different banks if segments have the same length.
+      if (length > 0) {
+        int at = lane % length;
+        sum.add(static_cast<accum_t>(its[at]), op);
+#pragma unroll 4
+        for (int k = 1; k < length; ++k) {
+          at = at + 1 < length ? at + 1 : 0;
+          sum.add(static_cast<accum_t>(its[at]), op);
+        }
+      }
+      finish(out, first + lane, sum, op, init);
+    }
+    return true;
+  }
+  return false;
+}
+}  // namespace cupar
+
+using namespace cupar;
+
+extern "C" __global__ __launch_bounds__(1) void cupar_segmented_reduce_init(u64* head) {
+  join_stream();
+  *head = 0;
+}
+
+extern "C" __global__ __launch_bounds__(threads) void cupar_segmented_reduce(d_in_t in, d_out_t out,
+                                                                             start_offsets_in_t starts,
+                                                                             end_offsets_in_t ends,
+                                                                             i64 num_segments, int batch,
+                                                                             queue q, op_t op, accum_t init) {
+  join_stream();
+  const int lane  = threadIdx.x % 32;
+  const i64 first = (i64{blockIdx.x} * warps + threadIdx.x / 32) * batch;
+  if (first >= num_segments) {
+    return;
+  }
+  const int count = static_cast<int>(num_segments - first < batch ? num_segments - first : batch);
+  segment own{0, 0};
+  if (lane < count) {
+    own.begin  = static_cast<i64>(starts[first + lane]);
+    own.length = static_cast<i64>(ends[first + lane]) - own.begin;
+    own.length = own.length > 0 ? own.length : 0;
+  }
+  const auto bounded = static_cast<int>(own.length < (1 << 30) ? own.length : 1 << 30);
+  const int longest  = warp_max(bounded);
+  if (longest <= staged_most && combine_staged(in, out, own, first, count, longest, op, init)) {
+    return;
+  }
+
+  const bool is_long = own.length > chunk_items;
+  if (longest > chunk_items) {
+    const bool is_left = is_long && !enqueue(q, own, first + lane);
+    for (unsigned left = __ballot_sync(~0u, is_left); left != 0; left &= left - 1) {
+      const int from = __ffs(left) - 1;
+      combine_chunks(in, out, {shuffle(own.begin, from), shuffle(own.length, from)}, first + from, op, init);
+    }
+  }
+  // Those for all lanes are by themselves: others would wait for them.
+  const bool is_wide  = !is_long && own.length > warp_items;
+  const bool is_group = lane < count && !is_long && !is_wide;
+  const int most      = warp_max(is_group ? bounded : 0);
+  int lanes           = 1;
+  while (lanes < 32 && (lanes * count < 32 || lanes * items * rows < most)) {
+    lanes *= 2;
+  }
+  const unsigned groups = __ballot_sync(~0u, is_group);
+  for (int k = 0; groups != 0 && k < count; k += 32 / lanes) {
+    const int from   = k + lane / lanes;
+    const i64 begin  = shuffle(own.begin, from % 32);
+    const i64 length = shuffle(own.length, from % 32);
+    const bool is_in = from < count && groups >> from & 1;
+    partial sum;
+    combine_share(sum, in + begin, is_in ? length : 0, lane % lanes, lanes, op);
+    __syncwarp();
+    combine_lanes(sum, lanes, op);
+    if (is_in && lane % lanes == 0) {
+      finish(out, first + from, sum, op, init);
+    }
+  }
+  for (unsigned wide = __ballot_sync(~0u, is_wide); wide != 0; wide &= wide - 1) {
+    const int from    = __ffs(wide) - 1;
+    const i64 begin   = shuffle(own.begin, from);
+    const partial sum = combine_chunk(in + begin, shuffle(own.length, from), op);
+    if (lane == 0) {
+      finish(out, first + from, sum, op, init);
+    }
+  }
+}
+
+// A warp for each chunk in the queue.
+extern "C" __global__ __launch_bounds__(threads) void cupar_segmented_reduce_chunks(d_in_t in, d_out_t out,
+                                                                                    queue q, op_t op,
+                                                                                    accum_t init) {
+  join_stream();
+  const int lane      = threadIdx.x % 32;
+  const auto queued   = static_cast<unsigned>(*q.head);
+  const auto chunks   = queued < q.most_chunks ? queued : q.most_chunks;
+  const unsigned step = gridDim.x * warps;
+  for (unsigned at = blockIdx.x * warps + threadIdx.x / 32; at < chunks; at += step) {
+    if (q.segment_of[at] == no_segment) {
+      continue;
+    }
+    long_segment* const its = q.segments + q.segment_of[at];
+    const i64 chunk = chunk_of(its->length), before = (at - its->first_chunk) * chunk;
+    const i64 left    = its->length - before;
+    const partial sum = combine_chunk(in + its->begin + before, left < chunk ? left : chunk, op);
+    bool is_last      = false;
+    if (lane == 0) {
+      q.partials[at] = static_cast<accum_t>(sum.value);
+      __threadfence();
+      is_last = atomicSub(&its->left, 1u) == 1;
+      __threadfence();
+    }
+    __syncwarp();
+    if (__any_sync(~0u, is_last)) {
+      partial all;
+      for (unsigned k = lane; k < its->chunks; k += 32) {
+        all.add(q.partials[its->first_chunk + k], op);
+      }
+      __syncwarp();
+      combine_lanes(all, 32, op);
+      if (lane == 0) {
+        finish(out, its->index, all, op, init);
+      }
+    }
+  }
+}
+
+CUPAR_FACTS(threads, sizeof(accum_t), sizeof(long_segment), chunk_items,
+            is_array<d_in_t> ? sizeof(d_in_v) : 0)

@@ -1,0 +1,143 @@
+"""Plans of segmented reductions: one kernel, and if there may be long segments, one for their chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from .._ir import cpp
+from .family import (
+    Facts,
+    Family,
+    Launch,
+    Number,
+    Plan,
+    Shape,
+    Storage,
+    Value,
+    aligned,
+    ceil_div,
+    i32,
+    i64,
+    u32,
+    u64,
+)
+
+if TYPE_CHECKING:
+    from .._ir.specialisation import Specialisation
+
+# Offsets of segments that are all of one length.
+ROWS = """struct start_offsets_in_t {
+  long long length;
+  __device__ __forceinline__ long long operator[](long long row) const { return row * length; }
+};
+struct end_offsets_in_t {
+  long long length;
+  __device__ __forceinline__ long long operator[](long long row) const { return (row + 1) * length; }
+};"""
+
+_BATCH = 32  # segments of a warp at most
+_BATCH_BYTES = 2048  # that the segments of a warp should have
+_UNKNOWN_BATCH = 8  # where nobody knows how long they are
+_WARPS = 32  # of a multiprocessor, before warps have several segments
+_CHUNK_BLOCKS = 8  # of a multiprocessor, for chunks of long segments
+_MOST_LONG = 1 << 16  # segments in the queue
+_MOST_CHUNKS = 1 << 17
+
+
+class Segments(NamedTuple):
+    """What is reduced.
+
+    Attributes
+    ----------
+    num_segments : int
+    num_items : int
+        In all of them; 0: unknown.
+    largest : int
+        Items of a segment at most, or of each row; 0: unknown.
+    used : int
+        Items of the input that are known to be used.
+    """
+
+    num_segments: int
+    num_items: int
+    largest: int
+    used: int
+
+
+_ARRAYS = Value("d_in"), Value("d_out")
+_OFFSETS = Value("start_offsets_in"), Value("end_offsets_in")
+_ROWS = i64("largest"), i64("largest")
+_OP, _INIT = Value("op"), Value("init")
+_QUEUE = (
+    *(Storage(), Storage("segments"), Storage("chunks"), Storage("partials")),
+    *(u32("most_segments"), u32("most_chunks")),
+)
+_NO_QUEUE = (*(u64(0),) * 4, *(u32(0),) * 2)
+
+
+def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
+    offsets = _OFFSETS if len(spec.arguments) > 2 else _ROWS
+    names = ("n", "largest", "batch", "grid")
+
+    def reduce(queue: tuple[Storage | Number, ...]) -> Launch:
+        parameters = (*_ARRAYS, *offsets, i64("n"), i32("batch"), queue, _OP, _INIT)
+        return Launch("cupar_segmented_reduce", "grid", "threads", parameters)
+
+    init = Launch("cupar_segmented_reduce_init", 1, 1, (Storage(),))
+    chunks = Launch("cupar_segmented_reduce_chunks", "chunk_grid", "threads", (*_ARRAYS, _QUEUE, _OP, _INIT))
+    more = ("segments", "chunks", "partials", "most_segments", "most_chunks", "chunk_grid")
+    return {
+        "short": Shape(names, (reduce(_NO_QUEUE),)),
+        "any": Shape((*names, *more), (init, reduce(_QUEUE), chunks)),
+    }
+
+
+def _planner(facts: Facts) -> Callable[[Segments], Plan]:
+    warps, sms, chunk = facts["threads"] // 32, facts["sms"], facts["chunk_items"]
+    item_size = facts["item_size"] or 4  # of iterators it is not known what they read
+
+    def plan(problem: Segments) -> Plan:
+        n, items, largest, _ = problem
+        if n == 0:
+            return Plan("", 0)
+        mean = items // n if items else largest
+        batch = min(max(_BATCH_BYTES // max(mean * item_size, 1), 1), _BATCH) if mean else _UNKNOWN_BATCH
+        batch = min(batch, max(n // (sms * _WARPS), 1))
+        batch = 1 << (batch.bit_length() - 1)
+        grid = ceil_div(n, warps * batch)
+        if 0 < largest <= chunk or 0 < items <= chunk:
+            return Plan("short", 0, (n, largest, batch, grid))
+        most = min(n, _MOST_LONG)
+        _, segments, chunks, partials, nbytes = aligned(
+            8, facts["segment_size"] * most, 4 * _MOST_CHUNKS, facts["accum_size"] * _MOST_CHUNKS
+        )
+        numbers = (
+            n,
+            largest,
+            batch,
+            grid,
+            segments,
+            chunks,
+            partials,
+            most,
+            _MOST_CHUNKS,
+            sms * _CHUNK_BLOCKS,
+        )
+        return Plan("any", nbytes, numbers)
+
+    return plan
+
+
+def _prelude(spec: Specialisation) -> str:
+    code = f"using accum_t = {cpp.type_name(spec.operators[0][1].output)};"
+    return code if len(spec.arguments) > 2 else f"{code}\n{ROWS}"
+
+
+SEGMENTED_REDUCE = Family(
+    "segmented_reduce.cuh",
+    ("threads", "accum_size", "segment_size", "chunk_items", "item_size"),
+    _shapes,
+    _planner,
+    _prelude,
+)
