@@ -54,7 +54,7 @@ class SegmentedReduce(
             It must hold all items that the offsets name; that is not checked.
         d_out : device array or iterator, at least `num_segments` items
         num_segments : int
-            From 0 to 2**34 - 1.
+            From 0 to 2**33 - 1.
         start_offsets_in, end_offsets_in : device arrays or iterators, at least `num_segments` items
             None if the reduction was built without.
         h_init : numpy.ndarray of one element or number

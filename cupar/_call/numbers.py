@@ -14,7 +14,7 @@ from .._device import arrays
 E = TypeVar("E", bound=IntEnum)
 
 EXPECTED_INIT = "expected a NumPy array of one element, a number, a struct or None"
-_MOST_SEGMENTS = 2**34 - 1  # which one grid of blocks with eight warps has
+_MOST_SEGMENTS = 2**33 - 1  # for which one grid has blocks enough, with a warp for each
 
 
 def choice(name: str, kind: type[E], value: Any) -> E:

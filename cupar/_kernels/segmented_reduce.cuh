@@ -15,6 +15,8 @@
 // "Efficient Sparse Matrix-Vector Multiplication on GPUs using the CSR Storage Format", SC 2014).
 //
 // Given: d_in_t, d_out_t, start_offsets_in_t, end_offsets_in_t, op_t, accum_t.
+#include <cuda/std/__bit/countr.h>
+
 #include "combining.cuh"
 #include "vectors.cuh"
 
@@ -31,7 +33,7 @@ constexpr int staged_most  = 64;  // items of a segment that a lane combines
 // A segment of more than `warp_items` is for all lanes if others are shorter, and one of more than
 // `chunk_items` is long. A long one has at most `most_chunks`, which may be larger then.
 constexpr int warp_items  = 32 * items * rows;
-constexpr i64 chunk_items = i64{16} * warp_items;
+constexpr i64 chunk_items = i64{16} * warp_items;  // a power of two
 constexpr i64 most_chunks = 4096;
 
 struct segment {
@@ -62,14 +64,22 @@ struct queue {
   unsigned most_segments, most_chunks;
 };
 
-__device__ __forceinline__ i64 chunk_of(i64 length) {
-  const i64 least = (length + most_chunks - 1) / most_chunks;
-  return least <= chunk_items ? chunk_items : (least + warp_items - 1) / warp_items * warp_items;
-}
+// The chunks that a long segment is cut into: each has so many items, but for the last.
+struct chunks_of {
+  int log_items;
+  __device__ __forceinline__ explicit chunks_of(i64 length)
+      : log_items(cuda::std::countr_zero(u64{chunk_items})) {
+    while (length >> log_items >= most_chunks) {
+      ++log_items;
+    }
+  }
+  __device__ __forceinline__ i64 items() const { return i64{1} << log_items; }
+  __device__ __forceinline__ i64 number(i64 length) const { return (length + items() - 1) >> log_items; }
+};
 
 // Combines what lanes of groups of `lanes` have; the result is each group's first lane's.
 __device__ __forceinline__ void combine_lanes(partial& sum, int lanes, const op_t& op) {
-  const int lane = threadIdx.x % lanes;
+  const int lane = threadIdx.x & (lanes - 1);
   for (int distance = lanes / 2; distance > 0; distance /= 2) {
     const value_t other = shuffle_down(sum.value, distance);
     const int is_other  = __shfl_down_sync(~0u, static_cast<int>(sum.is_there), distance);
@@ -131,7 +141,7 @@ __device__ __forceinline__ partial combine_chunk(d_in_t from, i64 length, const 
 __device__ __forceinline__ void combine_chunks(d_in_t in, d_out_t out, const segment& given, i64 index,
                                                const op_t& op, accum_t init) {
   const int lane  = threadIdx.x % 32;
-  const i64 chunk = chunk_of(given.length);
+  const i64 chunk = chunks_of(given.length).items();
   partial sum;
   int k = 0;
   for (i64 first = 0; first < given.length; first += chunk, ++k) {
@@ -157,8 +167,7 @@ __device__ __forceinline__ bool enqueue(const queue& q, const segment& given, i6
   if (q.head == nullptr || *static_cast<volatile u64*>(q.head) >> 32 >= q.most_segments) {
     return false;
   }
-  const i64 chunk     = chunk_of(given.length);
-  const auto chunks   = static_cast<unsigned>((given.length + chunk - 1) / chunk);
+  const auto chunks   = static_cast<unsigned>(chunks_of(given.length).number(given.length));
   const u64 before    = atomicAdd(q.head, u64{1} << 32 | chunks);
   const auto at       = static_cast<unsigned>(before >> 32);
   const auto first    = static_cast<unsigned>(before);
@@ -209,9 +218,9 @@ __device__ __forceinline__ bool combine_staged(It in, d_out_t out, const segment
       partial sum;
       const auto length       = static_cast<int>(own.length);
       const d_in_v* const its = stage + (own.begin - low);
-      // Lanes begin at different items, which are in different banks if segments have the same length.
+      // Lanes begin at different items: if all segments have 8, 16 or 32 words, in different banks.
       if (length > 0) {
-        int at = lane % length;
+        int at = lane * length / 32;
         sum.add(static_cast<accum_t>(its[at]), op);
 #pragma unroll 4
         for (int k = 1; k < length; ++k) {
@@ -270,21 +279,22 @@ extern "C" __global__ __launch_bounds__(threads) void cupar_segmented_reduce(d_i
   const bool is_wide  = !is_long && own.length > warp_items;
   const bool is_group = lane < count && !is_long && !is_wide;
   const int most      = warp_max(is_group ? bounded : 0);
-  int lanes           = 1;
-  while (lanes < 32 && (lanes * count < 32 || lanes * items * rows < most)) {
-    lanes *= 2;
+  int log_lanes       = 0;
+  while (log_lanes < 5 && (count << log_lanes < 32 || (items * rows) << log_lanes < most)) {
+    ++log_lanes;
   }
+  const int lanes       = 1 << log_lanes;
   const unsigned groups = __ballot_sync(~0u, is_group);
-  for (int k = 0; groups != 0 && k < count; k += 32 / lanes) {
-    const int from   = k + lane / lanes;
+  for (int k = 0; groups != 0 && k < count; k += 32 >> log_lanes) {
+    const int from   = k + (lane >> log_lanes);
     const i64 begin  = shuffle(own.begin, from % 32);
     const i64 length = shuffle(own.length, from % 32);
     const bool is_in = from < count && groups >> from & 1;
     partial sum;
-    combine_share(sum, in + begin, is_in ? length : 0, lane % lanes, lanes, op);
+    combine_share(sum, in + begin, is_in ? length : 0, lane & (lanes - 1), lanes, op);
     __syncwarp();
     combine_lanes(sum, lanes, op);
-    if (is_in && lane % lanes == 0) {
+    if (is_in && (lane & (lanes - 1)) == 0) {
       finish(out, first + from, sum, op, init);
     }
   }
@@ -312,7 +322,7 @@ extern "C" __global__ __launch_bounds__(threads) void cupar_segmented_reduce_chu
       continue;
     }
     long_segment* const its = q.segments + q.segment_of[at];
-    const i64 chunk = chunk_of(its->length), before = (at - its->first_chunk) * chunk;
+    const i64 chunk = chunks_of(its->length).items(), before = (at - its->first_chunk) * chunk;
     const i64 left    = its->length - before;
     const partial sum = combine_chunk(in + its->begin + before, left < chunk ? left : chunk, op);
     bool is_last      = false;

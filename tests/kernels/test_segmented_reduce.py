@@ -1,0 +1,99 @@
+"""Segmented reductions: what is launched for which segments, what is refused, and that templates build."""
+
+import numpy as np
+import pytest
+
+import cupar
+from cupar._kernels.family import Facts
+from cupar._kernels.segmented_reduce import SEGMENTED_REDUCE, Segments
+
+SMS, WARPS, CHUNK = 132, 8, 8192
+FACTS = dict(threads=256, accum_size=4, segment_size=40, chunk_items=CHUNK, item_size=4)
+PLAN = SEGMENTED_REDUCE.planner(Facts({**FACTS, "sms": SMS, "shared_memory": 232448}, lambda *_: 8))
+
+
+def numbers(problem):
+    plan = PLAN(problem)
+    names = (
+        "n",
+        "largest",
+        "batch",
+        "grid",
+        "segments",
+        "chunks",
+        "partials",
+        "most_segments",
+        "most_chunks",
+    )
+    return plan.shape, plan.nbytes, dict(zip(names, plan.numbers, strict=False))
+
+
+def test_no_segments():
+    assert PLAN(Segments(0, 10, 10, 0)).shape == ""
+
+
+@pytest.mark.parametrize("n", [1, 7, 8, 9, 2**20 + 3, 2**31 + 5, 2**33 - 1])
+@pytest.mark.parametrize("mean", [0, 1, 16, 64, 300, 5000])
+def test_each_segment_is_one_warps(n, mean):
+    shape, nbytes, given = numbers(Segments(n, n * mean, 0, 0))
+    batch, grid = given["batch"], given["grid"]
+    assert batch in (1, 2, 4, 8, 16, 32)
+    assert (grid - 1) * WARPS * batch < n <= grid * WARPS * batch
+    assert grid < 2**31
+    if mean and batch > 1:
+        assert batch * mean * 4 <= 2048 or batch == 1
+    assert shape == ("short" if 0 < n * mean <= CHUNK else "any")
+
+
+def test_few_segments_have_a_warp_each():
+    assert numbers(Segments(100, 1600, 0, 0))[2]["batch"] == 1
+
+
+@pytest.mark.parametrize("n", [1, 1000, 2**16, 2**20])
+def test_the_queue_of_long_segments_is_in_the_storage(n):
+    _, nbytes, given = numbers(Segments(n, 2**33, 0, 0))
+    places = [0, *(given[each] for each in ("segments", "chunks", "partials")), nbytes]
+    sizes = [8, 40 * given["most_segments"], 4 * given["most_chunks"], 4 * given["most_chunks"]]
+    assert all(a % 256 == 0 and a + size <= b for a, size, b in zip(places, sizes, places[1:], strict=False))
+    assert given["most_segments"] == min(n, 2**16)
+
+
+@pytest.mark.parametrize("problem", [Segments(1000, 0, CHUNK, 0), Segments(1000, CHUNK, 0, 0)])
+def test_where_no_segment_is_long_there_is_one_kernel(problem):
+    shape, nbytes, _ = numbers(problem)
+    assert (shape, nbytes) == ("short", 0)
+    assert PLAN(Segments(1000, 0, CHUNK + 1, 0)).shape == "any"
+
+
+def specification(specified, *offsets):
+    return specified(cupar.segmented_reduce, "f4", "f4", *offsets, cupar.OpKind.PLUS, 0)
+
+
+def test_rows_have_a_length_in_place_of_offsets(specified):
+    rows, offsets = (specification(specified, *each) for each in ((None, None), ("i8", "i8")))
+    assert [each.name for each in rows.arguments] == ["d_in", "d_out"]
+    for spec in (rows, offsets):
+        for shape in SEGMENTED_REDUCE.shapes(spec).values():
+            kernels = [each.kernel for each in shape.launches]
+            assert "cupar_segmented_reduce" in kernels
+    assert "row * length" in SEGMENTED_REDUCE.prelude(rows)
+    assert "length" not in SEGMENTED_REDUCE.prelude(offsets)
+
+
+def test_one_offset_without_the_other():
+    with pytest.raises(TypeError, match="^end_offsets_in: expected offsets"):
+        cupar.segmented_reduce("f4", "f4", "i8", None, cupar.OpKind.PLUS, 0, cc=90)
+    with pytest.raises(TypeError, match="^start_offsets_in: expected offsets"):
+        cupar.segmented_reduce("f4", "f4", None, "i8", cupar.OpKind.PLUS, 0, cc=90)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cc", [75, 80, 100])
+@pytest.mark.parametrize(
+    ("d_in", "offset", "accumulator"),
+    [("f4", "i8", "f8"), ("i1", None, "i4"), (cupar.CountingIterator(np.int32(0)), "u4", "i8")],
+)
+def test_templates_build(d_in, offset, accumulator, cc):
+    h_init = np.zeros(1, accumulator)
+    built = cupar.segmented_reduce(d_in, accumulator, offset, offset, cupar.OpKind.PLUS, h_init, cc=cc)
+    assert built.build.cc == cc
