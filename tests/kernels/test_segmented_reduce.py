@@ -35,7 +35,7 @@ def test_no_segments():
 @pytest.mark.parametrize("n", [1, 7, 8, 9, 2**20 + 3, 2**31 + 5, 2**33 - 1])
 @pytest.mark.parametrize("mean", [0, 1, 16, 64, 300, 5000])
 def test_each_segment_is_one_warps(n, mean):
-    shape, nbytes, given = numbers(Segments(n, n * mean, 0, 0))
+    shape, _, given = numbers(Segments(n, n * mean, 0, 0))
     batch, grid = given["batch"], given["grid"]
     assert batch in (1, 2, 4, 8, 16, 32)
     assert (grid - 1) * WARPS * batch < n <= grid * WARPS * batch
