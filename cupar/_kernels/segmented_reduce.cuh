@@ -1,9 +1,10 @@
-// Reductions of segments: of `batch` segments a warp, from 1 to 32 of them.
+// Reductions of segments: a group of lanes, from 1 to 32, has a segment.
 //
-// - If what the segments of a warp span is short, it is copied to shared memory as a whole, since segments of
-//   a few items are no vectors; each lane combines a segment there.
-// - Else groups of lanes combine a segment each, with vectors from memory; the longer the segments, the more
-//   lanes. Those much longer than others of the warp are left to all of its lanes.
+// - If each lane has a segment of its own, and what those of a warp span is short, that is copied to shared
+//   memory as a whole, since segments of a few items are no vectors.
+// - Else the lanes of a group combine vectors from memory. Segments much longer than those that groups of
+// this
+//   size are for are left to all lanes of the warp.
 // - Long ones are cut into chunks, which go into a queue for a kernel that follows; whoever is the last to
 //   finish a chunk of a segment combines what its chunks gave. If the queue is full, the warp takes the
 //   chunks itself, one by one.
@@ -24,16 +25,15 @@ namespace cupar {
 constexpr int threads = 256, warps = threads / 32;
 
 constexpr int items = vector_items<d_in_t>();  // of a vector
-constexpr int rows  = 4;                       // vectors that a lane takes at once
+// Vectors that a lane takes at once, of a group or of all lanes.
+constexpr int rows = items > 8 ? 2 : 4, wide_rows = 2 * rows;
 
 constexpr int staged_bytes = 4096;  // of shared memory for what the segments of a warp span
 constexpr int staged_items = is_array<d_in_t> ? staged_bytes / static_cast<int>(sizeof(d_in_v)) : 0;
 constexpr int staged_most  = 64;  // items of a segment that a lane combines
 
-// A segment of more than `warp_items` is for all lanes if others are shorter, and one of more than
-// `chunk_items` is long. A long one has at most `most_chunks`, which may be larger then.
-constexpr int warp_items  = 32 * items * rows;
-constexpr i64 chunk_items = i64{16} * warp_items;  // a power of two
+// A segment of more than `chunk_items` is long. It has at most `most_chunks`, which may be larger then.
+constexpr i64 chunk_items = i64{2048} * items;  // a power of two
 constexpr i64 most_chunks = 4096;
 
 struct segment {
@@ -46,14 +46,6 @@ struct long_segment {
 };
 
 constexpr unsigned no_segment = ~0u;
-
-__device__ __forceinline__ int warp_max(int value) {
-#pragma unroll
-  for (int lanes = 16; lanes > 0; lanes /= 2) {
-    value = max(value, __shfl_xor_sync(~0u, value, lanes));
-  }
-  return value;
-}
 
 // What is cut into chunks: segments, and for each chunk its segment and what it gave.
 struct queue {
@@ -79,6 +71,13 @@ struct chunks_of {
 
 // Combines what lanes of groups of `lanes` have; the result is each group's first lane's.
 __device__ __forceinline__ void combine_lanes(partial& sum, int lanes, const op_t& op) {
+  if (__all_sync(~0u, sum.is_there)) {
+    // What lanes take from another group, no first lane takes from them.
+    for (int distance = lanes / 2; distance > 0; distance /= 2) {
+      sum.value = static_cast<value_t>(op(sum.value, shuffle_down(sum.value, distance)));
+    }
+    return;
+  }
   const int lane = threadIdx.x & (lanes - 1);
   for (int distance = lanes / 2; distance > 0; distance /= 2) {
     const value_t other = shuffle_down(sum.value, distance);
@@ -89,36 +88,55 @@ __device__ __forceinline__ void combine_lanes(partial& sum, int lanes, const op_
   }
 }
 
-// Combines a lane's share of some items: every so many vectors, and of what is before the first and behind
-// the last one.
-template <class It>
-__device__ __forceinline__ void combine_share(partial& sum, It from, i64 length, int lane, int lanes,
-                                              const op_t& op) {
-  i64 before = 0, vectors = length / items;
-  if constexpr (is_array<It>) {
-    const i64 beyond = reinterpret_cast<u64>(from) % (items * sizeof(d_in_v));
-    before           = (items - beyond / static_cast<i64>(sizeof(d_in_v))) % items;
-    before           = before < length ? before : length;
-    vectors          = is_aligned<items>(from + before) ? (length - before) / items : 0;
+// Combines what there is in rows of vectors.
+template <int rows>
+__device__ __forceinline__ value_t combine_rows(const vector<d_in_v, items>* loaded, const op_t& op) {
+  if constexpr (rows == 1) {
+    return reduce_thread<items>(loaded->item, op);
+  } else {
+    return op(combine_rows<rows / 2>(loaded, op), combine_rows<rows / 2>(loaded + rows / 2, op));
   }
-  for (i64 first = lane; first < vectors; first += rows * lanes) {
+}
+
+// Combines a lane's share of some items, fewer than 2^31: every so many vectors, and of what is before the
+// first and behind the last one.
+template <int rows, class It>
+__device__ __forceinline__ void combine_share(partial& sum, It from, int length, int lane, int lanes,
+                                              const op_t& op) {
+  int before = 0, vectors = length / items;
+  if constexpr (is_array<It>) {
+    const auto beyond = static_cast<int>(reinterpret_cast<u64>(from) % (items * sizeof(d_in_v)));
+    before            = (items - beyond / static_cast<int>(sizeof(d_in_v))) % items;
+    before            = before < length ? before : length;
+    vectors           = is_aligned<items>(from + before) ? (length - before) / items : 0;
+  }
+  const It body = from + before;
+  for (int first = lane; first < vectors; first += rows * lanes) {
     vector<d_in_v, items> loaded[rows];
+    if (first + (rows - 1) * lanes < vectors) {
 #pragma unroll
-    for (int r = 0; r < rows; ++r) {
-      if (first + r * lanes < vectors) {
-        load<true>(loaded[r], from + before + (first + r * lanes) * items);
+      for (int r = 0; r < rows; ++r) {
+        load<true>(loaded[r], body + i64{first + r * lanes} * items);
       }
-    }
+      sum.add(combine_rows<rows>(loaded, op), op);
+    } else {
 #pragma unroll
-    for (int r = 0; r < rows; ++r) {
-      if (first + r * lanes < vectors) {
-        sum.add(reduce_thread<items>(loaded[r].item, op), op);
+      for (int r = 0; r < rows - 1; ++r) {
+        if (first + r * lanes < vectors) {
+          load<true>(loaded[r], body + i64{first + r * lanes} * items);
+        }
+      }
+#pragma unroll
+      for (int r = 0; r < rows - 1; ++r) {
+        if (first + r * lanes < vectors) {
+          sum.add(reduce_thread<items>(loaded[r].item, op), op);
+        }
       }
     }
   }
   if constexpr (items > 1 || (is_word<array_bytes<It>> && sizeof(d_in_v) > alignof(d_in_v))) {
-    const i64 singles = length - vectors * items;
-    for (i64 i = lane; i < singles; i += lanes) {
+    const int singles = length - vectors * items;
+    for (int i = lane; i < singles; i += lanes) {
       sum.add(static_cast<accum_t>(from[i < before ? i : i + vectors * items]), op);
     }
   }
@@ -131,13 +149,13 @@ __device__ __forceinline__ void finish(d_out_t out, i64 index, const partial& su
 
 __device__ __forceinline__ partial combine_chunk(d_in_t from, i64 length, const op_t& op) {
   partial sum;
-  combine_share(sum, from, length, threadIdx.x % 32, 32, op);
+  combine_share<wide_rows>(sum, from, static_cast<int>(length), threadIdx.x % 32, 32, op);
   __syncwarp();
   combine_lanes(sum, 32, op);
   return sum;
 }
 
-// Combines a long segment, chunk by chunk, as `cupar_segmented_reduce_chunks` does.
+// Combines a segment with all lanes, chunk by chunk, as `cupar_segmented_reduce_chunks` does.
 __device__ __forceinline__ void combine_chunks(d_in_t in, d_out_t out, const segment& given, i64 index,
                                                const op_t& op, accum_t init) {
   const int lane  = threadIdx.x % 32;
@@ -184,13 +202,14 @@ __device__ __forceinline__ bool enqueue(const queue& q, const segment& given, i6
 // Copies what segments span to shared memory, and combines one with each lane.
 template <class It>
 __device__ __forceinline__ bool combine_staged(It in, d_out_t out, const segment& own, i64 first, int count,
-                                               int longest, const op_t& op, accum_t init) {
+                                               const op_t& op, accum_t init) {
   if constexpr (is_array<It>) {
     __shared__ alignas(16) unsigned char stages[warps][staged_bytes + widest];
     const int lane = threadIdx.x % 32;
     const i64 low = shuffle(own.begin, 0), high = shuffle(own.begin + own.length, count - 1);
-    const bool is_inside = own.length == 0 || (own.begin >= low && own.begin + own.length <= high);
-    if (longest > staged_most || high - low > staged_items || !__all_sync(~0u, is_inside)) {
+    const bool is_inside =
+        own.length == 0 || (own.begin >= low && own.begin + own.length <= high && own.length <= staged_most);
+    if (high - low > staged_items || !__all_sync(~0u, is_inside)) {
       return false;
     }
     const int size   = high > low ? static_cast<int>(high - low) : 0;
@@ -246,64 +265,47 @@ extern "C" __global__ __launch_bounds__(1) void cupar_segmented_reduce_init(u64*
 extern "C" __global__ __launch_bounds__(threads) void cupar_segmented_reduce(d_in_t in, d_out_t out,
                                                                              start_offsets_in_t starts,
                                                                              end_offsets_in_t ends,
-                                                                             i64 num_segments, int batch,
+                                                                             i64 num_segments, int log_lanes,
                                                                              queue q, op_t op, accum_t init) {
   join_stream();
-  const int lane  = threadIdx.x % 32;
-  const i64 first = (i64{blockIdx.x} * warps + threadIdx.x / 32) * batch;
+  // Each group of lanes has a segment; if each lane has its own, those of the warp may be staged.
+  const int lane = threadIdx.x % 32, lanes = 1 << log_lanes, own = lane & (lanes - 1);
+  const i64 first = (i64{blockIdx.x} * warps + threadIdx.x / 32) << (5 - log_lanes);
   if (first >= num_segments) {
     return;
   }
-  const int count = static_cast<int>(num_segments - first < batch ? num_segments - first : batch);
-  segment own{0, 0};
-  if (lane < count) {
-    own.begin  = static_cast<i64>(starts[first + lane]);
-    own.length = static_cast<i64>(ends[first + lane]) - own.begin;
-    own.length = own.length > 0 ? own.length : 0;
+  const i64 index = first + (lane >> log_lanes);
+  segment its{0, 0};
+  if (index < num_segments) {
+    its.begin  = static_cast<i64>(starts[index]);
+    its.length = static_cast<i64>(ends[index]) - its.begin;
+    its.length = its.length > 0 ? its.length : 0;
   }
-  const auto bounded = static_cast<int>(own.length < (1 << 30) ? own.length : 1 << 30);
-  const int longest  = warp_max(bounded);
-  if (longest <= staged_most && combine_staged(in, out, own, first, count, longest, op, init)) {
+  const i64 left_over = num_segments - first;
+  if (lanes == 1 &&
+      combine_staged(in, out, its, first, left_over < 32 ? static_cast<int>(left_over) : 32, op, init)) {
     return;
   }
 
-  const bool is_long = own.length > chunk_items;
-  if (longest > chunk_items) {
-    const bool is_left = is_long && !enqueue(q, own, first + lane);
-    for (unsigned left = __ballot_sync(~0u, is_left); left != 0; left &= left - 1) {
-      const int from = __ffs(left) - 1;
-      combine_chunks(in, out, {shuffle(own.begin, from), shuffle(own.length, from)}, first + from, op, init);
-    }
+  // What is much longer than what others of the warp may have is for all of its lanes, one by one.
+  const bool is_wide = lanes < 32 && its.length > (i64{4} * items * rows << log_lanes);
+  const bool is_long = its.length > chunk_items;
+  partial sum;
+  combine_share<rows>(sum, in + its.begin, is_wide || is_long ? 0 : static_cast<int>(its.length), own, lanes,
+                      op);
+  __syncwarp();
+  combine_lanes(sum, lanes, op);
+  if (own == 0 && index < num_segments && !is_wide && !is_long) {
+    finish(out, index, sum, op, init);
   }
-  // Those for all lanes are by themselves: others would wait for them.
-  const bool is_wide  = !is_long && own.length > warp_items;
-  const bool is_group = lane < count && !is_long && !is_wide;
-  const int most      = warp_max(is_group ? bounded : 0);
-  int log_lanes       = 0;
-  while (log_lanes < 5 && (count << log_lanes < 32 || (items * rows) << log_lanes < most)) {
-    ++log_lanes;
-  }
-  const int lanes       = 1 << log_lanes;
-  const unsigned groups = __ballot_sync(~0u, is_group);
-  for (int k = 0; groups != 0 && k < count; k += 32 >> log_lanes) {
-    const int from   = k + (lane >> log_lanes);
-    const i64 begin  = shuffle(own.begin, from % 32);
-    const i64 length = shuffle(own.length, from % 32);
-    const bool is_in = from < count && groups >> from & 1;
-    partial sum;
-    combine_share(sum, in + begin, is_in ? length : 0, lane & (lanes - 1), lanes, op);
-    __syncwarp();
-    combine_lanes(sum, lanes, op);
-    if (is_in && (lane & (lanes - 1)) == 0) {
-      finish(out, first + from, sum, op, init);
-    }
-  }
-  for (unsigned wide = __ballot_sync(~0u, is_wide); wide != 0; wide &= wide - 1) {
-    const int from    = __ffs(wide) - 1;
-    const i64 begin   = shuffle(own.begin, from);
-    const partial sum = combine_chunk(in + begin, shuffle(own.length, from), op);
-    if (lane == 0) {
-      finish(out, first + from, sum, op, init);
+  for (unsigned wide = __ballot_sync(~0u, own == 0 && (is_wide || is_long)); wide != 0; wide &= wide - 1) {
+    const int from     = __ffs(wide) - 1;
+    const segment that = {shuffle(its.begin, from), shuffle(its.length, from)};
+    const i64 place    = first + (from >> log_lanes);
+    const bool is_queued =
+        that.length > chunk_items && __shfl_sync(~0u, lane == 0 && enqueue(q, that, place), 0);
+    if (!is_queued) {
+      combine_chunks(in, out, that, place, op, init);
     }
   }
 }

@@ -36,7 +36,7 @@ struct end_offsets_in_t {
   __device__ __forceinline__ long long operator[](long long row) const { return (row + 1) * length; }
 };"""
 
-_BATCH = 32  # segments of a warp at most
+_BATCH = 32  # segments of a warp at most: each lane has one then
 _BATCH_BYTES = 2048  # that the segments of a warp should have
 _UNKNOWN_BATCH = 8  # where nobody knows how long they are
 _WARPS = 32  # of a multiprocessor, before warps have several segments
@@ -78,10 +78,10 @@ _NO_QUEUE = (*(u64(0),) * 4, *(u32(0),) * 2)
 
 def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     offsets = _OFFSETS if len(spec.arguments) > 2 else _ROWS
-    names = ("n", "largest", "batch", "grid")
+    names = ("n", "largest", "log_lanes", "grid")
 
     def reduce(queue: tuple[Storage | Number, ...]) -> Launch:
-        parameters = (*_ARRAYS, *offsets, i64("n"), i32("batch"), queue, _OP, _INIT)
+        parameters = (*_ARRAYS, *offsets, i64("n"), i32("log_lanes"), queue, _OP, _INIT)
         return Launch("cupar_segmented_reduce", "grid", "threads", parameters)
 
     init = Launch("cupar_segmented_reduce_init", 1, 1, (Storage(),))
@@ -104,10 +104,10 @@ def _planner(facts: Facts) -> Callable[[Segments], Plan]:
         mean = items // n if items else largest
         batch = min(max(_BATCH_BYTES // max(mean * item_size, 1), 1), _BATCH) if mean else _UNKNOWN_BATCH
         batch = min(batch, max(n // (sms * _WARPS), 1))
-        batch = 1 << (batch.bit_length() - 1)
-        grid = ceil_div(n, warps * batch)
+        log_lanes = 6 - batch.bit_length()
+        grid = ceil_div(n, warps * 32 >> log_lanes)
         if 0 < largest <= chunk or 0 < items <= chunk:
-            return Plan("short", 0, (n, largest, batch, grid))
+            return Plan("short", 0, (n, largest, log_lanes, grid))
         most = min(n, _MOST_LONG)
         _, segments, chunks, partials, nbytes = aligned(
             8, facts["segment_size"] * most, 4 * _MOST_CHUNKS, facts["accum_size"] * _MOST_CHUNKS
@@ -115,7 +115,7 @@ def _planner(facts: Facts) -> Callable[[Segments], Plan]:
         numbers = (
             n,
             largest,
-            batch,
+            log_lanes,
             grid,
             segments,
             chunks,

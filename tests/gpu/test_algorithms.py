@@ -167,7 +167,7 @@ def test_segmented_reduce_in_two_phases_and_other_output():
     with pytest.raises(ValueError, match="^end_offsets_in: needs at least 4 items"):
         reduction.run(d_in, d_out, 4, start, end[:3], h_init)
     with pytest.raises(ValueError, match="^num_segments: "):
-        reduction.run(d_in, d_out, 2**31, start, end, h_init)
+        reduction.run(d_in, d_out, 2**33, start, end, h_init)
 
 
 # --- Merge sort ------------------------------------------------------------------------------------------

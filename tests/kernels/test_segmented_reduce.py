@@ -17,7 +17,7 @@ def numbers(problem):
     names = (
         "n",
         "largest",
-        "batch",
+        "log_lanes",
         "grid",
         "segments",
         "chunks",
@@ -36,7 +36,7 @@ def test_no_segments():
 @pytest.mark.parametrize("mean", [0, 1, 16, 64, 300, 5000])
 def test_each_segment_is_one_warps(n, mean):
     shape, _, given = numbers(Segments(n, n * mean, 0, 0))
-    batch, grid = given["batch"], given["grid"]
+    batch, grid = 32 >> given["log_lanes"], given["grid"]
     assert batch in (1, 2, 4, 8, 16, 32)
     assert (grid - 1) * WARPS * batch < n <= grid * WARPS * batch
     assert grid < 2**31
@@ -46,7 +46,7 @@ def test_each_segment_is_one_warps(n, mean):
 
 
 def test_few_segments_have_a_warp_each():
-    assert numbers(Segments(100, 1600, 0, 0))[2]["batch"] == 1
+    assert numbers(Segments(100, 1600, 0, 0))[2]["log_lanes"] == 5
 
 
 @pytest.mark.parametrize("n", [1, 1000, 2**16, 2**20])
