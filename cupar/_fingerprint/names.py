@@ -17,7 +17,12 @@ COMPILERS: Final = frozenset(
 )
 
 _DISPATCHERS: Final = frozenset(
-    (("numba.cuda.dispatcher", "CUDADispatcher"), ("numba.core.registry", "CPUDispatcher"))
+    (
+        ("numba.cuda.dispatcher", "CUDADispatcher"),
+        ("numba.core.registry", "CPUDispatcher"),
+        ("cupar.kernel", "Kernel"),
+        ("cupar.kernel", "DeviceFunction"),
+    )
 )
 
 
