@@ -119,9 +119,8 @@ def kernel(spec: Specialisation, seconds: Seconds) -> tuple[bytes, int]:
         made = python_kernel.compile_kernel(spec)
     with timed(seconds, "link"):
         registers = spec.option("max_registers")
-        options = [f"-maxrregcount={registers}"] * bool(registers) + ["-lineinfo"] * bool(
-            spec.option("lineinfo")
-        )
+        options = [*toolchain.PYTHON_KERNEL_OPTIONS, *[f"-maxrregcount={registers}"] * bool(registers)]
+        options += ["-lineinfo"] * bool(spec.option("lineinfo"))
         archives = [toolchain.device_runtime()] * made.is_cooperative
         name = f"kernel {spec.operators[0][1].name}"
         cubin = nvjitlink.link(made.ltoirs, spec.cc, [name] * len(made.ltoirs), options, archives)

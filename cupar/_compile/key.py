@@ -80,7 +80,7 @@ def _kernel_parts(spec: Specialisation) -> dict[str, Any]:
     ((name, op),) = spec.operators
     versions = {**toolchain.operator_versions(), **toolchain.template_versions()}
     del versions["cuda-cccl"]
-    versions["options of the linker"] = " ".join(toolchain.link_options())
+    versions["options of the linker"] = " ".join(toolchain.PYTHON_KERNEL_OPTIONS)
     versions.update((f"numba's option {each}", str(value)) for each, value in wrapper.OPTIONS.items())
     places = enumerate(spec.arguments)
     parts: dict[str, Any] = {
@@ -89,7 +89,8 @@ def _kernel_parts(spec: Specialisation) -> dict[str, Any]:
         "algorithm": spec.algorithm,
         "cc": spec.cc,
         "arguments": {each.name: [each.part()[0], place, *each.part()[1:]] for place, each in places},
-        "options": {f"option {name}": value for name, value in spec.options},
+        # Of which the carveout is no part of the code, but of how it is loaded.
+        "options": {f"option {each}": value for each, value in spec.options if "carveout" not in each},
         "functions": {name: [_NO_TEXT, op.fingerprint]},
         "versions": versions,
     }

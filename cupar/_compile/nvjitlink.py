@@ -14,12 +14,13 @@ def link(
     parts: Sequence[bytes],
     cc: int,
     names: Sequence[str] = (),
-    options: Sequence[str] = (),
+    options: Sequence[str] | None = None,
     archives: Sequence[bytes] = (),
 ) -> bytes:
     """Link LTO-IR into a cubin for ``sm_<cc>``; `names` say in errors what the parts are.
 
-    Of `archives`, what the parts call is linked, too.
+    `options` are those of cupar's own kernels, unless others are given. Of `archives`, what the parts call is
+    linked, too.
     """
     try:
         return _link(parts, cc, options, archives)
@@ -30,11 +31,16 @@ def link(
         raise BuildError(f"nvJitLink for sm_{cc}: {why}") from cause(error)
 
 
-def _link(parts: Sequence[bytes], cc: int, more: Sequence[str] = (), archives: Sequence[bytes] = ()) -> bytes:
+def _link(
+    parts: Sequence[bytes],
+    cc: int,
+    given: Sequence[str] | None = None,
+    archives: Sequence[bytes] = (),
+) -> bytes:
     toolchain.load_library("nvJitLink")
     from cuda.bindings import nvjitlink
 
-    options = [*toolchain.link_options(), f"-arch=sm_{cc}", *more]
+    options = [*(toolchain.link_options() if given is None else given), f"-arch=sm_{cc}"]
     handle = nvjitlink.create(len(options), options)
     try:
         for number, part in enumerate(parts):

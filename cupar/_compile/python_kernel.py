@@ -17,6 +17,7 @@ from typing import Any
 
 from .._base.causes import cause, place
 from .._base.errors import BuildError
+from .._fingerprint.names import package
 from .._fingerprint.refusals import Unfingerprintable
 from .._ir import parameters
 from .._ir.specialisation import Specialisation
@@ -92,7 +93,7 @@ def _linked(library: Any, spec: Specialisation) -> Iterator[bytes]:
 
     found = (LinkableCode.from_path_or_obj(each) for each in library._linking_files)
     for each in sorted(found, key=lambda each: str(each.name)):
-        if each.setup_callback or each.teardown_callback:
+        if not all(map(_is_numbas, (each.setup_callback, each.teardown_callback))):
             raise BuildError(
                 f"{each.name}: linkable code with a setup_callback or teardown_callback needs numba's own "
                 "modules, and cannot be linked with a cupar kernel"
@@ -102,6 +103,11 @@ def _linked(library: Any, spec: Specialisation) -> Iterator[bytes]:
             yield _ltoir(code)
         else:
             yield _ltoir(each)
+
+
+def _is_numbas(callback: Any) -> bool:
+    """Whether there is no callback, or one that is numba's own: that only warns."""
+    return callback is None or package(callback.__module__) == "numba"
 
 
 def _reshapes(compiler: Any) -> str:

@@ -247,6 +247,11 @@ KERNEL_OPTIONS = (  # of NVRTC, for kernels made of CUB's headers
 CPP_OPTIONS = ("-dlto", "-rdc=true", "-std=c++17")  # of NVRTC, for C++ that is linked with kernels
 
 
+# Of nvJitLink, for kernels of the user's. To name the variables that are used, as below, would have it drop a
+# kernel beside an archive.
+PYTHON_KERNEL_OPTIONS = ("-lto",)
+
+
 def link_options() -> list[str]:
     """Return how nvJitLink links, whatever it links."""
     # CUB's headers define hundreds of constants that no kernel uses and nobody looks up: without them a

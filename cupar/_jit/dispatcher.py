@@ -16,7 +16,7 @@ from .._device import driver
 from .._fingerprint import walk
 from .._ir.operator import CapturedState, Operator
 from .._ir.parameters import Parameter
-from .._obtain.obtain import obtain
+from .._obtain import obtain as obtaining
 from .._obtain.target import parse_cc
 from .launcher import ordered
 from .overload import Overload
@@ -110,13 +110,17 @@ class Dispatcher:
         if self._declared and types not in self._declared:
             types = self._declared_for(types)
         wanted = self._cc if cc is None else parse_cc(cc)
+        if wanted is None and obtaining.observer is not None:
+            wanted = obtaining.observer.cc
         found = self.overloads.find(types, driver.current_device().cc if wanted is None else wanted)
         return found or self._obtained(types, wanted, wait)
 
     def _obtained(self, types: Types, cc: Any, wait: bool) -> Overload:
         parameters = [Parameter(name, kind) for name, kind in zip(self.names, types, strict=True)]
         own = {"name": self.__name__, **self.targetoptions}  # which is in the code
-        overload = obtain(Overload, "kernel", parameters, {"kernel": self._operator()}, cc, wait, **own)  # type: ignore[arg-type]
+        overload = obtaining.obtain(
+            Overload, "kernel", parameters, {"kernel": self._operator()}, cc, wait, **own
+        )  # type: ignore[arg-type]
         self.overloads.add(types, overload._spec.cc, overload)
         return overload
 
@@ -209,6 +213,9 @@ _ALLOWED = ("it raises an exception", "it asserts something")  # which end a thr
 
 
 def _is_device_there() -> bool:
+    """Whether there is a GPU to compile for, or others say for which that is to be."""
+    if obtaining.observer is not None and obtaining.observer.cc is not None:
+        return True
     try:
         driver.library()
     except driver.NoDeviceError:
