@@ -5,8 +5,8 @@
 It needs a GPU and CuPy. Without nvcc there is no C++ and so no ratios; without PyTorch, what needs it is
 missing. Who takes part is a statement as a user would write it, timed with `timeit`, or the loop in
 kernels.cu. They take turns, batch by batch, and the GPU is idle before each batch, so that nobody waits for
-it. All launches are on the default stream, of 4 blocks of 256 threads. Some have the same arguments each time,
-others one of 16 inputs in turns. Each must write the right result before it is timed.
+it. All launches are on the default stream, of 4 blocks of 256 threads. Some have the same arguments each
+time, others one of 16 inputs in turns. Each must write the right result before it is timed.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ GOALS = {
 
 
 def axpy(x, y, out, n, alpha):  # type: ignore[no-untyped-def]
+    """Add a multiple of an array to another one: for cupar.jit and numba.cuda.jit."""
     i = cuda.grid(1)
     if i < n:
         out[i] = alpha * x[i] + y[i]
@@ -144,6 +145,7 @@ def measured(found: dict[str, Callable[[int], float]], rounds: int, calls: int) 
 
 
 def main() -> None:
+    """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=51)
     parser.add_argument("--calls", type=int, default=100)

@@ -116,11 +116,11 @@ class Dispatcher:
         return found or self._obtained(types, wanted, wait)
 
     def _obtained(self, types: Types, cc: Any, wait: bool) -> Overload:
-        parameters = [Parameter(name, kind) for name, kind in zip(self.names, types, strict=True)]
+        parameters: list[Any] = [Parameter(name, kind) for name, kind in zip(self.names, types, strict=True)]
         own = {"name": self.__name__, **self.targetoptions}  # which is in the code
         overload = obtaining.obtain(
             Overload, "kernel", parameters, {"kernel": self._operator()}, cc, wait, **own
-        )  # type: ignore[arg-type]
+        )
         self.overloads.add(types, overload._spec.cc, overload)
         return overload
 
