@@ -77,6 +77,19 @@ def jit(function: Any = None, *, cc: Any = None, wait: bool = True, **options: A
     ------
     TypeError, ValueError
         If an option cannot be had, or a signature is none; and whatever compiling raises.
+
+    Examples
+    --------
+    >>> import cupar
+    >>> from numba import cuda
+    >>> @cupar.jit(fastmath=True)
+    ... def scale(x, factor):
+    ...     i = cuda.grid(1)
+    ...     if i < x.size:
+    ...         x[i] *= factor
+    >>> scale.compile("void(float32[::1], float64)", cc=90).build.cc
+    90
+    >>> scale[128, 256](d_x, 2.0)                                               # doctest: +SKIP
     """
     if function is None or is_signature(function) or isinstance(function, list):
         declared = function

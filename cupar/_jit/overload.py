@@ -46,6 +46,8 @@ def all_types(spec: Specialisation) -> list[Type]:
 class LoadedKernel(Loaded):
     """A kernel in one context."""
 
+    overlaps = False  # as a graph: nothing is before it
+
     def __init__(
         self, spec: Specialisation, image: Image, arrays: Sequence[str], context: driver.Context
     ) -> None:
