@@ -31,6 +31,7 @@ _NAMES = {
         "PermutationIterator ReverseInputIterator ReverseIterator ReverseOutputIterator "
         "ShuffleIterator TransformIterator TransformOutputIterator ZipIterator"
     ),
+    "kernel": "Kernel jit",
     "operators": "OpKind RawOp",
     "partition": "Select ThreeWayPartition select three_way_partition",
     "reduce": "Determinism Reduce reduce_into",
@@ -80,6 +81,8 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from .iterators import TransformIterator as TransformIterator
     from .iterators import TransformOutputIterator as TransformOutputIterator
     from .iterators import ZipIterator as ZipIterator
+    from .kernel import Kernel as Kernel
+    from .kernel import jit as jit
     from .operators import OpKind as OpKind
     from .operators import RawOp as RawOp
     from .partition import Select as Select

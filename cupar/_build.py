@@ -17,7 +17,7 @@ from itertools import chain
 from typing import Any
 
 from ._base.errors import BuildError
-from ._compile import cccl, limits, nvjitlink, nvrtc, python_to_ltoir, workers
+from ._compile import cccl, limits, nvjitlink, nvrtc, python_kernel, python_to_ltoir, toolchain, workers
 from ._ir import cpp
 from ._ir.operator import Operator
 from ._ir.source import iterators_source
@@ -111,6 +111,21 @@ def whole(spec: Specialisation, operators: Mapping[str, list[bytes]], seconds: S
                 _link(spec, iterator_code, operators)
             raise
         return result.serialize(), len(result._get_cubin())
+
+
+def kernel(spec: Specialisation, seconds: Seconds) -> tuple[bytes, int]:
+    """Compile and link a kernel of the user's; return what `link` does."""
+    with timed(seconds, "compile"):
+        made = python_kernel.compile_kernel(spec)
+    with timed(seconds, "link"):
+        registers = spec.option("max_registers")
+        options = [*toolchain.PYTHON_KERNEL_OPTIONS, *[f"-maxrregcount={registers}"] * bool(registers)]
+        options += ["-lineinfo"] * bool(spec.option("lineinfo"))
+        archives = [toolchain.device_runtime()] * made.is_cooperative
+        name = f"kernel {spec.operators[0][1].name}"
+        cubin = nvjitlink.link(made.ltoirs, spec.cc, [name] * len(made.ltoirs), options, archives)
+        facts = {"cooperative": int(made.is_cooperative)}
+        return image.Image(facts, cubin).dumps(), len(cubin)
 
 
 def _link(spec: Specialisation, parts: list[bytes], operators: Mapping[str, list[bytes]]) -> bytes:

@@ -1,4 +1,4 @@
-"""CUDA graphs of cupar's calls, numba.cuda kernels, copies, memsets and functions of the host.
+"""CUDA graphs of cupar's calls, kernels, copies, memsets and functions of the host.
 
 >>> from cupar import graph
 >>> totals = graph.Graph(                                           # doctest: +SKIP
@@ -92,17 +92,17 @@ def kernel(
     name: str | None = None,
     after: After = None,
 ) -> Node:
-    """Describe a launch of a kernel that ``numba.cuda.jit`` made.
+    """Describe a launch of a kernel that `jit` or ``numba.cuda.jit`` made.
 
     Parameters
     ----------
-    numba_kernel : numba.cuda dispatcher
+    numba_kernel : Kernel or numba.cuda dispatcher
         The kernel itself, without ``[grid, block]``. If it has to be compiled, it is when the graph is built.
     grid, block : int or tuple of int
         Blocks, and threads in each.
     *arguments
-        Device arrays with ``__cuda_array_interface__``, which the graph keeps alive, and values, which are
-        read when the graph is built and updated. No arrays on the host.
+        Device arrays, which the graph keeps alive (of a kernel of Numba's with ``__cuda_array_interface__``),
+        and values, which are read when the graph is built and updated. No arrays on the host.
     shared : int, optional
         Bytes of dynamic shared memory.
     name, after
@@ -120,15 +120,21 @@ def kernel(
     <cupar.graph node 'without name': scale>
     """
     with graphs.naming(name or "kernel"):
-        if not hasattr(numba_kernel, "typeof_pyval"):
+        is_own = hasattr(numba_kernel, "overload_for")
+        if not is_own and not hasattr(numba_kernel, "typeof_pyval"):
             kind = type(numba_kernel).__name__
-            raise TypeError(f"expected what @numba.cuda.jit made, without [grid, block], got a {kind}")
+            raise TypeError(
+                f"expected what @cupar.jit or @numba.cuda.jit made, without [grid, block], got a {kind}"
+            )
         for i, argument in enumerate(arguments):
             # numba.cuda.In, Out and InOut have the array for their value.
             if isinstance(getattr(argument, "value", argument), (np.ndarray, np.void)):
                 raise TypeError(f"argument {i} is on the host; pass a device array, and add a copy node")
 
     def add(site: graphs.Site, name: str) -> Any:
+        if is_own:
+            numba_kernel.overload_for(arguments).load()  # and not during the capture
+            return site.capture(lambda stream: numba_kernel.once(grid, block, stream, shared)(*arguments))
         on_device = [graphs.numba_array(argument) for argument in arguments]
         if getattr(numba_kernel, "_can_compile", True):  # else it was, for the signatures it was given
             numba_kernel.compile(tuple(numba_kernel.typeof_pyval(argument) for argument in on_device))

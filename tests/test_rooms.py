@@ -15,7 +15,8 @@ FLOORS = [
     "_cli",
     "_ahead",
     "segmented",  # which sorts, too
-    "cache reduce sort",  # and all other algorithms
+    "cache reduce sort",  # and all other algorithms, and kernels of the user's
+    "_jit",
     "_obtain",
     "_call",
     "iterators",

@@ -17,7 +17,8 @@ from .._kernels.family import Family
 from .bound import Bound
 from .built import Build, Built, Pending
 from .call import Call
-from .code import Code
+from .code import Code, Loaded
+from .signatures import completed
 
 _CUPY = arrays.CUPY
 _MOST_STREAMS = 64  # of which an algorithm has calls that are free
@@ -56,6 +57,7 @@ class Algorithm:
 
     _family: ClassVar[Family | None] = None
     _native: ClassVar[str] = ""
+    _loaded: ClassVar[Any] = Loaded
     _needs_storage: ClassVar[bool] = True
     _uses: ClassVar[Mapping[str, str | int]]
     _buffers: ClassVar[Mapping[str, str]]
@@ -299,6 +301,10 @@ class Algorithm:
         """
         self._check_may_be_called()
         return Bound(self, stream, arguments, named)
+
+    def _completed(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+        """Return the arguments of a call, all but the stream, in order and with defaults."""
+        return completed(type(self).run, arguments, named)
 
     def _captured_arrays(self, arguments: Sequence[Any]) -> list[Any]:
         """Return the device arrays that the operators have captured, those in iterators among them."""

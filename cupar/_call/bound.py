@@ -14,7 +14,6 @@ from .._device.kernels import Executable
 from .._kernels.family import Family
 from .code import Code
 from .launcher import Fill, executable_of
-from .signatures import completed
 
 
 class Caller(Protocol):
@@ -34,6 +33,8 @@ class Caller(Protocol):
     def _code(self) -> Code: ...
 
     def _new_call(self, context: driver.Context, number: int | None, stream: int) -> Any: ...
+
+    def _completed(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]: ...
 
     def _captured_arrays(self, arguments: Sequence[Any]) -> list[Any]: ...
 
@@ -101,7 +102,7 @@ class Bound:
         if self._is_closed:
             raise ValueError("this bound call is closed")
         with driver.on(self._context):
-            every = completed(type(algorithm).run, arguments, named)
+            every = algorithm._completed(arguments, named)
             bound = self._call.bind(every)
             kept = arguments, named, algorithm._captured_arrays((*arguments, *named.values()))
             before, self._kept = self._kept, (self._kept, kept)

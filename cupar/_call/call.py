@@ -104,7 +104,8 @@ class Call:
         executable = self.loaded.take(shape) if self._may_be_graphs else None
         if executable is not None:
             self._taken.append((shape, executable))
-        return self.loaded.chains[shape].enqueuer(executable, self._stream)
+        made: Enqueue = self.loaded.chains[shape].enqueuer(executable, self._stream)
+        return made
 
     def __del__(self) -> None:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .._base import fork
@@ -67,21 +67,25 @@ class Loaded:
         shapes = family.shapes(spec)
         kernels = dict.fromkeys(launch.kernel for shape in shapes.values() for launch in shape.launches)
         subject = f"loading the code of a {spec.algorithm} for sm_{spec.cc}"
-        self._library = Library(image.cubin, [*kernels], subject)
-        self._context = context
-        facts = Facts({**image.facts, **device_facts(context.device)}, self._library.occupancy)
+        library = Library(image.cubin, [*kernels], subject)
+        facts = Facts({**image.facts, **device_facts(context.device)}, library.occupancy)
         self.plan: Callable[[Any], Plan | PlanTuple] = family.planner(facts)
         values = Values.of(spec, arrays)
-        self.chains = {
-            name: Chain(shape, values, facts, self._library.functions, overlaps=spec.cc >= 90)
+        self.chains: Mapping[str, Any] = {
+            name: Chain(shape, values, facts, library.functions, overlaps=spec.cc >= 90)
             for name, shape in shapes.items()
         }
+        self._begin(library, context, {name: shape.executables for name, shape in shapes.items()})
+
+    def _begin(self, library: Library, context: driver.Context, executables: Mapping[str, int]) -> None:
+        """Keep what is loaded, and make executables of its chains: so many of each at most."""
+        self._library, self._context = library, context
         self._count = context.part(_Count)
         self._keeps_spares = True
-        self._spare: dict[str, list[Executable]] = {name: [] for name in shapes}
+        self._spare: dict[str, list[Executable]] = {name: [] for name in self.chains}
         if context.is_primary:  # of others nobody can tell when they are destroyed
             for name, chain in self.chains.items():
-                wanted = min(shapes[name].executables, _EXECUTABLES)
+                wanted = min(executables[name], _EXECUTABLES)
                 while len(self._spare[name]) < wanted and self._may_be_made(bool(self._spare[name])):
                     self._spare[name].append(executable_of([chain]))
                     self._count.made += 1
@@ -165,7 +169,8 @@ class Code:
                 with driver.relaxed_capture_mode():
                     while _retired:
                         _retired.pop().unload()
-                    found = Loaded(self.spec, Image.loads(self._blob), [*self.spec.kind._uses], context)
+                    image, arrays = Image.loads(self._blob), [*self.spec.kind._uses]
+                    found = self.spec.kind._loaded(self.spec, image, arrays, context)
                 self._loaded[context] = found
             return found
 

@@ -12,6 +12,7 @@ from .._fingerprint import extensions
 from .._fingerprint.refusals import Unfingerprintable
 from .._ir import cpp, kinds
 from .._ir.operator import Operator
+from .._ir.specialisation import Specialisation
 from . import entries
 from .key import digest, result_parts
 
@@ -19,6 +20,7 @@ _CC = 75  # types, and what others have registered with numba, are the same on a
 
 _results: _cache.Memory[np.dtype[Any]] = _cache.Memory(maxsize=1024)
 _unextended: dict[Operator, int] = {}  # operators that use no extension, and the epoch in which that was so
+_unextended_kernels: dict[Specialisation, int] = {}
 
 
 def result_dtype(op: Operator) -> np.dtype[Any]:
@@ -51,6 +53,26 @@ def result_dtype(op: Operator) -> np.dtype[Any]:
 def forget() -> None:
     """Forget what operators return, as far as this process has it in memory."""
     _results.clear()
+
+
+def refuse_extended_kernel(spec: Specialisation) -> None:
+    """Do what `refuse_extended` does for a kernel of the user's."""
+    if not extensions.foreign().may_be_used:
+        return
+    from . import python_kernel
+
+    now, kept = extensions.epoch(), spec.without_user()
+    if _unextended_kernels.get(kept) == now:
+        return
+    try:
+        python_kernel.compile_kernel(spec)
+    except Unfingerprintable:
+        raise
+    except Exception:
+        return
+    if len(_unextended_kernels) > 1000:
+        _unextended_kernels.clear()
+    _unextended_kernels[kept] = now
 
 
 def refuse_extended(op: Operator) -> None:

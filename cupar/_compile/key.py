@@ -59,6 +59,8 @@ def template_parts(spec: Specialisation) -> dict[str, Any]:
 
 def build_parts(spec: Specialisation) -> dict[str, Any]:
     """Return what a build depends on: its template, and the operators with what compiles them."""
+    if spec.is_kernel:
+        return _kernel_parts(spec)
     parts = {**template_parts(spec), "entry": "build"}
     versions, generated = {**parts["versions"]}, {**parts["generated"]}
     if spec.has_template:
@@ -71,6 +73,32 @@ def build_parts(spec: Specialisation) -> dict[str, Any]:
         versions.update(toolchain.operator_versions())
         versions.update((f"numba's option {name}", value) for name, value in wrapper.OPTIONS.items())
     return {**parts, "functions": _function_parts(functions), "versions": versions, "generated": generated}
+
+
+def _kernel_parts(spec: Specialisation) -> dict[str, Any]:
+    """Return what a kernel of the user's depends on: there is no template."""
+    ((name, op),) = spec.operators
+    versions = {**toolchain.operator_versions(), **toolchain.template_versions()}
+    del versions["cuda-cccl"]
+    versions["options of the linker"] = " ".join(toolchain.PYTHON_KERNEL_OPTIONS)
+    versions.update((f"numba's option {each}", str(value)) for each, value in wrapper.OPTIONS.items())
+    places = enumerate(spec.arguments)
+    parts: dict[str, Any] = {
+        "format": FORMAT,
+        "entry": "build",
+        "algorithm": spec.algorithm,
+        "cc": spec.cc,
+        "arguments": {each.name: [each.part()[0], place, *each.part()[1:]] for place, each in places},
+        # Of which the carveout is no part of the code, but of how it is loaded.
+        "options": {f"option {each}": value for each, value in spec.options if "carveout" not in each},
+        "functions": {name: [_NO_TEXT, op.fingerprint]},
+        "versions": versions,
+    }
+    if spec.option("lineinfo") and op.source is not None:
+        codes = [code for _, code in op.source.codes]
+        lines = [[each.co_filename, each.co_firstlineno, each.co_linetable.hex()] for each in codes]
+        parts["functions"][f"lines of {name}"] = [_NO_TEXT, _hash(json.dumps(lines))]
+    return parts
 
 
 def result_parts(op: Operator) -> dict[str, Any]:

@@ -10,10 +10,20 @@ from .._base.errors import BuildError
 from . import toolchain
 
 
-def link(parts: Sequence[bytes], cc: int, names: Sequence[str] = ()) -> bytes:
-    """Link LTO-IR into a cubin for ``sm_<cc>``; `names` say in errors what the parts are."""
+def link(
+    parts: Sequence[bytes],
+    cc: int,
+    names: Sequence[str] = (),
+    options: Sequence[str] | None = None,
+    archives: Sequence[bytes] = (),
+) -> bytes:
+    """Link LTO-IR into a cubin for ``sm_<cc>``; `names` say in errors what the parts are.
+
+    `options` are those of cupar's own kernels, unless others are given. Of `archives`, what the parts call is
+    linked, too.
+    """
     try:
-        return _link(parts, cc)
+        return _link(parts, cc, options, archives)
     except BuildError as error:
         why = _refusal(str(error), parts, cc, names) if names else None
         if why is None:
@@ -21,15 +31,22 @@ def link(parts: Sequence[bytes], cc: int, names: Sequence[str] = ()) -> bytes:
         raise BuildError(f"nvJitLink for sm_{cc}: {why}") from cause(error)
 
 
-def _link(parts: Sequence[bytes], cc: int) -> bytes:
+def _link(
+    parts: Sequence[bytes],
+    cc: int,
+    given: Sequence[str] | None = None,
+    archives: Sequence[bytes] = (),
+) -> bytes:
     toolchain.load_library("nvJitLink")
     from cuda.bindings import nvjitlink
 
-    options = [*toolchain.link_options(), f"-arch=sm_{cc}"]
+    options = [*(toolchain.link_options() if given is None else given), f"-arch=sm_{cc}"]
     handle = nvjitlink.create(len(options), options)
     try:
         for number, part in enumerate(parts):
             nvjitlink.add_data(handle, nvjitlink.InputType.LTOIR, part, len(part), f"part {number}")
+        for archive in archives:
+            nvjitlink.add_data(handle, nvjitlink.InputType.LIBRARY, archive, len(archive), "archive")
         nvjitlink.complete(handle)
         cubin = bytearray(nvjitlink.get_linked_cubin_size(handle))
         nvjitlink.get_linked_cubin(handle, cubin)

@@ -163,6 +163,22 @@ def include_folders() -> tuple[Path, Path]:
     return cccl, toolkit
 
 
+def device_runtime() -> bytes:
+    """Return the archive that kernels call which wait for their whole grid: ``libcudadevrt.a``."""
+    path = _in_wheels("cuda_runtime/lib/libcudadevrt.a", "lib/libcudadevrt.a")
+    if path is None:
+        from cuda import pathfinder
+
+        found = pathfinder.find_static_lib("cudadevrt")
+        if found is None:
+            raise ImportError(
+                "cupar needs libcudadevrt.a to build a kernel that waits for its whole grid: pip install "
+                f"cupar[cu{cuda_major()}], or set CUDA_HOME"
+            )
+        path = Path(found)
+    return path.read_bytes()
+
+
 # ---------------------------------------------------------------------------------------------------------
 # What is in keys: versions and options
 # ---------------------------------------------------------------------------------------------------------
@@ -229,6 +245,11 @@ KERNEL_OPTIONS = (  # of NVRTC, for kernels made of CUB's headers
     UNROLL_OPTION,
 )
 CPP_OPTIONS = ("-dlto", "-rdc=true", "-std=c++17")  # of NVRTC, for C++ that is linked with kernels
+
+
+# Of nvJitLink, for kernels of the user's. To name the variables that are used, as below, would have it drop a
+# kernel beside an archive.
+PYTHON_KERNEL_OPTIONS = ("-lto",)
 
 
 def link_options() -> list[str]:

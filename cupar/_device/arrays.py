@@ -243,6 +243,55 @@ def shape(array: Any) -> tuple[int, ...]:
     return tuple(array.__cuda_array_interface__["shape"] if found is None else found)
 
 
+class Strided(NamedTuple):
+    """What kernels need to know of a device array.
+
+    `layout` is ``"C"`` or ``"F"`` for one that is contiguous in that order, else ``"A"``.
+    """
+
+    address: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    layout: str
+    writable: bool
+    is_record: bool  # Numba's record in device memory, which is no array
+
+
+def strided(name: str, array: Any) -> Strided:
+    """Read a device array whatever its strides are; raise as `view` does."""
+    found = view(name, array)
+    layout = "C" if found.c_order else "F" if found.contiguous else "A"
+    is_record = type(array).__name__ == "DeviceRecord" and found.dtype.names is not None
+    return Strided(found.address, found.dtype, shape(array), layout, found.writable, is_record)
+
+
+def strides(array: Any, itemsize: int) -> tuple[int, ...]:
+    """Return the strides of a device array in bytes, once `strided` has read it."""
+    reader = _readers[type(array)]
+    if reader is _view_cupy:
+        return array.strides  # type: ignore[no-any-return]
+    if reader is _view_torch:
+        return tuple(itemsize * each for each in array.stride())
+    extents, found = shape(array), None
+    if reader is _view_interface:
+        found = array.__cuda_array_interface__.get("strides")
+    else:
+        from cuda.core.utils import StridedMemoryView
+
+        in_items = StridedMemoryView.from_dlpack(array, stream_ptr=-1).strides
+        found = in_items and tuple(itemsize * each for each in in_items)
+    return tuple(found) if found else contiguous_strides(extents, itemsize, "C")
+
+
+def contiguous_strides(shape: Sequence[int], itemsize: int, layout: str) -> tuple[int, ...]:
+    """Return the strides of a contiguous array in bytes; `layout` is ``"C"`` or ``"F"``."""
+    found, stride = [], itemsize
+    for extent in reversed(shape) if layout == "C" else shape:
+        found.append(stride)
+        stride *= extent
+    return tuple(found[::-1] if layout == "C" else found)
+
+
 def _check_contiguous(name: str, found: View) -> None:
     if not found.contiguous:
         raise ValueError(f"{name}: expected a contiguous array, got a strided one; copy it first")

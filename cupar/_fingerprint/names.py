@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from types import FunctionType
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -17,7 +17,12 @@ COMPILERS: Final = frozenset(
 )
 
 _DISPATCHERS: Final = frozenset(
-    (("numba.cuda.dispatcher", "CUDADispatcher"), ("numba.core.registry", "CPUDispatcher"))
+    (
+        ("numba.cuda.dispatcher", "CUDADispatcher"),
+        ("numba.core.registry", "CPUDispatcher"),
+        ("cupar.kernel", "Kernel"),
+        ("cupar.kernel", "DeviceFunction"),
+    )
 )
 
 
@@ -60,10 +65,29 @@ def compilers_name(value: object) -> str | None:
 
 
 def numba_type_name(value: object) -> str | None:
-    """Return the name of one of numba's scalar types, or None. Names of other types can hold addresses."""
+    """Return the name of one of numba's types of numbers or records, or None.
+
+    Names of other types can hold addresses.
+    """
     cls = type(value)
     if package(cls.__module__) not in ("numba", "numba_cuda"):
         return None
-    if not any(base.__name__ in ("Number", "Boolean") for base in cls.__mro__):
+    bases = {base.__name__ for base in cls.__mro__}
+    if bases & {"Number", "Boolean", "CharSeq", "UnicodeCharSeq"}:
+        return f"{cls.__name__} {value}"
+    if "Record" in bases:
+        return _record_name(value)
+    if "NestedArray" in bases and (inner := numba_type_name(value.dtype)) is not None:  # type: ignore[attr-defined]
+        return f"NestedArray {value.shape} of {inner}"  # type: ignore[attr-defined]
+    return None
+
+
+def _record_name(record: Any) -> str | None:
+    """Return a record's layout as text, None if one of its fields has no name."""
+    fields = [
+        (name, field.offset, field.alignment, field.title, numba_type_name(field.type))
+        for name, field in record.fields.items()
+    ]
+    if any(inner is None for *_, inner in fields):
         return None
-    return f"{cls.__name__} {value}"
+    return f"Record {record.size} {record.aligned} {fields}"

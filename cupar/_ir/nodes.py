@@ -320,8 +320,13 @@ class Transform(_Changing):
         return Members(f"{children[0]} child;{state}", "child.advance(n);", read, write)
 
 
-def description(node: IteratorNode) -> str:
-    """Return a node as text for messages, as in ``Transform(Counting(int32), square)``."""
+def description(node: IteratorNode | Any) -> str:
+    """Return a node as text for messages, as in ``Transform(Counting(int32), square)``.
+
+    Types of parameters of kernels are texts themselves.
+    """
+    if not isinstance(node, IteratorNode):
+        return str(node)
     inner = [description(child) for child in node.children] or [structs.text(node.value)]
     if node.operator is not None:
         inner.append(node.operator.name)

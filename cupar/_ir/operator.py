@@ -119,19 +119,19 @@ class CapturedState:
     """What an operator has captured: called, it returns the arrays' addresses and shapes as they are now."""
 
     def __init__(self, captures: Sequence[walk.Capture], function: Any) -> None:
-        self._captures, self._function = captures, function
+        self.captures, self.function = captures, function
 
     def __call__(self) -> bytes:
-        return b"".join(map(self._captured, self._captures))
+        return b"".join(map(self._captured, self.captures))
 
     def arrays(self) -> list[Any]:
         """Return the arrays themselves, for the caller who must keep them alive."""
-        return [capture.of(self._function) for capture in self._captures]
+        return [capture.of(self.function) for capture in self.captures]
 
     def _captured(self, capture: walk.Capture) -> bytes:
         name = f"op: captured array {capture.name!r}"
         try:
-            array = capture.of(self._function)
+            array = capture.of(self.function)
         except (KeyError, ValueError):
             raise TypeError(
                 f"{name}: expected the device array that was there, got nothing: it is gone"

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from .nodes import Argument
 from .operator import Operator
+from .parameters import Parameter
 
 
 class Kind(Protocol):
@@ -15,6 +16,7 @@ class Kind(Protocol):
 
     _family: Any  # its kernels, a `Family`; None: the bindings have them
     _native: str  # the bindings' class
+    _loaded: Any  # the class of its code in a context: `Loaded`, or one like it
     _uses: Mapping[str, str | int]
 
     @staticmethod
@@ -42,8 +44,9 @@ class Specialisation:
     algorithm : str
         As in ``"reduce_into"``.
     arguments : tuple of Argument
+        Of a kernel of the user's, its `parameters.Parameter`.
     operators : tuple of (str, Operator)
-        By parameter.
+        By parameter. Of a kernel, what it does.
     options : tuple of (str, value)
         All else that changes the code: kind of initial value, determinism, …
     cc : int
@@ -56,6 +59,17 @@ class Specialisation:
     operators: tuple[tuple[str, Operator], ...]
     options: tuple[tuple[str, Any], ...]
     cc: int
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether it is a kernel of the user's, and not an algorithm."""
+        return self.algorithm == "kernel"
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The arguments of a kernel of the user's."""
+        found: Any = self.arguments
+        return found  # type: ignore[no-any-return]
 
     def option(self, name: str) -> Any:
         """Return an option; None if there is none of that name."""
@@ -85,6 +99,8 @@ class Specialisation:
         which leaves nothing open, not even the functions of iterators (tried with CCCL 3.6.0: nvJitLink finds
         them missing).
         """
+        if self.is_kernel:
+            return False
         return self.kind._family is not None or any(op.kind is None for _, op in self.operators)
 
     @property

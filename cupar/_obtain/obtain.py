@@ -96,8 +96,11 @@ def obtain(
     spec = Specialisation(
         kind, algorithm, tuple(arguments), tuple(operators.items()), tuple(options.items()), found
     )
-    for op in spec.functions.values():
-        inference.refuse_extended(op)
+    if spec.is_kernel:
+        inference.refuse_extended_kernel(spec)
+    else:
+        for op in spec.functions.values():
+            inference.refuse_extended(op)
     given = spec, device, bool(wait), _tier(spec, device is not None)
     if watching is None:
         return answer(*given)  # type: ignore[return-value]

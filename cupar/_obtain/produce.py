@@ -98,6 +98,9 @@ def build_here(
     from .._base.background import step
 
     with toolchain.compilers():
+        if spec.is_kernel:
+            with step():
+                return *_build.kernel(spec, seconds), "built"
         template, made, operators = _parts(spec, seconds, {} if operators is None else operators)
         with step():
             if template is None:

@@ -367,7 +367,11 @@ HOST = np.zeros(10, "f4")
         (lambda: graph.memset(Array(3, "i4"), [1, 2, 3]), ValueError, "^node 'memset': value: "),
         (lambda: graph.memset(Array(3, "f4"), "x"), ValueError, "^node 'memset': "),
         (lambda: graph.call(lambda: 0), TypeError, "^node 'call': expected an algorithm"),
-        (lambda: graph.kernel(lambda: 0, 1, 1), TypeError, "^node 'kernel': expected what @numba"),
+        (
+            lambda: graph.kernel(lambda: 0, 1, 1),
+            TypeError,
+            "^node 'kernel': expected what @cupar.jit or @numba",
+        ),
         (lambda: graph.kernel(Kernel()[1, 1, 0, 0], 1, 1), TypeError, "^node 'kernel': .*without"),
         (
             lambda: graph.kernel(Kernel(), 1, 1, 2.0, HOST),

@@ -1,0 +1,152 @@
+"""Kernels of the user's in Python: numba compiles frozen copies of them, under its own calling convention.
+
+What is linked is LTO-IR, as for operators. numba names a kernel by a number that counts in each process, so
+it gets another name before it is compiled: one that says what it is in a profiler, and that nothing else has.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections import namedtuple
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .._base.causes import cause, place
+from .._base.errors import BuildError
+from .._fingerprint.names import package
+from .._fingerprint.refusals import Unfingerprintable
+from .._ir import parameters
+from .._ir.specialisation import Specialisation
+from . import numba_errors
+from .numba_types import array_type, number_type, value_type
+from .python_to_ltoir import _compiled, _ltoir, _Thaw
+from .wrapper import OPTIONS
+
+# What numba leaves to C++ of its own, where a kernel reshapes arrays.
+_RESHAPES = ("nocopy_empty_reshape", "numba_attempt_nocopy_reshape")
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What is linked to a kernel."""
+
+    ltoirs: list[bytes]
+    is_cooperative: bool  # it waits for its whole grid, so all blocks must run at once
+    llvm: str
+
+
+def symbol(name: str) -> str:
+    """Return the symbol of a kernel: a C++ name, which tools show as ``cupar::add()``."""
+    plain = re.sub(r"\W", "_", name.strip("<>"), flags=re.ASCII) or "kernel"
+    plain = f"_{plain}" if plain[0].isdigit() else plain
+    return f"_ZN5cupar{len(plain)}{plain}Ev"
+
+
+def compile_kernel(spec: Specialisation) -> Compiled:
+    """Compile a kernel for the types of its parameters.
+
+    Raises
+    ------
+    TypeError
+        If numba cannot compile it for them.
+    Unfingerprintable
+        If it uses what others have registered with numba.
+    """
+
+    def work() -> Compiled:
+        from numba.cuda import compiler
+
+        _, op = spec.operators[0]
+        function = _Thaw().device_function(op.function, op.captures).py_func
+        captured = [array_type(each.dtype, each.ndim) for each in op.captures]
+        library, _ = compiler._compile_pyfunc_with_fixup(
+            function,
+            (*captured, *(_numba_type(each.type) for each in spec.parameters)),
+            device=False,
+            abi="numba",
+            lto=True,
+            cc=divmod(spec.cc, 10),
+            launch_bounds=spec.option("launch_bounds"),
+            fastmath=bool(spec.option("fastmath")),
+            **{**OPTIONS, "lineinfo": bool(spec.option("lineinfo")), "opt": spec.option("opt") is not False},
+        )
+        named = f'"{library._entry_name}"'
+        library._llvm_strs = [each.replace(named, f'"{symbol(op.name)}"') for each in library.llvm_strs]
+        llvm = library.get_llvm_str()
+        if any(each in llvm for each in _RESHAPES):
+            library.add_linking_file(_reshapes(compiler))
+        codes = [library.get_ltoir(cc=divmod(spec.cc, 10)), *_linked(library, spec)]
+        return Compiled(codes, bool(library.use_cooperative), llvm)
+
+    with _explained(spec):
+        return _compiled(spec.cc, work)
+
+
+def _linked(library: Any, spec: Specialisation) -> Iterator[bytes]:
+    """Return what numba, or the functions that a kernel calls, want to have linked."""
+    from numba.cuda.cudadrv import nvrtc as numbas
+    from numba.cuda.cudadrv.linkable_code import LinkableCode
+
+    found = (LinkableCode.from_path_or_obj(each) for each in library._linking_files)
+    for each in sorted(found, key=lambda each: str(each.name)):
+        if not all(map(_is_numbas, (each.setup_callback, each.teardown_callback))):
+            raise BuildError(
+                f"{each.name}: linkable code with a setup_callback or teardown_callback needs numba's own "
+                "modules, and cannot be linked with a cupar kernel"
+            )
+        if each.kind == "cu":
+            code, _ = numbas.compile(each.data, each.name, divmod(spec.cc, 10), ltoir=True)
+            yield _ltoir(code)
+        else:
+            yield _ltoir(each)
+
+
+def _is_numbas(callback: Any) -> bool:
+    """Whether there is no callback, or one that is numba's own: that only warns."""
+    return callback is None or package(callback.__module__) == "numba"
+
+
+def _reshapes(compiler: Any) -> str:
+    return str(Path(compiler.__file__).with_name("reshape_funcs.cu"))
+
+
+def _numba_type(kind: parameters.Type) -> Any:
+    from numba.cuda import types
+
+    if isinstance(kind, parameters.Tuple):
+        cls: Any = namedtuple(kind.name, kind.fields, rename=True) if kind.fields else tuple
+        return types.BaseTuple.from_types([_numba_type(each) for each in kind.items], cls)
+    dtype = kind.item.dtype
+    if isinstance(kind, parameters.Array):
+        return types.Array(number_type(dtype), kind.ndim, kind.layout, readonly=not kind.mutable)
+    if isinstance(kind, parameters.Struct):
+        return value_type(dtype)
+    if isinstance(kind, parameters.Address):
+        return types.CPointer(number_type(dtype))
+    if isinstance(kind, parameters.Member):
+        is_integer = issubclass(kind.enum, enum.IntEnum)
+        return (types.IntEnumMember if is_integer else types.EnumMember)(kind.enum, number_type(dtype))
+    return number_type(dtype)
+
+
+@contextmanager
+def _explained(spec: Specialisation) -> Iterator[None]:
+    """Say which kernel it is that numba cannot compile, and why."""
+    _, op = spec.operators[0]
+    named = f"kernel {op.name}{place(op.user)}"
+    try:
+        yield
+    except BuildError:
+        raise
+    except Unfingerprintable as error:
+        raise Unfingerprintable(f"{named}: {error}") from None
+    except Exception as error:  # numba raises whatever its passes run into
+        if isinstance(error, ImportError) and not numba_errors.is_of_the_operator(error):
+            raise  # numba itself is missing, or something that it needs
+        types = ", ".join(f"{each.name}: {each.type}" for each in spec.parameters)
+        subject = f"numba.cuda cannot compile {named} for ({types}) on sm_{spec.cc}"
+        raise TypeError(numba_errors.message(subject, error)) from cause(error)

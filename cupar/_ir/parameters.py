@@ -1,0 +1,263 @@
+"""Parameters of kernels: their types as plain data, from which numba's are made only where it compiles.
+
+A type is what numba.cuda compiles a kernel for: of an array its dtype, dimensions and layout, of a number its
+dtype. Types are equal if the same code serves; they can be pickled, and need no numba.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from .. import structs
+from .._fingerprint.values import encode
+
+DType = np.dtype[Any]
+
+
+@dataclass(frozen=True)
+class Item:
+    """A dtype, told from others by all of its layout: NumPy calls some dtypes equal that numba does not."""
+
+    dtype: DType = field(compare=False)
+    token: str
+
+    @staticmethod
+    def of(dtype: DType) -> Item:
+        """Return that of a dtype; TypeError if it has no exact encoding, or other bytes first."""
+        if dtype.names is None and dtype.subdtype is None:
+            return _plain(dtype)
+        return Item(dtype, hashlib.sha256(encode(dtype)).hexdigest())
+
+    def __str__(self) -> str:
+        return structs.text(self.dtype)
+
+
+@lru_cache
+def _plain(dtype: DType) -> Item:
+    if not dtype.isnative:
+        raise TypeError(f"dtype {dtype} has its bytes in another order than the GPU: convert the array")
+    return Item(dtype, hashlib.sha256(encode(dtype)).hexdigest()[:16])
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A number, bool, date or time span."""
+
+    item: Item
+
+    def part(self) -> list[Any]:
+        """Describe it for a key."""
+        return ["scalar", self.item.token]
+
+    def __str__(self) -> str:
+        return str(self.item)
+
+
+@dataclass(frozen=True)
+class Array:
+    """A device array.
+
+    `layout` is ``"C"`` or ``"F"`` for one that is contiguous in that order, else ``"A"``.
+    """
+
+    item: Item
+    ndim: int
+    layout: str
+    mutable: bool = True
+
+    def part(self) -> list[Any]:
+        """Describe it for a key."""
+        return ["array", self.item.token, self.ndim, self.layout, self.mutable]
+
+    def __str__(self) -> str:
+        constness = "" if self.mutable else "readonly "
+        return f"{constness}array({self.item}, {self.ndim}d, {self.layout})"
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record in device memory, of which a kernel gets the address."""
+
+    item: Item
+
+    def part(self) -> list[Any]:
+        """Describe it for a key."""
+        return ["record", self.item.token]
+
+    def __str__(self) -> str:
+        return f"record {self.item}"
+
+
+@dataclass(frozen=True)
+class Address:
+    """The address of items in device memory, as an integer."""
+
+    item: Item
+
+    def part(self) -> list[Any]:
+        """Describe it for a key."""
+        return ["address", self.item.token]
+
+    def __str__(self) -> str:
+        return f"{self.item}*"
+
+
+@dataclass(frozen=True)
+class Tuple:
+    """A tuple; a named one if it has `fields`."""
+
+    items: tuple[Type, ...]
+    fields: tuple[str, ...] = ()
+    name: str = ""
+
+    def part(self) -> list[Any]:
+        """Describe it for a key."""
+        return ["tuple", self.name, list(self.fields), *(each.part() for each in self.items)]
+
+    def __str__(self) -> str:
+        if self.fields:
+            named = zip(self.fields, self.items, strict=True)
+            return f"{self.name}({', '.join(f'{name}: {each}' for name, each in named)})"
+        return f"({', '.join(map(str, self.items))})"
+
+
+@dataclass(frozen=True)
+class Struct:
+    """A value of a class that `gpu_struct` made."""
+
+    item: Item
+
+    def part(self) -> list[Any]:
+        """Describe it for a key."""
+        return ["struct", self.item.token]
+
+    def __str__(self) -> str:
+        return str(self.item)
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member of an enum."""
+
+    enum: Any
+    item: Item
+
+    def part(self) -> list[Any]:
+        """Describe it for a key."""
+        return ["member", hashlib.sha256(encode(self.enum)).hexdigest(), self.item.token]
+
+    def __str__(self) -> str:
+        return f"{self.enum.__name__}({self.item})"
+
+
+Type = Scalar | Array | Record | Address | Tuple | Struct | Member
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a kernel, which stands among the arguments of a specialisation."""
+
+    name: str
+    type: Type
+
+    @property
+    def given(self) -> Type:
+        """Its type; of arguments of algorithms, the iterator that was given."""
+        return self.type
+
+    @property
+    def operators(self) -> Mapping[str, Any]:
+        """There are none in it."""
+        return {}
+
+    def without_user(self) -> Parameter:
+        """Return it: nothing of the user's is in it."""
+        return self
+
+    def part(self) -> list[Any]:
+        """Describe it for a key: as text, and all that matters."""
+        return [str(self.type), *self.type.part()]
+
+
+# --- What a launch hands over ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A parameter of the GPU code that is the same in each launch."""
+
+    code: str  # of the module struct
+    value: int
+
+
+@dataclass(frozen=True)
+class Varying:
+    """A parameter of the GPU code, by the name of what it is: ``"p"``, ``"n"``, ``"s0"``, … of arrays."""
+
+    code: str
+    name: str
+
+
+Slot = Constant | Varying
+
+
+def slots(kind: Type, name: str = "") -> Iterator[Slot]:
+    """Yield the parameters that GPU code has for a value, in numba's order; their names begin with `name`.
+
+    An array is an object and its parent, which are null, the number of its items, the bytes of one, the
+    address, the shape and the strides.
+    """
+    if isinstance(kind, Tuple):
+        for i, each in enumerate(kind.items):
+            yield from slots(each, f"{name}_{i}")
+    elif isinstance(kind, Struct):
+        yield from _fields(kind.item.dtype, name)
+    elif isinstance(kind, Array):
+        yield from _array(kind, name)
+    elif isinstance(kind, (Record, Address)):
+        yield Varying("Q", f"{name}p")
+    else:
+        yield from number_slots(kind.item.dtype, name)
+
+
+def number_slots(dtype: DType, name: str) -> Iterator[Slot]:
+    """Yield the parameters of a number: its parts if it is complex."""
+    if dtype.kind == "c":
+        part = {8: "f", 16: "d"}[dtype.itemsize]
+        yield Varying(part, f"{name}re")
+        yield Varying(part, f"{name}im")
+    else:
+        yield Varying(
+            "q" if dtype.kind in "mM" else dtype.char if dtype.kind in "?bf" else _integer(dtype), f"{name}v"
+        )
+
+
+def _integer(dtype: DType) -> str:
+    code = {1: "b", 2: "h", 4: "i", 8: "q"}[dtype.itemsize]
+    return code if dtype.kind == "i" else code.upper()
+
+
+def _fields(dtype: DType, name: str) -> Iterator[Slot]:
+    for i, field_name in enumerate(dtype.names or ()):
+        kind = dtype[field_name]
+        yield from (number_slots(kind, f"{name}_{i}") if kind.names is None else _fields(kind, f"{name}_{i}"))
+
+
+def _array(kind: Array, name: str) -> Iterator[Slot]:
+    nitems: Slot = Varying("q", f"{name}n") if kind.ndim else Constant("q", 1)
+    itemsize = Constant("q", kind.item.dtype.itemsize)
+    yield Constant("Q", 0)
+    yield Constant("Q", 0)
+    yield nitems
+    yield itemsize
+    yield Varying("Q", f"{name}p")
+    yield from [nitems] if kind.ndim == 1 else [Varying("q", f"{name}s{i}") for i in range(kind.ndim)]
+    inner = {"C": kind.ndim - 1, "F": 0, "A": -1}[kind.layout]
+    for i in range(kind.ndim):
+        yield itemsize if i == inner else Varying("q", f"{name}t{i}")

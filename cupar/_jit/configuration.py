@@ -1,0 +1,128 @@
+"""How a kernel is launched: its grid, blocks, shared memory and launch attributes, checked once."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import operator
+from collections.abc import Iterable
+from ctypes import c_int
+from typing import Any
+
+import numpy as np
+
+from .._device.kernels import PROGRAMMATIC, LaunchAttribute, LaunchConfig, NodeParams
+
+_LARGEST_GRID = (2**31 - 1, 65535, 65535)
+_LARGEST_BLOCK, _MOST_THREADS = (1024, 1024, 64), 1024
+_MOST_SHARED = 2**31 - 1
+COOPERATIVE = LaunchAttribute(id=2, value=1)  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+_CLUSTER = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+
+
+class Configuration:
+    """What is given to a launch beside the kernel's arguments.
+
+    Parameters
+    ----------
+    grid, block : int or up to three ints
+        Blocks, and threads in each.
+    shared : int
+        Bytes of dynamic shared memory.
+    cluster : int or up to three ints, optional
+        Blocks of a cluster, from compute capability 9.0 on.
+    overlaps : bool
+        Whether it may begin before the kernel before it on the stream ends.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If one is no such number, 0, or beyond what any card has.
+    """
+
+    __slots__ = ("attributes", "block", "cluster", "dimensions", "grid", "overlaps", "shared", "threads")
+
+    def __init__(
+        self, grid: Any, block: Any, shared: Any = 0, cluster: Any = None, overlaps: bool = False
+    ) -> None:
+        self.grid = _dimensions("grid", grid, _LARGEST_GRID)
+        self.block = _dimensions("block", block, _LARGEST_BLOCK)
+        self.threads = math.prod(self.block)
+        if self.threads > _MOST_THREADS:
+            raise ValueError(
+                f"block: has {self.threads} threads, {_shown(self.block)}; a block can have {_MOST_THREADS}"
+            )
+        self.shared = _integer("shared", shared)
+        if not 0 <= self.shared <= _MOST_SHARED:
+            raise ValueError(f"shared: expected bytes of shared memory, got {self.shared}")
+        self.cluster = None if cluster is None else _dimensions("cluster", cluster, (16, 16, 16))
+        self.overlaps = bool(overlaps)
+        self.dimensions = (*self.grid, *self.block, self.shared)
+        self.attributes: tuple[LaunchAttribute, ...] = ()
+        if self.cluster is not None:
+            for name, blocks, each in zip("xyz", self.grid, self.cluster, strict=True):
+                if blocks % each:
+                    raise ValueError(
+                        f"cluster: the grid's {blocks} blocks in {name} are no multiple of {each}"
+                    )
+            x, *others = self.cluster
+            self.attributes += (LaunchAttribute(_CLUSTER, 0, x, (c_int * 15)(*others)),)
+        if self.overlaps:
+            self.attributes += (PROGRAMMATIC,)
+
+    def write(self, target: NodeParams | LaunchConfig) -> None:
+        """Write it to what the driver reads."""
+        (
+            target.grid,
+            target.grid_y,
+            target.grid_z,
+            target.block,
+            target.block_y,
+            target.block_z,
+            target.shared,
+        ) = self.dimensions
+
+    def check(self, name: str, most_threads: int, registers: int, static: int, most_shared: int) -> None:
+        """Raise ValueError if a kernel cannot be launched so: by what it and the card have at most."""
+        if self.threads > most_threads:
+            raise ValueError(
+                f"block: has {self.threads} threads, and kernel {name} can have {most_threads} at most, as "
+                f"each uses {registers} registers: give max_registers or launch_bounds to cupar.jit, or a "
+                "smaller block"
+            )
+        if self.shared + static > most_shared:
+            raise ValueError(
+                f"shared: {self.shared} bytes beside the {static} that kernel {name} has of its own; a block "
+                f"can have {most_shared} on this card"
+            )
+
+
+def attributes_of(each: Iterable[LaunchAttribute]) -> Any:
+    """Return launch attributes as the array that the driver reads."""
+    found = tuple(each)
+    array = (LaunchAttribute * len(found))()
+    for i, attribute in enumerate(found):
+        ctypes.memmove(ctypes.byref(array[i]), ctypes.byref(attribute), ctypes.sizeof(attribute))
+    return array
+
+
+def _dimensions(name: str, given: Any, largest: tuple[int, int, int]) -> tuple[int, int, int]:
+    each = tuple(given) if isinstance(given, (tuple, list, np.ndarray)) else (given,)
+    if not 1 <= len(each) <= 3:
+        raise ValueError(f"{name}: expected one to three integers, got {given!r}")
+    found = tuple(_integer(name, value) for value in each) + (1,) * (3 - len(each))
+    for axis, value, most in zip("xyz", found, largest, strict=True):
+        if not 1 <= value <= most:
+            raise ValueError(f"{name}: expected 1 to {most} in {axis}, got {value}")
+    return found  # type: ignore[return-value]
+
+
+def _shown(each: tuple[int, ...]) -> str:
+    return " x ".join(map(str, each))
+
+
+def _integer(name: str, value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}: expected an integer, got {value!r}") from None

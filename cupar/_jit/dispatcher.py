@@ -1,0 +1,233 @@
+"""What a kernel was compiled for, and compiling it for more."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Mapping, Sequence
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from .._base.causes import place
+from .._call.built import Build
+from .._device import driver
+from .._fingerprint import walk
+from .._ir.operator import CapturedState, Operator
+from .._ir.parameters import Parameter
+from .._obtain import obtain as obtaining
+from .._obtain.target import parse_cc
+from .launcher import ordered
+from .overload import Overload
+from .overloads import Overloads, Types, nearest
+from .signatures import is_signature, types_of
+from .typeof import typeof
+
+
+class Dispatcher:
+    """A Python function with its overloads: what `Kernel` knows beside launches.
+
+    Attributes
+    ----------
+    names : sequence of str
+        Of its parameters.
+    """
+
+    __name__: str
+
+    def __init__(
+        self, function: FunctionType, options: Mapping[str, Any], declared: Any, cc: Any, wait: bool
+    ) -> None:
+        functools.update_wrapper(self, function)  # type: ignore[arg-type]
+        self.py_func = function
+        self.targetoptions = dict(options)
+        self.names = _parameters(function)
+        self.overloads = Overloads(self.names)
+        self.__defaults__ = function.__defaults__
+        self._can_compile = declared is None  # whether other kernels and operators can call it
+        self._cc = None if cc is None else parse_cc(cc)
+        self._declared: list[Types] = []
+        self._last: Overload | None = None
+        if declared is not None:
+            every = declared if isinstance(declared, list) else [declared]
+            self._declared = [types_of(each, self.names) for each in every]
+            if self._cc is not None or _is_device_there():
+                for types in self._declared:
+                    self._obtained(types, self._cc, wait)
+
+    @property
+    def converts(self) -> bool:
+        """Whether it was given signatures, to whose types arguments are converted."""
+        return bool(self._declared)
+
+    def overload_for(self, arguments: tuple[Any, ...]) -> Overload:
+        """Return the code for arguments and the current device, compiled if need be."""
+        if len(arguments) != len(self.names):
+            ordered(self, arguments, {})
+        types = tuple(typeof(name, each) for name, each in zip(self.names, arguments, strict=True))
+        if self._declared:
+            types = self._declared_for(types)
+        cc = driver.current_device().cc
+        overload = self.overloads.find(types, cc) or self._obtained(types, None, True)
+        self._last = overload
+        return overload
+
+    def _declared_for(self, types: Types) -> Types:
+        if types in self._declared:
+            return types
+        found = nearest(types, self._declared)
+        if found is None:
+            given, *known = (f"({', '.join(map(str, each))})" for each in (types, *self._declared))
+            raise TypeError(f"{self.__name__}: none of its signatures takes {given}: {'; '.join(known)}")
+        return found
+
+    def compile(self, *signature: Any, cc: Any = None, wait: bool = True) -> Overload:
+        """Compile it for types, unless that was done, and return what there is for them.
+
+        Parameters
+        ----------
+        *signature
+            A signature, as in ``"void(float32[:], int64)"``, or one of numba's; or for each parameter a type
+            of numba's, a dtype for a number, a text such as ``"float32[:, ::1]"``, or an argument.
+        cc : int, pair of int or str, optional
+            Compute capability to compile for; by default the current device's. With it, no GPU is needed.
+        wait : bool, optional
+            False: compile in the background; `Overload.ready` waits for it.
+
+        Raises
+        ------
+        TypeError
+            If that is no signature of it, numba.cuda cannot compile it for the types, or it was given
+            signatures and this is none of them.
+        BuildError, NoDeviceError
+            If a compiler fails; if there is no GPU and no `cc`.
+        """
+        one = len(signature) == 1 and (
+            is_signature(signature[0]) and (len(self.names) != 1 or _is_whole(signature[0]))
+        )
+        types = types_of(signature[0] if one else signature, self.names)
+        if self._declared and types not in self._declared:
+            types = self._declared_for(types)
+        wanted = self._cc if cc is None else parse_cc(cc)
+        if wanted is None and obtaining.observer is not None:
+            wanted = obtaining.observer.cc
+        found = self.overloads.find(types, driver.current_device().cc if wanted is None else wanted)
+        return found or self._obtained(types, wanted, wait)
+
+    def _obtained(self, types: Types, cc: Any, wait: bool) -> Overload:
+        parameters: list[Any] = [Parameter(name, kind) for name, kind in zip(self.names, types, strict=True)]
+        own = {"name": self.__name__, **self.targetoptions}  # which is in the code
+        overload = obtaining.obtain(
+            Overload, "kernel", parameters, {"kernel": self._operator()}, cc, wait, **own
+        )
+        self.overloads.add(types, overload._spec.cc, overload)
+        return overload
+
+    def _operator(self) -> Operator:
+        """Return what the kernel does, as it is now."""
+        function = self.py_func
+        try:
+            found = walk.fingerprint(function)
+        except walk.Unfingerprintable as error:
+            raise walk.Unfingerprintable(str(error).replace("operator ", "kernel ", 1)) from None
+        if found.refused and not any(each in found.refused for each in _ALLOWED):
+            raise TypeError(f"kernel {self.__name__}{place(function)}: {found.refused}")
+        captures = found.captures
+        state = CapturedState(captures, function) if captures else None
+        nothing: np.dtype[Any] = np.dtype("V")
+        return Operator(
+            self.__name__,
+            (),
+            nothing,
+            None,
+            found.digest.hex(),
+            found,
+            function,
+            captures=captures,
+            state=state,
+        )
+
+    def recompile(self) -> None:
+        """Have all that was compiled obtained anew, with what the kernel reads from outside as it is now."""
+        known = [(each.types, each._spec.cc) for each in self.overloads.values()]
+        self.overloads.clear()
+        self._last = None
+        for types, cc in known:
+            self._obtained(types, cc, True)
+
+    @property
+    def specialized(self) -> bool:
+        """Whether it has one signature, and no other is compiled."""
+        return len(self._declared) == 1
+
+    @property
+    def signatures(self) -> list[Types]:
+        """What it was compiled for: the types of its parameters."""
+        return list(self.overloads)
+
+    @property
+    def build(self) -> Build:
+        """Where its code came from.
+
+        Raises
+        ------
+        ValueError
+            If there is none yet, or for several signatures: ask those in `overloads`.
+        """
+        return self._only().build
+
+    @property
+    def attributes(self) -> dict[str, int]:
+        """What its threads and blocks use, of its one overload: see `Overload.attributes`."""
+        return self._only().attributes
+
+    def _only(self) -> Overload:
+        found = list(self.overloads.values())
+        if len(found) != 1:
+            how_many = f"for {len(found)} signatures" if found else "for nothing yet"
+            raise ValueError(f"{self.__name__}: is compiled {how_many}; see overloads")
+        return found[0]
+
+    def max_cooperative_grid_blocks(self, block: Any, shared: int = 0, signature: Any = None) -> int:
+        """Return how many blocks run at once on the current device: the most, if it waits for its grid.
+
+        Parameters
+        ----------
+        block : int or up to three ints
+        shared : int, optional
+            Bytes of dynamic shared memory.
+        signature : optional
+            Of the overload that is meant, if there are several.
+        """
+        overload = self._only() if signature is None else self.overloads[signature]
+        return overload.max_cooperative_grid_blocks(block, shared)
+
+
+def _is_whole(signature: Any) -> bool:
+    """Whether what is given for a kernel of one parameter is its signature, and not the parameter's type."""
+    return not isinstance(signature, str) or signature.strip().startswith(("void", "none", "("))
+
+
+_ALLOWED = ("it raises an exception", "it asserts something")  # which end a thread, as with numba.cuda
+
+
+def _is_device_there() -> bool:
+    """Whether there is a GPU to compile for, or others say for which that is to be."""
+    if obtaining.observer is not None and obtaining.observer.cc is not None:
+        return True
+    try:
+        driver.library()
+    except driver.NoDeviceError:
+        return False
+    return True
+
+
+def _parameters(function: FunctionType) -> Sequence[str]:
+    found = inspect.signature(function).parameters
+    for each in found.values():
+        if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD, each.KEYWORD_ONLY):
+            raise TypeError(
+                f"function: parameter {each} of kernel {function.__name__}: write parameters by position"
+            )
+    return tuple(found)

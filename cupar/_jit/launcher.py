@@ -1,0 +1,374 @@
+"""Launches: a function for a kernel's configuration and argument types, written out.
+
+It reads CuPy's arrays, PyTorch's tensors and plain numbers in line, packs what varies, and launches that.
+What is not of the types it was written for, it hands on: then the types are found out, code for them is
+obtained, and another function takes its place.
+"""
+
+from __future__ import annotations
+
+import keyword
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+
+from .._device import arrays, driver, peers
+from .._ir.operator import CapturedState
+from .._ir.parameters import Array, Member, Scalar, Tuple, Type, slots
+from .configuration import Configuration
+from .overload import Overload, all_types
+from .typeof import typeof, values
+
+Launch = Callable[..., None]
+
+_SOURCE = """
+def made(_config, _handle, _other):
+    def {name}({parameters}):
+        {reads}
+        {rest}
+    return {name}
+"""
+
+_LAUNCH = """
+try:
+    packed = _pack({items})
+    enqueue = (free := _free[{stream}]).pop()
+except _errors:
+    return _other(({parameters}))
+try:
+    enqueue(packed, _config, _handle)
+finally:
+    free.append(enqueue)
+"""
+
+_BYTES = """
+try:
+    return _pack({items})
+except _errors:
+    return _other(({parameters}))
+"""
+
+_compiled = lru_cache(lambda source: compile(source, "<cupar kernel>", "exec"))
+# By which a launch that is free is found: the number of the current context, and none that there is if that
+# cannot be told; or the stream's.
+_CONTEXT, _STREAM = "-1 if (thread := _this_thread).ask() else thread.number.value", "_number_of(_handle)"
+_PLACES = {"default": (0, _CONTEXT), "stream": (1, _STREAM), "alone": (2, _CONTEXT), "bytes": (0, "")}
+_IN_LINE = {
+    np.dtype(np.int64): (int, np.int64),
+    np.dtype(np.float64): (float, np.float64),
+    np.dtype(np.complex128): (complex, np.complex128),
+    np.dtype(bool): (bool, np.bool_),
+}
+
+
+class Launched(Protocol):
+    """What sites launch: a kernel."""
+
+    names: Sequence[str]
+    __name__: str
+
+    def overload_for(self, arguments: tuple[Any, ...]) -> Overload:
+        """Return the code for arguments and the current device."""
+
+    @property
+    def converts(self) -> bool:
+        """Whether arguments are converted to the types that were declared."""
+
+
+class Site:
+    """Where a kernel is launched with one configuration, on one stream.
+
+    Parameters
+    ----------
+    kernel : Launched
+    config : Configuration
+    stream : optional
+        As for algorithms.
+
+    Attributes
+    ----------
+    launch : callable
+        Takes the kernel's arguments.
+    """
+
+    def __init__(
+        self, kernel: Launched, config: Configuration, stream: Any, remember: Callable[[Launch], None]
+    ) -> None:
+        self.kernel, self.config, self.stream = kernel, config, stream
+        self.handle = driver.stream_handle(stream)
+        self._remember = remember
+        # How it is launched: for the default stream or another one; or by itself, as a graph cannot do it.
+        self.kind = "default" if self.handle in (0, driver.LEGACY) else "stream"
+        if config.attributes or self.handle == driver.PER_THREAD:
+            self.kind = "alone"
+
+    def first(self) -> Launch:
+        """Return what launches anything."""
+
+        def launch(*arguments: Any, **named: Any) -> None:
+            self.other(ordered(self.kernel, arguments, named))
+
+        return self._with_methods(launch)
+
+    def other(self, arguments: tuple[Any, ...]) -> None:
+        """Launch with arguments of any types."""
+        overload = self.kernel.overload_for(arguments)
+        overload.loaded.check(self.config)
+        packed = self.packed(overload, arguments)
+        enqueue, free = overload.take(self.handle, self.kind == "alone")
+        try:
+            enqueue(packed, self.config, self.handle)
+        finally:
+            free.append(enqueue)
+        self._remember(self.written(overload))
+
+    def packed(self, overload: Overload, arguments: tuple[Any, ...]) -> bytes:
+        """Return what is handed over of arguments, which are of the overload's types or converted to them."""
+        found = [value for read in captured(overload) for value in read()]
+        kinds = overload.types
+        for name, kind, argument in zip(self.kernel.names, kinds, arguments, strict=True):
+            found += values(name, kind, argument)
+        try:
+            return overload.loaded.pack(*found)
+        except (struct.error, OverflowError) as error:
+            raise _refused(self.kernel.names, kinds, arguments, error) from None
+
+    def written(self, overload: Overload) -> Launch:
+        """Return the function for an overload."""
+        made = _written(overload, self.kernel, self.kind)
+        return self._with_methods(made(self.config, self.handle, self.other))
+
+    def packer(self, overload: Overload) -> Callable[..., bytes]:
+        """Return what packs arguments of an overload's types, or that are converted to them."""
+
+        def other(arguments: tuple[Any, ...]) -> bytes:
+            found = self.kernel.overload_for(arguments).types
+            if found != overload.types:
+                types = ", ".join(map(str, overload.types))
+                raise TypeError(f"this launch was bound for ({types}): bind another one for other types")
+            return self.packed(overload, arguments)
+
+        made: Any = _written(overload, self.kernel, "bytes")
+        return made(None, 0, other)  # type: ignore[no-any-return]
+
+    def _with_methods(self, launch: Any) -> Launch:
+        launch.site, launch.__qualname__ = self, self.kernel.__name__
+        return launch  # type: ignore[no-any-return]
+
+
+def _written(overload: Overload, kernel: Launched, kind: str) -> Callable[..., Launch]:
+    """Return what makes functions for an overload: of a configuration, a stream, and where others go."""
+    key = kind, kernel.converts
+    found = overload.written.get(key)
+    if found is None:
+        found = overload.written[key] = _write(overload, kernel, kind)
+    return found
+
+
+def _write(overload: Overload, kernel: Launched, kind: str) -> Callable[..., Launch]:
+    kinds, held = all_types(overload._spec), captured(overload)
+    place, stream = _PLACES[kind]
+    names: dict[str, Any] = {
+        "_overload": overload,  # which must be there as long as the functions
+        "_pack": overload.loaded.pack,
+        "_errors": (KeyError, IndexError, struct.error, OverflowError),
+        "_free": overload._free[place],
+        "_number_of": driver.stream_number,
+        "_this_thread": driver.this_thread,
+        "_cupy": arrays.CUPY,
+        "_torch": arrays.TORCH,
+        "_numpy_dtype": arrays.numpy_dtype,
+        "_check_memory": peers.check_memory,
+        "_typeof": typeof,
+        "_values": values,
+    }
+    parameters = [each if _is_plain(each) else f"_a{i}" for i, each in enumerate(kernel.names)]
+    # Python says of wrong arguments which function they are for.
+    own = kernel.__name__ if _is_plain(kernel.__name__) else "kernel"
+    lines: list[str] = []
+    for i, read in enumerate(held):
+        names[f"_captured_{i}"] = read
+        lines.append(f"{_targets(kinds[i], f'{i}_')} = _captured_{i}()")
+    writer = _Writer(names, not kernel.converts, f"return _other(({_tuple(parameters)}))")
+    for i, (name, each) in enumerate(zip(parameters, kinds[len(held) :], strict=True), start=len(held)):
+        lines += writer.read(name, each, f"{i}_", kernel.names[i - len(held)])
+    items = ", ".join(f"v{each}" for each in overload.loaded.packing.names)
+    rest = (_BYTES if kind == "bytes" else _LAUNCH).format(
+        items=items, parameters=_tuple(parameters), stream=stream
+    )
+    source = _SOURCE.format(
+        name=own,
+        parameters=", ".join(parameters),
+        reads="\n        ".join(lines) or "pass",
+        rest=rest.strip().replace("\n", "\n        "),
+    )
+    exec(_compiled(source), names)
+    made: Callable[..., Launch] = names.pop("made")
+    return made
+
+
+def _tuple(names: Sequence[str]) -> str:
+    return "".join(f"{each}, " for each in names)
+
+
+def _is_plain(name: str) -> bool:
+    return (
+        name.isidentifier()
+        and not keyword.iskeyword(name)
+        and not name.startswith("_")
+        and name not in _TAKEN
+    )
+
+
+_TAKEN = {"packed", "enqueue", "free", "thread", "type", "len", "KeyError"}
+
+
+def ordered(kernel: Launched, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+    """Return arguments in the order of a kernel's parameters; TypeError if they are not for all of them."""
+    wanted = kernel.names
+    if not named and len(arguments) == len(wanted):
+        return arguments
+    given = dict(zip(wanted, arguments, strict=False))
+    if len(arguments) > len(wanted) or given.keys() & named.keys() or {*given, *named} != {*wanted}:
+        got = ", ".join([f"{len(arguments)} by position", *named])
+        raise TypeError(f"{kernel.__name__}: takes {len(wanted)} arguments ({', '.join(wanted)}), got {got}")
+    return tuple({**given, **named}[name] for name in wanted)
+
+
+def captured(overload: Overload) -> list[Callable[[], list[Any]]]:
+    """Return what reads each device array that a kernel has captured, as it is then."""
+    found: list[Callable[[], list[Any]]] = []
+    for state in overload._states:
+        if isinstance(state, CapturedState):
+            kinds = all_types(overload._spec)
+            pairs = zip(state.captures, kinds, strict=False)
+            found += [_reader(state, capture, kind) for capture, kind in pairs]
+    return found
+
+
+def _reader(state: CapturedState, capture: Any, kind: Type) -> Callable[[], list[Any]]:
+    name = f"captured array {capture.name!r}"
+
+    def read() -> list[Any]:
+        array = capture.of(state.function)
+        found = typeof(name, array)
+        if found != kind:
+            raise TypeError(f"{name}: this kernel was compiled for {kind}, got {found}")
+        return values(name, kind, array)
+
+    return read
+
+
+def _refused(
+    names: Sequence[str], kinds: Sequence[Type], arguments: Sequence[Any], error: Exception
+) -> TypeError:
+    """Return the error for a number that is too large for its type, which it names."""
+    for name, kind, argument in zip(names, kinds, arguments, strict=True):
+        codes = [slot.code for slot in slots(kind) if hasattr(slot, "name")]
+        if isinstance(kind, (Scalar, Member, Tuple)):
+            try:
+                struct.pack(f"={''.join(codes)}", *values(name, kind, argument))
+            except (struct.error, OverflowError) as why:
+                return TypeError(f"{name}: expected {kind}, got {argument!r}: {why}")
+    return TypeError(str(error))
+
+
+# --- Written out -----------------------------------------------------------------------------------------
+
+
+def _targets(kind: Type, name: str) -> str:
+    """Return the variables for what varies of a value, in the order of what `values` returns."""
+    found = dict.fromkeys(slot.name for slot in slots(kind, name) if hasattr(slot, "name"))
+    return f"[{', '.join(f'v{each}' for each in found)}]"
+
+
+class _Writer:
+    """Writes lines that read an argument of one type into variables.
+
+    If `exact`, an array must have the very layout; else strides are read whatever they are.
+    """
+
+    def __init__(self, names: dict[str, Any], exact: bool, hand_on: str) -> None:
+        self._names, self._exact, self._hand_on = names, exact, hand_on
+
+    def read(self, value: str, kind: Type, name: str, label: str) -> Iterator[str]:
+        """Yield the lines for a variable `value`; `label` is what it is called in errors."""
+        names, hand_on = self._names, self._hand_on
+        if isinstance(kind, Array) and kind.mutable and kind.item.dtype.names is None:
+            yield from self._array(value, kind, name, label)
+        elif isinstance(kind, Scalar) and kind.item.dtype.kind in "biufc":
+            dtype = kind.item.dtype
+            names[f"_c{name}"] = frozenset(_IN_LINE.get(dtype, (dtype.type,)))
+            yield f"if type({value}) not in _c{name}: {hand_on}"
+            parts = (("re", ".real"), ("im", ".imag")) if dtype.kind == "c" else (("v", ""),)
+            for part, attribute in parts:
+                yield f"v{name}{part} = {value}{attribute}"
+        elif isinstance(kind, Tuple) and not kind.fields:
+            yield f"if type({value}) is not tuple or len({value}) != {len(kind.items)}: {hand_on}"
+            items = [f"_i{name}_{i}" for i in range(len(kind.items))]
+            if items:
+                yield f"[{', '.join(items)}] = {value}"
+            for i, (item, each) in enumerate(zip(items, kind.items, strict=True)):
+                yield from self.read(item, each, f"{name}_{i}", f"{label}[{i}]")
+        else:
+            yield from self._slowly(value, kind, name, label)
+
+    def _slowly(self, value: str, kind: Type, name: str, label: str) -> Iterator[str]:
+        self._names[f"_k{name}"] = kind
+        yield f"if _typeof({label!r}, {value}) != _k{name}: {self._hand_on}"
+        yield f"{_targets(kind, name)} = _values({label!r}, _k{name}, {value})"
+
+    def _array(self, x: str, kind: Array, name: str, label: str) -> Iterator[str]:
+        dtype, n = kind.item.dtype, kind.ndim
+        self._names[f"_d{name}"] = dtype
+        aligned = f"and not (v{name}p := {x}.%s) & {dtype.alignment - 1}"
+        any_layout = kind.layout == "A" and not self._exact
+        layout = {
+            "C": f" and {x}._c_contiguous",
+            "F": f" and {x}._f_contiguous and not {x}._c_contiguous",
+            "A": f" and not ({x}._c_contiguous or {x}._f_contiguous)",
+        }[kind.layout]
+        layout = "" if any_layout else layout
+        known = f"if type({x}) in _cupy and {x}.dtype is _d{name} and {x}.ndim == {n}{layout}"
+        yield f"{known} {aligned % 'data.ptr'}:"
+        yield from self._extents(kind, name, f"{x}.size", f"{x}.shape", f"{x}.strides")
+        if dtype.kind != "c" and (kind.layout == "C" or any_layout):
+            lazy = f" and not {x}.is_neg()" if dtype.kind == "f" else ""
+            layout = "" if any_layout else f" and {x}.is_contiguous()"
+            yield (
+                f"elif (type({x}) in _torch and _numpy_dtype({x}.dtype) is _d{name} and {x}.is_cuda "
+                f"and {x}.dim() == {n}{layout}{lazy} {aligned % 'data_ptr()'}):"
+            )
+            yield from self._extents(
+                kind, name, f"{x}.numel()", f"{x}.shape", f"{x}.stride()", dtype.itemsize
+            )
+        yield "else:"
+        yield from (f"    {line}" for line in self._slowly(x, kind, name, label))
+        if driver.has_several_devices:
+            yield f"_check_memory({label!r}, v{name}p)"
+
+    def _extents(
+        self, kind: Array, name: str, size: str, shape: str, strides: str, times: int = 1
+    ) -> Iterator[str]:
+        """Yield the lines for the size, shape and strides of an array; a stride has so many bytes."""
+        if not kind.ndim:
+            yield "    pass"
+            return
+        yield f"    v{name}n = {size}"
+        if kind.ndim > 1:
+            yield f"    {', '.join(f'v{name}s{i}' for i in range(kind.ndim))} = {shape}"
+        if kind.layout == "A":
+            each = [f"v{name}t{i}" for i in range(kind.ndim)]
+            yield f"    {', '.join(each)}, = {strides}"
+            if times != 1:
+                yield "    " + "; ".join(f"{one} *= {times}" for one in each)
+            return
+        axes = range(kind.ndim)[::-1] if kind.layout == "C" else range(kind.ndim)
+        before = str(kind.item.dtype.itemsize)
+        for last, axis in pairwise(axes):
+            yield f"    v{name}t{axis} = {before} * v{name}s{last}"
+            before = f"v{name}t{axis}"

@@ -1,0 +1,85 @@
+"""Options of kernels and device functions: those of numba.cuda.jit that can be had, and why others cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_REFUSED = {
+    "debug": "a cupar kernel checks for no exceptions; use lineinfo, or numba.cuda.jit to debug",
+    "boundscheck": "bounds are not checked on a GPU, by numba.cuda neither",
+    "extensions": "arguments are read by cupar; give arrays and numbers",
+    "argtypes": "give the signature as the first argument",
+    "restype": "a kernel returns nothing; give the signature as the first argument",
+    "bind": "a kernel is loaded when it is first launched",
+    "link": "cannot be had yet",
+}
+_FLAGS = ("fastmath", "lineinfo", "opt", "forceinline", "cache", "lto", "device", "nopython")
+_CARVEOUTS = {"default": -1, "maxl1": 0, "maxshared": 100}
+
+
+def checked(options: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
+    """Return whether it is a device function, and the options that change code or how it is loaded.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Which begins with the name of an option that cannot be had.
+    """
+    own: dict[str, Any] = {}
+    for name, value in options.items():
+        if name in _REFUSED:
+            if value:
+                raise TypeError(f"{name}: {_REFUSED[name]}")
+        elif name in _FLAGS:
+            if not isinstance(value, (bool, int, type(None))) and not (
+                name == "fastmath" and isinstance(value, set)
+            ):
+                raise TypeError(f"{name}: expected True or False, got {value!r}")
+            if name == "lto" and value is False:
+                raise TypeError("lto: kernels are always linked with their device functions: drop lto=False")
+            if name in ("fastmath", "lineinfo", "forceinline") and value:
+                own[name] = True
+            if name == "opt" and value is not None and not value:
+                own[name] = False
+        elif name == "inline":
+            if value not in ("never", False, None):
+                own[name] = "always" if value is True else value
+        elif name == "max_registers":
+            if value is not None:
+                own[name] = _integer(name, value, 1, 255)
+        elif name == "launch_bounds":
+            if value is not None:
+                own[name] = _bounds(value)
+        elif name == "shared_memory_carveout":
+            if value is not None:
+                own[name] = _carveout(value)
+        else:
+            raise TypeError(f"{name}: no option of cupar.jit")
+    return bool(options.get("device")), own
+
+
+def _integer(name: str, value: Any, least: int, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ValueError(f"{name}: expected an integer from {least} to {most}, got {value!r}")
+    return value
+
+
+def _bounds(value: Any) -> tuple[int, ...]:
+    each = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    if not 1 <= len(each) <= 3:
+        raise ValueError(f"launch_bounds: expected up to three integers, got {value!r}")
+    return tuple(
+        _integer("launch_bounds", one, 0 if place else 1, 2**31 - 1) for place, one in enumerate(each)
+    )
+
+
+def _carveout(value: Any) -> int:
+    if isinstance(value, str):
+        found = _CARVEOUTS.get(value.lower())
+        if found is None:
+            raise ValueError(
+                f"shared_memory_carveout: expected one of {', '.join(_CARVEOUTS)}, got {value!r}"
+            )
+        return found
+    return _integer("shared_memory_carveout", value, -1, 100)

@@ -1,0 +1,173 @@
+"""What a launch is given: the type of each argument, and the values that are handed over."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import structs
+from .._device import arrays, driver, peers
+from .._ir.parameters import Address, Array, Item, Member, Record, Scalar, Struct, Tuple, Type
+
+_PYTHON: dict[type, np.dtype[Any]] = {
+    bool: np.dtype(bool),
+    float: np.dtype(np.float64),
+    complex: np.dtype(np.complex128),
+}
+_INT, _UNSIGNED = np.dtype(np.int64), np.dtype(np.uint64)
+
+
+def typeof(name: str, value: Any) -> Type:
+    """Return the type of an argument, as numba.cuda has it.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it can be none, as what is in host memory; the message begins with `name`.
+    """
+    found = _of_value(name, value)
+    if found is not None:
+        return found
+    view = arrays.strided(name, value)
+    item = _item(name, view.dtype)
+    if view.is_record:
+        return Record(item)
+    return Array(item, len(view.shape), view.layout, view.writable)
+
+
+def _of_value(name: str, value: Any) -> Type | None:
+    """Return the type of what is no array."""
+    cls = type(value)
+    if cls in _PYTHON:
+        return Scalar(Item.of(_PYTHON[cls]))
+    if cls is int:
+        if not -(2**63) <= value < 2**64:
+            raise ValueError(f"{name}: expected an integer of 64 bits, got {value}")
+        return Scalar(Item.of(_INT if value < 2**63 else _UNSIGNED))
+    if isinstance(value, enum.Enum):
+        inner = _of_value(name, value.value)
+        if not isinstance(inner, Scalar):
+            raise TypeError(f"{name}: expected a member of an enum of numbers, got {value!r}")
+        return Member(cls, inner.item)
+    if isinstance(value, np.void):
+        raise TypeError(
+            f"{name}: expected a record in device memory, got a NumPy record, which is in host memory; copy "
+            "it to the device (numba.cuda.to_device), or give a value of a cupar.gpu_struct"
+        )
+    if isinstance(value, np.generic) and value.dtype.kind in "biufcmM":
+        return Scalar(_item(name, value.dtype))
+    if isinstance(value, tuple):
+        if (dtype := structs.dtype_of_value(value)) is not None:
+            return Struct(Item.of(dtype))
+        items = tuple(typeof(f"{name}[{i}]", each) for i, each in enumerate(value))
+        fields = tuple(getattr(cls, "_fields", ()))
+        return Tuple(items, fields, cls.__name__ if fields else "")
+    return None
+
+
+def _item(name: str, dtype: np.dtype[Any]) -> Item:
+    if dtype.kind in "OSUg" and dtype.char != "S":
+        raise TypeError(f"{name}: items of dtype {dtype} cannot be had on a GPU")
+    try:
+        return Item.of(dtype)
+    except TypeError as error:
+        raise TypeError(f"{name}: {error}") from None
+
+
+# --- Values ------------------------------------------------------------------------------------------------
+
+
+def values(name: str, kind: Type, value: Any) -> list[Any]:
+    """Return what is packed of a value of a type, in the order of its slots. Numbers are converted to it."""
+    return list(_VALUES[type(kind)](name, kind, value))
+
+
+def _array(name: str, kind: Any, value: Any) -> list[Any]:
+    view = arrays.strided(name, value)
+    if driver.has_several_devices:
+        peers.check_memory(name, view.address)
+    if view.address % kind.item.dtype.alignment:
+        raise ValueError(
+            f"{name}: expected an array aligned to {kind.item.dtype.alignment} bytes, got one at "
+            f"{view.address:#x}"
+        )
+    if not kind.ndim:
+        return [view.address]
+    shape, size = view.shape, 1
+    for extent in shape:
+        size *= extent
+    found = [size, view.address]
+    found += shape if kind.ndim > 1 else ()
+    itemsize, layout = kind.item.dtype.itemsize, kind.layout
+    if layout == "A":
+        strides = arrays.strides(value, itemsize)
+    else:
+        strides = arrays.contiguous_strides(shape, itemsize, layout)
+    inner = {"C": kind.ndim - 1, "F": 0, "A": -1}[layout]
+    return [*found, *(each for i, each in enumerate(strides) if i != inner)]
+
+
+def _scalar(name: str, kind: Any, value: Any) -> list[Any]:
+    return number(name, kind.item.dtype, value.value if isinstance(value, enum.Enum) else value)
+
+
+def number(name: str, dtype: np.dtype[Any], value: Any) -> list[Any]:
+    """Return what is packed of a number: its parts if it is complex."""
+    try:
+        if dtype.kind == "c":
+            found = complex(value)
+            return [found.real, found.imag]
+        if dtype.kind in "mM":
+            return [int(np.asarray(value).astype(dtype).view(np.int64))]
+        if dtype.kind == "b":
+            return [bool(value)]
+        if dtype.kind == "f":
+            return [float(value)]
+        return [int(dtype.type(value)) if isinstance(value, (float, np.floating)) else int(value)]
+    except (TypeError, ValueError, OverflowError) as error:
+        kind = type(value).__name__
+        raise TypeError(f"{name}: expected a {dtype}, got {kind}: {error}") from None
+
+
+def _struct(name: str, kind: Any, value: Any) -> list[Any]:
+    return _fields(name, kind.item.dtype, value)
+
+
+def _fields(name: str, dtype: np.dtype[Any], value: Any) -> list[Any]:
+    found: list[Any] = []
+    for field, each in zip(dtype.names or (), value, strict=True):
+        read: Callable[..., list[Any]] = number if dtype[field].names is None else _fields
+        found += read(f"{name}.{field}", dtype[field], each)
+    return found
+
+
+def _tuple(name: str, kind: Any, value: Any) -> list[Any]:
+    found = []
+    for i, (item, each) in enumerate(zip(kind.items, value, strict=True)):
+        found += values(f"{name}[{i}]", item, each)
+    return found
+
+
+def _record(name: str, kind: Any, value: Any) -> list[Any]:
+    address = arrays.strided(name, value).address
+    if driver.has_several_devices:
+        peers.check_memory(name, address)
+    return [address]
+
+
+def _address(name: str, kind: Any, value: Any) -> list[Any]:
+    return [value if isinstance(value, int) else arrays.strided(name, value).address]
+
+
+_VALUES: dict[type, Callable[..., list[Any]]] = {
+    Array: _array,
+    Scalar: _scalar,
+    Member: _scalar,
+    Struct: _struct,
+    Tuple: _tuple,
+    Record: _record,
+    Address: _address,
+}

@@ -1,0 +1,326 @@
+"""Kernels written in Python: `jit` takes what ``numba.cuda.jit`` takes, and builds each kernel once.
+
+>>> import cupar
+>>> from numba import cuda
+>>> @cupar.jit
+... def scale(x, out, factor):
+...     i = cuda.grid(1)
+...     if i < x.size:
+...         out[i] = factor * x[i]
+>>> scale.compile("void(float32[::1], float32[::1], float64)", cc=90).build.algorithm
+'kernel'
+>>> scale[128, 256](d_in, d_out, 2.0)                                       # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Mapping
+from types import FunctionType
+from typing import Any
+
+from ._jit.bound import BoundKernel
+from ._jit.configuration import Configuration
+from ._jit.dispatcher import Dispatcher
+from ._jit.launcher import Launch, Site, ordered
+from ._jit.options import checked
+from ._jit.overloads import Types
+from ._jit.signatures import is_signature
+from ._jit.typeof import typeof
+
+__all__ = ["DeviceFunction", "Kernel", "jit"]
+
+_MOST_SITES = 512  # configurations that a kernel remembers
+
+
+def jit(function: Any = None, *, cc: Any = None, wait: bool = True, **options: Any) -> Any:
+    """Make a kernel of a Python function, as ``numba.cuda.jit`` does.
+
+    Parameters
+    ----------
+    function : function or signatures, optional
+        What is decorated; or the signature of the kernel, or a list of them, as in
+        ``"void(float32[:], int64)"``: these are compiled at once if there is a GPU or `cc`, and no others.
+    cc : int, pair of int or str, optional
+        Compute capability to compile signatures for, as in 90, (9, 0), "9.0" or "sm_90"; by default the
+        current device's. With it, no GPU is needed.
+    wait : bool, optional
+        False: compile signatures in the background.
+    fastmath : bool, optional
+        Whether floats may be computed with less care.
+    max_registers : int, optional
+        Registers that a thread may use at most.
+    launch_bounds : int or tuple of int, optional
+        Threads of a block at most; blocks of a multiprocessor at least; blocks of a cluster at most.
+    shared_memory_carveout : int or str, optional
+        Percentage of the on-chip memory that is to be shared memory, or ``"default"``, ``"maxl1"``,
+        ``"maxshared"``.
+    lineinfo : bool, optional
+        Whether profilers shall know the source lines. File names are part of the key then.
+    opt : bool, optional
+        False: compile without numba's optimisations.
+    device : bool, optional
+        True: return a device function, for kernels and operators to call. Functions without any decorator
+        will do as well.
+    inline, forceinline : optional
+        Of device functions, as numba.cuda has it.
+    cache, lto : bool, optional
+        Kernels are always cached, and linked with their device functions.
+
+    Returns
+    -------
+    Kernel
+        Or a decorator that returns one.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an option cannot be had, or a signature is none; and whatever compiling raises.
+
+    Examples
+    --------
+    >>> import cupar
+    >>> from numba import cuda
+    >>> @cupar.jit(fastmath=True)
+    ... def scale(x, factor):
+    ...     i = cuda.grid(1)
+    ...     if i < x.size:
+    ...         x[i] *= factor
+    >>> scale.compile("void(float32[::1], float64)", cc=90).build.cc
+    90
+    >>> scale[128, 256](d_x, 2.0)                                               # doctest: +SKIP
+    """
+    if function is None or is_signature(function) or isinstance(function, list):
+        declared = function
+
+        def decorate(function: Any) -> Any:
+            return _made(function, declared, cc, wait, options)
+
+        return decorate
+    return _made(function, None, cc, wait, options)
+
+
+def _made(function: Any, declared: Any, cc: Any, wait: bool, options: Mapping[str, Any]) -> Any:
+    function = getattr(function, "py_func", function)
+    if not isinstance(function, FunctionType):
+        raise TypeError(f"function: expected a Python function, got {type(function).__name__}")
+    is_device, own = checked(options)
+    if is_device:
+        if declared is not None:
+            raise TypeError(
+                "function: a device function has no signature here: it is compiled for what it is called with"
+            )
+        return DeviceFunction(function, own)
+    for name in ("inline", "forceinline"):
+        own.pop(name, None)  # of device functions
+    return Kernel(function, own, declared, cc, wait)
+
+
+class DeviceFunction:
+    """A function for kernels and operators to call, with options. Made by ``jit(device=True)``."""
+
+    def __init__(self, function: FunctionType, options: Mapping[str, Any]) -> None:
+        functools.update_wrapper(self, function)
+        self.py_func = function
+        self.targetoptions = {**options, "device": True}
+        self.__defaults__ = function.__defaults__
+        self._can_compile = True
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Call the function in Python."""
+        return self.py_func(*arguments, **named)
+
+
+class Kernel(Dispatcher):
+    """A kernel in Python. Made by `jit`.
+
+    ``kernel[grid, block](*arguments)`` launches it, and so does ``kernel[grid, block, stream, shared](…)``:
+    blocks, and threads in each, are an int or up to three; `stream` is None (the default stream), a handle,
+    or a stream of CuPy, PyTorch, Numba or cuda.core; `shared` is bytes of dynamic shared memory.
+
+    Arguments are device arrays of CuPy, PyTorch, Numba, or with ``__cuda_array_interface__`` or DLPack, of
+    any strides; numbers, NumPy's too; tuples, values of `gpu_struct` classes, members of enums, and Numba's
+    records in device memory. It is compiled once for each tuple of their types and compute capability, and
+    found in the cache after that.
+
+    Functions that it calls, and what it reads from outside, are constants as of when it is compiled.
+
+    Attributes
+    ----------
+    py_func : function
+    targetoptions : dict
+        The options that it was given.
+    overloads : mapping
+        What was compiled, by signature: see `Overload`.
+    """
+
+    def __init__(
+        self, function: FunctionType, options: Mapping[str, Any], declared: Any, cc: Any, wait: bool
+    ) -> None:
+        super().__init__(function, options, declared, cc, wait)
+        self._sites: dict[Any, Launch] = {}
+        self._specialised: dict[Types, Kernel] = {}
+
+    def __repr__(self) -> str:
+        return f"<cupar kernel {self.__name__}({', '.join(self.names)})>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a kernel is not pickled or copied: import it in the other process")
+
+    def __call__(self, *arguments: Any, **named: Any) -> None:
+        """Refuse: a kernel is launched with a grid.
+
+        Raises
+        ------
+        TypeError
+            Always.
+        """
+        raise TypeError(f"{self.__name__} is a kernel: launch it as {self.__name__}[grid, block](...)")
+
+    # --- Launching ---------------------------------------------------------------------------------------
+
+    def __getitem__(self, configuration: Any) -> Launch:
+        """Return what launches it: a function of its arguments.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a grid or block is none, 0, or beyond what any card has, or the stream is none.
+        """
+        try:
+            return self._sites[configuration]
+        except (KeyError, TypeError):  # a list cannot be hashed
+            if not isinstance(configuration, tuple) or not 2 <= len(configuration) <= 4:
+                raise TypeError(
+                    f"{self.__name__}: expected [grid, block], [grid, block, stream] or "
+                    f"[grid, block, stream, shared], got {configuration!r}"
+                ) from None
+            return self._site(configuration, configuration)
+
+    def configure(
+        self,
+        grid: Any,
+        block: Any,
+        stream: Any = None,
+        shared: int = 0,
+        *,
+        cluster: Any = None,
+        overlaps: bool = False,
+    ) -> Launch:
+        """Return what launches it, as ``kernel[grid, block, stream, shared]`` does.
+
+        Parameters
+        ----------
+        grid, block, stream, shared
+            As there.
+        cluster : int or up to three ints, optional
+            Blocks of a cluster, from compute capability 9.0 on.
+        overlaps : bool, optional
+            Whether it begins before the kernel before it on the stream ends, for which it waits itself: a
+            programmatic dependent launch, from compute capability 9.0 on.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If one of them is none, or beyond what any card has.
+        """
+        key = grid, block, stream, shared, cluster, overlaps
+        try:
+            return self._sites[key]
+        except (KeyError, TypeError):
+            return self._site(key, (grid, block, stream, shared), cluster, overlaps)
+
+    def _site(self, key: Any, given: tuple[Any, ...], cluster: Any = None, overlaps: bool = False) -> Launch:
+        grid, block = given[:2]
+        stream, shared = given[2] if len(given) > 2 else None, given[3] if len(given) > 3 else 0
+        config = Configuration(grid, block, shared, cluster, overlaps)
+
+        def remember(launch: Launch) -> None:
+            try:
+                if key not in self._sites and len(self._sites) >= _MOST_SITES:
+                    self._sites.clear()
+                self._sites[key] = launch
+            except TypeError:  # it cannot be hashed
+                pass
+
+        site = Site(self, config, stream, remember)
+        last = self._last
+        if last is not None and last.is_loaded_here():
+            last.loaded.check(config)
+            launch = site.written(last)
+        else:
+            launch = site.first()
+        remember(launch)
+        return launch
+
+    def once(self, grid: Any, block: Any, stream: Any, shared: int = 0) -> Launch:
+        """Do what `configure` does, and do not remember it."""
+        return Site(self, Configuration(grid, block, shared), stream, lambda launch: None).first()
+
+    def forall(self, ntasks: int, tpb: int = 0, stream: Any = None, sharedmem: int = 0) -> Launch:
+        """Return what launches it with at least so many threads, in blocks that make the most of the card.
+
+        Parameters
+        ----------
+        ntasks : int
+            Threads; of 0, nothing is launched. The kernel must do nothing in threads beyond them.
+        tpb : int, optional
+            Threads in each block.
+        stream : optional
+            As for a launch.
+        sharedmem : int, optional
+            Bytes of dynamic shared memory.
+        """
+        count = operator.index(ntasks)
+        if count < 0:
+            raise ValueError(f"ntasks: expected 0 or more, got {count}")
+
+        def launch(*arguments: Any, **named: Any) -> None:
+            if count == 0:
+                return
+            every = ordered(self, arguments, named)
+            block = tpb or self.overload_for(every).best_block(sharedmem)
+            self[-(-count // block), block, stream, sharedmem](*every)
+
+        return launch
+
+    def bind(
+        self,
+        grid: Any,
+        block: Any,
+        *arguments: Any,
+        stream: Any = None,
+        shared: int = 0,
+        cluster: Any = None,
+    ) -> BoundKernel:
+        """Bind a launch with all that it is given: what is left is to enqueue it.
+
+        Parameters
+        ----------
+        grid, block, stream, shared, cluster
+            As for `configure`.
+        *arguments
+            The kernel's.
+
+        Returns
+        -------
+        BoundKernel
+            Calling it launches the kernel again; it keeps the arrays alive.
+        """
+        config = Configuration(grid, block, shared, cluster)
+        return BoundKernel(Site(self, config, stream, lambda launch: None), arguments)
+
+    def specialize(self, *arguments: Any) -> Kernel:
+        """Return a kernel for the types of these arguments alone, compiled for the current device."""
+        types = tuple(typeof(name, each) for name, each in zip(self.names, arguments, strict=True))
+        found = self._specialised.get(types)
+        if found is None:
+            found = Kernel(self.py_func, self.targetoptions, types, None, True)
+            self._specialised[types] = found
+        return found
+
+    def recompile(self) -> None:
+        """Have all that was compiled obtained anew, with what the kernel reads from outside as it is now."""
+        self._sites.clear()
+        super().recompile()

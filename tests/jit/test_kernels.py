@@ -1,0 +1,490 @@
+"""Kernels of the user's without a GPU: what is built, under which keys, and found by whom."""
+
+import enum
+import math
+import os
+import struct
+import subprocess
+import sys
+import textwrap
+from collections import namedtuple
+
+import numba
+import numpy as np
+import pytest
+from numba import cuda, types
+from numba.cuda.random import xoroshiro128p_dtype, xoroshiro128p_uniform_float32
+from support import cubins
+
+import cupar
+from cupar._ahead import codec
+from cupar._ahead import record as _record
+from cupar._compile.key import build_parts, digest
+from cupar._compile.python_kernel import symbol
+from cupar._ir.parameters import slots
+from cupar._jit.overload import all_types
+
+CC = 90
+F = "float32[::1]"
+RECORD = np.dtype([("a", "f8"), ("b", "i4"), ("c", "c8"), ("d", ("u1", 5))], align=True)
+NUMBA_RECORD = numba.from_dtype(RECORD)
+STATES = types.Array(numba.from_dtype(xoroshiro128p_dtype), 1, "C")
+TABLE = np.arange(10, dtype="f4")
+SCALE = 5
+Pair = namedtuple("Pair", "x y")
+
+
+@cupar.gpu_struct
+class Peak:
+    height: np.float32
+    index: np.int64
+    valid: bool
+
+
+class Colour(enum.IntEnum):
+    RED = 1
+    BLUE = 2
+
+
+@cuda.jit(device=True)
+def twice(a):
+    return 2 * a
+
+
+def more(a):
+    return twice(a) + SCALE
+
+
+@cupar.jit(device=True, inline="always")
+def inlined(a):
+    return a + 3
+
+
+def functions(x):
+    x[0] = more(x[1]) + inlined(x[2]) + math.sin(x[0])
+
+
+def shared(x):
+    here, rest = cuda.shared.array((8, 8), numba.float32), cuda.shared.array(0, dtype=np.int32)
+    here[0, cuda.threadIdx.x] = x[0] + rest[1]
+    cuda.syncthreads()
+    x[1] = here[0, 7 - cuda.threadIdx.x]
+
+
+def records_in_shared_memory(x):
+    here = cuda.shared.array(4, NUMBA_RECORD)
+    here[0].a = 1
+    cuda.syncthreads()
+    x[0] = here[0].a
+
+
+def local_and_constant(x):
+    own, table = cuda.local.array(10, types.int32), cuda.const.array_like(TABLE)
+    own[3] = 1
+    x[cuda.grid(1)] = own[int(x[1]) % 10] + table[cuda.laneid % 10]
+
+
+def atomics(x, y):
+    cuda.atomic.add(x, 0, 1.0)
+    cuda.atomic.cas(y, 0, 1, 2)
+
+
+def records(r, i):
+    r[i].a = r[i].b + 1
+    r[i]["c"] = 1j
+    r[i].d[0] = 3
+
+
+def one_record(r, x):
+    x[0] = r.a
+
+
+def a_tuple(x, t):
+    x[0] = t[0] + t[1][0] + t[1][1]
+
+
+def a_named_tuple(x, p):
+    x[0] = p.x + p.y
+
+
+def a_struct(x, p):
+    x[0] = p.height + p.index + p.valid
+
+
+def numbers(x, z, h, b, u):
+    x[0] = (z * z).real + h + b + u
+
+
+def a_member(x, colour):
+    if colour == Colour.RED:
+        x[0] = 1
+
+
+def two(x):
+    i, j = cuda.grid(2)
+    x[i, j] = i + j
+
+
+def three(x):
+    x[cuda.blockIdx.x, cuda.threadIdx.y, cuda.blockDim.z] = cuda.gridDim.x + cuda.warpsize
+
+
+def whole_grid(x):
+    grid = cuda.cg.this_grid()
+    x[0] = 1
+    grid.sync()
+    x[1] = x[0]
+
+
+def reshaped(x, y):
+    y[0] = x.reshape(4, 2)[1, 1]
+
+
+def halves(x):
+    x[0] = cuda.fp16.hsin(x[1]) + x[2] * np.float16(2)
+
+
+def warps(x):
+    x[cuda.grid(1)] = cuda.shfl_down_sync(0xFFFFFFFF, x[cuda.grid(1)], 1) + cuda.popc(3)
+
+
+def prints(x):
+    print("x is", x[0])
+
+
+def vectors(x):
+    v = cuda.float32x4(1.0, 2.0, 3.0, 4.0)
+    x[0] = v.x + v.w
+
+
+def dates(x, d):
+    x[0] = d
+
+
+def reads(x, y):
+    x[0] = y[0]
+
+
+def raises(x):
+    if x[0] < 0:
+        raise ValueError
+    x[0] = 1
+
+
+def nothing():
+    pass
+
+
+def strided(x):
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        x[i] += 1
+
+
+def random(states, x):
+    x[0] = xoroshiro128p_uniform_float32(states, 0)
+
+
+def no_items(x, t):
+    x[0] = len(t)
+
+
+def closure(k):
+    def inner(x):
+        x[0] = k + SCALE
+
+    return inner
+
+
+KERNELS = [
+    (functions, (F,)),
+    (shared, (F,)),
+    (records_in_shared_memory, (F,)),
+    (local_and_constant, (F,)),
+    (atomics, (F, "int32[:]")),
+    (records, (types.Array(NUMBA_RECORD, 1, "C"), "int64")),
+    (one_record, (NUMBA_RECORD, F)),
+    (a_tuple, (F, "Tuple((int64, UniTuple(float32, 2)))")),
+    (a_named_tuple, (F, numba.typeof(Pair(1, 2.0)))),
+    (a_struct, (F, Peak)),
+    (numbers, (F, np.complex64, np.float16, bool, np.uint8)),
+    (numbers, (F, np.complex128, np.float64, np.int16, np.uint64)),
+    (a_member, (F, numba.typeof(Colour.RED))),
+    (two, ("int32[:, :]",)),
+    (two, ("bool_[:, ::1]",)),
+    (three, ("int64[::1, :, :]",)),
+    (three, ("float64[:, :, ::1]",)),
+    (whole_grid, (F,)),
+    (reshaped, (F, F)),
+    (halves, ("float16[:]",)),
+    (warps, ("int32[:]",)),
+    (prints, (F,)),
+    (vectors, (F,)),
+    (dates, (types.Array(types.NPDatetime("D"), 1, "C"), types.NPDatetime("D"))),
+    (reads, (F, types.Array(types.float32, 1, "C", readonly=True))),
+    (raises, (F,)),
+    (nothing, ()),
+    (strided, ("complex128[:]",)),
+    (random, (STATES, F)),
+    (no_items, (F, "Tuple(())")),
+    (closure(3), (F,)),
+]
+
+
+@pytest.mark.parametrize("function, signature", KERNELS, ids=lambda each: getattr(each, "__name__", ""))
+def test_the_code_has_the_parameters_that_are_packed(function, signature):
+    kernel = cupar.jit(function)
+    overload = kernel.compile(*signature, cc=CC) if signature else kernel.compile((), cc=CC)
+    name = symbol(function.__name__)
+    cubin = overload.cubin()
+    packed = [slot for i, kind in enumerate(all_types(overload._spec)) for slot in slots(kind, f"{i}_")]
+    assert cubins.parameters(cubin, name) == [struct.calcsize(f"={slot.code}") for slot in packed]
+    assert [each for each in cubins.kernels(cubin) if "cupar" in each] == [name]
+    again = codec.loads(codec.dumps(overload._spec)) if overload.build.origin == "built" else None
+    if again is not None:
+        assert digest(build_parts(again)) == overload.build.key
+
+
+def test_a_kernel_is_named_in_profilers():
+    assert symbol("add") == "_ZN5cupar3addEv"
+    assert symbol("<lambda>") == "_ZN5cupar6lambdaEv"
+    assert symbol("größe") == "_ZN5cupar5gr__eEv"
+
+
+def axpy(x, y, alpha):
+    i = cuda.grid(1)
+    if i < x.size:
+        y[i] += alpha * x[i]
+
+
+SIGNATURE = "void(float32[::1], float32[::1], float64)"
+
+
+def key(function=axpy, signature=SIGNATURE, cc=CC, **options):
+    return cupar.jit(**options)(function).compile(signature, cc=cc).build.key
+
+
+def test_what_a_key_depends_on(empty_cache):
+    def other(x, y, alpha):
+        i = cuda.grid(1)
+        if i < x.size:
+            y[i] -= alpha * x[i]
+
+    other.__name__ = "axpy"
+    keys = [
+        key(),
+        key(other),
+        key(signature="void(float32[:], float32[::1], float64)"),
+        key(signature="void(float64[::1], float32[::1], float64)"),
+        key(signature="void(float32[::1], float32[::1], int64)"),
+        key(cc=80),
+        key(fastmath=True),
+        key(max_registers=32),
+        key(launch_bounds=256),
+        key(lineinfo=True),
+        key(opt=False),
+    ]
+    assert len(set(keys)) == len(keys)
+    same = [key(fastmath=False), key(cache=True), key(shared_memory_carveout="maxl1"), key(opt=True)]
+    assert set(same) == {keys[0]}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("float32[::1]", "float32[::1]", "float64"),
+        ("float32[::1], float32[::1], float64",),
+        ("void(f4[::1], f4[::1], f8)",),
+        (types.void(types.float32[::1], types.float32[::1], types.float64),),
+        ((types.float32[::1], types.float32[::1], types.float64),),
+        (types.float32[::1], "float32[::1]", np.float64),
+        ("float32[::1]", "float32[::1]", float),
+        ("float32[::1]", "float32[::1]", 1.5),
+    ],
+)
+def test_signatures_are_written_in_many_ways(given, specified):
+    want = specified(cupar.jit(axpy).compile, SIGNATURE)
+    assert specified(cupar.jit(axpy).compile, *given) == want
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        (("void(float32[::1])",), "^signature: has 1 types, the kernel has 3 parameters"),
+        (("float64(float32[:], float32[:], float64)",), "^signature: a kernel returns nothing"),
+        (("void(float32[:], float33[:], float64)",), "^signature: .*float33"),
+        (("void(float32[:]",), "^signature: expected one as in"),
+        ((3.0,), "^signature: has 1 types"),
+        ((np.zeros(3), F, "float64"), "^x: expected a device array, got a NumPy array"),
+        ((types.unicode_type, F, "float64"), "^x: a kernel cannot have a parameter of numba's type"),
+    ],
+)
+def test_what_is_no_signature(given, message):
+    with pytest.raises(TypeError, match=message):
+        cupar.jit(axpy).compile(*given, cc=CC)
+
+
+@pytest.mark.parametrize(
+    "options, error, message",
+    [
+        ({"debug": True}, TypeError, "^debug: "),
+        ({"boundscheck": True}, TypeError, "^boundscheck: "),
+        ({"extensions": [1]}, TypeError, "^extensions: "),
+        ({"argtypes": "f4"}, TypeError, "^argtypes: "),
+        ({"lto": False}, TypeError, "^lto: "),
+        ({"speed": 3}, TypeError, "^speed: no option"),
+        ({"fastmath": "yes"}, TypeError, "^fastmath: expected True or False"),
+        ({"max_registers": 0}, ValueError, "^max_registers: expected an integer from 1 to 255"),
+        ({"launch_bounds": (1, 2, 3, 4)}, ValueError, "^launch_bounds: expected up to three"),
+        ({"shared_memory_carveout": "all"}, ValueError, "^shared_memory_carveout: expected one of"),
+        ({"cc": "9"}, ValueError, "^cc: "),
+    ],
+)
+def test_options_that_cannot_be_had(options, error, message):
+    with pytest.raises(error, match=message):
+        cupar.jit(**options)(axpy)
+
+
+def test_what_cannot_be_decorated():
+    with pytest.raises(TypeError, match="^function: expected a Python function, got int"):
+        cupar.jit(3)
+    with pytest.raises(TypeError, match="^function: parameter \\*args"):
+        cupar.jit(lambda *args: None)
+    with pytest.raises(TypeError, match="not pickled"):
+        import pickle
+
+        pickle.dumps(cupar.jit(axpy))
+
+
+def test_what_cannot_be_compiled():
+    def returns(x):
+        return x[0]
+
+    def unknown(x):
+        x[0] = input("file")
+
+    def formats(x):
+        x[0] = len(f"{x}")
+
+    with pytest.raises(TypeError, match="cannot compile kernel returns .*void return type"):
+        cupar.jit(returns).compile(F, cc=CC)
+    with pytest.raises(TypeError, match="kernel unknown .*does not know the built-in function input"):
+        cupar.jit(unknown).compile(F, cc=CC)
+    with pytest.raises(TypeError, match="kernel formats .*formats a string"):
+        cupar.jit(formats).compile(F, cc=CC)
+
+
+def test_overloads():
+    kernel = cupar.jit(axpy)
+    with pytest.raises(ValueError, match="compiled for nothing yet"):
+        kernel.build
+    first = kernel.compile(SIGNATURE, cc=CC)
+    assert kernel.compile(SIGNATURE, cc=CC) is first
+    assert kernel.build == first.build
+    assert kernel.overloads[SIGNATURE] is first
+    assert kernel.overloads[types.float32[::1], types.float32[::1], types.float64] is first
+    assert len(kernel.overloads) == 1
+    second = kernel.compile("void(float64[:], float32[:], int64)", cc=CC)
+    assert len(kernel.signatures) == len(kernel.overloads) == 2
+    assert second.build.key != first.build.key
+    with pytest.raises(ValueError, match="2 signatures"):
+        kernel.build
+    with pytest.raises(KeyError):
+        kernel.overloads["void(float64[:], float64[:], int64)"]
+
+
+def test_signatures_of_the_decorator_are_compiled_at_once(empty_cache):
+    kernel = cupar.jit([SIGNATURE, "void(float64[:], float64[:], float64)"], cc=CC)(axpy)
+    assert [each.build.origin for each in kernel.overloads.values()] == ["built", "built"]
+    with pytest.raises(TypeError, match="none of its signatures takes"):
+        kernel.compile("void(int8[:], int8[:], float64)", cc=CC)
+
+
+def test_in_the_background(empty_cache):
+    kernel = cupar.jit(axpy)
+    overload = kernel.compile(SIGNATURE, cc=CC, wait=False)
+    assert overload.ready(60)
+    assert overload.build.origin == "built"
+    assert overload.build.key == key()
+
+
+SCRIPT = """
+import sys
+import cupar
+from numba import cuda
+SCALE = {scale}
+
+@cupar.jit
+def scale(x):
+    i = cuda.grid(1)
+    if i < x.size:
+        x[i] *= SCALE
+
+build = scale.compile("void(float32[::1])", cc=90).build
+print(build.origin, build.key, "numba.cuda.compiler" in sys.modules, build.source)
+"""
+
+
+def run(code, **environment):
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, **environment},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def cupar_(words, **environment):
+    words = [sys.executable, "-m", "cupar", *words]
+    done = subprocess.run(
+        words, capture_output=True, text=True, timeout=300, env={**os.environ, **environment}
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_another_process_finds_it(empty_cache, tmp_path):
+    origin, first, *_ = run(SCRIPT.format(scale=2))
+    assert origin == "built"
+    origin, again, *_ = run(SCRIPT.format(scale=2))
+    assert (origin, again) == ("disk", first)
+    origin, other, *_ = run(SCRIPT.format(scale=3))
+    assert origin == "built"
+    assert other != first
+
+
+def test_bundles_and_recorded_lists(empty_cache, tmp_path):
+    """A list of what one run asked for is built by another, and put into a bundle that a third one reads."""
+    asked, bundle = tmp_path / "asked.jsonl", tmp_path / "all.cupar"
+    _, built, *_ = run(SCRIPT.format(scale=2), CUPAR_RECORD=str(asked))
+    (request,) = _record.read(asked)
+    assert request.algorithm == "kernel"
+    assert request.types == ["x: array(float32, 1d, C)"]
+    assert request.operators == ["kernel: scale"]
+    assert request.key == built
+    elsewhere = {"CUPAR_CACHE_DIR": str(tmp_path / "elsewhere")}
+    cupar_(("build", str(asked), "--cc", "90"), **elsewhere)
+    cupar_(("cache", "export", str(bundle)), **elsewhere)
+    third = {"CUPAR_CACHE_DIR": str(tmp_path / "third"), "CUPAR_BUNDLES": str(bundle)}
+    origin, found, _, source = run(SCRIPT.format(scale=2), **third)
+    assert (origin, found, source) == ("disk", built, str(bundle))
+
+
+def test_a_script_is_built_ahead(empty_cache, tmp_path):
+    """What it declares and compiles is built for each compute capability, in helper processes."""
+    script = tmp_path / "script.py"
+    text = textwrap.dedent(SCRIPT.format(scale=4)).replace(", cc=90).build", ")").splitlines()[:-1]
+    script.write_text("\n".join(text))
+    cupar_(("build", str(script), "--cc", "80,90"))
+    assert run(SCRIPT.format(scale=4))[0] == "disk"
+    assert run(SCRIPT.format(scale=4).replace("cc=90", "cc=80"))[0] == "disk"
+
+
+def test_what_differs_is_explained(empty_cache):
+    one = key()
+    other = key(signature="void(float64[::1], float32[::1], float64)")
+    (difference,) = cupar.cache.explain(other, one).differences
+    assert str(difference) == "x: array(float64, 1d, C), was array(float32, 1d, C)"
+    (difference,) = cupar.cache.explain(key(fastmath=True), one).differences
+    assert str(difference) == "option fastmath: true, was not there"
