@@ -116,6 +116,7 @@ def segmented_reduce(
     *,
     cc: Any = None,
     wait: bool = True,
+    link: Any = None,
 ) -> SegmentedReduce:
     """Build a segmented reduction, or fetch it from the cache.
 
@@ -135,7 +136,7 @@ def segmented_reduce(
     h_init : numpy.ndarray of one element or number
         The initial value of each segment. An array's dtype is the accumulator's; a number is taken in
         `d_in`'s dtype.
-    cc, wait
+    cc, wait, link
         As for every factory: see `Algorithm`, which also lists what is raised.
 
     Returns
@@ -164,7 +165,7 @@ def segmented_reduce(
         integers("end_offsets_in", end_offsets_in),
     )
     operators = {"op": types.operator}
-    return obtain(SegmentedReduce, "segmented_reduce", arguments, operators, cc, wait, init=types.init)
+    return obtain(SegmentedReduce, "segmented_reduce", arguments, operators, cc, wait, link, init=types.init)
 
 
 class _Sorted(NamedTuple):
@@ -271,6 +272,7 @@ def segmented_sort(
     *,
     cc: Any = None,
     wait: bool = True,
+    link: Any = None,
 ) -> SegmentedSort:
     """Build a sort of segments of numbers, each by itself, or fetch it from the cache.
 
@@ -293,7 +295,7 @@ def segmented_sort(
     start_offsets_in, end_offsets_in : device arrays or dtypes, num_segments items
         Of any integer dtype.
     order : SortOrder
-    cc, wait
+    cc, wait, link
         As for every factory: see `Algorithm`, which also lists what is raised.
 
     Returns
@@ -321,4 +323,4 @@ def segmented_sort(
         integers("start_offsets_in", start_offsets_in, may_iterate=False),
         integers("end_offsets_in", end_offsets_in, may_iterate=False),
     )
-    return obtain(SegmentedSort, "segmented_sort", arguments, {}, cc, wait, order=order.name)
+    return obtain(SegmentedSort, "segmented_sort", arguments, {}, cc, wait, link, order=order.name)

@@ -1,4 +1,4 @@
-"""Links LTO-IR into a cubin with nvJitLink, and says which part it refuses."""
+"""Links code into a cubin with nvJitLink, and says which part it refuses."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from collections.abc import Sequence
 
 from .._base.causes import cause
 from .._base.errors import BuildError
+from .._external.linkable import Linkable
 from . import toolchain
 
+Code = bytes | Linkable  # LTO-IR, or code of any kind but C++
 
-def link(parts: Sequence[bytes], cc: int, names: Sequence[str] = ()) -> bytes:
-    """Link LTO-IR into a cubin for ``sm_<cc>``; `names` say in errors what the parts are."""
+
+def link(parts: Sequence[Code], cc: int, names: Sequence[str] = ()) -> bytes:
+    """Link code into a cubin for ``sm_<cc>``; `names` say in errors what the parts are."""
     try:
         return _link(parts, cc)
     except BuildError as error:
@@ -21,7 +24,12 @@ def link(parts: Sequence[bytes], cc: int, names: Sequence[str] = ()) -> bytes:
         raise BuildError(f"nvJitLink for sm_{cc}: {why}") from cause(error)
 
 
-def _link(parts: Sequence[bytes], cc: int) -> bytes:
+_KINDS = {kind: kind.upper() for kind in ("ltoir", "ptx", "cubin", "fatbin", "object")} | {
+    "archive": "LIBRARY"
+}
+
+
+def _link(parts: Sequence[Code], cc: int) -> bytes:
     toolchain.load_library("nvJitLink")
     from cuda.bindings import nvjitlink
 
@@ -29,7 +37,10 @@ def _link(parts: Sequence[bytes], cc: int) -> bytes:
     handle = nvjitlink.create(len(options), options)
     try:
         for number, part in enumerate(parts):
-            nvjitlink.add_data(handle, nvjitlink.InputType.LTOIR, part, len(part), f"part {number}")
+            kind, data = (part.kind, part.data) if isinstance(part, Linkable) else ("ltoir", part)
+            nvjitlink.add_data(
+                handle, getattr(nvjitlink.InputType, _KINDS[kind]), data, len(data), f"part {number}"
+            )
         nvjitlink.complete(handle)
         cubin = bytearray(nvjitlink.get_linked_cubin_size(handle))
         nvjitlink.get_linked_cubin(handle, cubin)
@@ -55,7 +66,7 @@ _OF_A_PART = {
 }
 
 
-def _refusal(said: str, parts: Sequence[bytes], cc: int, names: Sequence[str]) -> str | None:
+def _refusal(said: str, parts: Sequence[Code], cc: int, names: Sequence[str]) -> str | None:
     """Return which part nvJitLink refuses and why, None if it says something else."""
     twice = _DEFINED_TWICE.search(said)
     if twice is not None:
@@ -85,7 +96,7 @@ def _refusal(said: str, parts: Sequence[bytes], cc: int, names: Sequence[str]) -
     return None
 
 
-def _error(parts: Sequence[bytes], cc: int) -> str:
+def _error(parts: Sequence[Code], cc: int) -> str:
     """Return what nvJitLink says against some of the parts alone, whose functions need not be there."""
     try:
         _link(parts, cc)

@@ -17,10 +17,12 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from .. import structs
+from .. import _numba, structs
 from .._base.causes import cause
 from .._base.errors import BuildError
 from .._base.versions import package_folder
+from .._external.cpp import CppFunction
+from .._external.declared import External
 from .._fingerprint import extensions
 from .._fingerprint.frozen import (
     MISSING,
@@ -35,6 +37,7 @@ from .._fingerprint.names import package
 from .._fingerprint.refusals import Unfingerprintable
 from .._ir.operator import Operator, ResultError
 from . import captured_arrays, numba_errors, wrapper
+from .external import caller
 from .numba_types import array_type, dtype_of, parameter_type, struct_maker, value_type
 from .toolchain import compilers
 from .wrapper import OPTIONS
@@ -77,6 +80,10 @@ class _Thaw:
         """Make what numba reads where an operator has a value."""
         if isinstance(value, (Function, Jitted)):
             return self.device_function(value)
+        if isinstance(value, External):
+            return _numba.declare(value.name, value.signature, value.abi)
+        if isinstance(value, CppFunction):
+            return caller(value)
         if isinstance(value, StructClass):
             return struct_maker(value.dtype)
         if isinstance(value, Instance):

@@ -15,6 +15,7 @@ from .. import structs
 from .._device import arrays
 
 if TYPE_CHECKING:
+    from .._external.linkable import Linkable
     from .._fingerprint import walk
 
 
@@ -58,6 +59,12 @@ class Operator:
     def function(self) -> Any:
         """What numba compiles, as it was when it was asked for; None if numba compiles nothing."""
         return None if self.source is None else self.source.frozen
+
+    @property
+    def links(self) -> tuple[Linkable, ...]:
+        """What is linked with it: that of the functions it calls which are not in Python, each piece once."""
+        functions = () if self.source is None else self.source.externals
+        return tuple(dict.fromkeys(code for function in functions for code in function.links))
 
     @property
     def signature(self) -> str:
