@@ -107,11 +107,23 @@ def link(
         family = spec.kind._family
         if family is not None:
             cubin = _link(spec, template, operators)
-            facts = dict(zip(family.facts, image.facts_of(cubin), strict=False))
+            facts = dict(zip(family.facts, _facts(cubin, operators), strict=False))
             return image.Image(facts, cubin).dumps(), len(cubin)
         head, kernels, tail, *iterators = template
         cubin = _link(spec, [kernels, *iterators], operators)
         return cccl.join(head, cubin, tail), len(cubin)
+
+
+def _facts(cubin: bytes, operators: Mapping[str, list[Code]]) -> tuple[int, ...]:
+    try:
+        return image.facts_of(cubin)
+    except image.DamagedError as error:
+        finished = [code.name for codes in operators.values() for code in codes if isinstance(code, Linkable)]
+        if not finished:
+            raise
+        raise BuildError(
+            f"nvJitLink left kernels out with {', '.join(finished)}: is a function defined in two of these?"
+        ) from error
 
 
 def whole(spec: Specialisation, operators: Mapping[str, list[Code]], seconds: Seconds) -> tuple[bytes, int]:
@@ -136,7 +148,11 @@ def _link(spec: Specialisation, parts: list[bytes], operators: Mapping[str, list
         for code in codes
     ]
     names = [*(f"part {number}" for number in range(len(parts))), *whose]
-    return nvjitlink.link([*parts, *chain(*operators.values())], spec.cc, names)
+    callers: dict[str, list[str]] = {}
+    for name, op in functions.items():
+        for symbol in op.external_symbols:
+            callers.setdefault(symbol, []).append(f"{name} ({_called(op)})")
+    return nvjitlink.link([*parts, *chain(*operators.values())], spec.cc, names, callers)
 
 
 def _called(op: Operator) -> str:

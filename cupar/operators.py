@@ -340,11 +340,7 @@ def _function(op: Callable[..., Any], inputs: tuple[np.dtype[Any], ...], output:
         raise walk.Unfingerprintable(f"op: {error}") from None
     name = str(getattr(op, "__qualname__", "") or getattr(op, "__name__", "") or repr(op))
     if is_external(op):
-        (called,) = found.externals
-        if len(called.arguments) != len(inputs):
-            takes = counted(len(called.arguments), "argument")
-            raise TypeError(f"op: {called.name} takes {takes}, this algorithm gives it {len(inputs)}")
-        name = called.name
+        name = _check_external(found, len(inputs))
     plain = Operator(name, inputs, output, None, found.digest.hex(), found, op)
     if not found.captures:
         return plain
@@ -355,6 +351,15 @@ def _function(op: Callable[..., Any], inputs: tuple[np.dtype[Any], ...], output:
         state_alignment=8,
         state=CapturedState(found.captures, getattr(op, "py_func", op)),
     )
+
+
+def _check_external(found: walk.Fingerprint, arity: int) -> str:
+    """Return the name of a function that is not in Python; raise TypeError if it takes something else."""
+    (function,) = found.externals
+    if len(function.arguments) != arity:
+        takes = counted(len(function.arguments), "argument")
+        raise TypeError(f"op: {function.name} takes {takes}, this algorithm gives it {arity}")
+    return function.name
 
 
 def _raw(op: RawOp, inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any]) -> Operator:

@@ -81,7 +81,7 @@ class _Thaw:
         if isinstance(value, (Function, Jitted)):
             return self.device_function(value)
         if isinstance(value, External):
-            return _numba.declare(value.name, value.signature, value.abi)
+            return _numba.declare(value.symbol, value.signature, value.abi)
         if isinstance(value, CppFunction):
             return caller(value)
         if isinstance(value, StructClass):

@@ -21,11 +21,16 @@ from .linkable import Linkable, collect
 class External:
     """A function of elsewhere, and the code that is linked for it."""
 
-    name: str  # the symbol
+    symbol: str
     result: str  # types, as text that numba evaluates
     arguments: tuple[str, ...]
     abi: str  # "c" or "numba": how it is called
     links: tuple[Linkable, ...]
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.symbol
 
     @property
     def signature(self) -> str:

@@ -153,7 +153,7 @@ class _Walk:
                 raise Unfingerprintable(str(error)) from None
             self._linked.append(guard)
             frozen = found
-            called = encode((found.name, found.result, found.arguments, found.abi))
+            called = encode((found.symbol, found.result, found.arguments, found.abi))
         self._externals[frozen] = None
         return frame("external", called, encode(tuple(each.digest for each in frozen.links))), frozen
 

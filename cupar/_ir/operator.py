@@ -67,6 +67,12 @@ class Operator:
         return tuple(dict.fromkeys(code for function in functions for code in function.links))
 
     @property
+    def external_symbols(self) -> list[str]:
+        """The functions that it calls which are not in Python, as the linker calls them."""
+        functions = () if self.source is None else self.source.externals
+        return [function.symbol for function in functions]
+
+    @property
     def signature(self) -> str:
         """The types as text, as in ``(int32, int32) -> int32``."""
         return f"({', '.join(map(structs.text, self.inputs))}) -> {structs.text(self.output)}"
