@@ -150,8 +150,8 @@ def _link(spec: Specialisation, parts: list[bytes], operators: Mapping[str, list
     names = [*(f"part {number}" for number in range(len(parts))), *whose]
     callers: dict[str, list[str]] = {}
     for name, op in functions.items():
-        for symbol in op.external_symbols:
-            callers.setdefault(symbol, []).append(f"{name} ({_called(op)})")
+        for function in op.externals:
+            callers.setdefault(function.symbol, []).append(f"{name} ({_called(op)})")
     return nvjitlink.link([*parts, *chain(*operators.values())], spec.cc, names, callers)
 
 

@@ -37,7 +37,9 @@ def declare(name: str, text: str, abi: str) -> Any:
     """Declare a function of elsewhere by its signature as text; return what compiled code calls it by."""
     from numba import cuda
 
-    return cuda.declare_device(name, text, abi=abi)
+    made: Any = cuda.declare_device(name, text, abi=abi)
+    made.__name__ = name  # for numba's messages
+    return made
 
 
 def type_text(kind: Any) -> str:

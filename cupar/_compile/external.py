@@ -31,7 +31,7 @@ def compile_cpp(code: Linkable, cc: int) -> bytes:
     try:
         return nvrtc.compile_source(code.data, cc, code.headers, (*code.options, *flags))
     except BuildError as error:
-        text = str(error).replace(SOURCE, code.name).replace(NOWHERE, "")
+        text = str(error).replace(SOURCE, "source").replace(NOWHERE, "").rstrip(" \n\0")
         raise BuildError(f"{code.name}: {text}") from cause(error)
 
 
@@ -53,7 +53,8 @@ def caller(function: CppFunction) -> Any:
     passed: list[str] = []
     for i, parameter in enumerate(signature.parameters):
         _pass(f"a{i}", parameter, arguments, passed)
-    foreign = cuda.declare_device(function.symbol, result(*arguments), abi="c")
+    foreign: Any = cuda.declare_device(function.symbol, result(*arguments), abi="c")
+    foreign.__name__ = function.name  # for numba's messages
     if not signature.returns_in_parts and all(each.dtype.names is None for each in signature.parameters):
         return foreign
     names: dict[str, Any] = {"foreign": foreign, "__name__": __name__, "cuda": cuda}

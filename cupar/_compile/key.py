@@ -96,8 +96,8 @@ def source_parts(code: Linkable, cc: int) -> dict[str, Any]:
     used = {name: versions[name] for name in ("cuda-cccl", "cuda-major", "nvrtc", "cuda-headers")}
     return {
         "format": FORMAT,
-        "entry": "C++",
-        "algorithm": "C++",
+        "entry": "cpp",
+        "algorithm": "cpp",
         "cc": cc,
         "linked": links_part([code]),
         "versions": {**used, "options of NVRTC": " ".join(toolchain.CPP_OPTIONS)},

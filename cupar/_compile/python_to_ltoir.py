@@ -7,6 +7,7 @@ time, and nothing of what is changed in numba for it outlasts that.
 
 from __future__ import annotations
 
+import re
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -194,7 +195,11 @@ def _explained(op: Operator, cc: int) -> Iterator[None]:
             raise  # numba itself is missing, or something that it needs
         types = ", ".join(map(structs.text, op.inputs))
         subject = f"{op.parameter}: numba.cuda cannot compile {op.described} for ({types}) on sm_{cc}"
-        raise TypeError(numba_errors.message(subject, error)) from cause(error)
+        text = numba_errors.message(subject, error)
+        for each in op.externals:
+            takes = rf"{each.name} takes ({', '.join(each.arguments)}), not (\1)"
+            text = re.sub(rf"numba\.cuda has no {re.escape(each.name)}\((.*)\)[^\n]*", takes, text)
+        raise TypeError(text) from cause(error)
 
 
 def _typed(op: Operator) -> tuple[Any, Any]:

@@ -18,7 +18,15 @@ from .sources import with_headers
 
 @dataclass(frozen=True)
 class CppFunction:
-    """A device function in C++, which operators and kernels call; see `cupar.cpp`."""
+    """A device function in C++, which operators and kernels call; made by `cupar.cpp`, not by its constructor.
+
+    Attributes
+    ----------
+    name : str
+        As it is called in C++.
+    signature : Signature
+        Result and arguments; as a string, like ``float32(float32, int64)``.
+    """
 
     name: str
     symbol: str  # of the function of C
@@ -102,7 +110,8 @@ def function(source: Any, signature: Any, name: str | None, include: Any, option
     identity = hashlib.sha256(f"{found.digest} {named} {types}".encode())
     symbol = f"cupar_cpp_{identity.hexdigest()[:20]}"
     unit = shim.unit(body.decode("utf-8", "surrogateescape"), named, types, symbol)
-    code = linkable("cu", unit.encode("utf-8", "surrogateescape"), shown, headers, flags)
+    called = f"cupar.cpp {named}" + (f" of {shown}" if folder else "")
+    code = linkable("cu", unit.encode("utf-8", "surrogateescape"), called, headers, flags)
     return CppFunction(named, symbol, types, (code,))
 
 

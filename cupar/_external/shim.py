@@ -32,7 +32,7 @@ _NUMBERS: Final = {
     "f4": "float",
     "f8": "double",
 }
-FLAT: Final = "CUPAR_FLAT"  # macro: the source is in no namespace, for one that cannot be in one
+FLAT: Final = "cupar_flat"  # macro: the source is in no namespace, for one that cannot be in one
 SOURCE: Final = f"{NOWHERE}source"  # what a source is called in messages of the compiler
 
 
@@ -88,9 +88,9 @@ def unit(source: str, name: str, signature: Signature, symbol: str) -> str:
         f'#line 1 "{NOWHERE}cupar"',
         f"#ifndef {FLAT}",
         "}",
-        f"#define CUPAR_CALLED {symbol}_source::{name}",
+        f"#define cupar_called {symbol}_source::{name}",
         "#else",
-        f"#define CUPAR_CALLED {name}",
+        f"#define cupar_called {name}",
         "#endif",
         _shim(signature, symbol),
     ]
@@ -111,7 +111,7 @@ def _shim(signature: Signature, symbol: str) -> str:
         else:
             heads += _array(f"a{i}", parameter.ndim)
             passed.append(f"Pointer<{parameter.dtype.itemsize}>{{a{i}}}")
-    call = f"CUPAR_CALLED({', '.join(passed)})"
+    call = f"cupar_called({', '.join(passed)})"
     leaves = (part for dtype in signature.dtypes() for _, part in _parts(dtype))
     needs_half = any(each.str[1:] == "f2" for each in leaves)
     returned = "void*"

@@ -113,16 +113,19 @@ def _parameter(given: Any) -> Parameter:
         return given
     if not isinstance(given, str):
         return Parameter(_dtype(given))
-    match = _TYPE.fullmatch(given.strip())
+    given = given.strip()
+    if not re.search(r"[\[*(+ ]", given):
+        return Parameter(_dtype(_SHORT.get(given, given)))
+    match = _TYPE.fullmatch(given)
     if match is None:
         hint = (
             "; an array must be C-contiguous, as in float32[::1]" if "[" in given or "Array" in given else ""
         )
-        raise ValueError(f"signature: {given.strip()!r} is no type that is known here{hint}")
+        raise ValueError(f"signature: {given!r} is no type that is known here{hint}")
     name, after, axes, pointed = match.groups()
     dtype = _dtype(_SHORT.get(name or pointed, name or pointed))
     if dtype.names is not None and (after or pointed):
-        raise ValueError(f"signature: {given.strip()}: arrays and pointers are of numbers here")
+        raise ValueError(f"signature: {given}: arrays and pointers are of numbers here")
     if pointed or after == "*":
         return Parameter(dtype, 0)
     return Parameter(dtype, 1 + axes.count(",") if after else None)

@@ -15,6 +15,8 @@ from .. import structs
 from .._device import arrays
 
 if TYPE_CHECKING:
+    from .._external.cpp import CppFunction
+    from .._external.declared import External
     from .._external.linkable import Linkable
     from .._fingerprint import walk
 
@@ -61,16 +63,14 @@ class Operator:
         return None if self.source is None else self.source.frozen
 
     @property
-    def links(self) -> tuple[Linkable, ...]:
-        """What is linked with it: that of the functions it calls which are not in Python, each piece once."""
-        functions = () if self.source is None else self.source.externals
-        return tuple(dict.fromkeys(code for function in functions for code in function.links))
+    def externals(self) -> tuple[External | CppFunction, ...]:
+        """The functions that it calls which are not in Python."""
+        return () if self.source is None else self.source.externals
 
     @property
-    def external_symbols(self) -> list[str]:
-        """The functions that it calls which are not in Python, as the linker calls them."""
-        functions = () if self.source is None else self.source.externals
-        return [function.symbol for function in functions]
+    def links(self) -> tuple[Linkable, ...]:
+        """What is linked with it for these, each piece once."""
+        return tuple(dict.fromkeys(code for function in self.externals for code in function.links))
 
     @property
     def signature(self) -> str:

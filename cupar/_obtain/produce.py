@@ -144,7 +144,7 @@ def compile_operators(spec: Specialisation, seconds: dict[str, float], operators
         with toolchain.compilers(), step():
             made = _build.operators(spec, seconds)
             with _build.timed(seconds, "operator"):
-                operators.update((name, linked(codes, spec.cc)) for name, codes in made.items())
+                operators.update((name, linked(name, codes, spec.cc)) for name, codes in made.items())
 
 
 # --- In a helper process -------------------------------------------------------------------------------
