@@ -18,7 +18,7 @@ from .sources import with_headers
 
 @dataclass(frozen=True)
 class CppFunction:
-    """A device function in C++, which operators and kernels call; made by `cupar.cpp`, not by its constructor.
+    """A device function in C++, for operators and kernels. Made by `cupar.cpp`, not by its constructor.
 
     Attributes
     ----------
