@@ -25,6 +25,7 @@ _NAMES = {
     "_call.double_buffer": "DoubleBuffer",
     "_device.driver": "DriverError NoDeviceError",
     "_device.storage": "release_memory",
+    "external": "CppFunction cpp",
     "histogram": "Histogram histogram_even",
     "iterators": (
         "CacheModifiedInputIterator ConstantIterator CountingIterator DiscardIterator "
@@ -67,6 +68,8 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from ._device.driver import DriverError as DriverError
     from ._device.driver import NoDeviceError as NoDeviceError
     from ._device.storage import release_memory as release_memory
+    from .external import CppFunction as CppFunction
+    from .external import cpp as cpp
     from .histogram import Histogram as Histogram
     from .histogram import histogram_even as histogram_even
     from .iterators import CacheModifiedInputIterator as CacheModifiedInputIterator

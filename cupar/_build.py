@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
@@ -18,6 +18,8 @@ from typing import Any
 
 from ._base.errors import BuildError
 from ._compile import cccl, limits, nvjitlink, nvrtc, python_kernel, python_to_ltoir, toolchain, workers
+from ._compile.nvjitlink import Code
+from ._external.linkable import KINDS, Linkable, linkable
 from ._ir import cpp
 from ._ir.operator import Operator
 from ._ir.source import iterators_source
@@ -57,8 +59,11 @@ def template(spec: Specialisation, seconds: Seconds) -> bytes:
         return _pack([*cccl.split(_compile(spec, {}, [])), *_iterator_code(spec)])
 
 
-def operators(spec: Specialisation, seconds: Seconds) -> dict[str, list[bytes]]:
-    """Compile the operators that are functions, in Python or C++, to LTO-IR by parameter.
+LINK = "link"  # in place of a parameter: what is linked beside operators
+
+
+def operators(spec: Specialisation, seconds: Seconds) -> dict[str, list[Code]]:
+    """Compile the operators that are functions to LTO-IR, by parameter, with what else is linked for them.
 
     What several bring, such as one `RawOp` in two places, is there once: linked twice, its functions would be
     defined twice.
@@ -69,38 +74,59 @@ def operators(spec: Specialisation, seconds: Seconds) -> dict[str, list[bytes]]:
         If numba cannot compile one for its types, or its result is not converted to the type needed.
     """
     with timed(seconds, "operator"):
-        seen: set[bytes] = set()
-        kept: dict[str, list[bytes]] = {}
+        seen: set[Code] = set()
+        kept: dict[str, list[Code]] = {}
+
+        def keep(name: str, codes: Iterable[Code]) -> None:
+            kept[name] = []
+            for code in codes:
+                content = code.data if isinstance(code, Linkable) and code.kind != "cu" else code
+                if content not in seen:
+                    kept[name].append(code)
+                seen.add(content)
+
         for name, op in spec.functions.items():
-            codes = dict.fromkeys(_operator_ltoir(name, op, spec.cc))
-            kept[name] = [code for code in codes if code not in seen]
-            seen.update(codes)
+            keep(name, _operator_code(name, op, spec.cc))
+        if spec.links:
+            keep(LINK, spec.links)
         return kept
 
 
-def _operator_ltoir(parameter: str, op: Operator, cc: int) -> list[bytes]:
+def _operator_code(parameter: str, op: Operator, cc: int) -> list[Code]:
     symbol = cpp.symbol(parameter)
     if op.cpp is None:
-        return python_to_ltoir.compile_operator(op, symbol, cc)
+        return [*python_to_ltoir.compile_operator(op, symbol, cc), *op.links]
     return [nvrtc.compile_cpp(op.cpp.replace("SYMBOL", symbol), cc), *op.ltoirs]
 
 
 def link(
-    spec: Specialisation, template: list[bytes], operators: Mapping[str, list[bytes]], seconds: Seconds
+    spec: Specialisation, template: list[bytes], operators: Mapping[str, list[Code]], seconds: Seconds
 ) -> tuple[bytes, int]:
     """Link operators with the parts of a template; return the serialised build, and the size of its cubin."""
     with timed(seconds, "link"), limits.explained(spec):
         family = spec.kind._family
         if family is not None:
             cubin = _link(spec, template, operators)
-            facts = dict(zip(family.facts, image.facts_of(cubin), strict=False))
+            facts = dict(zip(family.facts, _facts(cubin, operators), strict=False))
             return image.Image(facts, cubin).dumps(), len(cubin)
         head, kernels, tail, *iterators = template
         cubin = _link(spec, [kernels, *iterators], operators)
         return cccl.join(head, cubin, tail), len(cubin)
 
 
-def whole(spec: Specialisation, operators: Mapping[str, list[bytes]], seconds: Seconds) -> tuple[bytes, int]:
+def _facts(cubin: bytes, operators: Mapping[str, list[Code]]) -> tuple[int, ...]:
+    try:
+        return image.facts_of(cubin)
+    except image.DamagedError as error:
+        finished = [code.name for codes in operators.values() for code in codes if isinstance(code, Linkable)]
+        if not finished:
+            raise
+        raise BuildError(
+            f"nvJitLink left kernels out with {', '.join(finished)}: is a function defined in two of these?"
+        ) from error
+
+
+def whole(spec: Specialisation, operators: Mapping[str, list[Code]], seconds: Seconds) -> tuple[bytes, int]:
     """Make a build in one piece, for specialisations with no template or none that can be used."""
     with timed(seconds, "compile"), limits.explained(spec):
         iterator_code = _iterator_code(spec)
@@ -121,28 +147,39 @@ def kernel(spec: Specialisation, seconds: Seconds) -> tuple[bytes, int]:
         registers = spec.option("max_registers")
         options = [*toolchain.PYTHON_KERNEL_OPTIONS, *[f"-maxrregcount={registers}"] * bool(registers)]
         options += ["-lineinfo"] * bool(spec.option("lineinfo"))
-        archives = [toolchain.device_runtime()] * made.is_cooperative
-        name = f"kernel {spec.operators[0][1].name}"
-        cubin = nvjitlink.link(made.ltoirs, spec.cc, [name] * len(made.ltoirs), options, archives)
+        parts: list[Code] = list(made.ltoirs)
+        if made.is_cooperative:
+            parts.append(linkable("archive", toolchain.device_runtime(), "libcudadevrt.a"))
+        names = [f"kernel {spec.operators[0][1].name}"] * len(parts)
+        cubin = nvjitlink.link(parts, spec.cc, names, options=options)
         facts = {"cooperative": int(made.is_cooperative)}
         return image.Image(facts, cubin).dumps(), len(cubin)
 
 
-def _link(spec: Specialisation, parts: list[bytes], operators: Mapping[str, list[bytes]]) -> bytes:
+def _link(spec: Specialisation, parts: list[bytes], operators: Mapping[str, list[Code]]) -> bytes:
     """Link cupar's own parts with operators, which errors call by their parameters."""
     functions = spec.functions
-    whose = [f"{name} ({_called(functions[name])})" for name, codes in operators.items() for _ in codes]
+    whose = [
+        f"{name} ({code.name if isinstance(code, Linkable) else _called(functions[name])})"
+        for name, codes in operators.items()
+        for code in codes
+    ]
     names = [*(f"part {number}" for number in range(len(parts))), *whose]
-    return nvjitlink.link([*parts, *chain(*operators.values())], spec.cc, names)
+    callers: dict[str, list[str]] = {}
+    for name, op in functions.items():
+        for function in op.externals:
+            callers.setdefault(function.symbol, []).append(f"{name} ({_called(op)})")
+    return nvjitlink.link([*parts, *chain(*operators.values())], spec.cc, names, callers)
 
 
 def _called(op: Operator) -> str:
     return f"RawOp {op.name!r}" if op.ltoirs else op.name
 
 
-def _compile(spec: Specialisation, codes: Mapping[str, list[bytes]], iterator_code: list[bytes]) -> Any:
+def _compile(spec: Specialisation, given: Mapping[str, list[Code]], iterator_code: list[bytes]) -> Any:
     """Run NVRTC on a specialisation's kernels; with no codes, all its functions are left to the linker."""
     # All this can be made in another process, too.
+    codes = {name: list(map(_ltoir, each)) for name, each in given.items()}
     operators = {
         name: partial(cccl.operator, name, op.kind, codes.get(name, ()), op.state_size, op.state_alignment)
         for name, op in spec.operators
@@ -162,6 +199,17 @@ def _compile(spec: Specialisation, codes: Mapping[str, list[bytes]], iterator_co
             carried = []
     arguments = spec.kind._native_arguments(spec, cccl.bindings(), *iterators, **operators)
     return workers.compile_native(spec.kind._native, arguments, spec.cc)
+
+
+def _ltoir(code: Code) -> bytes:
+    """Return code for CCCL's own linker, which takes LTO-IR alone."""
+    if not isinstance(code, Linkable):
+        return code
+    if code.kind != "ltoir":
+        raise BuildError(
+            f"{code.name} is {KINDS[code.kind]}, and this algorithm can be linked with LTO-IR alone"
+        )
+    return code.data
 
 
 def _iterator_code(spec: Specialisation) -> list[bytes]:

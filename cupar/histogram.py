@@ -60,6 +60,7 @@ def histogram_even(
     *,
     cc: Any = None,
     wait: bool = True,
+    link: Any = None,
 ) -> Histogram:
     """Build a histogram with bins of equal width, or fetch it from the cache.
 
@@ -80,7 +81,7 @@ def histogram_even(
         if they or the samples are floats, else in uint64 if the samples are, else in int64.
     num_samples : int
         How many samples there will be. Only checked here.
-    cc, wait
+    cc, wait, link
         As for every factory: see `Algorithm`, which also lists what is raised.
 
     Returns
@@ -109,7 +110,7 @@ def histogram_even(
     histogram = integers("d_histogram", d_histogram, smallest=4, output=True, may_iterate=False)
     levels = _level_dtype(samples, h_lower_level, h_upper_level)
     _Problem.of(levels, h_num_output_levels, h_lower_level, h_upper_level, num_samples)
-    return obtain(Histogram, "histogram_even", (given, histogram), {}, cc, wait, levels=levels.str)
+    return obtain(Histogram, "histogram_even", (given, histogram), {}, cc, wait, link, levels=levels.str)
 
 
 class _Problem(NamedTuple):

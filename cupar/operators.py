@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._base.words import counted
+from ._external.kinds import is_external
 from ._fingerprint import walk
 from ._fingerprint.names import compilers_name
 from ._ir import cpp, kinds
@@ -225,6 +226,8 @@ def _resolved(op: Op, inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any]) 
         return _of_kind(op, inputs, output)
     if isinstance(op, RawOp):
         return _raw(op, inputs, output)
+    if is_external(op):
+        return _function(op, inputs, output)
     if not callable(op):
         raise TypeError(
             "op: expected a function, an OpKind, a RawOp, a ufunc or a function of the module operator, "
@@ -335,7 +338,9 @@ def _function(op: Callable[..., Any], inputs: tuple[np.dtype[Any], ...], output:
         found = walk.fingerprint(op)
     except walk.Unfingerprintable as error:
         raise walk.Unfingerprintable(f"op: {error}") from None
-    name = str(getattr(op, "__qualname__", "") or getattr(op, "__name__", repr(op)))
+    name = str(getattr(op, "__qualname__", "") or getattr(op, "__name__", "") or repr(op))
+    if is_external(op):
+        name = _check_external(found, len(inputs))
     plain = Operator(name, inputs, output, None, found.digest.hex(), found, op)
     if not found.captures:
         return plain
@@ -346,6 +351,15 @@ def _function(op: Callable[..., Any], inputs: tuple[np.dtype[Any], ...], output:
         state_alignment=8,
         state=CapturedState(found.captures, getattr(op, "py_func", op)),
     )
+
+
+def _check_external(found: walk.Fingerprint, arity: int) -> str:
+    """Return the name of a function that is not in Python; raise TypeError if it takes something else."""
+    (function,) = found.externals
+    if len(function.arguments) != arity:
+        takes = counted(len(function.arguments), "argument")
+        raise TypeError(f"op: {function.name} takes {takes}, this algorithm gives it {arity}")
+    return function.name
 
 
 def _raw(op: RawOp, inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any]) -> Operator:

@@ -77,6 +77,7 @@ def three_way_partition(
     *,
     cc: Any = None,
     wait: bool = True,
+    link: Any = None,
 ) -> ThreeWayPartition:
     """Build a partition into three arrays, or fetch it from the cache.
 
@@ -94,7 +95,7 @@ def three_way_partition(
         Where the sizes of the first and the second part go: integers of 4 or 8 bytes.
     select_first_part_op, select_second_part_op : callable, OpKind or RawOp
         Predicates of one item.
-    cc, wait
+    cc, wait, link
         As for every factory: see `Algorithm`, which also lists what is raised.
 
     Returns
@@ -125,12 +126,19 @@ def three_way_partition(
         "select_first_part_op": _predicate("select_first_part_op", select_first_part_op, items),
         "select_second_part_op": _predicate("select_second_part_op", select_second_part_op, items),
     }
-    return obtain(ThreeWayPartition, "three_way_partition", arguments, operators, cc, wait)
+    return obtain(ThreeWayPartition, "three_way_partition", arguments, operators, cc, wait, link)
 
 
 @memoised
 def select(
-    d_in: Any, d_out: Any, d_num_selected_out: Any, cond: Op, *, cc: Any = None, wait: bool = True
+    d_in: Any,
+    d_out: Any,
+    d_num_selected_out: Any,
+    cond: Op,
+    *,
+    cc: Any = None,
+    wait: bool = True,
+    link: Any = None,
 ) -> Select:
     """Build a selection of the items for which a predicate holds, or fetch it from the cache.
 
@@ -145,7 +153,7 @@ def select(
         Where the number of selected items goes: an integer of 4 or 8 bytes.
     cond : callable, OpKind or RawOp
         A predicate of one item.
-    cc, wait
+    cc, wait, link
         As for every factory: see `Algorithm`, which also lists what is raised.
 
     Returns
@@ -169,7 +177,7 @@ def select(
         converting("d_out", d_out, items),
         integers("d_num_selected_out", d_num_selected_out, smallest=4, output=True),
     )
-    return obtain(Select, "select", arguments, {"cond": _predicate("cond", cond, items)}, cc, wait)
+    return obtain(Select, "select", arguments, {"cond": _predicate("cond", cond, items)}, cc, wait, link)
 
 
 def _predicate(name: str, op: Op, items: Argument) -> Operator:

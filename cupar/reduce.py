@@ -51,6 +51,7 @@ def reduce_into(
     determinism: Determinism = Determinism.RUN_TO_RUN,
     cc: Any = None,
     wait: bool = True,
+    link: Any = None,
 ) -> Reduce:
     """Build a reduction, or fetch it from the cache.
 
@@ -69,7 +70,7 @@ def reduce_into(
         leaves `d_out` as it was.
     determinism : Determinism, optional
         Whether floats must give the same sum in every run.
-    cc, wait
+    cc, wait, link
         As for every factory: see `Algorithm`, which also lists what is raised.
 
     Returns
@@ -97,6 +98,7 @@ def reduce_into(
         operators,
         cc,
         wait,
+        link,
         init=types.init,
         determinism=wanted.name,
     )

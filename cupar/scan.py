@@ -27,7 +27,9 @@ class Scan(Algorithm, family=SCAN, uses={"d_in": "num_items", "d_out": "num_item
 
 
 @memoised
-def exclusive_scan(d_in: Any, d_out: Any, op: Op, h_init: Any, *, cc: Any = None, wait: bool = True) -> Scan:
+def exclusive_scan(
+    d_in: Any, d_out: Any, op: Op, h_init: Any, *, cc: Any = None, wait: bool = True, link: Any = None
+) -> Scan:
     """Build an exclusive scan, or fetch it from the cache: item i combines `h_init` and items 0 to i - 1.
 
     Parameters
@@ -41,7 +43,7 @@ def exclusive_scan(d_in: Any, d_out: Any, op: Op, h_init: Any, *, cc: Any = None
     h_init : numpy.ndarray or device array of one element, or number
         The initial value; that of a device array is read when the scan runs. An array's dtype is the
         accumulator's; a number is taken in `d_in`'s dtype.
-    cc, wait
+    cc, wait, link
         As for every factory: see `Algorithm`, which also lists what is raised.
 
     Returns
@@ -65,18 +67,18 @@ def exclusive_scan(d_in: Any, d_out: Any, op: Op, h_init: Any, *, cc: Any = None
         raise TypeError(
             "h_init: an exclusive scan needs an initial value, its first item; inclusive_scan can go without"
         )
-    return _scan("exclusive_scan", d_in, d_out, op, h_init, cc, wait)
+    return _scan("exclusive_scan", d_in, d_out, op, h_init, cc, wait, link)
 
 
 @memoised
 def inclusive_scan(
-    d_in: Any, d_out: Any, op: Op, h_init: Any = None, *, cc: Any = None, wait: bool = True
+    d_in: Any, d_out: Any, op: Op, h_init: Any = None, *, cc: Any = None, wait: bool = True, link: Any = None
 ) -> Scan:
     """Build an inclusive scan, or fetch it from the cache: item i combines `h_init` and items 0 to i.
 
     Parameters
     ----------
-    d_in, d_out, op, cc, wait
+    d_in, d_out, op, cc, wait, link
         As for `exclusive_scan`.
     h_init : numpy.ndarray or device array of one element, number or None
         As for `exclusive_scan`. With None there is no initial value, and the accumulator has `d_in`'s dtype.
@@ -92,11 +94,11 @@ def inclusive_scan(
     >>> running_max.build.cc
     90
     """
-    return _scan("inclusive_scan", d_in, d_out, op, h_init, cc, wait)
+    return _scan("inclusive_scan", d_in, d_out, op, h_init, cc, wait, link)
 
 
-def _scan(algorithm: str, d_in: Any, d_out: Any, op: Op, h_init: Any, cc: Any, wait: bool) -> Scan:
+def _scan(algorithm: str, d_in: Any, d_out: Any, op: Op, h_init: Any, cc: Any, wait: bool, link: Any) -> Scan:
     types = accumulation(d_in, d_out, op, h_init, is_scan=True)
     return obtain(
-        Scan, algorithm, (types.d_in, types.d_out), {"op": types.operator}, cc, wait, init=types.init
+        Scan, algorithm, (types.d_in, types.d_out), {"op": types.operator}, cc, wait, link, init=types.init
     )

@@ -60,6 +60,7 @@ def lower_bound(
     values_sorted: bool = False,
     cc: Any = None,
     wait: bool = True,
+    link: Any = None,
 ) -> BinarySearch:
     """Build a search for the first place where each value can be inserted, or fetch it from the cache.
 
@@ -79,7 +80,7 @@ def lower_bound(
     values_sorted : bool, optional
         Promises that `d_values` are sorted by `comp`, too, which makes many of them several times quicker to
         find. If they are not, what is written to `d_out` is undefined, and no more than that.
-    cc, wait
+    cc, wait, link
         As for every factory: see `Algorithm`, which also lists what is raised.
 
     Returns
@@ -99,7 +100,7 @@ def lower_bound(
     the memory that the items take, or a seventh if they have more than 8 bytes: J. Rao and K. A. Ross, "Cache
     conscious indexing for decision-support in main memory", VLDB 1999. Those of more than 16 bytes have none.
     """
-    return _search("lower_bound", d_data, d_values, d_out, comp, values_sorted, cc, wait)
+    return _search("lower_bound", d_data, d_values, d_out, comp, values_sorted, cc, wait, link)
 
 
 @memoised
@@ -112,6 +113,7 @@ def upper_bound(
     values_sorted: bool = False,
     cc: Any = None,
     wait: bool = True,
+    link: Any = None,
 ) -> BinarySearch:
     """Build a search for the last place where each value can be inserted, or fetch it from the cache.
 
@@ -120,7 +122,7 @@ def upper_bound(
 
     Parameters
     ----------
-    d_data, d_values, d_out, comp, values_sorted, cc, wait
+    d_data, d_values, d_out, comp, values_sorted, cc, wait, link
         As for `lower_bound`.
 
     Returns
@@ -134,7 +136,7 @@ def upper_bound(
     >>> descending.build.algorithm
     'upper_bound'
     """
-    return _search("upper_bound", d_data, d_values, d_out, comp, values_sorted, cc, wait)
+    return _search("upper_bound", d_data, d_values, d_out, comp, values_sorted, cc, wait, link)
 
 
 def _search(
@@ -146,6 +148,7 @@ def _search(
     values_sorted: Any,
     cc: Any,
     wait: bool,
+    link: Any,
 ) -> BinarySearch:
     data = argument("d_data", d_data, may_iterate=False)
     values = same_dtype("d_values", d_values, data)
@@ -155,4 +158,4 @@ def _search(
     comp = OpKind.LESS if comp is None else comp  # as in cuda.compute
     operators = {"comp": resolve(comp, (data.value, data.value), np.dtype(bool), "comp")}
     options = {"values_sorted": True} if values_sorted else {}
-    return obtain(BinarySearch, algorithm, (data, values, index), operators, cc, wait, **options)
+    return obtain(BinarySearch, algorithm, (data, values, index), operators, cc, wait, link, **options)

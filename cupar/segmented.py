@@ -106,6 +106,7 @@ def segmented_reduce(
     *,
     cc: Any = None,
     wait: bool = True,
+    link: Any = None,
 ) -> SegmentedReduce:
     """Build a segmented reduction, or fetch it from the cache.
 
@@ -127,7 +128,7 @@ def segmented_reduce(
     h_init : numpy.ndarray of one element or number
         The initial value of each segment. An array's dtype is the accumulator's; a number is taken in
         `d_in`'s dtype.
-    cc, wait
+    cc, wait, link
         As for every factory: see `Algorithm`, which also lists what is raised.
 
     Returns
@@ -153,7 +154,7 @@ def segmented_reduce(
     types = accumulation(d_in, d_out, op, h_init)
     arguments = types.d_in, types.d_out, *_offsets(start_offsets_in, end_offsets_in)
     operators = {"op": types.operator}
-    return obtain(SegmentedReduce, "segmented_reduce", arguments, operators, cc, wait, init=types.init)
+    return obtain(SegmentedReduce, "segmented_reduce", arguments, operators, cc, wait, link, init=types.init)
 
 
 def _offsets(start: Any, end: Any, *, may_iterate: bool = True) -> tuple[Argument, ...]:
@@ -273,6 +274,7 @@ def segmented_sort(
     *,
     cc: Any = None,
     wait: bool = True,
+    link: Any = None,
 ) -> SegmentedSort:
     """Build a sort of segments of numbers, each by itself, or fetch it from the cache.
 
@@ -295,7 +297,7 @@ def segmented_sort(
     start_offsets_in, end_offsets_in : device arrays or dtypes, num_segments items
         Of any integer dtype.
     order : SortOrder
-    cc, wait
+    cc, wait, link
         As for every factory: see `Algorithm`, which also lists what is raised.
 
     Returns
@@ -323,4 +325,4 @@ def segmented_sort(
         integers("start_offsets_in", start_offsets_in, may_iterate=False),
         integers("end_offsets_in", end_offsets_in, may_iterate=False),
     )
-    return obtain(SegmentedSort, "segmented_sort", arguments, {}, cc, wait, order=order.name)
+    return obtain(SegmentedSort, "segmented_sort", arguments, {}, cc, wait, link, order=order.name)

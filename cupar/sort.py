@@ -80,6 +80,7 @@ def merge_sort(
     *,
     cc: Any = None,
     wait: bool = True,
+    link: Any = None,
 ) -> MergeSort:
     """Build a stable sort by a comparison, or fetch it from the cache.
 
@@ -96,7 +97,7 @@ def merge_sort(
         `d_out_items` is None if `d_in_items` is.
     op : callable, OpKind or RawOp
         Whether its first key goes before its second: a strict weak order.
-    cc, wait
+    cc, wait, link
         As for every factory: see `Algorithm`, which also lists what is raised.
 
     Returns
@@ -118,7 +119,7 @@ def merge_sort(
     items = paired("d_in_items", d_in_items, "d_out_items", d_out_items, may_iterate=True, optional=True)
     dtype = keys[0].value
     compare = resolve(recognised(op, dtype), (dtype, dtype), np.dtype(bool))
-    return obtain(MergeSort, "merge_sort", (*keys, *items), {"op": compare}, cc, wait)
+    return obtain(MergeSort, "merge_sort", (*keys, *items), {"op": compare}, cc, wait, link)
 
 
 ARRAYS = ("d_in_keys", "d_out_keys", "d_in_values", "d_out_values")
@@ -224,6 +225,7 @@ def radix_sort(
     *,
     cc: Any = None,
     wait: bool = True,
+    link: Any = None,
 ) -> RadixSort:
     """Build a stable sort of numbers by their bits, or fetch it from the cache.
 
@@ -241,7 +243,7 @@ def radix_sort(
     d_out_values : device array, dtype or None, n items
         Where the values go; None if there are none, or they are in a `DoubleBuffer`.
     order : SortOrder
-    cc, wait
+    cc, wait, link
         As for every factory: see `Algorithm`, which also lists what is raised.
 
     Returns
@@ -265,4 +267,4 @@ def radix_sort(
     arguments = sorted_arguments(
         d_in_keys, d_out_keys, d_in_values, d_out_values, "use merge_sort with a comparison of yours"
     )
-    return obtain(RadixSort, "radix_sort", arguments, {}, cc, wait, order=order.name)
+    return obtain(RadixSort, "radix_sort", arguments, {}, cc, wait, link, order=order.name)

@@ -47,7 +47,9 @@ class BinaryTransform(
 
 
 @memoised
-def unary_transform(d_in: Any, d_out: Any, op: Op, *, cc: Any = None, wait: bool = True) -> UnaryTransform:
+def unary_transform(
+    d_in: Any, d_out: Any, op: Op, *, cc: Any = None, wait: bool = True, link: Any = None
+) -> UnaryTransform:
     """Build a transform of one array, or fetch it from the cache: ``d_out[i] = op(d_in[i])``.
 
     Parameters
@@ -58,7 +60,7 @@ def unary_transform(d_in: Any, d_out: Any, op: Op, *, cc: Any = None, wait: bool
         Where the results go; it may be the input itself. What the operator returns is converted to its dtype.
     op : callable, OpKind or RawOp
         An operator on one value of `d_in`'s dtype.
-    cc, wait
+    cc, wait, link
         As for every factory: see `Algorithm`, which also lists what is raised.
 
     Returns
@@ -78,12 +80,12 @@ def unary_transform(d_in: Any, d_out: Any, op: Op, *, cc: Any = None, wait: bool
     """
     source, result = argument("d_in", d_in), argument("d_out", d_out, output=True)
     operators = {"op": resolve(op, (source.value,), result.value, "op", "d_out")}
-    return obtain(UnaryTransform, "unary_transform", (source, result), operators, cc, wait)
+    return obtain(UnaryTransform, "unary_transform", (source, result), operators, cc, wait, link)
 
 
 @memoised
 def binary_transform(
-    d_in1: Any, d_in2: Any, d_out: Any, op: Op, *, cc: Any = None, wait: bool = True
+    d_in1: Any, d_in2: Any, d_out: Any, op: Op, *, cc: Any = None, wait: bool = True, link: Any = None
 ) -> BinaryTransform:
     """Build a transform of two arrays, or fetch it from the cache: ``d_out[i] = op(d_in1[i], d_in2[i])``.
 
@@ -91,7 +93,7 @@ def binary_transform(
     ----------
     d_in1, d_in2 : device arrays, iterators or dtypes, n items
         The inputs. Only their dtypes matter here, and may differ.
-    d_out, cc, wait
+    d_out, cc, wait, link
         As for `unary_transform`.
     op : callable, OpKind or RawOp
         An operator on a value of `d_in1`'s dtype and one of `d_in2`'s.
@@ -110,4 +112,4 @@ def binary_transform(
     first, second = argument("d_in1", d_in1), argument("d_in2", d_in2)
     result = argument("d_out", d_out, output=True)
     operators = {"op": resolve(op, (first.value, second.value), result.value, "op", "d_out")}
-    return obtain(BinaryTransform, "binary_transform", (first, second, result), operators, cc, wait)
+    return obtain(BinaryTransform, "binary_transform", (first, second, result), operators, cc, wait, link)

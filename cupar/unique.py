@@ -63,6 +63,7 @@ def unique_by_key(
     *,
     cc: Any = None,
     wait: bool = True,
+    link: Any = None,
 ) -> UniqueByKey:
     """Build a selection of the first of each run of equal keys, with its item, or fetch it from the cache.
 
@@ -81,7 +82,7 @@ def unique_by_key(
         Where the number of runs goes: an integer of 4 or 8 bytes.
     op : callable, OpKind or RawOp
         Whether two keys are equal.
-    cc, wait
+    cc, wait, link
         As for every factory: see `Algorithm`, which also lists what is raised.
 
     Returns
@@ -109,7 +110,7 @@ def unique_by_key(
         integers("d_out_num_selected", d_out_num_selected, smallest=4, output=True),
     )
     operators = {"op": resolve(op, (keys.value, keys.value), np.dtype(bool))}
-    return obtain(UniqueByKey, "unique_by_key", arguments, operators, cc, wait)
+    return obtain(UniqueByKey, "unique_by_key", arguments, operators, cc, wait, link)
 
 
 def _items(d_in_items: Any, d_out_items: Any) -> tuple[Argument, ...]:

@@ -26,11 +26,13 @@ FLOORS = [
     "operators",
     "_ir",
     "_fingerprint",
+    "_external",
     "_cache",
     "_store",
     "graph",
     "_device",
     "structs",
+    "_numba",
     "_base",
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms.split()}

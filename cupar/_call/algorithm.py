@@ -28,13 +28,17 @@ _this_thread = driver.this_thread
 class Algorithm:
     """An algorithm for given types, operator and device. Made by the factories, not by its constructor.
 
-    All factories take two arguments by name:
+    All factories take three arguments by name:
 
     cc : int, pair of int or str, optional
         Compute capability to build for, as in 90, (9, 0), "9.0" or "sm_90"; by default the current device's.
         With it, no GPU is needed.
     wait : bool, optional
         False: build in the background and return at once; the first call, or `ready`, waits.
+    link : optional
+        Device code that operators call beside their own: the path of a file (``.ltoir``, ``.ptx``, ``.cu``,
+        ``.cubin``, ``.fatbin``, ``.o``, ``.a``), ``cuda.LTOIR(…)`` and its like of numba.cuda, an
+        ``ObjectCode`` of cuda.core, or a list of these.
 
     They raise ``TypeError`` or ``ValueError`` if an argument is not what they take, or the operator cannot be
     compiled for the types, and `NoDeviceError` if there is no GPU and no `cc`.

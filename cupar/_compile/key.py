@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from .._ir.operator import Operator
 from .._ir.specialisation import Specialisation
 from .._kernels import source
 from . import toolchain, wrapper
+
+if TYPE_CHECKING:
+    from .._external.linkable import Linkable
 
 FORMAT = 4  # of keys and of what is stored under them
 
@@ -72,7 +75,35 @@ def build_parts(spec: Specialisation) -> dict[str, Any]:
     if any(op.cpp is None for op in functions.values()):
         versions.update(toolchain.operator_versions())
         versions.update((f"numba's option {name}", value) for name, value in wrapper.OPTIONS.items())
-    return {**parts, "functions": _function_parts(functions), "versions": versions, "generated": generated}
+    if spec.links or any(op.links for op in functions.values()):
+        versions["options of NVRTC for linked C++"] = " ".join(toolchain.CPP_OPTIONS)
+    linked = {"linked": links_part(spec.links)} if spec.links else {}
+    return {
+        **parts,
+        "functions": _function_parts(functions),
+        **linked,
+        "versions": versions,
+        "generated": generated,
+    }
+
+
+def links_part(links: Sequence[Linkable]) -> dict[str, Any]:
+    """Describe code that is linked: by content, as if it had no other name."""
+    return {f"linked code {number}": each.part() for number, each in enumerate(links, start=1)}
+
+
+def source_parts(code: Linkable, cc: int) -> dict[str, Any]:
+    """Return what the LTO-IR of C++ depends on."""
+    versions = toolchain.template_versions()
+    used = {name: versions[name] for name in ("cuda-cccl", "cuda-major", "nvrtc", "cuda-headers")}
+    return {
+        "format": FORMAT,
+        "entry": "cpp",
+        "algorithm": "cpp",
+        "cc": cc,
+        "linked": links_part([code]),
+        "versions": {**used, "options of NVRTC": " ".join(toolchain.CPP_OPTIONS)},
+    }
 
 
 def _kernel_parts(spec: Specialisation) -> dict[str, Any]:

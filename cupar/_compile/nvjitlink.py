@@ -1,42 +1,47 @@
-"""Links LTO-IR into a cubin with nvJitLink, and says which part it refuses."""
+"""Links code into a cubin with nvJitLink, and says which part it refuses."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from .._base.causes import cause
 from .._base.errors import BuildError
+from .._external import symbols
+from .._external.linkable import KINDS, Linkable
 from . import toolchain
+
+Code = bytes | Linkable  # LTO-IR, or code of any kind but C++
 
 
 def link(
-    parts: Sequence[bytes],
+    parts: Sequence[Code],
     cc: int,
     names: Sequence[str] = (),
+    callers: Mapping[str, Sequence[str]] | None = None,
     options: Sequence[str] | None = None,
-    archives: Sequence[bytes] = (),
 ) -> bytes:
-    """Link LTO-IR into a cubin for ``sm_<cc>``; `names` say in errors what the parts are.
+    """Link code into a cubin for ``sm_<cc>``.
 
-    `options` are those of cupar's own kernels, unless others are given. Of `archives`, what the parts call is
-    linked, too.
+    For errors, `names` say what the parts are, and `callers` of functions who calls them. `options` are those
+    of cupar's own kernels, unless others are given.
     """
+    _check_once(parts, cc, names)
     try:
-        return _link(parts, cc, options, archives)
+        return _link(parts, cc, options)
     except BuildError as error:
-        why = _refusal(str(error), parts, cc, names) if names else None
+        why = _refusal(str(error), parts, cc, names, callers or {}) if names else None
         if why is None:
             raise
         raise BuildError(f"nvJitLink for sm_{cc}: {why}") from cause(error)
 
 
-def _link(
-    parts: Sequence[bytes],
-    cc: int,
-    given: Sequence[str] | None = None,
-    archives: Sequence[bytes] = (),
-) -> bytes:
+_KINDS = {kind: kind.upper() for kind in ("ltoir", "ptx", "cubin", "fatbin", "object")} | {
+    "archive": "LIBRARY"
+}
+
+
+def _link(parts: Sequence[Code], cc: int, given: Sequence[str] | None = None) -> bytes:
     toolchain.load_library("nvJitLink")
     from cuda.bindings import nvjitlink
 
@@ -44,9 +49,10 @@ def _link(
     handle = nvjitlink.create(len(options), options)
     try:
         for number, part in enumerate(parts):
-            nvjitlink.add_data(handle, nvjitlink.InputType.LTOIR, part, len(part), f"part {number}")
-        for archive in archives:
-            nvjitlink.add_data(handle, nvjitlink.InputType.LIBRARY, archive, len(archive), "archive")
+            kind, data = (part.kind, part.data) if isinstance(part, Linkable) else ("ltoir", part)
+            nvjitlink.add_data(
+                handle, getattr(nvjitlink.InputType, _KINDS[kind]), data, len(data), f"part {number}"
+            )
         nvjitlink.complete(handle)
         cubin = bytearray(nvjitlink.get_linked_cubin_size(handle))
         nvjitlink.get_linked_cubin(handle, cubin)
@@ -63,16 +69,24 @@ def _link(
 _DEFINED_TWICE = re.compile(
     r"^part (\d+): .*: Linking globals named '(.*)': symbol multiply defined", re.MULTILINE
 )
-_UNDEFINED = re.compile(r"Unresolved extern function '(.*?)'")
-# What nvJitLink says of a part, not always which one, and what that means.
+_UNDEFINED = re.compile(r"Unresolved extern function '(.*?)'|Undefined reference to '(.*?)' in 'part (\d+)'")
+# What nvJitLink says of a part, which it may name, and what that means. Of code in one of its forms:
 _OF_A_PART = {
-    "ERROR_INCORRECT_INPUT_TYPE": "is no LTO-IR: make it with nvcc -dlto, or NVRTC",
+    "ERROR_INCORRECT_INPUT_TYPE": "is no {kind}{made}",
     "ERROR_ARCH_MISMATCH": "is for a newer architecture than sm_{cc}: make it for sm_{cc} or an earlier one",
+    "version specified by .target is higher": "is for a newer architecture than sm_{cc}: make it for sm_{cc} "
+    "or an earlier one",
     "ERROR_NVVM_COMPILE": "is broken: make it anew",
+    "ERROR_PTX_COMPILE": "is broken: make it anew",
+    "bad input": "is broken, or for another compute capability: make it for sm_{cc}",
 }
+_NAMED = re.compile(r"bad input: ?part (\d+)|\(part (\d+)\)")
+_MADE = {"LTO-IR": ": make it with nvcc -dlto, or NVRTC"}
 
 
-def _refusal(said: str, parts: Sequence[bytes], cc: int, names: Sequence[str]) -> str | None:
+def _refusal(
+    said: str, parts: Sequence[Code], cc: int, names: Sequence[str], callers: Mapping[str, Sequence[str]]
+) -> str | None:
     """Return which part nvJitLink refuses and why, None if it says something else."""
     twice = _DEFINED_TWICE.search(said)
     if twice is not None:
@@ -80,29 +94,73 @@ def _refusal(said: str, parts: Sequence[bytes], cc: int, names: Sequence[str]) -
         second, symbol = int(twice[1]), twice[2]
         pairs = (_DEFINED_TWICE.search(_error([part, parts[second]], cc)) for part in parts[:second])
         first = next((i for i, again in enumerate(pairs) if again and again[2] == symbol), second)
-        return (
-            f"function {symbol!r} is defined by the LTO-IR of {names[first]} and, in another way, by that of "
-            f"{names[second]}: give one of the two functions another name"
-        )
+        return _defined_twice(symbol, parts, names, first, second)
     undefined = _UNDEFINED.search(said)
     if undefined is not None:
-        symbol = undefined[1]
-        # nvJitLink does not say who calls it, and LTO-IR cannot be searched for names.
+        return _undefined(undefined[1] or undefined[2], undefined[3], names, callers)
+    for sign, is_wrong in _OF_A_PART.items():
+        if sign in said:
+            number = _first_with(sign, said, parts, cc)
+            if number is not None:
+                kind = _kind(parts[number])
+                why = is_wrong.format(cc=cc, kind=kind, made=_MADE.get(kind, ""))
+                return f"the {kind} of {names[number]} {why}"
+    return None
+
+
+def _undefined(
+    symbol: str, part: str | None, names: Sequence[str], callers: Mapping[str, Sequence[str]]
+) -> str:
+    """Say which function is missing, and who calls it. Of LTO-IR, nvJitLink does not say that."""
+    if part is None and symbol not in callers:
         users = dict.fromkeys(name for name in names if not name.startswith("part "))
         own = [name for name in users if name.endswith(f"(RawOp {symbol!r})")]
         return (
             f"no LTO-IR defines the function {symbol!r} that {' or '.join(own or users)} calls: check its "
             'name (extern "C" in C++), or add its LTO-IR to extra_ltoirs'
         )
-    for sign, is_wrong in _OF_A_PART.items():
-        if sign in said:
-            number = next((i for i, part in enumerate(parts) if sign in _error([part], cc)), None)
-            if number is not None:
-                return f"the LTO-IR of {names[number]} {is_wrong.format(cc=cc)}"
-    return None
+    asked = [names[int(part)]] if part is not None else callers[symbol]
+    return (
+        f"nothing that is linked defines the function {symbol!r} that {' or '.join(asked)} calls: check its "
+        'name (extern "C" in C++), or give its code as link='
+    )
 
 
-def _error(parts: Sequence[bytes], cc: int) -> str:
+def _defined_twice(symbol: str, parts: Sequence[Code], names: Sequence[str], first: int, second: int) -> str:
+    return (
+        f"function {symbol!r} is defined by the {_kind(parts[first])} of {names[first]} and, in another way, "
+        f"by that of {names[second]}: give one of the two functions another name"
+    )
+
+
+def _first_with(sign: str, said: str, parts: Sequence[Code], cc: int) -> int | None:
+    """Return the number of the part of which nvJitLink says something."""
+    named = _NAMED.search(said)
+    if named is not None and sign != "ERROR_NVVM_COMPILE":
+        return int(named[1] or named[2])
+    return next((i for i, part in enumerate(parts) if sign in _error([part], cc)), None)
+
+
+def _kind(part: Code) -> str:
+    kind = KINDS[part.kind] if isinstance(part, Linkable) else "LTO-IR"
+    return kind.removeprefix("an ").removeprefix("a ")
+
+
+def _check_once(parts: Sequence[Code], cc: int, names: Sequence[str]) -> None:
+    """Raise BuildError if two parts in PTX or cubins define a function of one name.
+
+    nvJitLink takes the first then, if it does not crash.
+    """
+    found: dict[str, int] = {}
+    for number, part in enumerate(parts):
+        for symbol in symbols.defined(part) if isinstance(part, Linkable) else ():
+            first = found.setdefault(symbol, number)
+            if first != number:
+                why = _defined_twice(symbol, parts, names, first, number)
+                raise BuildError(f"nvJitLink for sm_{cc}: {why}")
+
+
+def _error(parts: Sequence[Code], cc: int) -> str:
     """Return what nvJitLink says against some of the parts alone, whose functions need not be there."""
     try:
         _link(parts, cc)

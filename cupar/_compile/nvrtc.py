@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .._base.errors import BuildError
+from .._external.shim import SOURCE
 from . import toolchain
 
 # Compute capabilities that NVRTC supports in every minor version of a CUDA, so that it need not be loaded
@@ -67,12 +68,21 @@ def check_cc(cc: int) -> None:
 
 def compile_cpp(source: str, cc: int) -> bytes:
     """Compile C++ device functions to LTO-IR."""
-    return _compiled(source, cc, toolchain.CPP_OPTIONS)
+    return _compiled(source.encode(), cc, toolchain.CPP_OPTIONS)
+
+
+def compile_source(
+    source: bytes, cc: int, headers: Sequence[tuple[str, bytes]], options: Sequence[str]
+) -> bytes:
+    """Compile C++ of the user's to LTO-IR, which includes these headers, by name, and CUDA's and CCCL's."""
+    standard = any(each.lstrip("-").startswith("std=") for each in options)
+    own = [each for each in toolchain.CPP_OPTIONS if not (standard and each.startswith("-std="))]
+    return _compiled(source, cc, (*own, *options), headers, SOURCE)
 
 
 def compile_kernels(source: str, cc: int, *more: str) -> bytes:
     """Compile the C++ of kernels to LTO-IR, with options that do not change what comes of it."""
-    return _compiled(source, cc, (*toolchain.KERNEL_OPTIONS, f"-I{toolchain.KERNELS}", *more))
+    return _compiled(source.encode(), cc, (*toolchain.KERNEL_OPTIONS, f"-I{toolchain.KERNELS}", *more))
 
 
 def set_heap_of_headers(size: int) -> None:
@@ -81,12 +91,20 @@ def set_heap_of_headers(size: int) -> None:
     _checked(nvrtc, nvrtc.nvrtcSetPCHHeapSize(size))
 
 
-def _compiled(source: str, cc: int, given: Sequence[str]) -> bytes:
+def _compiled(
+    source: bytes,
+    cc: int,
+    given: Sequence[str],
+    headers: Sequence[tuple[str, bytes]] = (),
+    name: str = "cupar.cu",
+) -> bytes:
     nvrtc = _loaded()
     check = functools.partial(_checked, nvrtc)
     folders = (f"-I{folder}" for folder in toolchain.include_folders())
     options = [option.encode() for option in (f"-arch=sm_{cc}", *given, *folders)]
-    program = check(nvrtc.nvrtcCreateProgram(source.encode(), b"cupar.cu", 0, [], []))
+    names = [header.encode(errors="surrogateescape") for header, _ in headers]
+    texts = [text for _, text in headers]
+    program = check(nvrtc.nvrtcCreateProgram(source, name.encode(), len(headers), texts, names))
     try:
         status = nvrtc.nvrtcCompileProgram(program, len(options), options)[0]
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:

@@ -7,6 +7,7 @@ time, and nothing of what is changed in numba for it outlasts that.
 
 from __future__ import annotations
 
+import re
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,10 +18,12 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from .. import structs
+from .. import _numba, structs
 from .._base.causes import cause
 from .._base.errors import BuildError
 from .._base.versions import package_folder
+from .._external.cpp import CppFunction
+from .._external.declared import External
 from .._fingerprint import extensions
 from .._fingerprint.frozen import (
     MISSING,
@@ -35,6 +38,7 @@ from .._fingerprint.names import package
 from .._fingerprint.refusals import Unfingerprintable
 from .._ir.operator import Operator, ResultError
 from . import captured_arrays, numba_errors, wrapper
+from .external import caller
 from .numba_types import array_type, dtype_of, parameter_type, struct_maker, value_type
 from .toolchain import compilers
 from .wrapper import OPTIONS
@@ -77,6 +81,10 @@ class _Thaw:
         """Make what numba reads where an operator has a value."""
         if isinstance(value, (Function, Jitted)):
             return self.device_function(value)
+        if isinstance(value, External):
+            return _numba.declare(value.symbol, value.signature, value.abi)
+        if isinstance(value, CppFunction):
+            return caller(value)
         if isinstance(value, StructClass):
             return struct_maker(value.dtype)
         if isinstance(value, Instance):
@@ -187,7 +195,11 @@ def _explained(op: Operator, cc: int) -> Iterator[None]:
             raise  # numba itself is missing, or something that it needs
         types = ", ".join(map(structs.text, op.inputs))
         subject = f"{op.parameter}: numba.cuda cannot compile {op.described} for ({types}) on sm_{cc}"
-        raise TypeError(numba_errors.message(subject, error)) from cause(error)
+        text = numba_errors.message(subject, error)
+        for each in op.externals:
+            takes = rf"{each.name} takes ({', '.join(each.arguments)}), not (\1)"
+            text = re.sub(rf"numba\.cuda has no {re.escape(each.name)}\((.*)\)[^\n]*", takes, text)
+        raise TypeError(text) from cause(error)
 
 
 def _typed(op: Operator) -> tuple[Any, Any]:

@@ -267,7 +267,7 @@ def _note_lowering(target: Any, used: list[str], undo: ExitStack) -> None:
     keyed = [
         (name, selector)
         for selectors in (target._defns, target._getattrs, target._setattrs)
-        for name, selector in list(selectors.items())
+        for name, selector in dict(selectors).items()  # a copy: what is collected meanwhile leaves the other
     ]
     for name, selector in [*keyed, ("a conversion", target._casts), ("a constant", target._get_constants)]:
         for place, (signature, impl) in enumerate(selector.versions):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,10 @@ from .frozen import MISSING
 from .guards import Guard
 from .names import compilers_name, type_name
 from .values import ATOMS, encode
+
+if TYPE_CHECKING:
+    from .._external.cpp import CppFunction
+    from .._external.declared import External
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,8 @@ class Fingerprint:
     codes: tuple[tuple[str, CodeType], ...] = field(compare=False, repr=False)  # with where: " in 'helper'"
     # What it does, or a function that it calls, that a kernel cannot; empty if there is nothing.
     refused: str = field(default="", compare=False)
+    # Functions that are not written in Python, of those that it calls, each once.
+    externals: tuple[External | CppFunction, ...] = field(default=(), compare=False, repr=False)
 
     def reads(self) -> list[tuple[str, str]]:
         """Return `parts` with the constants apart from the code, to tell which of them changed.

@@ -9,16 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._device import arrays
+from .._external.kinds import is_external
 from . import registries
 from .frozen import MISSING
 from .names import compilers_name, is_dispatcher, numba_type_name
 from .refusals import Unfingerprintable, refuse
 from .values import ATOMS, Pair, Reader, encode, encode_atom, encode_device_array, frame, held
+
+if TYPE_CHECKING:
+    from .._external.files import Guard as FileGuard
 
 
 class _ByValue:
@@ -40,7 +44,7 @@ class _ByValue:
 
 def _identity(value: object, where: str) -> Pair:
     """Encode a function as itself, for this process: what it depends on has guards of its own."""
-    if isinstance(value, FunctionType) or is_dispatcher(value):
+    if isinstance(value, FunctionType) or is_dispatcher(value) or is_external(value):
         return frame("id", encode(id(value))), None
     if arrays.is_device_array(value):
         return encode_device_array(value, where), None
@@ -56,7 +60,7 @@ def is_fixed(value: object) -> bool:
         return all(map(is_fixed, value))  # type: ignore[call-overload]
     if isinstance(value, np.generic):
         return not isinstance(value, np.void)
-    return compilers_name(value) is not None or numba_type_name(value) is not None
+    return compilers_name(value) is not None or numba_type_name(value) is not None or is_external(value)
 
 
 def seen(value: object, where: str) -> object:
@@ -124,6 +128,7 @@ class Guard:
     dispatchers: tuple[tuple[Any, dict[str, object]], ...]  # with their options
     attributes: tuple[tuple[object, str, object], ...]
     epoch: int  # of what is registered with numba
+    linked: tuple[FileGuard, ...] = ()  # of functions that are not written in Python
 
     def check(self, operator: object) -> bool:
         """Whether the fingerprint is that of an operator; False means that it may be another one.
@@ -153,12 +158,12 @@ class Guard:
             now = dispatcher.targetoptions
             if len(now) != len(options) or any(now.get(n, MISSING) is not o for n, o in options.items()):
                 return False
-        return True
+        return all(each.holds() for each in self.linked)
 
     def checker(self) -> Callable[[Any], bool]:
         """Return `check` for functions of one code, the quickest that what they read allows."""
         function, check = self.function, self.check
-        others = self.attributes or self.called or self.dispatchers  # in defaults, too
+        others = self.attributes or self.called or self.dispatchers or self.linked  # in defaults, too
         if function is None or function.names or function.cells or others:
             return check
         defaults, keyword_defaults = function.defaults, function.keyword_defaults

@@ -17,11 +17,12 @@ import hashlib
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from types import CellType, CodeType, FunctionType, ModuleType
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from .. import structs
 from .._base import fork
 from .._device import arrays
+from .._external.kinds import is_cpp, is_external
 from . import extensions, unsupported
 from .bytecode import Chain, Plan, parameters, scan
 from .fingerprint import Capture, Fingerprint, short, short_hash
@@ -30,6 +31,11 @@ from .guards import FunctionGuard, Guard, is_fixed, seen
 from .names import compilers_name, is_dispatcher
 from .refusals import Unfingerprintable, refusal, refuse
 from .values import Pair, Reader, encode, encode_device_array, encode_int, frame, held
+
+if TYPE_CHECKING:
+    from .._external.cpp import CppFunction
+    from .._external.declared import External
+    from .._external.files import Guard as FileGuard
 
 __all__ = ["Capture", "Fingerprint", "Once", "Unfingerprintable", "encode", "fingerprint", "is_dispatcher"]
 
@@ -70,6 +76,8 @@ class _Walk:
         self._dispatchers: list[tuple[Any, dict[str, object]]] = []
         self._attributes: list[tuple[object, str, object]] = []
         self._captures: list[Capture] = []
+        self._externals: dict[External | CppFunction, None] = {}
+        self._linked: list[FileGuard] = []
         self._refused = ""
 
     def fingerprint(self, operator: object) -> tuple[Fingerprint, int]:
@@ -88,20 +96,32 @@ class _Walk:
             tuple(self._parts),
             tuple(self._captures),
             frozen,
-            Guard(only, guard, tuple(functions), tuple(self._dispatchers), tuple(self._attributes), epoch),
+            Guard(
+                only,
+                guard,
+                tuple(functions),
+                tuple(self._dispatchers),
+                tuple(self._attributes),
+                epoch,
+                tuple(self._linked),
+            ),
             tuple(self._codes),
             self._refused,
+            tuple(self._externals),
         )
         return found, len(encoding)
 
     def _read(self, operator: object) -> Pair:
-        if not (isinstance(operator, FunctionType) or is_dispatcher(operator) or compilers_name(operator)):
+        is_function = isinstance(operator, FunctionType) or is_dispatcher(operator) or is_external(operator)
+        if not (is_function or compilers_name(operator)):
             raise refusal(_OPERATOR, operator, "Give a Python function, or a function under @cuda.jit.")
         extensions.check(operator, _OPERATOR)
         self._operator = operator, getattr(operator, "py_func", None) if is_dispatcher(operator) else None
         return self._reader.read(operator, _OPERATOR)
 
     def _callee(self, value: Any, where: str) -> Pair:
+        if is_external(value):
+            return self._external(value, where)
         if not isinstance(value, FunctionType) and not is_dispatcher(value):
             refuse(value, where)
         met = self._met.get(id(value))
@@ -114,6 +134,28 @@ class _Walk:
         frozen = Function(value.__code__, value.__name__)
         self._met[id(value)] = len(self._met), frozen
         return self._function(value, frozen), frozen
+
+    def _external(self, value: Any, where: str) -> Pair:
+        """Read a function of elsewhere: how it is called, and what is linked for it."""
+        frozen: External | CppFunction
+        if is_cpp(value):
+            function: CppFunction = value
+            frozen = function
+            types = [structs.type_part(each) for each in function.signature.dtypes()]
+            names = [structs.names(each) for each in function.signature.dtypes()]
+            called = encode((function.symbol, repr((types, names))))
+        else:
+            from .._external import declared
+
+            try:
+                found, guard = declared.read(value, where)
+            except (TypeError, ValueError) as error:
+                raise Unfingerprintable(str(error)) from None
+            self._linked.append(guard)
+            frozen = found
+            called = encode((found.symbol, found.result, found.arguments, found.abi))
+        self._externals[frozen] = None
+        return frame("external", called, encode(tuple(each.digest for each in frozen.links))), frozen
 
     def _dispatcher(self, dispatcher: Any, where: str) -> Pair:
         options = dict(dispatcher.targetoptions)

@@ -15,6 +15,9 @@ from .. import structs
 from .._device import arrays
 
 if TYPE_CHECKING:
+    from .._external.cpp import CppFunction
+    from .._external.declared import External
+    from .._external.linkable import Linkable
     from .._fingerprint import walk
 
 
@@ -58,6 +61,16 @@ class Operator:
     def function(self) -> Any:
         """What numba compiles, as it was when it was asked for; None if numba compiles nothing."""
         return None if self.source is None else self.source.frozen
+
+    @property
+    def externals(self) -> tuple[External | CppFunction, ...]:
+        """The functions that it calls which are not in Python."""
+        return () if self.source is None else self.source.externals
+
+    @property
+    def links(self) -> tuple[Linkable, ...]:
+        """What is linked with it for these, each piece once."""
+        return tuple(dict.fromkeys(code for function in self.externals for code in function.links))
 
     @property
     def signature(self) -> str:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .nodes import Argument
 from .operator import Operator
 from .parameters import Parameter
+
+if TYPE_CHECKING:
+    from .._external.linkable import Linkable
 
 
 class Kind(Protocol):
@@ -51,6 +54,8 @@ class Specialisation:
         All else that changes the code: kind of initial value, determinism, …
     cc : int
         Compute capability, as in 90.
+    links : tuple of Linkable
+        Code that is linked beside that of the operators.
     """
 
     kind: type[Kind]
@@ -59,6 +64,7 @@ class Specialisation:
     operators: tuple[tuple[str, Operator], ...]
     options: tuple[tuple[str, Any], ...]
     cc: int
+    links: tuple[Linkable, ...] = ()
 
     @property
     def is_kernel(self) -> bool:
@@ -114,4 +120,5 @@ class Specialisation:
             self,
             arguments=tuple(argument.without_user() for argument in self.arguments),
             operators=tuple((name, op.without_user()) for name, op in self.operators),
+            links=tuple(each.without_data() for each in self.links),
         )

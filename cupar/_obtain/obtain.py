@@ -26,6 +26,8 @@ from .target import target
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from .._external.linkable import Linkable
+
 A = TypeVar("A", bound=Algorithm)
 
 _algorithms: _cache.Memory[Algorithm] = _cache.Memory(maxsize=1024)
@@ -72,6 +74,7 @@ def obtain(
     operators: Mapping[str, Operator],
     cc: Any,
     wait: Any,
+    link: Any,
     **options: Any,
 ) -> A:
     """Return an algorithm object: what all factories end with.
@@ -83,7 +86,7 @@ def obtain(
         Its name, as in ``"reduce_into"``.
     arguments, operators, options
         As `Specialisation` has them.
-    cc, wait
+    cc, wait, link
         As for every factory: see `Algorithm`.
     """
     if wait is not True and wait is not False and not isinstance(wait, np.bool_):
@@ -93,8 +96,14 @@ def obtain(
     kind: Any = cls
     if cls._family is None:
         operators = {name: as_cccl_has_it(op) for name, op in operators.items()}
+    links: tuple[Linkable, ...] = ()
+    if link is not None:
+        from .._external.files import Guard
+        from .._external.linkable import collect
+
+        links = collect(link, "link", Guard())
     spec = Specialisation(
-        kind, algorithm, tuple(arguments), tuple(operators.items()), tuple(options.items()), found
+        kind, algorithm, tuple(arguments), tuple(operators.items()), tuple(options.items()), found, links
     )
     if spec.is_kernel:
         inference.refuse_extended_kernel(spec)
@@ -212,7 +221,9 @@ def _kernels(spec: Specialisation) -> str:
 def forget() -> None:
     """Forget what this process has in memory, but for what call sites have memoised."""
     from .._compile import inference
+    from . import linked
 
     _algorithms.clear()
     produce.templates.clear()
+    linked.forget()
     inference.forget()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import _cache
 from .._base import log
@@ -16,12 +16,14 @@ from .._compile.key import build_parts, digest, notes, template_parts
 from .._device import driver
 from .._ir.specialisation import Specialisation
 
+if TYPE_CHECKING:
+    from .._external.linkable import Linkable
+
 _SECONDS = 300.0  # for a helper to link what takes 2
 
 templates: _cache.Memory[list[bytes]] = _cache.Memory(maxsize=32)
 
-
-Operators = dict[str, list[bytes]]  # LTO-IR by parameter
+Operators = dict[str, "list[bytes | Linkable]"]  # what is linked, by parameter
 # Takes a specialisation, and the seconds by stage; returns what `_build.link` does, and the origin.
 Make = Callable[[Specialisation, dict[str, float]], tuple[bytes, int, str]]
 
@@ -116,7 +118,7 @@ def _parts(
     from .._compile import cccl
 
     pending = None
-    if not spec.has_template or not spec.functions:
+    if not spec.has_template or not (spec.functions or spec.links):
         compile_operators(spec, seconds, operators)
     else:  # at the same time, since numba works in Python, and NVRTC needs no Python
         pending = background.begin(lambda: compile_operators(spec, seconds, operators))
@@ -139,10 +141,13 @@ def compile_operators(spec: Specialisation, seconds: dict[str, float], operators
     """Compile the operators of a specialisation, unless that was done."""
     from .. import _build
     from .._base.background import step
+    from .linked import linked
 
-    if operators.keys() < spec.functions.keys():
+    if not operators and (spec.functions or spec.links):
         with toolchain.compilers(), step():
-            operators.update(_build.operators(spec, seconds))
+            made = _build.operators(spec, seconds)
+            with _build.timed(seconds, "operator"):
+                operators.update((name, linked(name, codes, spec.cc)) for name, codes in made.items())
 
 
 # --- In a helper process -------------------------------------------------------------------------------

@@ -1668,13 +1668,41 @@ def test_user_code_in_the_compilers_types_is_refused(cuda):
     double = make("op = lambda x: x * 2")
     for value in (
         intrinsic(lambda typing_context, x: None),
-        cuda.declare_device("external", "float32(float32)"),
         cuda.reduce(lambda a, b: a + b),
         numba.vectorize(["float64(float64)"])(double),
         numba.types.Array(numba.float32, 1, "C"),
         numba.typeof(cuda.jit(double)),
     ):
         assert "global 'x' is of type" in refusal("op = lambda a, b: x(a)", x=value)
+
+
+def test_functions_from_elsewhere_count_by_what_they_are_and_link(cuda):
+    def external(name="external", signature="float32(float32)", link=(), abi="c"):
+        return cuda.declare_device(name, signature, link=link, abi=abi)
+
+    variants = [
+        external(),
+        external("other"),
+        external(signature="float32(float64)"),
+        external(abi="numba"),
+        external(link=[cuda.PTXSource("text")]),
+        external(link=[cuda.PTXSource("text"), cuda.LTOIR(b"text")]),
+        external(signature="float32(Array(float32, 1, 'C'))"),
+        external(signature="float32(Array(float32, 1, 'A'))"),
+        external(signature="float32(CPointer(float32))"),
+    ]
+    source = "op = lambda a, b: x(a)"
+    assert len({digest(source, x=each) for each in variants}) == len(variants)
+    again = external(link=[cuda.LTOIR(b"text"), cuda.PTXSource(b"text", name="another")])
+    assert digest(source, x=again) == digest(source, x=variants[5])
+
+
+def test_signatures_without_exact_text_are_refused(cuda):
+    from numba.cuda import types as numba_types
+
+    record = numba_types.Record([("a", {"type": numba_types.float32, "offset": 0})], 4, True)
+    odd = cuda.declare_device("odd", numba_types.float32(record))
+    assert "odd has a value of type Record" in refusal("op = lambda a, b: x(a)", x=odd)
 
 
 def test_what_users_give_numba_another_body_for_is_refused(cuda):

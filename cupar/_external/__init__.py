@@ -1,0 +1,6 @@
+"""Device code from elsewhere, by content: what operators and kernels call that is not written in Python.
+
+`linkable` has the kinds of code that the linker takes and reads them from files and objects, `sources`
+collects what C++ includes, `declared` reads functions that were declared to numba.cuda, and `cpp` makes
+functions in C++ callable. Nothing here compiles: that is `_compile.external`.
+"""

@@ -1,0 +1,156 @@
+"""Device functions in C++: which function of a source is meant, and what it is compiled with."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from . import shim, signatures
+from .files import Guard
+from .linkable import Linkable, linkable
+from .signatures import Signature
+from .sources import with_headers
+
+
+@dataclass(frozen=True)
+class CppFunction:
+    """A device function in C++, for operators and kernels. Made by `cupar.cpp`, not by its constructor.
+
+    Attributes
+    ----------
+    name : str
+        As it is called in C++.
+    signature : Signature
+        Result and arguments; as a string, like ``float32(float32, int64)``.
+    """
+
+    name: str
+    symbol: str  # of the function of C
+    signature: Signature
+    links: tuple[Linkable, ...]
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The types of its arguments, as text."""
+        return tuple(map(str, self.signature.parameters))
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Raise TypeError: it is code for a GPU."""
+        raise TypeError(f"{self!r} is a device function: call it in an operator or a kernel")
+
+    def __repr__(self) -> str:
+        return f"<cupar.cpp {self.name}: {self.signature}>"
+
+
+_IGNORED: Final = re.compile(
+    r'//[^\n]*|/\*.*?\*/|R"([^()\s\\]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.DOTALL
+)
+_DIRECTIVE: Final = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.MULTILINE)
+_DEFINITION: Final = re.compile(r"([A-Za-z_]\w*)\s*\(")
+_NO_FUNCTIONS: Final = frozenset(
+    ["if", "for", "while", "switch", "return", "sizeof", "alignof", "decltype", "noexcept", "static_assert"]
+    + ["__launch_bounds__", "alignas", "__align__", "__attribute__", "__noinline__", "requires", "operator"]
+)
+
+
+def functions_in(source: str) -> list[str]:
+    """Return the names of the functions that C++ defines at its top level, as far as a look at it tells."""
+    text = _IGNORED.sub(" ", source)
+    text = _DIRECTIVE.sub(" ", text)
+    text = re.sub(r'\bextern\s+""\s*\{|\bextern\s+\{', " ", re.sub(r"\bextern\s{2,}", "extern ", text))
+    found: dict[str, None] = {}
+    depth, start = 0, 0
+    for at, character in enumerate(text):
+        if character == "{":
+            if depth == 0:
+                _definition(text[start:at], found)
+            depth += 1
+        elif character == "}":
+            depth = max(depth - 1, 0)
+            start = at + 1
+        elif character == ";" and depth == 0:
+            start = at + 1
+    return list(found)
+
+
+def _definition(head: str, found: dict[str, None]) -> None:
+    """Note the name of a function whose body begins after some text."""
+    if re.search(r"\b(struct|class|union|enum|namespace)\b[^()]*$", head):
+        return
+    names = [name for name in _DEFINITION.findall(head) if name not in _NO_FUNCTIONS]
+    if names and "operator" not in head:
+        found[names[0]] = None
+
+
+def _name(source: str, given: str | None, shown: str) -> str:
+    if given is not None:
+        if not isinstance(given, str) or not re.fullmatch(r"[A-Za-z_][\w:]*(\s*<[^;{}()]*>)?", given):
+            raise ValueError(f"name: expected the name of a function in C++, as in 'scale<3>', got {given!r}")
+        return given
+    found = functions_in(source)
+    if len(found) != 1:
+        which = f"it defines {', '.join(found)}" if found else "no definition of one was found"
+        raise ValueError(f"name: which function of {shown} is meant? Give its name: {which}")
+    return found[0]
+
+
+def function(source: Any, signature: Any, name: str | None, include: Any, options: Any) -> CppFunction:
+    """Return a device function in C++: what `cupar.cpp` does."""
+    types = signatures.parse(signature)
+    text, folder, shown = _read(source)
+    named = _name(text, name, shown)
+    flags = _options(options)
+    encoded = text.encode("utf-8", "surrogateescape")
+    body, headers = with_headers(encoded, folder, _folders(include), Guard())
+    found = linkable("cu", body, shown, headers, flags)
+    identity = hashlib.sha256(f"{found.digest} {named} {types}".encode())
+    symbol = f"cupar_cpp_{identity.hexdigest()[:20]}"
+    unit = shim.unit(body.decode("utf-8", "surrogateescape"), named, types, symbol)
+    called = f"cupar.cpp {named}" + (f" of {shown}" if folder else "")
+    code = linkable("cu", unit.encode("utf-8", "surrogateescape"), called, headers, flags)
+    return CppFunction(named, symbol, types, (code,))
+
+
+def _read(source: Any) -> tuple[str, Path | None, str]:
+    """Return C++, the folder that it is in, and what to call it in messages."""
+    is_file = not isinstance(source, str) or not re.search(r"[\n;{(]", source)
+    if not isinstance(source, str) and not hasattr(source, "__fspath__"):
+        raise TypeError(f"source: expected C++ as text, or the path of a file, got {type(source).__name__}")
+    if not is_file:
+        return source, None, "the source"
+    path = Path(source).absolute()
+    try:
+        return path.read_bytes().decode("utf-8", "surrogateescape"), path.parent, path.name
+    except OSError as error:
+        raise ValueError(f"source: cannot read '{source}': {error.strerror}") from None
+
+
+def _folders(include: Any) -> list[Path]:
+    given = [include] if isinstance(include, str) or hasattr(include, "__fspath__") else list(include)
+    folders = [Path(each).absolute() for each in given]
+    for folder in folders:
+        if not folder.is_dir():
+            raise ValueError(f"include: '{folder}' is no folder")
+    return folders
+
+
+# What changes the code alone, and reads no file.
+_ALLOWED: Final = re.compile(
+    r"-D.+|-U.+|--?std=c\+\+\w+|--?use_fast_math|--?(?:ftz|prec-sqrt|prec-div|fmad)=(?:true|false)"
+    r"|--?default-device|--?extra-device-vectorization|--?restrict|--?(?:diag-suppress|diag-error|diag-warn)=\S+"
+)
+
+
+def _options(options: Any) -> tuple[str, ...]:
+    given: Sequence[Any] = [options] if isinstance(options, str) else list(options)
+    for each in given:
+        if not isinstance(each, str) or not _ALLOWED.fullmatch(each):
+            raise ValueError(
+                "options: expected options of NVRTC such as '-DN=3', '-std=c++20' or '--use_fast_math', "
+                f"got {each!r}"
+            )
+    return tuple(given)

@@ -1,0 +1,107 @@
+"""Functions of elsewhere that numba.cuda can call, as data.
+
+Two kinds of object are such functions. ``cuda.declare_device`` returns the one. The other has ``name``, its
+symbol, and ``sig``, a signature of numba's or the text of one; ``abi`` as `declare_device` takes it, by
+default ``"c"``; and what is linked for it as ``__numba_cuda_link__``, which the first kind may have, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import MethodType
+from typing import Any
+
+from .files import Guard
+from .kinds import LINK, is_declared
+from .linkable import Linkable, collect
+
+
+@dataclass(frozen=True)
+class External:
+    """A function of elsewhere, and the code that is linked for it."""
+
+    symbol: str
+    result: str  # types, as text that numba evaluates
+    arguments: tuple[str, ...]
+    abi: str  # "c" or "numba": how it is called
+    links: tuple[Linkable, ...]
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.symbol
+
+    @property
+    def signature(self) -> str:
+        """Result and arguments as numba writes them."""
+        return f"{self.result}({', '.join(self.arguments)})"
+
+
+class Watch(Guard):
+    """A guard of what is linked for one function."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self._function = function
+        self._items: tuple[Any, ...] = ()
+
+    def holds(self) -> bool:
+        """Whether what is linked is what it was."""
+        items = _given(self._function)
+        same = len(items) == len(self._items) and all(a is b for a, b in zip(items, self._items, strict=True))
+        return same and super().holds()
+
+    def links(self, where: str, more: Any, types: Callable[[], tuple[Any, ...]]) -> tuple[Linkable, ...]:
+        """Return the code to link: what it was declared with, and what it says for the types of a call."""
+        self._items = _given(self._function)
+        own = getattr(self._function, LINK, None)
+        if isinstance(own, MethodType):
+            try:
+                own = own(*types())
+            except Exception as error:
+                raise ValueError(f"{where}: its {LINK} raised {type(error).__name__}: {error}") from error
+        return collect([*more, own], where, self)
+
+
+def _given(function: Any) -> tuple[Any, ...]:
+    """Return what a function says that is linked, where that is no method, as objects."""
+    own = getattr(function, LINK, None)
+    if isinstance(own, MethodType):
+        return (own.__func__,)
+    return tuple(own) if isinstance(own, (list, tuple, set, frozenset)) else (own,)
+
+
+def read(function: Any, where: str) -> tuple[External, Watch]:
+    """Return a function of elsewhere as data, and the guard of it.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If something of it is not as expected, or a file is missing.
+    """
+    from .. import _numba
+
+    if is_declared(function):
+        name, result, arguments, abi, items = _numba.declared(function)
+    else:
+        name = getattr(function, "name", "")
+        if not (name and isinstance(name, str)) or not hasattr(function, "sig"):
+            raise ValueError(
+                f"{where}: it has {LINK}, but no `name` and `sig`, by which it could be called: give its "
+                "symbol and its signature, as in 'float32(float32, float32)'"
+            )
+        abi, items = getattr(function, "abi", "c"), ()
+        if abi not in ("c", "numba"):
+            raise ValueError(f"{where}: its `abi` is {abi!r}, expected 'c' or 'numba'")
+        try:
+            result, arguments = _numba.signature(function.sig)
+        except Exception as error:
+            raise ValueError(f"{where}: its `sig` is no signature: {error}") from None
+    watch = Watch(function)
+    links = watch.links(f"{where}: {name}", items, lambda: tuple(arguments))
+    try:
+        texts = [_numba.type_text(each) for each in (result, *arguments)]
+    except ValueError as error:
+        raise ValueError(f"{where}: {name} has a value of type {error} in its signature") from None
+    return External(name, texts[0], tuple(texts[1:]), abi, links), watch

@@ -1,0 +1,48 @@
+"""Files that were read, and whether they are still as they were."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+
+class Guard:
+    """Tells whether files are as they were read, by size and time of change, and objects still the same."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, tuple[int, ...]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._files)
+
+    def read(self, path: str | Path) -> bytes:
+        """Read a file, and watch it; raise OSError if it cannot be read."""
+        found, state = _read(str(path))
+        self._files[str(path)] = state
+        return found
+
+    def absent(self, path: Path) -> None:
+        """Watch a file that is not there."""
+        self._files[str(path)] = ()
+
+    def holds(self) -> bool:
+        """Whether all files are unchanged."""
+        return all(_state(path) == state for path, state in self._files.items())
+
+
+def _state(path: str) -> tuple[int, ...]:
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return ()
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+
+
+def _read(path: str) -> tuple[bytes, tuple[int, ...]]:
+    state = _state(path)
+    return (Path(path).read_bytes() if not state else _content(path, state)), state
+
+
+@functools.lru_cache(64)
+def _content(path: str, state: tuple[int, ...]) -> bytes:
+    return Path(path).read_bytes()

@@ -1,0 +1,29 @@
+"""Which values are functions that are not written in Python, told without an import: each hit asks."""
+
+from __future__ import annotations
+
+from types import FunctionType, ModuleType
+from typing import Final
+
+LINK: Final = "__numba_cuda_link__"
+
+
+def is_cpp(value: object) -> bool:
+    """Whether a value is a function that `cupar.cpp` made."""
+    cls = type(value)
+    return cls.__name__ == "CppFunction" and cls.__module__ == "cupar._external.cpp"
+
+
+def is_declared(value: object) -> bool:
+    """Whether a value is a function that ``cuda.declare_device`` made."""
+    return any(
+        cls.__name__ == "ExternFunction" and cls.__module__ == "numba.cuda.compiler"
+        for cls in type(value).__mro__
+    )
+
+
+def is_external(value: object) -> bool:
+    """Whether a value is one of these, or an object that says what is linked for it."""
+    if isinstance(value, (type, FunctionType, ModuleType)):
+        return False
+    return is_cpp(value) or is_declared(value) or hasattr(value, LINK)

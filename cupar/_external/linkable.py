@@ -1,0 +1,189 @@
+"""Code that the linker takes, by content: read from files, and from the objects that others have for it.
+
+A key holds the content, and never where it was found. A `Guard` tells whether that is still there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from . import sources
+from .files import Guard
+
+KINDS: Final = {
+    "ltoir": "LTO-IR",
+    "ptx": "PTX",
+    "cu": "CUDA C++",
+    "cubin": "a cubin",
+    "fatbin": "a fatbin",
+    "object": "an object file",
+    "archive": "an archive",
+}
+_EXTENSIONS: Final = {
+    **{f".{kind}": kind for kind in ("ltoir", "ptx", "cu", "cubin", "fatbin")},
+    ".o": "object",
+    ".a": "archive",
+}
+# The classes that numba.cuda has for code in memory, and what cuda.core calls its own.
+_NUMBAS: Final = {
+    "LTOIR": "ltoir",
+    "PTXSource": "ptx",
+    "CUSource": "cu",
+    "Cubin": "cubin",
+    "Fatbin": "fatbin",
+    "Object": "object",
+    "Archive": "archive",
+}
+_CORES: Final = {
+    **{kind: kind for kind in ("ltoir", "ptx", "cubin", "fatbin", "object")},
+    "library": "archive",
+}
+_EXPECTED: Final = (
+    f"expected the path of a file ({', '.join(_EXTENSIONS)}), cuda.{', cuda.'.join(_NUMBAS)} of numba.cuda, "
+    "an ObjectCode of cuda.core, or a list of these"
+)
+
+
+@dataclass(frozen=True)
+class Linkable:
+    """Code that is linked with what calls it; equal to all of the same kind and content."""
+
+    kind: str  # one of `KINDS`
+    digest: str  # SHA-256 of its content, and of what C++ includes
+    name: str = field(default="", compare=False)  # for messages
+    data: bytes = field(default=b"", compare=False, repr=False)
+    # Of C++: files that it includes, by the names under which the source has them; options of NVRTC.
+    headers: tuple[tuple[str, bytes], ...] = field(default=(), compare=False, repr=False)
+    options: tuple[str, ...] = field(default=(), compare=False)
+
+    def part(self) -> list[str]:
+        """Describe it for a key."""
+        return [KINDS[self.kind], self.digest]
+
+    def without_data(self) -> Linkable:
+        """Return it without its content; it is equal, and cannot be linked."""
+        return replace(self, data=b"", headers=())
+
+
+def linkable(
+    kind: str,
+    data: bytes,
+    name: str,
+    headers: Sequence[tuple[str, bytes]] = (),
+    options: Sequence[str] = (),
+) -> Linkable:
+    """Return code of a kind."""
+    content = hashlib.sha256(kind.encode())
+    of_headers = (part for header, text in headers for part in (header.encode(), text))
+    for part in (data, *of_headers, b"options", *map(str.encode, options)):
+        content.update(b"%d:" % len(part) + part)
+    return Linkable(kind, content.hexdigest(), name, data, tuple(headers), tuple(options))
+
+
+def collect(given: Any, where: str, guard: Guard, folders: Sequence[Path] = ()) -> tuple[Linkable, ...]:
+    """Return what is given as linkable code: one piece or a list of them, each once, in an order of its own.
+
+    Parameters
+    ----------
+    given : path, object of numba.cuda or cuda.core with code, or a list of these
+    where : str
+        Begins messages, as in ``"link"``.
+    guard : Guard
+        Is told of the files that are read.
+    folders : sequence of Path
+        Where else C++ finds what it includes.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is something else, or a file is missing.
+    """
+    codes = [_one(item, where, guard, folders) for item in _items(given)]
+    found = {each.digest: each for each in codes}
+    return tuple(found[digest] for digest in sorted(found))
+
+
+def _items(given: Any) -> Iterator[Any]:
+    if given is None:
+        return
+    if isinstance(given, (list, tuple, set, frozenset)):
+        for each in given:
+            yield from _items(each)
+    else:
+        yield given
+
+
+def _one(item: Any, where: str, guard: Guard, folders: Sequence[Path]) -> Linkable:
+    if isinstance(item, Linkable):
+        return item
+    if isinstance(item, (str, os.PathLike)):
+        return _file(Path(item), where, guard, folders)
+    found = _of_numba(item, where) or _of_core(item)
+    if found is None:
+        shown = "bytes: say what they are, as in cuda.LTOIR(…)" if isinstance(item, bytes) else repr(item)
+        raise TypeError(f"{where}: {_EXPECTED}, got {shown}")
+    kind, code, name = found
+    data = code.encode() if isinstance(code, str) else bytes(code)
+    if not data.strip():
+        raise ValueError(f"{where}: {name} is empty, expected {KINDS[kind]}")
+    return _made(kind, data, name, None, guard, folders)
+
+
+def _of_numba(item: Any, where: str) -> tuple[str, Any, str] | None:
+    """Return kind, code and name of one of numba.cuda's objects, None for something else."""
+    for cls in type(item).__mro__:
+        if cls.__name__ in _NUMBAS and str(cls.__module__).startswith("numba."):
+            break
+    else:
+        return None
+    for refused in ("setup_callback", "teardown_callback", "nrt"):
+        if getattr(item, refused, None):
+            raise ValueError(f"{where}: {item.name} has a {refused}, which cupar does not know to serve")
+    return _NUMBAS[cls.__name__], item.data, str(item.name)
+
+
+def _of_core(item: Any) -> tuple[str, Any, str] | None:
+    """Return kind, code and name of an ``ObjectCode`` of cuda.core, None for something else."""
+    cls = type(item)
+    if cls.__name__ != "ObjectCode" or not str(cls.__module__).startswith("cuda.core"):
+        return None
+    code = item.code
+    if isinstance(code, (str, os.PathLike)):  # the path of a file that was not read yet
+        code = Path(code).read_bytes()
+    return _CORES[item.code_type], code, str(getattr(item, "name", "") or "an ObjectCode")
+
+
+def _file(path: Path, where: str, guard: Guard, folders: Sequence[Path]) -> Linkable:
+    kind = _EXTENSIONS.get(path.suffix)
+    if kind is None:
+        raise ValueError(f"{where}: expected a file that ends with {', '.join(_EXTENSIONS)}, got '{path}'")
+    try:
+        data = guard.read(path.absolute())
+    except OSError as error:
+        raise ValueError(f"{where}: cannot read '{path}': {error.strerror}") from None
+    if not data.strip():
+        raise ValueError(f"{where}: '{path}' is empty, expected {KINDS[kind]}")
+    return _made(kind, data, path.name, path.absolute().parent, guard, folders)
+
+
+def _made(
+    kind: str, data: bytes, name: str, folder: Path | None, guard: Guard, folders: Iterable[Path]
+) -> Linkable:
+    if kind != "cu":
+        return linkable(kind, data, name)
+    source, headers = sources.with_headers(data, folder, [*folders, *extra_folders()], guard)
+    return linkable(kind, source, name, headers)
+
+
+def extra_folders() -> list[Path]:
+    """Return where numba.cuda is told to look for what C++ includes."""
+    config = getattr(sys.modules.get("numba.cuda"), "config", None)
+    given = getattr(config, "CUDA_NVRTC_EXTRA_SEARCH_PATHS", None)
+    given = given or os.environ.get("NUMBA_CUDA_NVRTC_EXTRA_SEARCH_PATHS") or ""
+    return [Path(each).absolute() for each in str(given).split(":") if each]

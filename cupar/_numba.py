@@ -1,0 +1,60 @@
+"""The one door to numba-cuda: all of its own that cupar uses, for others to import from here.
+
+numba is imported when something of it is needed, and not before: a hit needs none of it. What is here is what
+another compiler of the same source would have to offer.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+
+def signature(given: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return result and arguments of a signature, numba's own or the text of one, as numba's types."""
+    from numba.cuda.core import sigutils
+
+    arguments, result = sigutils.normalize_signature(given)
+    if result is None:
+        raise TypeError(f"{given!r} has no result, as in 'float32(float32, float32)'")
+    return result, tuple(arguments)
+
+
+def declared(function: Any) -> tuple[str, Any, tuple[Any, ...], str, tuple[Any, ...]]:
+    """Return what ``cuda.declare_device`` was told: symbol, result, arguments, ABI, and what is linked."""
+    from numba.cuda.core.callconv import CUDACABICallConv
+    from numba.cuda.descriptor import cuda_target
+
+    ((_, implementation),) = cuda_target.target_context._defns[function].versions
+    (description,) = implementation.__defaults__
+    abi = "c" if isinstance(description.call_conv, CUDACABICallConv) else "numba"
+    items = tuple(item for library in implementation.libs for item in library._linking_files)
+    return description.llvm_func_name, description.restype, tuple(description.argtypes), abi, items
+
+
+@functools.lru_cache(1024)
+def declare(name: str, text: str, abi: str) -> Any:
+    """Declare a function of elsewhere by its signature as text; return what compiled code calls it by."""
+    from numba import cuda
+
+    made: Any = cuda.declare_device(name, text, abi=abi)
+    made.__name__ = name  # for numba's messages
+    return made
+
+
+def type_text(kind: Any) -> str:
+    """Return a type as text that numba evaluates; raise ValueError for one that has no exact text."""
+    name = type(kind).__name__
+    if str(type(kind).__module__).partition(".")[0] == "numba":
+        if name in ("Integer", "Float", "Complex"):
+            return str(kind.name)
+        if name in ("Boolean", "NoneType", "Bfloat16"):
+            return {"Boolean": "boolean", "NoneType": "void"}.get(name, "bfloat16")
+        if name == "CPointer":
+            return f"CPointer({type_text(kind.dtype)})"
+        if name == "Array":
+            more = "" if kind.mutable and kind.aligned else f", {not kind.mutable}, aligned={kind.aligned}"
+            return f"Array({type_text(kind.dtype)}, {kind.ndim}, {kind.layout!r}{more})"
+        if name in ("Tuple", "UniTuple"):
+            return f"Tuple(({''.join(f'{type_text(each)}, ' for each in kind)}))"
+    raise ValueError(f"{kind}, which has no exact text")

@@ -1,0 +1,53 @@
+"""Code from elsewhere as the linker takes it: C++ is compiled once, and kept as an entry of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from .. import _cache
+from .._base.causes import cause
+from .._base.errors import BuildError
+from .._compile import entries
+from .._compile.key import digest, source_parts
+from .._external.linkable import Linkable
+
+Code = bytes | Linkable
+
+_compiled: _cache.Memory[bytes] = _cache.Memory(maxsize=256)
+
+
+def linked(parameter: str, codes: Iterable[Code], cc: int) -> list[Code]:
+    """Return code with LTO-IR in place of C++; errors begin with the parameter that it is for.
+
+    Raises
+    ------
+    BuildError
+        If NVRTC refuses C++.
+    """
+    try:
+        return [
+            _made(each, cc) if isinstance(each, Linkable) and each.kind == "cu" else each for each in codes
+        ]
+    except BuildError as error:
+        raise BuildError(f"{parameter}: {error}") from cause(error)
+
+
+def _made(code: Linkable, cc: int) -> Linkable:
+    parts = source_parts(code, cc)
+    key = digest(parts)
+
+    def make() -> _cache.Entry:
+        from .._compile import external
+
+        meta = {name: parts[name] for name in ("algorithm", "cc", "entry")}
+        meta |= {"operators": {"function": code.name}, "parts": parts}
+        return _cache.Entry(meta, external.compile_cpp(code, cc))
+
+    ltoir = _compiled.get_or_make(key, lambda: entries.fetch(key, make, lambda entry: entry.payload)[1])
+    return replace(code, kind="ltoir", data=ltoir, headers=())
+
+
+def forget() -> None:
+    """Forget what was compiled, as far as this process has it in memory."""
+    _compiled.clear()

@@ -1,0 +1,543 @@
+"""Operators that call code from elsewhere: what is built, found again, and refused."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+from support.disassembly import spills_or_calls
+
+import cupar
+from cupar._ahead import codec
+from cupar._compile import external, key, nvrtc
+from cupar._obtain import obtain
+
+cuda = pytest.importorskip("numba.cuda")
+CC = 90
+BINARY = "float32(float32, float32)"
+
+
+def mul(factor=1, name="mul"):
+    return f'extern "C" __device__ float {name}(float a, float b) {{ return a * b * {factor}; }}'
+
+
+def transform(op, **named):
+    return cupar.binary_transform("f4", "f4", "f4", op, cc=CC, **named)
+
+
+def declared(link=None, name="mul", abi="c"):
+    return cuda.declare_device(name, BINARY, link=link, abi=abi)
+
+
+def calling(function):
+    return lambda a, b: function(a, b)  # noqa: PLW0108 - which is what is tested
+
+
+def compiled(source=None, cc=CC):
+    return nvrtc.compile_cpp(source or mul(), cc)
+
+
+def finished(source, kind, cc=CC):
+    """Return what NVRTC makes of C++ that the linker may take, beside LTO-IR."""
+    from cuda.bindings import nvrtc as bindings
+
+    nvrtc.supported()  # which loads it
+    _, program = bindings.nvrtcCreateProgram(source.encode(), b"code.cu", 0, [], [])
+    options = [f"-arch=sm_{cc}".encode(), b"-rdc=true"]
+    (status,) = bindings.nvrtcCompileProgram(program, len(options), options)
+    assert status == bindings.nvrtcResult.NVRTC_SUCCESS
+    _, size = getattr(bindings, f"nvrtcGet{kind}Size")(program)
+    code = b" " * size
+    getattr(bindings, f"nvrtcGet{kind}")(program, code)
+    bindings.nvrtcDestroyProgram(program)
+    return code
+
+
+# --- Functions that are declared -----------------------------------------------------------------------
+
+
+def test_it_is_linked_inlined_and_keyed_by_content(empty_cache, tmp_path, monkeypatch):
+    first = transform(calling(declared(cuda.LTOIR(compiled()))))
+    assert first.build.origin == "built"
+    assert spills_or_calls(first, tmp_path) == []
+    assert transform(calling(declared(cuda.LTOIR(compiled())))).build.origin == "memory"
+    other = transform(calling(declared(cuda.LTOIR(compiled(mul(2))))))
+    assert other.build.origin == "linked"
+    assert other.build.key != first.build.key
+    cupar.cache.clear(disk=False)
+    assert transform(calling(declared(cuda.LTOIR(compiled())))).build.origin == "disk"
+
+
+def test_places_are_no_part_of_it(empty_cache, tmp_path):
+    keys = set()
+    for place, factor in (("one", 1), ("another", 1), ("third", 2)):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / f"{place}.cu").write_text('#include "factor.h"\n' + mul("FACTOR"))
+        (tmp_path / place / "factor.h").write_text(f"#define FACTOR {factor}\n")
+        keys.add(transform(calling(declared(str(tmp_path / place / f"{place}.cu")))).build.key)
+    assert len(keys) == 2
+
+
+def test_a_file_that_changes_is_seen_in_the_same_process(empty_cache, tmp_path):
+    file = tmp_path / "f.cu"
+    file.write_text(mul())
+    function = declared(str(file))
+    op = calling(function)
+    first = transform(op)
+    assert transform(op).build.key == first.build.key
+    file.write_text(mul(factor=27))
+    assert transform(op).build.key != first.build.key
+    file.write_text(mul())
+    os.utime(file, ns=(1, 1))
+    assert transform(op).build.key == first.build.key
+    file.unlink()
+    with pytest.raises(
+        TypeError, match=r"op: operator .*closure variable 'function': mul: cannot read '.*f.cu'"
+    ):
+        transform(op)
+
+
+def test_symbol_signature_and_abi_count(empty_cache):
+    keys = {
+        transform(calling(function)).build.key
+        for function in (
+            declared(cuda.CUSource(mul())),
+            declared(cuda.CUSource(mul(name="other")), name="other"),
+            cuda.declare_device(
+                "mul", "float32(float32, float32)", link=cuda.CUSource(mul() + "\n"), abi="c"
+            ),
+        )
+    }
+    assert len(keys) == 3
+    numbas = """extern "C" __device__ int mul(float* out, float a, float b) { *out = a * b; return 0; }"""
+    assert transform(calling(declared(cuda.CUSource(numbas), abi="numba"))).build.origin == "linked"
+
+
+def test_it_is_linked_once(empty_cache):
+    """By two operators of an algorithm, as two objects of the same content, and given with link=."""
+    one, other = declared(cuda.CUSource(mul())), declared(cuda.CUSource(mul()))
+    squares = cupar.TransformIterator(np.dtype("f4"), lambda x: one(x, x))
+    built = cupar.reduce_into(squares, "f4", calling(other), np.float32(0), cc=CC, link=cuda.CUSource(mul()))
+    assert built.build.cubin_size
+    op = cupar.RawOp(
+        "raw", compiled('extern "C" __device__ void raw(float* a, float* b, float* c) { *c = *a; }')
+    )
+    twice = cupar.TransformOutputIterator(np.dtype("f4"), lambda x: one(x, x))
+    assert cupar.reduce_into(squares, twice, op, np.float32(0), cc=CC).build.cubin_size
+
+
+def test_a_function_that_is_the_operator(empty_cache):
+    assert transform(declared(cuda.CUSource(mul()))).build.origin == "built"
+    with pytest.raises(TypeError, match="op: mul takes 2 arguments, this algorithm gives it 1"):
+        cupar.unary_transform("f4", "f4", declared(cuda.CUSource(mul())), cc=CC)
+
+
+def test_a_helper_of_the_operator_calls_it(empty_cache):
+    function = declared(cuda.CUSource(mul()))
+
+    @cuda.jit(device=True)
+    def helper(a, b):
+        return function(a, b) + 1
+
+    assert transform(helper).build.origin == "built"
+
+
+# --- Objects that say what is linked for them ------------------------------------------------------------
+
+
+class Said:
+    """A function that says what it is."""
+
+    def __init__(self, source, name="mul"):
+        self.name, self.sig = name, BINARY
+        self.__numba_cuda_link__ = source
+
+
+def test_an_attribute(empty_cache):
+    said = Said(cuda.CUSource(mul()))
+    op = calling(said)
+    first = transform(op)
+    assert first.build.origin == "built"
+    assert transform(calling(declared(cuda.CUSource(mul())))).build.key == first.build.key
+    said.__numba_cuda_link__ = [cuda.CUSource(mul(2))]
+    assert transform(op).build.key != first.build.key
+    function = declared()
+    function.__numba_cuda_link__ = cuda.CUSource(mul())
+    assert transform(calling(function)).build.key == first.build.key
+
+
+def test_a_method_gets_the_types(empty_cache):
+    asked = []
+
+    class Made:
+        name = "mul"
+        sig = BINARY
+
+        def __numba_cuda_link__(self, *types):
+            asked.append([str(each) for each in types])
+            return [cuda.CUSource(mul())]
+
+    assert transform(calling(Made())).build.origin == "built"
+    assert asked
+    assert all(each == ["float32", "float32"] for each in asked)
+
+
+def test_an_object_code_of_cuda_core(empty_cache):
+    from cuda.core import ObjectCode
+
+    assert transform(calling(Said(ObjectCode.from_ltoir(compiled())))).build.origin == "built"
+
+
+def test_what_says_too_little():
+    class Nameless:
+        __numba_cuda_link__ = ()
+
+    class Raising(Said):
+        def __numba_cuda_link__(self, *types):
+            raise KeyError("no such type")
+
+        def __init__(self):
+            self.name, self.sig = "mul", BINARY
+
+    for said, message in (
+        (Nameless(), "closure variable 'function': it has __numba_cuda_link__, but no `name` and `sig`"),
+        (Raising(), "its __numba_cuda_link__ raised KeyError: 'no such type'"),
+        (Said(3), "mul: expected the path of a file (.ltoir,"),
+        (Said("gone.o"), "mul: cannot read 'gone.o': No such file or directory"),
+    ):
+        with pytest.raises(TypeError) as caught:
+            transform(calling(said))
+        assert message in str(caught.value)
+    wrong = Said(())
+    wrong.sig = "float32"
+    with pytest.raises(TypeError, match="its `sig` is no signature"):
+        transform(calling(wrong))
+    wrong.sig, wrong.abi = BINARY, "pascal"
+    with pytest.raises(TypeError, match="its `abi` is 'pascal', expected 'c' or 'numba'"):
+        transform(calling(wrong))
+
+
+# --- link= ------------------------------------------------------------------------------------------------
+
+
+def test_link_is_in_the_key_and_not_in_that_of_kernels(empty_cache):
+    op = calling(declared())
+    first = transform(op, link=cuda.CUSource(mul()))
+    assert first.build.origin == "built"
+    assert transform(op, link=[cuda.CUSource(mul())]).build.origin == "memory"
+    second = transform(op, link=cuda.CUSource(mul(2)))
+    assert second.build.origin == "linked"
+    assert second.build.key != first.build.key
+    assert transform(calling(declared(cuda.CUSource(mul())))).build.key not in (
+        first.build.key,
+        second.build.key,
+    )
+
+
+FACTORIES = {
+    "reduce_into": ("f4", "f4", BINARY, 0.0),
+    "exclusive_scan": ("f4", "f4", BINARY, 0.0),
+    "inclusive_scan": ("f4", "f4", BINARY),
+    "segmented_reduce": ("f4", "f4", "i8", "i8", BINARY, 0.0),
+    "unary_transform": ("f4", "f4", "float32(float32)"),
+    "binary_transform": ("f4", "f4", "f4", BINARY),
+    "merge_sort": ("f4", None, "f4", None, "boolean(float32, float32)"),
+    "unique_by_key": ("f4", "f4", "f4", "f4", "i8", "boolean(float32, float32)"),
+    "select": ("f4", "f4", "i8", "boolean(float32)"),
+    "three_way_partition": ("f4", "f4", "f4", "f4", "i8", "boolean(float32)", "boolean(float32)"),
+    "lower_bound": ("f4", "f4", "i8", "boolean(float32, float32)"),
+    "upper_bound": ("f4", "f4", "i8", "boolean(float32, float32)"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("factory", FACTORIES)
+def test_each_algorithm_takes_it(factory):
+    def function(signature):
+        result, parameters = signature[:-1].split("(")
+        kind, arity = ("bool", "float")[result == "float32"], len(parameters.split(","))
+        name = f"f_{kind}_{arity}"
+        code = ", ".join(f"float a{i}" for i in range(arity))
+        sources.append(cuda.CUSource(f'extern "C" __device__ {kind} {name}({code}) {{ return a0 > 1; }}'))
+        return cuda.declare_device(name, signature, abi="c")
+
+    sources = []
+    given = [function(each) if isinstance(each, str) and "(" in each else each for each in FACTORIES[factory]]
+    assert getattr(cupar, factory)(*given, cc=CC, link=sources).build.cubin_size
+    with pytest.raises(cupar.BuildError, match="nothing that is linked defines the function 'f_"):
+        getattr(cupar, factory)(*given, cc=CC)
+
+
+def test_iterators_take_it_where_there_is_no_operator():
+    function = cuda.declare_device("sample", "float32(float32)", abi="c")
+    code = cuda.CUSource('extern "C" __device__ float sample(float x) { return x; }')
+    samples = cupar.TransformIterator(np.dtype("f4"), lambda x: function(x) + 1)
+    built = cupar.histogram_even(samples, "i4", 5, 0.0, 1.0, 10, cc=CC, link=code)
+    assert built.build.cubin_size
+
+
+def test_kinds_of_code(empty_cache, tmp_path):
+    def made(kind, cc=CC):
+        data = finished(mul(), kind, cc)
+        return (cuda.PTXSource if kind == "PTX" else cuda.Cubin)(data, name=f"for {cc}")
+
+    op = calling(declared())
+    assert len({transform(op, link=made(kind)).build.key for kind in ("PTX", "CUBIN")}) == 2
+    (tmp_path / "mul.cubin").write_bytes(made("CUBIN").data)
+    assert transform(op, link=tmp_path / "mul.cubin").build.origin == "memory"
+    with pytest.raises(cupar.BuildError) as caught:
+        transform(op, link=made("CUBIN", 80))
+    assert str(caught.value) == (
+        "nvJitLink for sm_90: the cubin of link (for 80) is broken, or for another compute capability: "
+        "make it for sm_90"
+    )
+    newer = next((cc for cc in nvrtc.supported() if cc > CC), None)
+    if newer is not None:
+        with pytest.raises(
+            cupar.BuildError, match=r"the PTX of link \(for \d+\) is for a newer architecture than sm_90"
+        ):
+            transform(op, link=made("PTX", newer))
+    with pytest.raises(
+        cupar.BuildError, match="function 'mul' is defined by the cubin of link .* in another way"
+    ):
+        transform(op, link=[made("CUBIN"), made("PTX")])
+
+
+def test_an_unresolved_symbol_is_named_with_who_asks_for_it(empty_cache):
+    with pytest.raises(cupar.BuildError) as caught:
+        transform(calling(declared(name="nowhere")))
+    assert str(caught.value) == (
+        "nvJitLink for sm_90: nothing that is linked defines the function 'nowhere' that op "
+        '(calling.<locals>.<lambda>) calls: check its name (extern "C" in C++), or give its code as link='
+    )
+
+
+def test_cpp_that_does_not_compile(empty_cache):
+    with pytest.raises(cupar.BuildError) as caught:
+        transform(calling(declared()), link=cuda.CUSource("__device__ int f() { return gone; }", name="mine"))
+    text = str(caught.value)
+    assert text.startswith(
+        'link: mine: NVRTC could not compile for sm_90:\nsource(1): error: identifier "gone"'
+    )
+
+
+def test_wrong_link():
+    for link, message in ((3, "link: expected the path of a file"), ("gone.o", "link: cannot read 'gone.o'")):
+        with pytest.raises((TypeError, ValueError), match=message):
+            transform(lambda a, b: a + b, link=link)
+
+
+# --- Functions in C++ -------------------------------------------------------------------------------------
+
+
+def built(function, *dtypes, tmp_path=None):
+    op = calling(function) if len(dtypes) == 3 else lambda a: function(a)  # noqa: PLW0108 - as above
+    factory = {1: cupar.unary_transform, 2: cupar.binary_transform}[len(dtypes) - 1]
+    found = factory(*dtypes, op, cc=CC)
+    if tmp_path is not None:
+        assert spills_or_calls(found, tmp_path) == []
+    return found
+
+
+C_TYPES = {
+    "?": "bool",
+    "i1": "signed char",
+    "u2": "unsigned short",
+    "i8": "long",
+    "f2": "__half",
+    "f4": "float",
+    "f8": "double",
+    "c8": "cuda::std::complex<float>",
+    "c16": "double2",
+}
+HEADERS = "#include <cuda_fp16.h>\n#include <cuda/std/complex>\n"
+
+
+@pytest.mark.parametrize("dtype", C_TYPES)
+def test_values_of_all_types_go_in_registers(dtype, tmp_path):
+    kind = C_TYPES[dtype]
+    inner = {"x": np.float64, "y": np.float16}
+    pair = cupar.gpu_struct({"a": np.int8, "b": inner, "c": np.complex64, "d": bool})
+    source = f"""{HEADERS}
+    struct Inner {{ double x; __half y; }};
+    struct Pair {{ signed char a; Inner b; float2 c; bool d; }};
+    __device__ Pair f(const Pair& p, {kind} x) {{ Pair q = p; q.a += sizeof(x); return q; }}
+    """
+    built(cupar.cpp(source, (pair, [pair, dtype])), pair, dtype, pair, tmp_path=tmp_path)
+    same = cupar.cpp(f"{HEADERS}__device__ {kind} f({kind} x) {{ return x; }}", (dtype, [dtype]))
+    built(same, dtype, dtype, tmp_path=tmp_path)
+
+
+def test_it_is_compiled_once_and_found_without_a_compiler(empty_cache, monkeypatch):
+    source = "__device__ float f(float x) { return x * 3; }"
+    assert built(cupar.cpp(source, "float32(float32)"), "f4", "f4").build.origin == "built"
+    assert [each.entry for each in cupar.cache.entries()].count("cpp") == 1
+    monkeypatch.setattr(external, "compile_cpp", None)
+    cupar.cache.clear(disk=False)
+    function = cupar.cpp(source, "float32(float32)")
+    assert built(function, "f4", "f4").build.origin == "disk"
+    assert cupar.unary_transform("f4", "f4", lambda x: function(x) + 1, cc=CC).build.origin == "linked"
+    assert cupar.unary_transform("f4", "f4", function, cc=CC).build.origin == "linked"
+
+
+def test_equal_names_in_two_sources(empty_cache, tmp_path):
+    source = "__device__ int helper() { return {n}; }\n__device__ float f(float x) { return x * helper(); }"
+    one, two = (cupar.cpp(source.replace("{n}", n), "float32(float32)", name="f") for n in "12")
+    found = cupar.unary_transform("f4", "f4", lambda x: one(x) + two(x), cc=CC)
+    assert spills_or_calls(found, tmp_path) == []
+
+
+def test_what_cannot_be_in_a_namespace(empty_cache):
+    source = """
+    #include <cuda/std/functional>
+    struct Key { int x; };
+    template <> struct cuda::std::hash<Key> { __device__ int operator()(Key k) const { return k.x; } };
+    __device__ int f(int x) { return cuda::std::hash<Key>{}(Key{x}); }
+    """
+    built(cupar.cpp(source, "int32(int32)"), "i4", "i4")
+
+
+def test_templates_and_options(empty_cache):
+    source = "template <int n> __device__ float f(float x) { return x * n * FACTOR; }"
+    keys = {
+        built(
+            cupar.cpp(source, "float32(float32)", name=f"f<{n}>", options=f"-DFACTOR={m}"), "f4", "f4"
+        ).build.key
+        for n, m in ((1, 2), (2, 2), (1, 3))
+    }
+    assert len(keys) == 3
+    concepts = "template <class T> concept Any = true; __device__ float f(Any auto x) { return x; }"
+    built(cupar.cpp(concepts, "float32(float32)", options=["-std=c++20"], name="f"), "f4", "f4")
+
+
+def test_arrays_go_by_pointer(empty_cache, tmp_path):
+    fill = cupar.cpp(
+        "__device__ void fill(float* items, const long* n) { for (int i : {0, 1, 2, 3}) items[i] = i * *n; }",
+        "void(float32[::1], int64[::1])",
+    )
+
+    def op(x):
+        items, n = cuda.local.array(4, np.float32), cuda.local.array(1, np.int64)
+        n[0] = int(x)
+        fill(items, n)
+        return items[0] + items[1] + items[2] + items[3]
+
+    found = cupar.unary_transform("f4", "f4", op, cc=CC)
+    assert spills_or_calls(found, tmp_path) == []
+
+
+def test_devices_libraries_of_cccl(empty_cache):
+    draw = cupar.cpp(
+        """
+        #include <cuda/std/__random/philox_engine.h>
+        __device__ unsigned draw(unsigned seed, unsigned long long i) {
+          cuda::std::philox4x32 engine(seed);
+          engine.discard(i);
+          return engine();
+        }
+        """,
+        "uint32(uint32, uint64)",
+    )
+    counter = cupar.CountingIterator(np.uint64(0))
+    assert cupar.unary_transform(counter, "u4", lambda i: draw(np.uint32(7), i), cc=CC).build.cubin_size
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (
+            "__device__ float f(float x) {\n  return gone;\n}",
+            'source(2): error: identifier "gone" is undefined',
+        ),
+        ("__device__ double f(float x) { return x; }", "it returns another type than float32"),
+        ("__device__ int f(float x) { return x; }", "it returns another type than float32"),
+        ("__device__ float f(float x, int y) { return x; }", "too few arguments in function call"),
+        ('#include "gone.h"\n__device__ float f(float x) { return x; }', 'cannot open source file "gone.h"'),
+    ],
+)
+def test_cpp_of_functions_that_does_not_compile(source, message, empty_cache):
+    with pytest.raises(cupar.BuildError) as caught:
+        built(cupar.cpp(source, "float32(float32)"), "f4", "f4")
+    assert str(caught.value).startswith("op: cupar.cpp f: NVRTC could not compile for sm_90:\n")
+    assert message in str(caught.value)
+
+
+def test_wrong_arguments_in_an_operator():
+    function = cupar.cpp("__device__ float f(float x) { return x; }", "float32(float32)")
+    with pytest.raises(TypeError, match=r"f takes \(float32\), not \(float32, float32\)"):
+        cupar.unary_transform("f4", "f4", lambda x: function(x, x), cc=CC)
+    with pytest.raises(TypeError, match="op: f takes 1 argument, this algorithm gives it 2"):
+        transform(function)
+
+
+# --- Elsewhere and later --------------------------------------------------------------------------------
+
+
+def test_a_recorded_list_has_the_code(empty_cache, tmp_path, specified):
+    file = tmp_path / "mul.cu"
+    file.write_text(mul())
+    function = cupar.cpp("__device__ float f(float x) { return x * 3; }", "float32(float32)")
+    foreign = declared(str(file))
+    spec = specified(cupar.binary_transform, "f4", "f4", "f4", lambda a, b: foreign(a, function(b)))
+    (tmp_path / "spec").write_bytes(codec.dumps(spec))
+    file.unlink()
+    code = f"""
+    from pathlib import Path
+    from cupar._ahead import codec
+    from cupar._obtain import obtain
+    spec = codec.loads(Path({str(tmp_path / "spec")!r}).read_bytes())
+    print(obtain.answer(spec, None).build.key)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ,
+    )
+    assert done.stdout.strip() == key.digest(key.build_parts(spec))
+
+
+def test_link_goes_with_a_specialisation(empty_cache, monkeypatch):
+    asked = []
+
+    class Observer:
+        cc, is_ahead = None, False
+
+        def ask(self, spec, answer):
+            asked.append(spec)
+            return answer()
+
+    monkeypatch.setattr(obtain, "observer", Observer())
+    first = transform(calling(declared()), link=cuda.CUSource(mul()))
+    (spec,) = asked
+    cupar.cache.clear()
+    again = obtain.answer(codec.loads(codec.dumps(spec)), None)
+    assert again.build.key == first.build.key
+    assert again.cubin() == first.cubin()
+    assert spec.without_user() == spec
+    assert spec.without_user().links[0].data == b""
+
+
+def test_a_hit_of_a_function_in_cpp_imports_no_numba(empty_cache):
+    code = """
+    import sys
+    import cupar
+    f = cupar.cpp("__device__ float f(float x) { return x * 3; }", "float32(float32)")
+    print(cupar.unary_transform("f4", "f4", lambda x: f(x), cc=90).build.origin, "numba" in sys.modules)
+    """
+    run = [sys.executable, "-c", textwrap.dedent(code)]
+    said = [subprocess.run(run, capture_output=True, text=True, check=True).stdout for _ in range(2)]
+    assert said == ["built True\n", "disk False\n"]
+
+
+def test_explain_says_that_code_changed(empty_cache):
+    transform(calling(declared(cuda.CUSource(mul()))))
+    second = transform(calling(declared(cuda.CUSource(mul(2)))))
+    assert "op reads closure variable 'function'" in str(cupar.cache.explain(second))
+    op = calling(declared())
+    transform(op, link=cuda.CUSource(mul(3)))
+    third = transform(op, link=cuda.CUSource(mul(4)))
+    assert "linked code 1" in str(cupar.cache.explain(third))
