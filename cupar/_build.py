@@ -78,6 +78,15 @@ def operators(spec: Specialisation, seconds: Seconds) -> dict[str, list[bytes]]:
         return kept
 
 
+def llvm(spec: Specialisation) -> dict[str, str]:
+    """Return the LLVM IR of the operators that are Python functions, by parameter; see `operators`."""
+    return {
+        name: python_to_ltoir.operator_llvm(op, cpp.symbol(name), spec.cc)
+        for name, op in spec.functions.items()
+        if op.cpp is None
+    }
+
+
 def _operator_ltoir(parameter: str, op: Operator, cc: int) -> list[bytes]:
     symbol = cpp.symbol(parameter)
     if op.cpp is None:

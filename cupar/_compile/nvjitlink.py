@@ -21,19 +21,25 @@ def link(parts: Sequence[bytes], cc: int, names: Sequence[str] = ()) -> bytes:
         raise BuildError(f"nvJitLink for sm_{cc}: {why}") from cause(error)
 
 
-def _link(parts: Sequence[bytes], cc: int) -> bytes:
+def ptx(parts: Sequence[bytes], cc: int) -> str:
+    """Link LTO-IR as `link` does, and return the PTX that a cubin is assembled from."""
+    return _link(parts, cc, to_ptx=True).decode(errors="replace").rstrip("\0")
+
+
+def _link(parts: Sequence[bytes], cc: int, to_ptx: bool = False) -> bytes:
     toolchain.load_library("nvJitLink")
     from cuda.bindings import nvjitlink
 
-    options = [*toolchain.link_options(), f"-arch=sm_{cc}"]
+    options = [*toolchain.link_options(), f"-arch=sm_{cc}", *["-ptx"] * to_ptx]
+    kind = "ptx" if to_ptx else "cubin"
     handle = nvjitlink.create(len(options), options)
     try:
         for number, part in enumerate(parts):
             nvjitlink.add_data(handle, nvjitlink.InputType.LTOIR, part, len(part), f"part {number}")
         nvjitlink.complete(handle)
-        cubin = bytearray(nvjitlink.get_linked_cubin_size(handle))
-        nvjitlink.get_linked_cubin(handle, cubin)
-        return bytes(cubin)
+        code = bytearray(getattr(nvjitlink, f"get_linked_{kind}_size")(handle))
+        getattr(nvjitlink, f"get_linked_{kind}")(handle, code)
+        return bytes(code)
     except nvjitlink.nvJitLinkError as error:
         log = bytearray(nvjitlink.get_error_log_size(handle))
         nvjitlink.get_error_log(handle, log)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from .bytecode import apart
 from .frozen import MISSING
-from .guards import Guard
+from .guards import NO_GUARD, Guard
 from .names import compilers_name, type_name
 from .values import ATOMS, encode
 
@@ -49,6 +49,10 @@ class Fingerprint:
     codes: tuple[tuple[str, CodeType], ...] = field(compare=False, repr=False)  # with where: " in 'helper'"
     # What it does, or a function that it calls, that a kernel cannot; empty if there is nothing.
     refused: str = field(default="", compare=False)
+
+    def without_guard(self) -> Fingerprint:
+        """Return it without what keeps the user's own alive: nothing tells whether it still holds."""
+        return replace(self, guard=NO_GUARD)
 
     def reads(self) -> list[tuple[str, str]]:
         """Return `parts` with the constants apart from the code, to tell which of them changed.

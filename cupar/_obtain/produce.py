@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from .. import _cache
 from .._base import log
-from .._call.built import Build, Built
+from .._base.errors import BuildError
+from .._call.built import Build, Built, Made
 from .._call.code import Code
 from .._compile import entries, toolchain
 from .._compile.key import build_parts, digest, notes, template_parts
@@ -64,7 +67,41 @@ def produce(
     if fetched.origin == "disk":
         seconds["read"] = fetched.seconds
     tier = spec.option("tier") or "fast"
-    return Built(code, Build(spec.algorithm, key, spec.cc, origin, seconds, size, fetched.source, tier))
+    made = _shown(spec, code)
+    build = Build(spec.algorithm, key, spec.cc, origin, seconds, size, fetched.source, tier, made)
+    if os.environ.get("CUPAR_DUMP"):
+        from .._inspect import dump
+
+        dump.write(build)
+    return Built(code, build)
+
+
+def _shown(spec: Specialisation, code: Code) -> Made:
+    """Return what shows a build, made of what was fingerprinted, whatever that is by then."""
+    kept = spec.without_user(with_code=True)
+    parts = partial(made_of, kept)
+    return Made(code.cubin, parts, partial(_llvm, kept))
+
+
+def made_of(spec: Specialisation) -> dict[str, bytes]:
+    """Return the LTO-IR of a specialisation by what it is of; compiled again, but for what the cache has."""
+    with toolchain.compilers():
+        template, _, operators = _parts(spec, {}, {})
+    if template is None:
+        raise BuildError(f"a {spec.algorithm} is compiled in one piece: there is no LTO-IR of it")
+    if spec.kind._family is None:
+        template = template[1:2] + template[3:]  # without head and tail of the serialised build
+    found = dict(zip(("kernels", "iterators"), template, strict=False))
+    for name, codes in operators.items():
+        found.update((f"{name} {k}" if k else name, code) for k, code in enumerate(codes))
+    return found
+
+
+def _llvm(spec: Specialisation) -> dict[str, str]:
+    from .. import _build
+
+    with toolchain.compilers():
+        return _build.llvm(spec)
 
 
 def _code(spec: Specialisation, blob: bytes) -> Code:
