@@ -17,6 +17,7 @@ FLOORS = [
     "segmented",  # which sorts, too
     "cache reduce sort",  # and all other algorithms
     "_obtain",
+    "_host",
     "_call",
     "iterators",
     "_build _inspect",
