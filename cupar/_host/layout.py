@@ -127,7 +127,7 @@ def _launch(chain: Chain, launch: Any, packed: Any) -> NativeLaunch:
     blocks = launch.grid if isinstance(launch.grid, int) else 0
     offsets = tuple(each - skipped for each in packed.offsets)
     return NativeLaunch(
-        launch.kernel, grid, blocks, shared, tuple(stores), offsets, at - skipped, launch.overlaps
+        launch.kernel, grid, blocks, shared, tuple(stores), offsets, at - skipped, chain.overlaps
     )
 
 

@@ -24,7 +24,6 @@ from .._kernels.family import Facts, Plan
 
 NATIVE = {family.aligned: "_aligned"}  # functions that are given in another way
 _KEPT = (min, max, len, range, divmod, bool, int, abs)
-_NOTHING = "0"
 _LOCAL = object()
 
 
@@ -376,7 +375,9 @@ class _Function(ast.NodeTransformer):
         if self._is_of_several(node):  # it is launched already
             assert isinstance(node, ast.Call)
             return (
-                self._nothing_launched() if self._mode == "launch" else [ast.Return(self.visit(node.args[0]))]
+                [ast.Return(ast.Constant(0))]
+                if self._mode == "launch"
+                else [ast.Return(self.visit(node.args[0]))]
             )
         if isinstance(node, ast.Call):
             if self._value_of_call(node) is not Plan:
@@ -392,10 +393,7 @@ class _Function(ast.NodeTransformer):
         done = self._launched(given[0], *given[2:])
         if len(done) == 2 and isinstance(done[0], ast.Assign):
             return [ast.Return(done[0].value)]
-        return [*done, *self._nothing_launched()]
-
-    def _nothing_launched(self) -> list[ast.stmt]:
-        return [ast.Return(ast.Constant(0))]
+        return [*done, ast.Return(ast.Constant(0))]
 
     def _launched(self, shape: ast.expr, *numbers: ast.expr) -> list[ast.stmt]:
         """Return the launch of a shape: an error ends the function."""
