@@ -92,6 +92,17 @@ def operators(spec: Specialisation, seconds: Seconds) -> dict[str, list[Code]]:
         return kept
 
 
+def llvm(spec: Specialisation) -> dict[str, str]:
+    """Return the LLVM IR of the operators that are Python functions, by parameter; see `operators`."""
+    if spec.is_kernel:
+        return {"kernel": python_kernel.compile_kernel(spec).llvm}
+    return {
+        name: python_to_ltoir.operator_llvm(op, cpp.symbol(name), spec.cc)
+        for name, op in spec.functions.items()
+        if op.cpp is None
+    }
+
+
 def _operator_code(parameter: str, op: Operator, cc: int) -> list[Code]:
     symbol = cpp.symbol(parameter)
     if op.cpp is None:
@@ -144,16 +155,22 @@ def kernel(spec: Specialisation, seconds: Seconds) -> tuple[bytes, int]:
     with timed(seconds, "compile"):
         made = python_kernel.compile_kernel(spec)
     with timed(seconds, "link"):
-        registers = spec.option("max_registers")
-        options = [*toolchain.PYTHON_KERNEL_OPTIONS, *[f"-maxrregcount={registers}"] * bool(registers)]
-        options += ["-lineinfo"] * bool(spec.option("lineinfo"))
-        parts: list[Code] = list(made.ltoirs)
-        if made.is_cooperative:
-            parts.append(linkable("archive", toolchain.device_runtime(), "libcudadevrt.a"))
+        parts, options = kernel_parts(spec, made)
         names = [f"kernel {spec.operators[0][1].name}"] * len(parts)
         cubin = nvjitlink.link(parts, spec.cc, names, options=options)
         facts = {"cooperative": int(made.is_cooperative)}
         return image.Image(facts, cubin).dumps(), len(cubin)
+
+
+def kernel_parts(spec: Specialisation, made: python_kernel.Compiled) -> tuple[list[Code], list[str]]:
+    """Return what is linked to a kernel of the user's, and the linker's options."""
+    registers = spec.option("max_registers")
+    options = [*toolchain.PYTHON_KERNEL_OPTIONS, *[f"-maxrregcount={registers}"] * bool(registers)]
+    options += ["-lineinfo"] * bool(spec.option("lineinfo"))
+    parts: list[Code] = list(made.ltoirs)
+    if made.is_cooperative:
+        parts.append(linkable("archive", toolchain.device_runtime(), "libcudadevrt.a"))
+    return parts, options
 
 
 def _link(spec: Specialisation, parts: list[bytes], operators: Mapping[str, list[Code]]) -> bytes:

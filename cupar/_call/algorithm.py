@@ -210,6 +210,16 @@ class Algorithm:
         """Whether an operator has state, such as captured device arrays: then it is not shared."""
         return bool(self._states)
 
+    @property
+    def _numba_type_(self) -> Any:
+        """What numba sees it as, in compiled host code; asked for by numba alone, which is imported then."""
+        from .. import _numba_type  # the face hands it down, since what makes it is above this
+
+        try:
+            return _numba_type(self)
+        except AttributeError as error:  # of which numba would make that it knows no type
+            raise RuntimeError(f"compiled host code cannot take this: {error!r}") from error
+
     def cubin(self) -> bytes:
         """Return the GPU code, an ELF file such as ``nvdisasm`` and ``cuobjdump`` read. Needs no GPU."""
         return self._code.cubin()

@@ -8,12 +8,12 @@ from contextlib import suppress
 from ctypes import c_void_p
 from typing import Any, ClassVar, Protocol
 
-from .._base import fork
+from .._base import fork, trace
 from .._device import driver, storage
 from .._device.kernels import Executable
 from .._kernels.family import Family
 from .code import Code
-from .launcher import Fill, executable_of
+from .launcher import Chain, Fill, executable_of
 
 
 class Caller(Protocol):
@@ -72,7 +72,7 @@ class Bound:
         self._collected = weakref.finalize(self, held.collect)
         self._collected.atexit = False
         self._kept: Any = None  # the arrays
-        self._is_closed = False
+        self._is_closed, self._is_traced = False, trace.is_on()
         with driver.relaxed_capture_mode():
             self._call = algorithm._new_call(self._context, None, 0)
         self.rebind(*arguments, **named)
@@ -153,12 +153,12 @@ class Bound:
         call, held = self._call, self._held
         shapes = list(call.shape) if isinstance(call.shape, tuple) else [call.shape] * bool(call.shape)
         numbers = call.numbers if isinstance(call.shape, tuple) else [call.numbers]
+        chains = [call.loaded.chains[shape] for shape in shapes]
         if shapes != self._shapes:
             self._launch, self._shapes, self._fills = _closed, None, []  # until all is done
             if not shapes:
                 held.executable, self._launch, self._shapes = None, _nothing, []
                 return
-            chains = [call.loaded.chains[shape] for shape in shapes]
             with driver.relaxed_capture_mode():
                 made = executable_of(chains)
             held.executable, held.loaded = made, call.loaded
@@ -169,8 +169,27 @@ class Bound:
             self._launch, self._shapes = _closed, None  # if this is interrupted, the graph has some of both
             for fill, own in zip(self._fills, numbers, strict=True):
                 fill(bound, address, own)
-            self._launch = driver.library().cuGraphLaunch
+            what = [*zip(chains, numbers, strict=True)]
+            self._launch = self._shown(driver.library().cuGraphLaunch, bound, what)
         self._shapes = shapes
+
+    def _shown(
+        self,
+        launch: Callable[[Any, Any], int],
+        bound: tuple[Any, ...],
+        what: list[tuple[Chain, tuple[int, ...]]],
+    ) -> Callable[[Any, Any], int]:
+        """Return what launches and shows that, to those who asked for it."""
+        launch = trace.ranged(launch, self._call.name)
+        if not self._is_traced:
+            return launch
+
+        def traced(executable: Any, where: Any) -> int:
+            for chain, numbers in what:
+                chain.trace(bound, numbers, self._handle)
+            return launch(executable, where)
+
+        return traced
 
     def close(self) -> None:
         """Free what it holds, once what was enqueued is done. It cannot be called then."""

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .._base import fork, log
+from .._base import fork, log, trace
 from .._compile import cccl
 from .._device import driver, storage, stream_capture
 from .._ir.specialisation import Specialisation
@@ -138,6 +138,7 @@ class NativeCall:
         self.number = number
         code: NativeCode = caller._code
         spec = caller._spec
+        self.name = spec.algorithm
         self.native = code.loaded(context)
         self.memory = context.part(storage.Memory)
         self.bind: Callable[[tuple[Any, ...]], tuple[Any, ...]] = written.binder(caller)
@@ -153,6 +154,8 @@ class NativeCall:
         ]
         self.init, init_memory = _settable_init(spec)
         self._launch = caller._launcher(self)
+        self._enqueue = trace.ranged(self._launch, spec.algorithm)
+        self._is_traced = trace.is_on()
         self._settings = self._setters(written.value_names(caller), spec, states, init_memory)
         self.nbytes = 0
         code.once_in(context, lambda: self._load_kernels(caller, spec))
@@ -208,7 +211,9 @@ class NativeCall:
 
     def enqueue(self, bound: tuple[Any, ...], address: int, numbers: tuple[int, ...], stream: int) -> None:
         """Enqueue a call that was prepared."""
-        self._launch(address, self.nbytes, bound[0], stream)
+        if self._is_traced:
+            trace.bindings(self.name, stream)
+        self._enqueue(address, self.nbytes, bound[0], stream)
 
 
 def _settable_init(spec: Specialisation) -> tuple[Any, memoryview | None]:

@@ -43,7 +43,7 @@ from .numba_types import array_type, dtype_of, parameter_type, struct_maker, val
 from .toolchain import compilers
 from .wrapper import OPTIONS
 
-__all__ = ["compile_operator", "result_dtype", "warm_up"]
+__all__ = ["compile_operator", "operator_llvm", "result_dtype", "warm_up"]
 
 
 class _Thaw:
@@ -261,28 +261,42 @@ def compile_operator(op: Operator, symbol: str, cc: int) -> list[bytes]:
 
     def work() -> list[bytes]:
         from numba import cuda
-        from numba.cuda import types
 
-        function, result = _typed(op)
-        dtype = dtype_of(result)
-        op.check_result(numba_errors.types(str(result)) if dtype is None else dtype)
-        namespace = {"call": function, **_wrapped_names(op)}
-        exec(wrapper.source(op), namespace)
-        state = [types.CPointer(types.uint64)] * bool(op.captures)
-        codes, _ = cuda.compile_all(
-            namespace["operator"],
-            types.void(*state, *map(parameter_type, (*op.inputs, op.output))),
-            device=True,
-            abi="c",
-            abi_info={"abi_name": symbol},
-            output="ltoir",
-            cc=divmod(cc, 10),
-            **OPTIONS,
-        )
+        function, signature, options = _wrapped(op, symbol, cc)
+        codes, _ = cuda.compile_all(function, signature, output="ltoir", **options)
         return list(map(_ltoir, codes))
 
     with _explained(op, cc):
         return _compiled(cc, work)
+
+
+def operator_llvm(op: Operator, symbol: str, cc: int) -> str:
+    """Return the LLVM IR that numba makes of what `compile_operator` compiles, and raise what that does."""
+
+    def work() -> str:
+        from numba.cuda import compiler
+
+        function, signature, options = _wrapped(op, symbol, cc)
+        library, _ = compiler._compile_pyfunc_with_fixup(function, signature, lto=True, **options)
+        return str(library.get_llvm_str())
+
+    with _explained(op, cc):
+        return _compiled(cc, work)
+
+
+def _wrapped(op: Operator, symbol: str, cc: int) -> tuple[Any, Any, dict[str, Any]]:
+    """Return what numba compiles for an operator: a function, its signature, and options."""
+    from numba.cuda import types
+
+    function, result = _typed(op)
+    dtype = dtype_of(result)
+    op.check_result(numba_errors.types(str(result)) if dtype is None else dtype)
+    namespace = {"call": function, **_wrapped_names(op)}
+    exec(wrapper.source(op), namespace)
+    state = [types.CPointer(types.uint64)] * bool(op.captures)
+    signature = types.void(*state, *map(parameter_type, (*op.inputs, op.output)))
+    options = {"device": True, "abi": "c", "abi_info": {"abi_name": symbol}, "cc": divmod(cc, 10)}
+    return namespace["operator"], signature, {**options, **OPTIONS}
 
 
 def _wrapped_names(op: Operator) -> dict[str, Any]:

@@ -114,11 +114,14 @@ class Specialisation:
         """Of each operator, what gives its state; None if it has none."""
         return tuple(op.state for _, op in self.operators)
 
-    def without_user(self) -> Specialisation:
-        """Return it without what keeps the user's functions alive; it is equal, and cannot be built."""
+    def without_user(self, *, with_code: bool = False) -> Specialisation:
+        """Return it without what keeps the user's functions alive; it is equal.
+
+        It cannot be built, unless the code that is compiled stays.
+        """
         return replace(
             self,
-            arguments=tuple(argument.without_user() for argument in self.arguments),
-            operators=tuple((name, op.without_user()) for name, op in self.operators),
-            links=tuple(each.without_data() for each in self.links),
+            arguments=tuple(argument.without_user(with_code=with_code) for argument in self.arguments),
+            operators=tuple((name, op.without_user(with_code=with_code)) for name, op in self.operators),
+            links=self.links if with_code else tuple(each.without_data() for each in self.links),
         )

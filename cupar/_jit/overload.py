@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ctypes import addressof, byref, c_int, c_size_t, c_void_p
 from typing import Any
 
+from .._base import trace
 from .._call.algorithm import Algorithm
 from .._call.code import Loaded
 from .._device import driver
@@ -126,7 +127,21 @@ class LoadedKernel(Loaded):
         It is for one thread at a time.
         """
         memory = self.memories()[0]
-        return self._single(memory) if executable is None else self._graph(memory, executable, stream)
+        made = self._single(memory) if executable is None else self._graph(memory, executable, stream)
+        made = trace.ranged(made, self.name)
+        if not trace.is_on():
+            return made
+
+        def enqueue(packed: bytes, config: Configuration, stream: int) -> None:
+            self.trace((packed, config), (), stream)
+            made(packed, config, stream)
+
+        return enqueue
+
+    def trace(self, bound: tuple[bytes, Configuration], numbers: tuple[int, ...], stream: int) -> None:
+        """Print a launch."""
+        config = bound[1]
+        trace.launch(self.name, config.grid, config.block, config.shared, stream)
 
     def _graph(self, memory: Memory, executable: Executable, stream: int) -> Enqueue:
         library, fail = driver.library(), driver.check

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .. import _cache
 from .._base import log
-from .._call.built import Build, Built
+from .._base.errors import BuildError
+from .._call.built import Build, Built, Made
 from .._call.code import Code
 from .._compile import entries, toolchain
 from .._compile.key import build_parts, digest, notes, template_parts
@@ -66,7 +69,69 @@ def produce(
     if fetched.origin == "disk":
         seconds["read"] = fetched.seconds
     tier = spec.option("tier") or "fast"
-    return Built(code, Build(spec.algorithm, key, spec.cc, origin, seconds, size, fetched.source, tier))
+    made = _shown(spec, code)
+    build = Build(spec.algorithm, key, spec.cc, origin, seconds, size, fetched.source, tier, made)
+    if os.environ.get("CUPAR_DUMP"):
+        from .._inspect import dump
+
+        dump.write(build)
+    return Built(code, build)
+
+
+def _shown(spec: Specialisation, code: Code) -> Made:
+    """Return what shows a build, made of what was fingerprinted, whatever that is by then."""
+    kept = spec.without_user(with_code=True)
+    return Made(code.cubin, partial(_ltoirs, kept), partial(_llvm, kept), partial(_ptx, kept))
+
+
+def _linked(spec: Specialisation) -> tuple[dict[str, bytes | Linkable], list[str] | None]:
+    """Return all that is linked by what it is of, and the linker's options, None for the usual ones.
+
+    It is compiled again, but for what the cache has.
+    """
+    from .. import _build
+    from .._compile import python_kernel
+
+    found: dict[str, bytes | Linkable] = {}
+
+    def put(name: str, codes: Iterable[bytes | Linkable]) -> None:
+        found.update((f"{name} {k}" if k else name, code) for k, code in enumerate(codes))
+
+    with toolchain.compilers():
+        if spec.is_kernel:
+            codes, options = _build.kernel_parts(spec, python_kernel.compile_kernel(spec))
+            put("kernel", codes)
+            return found, options
+        template, _, operators = _parts(spec, {}, {})
+    if template is None:
+        raise BuildError(f"a {spec.algorithm} is compiled in one piece: there is no LTO-IR of it")
+    # Of CCCL's own kernels, without head and tail of the serialised build.
+    kernels, *iterators = template if spec.kind._family is not None else (template[1], *template[3:])
+    put("kernels", [kernels])
+    put("iterators", iterators)
+    for name, codes in operators.items():
+        put(name, codes)
+    return found, None
+
+
+def _ltoirs(spec: Specialisation) -> dict[str, bytes]:
+    codes, _ = _linked(spec)
+    is_ltoir = {name: code for name, code in codes.items() if getattr(code, "kind", "ltoir") == "ltoir"}
+    return {name: code if isinstance(code, bytes) else code.data for name, code in is_ltoir.items()}
+
+
+def _ptx(spec: Specialisation) -> str:
+    from .._compile import nvjitlink
+
+    codes, options = _linked(spec)
+    return nvjitlink.ptx([*codes.values()], spec.cc, options)
+
+
+def _llvm(spec: Specialisation) -> dict[str, str]:
+    from .. import _build
+
+    with toolchain.compilers():
+        return _build.llvm(spec)
 
 
 def _code(spec: Specialisation, blob: bytes) -> Code:
