@@ -119,7 +119,7 @@ class Dispatcher:
         parameters: list[Any] = [Parameter(name, kind) for name, kind in zip(self.names, types, strict=True)]
         own = {"name": self.__name__, **self.targetoptions}  # which is in the code
         overload = obtaining.obtain(
-            Overload, "kernel", parameters, {"kernel": self._operator()}, cc, wait, **own
+            Overload, "kernel", parameters, {"kernel": self._operator()}, cc, wait, None, **own
         )
         self.overloads.add(types, overload._spec.cc, overload)
         return overload

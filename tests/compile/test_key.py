@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cupar
+from cupar import _numba
 from cupar._base import versions as _versions
 from cupar._compile import key as _key
 from cupar._compile import toolchain, wrapper
@@ -155,7 +156,7 @@ def test_options_of_the_compilers_are_in_the_key(specialise, monkeypatch):
     spec, before = specialise(), []
     for change in (
         lambda: None,
-        lambda: monkeypatch.setattr(wrapper, "OPTIONS", {"opt": False}),
+        lambda: monkeypatch.setattr(_numba, "OPTIONS", {"opt": False}),
         lambda: monkeypatch.setattr(toolchain, "KERNEL_OPTIONS", ("-another",)),
     ):
         change()
