@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from . import log
 
-__all__ = ["bindings", "is_on", "launch", "line", "ranged"]
+__all__ = ["is_on", "launch", "line", "ranged"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _OFF = ("", "0", "off", "false", "no")
@@ -27,11 +27,6 @@ def is_on() -> bool:
 def launch(kernel: str, grid: Any, block: Any, shared: int, stream: int) -> None:
     """Print a launch, on standard error; grid and block are numbers, or as many as there are dimensions."""
     sys.stderr.write(line(kernel, grid, block, shared, stream, "Python"))
-
-
-def bindings(algorithm: str, stream: int) -> None:
-    """Print that cuda-cccl's bindings launch an algorithm, whose kernels only they know."""
-    sys.stderr.write(f"cupar: {algorithm} by cuda-cccl's bindings stream={stream:#x} from Python\n")
 
 
 def line(kernel: str, grid: Any, block: Any, shared: Any, stream: int, origin: str) -> str:

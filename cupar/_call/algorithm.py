@@ -60,7 +60,6 @@ class Algorithm:
     """
 
     _family: ClassVar[Family | None] = None
-    _native: ClassVar[str] = ""
     _loaded: ClassVar[Any] = Loaded
     _needs_storage: ClassVar[bool] = True
     _uses: ClassVar[Mapping[str, str | int]]
@@ -72,7 +71,6 @@ class Algorithm:
         cls,
         *,
         family: Family | None = None,
-        native: str = "",
         uses: Mapping[str, str | int],
         buffers: Mapping[str, str] | None = None,
     ) -> None:
@@ -82,8 +80,6 @@ class Algorithm:
         ----------
         family : Family, optional
             Its kernels, and how they are launched.
-        native : str, optional
-            Without a family, the bindings' class.
         uses : mapping
             Maps each array parameter of `run` to the number of items a call uses: a constant, or the name of
             the count parameter, or of a field of what `_problem` returns. Without `_problem`, the first count
@@ -91,7 +87,7 @@ class Algorithm:
         buffers : mapping, optional
             Maps the inputs that may be double buffers to the outputs, which are None then.
         """
-        cls._family, cls._native, cls._uses, cls._buffers = family, native, uses, buffers or {}
+        cls._family, cls._uses, cls._buffers = family, uses, buffers or {}
 
     def __init__(self, source: Built | Pending, states: Sequence[Callable[[], bytes] | None]) -> None:
         self._states = states if any(states) else ()
@@ -226,11 +222,6 @@ class Algorithm:
 
     run: Callable[..., None]
 
-    @staticmethod
-    def _native_arguments(spec: Specialisation, b: Any, *iterators: Any, **operators: Any) -> tuple[Any, ...]:
-        """Return what the bindings' ``compile`` takes; see `Kind`."""
-        return *iterators, *operators.values()
-
     def _enqueued(self, arguments: tuple[Any, ...]) -> None:
         """Let arguments know of a call that was enqueued, or bound."""
 
@@ -263,10 +254,6 @@ class Algorithm:
             return self._new_call(current, number, stream), free
 
     def _new_call(self, context: driver.Context, number: int | None, stream: int) -> Call:
-        if self._family is None:
-            from .native import NativeCall
-
-            return NativeCall(self, context, number)  # type: ignore[arg-type, return-value]
         return Call(self, context, number, stream)
 
     def _check_may_be_called(self) -> None:

@@ -125,10 +125,7 @@ class Bound:
         old, before = held.storage, held.executable
         new = (storage.allocate(needed, self._handle), needed) if needed > old[1] else old
         try:
-            if self._algorithm._family is None:
-                self._bind_native(bound, new[0])
-            else:
-                self._bind_plan(bound, new[0])
+            self._bind_plan(bound, new[0])
         except BaseException:
             if new is not old:  # what was bound before still uses the old one
                 storage.free_or_retire(new[0], new[1], self._handle)
@@ -138,16 +135,6 @@ class Bound:
             before.destroy()
         if new is not old and old[0]:
             storage.free_or_retire(old[0], old[1], self._handle)
-
-    def _bind_native(self, bound: tuple[Any, ...], address: int) -> None:
-        call, handle = self._call, self._handle
-
-        def launch(executable: Any, where: Any) -> int:
-            call.prepare(bound)
-            call.enqueue(bound, address, (), handle)
-            return 0
-
-        self._launch = launch
 
     def _bind_plan(self, bound: tuple[Any, ...], address: int) -> None:
         call, held = self._call, self._held

@@ -126,10 +126,6 @@ def type_of(algorithm: Algorithm) -> AlgorithmType:
     except Exception:  # then it goes on with what it has
         algorithm.ready()
     cls = type(algorithm)
-    if cls._family is None:
-        raise errors.TypingError(
-            f"{cls.__name__}: compiled host code cannot run it, as cuda-cccl's bindings launch it"
-        )
     spec = algorithm._spec
     for name, op in spec.operators:
         if op.state_size:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import _cache
-from .._compile import cccl, toolchain
+from .._compile import toolchain
 from .._device import driver
 
 __all__ = ["cache", "compilers", "gpus", "nvidia_driver", "packages", "python", "variables"]
@@ -70,7 +70,6 @@ def compilers() -> dict[str, tuple[str | None, str]]:
         "libNVVM": lambda: toolchain.library_path("nvvm"),
         "CCCL's headers": lambda: toolchain.include_folders()[0],
         "CUDA's headers": lambda: toolchain.include_folders()[1],
-        "CCCL's bindings": lambda: cccl.bindings().__file__,
     }
     return {name: _located(find) for name, find in found.items()}
 

@@ -1,4 +1,4 @@
-"""A build: from the cache, else from a template and a link, else whole."""
+"""A build: from the cache, else from a template and a link."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _cache
 from .._base import log
-from .._base.errors import BuildError
 from .._call.built import Build, Built, Made
 from .._call.code import Code
 from .._compile import entries, toolchain
@@ -50,7 +49,7 @@ def produce(
         return _entry(parts, blob, seconds, **notes(spec), cubin_size=cubin_size)
 
     def use(entry: _cache.Entry) -> tuple[Code, int]:
-        code, size = _code(kept, entry.payload), entry.meta["cubin_size"]
+        code, size = Code(kept, entry.payload), entry.meta["cubin_size"]
         if device is not None or make_build is not None:  # it will be called here
             code.check()
         return code, size
@@ -103,12 +102,7 @@ def _linked(spec: Specialisation) -> tuple[dict[str, bytes | Linkable], list[str
             put("kernel", codes)
             return found, options
         template, _, operators = _parts(spec, {}, {})
-    if template is None:
-        raise BuildError(f"a {spec.algorithm} is compiled in one piece: there is no LTO-IR of it")
-    # Of CCCL's own kernels, without head and tail of the serialised build.
-    kernels, *iterators = template if spec.kind._family is not None else (template[1], *template[3:])
-    put("kernels", [kernels])
-    put("iterators", iterators)
+    put("kernels", template)
     for name, codes in operators.items():
         put(name, codes)
     return found, None
@@ -132,14 +126,6 @@ def _llvm(spec: Specialisation) -> dict[str, str]:
 
     with toolchain.compilers():
         return _build.llvm(spec)
-
-
-def _code(spec: Specialisation, blob: bytes) -> Code:
-    if spec.kind._family is None:
-        from .._call.native import NativeCode
-
-        return NativeCode(spec, blob)  # type: ignore[return-value]
-    return Code(spec, blob)
 
 
 def _entry(parts: dict[str, Any], payload: bytes, seconds: dict[str, float], **more: Any) -> _cache.Entry:
@@ -170,33 +156,24 @@ def build_here(
                 return *_build.kernel(spec, seconds), "built"
         template, made, operators = _parts(spec, seconds, {} if operators is None else operators)
         with step():
-            if template is None:
-                return *_build.whole(spec, operators, seconds), "built"
             return *_build.link(spec, template, operators, seconds), "built" if made else "linked"
 
 
 def _parts(
     spec: Specialisation, seconds: dict[str, float], operators: Operators
-) -> tuple[list[bytes] | None, bool, Operators]:
-    """Return what is linked: the template, if one can be used; whether it was made; and the operators."""
+) -> tuple[list[bytes], bool, Operators]:
+    """Return what is linked: the template, whether it was made, and the operators."""
     from .._base import background
-    from .._compile import cccl
 
     pending = None
-    if not spec.has_template or not (spec.functions or spec.links):
-        compile_operators(spec, seconds, operators)
-    else:  # at the same time, since numba works in Python, and NVRTC needs no Python
+    if spec.functions or spec.links:  # at the same time: numba works in Python, and NVRTC needs no Python
         pending = background.begin(lambda: compile_operators(spec, seconds, operators))
-    template, made = None, False
-    if spec.has_template:
-        try:
-            template, made = _template(spec, seconds)
-        except cccl.UnknownFormatError:
-            pass  # a CCCL that serialises in another way: without the two levels, but not without a build
-        except Exception:
-            if pending is not None and (wrong := pending.exception()) is not None:
-                raise wrong from None  # the user's own first
-            raise
+    try:
+        template, made = _template(spec, seconds)
+    except Exception:
+        if pending is not None and (wrong := pending.exception()) is not None:
+            raise wrong from None  # the user's own first
+        raise
     if pending is not None:
         pending.result()
     return template, made, operators

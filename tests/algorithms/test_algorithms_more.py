@@ -6,11 +6,11 @@ import re
 import numpy as np
 import pytest
 from support.disassembly import instructions, kernels, spills_or_calls
+from support.sources import iterators_source
 
 import cupar
 from cupar import OpKind, SortOrder
 from cupar._compile import nvrtc
-from cupar._ir.source import iterators_source
 from cupar._obtain import arguments
 from cupar.histogram import histogram_even
 from cupar.partition import select, three_way_partition
