@@ -18,7 +18,8 @@
 // - Parallel Merging Made Simple", IPDPSW 2012; A. Adinets and D. Merrill, "Onesweep: A Faster Least
 // Significant Digit Radix Sort for GPUs", arXiv:2206.01784, whose ranking within a tile is CUB's.
 //
-// Given: d_in_keys_v, d_in_values_v (void: keys alone), start_offsets_in_t, end_offsets_in_t, is_descending.
+// Given: d_in_keys_v, d_in_values_v (void: keys alone), start_offsets_in_t, end_offsets_in_t, is_descending;
+// CUPAR_OFFSETS unless segments are rows.
 #include <cub/block/block_radix_rank.cuh>
 
 #include "vectors.cuh"
@@ -543,6 +544,7 @@ extern "C" __global__ void cupar_segmented_sort_init(u32* counts) {
   counts[threadIdx.x] = 0;
 }
 
+#ifdef CUPAR_OFFSETS
 // Writes the lists: of segments for groups of lanes, for teams, and of long ones.
 extern "C" __global__ __launch_bounds__(256) void cupar_segmented_sort_list(
     start_offsets_in_t starts, end_offsets_in_t ends, i64 num_segments, const __grid_constant__ lists to) {
@@ -595,6 +597,7 @@ extern "C" __global__ __launch_bounds__(256) void cupar_segmented_sort_list(
     }
   }
 }
+#endif
 
 extern "C" __global__ __launch_bounds__(group_threads) void cupar_segmented_sort_16(
     arrays given, start_offsets_in_t starts, end_offsets_in_t ends, i64 num_segments,
@@ -683,9 +686,10 @@ extern "C" __global__ __launch_bounds__(digit_threads) void cupar_segmented_sort
     bins[i] = 0;
   }
   join_stream();
-  const u64 total = *q.counts < q.most_tiles ? *q.counts : q.most_tiles;
-  const auto end  = static_cast<u32>((u64{blockIdx.x} + 1) * total / gridDim.x);
-  auto tile       = static_cast<u32>(u64{blockIdx.x} * total / gridDim.x);
+  const u32 total = *q.counts < q.most_tiles ? *q.counts : q.most_tiles;
+  const u32 each  = (total + gridDim.x - 1) / gridDim.x;
+  u32 tile        = blockIdx.x * each < total ? blockIdx.x * each : total;
+  const u32 end   = total - tile < each ? total : tile + each;
   for (u64 i = u64{tile} * digits + threadIdx.x; i < u64{end} * digits; i += digit_threads) {
     q.lookback[i] = 0;
   }
