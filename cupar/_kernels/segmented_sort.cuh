@@ -164,8 +164,9 @@ __device__ __forceinline__ void sort_lanes(sort_word (&words)[items]) {
     }
     sort_own(words, size / 4);
   }
-  // These loops are not unrolled, for the instructions to stay in their cache.
-#pragma unroll 1
+  // Large loops are not unrolled, for the instructions to stay in their cache.
+  constexpr int unrolled = items <= 8 && !is_long_word ? 8 : 1;
+#pragma unroll unrolled
   for (int among = 2; among <= lanes; among *= 2) {
     const bool is_upper = lane & (among / 2);
 #pragma unroll
@@ -175,7 +176,7 @@ __device__ __forceinline__ void sort_lanes(sort_word (&words)[items]) {
       words[i]              = kept(words[i], other, is_upper);
       words[items - 1 - i]  = kept(words[items - 1 - i], met, is_upper);
     }
-#pragma unroll 1
+#pragma unroll unrolled
     for (int mask = among / 4; mask > 0; mask /= 2) {
 #pragma unroll
       for (int i = 0; i < items; ++i) {
@@ -235,11 +236,12 @@ __device__ __forceinline__ void sort_groups(const arrays& given, start_offsets_i
   const i64 count        = from.count(list, num_segments);
   for (i64 first = i64{blockIdx.x} * groups; first < count; first += i64{gridDim.x} * groups) {
     const i64 at = first + threadIdx.x / lanes;
-    i64 begin = 0, length = 0;
+    i64 begin    = 0;
+    int length   = 0;
     if (at < count) {
       const i64 segment = from.segment(list, at);
       begin             = static_cast<i64>(starts[segment]);
-      length            = static_cast<i64>(ends[segment]) - begin;
+      length            = static_cast<int>(static_cast<i64>(ends[segment]) - begin);
     }
     const bits* const in = given.keys_in + begin;
     bits* const out      = given.keys_out + begin;
