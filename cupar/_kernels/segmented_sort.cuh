@@ -18,7 +18,8 @@
 // - Parallel Merging Made Simple", IPDPSW 2012; A. Adinets and D. Merrill, "Onesweep: A Faster Least
 // Significant Digit Radix Sort for GPUs", arXiv:2206.01784, whose ranking within a tile is CUB's.
 //
-// Given: d_in_keys_v, d_in_values_v (void: keys alone), start_offsets_in_t, end_offsets_in_t, is_descending.
+// Given: d_in_keys_v, d_in_values_v (void: keys alone), start_offsets_in_t, end_offsets_in_t, is_descending;
+// CUPAR_OFFSETS unless segments are rows.
 #include <cub/block/block_radix_rank.cuh>
 
 #include "vectors.cuh"
@@ -163,8 +164,9 @@ __device__ __forceinline__ void sort_lanes(sort_word (&words)[items]) {
     }
     sort_own(words, size / 4);
   }
-  // These loops are not unrolled, for the instructions to stay in their cache.
-#pragma unroll 1
+  // Large loops are not unrolled, for the instructions to stay in their cache.
+  constexpr int unrolled = items <= 8 && !is_long_word ? 8 : 1;
+#pragma unroll unrolled
   for (int among = 2; among <= lanes; among *= 2) {
     const bool is_upper = lane & (among / 2);
 #pragma unroll
@@ -174,7 +176,7 @@ __device__ __forceinline__ void sort_lanes(sort_word (&words)[items]) {
       words[i]              = kept(words[i], other, is_upper);
       words[items - 1 - i]  = kept(words[items - 1 - i], met, is_upper);
     }
-#pragma unroll 1
+#pragma unroll unrolled
     for (int mask = among / 4; mask > 0; mask /= 2) {
 #pragma unroll
       for (int i = 0; i < items; ++i) {
@@ -234,11 +236,12 @@ __device__ __forceinline__ void sort_groups(const arrays& given, start_offsets_i
   const i64 count        = from.count(list, num_segments);
   for (i64 first = i64{blockIdx.x} * groups; first < count; first += i64{gridDim.x} * groups) {
     const i64 at = first + threadIdx.x / lanes;
-    i64 begin = 0, length = 0;
+    i64 begin    = 0;
+    int length   = 0;
     if (at < count) {
       const i64 segment = from.segment(list, at);
       begin             = static_cast<i64>(starts[segment]);
-      length            = static_cast<i64>(ends[segment]) - begin;
+      length            = static_cast<int>(static_cast<i64>(ends[segment]) - begin);
     }
     const bits* const in = given.keys_in + begin;
     bits* const out      = given.keys_out + begin;
@@ -543,6 +546,7 @@ extern "C" __global__ void cupar_segmented_sort_init(u32* counts) {
   counts[threadIdx.x] = 0;
 }
 
+#ifdef CUPAR_OFFSETS
 // Writes the lists: of segments for groups of lanes, for teams, and of long ones.
 extern "C" __global__ __launch_bounds__(256) void cupar_segmented_sort_list(
     start_offsets_in_t starts, end_offsets_in_t ends, i64 num_segments, const __grid_constant__ lists to) {
@@ -595,6 +599,7 @@ extern "C" __global__ __launch_bounds__(256) void cupar_segmented_sort_list(
     }
   }
 }
+#endif
 
 extern "C" __global__ __launch_bounds__(group_threads) void cupar_segmented_sort_16(
     arrays given, start_offsets_in_t starts, end_offsets_in_t ends, i64 num_segments,
@@ -683,9 +688,10 @@ extern "C" __global__ __launch_bounds__(digit_threads) void cupar_segmented_sort
     bins[i] = 0;
   }
   join_stream();
-  const u64 total = *q.counts < q.most_tiles ? *q.counts : q.most_tiles;
-  const auto end  = static_cast<u32>((u64{blockIdx.x} + 1) * total / gridDim.x);
-  auto tile       = static_cast<u32>(u64{blockIdx.x} * total / gridDim.x);
+  const u32 total = *q.counts < q.most_tiles ? *q.counts : q.most_tiles;
+  const u32 each  = (total + gridDim.x - 1) / gridDim.x;
+  u32 tile        = blockIdx.x * each < total ? blockIdx.x * each : total;
+  const u32 end   = total - tile < each ? total : tile + each;
   for (u64 i = u64{tile} * digits + threadIdx.x; i < u64{end} * digits; i += digit_threads) {
     q.lookback[i] = 0;
   }

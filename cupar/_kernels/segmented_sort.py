@@ -36,6 +36,7 @@ _LIST_THREADS, _LIST_ITEMS = 256, 1024
 _WORDS = 32  # of counters: of the lists, and behind them those of long segments
 _OF_LONG = 4 * 16
 _TILES_THREADS, _TILES_BLOCKS = 256, 8
+_LEAST_TEAM_THREADS = 256  # that the largest team has on every device
 _ROWS_BLOCK = 128  # threads of a block, at least, where a team sorts each row
 
 MOST_SEGMENTS = 2**32 - 1  # with offsets, as lists have 32 bits for each
@@ -112,7 +113,9 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
         for size in range(_TEAMS):
             threads = max(32 << size, _ROWS_BLOCK)
             launch = teams(size, size, threads, "nbytes")
-            shapes[f"teams {size}"] = Shape(("n", "size", "grid", "nbytes"), (launch,), 2)
+            # On some devices the largest team is never used, and too large.
+            executables = 2 if threads <= _LEAST_TEAM_THREADS else 0
+            shapes[f"teams {size}"] = Shape(("n", "size", "grid", "nbytes"), (launch,), executables)
         shapes["long"] = Shape(("n", "size", "long_list", *_LONG_NUMBERS), (init, *long), 2)
         return shapes
     lists_of = Launch("cupar_segmented_sort_list", "list_grid", _LIST_THREADS, (*offsets, i64("n"), lists))
@@ -215,8 +218,7 @@ def _prelude(spec: Specialisation) -> str:
     names = [each.name for each in spec.arguments]
     if "d_in_values" not in names:
         code.append("using d_in_values_v = void;")
-    if "start_offsets_in" not in names:
-        code.append(ROWS)
+    code.append("#define CUPAR_OFFSETS" if "start_offsets_in" in names else ROWS)
     return "\n".join(code)
 
 
