@@ -117,9 +117,10 @@ class Dispatcher:
 
     def _obtained(self, types: Types, cc: Any, wait: bool) -> Overload:
         parameters: list[Any] = [Parameter(name, kind) for name, kind in zip(self.names, types, strict=True)]
-        own = {"name": self.__name__, **self.targetoptions}  # which is in the code
+        own = {"name": self.__name__, **self.targetoptions}  # of which the name is in the code
+        link = own.pop("link", None)
         overload = obtaining.obtain(
-            Overload, "kernel", parameters, {"kernel": self._operator()}, cc, wait, None, **own
+            Overload, "kernel", parameters, {"kernel": self._operator()}, cc, wait, link, **own
         )
         self.overloads.add(types, overload._spec.cc, overload)
         return overload
