@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 
@@ -127,24 +127,29 @@ def _facts(cubin: bytes, operators: Mapping[str, list[Code]]) -> tuple[int, ...]
         ) from error
 
 
-def kernel(spec: Specialisation, seconds: Seconds) -> tuple[bytes, int]:
-    """Compile and link a kernel of the user's; return what `link` does."""
+def kernel(spec: Specialisation, links: Sequence[Code], seconds: Seconds) -> tuple[bytes, int]:
+    """Compile a kernel of the user's, and link it with code from elsewhere; return what `link` does."""
+    ((_, op),) = spec.operators
     with timed(seconds, "compile"):
         made = python_kernel.compile_kernel(spec)
     with timed(seconds, "link"):
-        parts, options = kernel_parts(spec, made)
-        names = [f"kernel {spec.operators[0][1].name}"] * len(parts)
-        cubin = nvjitlink.link(parts, spec.cc, names, options=options)
+        parts, options = kernel_parts(spec, made, links)
+        own = f"kernel {op.name}"
+        names = [f"{own} ({each.name})" if isinstance(each, Linkable) else own for each in parts]
+        callers = {each.symbol: [own] for each in op.externals}
+        cubin = nvjitlink.link(parts, spec.cc, names, callers, options)
         facts = {"cooperative": int(made.is_cooperative)}
         return image.Image(facts, cubin).dumps(), len(cubin)
 
 
-def kernel_parts(spec: Specialisation, made: python_kernel.Compiled) -> tuple[list[Code], list[str]]:
+def kernel_parts(
+    spec: Specialisation, made: python_kernel.Compiled, links: Sequence[Code]
+) -> tuple[list[Code], list[str]]:
     """Return what is linked to a kernel of the user's, and the linker's options."""
     registers = spec.option("max_registers")
     options = [*toolchain.PYTHON_KERNEL_OPTIONS, *[f"-maxrregcount={registers}"] * bool(registers)]
     options += ["-lineinfo"] * bool(spec.option("lineinfo"))
-    parts: list[Code] = list(made.ltoirs)
+    parts: list[Code] = [*made.ltoirs, *links]
     if made.is_cooperative:
         parts.append(linkable("archive", toolchain.device_runtime(), "libcudadevrt.a"))
     return parts, options

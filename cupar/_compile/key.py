@@ -127,6 +127,10 @@ def _kernel_parts(spec: Specialisation) -> dict[str, Any]:
         "functions": {name: [_NO_TEXT, op.fingerprint]},
         "versions": versions,
     }
+    if spec.links:
+        parts["linked"] = links_part(spec.links)
+    if spec.links or op.links:
+        versions["options of NVRTC for linked C++"] = " ".join(toolchain.CPP_OPTIONS)
     if spec.option("lineinfo") and op.source is not None:
         codes = [code for _, code in op.source.codes]
         lines = [[each.co_filename, each.co_firstlineno, each.co_linetable.hex()] for each in codes]

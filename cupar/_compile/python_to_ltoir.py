@@ -196,10 +196,15 @@ def _explained(op: Operator, cc: int) -> Iterator[None]:
         types = ", ".join(map(structs.text, op.inputs))
         subject = f"{op.parameter}: numba.cuda cannot compile {op.described} for ({types}) on sm_{cc}"
         text = numba_errors.message(subject, error)
-        for each in op.externals:
-            takes = rf"{each.name} takes ({', '.join(each.arguments)}), not (\1)"
-            text = re.sub(rf"numba\.cuda has no {re.escape(each.name)}\((.*)\)[^\n]*", takes, text)
-        raise TypeError(text) from cause(error)
+        raise TypeError(_with_externals(text, op)) from cause(error)
+
+
+def _with_externals(text: str, op: Operator) -> str:
+    """Return numba's message with what functions of elsewhere take."""
+    for each in op.externals:
+        takes = rf"{each.name} takes ({', '.join(each.arguments)}), not (\1)"
+        text = re.sub(rf"numba\.cuda has no {re.escape(each.name)}\((.*)\)[^\n]*", takes, text)
+    return text
 
 
 def _typed(op: Operator) -> tuple[Any, Any]:

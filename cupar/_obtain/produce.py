@@ -98,7 +98,8 @@ def _linked(spec: Specialisation) -> tuple[dict[str, bytes | Linkable], list[str
 
     with toolchain.compilers():
         if spec.is_kernel:
-            codes, options = _build.kernel_parts(spec, python_kernel.compile_kernel(spec))
+            made = python_kernel.compile_kernel(spec)
+            codes, options = _build.kernel_parts(spec, made, _kernel_links(spec, {}))
             put("kernel", codes)
             return found, options
         template, _, operators = _parts(spec, {}, {})
@@ -153,10 +154,21 @@ def build_here(
     with toolchain.compilers():
         if spec.is_kernel:
             with step():
-                return *_build.kernel(spec, seconds), "built"
+                return *_build.kernel(spec, _kernel_links(spec, seconds), seconds), "built"
         template, made, operators = _parts(spec, seconds, {} if operators is None else operators)
         with step():
             return *_build.link(spec, template, operators, seconds), "built" if made else "linked"
+
+
+def _kernel_links(spec: Specialisation, seconds: dict[str, float]) -> list[bytes | Linkable]:
+    """Return the code from elsewhere that is linked to a kernel of the user's, each piece once."""
+    from .. import _build
+    from .linked import linked
+
+    ((_, op),) = spec.operators
+    given = dict.fromkeys(op.links, f"kernel {op.name}") | dict.fromkeys(spec.links, _build.LINK)
+    with _build.timed(seconds, "compile"):
+        return [code for each, name in given.items() for code in linked(name, [each], spec.cc)]
 
 
 def _parts(

@@ -48,16 +48,14 @@ struct config {
   unsigned count;
 };
 
-int cuLaunchKernelEx(const struct config* config, void* function, void** parameters, void** extra) {
-  if (context_is_needed && !current_context) return 201;
-  if (fail_at >= 0 && fail_at-- == 0) return fail_with;
+static void put_launch(void* function, const unsigned* numbers, void* stream, uint64_t attribute) {
+  put((uintptr_t)function - 4096);
+  for (int i = 0; i < 7; ++i) put(numbers[i]); /* grid, block, shared memory */
+  put((uintptr_t)stream);
+  put(attribute);
+}
+static void put_parameters(void* function, void** parameters) {
   int k = (int)((uintptr_t)function - 4096);
-  put(k);
-  for (int i = 0; i < 3; ++i) put(config->grid[i]);
-  for (int i = 0; i < 3; ++i) put(config->block[i]);
-  put(config->shared);
-  put((uintptr_t)config->stream);
-  put(config->count ? ((int*)config->attributes)[0] * 16 + ((int*)config->attributes)[2] : 0);
   put(parameter_counts[k]);
   for (int i = 0; i < parameter_counts[k]; ++i) {
     int size = parameter_sizes[k][i];
@@ -68,8 +66,66 @@ int cuLaunchKernelEx(const struct config* config, void* function, void** paramet
       put(word);
     }
   }
+}
+
+int cuLaunchKernelEx(const struct config* config, void* function, void** parameters, void** extra) {
+  if (context_is_needed && !current_context) return 201;
+  if (fail_at >= 0 && fail_at-- == 0) return fail_with;
+  const int* attribute = config->attributes;
+  put_launch(function, config->grid, config->stream, config->count ? attribute[0] * 16 + attribute[2] : 0);
+  put_parameters(function, parameters);
   return 0;
 }
+
+/* --- Graphs: chains of kernels, whose parameters are copied when they are set ------------------------- */
+
+struct node_params {
+  void* function;
+  unsigned numbers[7];
+  void** parameters;
+};
+struct node {
+  struct node_params params;
+  uint64_t words[4 * MOST_PARAMETERS];
+  size_t count;
+  struct node* next;
+};
+
+int cuGraphCreate(struct node** graph, unsigned flags) {
+  *graph = calloc(1, sizeof(struct node));
+  return 0;
+}
+int cuGraphExecKernelNodeSetParams_v2(void* graph, struct node* node, const struct node_params* params) {
+  size_t before = words_taken_down;
+  node->params = *params;
+  put_parameters(params->function, params->parameters);
+  node->count = words_taken_down - before;
+  if (node->count > 4 * MOST_PARAMETERS) return 1;
+  memcpy(node->words, taken_down + before, node->count * sizeof(uint64_t));
+  words_taken_down = before;
+  return 0;
+}
+int cuGraphAddKernelNode_v2(struct node** n, struct node* g, void* b, size_t c, const struct node_params* p) {
+  *n = calloc(1, sizeof(struct node));
+  while (g->next) g = g->next;
+  g->next = *n;
+  return cuGraphExecKernelNodeSetParams_v2(0, *n, p);
+}
+int cuGraphInstantiateWithFlags(struct node** executable, struct node* graph, uint64_t flags) {
+  *executable = graph;
+  return 0;
+}
+int cuGraphLaunch(struct node* graph, void* stream) {
+  if (fail_at >= 0 && fail_at-- == 0) return fail_with;
+  for (struct node* each = graph->next; each; each = each->next) {
+    put_launch(each->params.function, each->params.numbers, stream, 0);
+    for (size_t i = 0; i < each->count; ++i) put(each->words[i]);
+  }
+  return 0;
+}
+DOES_NOTHING(cuGraphAddDependencies_v2)
+DOES_NOTHING(cuGraphExecDestroy)
+DOES_NOTHING(cuGraphDestroy)
 
 /* --- Code, memory, devices ------------------------------------------------------------------------------ */
 
@@ -86,7 +142,12 @@ int cuKernelGetFunction(void** h, void* kernel) {
   return 0;
 }
 int cuFuncGetAttribute(int* v, int a, void* f) {
-  *v = 0;
+  *v = a == 0 ? 1024 : a == 4 ? 32 : 0; /* threads of a block, registers */
+  return 0;
+}
+int cuOccupancyMaxPotentialBlockSize(int* grid, int* block, void* f, void* s, size_t shared, int limit) {
+  *grid = 132;
+  *block = 768;
   return 0;
 }
 int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* v, void* f, int threads, size_t shared) {
