@@ -7,7 +7,10 @@ another compiler of the same source would have to offer.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, Final
+
+# All that NUMBA_… variables could change, so that those need not be in a key.
+OPTIONS: Final[dict[str, bool]] = {"opt": True, "debug": False, "lineinfo": False}
 
 
 def signature(given: Any) -> tuple[Any, tuple[Any, ...]]:

@@ -1,22 +1,15 @@
-"""Device code from elsewhere: C++ is compiled for the linker, and called from compiled Python."""
+"""C++ from elsewhere, compiled for the linker."""
 
 from __future__ import annotations
 
-import functools
 from contextlib import suppress
-from typing import Any
 
-from .. import structs
 from .._base.causes import cause
 from .._base.errors import BuildError
-from .._external.cpp import CppFunction
 from .._external.linkable import Linkable
 from .._external.shim import FLAT, SOURCE
-from .._external.signatures import Parameter
 from .._external.sources import NOWHERE
 from . import nvrtc
-from .numba_types import number_type, struct_maker
-from .wrapper import OPTIONS
 
 
 def compile_cpp(code: Linkable, cc: int) -> bytes:
@@ -33,67 +26,3 @@ def compile_cpp(code: Linkable, cc: int) -> bytes:
     except BuildError as error:
         text = str(error).replace(SOURCE, "source").replace(NOWHERE, "").rstrip(" \n\0")
         raise BuildError(f"{code.name}: {text}") from cause(error)
-
-
-# --- Calls ----------------------------------------------------------------------------------------------
-
-
-@functools.lru_cache(256)
-def caller(function: CppFunction) -> Any:
-    """Return what compiled Python calls a function in C++ by."""
-    from numba import cuda
-    from numba.cuda import types
-
-    signature, result = function.signature, types.void
-    arguments: list[Any] = []
-    if signature.returns_in_parts:
-        arguments.append(types.Array(number_type(structs.layout(signature.result)), 1, "C"))
-    elif signature.result is not None:
-        result = number_type(signature.result)
-    passed: list[str] = []
-    for i, parameter in enumerate(signature.parameters):
-        _pass(f"a{i}", parameter, arguments, passed)
-    foreign: Any = cuda.declare_device(function.symbol, result(*arguments), abi="c")
-    foreign.__name__ = function.name  # for numba's messages
-    if not signature.returns_in_parts and all(each.dtype.names is None for each in signature.parameters):
-        return foreign
-    names: dict[str, Any] = {"foreign": foreign, "__name__": __name__, "cuda": cuda}
-    lines = [f"def call({', '.join(f'a{i}' for i in range(len(signature.parameters)))}):"]
-    if signature.returns_in_parts:
-        names["out_type"] = arguments[0].dtype
-        lines.append("    out = cuda.local.array(1, out_type)")
-        lines.append(f"    foreign({', '.join(['out', *passed])})")
-        lines.append(f"    return {_read('out[0]', signature.result, names)}")
-    else:
-        lines.append(f"    return foreign({', '.join(passed)})")
-    exec("\n".join(lines), names)
-    return cuda.jit(device=True, **OPTIONS)(names["call"])
-
-
-def _pass(name: str, parameter: Parameter, arguments: list[Any], passed: list[str]) -> None:
-    """Add the types that a parameter has in C, and the expressions that are passed."""
-    from numba.cuda import types
-
-    dtype = parameter.dtype
-    if parameter.ndim is not None:
-        number = number_type(dtype)
-        arguments.append(
-            types.Array(number, parameter.ndim, "C") if parameter.ndim else types.CPointer(number)
-        )
-        passed.append(name)
-    elif dtype.names is None:
-        arguments.append(number_type(dtype))
-        passed.append(name)
-    else:
-        for i in range(len(dtype.names)):
-            _pass(f"{name}[{i}]", Parameter(dtype[i]), arguments, passed)
-
-
-def _read(place: str, dtype: Any, names: dict[str, Any]) -> str:
-    """Return the expression of a value that is in memory as a record."""
-    if dtype.names is None:
-        return place
-    fields = [_read(f"{place}['f{i}']", dtype[i], names) for i in range(len(dtype.names))]
-    maker = f"struct_{len(names)}"
-    names[maker] = struct_maker(dtype)
-    return f"{maker}({', '.join(fields)})"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import structs
+from .. import _numba, structs
 from .._base.words import counted
 from .._ir.nodes import IteratorNode, Pointer
 from .._ir.operator import Operator
@@ -74,7 +74,7 @@ def build_parts(spec: Specialisation) -> dict[str, Any]:
         generated[f"the code that cupar puts around {name}"] = wrapped
     if any(op.cpp is None for op in functions.values()):
         versions.update(toolchain.operator_versions())
-        versions.update((f"numba's option {name}", value) for name, value in wrapper.OPTIONS.items())
+        versions.update((f"numba's option {name}", value) for name, value in _numba.OPTIONS.items())
     if spec.links or any(op.links for op in functions.values()):
         versions["options of NVRTC for linked C++"] = " ".join(toolchain.CPP_OPTIONS)
     linked = {"linked": links_part(spec.links)} if spec.links else {}
@@ -112,7 +112,7 @@ def _kernel_parts(spec: Specialisation) -> dict[str, Any]:
     versions = {**toolchain.operator_versions(), **toolchain.template_versions()}
     del versions["cuda-cccl"]
     versions["options of the linker"] = " ".join(toolchain.PYTHON_KERNEL_OPTIONS)
-    versions.update((f"numba's option {each}", str(value)) for each, value in wrapper.OPTIONS.items())
+    versions.update((f"numba's option {each}", str(value)) for each, value in _numba.OPTIONS.items())
     places = enumerate(spec.arguments)
     parts: dict[str, Any] = {
         "format": FORMAT,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import structs
-from .wrapper import OPTIONS
+from .._numba import OPTIONS
 
 
 def number_type(dtype: np.dtype[Any]) -> Any:

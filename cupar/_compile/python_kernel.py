@@ -21,10 +21,10 @@ from .._fingerprint.names import package
 from .._fingerprint.refusals import Unfingerprintable
 from .._ir import parameters
 from .._ir.specialisation import Specialisation
+from .._numba import OPTIONS
 from . import numba_errors
 from .numba_types import array_type, number_type, value_type
 from .python_to_ltoir import _compiled, _ltoir, _Thaw
-from .wrapper import OPTIONS
 
 # What numba leaves to C++ of its own, where a kernel reshapes arrays.
 _RESHAPES = ("nocopy_empty_reshape", "numba_attempt_nocopy_reshape")

@@ -37,11 +37,11 @@ from .._fingerprint.frozen import (
 from .._fingerprint.names import package
 from .._fingerprint.refusals import Unfingerprintable
 from .._ir.operator import Operator, ResultError
+from .._numba import OPTIONS
 from . import captured_arrays, numba_errors, wrapper
-from .external import caller
+from .cpp_calls import caller
 from .numba_types import array_type, dtype_of, parameter_type, struct_maker, value_type
 from .toolchain import compilers
-from .wrapper import OPTIONS
 
 __all__ = ["compile_operator", "result_dtype", "warm_up"]
 

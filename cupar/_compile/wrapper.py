@@ -6,14 +6,11 @@ It is in the key of each build, so this imports nothing of the compilers.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from .._ir.operator import Operator
-
-# All that NUMBA_… variables could change, so that those need not be in a key.
-OPTIONS: Final[dict[str, bool]] = {"opt": True, "debug": False, "lineinfo": False}
 
 
 def source(op: Operator) -> str:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cupar
+from cupar import _numba
 from cupar._base import versions as _versions
 from cupar._compile import key as _key
 from cupar._compile import toolchain, wrapper
@@ -18,6 +19,7 @@ from cupar._ir import cpp, nodes
 from cupar._kernels import source
 
 NUMBERS = [np.dtype(code) for code in "?bBhHiIqQefdFD"]
+SEGMENTS = ("i4", "i4", None, None, "i8", "i8", cupar.SortOrder.ASCENDING)
 
 
 @pytest.fixture
@@ -67,15 +69,8 @@ def test_a_known_kind_shares_no_template_with_functions(specialise, specified):
     kinds = [specialise(op=op) for op in (cupar.OpKind.PLUS, cupar.OpKind.MULTIPLIES, lambda a, b: a + b)]
     assert len({template(spec) for spec in kinds}) == 3
     assert all(spec.has_template for spec in kinds)
-    segments = [
-        "i4",
-        "i4",
-        "i4",
-        "i4",
-        cupar.OpKind.PLUS,
-        0,
-    ]  # of the bindings, which link a known kind themselves
-    assert not specified(cupar.segmented_reduce, *segments).has_template
+    # The bindings' kernels have no operator of the user's.
+    assert not specified(cupar.segmented_sort, *SEGMENTS).has_template
 
 
 def test_same_things_hit(specialise):
@@ -121,7 +116,7 @@ def test_versions_of_what_compiles_operators(name, specialise, monkeypatch):
 
 def test_link_options_are_in_the_key_of_what_is_linked(specialise, specified, monkeypatch):
     spec, known = specialise(), specialise(op=cupar.OpKind.PLUS)
-    native = specified(cupar.segmented_reduce, "i4", "i4", "i4", "i4", cupar.OpKind.PLUS, 0)
+    native = specified(cupar.segmented_sort, *SEGMENTS)
     before = key(spec), key(known), template(spec), key(native)
     monkeypatch.setattr(toolchain, "link_options", lambda: ["-another"])
     after = key(spec), key(known), template(spec), key(native)
@@ -155,7 +150,7 @@ def test_options_of_the_compilers_are_in_the_key(specialise, monkeypatch):
     spec, before = specialise(), []
     for change in (
         lambda: None,
-        lambda: monkeypatch.setattr(wrapper, "OPTIONS", {"opt": False}),
+        lambda: monkeypatch.setattr(_numba, "OPTIONS", {"opt": False}),
         lambda: monkeypatch.setattr(toolchain, "KERNEL_OPTIONS", ("-another",)),
     ):
         change()
