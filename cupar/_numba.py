@@ -1,13 +1,50 @@
 """The one door to numba-cuda: all of its own that cupar uses, for others to import from here.
 
-numba is imported when something of it is needed, and not before: a hit needs none of it. What is here is what
-another compiler of the same source would have to offer.
+numba is imported when something of it is needed, and not before: a hit needs none of it. So this is imported
+from within functions. What is here is what another compiler of the same source would have to offer.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
 from typing import Any, Final
+
+# Where each name is: a module, or a module and what is in it.
+_PLACES: Final = {
+    "CUDACABICallConv": "numba.cuda.core.callconv:CUDACABICallConv",
+    "LinkableCode": "numba.cuda.cudadrv.linkable_code:LinkableCode",
+    "NamedTupleAttribute": "numba.cuda.typing.collections:NamedTupleAttribute",
+    "NumbaError": "numba.core.errors:NumbaError",
+    "as_dtype": "numba.cuda.np.numpy_support:as_dtype",
+    "cgutils": "numba.cuda.cgutils",
+    "compiler": "numba.cuda.compiler",
+    "config": "numba:config",
+    "cuda": "numba.cuda",
+    "cuda_data_manager": "numba.cuda.models:cuda_data_manager",
+    "cuda_target": "numba.cuda.descriptor:cuda_target",
+    "default_manager": "numba.cuda.datamodel:default_manager",
+    "dispatcher": "numba.cuda.dispatcher",
+    "from_dtype": "numba.cuda.np.numpy_support:from_dtype",
+    "global_compiler_lock": "numba.cuda.core.compiler_lock:global_compiler_lock",
+    "intrinsic": "numba.cuda.extending:intrinsic",
+    "make_array": "numba.cuda.np.arrayobj:make_array",
+    "nvrtc": "numba.cuda.cudadrv.nvrtc",
+    "populate_array": "numba.cuda.np.arrayobj:populate_array",
+    "rewrite_registry": "numba.cuda.core.rewrites:rewrite_registry",
+    "sigutils": "numba.cuda.core.sigutils",
+    "typeof_impl": "numba.cuda.typing.typeof:typeof_impl",
+    "types": "numba.cuda.types",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    place, _, attribute = _PLACES[name].partition(":")
+    module = importlib.import_module(place)
+    return getattr(module, attribute) if attribute else module
+
 
 # All that NUMBA_… variables could change, so that those need not be in a key.
 OPTIONS: Final[dict[str, bool]] = {"opt": True, "debug": False, "lineinfo": False}

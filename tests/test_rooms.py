@@ -5,7 +5,10 @@ from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+import pytest
+
 import cupar
+from cupar import _numba
 
 ROOT = Path(cupar.__file__).parent
 
@@ -109,6 +112,26 @@ def test_no_circle():
 def test_no_long_chain():
     longest = max((chain(name, False) for name in FILES), key=len)
     assert len(longest) <= LONGEST_CHAIN, " -> ".join(longest)
+
+
+def test_one_door_to_the_compiler():
+    """`_numba` alone imports numba-cuda; `_host` may import numba, for the CPU."""
+    found = []
+    for name, path in FILES.items():
+        for node in ast.walk(ast.parse(path.read_text())) if room(name) not in ("_numba", "_host") else ():
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            modules += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if {module.partition(".")[0] for module in modules} & {"numba", "numba_cuda", "llvmlite"}:
+                found.append(f"{name}: {ast.unparse(node)}")
+    assert found == []
+
+
+@pytest.mark.parametrize("name", _numba._PLACES)
+def test_what_the_door_leads_to(name):
+    pytest.importorskip("numba.cuda")
+    assert getattr(_numba, name)
+    with pytest.raises(AttributeError, match="gone"):
+        _numba.gone
 
 
 def test_files_are_short():

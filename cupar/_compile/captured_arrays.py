@@ -94,9 +94,7 @@ def loader(array_type: Any, at: int) -> Any:
 
     They begin `at` words of 8 bytes into it.
     """
-    from numba.cuda import cgutils, types
-    from numba.cuda.extending import intrinsic
-    from numba.cuda.np.arrayobj import make_array, populate_array
+    from .._numba import cgutils, intrinsic, make_array, populate_array, types
 
     @intrinsic  # type: ignore[untyped-decorator]
     def load(typing_context: Any, state: Any) -> Any:

@@ -1,4 +1,4 @@
-"""How compiled Python calls functions in C++: by numba's declarations, with values in parts."""
+"""Calls of functions in C++ from compiled Python: structs go and come in their parts."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from .numba_types import number_type, struct_maker
 @functools.lru_cache(256)
 def caller(function: CppFunction) -> Any:
     """Return what compiled Python calls a function in C++ by."""
-    from numba import cuda
-    from numba.cuda import types
+    from .._numba import cuda, types
 
     signature, result = function.signature, types.void
     arguments: list[Any] = []
@@ -46,7 +45,7 @@ def caller(function: CppFunction) -> Any:
 
 def _pass(name: str, parameter: Parameter, arguments: list[Any], passed: list[str]) -> None:
     """Add the types that a parameter has in C, and the expressions that are passed."""
-    from numba.cuda import types
+    from .._numba import types
 
     dtype = parameter.dtype
     if parameter.ndim is not None:

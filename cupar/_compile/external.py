@@ -1,4 +1,4 @@
-"""Device code from elsewhere: C++ is compiled for the linker."""
+"""C++ from elsewhere, compiled for the linker."""
 
 from __future__ import annotations
 

@@ -12,21 +12,21 @@ from .._numba import OPTIONS
 
 def number_type(dtype: np.dtype[Any]) -> Any:
     """Return the numba type of a number, or of a struct as it is in memory."""
-    from numba.cuda.np.numpy_support import from_dtype
+    from .._numba import from_dtype
 
     return from_dtype(dtype)
 
 
 def array_type(dtype: np.dtype[Any], ndim: int) -> Any:
     """Return the numba type of a captured array."""
-    from numba.cuda import types
+    from .._numba import types
 
     return types.Array(number_type(dtype), ndim, "C")
 
 
 def parameter_type(dtype: np.dtype[Any]) -> Any:
     """Return the numba type under which a wrapper gets the address of a value."""
-    from numba.cuda import types
+    from .._numba import types
 
     if dtype.names is not None:
         return number_type(structs.layout(dtype))
@@ -35,7 +35,7 @@ def parameter_type(dtype: np.dtype[Any]) -> Any:
 
 def value_type(dtype: np.dtype[Any]) -> Any:
     """Return the numba type of a value in an operator."""
-    from numba.cuda import types
+    from .._numba import types
 
     if dtype.names is None:
         return number_type(dtype)
@@ -48,8 +48,7 @@ def value_type(dtype: np.dtype[Any]) -> Any:
 
 def _prefer_fields(struct: Any) -> None:
     """Let the attributes of a named tuple be its fields, even where tuples have methods of these names."""
-    from numba.cuda.descriptor import cuda_target
-    from numba.cuda.typing.collections import NamedTupleAttribute
+    from .._numba import NamedTupleAttribute, cuda_target
 
     typing, target = cuda_target.typing_context, cuda_target.target_context
     if struct in typing._attributes:
@@ -67,7 +66,7 @@ def _prefer_fields(struct: Any) -> None:
 
 def struct_maker(dtype: np.dtype[Any]) -> Any:
     """Return a device function that makes a struct of its fields, each converted to its type."""
-    from numba import cuda
+    from .._numba import cuda
 
     # The parameters have the names of the fields, for they may be given by name; all other names are longer.
     names = dtype.names or ()
@@ -90,9 +89,7 @@ def struct_maker(dtype: np.dtype[Any]) -> Any:
 
 def dtype_of(numba_type: Any) -> np.dtype[Any] | None:
     """Return the dtype of a value in an operator, None if arrays cannot hold it."""
-    from numba.core.errors import NumbaError
-    from numba.cuda import types
-    from numba.cuda.np.numpy_support import as_dtype
+    from .._numba import NumbaError, as_dtype, types
 
     if isinstance(numba_type, types.BaseTuple):
         fields = [dtype_of(field) for field in numba_type]

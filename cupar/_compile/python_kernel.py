@@ -58,7 +58,7 @@ def compile_kernel(spec: Specialisation) -> Compiled:
     """
 
     def work() -> Compiled:
-        from numba.cuda import compiler
+        from .._numba import compiler
 
         _, op = spec.operators[0]
         function = _Thaw().device_function(op.function, op.captures).py_func
@@ -88,8 +88,8 @@ def compile_kernel(spec: Specialisation) -> Compiled:
 
 def _linked(library: Any, spec: Specialisation) -> Iterator[bytes]:
     """Return what numba, or the functions that a kernel calls, want to have linked."""
-    from numba.cuda.cudadrv import nvrtc as numbas
-    from numba.cuda.cudadrv.linkable_code import LinkableCode
+    from .._numba import LinkableCode
+    from .._numba import nvrtc as numbas
 
     found = (LinkableCode.from_path_or_obj(each) for each in library._linking_files)
     for each in sorted(found, key=lambda each: str(each.name)):
@@ -115,7 +115,7 @@ def _reshapes(compiler: Any) -> str:
 
 
 def _numba_type(kind: parameters.Type) -> Any:
-    from numba.cuda import types
+    from .._numba import types
 
     if isinstance(kind, parameters.Tuple):
         cls: Any = namedtuple(kind.name, kind.fields, rename=True) if kind.fields else tuple

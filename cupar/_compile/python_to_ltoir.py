@@ -58,7 +58,7 @@ class _Thaw:
 
     def device_function(self, frozen: Function | Jitted, captures: Any = ()) -> Any:
         """Make a device function that numba has not seen yet; captured arrays are its first arguments."""
-        from numba import cuda
+        from .._numba import cuda
 
         if id(frozen) in self._made:
             return self._made[id(frozen)]
@@ -142,12 +142,11 @@ def _compiling(cc: int) -> Iterator[None]:
 
     What uses something that others have registered with numba raises `Unfingerprintable`.
     """
-    from numba import config, cuda
+    from .._numba import config, cuda
 
     if config.ENABLE_CUDASIM:
         raise BuildError("numba.cuda is a simulator here, which compiles nothing: unset NUMBA_ENABLE_CUDASIM")
-    from numba.cuda import dispatcher
-    from numba.cuda.core.compiler_lock import global_compiler_lock
+    from .._numba import dispatcher, global_compiler_lock
 
     located = package_folder("numba_cuda")
     if located is None or located.resolve() not in Path(cuda.__file__).resolve().parents:
@@ -265,7 +264,7 @@ def compile_operator(op: Operator, symbol: str, cc: int) -> list[bytes]:
     """
 
     def work() -> list[bytes]:
-        from numba import cuda
+        from .._numba import cuda
 
         function, signature, options = _wrapped(op, symbol, cc)
         codes, _ = cuda.compile_all(function, signature, output="ltoir", **options)
@@ -327,6 +326,6 @@ def _ltoir(code: Any) -> bytes:
 def warm_up() -> None:
     """Import numba.cuda and have it compile something, for it takes its time with the first."""
     with _compiling(90):
-        from numba import cuda
+        from .._numba import cuda
 
         cuda.compile(lambda: None, "void()", device=True, abi="c", output="ltoir", cc=(9, 0))

@@ -154,7 +154,7 @@ def numba_array(argument: Any) -> Any:
     interface = getattr(argument, "__cuda_array_interface__", None)
     if interface is None or hasattr(argument, "__cuda_ndarray__"):  # which numba's have
         return argument
-    from numba import cuda
+    from .._numba import cuda
 
     return cuda.from_cuda_array_interface(interface, owner=argument, sync=False)
 

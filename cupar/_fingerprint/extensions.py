@@ -107,9 +107,7 @@ def _is_foreign_lowering(impl: Any, signature: Any) -> bool:
 
 def _everywhere() -> tuple[str, int]:
     """Return what concerns each operator, and how many classes of the users' have types of theirs."""
-    from numba.cuda.core.rewrites import rewrite_registry
-    from numba.cuda.datamodel import default_manager
-    from numba.cuda.models import cuda_data_manager
+    from .._numba import cuda_data_manager, default_manager, rewrite_registry
 
     for rewrites in rewrite_registry.rewrites.values():
         for rewrite in rewrites:
@@ -221,7 +219,7 @@ def refuse_foreign() -> Iterator[None]:
     used: list[str] = []
     with ExitStack() as undo:
         with expected_numba():
-            from numba.cuda.descriptor import cuda_target
+            from .._numba import cuda_target
 
             target = cuda_target.target_context
             target.refresh()

@@ -46,7 +46,7 @@ def expected_numba() -> Iterator[None]:
 
 def typeof() -> Any:
     """Return the function to which types of constants are registered."""
-    from numba.cuda.typing.typeof import typeof_impl
+    from .._numba import typeof_impl
 
     return typeof_impl
 
@@ -102,11 +102,7 @@ class _Counter:
         self.count()
 
     def _look_at_cuda(self) -> list[Any]:
-        from numba.cuda import types
-        from numba.cuda.core.rewrites import rewrite_registry
-        from numba.cuda.datamodel import default_manager
-        from numba.cuda.descriptor import cuda_target
-        from numba.cuda.models import cuda_data_manager
+        from .._numba import cuda_data_manager, cuda_target, default_manager, rewrite_registry, types
 
         if self._target is None:
             often = itemgetter(types.Integer, types.Boolean, types.Complex, types.Float, types.NamedTuple)

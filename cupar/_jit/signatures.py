@@ -101,7 +101,7 @@ def _from_numba(given: Any) -> Type | None:
     if bases & {"Boolean", "Integer", "Float", "Complex"}:
         return Scalar(Item.of(np.dtype(str(given.name).replace("boolean", "bool"))))
     if bases & {"Record", "NPDatetime", "NPTimedelta", "CharSeq", "NestedArray"}:
-        from numba.cuda.np.numpy_support import as_dtype
+        from .._numba import as_dtype
 
         item = Item.of(as_dtype(given))
         return Record(item) if "Record" in bases else Scalar(item)
@@ -129,7 +129,7 @@ def _parsed(text: str) -> Any:
         raise TypeError(f"signature: expected one as in 'void(float32[:], int64)', got {text!r}") from None
     except _UnknownError:
         pass
-    from numba.cuda.core import sigutils  # which knows more
+    from .._numba import sigutils  # which knows more
 
     try:
         return sigutils._parse_signature_string(text)

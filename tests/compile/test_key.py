@@ -19,6 +19,7 @@ from cupar._ir import cpp, nodes
 from cupar._kernels import source
 
 NUMBERS = [np.dtype(code) for code in "?bBhHiIqQefdFD"]
+SEGMENTS = ("i4", "i4", None, None, "i8", "i8", cupar.SortOrder.ASCENDING)
 
 
 @pytest.fixture
