@@ -19,7 +19,6 @@ FLOORS = [
     "_host",
     "_jit",
     "_obtain",
-    "_host",
     "_call",
     "iterators",
     "_build _inspect",

@@ -66,6 +66,10 @@ class Dispatcher:
         if len(arguments) != len(self.names):
             ordered(self, arguments, {})
         types = tuple(typeof(name, each) for name, each in zip(self.names, arguments, strict=True))
+        return self.overload_of(types)
+
+    def overload_of(self, types: Types) -> Overload:
+        """Return the code for arguments of some types and the current device, compiled if need be."""
         if self._declared:
             types = self._declared_for(types)
         cc = driver.current_device().cc

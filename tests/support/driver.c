@@ -19,6 +19,7 @@ int allocation_status;
 uint64_t allocations[3]; /* how many, how many were freed, bytes of the last */
 void* current_context = (void*)16;
 int context_is_needed;
+int most_threads = 1024, static_shared; /* of each kernel */
 
 static char kernel_names[MOST_KERNELS][256];
 static int kernel_count;
@@ -86,7 +87,12 @@ int cuKernelGetFunction(void** h, void* kernel) {
   return 0;
 }
 int cuFuncGetAttribute(int* v, int a, void* f) {
-  *v = 0;
+  *v = a == 0 ? most_threads : a == 1 ? static_shared : 0;
+  return 0;
+}
+int cuOccupancyMaxPotentialBlockSize(int* grid, int* block, void* f, void* map, size_t shared, int most) {
+  *grid = 132;
+  *block = 384;
   return 0;
 }
 int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* v, void* f, int threads, size_t shared) {
