@@ -182,6 +182,16 @@ class Kernel(Dispatcher):
         """
         raise TypeError(f"{self.__name__} is a kernel: launch it as {self.__name__}[grid, block](...)")
 
+    @property
+    def _numba_type_(self) -> Any:
+        """What numba sees it as, in compiled host code; asked for by numba alone, which is imported then."""
+        from ._host import kernels
+
+        try:
+            return kernels.type_of(self)
+        except AttributeError as error:  # of which numba would make that it knows no type
+            raise RuntimeError(f"compiled host code cannot take this: {error!r}") from error
+
     # --- Launching ---------------------------------------------------------------------------------------
 
     def __getitem__(self, configuration: Any) -> Launch:

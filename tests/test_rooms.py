@@ -22,7 +22,6 @@ FLOORS = [
     "_host",
     "_jit",
     "_obtain",
-    "_host",
     "_call",
     "iterators",
     "_build _inspect",

@@ -13,7 +13,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba import typeof
-from numba.core import cgutils, errors, types
+from numba.core import errors, types
 from numba.core.imputils import lower_constant
 from numba.extending import (
     NativeValue,
@@ -166,15 +166,7 @@ def address_of_block(algorithm: Algorithm) -> int:
 
 
 def _unbox(kind: AlgorithmType, obj: Any, c: Any) -> NativeValue:
-    find = c.pyapi.unserialize(c.pyapi.serialize_object(address_of_block))
-    found = c.pyapi.call_function_objargs(find, [obj])
-    failed = cgutils.is_null(c.builder, found)
-    place = cgutils.alloca_once(c.builder, c.context.get_value_type(types.int64), zfill=True)
-    with c.builder.if_then(c.builder.not_(failed)):
-        c.builder.store(c.pyapi.long_as_longlong(found), place)
-        c.pyapi.decref(found)
-    c.pyapi.decref(find)
-    return NativeValue(c.builder.load(place), is_error=failed)
+    return native.unboxed_word(address_of_block, obj, c)
 
 
 def _constant(context: Any, builder: Any, kind: AlgorithmType, algorithm: Algorithm) -> Any:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.cpython.unsafe.numbers import leading_zeros
 from numba.cpython.unsafe.tuple import tuple_setitem
-from numba.extending import intrinsic, register_jitable
+from numba.extending import NativeValue, intrinsic, register_jitable
 
 from .._device.kernels import LaunchConfig
 from .layout import FIRST, PLACES, WORDS_OF_A_LAUNCH, Layout, NativeLaunch
@@ -292,6 +293,72 @@ class _Writer:
 
     def _text(self, text: str) -> Any:
         return global_text(self.builder, text)
+
+
+# --- Single launches ---------------------------------------------------------------------------------------
+
+INTEGERS = {"q": _I64, "Q": _I64}
+_DIMENSIONS = ("grid", "grid_y", "grid_z", "block", "block_y", "block_z")
+
+
+def word_at(builder: Any, state: Any, place: int) -> Any:
+    """Read a word."""
+    return _word_at(builder, state, place)
+
+
+def on_stack_each(builder: Any, values: Sequence[Any]) -> Any:
+    """Put values on the stack, and pointers to them, in an array; return a pointer to that."""
+    array = ir.ArrayType(_BYTES, max(1, len(values)))
+    pointers = cgutils.alloca_once(builder, array)
+    for k, value in enumerate(values):
+        place = cgutils.alloca_once(builder, value.type)
+        builder.store(value, place)
+        builder.store(builder.bitcast(place, _BYTES), builder.gep(pointers, [_I32(0), _I32(k)]))
+    return builder.bitcast(pointers, _BYTES.as_pointer())
+
+
+def configuration(builder: Any, dimensions: Sequence[Any], shared: Any, stream: Any, attributes: Any) -> Any:
+    """Put on the stack how a kernel is launched: with one attribute, or none if its address is 0."""
+    array = ir.ArrayType(_I64, ctypes_size(LaunchConfig) // 8)
+    config = builder.bitcast(cgutils.alloca_once(builder, array), _BYTES)
+    has_one = builder.icmp_unsigned("!=", attributes, _I64(0))
+    found = {
+        **{name: builder.trunc(each, _I32) for name, each in zip(_DIMENSIONS, dimensions, strict=True)},
+        "shared": builder.trunc(shared, _I32),
+        "stream": stream,
+        "attributes": attributes,
+        "count": builder.zext(has_one, _I32),
+    }
+    for name, value in found.items():
+        place = builder.gep(config, [_I32(getattr(LaunchConfig, name).offset)])
+        builder.store(value, builder.bitcast(place, value.type.as_pointer()))
+    return config
+
+
+def launched(builder: Any, state: Any, config: Any, kernel: Any, pointers: Any) -> Any:
+    """Launch a kernel; return the status."""
+    status = _call(builder, state, "cuLaunchKernelEx", config, kernel, pointers, _I64(0))
+    return builder.zext(status, _I64)
+
+
+def trace_launch(builder: Any, kernel: str, dimensions: Sequence[Any], shared: Any, stream: Any) -> None:
+    """Print a launch."""
+    three = "(%lld,%lld,%lld)"
+    text = f"cupar: %s grid={three} block={three} shared=%lld stream=0x%llx from compiled code\n"
+    print_to(builder, 2, text, global_text(builder, kernel), *dimensions, shared, stream)
+
+
+def unboxed_word(find: Any, obj: Any, c: Any) -> NativeValue:
+    """Return the integer that a Python function finds for an object that comes in."""
+    function = c.pyapi.unserialize(c.pyapi.serialize_object(find))
+    found = c.pyapi.call_function_objargs(function, [obj])
+    failed = cgutils.is_null(c.builder, found)
+    place = cgutils.alloca_once(c.builder, _I64, zfill=True)
+    with c.builder.if_then(c.builder.not_(failed)):
+        c.builder.store(c.pyapi.long_as_longlong(found), place)
+        c.pyapi.decref(found)
+    c.pyapi.decref(function)
+    return NativeValue(c.builder.load(place), is_error=failed)
 
 
 def global_text(builder: Any, text: str) -> Any:

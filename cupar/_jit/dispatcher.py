@@ -75,7 +75,12 @@ class Dispatcher(Accessors):
 
     def overload_for(self, arguments: tuple[Any, ...]) -> Overload:
         """Return the code for arguments and the current device, compiled if need be."""
-        types = self.types_for(arguments)
+        return self.overload_of(self.types_for(arguments))
+
+    def overload_of(self, types: Types) -> Overload:
+        """Return the code for arguments of some types and the current device, compiled if need be."""
+        if self._declared:
+            types = self._declared_for(types)
         cc = driver.current_device().cc
         overload = self.overloads.find(types, cc) or self._obtained(types, None, True)
         self._last = overload

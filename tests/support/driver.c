@@ -19,6 +19,7 @@ int allocation_status;
 uint64_t allocations[3]; /* how many, how many were freed, bytes of the last */
 void* current_context = (void*)16;
 int context_is_needed;
+int most_threads = 1024, static_shared; /* of each kernel */
 
 static char kernel_names[MOST_KERNELS][256];
 static int kernel_count;
@@ -142,10 +143,10 @@ int cuKernelGetFunction(void** h, void* kernel) {
   return 0;
 }
 int cuFuncGetAttribute(int* v, int a, void* f) {
-  *v = a == 0 ? 1024 : a == 4 ? 32 : 0; /* threads of a block, registers */
+  *v = a == 0 ? most_threads : a == 1 ? static_shared : a == 4 ? 32 : 0; /* of a block; registers */
   return 0;
 }
-int cuOccupancyMaxPotentialBlockSize(int* grid, int* block, void* f, void* s, size_t shared, int limit) {
+int cuOccupancyMaxPotentialBlockSize(int* grid, int* block, void* f, void* map, size_t shared, int most) {
   *grid = 132;
   *block = 768;
   return 0;
