@@ -147,7 +147,7 @@ def kernel_parts(
 ) -> tuple[list[Code], list[str]]:
     """Return what is linked to a kernel of the user's, and the linker's options."""
     registers = spec.option("max_registers")
-    options = [*toolchain.PYTHON_KERNEL_OPTIONS, *[f"-maxrregcount={registers}"] * bool(registers)]
+    options = [*toolchain.PLAIN_LINK_OPTIONS, *[f"-maxrregcount={registers}"] * bool(registers)]
     options += ["-lineinfo"] * bool(spec.option("lineinfo"))
     parts: list[Code] = [*made.ltoirs, *links]
     if made.is_cooperative:
@@ -168,7 +168,10 @@ def _link(spec: Specialisation, parts: list[bytes], operators: Mapping[str, list
     for name, op in functions.items():
         for function in op.externals:
             callers.setdefault(function.symbol, []).append(f"{name} ({_called(op)})")
-    return nvjitlink.link([*parts, *chain(*operators.values())], spec.cc, names, callers)
+    codes = [*parts, *chain(*operators.values())]
+    is_finished = any(isinstance(code, Linkable) and code.kind != "ltoir" for code in codes)
+    options = toolchain.PLAIN_LINK_OPTIONS if is_finished else None
+    return nvjitlink.link(codes, spec.cc, names, callers, options)
 
 
 def _called(op: Operator) -> str:

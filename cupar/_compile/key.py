@@ -113,7 +113,7 @@ def _kernel_parts(spec: Specialisation) -> dict[str, Any]:
     ((name, op),) = spec.operators
     versions = {**toolchain.operator_versions(), **toolchain.template_versions()}
     del versions["cuda-cccl"]
-    versions["options of the linker"] = " ".join(toolchain.PYTHON_KERNEL_OPTIONS)
+    versions["options of the linker"] = " ".join(toolchain.PLAIN_LINK_OPTIONS)
     versions.update((f"numba's option {each}", str(value)) for each, value in _numba.OPTIONS.items())
     places = enumerate(spec.arguments)
     parts: dict[str, Any] = {

@@ -271,13 +271,13 @@ KERNEL_OPTIONS = (  # of NVRTC, for kernels made of CUB's headers
 CPP_OPTIONS = ("-dlto", "-rdc=true", "-std=c++17")  # of NVRTC, for C++ that is linked with kernels
 
 
-# Of nvJitLink, for kernels of the user's. To name the variables that are used, as below, would have it drop a
-# kernel beside an archive.
-PYTHON_KERNEL_OPTIONS = ("-lto",)
+# Of nvJitLink, where not all that is linked is LTO-IR: to name the variables that are used, as below, would
+# have it drop kernels beside PTX, cubins and archives (seen with CUDA 13.0). And for kernels of the user's.
+PLAIN_LINK_OPTIONS = ("-lto",)
 
 
 def link_options() -> list[str]:
-    """Return how nvJitLink links, whatever it links."""
+    """Return how nvJitLink links LTO-IR."""
     # CUB's headers define hundreds of constants that no kernel uses and nobody looks up: without them a
     # cubin has a third of its size. Kernels go through ptxas on several cores (15 % of a link on two);
     # tried with CUDA 13 alone.
