@@ -23,10 +23,10 @@
 
 namespace cupar {
 constexpr int threads = 256, warps = threads / 32;
+constexpr int resident = sizeof(accum_t) <= 8 ? 5 : 1;  // blocks that a multiprocessor is to run at once
 
 constexpr int items = vector_items<d_in_t>();  // of a vector
-// Vectors that a lane takes at once, of a group or of all lanes.
-constexpr int rows = items > 8 ? 2 : 4, wide_rows = 2 * rows;
+constexpr int rows  = items > 8 ? 2 : 4;       // vectors that a lane takes at once
 
 constexpr int staged_bytes = 4096;  // of shared memory for what the segments of a warp span
 constexpr int staged_items = is_array<d_in_t> ? staged_bytes / static_cast<int>(sizeof(d_in_v)) : 0;
@@ -99,8 +99,8 @@ __device__ __forceinline__ value_t combine_rows(const vector<d_in_v, items>* loa
 }
 
 // Combines a lane's share of some items, fewer than 2^31: every so many vectors, and of what is before the
-// first and behind the last one.
-template <int rows, class It>
+// first and behind the last one. The first of those is on its way while vectors are combined.
+template <class It>
 __device__ __forceinline__ void combine_share(partial& sum, It from, int length, int lane, int lanes,
                                               const op_t& op) {
   int before = 0, vectors = length / items;
@@ -110,7 +110,14 @@ __device__ __forceinline__ void combine_share(partial& sum, It from, int length,
     before            = before < length ? before : length;
     vectors           = is_aligned<items>(from + before) ? (length - before) / items : 0;
   }
-  const It body = from + before;
+  const It body     = from + before;
+  const int singles = length - vectors * items;
+  const auto single = [&](int i) { return static_cast<accum_t>(from[i < before ? i : i + vectors * items]); };
+  constexpr bool has_singles = items > 1 || (is_word<array_bytes<It>> && sizeof(d_in_v) > alignof(d_in_v));
+  value_t early;
+  if (has_singles && lane < singles) {
+    early = single(lane);
+  }
   for (int first = lane; first < vectors; first += rows * lanes) {
     vector<d_in_v, items> loaded[rows];
     if (first + (rows - 1) * lanes < vectors) {
@@ -134,10 +141,10 @@ __device__ __forceinline__ void combine_share(partial& sum, It from, int length,
       }
     }
   }
-  if constexpr (items > 1 || (is_word<array_bytes<It>> && sizeof(d_in_v) > alignof(d_in_v))) {
-    const int singles = length - vectors * items;
-    for (int i = lane; i < singles; i += lanes) {
-      sum.add(static_cast<accum_t>(from[i < before ? i : i + vectors * items]), op);
+  if (has_singles && lane < singles) {
+    sum.add(early, op);
+    for (int i = lane + lanes; i < singles; i += lanes) {
+      sum.add(single(i), op);
     }
   }
 }
@@ -149,7 +156,7 @@ __device__ __forceinline__ void finish(d_out_t out, i64 index, const partial& su
 
 __device__ __forceinline__ partial combine_chunk(d_in_t from, i64 length, const op_t& op) {
   partial sum;
-  combine_share<wide_rows>(sum, from, static_cast<int>(length), threadIdx.x % 32, 32, op);
+  combine_share(sum, from, static_cast<int>(length), threadIdx.x % 32, 32, op);
   __syncwarp();
   combine_lanes(sum, 32, op);
   return sum;
@@ -262,11 +269,9 @@ extern "C" __global__ __launch_bounds__(1) void cupar_segmented_reduce_init(u64*
   *head = 0;
 }
 
-extern "C" __global__ __launch_bounds__(threads) void cupar_segmented_reduce(d_in_t in, d_out_t out,
-                                                                             start_offsets_in_t starts,
-                                                                             end_offsets_in_t ends,
-                                                                             i64 num_segments, int log_lanes,
-                                                                             queue q, op_t op, accum_t init) {
+extern "C" __global__ __launch_bounds__(threads, resident) void cupar_segmented_reduce(
+    d_in_t in, d_out_t out, start_offsets_in_t starts, end_offsets_in_t ends, i64 num_segments, int log_lanes,
+    queue q, op_t op, accum_t init) {
   join_stream();
   // Each group of lanes has a segment; if each lane has its own, those of the warp may be staged.
   const int lane = threadIdx.x % 32, lanes = 1 << log_lanes, own = lane & (lanes - 1);
@@ -291,8 +296,7 @@ extern "C" __global__ __launch_bounds__(threads) void cupar_segmented_reduce(d_i
   const bool is_wide = lanes < 32 && its.length > (i64{4} * items * rows << log_lanes);
   const bool is_long = its.length > chunk_items;
   partial sum;
-  combine_share<rows>(sum, in + its.begin, is_wide || is_long ? 0 : static_cast<int>(its.length), own, lanes,
-                      op);
+  combine_share(sum, in + its.begin, is_wide || is_long ? 0 : static_cast<int>(its.length), own, lanes, op);
   __syncwarp();
   combine_lanes(sum, lanes, op);
   if (own == 0 && index < num_segments && !is_wide && !is_long) {
