@@ -64,6 +64,23 @@ class Watch(Guard):
         return collect([*more, own], where, self)
 
 
+def read_own(function: Any, where: str) -> tuple[tuple[Linkable, ...], Watch]:
+    """Return what a function in Python says that is linked for it, and the guard of that.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no code, or a file is missing.
+    """
+    watch = Watch(function)
+    if callable(getattr(function, LINK)):
+        raise TypeError(
+            f"{where}: {LINK} of a function in Python is code or a list of code; one that is called is of an "
+            "object with `name` and `sig`"
+        )
+    return watch.links(where, (), tuple), watch
+
+
 def _given(function: Any) -> tuple[Any, ...]:
     """Return what a function says that is linked, where that is no method, as objects."""
     own = getattr(function, LINK, None)

@@ -26,4 +26,6 @@ def is_external(value: object) -> bool:
     """Whether a value is one of these, or an object that says what is linked for it."""
     if isinstance(value, (type, FunctionType, ModuleType)):
         return False
-    return is_cpp(value) or is_declared(value) or hasattr(value, LINK)
+    if is_cpp(value) or is_declared(value):
+        return True
+    return hasattr(value, LINK) and not hasattr(value, "py_func")  # a jitted function may say it, too

@@ -2,11 +2,13 @@
 
 NVRTC does not say which files it has read, and a key must hold their content before it runs. So the files
 that a source includes are found here, and given to NVRTC in memory, under names of their own: what was not
-found, NVRTC does not find either, but for the headers of CUDA and CCCL, whose versions are in the key.
+found, NVRTC does not find either, but for the headers of CUDA and CCCL, whose versions are in the key. Those
+of CUDA's libraries, which lie among them in some installations, are collected as all others are.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 # beside that file, and in the current folder if the file has no other.
 NOWHERE: Final = "/cupar-nowhere/"
 
+_LIBRARIES: Final = ("cublas", "cufft", "curand", "cusolver", "cusparse")  # how their headers begin
+
 _INCLUDES: Final = re.compile(
     rb"""^([ \t]*(?:\#|%:)[ \t]*include[ \t]*|.*?__has_include[ \t]*\([ \t]*)"""
     rb"""(?:"([^"\n]+)"|<([^>\n]+)>)""",
@@ -26,11 +30,21 @@ _INCLUDES: Final = re.compile(
 )
 
 
+@functools.cache
+def library_folder(library: str) -> Path | None:
+    """Return the folder of the headers of one of CUDA's libraries, None if they are not installed."""
+    from cuda import pathfinder
+
+    found = pathfinder.find_nvidia_header_directory(library)
+    return Path(found).resolve() if found else None
+
+
 class _Collector:
     def __init__(self, folders: Sequence[Path], guard: Guard) -> None:
         self._folders = folders
         self._guard = guard
         self._names: dict[Path, str] = {}
+        self._of_libraries: set[Path | None] = set()
         self.headers: dict[str, bytes] = {}
 
     def rewritten(self, source: bytes, folder: Path | None) -> bytes:
@@ -46,9 +60,15 @@ class _Collector:
         return _INCLUDES.sub(replace, source)
 
     def _find(self, name: str, folder: Path | None) -> Path | None:
-        for place in ([folder] if folder is not None else []) + [*self._folders]:
+        library = next(filter(Path(name).name.startswith, _LIBRARIES), None)
+        own = [library_folder(library)] if library else []
+        # Beside a library's header may be CUDA's own, which are not collected.
+        beside = [] if library is None and folder in self._of_libraries else [folder]
+        for place in filter(None, [*beside, *self._folders, *own]):
             path = place / name
             if path.is_file():
+                if place in own:
+                    self._of_libraries.add(place)
                 return path.resolve()
             self._guard.absent(path)
         return None

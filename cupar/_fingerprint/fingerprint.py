@@ -18,6 +18,7 @@ from .values import ATOMS, encode
 if TYPE_CHECKING:
     from .._external.cpp import CppFunction
     from .._external.declared import External
+    from .._external.linkable import Linkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ class Fingerprint:
     refused: str = field(default="", compare=False)
     # Functions that are not written in Python, of those that it calls, each once.
     externals: tuple[External | CppFunction, ...] = field(default=(), compare=False, repr=False)
+    links: tuple[Linkable, ...] = field(default=(), compare=False, repr=False)  # for functions in Python
 
     def without_guard(self) -> Fingerprint:
         """Return it without what keeps the user's own alive: nothing tells whether it still holds."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from .. import structs
 from .._base import fork
 from .._device import arrays
-from .._external.kinds import is_cpp, is_external
+from .._external.kinds import LINK, is_cpp, is_external
 from . import extensions, unsupported
 from .bytecode import Chain, Plan, parameters, scan
 from .fingerprint import Capture, Fingerprint, short, short_hash
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .._external.cpp import CppFunction
     from .._external.declared import External
     from .._external.files import Guard as FileGuard
+    from .._external.linkable import Linkable
 
 __all__ = ["Capture", "Fingerprint", "Once", "Unfingerprintable", "encode", "fingerprint", "is_dispatcher"]
 
@@ -77,6 +78,7 @@ class _Walk:
         self._attributes: list[tuple[object, str, object]] = []
         self._captures: list[Capture] = []
         self._externals: dict[External | CppFunction, None] = {}
+        self._links: dict[Linkable, None] = {}  # of functions in Python
         self._linked: list[FileGuard] = []
         self._refused = ""
 
@@ -108,6 +110,7 @@ class _Walk:
             tuple(self._codes),
             self._refused,
             tuple(self._externals),
+            tuple(self._links),
         )
         return found, len(encoding)
 
@@ -157,6 +160,20 @@ class _Walk:
         self._externals[frozen] = None
         return frame("external", called, encode(tuple(each.digest for each in frozen.links))), frozen
 
+    def _own_links(self, value: Any) -> list[bytes]:
+        """Read what a function in Python says that is linked for it."""
+        if getattr(value, LINK, None) is None:
+            return []
+        from .._external import declared
+
+        try:
+            links, guard = declared.read_own(value, f"function {value.__name__!r}")
+        except (TypeError, ValueError) as error:
+            raise Unfingerprintable(str(error)) from None
+        self._linked.append(guard)
+        self._links.update(dict.fromkeys(links))
+        return [frame("linked", encode(tuple(each.digest for each in links)))]
+
     def _dispatcher(self, dispatcher: Any, where: str) -> Pair:
         options = dict(dispatcher.targetoptions)
         compiled = {name: options[name] for name in sorted(options) if name not in _OPTIONS_WITHOUT_EFFECT}
@@ -168,7 +185,7 @@ class _Walk:
         self._attributes += [(dispatcher, "py_func", function), (dispatcher, "_can_compile", True)]
         of_options, _ = self._reader.read(compiled, where)
         of_function, frozen.function = self._callee(function, where)
-        return frame("dispatcher", of_options, of_function), frozen
+        return frame("dispatcher", of_options, of_function, *self._own_links(dispatcher)), frozen
 
     def _function(self, function: FunctionType, frozen: Function) -> bytes:
         called = function not in self._operator
@@ -186,7 +203,7 @@ class _Walk:
         # name, by itself and in __kwdefaults__.
         by_name = called or self._is_recursive or frozen.keyword_defaults
         names = encode(parameters(plan.code) if by_name else None)
-        return frame("function", plan.encoding, names, *encodings)
+        return frame("function", plan.encoding, names, *encodings, *self._own_links(function))
 
     def _look(
         self, function: FunctionType, plan: Plan, frozen: Function

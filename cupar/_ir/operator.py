@@ -69,8 +69,9 @@ class Operator:
 
     @property
     def links(self) -> tuple[Linkable, ...]:
-        """What is linked with it for these, each piece once."""
-        return tuple(dict.fromkeys(code for function in self.externals for code in function.links))
+        """What is linked with it for these, and for functions in Python, each piece once."""
+        own = () if self.source is None else self.source.links
+        return tuple(dict.fromkeys([*(code for each in self.externals for code in each.links), *own]))
 
     @property
     def signature(self) -> str:

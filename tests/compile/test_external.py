@@ -184,6 +184,51 @@ def test_a_method_gets_the_types(empty_cache):
     assert all(each == ["float32", "float32"] for each in asked)
 
 
+def test_a_function_in_python_says_it(empty_cache):
+    function = declared()
+
+    def op(a, b):
+        return function(a, b) + 1
+
+    @cuda.jit(device=True)
+    def jitted(a, b):
+        return function(a, b) + 2
+
+    keys = []
+    for factor in (1, 2, 1):
+        op.__numba_cuda_link__ = jitted.__numba_cuda_link__ = cuda.CUSource(mul(factor))
+        keys.append([transform(each).build.key for each in (op, jitted, calling(op), calling(jitted))])
+    assert keys[0] == keys[2]
+    assert not {*keys[0]} & {*keys[1]}
+    op.__numba_cuda_link__ = lambda *types: None
+    with pytest.raises(TypeError, match="function 'op': __numba_cuda_link__ of a function in Python is code"):
+        transform(op)
+
+
+def test_code_that_is_generated_at_that_moment(empty_cache):
+    """By a method that makes another object each time: its content counts."""
+
+    class Power:
+        sig = "float32(float32)"
+
+        def __init__(self, n):
+            self.n, self.name = n, f"power_{n}"
+
+        def __numba_cuda_link__(self, *types):
+            product = " * ".join("x" * self.n)
+            return cuda.CUSource(f'extern "C" __device__ float {self.name}(float x) {{ return {product}; }}')
+
+    def made(n):
+        power = Power(n)
+        return cupar.unary_transform("f4", "f4", lambda x: power(x), cc=CC).build  # noqa: PLW0108
+
+    first, second, again = made(2), made(3), made(2)
+    assert first.origin == "built"
+    assert second.origin == "linked"
+    assert again.origin == "memory"
+    assert again.key == first.key != second.key
+
+
 def test_an_object_code_of_cuda_core(empty_cache):
     from cuda.core import ObjectCode
 

@@ -1,5 +1,8 @@
 """What C++ includes, by content."""
 
+import pytest
+
+from cupar._external import sources
 from cupar._external.files import Guard
 from cupar._external.sources import with_headers
 
@@ -64,3 +67,25 @@ def test_a_guard_sees_changes(tmp_path):
     with_headers(b'#include "a.h"', tmp_path, [], guard)
     write(tmp_path, a="12")
     assert not guard.holds()
+
+
+def test_headers_of_libraries_are_found_and_collected_but_not_cudas_beside_them(tmp_path, monkeypatch):
+    write(
+        tmp_path / "cuda", curand_kernel='#include "curand.h"\n#include "cuda_fp16.h"\n', curand="#define X 3"
+    )
+    write(tmp_path / "cuda", cuda_fp16="CUDA's own")
+    monkeypatch.setattr(sources, "library_folder", {"curand": tmp_path / "cuda"}.get)
+    given = b"#include <curand_kernel.h>\n#include <cuda_fp16.h>\n"
+    source, headers = with_headers(given, None, [], Guard())
+    assert source == b'#include "/cupar-nowhere/1/curand_kernel.h"\n#include <cuda_fp16.h>\n'
+    assert [text for _, text in headers] == [
+        b'#include "/cupar-nowhere/2/curand.h"\n#include "cuda_fp16.h"\n',
+        b"#define X 3",
+    ]
+
+
+def test_curand_is_found_where_it_is_installed():
+    folder = sources.library_folder("curand")
+    if folder is None:
+        pytest.skip("cuRAND's headers are not installed")
+    assert (folder / "curand_kernel.h").is_file()

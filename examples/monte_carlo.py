@@ -1,0 +1,64 @@
+"""Monte Carlo: random numbers from a function in C++, summed up as they are drawn.
+
+No number is ever in memory: an iterator draws two for each index.
+"""
+
+import cupy as cp
+import numpy as np
+
+import cupar
+
+# SplitMix64: the bits of an index and a seed, well mixed. It could as well be
+# in a file, `cupar.cpp("splitmix.cuh", ...)`, and include others.
+mixed = cupar.cpp(
+    """
+    #include <cuda/std/cstdint>
+
+    __device__ cuda::std::uint64_t mixed(cuda::std::uint64_t i, cuda::std::uint64_t seed) {
+      cuda::std::uint64_t x = (seed + i + 1) * 0x9e3779b97f4a7c15;
+      x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+      x = (x ^ x >> 27) * 0x94d049bb133111eb;
+      return x ^ x >> 31;
+    }
+    """,
+    "uint64(uint64, uint64)",
+)
+
+
+def pi(samples: int, seed: int) -> float:
+    """Estimate pi from the share of points in a square that are in a circle."""
+    start = np.uint64(seed)
+
+    def is_inside(i):
+        bits = mixed(i, start)
+        x = np.int64(bits >> np.uint64(32))
+        y = np.int64(bits & np.uint64(0xFFFFFFFF))
+        return np.int64((x >> 1) * (x >> 1) + (y >> 1) * (y >> 1) < 1 << 62)
+
+    points = cupar.TransformIterator(cupar.CountingIterator(np.uint64(0)), is_inside)
+    inside = cp.empty(1, np.int64)
+    h_init = np.zeros(1, np.int64)
+    count = cupar.reduce_into(points, inside, cupar.OpKind.PLUS, h_init)
+    count.run(points, inside, samples, h_init)
+    return 4 * int(inside[0]) / samples
+
+
+def expected(samples: int, seed: int) -> float:
+    """Compute the same with NumPy."""
+    x = (np.arange(samples, dtype=np.uint64) + np.uint64(seed + 1)) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
+        x = (x ^ x >> np.uint64(shift)) * np.uint64(factor)
+    bits = x >> np.uint64(33), (x & np.uint64(0xFFFFFFFF)) >> np.uint64(1)
+    inside = bits[0] * bits[0] + bits[1] * bits[1] < np.uint64(1 << 62)
+    return 4 * int(np.count_nonzero(inside)) / samples
+
+
+def main():
+    """Estimate pi from ten million points."""
+    found = pi(10_000_000, seed=7)
+    assert found == expected(10_000_000, seed=7)
+    print(f"pi is about {found:.4f}")
+
+
+if __name__ == "__main__":
+    main()
