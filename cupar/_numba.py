@@ -60,6 +60,24 @@ def signature(given: Any) -> tuple[Any, tuple[Any, ...]]:
     return result, tuple(arguments)
 
 
+def signature_text(given: Any) -> str:
+    """Return a signature as text that numba evaluates; raise ValueError if it has no exact text."""
+    from numba.cuda.core import sigutils
+
+    arguments, result = sigutils.normalize_signature(given)
+    text = "".join(f"{type_text(each)}, " for each in arguments)
+    return f"({text})" if result is None else f"{type_text(result)}({text})"
+
+
+def compile_device(function: Any, text: str) -> None:
+    """Compile a device function for a signature, and for no other from then on."""
+    from numba.cuda.core import sigutils, typeinfer
+
+    arguments, result = sigutils.normalize_signature(text)
+    with typeinfer.register_dispatcher(function):
+        function.compile_device(tuple(arguments), result)
+
+
 def declared(function: Any) -> tuple[str, Any, tuple[Any, ...], str, tuple[Any, ...]]:
     """Return what ``cuda.declare_device`` was told: symbol, result, arguments, ABI, and what is linked."""
     from numba.cuda.core.callconv import CUDACABICallConv
@@ -80,6 +98,22 @@ def declare(name: str, text: str, abi: str) -> Any:
     made: Any = cuda.declare_device(name, text, abi=abi)
     made.__name__ = name  # for numba's messages
     return made
+
+
+def dtype_of(kind: Any) -> Any:
+    """Return the dtype of a numba type; that of a record is aligned if the record is."""
+    import numpy as np
+    from numba.cuda.np.numpy_support import as_dtype
+
+    if type(kind).__name__ != "Record":
+        return as_dtype(kind)
+    described = {
+        "names": list(kind.fields),
+        "formats": [dtype_of(each.type) for each in kind.fields.values()],
+        "offsets": [each.offset for each in kind.fields.values()],
+        "itemsize": kind.size,
+    }
+    return np.dtype(described, align=bool(kind.aligned))  # type: ignore[call-overload]
 
 
 def type_text(kind: Any) -> str:

@@ -26,7 +26,7 @@ from ._jit.dispatcher import Dispatcher
 from ._jit.launcher import Launch, Site, ordered
 from ._jit.options import checked
 from ._jit.overloads import Types
-from ._jit.signatures import is_signature
+from ._jit.signatures import is_signature, text_of
 from ._jit.typeof import typeof
 
 __all__ = ["DeviceFunction", "Kernel", "jit"]
@@ -66,7 +66,7 @@ def jit(function: Any = None, *, cc: Any = None, wait: bool = True, **options: A
         False: compile without numba's optimisations.
     device : bool, optional
         True: return a device function, for kernels and operators to call. Functions without any decorator
-        will do as well.
+        will do as well. If it has signatures, what it is called with is converted to one of them.
     inline, forceinline : optional
         Of device functions, as numba.cuda has it.
     cache, lto : bool, optional
@@ -112,9 +112,8 @@ def _made(function: Any, declared: Any, cc: Any, wait: bool, options: Mapping[st
     is_device, own = checked(options)
     if is_device:
         if declared is not None:
-            raise TypeError(
-                "function: a device function has no signature here: it is compiled for what it is called with"
-            )
+            every = declared if isinstance(declared, list) else [declared]
+            own["signatures"] = tuple(map(text_of, every))
         return DeviceFunction(function, own)
     for name in ("inline", "forceinline"):
         own.pop(name, None)  # of device functions

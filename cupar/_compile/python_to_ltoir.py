@@ -75,6 +75,9 @@ class _Thaw:
         for cell, content in zip(cells, body.cells, strict=True):
             if content is not MISSING:
                 cell.cell_contents = self.value(content)
+        for text in given.get("signatures", ()):
+            _numba.compile_device(made, text)
+        made.disable_compile("signatures" in given)
         return made
 
     def value(self, value: Any) -> Any:
@@ -209,7 +212,10 @@ def _with_externals(text: str, op: Operator) -> str:
 def _typed(op: Operator) -> tuple[Any, Any]:
     """Compile an operator's function for its types; return it and the numba type of its result."""
     frozen = op.function
-    if not isinstance(frozen, (Function, Jitted)):
+    has_signatures = isinstance(frozen, Jitted) and "signatures" in frozen.options
+    if has_signatures and op.captures:
+        raise TypeError("it was given signatures, and reads device arrays: drop the signatures")
+    if has_signatures or not isinstance(frozen, (Function, Jitted)):
         frozen = _calling(frozen, len(op.inputs))
     function = _Thaw().device_function(frozen, op.captures)
     arrays = [array_type(capture.dtype, capture.ndim) for capture in op.captures]

@@ -50,6 +50,18 @@ def is_signature(value: Any) -> bool:
     return isinstance(value, (str, tuple)) or (hasattr(value, "args") and hasattr(value, "return_type"))
 
 
+def text_of(signature: Any) -> str:
+    """Return a device function's signature as text, from which numba makes it again."""
+    if isinstance(signature, str):
+        return signature.strip()
+    from .. import _numba
+
+    try:
+        return _numba.signature_text(signature)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"signature: {error}: write it as in 'float32(float32, int64)'") from None
+
+
 def _given(signature: Any) -> tuple[Any, ...]:
     if isinstance(signature, str):
         signature = _parsed(signature)
@@ -101,9 +113,9 @@ def _from_numba(given: Any) -> Type | None:
     if bases & {"Boolean", "Integer", "Float", "Complex"}:
         return Scalar(Item.of(np.dtype(str(given.name).replace("boolean", "bool"))))
     if bases & {"Record", "NPDatetime", "NPTimedelta", "CharSeq", "NestedArray"}:
-        from .._numba import as_dtype
+        from .. import _numba
 
-        item = Item.of(as_dtype(given))
+        item = Item.of(_numba.dtype_of(given))
         return Record(item) if "Record" in bases else Scalar(item)
     if "CPointer" in bases and isinstance(inner := _from_numba(given.dtype), Scalar):
         return Address(inner.item)

@@ -21,8 +21,9 @@ from cupar._ahead import codec
 from cupar._ahead import record as _record
 from cupar._compile.key import build_parts, digest
 from cupar._compile.python_kernel import symbol
-from cupar._ir.parameters import slots
+from cupar._ir.parameters import Array, Item, slots
 from cupar._jit.overload import all_types
+from cupar._jit.signatures import type_of
 
 CC = 90
 F = "float32[::1]"
@@ -306,6 +307,16 @@ def test_signatures_are_written_in_many_ways(given, specified):
     assert specified(cupar.jit(axpy).compile, *given) == want
 
 
+NESTED = np.dtype([("a", "i1"), ("b", RECORD, 2), ("c", [("x", "f4"), ("y", "i8")])], align=True)
+
+
+@pytest.mark.parametrize("dtype", [RECORD, NESTED, np.dtype([("a", "i1"), ("b", "f8")])])
+def test_records_are_as_aligned_as_they_are_in_numba(dtype):
+    kind = type_of("x", types.Array(numba.from_dtype(dtype), 1, "C"))
+    assert kind == Array(Item.of(dtype), 1, "C")
+    assert kind.item.dtype.isalignedstruct == dtype.isalignedstruct
+
+
 @pytest.mark.parametrize(
     "given, message",
     [
@@ -532,3 +543,35 @@ def test_compiling_can_be_disabled():
     kernel.recompile()
     kernel.disable_compile(False)
     assert kernel.compile("void(float32[:], float32[::1], float64)", cc=CC).build.key != first.build.key
+
+
+@cupar.jit("float32(float32)", device=True)
+def third(x):
+    return x / 3
+
+
+@cupar.jit([types.int64(types.int64, types.int64), "(f4, f4)"], device=True)
+def added(a, b):
+    return a + b
+
+
+def test_device_functions_with_signatures_convert(empty_cache):
+    """As numba.cuda does it: what they are called with is converted to the types that were declared."""
+
+    @cupar.jit
+    def kernel(x, y):
+        y[0] = third(x[0]) + added(1, x[1]) + added(np.int8(1), np.int8(2))
+
+    overload = kernel.compile("float64[::1]", "float64[::1]", cc=CC)
+    assert "div.rn.f32" in overload.build.ptx()
+    assert "div.rn.f64" not in overload.build.ptx()
+    assert cupar.unary_transform("f8", "f4", third, cc=CC).build.origin == "built"
+    again = cupar.jit("float64(float64)", device=True)(third)
+
+    @cupar.jit
+    def other(x, y):
+        y[0] = again(x[0])
+
+    assert "div.rn.f64" in other.compile("float64[::1]", "float64[::1]", cc=CC).build.ptx()
+    with pytest.raises(TypeError, match="^signature: .*write it as in"):
+        cupar.jit([3], device=True)(lambda x: x)
