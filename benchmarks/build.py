@@ -104,14 +104,6 @@ import numpy as np
 algorithm, cc, calls, file, *names = sys.argv[1:]
 cc, calls, h_init = int(cc), int(calls), np.zeros(1, np.int32)
 
-stand_in = False
-try:
-    ctypes.CDLL("libcuda.so.1")
-except OSError:
-    from cupar._compile import cccl as _cccl
-    _cccl.bindings()
-    stand_in = True
-
 def make(op):
     if algorithm == "reduce_into":
         return cuda.compute.make_reduce_into(
@@ -153,7 +145,7 @@ elif file != "-":
         stream.write(made.serialize())
 
 import json
-print(json.dumps({{"import": imported, "builds": builds, "again": again, "stand_in": stand_in}}))
+print(json.dumps({{"import": imported, "builds": builds, "again": again}}))
 """
 
 # Builds each algorithm that is named with three operators, one after another.
@@ -275,7 +267,6 @@ class Measured:
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
     )
     modules_on_hit: list[str] = field(default_factory=list)
-    stand_in: bool = False
 
 
 class Children:
@@ -379,7 +370,6 @@ def cuda_compute_round(children: Children, algorithm: str, found: Measured) -> N
 
     child = children.compute(algorithm, "plus", file=file)
     rows[COMPUTE_FIRST].add(child)
-    found.stand_in = child.result["stand_in"]
 
     child = children.compute(algorithm, "farther", "plus", calls=MEMORY_CALLS)
     rows[COMPUTE_SECOND].call.append(child.result["builds"][1]["seconds"])
@@ -619,11 +609,6 @@ def notes(found: Mapping[str, Measured], cc: int) -> list[str]:
         "with an explicit compute capability a hit on disk reads and checks the build but loads no bindings, "
         "where cuda.compute's deserialize has loaded its own; cold_start.py goes on to the first result"
     )
-    if any(measured.stand_in for measured in found.values()):
-        listed.append(
-            "no driver here: cuda.compute's processes load cupar's stand-in for libcuda.so.1, and with it "
-            "the extension module, NVRTC and nvJitLink, before the import is timed; only 'process' has that"
-        )
     return listed
 
 

@@ -210,12 +210,6 @@ expected = host.sum(dtype=np.float64)
 
 # No contestant: it writes the file that COMPUTE_SAVED reads. It has no need of a GPU.
 COMPUTE_SAVE = """
-import ctypes
-try:
-    ctypes.CDLL("libcuda.so.1")
-except OSError:
-    from cupar._compile import cccl as _cccl
-    _cccl.bindings()
 import cuda.compute
 {operator}
 array = cuda.compute.ProxyArray(np.float32)

@@ -32,6 +32,7 @@ from numba import cuda
 sys.path.insert(0, str(_common.ROOT))
 
 import cupar
+from cupar._device import driver
 
 N, BLOCK, ARRAYS, WARM_UP = 1000, 256, 16, 5
 GRID = -(-N // BLOCK)
@@ -76,7 +77,7 @@ def cpp(cc: int, folder: Path) -> Any:
 
 def sides(folder: Path) -> dict[str, Callable[[int], float]]:
     """Return by name what enqueues so many launches, and returns the seconds that this took."""
-    cc = cupar._device.driver.current_device().cc
+    cc = driver.current_device().cc
     xs = [cupy.full(N, i + 1, "f4") for i in range(ARRAYS)]
     y, out = cupy.ones(N, "f4"), cupy.zeros(N, "f4")
     ours, theirs, raw = cupar.jit(axpy), cuda.jit(axpy), cupy.RawKernel(RAW, "axpy")

@@ -44,9 +44,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -103,25 +103,10 @@ GOALS: tuple[tuple[str, str, int, str, float], ...] = (
 def _stock(name: str, dtype: str, cc: int) -> tuple[bytes, str]:
     """Build with cuda.compute, in a helper process; return the build as bytes, or why there is none."""
     try:
-        with _driver_or_stand_in():
-            built: bytes = _algorithms.of_compute(name, dtype, cc).serialize()
-            return built, ""
+        built: bytes = _algorithms.of_compute(name, dtype, cc).serialize()
+        return built, ""
     except Exception as error:  # whatever a compiler raises
         return b"", f"{type(error).__name__}: {str(error)[:300]}"
-
-
-@contextmanager
-def _driver_or_stand_in() -> Iterator[None]:
-    """Have a libcuda.so.1, which cuda.compute's module needs to be loaded, also without a GPU."""
-    import ctypes
-
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        from cupar._compile import cccl
-
-        cccl.bindings()
-    yield
 
 
 def attempted(make: Callable[[], Any]) -> Any:

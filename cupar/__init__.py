@@ -27,6 +27,7 @@ _NAMES = {
     "_device.storage": "release_memory",
     "external": "CppFunction cpp",
     "histogram": "Histogram histogram_even",
+    "host": "View view",
     "iterators": (
         "CacheModifiedInputIterator ConstantIterator CountingIterator DiscardIterator "
         "PermutationIterator ReverseInputIterator ReverseIterator ReverseOutputIterator "
@@ -72,6 +73,8 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from .external import cpp as cpp
     from .histogram import Histogram as Histogram
     from .histogram import histogram_even as histogram_even
+    from .host import View as View
+    from .host import view as view
     from .iterators import CacheModifiedInputIterator as CacheModifiedInputIterator
     from .iterators import ConstantIterator as ConstantIterator
     from .iterators import CountingIterator as CountingIterator
@@ -126,6 +129,13 @@ def _observer() -> Any:
     from ._ahead import record
 
     return record.from_environment()
+
+
+def _numba_type(algorithm: Any) -> Any:
+    """Return what numba sees an algorithm as."""
+    from ._host import algorithms
+
+    return algorithms.type_of(algorithm)
 
 
 def __getattr__(name: str) -> Any:

@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from itertools import chain
-from typing import Any
 
 from ._base.errors import BuildError
-from ._compile import cccl, limits, nvjitlink, nvrtc, python_kernel, python_to_ltoir, toolchain, workers
+from ._compile import limits, nvjitlink, nvrtc, python_kernel, python_to_ltoir, toolchain, workers
 from ._compile.nvjitlink import Code
-from ._external.linkable import KINDS, Linkable, linkable
+from ._external.linkable import Linkable, linkable
 from ._ir import cpp
 from ._ir.operator import Operator
-from ._ir.source import iterators_source
 from ._ir.specialisation import Specialisation
 from ._kernels import image, source
 
@@ -42,21 +39,17 @@ def timed(seconds: Seconds, stage: str) -> Iterator[None]:
 def template(spec: Specialisation, seconds: Seconds) -> bytes:
     """Compile the kernels of a specialisation, its operators left to the linker.
 
-    `unpack` gives what `link` takes of it: head, LTO-IR and tail of the serialised build, then the LTO-IR of
-    iterators.
+    `unpack` gives what `link` takes of it.
 
     Raises
     ------
-    UnknownFormatError
-        If CCCL's serialised form is another than this version of cupar knows; `whole` needs none of it.
     BuildError
         If a compiler refuses.
     """
     with timed(seconds, "template"), limits.explained(spec):
         family = spec.kind._family
-        if family is not None:
-            return _pack([workers.compile_kernels(source.source(family, spec), spec.cc)])
-        return _pack([*cccl.split(_compile(spec, {}, [])), *_iterator_code(spec)])
+        assert family is not None
+        return _pack([workers.compile_kernels(source.source(family, spec), spec.cc)])
 
 
 LINK = "link"  # in place of a parameter: what is linked beside operators
@@ -92,6 +85,17 @@ def operators(spec: Specialisation, seconds: Seconds) -> dict[str, list[Code]]:
         return kept
 
 
+def llvm(spec: Specialisation) -> dict[str, str]:
+    """Return the LLVM IR of the operators that are Python functions, by parameter; see `operators`."""
+    if spec.is_kernel:
+        return {"kernel": python_kernel.compile_kernel(spec).llvm}
+    return {
+        name: python_to_ltoir.operator_llvm(op, cpp.symbol(name), spec.cc)
+        for name, op in spec.functions.items()
+        if op.cpp is None
+    }
+
+
 def _operator_code(parameter: str, op: Operator, cc: int) -> list[Code]:
     symbol = cpp.symbol(parameter)
     if op.cpp is None:
@@ -105,13 +109,10 @@ def link(
     """Link operators with the parts of a template; return the serialised build, and the size of its cubin."""
     with timed(seconds, "link"), limits.explained(spec):
         family = spec.kind._family
-        if family is not None:
-            cubin = _link(spec, template, operators)
-            facts = dict(zip(family.facts, _facts(cubin, operators), strict=False))
-            return image.Image(facts, cubin).dumps(), len(cubin)
-        head, kernels, tail, *iterators = template
-        cubin = _link(spec, [kernels, *iterators], operators)
-        return cccl.join(head, cubin, tail), len(cubin)
+        assert family is not None
+        cubin = _link(spec, template, operators)
+        facts = dict(zip(family.facts, _facts(cubin, operators), strict=False))
+        return image.Image(facts, cubin).dumps(), len(cubin)
 
 
 def _facts(cubin: bytes, operators: Mapping[str, list[Code]]) -> tuple[int, ...]:
@@ -126,34 +127,32 @@ def _facts(cubin: bytes, operators: Mapping[str, list[Code]]) -> tuple[int, ...]
         ) from error
 
 
-def whole(spec: Specialisation, operators: Mapping[str, list[Code]], seconds: Seconds) -> tuple[bytes, int]:
-    """Make a build in one piece, for specialisations with no template or none that can be used."""
-    with timed(seconds, "compile"), limits.explained(spec):
-        iterator_code = _iterator_code(spec)
-        try:
-            result = _compile(spec, operators, iterator_code)
-        except BuildError:
-            if operators:  # CCCL does not say what is wrong with how they link; this does
-                _link(spec, iterator_code, operators)
-            raise
-        return result.serialize(), len(result._get_cubin())
-
-
-def kernel(spec: Specialisation, seconds: Seconds) -> tuple[bytes, int]:
-    """Compile and link a kernel of the user's; return what `link` does."""
+def kernel(spec: Specialisation, links: Sequence[Code], seconds: Seconds) -> tuple[bytes, int]:
+    """Compile a kernel of the user's, and link it with code from elsewhere; return what `link` does."""
+    ((_, op),) = spec.operators
     with timed(seconds, "compile"):
         made = python_kernel.compile_kernel(spec)
     with timed(seconds, "link"):
-        registers = spec.option("max_registers")
-        options = [*toolchain.PYTHON_KERNEL_OPTIONS, *[f"-maxrregcount={registers}"] * bool(registers)]
-        options += ["-lineinfo"] * bool(spec.option("lineinfo"))
-        parts: list[Code] = list(made.ltoirs)
-        if made.is_cooperative:
-            parts.append(linkable("archive", toolchain.device_runtime(), "libcudadevrt.a"))
-        names = [f"kernel {spec.operators[0][1].name}"] * len(parts)
-        cubin = nvjitlink.link(parts, spec.cc, names, options=options)
+        parts, options = kernel_parts(spec, made, links)
+        own = f"kernel {op.name}"
+        names = [f"{own} ({each.name})" if isinstance(each, Linkable) else own for each in parts]
+        callers = {each.symbol: [own] for each in op.externals}
+        cubin = nvjitlink.link(parts, spec.cc, names, callers, options)
         facts = {"cooperative": int(made.is_cooperative)}
         return image.Image(facts, cubin).dumps(), len(cubin)
+
+
+def kernel_parts(
+    spec: Specialisation, made: python_kernel.Compiled, links: Sequence[Code]
+) -> tuple[list[Code], list[str]]:
+    """Return what is linked to a kernel of the user's, and the linker's options."""
+    registers = spec.option("max_registers")
+    options = [*toolchain.PLAIN_LINK_OPTIONS, *[f"-maxrregcount={registers}"] * bool(registers)]
+    options += ["-lineinfo"] * bool(spec.option("lineinfo"))
+    parts: list[Code] = [*made.ltoirs, *links]
+    if made.is_cooperative:
+        parts.append(linkable("archive", toolchain.device_runtime(), "libcudadevrt.a"))
+    return parts, options
 
 
 def _link(spec: Specialisation, parts: list[bytes], operators: Mapping[str, list[Code]]) -> bytes:
@@ -169,52 +168,14 @@ def _link(spec: Specialisation, parts: list[bytes], operators: Mapping[str, list
     for name, op in functions.items():
         for function in op.externals:
             callers.setdefault(function.symbol, []).append(f"{name} ({_called(op)})")
-    return nvjitlink.link([*parts, *chain(*operators.values())], spec.cc, names, callers)
+    codes = [*parts, *chain(*operators.values())]
+    is_finished = any(isinstance(code, Linkable) and code.kind != "ltoir" for code in codes)
+    options = toolchain.PLAIN_LINK_OPTIONS if is_finished else None
+    return nvjitlink.link(codes, spec.cc, names, callers, options)
 
 
 def _called(op: Operator) -> str:
     return f"RawOp {op.name!r}" if op.ltoirs else op.name
-
-
-def _compile(spec: Specialisation, given: Mapping[str, list[Code]], iterator_code: list[bytes]) -> Any:
-    """Run NVRTC on a specialisation's kernels; with no codes, all its functions are left to the linker."""
-    # All this can be made in another process, too.
-    codes = {name: list(map(_ltoir, each)) for name, each in given.items()}
-    operators = {
-        name: partial(cccl.operator, name, op.kind, codes.get(name, ()), op.state_size, op.state_alignment)
-        for name, op in spec.operators
-    }
-    # CCCL links what each function brings with it. One brings the code of all iterators, whose functions are
-    # in one piece, and that of the operators in them.
-    own = dict(spec.operators)
-    carried = [*iterator_code, *chain(*(code for name, code in codes.items() if name not in own))]
-    iterators = []
-    for argument in spec.arguments:
-        if argument.is_pointer:
-            # Some algorithms take a null pointer for 'no array', so an array that will be there has another.
-            iterators.append(partial(cccl.pointer, argument.value, address=256))
-        else:
-            state = bytearray(argument.node.size)
-            iterators.append(partial(cccl.iterator, argument.name, argument.value, state, carried))
-            carried = []
-    arguments = spec.kind._native_arguments(spec, cccl.bindings(), *iterators, **operators)
-    return workers.compile_native(spec.kind._native, arguments, spec.cc)
-
-
-def _ltoir(code: Code) -> bytes:
-    """Return code for CCCL's own linker, which takes LTO-IR alone."""
-    if not isinstance(code, Linkable):
-        return code
-    if code.kind != "ltoir":
-        raise BuildError(
-            f"{code.name} is {KINDS[code.kind]}, and this algorithm can be linked with LTO-IR alone"
-        )
-    return code.data
-
-
-def _iterator_code(spec: Specialisation) -> list[bytes]:
-    source = iterators_source(spec.arguments)
-    return [nvrtc.compile_cpp(source, spec.cc)] if source else []
 
 
 def _pack(parts: list[bytes]) -> bytes:

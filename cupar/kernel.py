@@ -56,6 +56,10 @@ def jit(function: Any = None, *, cc: Any = None, wait: bool = True, **options: A
     shared_memory_carveout : int or str, optional
         Percentage of the on-chip memory that is to be shared memory, or ``"default"``, ``"maxl1"``,
         ``"maxshared"``.
+    link : path, linkable code or a list of these, optional
+        Code from elsewhere, beside what the functions that the kernel calls bring: files (``.cu``, ``.ptx``,
+        ``.ltoir``, ``.cubin``, ``.fatbin``, ``.o``, ``.a``), ``cuda.CUSource``, ``cuda.LTOIR`` and the like
+        of numba.cuda, an ``ObjectCode`` of cuda.core. The key holds their content.
     lineinfo : bool, optional
         Whether profilers shall know the source lines. File names are part of the key then.
     opt : bool, optional
@@ -177,6 +181,16 @@ class Kernel(Dispatcher):
             Always.
         """
         raise TypeError(f"{self.__name__} is a kernel: launch it as {self.__name__}[grid, block](...)")
+
+    @property
+    def _numba_type_(self) -> Any:
+        """What numba sees it as, in compiled host code; asked for by numba alone, which is imported then."""
+        from ._host import kernels
+
+        try:
+            return kernels.type_of(self)
+        except AttributeError as error:  # of which numba would make that it knows no type
+            raise RuntimeError(f"compiled host code cannot take this: {error!r}") from error
 
     # --- Launching ---------------------------------------------------------------------------------------
 

@@ -405,12 +405,6 @@ def to_function(op: Operator) -> Operator:
     return replace(found, parameter=op.parameter, decided_by=op.decided_by)
 
 
-def as_cccl_has_it(op: Operator) -> Operator:
-    """Return an operator for CCCL's C library: a kind that it has for the types, or a function."""
-    is_its_own = op.kind is None or kinds.is_cccls(op.kind.name, op.inputs, op.output)
-    return op if is_its_own else to_function(op)
-
-
 def _check_arity(op: Callable[..., Any], arity: int) -> None:
     nin = getattr(op, "nin", None)  # of a ufunc
     function = getattr(op, "py_func", op)  # of a numba function

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ._call.algorithm import Algorithm
 from ._call.double_buffer import DoubleBuffer, buffers, select
-from ._call.native import Launch, NativeCall
 from ._call.numbers import choice, item_count, row_length, segment_count
 from ._call.signatures import two_phases
 from ._device import arrays
 from ._ir.nodes import Argument
-from ._ir.specialisation import Specialisation
 from ._kernels.segmented_reduce import SEGMENTED_REDUCE, Segments
+from ._kernels.segmented_sort import MOST_SEGMENTS, SEGMENTED_SORT, Sorted
 from ._obtain.arguments import accumulation, integers
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
 from .operators import Op
-from .sort import ARRAYS, BUFFERS, SortOrder, sorted_arguments, with_items
+from .sort import ARRAYS, BUFFERS, SortOrder, sorted_arguments
 
 
 class SegmentedReduce(
@@ -170,15 +168,9 @@ def _offsets(start: Any, end: Any, *, may_iterate: bool = True) -> tuple[Argumen
     )
 
 
-class _Sorted(NamedTuple):
-    num_items: int
-    num_segments: int
-    buffers: tuple[DoubleBuffer, ...]
-
-
 class SegmentedSort(
     Algorithm,
-    native="DeviceSegmentedSortBuildResult",
+    family=SEGMENTED_SORT,
     uses={
         **dict.fromkeys(ARRAYS, "num_items"),
         "start_offsets_in": "num_segments",
@@ -199,6 +191,8 @@ class SegmentedSort(
         start_offsets_in: Any = None,
         end_offsets_in: Any = None,
         stream: Any = None,
+        *,
+        segment_size: int | None = None,
     ) -> None:
         """Sort the keys of each segment, with their values unless the sort was built without.
 
@@ -210,21 +204,22 @@ class SegmentedSort(
         num_items : int
             How many items the arrays have, 0 or more. No offset may be larger, which is not checked.
         num_segments : int
-            From 0 to 2**31 - 1.
+            From 0 to 2**32 - 1; without offsets, to 2**34 - 1.
         start_offsets_in, end_offsets_in : device arrays, at least `num_segments` items
+            None if the sort was built without.
         stream : optional
             As in `Algorithm`.
+        segment_size : int, optional
+            Without offsets, how many items each segment has: segment i is row i of so many. By default the
+            length of the last axis of `d_in_keys`, if it has several.
         """
         arrays = (d_in_keys, d_out_keys, d_in_values, d_out_values)
-        self._run(stream, (*arrays, num_items, num_segments, start_offsets_in, end_offsets_in))
+        arguments = (*arrays, num_items, num_segments, start_offsets_in, end_offsets_in, segment_size)
+        self._run(stream, arguments)
+        if isinstance(d_in_keys, DoubleBuffer):
+            self._enqueued(arguments)
 
     __call__ = two_phases(run)
-
-    @staticmethod
-    def _native_arguments(spec: Specialisation, b: Any, *iterators: Any) -> tuple[Any, ...]:
-        *arrays, start, end = iterators
-        in_keys, _, in_values, _ = with_items(arrays)
-        return b.SortOrder(SortOrder[spec.option("order")].value), in_keys, in_values, start, end
 
     def _problem(
         self,
@@ -236,30 +231,35 @@ class SegmentedSort(
         num_segments: int,
         start_offsets_in: Any,
         end_offsets_in: Any,
-    ) -> _Sorted:
-        return _Sorted(num_items, segment_count(num_segments), buffers(d_in_keys, d_in_values))
-
-    def _sizes(self) -> Sequence[Any]:
-        # When there are many, CCCL asks the GPU how many segments are large, which cannot be captured.
-        return [_Sorted(1 << 12, 2, ())]
-
-    def _launcher(self, call: NativeCall) -> Launch:
-        *sorted_arrays, start, end = call.iterators
-        compute, arrays = call.native.compute, with_items(sorted_arrays)
-
-        def launch(address: int, nbytes: int, problem: _Sorted, stream: int) -> int:
-            n, segments, buffers = problem
-            # An empty array may be a null pointer, which CCCL takes for no array; its segments are empty too.
-            segments = segments if n else 0
-            needed: int
-            needed, selector = compute(
-                address, nbytes, *arrays, n, segments, start, end, bool(buffers), -1, stream
+        segment_size: Any,
+    ) -> Sorted:
+        buffers(d_in_keys, d_in_values)
+        n = segment_count(num_segments)
+        if self._spec.arguments[-1].name == "end_offsets_in":
+            if segment_size is not None:
+                raise TypeError("segment_size: this sort was built for offsets; expected None")
+            if n > MOST_SEGMENTS:
+                raise ValueError(f"num_segments: expected at most {MOST_SEGMENTS} with offsets, got {n}")
+            return Sorted(num_items, n, 0)
+        keys = d_in_keys.current() if isinstance(d_in_keys, DoubleBuffer) else d_in_keys
+        size = row_length(keys, segment_size)
+        if n * size > num_items:
+            raise ValueError(
+                f"segment_size: {n} segments of {size} items each are more than num_items, {num_items}"
             )
-            if address and segments:
-                select(buffers, selector)
-            return needed
+        return Sorted(n * size, n, size)
 
-        return launch
+    def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:
+        nbytes = super()._execute(temp_storage, stream, arguments)
+        if temp_storage is not None:
+            self._enqueued(arguments)
+        return nbytes
+
+    def _enqueued(self, arguments: tuple[Any, ...]) -> None:
+        """Let double buffers know that their values are going to be in the other array."""
+        found = buffers(arguments[0], arguments[2])
+        if found and arguments[4] and arguments[5]:
+            select(found, 1)
 
 
 @memoised
@@ -276,13 +276,14 @@ def segmented_sort(
     wait: bool = True,
     link: Any = None,
 ) -> SegmentedSort:
-    """Build a sort of segments of numbers, each by itself, or fetch it from the cache.
+    """Build a stable sort of segments of numbers, each by itself, or fetch it from the cache.
 
-    Only the values and, with a `DoubleBuffer`, the outputs have a default; what follows them is given by name
-    where they are left out.
+    Only the values, the offsets and, with a `DoubleBuffer`, the outputs have a default; what follows them is
+    given by name where they are left out.
 
     Segment i is items ``start_offsets_in[i]`` to ``end_offsets_in[i] - 1``. Segments may be empty and leave
-    items out, which the sort does not write; they may not overlap.
+    items out, which the sort does not write; they may not overlap. Without offsets, all segments have one
+    length, one after another, as the rows of a matrix.
 
     Parameters
     ----------
@@ -294,8 +295,8 @@ def segmented_sort(
         What goes with the keys, if anything: of any dtype.
     d_out_values : device array, dtype or None, num_items items
         Where the values go; None if there are none, or they are in a `DoubleBuffer`.
-    start_offsets_in, end_offsets_in : device arrays or dtypes, num_segments items
-        Of any integer dtype.
+    start_offsets_in, end_offsets_in : device arrays, dtypes or None, num_segments items
+        Of any integer dtype. Both None: rows.
     order : SortOrder
     cc, wait, link
         As for every factory: see `Algorithm`, which also lists what is raised.
@@ -308,21 +309,21 @@ def segmented_sort(
     --------
     >>> import cupar
     >>> order = cupar.SortOrder.ASCENDING
-    >>> rows = cupar.segmented_sort("u4", "u4", None, None, "i8", "i8", order, cc=90)
-    >>> rows.build.algorithm
+    >>> segments = cupar.segmented_sort("u4", "u4", None, None, "i8", "i8", order, cc=90)
+    >>> segments.build.algorithm
     'segmented_sort'
+    >>> rows = cupar.segmented_sort("u4", "u4", order=order, cc=90)
 
     Notes
     -----
-    The algorithm is CUB's ``DeviceSegmentedSort``. It merges small segments, by ``<``, and sorts large ones
-    by their bits: so the order of a small segment that holds NaNs is not specified, and outputs may not be
-    the inputs themselves.
+    Floats are ordered by sign and magnitude: NaNs go to the ends, and with values -0.0 and 0.0 are equal. The
+    outputs may not be the inputs themselves. Nothing is read back, whatever the lengths, so calls can be
+    captured.
     """
     order = choice("order", SortOrder, order)
     instead = "sort all with merge_sort, by a comparison that looks at the number of the segment first"
     arguments = (
         *sorted_arguments(d_in_keys, d_out_keys, d_in_values, d_out_values, instead),
-        integers("start_offsets_in", start_offsets_in, may_iterate=False),
-        integers("end_offsets_in", end_offsets_in, may_iterate=False),
+        *_offsets(start_offsets_in, end_offsets_in, may_iterate=False),
     )
     return obtain(SegmentedSort, "segmented_sort", arguments, {}, cc, wait, link, order=order.name)

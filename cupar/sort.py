@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import IntEnum
 from functools import cached_property
 from typing import Any
@@ -14,7 +13,6 @@ from ._call.algorithm import Algorithm
 from ._call.double_buffer import DoubleBuffer, buffers, opened, select
 from ._call.numbers import choice, item_count
 from ._call.signatures import two_phases
-from ._compile import cccl
 from ._ir.nodes import Argument
 from ._kernels.merge_sort import MERGE_SORT
 from ._kernels.radix_sort import RADIX_SORT, Bits
@@ -38,11 +36,6 @@ class SortOrder(IntEnum):
 
     ASCENDING = 0
     DESCENDING = 1
-
-
-def with_items(iterators: Sequence[Any]) -> Sequence[Any]:
-    """Return the keys in and out and the items in and out, null pointers if there are no items."""
-    return iterators if len(iterators) == 4 else [*iterators, cccl.no_array(), cccl.no_array()]
 
 
 class MergeSort(

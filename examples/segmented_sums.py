@@ -23,31 +23,15 @@ def segmented_sums(items: cp.ndarray, offsets: cp.ndarray) -> cp.ndarray:
     return sums
 
 
-def product(pair):
-    """Multiply the two."""
-    return pair[0] * pair[1]
-
-
 def row_sums(matrix: cp.ndarray) -> cp.ndarray:
     """Return the sum of each row of a C-contiguous matrix."""
-    rows, columns = matrix.shape
-    # Row i starts at i * columns, computed as it is read: no offsets are in
-    # memory. It ends where the next one starts, so the ends are the starts
-    # from the second one on.
-    row_and_columns = cupar.ZipIterator(
-        cupar.CountingIterator(0), cupar.ConstantIterator(columns)
-    )
-    starts = cupar.TransformIterator(row_and_columns, product)
-    ends = starts + 1
-    sums = cp.empty(rows, matrix.dtype)
+    sums = cp.empty(len(matrix), matrix.dtype)
     h_init = np.zeros(1, matrix.dtype)
+    # Without offsets, segments are the rows of a matrix.
     reduction = cupar.segmented_reduce(
-        matrix, sums, starts, ends, cupar.OpKind.PLUS, h_init
+        matrix, sums, op=cupar.OpKind.PLUS, h_init=h_init
     )
-    # CCCL chooses its kernel by this guarantee: no segment is larger.
-    reduction.run(
-        matrix, sums, rows, starts, ends, h_init, max_segment_size=columns
-    )
+    reduction.run(matrix, sums, len(matrix), h_init=h_init)
     return sums
 
 

@@ -38,7 +38,7 @@ def test_no_compiler_library_is_mapped():
         assert library not in done.stdout
 
 
-def test_kernels_of_our_own_are_built_without_the_bindings_and_without_a_driver(tmp_path):
+def test_kernels_are_built_without_the_bindings_and_without_a_driver(tmp_path):
     code = """if True:
         import sys, cupar
         cupar.reduce_into("i4", "i4", lambda a, b: a + b, 0, cc=90)
@@ -48,7 +48,6 @@ def test_kernels_of_our_own_are_built_without_the_bindings_and_without_a_driver(
         for process in ("self", helper._process.pid):
             print(open(f"/proc/{process}/maps").read())
         helper.kill()
-        assert "cupar._compile.driver_stub" not in sys.modules
     """
     done = subprocess.run(
         [sys.executable, "-c", code],

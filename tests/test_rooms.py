@@ -19,6 +19,7 @@ FLOORS = [
     "_ahead",
     "segmented",  # which sorts, too
     "cache reduce sort",  # and all other algorithms, and kernels of the user's
+    "_host",
     "_jit",
     "_obtain",
     "_call",

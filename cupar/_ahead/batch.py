@@ -247,7 +247,7 @@ def jobs(asked: Iterable[Specialisation], ccs: Sequence[int] = ()) -> list[Job]:
     found: dict[str, Job] = {}
     for spec in [replace(each, cc=cc) for each in asked for cc in ccs or (each.cc,)]:
         key = digest(build_parts(spec))
-        template = digest(template_parts(spec)) if spec.has_template else key
+        template = key if spec.is_kernel else digest(template_parts(spec))
         found.setdefault(key, Job(spec, key, template))
     return list(found.values())
 

@@ -88,7 +88,7 @@ class _Pickler(pickle.Pickler):
 
 def _no_guard() -> guards.Guard:
     """Return what a fingerprint sees of an operator that is not there: never that it is unchanged."""
-    return guards.Guard(None, None, (), (), (), -1)
+    return guards.NO_GUARD
 
 
 def _code(python: str, data: bytes) -> Any:

@@ -12,6 +12,6 @@ class BuildError(RuntimeError):
 
 
 class VersionError(ImportError, ValueError):
-    """cuda-cccl is missing or of a version whose bindings cupar does not know."""
+    """cuda-cccl is missing, or of a version whose headers cupar does not know."""
 
     __module__ = "cupar"

@@ -23,7 +23,7 @@ __all__ = ["beside", "package_folder", "package_version"]
 # Of each distribution, the package to look for: one that stands beside its metadata.
 _PACKAGES = {
     "cuda-bindings": "cuda.bindings",
-    "cuda-cccl": "cuda.compute",
+    "cuda-cccl": "cuda.cccl",
     "numba-cuda": "numba_cuda",
     "numba": "numba",
     "llvmlite": "llvmlite",

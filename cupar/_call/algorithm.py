@@ -60,7 +60,6 @@ class Algorithm:
     """
 
     _family: ClassVar[Family | None] = None
-    _native: ClassVar[str] = ""
     _loaded: ClassVar[Any] = Loaded
     _needs_storage: ClassVar[bool] = True
     _uses: ClassVar[Mapping[str, str | int]]
@@ -72,7 +71,6 @@ class Algorithm:
         cls,
         *,
         family: Family | None = None,
-        native: str = "",
         uses: Mapping[str, str | int],
         buffers: Mapping[str, str] | None = None,
     ) -> None:
@@ -82,8 +80,6 @@ class Algorithm:
         ----------
         family : Family, optional
             Its kernels, and how they are launched.
-        native : str, optional
-            Without a family, the bindings' class.
         uses : mapping
             Maps each array parameter of `run` to the number of items a call uses: a constant, or the name of
             the count parameter, or of a field of what `_problem` returns. Without `_problem`, the first count
@@ -91,7 +87,7 @@ class Algorithm:
         buffers : mapping, optional
             Maps the inputs that may be double buffers to the outputs, which are None then.
         """
-        cls._family, cls._native, cls._uses, cls._buffers = family, native, uses, buffers or {}
+        cls._family, cls._uses, cls._buffers = family, uses, buffers or {}
 
     def __init__(self, source: Built | Pending, states: Sequence[Callable[[], bytes] | None]) -> None:
         self._states = states if any(states) else ()
@@ -210,16 +206,21 @@ class Algorithm:
         """Whether an operator has state, such as captured device arrays: then it is not shared."""
         return bool(self._states)
 
+    @property
+    def _numba_type_(self) -> Any:
+        """What numba sees it as, in compiled host code; asked for by numba alone, which is imported then."""
+        from .. import _numba_type  # the face hands it down, since what makes it is above this
+
+        try:
+            return _numba_type(self)
+        except AttributeError as error:  # of which numba would make that it knows no type
+            raise RuntimeError(f"compiled host code cannot take this: {error!r}") from error
+
     def cubin(self) -> bytes:
         """Return the GPU code, an ELF file such as ``nvdisasm`` and ``cuobjdump`` read. Needs no GPU."""
         return self._code.cubin()
 
     run: Callable[..., None]
-
-    @staticmethod
-    def _native_arguments(spec: Specialisation, b: Any, *iterators: Any, **operators: Any) -> tuple[Any, ...]:
-        """Return what the bindings' ``compile`` takes; see `Kind`."""
-        return *iterators, *operators.values()
 
     def _enqueued(self, arguments: tuple[Any, ...]) -> None:
         """Let arguments know of a call that was enqueued, or bound."""
@@ -253,10 +254,6 @@ class Algorithm:
             return self._new_call(current, number, stream), free
 
     def _new_call(self, context: driver.Context, number: int | None, stream: int) -> Call:
-        if self._family is None:
-            from .native import NativeCall
-
-            return NativeCall(self, context, number)  # type: ignore[arg-type, return-value]
         return Call(self, context, number, stream)
 
     def _check_may_be_called(self) -> None:

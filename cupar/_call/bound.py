@@ -8,12 +8,12 @@ from contextlib import suppress
 from ctypes import c_void_p
 from typing import Any, ClassVar, Protocol
 
-from .._base import fork
+from .._base import fork, trace
 from .._device import driver, storage
 from .._device.kernels import Executable
 from .._kernels.family import Family
 from .code import Code
-from .launcher import Fill, executable_of
+from .launcher import Chain, Fill, executable_of
 
 
 class Caller(Protocol):
@@ -72,7 +72,7 @@ class Bound:
         self._collected = weakref.finalize(self, held.collect)
         self._collected.atexit = False
         self._kept: Any = None  # the arrays
-        self._is_closed = False
+        self._is_closed, self._is_traced = False, trace.is_on()
         with driver.relaxed_capture_mode():
             self._call = algorithm._new_call(self._context, None, 0)
         self.rebind(*arguments, **named)
@@ -125,10 +125,7 @@ class Bound:
         old, before = held.storage, held.executable
         new = (storage.allocate(needed, self._handle), needed) if needed > old[1] else old
         try:
-            if self._algorithm._family is None:
-                self._bind_native(bound, new[0])
-            else:
-                self._bind_plan(bound, new[0])
+            self._bind_plan(bound, new[0])
         except BaseException:
             if new is not old:  # what was bound before still uses the old one
                 storage.free_or_retire(new[0], new[1], self._handle)
@@ -139,26 +136,16 @@ class Bound:
         if new is not old and old[0]:
             storage.free_or_retire(old[0], old[1], self._handle)
 
-    def _bind_native(self, bound: tuple[Any, ...], address: int) -> None:
-        call, handle = self._call, self._handle
-
-        def launch(executable: Any, where: Any) -> int:
-            call.prepare(bound)
-            call.enqueue(bound, address, (), handle)
-            return 0
-
-        self._launch = launch
-
     def _bind_plan(self, bound: tuple[Any, ...], address: int) -> None:
         call, held = self._call, self._held
         shapes = list(call.shape) if isinstance(call.shape, tuple) else [call.shape] * bool(call.shape)
         numbers = call.numbers if isinstance(call.shape, tuple) else [call.numbers]
+        chains = [call.loaded.chains[shape] for shape in shapes]
         if shapes != self._shapes:
             self._launch, self._shapes, self._fills = _closed, None, []  # until all is done
             if not shapes:
                 held.executable, self._launch, self._shapes = None, _nothing, []
                 return
-            chains = [call.loaded.chains[shape] for shape in shapes]
             with driver.relaxed_capture_mode():
                 made = executable_of(chains)
             held.executable, held.loaded = made, call.loaded
@@ -169,8 +156,27 @@ class Bound:
             self._launch, self._shapes = _closed, None  # if this is interrupted, the graph has some of both
             for fill, own in zip(self._fills, numbers, strict=True):
                 fill(bound, address, own)
-            self._launch = driver.library().cuGraphLaunch
+            what = [*zip(chains, numbers, strict=True)]
+            self._launch = self._shown(driver.library().cuGraphLaunch, bound, what)
         self._shapes = shapes
+
+    def _shown(
+        self,
+        launch: Callable[[Any, Any], int],
+        bound: tuple[Any, ...],
+        what: list[tuple[Chain, tuple[int, ...]]],
+    ) -> Callable[[Any, Any], int]:
+        """Return what launches and shows that, to those who asked for it."""
+        launch = trace.ranged(launch, self._call.name)
+        if not self._is_traced:
+            return launch
+
+        def traced(executable: Any, where: Any) -> int:
+            for chain, numbers in what:
+                chain.trace(bound, numbers, self._handle)
+            return launch(executable, where)
+
+        return traced
 
     def close(self) -> None:
         """Free what it holds, once what was enqueued is done. It cannot be called then."""

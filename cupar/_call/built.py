@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from .._ir.specialisation import Specialisation
+from .._kernels.elf import Resources
 from .code import Code
+
+
+@dataclass(frozen=True)
+class Made:
+    """What shows a build: its GPU code, and what that is linked of, which is made again when it is asked for.
+
+    Each raises what building does.
+    """
+
+    cubin: Callable[[], bytes]
+    ltoir: Callable[[], Mapping[str, bytes]]  # by what it is of
+    llvm: Callable[[], Mapping[str, str]]  # by function
+    ptx: Callable[[], str]
 
 
 @dataclass(frozen=True)
@@ -45,6 +59,54 @@ class Build:
     cubin_size: int
     source: str = ""
     tier: str = "fast"
+    _made: Made | None = field(default=None, repr=False, compare=False)
+
+    def llvm(self) -> dict[str, str]:
+        """Return the LLVM IR of each Python function, as numba makes it, by the parameter it was given as.
+
+        It is compiled again for that. Operators in C++ and LTO-IR have none.
+        """
+        return dict(self._shown().llvm())
+
+    def ltoir(self) -> dict[str, bytes]:
+        """Return the LTO-IR that the build is linked of: ``"kernels"``, and that of operators by parameter.
+
+        The kernels come from the cache or are compiled again, operators are compiled again.
+        """
+        return dict(self._shown().ltoir())
+
+    def ptx(self) -> str:
+        """Return the PTX of all that is linked, from which the GPU code is assembled; see `ltoir`."""
+        return self._shown().ptx()
+
+    def sass(self) -> str:
+        """Return the GPU code as text, as ``nvdisasm`` shows it.
+
+        Raises
+        ------
+        ImportError
+            If ``nvdisasm`` is not installed.
+        """
+        from .._inspect import disassembly
+
+        return disassembly.sass(self._shown().cubin())
+
+    def resources(self) -> dict[str, Resources]:
+        """Return what each kernel takes: ``registers``, ``shared``, ``local`` and ``max_threads``, by name.
+
+        Needs no GPU: the GPU code says it.
+        """
+        from .._kernels import elf
+
+        return elf.resources_of(self._shown().cubin())
+
+    def _shown(self) -> Made:
+        if self._made is None:
+            raise ValueError("this Build was copied from another process: ask one of this process")
+        return self._made
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_made": None}
 
 
 class Faster(Protocol):

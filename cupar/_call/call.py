@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from .._base import trace
 from .._device import driver, storage
 from . import written
 from .code import Code
@@ -43,6 +44,8 @@ class Call:
 
     Attributes
     ----------
+    name : str
+        The algorithm's.
     number
         As given.
     bind : callable
@@ -69,6 +72,7 @@ class Call:
         self.shape: str | tuple[str, ...] = ""
         self.numbers: tuple[Any, ...] = ()
         self.enqueue: Enqueue = _nothing
+        self.name = caller._spec.algorithm
         self.number, self._stream = number, stream
         self._may_be_graphs = number == 0 or (number is not None and driver.is_plain(stream))
         self._find_plan = self.loaded.plan
@@ -85,7 +89,11 @@ class Call:
         self.problem = bound[0]
 
     def _new(self, shape: str | tuple[str, ...]) -> Enqueue:
-        made = self._enqueuers[shape] = self._one(shape) if isinstance(shape, str) else self._several(shape)
+        if isinstance(shape, str):
+            made = trace.ranged(self._one(shape), f"{self.name} ({shape})")
+        else:
+            made = trace.ranged(self._several(shape), self.name)
+        self._enqueuers[shape] = made
         return made
 
     def _several(self, shapes: tuple[str, ...]) -> Enqueue:

@@ -18,6 +18,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from .._base import trace
 from .._device import driver
 from .._device.kernels import PROGRAMMATIC, Executable, LaunchConfig, NodeParams
 from .._kernels.family import Launch, Number, Parameter, Shape, Storage, Value
@@ -213,6 +214,24 @@ class Chain:
 
         It is for one thread at a time.
         """
+        made = self._enqueuer(executable, stream)
+        if not trace.is_on():
+            return made
+
+        def enqueue(bound: tuple[Any, ...], address: int, numbers: tuple[int, ...], stream: int) -> None:
+            self.trace(bound, numbers, stream)
+            made(bound, address, numbers, stream)
+
+        return enqueue
+
+    def trace(self, bound: tuple[Any, ...], numbers: tuple[int, ...], stream: int) -> None:
+        """Print what is launched with the plan's numbers."""
+        given = dict(zip(self._numbers, numbers, strict=True))
+        for launch, _, _, block in self._launches:
+            grid, shared = (given[n] if isinstance(n, str) else n for n in (launch.grid, launch.shared))
+            trace.launch(launch.kernel, grid, block, shared, stream)
+
+    def _enqueuer(self, executable: Executable | None, stream: int) -> Enqueue:
         names: dict[str, Any] = {}
         if executable is not None:
             names.update(_launch=driver.library().cuGraphLaunch, _stream=c_void_p(stream))

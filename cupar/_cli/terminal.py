@@ -59,7 +59,7 @@ def output_left_alone() -> Iterator[None]:
 
     Scripts print, as do processes that they start and libraries in C: none of that is part of a document.
     """
-    from .._compile.compiler_output import flush
+    import ctypes
 
     sys.stdout.flush()
     usual = os.dup(1)
@@ -68,7 +68,9 @@ def output_left_alone() -> Iterator[None]:
         with redirect_stdout(sys.stderr):
             yield
     finally:
-        flush()
+        with suppress(OSError, AttributeError, ValueError):  # what C has in a buffer of that name
+            libc = ctypes.CDLL(None)
+            libc.fflush(ctypes.c_void_p.in_dll(libc, "stdout"))
         os.dup2(usual, 1)
         os.close(usual)
 

@@ -5,8 +5,7 @@
 - `python_to_ltoir`: numba compiles operators in Python. `wrapper` stands around them, `numba_types` has their
   types, `captured_arrays` makes captured arrays arguments, and `numba_errors` says why numba refuses.
 - `nvrtc`: compiles the C++ of iterators and operators.
-- `cccl`: CCCL compiles its kernels. `workers` does that in several processes, `compiler_output` keeps what is
-  printed, `driver_stub` replaces a driver that is missing, and `limits` says what does not build.
+- `workers` compiles kernels in several processes, and `limits` says what does not build.
 - `nvjitlink`: links kernels, iterators and operators.
 - `inference`: what numba tells of an operator without a build.
 """

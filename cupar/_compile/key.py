@@ -42,10 +42,13 @@ def template_parts(spec: Specialisation) -> dict[str, Any]:
         if op.state_size:
             size = counted(op.state_size, "byte")
             types[f"state of {name}"] = [size, op.state_size, op.state_alignment]
-    family, versions = spec.kind._family, toolchain.template_versions()
-    if family is not None:
-        versions = {**versions, "cupar's kernels": source.digest(family.source_of(spec))}
-        versions["options of NVRTC"] = " ".join(toolchain.KERNEL_OPTIONS)
+    family = spec.kind._family
+    assert family is not None
+    versions = {
+        **toolchain.template_versions(),
+        "cupar's kernels": source.digest(family.source_of(spec)),
+        "options of NVRTC": " ".join(toolchain.KERNEL_OPTIONS),
+    }
     return {
         "format": FORMAT,
         "entry": "template",
@@ -66,8 +69,7 @@ def build_parts(spec: Specialisation) -> dict[str, Any]:
         return _kernel_parts(spec)
     parts = {**template_parts(spec), "entry": "build"}
     versions, generated = {**parts["versions"]}, {**parts["generated"]}
-    if spec.has_template:
-        versions["options of the linker"] = " ".join(toolchain.link_options())
+    versions["options of the linker"] = " ".join(toolchain.link_options())
     functions = _functions(spec)
     for name, op in functions.items():
         wrapped = [_NO_TEXT, _hash(wrapper.source(op))] if op.cpp is None else _cpp_part(op.cpp)
@@ -111,7 +113,7 @@ def _kernel_parts(spec: Specialisation) -> dict[str, Any]:
     ((name, op),) = spec.operators
     versions = {**toolchain.operator_versions(), **toolchain.template_versions()}
     del versions["cuda-cccl"]
-    versions["options of the linker"] = " ".join(toolchain.PYTHON_KERNEL_OPTIONS)
+    versions["options of the linker"] = " ".join(toolchain.PLAIN_LINK_OPTIONS)
     versions.update((f"numba's option {each}", str(value)) for each, value in _numba.OPTIONS.items())
     places = enumerate(spec.arguments)
     parts: dict[str, Any] = {
@@ -125,6 +127,10 @@ def _kernel_parts(spec: Specialisation) -> dict[str, Any]:
         "functions": {name: [_NO_TEXT, op.fingerprint]},
         "versions": versions,
     }
+    if spec.links:
+        parts["linked"] = links_part(spec.links)
+    if spec.links or op.links:
+        versions["options of NVRTC for linked C++"] = " ".join(toolchain.CPP_OPTIONS)
     if spec.option("lineinfo") and op.source is not None:
         codes = [code for _, code in op.source.codes]
         lines = [[each.co_filename, each.co_firstlineno, each.co_linetable.hex()] for each in codes]
@@ -188,13 +194,8 @@ def _types_part(inputs: tuple[np.dtype[Any], ...], *output: np.dtype[Any]) -> li
 
 def _generated_part(spec: Specialisation) -> dict[str, Any]:
     family = spec.kind._family
-    if family is not None:
-        return {"the C++ that cupar writes for its kernels": [_NO_TEXT, _hash(source.source(family, spec))]}
-    if all(argument.is_pointer for argument in spec.arguments):
-        return {}
-    from .._ir.source import iterators_source
-
-    return {"the C++ that cupar writes for iterators": _cpp_part(iterators_source(spec.arguments))}
+    assert family is not None
+    return {"the C++ that cupar writes for its kernels": [_NO_TEXT, _hash(source.source(family, spec))]}
 
 
 def _cpp_part(source: str) -> list[str]:

@@ -36,16 +36,22 @@ def link(
         raise BuildError(f"nvJitLink for sm_{cc}: {why}") from cause(error)
 
 
+def ptx(parts: Sequence[Code], cc: int, given: Sequence[str] | None = None) -> str:
+    """Link as `link` does, and return the PTX that GPU code is assembled from."""
+    return _link(parts, cc, given, to_ptx=True).decode(errors="replace").rstrip("\0")
+
+
 _KINDS = {kind: kind.upper() for kind in ("ltoir", "ptx", "cubin", "fatbin", "object")} | {
     "archive": "LIBRARY"
 }
 
 
-def _link(parts: Sequence[Code], cc: int, given: Sequence[str] | None = None) -> bytes:
+def _link(parts: Sequence[Code], cc: int, given: Sequence[str] | None = None, to_ptx: bool = False) -> bytes:
     toolchain.load_library("nvJitLink")
     from cuda.bindings import nvjitlink
 
-    options = [*(toolchain.link_options() if given is None else given), f"-arch=sm_{cc}"]
+    options = [*(toolchain.link_options() if given is None else given), f"-arch=sm_{cc}", *["-ptx"] * to_ptx]
+    made = "ptx" if to_ptx else "cubin"
     handle = nvjitlink.create(len(options), options)
     try:
         for number, part in enumerate(parts):
@@ -54,9 +60,9 @@ def _link(parts: Sequence[Code], cc: int, given: Sequence[str] | None = None) ->
                 handle, getattr(nvjitlink.InputType, _KINDS[kind]), data, len(data), f"part {number}"
             )
         nvjitlink.complete(handle)
-        cubin = bytearray(nvjitlink.get_linked_cubin_size(handle))
-        nvjitlink.get_linked_cubin(handle, cubin)
-        return bytes(cubin)
+        code = bytearray(getattr(nvjitlink, f"get_linked_{made}_size")(handle))
+        getattr(nvjitlink, f"get_linked_{made}")(handle, code)
+        return bytes(code)
     except nvjitlink.nvJitLinkError as error:
         log = bytearray(nvjitlink.get_error_log_size(handle))
         nvjitlink.get_error_log(handle, log)

@@ -1,6 +1,6 @@
 """Compiles C++ to LTO-IR with NVRTC, and asks it for which GPUs it does.
 
-The C++ is that of iterators and operators. For CCCL's kernels its own library calls NVRTC (see `cccl`).
+The C++ is that of iterators and operators.
 """
 
 from __future__ import annotations

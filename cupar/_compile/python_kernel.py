@@ -24,7 +24,7 @@ from .._ir.specialisation import Specialisation
 from .._numba import OPTIONS
 from . import numba_errors
 from .numba_types import array_type, number_type, value_type
-from .python_to_ltoir import _compiled, _ltoir, _Thaw
+from .python_to_ltoir import _compiled, _ltoir, _Thaw, _with_externals
 
 # What numba leaves to C++ of its own, where a kernel reshapes arrays.
 _RESHAPES = ("nocopy_empty_reshape", "numba_attempt_nocopy_reshape")
@@ -149,4 +149,4 @@ def _explained(spec: Specialisation) -> Iterator[None]:
             raise  # numba itself is missing, or something that it needs
         types = ", ".join(f"{each.name}: {each.type}" for each in spec.parameters)
         subject = f"numba.cuda cannot compile {named} for ({types}) on sm_{spec.cc}"
-        raise TypeError(numba_errors.message(subject, error)) from cause(error)
+        raise TypeError(_with_externals(numba_errors.message(subject, error), op)) from cause(error)

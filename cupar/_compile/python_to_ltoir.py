@@ -43,7 +43,7 @@ from .cpp_calls import caller
 from .numba_types import array_type, dtype_of, parameter_type, struct_maker, value_type
 from .toolchain import compilers
 
-__all__ = ["compile_operator", "result_dtype", "warm_up"]
+__all__ = ["compile_operator", "operator_llvm", "result_dtype", "warm_up"]
 
 
 class _Thaw:
@@ -195,10 +195,15 @@ def _explained(op: Operator, cc: int) -> Iterator[None]:
         types = ", ".join(map(structs.text, op.inputs))
         subject = f"{op.parameter}: numba.cuda cannot compile {op.described} for ({types}) on sm_{cc}"
         text = numba_errors.message(subject, error)
-        for each in op.externals:
-            takes = rf"{each.name} takes ({', '.join(each.arguments)}), not (\1)"
-            text = re.sub(rf"numba\.cuda has no {re.escape(each.name)}\((.*)\)[^\n]*", takes, text)
-        raise TypeError(text) from cause(error)
+        raise TypeError(_with_externals(text, op)) from cause(error)
+
+
+def _with_externals(text: str, op: Operator) -> str:
+    """Return numba's message with what functions of elsewhere take."""
+    for each in op.externals:
+        takes = rf"{each.name} takes ({', '.join(each.arguments)}), not (\1)"
+        text = re.sub(rf"numba\.cuda has no {re.escape(each.name)}\((.*)\)[^\n]*", takes, text)
+    return text
 
 
 def _typed(op: Operator) -> tuple[Any, Any]:
@@ -259,28 +264,43 @@ def compile_operator(op: Operator, symbol: str, cc: int) -> list[bytes]:
     """
 
     def work() -> list[bytes]:
-        from .._numba import cuda, types
+        from .._numba import cuda
 
-        function, result = _typed(op)
-        dtype = dtype_of(result)
-        op.check_result(numba_errors.types(str(result)) if dtype is None else dtype)
-        namespace = {"call": function, **_wrapped_names(op)}
-        exec(wrapper.source(op), namespace)
-        state = [types.CPointer(types.uint64)] * bool(op.captures)
-        codes, _ = cuda.compile_all(
-            namespace["operator"],
-            types.void(*state, *map(parameter_type, (*op.inputs, op.output))),
-            device=True,
-            abi="c",
-            abi_info={"abi_name": symbol},
-            output="ltoir",
-            cc=divmod(cc, 10),
-            **OPTIONS,
-        )
+        function, signature, options = _wrapped(op, symbol, cc)
+        codes, _ = cuda.compile_all(function, signature, output="ltoir", **options)
         return list(map(_ltoir, codes))
 
     with _explained(op, cc):
         return _compiled(cc, work)
+
+
+def operator_llvm(op: Operator, symbol: str, cc: int) -> str:
+    """Return the LLVM IR that numba makes of what `compile_operator` compiles, and raise what that does."""
+
+    def work() -> str:
+        from numba.cuda import compiler
+
+        function, signature, options = _wrapped(op, symbol, cc)
+        library, _ = compiler._compile_pyfunc_with_fixup(function, signature, lto=True, **options)
+        return str(library.get_llvm_str())
+
+    with _explained(op, cc):
+        return _compiled(cc, work)
+
+
+def _wrapped(op: Operator, symbol: str, cc: int) -> tuple[Any, Any, dict[str, Any]]:
+    """Return what numba compiles for an operator: a function, its signature, and options."""
+    from numba.cuda import types
+
+    function, result = _typed(op)
+    dtype = dtype_of(result)
+    op.check_result(numba_errors.types(str(result)) if dtype is None else dtype)
+    namespace = {"call": function, **_wrapped_names(op)}
+    exec(wrapper.source(op), namespace)
+    state = [types.CPointer(types.uint64)] * bool(op.captures)
+    signature = types.void(*state, *map(parameter_type, (*op.inputs, op.output)))
+    options = {"device": True, "abi": "c", "abi_info": {"abi_name": symbol}, "cc": divmod(cc, 10)}
+    return namespace["operator"], signature, {**options, **OPTIONS}
 
 
 def _wrapped_names(op: Operator) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Where the compilers are, and what of them a build depends on: versions and options.
 
-Every start asks, so nothing here imports or loads a compiler. They are called in `cccl`, `nvrtc`,
+Every start asks, so nothing here imports or loads a compiler. They are called in `nvrtc`,
 `python_to_ltoir` and `nvjitlink`.
 """
 
@@ -21,7 +21,7 @@ import numpy as np
 
 from .. import _cache
 from .._base import fork
-from .._base.errors import BuildError
+from .._base.errors import BuildError, VersionError
 from .._base.versions import beside, package_folder, package_version
 
 _busy: Counter[int] = Counter()  # of each thread, in how many blocks of `compilers` it is
@@ -62,7 +62,7 @@ def _forget() -> None:
 
 
 def cuda_major() -> int:
-    """Return 12 or 13: the CUDA for which cuda-bindings, and so cuda-cccl's extension, was made."""
+    """Return 12 or 13: the CUDA for which cuda-bindings was made."""
     version = package_version("cuda-bindings")
     major = version.partition(".")[0]
     if major not in ("12", "13"):
@@ -144,9 +144,33 @@ def _cuda_headers() -> Path | None:
     return _in_wheels("cuda_runtime/include", "include")
 
 
+_SUPPORTED = (1, 2, 1), (1, 3)  # cuda-cccl from the first on, and below the second: kernels use CUB's insides
+
+
+def _check_cccl() -> None:
+    import cuda
+
+    if not hasattr(cuda, "__path__"):
+        raise VersionError(f"{cuda.__file__} hides NVIDIA's package 'cuda': rename it")
+    version = package_version("cuda-cccl")
+    numbers = tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
+    low, below = _SUPPORTED
+    if not low <= numbers < below:
+        wanted = f">={'.'.join(map(str, low))},<{'.'.join(map(str, below))}"
+        raise VersionError(f"cupar needs cuda-cccl{wanted}, found {version}: pip install 'cuda-cccl{wanted}'")
+
+
 @functools.cache
 def include_folders() -> tuple[Path, Path]:
-    """Return the folders of CCCL's headers and of the CUDA toolkit's."""
+    """Return the folders of CCCL's headers and of the CUDA toolkit's.
+
+    Raises
+    ------
+    ImportError
+        If one of them is not there; a `VersionError` if CCCL is another than those that cupar was written
+        for.
+    """
+    _check_cccl()
     cccl = package_folder("cuda.cccl.headers.include")
     if cccl is None:
         raise ImportError("cuda-cccl is installed without its headers: reinstall cuda-cccl")
@@ -247,13 +271,13 @@ KERNEL_OPTIONS = (  # of NVRTC, for kernels made of CUB's headers
 CPP_OPTIONS = ("-dlto", "-rdc=true", "-std=c++17")  # of NVRTC, for C++ that is linked with kernels
 
 
-# Of nvJitLink, for kernels of the user's. To name the variables that are used, as below, would have it drop a
-# kernel beside an archive.
-PYTHON_KERNEL_OPTIONS = ("-lto",)
+# Of nvJitLink, where not all that is linked is LTO-IR: to name the variables that are used, as below, would
+# have it drop kernels beside PTX, cubins and archives (seen with CUDA 13.0). And for kernels of the user's.
+PLAIN_LINK_OPTIONS = ("-lto",)
 
 
 def link_options() -> list[str]:
-    """Return how nvJitLink links, whatever it links."""
+    """Return how nvJitLink links LTO-IR."""
     # CUB's headers define hundreds of constants that no kernel uses and nobody looks up: without them a
     # cubin has a third of its size. Kernels go through ptxas on several cores (15 % of a link on two);
     # tried with CUDA 13 alone.

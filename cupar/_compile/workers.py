@@ -5,9 +5,9 @@ number of threads: 16 reductions on two cores take 28 s in one thread, 22 s in t
 
 A helper is a fresh interpreter that knows nothing of the user's program: not its modules, its threads or its
 GPU. It must have this process's versions of all that builds depend on. It is sent the name of a function and
-an argument, both as bytes, and sends back what the function returns. There are four such functions. Two run
-NVRTC, on the C++ of kernels and on those of the bindings, and are here. One makes a whole build, for `cupar
-build`, and is in `_ahead.make`; one links what is slow to link, and is in `_obtain.produce`.
+an argument, both as bytes, and sends back what the function returns. There are three such functions. One runs
+NVRTC on the C++ of kernels, and is here. One makes a whole build, for `cupar build`, and is in `_ahead.make`;
+one links what is slow to link, and is in `_obtain.produce`.
 
 Kernels: the first thread that needs NVRTC uses it here, and those that come meanwhile have a helper use it,
 which keeps their headers precompiled. nvJitLink needs none of this: it links in as many threads as there are.
@@ -24,9 +24,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,7 +33,7 @@ from .. import _cache
 from .._base import background, fork, log
 from .._base.background import cores
 from .._base.words import counted
-from . import cccl, precompiled, toolchain
+from . import precompiled, toolchain
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["Helper", "HelperError", "Pool", "compile_kernels", "compile_native", "serve"]
+__all__ = ["Helper", "HelperError", "Pool", "compile_kernels", "serve"]
 
 _MOST = 8  # helpers, since each takes 500 MB for NVRTC
 _MOST_APART = 4  # of which nobody waits for what they do
@@ -58,15 +57,6 @@ def compile_kernels(source: str, cc: int) -> bytes:
         lambda helper: helper.ask(f"{__name__}:kernels", b"%d\n%s" % (cc, source.encode()), _COMPILE_SECONDS),
         bytes,
         lambda: precompiled.compile_kernels(source, cc),
-    )
-
-
-def compile_native(native: str, arguments: Sequence[Any], cc: int) -> Any:
-    """Run NVRTC on an algorithm's kernels as `cccl.compile_native` does, here or in a helper process."""
-    return _compiled(
-        lambda helper: helper.ask(f"{__name__}:natives", cccl.pack(native, arguments, cc), _COMPILE_SECONDS),
-        partial(cccl.deserialize, native),
-        lambda: cccl.compile_native(native, arguments, cc),
     )
 
 
@@ -406,14 +396,6 @@ def kernels(request: bytes) -> bytes:
     with suppress(Exception):
         cc, _, source = request.partition(b"\n")
         return precompiled.compile_kernels(source.decode(), int(cc))
-    return b""
-
-
-def natives(request: bytes) -> bytes:
-    """Return what NVRTC makes of the bindings' kernels, nothing if it makes nothing of them."""
-    with suppress(Exception):
-        result: bytes = cccl.compile_native(*cccl.unpack(request)).serialize()
-        return result
     return b""
 
 

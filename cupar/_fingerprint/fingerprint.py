@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from .bytecode import apart
 from .frozen import MISSING
-from .guards import Guard
+from .guards import NO_GUARD, Guard
 from .names import compilers_name, type_name
 from .values import ATOMS, encode
 
@@ -57,6 +57,10 @@ class Fingerprint:
     # Functions that are not written in Python, of those that it calls, each once.
     externals: tuple[External | CppFunction, ...] = field(default=(), compare=False, repr=False)
     links: tuple[Linkable, ...] = field(default=(), compare=False, repr=False)  # for functions in Python
+
+    def without_guard(self) -> Fingerprint:
+        """Return it without what keeps the user's own alive: nothing tells whether it still holds."""
+        return replace(self, guard=NO_GUARD)
 
     def reads(self) -> list[tuple[str, str]]:
         """Return `parts` with the constants apart from the code, to tell which of them changed.

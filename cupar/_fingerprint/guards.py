@@ -177,3 +177,6 @@ class Guard:
             ) or check(function)
 
         return quick_check
+
+
+NO_GUARD = Guard(None, None, (), (), (), -1)  # of an operator that is not there: never unchanged

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import _cache
-from .._compile import cccl, toolchain
+from .._compile import toolchain
 from .._device import driver
 
 __all__ = ["cache", "compilers", "gpus", "nvidia_driver", "packages", "python", "variables"]
@@ -29,9 +29,9 @@ _OPTIONAL = (
 )  # fmt: skip
 _OWN = (
     "CUPAR_BUNDLES", "CUPAR_CACHE", "CUPAR_CACHE_DIR", "CUPAR_CACHE_SIZE", "CUPAR_DEBUG",
-    "CUPAR_GRAPHS",
+    "CUPAR_DUMP", "CUPAR_GRAPHS",
     "CUPAR_LOCK_TIMEOUT", "CUPAR_RECORD", "CUPAR_SHARED", "CUPAR_SHARED_TIMEOUT",
-    "CUPAR_SIGNING_KEY", "CUPAR_TIER",
+    "CUPAR_SIGNING_KEY", "CUPAR_TIER", "CUPAR_TRACE",
 )  # fmt: skip
 _VARIABLES = (
     "CONDA_PREFIX", "CUDA_HOME", "CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "CUDA_PATH",
@@ -70,7 +70,6 @@ def compilers() -> dict[str, tuple[str | None, str]]:
         "libNVVM": lambda: toolchain.library_path("nvvm"),
         "CCCL's headers": lambda: toolchain.include_folders()[0],
         "CUDA's headers": lambda: toolchain.include_folders()[1],
-        "CCCL's bindings": lambda: cccl.bindings().__file__,
     }
     return {name: _located(find) for name, find in found.items()}
 

@@ -46,11 +46,6 @@ def is_uniform(kind: str, inputs: Sequence[DType], output: DType) -> bool:
     return set(inputs) == {inputs[0]} and structs.layout(output) == structs.layout(given)
 
 
-def is_cccls(kind: str, inputs: Sequence[DType], output: DType) -> bool:
-    """Whether CCCL's C library has a kind for these types; complex numbers and structs are bytes to it."""
-    return inputs[0].kind not in "cV" and is_uniform(kind, inputs, output)
-
-
 def expression(kind: str, inputs: Sequence[DType], output: DType) -> str | None:
     """Return the C++ of what a kind gives for `a` and `b`, as a value of the output's type.
 

@@ -87,20 +87,21 @@ class IteratorNode:
     def _detail(self) -> list[Any]:
         return []
 
-    def without_user(self) -> IteratorNode:
-        """Return it without what keeps the users' functions in it alive."""
+    def without_user(self, *, with_code: bool = False) -> IteratorNode:
+        """Return it without what keeps the users' functions in it alive; see `Operator.without_user`."""
         own = ((each.name, getattr(self, each.name)) for each in fields(self))
-        return replace(self, **{name: _without_user(value) for name, value in own if name != "value"})
+        kept = {name: _without_user(value, with_code) for name, value in own if name != "value"}
+        return replace(self, **kept)
 
     def members(self, children: Sequence[str], operator: str) -> Members:
         """Return the members of its struct, given the names of its children's structs and its operator's."""
         raise NotImplementedError
 
 
-def _without_user(value: Any) -> Any:
+def _without_user(value: Any, with_code: bool) -> Any:
     if isinstance(value, tuple):
-        return tuple(map(_without_user, value))
-    return value.without_user() if hasattr(value, "without_user") else value
+        return tuple(_without_user(each, with_code) for each in value)
+    return value.without_user(with_code=with_code) if hasattr(value, "without_user") else value
 
 
 @dataclass(frozen=True)
@@ -369,9 +370,10 @@ class Argument:
             return self
         return replace(self, node=Convert(value, self.node, self.output))
 
-    def without_user(self) -> Argument:
-        """Return it without what keeps the users' functions in it alive."""
-        return replace(self, given=self.given.without_user(), node=self.node.without_user())
+    def without_user(self, *, with_code: bool = False) -> Argument:
+        """Return it without what keeps the users' functions in it alive; see `Operator.without_user`."""
+        given, node = (each.without_user(with_code=with_code) for each in (self.given, self.node))
+        return replace(self, given=given, node=node)
 
     def part(self) -> list[Any]:
         """Describe it for a key."""

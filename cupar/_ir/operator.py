@@ -102,8 +102,14 @@ class Operator:
                 f"operator{other}"
             )
 
-    def without_user(self) -> Operator:
-        """Return it without what keeps the user's function, and so the arrays in its closure, alive."""
+    def without_user(self, *, with_code: bool = False) -> Operator:
+        """Return it without what keeps the user's function, and so the arrays in its closure, alive.
+
+        What is compiled stays, if wanted.
+        """
+        if with_code:
+            source = None if self.source is None else self.source.without_guard()
+            return replace(self, source=source, user=None, state=None)
         return replace(self, source=None, user=None, cpp=None, ltoirs=(), state=None)
 
 

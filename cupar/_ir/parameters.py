@@ -176,7 +176,7 @@ class Parameter:
         """There are none in it."""
         return {}
 
-    def without_user(self) -> Parameter:
+    def without_user(self, *, with_code: bool = False) -> Parameter:
         """Return it: nothing of the user's is in it."""
         return self
 

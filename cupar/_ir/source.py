@@ -1,4 +1,4 @@
-"""The C++ source of iterators: a struct for each node, and the two functions that CCCL calls."""
+"""The C++ source of iterators: a struct for each node."""
 
 from __future__ import annotations
 
@@ -6,35 +6,6 @@ from collections.abc import Sequence
 
 from . import cpp
 from .nodes import Argument, IteratorNode
-
-
-def iterators_source(arguments: Sequence[Argument]) -> str:
-    """Return the C++ of the device functions of these arguments, empty if all of them are plain arrays.
-
-    CCCL calls ``<symbol>_advance(state, offset)`` and ``<symbol>_dereference(state, item)``.
-    """
-    iterators = [argument for argument in arguments if not argument.is_pointer]
-    if not iterators:
-        return ""
-    headers = [header for a in iterators for node in a.node.walk() for header in node.headers]
-    return cpp.unit("".join(map(_functions, iterators)), headers)
-
-
-def _functions(argument: Argument) -> str:
-    symbol = cpp.symbol(argument.name)
-    code, name = node_structs(argument)
-    item, move = ("const void*", "write") if argument.output else ("void*", "read")
-    return (
-        code
-        + f"""
-extern "C" __device__ void {symbol}_advance(void* state, const void* offset) {{
-  static_cast<{name}*>(state)->advance(*static_cast<const i64*>(offset));
-}}
-extern "C" __device__ void {symbol}_dereference(const void* state, {item} item) {{
-  static_cast<const {name}*>(state)->{move}(item);
-}}
-"""
-    )
 
 
 def node_structs(argument: Argument) -> tuple[str, str]:

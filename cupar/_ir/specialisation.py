@@ -17,23 +17,9 @@ if TYPE_CHECKING:
 class Kind(Protocol):
     """What a class of algorithms says of how its specialisations are built."""
 
-    _family: Any  # its kernels, a `Family`; None: the bindings have them
-    _native: str  # the bindings' class
+    _family: Any  # its kernels, a `Family`; None: it is a kernel of the user's
     _loaded: Any  # the class of its code in a context: `Loaded`, or one like it
     _uses: Mapping[str, str | int]
-
-    @staticmethod
-    def _native_arguments(spec: Specialisation, b: Any, *iterators: Any, **operators: Any) -> tuple[Any, ...]:
-        """Return what the bindings' ``compile`` takes.
-
-        Parameters
-        ----------
-        spec : Specialisation
-        b : module
-            The bindings.
-        *iterators, **operators
-            Bindings' objects: of the arguments in their order, of the operators by parameter.
-        """
 
 
 @dataclass(frozen=True)
@@ -43,7 +29,7 @@ class Specialisation:
     Attributes
     ----------
     kind : type of Algorithm
-        Says which of the bindings' classes builds it, and from what.
+        Says of which family its kernels are.
     algorithm : str
         As in ``"reduce_into"``.
     arguments : tuple of Argument
@@ -98,27 +84,18 @@ class Specialisation:
         return found
 
     @property
-    def has_template(self) -> bool:
-        """Whether an operator is left to the linker, so that the kernels can serve others too.
-
-        Of the bindings' kernels, those without a function among the operators are linked by CCCL itself,
-        which leaves nothing open, not even the functions of iterators (tried with CCCL 3.6.0: nvJitLink finds
-        them missing).
-        """
-        if self.is_kernel:
-            return False
-        return self.kind._family is not None or any(op.kind is None for _, op in self.operators)
-
-    @property
     def states(self) -> tuple[Any, ...]:
         """Of each operator, what gives its state; None if it has none."""
         return tuple(op.state for _, op in self.operators)
 
-    def without_user(self) -> Specialisation:
-        """Return it without what keeps the user's functions alive; it is equal, and cannot be built."""
+    def without_user(self, *, with_code: bool = False) -> Specialisation:
+        """Return it without what keeps the user's functions alive; it is equal.
+
+        It cannot be built, unless the code that is compiled stays.
+        """
         return replace(
             self,
-            arguments=tuple(argument.without_user() for argument in self.arguments),
-            operators=tuple((name, op.without_user()) for name, op in self.operators),
-            links=tuple(each.without_data() for each in self.links),
+            arguments=tuple(argument.without_user(with_code=with_code) for argument in self.arguments),
+            operators=tuple((name, op.without_user(with_code=with_code)) for name, op in self.operators),
+            links=self.links if with_code else tuple(each.without_data() for each in self.links),
         )

@@ -48,7 +48,7 @@ class _Call:
     nbytes, shape, numbers = 0, "kernel", ()
 
     def __init__(self, site: Site, overload: Overload) -> None:
-        self.loaded = overload.loaded
+        self.loaded, self.name = overload.loaded, site.kernel.__name__
         self._pack, self._config = site.packer(overload), site.config
 
     def bind(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:

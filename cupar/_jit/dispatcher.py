@@ -18,6 +18,7 @@ from .._ir.operator import CapturedState, Operator
 from .._ir.parameters import Parameter
 from .._obtain import obtain as obtaining
 from .._obtain.target import parse_cc
+from .accessors import Accessors
 from .launcher import ordered
 from .overload import Overload
 from .overloads import Overloads, Types, nearest
@@ -25,13 +26,15 @@ from .signatures import is_signature, types_of
 from .typeof import typeof
 
 
-class Dispatcher:
+class Dispatcher(Accessors):
     """A Python function with its overloads: what `Kernel` knows beside launches.
 
     Attributes
     ----------
     names : sequence of str
         Of its parameters.
+    specialized : bool
+        Whether it was given one signature, and no other is compiled.
     """
 
     __name__: str
@@ -48,6 +51,8 @@ class Dispatcher:
         self._can_compile = declared is None  # whether other kernels and operators can call it
         self._cc = None if cc is None else parse_cc(cc)
         self._declared: list[Types] = []
+        self.specialized = declared is not None and not isinstance(declared, list)
+        self._is_closed = False
         self._last: Overload | None = None
         if declared is not None:
             every = declared if isinstance(declared, list) else [declared]
@@ -61,11 +66,19 @@ class Dispatcher:
         """Whether it was given signatures, to whose types arguments are converted."""
         return bool(self._declared)
 
-    def overload_for(self, arguments: tuple[Any, ...]) -> Overload:
-        """Return the code for arguments and the current device, compiled if need be."""
+    def types_for(self, arguments: tuple[Any, ...]) -> Types:
+        """Return the types that it is compiled for to be launched with arguments."""
         if len(arguments) != len(self.names):
             ordered(self, arguments, {})
         types = tuple(typeof(name, each) for name, each in zip(self.names, arguments, strict=True))
+        return self._declared_for(types) if self._declared else types
+
+    def overload_for(self, arguments: tuple[Any, ...]) -> Overload:
+        """Return the code for arguments and the current device, compiled if need be."""
+        return self.overload_of(self.types_for(arguments))
+
+    def overload_of(self, types: Types) -> Overload:
+        """Return the code for arguments of some types and the current device, compiled if need be."""
         if self._declared:
             types = self._declared_for(types)
         cc = driver.current_device().cc
@@ -116,10 +129,14 @@ class Dispatcher:
         return found or self._obtained(types, wanted, wait)
 
     def _obtained(self, types: Types, cc: Any, wait: bool) -> Overload:
+        if self._is_closed:
+            given = ", ".join(map(str, types))
+            raise TypeError(f"{self.__name__}: is not compiled for ({given}), and compiling is disabled")
         parameters: list[Any] = [Parameter(name, kind) for name, kind in zip(self.names, types, strict=True)]
-        own = {"name": self.__name__, **self.targetoptions}  # which is in the code
+        own = {"name": self.__name__, **self.targetoptions}  # of which the name is in the code
+        link = own.pop("link", None)
         overload = obtaining.obtain(
-            Overload, "kernel", parameters, {"kernel": self._operator()}, cc, wait, **own
+            Overload, "kernel", parameters, {"kernel": self._operator()}, cc, wait, link, **own
         )
         self.overloads.add(types, overload._spec.cc, overload)
         return overload
@@ -148,18 +165,21 @@ class Dispatcher:
             state=state,
         )
 
+    def disable_compile(self, val: bool = True) -> None:
+        """Compile it for no more types; with False, do so again."""
+        self._is_closed = bool(val)
+
     def recompile(self) -> None:
         """Have all that was compiled obtained anew, with what the kernel reads from outside as it is now."""
         known = [(each.types, each._spec.cc) for each in self.overloads.values()]
         self.overloads.clear()
         self._last = None
-        for types, cc in known:
-            self._obtained(types, cc, True)
-
-    @property
-    def specialized(self) -> bool:
-        """Whether it has one signature, and no other is compiled."""
-        return len(self._declared) == 1
+        is_closed, self._is_closed = self._is_closed, False
+        try:
+            for types, cc in known:
+                self._obtained(types, cc, True)
+        finally:
+            self._is_closed = is_closed
 
     @property
     def signatures(self) -> list[Types]:

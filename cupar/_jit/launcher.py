@@ -74,6 +74,9 @@ class Launched(Protocol):
     def overload_for(self, arguments: tuple[Any, ...]) -> Overload:
         """Return the code for arguments and the current device."""
 
+    def types_for(self, arguments: tuple[Any, ...]) -> tuple[Type, ...]:
+        """Return the types that it is compiled for to be launched with arguments."""
+
     @property
     def converts(self) -> bool:
         """Whether arguments are converted to the types that were declared."""
@@ -146,7 +149,7 @@ class Site:
         """Return what packs arguments of an overload's types, or that are converted to them."""
 
         def other(arguments: tuple[Any, ...]) -> bytes:
-            found = self.kernel.overload_for(arguments).types
+            found = self.kernel.types_for(arguments)
             if found != overload.types:
                 types = ", ".join(map(str, overload.types))
                 raise TypeError(f"this launch was bound for ({types}): bind another one for other types")

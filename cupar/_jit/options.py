@@ -12,7 +12,6 @@ _REFUSED = {
     "argtypes": "give the signature as the first argument",
     "restype": "a kernel returns nothing; give the signature as the first argument",
     "bind": "a kernel is loaded when it is first launched",
-    "link": "cannot be had yet",
 }
 _FLAGS = ("fastmath", "lineinfo", "opt", "forceinline", "cache", "lto", "device", "nopython")
 _CARVEOUTS = {"default": -1, "maxl1": 0, "maxshared": 100}
@@ -42,6 +41,10 @@ def checked(options: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
                 own[name] = True
             if name == "opt" and value is not None and not value:
                 own[name] = False
+        elif name == "link":
+            if value is not None and options.get("device"):
+                raise TypeError("link: a device function is linked with nothing: give this to the kernel")
+            own[name] = value
         elif name == "inline":
             if value not in ("never", False, None):
                 own[name] = "always" if value is True else value

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ctypes import addressof, byref, c_int, c_size_t, c_void_p
 from typing import Any
 
+from .._base import trace
 from .._call.algorithm import Algorithm
 from .._call.code import Loaded
 from .._device import driver
@@ -15,6 +16,7 @@ from .._ir.parameters import Array, Item, Type
 from .._ir.specialisation import Specialisation
 from .._kernels.family import Family
 from .._kernels.image import Image
+from .._obtain.target import parse_cc
 from .configuration import COOPERATIVE, Configuration, attributes_of
 from .packing import Memory, Packing
 
@@ -126,7 +128,21 @@ class LoadedKernel(Loaded):
         It is for one thread at a time.
         """
         memory = self.memories()[0]
-        return self._single(memory) if executable is None else self._graph(memory, executable, stream)
+        made = self._single(memory) if executable is None else self._graph(memory, executable, stream)
+        made = trace.ranged(made, self.name)
+        if not trace.is_on():
+            return made
+
+        def enqueue(packed: bytes, config: Configuration, stream: int) -> None:
+            self.trace((packed, config), (), stream)
+            made(packed, config, stream)
+
+        return enqueue
+
+    def trace(self, bound: tuple[bytes, Configuration], numbers: tuple[int, ...], stream: int) -> None:
+        """Print a launch."""
+        config = bound[1]
+        trace.launch(self.name, config.grid, config.block, config.shared, stream)
 
     def _graph(self, memory: Memory, executable: Executable, stream: int) -> Enqueue:
         library, fail = driver.library(), driver.check
@@ -150,6 +166,7 @@ class LoadedKernel(Loaded):
             if status := launch(handle, where):
                 fail(status, "cuGraphLaunch")
 
+        enqueue.__dict__["memory"] = memory  # of which the driver reads what is not in `view` and `params`
         return enqueue
 
     def _single(self, memory: Memory) -> Enqueue:
@@ -262,6 +279,45 @@ class Overload(Algorithm, family=_FAMILY, uses={}):
         """
         self._check_may_be_called()
         return dict(self.loaded.attributes)
+
+    @property
+    def regs_per_thread(self) -> int:
+        """Registers of a thread, on the current device."""
+        return self.attributes["regs_per_thread"]
+
+    @property
+    def const_mem_size(self) -> int:
+        """Bytes of constant memory."""
+        return self.attributes["const_mem_size"]
+
+    @property
+    def shared_mem_per_block(self) -> int:
+        """Bytes of a block's shared memory that is not dynamic."""
+        return self.attributes["shared_mem_per_block"]
+
+    @property
+    def local_mem_per_thread(self) -> int:
+        """Bytes of a thread's local memory."""
+        return self.attributes["local_mem_per_thread"]
+
+    @property
+    def max_threads_per_block(self) -> int:
+        """How many threads a block can have."""
+        return self.attributes["max_threads_per_block"]
+
+    def inspect_llvm(self) -> str:
+        """Return its LLVM IR, for which it is compiled again."""
+        return self.build.llvm()["kernel"]
+
+    def inspect_asm(self, cc: Any = None) -> str:
+        """Return the PTX of all that is linked, for its own compute capability."""
+        if cc is not None and parse_cc(cc) != self._spec.cc:
+            raise ValueError(f"cc: this was compiled for {self._spec.cc}, got {cc!r}: compile it for that")
+        return self.build.ptx()
+
+    def inspect_sass(self) -> str:
+        """Return its GPU code as text, as ``nvdisasm`` shows it."""
+        return self.build.sass()
 
     def is_loaded_here(self) -> bool:
         """Whether it is loaded in the current context."""

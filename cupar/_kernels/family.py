@@ -30,6 +30,22 @@ class Plan(NamedTuple):
     numbers: tuple[Any, ...] = ()
 
 
+class Several:
+    """Shapes of a plan that is several of them, one after another."""
+
+    def __init__(self) -> None:
+        self._each: list[tuple[str, tuple[Any, ...]]] = []
+
+    def add(self, shape: str, numbers: tuple[Any, ...]) -> None:
+        """Add a shape and its numbers."""
+        self._each.append((shape, numbers))
+
+    def plan(self, nbytes: int) -> Plan:
+        """Return the plan."""
+        shapes, numbers = zip(*self._each, strict=True)
+        return Plan(shapes, nbytes, numbers)
+
+
 @dataclass(frozen=True)
 class Number:
     """A number of the plan in a kernel's parameters, or one that is always the same."""

@@ -6,6 +6,8 @@ import json
 import struct
 from dataclasses import dataclass
 
+from .elf import Elf
+
 _MAGIC = b"CUPARIMG"
 _FACTS = "cupar_facts"
 
@@ -48,19 +50,11 @@ def facts_of(cubin: bytes) -> tuple[int, ...]:
     They are read from the ELF file: by its table of symbols, in the section that the symbol is of.
     """
     try:
-        (sections_at,) = struct.unpack_from("<Q", cubin, 40)
-        entry, count = struct.unpack_from("<HH", cubin, 58)
-        sections = [struct.unpack_from("<IIQQQQIIQQ", cubin, sections_at + i * entry) for i in range(count)]
-        for _, kind, _, _, at, size, link, _, _, each in sections:
-            if kind != 2:  # SHT_SYMTAB
-                continue
-            names = sections[link][4]
-            for offset in range(at, at + size, each):
-                name, _, _, section, value, length = struct.unpack_from("<IBBHQQ", cubin, offset)
-                start = names + name
-                if cubin[start : cubin.index(b"\0", start)].decode() == _FACTS:
-                    place = sections[section][4] + value
-                    return struct.unpack_from(f"<{length // 4}i", cubin, place)
+        elf = Elf(cubin)
+        for symbol in elf.symbols():
+            if symbol.name == _FACTS:
+                place = elf.sections[symbol.section].at + symbol.value
+                return struct.unpack_from(f"<{symbol.size // 4}i", cubin, place)
     except (struct.error, IndexError, ValueError) as error:
         raise DamagedError(f"no GPU code: {error}") from None
     raise DamagedError(f"the code does not hold {_FACTS}")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from . import policies
-from .family import Facts, Family, Launch, Plan, Shape, Storage, Value, aligned, ceil_div, i32, u64
+from .family import Facts, Family, Launch, Plan, Several, Shape, Storage, Value, aligned, ceil_div, i32, u64
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -62,10 +61,14 @@ def _planner(facts: Facts) -> Callable[[int], Plan]:
         _, keys, items, nbytes = aligned(8 * partitions, n * facts["key_size"], n * facts["item_size"])
         arrays = (n, tiles, passes, keys, items)
         grid = ceil_div(partitions, _THREADS)
-        counts = [count for count in _PASSES if passes & count]
-        firsts = accumulate(counts[:-1], initial=0)
-        merges = [(*arrays, partitions, grid, first) for first in firsts]
-        return Plan(("tiles", *(f"{count} passes" for count in counts)), nbytes, (arrays, *merges))
+        several = Several()
+        first = 0
+        several.add("tiles", arrays)
+        for count in _PASSES:
+            if passes & count:
+                several.add(f"{count} passes", (*arrays, partitions, grid, first))
+                first += count
+        return several.plan(nbytes)
 
     return plan
 

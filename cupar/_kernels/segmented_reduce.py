@@ -112,18 +112,8 @@ def _planner(facts: Facts) -> Callable[[Segments], Plan]:
         _, segments, chunks, partials, nbytes = aligned(
             8, facts["segment_size"] * most, 4 * _MOST_CHUNKS, facts["accum_size"] * _MOST_CHUNKS
         )
-        numbers = (
-            n,
-            largest,
-            log_lanes,
-            grid,
-            segments,
-            chunks,
-            partials,
-            most,
-            _MOST_CHUNKS,
-            sms * _CHUNK_BLOCKS,
-        )
+        storage = segments, chunks, partials, most, _MOST_CHUNKS
+        numbers = (n, largest, log_lanes, grid, *storage, sms * _CHUNK_BLOCKS)
         return Plan("any", nbytes, numbers)
 
     return plan

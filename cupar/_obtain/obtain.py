@@ -18,7 +18,6 @@ from .._device import driver
 from .._ir.nodes import Argument
 from .._ir.operator import Operator
 from .._ir.specialisation import Specialisation
-from ..operators import as_cccl_has_it
 from . import produce
 from .queues import LazyQueue
 from .target import target
@@ -74,7 +73,7 @@ def obtain(
     operators: Mapping[str, Operator],
     cc: Any,
     wait: Any,
-    link: Any,
+    link: Any = None,
     **options: Any,
 ) -> A:
     """Return an algorithm object: what all factories end with.
@@ -94,8 +93,6 @@ def obtain(
     watching = observer  # another thread may replace it
     found, device = target(watching.cc if cc is None and watching is not None else cc)
     kind: Any = cls
-    if cls._family is None:
-        operators = {name: as_cccl_has_it(op) for name, op in operators.items()}
     links: tuple[Linkable, ...] = ()
     if link is not None:
         from .._external.files import Guard
@@ -213,7 +210,7 @@ _queue = LazyQueue()
 def _kernels(spec: Specialisation) -> str:
     """Return what builds have in common that link the same kernels; of others, what equal ones have."""
     try:
-        return digest(template_parts(spec) if spec.has_template else build_parts(spec))
+        return digest(build_parts(spec) if spec.is_kernel else template_parts(spec))
     except ImportError:  # a compiler is missing, as the build will say to the caller that waits for it
         return ""
 

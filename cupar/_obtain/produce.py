@@ -1,15 +1,17 @@
-"""A build: from the cache, else from a template and a link, else whole."""
+"""A build: from the cache, else from a template and a link."""
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .. import _cache
 from .._base import log
-from .._call.built import Build, Built
+from .._call.built import Build, Built, Made
 from .._call.code import Code
 from .._compile import entries, toolchain
 from .._compile.key import build_parts, digest, notes, template_parts
@@ -47,7 +49,7 @@ def produce(
         return _entry(parts, blob, seconds, **notes(spec), cubin_size=cubin_size)
 
     def use(entry: _cache.Entry) -> tuple[Code, int]:
-        code, size = _code(kept, entry.payload), entry.meta["cubin_size"]
+        code, size = Code(kept, entry.payload), entry.meta["cubin_size"]
         if device is not None or make_build is not None:  # it will be called here
             code.check()
         return code, size
@@ -66,15 +68,65 @@ def produce(
     if fetched.origin == "disk":
         seconds["read"] = fetched.seconds
     tier = spec.option("tier") or "fast"
-    return Built(code, Build(spec.algorithm, key, spec.cc, origin, seconds, size, fetched.source, tier))
+    made = _shown(spec, code)
+    build = Build(spec.algorithm, key, spec.cc, origin, seconds, size, fetched.source, tier, made)
+    if os.environ.get("CUPAR_DUMP"):
+        from .._inspect import dump
+
+        dump.write(build)
+    return Built(code, build)
 
 
-def _code(spec: Specialisation, blob: bytes) -> Code:
-    if spec.kind._family is None:
-        from .._call.native import NativeCode
+def _shown(spec: Specialisation, code: Code) -> Made:
+    """Return what shows a build, made of what was fingerprinted, whatever that is by then."""
+    kept = spec.without_user(with_code=True)
+    return Made(code.cubin, partial(_ltoirs, kept), partial(_llvm, kept), partial(_ptx, kept))
 
-        return NativeCode(spec, blob)  # type: ignore[return-value]
-    return Code(spec, blob)
+
+def _linked(spec: Specialisation) -> tuple[dict[str, bytes | Linkable], list[str] | None]:
+    """Return all that is linked by what it is of, and the linker's options, None for the usual ones.
+
+    It is compiled again, but for what the cache has.
+    """
+    from .. import _build
+    from .._compile import python_kernel
+
+    found: dict[str, bytes | Linkable] = {}
+
+    def put(name: str, codes: Iterable[bytes | Linkable]) -> None:
+        found.update((f"{name} {k}" if k else name, code) for k, code in enumerate(codes))
+
+    with toolchain.compilers():
+        if spec.is_kernel:
+            made = python_kernel.compile_kernel(spec)
+            codes, options = _build.kernel_parts(spec, made, _kernel_links(spec, {}))
+            put("kernel", codes)
+            return found, options
+        template, _, operators = _parts(spec, {}, {})
+    put("kernels", template)
+    for name, codes in operators.items():
+        put(name, codes)
+    return found, None
+
+
+def _ltoirs(spec: Specialisation) -> dict[str, bytes]:
+    codes, _ = _linked(spec)
+    is_ltoir = {name: code for name, code in codes.items() if getattr(code, "kind", "ltoir") == "ltoir"}
+    return {name: code if isinstance(code, bytes) else code.data for name, code in is_ltoir.items()}
+
+
+def _ptx(spec: Specialisation) -> str:
+    from .._compile import nvjitlink
+
+    codes, options = _linked(spec)
+    return nvjitlink.ptx([*codes.values()], spec.cc, options)
+
+
+def _llvm(spec: Specialisation) -> dict[str, str]:
+    from .. import _build
+
+    with toolchain.compilers():
+        return _build.llvm(spec)
 
 
 def _entry(parts: dict[str, Any], payload: bytes, seconds: dict[str, float], **more: Any) -> _cache.Entry:
@@ -102,36 +154,38 @@ def build_here(
     with toolchain.compilers():
         if spec.is_kernel:
             with step():
-                return *_build.kernel(spec, seconds), "built"
+                return *_build.kernel(spec, _kernel_links(spec, seconds), seconds), "built"
         template, made, operators = _parts(spec, seconds, {} if operators is None else operators)
         with step():
-            if template is None:
-                return *_build.whole(spec, operators, seconds), "built"
             return *_build.link(spec, template, operators, seconds), "built" if made else "linked"
+
+
+def _kernel_links(spec: Specialisation, seconds: dict[str, float]) -> list[bytes | Linkable]:
+    """Return the code from elsewhere that is linked to a kernel of the user's, each piece once."""
+    from .. import _build
+    from .linked import linked
+
+    ((_, op),) = spec.operators
+    given = dict.fromkeys(op.links, f"kernel {op.name}") | dict.fromkeys(spec.links, _build.LINK)
+    with _build.timed(seconds, "compile"):
+        return [code for each, name in given.items() for code in linked(name, [each], spec.cc)]
 
 
 def _parts(
     spec: Specialisation, seconds: dict[str, float], operators: Operators
-) -> tuple[list[bytes] | None, bool, Operators]:
-    """Return what is linked: the template, if one can be used; whether it was made; and the operators."""
+) -> tuple[list[bytes], bool, Operators]:
+    """Return what is linked: the template, whether it was made, and the operators."""
     from .._base import background
-    from .._compile import cccl
 
     pending = None
-    if not spec.has_template or not (spec.functions or spec.links):
-        compile_operators(spec, seconds, operators)
-    else:  # at the same time, since numba works in Python, and NVRTC needs no Python
+    if spec.functions or spec.links:  # at the same time: numba works in Python, and NVRTC needs no Python
         pending = background.begin(lambda: compile_operators(spec, seconds, operators))
-    template, made = None, False
-    if spec.has_template:
-        try:
-            template, made = _template(spec, seconds)
-        except cccl.UnknownFormatError:
-            pass  # a CCCL that serialises in another way: without the two levels, but not without a build
-        except Exception:
-            if pending is not None and (wrong := pending.exception()) is not None:
-                raise wrong from None  # the user's own first
-            raise
+    try:
+        template, made = _template(spec, seconds)
+    except Exception:
+        if pending is not None and (wrong := pending.exception()) is not None:
+            raise wrong from None  # the user's own first
+        raise
     if pending is not None:
         pending.result()
     return template, made, operators

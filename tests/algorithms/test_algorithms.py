@@ -72,14 +72,6 @@ def test_radix_sort_builds_once(empty_cache, tmp_path):
     assert build(SortOrder.DESCENDING).build.key != first.build.key
 
 
-def test_enums_have_the_values_of_cccl():
-    from cupar._compile import cccl
-
-    for ours in (SortOrder, cupar.Determinism):
-        native = getattr(cccl.bindings(), ours.__name__)
-        assert {item.name: item.value for item in ours} == {item.name: item.value for item in native}
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -6,11 +6,11 @@ import re
 import numpy as np
 import pytest
 from support.disassembly import instructions, kernels, spills_or_calls
+from support.sources import iterators_source
 
 import cupar
 from cupar import OpKind, SortOrder
 from cupar._compile import nvrtc
-from cupar._ir.source import iterators_source
 from cupar._obtain import arguments
 from cupar.histogram import histogram_even
 from cupar.partition import select, three_way_partition
@@ -104,7 +104,8 @@ def test_histograms_are_shared_by_what_they_depend_on(empty_cache, tmp_path):
 def test_segmented_sort_builds_once(empty_cache, tmp_path):
     first = sort()
     assert (first.build.algorithm, first.build.origin) == ("segmented_sort", "built")
-    assert [name for name in kernels(first, tmp_path) if "SegmentedSortKernelSmall" in name]
+    assert [name for name in kernels(first, tmp_path) if name == "cupar_segmented_sort_teams"]
+    assert spills_or_calls(first, tmp_path) == []
     assert sort(order=0).build.origin == "memory"
     cupar.cache.clear(disk=False)
     assert sort().build.origin == "disk"
@@ -243,7 +244,10 @@ def test_none_is_what_is_left_out():
         (lambda: cupar.merge_sort("i4", d_out_keys="i4", cc=CC), "^op: expected a function, .*got None"),
         (lambda: cupar.radix_sort("i4", order=UP, cc=CC), "^d_out_keys: expected a device array"),
         (lambda: cupar.radix_sort("i4", "i4", cc=CC), "^order: expected a SortOrder .*, got None"),
-        (lambda: segmented_sort("i4", "i4", order=UP, cc=CC), "^start_offsets_in: expected a device array"),
+        (
+            lambda: segmented_sort("i4", "i4", end_offsets_in="i4", order=UP, cc=CC),
+            "^start_offsets_in: expected offsets as end_offsets_in has them, got None",
+        ),
         (
             lambda: cupar.unique_by_key("i4", op=OpKind.EQUAL_TO, cc=CC),
             "^d_out_keys: expected a device array",

@@ -2,13 +2,11 @@
 
 import builtins
 import gc
-import logging
 import os
 import subprocess
 import sys
 import threading
 import weakref
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +16,6 @@ import cupar
 from cupar import _build, _cache
 from cupar._base import background
 from cupar._call import algorithm as _algorithm
-from cupar._call import native
 from cupar._obtain import produce
 from cupar._obtain.arguments import recognised
 from cupar.operators import OpKind
@@ -33,13 +30,13 @@ def reduction(op, **more):
 
 def test_a_factory_need_not_wait(empty_cache, monkeypatch):
     go = threading.Event()
-    whole = _build.whole
+    link = _build.link
 
     def slow(*arguments):
         go.wait(60)
-        return whole(*arguments)
+        return link(*arguments)
 
-    monkeypatch.setattr(_build, "whole", slow)
+    monkeypatch.setattr(_build, "link", slow)
     pending = reduction(OpKind.BIT_XOR, wait=False)
     try:
         assert "is being built" in repr(pending)
@@ -195,18 +192,6 @@ def test_without_threads_the_caller_does_the_work(monkeypatch):
     queue = background.Queue()
     assert queue.submit("a", lambda: 1).result(0) == 1
     assert queue.submit("a", lambda: 2).result(0) == 2
-
-
-def test_why_kernels_are_not_loaded_ahead_is_logged(monkeypatch, caplog):
-    caplog.set_level(logging.INFO, "cupar")
-
-    def launch(*arguments):
-        raise RuntimeError("the driver says no")
-
-    native.NativeCall._load_size(SimpleNamespace(_launch=launch), "a sort", 1000)
-    assert [record.getMessage() for record in caplog.records] == [
-        "kernels of a sort for 1000 items are loaded by the first call: the driver says no"
-    ]
 
 
 # --- Functions that are a kind -----------------------------------------------------------------------------

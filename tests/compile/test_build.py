@@ -9,7 +9,7 @@ from support.disassembly import instructions, kernels, run, spills_or_calls
 
 import cupar
 from cupar import _build
-from cupar._compile import cccl, nvjitlink, nvrtc, python_to_ltoir
+from cupar._compile import nvjitlink, nvrtc, python_to_ltoir
 from cupar._obtain.target import parse_cc
 
 CC = 90
@@ -75,23 +75,6 @@ def test_known_kind_needs_no_operator(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("types", [("i4", "i4", "i4"), ("f4", "c8", "c8")])
-def test_one_piece_where_templates_cannot_be_used(types, empty_cache, monkeypatch, tmp_path):
-    source, accumulator, target = types
-    h_init = np.zeros(1, accumulator)
-    linked = cupar.segmented_reduce(source, target, "i4", "i4", sums, h_init, cc=CC)
-    cupar.cache.clear()
-    monkeypatch.setattr(cccl, "_MAGIC", b"another")
-    whole = cupar.segmented_reduce(source, target, "i4", "i4", sums, h_init, cc=CC)
-    assert whole.build.origin == "built"
-    assert "compile" in whole.build.seconds
-    assert "link" not in whole.build.seconds
-    assert whole.build.key == linked.build.key
-    assert sorted(kernels(whole, tmp_path)) == sorted(kernels(linked, tmp_path))
-    assert "CALL" not in " ".join(spills_or_calls(whole, tmp_path))
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "accumulator", "target"),
     [("f4", "f4", "f8"), ("i4", "i8", "i4"), ("f4", "c8", "c16"), ("c8", "c16", "c8")],
@@ -109,41 +92,6 @@ def test_size_of_the_cubin():
     for op in (sums, cupar.OpKind.PLUS):
         built = cupar.reduce_into("i4", "i4", op, 0, cc=CC)
         assert built.build.cubin_size == len(built.cubin())
-
-
-def test_templates_are_cut_exactly():
-    blob = cccl.join(b"CCCLSER1" + bytes(16), b"cubin!", b"tail")
-    assert blob == b"CCCLSER1" + bytes(4) + b"\1\0\0\0" + bytes(8) + b"\6" + bytes(7) + b"cubin!tail"
-
-
-class Result:
-    def __init__(self, blob, payload):
-        self.serialize = lambda: blob
-        self._get_cubin = lambda: payload
-
-
-GOOD = b"CCCLSER1" + bytes(16) + b"\7" + bytes(7) + b"kernels" + b"tail"
-
-
-def test_split():
-    assert cccl.split(Result(GOOD, b"kernels")) == (GOOD[:24], b"kernels", b"tail")
-
-
-@pytest.mark.parametrize(
-    ("blob", "payload"),
-    [
-        (b"CCCLSER2" + GOOD[8:], b"kernels"),
-        (GOOD + b"kernels", b"kernels"),
-        (GOOD, b"absent"),
-        (GOOD, b""),
-        (GOOD[:12] + b"\1" + GOOD[13:], b"kernels"),
-        (GOOD.replace(b"\7", b"\6"), b"kernels"),
-        (b"CCCLSER1", b"kernels"),
-    ],
-)
-def test_split_refuses_what_it_does_not_know(blob, payload):
-    with pytest.raises(cccl.UnknownFormatError):
-        cccl.split(Result(blob, payload))
 
 
 def test_pack_round_trip():

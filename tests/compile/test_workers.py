@@ -1,6 +1,5 @@
 """Builds at the same time: the queue, the helper processes, and what may go wrong with these."""
 
-import functools
 import os
 import signal
 import subprocess
@@ -18,7 +17,7 @@ import pytest
 
 import cupar
 from cupar._base import background
-from cupar._compile import cccl, nvrtc, precompiled, python_to_ltoir, workers
+from cupar._compile import nvrtc, precompiled, python_to_ltoir, workers
 from cupar.operators import OpKind
 
 CC = 90
@@ -160,62 +159,28 @@ class CompiledError(Exception):
     """Ends a build where NVRTC would begin."""
 
 
-def described(value):
-    """Return what there is to be seen of an argument of the bindings."""
-    b = cccl.bindings()
-    if isinstance(value, functools.partial):
-        return value.func, value.args, value.keywords
-    if isinstance(value, b.TypeInfo):
-        return value.size, value.alignment, value.typenum
-    if isinstance(value, b.Value):
-        return described(value.type), bytes(value.state)
-    if isinstance(value, b.Op):
-        return value.name, value.operator_type, value.ltoir, value.state, value.state_alignment
-    if isinstance(value, b.Iterator):
-        ops = map(described, (value.advance_op, value.dereference_or_assign_op))
-        return value.type, value.alignment, value.state, described(value.value_type), *ops
-    return type(value), value
-
-
 @pytest.mark.parametrize("ask", ASKED.values(), ids=ASKED)
 def test_what_is_compiled_can_be_sent(ask, empty_cache, monkeypatch):
-    seen, sources = [], []
-
-    def compile_native(*given):
-        seen.append(given)
-        raise CompiledError
+    sources = []
 
     def compile_kernels(source, cc):
         sources.append((source, cc))
         raise CompiledError
 
-    monkeypatch.setattr(cccl, "compile_native", compile_native)
     monkeypatch.setattr(precompiled, "compile_kernels", compile_kernels)
     monkeypatch.setattr(nvrtc, "compile_cpp", lambda *_: b"C++")
     monkeypatch.setattr(python_to_ltoir, "compile_operator", lambda *_: [b"code", b"more"])
     with pytest.raises(CompiledError):
         ask()
-    if sources:
-        asked = sources[0]
-        assert workers.kernels(b"%d\n%s" % (asked[1], asked[0].encode())) == b""  # as it makes nothing of it
-        assert sources == [asked, asked]
-        return
-    ((native, arguments, cc),) = seen
-    sent = cccl.unpack(cccl.pack(native, arguments, cc))
-    assert (sent[0], sent[2]) == (native, cc)
-    assert list(map(described, sent[1])) == list(map(described, arguments))
-
-
-def test_code_in_an_object_of_the_bindings_is_not_left_behind(pool):
-    with pytest.raises(TypeError):
-        cccl.pack("DeviceUnaryTransform", [cccl.operator("op", None, [b"code"])], CC)
+    asked = sources[0]
+    assert workers.kernels(b"%d\n%s" % (asked[1], asked[0].encode())) == b""  # as it makes nothing of it
+    assert sources == [asked, asked]
 
 
 # --- What may go wrong ---------------------------------------------------------------------------------
 
 HERE = b"here"
 SOURCE = "// C++\n"
-ARGUMENTS = "DeviceNone", (1, 2), CC
 STARTS = workers._PROGRAM.partition("from cupar")[0]
 READY = STARTS + "pipe.recv(); pipe.send_bytes(b'ready'); import os, time, signal\n"
 
@@ -236,8 +201,6 @@ def helped(pool, monkeypatch):
     """Return a function that compiles in a helper, which runs some program, while this process compiles."""
     places = pool(3)
     monkeypatch.setattr(precompiled, "compile_kernels", lambda *_: HERE)
-    monkeypatch.setattr(cccl, "compile_native", lambda *_: HERE)
-    monkeypatch.setattr(cccl, "deserialize", lambda native, blob: (native, blob))
 
     def compile_with(program, compile=workers.compile_kernels, arguments=(SOURCE, CC)):
         monkeypatch.setattr(workers, "_PROGRAM", program)
@@ -257,12 +220,6 @@ def test_what_a_helper_made_is_used(helped):
     assert helped(ECHO)[0] == code  # by the same process
     (helper,) = places._helpers
     assert os.getsid(helper._process.pid) == helper._process.pid  # what a terminal sends is not for it
-
-
-def test_what_a_helper_made_of_the_bindings_kernels_is_used(helped):
-    (native, blob), _ = helped(ECHO, workers.compile_native, ARGUMENTS)
-    assert native == "DeviceNone"
-    assert blob.startswith(b"cupar._compile.workers:natives\n" + cccl.pack(*ARGUMENTS))
 
 
 @pytest.mark.parametrize(
@@ -293,21 +250,6 @@ def test_what_does_not_compile_costs_no_helper_and_prints_nothing(helped, capfd)
     assert made is HERE
     assert (places._limit, len(places._idle)) == (3, 1)
     assert capfd.readouterr() == ("", "")
-
-
-def test_an_answer_that_the_bindings_refuse_is_not_used(helped, monkeypatch):
-    garbage = (
-        READY + "while pipe.recv_bytes(): pipe.send_bytes(b'garbage')",
-        workers.compile_native,
-        ARGUMENTS,
-    )
-    assert helped(*garbage)[0] == ("DeviceNone", b"garbage")
-
-    def refuse(native, blob):
-        raise ValueError("Unsupported magic")
-
-    monkeypatch.setattr(cccl, "deserialize", refuse)
-    assert helped(*garbage)[0] is HERE
 
 
 def test_a_helper_with_other_versions_is_not_used(helped, monkeypatch):

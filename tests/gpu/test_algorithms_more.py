@@ -489,7 +489,6 @@ def test_binary_search_in_more_than_2_to_the_32_items():
 def segments(rng, n):
     """Return segments of all sizes, some of them empty, with gaps, not in order."""
     sizes = [0, 1, 2, 31, 32, 33, 0, 100, 700, 2047, 2048, 2049, 9000, 40_000]
-    # CUB sorts more than 500 segments in other ways than fewer: by size.
     sizes = [size for size in sizes * 2 if size <= max(n // 4, 1)] + rng.integers(0, 60, n // 60).tolist()
     start, at = [], 0
     for size in sizes:
@@ -588,6 +587,145 @@ def test_segmented_sort_of_large_segments_with_nan(dtype, rng):
     sort = segmented_sort(d_keys, d_out, None, None, bounds[:-1], bounds[1:], SortOrder.ASCENDING)
     sort.run(d_keys, d_out, None, None, 60_000, 2, bounds[:-1], bounds[1:])
     np.testing.assert_array_equal(d_out.get(), np.sort(host.reshape(2, -1), axis=1).ravel())
+
+
+# Around where another kernel sorts them.
+LENGTHS = [
+    *(1, 2, 15, 16, 17, 63, 64, 65, 255, 256, 257, 511, 512, 513, 1023, 1024, 1025, 2048, 2049, 4096, 4097),
+    *(8191, 8192, 8193, 16383, 16384, 16385, 40_000),
+]
+
+
+def stable_order(host, order):
+    """Return where sorted keys come from, along the last axis: equal ones stay in their order."""
+    if order is SortOrder.ASCENDING:
+        return np.argsort(host, axis=-1, kind="stable")
+    last = host.shape[-1] - 1
+    return last - np.argsort(host[..., ::-1], axis=-1, kind="stable")[..., ::-1]
+
+
+@pytest.mark.parametrize("dtype", ["u1", "f2", "i4", "f4", "i8", "f8"])
+@pytest.mark.parametrize("order", list(SortOrder))
+def test_segmented_sorts_are_stable(dtype, order, rng):
+    ends = np.cumsum(rng.permutation(LENGTHS))
+    starts, n = np.concatenate([[0], ends[:-1]]), int(ends[-1])
+    host = rng.integers(0, 4, n).astype(dtype)
+    if np.dtype(dtype).kind == "f":
+        host[rng.random(n) < 0.2] = -0.0
+    d_keys, d_out, d_where = cp.asarray(host), cp.zeros(n, dtype), cp.zeros(n, "i4")
+    sort = segmented_sort(dtype, dtype, "i4", "i4", "i8", "i8", order)
+    sort.run(
+        d_keys, d_out, cp.arange(n, dtype="i4"), d_where, n, len(ends), cp.asarray(starts), cp.asarray(ends)
+    )
+    expected = np.concatenate([s + stable_order(host[s:e], order) for s, e in zip(starts, ends, strict=True)])
+    np.testing.assert_array_equal(d_where.get(), expected)
+    assert d_out.get().tobytes() == host[expected].tobytes()
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("dtype", ["i4", "f8"])
+@pytest.mark.parametrize("shift", [0, 1])
+def test_segmented_sort_of_rows(length, dtype, shift, rng):
+    n = max(50_000 // length, 2) + 1
+    host = items(rng, n * length, dtype)
+    d_keys, d_out = cp.zeros(n * length + 1, dtype), cp.zeros(n * length + 1, dtype)
+    d_keys, d_out = d_keys[shift:][: n * length], d_out[1 - shift :][: n * length]
+    d_keys[...] = cp.asarray(host)
+    sort = segmented_sort(dtype, dtype, order=SortOrder.ASCENDING)
+    sort.run(d_keys, d_out, num_items=n * length, num_segments=n, segment_size=length)
+    np.testing.assert_array_equal(d_out.get(), np.sort(host.reshape(n, -1), axis=1).ravel())
+
+    pairs = segmented_sort(dtype, dtype, "u2", "u2", order=SortOrder.DESCENDING)
+    payload = items(rng, n * length, "u2")
+    d_values, d_out_values = cp.asarray(payload), cp.zeros(n * length, "u2")
+    arguments = d_keys, d_out, d_values, d_out_values, n * length, n, None, None
+    pairs(storage(pairs(None, *arguments, segment_size=length)), *arguments, segment_size=length)
+    where = stable_order(host.reshape(n, -1), SortOrder.DESCENDING)
+    np.testing.assert_array_equal(d_out.get(), np.take_along_axis(host.reshape(n, -1), where, 1).ravel())
+    expected = np.take_along_axis(payload.reshape(n, -1), where, 1).ravel()
+    np.testing.assert_array_equal(d_out_values.get(), expected)
+
+
+def test_segmented_sort_of_a_matrix(rng):
+    host = items(rng, 60_000, "i2").reshape(200, 300)
+    d_keys, d_out = cp.asarray(host), cp.zeros((200, 300), "i2")
+    sort = segmented_sort(d_keys, d_out, order=SortOrder.ASCENDING)
+    sort.run(d_keys, d_out, num_items=60_000, num_segments=200)
+    np.testing.assert_array_equal(d_out.get(), np.sort(host, axis=1))
+    sort.run(d_keys, d_out, num_items=60_000, num_segments=10)  # of rows so long, the first
+    buffer = cupar.DoubleBuffer(cp.asarray(host), cp.zeros((200, 300), "i2"))
+    sort.run(buffer, num_items=60_000, num_segments=200)
+    np.testing.assert_array_equal(buffer.current().get(), np.sort(host, axis=1))
+    with pytest.raises(ValueError, match="^segment_size: 200 segments of 301 items"):
+        sort.run(d_keys, d_out, num_items=60_000, num_segments=200, segment_size=301)
+    with pytest.raises(TypeError, match="^segment_size: expected an integer, as there are neither"):
+        sort.run(d_keys.ravel(), d_out, num_items=60_000, num_segments=200)
+
+
+@pytest.mark.parametrize("order", list(SortOrder))
+def test_segmented_sort_of_short_segments_and_a_long_one(order, rng):
+    sizes = np.minimum(16 * rng.random(20_000) ** (-1 / 1.15), 2**16).astype("i8")
+    sizes[777] = 2**21 + 5
+    ends = np.cumsum(sizes)
+    starts, n = ends - sizes, int(ends[-1])
+    host = rng.integers(-1000, 1000, n, "i4")
+    d_out, d_where = cp.zeros(n, "i4"), cp.zeros(n, "i8")
+    sort = segmented_sort("i4", "i4", "i8", "i8", "i8", "i8", order)
+    d_starts, d_ends = cp.asarray(starts), cp.asarray(ends)
+    sort.run(cp.asarray(host), d_out, cp.arange(n), d_where, n, len(ends), d_starts, d_ends)
+    keys = host if order is SortOrder.ASCENDING else -host
+    expected = np.lexsort((keys, np.repeat(np.arange(len(sizes)), sizes)))
+    np.testing.assert_array_equal(d_where.get(), expected)
+    np.testing.assert_array_equal(d_out.get(), host[expected])
+
+
+def test_segmented_sorts_are_captured(rng):
+    ends = np.cumsum(rng.permutation(LENGTHS * 3))
+    n = int(ends[-1])
+    d_keys, d_out, d_ends = cp.zeros(n, "u4"), cp.zeros(n, "u4"), cp.asarray(ends)
+    d_starts = cp.concatenate([cp.zeros(1, "i8"), d_ends[:-1]])
+    sort = segmented_sort("u4", "u4", None, None, "i8", "i8", SortOrder.ASCENDING)
+    arguments = d_keys, d_out, None, None, n, len(ends), d_starts, d_ends
+    stream = cp.cuda.Stream(non_blocking=True)
+    with stream:
+        stream.begin_capture()
+        sort.run(*arguments, stream)
+        captured = stream.end_capture()
+    for _ in range(2):
+        host = items(rng, n, "u4")
+        d_keys.set(host)
+        cp.cuda.Device().synchronize()
+        captured.launch(stream)
+        stream.synchronize()
+        parts = np.split(host, ends[:-1])
+        np.testing.assert_array_equal(d_out.get(), np.concatenate([np.sort(part) for part in parts]))
+
+
+@pytest.mark.parametrize("keys", ["i1", "f4", "u8"])
+def test_segmented_sort_of_structs(keys, rng):
+    peak = np.dtype([("height", "f8"), ("index", "i4"), ("flag", "u1")], align=True)
+    ends = np.cumsum(rng.permutation(LENGTHS))
+    starts, n = np.concatenate([[0], ends[:-1]]), int(ends[-1])
+    host, payload = items(rng, n, keys), np.zeros(n, peak)
+    payload["height"], payload["index"], payload["flag"] = rng.random(n), np.arange(n), 7
+    d_in, d_out = cp.asarray(payload.view("u1")), cp.zeros(payload.nbytes, "u1")
+
+    class Structs:
+        def __init__(self, array):
+            self.__cuda_array_interface__ = {
+                **array.__cuda_array_interface__,
+                **{"shape": (n,), "typestr": peak.str, "descr": peak.descr, "strides": None},
+            }
+
+    d_keys, d_out_keys = cp.asarray(host), cp.zeros(n, keys)
+    sort = segmented_sort(keys, keys, peak, peak, "i8", "i8", SortOrder.DESCENDING)
+    bounds = cp.asarray(starts), cp.asarray(ends)
+    sort.run(d_keys, d_out_keys, Structs(d_in), Structs(d_out), n, len(ends), *bounds)
+    expected = np.concatenate(
+        [s + stable_order(host[s:e], SortOrder.DESCENDING) for s, e in zip(starts, ends, strict=True)]
+    )
+    assert d_out.get().tobytes() == payload[expected].tobytes()
+    np.testing.assert_array_equal(d_out_keys.get(), host[expected])
 
 
 def test_double_buffers_go_on_from_where_they_are(rng):

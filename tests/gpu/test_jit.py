@@ -448,24 +448,85 @@ def test_signatures_convert():
         scale[1, 32](x, 2**40)
 
 
+# --- Code from elsewhere ------------------------------------------------------------------------------------
+
+
+MUL = 'extern "C" __device__ float mul(float a, float b) { return a * b * 3; }'
+
+
+class Said:
+    """A function that says what is linked for it."""
+
+    name, sig = "mul", "float32(float32, float32)"
+
+    def __numba_cuda_link__(self, *types):
+        return [cuda.CUSource(MUL)]
+
+
+def external_functions():
+    yield "declared", cuda.declare_device("mul", Said.sig, link=cuda.CUSource(MUL), abi="c"), {}
+    yield "link", cuda.declare_device("mul", Said.sig, abi="c"), {"link": [cuda.CUSource(MUL)]}
+    yield "said", Said(), {}
+    yield "cpp", cupar.cpp(MUL, Said.sig), {}
+
+
+@pytest.mark.parametrize("how", ["declared", "link", "said", "cpp"])
+def test_code_from_elsewhere(how):
+    (found,) = (each for each in external_functions() if each[0] == how)
+    _, mul, options = found
+
+    @cupar.jit(**options)
+    def kernel(x, y):
+        i = cuda.grid(1)
+        if i < x.size:
+            y[i] = mul(x[i], np.float32(2)) + 1
+
+    x, y = cp.asarray(numbers(1000)), cp.zeros(1000, "f4")
+    for _ in range(2):
+        kernel[8, 128](x, y)
+        cp.testing.assert_array_equal(y, x * 6 + 1)
+
+
+def test_cpp_takes_arrays_and_structs():
+    source = """
+    struct Peak { float height; long long index; bool valid; };
+    __device__ Peak next(Peak p) { return {p.height + 1, p.index + 1, !p.valid}; }
+    __device__ void add(float* items, const long long* n, double by) { items[*n] += by; }
+    """
+    step = cupar.cpp(source, (Peak, [Peak]), name="next")
+    add = cupar.cpp(source, "void(float32[::1], int64[::1], float64)", name="add")
+
+    @cupar.jit
+    def kernel(x, n, by, peak):
+        add(x, n, by)
+        after = step(peak)
+        x[0], x[1], x[2] = after.height, after.index, after.valid
+
+    x, n = cp.zeros(10, "f4"), cp.asarray([3], "i8")
+    kernel[1, 1](x, n, 2.5, Peak(1.5, 9, False))
+    assert x.get().tolist() == [2.5, 10, 1, 2.5, 0, 0, 0, 0, 0, 0]
+
+
 # --- Streams, graphs, bound launches --------------------------------------------------------------------
 
 
-def streams():
-    yield "null", None, lambda: cp.cuda.Device().synchronize()
-    own = cp.cuda.Stream(non_blocking=True)
-    yield "cupy", own, own.synchronize
-    yield "handle", own.ptr, own.synchronize
-    of_numba = cuda.stream()
-    yield "numba", of_numba, of_numba.synchronize
-    yield "per thread", 2, lambda: cp.cuda.Device().synchronize()
-    if torch is not None:
-        of_torch = torch.cuda.Stream()
-        yield "torch", of_torch, of_torch.synchronize
+STREAMS = {
+    "null": lambda: None,
+    "cupy": lambda: cp.cuda.Stream(non_blocking=True),
+    "handle": lambda: cp.cuda.Stream(non_blocking=True),
+    "numba": cuda.stream,
+    "per thread": lambda: 2,
+    "torch": lambda: torch.cuda.Stream(),  # noqa: PLW0108 - torch may be None
+}
 
 
-@pytest.mark.parametrize("kind, stream, wait", list(streams()), ids=lambda each: str(each)[:8])
-def test_streams(kind, stream, wait):
+@pytest.mark.parametrize(
+    "kind", [pytest.param(each, marks=needs_torch if each == "torch" else ()) for each in STREAMS]
+)
+def test_streams(kind):
+    made = STREAMS[kind]()
+    wait = getattr(made, "synchronize", cp.cuda.Device().synchronize)
+    stream = made.ptr if kind == "handle" else made
     x, out = cp.ones(1000, "f4"), cp.zeros(1000, "f4")
     cp.cuda.Device().synchronize()
     for alpha in (1.0, 1.0, 2.0):

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.disassembly import instructions
+from support.sources import iterators_source
 
 import cupar
 from cupar import (
@@ -29,11 +30,10 @@ from cupar import (
     _cache,
 )
 from cupar._call import written
-from cupar._compile import cccl, nvjitlink, nvrtc, python_to_ltoir
 from cupar._compile import key as _key
+from cupar._compile import nvjitlink, nvrtc, python_to_ltoir
 from cupar._ir import iterator as iterator_
 from cupar._ir import nodes
-from cupar._ir.source import iterators_source
 
 CC = 90
 BASE = 1 << 20  # where arrays are that nobody reads
@@ -88,7 +88,6 @@ def nothing_is_compiled(monkeypatch):
             (nvjitlink, "link"),
             (python_to_ltoir, "compile_operator"),
             (python_to_ltoir, "result_dtype"),
-            (cccl, "compile_native"),
         ):
             monkeypatch.setattr(module, name, compiled)
 
@@ -334,7 +333,6 @@ def test_they_are_inlined_and_shared(factory, structure, tmp_path, nothing_is_co
 def test_another_operator_in_an_iterator_is_linked(monkeypatch):
     make = lambda op: cupar.unary_transform(TransformIterator("f4", op), "f4", same, cc=CC)
     make(double)  # the build of the test above
-    monkeypatch.setattr(cccl, "compile_native", None)
     monkeypatch.setattr(nvrtc, "compile_cpp", None)
     other = make(lambda a: a * a - a)
     assert other.build.origin == "linked"

@@ -59,7 +59,7 @@ def instructions(op):
 
     options = ["-lto", "-ptx", f"-arch=sm_{CC}"]
     handle = nvjitlink.create(len(options), options)
-    for part in (caller(len(op.inputs)), *_build._operator_ltoir("op", op, CC)):
+    for part in (caller(len(op.inputs)), *_build._operator_code("op", op, CC)):
         nvjitlink.add_data(handle, nvjitlink.InputType.LTOIR, part, len(part), "part")
     nvjitlink.complete(handle)
     text = bytearray(nvjitlink.get_linked_ptx_size(handle))
@@ -164,7 +164,7 @@ def test_what_is_not_defined_stays_so():
             resolved(kind, dtype)
     for kind in (OpKind.IDENTITY, OpKind.NEGATE):
         with pytest.raises(TypeError, match="returns complex64, which is not converted to bool"):
-            _build._operator_ltoir("op", resolved(kind, "c8"), CC)
+            _build._operator_code("op", resolved(kind, "c8"), CC)
 
 
 ASK = """

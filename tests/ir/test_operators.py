@@ -51,19 +51,10 @@ def test_functions_that_are_kinds_for_some_types_only():
     assert kind_of(np.bitwise_and, "u1") == OpKind.BIT_AND
 
 
-def test_kinds_are_kinds_for_all_types_but_cccls_are_not():
-    def of_cccl(op, dtype, output=None):
-        dtype = np.dtype(dtype)
-        found = resolve(op, (dtype, dtype), dtype if output is None else np.dtype(output))
-        return operators.as_cccl_has_it(found).kind
-
+def test_kinds_are_kinds_for_all_types():
     assert kind_of(OpKind.PLUS, "c8") == OpKind.PLUS
-    assert of_cccl(OpKind.PLUS, "c8") is None
     assert kind_of(OpKind.LESS, "f4") == OpKind.LESS
-    assert of_cccl(OpKind.LESS, "f4") is None  # CCCL's gives a bool and nothing else
-    assert of_cccl(OpKind.LESS, "f4", "?") == OpKind.LESS
     assert kind_of(np.logical_and, "i4") == OpKind.LOGICAL_AND
-    assert of_cccl(np.logical_and, "i4") is None
 
 
 def test_fingerprint_says_what_it_does_and_not_what_it_is_called():
@@ -183,14 +174,13 @@ def test_compiling_on_many_threads_with_a_shared_helper(empty_cache):
 
     def compile_one(arguments):
         from cupar import _build
-        from cupar._compile import cccl
 
         dtype, cc = arguments
         resolved = resolve(op, (np.dtype(dtype),) * 2, np.dtype(dtype))
-        return _build._operator_ltoir("op", resolved, cc), cccl.bindings().OpKind
+        return _build._operator_code("op", resolved, cc)
 
     with ThreadPoolExecutor(8) as pool:
-        assert all(code for code, _ in pool.map(compile_one, work))
+        assert all(pool.map(compile_one, work))
 
 
 def test_jitted_functions_may_be_called_and_passed():

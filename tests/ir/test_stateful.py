@@ -106,7 +106,7 @@ def cubin(op, inputs=("i4",), output="f8"):
     """Compile an operator into a small kernel: a link of CUB's costs ten times as much."""
     found = resolve(op, [np.dtype(dtype) for dtype in inputs], np.dtype(output))
     assert found.state_size > 0
-    return nvjitlink.link([kernel(len(inputs)), *_build._operator_ltoir("op", found, CC)], CC)
+    return nvjitlink.link([kernel(len(inputs)), *_build._operator_code("op", found, CC)], CC)
 
 
 ARRAYS = {

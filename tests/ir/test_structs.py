@@ -60,7 +60,7 @@ def dtype_of(kind):
 def compiled(op, inputs, output):
     """Compile an operator alone: a link of kernels costs twenty times as much."""
     found = resolve(op, [dtype_of(kind) for kind in inputs], dtype_of(output))
-    code = _build._operator_ltoir("op", found, CC)
+    code = _build._operator_code("op", found, CC)
     assert all(code)
     return code
 

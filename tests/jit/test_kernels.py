@@ -488,3 +488,47 @@ def test_what_differs_is_explained(empty_cache):
     assert str(difference) == "x: array(float64, 1d, C), was array(float32, 1d, C)"
     (difference,) = cupar.cache.explain(key(fastmath=True), one).differences
     assert str(difference) == "option fastmath: true, was not there"
+
+
+def test_what_is_told_as_numba_does():
+    kernel = cupar.jit(axpy)
+    assert kernel.inspect_llvm() == {}
+    kernel.compile(SIGNATURE, cc=CC)
+    (shown,) = kernel.inspect_llvm().values()
+    assert "define" in shown
+    assert "define" in kernel.inspect_llvm(SIGNATURE)
+    assert ".entry _ZN5cupar4axpyEv" in kernel.inspect_asm(SIGNATURE)
+    assert list(kernel.inspect_lto_ptx()) == kernel.signatures
+    overload = kernel.overloads[SIGNATURE]
+    assert overload.inspect_asm((9, 0)) == overload.build.ptx()
+    with pytest.raises(ValueError, match="^cc: this was compiled for 90, got 80"):
+        overload.inspect_asm(80)
+    for name, message in (
+        ("stats", "cupar.cache.stats"),
+        ("inspect_types", "how it types"),
+        ("gone", "gone"),
+    ):
+        with pytest.raises(AttributeError, match=message):
+            getattr(kernel, name)
+    assert not hasattr(kernel, "extensions")
+
+
+def test_sass_is_shown():
+    pytest.importorskip("support.disassembly").tool("nvdisasm")
+    kernel = cupar.jit(SIGNATURE, cc=CC)(axpy)
+    (shown,) = kernel.inspect_sass().values()
+    assert "EXIT" in shown
+    assert kernel.specialized
+    assert not cupar.jit([SIGNATURE], cc=CC)(axpy).specialized
+
+
+def test_compiling_can_be_disabled():
+    kernel = cupar.jit(axpy)
+    first = kernel.compile(SIGNATURE, cc=CC)
+    kernel.disable_compile()
+    assert kernel.compile(SIGNATURE, cc=CC) is first
+    with pytest.raises(TypeError, match=r"axpy: is not compiled for \(array\(float32, 1d, A\), .*disabled"):
+        kernel.compile("void(float32[:], float32[::1], float64)", cc=CC)
+    kernel.recompile()
+    kernel.disable_compile(False)
+    assert kernel.compile("void(float32[:], float32[::1], float64)", cc=CC).build.key != first.build.key

@@ -14,17 +14,8 @@ PLAN = SEGMENTED_REDUCE.planner(Facts({**FACTS, "sms": SMS, "shared_memory": 232
 
 def numbers(problem):
     plan = PLAN(problem)
-    names = (
-        "n",
-        "largest",
-        "log_lanes",
-        "grid",
-        "segments",
-        "chunks",
-        "partials",
-        "most_segments",
-        "most_chunks",
-    )
+    storage = ("segments", "chunks", "partials", "most_segments", "most_chunks")
+    names = ("n", "largest", "log_lanes", "grid", *storage)
     return plan.shape, plan.nbytes, dict(zip(names, plan.numbers, strict=False))
 
 

@@ -308,7 +308,7 @@ def sizes_of_parameters(cubin):
 
 
 def packed_sizes(launch, values):
-    one_by_one = (replace(launch, grid=1, parameters=(each,)) for each in launch.parameters)
+    one_by_one = (replace(launch, grid=1, shared=0, parameters=(each,)) for each in launch.parameters)
     return [struct.calcsize(launcher._packed(each, values).format) for each in one_by_one]
 
 
@@ -325,6 +325,9 @@ MAKE = {
     ),
     "radix sort of keys": lambda: cupar.radix_sort("f2", "f2", None, None, cupar.SortOrder.DESCENDING, cc=CC),
     "radix sort of structs": lambda: cupar.radix_sort("?", "?", PEAK, PEAK, UP, cc=CC),
+    "segmented sort": lambda: cupar.segmented_sort("i4", "i4", None, None, "i8", "u4", UP, cc=CC),
+    "segmented sort of structs": lambda: cupar.segmented_sort("f8", "f8", PEAK, PEAK, "i8", "i8", UP, cc=80),
+    "segmented sort of rows": lambda: cupar.segmented_sort("f2", "f2", "i8", "i8", order=UP, cc=CC),
     "radix sort on an older device": lambda: cupar.radix_sort("i1", "i1", "c16", "c16", UP, cc=80),
 }
 

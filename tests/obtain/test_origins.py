@@ -349,14 +349,13 @@ def test_a_fork_while_other_threads_hold_locks():
     out = child("""
         import os, signal, threading
         import cupar
-        from cupar._compile import cccl as _cccl
         from cupar._fingerprint import extensions as _extensions
         from cupar._fingerprint import walk as _fingerprint
         make = lambda k: cupar.reduce_into("i4", "i4", lambda a, b: a + b * k, 0, cc=90).build.cubin_size > 0
         make(1)
         held = threading.Event()
         def hold():
-            with _fingerprint._lock, _cccl._loading, _extensions.lock:
+            with _fingerprint._lock, _extensions.lock:
                 held.set()
                 threading.Event().wait(20)
         threading.Thread(target=hold, daemon=True).start()

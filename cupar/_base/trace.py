@@ -1,0 +1,94 @@
+"""What is enqueued, shown: ``CUPAR_TRACE=1`` prints a line for each launch, and profilers get NVTX ranges.
+
+Both are asked for by the environment, once what enqueues is made: where nobody asks, it has no line of this.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache, partial, wraps
+from typing import Any, TypeVar
+
+from . import log
+
+__all__ = ["is_on", "launch", "line", "ranged"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+_OFF = ("", "0", "off", "false", "no")
+
+
+def is_on() -> bool:
+    """Whether each launch is to be printed."""
+    return os.environ.get("CUPAR_TRACE", "").strip().lower() not in _OFF
+
+
+def launch(kernel: str, grid: Any, block: Any, shared: int, stream: int) -> None:
+    """Print a launch, on standard error; grid and block are numbers, or as many as there are dimensions."""
+    sys.stderr.write(line(kernel, grid, block, shared, stream, "Python"))
+
+
+def line(kernel: str, grid: Any, block: Any, shared: Any, stream: int, origin: str) -> str:
+    """Return the line of a launch."""
+    return (
+        f"cupar: {kernel} grid={_dimensions(grid)} block={_dimensions(block)} shared={shared} "
+        f"stream={stream:#x} from {origin}\n"
+    )
+
+
+def _dimensions(given: Any) -> str:
+    return f"({','.join(map(str, given))})" if isinstance(given, Sequence) else str(given)
+
+
+def ranged(enqueue: F, name: str) -> F:
+    """Return a function that shows profilers a range of that name; itself where there is no profiler."""
+    found = _profiler()
+    if found is None:
+        return enqueue
+    push, pop = found
+
+    @wraps(enqueue)
+    def shown(*arguments: Any) -> Any:
+        push(name)
+        try:
+            return enqueue(*arguments)
+        finally:
+            pop()
+
+    return shown  # type: ignore[return-value]
+
+
+@cache
+def _profiler() -> tuple[Callable[[str], Any], Callable[[], Any]] | None:
+    """Return what begins and what ends an NVTX range; None if nobody would see one.
+
+    Profilers that take ranges name their library to the processes that they start, as Nsight Systems does.
+    """
+    if not os.environ.get("NVTX_INJECTION64_PATH"):
+        return None
+    try:
+        import nvtx
+
+        return (lambda name: nvtx.push_range(name, domain="cupar")), (lambda: nvtx.pop_range(domain="cupar"))
+    except ImportError:
+        pass
+    from ctypes import CDLL, c_char_p
+
+    # Of NVIDIA's wheels, which PyTorch brings, by their places for CUDA 13 and 12; or of a toolkit.
+    names = ("cu13/lib/libnvtx3interop.so.1", "cu13/lib/libnvtx3interop.so", "nvtx/lib/libnvToolsExt.so.1")
+    places = [os.path.join(folder, "nvidia", name) for folder in sys.path for name in names]  # noqa: PTH118
+    for place in [*filter(os.path.exists, places), "libnvtx3interop.so.1", "libnvToolsExt.so.1"]:
+        try:
+            library = CDLL(place)
+            push, pop = library.nvtxRangePushA, library.nvtxRangePop
+        except (OSError, AttributeError):
+            continue
+        push.argtypes = [c_char_p]
+        return partial(_push, push), pop
+    log.info("a profiler runs, and gets no NVTX ranges: pip install nvtx")
+    return None
+
+
+def _push(push: Callable[[bytes], int], name: str) -> None:
+    push(f"cupar: {name}".encode())

@@ -1,0 +1,1 @@
+"""Compiled host code: views, algorithms and kernels in functions under ``numba.njit``."""

@@ -1,0 +1,230 @@
+"""Algorithm objects in numba: their types, and `run` as compiled code has it.
+
+A type stands for all algorithms of a class that are called in the same way: what differs otherwise is in the
+block of words (see `layout`) that an object's value points to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+from llvmlite import ir
+from numba import typeof
+from numba.core import errors, types
+from numba.core.imputils import lower_constant
+from numba.extending import (
+    NativeValue,
+    intrinsic,
+    models,
+    overload_method,
+    register_jitable,
+    register_model,
+    unbox,
+)
+
+from .._call.algorithm import Algorithm
+from .._call.code import Loaded
+from .._device import driver
+from .._ir.specialisation import Specialisation
+from . import calls, native, views
+from .errors import LaunchError
+from .layout import Layout, layout_of, words_of
+from .plans import Translation
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What compiled code needs of a build in one context.
+
+    Attributes
+    ----------
+    layout : Layout
+    translation : Translation
+    words : numpy.ndarray
+        The block; see `layout`.
+    """
+
+    layout: Layout
+    translation: Translation
+    words: Any
+
+
+def prepared(algorithm: Algorithm) -> Prepared:
+    """Return what compiled code needs of an algorithm in the current context, its code loaded if need be.
+
+    Raises
+    ------
+    TypeError
+        If it is one that compiled code cannot run.
+    """
+    algorithm.load()
+    loaded = algorithm._code.loaded(driver.current_context())
+    found: Prepared | None = vars(loaded).get("_host")
+    if found is None:
+        found = vars(loaded)["_host"] = _prepare(algorithm._spec, loaded)
+    return found
+
+
+def _prepare(spec: Specialisation, loaded: Loaded) -> Prepared:
+    chains = [*loaded.chains.values()]
+    layout = layout_of(chains)
+    translation = Translation(loaded.plan, loaded.chains, layout.first_constant)
+    functions = loaded._library.functions
+    return Prepared(
+        layout,
+        translation,
+        words_of(chains, translation.constants, [functions[k] for k in translation.kernels]),
+    )
+
+
+class AlgorithmType(types.Type):  # type: ignore[misc]
+    """Algorithms of one class that compiled code calls in the same way.
+
+    Attributes
+    ----------
+    spec : Specialisation
+        That of one of them.
+    prepared : Prepared
+        Likewise.
+    """
+
+    algorithm: type[Algorithm]
+
+    def __init__(self, spec: Specialisation, prepared: Prepared) -> None:
+        self.spec, self.prepared = spec, prepared
+        digest = hashlib.sha256(repr(_identity(spec, prepared)).encode()).hexdigest()[:16]
+        super().__init__(f"cupar.{self.algorithm.__name__}({digest})")
+
+
+def _identity(spec: Specialisation, prepared: Prepared) -> list[Any]:
+    """Return all that the code depends on which is compiled for an algorithm."""
+    accumulator = spec.operators[0][1].output if spec.option("init") is not None else None
+    return [
+        spec.algorithm,
+        [
+            (each.name, each.output, each.is_pointer, str(each.value), str(each.given))
+            for each in spec.arguments
+        ],
+        [(name, op.state_size) for name, op in spec.operators],
+        [spec.option("init"), str(accumulator), spec.option("levels")],
+        prepared.layout,
+        prepared.translation.text,
+    ]
+
+
+_classes: dict[type[Algorithm], type[AlgorithmType]] = {}
+_alive: dict[int, Any] = {}  # blocks that are constants in compiled code, by address
+
+
+def type_of(algorithm: Algorithm) -> AlgorithmType:
+    """Return the type of an algorithm; waits until its fastest code is there."""
+    try:
+        algorithm.ready(tier="fast")
+    except Exception:  # then it goes on with what it has
+        algorithm.ready()
+    cls = type(algorithm)
+    spec = algorithm._spec
+    for name, op in spec.operators:
+        if op.state_size:
+            raise errors.TypingError(
+                f"{name}: {op.name} has captured device arrays, which compiled host code cannot "
+                f"look up: call {spec.algorithm} from Python"
+            )
+    kind = _classes.get(cls) or _new_class(cls)
+    return kind(spec, prepared(algorithm))
+
+
+def _new_class(cls: type[Algorithm]) -> type[AlgorithmType]:
+    """Teach numba a class of algorithms."""
+    kind: type[AlgorithmType] = type(f"{cls.__name__}Type", (AlgorithmType,), {"algorithm": cls})
+    _classes[cls] = kind
+    register_model(kind)(_Model)
+    unbox(kind)(_unbox)
+    lower_constant(kind)(_constant)
+    parameters = calls.parameters_of(cls.run)
+    given = ", ".join(each.partition("=")[0] for each in parameters)
+    names: dict[str, Any] = {"resolve": _resolve_run}
+    exec(f"def run(self, {', '.join(parameters)}):\n    return resolve(self, {given})", names)
+    overload_method(kind, "run")(names["run"])
+    views.refresh()
+    return kind
+
+
+class _Model(models.PrimitiveModel):  # type: ignore[misc]
+    """The address of the block."""
+
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, ir.IntType(64))
+
+
+def address_of_block(algorithm: Algorithm) -> int:
+    """Return the address of an algorithm's block in the current context."""
+    return int(prepared(algorithm).words.ctypes.data)
+
+
+def _unbox(kind: AlgorithmType, obj: Any, c: Any) -> NativeValue:
+    return native.unboxed_word(address_of_block, obj, c)
+
+
+def _constant(context: Any, builder: Any, kind: AlgorithmType, algorithm: Algorithm) -> Any:
+    words = prepared(algorithm).words
+    _alive[words.ctypes.data] = words, algorithm
+    pointer = context.add_dynamic_addr(builder, words.ctypes.data, info=str(kind))
+    return builder.ptrtoint(pointer, context.get_value_type(types.int64))
+
+
+# --- Calls -------------------------------------------------------------------------------------------------
+
+
+def _resolve_run(kind: AlgorithmType, *given: Any) -> Any:
+    """Return `run` for arguments of some types, as numba compiles it."""
+    parameters = [*inspect.signature(kind.algorithm.run).parameters][1:]
+    types_given = dict(zip(parameters, map(_plain, given), strict=True))
+    layout, translation = kind.prepared.layout, kind.prepared.translation
+    call = calls.Call(kind.algorithm, kind.spec, types_given, layout)
+    plan = translation.compiled(
+        {
+            "_word": native.word,
+            "_bit_length": native.bit_length,
+            "_aligned": native.aligned,
+            "_occupancy": native.occupancy(layout.first_constant + len(translation.constants)),
+            "_launch": native.launcher(layout),
+        },
+        register_jitable,
+    )
+    names = {
+        "_nbytes": plan[translation.nbytes],
+        "_launch": plan[translation.launch],
+        "_block": _block,
+        "_allocate": native.allocate,
+        "_release": native.release,
+        "_adopt": native.adopt_context,
+        "_on_stack": native.on_stack,
+        "_LaunchError": LaunchError,
+        "_int": types.int64,
+        **call.names,
+    }
+    exec(call.text, names)
+    return names["run"]
+
+
+@intrinsic
+def _block(typing: Any, algorithm: Any) -> Any:
+    """Return the address of an algorithm's block."""
+
+    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return values[0]
+
+    return types.int64(algorithm), code
+
+
+def _plain(given: Any) -> Any:
+    """Return a type without what numba has around defaults and constants."""
+    if isinstance(given, types.Omitted):
+        given = given.value
+    if given is None:
+        return types.none
+    return types.unliteral(given if isinstance(given, types.Type) else typeof(given))

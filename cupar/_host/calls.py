@@ -1,0 +1,223 @@
+"""`run` of an algorithm as compiled code has it, written out for the types of its arguments."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numba.core import errors, types
+from numba.np.numpy_support import as_dtype, from_dtype
+
+from .. import structs
+from .._call.algorithm import Algorithm
+from .._ir import nodes
+from .._ir.specialisation import Specialisation
+from .layout import Layout
+from .problems import problem_of
+from .views import ViewType
+
+_SOURCE = """
+def run(self, {parameters}):
+    _state = _block(self)
+    _stream = {stream}
+    {checks}
+    _values = ({values},)
+    _status, _address, _needed = 0, 0, _nbytes(_state, {problem})
+    if _needed > 0:
+        _status, _address = _allocate(_state, _needed, _stream)
+        if _status == {no_context} and _adopt(_state):
+            _status, _address = _allocate(_state, _needed, _stream)
+        if _status:
+            raise _LaunchError({subject!r}, "cuMemAllocFromPoolAsync", _status)
+    _status = _launch(_state, _address, _values, {problem})
+    if _status & 0xFFFFFFFF == {no_context} and _adopt(_state):
+        _status = _launch(_state, _address, _values, {problem})
+    if _needed > 0:
+        _freed = _release(_state, _address, _stream)
+        if _freed and not _status:
+            raise _LaunchError({subject!r}, "cuMemFreeAsync", _freed)
+    if _status:
+        raise _LaunchError({subject!r}, {kernels!r}, _status)
+"""
+_NO_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
+
+
+def parameters_of(run: Any) -> list[str]:
+    """Return the parameters of a method `run`, with their defaults, as text."""
+    given = list(inspect.signature(run).parameters.values())[1:]
+    return [each.name if each.default is each.empty else f"{each.name}={each.default!r}" for each in given]
+
+
+class Call:
+    """A call of an algorithm with arguments of some types.
+
+    Attributes
+    ----------
+    text : str
+        The function ``run``.
+    names : dict
+        What it reads, beside what all of them do.
+    """
+
+    def __init__(
+        self, cls: type[Algorithm], spec: Specialisation, given: Mapping[str, Any], layout: Layout
+    ) -> None:
+        self._cls, self._spec, self._given = cls, spec, given
+        self._built = {argument.name: argument for argument in spec.arguments}
+        self.names: dict[str, Any] = {}
+        self._checks: list[str] = []
+        self._values: dict[str, str] = {}
+        self._counts()
+        problem, counts, lines = problem_of(self._cls, spec, given)
+        self._checks += lines
+        for name, count in cls._uses.items():
+            self._array(
+                name, str(count) if isinstance(count, int) else counts.get(count, f"_n_{count}"), count
+            )
+        self._init()
+        self.text = _SOURCE.format(
+            parameters=", ".join(parameters_of(cls.run)),
+            stream=self._stream(),
+            checks="\n    ".join("\n".join(self._checks).splitlines()),
+            values=", ".join(["_stream", *(self._values[name] for name in layout.values)]),
+            problem=problem,
+            no_context=_NO_CONTEXT,
+            subject=spec.algorithm,
+            kernels=layout.kernels,
+        )
+
+    def _stream(self) -> str:
+        given = self._given["stream"]
+        if given is types.none:
+            return "0"
+        if not isinstance(given, types.Integer):
+            raise errors.TypingError(
+                f"stream: compiled host code takes a handle, an integer, or None; got {given}"
+            )
+        return "_int(stream)"
+
+    def _counts(self) -> None:
+        for count in dict.fromkeys(self._cls._uses.values()):
+            if isinstance(count, int) or count not in self._given:
+                continue
+            if not isinstance(self._given[count], types.Integer):
+                raise errors.TypingError(f"{count}: expected an integer, got {self._given[count]}")
+            self._checks += [
+                f"_n_{count} = _int({count})",
+                f"if _n_{count} < 0:",
+                f'    raise ValueError("{count}: expected 0 or more")',
+            ]
+
+    def _array(self, name: str, items: str, what: Any) -> None:
+        """Check an array or iterator, and name its value."""
+        given, argument = self._given[name], self._built.get(name)
+        if argument is None:
+            if given is not types.none:
+                raise errors.TypingError(
+                    f"{name}: this {self._cls.__name__} was built without it; expected None, got {given}"
+                )
+            return
+        if type(argument.given) is not nodes.Pointer:
+            raise errors.TypingError(
+                f"{name}: built for {nodes.description(argument.given)}, which compiled host code cannot make"
+            )
+        if not isinstance(given, ViewType):
+            raise errors.TypingError(f"{name}: compiled host code takes cupar.view(array), got {given}")
+        dtype = argument.given.value
+        if given.numpy_dtype != dtype and structs.layout(given.numpy_dtype) != structs.layout(dtype):
+            raise errors.TypingError(
+                f"{name}: this algorithm was built for {dtype}, got a view of {given.numpy_dtype}"
+            )
+        if argument.output and not given.writable:
+            raise errors.TypingError(f"{name}: expected a view to write to, got one of a read-only array")
+        self._checks += [
+            f"if {name}.size < {items}:",
+            f'    raise ValueError("{name}: has fewer items than {what}")',
+        ]
+        if not given.is_contiguous:
+            self.names["_is_contiguous"] = _is_contiguous(given.ndim)
+            self._checks += [
+                f"if not _is_contiguous({name}.shape, {name}.strides, {dtype.itemsize}):",
+                f'    raise ValueError("{name}: got a strided array; copy it first")',
+            ]
+        if dtype.alignment > 1:
+            self._checks += [
+                f"if {name}.address & {dtype.alignment - 1}:",
+                f'    raise ValueError("{name}: expected an array aligned to {dtype.alignment} bytes")',
+            ]
+        address = f"_int({name}.address)"
+        self._values[name] = address if argument.is_pointer else f"_on_stack({address})"
+
+    def _init(self) -> None:
+        """Check the initial value, and name it."""
+        if "h_init" not in self._given:
+            return
+        given, kind = self._given["h_init"], self._spec.option("init")
+        if kind is None:
+            if given is not types.none:
+                raise errors.TypingError(
+                    f"h_init: this algorithm was built without an initial value (h_init=None), got {given}"
+                )
+            return
+        dtype = self._spec.operators[0][1].output
+        if kind == "device":
+            self._device_init(given, dtype)
+        elif isinstance(given, types.Array):
+            self._array_init(given, dtype)
+        elif isinstance(given, (types.Number, types.Boolean)) and dtype.kind in "biufc":
+            self._number_init(given, dtype)
+        else:
+            raise errors.TypingError(
+                f"h_init: expected a number or a NumPy array of one element of {dtype}, got {given}"
+            )
+
+    def _device_init(self, given: Any, dtype: np.dtype[Any]) -> None:
+        if not isinstance(given, ViewType) or structs.layout(given.numpy_dtype) != structs.layout(dtype):
+            raise errors.TypingError(f"h_init: expected cupar.view(array) of {dtype}, got {given}")
+        self._checks += ["if h_init.size < 1:", '    raise ValueError("h_init: has no item")']
+        self._values["init"] = "_int(h_init.address)"
+
+    def _array_init(self, given: Any, dtype: np.dtype[Any]) -> None:
+        found = as_dtype(given.dtype)
+        if found != dtype and structs.layout(found) != structs.layout(dtype):
+            raise errors.TypingError(
+                f"h_init: this algorithm accumulates in {dtype}, got an array of {found}"
+            )
+        self._checks += ["if h_init.size != 1:", '    raise ValueError("h_init: expected one element")']
+        self._values["init"] = "_int(h_init.ctypes.data)"
+
+    def _number_init(self, given: Any, dtype: np.dtype[Any]) -> None:
+        found = as_dtype(given)
+        if not structs.convertible(found, dtype) or (dtype.kind == "f" and dtype.itemsize == 2):
+            raise errors.TypingError(
+                f"h_init: {found} is not converted to {dtype} silently; give a NumPy array of one element"
+            )
+        self.names["_accumulator"] = from_dtype(dtype)
+        self._checks.append("_h_init = _accumulator(h_init)")
+        lossless = dtype.kind in "iu" and not (found.kind == "b" or np.can_cast(found, dtype))
+        if lossless:
+            self._checks += [
+                "if _h_init != h_init or (_h_init < 0) != (h_init < 0):",
+                f'    raise ValueError("h_init: {dtype} cannot hold it")',
+            ]
+        self._values["init"] = "_on_stack(_h_init)"
+
+
+def _is_contiguous(ndim: int) -> Any:
+    """Return what tells whether items lie in C's or Fortran's order."""
+    from numba.extending import register_jitable
+
+    lines = ["def is_contiguous(shape, strides, itemsize):"]
+    for order in (range(ndim - 1, -1, -1), range(ndim)):
+        lines += ["    expected, found = itemsize, True"]
+        for k in order:
+            lines += [
+                f"    found = found and (shape[{k}] == 1 or strides[{k}] == expected)",
+                f"    expected *= shape[{k}]",
+            ]
+        lines += ["    if found or expected == 0:", "        return True"]
+    names: dict[str, Any] = {}
+    exec("\n".join([*lines, "    return False"]), names)
+    return register_jitable(names["is_contiguous"])

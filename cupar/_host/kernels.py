@@ -1,0 +1,324 @@
+"""Kernels of the user's in compiled code: ``kernel[grid, block, stream, shared](...)``."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from llvmlite import ir
+from numba import njit, typeof
+from numba.core import cgutils, errors, types
+from numba.core.imputils import lower_builtin
+from numba.extending import intrinsic, overload, overload_method
+from numba.np.numpy_support import from_dtype
+
+from .._base import trace
+from .._ir.parameters import Array, Constant, Member, Scalar, Tuple, Type, slots
+from . import native, views
+from .errors import LaunchError
+from .kernel_types import NUMBERS, WORDS, KernelType, LaunchType, Types, kind_of, type_of
+
+__all__ = ["type_of"]
+
+_I64 = ir.IntType(64)
+_NO_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
+
+# --- Configurations ----------------------------------------------------------------------------------------
+
+_CONFIGURE = """
+def configure({parameters}):
+    grid_x, grid_y, grid_z = {grid}
+    block_x, block_y, block_z = {block}
+    shared, stream = {shared}, {stream}
+    if grid_x < 1 or grid_x > 2147483647:
+        raise ValueError("grid: expected 1 to 2147483647 in x")
+    if grid_y < 1 or grid_y > 65535 or grid_z < 1 or grid_z > 65535:
+        raise ValueError("grid: expected 1 to 65535 in y and z")
+    if block_x < 1 or block_x > 1024 or block_y < 1 or block_y > 1024 or block_z < 1 or block_z > 64:
+        raise ValueError("block: expected 1 to 1024 in x and y, and 1 to 64 in z")
+    if block_x * block_y * block_z > 1024:
+        raise ValueError("block: has more than the 1024 threads that a block can have")
+    if shared < 0 or shared > 2147483647:
+        raise ValueError("shared: expected bytes of shared memory")
+    return _made(kernel, (grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream))
+"""
+
+_FORALL = """
+def forall(kernel, ntasks, tpb=0, stream=None, sharedmem=0):
+    if ntasks < 0:
+        raise ValueError("ntasks: expected 0 or more")
+    if tpb < 0 or tpb > 1024:
+        raise ValueError("tpb: expected 1 to 1024, or 0")
+    if sharedmem < 0 or sharedmem > 2147483647:
+        raise ValueError("sharedmem: expected bytes of shared memory")
+    return _made(kernel, (_int(ntasks), -1, 1, _int(tpb), 1, 1, _int(sharedmem), {stream}))
+"""
+
+
+def _dimensions(name: str, given: Any, expression: str) -> str:
+    """Return the expression of a grid or block in three numbers."""
+    each = list(given) if isinstance(given, types.BaseTuple) else [given]
+    if not 1 <= len(each) <= 3 or not all(isinstance(types.unliteral(one), types.Integer) for one in each):
+        raise errors.TypingError(f"{name}: expected one to three integers, got {given}")
+    found = [expression]
+    if isinstance(given, types.BaseTuple):
+        found = [f"{expression}[{k}]" for k in range(len(each))]
+    return ", ".join([*(f"_int({one})" for one in found), *["_int(1)"] * (3 - len(each))])
+
+
+def _stream(given: Any, expression: str) -> str:
+    given = _plain(given)
+    if given is types.none:
+        return "_int(0)"
+    if not isinstance(given, types.Integer):
+        raise errors.TypingError(
+            f"stream: compiled host code takes a handle, an integer, or None; got {given}"
+        )
+    return f"_int({expression})"
+
+
+def _integer(name: str, given: Any, expression: str) -> str:
+    if not isinstance(_plain(given), types.Integer):
+        raise errors.TypingError(f"{name}: expected an integer, got {given}")
+    return f"_int({expression})"
+
+
+def _plain(given: Any) -> Any:
+    if isinstance(given, types.Omitted):
+        given = given.value
+    if given is None:
+        return types.none
+    return types.unliteral(given) if isinstance(given, types.Type) else types.int64
+
+
+def _configure(kernel: KernelType, parameters: str, given: list[Any], expressions: list[str]) -> Any:
+    grid, block, *others = given
+    stream = _stream(others[0], expressions[2]) if others else "_int(0)"
+    shared = _integer("shared", others[1], expressions[3]) if len(others) > 1 else "_int(0)"
+    text = _CONFIGURE.format(
+        parameters=parameters,
+        grid=_dimensions("grid", grid, expressions[0]),
+        block=_dimensions("block", block, expressions[1]),
+        stream=stream,
+        shared=shared,
+    )
+    names: dict[str, Any] = {"_made": _made, "_int": types.int64}
+    exec(text, names)
+    return names["configure"]
+
+
+def _getitem(kernel: Any, index: Any) -> Any:
+    if not isinstance(kernel, KernelType):
+        return None
+    if not isinstance(index, types.BaseTuple) or not 2 <= len(index) <= 4:
+        raise errors.TypingError(
+            f"{kernel.table.kernel.__name__}: expected [grid, block], [grid, block, stream] or "
+            f"[grid, block, stream, shared], got {index}"
+        )
+    return _configure(kernel, "kernel, index", list(index), [f"index[{k}]" for k in range(len(index))])
+
+
+def _forall(kernel: Any, ntasks: Any, tpb: Any, stream: Any, sharedmem: Any) -> Any:
+    for name, each in (("ntasks", ntasks), ("tpb", tpb), ("sharedmem", sharedmem)):
+        _integer(name, each, name)
+    names: dict[str, Any] = {"_made": _made, "_int": types.int64}
+    exec(_FORALL.format(stream=_stream(stream, "stream")), names)
+    return names["forall"]
+
+
+# As in `views`: numba compares the signatures, annotations included.
+overload(operator.getitem)(lambda kernel, index: _getitem(kernel, index))  # noqa: PLW0108
+overload_method(KernelType, "forall")(
+    lambda kernel, ntasks, tpb=0, stream=None, sharedmem=0: _forall(kernel, ntasks, tpb, stream, sharedmem)
+)
+overload_method(KernelType, "configure")(
+    lambda kernel, grid, block, stream=None, shared=0: _configure(
+        kernel,
+        "kernel, grid, block, stream=None, shared=0",
+        [grid, block, stream, shared],
+        ["grid", "block", "stream", "shared"],
+    )
+)
+
+
+@intrinsic
+def _made(typing: Any, kernel: Any, numbers: Any) -> Any:
+    """Make what takes a kernel's arguments."""
+    kind = LaunchType(kernel)
+
+    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        made = cgutils.create_struct_proxy(kind)(context, builder)
+        made.table, made.numbers = values
+        return made._getvalue()
+
+    return kind(kernel, numbers), code
+
+
+# --- Launches ----------------------------------------------------------------------------------------------
+
+_LAUNCH = """
+def launch(launch, {parameters}):
+    table = _table(launch)
+    grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream = _numbers(launch)
+    if grid_y < 0:
+        if grid_x == 0:
+            return
+        if block_x == 0:
+            if shared > 0:
+                raise ValueError("tpb: give the threads of a block where there is dynamic shared memory")
+            block_x = _word(table, {block})
+        grid_x, grid_y = (grid_x + block_x - 1) // block_x, 1
+        if grid_x > 2147483647:
+            raise ValueError("ntasks: is more than a grid can have")
+    if block_x * block_y * block_z > _word(table, {threads}):
+        raise ValueError("block: has more threads than kernel {name} can have: see its attributes")
+    if shared + _word(table, {static}) > _word(table, {shared}):
+        raise ValueError("shared: more shared memory than a block can have on this card")
+    {checks}
+    numbers = (grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream)
+    status = _launch(table, numbers, ({parameters}))
+    if status == {no_context} and _adopt(table):
+        status = _launch(table, numbers, ({parameters}))
+    if status:
+        raise _LaunchError("kernel {name}", "cuLaunchKernelEx", status)
+"""
+
+
+@intrinsic
+def _table(typing: Any, launch: Any) -> Any:
+    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return cgutils.create_struct_proxy(signature.args[0])(context, builder, values[0]).table
+
+    return types.int64(launch), code
+
+
+@intrinsic
+def _numbers(typing: Any, launch: Any) -> Any:
+    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return cgutils.create_struct_proxy(signature.args[0])(context, builder, values[0]).numbers
+
+    return types.UniTuple(types.int64, len(NUMBERS))(launch), code
+
+
+def _lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    """Compile a launch with arguments of some types."""
+    launch, *given = signature.args
+    table = launch.kernel.table
+    names = table.kernel.names
+    place, kinds = table.place(
+        tuple(kind_of(name, types.unliteral(each)) for name, each in zip(names, given, strict=True))
+    )
+    parameters = [f"_a{k}" for k in range(len(names))]
+    checks = []
+    for name, parameter, kind in zip(names, parameters, kinds, strict=True):
+        checks += _checks(name, parameter, kind)
+    word = {each: place + k for k, each in enumerate(WORDS)}
+    text = _LAUNCH.format(
+        parameters="".join(f"{each}, " for each in parameters),
+        name=table.kernel.__name__,
+        checks="\n    ".join(checks),
+        no_context=_NO_CONTEXT,
+        **{each: word[each] for each in ("block", "threads", "static", "shared")},
+    )
+    own: dict[str, Any] = {
+        "_table": _table,
+        "_numbers": _numbers,
+        "_word": native.word,
+        "_adopt": native.adopt_context,
+        "_launch": _launcher(table.kernel.__name__, kinds, word),
+        "_LaunchError": LaunchError,
+    }
+    exec(text, own)
+    # As a function of its own: numba cannot hand over an exception with values from `compile_internal`.
+    function = table.compiled.setdefault((place, signature.args, trace.is_on()), njit(own["launch"]))
+    called = typeof(function).get_call_type(context.typing_context, signature.args, {})
+    return context.get_function(typeof(function), called)(builder, values)
+
+
+lower_builtin(LaunchType, LaunchType, types.VarArg(types.Any))(_lower)
+
+
+def _checks(name: str, value: str, kind: Type) -> list[str]:
+    """Return the lines that check an argument."""
+    if isinstance(kind, Tuple):
+        return [
+            line
+            for k, each in enumerate(kind.items)
+            for line in _checks(f"{name}[{k}]", f"{value}[{k}]", each)
+        ]
+    if not isinstance(kind, Array) or kind.item.dtype.alignment < 2:
+        return []
+    alignment = kind.item.dtype.alignment
+    return [
+        f"if {value}.address & {alignment - 1}:",
+        f'    raise ValueError("{name}: expected an array aligned to {alignment} bytes")',
+    ]
+
+
+def _launcher(name: str, kinds: Types, word: dict[str, int]) -> Any:
+    """Return ``launch(table, numbers, arguments)``, which launches and returns a status."""
+
+    @intrinsic
+    def launch(typing: Any, table: Any, numbers: Any, arguments: Any) -> Any:
+        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            table, numbers, arguments = values
+            given = signature.args[2]
+            found: list[Any] = []
+            for k, (kind, value) in enumerate(
+                zip(kinds, cgutils.unpack_tuple(builder, arguments), strict=True)
+            ):
+                parts = _parts(context, builder, kind, given[k], value, f"{k}_")
+                found += [
+                    _constant_of(slot) if isinstance(slot, Constant) else parts[slot.name]
+                    for slot in slots(kind, f"{k}_")
+                ]
+            pointers = native.on_stack_each(builder, found)
+            *dimensions, shared, stream = cgutils.unpack_tuple(builder, numbers)
+            if trace.is_on():
+                native.trace_launch(builder, name, dimensions, shared, stream)
+            function, attributes = (
+                native.word_at(builder, table, word[each]) for each in ("function", "attributes")
+            )
+            config = native.configuration(builder, dimensions, shared, stream, attributes)
+            return native.launched(builder, table, config, function, pointers)
+
+        return types.int64(types.int64, numbers, arguments), code
+
+    return launch
+
+
+def _constant_of(slot: Constant) -> Any:
+    return native.INTEGERS[slot.code](slot.value)
+
+
+def _parts(context: Any, builder: Any, kind: Type, given: Any, value: Any, name: str) -> dict[str, Any]:
+    """Return what varies of an argument by the names of its slots."""
+    if isinstance(kind, Tuple):
+        found: dict[str, Any] = {}
+        items = zip(kind.items, given, cgutils.unpack_tuple(builder, value), strict=True)
+        for k, each in enumerate(items):
+            found.update(_parts(context, builder, *each, f"{name}_{k}"))
+        return found
+    if isinstance(kind, Array):
+        view = cgutils.create_struct_proxy(given)(context, builder, value)
+        shape, strides = (cgutils.unpack_tuple(builder, each) for each in (view.shape, view.strides))
+        size = _I64(1)
+        for extent in shape:
+            size = builder.mul(size, extent)
+        return {
+            f"{name}n": size,
+            f"{name}p": view.address,
+            **{f"{name}s{k}": each for k, each in enumerate(shape)},
+            **{f"{name}t{k}": each for k, each in enumerate(strides)},
+        }
+    assert isinstance(kind, (Scalar, Member))
+    wanted = from_dtype(kind.item.dtype)
+    own = given if isinstance(kind, Scalar) else given.dtype
+    number = context.cast(builder, value, types.unliteral(own), wanted)
+    if isinstance(wanted, types.Complex):
+        both = context.make_complex(builder, wanted, number)
+        return {f"{name}re": both.real, f"{name}im": both.imag}
+    return {f"{name}v": context.data_model_manager[wanted].as_data(builder, number)}
+
+
+views.refresh()

@@ -1,0 +1,172 @@
+"""What compiled code reads of one build in one context: a block of words, and where in it what is.
+
+The block begins with what is the same for all builds: functions of the driver, the memory pool, the context.
+Then come three words for each launch of each shape, and the constants of the plan.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Sequence
+from ctypes import addressof, byref, c_void_p
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._base import trace
+from .._call.launcher import Chain
+from .._device import driver, storage
+from .._device.kernels import PROGRAMMATIC
+
+FUNCTIONS = (
+    "cuLaunchKernelEx",
+    "cuMemAllocFromPoolAsync",
+    "cuMemFreeAsync",
+    "cuCtxGetCurrent",
+    "cuCtxSetCurrent",
+    "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+)
+PLACES = {name: place for place, name in enumerate((*FUNCTIONS, "pool", "context", "programmatic"))}
+FIRST = len(PLACES)
+WORDS_OF_A_LAUNCH = 3  # the kernel, threads of a block, bytes of dynamic shared memory
+
+
+@dataclass(frozen=True)
+class Store:
+    """What is stored in a kernel's parameters: bytes of a value, an integer of some bytes, or an address."""
+
+    offset: int
+    size: int
+    source: str  # "number", "address", "value" or "bytes"
+    which: int  # a place among the numbers or the values
+    constant: int = 0  # or what is added to an address
+
+
+@dataclass(frozen=True)
+class NativeLaunch:
+    """A launch, as compiled code does it.
+
+    Attributes
+    ----------
+    kernel : str
+    grid, shared : int or None
+        The place among the numbers; None if it is always the same.
+    blocks : int
+        The grid, if that is always the same.
+    stores : tuple of Store
+    parameters : tuple of int
+        Offsets.
+    size : int
+        Bytes of all parameters.
+    overlaps : bool
+    """
+
+    kernel: str
+    grid: int | None
+    blocks: int
+    shared: int | None
+    stores: tuple[Store, ...]
+    parameters: tuple[int, ...]
+    size: int
+    overlaps: bool
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How all shapes of a build are launched; equal for builds that compiled code need not tell apart."""
+
+    shapes: tuple[tuple[NativeLaunch, ...], ...]
+    values: tuple[str, ...]
+    is_traced: bool
+
+    @property
+    def kernels(self) -> str:
+        """The kernels, in the order of the launches."""
+        return ", ".join(f"cuLaunchKernelEx of {each.kernel}" for shape in self.shapes for each in shape)
+
+    @property
+    def first_constant(self) -> int:
+        """Where the constants of the plan begin."""
+        return FIRST + WORDS_OF_A_LAUNCH * sum(map(len, self.shapes))
+
+
+def layout_of(chains: Sequence[Chain]) -> Layout:
+    """Return how chains are launched."""
+    values = tuple(chains[0]._values.sizes) if chains else ()
+    shapes = tuple(tuple(_launch(chain, *each[:2]) for each in chain._launches) for chain in chains)
+    return Layout(shapes, values, trace.is_on())
+
+
+_FIELD = re.compile(r"(\d*)([a-zA-Z?])")
+
+
+def _launch(chain: Chain, launch: Any, packed: Any) -> NativeLaunch:
+    places = {f"n_{name.replace(' ', '_')}": place for place, name in enumerate(chain._numbers)}
+    values = {f"v_{name}": place for place, name in enumerate(chain._values.sizes)}
+    grid, shared = (
+        places["n_" + n.replace(" ", "_")] if isinstance(n, str) else None
+        for n in (launch.grid, launch.shared)
+    )
+    varying = [each for each in (grid, shared) if each is not None]
+    items = iter(packed.items)
+    stores, at, skipped = [], 0, 4 * len(varying)
+    for count, code in _FIELD.findall(packed.format):
+        if code == "x":
+            at += int(count or 1)
+            continue
+        size = int(count) if code == "s" else ctypes.sizeof(_INTEGERS[code]) * int(count or 1)
+        if at >= skipped:
+            item = next(items)
+            stores.append(_store(at - skipped, size, code, item, places, values))
+        else:
+            for _ in range(int(count or 1)):
+                next(items)
+        at += size
+    blocks = launch.grid if isinstance(launch.grid, int) else 0
+    offsets = tuple(each - skipped for each in packed.offsets)
+    return NativeLaunch(
+        launch.kernel, grid, blocks, shared, tuple(stores), offsets, at - skipped, chain.overlaps
+    )
+
+
+_INTEGERS: dict[str, Any] = {
+    "?": ctypes.c_uint8, "b": ctypes.c_int8, "B": ctypes.c_uint8, "h": ctypes.c_int16, "H": ctypes.c_uint16,
+    "i": ctypes.c_int32, "I": ctypes.c_uint32, "q": ctypes.c_int64, "Q": ctypes.c_uint64,
+}  # fmt: skip
+
+
+def _store(
+    offset: int, size: int, code: str, item: str, places: dict[str, int], values: dict[str, int]
+) -> Store:
+    first, _, added = item.partition(" + ")
+    if first == "address":
+        if added in places:
+            return Store(offset, size, "address", places[added])
+        return Store(offset, size, "address", -1, int(added or 0))
+    if item in places:
+        return Store(offset, size, "number", places[item])
+    if item in values:
+        return Store(offset, size, "bytes" if code == "s" else "value", values[item])
+    return Store(offset, size, "number", -1, int(item))
+
+
+def words_of(chains: Sequence[Chain], constants: Sequence[int], kernels: Sequence[c_void_p]) -> Any:
+    """Return the block of words for the current context."""
+    library = driver.library()
+    context = c_void_p()
+    driver.call("cuCtxGetCurrent", byref(context))
+    words = [address_of(getattr(library, name)) for name in FUNCTIONS]
+    words += [storage.memory().pool().value or 0, context.value or 0, addressof(PROGRAMMATIC)]
+    for chain in chains:
+        for launch, _, function, block in chain._launches:
+            shared = launch.shared if isinstance(launch.shared, int) else 0
+            words += [function.value or 0, block, shared]
+    words += [*constants, *(each.value or 0 for each in kernels)]
+    return np.array([each - 2**64 if each >= 2**63 else each for each in words], np.int64)
+
+
+def address_of(function: Any) -> int:
+    """Return the address of a C function."""
+    return ctypes.cast(function, c_void_p).value or 0

@@ -1,0 +1,224 @@
+"""Views in numba: their type, how they come in and go out, and what compiled code may ask them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba.core import cgutils, errors, types
+from numba.core.registry import cpu_target
+from numba.extending import (
+    NativeValue,
+    box,
+    intrinsic,
+    make_attribute_wrapper,
+    models,
+    overload,
+    overload_attribute,
+    register_model,
+    unbox,
+)
+from numba.np.numpy_support import from_dtype
+
+__all__ = ["ViewType", "view_type"]
+
+
+class ViewType(types.Type):  # type: ignore[misc]
+    """A view: its class, the dtype, number and order of its dimensions, and whether it may be written."""
+
+    def __init__(self, cls: type, dtype: np.dtype[Any], ndim: int, layout: str, writable: bool) -> None:
+        self.cls, self.numpy_dtype, self.ndim, self.layout, self.writable = cls, dtype, ndim, layout, writable
+        access = "" if writable else ", read-only"
+        super().__init__(f"cupar.view({dtype.descr if dtype.names else dtype}, {ndim}d, {layout}{access})")
+
+    def with_layout(self, ndim: int, layout: str) -> ViewType:
+        """Return that of a part of such a view."""
+        return ViewType(self.cls, self.numpy_dtype, ndim, layout, self.writable)
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether the type says that items lie one after the other."""
+        return self.layout in "CF"
+
+
+_types: dict[Any, ViewType] = {}
+
+
+def view_type(cls: type, dtype: np.dtype[Any], ndim: int, layout: str, writable: bool) -> ViewType:
+    """Return the type of a view."""
+    key = cls, dtype, ndim, layout, writable
+    found = _types.get(key)
+    if found is None:
+        found = _types.setdefault(key, ViewType(*key))
+    return found
+
+
+@register_model(ViewType)
+class _Model(models.StructModel):  # type: ignore[misc]
+    """The words of a `View`, in their order."""
+
+    def __init__(self, manager: Any, view: ViewType) -> None:
+        extents = types.UniTuple(types.intp, view.ndim)
+        super().__init__(manager, view, [("address", types.uintp), ("shape", extents), ("strides", extents)])
+
+
+for _name in ("address", "shape", "strides"):
+    make_attribute_wrapper(ViewType, _name, _name)
+
+
+@unbox(ViewType)
+def _unbox(typ: ViewType, obj: Any, c: Any) -> NativeValue:
+    words = c.pyapi.object_getattr_string(obj, "_words")
+    address = c.pyapi.long_as_voidptr(words)
+    c.pyapi.decref(words)
+    kind = c.context.get_value_type(typ)
+    return NativeValue(c.builder.load(c.builder.bitcast(address, kind.as_pointer())))
+
+
+@box(ViewType)
+def _box(typ: ViewType, value: Any, c: Any) -> Any:
+    view = cgutils.create_struct_proxy(typ)(c.context, c.builder, value)
+    extents = [*cgutils.unpack_tuple(c.builder, view.shape), *cgutils.unpack_tuple(c.builder, view.strides)]
+    numbers = [c.pyapi.from_native_value(types.uintp, view.address)]
+    numbers += [c.pyapi.from_native_value(types.intp, each) for each in extents]
+    given = [c.pyapi.unserialize(c.pyapi.serialize_object(each)) for each in (typ.numpy_dtype, typ.writable)]
+    cls = c.pyapi.unserialize(c.pyapi.serialize_object(typ.cls))
+    make = c.pyapi.object_getattr_string(cls, "_of_words")
+    made = c.pyapi.call_function_objargs(make, [*given, *numbers])
+    for each in (make, cls, *given, *numbers):
+        c.pyapi.decref(each)
+    return made
+
+
+# --- What compiled code may ask ----------------------------------------------------------------------------
+
+# numba compares the signatures of what is overloaded and of what is compiled, annotations included: so these
+# are lambdas, or text.
+_ATTRIBUTES: dict[str, Callable[[ViewType], Any]] = {
+    "ndim": lambda view: view.ndim,
+    "itemsize": lambda view: view.numpy_dtype.itemsize,
+    "dtype": lambda view: from_dtype(view.numpy_dtype),
+    "writable": lambda view: view.writable,
+}
+
+
+def _overload_constant(name: str, find: Callable[[ViewType], Any]) -> None:
+    def constant(typ: ViewType) -> Any:
+        value = find(typ)
+        return lambda view: value
+
+    overload_attribute(ViewType, name)(lambda view: constant(view))  # noqa: PLW0108
+
+
+for _name, _find in _ATTRIBUTES.items():
+    _overload_constant(_name, _find)
+
+_SIZE = """
+def size(view):
+    size = 1
+    for extent in view.shape:
+        size *= extent
+    return size
+"""
+
+
+def _written(text: str, name: str, **names: Any) -> Any:
+    exec(text, names)
+    return names[name]
+
+
+overload_attribute(ViewType, "size")(lambda view: _written(_SIZE, "size"))
+overload_attribute(ViewType, "nbytes")(lambda view: lambda view: view.size * view.itemsize)
+
+
+def _len(view: Any) -> Any:
+    if not isinstance(view, ViewType):
+        return None
+    if not view.ndim:
+        raise errors.TypingError("a view without dimensions has no length")
+    return lambda view: view.shape[0]
+
+
+overload(len)(lambda view: _len(view))  # noqa: PLW0108
+
+
+# --- Parts -------------------------------------------------------------------------------------------------
+
+_GETITEM = """
+def getitem(view, index):
+    address = view.address
+    {lines}
+    return make(view, address, ({shape}), ({strides}))
+"""
+
+_INTEGER = """
+    extent = view.shape[{k}]
+    at = {each} + extent if {each} < 0 else {each}
+    if at < 0 or at >= extent:
+        raise IndexError("view: index is out of bounds")
+    address += at * view.strides[{k}]"""
+
+_SLICE = """
+    begin, end, step = {each}.indices(view.shape[{k}])
+    address += begin * view.strides[{k}]
+    shape_{k} = max(0, (end - begin + step - (1 if step > 0 else -1)) // step)
+    stride_{k} = view.strides[{k}] * step"""
+
+
+def _getitem(view: Any, index: Any) -> Any:
+    if not isinstance(view, ViewType):
+        return None
+    given = tuple(index) if isinstance(index, types.BaseTuple) else (index,)
+    if len(given) > view.ndim:
+        raise errors.TypingError(f"a view of {view.ndim} dimensions was given {len(given)} indices")
+    lines, shape, strides = "", [], []
+    for k, kind in enumerate(given):
+        each = f"index[{k}]" if isinstance(index, types.BaseTuple) else "index"
+        if isinstance(kind, types.Integer):
+            lines += _INTEGER.format(k=k, each=each)
+        elif isinstance(kind, types.SliceType):
+            lines += _SLICE.format(k=k, each=each)
+            shape.append(f"shape_{k}, ")
+            strides.append(f"stride_{k}, ")
+        else:
+            raise errors.TypingError(f"views take integers and slices, got {kind}")
+    for k in range(len(given), view.ndim):
+        shape.append(f"view.shape[{k}], ")
+        strides.append(f"view.strides[{k}], ")
+    slices = [kind for kind in given if isinstance(kind, types.SliceType)]
+    stay = given[len(given) - 1 :] == tuple(slices) or not slices
+    stays = view.layout == "C" and stay and not any(kind.has_step for kind in slices)
+    part = view.with_layout(len(shape), "C" if stays else "A")
+    text = _GETITEM.format(lines=lines, shape="".join(shape), strides="".join(strides))
+    return _written(text, "getitem", make=_maker(part))
+
+
+overload(operator.getitem)(lambda view, index: _getitem(view, index))  # noqa: PLW0108
+
+
+def _maker(part: ViewType) -> Any:
+    """Return what makes a view of a type, of its address, shape and strides."""
+
+    @intrinsic
+    def make(typing: Any, view: Any, address: Any, shape: Any, strides: Any) -> Any:
+        extents = types.UniTuple(types.intp, part.ndim)
+
+        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            made = cgutils.create_struct_proxy(part)(context, builder)
+            _, made.address, made.shape, made.strides = values
+            return made._getvalue()
+
+        return part(view, types.uintp, extents, extents), code
+
+    return make
+
+
+def refresh() -> None:
+    """Have numba see what was registered, though it is compiling already, as with what a function reads."""
+    cpu_target.typing_context.refresh()
+    cpu_target.target_context.refresh()
+
+
+refresh()

@@ -1,0 +1,86 @@
+"""What numba.cuda's kernels tell of themselves, under the same names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .overload import Overload
+from .overloads import Overloads, Types
+
+_NOT_HAD = {
+    "inspect_types": "numba.cuda.jit shows how it types a function",
+    "inspect_cfg": "numba.cuda.jit shows the control flow of LLVM IR; see inspect_llvm",
+    "inspect_disasm_cfg": "see inspect_sass",
+    "inspect_sass_cfg": "see inspect_sass",
+    "get_annotation_info": "numba.cuda.jit shows how it types a function",
+    "get_metadata": "see the build of an overload",
+    "stats": "see the build of an overload, and cupar.cache.stats()",
+    "extensions": "arguments are read by cupar",
+    "bind": "a kernel is loaded when it is first launched",
+}
+
+
+class Accessors:
+    """What is asked of a kernel's overloads: of one of them, or of all by their types."""
+
+    overloads: Overloads
+    specialized: bool
+
+    def __getattr__(self, name: str) -> Any:
+        cls = type(self).__name__
+        why = f": {_NOT_HAD[name]}" if name in _NOT_HAD else ""
+        raise AttributeError(f"{cls!r} object has no attribute {name!r}{why}")
+
+    def _each(self, signature: Any, read: Callable[[Overload], Any], of_one: bool = False) -> Any:
+        if signature is not None:
+            return read(self.overloads[signature])
+        if of_one and self.specialized:
+            return read(next(iter(self.overloads.values())))
+        return {types: read(each) for types, each in self.overloads.items()}
+
+    def get_regs_per_thread(self, signature: Any = None) -> int | dict[Types, int]:
+        """Return the registers of a thread, on the current device.
+
+        Parameters
+        ----------
+        signature : optional
+            Of the overload that is meant. Without it, the kernel's, if it was given one signature; else
+            those of all overloads by their types.
+        """
+        found: Any = self._each(signature, lambda each: each.regs_per_thread, True)
+        return found  # type: ignore[no-any-return]
+
+    def get_const_mem_size(self, signature: Any = None) -> int | dict[Types, int]:
+        """Return the bytes of constant memory; see `get_regs_per_thread`."""
+        found: Any = self._each(signature, lambda each: each.const_mem_size, True)
+        return found  # type: ignore[no-any-return]
+
+    def get_shared_mem_per_block(self, signature: Any = None) -> int | dict[Types, int]:
+        """Return the bytes of a block's shared memory that is not dynamic; see `get_regs_per_thread`."""
+        found: Any = self._each(signature, lambda each: each.shared_mem_per_block, True)
+        return found  # type: ignore[no-any-return]
+
+    def get_local_mem_per_thread(self, signature: Any = None) -> int | dict[Types, int]:
+        """Return the bytes of a thread's local memory; see `get_regs_per_thread`."""
+        found: Any = self._each(signature, lambda each: each.local_mem_per_thread, True)
+        return found  # type: ignore[no-any-return]
+
+    def get_max_threads_per_block(self, signature: Any = None) -> int | dict[Types, int]:
+        """Return how many threads a block can have; see `get_regs_per_thread`."""
+        found: Any = self._each(signature, lambda each: each.max_threads_per_block, True)
+        return found  # type: ignore[no-any-return]
+
+    def inspect_llvm(self, signature: Any = None) -> str | dict[Types, str]:
+        """Return the LLVM IR of an overload, or of all by their types. It is compiled again for that."""
+        return self._each(signature, lambda each: each.inspect_llvm())  # type: ignore[no-any-return]
+
+    def inspect_asm(self, signature: Any = None) -> str | dict[Types, str]:
+        """Return the PTX of an overload with all that it calls, or of all by their types."""
+        return self._each(signature, lambda each: each.inspect_asm())  # type: ignore[no-any-return]
+
+    inspect_lto_ptx = inspect_asm
+
+    def inspect_sass(self, signature: Any = None) -> str | dict[Types, str]:
+        """Return the GPU code of an overload as text, or of all by their types; ``nvdisasm`` shows it."""
+        return self._each(signature, lambda each: each.inspect_sass())  # type: ignore[no-any-return]

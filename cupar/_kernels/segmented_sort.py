@@ -1,0 +1,234 @@
+"""Plans of segmented sorts: kernels for segments of some sizes each, and a kernel a digit for long ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
+
+from .family import (
+    Facts,
+    Family,
+    Launch,
+    Number,
+    Plan,
+    Shape,
+    Storage,
+    Value,
+    aligned,
+    ceil_div,
+    i32,
+    i64,
+    u32,
+    u64,
+)
+from .radix_sort import ways
+from .segmented_reduce import ROWS
+
+if TYPE_CHECKING:
+    from .._ir.specialisation import Specialisation
+
+# Kernels for groups of lanes, by the most items of a segment: how many lanes.
+_GROUPS = {16: 4, 64: 8, 256: 16}
+_TEAMS = 5  # sizes, at most: of 1 to 16 warps
+_LISTS = len(_GROUPS) + _TEAMS + 1
+_LIST_THREADS, _LIST_ITEMS = 256, 1024
+_WORDS = 32  # of counters: of the lists, and behind them those of long segments
+_OF_LONG = 4 * 16
+_TILES_THREADS, _TILES_BLOCKS = 256, 8
+_LEAST_TEAM_THREADS = 256  # that the largest team has on every device
+_ROWS_BLOCK = 128  # threads of a block, at least, where a team sorts each row
+
+MOST_SEGMENTS = 2**32 - 1  # with offsets, as lists have 32 bits for each
+
+
+class Sorted(NamedTuple):
+    """What is sorted.
+
+    Attributes
+    ----------
+    num_items, num_segments : int
+    segment_size : int
+        Of each row; with offsets 0.
+    """
+
+    num_items: int
+    num_segments: int
+    segment_size: int
+
+
+_LIST_NUMBERS = ("segments", *(f"list {i}" for i in range(_LISTS + 1)))
+_LONG_NUMBERS = (
+    *("queue", "segment_of", "bins", "lookback", "most_segments", "most_tiles", "keys", "values"),
+    *("tiles_grid", "count_grid", "digit_grid"),
+)
+
+
+def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
+    names = [each.name for each in spec.arguments]
+    has_values, has_offsets = "d_in_values" in names, "end_offsets_in" in names
+    places: dict[str, tuple[Value | Storage | Number, ...]] = {
+        end: (Value(f"d_{end}_keys"), Value(f"d_{end}_values") if has_values else u64(0))
+        for end in ("in", "out")
+    }
+    places["spare"] = (Storage("keys"), Storage("values") if has_values else u64(0))
+
+    def between(source: str, target: str) -> tuple[Value | Storage | Number, ...]:
+        return tuple(each for pair in zip(places[source], places[target], strict=True) for each in pair)
+
+    offsets: tuple[Value | Number, ...] = (i64("size"), i64("size"))
+    lists: tuple[Storage | Number, ...] = (u64(0),) * (2 + _LISTS + 1)
+    if has_offsets:
+        offsets = Value("start_offsets_in"), Value("end_offsets_in")
+        lists = (Storage(), Storage("segments"), *(u64(f"list {i}") for i in range(_LISTS + 1)))
+    segments = (*offsets, i64("n"), lists)
+    arrays = between("in", "out")
+    queue = (
+        *(Storage(_OF_LONG), Storage("queue"), Storage("segment_of"), Storage("bins"), Storage("lookback")),
+        *(u32("most_segments"), u32("most_tiles")),
+    )
+
+    def group(most: int, grid: str) -> Launch:
+        return Launch(f"cupar_segmented_sort_{most}", grid, "group_threads", (arrays, *segments))
+
+    def teams(least: int | str, largest: int | str, block: int | str, nbytes: str) -> Launch:
+        parameters = (arrays, *segments, i32(least), i32(largest))
+        return Launch("cupar_segmented_sort_teams", "grid", block, parameters, nbytes)
+
+    init = Launch("cupar_segmented_sort_init", 1, _WORDS, (Storage(),))
+    long = [
+        Launch(
+            "cupar_segmented_sort_tiles", "tiles_grid", _TILES_THREADS, (*segments, i32("long_list"), queue)
+        ),
+        Launch("cupar_segmented_sort_count", "count_grid", "digit_threads", (Value("d_in_keys"), queue)),
+    ]
+    long += [
+        Launch(
+            "cupar_segmented_sort_digit", "digit_grid", "digit_threads", (between(*way), queue, i32(number))
+        )
+        for number, way in enumerate(ways(spec.arguments[0].value.itemsize, False))
+    ]
+    if not has_offsets:
+        shapes = {str(most): Shape(("n", "size", "grid"), (group(most, "grid"),), 2) for most in _GROUPS}
+        for size in range(_TEAMS):
+            threads = max(32 << size, _ROWS_BLOCK)
+            launch = teams(size, size, threads, "nbytes")
+            # On some devices the largest team is never used, and too large.
+            executables = 2 if threads <= _LEAST_TEAM_THREADS else 0
+            shapes[f"teams {size}"] = Shape(("n", "size", "grid", "nbytes"), (launch,), executables)
+        shapes["long"] = Shape(("n", "size", "long_list", *_LONG_NUMBERS), (init, *long), 2)
+        return shapes
+    lists_of = Launch("cupar_segmented_sort_list", "list_grid", _LIST_THREADS, (*offsets, i64("n"), lists))
+    short = (
+        *(init, lists_of, teams(0, "largest", "team_threads", "nbytes")),
+        *(group(most, f"grid {most}") for most in reversed(_GROUPS)),
+    )
+    numbers = (
+        *("n", *_LIST_NUMBERS, "list_grid", "largest", "grid", "nbytes"),
+        *(f"grid {most}" for most in _GROUPS),
+    )
+    return {
+        "short": Shape(numbers, short),
+        "any": Shape((*numbers, "long_list", *_LONG_NUMBERS), (*short[:2], *long, *short[2:])),
+    }
+
+
+def _planner(facts: Facts) -> Callable[[Sorted], Plan]:
+    sms = facts["sms"]
+    team = 32 * facts["team_items"]  # items of the smallest
+    sizes = (facts["team_threads"] // 32).bit_length()  # of teams
+    tops = [*_GROUPS, *(team << size for size in range(sizes))]  # most items of a segment, for each list
+    groups = {most: facts["group_threads"] // lanes for most, lanes in _GROUPS.items()}  # of a block
+    nbytes = facts["team_threads"] * facts["team_bytes"]
+
+    def running(kernel: str, threads: int, shared: int = 0) -> int:
+        return max(facts.occupancy(f"cupar_segmented_sort_{kernel}", threads, shared), 1) * sms
+
+    most_teams = running("teams", facts["team_threads"], nbytes)
+    most_groups = {most: running(str(most), facts["group_threads"]) for most in _GROUPS}
+    most_count, most_digit = (running(each, facts["digit_threads"]) for each in ("count", "digit"))
+
+    def long(items: int, segments: int, begin: int) -> tuple[int, tuple[int, ...]]:
+        """Lay out what long segments need, and return how many bytes there are and their numbers."""
+        tiles = items // facts["tile_items"] + segments
+        bins = facts["passes"] * 256
+        spare = items if facts["passes"] > 1 else 0
+        *parts, nbytes = aligned(
+            begin,
+            facts["segment_size"] * segments,
+            4 * tiles,
+            8 * bins * segments,
+            8 * 256 * tiles,
+            facts["key_size"] * spare,
+            facts["value_size"] * spare,
+        )
+        _, queue, segment_of, of_bins, lookback, keys, values = parts
+        numbers = (
+            *(len(tops), queue, segment_of, of_bins, lookback, segments, tiles, keys, values),
+            *(min(segments, sms * _TILES_BLOCKS), min(tiles, most_count), min(tiles, most_digit)),
+        )
+        return nbytes, numbers
+
+    def plan(problem: Sorted) -> Plan:
+        items, n, length = problem
+        if n == 0 or items == 0:
+            return Plan("", 0)
+        if length > tops[-1]:
+            nbytes_of_long, numbers = long(n * length, n, 4 * _WORDS)
+            return Plan("long", nbytes_of_long, (n, length, *numbers))
+        if length > 0:
+            return rows(n, length)
+        # Segments of a list have more items than those of the one before, and do not overlap.
+        leasts = [1, *(top + 1 for top in tops)]
+        counts = [min(n, items // least) for least in leasts]
+        firsts = [*accumulate(counts, initial=0)]
+        firsts += [firsts[-1]] * (_LISTS + 1 - len(firsts))
+        _, segments, end = aligned(4 * _WORDS, 4 * firsts[-1])
+        of_teams = counts[len(_GROUPS) : len(tops)]
+        numbers = (
+            *(n, segments, *firsts, ceil_div(n, _LIST_ITEMS)),
+            *(sum(count > 0 for count in of_teams) - 1, max(min(sum(of_teams), most_teams), 1), nbytes),
+            *(
+                max(min(ceil_div(count, groups[most]), most_groups[most]), 1)
+                for most, count in zip(_GROUPS, counts, strict=False)
+            ),
+        )
+        if counts[len(tops)] == 0:
+            return Plan("short", end, numbers)
+        nbytes_of_all, more = long(items, counts[len(tops)], end)
+        return Plan("any", nbytes_of_all, (*numbers, *more))
+
+    def rows(n: int, length: int) -> Plan:
+        """Plan a sort of rows: a kernel."""
+        for most in _GROUPS:
+            if length <= most:
+                return Plan(str(most), 0, (n, length, ceil_div(n, groups[most])))
+        size = (ceil_div(length, team) - 1).bit_length()
+        threads = max(32 << size, _ROWS_BLOCK)
+        teams = threads // (32 << size)
+        grid = min(ceil_div(n, teams), 2**31 - 1)
+        return Plan(f"teams {size}", 0, (n, length, grid, threads * facts["team_bytes"]))
+
+    return plan
+
+
+def _prelude(spec: Specialisation) -> str:
+    is_descending = str(spec.option("order") == "DESCENDING").lower()
+    code = [f"constexpr bool is_descending = {is_descending};"]
+    names = [each.name for each in spec.arguments]
+    if "d_in_values" not in names:
+        code.append("using d_in_values_v = void;")
+    code.append("#define CUPAR_OFFSETS" if "start_offsets_in" in names else ROWS)
+    return "\n".join(code)
+
+
+SEGMENTED_SORT = Family(
+    "segmented_sort.cuh",
+    (
+        *("group_threads", "team_threads", "team_items", "team_bytes", "digit_threads", "tile_items"),
+        *("passes", "segment_size", "key_size", "value_size"),
+    ),
+    _shapes,
+    _planner,
+    _prelude,
+)

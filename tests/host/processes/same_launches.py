@@ -1,0 +1,156 @@
+"""Calls algorithms from Python and from compiled code, and compares what the driver was told."""
+
+import sys
+from itertools import zip_longest
+
+from support.host import Array, Driver
+
+driver = Driver(sys.argv[1])
+
+import numba  # noqa: E402
+import numpy as np  # noqa: E402
+
+import cupar  # noqa: E402
+
+A = [0x700000000000 + k * 0x1000000000 for k in range(16)]
+ZERO = np.zeros(1, "f4")
+
+
+def view(place, size, dtype):
+    return cupar.view(Array(A[place], size, dtype))
+
+
+def compare(name, algorithm, *calls, streams=(0, 77)):
+    """Compare calls, each of which is a tuple of arguments."""
+    driver.knows(algorithm)
+    arguments = ", ".join(f"a{k}" for k in range(len(calls[0])))
+    names = {"algorithm": algorithm}
+    exec(f"def call({arguments}, stream):\n    algorithm.run({arguments}, stream)", names)
+    compiled = numba.njit(nogil=True)(names["call"])
+    launches = 0
+    for arguments in calls:
+        for stream in streams:
+            expected = call(names["call"], (*arguments, stream))
+            before = list(driver.allocations[:2])
+            found = call(compiled, (*arguments, stream))
+            taken, freed = (now - then for now, then in zip(driver.allocations, before, strict=False))
+            if expected != found or taken != freed:
+                pairs = [pair for pair in zip_longest(expected, found) if pair[0] != pair[1]]
+                print("differs:", name, arguments, stream, *pairs[:2], taken, freed, sep="\n  ")
+            launches += len(found)
+    print(name, launches)
+
+
+def call(function, arguments):
+    """Return what was launched, or what was raised."""
+    try:
+        function(*arguments)
+    except (TypeError, ValueError) as error:
+        return type(error).__name__, str(error).partition(":")[0]
+    return without_padding(driver.taken())
+
+
+def without_padding(launches):
+    """Return launches without objects that have no members: their byte is whatever it is."""
+    return [
+        each._replace(parameters=tuple(data for data in each.parameters if len(data) > 1))
+        for each in launches
+    ]
+
+
+SIZES = [0, 1, 1000, 50_000, 10**6, 2**31 + 5]
+
+
+def reductions():
+    for dtype in ("f4", "i8"):
+        d_in, d_out, init = view(0, 2**32, dtype), view(1, 1, dtype), np.full(1, 7, dtype)
+        add = cupar.reduce_into(d_in, d_out, lambda a, b: a + b, init)
+        compare(f"reduce {dtype}", add, *[(d_in, d_out, n, init) for n in SIZES])
+    largest = cupar.reduce_into("i2", "i2", cupar.OpKind.MAXIMUM, None)
+    compare("maximum", largest, *[(view(0, 2**32, "i2"), view(1, 1, "i2"), n, None) for n in SIZES])
+    converted = cupar.reduce_into("i4", "c16", cupar.OpKind.PLUS, np.zeros(1, "f8"))
+    one = np.ones(1, "f8")
+    compare("converted", converted, *[(view(0, 2**32, "i4"), view(1, 1, "c16"), n, one) for n in SIZES])
+
+
+def scans():
+    d_in, d_out, init = view(0, 2**32, "f4"), view(1, 2**32, "f4"), np.full(1, 7, "f4")
+    scan = cupar.exclusive_scan(d_in, d_out, lambda a, b: a + b, init)
+    compare("exclusive_scan", scan, *[(d_in, d_out, n, init) for n in [*SIZES, 10**7, 10**8]])
+    scan = cupar.inclusive_scan("i2", "i2", cupar.OpKind.MAXIMUM, None)
+    arrays = view(0, 2**32, "i2"), view(1, 2**32, "i2")
+    compare("inclusive_scan", scan, *[(*arrays, n, None) for n in SIZES])
+    first = view(2, 1, "f4")
+    scan = cupar.inclusive_scan("f4", "f4", cupar.OpKind.PLUS, first)
+    compare("scan with a device's init", scan, *[(d_in, d_out, n, first) for n in SIZES])
+
+
+def transforms():
+    d_in, other, d_out = (view(k, 2**32, "f4") for k in range(3))
+    double = cupar.unary_transform("f4", "f4", lambda a: a + a)
+    compare("unary_transform", double, *[(d_in, d_out, n) for n in SIZES])
+    add = cupar.binary_transform("f4", "f4", "f4", cupar.OpKind.PLUS)
+    compare("binary_transform", add, *[(d_in, other, d_out, n) for n in SIZES])
+
+
+def choices():
+    keys, items, out_keys, out_items = (view(k, 2**31, "i4") for k in range(4))
+    count = view(4, 2, "i8")
+    sizes = [0, 1, 5000, 20_000, 10**6, 2**31]
+    chosen = cupar.select("i4", "i4", "i8", lambda a: a > 3)
+    compare("select", chosen, *[(keys, out_keys, count, n) for n in sizes])
+    parts = cupar.three_way_partition("i4", "i4", "i4", "i4", "i8", lambda a: a > 3, lambda a: a < 1)
+    compare("partition", parts, *[(keys, out_keys, out_items, items, count, n) for n in sizes])
+    unique = cupar.unique_by_key("i4", "i4", "i4", "i4", "i8", cupar.OpKind.EQUAL_TO)
+    compare("unique_by_key", unique, *[(keys, items, out_keys, out_items, count, n) for n in sizes])
+
+
+def sorts():
+    keys, items, out_keys, out_items = (view(k, 2**32, "i4") for k in range(4))
+    pairs = cupar.merge_sort("i4", "i4", "i4", "i4", cupar.OpKind.LESS)
+    compare("merge_sort", pairs, *[(keys, items, out_keys, out_items, n) for n in SIZES])
+    alone = cupar.merge_sort("i4", None, "i4", None, cupar.OpKind.LESS)
+    compare("merge_sort of keys", alone, *[(keys, None, out_keys, None, n) for n in SIZES])
+
+
+def radix_sorts():
+    keys, items, out_keys, out_items = (view(k, 2**32, "i4") for k in range(4))
+    order = cupar.SortOrder.ASCENDING
+    pairs = cupar.radix_sort("i4", "i4", "i4", "i4", order)
+    bits = [(None, None), (0, 32), (3, 17), (5, 5), (24, None)]
+    arguments = [(keys, out_keys, items, out_items, n, *each) for n in SIZES for each in bits]
+    for types in {tuple(map(type, each)) for each in bits}:
+        own = [each for each in arguments if tuple(map(type, each[5:])) == types]
+        compare(f"radix_sort {' '.join(each.__name__ for each in types)}", pairs, *own)
+    wrong = [(keys, out_keys, items, out_items, 5, *each) for each in [(-1, 3), (4, 3), (0, 33)]]
+    compare("radix_sort of wrong bits", pairs, *wrong)
+    small = view(0, 2**32, "u1"), view(1, 2**32, "u1"), None, None
+    alone = cupar.radix_sort("u1", "u1", None, None, cupar.SortOrder.DESCENDING)
+    compare("radix_sort of keys", alone, *[(*small, n, None, None) for n in SIZES])
+
+
+def searches():
+    data, values, out = view(0, 2**32, "f4"), view(1, 2**32, "f4"), view(2, 2**32, "i4")
+    problems = [(n, m) for n in (0, 100, 10**5, 2**28) for m in (0, 100, 1 << 20)]
+    for is_sorted in (False, True):
+        search = cupar.lower_bound("f4", "f4", "i4", values_sorted=is_sorted)
+        compare(f"search {is_sorted}", search, *[(data, n, values, m, out) for n, m in problems])
+    compare("search too far", search, (data, 2**31, values, 100, out))
+
+
+def histograms():
+    out = view(1, 2**20, "i4")
+    levels = [(257, 0, 256), (2, 0, 1), (4097, -5, 100_000), (2**17, 0, 2**31 - 1), (11, 500, 5)]
+    sizes = [0, 1000, 10**5, 10**7, 2**32]
+    for dtype in ("u1", "i4", "u8", "i8"):
+        samples = view(0, 2**32, dtype)
+        count = cupar.histogram_even(dtype, "i4", 5, np.int64(0), np.int64(4), 1)
+        compare(f"histogram {dtype}", count, *[(samples, out, *each, n) for each in levels for n in sizes])
+    levels = [(257, 0.0, 1.0), (2, -1e30, 1e30), (70_000, 0.5, 0.75), (11, 3.0, 3.0), (11, 0.0, float("inf"))]
+    samples = view(0, 2**32, "f4")
+    count = cupar.histogram_even("f4", "i4", 5, np.float64(0), np.float64(4), 1)
+    compare("histogram of floats", count, *[(samples, out, *each, n) for each in levels for n in sizes])
+
+
+for each in sys.argv[2:]:
+    globals()[each]()

@@ -1,0 +1,76 @@
+"""Kernels that compiled host code launches, as a driver sees it that has no GPU; and what is refused."""
+
+from pathlib import Path
+
+import pytest
+from support.host import run
+
+pytest.importorskip("numba")
+PROCESS = Path(__file__).parent / "processes" / "kernels.py"
+
+
+@pytest.fixture
+def lines(tmp_path, session_cache):
+    """Return the lines that a process prints."""
+
+    def lines(which, **environment):
+        done = run(tmp_path, PROCESS, session_cache, which, **environment)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.splitlines()
+
+    return lines
+
+
+@pytest.mark.slow
+def test_compiled_code_launches_what_python_launches(lines):
+    found = lines("same")
+    assert not [line for line in found if line.startswith("differs")], found
+    assert len(found) > 50 and all(line.endswith(" 1") for line in found)
+
+
+def test_all_ways_to_launch(lines):
+    assert lines("forms") == ["8 True"]
+
+
+def test_what_is_refused_is_named(lines):
+    beyond = "block: expected 1 to 1024 in x and y, and 1 to 64 in z"
+    assert lines("refused") == [
+        "ValueError: grid: expected 1 to 2147483647 in x",
+        "ValueError: grid: expected 1 to 2147483647 in x",
+        "ValueError: grid: expected 1 to 65535 in y and z",
+        f"ValueError: {beyond}",
+        "ValueError: block: has more than the 1024 threads that a block can have",
+        f"ValueError: {beyond}",
+        f"ValueError: {beyond}",
+        "ValueError: shared: expected bytes of shared memory",
+        "ValueError: shared: more shared memory than a block can have on this card",
+        "TypingError: grid: expected one to three integers, got float64",
+        "TypingError: block: expected one to three integers, got UniTuple(int64 x 4)",
+        "TypingError: stream: compiled host code takes a handle, an integer, or None; got float64",
+        "TypingError: shared: expected an integer, got none",
+        "TypingError: x: from compiled host code a kernel takes cupar.view(array), numbers, members of enums "
+        "and tuples of these, got array(float64, 1d, C)",
+        "ValueError: x: expected an array aligned to 4 bytes",
+        "TypingError: one: expected [grid, block], [grid, block, stream] or [grid, block, stream, shared], got "
+        "Literal[int](1)",
+        "TypingError: one: takes 1 arguments (x), got 2 by position",
+        "TypingError: one: takes 1 arguments (x), got 0 by position, y",
+        "TypingError: kernel captures has captured device arrays, which compiled host code cannot look up: "
+        "give them as arguments",
+        "ValueError: block: has more threads than kernel small can have: see its attributes",
+        "0",
+    ]
+
+
+def test_errors_of_the_driver_and_threads_without_context(lines):
+    assert lines("failing") == [
+        "LaunchError: kernel one, from compiled code: cuLaunchKernelEx: CUDA_ERROR_OF_THE_TEST (719)",
+        "3",
+    ]
+
+
+def test_launches_can_be_traced(tmp_path, session_cache):
+    done = run(tmp_path, PROCESS, session_cache, "forms", CUPAR_TRACE="1")
+    compiled, python = done.stderr.splitlines()[:8], done.stderr.splitlines()[8:]
+    assert compiled[0] == "cupar: one grid=(1,1,1) block=(1,1,1) shared=0 stream=0x0 from compiled code"
+    assert compiled == [line.replace("from Python", "from compiled code") for line in python]

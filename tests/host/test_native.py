@@ -1,0 +1,19 @@
+"""Compiled host code as a driver sees it that has no GPU: kernels, grids, parameters, memory and errors."""
+
+from pathlib import Path
+
+import pytest
+from support.host import run
+
+pytest.importorskip("numba")
+PROCESSES = Path(__file__).parent / "processes"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["reductions", "scans", "transforms", "choices", "sorts"])
+def test_compiled_code_launches_what_python_launches(which, tmp_path, session_cache):
+    done = run(tmp_path, PROCESSES / "same_launches.py", session_cache, which)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert lines and not [line for line in lines if line.startswith("differs")], done.stdout
+    assert all(int(line.split()[-1]) > 0 for line in lines)

@@ -1,0 +1,208 @@
+"""Plans as compiled code has them: what a family's planner says in Python, for any problem."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cupar._host.plans import Translation, UntranslatableError
+from cupar._kernels import compact, merge_sort, reduce, scan, search, transform
+from cupar._kernels.family import Facts
+
+numba = pytest.importorskip("numba")
+native = pytest.importorskip("cupar._host.native")
+
+SMS, MOST = 132, 2**40
+
+
+def occupancy(kernel, threads, shared):
+    return max(1, min(2048 // threads, 233472 // (shared + 1024)))
+
+
+def facts(family, **given):
+    found = Facts(dict.fromkeys(family.facts, 0), occupancy)
+    found.update(sms=SMS, shared_memory=232448, **given)
+    return found
+
+
+# By name: the family, facts of a build, and names of its shapes.
+FAMILIES = {
+    "reduce": (
+        reduce.REDUCE,
+        dict(threads=256, items=16, rows=8, large_threads=1024, large_items=32768, accum_size=4),
+        ["block", "large block", "grid"],
+    ),
+    "scan": (scan.SCAN, dict(threads=128, items=15, state=8, payload=4), ["tile", "tiles"]),
+    "scan that looks ahead": (
+        scan.SCAN,
+        dict(
+            threads=128, items=15, state=8, payload=4, cc=90, item=4, ahead_threads=288, ahead_tile=8128,
+            ahead_state=16, **{f"shared_{k}": 33000 * k for k in range(1, 9)},
+        ),
+        ["tile", "tiles", "ahead"],
+    ),
+    "scan that looks ahead on Blackwell": (
+        scan.SCAN,
+        dict(
+            threads=128, items=15, state=8, payload=4, cc=100, item=4, ahead_threads=288, ahead_tile=8128,
+            ahead_state=16, **{f"shared_{k}": 20000 * k for k in range(1, 9)},
+        ),
+        ["tile", "tiles", "ahead"],
+    ),
+    "transform": (transform.TRANSFORM, dict(threads=256, items=8, rows=16), ["tiles"]),
+    "select": (compact.SELECT, dict(threads=256, tile_items=4096, shared=50000), ["block", "grid"]),
+    "partition": (compact.PARTITION, dict(threads=256, tile_items=2048, shared=50000), ["block", "grid"]),
+    "merge sort": (
+        merge_sort.MERGE_SORT,
+        dict(threads=256, items=17, key_size=4, item_size=8),
+        ["tiles", *(f"{count} passes" for count in (1, 2, 4, 8, 16))],
+    ),
+    "search": (
+        search.SEARCH,
+        dict(
+            item_size=4, each_threads=256, tile_threads=128, tile=2048, staged=4096, fanout=16,
+            tree_threads=512, top=8192,
+        ),
+        ["each", "tiles", "tree"],
+    ),
+    "search of sorted values": (
+        search.SEARCH,
+        dict(item_size=4, values_sorted=1, each_threads=256, tile=2048, staged=4096, fanout=16),
+        ["each", "tiles", "bounds"],
+    ),
+    "search of large items": (
+        search.SEARCH,
+        dict(item_size=64, each_threads=256, tile_threads=128, tile=128, staged=256, fanout=0),
+        ["each", "tiles"],
+    ),
+}  # fmt: skip
+
+
+def near(tile, tiles, more):
+    return max(0, tile * tiles + more)
+
+
+tiles = st.sampled_from([1 << 10, 1920, 4096, 4352])
+counts = st.one_of(
+    st.integers(0, MOST),
+    st.integers(0, 1 << 14),
+    st.builds(near, tiles, st.integers(0, 300), st.integers(-1, 1)),
+)
+PROBLEMS = {"search": st.tuples(counts, counts)}
+
+_DRIVER = """
+def planned(state, problem, out):
+    out[0] = nbytes(state, problem)
+    return launch(state, 0, out, problem)
+"""
+
+
+@numba.extending.register_jitable
+def _launch(state, address, out, shape, numbers):
+    at = 2 + 32 * out[1]
+    out[at], out[at + 1] = shape, len(numbers)
+    at += 2
+    for number in numba.literal_unroll(numbers):
+        out[at] = number
+        at += 1
+    out[1] += 1
+    return 0
+
+
+def compiled(family, given, shapes):
+    """Return the plan in Python, and what compiles and runs the same."""
+    plan = family.planner(facts(family, **given))
+    translation = Translation(plan, shapes, 0)
+    words = np.array(translation.constants, np.int64)
+    word = numba.extending.register_jitable(lambda state, place: state[place])
+    own = {"_word": word, "_launch": _launch, "_bit_length": native.bit_length, "_aligned": native.aligned}
+    names = translation.compiled(own, numba.extending.register_jitable)
+    asked = {"nbytes": names[translation.nbytes], "launch": names[translation.launch]}
+    exec(_DRIVER, asked)
+    run = numba.njit(asked["planned"])
+
+    def native_plan(problem):
+        out = np.zeros(2 + 32 * 40, np.int64)
+        assert run(words, problem, out) == 0
+        rows = [out[2 + 32 * k :] for k in range(out[1])]
+        return int(out[0]), [(shapes[row[0]], tuple(map(int, row[2 : 2 + row[1]]))) for row in rows]
+
+    return plan, native_plan
+
+
+def expected(plan, problem):
+    shape, nbytes, *numbers = plan(problem)
+    numbers = numbers[0] if numbers else ()
+    if isinstance(shape, tuple):
+        return nbytes, [*zip(shape, numbers, strict=True)]
+    return nbytes, [(shape, numbers)] if shape else []
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def pair(request):
+    return PROBLEMS.get(request.param.split()[0], counts), *compiled(*FAMILIES[request.param])
+
+
+@settings(deadline=None, max_examples=400)
+@given(data=st.data())
+def test_compiled_plans_are_pythons(pair, data):
+    problems, plan, native_plan = pair
+    problem = data.draw(problems)
+    assert native_plan(problem) == expected(plan, problem)
+
+
+def test_every_shape_is_planned(pair):
+    """So that what is compared above is not one case alone."""
+    problems, plan, native_plan = pair
+    sizes = [0, 1, 5000, 20000, 10**6, 1 << 25, MOST]
+    asked = [(n, m) for n in sizes for m in sizes] if problems is not counts else sizes
+    found = [native_plan(each) for each in asked]
+    assert found == [expected(plan, each) for each in asked]
+    assert len({tuple(shape for shape, _ in each) for _, each in found}) > 1
+
+
+# --- What cannot be translated
+
+
+def of(plan, *shapes):
+    return Translation(plan, shapes, 0)
+
+
+def test_what_depends_on_facts_alone_is_a_constant():
+    tile, ahead = 7, None
+
+    def plan(n):
+        if ahead is not None:
+            return ahead(n)
+        return ("few" if n < tile else "many"), 0, (n, tile)
+
+    made = of(plan, "few", "many")
+    assert made.constants == [7] and "ahead" not in made.text
+
+
+def test_bounds_beyond_64_bits():
+    most = 2**64 - 1
+
+    def plan(n):
+        return "one", 0, (min(n, most),)
+
+    assert of(plan, "one").constants == [2**63 - 1]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "return sorted(n)",
+        "return 'one', 0, (print(n),)",
+        "return 'one', 0, (plan.__name__.title(),)",
+        "return n",
+    ],
+)
+def test_what_else_there_is_is_refused(line, tmp_path, monkeypatch):
+    (tmp_path / "a_plan.py").write_text(f"def plan(n):\n    {line}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import a_plan
+
+    monkeypatch.delitem(__import__("sys").modules, "a_plan")
+    with pytest.raises(UntranslatableError, match="plan: .*, which compiled host code cannot have"):
+        of(a_plan.plan, "one")

@@ -1,0 +1,155 @@
+"""What a build shows: from the cache or made here, the same; and what is written for who asks for it."""
+
+import pickle
+import subprocess
+
+import numpy as np
+import pytest
+from support.common import fresh_cache
+from support.disassembly import tool
+
+import cupar
+from cupar._base import warnings as _warnings
+from cupar._inspect import disassembly, dump
+from cupar._kernels import elf
+
+SCALE = 3.0
+
+
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch, tmp_path):
+    fresh_cache(monkeypatch, tmp_path)
+    monkeypatch.setattr(dump, "_written", set())
+    cupar.cache.clear(disk=False)
+
+
+def scaled():
+    return cupar.reduce_into("f4", "f4", lambda a, b: a + SCALE * b, np.zeros(1, "f4"), cc=90)
+
+
+def test_all_of_a_build_is_shown():
+    build = scaled().build
+    assert set(build.ltoir()) == {"kernels", "op"}
+    assert "fmul" in build.llvm()["op"] and 'define i8* @"cupar_op"' in build.llvm()["op"]
+    ptx = build.ptx()
+    assert ".target sm_90" in ptx and ".entry cupar_reduce(" in ptx
+    assert "FMUL" in build.sass() or "FFMA" in build.sass() or "DFMA" in build.sass()
+    assert set(build.resources()) == {"cupar_reduce", "cupar_reduce_partials"}
+
+
+def test_a_build_that_was_found_shows_what_was_fingerprinted(monkeypatch):
+    made = scaled().build
+    before = made.llvm()["op"].count("\n"), made.ptx(), made.sass(), made.resources()
+    cupar.cache.clear(disk=False)
+    found = scaled().build
+    assert found.origin == "disk"
+    monkeypatch.setitem(globals(), "SCALE", 4.0)
+    assert found.llvm()["op"].count("\n") == before[0]
+    assert (found.ptx(), found.sass(), found.resources()) == before[1:]
+    assert scaled().build.ptx() != before[1]
+
+
+def test_iterators_show_their_operators():
+    squares = cupar.TransformIterator(cupar.CountingIterator(np.int32(0)), lambda a: a * a)
+    build = cupar.reduce_into(squares, "i4", cupar.OpKind.PLUS, 0, cc=90).build
+    (name,) = build.llvm()
+    assert set(build.ltoir()) == {"kernels", name}
+
+
+def test_known_operators_have_no_llvm():
+    build = cupar.unary_transform("i4", "i4", cupar.OpKind.NEGATE, cc=90).build
+    assert build.llvm() == {} and set(build.ltoir()) == {"kernels"}
+
+
+@pytest.mark.slow
+def test_the_bindings_builds_are_shown_too():
+    op, init = lambda a, b: a + 2 * b, np.zeros(1, "f4")
+    build = cupar.segmented_reduce("f4", "f4", "i8", "i8", op, init, cc=90).build
+    assert set(build.ltoir()) == {"kernels", "op"} and ".entry" in build.ptx()
+    assert all(each.registers > 0 for each in build.resources().values())
+    order = cupar.SortOrder.ASCENDING
+    whole = cupar.segmented_sort("i4", "i4", None, None, "i8", "i8", order, cc=90).build
+    with pytest.raises(cupar.BuildError, match="segmented_sort is compiled in one piece"):
+        whole.ptx()
+    assert whole.resources()
+
+
+def test_resources_are_those_that_cuobjdump_tells(tmp_path):
+    algorithm = scaled()
+    file = tmp_path / "build.cubin"
+    file.write_bytes(algorithm.cubin())
+    told = subprocess.run([tool("cuobjdump"), "-res-usage", file], capture_output=True, text=True).stdout
+    for kernel, takes in algorithm.build.resources().items():
+        line = told.partition(f"Function {kernel}:")[2].strip().splitlines()[0]
+        given = dict(each.split(":") for each in line.split())
+        assert (takes.registers, takes.shared) == (int(given["REG"]), int(given["SHARED"]))
+        assert takes.local == int(given["STACK"]) + int(given["LOCAL"])
+    assert algorithm.build.resources()["cupar_reduce_partials"].max_threads == 256
+
+
+@pytest.mark.parametrize("damaged", [b"", b"\x7fELF" + bytes(60), b"x" * 200])
+def test_what_is_no_gpu_code(damaged):
+    with pytest.raises(ValueError, match="no GPU code"):
+        elf.resources_of(damaged)
+
+
+def test_a_copy_from_another_process_has_no_code():
+    algorithm = scaled()
+    build = pickle.loads(pickle.dumps(algorithm.build))
+    assert build == algorithm.build
+    with pytest.raises(ValueError, match="copied from another process"):
+        build.sass()
+
+
+def test_nvdisasm_is_missing(monkeypatch):
+    from cuda import pathfinder
+
+    monkeypatch.setattr(pathfinder, "find_nvidia_binary_utility", lambda name: None)
+    monkeypatch.setenv("PATH", "")
+    disassembly._nvdisasm.cache_clear()
+    with pytest.raises(ImportError, match="pip install nvidia-cuda-nvdisasm"):
+        scaled().build.sass()
+    disassembly._nvdisasm.cache_clear()
+
+
+# --- CUPAR_DUMP
+
+
+def test_what_is_asked_for_is_written(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUPAR_DUMP", f"ptx, llvm,cubin:{tmp_path / 'dump'}")
+    algorithm = scaled()
+    name = f"reduce_into-{algorithm.build.key[:16]}"
+    files = {path.name: path.read_bytes() for path in (tmp_path / "dump").iterdir()}
+    assert set(files) == {f"{name}.ptx", f"{name}.op.ll", f"{name}.cubin"}
+    assert files[f"{name}.cubin"] == algorithm.cubin()
+    assert files[f"{name}.ptx"].decode() == algorithm.build.ptx()
+
+
+def test_what_is_found_is_written_once(monkeypatch, tmp_path):
+    scaled()
+    monkeypatch.setenv("CUPAR_DUMP", f"cubin:{tmp_path / 'dump'}")
+    for _ in range(2):
+        cupar.cache.clear(disk=False)
+        assert scaled().build.origin == "disk"
+    (file,) = (tmp_path / "dump").iterdir()
+    file.unlink()
+    cupar.cache.clear(disk=False)
+    scaled()
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("value", ["ptx", "ptx:", "pxt:folder", ":folder"])
+def test_what_cannot_be_meant_is_said(monkeypatch, tmp_path, value):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUPAR_DUMP", value)
+    with pytest.warns(cupar.CacheWarning, match="CUPAR_DUMP is .* and should be kinds and a folder"):
+        scaled()
+    assert not (tmp_path / "folder").exists()
+
+
+def test_what_cannot_be_written_fails_no_build(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("CUPAR_DUMP", f"cubin:{tmp_path / 'file' / 'dump'}")
+    with pytest.warns(cupar.CacheWarning, match="CUPAR_DUMP: the cubin of reduce_into is not written"):
+        assert scaled().build.origin == "built"
+    assert _warnings._warned

@@ -1,0 +1,301 @@
+"""Launches kernels in many ways, and says what the driver was told that it should not have been."""
+
+import math
+import struct
+import sys
+from collections import namedtuple
+
+from support.host import Array, Driver, Launch
+
+driver = Driver(sys.argv[1])
+
+import numpy as np  # noqa: E402
+from numba import cuda  # noqa: E402
+
+import cupar  # noqa: E402
+from cupar import kernel as kernels  # noqa: E402
+from cupar._device import arrays  # noqa: E402
+
+A = [0x700000000000 + k * 0x1000000000 for k in range(16)]
+Pair = namedtuple("Pair", "first second")
+checks = 0
+
+
+@cupar.gpu_struct
+class Peak:
+    height: np.float32
+    index: np.int64
+    valid: bool
+
+
+class InLine:
+    """An array that launches read as they read CuPy's."""
+
+    def __init__(self, address, shape, dtype, strides=None):
+        self.dtype, self.shape, self.ndim = np.dtype(dtype), shape, len(shape)
+        self.size, c, f = math.prod(shape), [self.dtype.itemsize], [self.dtype.itemsize]
+        for extent in shape[:0:-1]:
+            c.insert(0, c[0] * extent)
+        for extent in shape[:-1]:
+            f.append(f[-1] * extent)
+        self.strides = tuple(c[-self.ndim :] if self.ndim else ()) if strides is None else strides
+        self._c_contiguous, self._f_contiguous = self.strides == tuple(c), self.strides == tuple(f)
+        self.data = type("Memory", (), {"ptr": address})
+        self.__cuda_array_interface__ = Array(address, shape, dtype, strides=strides).__cuda_array_interface__
+
+
+def packed(address, shape, strides, itemsize):
+    """Return what numba's code takes of an array."""
+    each = [0, 0, math.prod(shape), itemsize, address, *shape, *strides]
+    return tuple(struct.pack("=q", value) for value in each)
+
+
+def number(code, *values):
+    return tuple(struct.pack(f"={code}", value) for value in values)
+
+
+def check(what, found, expected):
+    global checks
+    checks += 1
+    if found != expected:
+        print("differs:", what, found, expected, sep="\n  ")
+
+
+def compiled(function, *arguments, **options):
+    """Return a kernel that is compiled for some arguments, and of which the driver knows."""
+    kernel = cupar.jit(**options)(function)
+    driver.knows(kernel.compile(*arguments, cc=90))  # before it is loaded
+    return kernel
+
+
+def symbol(function):
+    return f"_ZN5cupar{len(function.__name__)}{function.__name__}Ev"
+
+
+def launched(what, kernel, parameters, grid=(1, 1, 1), block=(32, 1, 1), shared=0, stream=0, attribute=0):
+    """Check that one launch was taken down."""
+    check(what, driver.taken(), [Launch(symbol(kernel), grid, block, shared, stream, attribute, parameters)])
+
+
+def raised(what, error, start, call):
+    """Check that a call raises, and launches nothing."""
+    try:
+        call()
+        found = "nothing was raised"
+    except error as problem:
+        found = str(problem)
+    if not found.startswith(start):
+        print("differs:", what, found, start, sep="\n  ")
+    check(what, driver.taken(), [])
+
+
+# --- Arguments -------------------------------------------------------------------------------------------
+
+
+def touch(x):
+    x[()] if not x.ndim else x.size
+
+
+def take(x, value):
+    pass
+
+
+def one(x):
+    i = cuda.grid(1)
+    if i < x.size:
+        x[i] = i
+
+
+def arguments():
+    layouts = {
+        "1d": ((10,), None, (4,)),
+        "1d, strided": ((10,), (8,), (8,)),
+        "1d, backwards": ((10,), (-4,), (-4,)),
+        "no items": ((0,), None, (4,)),
+        "2d": ((3, 5), None, (20, 4)),
+        "2d, Fortran's": ((3, 5), (4, 12), (4, 12)),
+        "2d, any": ((3, 5), (80, 8), (80, 8)),
+        "3d": ((2, 3, 4), None, (48, 16, 4)),
+    }
+    for make in (Array, InLine):
+        for name, (shape, strides, expected) in layouts.items():
+
+            def sized(x):
+                x.size
+
+            named = {} if strides is None else {"strides": strides}
+            array = make(A[0], shape, "f4", **named)
+            kernel = compiled(sized, array)
+            for address in (A[0], A[0], A[1]):
+                kernel[1, 32](make(address, shape, "f4", **named))
+                launched(f"{make.__name__}, {name}", kernel, packed(address, shape, expected, 4))
+            (other,) = kernel.overloads
+            check("one overload", len(kernel.overloads), 1)
+            check(
+                "its layout", other[0].layout, "C" if strides is None else "F" if "Fortran" in name else "A"
+            )
+    scalar = Array(A[0], (), "f4")
+
+    def zero(x):
+        x[()] = 1
+
+    kernel = compiled(zero, scalar)
+    kernel[1, 32](scalar)
+    launched("no dimensions", kernel, tuple(struct.pack("=q", each) for each in (0, 0, 1, 4, A[0])))
+    peak = Peak(1.5, 9, True)
+    values = [
+        (5, number("q", 5)),
+        (-(2**63), number("q", -(2**63))),
+        (2**63, number("Q", 2**63)),
+        (2.5, number("d", 2.5)),
+        (-0.0, number("d", -0.0)),
+        (True, number("?", True)),
+        (1 - 2j, number("d", 1.0, -2.0)),
+        (np.int8(-3), number("b", -3)),
+        (np.uint16(7), number("H", 7)),
+        (np.float32(0.5), number("f", 0.5)),
+        (np.float16(0.5), number("e", 0.5)),
+        (np.complex64(3 + 4j), number("f", 3, 4)),
+        (np.datetime64(7, "D"), number("q", 7)),
+        ((1, (2.5, np.int32(3))), (*number("q", 1), *number("d", 2.5), *number("i", 3))),
+        (Pair(3, 0.5), (*number("q", 3), *number("d", 0.5))),
+        (peak, (*number("f", 1.5), *number("q", 9), *number("?", True))),
+    ]
+    x = Array(A[0], 10, "f4")
+    every = cupar.jit(take)
+    for value, expected in values:
+        driver.knows(every.compile("float32[::1]", value, cc=90))
+        for _ in range(2):
+            every[1, 32](x, value)
+            launched(f"value {value!r}", every, (*packed(A[0], (10,), (4,), 4), *expected))
+    for value, expected in reversed(values):  # each known, but not the one before
+        driver.knows(every.overloads["float32[::1]", value])
+        every[1, 32](x, value)
+        launched(f"again {value!r}", every, (*packed(A[0], (10,), (4,), 4), *expected))
+
+
+def conversions():
+    kernel = cupar.jit("void(float32[:], int32, float64)")(lambda x, n, y: None)
+    kernel.__name__ = "<lambda>"
+    (overload,) = kernel.overloads.values()
+    driver.knows(overload)
+    symbols = "_ZN5cupar6lambdaEv"
+    for n, y in ((3, 2.5), (np.int8(3), np.float32(2.5)), (np.int64(3), 2.5)):
+        kernel[1, 32](Array(A[0], 10, "f4"), n, y)
+        expected = (*packed(A[0], (10,), (4,), 4), *number("i", 3), *number("d", 2.5))
+        check("converted", driver.taken(), [Launch(symbols, (1, 1, 1), (32, 1, 1), 0, 0, 0, expected)])
+    x = Array(A[0], 10, "f4")
+    raised("too large", TypeError, "n: expected int32", lambda: kernel[1, 32](x, 2**40, 1.0))
+    raised(
+        "no such", TypeError, "<lambda>: none of its", lambda: kernel[1, 32](Array(A[0], 10, "f8"), 1, 1.0)
+    )
+    kernel.disable_compile()
+
+
+# --- Configurations --------------------------------------------------------------------------------------
+
+
+def configurations():
+    x = Array(A[0], 10, "f4")
+    parameters = packed(A[0], (10,), (4,), 4)
+    kernel = compiled(one, x)
+    for _ in range(2):
+        kernel[7, 64](x)
+        launched("ints", kernel, parameters, (7, 1, 1), (64, 1, 1))
+        kernel[(7, 2), (64, 2), 77, 1000](x)
+        launched("pairs", kernel, parameters, (7, 2, 1), (64, 2, 1), 1000, 77)
+        kernel[[3, 2, 5], np.array([4, 2, 3])](x=x)
+        launched("lists", kernel, parameters, (3, 2, 5), (4, 2, 3))
+        kernel.configure(8, 32, 77, cluster=(4, 1))(x)
+        launched("cluster", kernel, parameters, (8, 1, 1), stream=77, attribute=4 * 16 + 4)
+        kernel.configure(8, 32, overlaps=True)(x)
+        launched("overlaps", kernel, parameters, (8, 1, 1), attribute=6 * 16 + 1)
+        kernel.forall(1000)(x)
+        launched("forall", kernel, parameters, (2, 1, 1), (768, 1, 1))
+        kernel.forall(1000, 100, 77, 16)(x)
+        launched("forall with more", kernel, parameters, (10, 1, 1), (100, 1, 1), 16, 77)
+        kernel.forall(0)(x)
+        check("forall of none", driver.taken(), [])
+    bound = kernel.bind(7, 64, x, stream=77, shared=8)
+    for _ in range(2):
+        bound()
+        launched("bound", kernel, parameters, (7, 1, 1), (64, 1, 1), 8, 77)
+    bound.rebind(Array(A[1], 5, "f4"))
+    bound()
+    launched("rebound", kernel, packed(A[1], (5,), (4,), 4), (7, 1, 1), (64, 1, 1), 8, 77)
+    raised(
+        "bound for others", TypeError, "this launch was bound for", lambda: bound.rebind(Array(A[1], 5, "f8"))
+    )
+    special = kernel.specialize(x)
+    special[1, 32](x)
+    launched("specialised", kernel, parameters)
+    check("registers", special.get_regs_per_thread(), 32)
+    check("registers", kernel.get_regs_per_thread("void(float32[::1])"), 32)
+    check("registers by types", list(kernel.get_regs_per_thread().values()), [32])
+    check("max threads", kernel.attributes["max_threads_per_block"], 1024)
+    for name in ("const_mem_size", "shared_mem_per_block", "local_mem_per_thread"):
+        check(name, getattr(special, f"get_{name}")(), 0)
+    check("blocks at once", kernel.max_cooperative_grid_blocks((32, 2)), 132 * 32)
+    check("best block", kernel.overloads["void(float32[::1])"].best_block(), 768)
+
+    def whole(x):
+        cuda.cg.this_grid().sync()
+
+    together = compiled(whole, x)
+    together[4, 64](x)
+    launched("cooperative", together, parameters, (4, 1, 1), (64, 1, 1), attribute=2 * 16 + 1)
+    raised("too many blocks", ValueError, "grid: has 5000 blocks, and", lambda: together[5000, 64](x))
+
+
+# --- What is refused ---------------------------------------------------------------------------------------
+
+
+def errors():
+    x, host = Array(A[0], 10, "f4"), np.zeros(10, "f4")
+    kernel = compiled(one, x)
+    for is_known in (False, True):
+        when = f"known: {is_known}"
+        for error, start, call in (
+            (TypeError, "x: expected a device array, got a NumPy array", lambda: kernel[1, 32](host)),
+            (TypeError, "one", kernel[1, 32]),  # then Python says it
+            (TypeError, "one", lambda: kernel[1, 32](x, 3)),
+            (TypeError, "one", lambda: kernel[1, 32](y=x)),
+            (TypeError, "one is a kernel: launch it as", lambda: kernel(x)),
+            (TypeError, "one: expected [grid, block]", lambda: kernel[1](x)),
+            (ValueError, "grid: expected 1 to", lambda: kernel[0, 32](x)),
+            (ValueError, "block: expected 1 to", lambda: kernel[1, 0](x)),
+            (ValueError, "block: has 2048 threads", lambda: kernel[1, (32, 64)](x)),
+            (ValueError, "shared: 400000 bytes", lambda: kernel[1, 32, 0, 400000](x)),
+            (TypeError, "grid: expected an integer, got 1.5", lambda: kernel[1.5, 32](x)),
+            (ValueError, "cluster: the grid's 3 blocks", lambda: kernel.configure(3, 32, cluster=2)(x)),
+            (TypeError, "stream: ", lambda: kernel[1, 32, "s"](x)),
+            (ValueError, "x: expected an array aligned", lambda: kernel[1, 32](Array(A[0] + 1, 10, "f4"))),
+        ):
+            try:
+                call()
+                print("differs:", when, start, "nothing was raised")
+            except (TypeError, ValueError) as problem:
+                if not isinstance(problem, error) or start not in str(problem):
+                    print("differs:", when, start, repr(problem), sep="\n  ")
+            check(f"{when}, {start}", driver.taken(), [])
+        kernel[1, 32](x)
+        launched(when, kernel, packed(A[0], (10,), (4,), 4))
+    kernel.disable_compile()
+    raised(
+        "compiling is off",
+        TypeError,
+        "one: is not compiled for (array(float64, 1d, C))",
+        lambda: kernel[1, 32](Array(A[0], 10, "f8")),
+    )
+    driver.set("fail_with", 2)
+    driver.set("fail_at", 0)
+    raised("out of memory", Exception, "cu", lambda: kernel[1, 32](x))
+    kernel[1, 32](x)
+    launched("after an error", kernel, packed(A[0], (10,), (4,), 4))
+
+
+arrays.CUPY.add(InLine)
+assert kernels.Kernel
+for each in sys.argv[2:]:
+    globals()[each]()
+print("checks", checks)
