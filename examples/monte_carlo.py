@@ -1,6 +1,7 @@
-"""Monte Carlo: random numbers from a function in C++, summed up as they are drawn.
+"""Monte Carlo: random numbers from a function in C++.
 
-No number is ever in memory: an iterator draws two for each index.
+No number is ever in memory: an iterator draws two for each index, and a
+reduction counts what is inside of the circle.
 """
 
 import cupy as cp
@@ -13,9 +14,10 @@ import cupar
 mixed = cupar.cpp(
     """
     #include <cuda/std/cstdint>
+    using Bits = cuda::std::uint64_t;
 
-    __device__ cuda::std::uint64_t mixed(cuda::std::uint64_t i, cuda::std::uint64_t seed) {
-      cuda::std::uint64_t x = (seed + i + 1) * 0x9e3779b97f4a7c15;
+    __device__ Bits mixed(Bits i, Bits seed) {
+      Bits x = (seed + i + 1) * 0x9e3779b97f4a7c15;
       x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
       x = (x ^ x >> 27) * 0x94d049bb133111eb;
       return x ^ x >> 31;
@@ -26,16 +28,17 @@ mixed = cupar.cpp(
 
 
 def pi(samples: int, seed: int) -> float:
-    """Estimate pi from the share of points in a square that are in a circle."""
+    """Estimate pi by the points of a square that are in a circle."""
     start = np.uint64(seed)
 
     def is_inside(i):
         bits = mixed(i, start)
-        x = np.int64(bits >> np.uint64(32))
-        y = np.int64(bits & np.uint64(0xFFFFFFFF))
-        return np.int64((x >> 1) * (x >> 1) + (y >> 1) * (y >> 1) < 1 << 62)
+        x = np.int64(bits >> np.uint64(33))
+        y = np.int64((bits & np.uint64(0xFFFFFFFF)) >> np.uint64(1))
+        return np.int64(x * x + y * y < 1 << 62)
 
-    points = cupar.TransformIterator(cupar.CountingIterator(np.uint64(0)), is_inside)
+    indices = cupar.CountingIterator(np.uint64(0))
+    points = cupar.TransformIterator(indices, is_inside)
     inside = cp.empty(1, np.int64)
     h_init = np.zeros(1, np.int64)
     count = cupar.reduce_into(points, inside, cupar.OpKind.PLUS, h_init)
@@ -45,11 +48,14 @@ def pi(samples: int, seed: int) -> float:
 
 def expected(samples: int, seed: int) -> float:
     """Compute the same with NumPy."""
-    x = (np.arange(samples, dtype=np.uint64) + np.uint64(seed + 1)) * np.uint64(0x9E3779B97F4A7C15)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
-        x = (x ^ x >> np.uint64(shift)) * np.uint64(factor)
-    bits = x >> np.uint64(33), (x & np.uint64(0xFFFFFFFF)) >> np.uint64(1)
-    inside = bits[0] * bits[0] + bits[1] * bits[1] < np.uint64(1 << 62)
+    bits = np.arange(samples, dtype=np.uint64) + np.uint64(seed + 1)
+    bits *= np.uint64(0x9E3779B97F4A7C15)
+    bits = (bits ^ bits >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ bits >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    bits ^= bits >> np.uint64(31)
+    x = bits >> np.uint64(33)
+    y = (bits & np.uint64(0xFFFFFFFF)) >> np.uint64(1)
+    inside = x * x + y * y < np.uint64(1 << 62)
     return 4 * int(np.count_nonzero(inside)) / samples
 
 

@@ -168,3 +168,9 @@ def test_weighted_mean(rng, n, dtypes):
     mean = example("weighted_mean").weighted_mean(cp.asarray(values), cp.asarray(weights))
     expected = np.average(values.astype("f8"), weights=weights.astype("f8"))
     np.testing.assert_allclose(mean.get(), [expected], rtol=1e-12)
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_monte_carlo(n):
+    module = example("monte_carlo")
+    assert module.pi(n, seed=n) == module.expected(n, seed=n)

@@ -8,6 +8,7 @@ from numba import cuda as numba_cuda
 import cupar
 from cupar._compile import nvrtc
 from cupar._device import driver
+from cupar._external.sources import library_folder
 
 CODES = "?bBhHiIqQefdFD"
 C_TYPES = dict(
@@ -206,6 +207,44 @@ def test_philox_of_cccl():
     drawn = out.get()
     assert drawn[9_999] == 1955073260
     assert len(np.unique(drawn)) > 9_990
+
+
+@pytest.mark.skipif(library_folder("curand") is None, reason="cuRAND's headers are not installed")
+def test_curands_philox():
+    draw = cupar.cpp(
+        """
+        #include <curand_kernel.h>
+        __device__ float draw(unsigned long long seed, unsigned long long i) {
+          curandStatePhilox4_32_10_t state;
+          curand_init(seed, i, 0, &state);
+          return curand_normal(&state);
+        }
+        """,
+        "float32(uint64, uint64)",
+    )
+    drawn = []
+    for seed in (7, 7, 8):
+        out, indices = cp.zeros(N, np.float32), cupar.CountingIterator(np.uint64(0))
+        op = lambda i, seed=np.uint64(seed): draw(seed, i)
+        cupar.unary_transform(indices, out, op).run(indices, out, N)
+        drawn.append(out.get())
+    np.testing.assert_array_equal(drawn[0], drawn[1])
+    assert np.mean(drawn[0] == drawn[2]) < 0.001
+    for each in drawn:  # five standard deviations
+        assert abs(each.mean()) < 5 / N**0.5
+        assert abs(each.var() - 1) < 5 * (2 / N) ** 0.5
+
+
+def test_a_function_in_python_says_what_is_linked(floats):
+    a, b = floats
+    function = numba_cuda.declare_device("mul", "float32(float32, float32)", abi="c")
+
+    def op(a, b):
+        return function(a, b)
+
+    for factor in (1, 2):
+        op.__numba_cuda_link__ = numba_cuda.CUSource(mul(factor))
+        np.testing.assert_array_equal(applied(op, "f4", a, b), a * b * factor)
 
 
 def test_in_other_algorithms(rng):
