@@ -284,7 +284,7 @@ def operator_llvm(op: Operator, symbol: str, cc: int) -> str:
     """Return the LLVM IR that numba makes of what `compile_operator` compiles, and raise what that does."""
 
     def work() -> str:
-        from numba.cuda import compiler
+        from .._numba import compiler
 
         function, signature, options = _wrapped(op, symbol, cc)
         library, _ = compiler._compile_pyfunc_with_fixup(function, signature, lto=True, **options)
@@ -296,7 +296,7 @@ def operator_llvm(op: Operator, symbol: str, cc: int) -> str:
 
 def _wrapped(op: Operator, symbol: str, cc: int) -> tuple[Any, Any, dict[str, Any]]:
     """Return what numba compiles for an operator: a function, its signature, and options."""
-    from numba.cuda import types
+    from .._numba import types
 
     function, result = _typed(op)
     dtype = dtype_of(result)
