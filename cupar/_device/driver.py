@@ -88,7 +88,6 @@ def library() -> ctypes.CDLL:
     """Return the CUDA driver, initialised; NoDeviceError if there is no GPU or no driver."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
-        # cupar's own stand-in (_stub.py) answers to the same name, with CUDA_ERROR_NO_DEVICE.
         status = driver.cuInit(0)
     except OSError as error:
         raise NoDeviceError(f"There is no GPU here (no libcuda.so.1): {_NO_DEVICE_HINT}") from error
