@@ -219,6 +219,8 @@ class Text:
         The key of the C++ loop that does the same.
     has_latency : bool
         Whether latency is measured, too.
+    batch : str
+        What makes ``calls`` calls, if that is no loop in Python.
     """
 
     key: str
@@ -228,6 +230,7 @@ class Text:
     checks: int = 1
     reference: str = "cpp"
     has_latency: bool = False
+    batch: str = ""
 
 
 def texts(recipe: Recipe) -> list[Text]:
@@ -284,9 +287,26 @@ stream = cupy.cuda.Stream.null"""
     bound = f"{made}\nbound = algorithm.bind({call})"
     return [
         *found,
+        *_texts_of_njit(recipe),
         Text("bound", "cupar bound", bound, "bound()", has_latency=True),
         Text("graph", "CUDA graph of cupar object", captured, "graph.launch(stream)", has_latency=True),
     ]
+
+
+def _texts_of_njit(recipe: Recipe) -> list[Text]:
+    """Return the loop in compiled host code."""
+    parameters = ", ".join(dict.fromkeys(each for each in recipe.call.split(", ") if each != "None"))
+    given = f"*views, {parameters.removeprefix('d_in, d_out, ')}"
+    made = f"""import numba
+algorithm = {recipe.factory_with("op")}
+views = [cupar.view(each) for each in (d_in, d_out)]
+@numba.njit(nogil=True)
+def compiled({parameters}, calls):
+    for _ in range(calls):
+        algorithm.run({recipe.call})
+compiled({given}, 1)"""
+    once, batch = (f"compiled({given}, {calls})" for calls in (1, "calls"))
+    return [Text("njit", "cupar .run in njit", made, once, has_latency=True, batch=batch)]
 
 
 def _texts_of_streams(recipe: Recipe) -> list[Text]:
@@ -513,11 +533,16 @@ def ready_text(text: Text, given: Mapping[str, Any]) -> Ready:
     waiting = Timer(f"{text.statement}\nsynchronize(0)", timer=time.perf_counter_ns, globals=names)
     statement = compile(text.statement, f"<{text.name}>", "exec")
 
+    def time_batch(calls: int) -> float:
+        names["calls"] = calls
+        return Timer(text.batch, timer=time.perf_counter_ns, globals=names).timeit(1)
+
     def once() -> tuple[Any, int]:
         exec(statement, names)
         return names["cupy"].asarray(names["d_out"]), names["n"]
 
-    return Ready(timer.timeit, lambda calls: [waiting.timeit(1) for _ in range(calls)], once)
+    batch = time_batch if text.batch else timer.timeit
+    return Ready(batch, lambda calls: [waiting.timeit(1) for _ in range(calls)], once)
 
 
 class Turns(ctypes.Structure):

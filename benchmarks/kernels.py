@@ -1,5 +1,7 @@
 """Host time of a launch with three arrays and two numbers: C++, cupar.jit, CuPy's RawKernel, numba.cuda.jit.
 
+cupar.jit's kernels are launched from Python, and from a loop under numba.njit.
+
     python benchmarks/kernels.py [--rounds 51] [--calls 100] [--json FILE]
 
 It needs a GPU and CuPy. Without nvcc there is no C++ and so no ratios; without PyTorch, what needs it is
@@ -26,6 +28,7 @@ from typing import Any
 import _common
 import call_overhead
 import cupy
+import numba
 import numpy as np
 from numba import cuda
 
@@ -42,6 +45,9 @@ GOALS = {
     "cupar.jit, CuPy, other arrays": 1.4,
     "cupar.jit, PyTorch, other arrays": 1.4,
     "cupar.jit, bound": 0.6,
+    "cupar.jit, njit": 1.1,
+    "cupar.jit, njit, a stream": 1.1,
+    "cupar.jit, njit, other arrays": 1.1,
 }
 
 
@@ -50,6 +56,19 @@ def axpy(x, y, out, n, alpha):  # type: ignore[no-untyped-def]
     i = cuda.grid(1)
     if i < n:
         out[i] = alpha * x[i] + y[i]
+
+
+def compiled(kernel: Any) -> Any:
+    """Return a function under numba.njit that launches so many times, with inputs in turns."""
+
+    @numba.njit(nogil=True)
+    def launches(xs, arrays, y, out, n, alpha, stream, calls):  # type: ignore[no-untyped-def]
+        at = 0
+        for _ in range(calls):
+            kernel[(n + 255) // 256, 256, stream](xs[at], y, out, n, alpha)
+            at = at + 1 if at + 1 < arrays else 0
+
+    return launches
 
 
 RAW = r"""
@@ -123,8 +142,17 @@ def sides(folder: Path) -> dict[str, Callable[[int], float]]:
                 )
             )
     found.update((name, Timer(text, globals=given).timeit) for name, text in texts.items())
+    launches, rows = compiled(ours), cupy.stack(xs)
+    views = [cupar.view(each) for each in (rows, y, out)]
+    for name, arrays, stream in (("", 1, 0), (", a stream", 1, own.ptr), (", other arrays", ARRAYS, 0)):
+        text = f"launches(xs, {arrays}, y, out, {N}, 2.0, {stream}, calls)"
+        names = dict(zip(("xs", "y", "out"), views, strict=True), launches=launches, kept=rows)
+        found[f"cupar.jit, njit{name}"] = lambda calls, text=text, names=names: (  # type: ignore[misc]
+            Timer(text, globals={**names, "calls": calls}).timeit(1)
+        )
     for name, run in found.items():
         out[:] = 0
+        cupy.cuda.Device().synchronize()
         run(1)
         cupy.cuda.Device().synchronize()
         factors = (out.get() - 1) / 2
