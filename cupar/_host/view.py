@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import operator
 import struct
 from collections.abc import Sequence
@@ -30,7 +31,10 @@ class View:
     writable : bool
     """
 
-    __slots__ = ("__weakref__", "_memory", "_owner", "address", "dtype", "shape", "strides", "writable")
+    __slots__ = (
+        *("__weakref__", "_kind", "_memory", "_owner", "_words"),
+        *("address", "dtype", "shape", "strides", "writable"),
+    )
     __module__ = "cupar"
 
     def __init__(
@@ -45,7 +49,10 @@ class View:
         self.address, self.dtype, self.writable = address, dtype, writable
         self.shape, self.strides = tuple(shape), tuple(strides)
         self._owner = owner  # the array, or whatever has the memory
-        self._memory: Any = None
+        words = struct.pack(f"=Q{2 * self.ndim}q", address, *self.shape, *self.strides)
+        self._memory = ctypes.create_string_buffer(words, len(words))
+        self._words = ctypes.addressof(self._memory)  # what compiled code reads, in 8 bytes each
+        self._kind: Any = None
 
     @property
     def ndim(self) -> int:
@@ -115,18 +122,12 @@ class View:
     @property
     def _numba_type_(self) -> Any:
         """What numba sees it as; asked for by numba alone, which is imported then."""
-        from . import views
+        if self._kind is None:
+            from . import views
 
-        kind = layout(self.shape, self.strides, self.itemsize)
-        return views.view_type(type(self), self.dtype, self.ndim, kind, self.writable)
-
-    @property
-    def _words(self) -> int:
-        """The address of what compiled code reads of it: address, shape, strides, in 8 bytes each."""
-        if self._memory is None:
-            words = struct.pack(f"=Q{2 * self.ndim}q", self.address, *self.shape, *self.strides)
-            self._memory = np.frombuffer(words, np.uint8)
-        return int(self._memory.ctypes.data)
+            kind = layout(self.shape, self.strides, self.itemsize)
+            self._kind = views.view_type(type(self), self.dtype, self.ndim, kind, self.writable)
+        return self._kind
 
     @classmethod
     def _of_words(cls, dtype: np.dtype[Any], writable: bool, address: int, *layout: int) -> View:
