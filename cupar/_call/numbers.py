@@ -14,7 +14,7 @@ from .._device import arrays
 E = TypeVar("E", bound=IntEnum)
 
 EXPECTED_INIT = "expected a NumPy array of one element, a number, a struct or None"
-_MOST_SEGMENTS = 2**33 - 1  # for which one grid has blocks enough, with a warp for each
+MOST_SEGMENTS = 2**33 - 1  # for which one grid has blocks enough, with a warp for each
 
 
 def choice(name: str, kind: type[E], value: Any) -> E:
@@ -55,8 +55,8 @@ def item_count(name: str, value: Any) -> int:
 def segment_count(num_segments: Any) -> int:
     """Return a number of segments as an int; raise TypeError or ValueError if it is none."""
     count = item_count("num_segments", num_segments)
-    if count > _MOST_SEGMENTS:
-        raise ValueError(f"num_segments: expected at most {_MOST_SEGMENTS}, got {count}")
+    if count > MOST_SEGMENTS:
+        raise ValueError(f"num_segments: expected at most {MOST_SEGMENTS}, got {count}")
     return count
 
 

@@ -148,6 +148,7 @@ _readers: dict[type, Callable[[Any], View]] = {}
 # The classes of CuPy's arrays and PyTorch's tensors, which calls read in line; each once it was seen.
 CUPY: set[type] = set()
 TORCH: set[type] = set()
+OWN: set[type] = set()  # and of what is like them in `size`
 
 
 def _reader(array: Any) -> Callable[[Any], View]:
@@ -231,8 +232,8 @@ def is_device_array(value: Any) -> bool:
 
 
 def length(array: Any) -> int:
-    """Return the number of items of an array of CuPy or PyTorch, 0 of anything else."""
-    if type(array) in CUPY:
+    """Return the number of items of a view or an array of CuPy or PyTorch, 0 of anything else."""
+    if type(array) in CUPY or type(array) in OWN:
         return int(array.size)
     return int(array.numel()) if type(array) in TORCH else 0
 

@@ -70,11 +70,14 @@ class Call:
         self._checks: list[str] = []
         self._values: dict[str, str] = {}
         self._counts()
-        problem, counts, lines = problem_of(self._cls, spec, given)
-        self._checks += lines
+        problem = problem_of(self._cls, spec, given)
+        self._checks += problem.lines
+        self.names.update(problem.names)
         for name, count in cls._uses.items():
             self._array(
-                name, str(count) if isinstance(count, int) else counts.get(count, f"_n_{count}"), count
+                name,
+                str(count) if isinstance(count, int) else problem.counts.get(count, f"_n_{count}"),
+                count,
             )
         self._init()
         self.text = _SOURCE.format(
@@ -82,7 +85,7 @@ class Call:
             stream=self._stream(),
             checks="\n    ".join("\n".join(self._checks).splitlines()),
             values=", ".join(["_stream", *(self._values[name] for name in layout.values)]),
-            problem=problem,
+            problem=problem.text,
             no_context=_NO_CONTEXT,
             subject=spec.algorithm,
             kernels=layout.kernels,

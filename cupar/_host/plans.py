@@ -21,6 +21,7 @@ from typing import Any
 
 from .._kernels import family
 from .._kernels.family import Facts, Plan
+from .trees import copied, named_call, root, tree_of
 
 NATIVE = {family.aligned: "_aligned"}  # functions that are given in another way
 _KEPT = (min, max, len, range, divmod, bool, int, abs)
@@ -86,7 +87,9 @@ class Translation:
             self.kernels.append(name)
         return self.kernels.index(name)
 
-    def function(self, found: Any, mode: str, texts: tuple[tuple[int, str], ...] = ()) -> str:
+    def function(
+        self, found: Any, mode: str, texts: tuple[tuple[int, str], ...] = (), owner: Any = None
+    ) -> str:
         """Translate a function or bound method; return the name of what is made.
 
         Parameters
@@ -96,6 +99,8 @@ class Translation:
             What becomes of a plan that it returns; empty if it returns none.
         texts : tuple of (int, str)
             Of which parameters, by place, the value is this text.
+        owner : type, optional
+            Whose property it is.
         """
         own, of = found, None
         if isinstance(found, MethodType):
@@ -107,11 +112,11 @@ class Translation:
             kind = "_".join(
                 filter(None, [*([type(of).__name__.strip("_")] * (of is not None)), own.__name__])
             )
-            name = f"{kind}_{mode}" if mode else kind
+            name = f"{kind}_{mode or 'number'}"  # unlike what variables are called
             taken = sum(each == name or each.startswith(f"{name}_") for each in self._functions.values())
             name = f"{name}_{taken}" if taken else name
             self._functions[key] = name
-            self._texts.append(_Function(self, own, of, mode, dict(texts), name).text)
+            self._texts.append(_Function(self, own, of, mode, dict(texts), name, owner).text)
         return name
 
 
@@ -119,10 +124,17 @@ class _Function(ast.NodeTransformer):
     """One function, as numba compiles it."""
 
     def __init__(
-        self, whole: Translation, function: FunctionType, of: Any, mode: str, texts: dict[int, str], name: str
+        self,
+        whole: Translation,
+        function: FunctionType,
+        of: Any,
+        mode: str,
+        texts: dict[int, str],
+        name: str,
+        owner: Any,
     ) -> None:
         self._whole, self._function, self._of, self._mode = whole, function, of, mode
-        tree = _tree(function)
+        tree = tree_of(function)
         parameters = [each.arg for each in tree.args.args]
         code = function.__code__
         self._locals = {*code.co_varnames, *code.co_cellvars}
@@ -135,6 +147,8 @@ class _Function(ast.NodeTransformer):
         for place, text in texts.items():
             self._values[parameters[place]] = text
         self._classes = {each.arg: self._class(each.annotation) for each in tree.args.args}
+        if owner is not None:
+            self._classes[parameters[0]] = owner
         self._several: set[str] = set()  # names of `Several`
         self._prologue: dict[str, str] = {}
         lines = [each for statement in tree.body for each in self._statement(statement)]
@@ -207,7 +221,7 @@ class _Function(ast.NodeTransformer):
             return ast.Constant(value)
         if isinstance(value, _Literal):
             return ast.Constant(int(value))
-        is_fact = isinstance(node, ast.Subscript) or _root(node) in (*self._free, *self._values)
+        is_fact = isinstance(node, ast.Subscript) or root(node) in (*self._free, *self._values)
         if isinstance(value, (bool, int)):
             if not is_fact:
                 return ast.Constant(int(value))
@@ -242,7 +256,7 @@ class _Function(ast.NodeTransformer):
         cls = self._classes.get(node.value.id) if isinstance(node.value, ast.Name) else None
         getter = getattr(getattr(cls, node.attr, None), "fget", None)
         if getter is not None:  # a property of the problem
-            return self._call(self._whole.function(getter, ""), [node.value])
+            return self._call(self._whole.function(getter, "", (), cls), [node.value])
         return self.generic_visit(node)  # type: ignore[return-value]
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
@@ -289,7 +303,7 @@ class _Function(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         if isinstance(node.func, ast.Attribute):
             if node.func.attr == "bit_length":
-                return _named_call("_bit_length", [self.visit(node.func.value)])
+                return named_call("_bit_length", [self.visit(node.func.value)])
             if isinstance(self._value(node.func.value), Facts) and node.func.attr == "occupancy":
                 kernel = self._value(node.args[0])
                 place = ast.Constant(self._whole.kernel(kernel))
@@ -298,7 +312,7 @@ class _Function(ast.NodeTransformer):
         if function in _KEPT:
             return ast.Call(node.func, [self.visit(each) for each in node.args], [])
         if function in NATIVE:
-            return _named_call(NATIVE[function], [self.visit(each) for each in node.args])
+            return named_call(NATIVE[function], [self.visit(each) for each in node.args])
         return self._own_call(node, function, node.args, "")
 
     def _own_call(self, node: ast.expr, function: Any, given: list[ast.expr], mode: str) -> ast.expr:
@@ -313,7 +327,7 @@ class _Function(ast.NodeTransformer):
 
     def _call(self, name: str, given: list[ast.expr], mode: str = "") -> ast.expr:
         own = ["_state", "_address", "_values"] if mode == "launch" else ["_state"]
-        return _named_call(name, [*(ast.Name(each, ast.Load()) for each in own), *given])
+        return named_call(name, [*(ast.Name(each, ast.Load()) for each in own), *given])
 
     # --- Statements ----------------------------------------------------------------------------------------
 
@@ -339,7 +353,7 @@ class _Function(ast.NodeTransformer):
         if isinstance(node, ast.AnnAssign) and node.value is not None:
             node = ast.Assign([node.target], node.value)
         if isinstance(node, ast.Assign) and self._value_of_call(node.value) is family.Several:
-            self._several.add(_root(node.targets[0]))
+            self._several.add(root(node.targets[0]))
             return []
         if isinstance(node, ast.Expr) and self._is_of_several(node.value):
             assert isinstance(node.value, ast.Call)
@@ -355,9 +369,9 @@ class _Function(ast.NodeTransformer):
             ]
         done = []
         for value in over:
-            self._values[_root(node.target)] = _Literal(value) if type(value) is int else value
-            done += self._statements(_copied(node.body))
-        del self._values[_root(node.target)]
+            self._values[root(node.target)] = _Literal(value) if type(value) is int else value
+            done += self._statements(copied(node.body))
+        del self._values[root(node.target)]
         return done
 
     def _value_of_call(self, node: ast.expr) -> Any:
@@ -367,7 +381,7 @@ class _Function(ast.NodeTransformer):
         return (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
-            and _root(node.func.value) in self._several
+            and root(node.func.value) in self._several
         )
 
     def _planned(self, node: ast.expr | None) -> list[ast.stmt]:
@@ -411,7 +425,7 @@ class _Function(ast.NodeTransformer):
         # A build without some shapes has facts by which they are not planned.
         place = self.visit(shape) if name is _LOCAL else ast.Constant(self._whole.shapes.get(name, -1))
         own = [ast.Name(each, ast.Load()) for each in ("_state", "_address", "_values")]
-        launch = _named_call("_launch", [*own, place, *map(self.visit, numbers)])
+        launch = named_call("_launch", [*own, place, *map(self.visit, numbers)])
         status = ast.Name("_status", ast.Load())
         return [
             ast.Assign([ast.Name("_status", ast.Store())], launch),
@@ -421,29 +435,3 @@ class _Function(ast.NodeTransformer):
 
 class _Literal(int):
     """An integer that is the same in all builds."""
-
-
-def _named_call(name: str, given: list[ast.expr]) -> ast.Call:
-    return ast.Call(ast.Name(name, ast.Load()), given, [])
-
-
-def _root(node: ast.AST) -> str:
-    """Return the name that an expression begins with."""
-    while isinstance(node, (ast.Attribute, ast.Subscript)):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _copied(body: list[ast.stmt]) -> list[ast.stmt]:
-    return ast.parse("\n".join(map(ast.unparse, body))).body
-
-
-def _tree(function: FunctionType) -> ast.FunctionDef:
-    (tree,) = ast.parse(_source(function.__code__)).body
-    assert isinstance(tree, ast.FunctionDef)
-    return tree
-
-
-@functools.cache
-def _source(code: Any) -> str:
-    return textwrap.dedent(inspect.getsource(code))

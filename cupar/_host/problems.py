@@ -2,19 +2,129 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from .._call.algorithm import Algorithm
-from .._ir.specialisation import Specialisation
+import numpy as np
+from numba.core import errors, types
 
-# The expression of the problem, expressions of counts that are no parameters, and lines that go before.
-Problem = tuple[str, dict[str, str], list[str]]
+from .._call.algorithm import Algorithm
+from .._call.numbers import MOST_SEGMENTS
+from .._ir.specialisation import Specialisation
+from .._kernels.radix_sort import Bits
+from .._kernels.segmented_reduce import Segments
+from .views import ViewType
+
+
+@dataclass
+class Problem:
+    """How compiled code makes a problem.
+
+    Attributes
+    ----------
+    text : str
+        Its expression, of parameters and of counts, which are ``_n_`` and the parameter's name.
+    counts : dict
+        Expressions of counts that are no parameters.
+    lines : list of str
+        What goes before.
+    names : dict
+        What these read.
+    """
+
+    text: str
+    counts: dict[str, str] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    names: dict[str, Any] = field(default_factory=dict)
 
 
 def problem_of(cls: type[Algorithm], spec: Specialisation, given: Mapping[str, Any]) -> Problem:
-    """Return the problem of a call with arguments of some types."""
+    """Return the problem of a call with arguments of some types.
+
+    Raises
+    ------
+    TypingError
+        If compiled code cannot make it.
+    """
     if cls._problem is None:
         first = next(count for count in cls._uses.values() if count in given)
-        return f"_n_{first}", {}, []
-    raise NotImplementedError(cls.__name__)
+        return Problem(f"_n_{first}")
+    found = _PROBLEMS.get(cls.__name__)
+    if found is None:
+        raise errors.TypingError(f"{spec.algorithm}: compiled host code cannot run it: call it from Python")
+    return found(spec, given)
+
+
+def _search(spec: Specialisation, given: Mapping[str, Any]) -> Problem:
+    index = spec.arguments[2].value
+    lines = []
+    if index.itemsize < 8:
+        lines = [
+            f"if _n_num_items > {np.iinfo(index).max}:",
+            f'    raise ValueError("d_out: {index} cannot hold indices up to num_items")',
+        ]
+    return Problem("(_n_num_items, _n_num_values)", {}, lines)
+
+
+def _radix_sort(spec: Specialisation, given: Mapping[str, Any]) -> Problem:
+    bits = 8 * spec.arguments[0].value.itemsize
+    lines = [*_not_negative("begin_bit", given, 0), *_not_negative("end_bit", given, bits)]
+    if not given["begin_bit"] is given["end_bit"] is types.none:
+        expected = f"expected 0 <= begin_bit <= end_bit <= {bits}"
+        lines += [
+            f"if _end_bit < _begin_bit or _end_bit > {bits}:",
+            f'    raise ValueError("begin_bit, end_bit: {expected}")',
+        ]
+    return Problem("_Bits(_n_num_items, _begin_bit, _end_bit, False)", {}, lines, {"_Bits": Bits})
+
+
+def _segmented_reduce(spec: Specialisation, given: Mapping[str, Any]) -> Problem:
+    lines = [
+        f"if _n_num_segments > {MOST_SEGMENTS}:",
+        f'    raise ValueError("num_segments: expected at most {MOST_SEGMENTS}")',
+    ]
+    names = {"_Segments": Segments}
+    if len(spec.arguments) > 2:
+        if given["segment_size"] is not types.none:
+            raise errors.TypingError("segment_size: this reduction was built for offsets; expected None")
+        lines += _not_negative("max_segment_size", given, 0)
+        size = "d_in.size" if isinstance(given["d_in"], ViewType) else "0"
+        text = f"_Segments(_n_num_segments, _int({size}), _max_segment_size, _int(0))"
+        return Problem(text, {"used": "0"}, lines, names)
+    if given["segment_size"] is types.none:
+        d_in = given["d_in"]
+        if not isinstance(d_in, ViewType) or d_in.ndim < 2:
+            raise errors.TypingError(
+                "segment_size: expected an integer, as there are neither offsets nor rows, got none"
+            )
+        lines.append("_segment_size = _int(d_in.shape[len(d_in.shape) - 1])")
+    else:
+        lines += _not_negative("segment_size", given, 0)
+        lines += ["if _segment_size == 0:", '    raise ValueError("segment_size: expected 1 or more, got 0")']
+    lines.append("_used = _n_num_segments * _segment_size")
+    return Problem("_Segments(_n_num_segments, _used, _segment_size, _used)", {"used": "_used"}, lines, names)
+
+
+def _number(name: str, given: Mapping[str, Any], default: int) -> str:
+    """Return the expression of an optional integer."""
+    if given[name] is types.none:
+        return f"_int({default})"
+    if not isinstance(given[name], types.Integer):
+        raise errors.TypingError(f"{name}: expected an integer, got {given[name]}")
+    return f"_int({name})"
+
+
+def _not_negative(name: str, given: Mapping[str, Any], default: int) -> list[str]:
+    return [
+        f"_{name} = {_number(name, given, default)}",
+        f"if _{name} < 0:",
+        f'    raise ValueError("{name}: expected 0 or more")',
+    ]
+
+
+_PROBLEMS: dict[str, Callable[[Specialisation, Mapping[str, Any]], Problem]] = {
+    "BinarySearch": _search,
+    "RadixSort": _radix_sort,
+    "SegmentedReduce": _segmented_reduce,
+}

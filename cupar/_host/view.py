@@ -136,6 +136,9 @@ class View:
         return cls(address, dtype, layout[:half], layout[half:], writable, None)
 
 
+arrays.OWN.add(View)
+
+
 def layout(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> str:
     """Return "C" or "F" if items lie one after the other, in that order, and "A" otherwise."""
     if 0 in shape or tuple(strides) == _strides_in(shape, itemsize, "C"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from .family import (
@@ -11,6 +11,7 @@ from .family import (
     Launch,
     Number,
     Plan,
+    Several,
     Shape,
     Storage,
     Value,
@@ -60,6 +61,16 @@ def ways(passes: int, is_overwritten: bool) -> list[tuple[str, str]]:
         return [("out", "in") if number % 2 else ("in", "out") for number in range(passes)]
     targets = ["spare" if (passes - number) % 2 == 0 else "out" for number in range(passes)]
     return [*zip(["in", *targets], targets, strict=False)]
+
+
+def _way(number: int, passes: int, is_overwritten: bool) -> int:
+    """Return which of `_WAYS` a pass goes, by its place among so many: as in `ways`."""
+    if is_overwritten:
+        return 4 if number % 2 else 0
+    is_to_output = (passes - number) % 2 == 1
+    if number == 0:
+        return 0 if is_to_output else 1
+    return 3 if is_to_output else 2
 
 
 def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
@@ -180,6 +191,7 @@ class _Digits:
 
     def __init__(self, facts: Facts, kind: str, offset_size: int) -> None:
         self.kind, self.bins_size = kind, _DIGITS * offset_size
+        self.ways = tuple(f"{source} to {target}{kind}" for source, target in _WAYS)
         self.tile = facts[f"threads{kind}"] * facts[f"items{kind}"]
         self.sizes = facts["key_size"], facts["value_size"]
         count_threads = facts[f"count_threads{kind}"]
@@ -212,34 +224,34 @@ class _Digits:
         launches = passes * portions
         spare = 0 if is_overwritten or passes == 1 else n
         lookback_size = most * 4 * _DIGITS
-        _, bins, *lookbacks, keys, values, nbytes = aligned(
+        _, bins, even, odd, keys, values, nbytes = aligned(
             4 * (1 + launches),
-            (portions + bool(self.kind)) * passes * self.bins_size,  # the last one leaves some behind it
+            (portions + (1 if self.kind else 0)) * passes * self.bins_size,  # the last leaves some behind it
             lookback_size,
             lookback_size if launches > 1 else 0,
             spare * self.sizes[0],
             spare * self.sizes[1],
         )
         words = (bins + passes * self.bins_size) // 4  # of the counters, and of the first portion's bins
-        shapes = [f"start{self.kind}"]
-        numbers: list[Sequence[int]] = [(n, begin, end, words, self.count_grid(n), bins, lookbacks[0], most)]
-        for number, way in enumerate(ways(passes, is_overwritten)):
+        several = Several()
+        several.add(f"start{self.kind}", (n, begin, end, words, self.count_grid(n), bins, even, most))
+        for number in range(passes):
             bit = begin + number * _RADIX_BITS
             for portion in range(portions):
                 first, launch = portion * most * self.tile, number * portions + portion
                 items = min(n - first, most * self.tile)
                 place = bins + (portion * passes + number) * self.bins_size
-                shapes.append(f"{way[0]} to {way[1]}{self.kind}")
-                numbers.append(
+                several.add(
+                    self.ways[_way(number, passes, is_overwritten)],
                     (
                         *(items, ceil_div(items, self.tile), 4 * (1 + launch), place),
-                        *(lookbacks[launch % 2], lookbacks[1 - launch % 2]),
+                        *((odd, even) if launch % 2 else (even, odd)),
                         *(most if launch < launches - 1 else 0, bit, min(end - bit, _RADIX_BITS)),
                         *(keys, values),
                         *((place + passes * self.bins_size, first) if self.kind else ()),
-                    )
+                    ),
                 )
-        return Plan(tuple(shapes), nbytes, tuple(numbers))
+        return several.plan(nbytes)
 
 
 def _prelude(spec: Specialisation) -> str:

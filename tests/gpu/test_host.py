@@ -135,6 +135,67 @@ def test_sorts(n):
             out[:] = -1
 
 
+@pytest.mark.parametrize("n", SIZES)
+def test_radix_sorts(n):
+    order = cupar.SortOrder
+    pairs = cupar.radix_sort("i4", "i4", "i8", "i8", order.ASCENDING)
+    alone = cupar.radix_sort("f4", "f4", None, None, order.DESCENDING)
+    low = cupar.radix_sort("u2", "u2", "i8", "i8", order.ASCENDING)
+    keys, items, x = numbers(n, "i4"), np.arange(n), numbers(n)
+    short = np.random.default_rng(1).integers(0, 2**16, n).astype("u2")
+    outs = [cp.zeros(n, kind) for kind in ("i4", "i8", "f4", "u2", "i8")]
+
+    def run(keys, items, x, short, out_keys, out_items, out, out_short, places, n):
+        pairs.run(keys, out_keys, items, out_items, n)
+        alone.run(x, out, None, None, n)
+        low.run(short, out_short, items, places, n, 3, 12)
+
+    for _ in both_ways(run, *map(cp.asarray, (keys, items, x, short)), *outs, n):
+        found, places = [each.get() for each in outs], np.argsort(keys, kind="stable")
+        assert (found[0] == keys[places]).all() and (found[1] == places).all()
+        assert (found[2] == np.sort(x)[::-1]).all()
+        places = np.argsort(short >> 3 & 511, kind="stable")
+        assert (found[3] == short[places]).all() and (found[4] == places).all()
+        for out in outs:
+            out[:] = 1
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("m", [0, 7, 100_000])
+def test_searches(n, m):
+    lower = cupar.lower_bound("f4", "f4", "i4")
+    upper = cupar.upper_bound("f4", "f4", "i8", values_sorted=True)
+    data, values = np.sort(numbers(n)), np.sort(numbers(m, seed=3))
+    first, last = cp.zeros(m, "i4"), cp.zeros(m, "i8")
+
+    def run(data, values, first, last, n, m):
+        lower.run(data, n, values, m, first)
+        upper.run(data, n, values, m, last)
+
+    for _ in both_ways(run, cp.asarray(data), cp.asarray(values), first, last, n, m):
+        assert (first.get() == np.searchsorted(data, values, "left")).all()
+        assert (last.get() == np.searchsorted(data, values, "right")).all()
+        first[:], last[:] = -1, -1
+
+
+@pytest.mark.parametrize("lengths", [(1, 30), (1000, 5000), (200_000, 300_000)])
+def test_segmented_reductions(lengths):
+    total = cupar.segmented_reduce("i4", "i8", "i8", "i8", cupar.OpKind.PLUS, np.zeros(1, "i8"))
+    of_rows = cupar.segmented_reduce("i4", "i8", op=cupar.OpKind.PLUS, h_init=np.zeros(1, "i8"))
+    offsets = np.concatenate([[0], np.cumsum(np.random.default_rng(0).integers(*lengths, 40))])
+    x, matrix = numbers(offsets[-1], "i4"), numbers(40 * lengths[0], "i4", 1).reshape(40, -1)
+    sums, of_matrix = cp.zeros(40, "i8"), cp.zeros(40, "i8")
+
+    def run(x, offsets, matrix, sums, of_matrix):
+        total.run(x, sums, 40, offsets, offsets[1:], 5)
+        of_rows.run(matrix, of_matrix, 40, None, None, 7)
+
+    for _ in both_ways(run, *map(cp.asarray, (x, offsets, matrix)), sums, of_matrix):
+        assert (sums.get() == 5 + np.add.reduceat(x.astype("i8"), offsets[:-1])).all()
+        assert (of_matrix.get() == 7 + matrix.sum(1, dtype="i8")).all()
+        sums[:], of_matrix[:] = -1, -1
+
+
 # --- Kernels
 
 

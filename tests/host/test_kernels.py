@@ -51,8 +51,8 @@ def test_what_is_refused_is_named(lines):
         "TypingError: x: from compiled host code a kernel takes cupar.view(array), numbers, members of enums "
         "and tuples of these, got array(float64, 1d, C)",
         "ValueError: x: expected an array aligned to 4 bytes",
-        "TypingError: one: expected [grid, block], [grid, block, stream] or [grid, block, stream, shared], got "
-        "Literal[int](1)",
+        "TypingError: one: expected [grid, block], [grid, block, stream] or [grid, block, stream, shared], "
+        "got Literal[int](1)",
         "TypingError: one: takes 1 arguments (x), got 2 by position",
         "TypingError: one: takes 1 arguments (x), got 0 by position, y",
         "TypingError: kernel captures has captured device arrays, which compiled host code cannot look up: "

@@ -10,7 +10,12 @@ PROCESSES = Path(__file__).parent / "processes"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("which", ["reductions", "scans", "transforms", "choices", "sorts"])
+@pytest.mark.parametrize(
+    "which",
+    [
+        *("reductions", "scans", "transforms", "choices", "sorts", "radix_sorts", "searches", "segments"),
+    ],
+)
 def test_compiled_code_launches_what_python_launches(which, tmp_path, session_cache):
     done = run(tmp_path, PROCESSES / "same_launches.py", session_cache, which)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -6,8 +6,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cupar._host.plans import Translation, UntranslatableError
-from cupar._kernels import compact, merge_sort, reduce, scan, search, transform
+from cupar._kernels import (
+    compact,
+    merge_sort,
+    radix_sort,
+    reduce,
+    scan,
+    search,
+    segmented_reduce,
+    transform,
+)
 from cupar._kernels.family import Facts
+from cupar._kernels.radix_sort import Bits
+from cupar._kernels.segmented_reduce import Segments
 
 numba = pytest.importorskip("numba")
 native = pytest.importorskip("cupar._host.native")
@@ -75,6 +86,23 @@ FAMILIES = {
         dict(item_size=64, each_threads=256, tile_threads=128, tile=128, staged=256, fanout=0),
         ["each", "tiles"],
     ),
+    "radix sort": (
+        radix_sort.RADIX_SORT,
+        dict(
+            tile_threads=256, tile_items=19, count_threads=128, count_items=16, threads=384, items=18,
+            count_threads_wide=128, count_items_wide=8, threads_wide=384, items_wide=15, key_size=4,
+            value_size=8,
+        ),
+        [
+            *("tile", "tile in place", "copy", "all digits", "start", "start_wide"),
+            *(f"{a} to {b}{kind}" for kind in ("", "_wide") for a, b in radix_sort._WAYS),
+        ],
+    ),
+    "segmented reduce": (
+        segmented_reduce.SEGMENTED_REDUCE,
+        dict(threads=256, accum_size=8, segment_size=40, chunk_items=16384, item_size=4),
+        ["short", "any"],
+    ),
 }  # fmt: skip
 
 
@@ -88,7 +116,26 @@ counts = st.one_of(
     st.integers(0, 1 << 14),
     st.builds(near, tiles, st.integers(0, 300), st.integers(-1, 1)),
 )
-PROBLEMS = {"search": st.tuples(counts, counts)}
+small = st.integers(0, 1 << 20)
+SIZES = [0, 1, 5000, 20000, 10**6, 1 << 25, MOST]
+bits = st.tuples(st.integers(0, 32), st.integers(0, 32))
+# Problems that are no counts, by the first word of the name: any, and some.
+PROBLEMS = {
+    "search": (st.tuples(counts, counts), [(n, m) for n in SIZES for m in SIZES]),
+    "radix": (
+        st.builds(lambda n, bits, again: Bits(n, min(bits), max(bits), again), counts, bits, st.booleans()),
+        [
+            Bits(n, *each, again)
+            for n in SIZES
+            for each in [(0, 32), (3, 17), (5, 5)]
+            for again in (False, True)
+        ],
+    ),
+    "segmented": (
+        st.builds(Segments, counts, counts, small, counts),
+        [Segments(n, m, most, 0) for n in SIZES for m in SIZES for most in (0, 10, 10**6)],
+    ),
+}
 
 _DRIVER = """
 def planned(state, problem, out):
@@ -122,7 +169,7 @@ def compiled(family, given, shapes):
     run = numba.njit(asked["planned"])
 
     def native_plan(problem):
-        out = np.zeros(2 + 32 * 40, np.int64)
+        out = np.zeros(2 + 32 * 5000, np.int64)
         assert run(words, problem, out) == 0
         rows = [out[2 + 32 * k :] for k in range(out[1])]
         return int(out[0]), [(shapes[row[0]], tuple(map(int, row[2 : 2 + row[1]]))) for row in rows]
@@ -140,22 +187,20 @@ def expected(plan, problem):
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def pair(request):
-    return PROBLEMS.get(request.param.split()[0], counts), *compiled(*FAMILIES[request.param])
+    return *PROBLEMS.get(request.param.split()[0], (counts, SIZES)), *compiled(*FAMILIES[request.param])
 
 
 @settings(deadline=None, max_examples=400)
 @given(data=st.data())
 def test_compiled_plans_are_pythons(pair, data):
-    problems, plan, native_plan = pair
+    problems, _, plan, native_plan = pair
     problem = data.draw(problems)
     assert native_plan(problem) == expected(plan, problem)
 
 
 def test_every_shape_is_planned(pair):
     """So that what is compared above is not one case alone."""
-    problems, plan, native_plan = pair
-    sizes = [0, 1, 5000, 20000, 10**6, 1 << 25, MOST]
-    asked = [(n, m) for n in sizes for m in sizes] if problems is not counts else sizes
+    _, asked, plan, native_plan = pair
     found = [native_plan(each) for each in asked]
     assert found == [expected(plan, each) for each in asked]
     assert len({tuple(shape for shape, _ in each) for _, each in found}) > 1

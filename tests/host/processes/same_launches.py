@@ -20,12 +20,14 @@ def view(place, size, dtype):
     return cupar.view(Array(A[place], size, dtype))
 
 
-def compare(name, algorithm, *calls, streams=(0, 77)):
-    """Compare calls, each of which is a tuple of arguments."""
+def compare(name, algorithm, *calls, streams=(0, 77), names=""):
+    """Compare calls, each of which is a tuple of arguments; the last of them has a name, if one is given."""
     driver.knows(algorithm)
-    arguments = ", ".join(f"a{k}" for k in range(len(calls[0])))
+    each = [f"a{k}" for k in range(len(calls[0]))]
+    given = [*each[:-1], f"{names}={each[-1]}"] if names else each
+    arguments, given = ", ".join(each), ", ".join([*given, "stream=stream"])
     names = {"algorithm": algorithm}
-    exec(f"def call({arguments}, stream):\n    algorithm.run({arguments}, stream)", names)
+    exec(f"def call({arguments}, stream):\n    algorithm.run({given})", names)
     compiled = numba.njit(nogil=True)(names["call"])
     launches = 0
     for arguments in calls:
@@ -136,6 +138,23 @@ def searches():
         search = cupar.lower_bound("f4", "f4", "i4", values_sorted=is_sorted)
         compare(f"search {is_sorted}", search, *[(data, n, values, m, out) for n, m in problems])
     compare("search too far", search, (data, 2**31, values, 100, out))
+
+
+def segments():
+    d_in, d_out, zero = view(0, 2**32, "f4"), view(1, 2**32, "f4"), np.zeros(1, "f4")
+    starts, ends = view(2, 2**32, "i8"), view(3, 2**32, "i8")
+    sizes = [0, 1, 1000, 10**6, 2**32]
+    total = cupar.segmented_reduce("f4", "f4", "i8", "i8", cupar.OpKind.PLUS, 0)
+    compare("segmented_reduce", total, *[(d_in, d_out, n, starts, ends, zero) for n in sizes])
+    arguments = d_in, d_out, 10**5, starts, ends, 1.5
+    limited = [(*arguments, most) for most in (0, 10, 10**5)]
+    compare("segmented_reduce of limited size", total, *limited, names="max_segment_size")
+    rows = cupar.segmented_reduce("f4", "f4", op=cupar.OpKind.PLUS, h_init=0)
+    matrix = view(0, (5000, 300), "f4")
+    compare("segmented_reduce of rows", rows, *[(matrix, d_out, n, None, None, 0.0) for n in (0, 1, 5000)])
+    arguments = [(d_in, d_out, 2000, None, None, 0.0, size) for size in (1, 30, 10**6)]
+    compare("segmented_reduce of equal size", rows, *arguments, names="segment_size")
+    compare("segmented_reduce of too many", rows, (matrix, d_out, 5001, None, None, 0.0))
 
 
 def histograms():
