@@ -32,7 +32,7 @@ from .._ir.specialisation import Specialisation
 from . import calls, native, views
 from .errors import LaunchError
 from .layout import Layout, layout_of, words_of
-from .plans import Translation
+from .plans import Translation, UntranslatableError
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,12 @@ def prepared(algorithm: Algorithm) -> Prepared:
 def _prepare(spec: Specialisation, loaded: Loaded) -> Prepared:
     chains = [*loaded.chains.values()]
     layout = layout_of(chains)
-    translation = Translation(loaded.plan, loaded.chains, layout.first_constant)
+    try:
+        translation = Translation(loaded.plan, loaded.chains, layout.first_constant)
+    except UntranslatableError as error:
+        raise errors.TypingError(
+            f"{spec.algorithm}: compiled host code cannot run it; call it from Python"
+        ) from error
     functions = loaded._library.functions
     return Prepared(
         layout,
