@@ -94,6 +94,14 @@ def test_errors_of_the_driver_and_threads_without_context(lines):
     ]
 
 
+def test_launch_code_can_be_dumped(tmp_path, session_cache):
+    folder = tmp_path / "dump"
+    run(tmp_path, PROCESS, session_cache, "forms", CUPAR_DUMP=f"host:{folder}")
+    (python,), (llvm,) = folder.glob("kernel-*.host.py"), folder.glob("kernel-*.host.ll")
+    assert "def launch(launch, _a0, )" in python.read_text()
+    assert "call i32 %" in llvm.read_text()  # the driver, by its address
+
+
 def test_launches_can_be_traced(tmp_path, session_cache):
     done = run(tmp_path, PROCESS, session_cache, "forms", CUPAR_TRACE="1")
     compiled, python = done.stderr.splitlines()[:8], done.stderr.splitlines()[8:]
