@@ -29,10 +29,10 @@ from .._call.algorithm import Algorithm
 from .._call.code import Loaded
 from .._device import driver
 from .._ir.specialisation import Specialisation
-from . import calls, native, views
+from . import calls, dump, native, views
 from .errors import LaunchError
 from .layout import Layout, layout_of, words_of
-from .plans import Translation
+from .plans import Translation, UntranslatableError
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,12 @@ def prepared(algorithm: Algorithm) -> Prepared:
 def _prepare(spec: Specialisation, loaded: Loaded) -> Prepared:
     chains = [*loaded.chains.values()]
     layout = layout_of(chains)
-    translation = Translation(loaded.plan, loaded.chains, layout.first_constant)
+    try:
+        translation = Translation(loaded.plan, loaded.chains, layout.first_constant)
+    except UntranslatableError as error:
+        raise errors.TypingError(
+            f"{spec.algorithm}: compiled host code cannot run it; call it from Python"
+        ) from error
     functions = loaded._library.functions
     return Prepared(
         layout,
@@ -88,13 +93,14 @@ class AlgorithmType(types.Type):  # type: ignore[misc]
     spec : Specialisation
         That of one of them.
     prepared : Prepared
+    build : Build
         Likewise.
     """
 
     algorithm: type[Algorithm]
 
-    def __init__(self, spec: Specialisation, prepared: Prepared) -> None:
-        self.spec, self.prepared = spec, prepared
+    def __init__(self, spec: Specialisation, prepared: Prepared, build: Any) -> None:
+        self.spec, self.prepared, self.build = spec, prepared, build
         digest = hashlib.sha256(repr(_identity(spec, prepared)).encode()).hexdigest()[:16]
         super().__init__(f"cupar.{self.algorithm.__name__}({digest})")
 
@@ -134,7 +140,7 @@ def type_of(algorithm: Algorithm) -> AlgorithmType:
                 f"look up: call {spec.algorithm} from Python"
             )
     kind = _classes.get(cls) or _new_class(cls)
-    return kind(spec, prepared(algorithm))
+    return kind(spec, prepared(algorithm), algorithm.build)
 
 
 def _new_class(cls: type[Algorithm]) -> type[AlgorithmType]:
@@ -207,6 +213,7 @@ def _resolve_run(kind: AlgorithmType, *given: Any) -> Any:
         "_int": types.int64,
         **call.names,
     }
+    dump.write(kind.build, ".py", lambda: f"{call.text}\n\n{translation.text}\n")
     exec(call.text, names)
     return names["run"]
 

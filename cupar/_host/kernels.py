@@ -14,7 +14,7 @@ from numba.np.numpy_support import from_dtype
 
 from .._base import trace
 from .._ir.parameters import Array, Constant, Member, Scalar, Tuple, Type, slots
-from . import native, views
+from . import dump, native, views
 from .errors import LaunchError
 from .kernel_types import NUMBERS, WORDS, KernelType, LaunchType, Types, kind_of, type_of
 
@@ -232,6 +232,9 @@ def _lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
     # As a function of its own: numba cannot hand over an exception with values from `compile_internal`.
     function = table.compiled.setdefault((place, signature.args, trace.is_on()), njit(own["launch"]))
     called = typeof(function).get_call_type(context.typing_context, signature.args, {})
+    build = table.kernel.overload_of(kinds).build
+    dump.write(build, ".py", lambda: text)
+    dump.write(build, ".ll", lambda: function.inspect_llvm(signature.args))
     return context.get_function(typeof(function), called)(builder, values)
 
 

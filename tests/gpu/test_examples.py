@@ -160,6 +160,18 @@ def test_peaks(rng, n):
         np.testing.assert_array_equal(found.get(), expected)
 
 
+@pytest.mark.parametrize("n", SIZES)
+def test_heat(rng, n):
+    cells = rng.uniform(1, 100, n)
+    d_cells = cp.asarray(cells)
+    history = example("heat").heat(d_cells, 5, 0.2).get()
+    for largest in history:
+        for _ in range(2):
+            cells = cells + 0.2 * (np.roll(cells, 1) + np.roll(cells, -1) - 2 * cells)
+        np.testing.assert_allclose(largest, cells.max(), rtol=1e-12)
+    np.testing.assert_allclose(d_cells.get(), cells, rtol=1e-12)
+
+
 @pytest.mark.parametrize("dtypes", [("f4", "f4"), ("f8", "f4"), ("i4", "u1")])
 @pytest.mark.parametrize("n", SIZES)
 def test_weighted_mean(rng, n, dtypes):

@@ -62,11 +62,44 @@ def test_what_is_refused_is_named(lines):
     ]
 
 
+def test_what_algorithms_are_refused_is_named(lines):
+    complex_init = "complex128 is not converted to float32 silently; give a NumPy array of one element"
+    assert lines("algorithms_refused") == [
+        "TypingError: Untyped global name 'sort': segmented_sort: compiled host code cannot run it; call it "
+        "from Python",
+        "TypingError: d_in: built for Counting(int64), which compiled host code cannot make",
+        "TypingError: d_in: this algorithm was built for float32, got a view of int64",
+        "ValueError: d_in: got a strided array; copy it first",
+        "TypingError: d_in: compiled host code takes cupar.view(array), got none",
+        "ValueError: d_in: has fewer items than num_items",
+        "ValueError: num_items: expected 0 or more",
+        "TypingError: num_items: expected an integer, got float64",
+        f"TypingError: h_init: {complex_init}",
+        "TypingError: h_init: expected a number or a NumPy array of one element of float32, got none",
+        "ValueError: h_init: expected one element",
+        "TypingError: stream: compiled host code takes a handle, an integer, or None; got float64",
+        "ValueError: d_out: has fewer items than 1",
+        "TypingError: d_out: expected a view to write to, got one of a read-only array",
+        "LaunchError: reduce_into, from compiled code: cuMemAllocFromPoolAsync: CUDA_ERROR_OUT_OF_MEMORY (2)",
+        "LaunchError: reduce_into, from compiled code: cuLaunchKernelEx of cupar_reduce_partials: "
+        "CUDA_ERROR_OF_THE_TEST (700)",
+        "1 0",  # the first kernel was launched, and the memory is given back
+    ]
+
+
 def test_errors_of_the_driver_and_threads_without_context(lines):
     assert lines("failing") == [
         "LaunchError: kernel one, from compiled code: cuLaunchKernelEx: CUDA_ERROR_OF_THE_TEST (719)",
         "3",
     ]
+
+
+def test_launch_code_can_be_dumped(tmp_path, session_cache):
+    folder = tmp_path / "dump"
+    run(tmp_path, PROCESS, session_cache, "forms", CUPAR_DUMP=f"host:{folder}")
+    (python,), (llvm,) = folder.glob("kernel-*.host.py"), folder.glob("kernel-*.host.ll")
+    assert "def launch(launch, _a0, )" in python.read_text()
+    assert "call i32 %" in llvm.read_text()  # the driver, by its address
 
 
 def test_launches_can_be_traced(tmp_path, session_cache):

@@ -151,7 +151,10 @@ def shape(x, out):
     out[0] = n
 
 
-WORDS = ("grid", "block", "stream", "shared", "x:", "one", "kernel")
+WORDS = (
+    *("grid", "block", "stream", "shared", "x:", "one", "kernel"),
+    *("TypingError: d_", "TypingError: num", "TypingError: h_", "TypingError: str", "Untyped global"),
+)
 
 
 def told(function, *arguments):
@@ -161,7 +164,7 @@ def told(function, *arguments):
     except Exception as error:
         lines = [line.strip() for line in str(error).splitlines()]
         own = [line for line in lines if line.startswith(WORDS)] or lines
-        print(type(error).__name__, own[0], sep=": ")
+        print(type(error).__name__, own[0].removeprefix("TypingError: "), sep=": ")
         return
     print("nothing was raised")
 
@@ -194,6 +197,37 @@ def refused():
     driver.set("most_threads", 128)
     told(launched, small, 4, 129, 0, 0, x)
     print(len(driver.taken()))
+
+
+def algorithms_refused():
+    """What algorithms cannot be given, or cannot do."""
+    x, y = view(0, 1000, "f4"), view(1, 1000, "i8")
+    sort = cupar.segmented_sort("f4", "f4", None, None, "i8", "i8", cupar.SortOrder.ASCENDING)
+    told(numba.njit(lambda x, y: sort.run(x, x, None, None, 10, 2, y, y)), x, y)
+    of_iterator = cupar.reduce_into(cupar.CountingIterator(np.int64(0)), "i8", cupar.OpKind.PLUS, 0)
+    told(numba.njit(lambda x, y: of_iterator.run(x, y, 5, 0)), y, y)
+    total = cupar.reduce_into("f4", "f4", cupar.OpKind.PLUS, 0.0)
+
+    @numba.njit
+    def run(d_in, d_out, num_items, h_init, stream):
+        total.run(d_in, d_out, num_items, h_init, stream)
+
+    given = {"d_in": x, "d_out": x, "num_items": 1000, "h_init": 0.0, "stream": 0}
+    for name, value in [
+        ("d_in", y), ("d_in", view(0, 4000, "f4")[::2]), ("d_in", None), ("num_items", 1001),
+        ("num_items", -1), ("num_items", 2.0), ("h_init", 1j), ("h_init", None),
+        ("h_init", np.zeros(2, "f4")), ("stream", 1.5), ("d_out", x[:0]), ("d_out", view(0, 10, "f4", read_only=True)),
+    ]:  # fmt: skip
+        told(run, *{**given, name: value}.values())
+    driver.set("allocation_status", 2)
+    given["d_in"], given["num_items"] = view(0, 10**8, "f4"), 10**8
+    told(run, *given.values())
+    driver.set("allocation_status", 0)
+    driver.taken()
+    driver.set("fail_with", 700)
+    driver.set("fail_at", 1)
+    told(run, *given.values())
+    print(len(driver.taken()), driver.allocations[0] - driver.allocations[1])
 
 
 def failing():

@@ -1,0 +1,22 @@
+"""Launch code that is made for compiled host code, written to files: ``CUPAR_DUMP=host:folder``."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from typing import Any
+
+from .._inspect import dump
+
+
+def write(build: Any, suffix: str, show: Callable[[], str]) -> None:
+    """Write what `show` returns, if that is asked for: beside what is written of a build, by its content."""
+    if not os.environ.get("CUPAR_DUMP"):
+        return
+    kinds, folder = dump.asked()
+    if dump.OF_HOST not in kinds:
+        return
+    text = show()
+    name = f"{dump.name_of(build)}.{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    dump.attempt(f"the launch code of {build.algorithm}", folder, name, f".host{suffix}", lambda: text)
