@@ -217,9 +217,9 @@ def _planner(facts: Facts) -> Callable[[Sorted], Plan]:
 
     def rows(n: int, length: int) -> Plan:
         """Plan a sort of rows: a kernel."""
-        for most in groups:
+        for most, rows_of_a_block in groups.items():
             if length <= most:
-                return Plan(str(most), 0, (n, length, min(ceil_div(n, groups[most]), _MOST_BLOCKS)))
+                return Plan(str(most), 0, (n, length, min(ceil_div(n, rows_of_a_block), _MOST_BLOCKS)))
         size = (ceil_div(length, team) - 1).bit_length()
         threads = max(32 << size, _ROWS_BLOCK)
         teams = threads // (32 << size)
