@@ -610,7 +610,7 @@ def named_by_compute(row: Row, given: Mapping[str, Any]) -> dict[str, Any]:
     return {names.get(name, name): value for name, value in given.items()}
 
 
-class _Stand:
+class Stand:
     """Stands for a device array: to build, its dtype alone matters, and that it is there."""
 
     def __init__(self, dtype: Dtype) -> None:
@@ -632,7 +632,7 @@ def of_compute(name: str, dtype: str, cc: int) -> Any:
     from cupar._compile import nvrtc
 
     row, kind = ROWS[name], np.dtype(dtype)
-    arrays = {each: found and _Stand(found) for each, found in row.types(kind).items()}
+    arrays = {each: found and Stand(found) for each, found in row.types(kind).items()}
     operators: dict[str, Any] = {}
     for parameter, op in row.operators(kind).items():
         if op.parameters:

@@ -1,8 +1,8 @@
 """Large items that CCCL has no code for, found by building (CCCL 3.6, CUDA 13), and what to do instead.
 
 Its host code chooses by the items' sizes how a kernel is tuned, and large ones need more shared memory than
-there is. On sm_90, up to 64 bytes build everywhere; 256 not in segmented sorts. All else builds with 512
-bytes, if slowly. `explained` says so, once that is why a build fails.
+there is. On sm_90, items of 512 bytes build everywhere, if slowly. `explained` says so, once that is why a
+build fails.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 //
 // - A key becomes a word that sorts as an unsigned integer. With values, a word also holds where in its
 //   segment the key was: so words differ, every way of sorting them is stable, and a value is moved once.
-// - Short segments are sorted by 4, 8 or 16 lanes, in registers, by a bitonic network. Each lane has
+// - Short segments are sorted by 4 to 32 lanes, in registers, by a bitonic network. Each lane has
 //   successive positions in it, so that most of its steps are within lanes. The words to begin with may be in
 //   any order: that they are loaded side by side costs nothing.
 // - Others are sorted by a team: a warp, or 2, 4, 8 or 16 of them. Each warp sorts its share by the network;
@@ -19,7 +19,7 @@
 // Significant Digit Radix Sort for GPUs", arXiv:2206.01784, whose ranking within a tile is CUB's.
 //
 // Given: d_in_keys_v, d_in_values_v (void: keys alone), start_offsets_in_t, end_offsets_in_t, is_descending;
-// CUPAR_OFFSETS unless segments are rows.
+// CUPAR_OFFSETS unless segments are rows; CUPAR_512 if words have 32 bits.
 #include <cub/block/block_radix_rank.cuh>
 
 #include "vectors.cuh"
@@ -196,7 +196,17 @@ struct arrays {
   value* values_out;
 };
 
-constexpr int group_sizes = 3;  // lists for groups of lanes; then those for teams; then that of long segments
+constexpr int team_items = sizeof(sort_word) == 4 ? 32 : 16;  // of a thread
+
+#ifdef CUPAR_512
+constexpr bool has_512 = true;
+#else
+constexpr bool has_512 = false;
+#endif
+static_assert(has_512 == (32 * team_items > 512), "groups of lanes are for less than a team sorts");
+
+// Lists for groups of lanes; then those for teams; then that of long segments.
+constexpr int group_sizes = has_512 ? 6 : 5;
 constexpr int most_lists  = group_sizes + 6;
 
 // Without offsets, there are none: all segments are of one size.
@@ -301,8 +311,6 @@ __device__ __forceinline__ void sort_groups(const arrays& given, start_offsets_i
 }
 
 // ---- Teams
-
-constexpr int team_items = sizeof(sort_word) == 4 ? 32 : 16;  // of a thread
 
 // Bytes that the threads of a block have their words in.
 constexpr int team_bytes(int threads) {
@@ -567,7 +575,8 @@ extern "C" __global__ __launch_bounds__(256) void cupar_segmented_sort_list(
     if (segment < num_segments) {
       const i64 length = static_cast<i64>(ends[segment]) - static_cast<i64>(starts[segment]);
       if (length > 0) {
-        int list = (length > 16) + (length > 64) + (length > 256);
+        int list = (length > 16) + (length > 32) + (length > 64) + (length > 128) + (length > 256);
+        list += has_512 && length > 512;
 #pragma unroll
         for (int threads = 32; threads <= team_threads; threads *= 2) {
           list += length > threads * team_items;
@@ -608,19 +617,42 @@ extern "C" __global__ __launch_bounds__(group_threads) void cupar_segmented_sort
   sort_groups<4, 4>(given, starts, ends, num_segments, from, 0);
 }
 
+extern "C" __global__ __launch_bounds__(group_threads) void cupar_segmented_sort_32(
+    arrays given, start_offsets_in_t starts, end_offsets_in_t ends, i64 num_segments,
+    const __grid_constant__ lists from) {
+  join_stream();
+  sort_groups<4, 8>(given, starts, ends, num_segments, from, 1);
+}
+
 extern "C" __global__ __launch_bounds__(group_threads) void cupar_segmented_sort_64(
     arrays given, start_offsets_in_t starts, end_offsets_in_t ends, i64 num_segments,
     const __grid_constant__ lists from) {
   join_stream();
-  sort_groups<8, 8>(given, starts, ends, num_segments, from, 1);
+  sort_groups<8, 8>(given, starts, ends, num_segments, from, 2);
+}
+
+extern "C" __global__ __launch_bounds__(group_threads) void cupar_segmented_sort_128(
+    arrays given, start_offsets_in_t starts, end_offsets_in_t ends, i64 num_segments,
+    const __grid_constant__ lists from) {
+  join_stream();
+  sort_groups<8, 16>(given, starts, ends, num_segments, from, 3);
 }
 
 extern "C" __global__ __launch_bounds__(group_threads) void cupar_segmented_sort_256(
     arrays given, start_offsets_in_t starts, end_offsets_in_t ends, i64 num_segments,
     const __grid_constant__ lists from) {
   join_stream();
-  sort_groups<16, 16>(given, starts, ends, num_segments, from, 2);
+  sort_groups<16, 16>(given, starts, ends, num_segments, from, 4);
 }
+
+#ifdef CUPAR_512
+extern "C" __global__ __launch_bounds__(group_threads) void cupar_segmented_sort_512(
+    arrays given, start_offsets_in_t starts, end_offsets_in_t ends, i64 num_segments,
+    const __grid_constant__ lists from) {
+  join_stream();
+  sort_groups<32, 16>(given, starts, ends, num_segments, from, 5);
+}
+#endif
 
 // For the lists of teams, from the largest team to the smallest: 32 << size threads.
 extern "C" __global__ __launch_bounds__(team_threads, teams_on_a_unit) void cupar_segmented_sort_teams(

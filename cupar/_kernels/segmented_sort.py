@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
 
 # Kernels for groups of lanes, by the most items of a segment: how many lanes.
-_GROUPS = {16: 4, 64: 8, 256: 16}
+_GROUPS = {16: 4, 32: 4, 64: 8, 128: 8, 256: 16, 512: 32}
 _TEAMS = 5  # sizes, at most: of 1 to 16 warps
 _LISTS = len(_GROUPS) + _TEAMS + 1
 _LIST_THREADS, _LIST_ITEMS = 256, 1024
@@ -38,6 +38,7 @@ _OF_LONG = 4 * 16
 _TILES_THREADS, _TILES_BLOCKS = 256, 8
 _LEAST_TEAM_THREADS = 256  # that the largest team has on every device
 _ROWS_BLOCK = 128  # threads of a block, at least, where a team sorts each row
+_MOST_BLOCKS = 2**31 - 1  # of a launch
 
 MOST_SEGMENTS = 2**32 - 1  # with offsets, as lists have 32 bits for each
 
@@ -64,9 +65,24 @@ _LONG_NUMBERS = (
 )
 
 
+def _smallest_team(spec: Specialisation) -> int:
+    """Return how many items the smallest team has: twice as many if what is sorted are words of 32 bits.
+
+    A word holds a key; with values also a place, in as many bits.
+    """
+    has_values = any(each.name == "d_in_values" for each in spec.arguments)
+    return 1024 if spec.arguments[0].value.itemsize * (1 + has_values) <= 4 else 512
+
+
+def _groups(smallest_team: int) -> list[int]:
+    """Return for how many items there are groups of lanes: for fewer than the smallest team has."""
+    return [most for most in _GROUPS if most < smallest_team]
+
+
 def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     names = [each.name for each in spec.arguments]
     has_values, has_offsets = "d_in_values" in names, "end_offsets_in" in names
+    groups = _groups(_smallest_team(spec))
     places: dict[str, tuple[Value | Storage | Number, ...]] = {
         end: (Value(f"d_{end}_keys"), Value(f"d_{end}_values") if has_values else u64(0))
         for end in ("in", "out")
@@ -109,7 +125,7 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
         for number, way in enumerate(ways(spec.arguments[0].value.itemsize, False))
     ]
     if not has_offsets:
-        shapes = {str(most): Shape(("n", "size", "grid"), (group(most, "grid"),), 2) for most in _GROUPS}
+        shapes = {str(most): Shape(("n", "size", "grid"), (group(most, "grid"),), 2) for most in groups}
         for size in range(_TEAMS):
             threads = max(32 << size, _ROWS_BLOCK)
             launch = teams(size, size, threads, "nbytes")
@@ -121,11 +137,11 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     lists_of = Launch("cupar_segmented_sort_list", "list_grid", _LIST_THREADS, (*offsets, i64("n"), lists))
     short = (
         *(init, lists_of, teams(0, "largest", "team_threads", "nbytes")),
-        *(group(most, f"grid {most}") for most in reversed(_GROUPS)),
+        *(group(most, f"grid {most}") for most in reversed(groups)),
     )
     numbers = (
         *("n", *_LIST_NUMBERS, "list_grid", "largest", "grid", "nbytes"),
-        *(f"grid {most}" for most in _GROUPS),
+        *(f"grid {most}" for most in groups),
     )
     return {
         "short": Shape(numbers, short),
@@ -137,15 +153,16 @@ def _planner(facts: Facts) -> Callable[[Sorted], Plan]:
     sms = facts["sms"]
     team = 32 * facts["team_items"]  # items of the smallest
     sizes = (facts["team_threads"] // 32).bit_length()  # of teams
-    tops = [*_GROUPS, *(team << size for size in range(sizes))]  # most items of a segment, for each list
-    groups = {most: facts["group_threads"] // lanes for most, lanes in _GROUPS.items()}  # of a block
+    lanes = {most: _GROUPS[most] for most in _groups(team)}
+    tops = [*lanes, *(team << size for size in range(sizes))]  # most items of a segment, for each list
+    groups = {most: facts["group_threads"] // each for most, each in lanes.items()}  # of a block
     nbytes = facts["team_threads"] * facts["team_bytes"]
 
     def running(kernel: str, threads: int, shared: int = 0) -> int:
         return max(facts.occupancy(f"cupar_segmented_sort_{kernel}", threads, shared), 1) * sms
 
     most_teams = running("teams", facts["team_threads"], nbytes)
-    most_groups = {most: running(str(most), facts["group_threads"]) for most in _GROUPS}
+    most_groups = {most: running(str(most), facts["group_threads"]) for most in groups}
     most_count, most_digit = (running(each, facts["digit_threads"]) for each in ("count", "digit"))
 
     def long(items: int, segments: int, begin: int) -> tuple[int, tuple[int, ...]]:
@@ -184,13 +201,13 @@ def _planner(facts: Facts) -> Callable[[Sorted], Plan]:
         firsts = [*accumulate(counts, initial=0)]
         firsts += [firsts[-1]] * (_LISTS + 1 - len(firsts))
         _, segments, end = aligned(4 * _WORDS, 4 * firsts[-1])
-        of_teams = counts[len(_GROUPS) : len(tops)]
+        of_teams = counts[len(groups) : len(tops)]
         numbers = (
             *(n, segments, *firsts, ceil_div(n, _LIST_ITEMS)),
             *(sum(count > 0 for count in of_teams) - 1, max(min(sum(of_teams), most_teams), 1), nbytes),
             *(
                 max(min(ceil_div(count, groups[most]), most_groups[most]), 1)
-                for most, count in zip(_GROUPS, counts, strict=False)
+                for most, count in zip(groups, counts, strict=False)
             ),
         )
         if counts[len(tops)] == 0:
@@ -200,13 +217,13 @@ def _planner(facts: Facts) -> Callable[[Sorted], Plan]:
 
     def rows(n: int, length: int) -> Plan:
         """Plan a sort of rows: a kernel."""
-        for most in _GROUPS:
+        for most, rows_of_a_block in groups.items():
             if length <= most:
-                return Plan(str(most), 0, (n, length, ceil_div(n, groups[most])))
+                return Plan(str(most), 0, (n, length, min(ceil_div(n, rows_of_a_block), _MOST_BLOCKS)))
         size = (ceil_div(length, team) - 1).bit_length()
         threads = max(32 << size, _ROWS_BLOCK)
         teams = threads // (32 << size)
-        grid = min(ceil_div(n, teams), 2**31 - 1)
+        grid = min(ceil_div(n, teams), _MOST_BLOCKS)
         return Plan(f"teams {size}", 0, (n, length, grid, threads * facts["team_bytes"]))
 
     return plan
@@ -218,6 +235,8 @@ def _prelude(spec: Specialisation) -> str:
     names = [each.name for each in spec.arguments]
     if "d_in_values" not in names:
         code.append("using d_in_values_v = void;")
+    if 512 in _groups(_smallest_team(spec)):
+        code.append("#define CUPAR_512")
     code.append("#define CUPAR_OFFSETS" if "start_offsets_in" in names else ROWS)
     return "\n".join(code)
 

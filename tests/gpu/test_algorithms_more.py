@@ -591,8 +591,32 @@ def test_segmented_sort_of_large_segments_with_nan(dtype, rng):
 
 # Around where another kernel sorts them.
 LENGTHS = [
-    *(1, 2, 15, 16, 17, 63, 64, 65, 255, 256, 257, 511, 512, 513, 1023, 1024, 1025, 2048, 2049, 4096, 4097),
-    *(8191, 8192, 8193, 16383, 16384, 16385, 40_000),
+    *(
+        1,
+        2,
+        15,
+        16,
+        17,
+        31,
+        32,
+        33,
+        63,
+        64,
+        65,
+        127,
+        128,
+        129,
+        255,
+        256,
+        257,
+        511,
+        512,
+        513,
+        1023,
+        1024,
+        1025,
+    ),
+    *(2048, 2049, 4096, 4097, 8191, 8192, 8193, 16383, 16384, 16385, 40_000),
 ]
 
 
@@ -701,13 +725,30 @@ def test_segmented_sorts_are_captured(rng):
         np.testing.assert_array_equal(d_out.get(), np.concatenate([np.sort(part) for part in parts]))
 
 
+# Of 16 and of 24 bytes.
+PEAKS = (
+    np.dtype([("height", "f8"), ("index", "i4"), ("flag", "u1")], align=True),
+    np.dtype([("height", "f4"), ("index", "i8"), ("flag", "u1")], align=True),
+)
+
+
+@pytest.mark.parametrize("peak", PEAKS, ids=lambda peak: str(peak.itemsize))
 @pytest.mark.parametrize("keys", ["i1", "f4", "u8"])
-def test_segmented_sort_of_structs(keys, rng):
-    peak = np.dtype([("height", "f8"), ("index", "i4"), ("flag", "u1")], align=True)
-    ends = np.cumsum(rng.permutation(LENGTHS))
-    starts, n = np.concatenate([[0], ends[:-1]]), int(ends[-1])
-    host, payload = items(rng, n, keys), np.zeros(n, peak)
-    payload["height"], payload["index"], payload["flag"] = rng.random(n), np.arange(n), 7
+@pytest.mark.parametrize("kind", ["random", "few", "equal", "tiny", "short", "one"])
+def test_segmented_sort_of_structs(keys, peak, kind, rng):
+    others = {
+        "tiny": rng.integers(0, 40, 20_000),
+        "short": rng.integers(0, 1500, 12),
+        "one": np.array([300_001]),
+    }
+    sizes = others.get(kind, rng.permutation(LENGTHS))
+    ends = np.cumsum(sizes)
+    starts, n = ends - sizes, int(ends[-1])
+    host = items(rng, n, keys)
+    if kind in ("few", "equal"):
+        host = rng.integers(0, 3 if kind == "few" else 1, n).astype(keys)
+    # All bytes, those between fields too: NumPy leaves them out when it copies structs, but not bytes.
+    payload = np.frombuffer(rng.bytes(n * peak.itemsize), f"V{peak.itemsize}")
     d_in, d_out = cp.asarray(payload.view("u1")), cp.zeros(payload.nbytes, "u1")
 
     class Structs:
@@ -724,8 +765,8 @@ def test_segmented_sort_of_structs(keys, rng):
     expected = np.concatenate(
         [s + stable_order(host[s:e], SortOrder.DESCENDING) for s, e in zip(starts, ends, strict=True)]
     )
-    assert d_out.get().tobytes() == payload[expected].tobytes()
     np.testing.assert_array_equal(d_out_keys.get(), host[expected])
+    assert d_out.get().tobytes() == payload[expected].tobytes()
 
 
 def test_double_buffers_go_on_from_where_they_are(rng):

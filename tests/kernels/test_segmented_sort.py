@@ -11,7 +11,19 @@ from cupar._kernels.segmented_sort import SEGMENTED_SORT, Sorted
 
 UP = cupar.SortOrder.ASCENDING
 SMS, RUNNING = 132, 4
-TOPS = [16, 64, 256, 1024, 2048, 4096, 8192, 16384]  # of lists, where a thread of a team has 32 items
+TOPS = [
+    16,
+    32,
+    64,
+    128,
+    256,
+    512,
+    1024,
+    2048,
+    4096,
+    8192,
+    16384,
+]  # of lists, where a thread of a team has 32 items
 TILE = 8192
 
 
@@ -47,8 +59,9 @@ def test_nothing_to_sort(problem):
 @pytest.mark.parametrize(
     ("length", "kernel", "rows_of_a_block"),
     [
-        *((1, "16", 64), (16, "16", 64), (17, "64", 32), (64, "64", 32), (65, "256", 16), (256, "256", 16)),
-        *((257, "teams", 4), (1024, "teams", 4), (1025, "teams", 2), (2048, "teams", 2), (2049, "teams", 1)),
+        *((1, "16", 64), (16, "16", 64), (17, "32", 64), (32, "32", 64), (33, "64", 32), (64, "64", 32)),
+        *((65, "128", 32), (128, "128", 32), (129, "256", 16), (256, "256", 16), (257, "512", 8)),
+        *((512, "512", 8), (513, "teams", 4), (1024, "teams", 4), (1025, "teams", 2), (2049, "teams", 1)),
         *((4096, "teams", 1), (4097, "teams", 1), (16384, "teams", 1)),
     ],
 )
@@ -61,12 +74,29 @@ def test_short_rows_are_one_kernels(length, kernel, rows_of_a_block, n, by_rows)
 
 
 def test_the_team_of_a_row_is_the_least_that_is_large_enough(by_rows):
-    for length, size in ((257, 0), (1024, 0), (1025, 1), (4096, 2), (4097, 3), (8193, 4), (16384, 4)):
+    for length, size in ((513, 0), (1024, 0), (1025, 1), (4096, 2), (4097, 3), (8193, 4), (16384, 4)):
         plan = planner()(Sorted(length, 1, length))
         (launch,) = SEGMENTED_SORT.shapes(by_rows)[plan.shape].launches
         assert [each.name for each in launch.parameters[-2:]] == [size, size]
         assert launch.block >= 32 << size
         assert plan.numbers[-1] == 132 * launch.block  # bytes of shared memory
+
+
+def test_words_of_64_bits_have_no_groups_of_as_many_as_the_smallest_team(specified):
+    for keys, values in (("i4", "u1"), ("i8", None), ("f4", "f8"), ("u8", "i8")):
+        spec = specified(cupar.segmented_sort, keys, keys, values, values, "i8", "i8", UP)
+        plan = planner(team_items=16, team_bytes=136)(Sorted(10**7, 10**6, 0))
+        names, _, numbers = launches(spec, plan)
+        assert names[-6:] == ["teams", "256", "128", "64", "32", "16"]
+        assert "CUPAR_512" not in SEGMENTED_SORT.prelude(spec)
+        assert numbers["list 5"] == sum(min(10**6, 10**7 // least) for least in (1, 17, 33, 65, 129))
+        by_rows = specified(cupar.segmented_sort, keys, keys, values, values, None, None, UP)
+        rows = planner(team_items=16, team_bytes=136)(Sorted(512 * 9, 9, 512))
+        assert rows.shape == "teams 0" in SEGMENTED_SORT.shapes(by_rows)
+        assert "512" not in SEGMENTED_SORT.shapes(by_rows)
+    for keys, values in (("i4", None), ("u1", None), ("f2", "c16")):
+        spec = specified(cupar.segmented_sort, keys, keys, values, values, "i8", "i8", UP)
+        assert "CUPAR_512" in SEGMENTED_SORT.prelude(spec)
 
 
 def test_where_less_shared_memory_is_there_teams_are_smaller():
@@ -97,10 +127,10 @@ def test_long_rows_go_digit_by_digit(by_rows):
 def test_lists_hold_as_many_segments_as_there_can_be(items, n, by_offsets):
     plan = planner()(Sorted(items, n, 0))
     names, grids, numbers = launches(by_offsets, plan)
-    groups = ["teams", "256", "64", "16"]
+    groups = ["teams", "512", "256", "128", "64", "32", "16"]
     assert names == ["init", "list", *(DIGITS if items > 16384 else []), *groups]
     assert all(1 <= grid < 2**31 for grid in grids if grid is not None)
-    firsts = [numbers[f"list {i}"] for i in range(10)]
+    firsts = [numbers[f"list {i}"] for i in range(13)]
     rooms = [b - a for a, b in pairwise(firsts)]
     assert rooms == [min(n, items // least) for least in (1, *(top + 1 for top in TOPS))]
     of_lists = 4 * firsts[-1]
@@ -108,7 +138,7 @@ def test_lists_hold_as_many_segments_as_there_can_be(items, n, by_offsets):
     assert numbers["segments"] == 256
     assert 256 + of_lists <= end < 512 + of_lists
     # Teams that have something to do.
-    assert numbers["largest"] == max((i for i in range(5) if rooms[3 + i]), default=-1)
+    assert numbers["largest"] == max((i for i in range(5) if rooms[6 + i]), default=-1)
     assert grids[names.index("list")] == -(-n // 1024)
     if items > 16384:
         long = items // 16385 if items // 16385 < n else n

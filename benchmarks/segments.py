@@ -1,0 +1,600 @@
+"""GPU time of segmented sums and sorts by length: cupar, stock CCCL (cuda.compute), PyTorch, and a copy.
+
+    python benchmarks/segments.py [--exponent 28] [--only sum,keys,pairs]
+                                  [--layouts rows,equal,random,power] [--repeats 9] [--seconds 60]
+                                  [--jobs N] [--json FILE]
+
+It needs a GPU and CuPy; without cuda.compute or PyTorch their columns are empty. Sums are of float32; keys,
+and the values of pairs, are int32. Of 2^28 items, there are
+
+* rows: segments of one length, which cupar is told in place of offsets;
+* equal: the same with offsets for cupar, too;
+* random: lengths are uniform from 0 to twice their mean;
+* power: a power law, from 16 items on; most segments have fewer than 64, and one has a 32nd of all items.
+
+cuda.compute gets offsets always, as it has no rows. PyTorch's is `torch.sum` and `torch.sort` of a matrix for
+rows, and `torch.segment_reduce` for other sums. All take turns, sample by sample, and with them a
+device-to-device copy of as many bytes as must at least be read and written. What is measured is the GPU's
+time between two events, behind a kernel that keeps the GPU busy while the host enqueues; tables give medians.
+Who takes longer than 20 ms takes part in every third round, and than 150 ms once.
+
+What cupar and cuda.compute write is compared with what is right before it is timed, every item of it: sums
+are of small integers, and so exact. Offsets have 64 bits. Everything is built before, by several processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import multiprocessing
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import _common
+import numpy as np
+from _algorithms import Stand
+from throughput import attempted, optional
+
+sys.path.insert(0, str(_common.ROOT))
+
+WHATS = ("sum", "keys", "pairs")
+LAYOUTS = ("rows", "equal", "random", "power")
+MEANS = (16, 64, 256, 1024, 4096, 16384, 65536)
+SIDES = ("cupar", "cuda.compute", "torch", "copy")
+OFFSETS = np.dtype(np.int64)
+SUMMED, SORTED = np.dtype(np.float32), np.dtype(np.int32)
+SLOW = 0.02  # seconds of a call: whoever takes longer takes part in every third round
+MOST = 0.15  # seconds of a call: whoever takes longer is not asked again
+BUSY = 3e-4  # seconds that the GPU is kept busy while calls are enqueued
+CLOCK = 2e9  # cycles in a second, about
+BYTES = {"sum": 4, "keys": 8, "pairs": 16}  # of an item, read and written
+
+# What is asked of cupar: of sums the multiple of the copy's speed, of keys 1e9 items in a second; and of both
+# the multiple of another's speed.
+GOALS: Mapping[tuple[str, str], Mapping[int, tuple[str, float]]] = {
+    ("sum", "rows"): {16: ("copy", 0.9), 64: ("copy", 0.9), 256: ("copy", 0.95), 1024: ("copy", 1.0)},
+    ("sum", "equal"): {16: ("copy", 0.48), 64: ("copy", 0.8), 256: ("copy", 0.93), 1024: ("copy", 1.0)},
+    ("sum", "random"): {16: ("copy", 0.4), 64: ("copy", 0.65), 256: ("copy", 0.85), 1024: ("copy", 0.95)},
+    ("sum", "power"): {0: ("copy", 0.42)},
+    ("keys", "rows"): {
+        mean: ("rate", rate) for mean, rate in zip(MEANS, (280, 190, 120, 125, 80, 60, 38), strict=True)
+    },
+    ("keys", "equal"): {
+        mean: ("rate", rate) for mean, rate in zip(MEANS, (250, 140, 65, 62, 70, 58, 38), strict=True)
+    },
+    ("keys", "random"): dict.fromkeys((16, 64, 256, 1024), ("cuda.compute", 3.5)),
+    ("keys", "power"): {0: ("cuda.compute", 2.5)},
+    ("pairs", "rows"): {256: ("cuda.compute", 7.0), 1024: ("cuda.compute", 7.0)},
+}
+
+# --- Builds ----------------------------------------------------------------------------------------------
+
+
+def of_cupar(what: str, has_offsets: bool, cc: int) -> Any:
+    """Ask cupar for an algorithm: a sum, or a sort of keys or pairs, by offsets or of rows."""
+    import cupar
+
+    offsets = (OFFSETS, OFFSETS) if has_offsets else (None, None)
+    if what == "sum":
+        return cupar.segmented_reduce(SUMMED, SUMMED, *offsets, cupar.OpKind.PLUS, np.zeros(1, SUMMED), cc=cc)
+    values = SORTED if what == "pairs" else None
+    order = cupar.SortOrder.ASCENDING
+    return cupar.segmented_sort(SORTED, SORTED, values, values, *offsets, order, cc=cc)
+
+
+def of_compute(what: str, cc: int) -> Any:
+    """Build an algorithm with cuda.compute."""
+    import cuda.compute
+
+    bounds = {"start_offsets_in": Stand(OFFSETS), "end_offsets_in": Stand(OFFSETS)}
+    if what == "sum":
+        arrays = {"d_in": Stand(SUMMED), "d_out": Stand(SUMMED), "h_init": np.zeros(1, SUMMED)}
+        plus = cuda.compute.OpKind.PLUS
+        return cuda.compute.make_segmented_reduce(**arrays, **bounds, op=plus, compute_capability=cc)
+    keys = {"d_in_keys": Stand(SORTED), "d_out_keys": Stand(SORTED)}
+    values = {each: Stand(SORTED) if what == "pairs" else None for each in ("d_in_values", "d_out_values")}
+    order = cuda.compute.SortOrder.ASCENDING
+    return cuda.compute.make_segmented_sort(**keys, **values, **bounds, order=order, compute_capability=cc)
+
+
+def _build(side: str, what: str, has_offsets: bool, cc: int) -> bytes:
+    """Build in a helper process: cupar's for the cache; return cuda.compute's."""
+    try:
+        if side == "cuda.compute":
+            return bytes(of_compute(what, cc).serialize())
+        of_cupar(what, has_offsets, cc)
+    except Exception as error:  # whatever a compiler raises; it is tried once more where it is wanted
+        print(f"{side}, {what}: {type(error).__name__}: {str(error)[:200]}", file=sys.stderr)
+    return b""
+
+
+def built(whats: Sequence[str], cc: int, jobs: int) -> dict[tuple[str, str, bool], Any]:
+    """Return all algorithms by side, what they do and whether by offsets; an exception if there is none."""
+    asked = [("cupar", what, has_offsets) for what in whats for has_offsets in (False, True)]
+    if _common.is_installed("cuda.compute"):
+        asked += [("cuda.compute", what, True) for what in whats]
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        futures = {each: pool.submit(_build, *each, cc) for each in asked}
+        blobs = {each: future.result() for each, future in futures.items()}
+
+    def load(side: str, what: str, has_offsets: bool) -> Any:
+        if side == "cupar":
+            return of_cupar(what, has_offsets, cc)
+        blob = blobs[side, what, has_offsets]
+        if not blob:
+            return of_compute(what, cc)
+        import cuda.compute
+
+        return cuda.compute.deserialize(blob)
+
+    return {each: attempted(lambda each=each: load(*each)) for each in asked}
+
+
+# --- Segments --------------------------------------------------------------------------------------------
+
+
+class Layout(NamedTuple):
+    """Segments one after another.
+
+    Attributes
+    ----------
+    kind : str
+    mean : int
+        Of their lengths, or 0.
+    num_items, num_segments : int
+    starts, ends : CuPy arrays
+    longest : int
+    """
+
+    kind: str
+    mean: int
+    num_items: int
+    num_segments: int
+    starts: Any
+    ends: Any
+    longest: int
+
+
+def layout(cupy: Any, kind: str, mean: int, exponent: int) -> Layout:
+    """Make segments of so many items altogether, or nearly."""
+    most = 1 << exponent
+    rng = np.random.default_rng(mean)
+    if kind in ("rows", "equal"):
+        lengths = np.full(most // mean, mean)
+    elif kind == "random":
+        lengths = rng.integers(0, 2 * mean + 1, most // mean)
+    else:
+        largest = most >> 5
+        lengths = np.minimum(16 * (1 - rng.random(most // 64)) ** (-1 / 1.15), largest).astype(OFFSETS)
+        lengths[min(1000, len(lengths) - 1)] = largest
+    ends = np.cumsum(lengths, dtype=OFFSETS)
+    ends = ends[: np.searchsorted(ends, most, "right")]
+    n = len(ends)
+    bounds = cupy.asarray(np.concatenate([np.zeros(1, OFFSETS), ends]))
+    return Layout(kind, mean, int(ends[-1]), n, bounds[:-1], bounds[1:], int(lengths[:n].max()))
+
+
+# --- Who is measured -------------------------------------------------------------------------------------
+
+_SPIN = """
+extern "C" __global__ void spin(long long cycles) {
+  const long long start = clock64();
+  while (clock64() - start < cycles) {
+  }
+}
+"""
+
+Launch = Callable[[], Any]
+
+
+class Data:
+    """The arrays, which all cases share, and what is right.
+
+    Parameters
+    ----------
+    cupy, torch : modules
+        PyTorch's may be None.
+    exponent : int
+    """
+
+    def __init__(self, cupy: Any, torch: Any, exponent: int) -> None:
+        self.cupy, self.torch = cupy, torch
+        n = 1 << exponent
+        cupy.random.seed(1)
+        self.keys = cupy.random.randint(-(1 << 31), 1 << 31, n, dtype=SORTED)
+        self.summed = (self.keys & 1).astype(SUMMED)
+        self.before = cupy.zeros(n + 1, np.int32)  # sums of all that is before
+        cupy.cumsum(self.keys & 1, dtype=np.int32, out=self.before[1:])
+        self.values = cupy.arange(n, dtype=SORTED)
+        self.out, self.out_values = cupy.empty_like(self.keys), cupy.empty_like(self.values)
+        self._spin = cupy.RawKernel(_SPIN, "spin")
+
+    def busy(self) -> None:
+        """Keep the GPU busy for some time."""
+        self._spin((1,), (1,), (np.int64(BUSY * CLOCK),))
+
+    def is_right(self, what: str, given: Layout, sums: Any) -> bool:
+        """Compare what was written with what is right: sums in `sums`, all else in the outputs."""
+        cupy, n = self.cupy, given.num_items
+        if what == "sum":
+            right = self.before[given.ends] - self.before[given.starts]
+            return bool((sums == right.astype(SUMMED)).all())
+        heads = cupy.zeros(n + 1, np.int32)
+        cupy.add.at(heads, given.starts, 1)  # several of empty ones begin at one place
+        segment = cupy.cumsum(heads[:n], dtype=np.int32) - 1
+        out, inside = self.out[:n], segment[1:] == segment[:-1]
+        less = out[1:] >= out[:-1]
+        if what == "keys":
+            # Sums of each segment tell of keys that are lost, as products with odd numbers do of most else.
+            mixed = [self._mixed_sums(each[:n], given) for each in (self.keys, out)]
+            return bool((less | ~inside).all()) and bool((mixed[0] == mixed[1]).all())
+        where = self.out_values[:n]
+        # Places that grow where keys are equal are different ones, and stable.
+        less = (out[1:] > out[:-1]) | (less & (where[1:] > where[:-1]))
+        begins, behind = given.starts[segment], given.ends[segment]
+        return (
+            bool((less | ~inside).all())
+            and bool(((where >= begins) & (where < behind)).all())
+            and bool((self.keys[:n][where] == out).all())
+        )
+
+    def _mixed_sums(self, keys: Any, given: Layout) -> Any:
+        mixed = keys.astype(np.int64)
+        mixed *= 0x9E3779B97F4A7C1
+        mixed ^= mixed >> 29
+        sums = self.cupy.zeros(len(mixed) + 1, np.int64)
+        self.cupy.cumsum(mixed, out=sums[1:])
+        return sums[given.ends] - sums[given.starts]
+
+
+class Case:
+    """What is done to segments of one layout, and how each side is called."""
+
+    def __init__(self, data: Data, what: str, given: Layout, algorithms: Mapping[Any, Any]) -> None:
+        self.data, self.what, self.given = data, what, given
+        self._algorithms = algorithms
+        n = given.num_segments
+        self.nbytes = BYTES[what] * given.num_items + (4 * n if what == "sum" else 0)
+        self.sums = data.cupy.empty(n, SUMMED) if what == "sum" else None
+
+    def _algorithm(self, side: str, has_offsets: bool) -> Any:
+        found = self._algorithms.get((side, self.what, has_offsets))
+        if found is None:
+            raise ImportError(f"{side} is not installed")
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _arrays(self) -> dict[str, Any]:
+        data = self.data
+        if self.what == "sum":
+            return {"d_in": data.summed, "d_out": self.sums}
+        has_values = self.what == "pairs"
+        return {
+            "d_in_keys": data.keys,
+            "d_out_keys": data.out,
+            "d_in_values": data.values if has_values else None,
+            "d_out_values": data.out_values if has_values else None,
+            "num_items": self.given.num_items,
+        }
+
+    def cupar(self) -> Launch:
+        """Return a call of cupar's, with temporary storage."""
+        given, init = self.given, {"h_init": np.zeros(1, SUMMED)} if self.what == "sum" else {}
+        is_rows = given.kind == "rows"
+        segments = {"start_offsets_in": given.starts, "end_offsets_in": given.ends}
+        if is_rows:
+            segments = {"start_offsets_in": None, "end_offsets_in": None, "segment_size": given.mean}
+        named = {**self._arrays(), "num_segments": given.num_segments, **segments, **init}
+        algorithm = self._algorithm("cupar", not is_rows)
+        storage = self.data.cupy.empty(max(algorithm(temp_storage=None, **named), 1), np.uint8)
+        return lambda: algorithm(temp_storage=storage, **named)
+
+    def compute(self) -> Launch:
+        """Return a call of cuda.compute's, with temporary storage."""
+        algorithm = self._algorithm("cuda.compute", True)
+        import cuda.compute
+
+        given = self.given
+        named = {**self._arrays(), "num_segments": given.num_segments}
+        named |= {"start_offsets_in": given.starts, "end_offsets_in": given.ends}
+        if self.what == "sum":
+            named |= {"op": cuda.compute.OpKind.PLUS, "h_init": np.zeros(1, SUMMED)}
+        storage = self.data.cupy.empty(max(algorithm(temp_storage=None, **named), 1), np.uint8)
+        return lambda: algorithm(temp_storage=storage, **named)
+
+    def torch(self) -> Launch:
+        """Return what PyTorch has for it."""
+        torch, given = self.data.torch, self.given
+        if torch is None:
+            raise ImportError("PyTorch is not installed")
+        n = given.num_items
+        if given.kind == "rows":
+            if self.what == "sum":
+                matrix, sums = (
+                    self._tensor(self.data.summed[:n]).view(-1, given.mean),
+                    self._tensor(self.sums),
+                )
+                return lambda: torch.sum(matrix, 1, out=sums)
+            # It has no sort of keys alone, and int64 for where they were.
+            matrix = self._tensor(self.data.keys[:n]).view(-1, given.mean)
+            return lambda: torch.sort(matrix, dim=1)
+        if self.what != "sum":
+            raise LookupError("PyTorch sorts rows alone")
+        items = self._tensor(self.data.summed[:n])
+        bounds = self._tensor(self.data.cupy.concatenate([given.starts, given.ends[-1:]]))
+        return lambda: torch.segment_reduce(items, "sum", offsets=bounds, initial=0, unsafe=True)
+
+    def _tensor(self, array: Any) -> Any:
+        return self.data.torch.from_dlpack(array)
+
+    def copy(self) -> Launch:
+        """Return a copy that reads and writes so many bytes, both together."""
+        half, empty, runtime = self.nbytes // 2, self.data.cupy.empty, self.data.cupy.cuda.runtime
+        source, target = empty(half, np.uint8), empty(half, np.uint8)
+        kind, stream = runtime.memcpyDeviceToDevice, self.data.cupy.cuda.get_current_stream().ptr
+
+        def launch() -> None:  # which keeps both arrays
+            runtime.memcpyAsync(target.data.ptr, source.data.ptr, half, kind, stream)
+
+        return launch
+
+    def check(self, launch: Launch) -> bool:
+        """Call a side that writes to the outputs, and compare them with what is right."""
+        for each in (self.sums, self.data.out, self.data.out_values):
+            if each is not None:
+                each.view(np.uint8).fill(0xA5)
+        launch()
+        return self.data.is_right(self.what, self.given, self.sums)
+
+
+class Side:
+    """One who takes part in a case, until it fails.
+
+    Attributes
+    ----------
+    name : str
+    error : str
+        Why it failed; "" if it did not.
+    is_missing : bool
+        Whether there is no such thing.
+    is_right : bool or None
+        Whether it wrote what is right; None if that was not found out.
+    samples : list of float
+        Seconds of a call.
+    """
+
+    def __init__(self, case: Case, name: str) -> None:
+        self.name = name
+        self.error, self.is_missing = "", False
+        self.is_right: bool | None = None
+        self.samples: list[float] = []
+        self._case = case
+        self._launch: Launch | None = None
+        self._attempt(self._prepare)
+
+    def _attempt(self, step: Callable[[], None]) -> None:
+        if self.error:
+            return
+        try:
+            step()
+        except Exception as error:  # whatever it is, others are to be measured
+            self.is_missing = isinstance(error, (LookupError, ImportError)) and self.name != "cupar"
+            self.error = f"{type(error).__name__}: {error}"
+
+    def _prepare(self) -> None:
+        prepare = {"cuda.compute": self._case.compute}.get(self.name) or getattr(self._case, self.name)
+        self._launch = prepare()
+        if self.name in SIDES[:2]:
+            self.is_right = self._case.check(self._launch)
+        self._sample()
+        self._case.data.cupy.cuda.Device().synchronize()  # an error of a kernel is this side's
+        self.samples.clear()
+
+    def sample(self) -> None:
+        """Take a sample."""
+        self._attempt(self._sample)
+
+    def _sample(self) -> None:
+        assert self._launch is not None
+        cuda = self._case.data.cupy.cuda
+        start, end = cuda.Event(), cuda.Event()
+        self._case.data.busy()
+        start.record()
+        self._launch()
+        end.record()
+        end.synchronize()
+        self.samples.append(cuda.get_elapsed_time(start, end) * 1e-3)
+
+    @property
+    def median(self) -> float | None:
+        """Seconds; None if it failed."""
+        return statistics.median(self.samples) if self.samples and not self.error else None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what there is to tell."""
+        if self.median is None:
+            return {"error": self.error, "is_missing": self.is_missing}
+        return {"seconds": _common.summary(self.samples), "is_right": self.is_right}
+
+
+def measure(case: Case, repeats: int) -> list[Side]:
+    """Let all take turns."""
+    sides = [Side(case, name) for name in SIDES]
+    for side in sides:
+        side.sample()
+    slow = {side.name for side in sides if (side.median or 0) > SLOW}
+    done = {side.name for side in sides if (side.median or 0) > MOST}
+    for number in range(1, repeats):
+        for side in sides:
+            if side.name not in done and (number % 3 == 0 or side.name not in slow):
+                side.sample()
+    return sides
+
+
+# --- Table and file --------------------------------------------------------------------------------------
+
+HEADINGS = ("", "lengths", "mean", "ms", "G items/s", "of copy", "of stock", "of torch", "goal", "")
+WIDTHS = (5, 7, 6, 8, 9, 8, 8, 8, 18, 6)
+
+
+def told(case: Case, sides: Sequence[Side]) -> dict[str, Any]:
+    """Return what there is to tell of a case: cupar's speed is a multiple of the others'."""
+    medians = {side.name: side.median for side in sides}
+    mine, given = medians["cupar"], case.given
+    goal = GOALS.get((case.what, given.kind), {}).get(given.mean)
+    speeds = {name: other / mine for name, other in medians.items() if other and mine and name != "cupar"}
+    rate = given.num_items / mine * 1e-9 if mine else 0.0
+    reached = {"rate": rate, **speeds}
+    return {
+        "what": case.what,
+        "layout": given.kind,
+        "mean": given.mean,
+        "items": given.num_items,
+        "segments": given.num_segments,
+        "longest": given.longest,
+        "bytes": case.nbytes,
+        "sides": {side.name: side.as_json() for side in sides},
+        "rate": rate,
+        "speed": speeds,
+        "goal": goal,
+        "is_reached": None if goal is None else reached.get(goal[0], 0.0) >= goal[1],
+    }
+
+
+def print_row(cells: Sequence[str]) -> None:
+    """Print a line of the table at once, so that a run that is cut short has shown what it knew."""
+    print(
+        "  ".join(text.rjust(width) for text, width in zip(cells, WIDTHS, strict=True)).rstrip(), flush=True
+    )
+
+
+def print_told(case: Mapping[str, Any]) -> None:
+    """Print a line of the table, and what failed."""
+    seconds = case["sides"]["cupar"].get("seconds", {}).get("median")
+    speeds = [f"{case['speed'][name]:.2f}" if name in case["speed"] else "-" for name in SIDES[1:3]]
+    copy = f"{case['speed']['copy']:.3f}" if "copy" in case["speed"] else "-"
+    goal = case["goal"]
+    named = {"rate": "G/s", "cuda.compute": "of stock"}
+    print_row(
+        (
+            case["what"],
+            case["layout"],
+            str(case["mean"] or "-"),
+            f"{seconds * 1e3:.3f}" if seconds else "-",
+            f"{case['rate']:.1f}" if case["rate"] else "-",
+            copy,
+            *speeds,
+            f"{goal[1]:g} {named.get(goal[0], 'of ' + goal[0])}" if goal else "",
+            "missed" if goal and not case["is_reached"] else "",
+        )
+    )
+    for name, side in case["sides"].items():
+        if side.get("error") and not side["is_missing"]:
+            print(f"    {name} failed: {side['error'][:200]}", flush=True)
+        if side.get("is_right") is False:
+            print(f"    {name} IS WRONG", flush=True)
+
+
+def cases(options: argparse.Namespace) -> Iterator[tuple[str, int, str]]:
+    """Return layouts, means and what is done to their segments, in the order in which they are measured."""
+    for kind in options.layouts:
+        for mean in (0,) if kind == "power" else MEANS:
+            if mean <= 1 << options.exponent:
+                for what in options.only:
+                    yield kind, mean, what
+
+
+# --- Command line ----------------------------------------------------------------------------------------
+
+
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    parser.add_argument("--exponent", type=int, default=28, help="2 to this many items, 12 to 30; default 28")
+    parser.add_argument("--only", type=_some(WHATS), default=list(WHATS), help=f"of {','.join(WHATS)}")
+    parser.add_argument(
+        "--layouts", type=_some(LAYOUTS), default=list(LAYOUTS), help=f"of {','.join(LAYOUTS)}"
+    )
+    parser.add_argument("--repeats", type=int, default=9, help="samples of each side; default 9")
+    parser.add_argument("--seconds", type=float, default=60, help="after them, skip the rest; default 60")
+    parser.add_argument("--jobs", type=int, default=min(9, max(1, cores - 1)), help="processes that build")
+    parser.add_argument("--json", type=Path, help="default: benchmarks/results/segments-<gpu>.json")
+    options = parser.parse_args(given)
+    for name, least, most in (("exponent", 12, 30), ("repeats", 1, 1000), ("jobs", 1, 1000)):
+        found = getattr(options, name)
+        if not least <= found <= most:
+            parser.error(f"--{name}: expected {least} to {most}, got {found}")
+    return options
+
+
+def _some(known: Sequence[str]) -> Callable[[str], list[str]]:
+    def read(text: str) -> list[str]:
+        found = text.split(",")
+        for each in found:
+            if each not in known:
+                raise argparse.ArgumentTypeError(f"expected some of {','.join(known)}, got {each!r}")
+        return found
+
+    return read
+
+
+def main() -> None:
+    """Measure, print and write."""
+    start = time.perf_counter()
+    options = arguments()
+    device = _common.gpu()
+    facts = _common.environment(device)
+    _common.print_environment(facts)
+    if device is None:
+        raise SystemExit("\nThere is no GPU here, so nothing is measured.")
+    if not _common.is_installed("cupy"):
+        raise SystemExit("\nCuPy is not installed, so there are no arrays and nothing is measured.")
+    os.environ.setdefault("CUPAR_TIER", "fast")
+    algorithms = built(options.only, device["cc"], options.jobs)
+    print(f"\nbuilt after {time.perf_counter() - start:.0f} s\n")
+    # These bring NVRTC with them, and the first that is loaded serves all in the process.
+    cupy = importlib.import_module("cupy")
+    data = Data(cupy, optional("torch"), options.exponent)
+    path = options.json or _common.RESULTS / f"segments-{_common.slug(device)}.json"
+    found: list[dict[str, Any]] = []
+    skipped: list[str] = []
+    failures: list[str] = []
+    print_row(HEADINGS)
+    print_row(["-" * width for width in WIDTHS])
+    segments: Layout | None = None
+    for kind, mean, what in cases(options):
+        name = f"{what} {kind} {mean}"
+        if time.perf_counter() - start > options.seconds:
+            skipped.append(name)
+            continue
+        if segments is None or (segments.kind, segments.mean) != (kind, mean):
+            segments = layout(cupy, kind, mean, options.exponent)
+        case = Case(data, what, segments, algorithms)
+        found.append(told(case, measure(case, options.repeats)))
+        print_told(found[-1])
+        mine = found[-1]["sides"]["cupar"]
+        if mine.get("error") or mine.get("is_right") is False:
+            failures.append(f"{name}: {mine.get('error') or 'the result is wrong'}"[:300])
+        cupy.get_default_memory_pool().free_all_blocks()
+    content = {"benchmark": "segments", "environment": facts, "exponent": options.exponent, "cases": found}
+    _common.write_json(path, {**content, "skipped": skipped, "failures": failures})
+    missed = [each for each in found if each["goal"] and not each["is_reached"]]
+    print(f"goals missed: {len(missed)} of {sum(bool(each['goal']) for each in found)}")
+    print("of copy, of stock, of torch: cupar's speed as a multiple of theirs")
+    if skipped:
+        print(f"skipped after {options.seconds:g} s: {', '.join(skipped)}")
+    print(f"{time.perf_counter() - start:.0f} s in all")
+    if failures:
+        raise SystemExit("\n".join(["", f"failed: {len(failures)}", *failures[:20]]))
+
+
+if __name__ == "__main__":
+    main()
