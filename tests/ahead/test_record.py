@@ -220,7 +220,10 @@ def test_every_factory_is_among_the_cases(nothing_is_built):
     factories = [
         each for each in public if inspect.isfunction(each) and "cc" in inspect.signature(each).parameters
     ]
-    assert {ask()._spec.algorithm for ask in CASES.values()} == {each.__name__ for each in factories}
+    kernels = {"jit"}  # which tests/jit has cases of
+    assert {ask()._spec.algorithm for ask in CASES.values()} == {
+        each.__name__ for each in factories
+    } - kernels
 
 
 def test_a_list_holds_types_and_no_data(nothing_is_built, tmp_path):

@@ -341,4 +341,4 @@ def test_what_calls_ask_for_is_checked():
     with pytest.raises(ValueError, match=r"^d_out: int32 cannot hold indices up to num_items, 2147483648"):
         lower_bound("u1", "u1", "i4", cc=CC)._problem(None, 2**31, None, 1, None)
     with pytest.raises(ValueError, match="^num_segments: expected at most"):
-        sort()._problem(None, None, None, None, 5, 2**31, None, None)
+        sort()._problem(None, None, None, None, 5, 2**33, None, None, None)

@@ -48,5 +48,6 @@ def register():
     def width_of(interval):
         if isinstance(interval, IntervalType):
             return lambda interval: 1.0
+        return None
 
     print("registered")
