@@ -216,7 +216,8 @@ def algorithms_refused():
     for name, value in [
         ("d_in", y), ("d_in", view(0, 4000, "f4")[::2]), ("d_in", None), ("num_items", 1001),
         ("num_items", -1), ("num_items", 2.0), ("h_init", 1j), ("h_init", None),
-        ("h_init", np.zeros(2, "f4")), ("stream", 1.5), ("d_out", x[:0]), ("d_out", view(0, 10, "f4", read_only=True)),
+        ("h_init", np.zeros(2, "f4")), ("stream", 1.5), ("d_out", x[:0]),
+        ("d_out", view(0, 10, "f4", read_only=True)),
     ]:  # fmt: skip
         told(run, *{**given, name: value}.values())
     driver.set("allocation_status", 2)
