@@ -327,6 +327,8 @@ MAKE = {
     "radix sort of structs": lambda: cupar.radix_sort("?", "?", PEAK, PEAK, UP, cc=CC),
     "segmented sort": lambda: cupar.segmented_sort("i4", "i4", None, None, "i8", "u4", UP, cc=CC),
     "segmented sort of structs": lambda: cupar.segmented_sort("f8", "f8", PEAK, PEAK, "i8", "i8", UP, cc=80),
+    "segmented sort of pairs": lambda: cupar.segmented_sort("i4", "i4", "i4", "i4", "i8", "i8", UP, cc=CC),
+    "segmented sort of long rows": lambda: cupar.segmented_sort("i8", "i8", order=UP, cc=CC),
     "segmented sort of rows": lambda: cupar.segmented_sort("f2", "f2", "i8", "i8", order=UP, cc=CC),
     "radix sort on an older device": lambda: cupar.radix_sort("i1", "i1", "c16", "c16", UP, cc=80),
 }
