@@ -32,6 +32,13 @@ def _view_cupy(array: Any) -> View:
     return View(array.data.ptr, array.size, array.dtype, c_order or flags.f_contiguous, True, c_order)
 
 
+def _view_numba(array: Any) -> View:
+    flags = array._dummy.flags
+    c_order = flags["C_CONTIGUOUS"] or array.size <= 1
+    address = array.gpu_data.device_ctypes_pointer.value or 0
+    return View(address, array.size, array.dtype, c_order or flags["F_CONTIGUOUS"], True, c_order)
+
+
 _torch_dtypes: dict[Any, np.dtype[Any]] = {}
 numpy_dtype = _torch_dtypes.get  # of PyTorch's dtype; None if none of it was seen yet
 
@@ -145,10 +152,25 @@ def _view_dlpack(array: Any) -> View:
 
 
 _readers: dict[type, Callable[[Any], View]] = {}
-# The classes of CuPy's arrays and PyTorch's tensors, which calls read in line; each once it was seen.
+# The classes of arrays of CuPy, PyTorch and Numba, each once it was seen: launches of kernels
+# read them in line, calls those of the first two.
 CUPY: set[type] = set()
 TORCH: set[type] = set()
 OWN: set[type] = set()  # and of what is like them in `size`
+NUMBA: set[type] = set()
+
+
+def seen() -> int:
+    """Return a number that grows with each class or dtype that can be read in line from then on."""
+    return len(CUPY) + len(TORCH) + len(NUMBA) + len(_torch_dtypes)
+
+
+def torch_dtype(dtype: np.dtype[Any]) -> Any:
+    """Return PyTorch's dtype for one of NumPy's, None if it was not seen yet."""
+    return next((own for own, each in _torch_dtypes.items() if each is dtype), None)
+
+
+_IN_LINE = {_view_cupy: CUPY, _view_torch: TORCH, _view_numba: NUMBA}
 
 
 def _reader(array: Any) -> Callable[[Any], View]:
@@ -159,6 +181,9 @@ def _reader(array: Any) -> Callable[[Any], View]:
             return _view_cupy
         if (library, base.__name__) == ("torch", "Tensor"):
             return _view_torch
+    cls = type(array)
+    if cls.__name__ in ("DeviceNDArray", "DeviceRecord") and cls.__module__.startswith("numba.cuda."):
+        return _view_numba
     if hasattr(array, "__cuda_array_interface__"):
         return _view_interface
     if hasattr(array, "__dlpack_device__") and not isinstance(array, np.ndarray):
@@ -187,7 +212,7 @@ def view(name: str, array: Any) -> View:
         reader = _readers.get(type(array))
         if reader is None:
             reader = _readers[type(array)] = _reader(array)
-            read_in_line = {_view_cupy: CUPY, _view_torch: TORCH}.get(reader)
+            read_in_line = _IN_LINE.get(reader)
             if read_in_line is not None:
                 read_in_line.add(type(array))
         return reader(array)
@@ -269,7 +294,7 @@ def strided(name: str, array: Any) -> Strided:
 def strides(array: Any, itemsize: int) -> tuple[int, ...]:
     """Return the strides of a device array in bytes, once `strided` has read it."""
     reader = _readers[type(array)]
-    if reader is _view_cupy:
+    if reader is _view_cupy or reader is _view_numba:
         return array.strides  # type: ignore[no-any-return]
     if reader is _view_torch:
         return tuple(itemsize * each for each in array.stride())

@@ -1,6 +1,6 @@
 """Launches: a function for a kernel's configuration and argument types, written out.
 
-It reads CuPy's arrays, PyTorch's tensors and plain numbers in line, packs what varies, and launches that.
+It reads arrays of CuPy, PyTorch and Numba and plain numbers in line, packs what varies, and launches that.
 What is not of the types it was written for, it hands on: then the types are found out, code for them is
 obtained, and another function takes its place.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import keyword
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -21,7 +21,7 @@ from .._ir.operator import CapturedState
 from .._ir.parameters import Array, Member, Scalar, Tuple, Type, slots
 from .configuration import Configuration
 from .overload import Overload, all_types
-from .typeof import typeof, values
+from .typeof import array_values, typeof, values
 
 Launch = Callable[..., None]
 
@@ -165,7 +165,7 @@ class Site:
 
 def _written(overload: Overload, kernel: Launched, kind: str) -> Callable[..., Launch]:
     """Return what makes functions for an overload: of a configuration, a stream, and where others go."""
-    key = kind, kernel.converts
+    key = kind, kernel.converts, arrays.seen()
     found = overload.written.get(key)
     if found is None:
         found = overload.written[key] = _write(overload, kernel, kind)
@@ -184,9 +184,11 @@ def _write(overload: Overload, kernel: Launched, kind: str) -> Callable[..., Lau
         "_this_thread": driver.this_thread,
         "_cupy": arrays.CUPY,
         "_torch": arrays.TORCH,
-        "_numpy_dtype": arrays.numpy_dtype,
+        "_numba": arrays.NUMBA,
+        "_seen": arrays.seen,
         "_check_memory": peers.check_memory,
         "_typeof": typeof,
+        "_array_values": array_values,
         "_values": values,
     }
     parameters = [each if _is_plain(each) else f"_a{i}" for i, each in enumerate(kernel.names)]
@@ -227,7 +229,7 @@ def _is_plain(name: str) -> bool:
     )
 
 
-_TAKEN = {"packed", "enqueue", "free", "thread", "type", "len", "KeyError"}
+_TAKEN = {"packed", "read", "enqueue", "free", "thread", "type", "len", "KeyError"}
 
 
 def ordered(kernel: Launched, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
@@ -322,35 +324,50 @@ class _Writer:
 
     def _slowly(self, value: str, kind: Type, name: str, label: str) -> Iterator[str]:
         self._names[f"_k{name}"] = kind
+        if isinstance(kind, Array):
+            yield f"if (read := _array_values({label!r}, _k{name}, {value})) is None: {self._hand_on}"
+            yield f"{_targets(kind, name)} = read"
+            return
         yield f"if _typeof({label!r}, {value}) != _k{name}: {self._hand_on}"
         yield f"{_targets(kind, name)} = _values({label!r}, _k{name}, {value})"
 
     def _array(self, x: str, kind: Array, name: str, label: str) -> Iterator[str]:
+        """Yield the lines for an array; those of libraries of which none was seen yet are left out."""
         dtype, n = kind.item.dtype, kind.ndim
         self._names[f"_d{name}"] = dtype
-        aligned = f"and not (v{name}p := {x}.%s) & {dtype.alignment - 1}"
         any_layout = kind.layout == "A" and not self._exact
-        layout = {
-            "C": f" and {x}._c_contiguous",
-            "F": f" and {x}._f_contiguous and not {x}._c_contiguous",
-            "A": f" and not ({x}._c_contiguous or {x}._f_contiguous)",
-        }[kind.layout]
-        layout = "" if any_layout else layout
-        known = f"if type({x}) in _cupy and {x}.dtype is _d{name} and {x}.ndim == {n}{layout}"
-        yield f"{known} {aligned % 'data.ptr'}:"
-        yield from self._extents(kind, name, f"{x}.size", f"{x}.shape", f"{x}.strides")
-        if dtype.kind != "c" and (kind.layout == "C" or any_layout):
-            lazy = f" and not {x}.is_neg()" if dtype.kind == "f" else ""
-            layout = "" if any_layout else f" and {x}.is_contiguous()"
-            yield (
-                f"elif (type({x}) in _torch and _numpy_dtype({x}.dtype) is _d{name} and {x}.is_cuda "
-                f"and {x}.dim() == {n}{layout}{lazy} {aligned % 'data_ptr()'}):"
+
+        def condition(library: str, dtype: str, c: str, f: str, more: str, address: str) -> str:
+            layout = {"C": f"and {c}", "F": f"and {f} and not {c}", "A": f"and not ({c} or {f})"}[kind.layout]
+            return (
+                f"if type({x}) in {library} and {x}.dtype is {dtype} and {x}.ndim == {n} "
+                f"{'' if any_layout else layout}{more} "
+                f"and not (v{name}p := {x}.{address}) & {kind.item.dtype.alignment - 1}:"
             )
-            yield from self._extents(
-                kind, name, f"{x}.numel()", f"{x}.shape", f"{x}.stride()", dtype.itemsize
-            )
-        yield "else:"
+
+        branches: list[tuple[str, Iterator[str]]] = []
+        extents = partial(self._extents, kind, name)
+        if arrays.CUPY:
+            c, f = f"{x}._c_contiguous", f"{x}._f_contiguous"
+            known = condition("_cupy", f"_d{name}", c, f, "", "data.ptr")
+            branches.append((known, extents(f"{x}.size", f"{x}.shape", f"{x}.strides")))
+        if (own := arrays.torch_dtype(dtype)) and dtype.kind != "c" and (kind.layout == "C" or any_layout):
+            self._names[f"_t{name}"] = own
+            more = f" and {x}.is_cuda" + (f" and not {x}.is_neg()" if dtype.kind == "f" else "")
+            known = condition("_torch", f"_t{name}", f"{x}.is_contiguous()", "", more, "data_ptr()")
+            read = extents(f"{x}.numel()", f"{x}.shape", f"{x}.stride()", dtype.itemsize)
+            branches.append((known, read))
+        if arrays.NUMBA:
+            c, f = (f'{x}._dummy.flags["{each}_CONTIGUOUS"]' for each in "CF")
+            known = condition("_numba", f"_d{name}", c, f, "", "gpu_data.device_ctypes_pointer.value")
+            branches.append((known, extents(f"{x}.size", f"{x}.shape", f"{x}.strides")))
+        for i, (known, lines) in enumerate(branches):
+            yield f"{'el' if i else ''}{known}"
+            yield from lines
+        yield "else:" if branches else "if True:"
         yield from (f"    {line}" for line in self._slowly(x, kind, name, label))
+        # It may have been the first of a library that can be read in line.
+        yield f"    if _seen() != {arrays.seen()}: {self._hand_on}"
         if driver.has_several_devices:
             yield f"_check_memory({label!r}, v{name}p)"
 

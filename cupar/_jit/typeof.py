@@ -85,8 +85,19 @@ def values(name: str, kind: Type, value: Any) -> list[Any]:
     return list(_VALUES[type(kind)](name, kind, value))
 
 
-def _array(name: str, kind: Any, value: Any) -> list[Any]:
+def array_values(name: str, kind: Array, value: Any) -> list[Any] | None:
+    """Return what is packed of an array, or None if it is not of this very type: read once to know both."""
+    if _of_value(name, value) is not None:
+        return None
     view = arrays.strided(name, value)
+    item = _item(name, view.dtype)
+    if view.is_record or Array(item, len(view.shape), view.layout, view.writable) != kind:
+        return None
+    return _array(name, kind, value, view)
+
+
+def _array(name: str, kind: Any, value: Any, read: arrays.Strided | None = None) -> list[Any]:
+    view = read or arrays.strided(name, value)
     if driver.has_several_devices:
         peers.check_memory(name, view.address)
     if view.address % kind.item.dtype.alignment:

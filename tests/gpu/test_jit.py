@@ -706,13 +706,15 @@ def test_too_many_threads_for_the_registers():
 def test_what_is_known_of_a_kernel():
     @cupar.jit
     def known(x):
-        here = cuda.shared.array(100, numba.float64)
-        here[0] = x[0]
+        here = cuda.shared.array(100, numba.float64)  # all of which is used, or less of it would be left
+        i = cuda.threadIdx.x
+        here[i] = x[i]
         cuda.syncthreads()
-        x[1] = here[0]
+        x[i] = here[99 - i]
 
-    x = cp.zeros(2)
-    known[1, 1](x)
+    x = cp.arange(100, dtype="f8")
+    known[1, 100](x)
+    np.testing.assert_array_equal(x.get(), np.arange(100)[::-1])
     found = known.attributes
     assert found["shared_mem_per_block"] == 800
     assert 0 < found["regs_per_thread"] < 256

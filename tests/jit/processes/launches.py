@@ -1,5 +1,6 @@
 """Launches kernels in many ways, and says what the driver was told that it should not have been."""
 
+import ctypes
 import math
 import struct
 import sys
@@ -11,6 +12,8 @@ driver = Driver(sys.argv[1])
 
 import numpy as np  # noqa: E402
 from numba import cuda  # noqa: E402
+from numba.cuda.cudadrv.devicearray import DeviceNDArray  # noqa: E402
+from numba.cuda.cudadrv.driver import MemoryPointer  # noqa: E402
 
 import cupar  # noqa: E402
 from cupar import kernel as kernels  # noqa: E402
@@ -42,6 +45,36 @@ class InLine:
         self._c_contiguous, self._f_contiguous = self.strides == tuple(c), self.strides == tuple(f)
         self.data = type("Memory", (), {"ptr": address})
         self.__cuda_array_interface__ = Array(address, shape, dtype, strides=strides).__cuda_array_interface__
+
+
+class Dtype(str):
+    """A dtype of PyTorch's."""
+
+
+class Tensor:
+    """What launches read of a tensor of PyTorch's, and no more."""
+
+    is_cuda = True
+
+    def __init__(self, address, shape, dtype, strides=None, negated=False):
+        array = InLine(address, shape, dtype, strides)
+        self.dtype, self.shape, self.ndim = TORCH_DTYPES[array.dtype], shape, len(shape)
+        self.numel, self.data_ptr = lambda: array.size, lambda: address
+        self.is_contiguous, self.is_neg = lambda: array._c_contiguous, lambda: negated
+        self.stride = lambda: tuple(each // array.dtype.itemsize for each in array.strides)
+        self.is_conj = lambda: False
+
+
+Tensor.__module__ = "torch"
+TORCH_DTYPES = {np.dtype(each): Dtype(f"torch.{np.dtype(each)}") for each in ("f4", "f8", "i4")}
+
+
+def numbas(address, shape, dtype, strides=None):
+    """Return an array of Numba's, of memory that it did not allocate."""
+    dtype = np.dtype(dtype)
+    strides = np.empty(shape, dtype).strides if strides is None else strides
+    memory = MemoryPointer(None, ctypes.c_void_p(address), 100)
+    return DeviceNDArray(shape, strides, dtype, gpu_data=memory)
 
 
 def packed(address, shape, strides, itemsize):
@@ -117,13 +150,15 @@ def arguments():
         "2d, any": ((3, 5), (80, 8), (80, 8)),
         "3d": ((2, 3, 4), None, (48, 16, 4)),
     }
-    for make in (Array, InLine):
+    for make in (Array, InLine, Tensor, numbas):
         for name, (shape, strides, expected) in layouts.items():
 
             def sized(x):
                 x.size
 
             named = {} if strides is None else {"strides": strides}
+            if make is numbas and 0 in shape:
+                continue  # Numba makes a context for these
             array = make(A[0], shape, "f4", **named)
             kernel = compiled(sized, array)
             for address in (A[0], A[0], A[1]):
@@ -172,6 +207,47 @@ def arguments():
         driver.knows(every.overloads["float32[::1]", value])
         every[1, 32](x, value)
         launched(f"again {value!r}", every, (*packed(A[0], (10,), (4,), 4), *expected))
+
+
+def libraries():
+    """Arrays that can be read in line are, from the second launch on, of whatever library they are."""
+    asked = []
+    view = arrays.view
+    arrays.view = lambda name, array: asked.append(name) or view(name, array)
+    for makes in ([InLine, Tensor, numbas], [numbas, InLine, Tensor], [Tensor, numbas, InLine]):
+        for dtype in ("f4", "f8"):
+            for each in (arrays.CUPY, arrays.TORCH, arrays.NUMBA, arrays._torch_dtypes, arrays._readers):
+                each.clear()
+
+            def sized(x):
+                x.size
+
+            kernel = compiled(sized, f"{np.dtype(dtype)}[::1]")
+            for overload in kernel.overloads.values():
+                overload.written.clear()
+            kernel[2, 32]  # another site, whose function is the first one
+            for turn, make in enumerate([*makes, *makes]):
+                reads = 0 if turn >= 3 else 1
+                if make is InLine and not arrays.CUPY:
+                    arrays.CUPY.add(InLine)
+                for again in range(2):
+                    for grid in (1, 2):
+                        kernel[grid, 32](make(A[again], (10,), dtype))
+                        expected = packed(
+                            A[again], (10,), (np.dtype(dtype).itemsize,), np.dtype(dtype).itemsize
+                        )
+                        launched(f"{make.__name__}", kernel, expected, (grid, 1, 1))
+                    if again or reads == 0:
+                        check(f"{make.__name__} of {makes} is read in line, {turn}", asked, [])
+                    asked.clear()
+    arrays.view = view
+    x = Tensor(A[0], (10,), "f8")
+    kernel[1, 32](x)
+    driver.taken()
+    lazy = Tensor(A[0], (10,), "f8", negated=True)
+    raised("put off", ValueError, "x: got a tensor with lazy", lambda: kernel[1, 32](lazy))
+    x.is_cuda, x.device = False, "cpu"
+    raised("in host memory", TypeError, "x: expected a device array, got a PyTorch", lambda: kernel[1, 32](x))
 
 
 def conversions():
