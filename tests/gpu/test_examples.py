@@ -186,3 +186,24 @@ def test_weighted_mean(rng, n, dtypes):
 def test_monte_carlo(n):
     module = example("monte_carlo")
     assert module.pi(n, seed=n) == module.expected(n, seed=n)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("shape", [(1, 1), (2, 5), (3, 3), (33, 65), (300, 7)])
+def test_stencil(rng, shape, dtype):
+    plate = rng.integers(0, 100, shape).astype(dtype)
+    expected = plate.astype("f8")
+    for _ in range(5):
+        inner = expected[1:-1, 1:-1]
+        around = expected[:-2, 1:-1] + expected[2:, 1:-1] + expected[1:-1, :-2] + expected[1:-1, 2:]
+        expected[1:-1, 1:-1] = inner + 0.1 * (around - 4 * inner)
+    d_plate = cp.asarray(plate)
+    found = example("stencil").heat(d_plate, 5, 0.1)
+    np.testing.assert_allclose(found.get(), expected, rtol=1e-5, atol=1e-3)
+    np.testing.assert_array_equal(d_plate.get(), plate)
+
+
+@pytest.mark.parametrize("shape", [(5,), (0, 5), (2, 2, 2)])
+def test_stencil_of_no_plate(shape):
+    with pytest.raises(ValueError, match=r"^plate: expected two dimensions, got \("):
+        example("stencil").heat(cp.zeros(shape), 1)
