@@ -120,60 +120,68 @@ def launched(launch: Any, arguments: Any, named: Any) -> None:
             host[...] = device.copy_to_host()
 
 
-class Moving:
-    """A kernel of cupar's that takes host arrays, too."""
+class Refused:
+    """What tests get in place of a kernel that cupar refuses: it fails where it is used."""
 
-    def __init__(self, kernel: Any) -> None:
-        self._kernel = kernel
+    def __init__(self, error: Exception) -> None:
+        self._error = error
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._kernel, name)
-
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        return self._kernel(*arguments, **named)
+        raise self._error
 
     def __getitem__(self, configuration: Any) -> Any:
-        return self._launch(self._kernel[configuration])
-
-    def configure(self, *configuration: Any, **named: Any) -> Any:
-        return self._launch(self._kernel.configure(*configuration, **named))
-
-    def forall(self, *configuration: Any, **named: Any) -> Any:
-        return self._launch(self._kernel.forall(*configuration, **named))
-
-    def specialize(self, *arguments: Any) -> Moving:
-        import numpy as np
-        from numba import cuda
-
-        given = [cuda.to_device(each) if isinstance(each, np.ndarray) else each for each in arguments]
-        return Moving(self._kernel.specialize(*given))
-
-    def _launch(self, launch: Any) -> Any:
-        return lambda *arguments, **named: launched(launch, arguments, named)
+        raise self._error
 
 
 def replace_jit(dry: bool) -> None:
     """Let tests that say `cuda.jit` have `cupar.jit`."""
+    import numpy as np
     from numba import cuda
 
     import cupar
+    from cupar.kernel import Kernel
 
     numbas = cuda.jit
 
-    def moving(made: Any) -> Any:
-        if isinstance(made, cupar.kernel.Kernel):
-            return Moving(made)
-        return made if isinstance(made, cupar.kernel.DeviceFunction) else lambda f: moving(made(f))
+    def moving(launch: Any) -> Any:
+        return lambda *arguments, **named: launched(launch, arguments, named)
+
+    def getitem(kernel: Any, configuration: Any) -> Any:
+        return moving(own["__getitem__"](kernel, configuration))
+
+    def configure(kernel: Any, *configuration: Any, **named: Any) -> Any:
+        return moving(own["configure"](kernel, *configuration, **named))
+
+    def forall(kernel: Any, ntasks: int, *configuration: Any, **named: Any) -> Any:
+        made = own["forall"](kernel, ntasks, *configuration, **named)  # which launches by what is below
+        return lambda *arguments, **names: launched(made, arguments, names)
+
+    def specialize(kernel: Any, *arguments: Any) -> Any:
+        given = [cuda.to_device(each) if isinstance(each, np.ndarray) else each for each in arguments]
+        return own["specialize"](kernel, *given)
+
+    own = {each.__name__: each for each in (Kernel.configure, Kernel.forall, Kernel.specialize)}
+    own["__getitem__"] = Kernel.__getitem__
+    for name, method in (("__getitem__", getitem), ("configure", configure), ("forall", forall)):
+        setattr(Kernel, name, method)
+    Kernel.specialize = specialize  # type: ignore[method-assign]
 
     def jit(*arguments: Any, **options: Any) -> Any:
         if not sys._getframe(1).f_globals["__name__"].startswith(OWN):
             return numbas(*arguments, **options)
         if "func_or_sig" in options:
             arguments = (options.pop("func_or_sig"), *arguments)
-        arguments = tuple(each._kernel if isinstance(each, Moving) else each for each in arguments)
         if dry:
             options.setdefault("cc", 90)
-        return moving(cupar.jit(*arguments, **options))
+        if options.get("debug"):
+            return refused
+        return cupar.jit(*arguments, **options)
+
+    def refused(function: Any) -> Any:
+        try:
+            return cupar.jit(debug=True)(function)
+        except TypeError as error:
+            return Refused(error)
 
     cuda.jit = jit
 
@@ -248,6 +256,23 @@ def stand_in_for_tools() -> None:
                 vars(module).update(dict.fromkeys(names, _missing))
 
 
+def stand_in_for_cffi() -> None:
+    """Do the same for cffi, once numba has seen that it is not installed."""
+    for name in ("numba.core.typing.cffi_utils", "numba.cuda.typing.cffi_utils"):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    if importlib.util.find_spec("cffi") is None:
+        sys.modules["cffi"] = types.ModuleType("cffi")
+        vars(sys.modules["cffi"])["FFI"] = MissingTool
+
+
+class MissingTool:
+    """Skips the test that uses it."""
+
+    def __getattr__(self, name: str) -> Any:
+        _missing()
+
+
 def _missing(*arguments: Any, **named: Any) -> Any:
     raise unittest.SkipTest("a tool that numba's tests need is not installed")
 
@@ -255,8 +280,9 @@ def _missing(*arguments: Any, **named: Any) -> Any:
 def run_one(module: str, dry: bool) -> dict[str, tuple[str, str]]:
     """Run the tests of one module here; return how each ended."""
     stand_in_for_tools()
-    import numba.cuda  # noqa: F401 - all of it before its jit is replaced
+    import numba.cuda.testing  # noqa: F401 - all of it before its jit is replaced
 
+    stand_in_for_cffi()
     if dry:
         sys.path.insert(0, str(HERE))
         import numba_suite_dry
