@@ -26,8 +26,7 @@ from ._jit.dispatcher import Dispatcher
 from ._jit.launcher import Launch, Site, ordered
 from ._jit.options import checked
 from ._jit.overloads import Types
-from ._jit.signatures import is_signature, text_of
-from ._jit.typeof import typeof
+from ._jit.signatures import is_signature, text_of, type_of
 
 __all__ = ["DeviceFunction", "Kernel", "jit"]
 
@@ -156,6 +155,8 @@ class Kernel(Dispatcher):
         The options that it was given.
     overloads : mapping
         What was compiled, by signature: see `Overload`.
+    specializations : dict
+        What `specialize` has made, by types.
     """
 
     def __init__(
@@ -163,7 +164,7 @@ class Kernel(Dispatcher):
     ) -> None:
         super().__init__(function, options, declared, cc, wait)
         self._sites: dict[Any, Launch] = {}
-        self._specialised: dict[Types, Kernel] = {}
+        self.specializations: dict[Types, Kernel] = {}
 
     def __repr__(self) -> str:
         return f"<cupar kernel {self.__name__}({', '.join(self.names)})>"
@@ -325,12 +326,18 @@ class Kernel(Dispatcher):
         return BoundKernel(Site(self, config, stream, lambda launch: None), arguments)
 
     def specialize(self, *arguments: Any) -> Kernel:
-        """Return a kernel for the types of these arguments alone, compiled for the current device."""
-        types = tuple(typeof(name, each) for name, each in zip(self.names, arguments, strict=True))
-        found = self._specialised.get(types)
+        """Return a kernel for the types of these arguments alone, compiled for the current device.
+
+        Parameters
+        ----------
+        *arguments
+            The kernel's, or their types, in any way in which `compile` takes them.
+        """
+        types = tuple(type_of(name, each) for name, each in zip(self.names, arguments, strict=True))
+        found = self.specializations.get(types)
         if found is None:
             found = Kernel(self.py_func, self.targetoptions, types, None, True)
-            self._specialised[types] = found
+            self.specializations[types] = found
         return found
 
     def recompile(self) -> None:

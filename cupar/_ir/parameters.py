@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .. import structs
-from .._fingerprint.values import encode
+from .._fingerprint.values import _copy_dtype, encode
 
 DType = np.dtype[Any]
 
@@ -32,6 +32,8 @@ class Item:
         """Return that of a dtype; TypeError if it has no exact encoding, or other bytes first."""
         if dtype.names is None and dtype.subdtype is None:
             return _plain(dtype)
+        if dtype.type is np.record:  # of a recarray, which differs in what NumPy makes of an item
+            dtype = _copy_dtype(dtype)
         return Item(dtype, hashlib.sha256(encode(dtype)).hexdigest())
 
     def __str__(self) -> str:

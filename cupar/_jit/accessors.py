@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .overload import Overload
-from .overloads import Overloads, Types
+from .overloads import ByTypes, Overloads, Types
 
 _NOT_HAD = {
     "inspect_types": "numba.cuda.jit shows how it types a function",
@@ -24,6 +24,7 @@ _NOT_HAD = {
 class Accessors:
     """What is asked of a kernel's overloads: of one of them, or of all by their types."""
 
+    names: Sequence[str]
     overloads: Overloads
     specialized: bool
 
@@ -37,7 +38,7 @@ class Accessors:
             return read(self.overloads[signature])
         if of_one and self.specialized:
             return read(next(iter(self.overloads.values())))
-        return {types: read(each) for types, each in self.overloads.items()}
+        return ByTypes(self.names, {types: read(each) for types, each in self.overloads.items()})
 
     def get_regs_per_thread(self, signature: Any = None) -> int | dict[Types, int]:
         """Return the registers of a thread, on the current device.

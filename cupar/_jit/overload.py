@@ -305,6 +305,12 @@ class Overload(Algorithm, family=_FAMILY, uses={}):
         """How many threads a block can have."""
         return self.attributes["max_threads_per_block"]
 
+    @property
+    def cooperative(self) -> bool:
+        """Whether it waits for its whole grid, so that all blocks must run at once, on the current device."""
+        self._check_may_be_called()
+        return self.loaded.is_cooperative
+
     def inspect_llvm(self) -> str:
         """Return its LLVM IR, for which it is compiled again."""
         return self.build.llvm()["kernel"]

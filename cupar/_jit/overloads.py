@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._ir.parameters import Array, Scalar, Type
+from .._ir.parameters import Address, Array, Scalar, Type
 from .overload import Overload
 from .signatures import types_of
 
@@ -50,6 +50,20 @@ class Overloads(Mapping[Types, Overload]):
         self._found.clear()
 
 
+class ByTypes(dict[Types, Any]):
+    """What is known of each overload, by its types; a signature in any form finds it, too."""
+
+    def __init__(self, names: Sequence[str], found: Mapping[Types, Any]) -> None:
+        super().__init__(found)
+        self._names = names
+
+    def __missing__(self, signature: Any) -> Any:
+        types = types_of(signature, self._names)
+        if types not in self:
+            raise KeyError(signature)
+        return self[types]
+
+
 def nearest(types: Types, declared: Sequence[Types]) -> Types | None:
     """Return which of the declared signatures takes arguments of some types, with the fewest conversions."""
     ranked = [(rank, each) for each in declared if (rank := _distance(types, each)) is not None]
@@ -78,6 +92,8 @@ def _distance(types: Types, declared: Types) -> tuple[int, int] | None:
             if (one.kind == "c" and other.kind != "c") or (one.kind in "mM") != (other.kind in "mM"):
                 return None
             lossy += not _holds(one, other)
+        elif isinstance(wanted, Address) and isinstance(given, Scalar) and given.item.dtype.kind in "iu":
+            pass  # a number may be an address, as with numba.cuda
         else:
             return None
     return lossy, converted

@@ -575,3 +575,11 @@ def test_device_functions_with_signatures_convert(empty_cache):
     assert "div.rn.f64" in other.compile("float64[::1]", "float64[::1]", cc=CC).build.ptx()
     with pytest.raises(TypeError, match="^signature: .*write it as in"):
         cupar.jit([3], device=True)(lambda x: x)
+
+
+@pytest.mark.parametrize("align", [True, False])
+def test_items_of_a_recarray_are_those_of_an_array(align):
+    dtype = np.dtype([("a", "i4"), ("b", "f8")], align=align)
+    found = Item.of(np.recarray(3, dtype=dtype).dtype)
+    assert found == Item.of(dtype)
+    assert found.dtype.alignment == dtype.alignment

@@ -10,6 +10,7 @@ from support.host import Array, Driver, Launch
 
 driver = Driver(sys.argv[1])
 
+import numba  # noqa: E402
 import numpy as np  # noqa: E402
 from numba import cuda  # noqa: E402
 from numba.cuda.cudadrv.devicearray import DeviceNDArray  # noqa: E402
@@ -261,6 +262,16 @@ def conversions():
         expected = (*packed(A[0], (10,), (4,), 4), *number("i", 3), *number("d", 2.5))
         check("converted", driver.taken(), [Launch(symbols, (1, 1, 1), (32, 1, 1), 0, 0, 0, expected)])
     x = Array(A[0], 10, "f4")
+
+    def through(p, y):
+        pass
+
+    at = cupar.jit("void(CPointer(float32), float64)")(through)
+    driver.knows(next(iter(at.overloads.values())))
+    at[1, 32](A[0], 2.5)
+    expected = (struct.pack("=q", A[0]), *number("d", 2.5))
+    launched("an address", at, expected)
+    raised("no address", TypeError, "through: none of its", lambda: at[1, 32](1.5, 2.5))
     raised("too large", TypeError, "n: expected int32", lambda: kernel[1, 32](x, 2**40, 1.0))
     raised(
         "no such", TypeError, "<lambda>: none of its", lambda: kernel[1, 32](Array(A[0], 10, "f8"), 1, 1.0)
@@ -305,7 +316,12 @@ def configurations():
     special = kernel.specialize(x)
     special[1, 32](x)
     launched("specialised", kernel, parameters)
+    check("the same", special is kernel.specialize(numba.float32[::1]), True)
+    check("specialised for", len(kernel.specializations), 1)
     check("registers", special.get_regs_per_thread(), 32)
+    every = kernel.get_regs_per_thread()
+    check("registers by numba's types", every[numba.float32[::1],], 32)
+    check("of what was not compiled", every.get((numba.float64[::1],)), None)
     check("registers", kernel.get_regs_per_thread("void(float32[::1])"), 32)
     check("registers by types", list(kernel.get_regs_per_thread().values()), [32])
     check("max threads", kernel.attributes["max_threads_per_block"], 1024)
