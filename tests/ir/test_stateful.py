@@ -604,7 +604,6 @@ def test_another_process_compiles_nothing(empty_cache, monkeypatch):
         (_build, "template"),
         (_build, "operators"),
         (_build, "link"),
-        (_build, "whole"),
     ):
         monkeypatch.setattr(module, name, fail)
     transform_again, reduction_again, iterator = build(1 << 30)
