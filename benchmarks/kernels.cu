@@ -14,8 +14,8 @@ __global__ void axpy(const float* x, const float* y, float* out, std::int64_t n,
 
 // Returns nanoseconds of host time to enqueue so many launches, which take the inputs in turns, or minus the
 // CUDA error.
-extern "C" std::int64_t axpy_batch(
-  const float* const* x, std::int64_t arrays, const float* y, float* out, std::int64_t n, double alpha, int launches) {
+extern "C" std::int64_t axpy_batch(const float* const* x, std::int64_t arrays, const float* y, float* out,
+                                   std::int64_t n, double alpha, int launches) {
   using Clock      = std::chrono::steady_clock;
   const auto start = Clock::now();
   for (int i = 0; i < launches; ++i) {
