@@ -22,6 +22,7 @@ def view(place, size, dtype):
 
 def compare(name, algorithm, *calls, streams=(0, 77), names=""):
     """Compare calls, each of which is a tuple of arguments; the last of them has a name, if one is given."""
+    algorithm.ready(tier="fast")  # whose kernels have parameters of their own
     driver.knows(algorithm)
     each = [f"a{k}" for k in range(len(calls[0]))]
     given = [*each[:-1], f"{names}={each[-1]}"] if names else each
