@@ -22,19 +22,10 @@ from .family import (
     u32,
     u64,
 )
+from .segments import ROWS
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
-
-# Offsets of segments that are all of one length.
-ROWS = """struct start_offsets_in_t {
-  long long length;
-  __device__ __forceinline__ long long operator[](long long row) const { return row * length; }
-};
-struct end_offsets_in_t {
-  long long length;
-  __device__ __forceinline__ long long operator[](long long row) const { return (row + 1) * length; }
-};"""
 
 _BATCH = 32  # segments of a warp at most: each lane has one then
 _BATCH_BYTES = 2048  # that the segments of a warp should have

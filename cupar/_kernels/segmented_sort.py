@@ -23,7 +23,7 @@ from .family import (
     u64,
 )
 from .radix_sort import ways
-from .segmented_reduce import ROWS
+from .segments import ROWS
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
