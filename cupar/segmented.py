@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ._call.algorithm import Algorithm
 from ._call.double_buffer import DoubleBuffer, buffers, select
 from ._call.numbers import choice, item_count, row_length, segment_count
 from ._call.signatures import two_phases
 from ._device import arrays
 from ._ir.nodes import Argument
+from ._kernels.segmented_merge_sort import SEGMENTED_MERGE_SORT
 from ._kernels.segmented_reduce import SEGMENTED_REDUCE, Segments
 from ._kernels.segmented_sort import MOST_SEGMENTS, SEGMENTED_SORT, Sorted
-from ._obtain.arguments import accumulation, integers
+from ._obtain.arguments import accumulation, integers, recognised
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
-from .operators import Op
-from .sort import ARRAYS, BUFFERS, SortOrder, sorted_arguments
+from .operators import Op, resolve
+from .sort import ARRAYS, BUFFERS, SortOrder, pairs, sorted_arguments
+
+_USES = {
+    **dict.fromkeys(ARRAYS, "num_items"),
+    "start_offsets_in": "num_segments",
+    "end_offsets_in": "num_segments",
+}
 
 
 class SegmentedReduce(
@@ -171,11 +180,7 @@ def _offsets(start: Any, end: Any, *, may_iterate: bool = True) -> tuple[Argumen
 class SegmentedSort(
     Algorithm,
     family=SEGMENTED_SORT,
-    uses={
-        **dict.fromkeys(ARRAYS, "num_items"),
-        "start_offsets_in": "num_segments",
-        "end_offsets_in": "num_segments",
-    },
+    uses=_USES,
     buffers=BUFFERS,
 ):
     """A sort of segments, each by itself; see `segmented_sort`."""
@@ -200,7 +205,8 @@ class SegmentedSort(
         ----------
         d_in_keys, d_out_keys, d_in_values, d_out_values : device arrays, at least `num_items` items
             Or a `DoubleBuffer` for the inputs and None for the outputs. Afterwards, items in no segment are
-            unspecified in both arrays of a `DoubleBuffer`.
+            unspecified in both arrays of a `DoubleBuffer`. The inputs may be iterators if the sort was built
+            for them.
         num_items : int
             How many items the arrays have, 0 or more. No offset may be larger, which is not checked.
         num_segments : int
@@ -262,6 +268,10 @@ class SegmentedSort(
             select(found, 1)
 
 
+class SegmentedMergeSort(SegmentedSort, family=SEGMENTED_MERGE_SORT, uses=_USES, buffers=BUFFERS):
+    """A sort of segments by a comparison, called as a `SegmentedSort` is; see `segmented_sort`."""
+
+
 @memoised
 def segmented_sort(
     d_in_keys: Any,
@@ -272,11 +282,14 @@ def segmented_sort(
     end_offsets_in: Any = None,
     order: SortOrder | Any = None,
     *,
+    op: Op | Any = None,
     cc: Any = None,
     wait: bool = True,
     link: Any = None,
 ) -> SegmentedSort:
-    """Build a stable sort of segments of numbers, each by itself, or fetch it from the cache.
+    """Build a stable sort of segments, each by itself, or fetch it from the cache.
+
+    By the bits of numbers, in an `order`; or of whatever keys by a comparison, `op`.
 
     Only the values, the offsets and, with a `DoubleBuffer`, the outputs have a default; what follows them is
     given by name where they are left out.
@@ -288,16 +301,19 @@ def segmented_sort(
     Parameters
     ----------
     d_in_keys : device array, DoubleBuffer or dtype, num_items items
-        The keys: bool, integers or floats. Only their dtype matters here.
+        The keys: bool, integers or floats; with `op` of any dtype, and an iterator, too. Only their dtype
+        matters here.
     d_out_keys : device array, dtype or None, num_items items
         Where the sorted keys go, of the same dtype; None if `d_in_keys` is a `DoubleBuffer`.
     d_in_values : device array, DoubleBuffer, dtype or None, num_items items
-        What goes with the keys, if anything: of any dtype.
+        What goes with the keys, if anything: of any dtype; with `op`, an iterator, too.
     d_out_values : device array, dtype or None, num_items items
         Where the values go; None if there are none, or they are in a `DoubleBuffer`.
     start_offsets_in, end_offsets_in : device arrays, dtypes or None, num_segments items
         Of any integer dtype. Both None: rows.
-    order : SortOrder
+    order : SortOrder or None
+    op : callable, OpKind, RawOp or None
+        In place of `order`: whether its first key goes before its second, a strict weak order.
     cc, wait, link
         As for every factory: see `Algorithm`, which also lists what is raised.
 
@@ -313,17 +329,23 @@ def segmented_sort(
     >>> segments.build.algorithm
     'segmented_sort'
     >>> rows = cupar.segmented_sort("u4", "u4", order=order, cc=90)
+    >>> by_magnitude = cupar.segmented_sort("f4", "f4", op=lambda a, b: abs(a) < abs(b), cc=90)
 
     Notes
     -----
-    Floats are ordered by sign and magnitude: NaNs go to the ends, and with values -0.0 and 0.0 are equal. The
-    outputs may not be the inputs themselves. Nothing is read back, whatever the lengths, so calls can be
-    captured.
+    In an `order`, floats are ordered by sign and magnitude: NaNs go to the ends, and with values -0.0 and 0.0
+    are equal. The outputs may not be the inputs themselves. Nothing is read back, whatever the lengths, so
+    calls can be captured.
     """
+    offsets = _offsets(start_offsets_in, end_offsets_in, may_iterate=False)
+    if op is not None:
+        if order is not None:
+            raise TypeError(f"order: expected None, since there is op, a comparison; got {order!r}")
+        arguments = *pairs(d_in_keys, d_out_keys, d_in_values, d_out_values, may_iterate=True), *offsets
+        dtype = arguments[0].value
+        operators = {"op": resolve(recognised(op, dtype), (dtype, dtype), np.dtype(bool))}
+        return obtain(SegmentedMergeSort, "segmented_sort", arguments, operators, cc, wait, link)
     order = choice("order", SortOrder, order)
-    instead = "sort all with merge_sort, by a comparison that looks at the number of the segment first"
-    arguments = (
-        *sorted_arguments(d_in_keys, d_out_keys, d_in_values, d_out_values, instead),
-        *_offsets(start_offsets_in, end_offsets_in, may_iterate=False),
-    )
+    instead = "give op, a comparison of yours, in place of order"
+    arguments = *sorted_arguments(d_in_keys, d_out_keys, d_in_values, d_out_values, instead), *offsets
     return obtain(SegmentedSort, "segmented_sort", arguments, {}, cc, wait, link, order=order.name)

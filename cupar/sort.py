@@ -119,18 +119,27 @@ ARRAYS = ("d_in_keys", "d_out_keys", "d_in_values", "d_out_values")
 BUFFERS = {"d_in_keys": "d_out_keys", "d_in_values": "d_out_values"}
 
 
+def pairs(
+    d_in_keys: Any, d_out_keys: Any, d_in_values: Any, d_out_values: Any, *, may_iterate: bool = False
+) -> tuple[Argument, ...]:
+    """Describe keys and, if there are any, values; each in and out, or in a double buffer."""
+    buffers(d_in_keys, d_in_values)
+    source, target = opened("d_in_keys", d_in_keys, "d_out_keys", d_out_keys)
+    keys = paired("d_in_keys", source, "d_out_keys", target, may_iterate=may_iterate)
+    source, target = opened("d_in_values", d_in_values, "d_out_values", d_out_values)
+    return *keys, *paired(
+        "d_in_values", source, "d_out_values", target, may_iterate=may_iterate, optional=True
+    )
+
+
 def sorted_arguments(
     d_in_keys: Any, d_out_keys: Any, d_in_values: Any, d_out_values: Any, instead: str
 ) -> tuple[Argument, ...]:
     """Describe the arrays of a sort by bits: keys and, if there are any, values; each in and out."""
-    buffers(d_in_keys, d_in_values)
-    source, target = opened("d_in_keys", d_in_keys, "d_out_keys", d_out_keys)
-    keys = paired("d_in_keys", source, "d_out_keys", target)
-    source, target = opened("d_in_values", d_in_values, "d_out_values", d_out_values)
-    values = paired("d_in_values", source, "d_out_values", target, optional=True)
-    if keys[0].value.kind in "cV":
-        raise TypeError(f"d_in_keys: {structs.text(keys[0].value)} has no order; {instead}")
-    return *keys, *values
+    found = pairs(d_in_keys, d_out_keys, d_in_values, d_out_values)
+    if found[0].value.kind in "cV":
+        raise TypeError(f"d_in_keys: {structs.text(found[0].value)} has no order; {instead}")
+    return found
 
 
 class RadixSort(

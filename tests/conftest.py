@@ -45,9 +45,9 @@ def specified(monkeypatch):
     def ask(spec, answer):
         raise Asked(spec)
 
-    def call(factory, *arguments, cc=90):
+    def call(factory, *arguments, cc=90, **named):
         with pytest.raises(Asked) as asked:
-            factory(*arguments, cc=cc)
+            factory(*arguments, cc=cc, **named)
         return asked.value.args[0]
 
     cupar.cache.clear(disk=False)  # what call sites have memoised is not asked for

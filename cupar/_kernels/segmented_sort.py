@@ -23,7 +23,7 @@ from .family import (
     u64,
 )
 from .radix_sort import ways
-from .segments import ROWS
+from .segments import LIST_ITEMS, LIST_THREADS, LISTS, MOST_BLOCKS, ROWS
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -31,14 +31,11 @@ if TYPE_CHECKING:
 # Kernels for groups of lanes, by the most items of a segment: how many lanes.
 _GROUPS = {16: 4, 32: 4, 64: 8, 128: 8, 256: 16, 512: 32}
 _TEAMS = 5  # sizes, at most: of 1 to 16 warps
-_LISTS = len(_GROUPS) + _TEAMS + 1
-_LIST_THREADS, _LIST_ITEMS = 256, 1024
 _WORDS = 32  # of counters: of the lists, and behind them those of long segments
 _OF_LONG = 4 * 16
 _TILES_THREADS, _TILES_BLOCKS = 256, 8
 _LEAST_TEAM_THREADS = 256  # that the largest team has on every device
 _ROWS_BLOCK = 128  # threads of a block, at least, where a team sorts each row
-_MOST_BLOCKS = 2**31 - 1  # of a launch
 
 MOST_SEGMENTS = 2**32 - 1  # with offsets, as lists have 32 bits for each
 
@@ -58,7 +55,7 @@ class Sorted(NamedTuple):
     segment_size: int
 
 
-_LIST_NUMBERS = ("segments", *(f"list {i}" for i in range(_LISTS + 1)))
+_LIST_NUMBERS = ("segments", *(f"list {i}" for i in range(LISTS + 1)))
 _LONG_NUMBERS = (
     *("queue", "segment_of", "bins", "lookback", "most_segments", "most_tiles", "keys", "values"),
     *("tiles_grid", "count_grid", "digit_grid"),
@@ -93,10 +90,10 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
         return tuple(each for pair in zip(places[source], places[target], strict=True) for each in pair)
 
     offsets: tuple[Value | Number, ...] = (i64("size"), i64("size"))
-    lists: tuple[Storage | Number, ...] = (u64(0),) * (2 + _LISTS + 1)
+    lists: tuple[Storage | Number, ...] = (u64(0),) * (2 + LISTS + 1)
     if has_offsets:
         offsets = Value("start_offsets_in"), Value("end_offsets_in")
-        lists = (Storage(), Storage("segments"), *(u64(f"list {i}") for i in range(_LISTS + 1)))
+        lists = (Storage(), Storage("segments"), *(u64(f"list {i}") for i in range(LISTS + 1)))
     segments = (*offsets, i64("n"), lists)
     arrays = between("in", "out")
     queue = (
@@ -134,7 +131,7 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
             shapes[f"teams {size}"] = Shape(("n", "size", "grid", "nbytes"), (launch,), executables)
         shapes["long"] = Shape(("n", "size", "long_list", *_LONG_NUMBERS), (init, *long), 2)
         return shapes
-    lists_of = Launch("cupar_segmented_sort_list", "list_grid", _LIST_THREADS, (*offsets, i64("n"), lists))
+    lists_of = Launch("cupar_segmented_sort_list", "list_grid", LIST_THREADS, (*offsets, i64("n"), lists))
     short = (
         *(init, lists_of, teams(0, "largest", "team_threads", "nbytes")),
         *(group(most, f"grid {most}") for most in reversed(groups)),
@@ -199,11 +196,11 @@ def _planner(facts: Facts) -> Callable[[Sorted], Plan]:
         leasts = [1, *(top + 1 for top in tops)]
         counts = [min(n, items // least) for least in leasts]
         firsts = [*accumulate(counts, initial=0)]
-        firsts += [firsts[-1]] * (_LISTS + 1 - len(firsts))
+        firsts += [firsts[-1]] * (LISTS + 1 - len(firsts))
         _, segments, end = aligned(4 * _WORDS, 4 * firsts[-1])
         of_teams = counts[len(groups) : len(tops)]
         numbers = (
-            *(n, segments, *firsts, ceil_div(n, _LIST_ITEMS)),
+            *(n, segments, *firsts, ceil_div(n, LIST_ITEMS)),
             *(sum(count > 0 for count in of_teams) - 1, max(min(sum(of_teams), most_teams), 1), nbytes),
             *(
                 max(min(ceil_div(count, groups[most]), most_groups[most]), 1)
@@ -219,11 +216,11 @@ def _planner(facts: Facts) -> Callable[[Sorted], Plan]:
         """Plan a sort of rows: a kernel."""
         for most, rows_of_a_block in groups.items():
             if length <= most:
-                return Plan(str(most), 0, (n, length, min(ceil_div(n, rows_of_a_block), _MOST_BLOCKS)))
+                return Plan(str(most), 0, (n, length, min(ceil_div(n, rows_of_a_block), MOST_BLOCKS)))
         size = (ceil_div(length, team) - 1).bit_length()
         threads = max(32 << size, _ROWS_BLOCK)
         teams = threads // (32 << size)
-        grid = min(ceil_div(n, teams), _MOST_BLOCKS)
+        grid = min(ceil_div(n, teams), MOST_BLOCKS)
         return Plan(f"teams {size}", 0, (n, length, grid, threads * facts["team_bytes"]))
 
     return plan

@@ -9,15 +9,6 @@
 namespace cupar {
 constexpr int teams_on_a_unit = is_long_word ? 1 : 2;  // blocks of a multiprocessor: registers suffice for it
 
-// Waits for a team: of so many threads, the first or another of its block. Barrier 0 is the block's.
-__device__ __forceinline__ void wait_for_team(int threads, int team) {
-  if (threads == 32) {
-    __syncwarp();
-  } else {
-    asm volatile("barrier.sync %0, %1;" ::"r"(1 + team), "r"(threads) : "memory");
-  }
-}
-
 __device__ __forceinline__ int padded(int position) {
   return position + position / team_items;
 }

@@ -157,6 +157,9 @@ CASES = {
         cupar.DoubleBuffer("u4", "u4"), None, cupar.DoubleBuffer(ARRAY, ARRAY), None, UP, cc=CC
     ),
     "segmented_sort": lambda: cupar.segmented_sort("u4", "u4", None, None, "i4", "i8", UP, cc=CC),
+    "segmented_sort by a comparison": lambda: cupar.segmented_sort(
+        "f4", "f4", op=lambda a, b: abs(a) < abs(b), cc=CC
+    ),
     "histogram_even": lambda: cupar.histogram_even(
         "i4", "i4", np.array([1001]), np.int16(-3), np.array([2**40]), 10**9, cc=CC
     ),

@@ -111,6 +111,21 @@ def test_segmented_sort_builds_once(empty_cache, tmp_path):
     assert sort().build.origin == "disk"
 
 
+@pytest.mark.slow
+def test_segmented_sorts_by_a_comparison_share_a_template(empty_cache, tmp_path):
+    def sort(op, **given):
+        return segmented_sort("i4", "i4", "f8", "f8", "i4", "i4", op=op, cc=CC, **given)
+
+    first = sort(lambda a, b: a % 10 < b % 10)
+    assert (first.build.algorithm, first.build.origin) == ("segmented_sort", "built")
+    assert [name for name in kernels(first, tmp_path) if name == "cupar_segmented_merge_sort_level"]
+    assert spills_or_calls(first, tmp_path) == []
+    assert sort(lambda a, b: b % 10 < a % 10).build.origin == "linked"
+    assert sort(lambda a, b: a > b).build.key == sort(cupar.OpKind.GREATER).build.key
+    cupar.cache.clear(disk=False)
+    assert sort(lambda a, b: a % 10 < b % 10).build.origin == "disk"
+
+
 # --- Types -----------------------------------------------------------------------------------------------
 
 
@@ -314,6 +329,24 @@ def test_what_has_no_default_is_asked_for(call, message):
             lambda: segmented_sort("u4", "i4", None, None, "i4", "i4", UP, cc=CC),
             TypeError,
             "^d_out_keys: expected uint32.*int32",
+        ),
+        (lambda: segmented_sort("c8", "c8", order=UP, cc=CC), TypeError, "^d_in_keys: .*give op"),
+        (lambda: segmented_sort("u4", "u4", cc=CC), TypeError, "^order: expected a SortOrder .*got None"),
+        (
+            lambda: segmented_sort("u4", "u4", order=UP, op=lambda a, b: a < b, cc=CC),
+            TypeError,
+            "^order: expected None, since there is op",
+        ),
+        (lambda: segmented_sort("u4", "u4", op=lambda a: a, cc=CC), TypeError, "^op: .*takes 1"),
+        (
+            lambda: segmented_sort(cupar.CountingIterator(np.int32(0)), "i4", order=UP, cc=CC),
+            TypeError,
+            "^d_in_keys: expected an array or a dtype",
+        ),
+        (
+            lambda: segmented_sort("u4", "u4", "i4", cupar.DiscardIterator(), op=lambda a, b: a < b, cc=CC),
+            TypeError,
+            "^d_out_values: expected an array or a dtype",
         ),
         (
             lambda: segmented_sort(cupar.DoubleBuffer("u4", "u4"), "u4", None, None, "i4", "i4", UP, cc=CC),

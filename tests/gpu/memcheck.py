@@ -130,6 +130,26 @@ def sorts(dtype, n):
     assert np.array_equal(d_keys.get(), d_in.get()[order][::-1])
 
 
+def segmented_sorts(dtype, n):
+    """Of segments of all sizes, the largest of which some blocks share; and of rows."""
+    ends = np.unique(np.concatenate([[0, n], np.geomspace(1, max(n, 1), 20).astype(int).clip(0, n)]))
+    starts, ends = ends[:-1], ends[1:]
+    d_in, d_items = random(dtype, n), cp.arange(n)
+    d_keys, d_order = cp.zeros(n, dtype), cp.zeros(n, "i8")
+    d_starts, d_ends = cp.asarray(starts), cp.asarray(ends)
+    order = np.lexsort((d_in.get(), np.repeat(np.arange(len(ends)), ends - starts)))
+    for how in ({"order": cupar.SortOrder.ASCENDING}, {"op": less}):
+        sort = cupar.segmented_sort(d_in, d_keys, d_items, d_order, d_starts, d_ends, **how)
+        sort.run(d_in, d_keys, d_items, d_order, n, len(ends), d_starts, d_ends)
+        assert np.array_equal(d_order.get(), order) and np.array_equal(d_keys.get(), d_in.get()[order])
+        for size in (3, 700, n):
+            if 0 < size <= n:
+                rows = d_in.get()[: n // size * size].reshape(-1, size)
+                sort = cupar.segmented_sort(d_in, d_keys, **how)
+                sort.run(d_in, d_keys, num_items=n, num_segments=len(rows), segment_size=size)
+                assert np.array_equal(d_keys.get()[: rows.size], np.sort(rows, axis=1).ravel())
+
+
 def main():
     # All kernels, however few items there are.
     policies.SCAN_AHEAD_BYTES = dict.fromkeys(policies.SCAN_AHEAD_BYTES, 0)
@@ -138,7 +158,7 @@ def main():
     reductions_and_scans()
     for dtype in KEYS:
         for n in SIZES:
-            for checked in (transforms, compactions, histograms, searches, sorts):
+            for checked in (transforms, compactions, histograms, searches, sorts, segmented_sorts):
                 checked(dtype, n)
     cp.cuda.Device().synchronize()
     print("all finished")

@@ -8,7 +8,10 @@ from cupar._kernels.source import FOLDER
 
 KERNEL = re.compile(r'extern "C" __global__.*?(cupar_[\w#]+)\((.*?)\n}\n', re.DOTALL)
 # Functions that wait for the stream, and of CUB's, the one that does.
-WAITS = ("join_stream()", "wait_for_stream()", "compact<", "count_digits(", "device_scan_lookahead_body<")
+WAITS = (
+    *("join_stream()", "wait_for_stream()", "compact<", "count_digits(", "write_lists("),
+    "device_scan_lookahead_body<",
+)
 
 
 MACRO = re.compile(r"\s*\\\n  ")  # what is between the lines of one

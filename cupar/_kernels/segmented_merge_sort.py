@@ -1,0 +1,178 @@
+"""Plans of segmented sorts by a comparison: teams for segments up to a tile, levels of merges for others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from .family import (
+    Facts,
+    Family,
+    Launch,
+    Number,
+    Plan,
+    Several,
+    Shape,
+    Storage,
+    Value,
+    aligned,
+    ceil_div,
+    i32,
+    i64,
+    u32,
+    u64,
+)
+from .segmented_sort import Sorted
+from .segments import LIST_ITEMS, LIST_THREADS, LISTS, MOST_BLOCKS, ROWS
+
+if TYPE_CHECKING:
+    from .._ir.specialisation import Specialisation
+
+_WORDS = 32  # of counters: of the lists, and behind them those of the queue
+_OF_QUEUE = 4 * 16
+_TILES_THREADS, _TILES_BLOCKS = 256, 8
+# A call's levels are those of some of these shapes, each at most once: of the bits of their number.
+_LEVELS = (1, 2, 4, 8, 16)
+
+_LIST_NUMBERS = ("segments", *(f"list {i}" for i in range(LISTS + 1)))
+_QUEUE_NUMBERS = ("queue", "segment_of", "most_segments", "most_tiles", "keys", "values")
+
+
+def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
+    names = [each.name for each in spec.arguments]
+    has_values, has_offsets = "d_in_values" in names, "end_offsets_in" in names
+    values_in, values_out = (Value(f"d_{end}_values") if has_values else u64(0) for end in ("in", "out"))
+    output = (Value("d_out_keys"), values_out)
+    spare: tuple[Storage | Number, ...] = (Storage("keys"), Storage("values"))
+    offsets: tuple[Value | Number, ...] = (i64("size"), i64("size"))
+    lists: tuple[Storage | Number, ...] = (u64(0),) * (2 + LISTS + 1)
+    if has_offsets:
+        offsets = Value("start_offsets_in"), Value("end_offsets_in")
+        lists = (Storage(), Storage("segments"), *(u64(f"list {i}") for i in range(LISTS + 1)))
+    segments = (*offsets, i64("n"), lists)
+    queue: tuple[Storage | Number, ...] = (
+        *(Storage(_OF_QUEUE), Storage("queue"), Storage("segment_of")),
+        *(u32("most_segments"), u32("most_tiles")),
+    )
+    none = ((u64(0), u64(0)), (*(u64(0),) * 3, *(u32(0),) * 2))  # spare arrays and queue
+
+    def teams(
+        spare: tuple[Storage | Number, ...],
+        queue: tuple[Storage | Number, ...],
+        least: int | str,
+        largest: int | str,
+    ) -> Launch:
+        given = (Value("d_in_keys"), values_in, output, spare, *segments, queue, Value("op"))
+        parameters = (*given, i32(least), i32(largest))
+        return Launch("cupar_segmented_merge_sort_teams", "grid", "threads", parameters)
+
+    def level(after: int) -> Launch:
+        parameters = (output, spare, queue, Value("op"), i32("first"), i32(after))
+        return Launch("cupar_segmented_merge_sort_level", "level_grid", "threads", parameters)
+
+    init = Launch("cupar_segmented_merge_sort_init", 1, _WORDS, (Storage(),))
+    tiles = Launch("cupar_segmented_merge_sort_tiles", "tiles_grid", _TILES_THREADS, (*segments, queue))
+    shapes = {
+        f"{count} levels": Shape(
+            (*_QUEUE_NUMBERS, "level_grid", "first"), tuple(level(k) for k in range(count)), executables=2
+        )
+        for count in _LEVELS
+    }
+    if not has_offsets:
+        long = init, tiles, teams(spare, queue, 0, -1)
+        return {
+            "rows": Shape(("n", "size", "team", "grid"), (teams(*none, "team", "team"),)),
+            "long": Shape(("n", "size", *_QUEUE_NUMBERS, "tiles_grid", "grid"), long, executables=2),
+            **shapes,
+        }
+    list_of = Launch(
+        "cupar_segmented_merge_sort_list", "list_grid", LIST_THREADS, (*offsets, i64("n"), lists)
+    )
+    numbers = ("n", *_LIST_NUMBERS, "list_grid", "largest", "grid")
+    any_length = init, list_of, tiles, teams(spare, queue, 0, "largest")
+    return {
+        "short": Shape(numbers, (init, list_of, teams(*none, 0, "largest"))),
+        "any": Shape((*numbers, *_QUEUE_NUMBERS, "tiles_grid"), any_length),
+        **shapes,
+    }
+
+
+def _planner(facts: Facts) -> Callable[[Sorted], Plan]:
+    sms, threads = facts["sms"], facts["threads"]
+    tile = threads * facts["items"]
+    sizes = threads.bit_length()  # of teams: 1 thread, 2, 4, ...
+    tops = [facts["items"] << size for size in range(sizes)]  # most items of a segment, for each list
+
+    def running(kernel: str) -> int:
+        return max(facts.occupancy(f"cupar_segmented_merge_sort_{kernel}", threads, 0), 1) * sms
+
+    most_teams, most_level = running("teams"), running("level")
+
+    def queue(items: int, segments: int, begin: int) -> tuple[int, int, tuple[int, ...]]:
+        """Lay out what long segments need; return how many bytes and tiles there are, and the numbers."""
+        tiles = items // tile + segments
+        _, of_queue, segment_of, keys, values, nbytes = aligned(
+            begin,
+            facts["segment_size"] * segments,
+            4 * tiles,
+            facts["key_size"] * items,
+            facts["value_size"] * items,
+        )
+        return nbytes, tiles, (of_queue, segment_of, segments, tiles, keys, values)
+
+    def add_levels(several: Several, longest: int, numbers: tuple[int, ...], tiles: int) -> None:
+        levels, first = (ceil_div(longest, tile) - 1).bit_length(), 0
+        for count in _LEVELS:
+            if levels & count:
+                several.add(f"{count} levels", (*numbers, min(tiles, most_level), first))
+                first += count
+
+    def plan(problem: Sorted) -> Plan:
+        items, n, length = problem
+        if n == 0 or items == 0:
+            return Plan("", 0)
+        if 0 < length <= tile:
+            size = (ceil_div(length, facts["items"]) - 1).bit_length()
+            return Plan("rows", 0, (n, length, size, min(ceil_div(n, threads >> size), MOST_BLOCKS)))
+        several = Several()
+        if length > 0:
+            nbytes, tiles, numbers = queue(items, n, 4 * _WORDS)
+            tiles_grid = min(n, sms * _TILES_BLOCKS)
+            several.add("long", (n, length, *numbers, tiles_grid, min(tiles, most_teams)))
+            add_levels(several, length, numbers, tiles)
+            return several.plan(nbytes)
+        # Segments of a list have more items than those of the one before, and do not overlap.
+        counts = [min(n, items // least) for least in (1, *(top + 1 for top in tops))]
+        firsts = [*accumulate(counts, initial=0)]
+        firsts += [firsts[-1]] * (LISTS + 1 - len(firsts))
+        _, segments, end = aligned(4 * _WORDS, 4 * firsts[-1])
+        blocks = sum(ceil_div(count, threads >> size) for size, count in enumerate(counts[:sizes]))
+        largest = sum(count > 0 for count in counts[:sizes]) - 1
+        lists = (n, segments, *firsts, ceil_div(n, LIST_ITEMS), largest)
+        if counts[sizes] == 0:
+            return Plan("short", end, (*lists, min(blocks, most_teams)))
+        nbytes, tiles, numbers = queue(items, counts[sizes], end)
+        tiles_grid = min(counts[sizes], sms * _TILES_BLOCKS)
+        several.add("any", (*lists, min(blocks + tiles, most_teams), *numbers, tiles_grid))
+        add_levels(several, items, numbers, tiles)
+        return several.plan(nbytes)
+
+    return plan
+
+
+def _prelude(spec: Specialisation) -> str:
+    names = [each.name for each in spec.arguments]
+    code = ["#define CUPAR_OFFSETS" if "start_offsets_in" in names else ROWS]
+    if "d_in_values" not in names:
+        code.append("using d_in_values_t = void;\nusing d_out_values_v = void;")
+    return "\n".join(code)
+
+
+SEGMENTED_MERGE_SORT = Family(
+    "segmented_merge_sort.cuh",
+    ("threads", "items", "segment_size", "key_size", "value_size"),
+    _shapes,
+    _planner,
+    _prelude,
+)
