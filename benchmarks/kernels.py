@@ -2,13 +2,16 @@
 
 cupar.jit's kernels are launched from Python, and from a loop under numba.njit.
 
-    python benchmarks/kernels.py [--rounds 51] [--calls 100] [--json FILE]
+    python benchmarks/kernels.py [--rounds 51] [--calls 100] [--starts 11] [--json FILE]
 
 It needs a GPU and CuPy. Without nvcc there is no C++ and so no ratios; without PyTorch, what needs it is
 missing. Who takes part is a statement as a user would write it, timed with `timeit`, or the loop in
 kernels.cu. They take turns, batch by batch, and the GPU is idle before each batch, so that nobody waits for
 it. All launches are on the default stream, of 4 blocks of 256 threads. Some have the same arguments each
 time, others one of 16 inputs in turns. Each must write the right result before it is timed.
+
+Then the start of a process to its first launch is timed, which _kernel_start.py tells more of. Either is left
+out if it has no rounds.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from timeit import Timer
 from typing import Any
 
 import _common
+import _kernel_start
 import call_overhead
 import cupy
 import numba
@@ -178,10 +182,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=51)
     parser.add_argument("--calls", type=int, default=100)
+    parser.add_argument("--starts", type=int, default=11)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    times: dict[str, list[float]] = {}
+    starts: dict[str, dict[str, list[float]]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        times = measured(sides(Path(folder)), options.rounds, options.calls)
+        if options.rounds:
+            times = measured(sides(Path(folder)), options.rounds, options.calls)
+            print_launches(times)
+        if options.starts:
+            starts = _kernel_start.measured(Path(folder), options.starts)
+            heads = ["milliseconds from the start of a process", "median", "of the floor", "goal"]
+            _common.print_table(heads, _kernel_start.rows(starts))
+            print(*_kernel_start.parts(starts), sep="\n")
+    if options.json:
+        facts = _common.environment(_common.gpu())
+        found = {"environment": facts, "microseconds": times, "seconds_from_start": starts}
+        _common.write_json(options.json, found)
+
+
+def print_launches(times: dict[str, list[float]]) -> None:
+    """Print a table of launches, with the goals."""
     medians = {name: statistics.median(each) for name, each in times.items()}
     rows = []
     for name, median in medians.items():
@@ -191,9 +213,6 @@ def main() -> None:
         missed = goal is not None and base is not None and median > goal * base
         rows.append([name, f"{median:.2f}", ratio, "" if goal is None else f"{goal}{' missed' * missed}"])
     _common.print_table(["microseconds of host time", "median", "of C++", "goal"], rows)
-    if options.json:
-        facts = _common.environment(_common.gpu())
-        _common.write_json(options.json, {"environment": facts, "microseconds": times})
 
 
 if __name__ == "__main__":

@@ -49,10 +49,11 @@ _MODULES = {name: module for module, names in _NAMES.items() for name in names.s
 
 __version__ = "0.1.0"
 
-__all__ = sorted([*_MODULES, "cache", "graph"])  # noqa: PLE0605
+__all__ = sorted([*_MODULES, "cache", "cuda", "graph"])  # noqa: PLE0605
 
 if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from . import cache as cache
+    from . import cuda as cuda
     from . import graph as graph
     from ._ahead.preload import preload as preload
     from ._ahead.record import Recording as Recording
@@ -139,7 +140,7 @@ def _numba_type(algorithm: Any) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("cache", "graph"):
+    if name in ("cache", "cuda", "graph"):
         return importlib.import_module(f".{name}", __name__)
     module = _MODULES.get(name)
     if module is None:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import functools
 import importlib
+import pkgutil
+import sys
+from collections.abc import Mapping
 from typing import Any, Final
 
 # Where each name is: a module, or a module and what is in it.
@@ -44,6 +47,90 @@ def __getattr__(name: str) -> Any:
     place, _, attribute = _PLACES[name].partition(":")
     module = importlib.import_module(place)
     return getattr(module, attribute) if attribute else module
+
+
+# --- Names of numba.cuda's, before it is imported ----------------------------------------------------------
+
+
+def is_imported(module: str) -> bool:
+    """Whether a module is imported, and not being imported just now."""
+    found = sys.modules.get(module)
+    return found is not None and not getattr(found.__spec__, "_initializing", False)
+
+
+def attribute(module: str, name: str) -> Any:
+    """Return what is in a module of numba-cuda's, which is imported for that; raise AttributeError."""
+    return getattr(importlib.import_module(module), name)
+
+
+def own_module(module: Any) -> Any:
+    """Return the module of numba.cuda's that one of `cupar.cuda` stands for; any other as it is."""
+    name = str(module.__name__)
+    if name == "cupar.cuda" or name.startswith("cupar.cuda."):
+        return importlib.import_module("numba" + name.removeprefix("cupar"))
+    return module
+
+
+def module_type(home: str) -> Any:
+    """Return what numba sees a module as: for functions that cupar does not compile."""
+    from numba.cuda import types
+
+    return types.Module(importlib.import_module(home))
+
+
+class Name:
+    """Stands for something that numba.cuda defines, and that is looked up when somebody wants to have it.
+
+    `place` is as in ``"numba.cuda.stubs:atomic.add"``: where it is defined, so that it is the same whatever
+    others assign to names of numba.cuda. Of one of its types, `kind` is what a fingerprint calls it.
+    """
+
+    __slots__ = ("_found", "_place", "_within", "kind")
+
+    def __init__(self, place: str, kind: str | None = None, within: Mapping[str, Name] | None = None) -> None:
+        self._place = place
+        self._within = within or {}
+        self._found: Any = None
+        self.kind = kind
+
+    @property
+    def name(self) -> str:
+        """Its qualified name."""
+        return self._place.replace(":", ".")
+
+    def real(self) -> Any:
+        """Return what it stands for, for which numba is imported."""
+        if self._found is None:
+            self._found = pkgutil.resolve_name(self._place)
+        return self._found
+
+    @property
+    def _numba_type_(self) -> Any:
+        """What numba sees it as, in functions that cupar does not compile."""
+        from numba.cuda.descriptor import cuda_target
+
+        return cuda_target.typing_context.resolve_value_type(self.real())
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # asked for of any object, as __cuda_array_interface__ is
+            raise AttributeError(f"{self!r} has no attribute {name!r}")
+        return self._within[name] if name in self._within else getattr(self.real(), name)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Call what it stands for."""
+        return self.real()(*arguments, **named)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.real()[index]
+
+    def __instancecheck__(self, value: Any) -> bool:
+        return isinstance(value, self.real())
+
+    def __reduce__(self) -> Any:
+        return Name, (self._place, self.kind)
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
 
 
 # All that NUMBA_… variables could change, so that those need not be in a key.

@@ -1,7 +1,7 @@
 """Kernels written in Python: `jit` takes what ``numba.cuda.jit`` takes, and builds each kernel once.
 
 >>> import cupar
->>> from numba import cuda
+>>> from cupar import cuda
 >>> @cupar.jit
 ... def scale(x, out, factor):
 ...     i = cuda.grid(1)
@@ -84,7 +84,7 @@ def jit(function: Any = None, *, cc: Any = None, wait: bool = True, **options: A
     Examples
     --------
     >>> import cupar
-    >>> from numba import cuda
+    >>> from cupar import cuda
     >>> @cupar.jit(fastmath=True)
     ... def scale(x, factor):
     ...     i = cuda.grid(1)

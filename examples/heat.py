@@ -3,9 +3,9 @@
 import cupy as cp
 import numba
 import numpy as np
-from numba import cuda
 
 import cupar
+from cupar import cuda
 
 BLOCK = 256
 

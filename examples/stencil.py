@@ -2,9 +2,8 @@
 
 import cupy as cp
 import numpy as np
-from numba import cuda
 
-from cupar import jit  # was: from numba.cuda import jit
+from cupar import cuda, jit  # was: from numba import cuda; cuda.jit
 
 BLOCK = 32, 8
 

@@ -84,6 +84,8 @@ class _Thaw:
         """Make what numba reads where an operator has a value."""
         if isinstance(value, (Function, Jitted)):
             return self.device_function(value)
+        if isinstance(value, _numba.Name):
+            return value.real()
         if isinstance(value, External):
             return _numba.declare(value.symbol, value.signature, value.abi)
         if isinstance(value, CppFunction):
@@ -116,7 +118,7 @@ class _Thaw:
     def _module(self, frozen: Module) -> ModuleType:
         """Make a module with nothing but what is read of it."""
         attributes = {name: self.value(each) for name, each in frozen.attributes.items()}
-        own = frozen.module
+        own: ModuleType = _numba.own_module(frozen.module)
         # numba knows its own modules by identity, and what is read of them is its own, too.
         if package(own.__name__) in ("numba", "numba_cuda") and all(
             getattr(own, name, MISSING) is value for name, value in attributes.items()

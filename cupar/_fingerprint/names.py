@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from .._numba import Name
+
 # Objects defined in these packages are encoded by name.
 COMPILERS: Final = frozenset(
     ("builtins", "math", "cmath", "operator", "_operator", "numpy", "numba", "numba_cuda", "llvmlite")
@@ -22,6 +24,7 @@ _DISPATCHERS: Final = frozenset(
         ("numba.core.registry", "CPUDispatcher"),
         ("cupar.kernel", "Kernel"),
         ("cupar.kernel", "DeviceFunction"),
+        ("cupar.cuda", "Jitted"),
     )
 )
 
@@ -48,6 +51,8 @@ def compilers_name(value: object) -> str | None:
     The module and name that an object claims are not believed until the object is found there: ufuncs
     of the user's and wrapped functions claim the names of others.
     """
+    if isinstance(value, Name):
+        return None if value.kind else value.name
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if isinstance(value, np.ufunc):  # without both before NumPy 2.2
         module, name = "numpy", value.__name__
@@ -69,6 +74,8 @@ def numba_type_name(value: object) -> str | None:
 
     Names of other types can hold addresses.
     """
+    if isinstance(value, Name):
+        return value.kind
     cls = type(value)
     if package(cls.__module__) not in ("numba", "numba_cuda"):
         return None

@@ -43,23 +43,14 @@ __all__ = ["Capture", "Fingerprint", "Once", "Unfingerprintable", "encode", "fin
 _FORMAT: Final = b"cupar operator 2"
 _OPERATOR: Final = "it"  # where the operator itself was found, in errors
 
-# Options of cuda.jit and njit that only concern launching a kernel, or the CPU: calling the function
-# from an operator compiles it the same without them.
-_OPTIONS_WITHOUT_EFFECT: Final = frozenset(
-    [
-        "boundscheck",
-        "cache",
-        "device",
-        "extensions",
-        "launch_bounds",
-        "link",
-        "lto",
-        "max_registers",
-        "nogil",
-        "nopython",
-        "shared_memory_carveout",
-    ]
-)
+# Options of cuda.jit and njit that are heeded when an operator calls the function, with what is as none.
+# All others concern launching a kernel, or the CPU.
+_OPTIONS_WITH_EFFECT: Final[Mapping[str, object]] = {
+    "fastmath": False,
+    "forceinline": False,
+    "inline": "never",
+    "signatures": (),
+}
 
 
 class _Walk:
@@ -176,7 +167,11 @@ class _Walk:
 
     def _dispatcher(self, dispatcher: Any, where: str) -> Pair:
         options = dict(dispatcher.targetoptions)
-        compiled = {name: options[name] for name in sorted(options) if name not in _OPTIONS_WITHOUT_EFFECT}
+        compiled = {
+            name: options[name]
+            for name, default in _OPTIONS_WITH_EFFECT.items()
+            if options.get(name) and options[name] != default
+        }
         _check_dispatcher(dispatcher, where, compiled)
         function = dispatcher.py_func
         frozen = Jitted(Function(function.__code__, function.__name__), compiled)

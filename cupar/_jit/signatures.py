@@ -11,6 +11,7 @@ import numpy as np
 from .. import structs
 from .._device import arrays
 from .._ir.parameters import Address, Array, Item, Member, Record, Scalar, Struct, Tuple, Type
+from .._numba import Name
 from .typeof import typeof
 
 _NAMES = {
@@ -84,6 +85,8 @@ def type_of(name: str, given: Any) -> Type:
     """Return the type that is written in one of the ways in which a parameter's may be."""
     if isinstance(given, (Scalar, Array, Record, Address, Tuple, Struct, Member)):
         return given
+    if isinstance(given, Name) and given.kind:  # of a type: its dtype is the last word
+        return Scalar(Item.of(np.dtype(given.kind.split()[-1])))
     if isinstance(given, str):
         parsed = _parsed(given)
         return type_of(name, parsed)
