@@ -57,12 +57,15 @@ _NO_FUNCTIONS: Final = frozenset(
 )
 
 
-def functions_in(source: str) -> list[str]:
-    """Return the names of the functions that C++ defines at its top level, as far as a look at it tells."""
+def functions_in(source: str) -> dict[str, str]:
+    """Return the functions that C++ defines at its top level, with what stands before their bodies.
+
+    That is, as far as a look at it tells.
+    """
     text = _IGNORED.sub(" ", source)
     text = _DIRECTIVE.sub(" ", text)
     text = re.sub(r'\bextern\s+""\s*\{|\bextern\s+\{', " ", re.sub(r"\bextern\s{2,}", "extern ", text))
-    found: dict[str, None] = {}
+    found: dict[str, str] = {}
     depth, start = 0, 0
     for at, character in enumerate(text):
         if character == "{":
@@ -74,50 +77,64 @@ def functions_in(source: str) -> list[str]:
             start = at + 1
         elif character == ";" and depth == 0:
             start = at + 1
-    return list(found)
+    return found
 
 
-def _definition(head: str, found: dict[str, None]) -> None:
+def _definition(head: str, found: dict[str, str]) -> None:
     """Note the name of a function whose body begins after some text."""
     if re.search(r"\b(struct|class|union|enum|namespace)\b[^()]*$", head):
         return
     names = [name for name in _DEFINITION.findall(head) if name not in _NO_FUNCTIONS]
     if names and "operator" not in head:
-        found[names[0]] = None
+        found[names[0]] = found.get(names[0], "") + head
 
 
-def _name(source: str, given: str | None, shown: str) -> str:
+def _name(found: dict[str, str], given: str | None, shown: str) -> str:
     if given is not None:
         if not isinstance(given, str) or not re.fullmatch(r"[A-Za-z_][\w:]*(\s*<[^;{}()]*>)?", given):
             raise ValueError(f"name: expected the name of a function in C++, as in 'scale<3>', got {given!r}")
         return given
-    found = functions_in(source)
     if len(found) != 1:
         which = f"it defines {', '.join(found)}" if found else "no definition of one was found"
         raise ValueError(f"name: which function of {shown} is meant? Give its name: {which}")
-    return found[0]
+    return next(iter(found))
 
 
 def function(source: Any, signature: Any, name: str | None, include: Any, options: Any) -> CppFunction:
     """Return a device function in C++: what `cupar.cpp` does."""
     types = signatures.parse(signature)
     text, folder, shown = _read(source)
-    named = _name(text, name, shown)
+    defined = functions_in(text)
+    named = _name(defined, name, shown)
+    head = defined.get(re.sub(r"\s*<.*", "", named, flags=re.DOTALL), "")
+    if "__global__" in head:
+        raise ValueError(f"name: {named} of {shown} is a __global__ kernel, expected a __device__ function")
     flags = _options(options)
     encoded = text.encode("utf-8", "surrogateescape")
     body, headers = with_headers(encoded, folder, _folders(include), Guard())
     found = linkable("cu", body, shown, headers, flags)
     identity = hashlib.sha256(f"{found.digest} {named} {types}".encode())
     symbol = f"cupar_cpp_{identity.hexdigest()[:20]}"
-    unit = shim.unit(body.decode("utf-8", "surrogateescape"), named, types, symbol)
+    unit = shim.unit(body.decode("utf-8", "surrogateescape"), named, types, symbol, _is_probed(head, types))
     called = f"cupar.cpp {named}" + (f" of {shown}" if folder else "")
     code = linkable("cu", unit.encode("utf-8", "surrogateescape"), called, headers, flags)
     return CppFunction(named, symbol, types, (code,))
 
 
+def _is_probed(head: str, types: Signature) -> bool:
+    """Whether a function may be called with other types than it is meant for, to see what it takes.
+
+    A template is compiled for them, if its result depends on its body, and may refuse all but those.
+    """
+    is_number = all(each.ndim is None and each.dtype.kind not in "cV" for each in types.parameters)
+    return not re.search(r"\bauto\b", head) and (is_number or not re.search(r"\btemplate\b", head))
+
+
 def _read(source: Any) -> tuple[str, Path | None, str]:
     """Return C++, the folder that it is in, and what to call it in messages."""
     is_file = not isinstance(source, str) or not re.search(r"[\n;{(]", source)
+    if isinstance(source, str) and not source.strip():
+        raise ValueError("source: is empty, expected C++ that defines a function, or the path of a file")
     if not isinstance(source, str) and not hasattr(source, "__fspath__"):
         raise TypeError(f"source: expected C++ as text, or the path of a file, got {type(source).__name__}")
     if not is_file:
@@ -145,9 +162,18 @@ _ALLOWED: Final = re.compile(
 )
 
 
+_INSTEAD: Final = {
+    "--?I|--?include-path": "folders are given as include=",
+    "--?arch|--?gpu-architecture|--?code": "the compute capability is that of the build, as cc= says",
+}
+
+
 def _options(options: Any) -> tuple[str, ...]:
     given: Sequence[Any] = [options] if isinstance(options, str) else list(options)
     for each in given:
+        for refused, instead in _INSTEAD.items():
+            if isinstance(each, str) and re.match(refused, each):
+                raise ValueError(f"options: {instead}, got {each!r}")
         if not isinstance(each, str) or not _ALLOWED.fullmatch(each):
             raise ValueError(
                 "options: expected options of NVRTC such as '-DN=3', '-std=c++20' or '--use_fast_math', "

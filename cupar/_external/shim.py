@@ -8,6 +8,7 @@ all that numba has of them. Results with several parts go by a pointer.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Any, Final
@@ -15,23 +16,12 @@ from typing import Any, Final
 import numpy as np
 
 from .. import structs
+from .._base.cpp_types import NUMBERS
 from .signatures import Signature
 from .sources import NOWHERE
 
-_NUMBERS: Final = {
-    "b1": "unsigned char",
-    "i1": "signed char",
-    "i2": "short",
-    "i4": "int",
-    "i8": "long long",
-    "u1": "unsigned char",
-    "u2": "unsigned short",
-    "u4": "unsigned int",
-    "u8": "unsigned long long",
-    "f2": "unsigned short",  # its bits
-    "f4": "float",
-    "f8": "double",
-}
+# As they are passed: bools as bytes, float16 as its bits.
+_PASSED: Final = {**NUMBERS, "b1": "unsigned char", "f2": "unsigned short"}
 FLAT: Final = "cupar_flat"  # macro: the source is in no namespace, for one that cannot be in one
 SOURCE: Final = f"{NOWHERE}source"  # what a source is called in messages of the compiler
 
@@ -51,30 +41,64 @@ def _head(source: str) -> int:
     return end
 
 
+# A function takes what the signature says and no other type, to which C++ would convert silently: `Number`,
+# `Pointer` and `Parts` are converted to the very types. Of a function whose exact type can be guessed,
+# `is_exact` tells the same; a template may be one for these types alone.
 _HELPERS = """
-template <int size> struct Pointer {
+struct No { char bytes[2]; };
+template <class T> __device__ T& make();
+template <bool> struct When {};
+template <> struct When<true> { typedef int type; };
+template <class T> struct Sort { enum { value = 0 }; };
+template <class T> struct Sort<const T> { enum { value = Sort<T>::value }; };
+#define cupar_sort(T, kind) template <> struct Sort<T> { enum { value = kind * 16 + sizeof(T) }; };
+cupar_sort(bool, 1) cupar_sort(char, 2) cupar_sort(signed char, 2) cupar_sort(short, 2) cupar_sort(int, 2)
+cupar_sort(long, 2) cupar_sort(long long, 2) cupar_sort(unsigned char, 3) cupar_sort(unsigned short, 3)
+cupar_sort(unsigned, 3) cupar_sort(unsigned long, 3) cupar_sort(unsigned long long, 3) cupar_sort(float, 4)
+cupar_sort(double, 4)
+template <class T, class Like> using Same = typename When<Sort<T>::value == Sort<Like>::value>::type;
+
+struct Any { template <class T> __device__ operator T() const; };
+template <class Like> struct Number {
+  template <class T, class = Same<T, Like>> __device__ operator T() const;
+};
+template <int size, class Like> struct Pointer {
   void* address;
   __device__ operator void*() const { return address; }
-  template <class T> __device__ operator T*() const {
-    static_assert(sizeof(T) == size, "an argument points to items of another size than the signature says");
-    return static_cast<T*>(address);
-  }
+  __device__ operator const void*() const { return address; }
+  template <class T, class = typename When<sizeof(T) == size && (Sort<T>::value == 0 ||
+                                                                 Sort<T>::value == Sort<Like>::value)>::type>
+  __device__ operator T*() const { return static_cast<T*>(address); }
 };
 template <int size, int alignment> struct Parts {
   alignas(alignment) unsigned char bytes[size];
   template <class T> __device__ void set(int at, T part) { memcpy(bytes + at, &part, sizeof(T)); }
-  template <class T> __device__ operator T() const {
-    static_assert(sizeof(T) == size, "an argument has another size than the signature says");
+  template <class T, class = typename When<sizeof(T) == size && (__is_class(T) || __is_union(T))>::type>
+  __device__ operator T() const {
     T value;
     memcpy(&value, bytes, size);
     return value;
   }
 };
+template <class... A> __device__ auto call(int) -> decltype(cupar_called(make<A>()...), char());
+template <class... A> __device__ No call(...);
+template <class... A> constexpr bool is_called = sizeof(call<A...>(0)) == 1;
+template <class F> __device__ auto cast(int) -> decltype(static_cast<F>(&cupar_called), char());
+template <class F> __device__ No cast(...);
+template <class F> constexpr bool is_exact = sizeof(cast<F>(0)) == 1;
+#ifdef cupar_tell
+template <class F> struct Told { static_assert(sizeof(F) == 0, "cupar: told"); };
+Told<decltype(&cupar_called)> told;
+#endif
 """
+TELL: Final = "cupar_tell"  # macro: the compiler shall tell the type of the function, in an error
 
 
-def unit(source: str, name: str, signature: Signature, symbol: str) -> str:
-    """Return all the C++ that is compiled: the source, and the function `symbol` that calls `name` in it."""
+def unit(source: str, name: str, signature: Signature, symbol: str, is_probed: bool) -> str:
+    """Return all the C++ that is compiled: the source, and the function `symbol` that calls `name` in it.
+
+    If `is_probed`, what `name` takes may be found by calls with other types, which are not made.
+    """
     lines = source.split("\n")
     head = _head(source)
     pieces = [
@@ -92,49 +116,104 @@ def unit(source: str, name: str, signature: Signature, symbol: str) -> str:
         "#else",
         f"#define cupar_called {name}",
         "#endif",
-        _shim(signature, symbol),
+        _shim(name, signature, symbol, is_probed),
     ]
     return "\n".join(pieces) + "\n"
 
 
-def _shim(signature: Signature, symbol: str) -> str:
+def _shim(name: str, signature: Signature, symbol: str, is_probed: bool) -> str:
     """Return the function of C by which compiled Python calls the function, and what that needs."""
     heads: list[str] = []
     steps: list[str] = []
     passed: list[str] = []
+    types: list[str] = []  # what is converted to each parameter's type, and to no other
     result = signature.result
     if signature.returns_in_parts:
         heads += _array("out", 1)
     for i, parameter in enumerate(signature.parameters):
         if parameter.ndim is None:
             passed.append(_value(f"a{i}", parameter.dtype, heads, steps))
+            types.append(_wrapper(parameter.dtype))
         else:
             heads += _array(f"a{i}", parameter.ndim)
-            passed.append(f"Pointer<{parameter.dtype.itemsize}>{{a{i}}}")
+            types.append(f"Pointer<{parameter.dtype.itemsize}, {_like(parameter.dtype)}>")
+            passed.append(f"{types[-1]}{{a{i}}}")
     call = f"cupar_called({', '.join(passed)})"
     leaves = (part for dtype in signature.dtypes() for _, part in _parts(dtype))
     needs_half = any(each.str[1:] == "f2" for each in leaves)
+    steps = [*_checks(signature, types, is_probed), *steps]
     returned = "void*"
     if result is None:
         steps += [f"{call};", "return nullptr;"]
     else:
         steps.append(f"auto result = {call};")
-        steps.append(
-            f"static_assert(sizeof(result) == {result.itemsize}, "
-            f'"it returns another type than {structs.text(result)}");'
-        )
+        if signature.returns_in_parts:
+            is_right = f"sizeof(result) == {result.itemsize} && __is_class(decltype(result))"
+        else:
+            is_right = f"Sort<decltype(result)>::value == Sort<{_like(result)}>::value"
+        steps.append(f'static_assert({is_right}, "cupar: result");')
         if signature.returns_in_parts:
             steps += ["memcpy(out, &result, sizeof(result));", "return nullptr;"]
         else:
-            returned = _NUMBERS[result.str[1:]]
+            returned = _PASSED[result.str[1:]]
             steps += _returned(result)
     body = "\n  ".join(steps)
+    helpers = _HELPERS.replace(
+        "cupar_sort(double, 4)", "cupar_sort(double, 4) cupar_sort(__half, 4)", needs_half
+    )
     return (
         ("#include <cuda_fp16.h>\n" if needs_half else "")
-        + f"namespace {symbol}_shim {{{_HELPERS}}}\n"
+        + f"namespace {symbol}_shim {{{helpers}}}\n"
+        + f"// {SHOWN}{name}\n// {SHOWN}{signature}\n"
         + f'extern "C" __device__ {returned} {symbol}({", ".join(heads)}) {{\n'
         + f"  using namespace {symbol}_shim;\n  {body}\n}}"
     )
+
+
+SHOWN: Final = "cupar: "  # begins comments that say for messages what is called, and the signature
+
+
+def _wrapper(dtype: np.dtype[Any]) -> str:
+    return f"Parts<{dtype.itemsize}, {dtype.alignment}>" if dtype.kind in "cV" else f"Number<{_like(dtype)}>"
+
+
+def _like(dtype: np.dtype[Any]) -> str:
+    """Return the type of a number in C++; for others, any that is none."""
+    return "No" if dtype.kind in "cV" else NUMBERS[dtype.str[1:]]
+
+
+def _checks(signature: Signature, types: list[str], is_probed: bool) -> list[str]:
+    """Return what asserts that the function takes the signature's types; the messages are for cupar alone."""
+    values = [each.dtype for each in signature.parameters if each.ndim is None]
+    numbers = [_like(dtype) for dtype in values if dtype.kind not in "cV"]
+    real = [each.replace("Number<", "").removesuffix(">") if "Number<" in each else each for each in types]
+    is_called = f"is_called<{', '.join(real)}>"
+    checks = [f'static_assert({is_called}, "cupar: call");']
+    if not is_probed:
+        return checks
+    fits = [f"is_called<{', '.join(types)}>"]
+    if len(numbers) == len(types):
+        result = f"decltype(cupar_called({', '.join(f'make<{each}>()' for each in numbers)}))"
+        ways = (
+            itertools.product((False, True), repeat=len(numbers))
+            if len(numbers) <= _MOST_WAYS
+            else [(False,) * len(numbers)]
+        )
+        for by_reference in ways:
+            given = (f"const {n}&" if ref else n for n, ref in zip(numbers, by_reference, strict=True))
+            fits.append(f"is_exact<{result} (*)({', '.join(given)})>")
+    checks.append(f"constexpr bool fits = {' || '.join(fits)};")
+    for i, strict in enumerate(types):
+        others = [*["Any"] * i, strict, *["Any"] * (len(types) - i - 1)]
+        checks.append(
+            f"static_assert(!{is_called} || fits || is_called<{', '.join(others)}>, "
+            f'"cupar: parameter {i + 1}");'
+        )
+    checks.append(f'static_assert(!{is_called} || fits, "cupar: parameters");')
+    return checks
+
+
+_MOST_WAYS = 4  # parameters of which each may be a value or a reference
 
 
 def _returned(result: np.dtype[Any]) -> list[str]:
@@ -142,12 +221,7 @@ def _returned(result: np.dtype[Any]) -> list[str]:
         return ["return result ? 1 : 0;"]
     if result.str[1:] == "f2":
         return ["__half half = result;", "return __half_as_ushort(half);"]
-    is_float = "true" if result.kind == "f" else "false"
-    check = (
-        f"static_assert((static_cast<decltype(result)>(0.5f) != 0) == {is_float}, "
-        f'"it returns another type than {structs.text(result)}");'
-    )
-    return [check, "return result;"]
+    return ["return result;"]
 
 
 def _array(name: str, ndim: int) -> list[str]:
@@ -161,11 +235,11 @@ def _array(name: str, ndim: int) -> list[str]:
 def _value(name: str, dtype: np.dtype[Any], heads: list[str], steps: list[str]) -> str:
     """Add the parameters in C that a value has, and what makes it of them; return its expression."""
     if dtype.kind not in "cV":
-        heads.append(f"{_NUMBERS[dtype.str[1:]]} {name}")
+        heads.append(f"{_PASSED[dtype.str[1:]]} {name}")
         return _number(name, dtype)
     steps.append(f"Parts<{dtype.itemsize}, {dtype.alignment}> {name} = {{}};")
     for number, (offset, part) in enumerate(_parts(dtype)):
-        heads.append(f"{_NUMBERS[part.str[1:]]} {name}_{number}")
+        heads.append(f"{_PASSED[part.str[1:]]} {name}_{number}")
         steps.append(f"{name}.set({offset}, {_number(f'{name}_{number}', part)});")
     return name
 

@@ -7,22 +7,9 @@ from typing import Any
 
 import numpy as np
 
-_NUMBERS = {
-    "b1": "bool",
-    "i1": "signed char",
-    "i2": "short",
-    "i4": "int",
-    "i8": "long long",
-    "u1": "unsigned char",
-    "u2": "unsigned short",
-    "u4": "unsigned int",
-    "u8": "unsigned long long",
-    "f2": "__half",
-    "f4": "float",
-    "f8": "double",
-    "c8": "Complex<float>",
-    "c16": "Complex<double>",
-}
+from .._base.cpp_types import NUMBERS
+
+_NUMBERS = {**NUMBERS, "c8": "Complex<float>", "c16": "Complex<double>"}
 
 _PREAMBLE = """
 typedef long long i64;

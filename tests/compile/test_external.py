@@ -496,9 +496,6 @@ def test_devices_libraries_of_cccl(empty_cache):
             "__device__ float f(float x) {\n  return gone;\n}",
             'source(2): error: identifier "gone" is undefined',
         ),
-        ("__device__ double f(float x) { return x; }", "it returns another type than float32"),
-        ("__device__ int f(float x) { return x; }", "it returns another type than float32"),
-        ("__device__ float f(float x, int y) { return x; }", "too few arguments in function call"),
         ('#include "gone.h"\n__device__ float f(float x) { return x; }', 'cannot open source file "gone.h"'),
     ],
 )
@@ -507,6 +504,76 @@ def test_cpp_of_functions_that_does_not_compile(source, message, empty_cache):
         built(cupar.cpp(source, "float32(float32)"), "f4", "f4")
     assert str(caught.value).startswith("op: cupar.cpp f: NVRTC could not compile for sm_90:\n")
     assert message in str(caught.value)
+    assert "cupar(" not in str(caught.value)
+
+
+SAME = "write the same, for C++ would convert it silently"
+F1, F2, I1 = "float32(float32)", "float32(float32, float32)", "int32(int32)"
+P, R = "parameter", "the result of f"
+LOST = "what is written to a reference would be lost; take a value, or a pointer to what is in memory"
+
+
+@pytest.mark.parametrize(
+    ("source", "signature", "message"),
+    [
+        ("float f(int a)", F1, f"{P} 1 of f is float32 in its signature, and int in C++: {SAME}"),
+        ("float f(float a, double b)", F2, f"{P} 2 of f is float32 in its signature,"),
+        ("int f(unsigned a)", I1, f"{P} 1 of f is int32 in its signature, and unsigned int in C++"),
+        ("int f(bool a)", "int32(uint8)", f"{P} 1 of f is uint8 in its signature, and bool in C++"),
+        ("float f(float a)", "float32(float16)", f"{P} 1 of f is float16 in its signature, and float in C++"),
+        ("float f(float& a)", F1, f"is float32 in its signature, and float & in C++: {LOST}"),
+        ("void f(int a, float& b)", "void(int32, float32)", f"in C++ it is void(int, float &): {LOST}"),
+        ("void f(float* a)", "void(int32[::1])", "f cannot be called with (int32[::1]), which its signature"),
+        ("void f(double a)", "void(complex64)", "in C++ it is void(double)"),
+        ("float f(float x, int y)", F1, "(float32), which its signature says; in C++ it is float("),
+        ("float f(float x)", "float32(float32, int8)", "f cannot be called with (float32, int8)"),
+        ("double f(float x)", F1, f"{R} is float32 in its signature, and double in C++"),
+        ("int f(float x)", F1, f"{R} is float32 in its signature, and int in C++"),
+        ("unsigned f(int x)", I1, f"{R} is int32 in its signature, and unsigned int in C++"),
+        ("void f(int x)", I1, f"{R} is int32 in its signature, and void in C++"),
+        ("template <int n> float f(float x)", F1, "is a template that does not follow from (f"),
+        ("float f(double x) { return 0; }\n__device__ int f(int x)", F1, f"{P} 1 of f is floa"),
+    ],
+)  # fmt: skip
+def test_functions_in_cpp_that_are_not_what_their_signature_says(source, signature, message):
+    text = source if source.startswith("template") else f"__device__ {source}"
+    text = text.replace("> float", "> __device__ float")
+    returns = "" if " void f" in text else "return {};"
+    (code,) = cupar.cpp(f"{text} {{ {returns} }}", signature, name="f").links
+    with pytest.raises(cupar.BuildError) as caught:
+        external.compile_cpp(code, CC)
+    assert message in str(caught.value)
+    assert str(caught.value).startswith("cupar.cpp f: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "signature", "name"),
+    [
+        ("long f(long a, unsigned long b, char c, bool d)", "int64(int64, uint64, int8, boolean)", None),
+        ("float f(const float& a, const float b)", "float32(float32, float32)", None),
+        ("float f(float a, int b = 3)", "float32(float32)", None),
+        ("template <class T> auto f(const T& a, T b)", "float32(float32, float32)", None),
+        ("template <class T> T f(T a, const float* b)", "float32(float32, float32[::1])", None),
+        ("template <int n, class T> T f(T a)", "float64(float64)", "f<3>"),
+        ("float f(float a) { return a; }\n__device__ int f(int a)", "int32(int32)", None),
+        ("void f(const void* a, void* b, float2* c)", "void(float32[::1], int8*, complex64[::1])", None),
+        ("void f(const char* a, bool* b)", "void(int8[::1], boolean[::1])", None),
+    ],
+)
+def test_functions_in_cpp_that_are_what_their_signature_says(source, signature, name):
+    text = (
+        source.replace("> ", "> __device__ ", 1) if source.startswith("template") else f"__device__ {source}"
+    )
+    returns = "" if " void f" in text else "return {};" if "auto" not in text else "return a;"
+    (code,) = cupar.cpp(f"{text} {{ {returns} }}", signature, name=name).links
+    assert external.compile_cpp(code, CC)
+
+
+def test_a_name_that_no_function_has():
+    (code,) = cupar.cpp("__device__ int f(int x) { return x; }", "int32(int32)", name="other").links
+    with pytest.raises(cupar.BuildError, match="the source has no function other: check name="):
+        external.compile_cpp(code, CC)
 
 
 def test_wrong_arguments_in_an_operator():

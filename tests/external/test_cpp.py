@@ -33,7 +33,7 @@ TYPES = "float32(float32, float32)"
     ],
 )
 def test_functions_are_found(source, names):
-    assert functions_in(source) == names
+    assert list(functions_in(source)) == names
 
 
 def test_it_says_what_it_is():
@@ -81,7 +81,11 @@ def test_an_include_folder(tmp_path):
         (("int f() {}\nint g() {}", TYPES), {}, "Give its name: it defines f, g"),
         ((ADD, TYPES), {"name": "add(1)"}, "name: expected the name of a function in C++"),
         ((ADD, TYPES), {"name": 1}, "name: expected the name of a function in C++"),
-        ((ADD, TYPES), {"options": "-I/usr/include"}, "options: expected options of NVRTC such as"),
+        ((ADD, TYPES), {"options": "-I/usr/include"}, "options: folders are given as include=, got '-I/usr/"),
+        ((ADD, TYPES), {"options": "--gpu-architecture=sm_80"}, "options: the compute capability is that of"),
+        ((ADD, TYPES), {"options": "-O3"}, "options: expected options of NVRTC such as"),
+        ((" ", TYPES), {}, "source: is empty, expected C++ that defines a function"),
+        (("__global__ void k(float* x) {}", TYPES), {}, "k of the source is a __global__ kernel, expected a"),
         ((ADD, TYPES), {"options": ["-DX", "--pre-include=x.h"]}, "got '--pre-include=x.h'"),
         ((ADD, TYPES), {"include": "/gone"}, "include: '/gone' is no folder"),
         ((ADD, (np.float32,)), {}, "signature: expected text as in"),
