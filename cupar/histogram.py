@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ._call.algorithm import Algorithm
 from ._call.numbers import item_count
 from ._call.signatures import two_phases
-from ._kernels.histogram import HISTOGRAM
+from ._kernels.histogram import HISTOGRAM, Problem
 from ._obtain.arguments import argument, integers
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
@@ -44,9 +44,9 @@ class Histogram(
 
     def _problem(
         self, d_samples: Any, d_histogram: Any, num_levels: Any, lower: Any, upper: Any, num_samples: Any
-    ) -> _Problem:
+    ) -> Problem:
         levels = np.dtype(self._spec.option("levels"))
-        return _Problem.of(levels, num_levels, lower, upper, num_samples)
+        return _problem(levels, num_levels, lower, upper, num_samples)
 
 
 @memoised
@@ -109,34 +109,26 @@ def histogram_even(
         raise TypeError(f"d_samples: {samples} has no order; give the real or imaginary part, or magnitudes")
     histogram = integers("d_histogram", d_histogram, smallest=4, output=True, may_iterate=False)
     levels = _level_dtype(samples, h_lower_level, h_upper_level)
-    _Problem.of(levels, h_num_output_levels, h_lower_level, h_upper_level, num_samples)
+    _problem(levels, h_num_output_levels, h_lower_level, h_upper_level, num_samples)
     return obtain(Histogram, "histogram_even", (given, histogram), {}, cc, wait, link, levels=levels.str)
 
 
-class _Problem(NamedTuple):
-    """What a call counts, checked."""
-
-    num_bins: int
-    lower: Any
-    upper: Any
-    num_samples: int
-
-    @classmethod
-    def of(cls, levels: np.dtype[Any], num_levels: Any, lower: Any, upper: Any, num_samples: Any) -> _Problem:
-        count = item_count("h_num_output_levels", _scalar("h_num_output_levels", num_levels))
-        if not 2 <= count < 2**31:
-            raise ValueError(f"h_num_output_levels: expected from 2 to 2**31 - 1, got {count}")
-        low, high = _level("h_lower_level", lower, levels), _level("h_upper_level", upper, levels)
-        if not low < high:
-            raise ValueError(f"h_upper_level: expected more than h_lower_level, {low}, got {high}")
-        # A sample's distance from the lower level is multiplied by the number of bins, in 64 bits.
-        if levels.kind != "f" and (high - low >= 2**63 or (high - low) * (count - 1) >= 2**64):
-            raise ValueError(
-                f"h_upper_level: {count - 1} bins from {low} to {high} overflow 64 bits; give floats"
-            )
-        if levels.kind == "f" and not np.isfinite(high - low):
-            raise ValueError(f"h_upper_level: {high} is too far from h_lower_level, {low}, for float64")
-        return cls(count - 1, low, high, item_count("num_samples", num_samples))
+def _problem(levels: np.dtype[Any], num_levels: Any, lower: Any, upper: Any, num_samples: Any) -> Problem:
+    """Return what a call counts, checked."""
+    count = item_count("h_num_output_levels", _scalar("h_num_output_levels", num_levels))
+    if not 2 <= count < 2**31:
+        raise ValueError(f"h_num_output_levels: expected from 2 to 2**31 - 1, got {count}")
+    low, high = _level("h_lower_level", lower, levels), _level("h_upper_level", upper, levels)
+    if not low < high:
+        raise ValueError(f"h_upper_level: expected more than h_lower_level, {low}, got {high}")
+    # A sample's distance from the lower level is multiplied by the number of bins, in 64 bits.
+    if levels.kind != "f" and (high - low >= 2**63 or (high - low) * (count - 1) >= 2**64):
+        raise ValueError(
+            f"h_upper_level: {count - 1} bins from {low} to {high} overflow 64 bits; give floats"
+        )
+    if levels.kind == "f" and not np.isfinite(high - low):
+        raise ValueError(f"h_upper_level: {high} is too far from h_lower_level, {low}, for float64")
+    return Problem(count - 1, low, high, item_count("num_samples", num_samples))
 
 
 def _scalar(name: str, value: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+from ctypes import c_void_p
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,12 +78,9 @@ def _prepare(spec: Specialisation, loaded: Loaded) -> Prepared:
         raise errors.TypingError(
             f"{spec.algorithm}: compiled host code cannot run it; call it from Python"
         ) from error
-    functions = loaded._library.functions
-    return Prepared(
-        layout,
-        translation,
-        words_of(chains, translation.constants, [functions[k] for k in translation.kernels]),
-    )
+    # A build without some kernels has facts by which no plan asks for them.
+    kernels = [loaded._library.functions.get(name, c_void_p()) for name in translation.kernels]
+    return Prepared(layout, translation, words_of(chains, translation.constants, kernels))
 
 
 class AlgorithmType(types.Type):  # type: ignore[misc]
@@ -193,9 +191,7 @@ def _resolve_run(kind: AlgorithmType, *given: Any) -> Any:
     call = calls.Call(kind.algorithm, kind.spec, types_given, layout)
     plan = translation.compiled(
         {
-            "_word": native.word,
-            "_bit_length": native.bit_length,
-            "_aligned": native.aligned,
+            **native.OF_PLANS,
             "_occupancy": native.occupancy(layout.first_constant + len(translation.constants)),
             "_launch": native.launcher(layout),
         },

@@ -50,6 +50,51 @@ def aligned(*sizes):  # type: ignore[no-untyped-def]
     return tuple_setitem(offsets, len(sizes), at)
 
 
+@intrinsic
+def bits_of(typing: Any, number: Any) -> Any:
+    """Do what `histogram.bits_of` does."""
+
+    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.bitcast(values[0], _I64)
+
+    return types.int64(types.float64), code
+
+
+@register_jitable
+def word_of(number):  # type: ignore[no-untyped-def]
+    """Do what `histogram.word_of` does: words are int64 here, whatever their bits mean."""
+    return number
+
+
+@register_jitable
+def distance(upper, lower):  # type: ignore[no-untyped-def]
+    """Do what `histogram.distance` does."""
+    return types.int64(types.uint64(upper) - types.uint64(lower))
+
+
+@register_jitable
+def scaled(part, whole, bits):  # type: ignore[no-untyped-def]
+    """Do what `histogram.scaled` does, bit by bit."""
+    one, rest, divisor, found = types.uint64(1), types.uint64(part), types.uint64(whole), types.uint64(0)
+    for _ in range(bits):
+        rest, found = rest << one, found << one
+        if rest >= divisor:
+            rest, found = rest - divisor, found | one
+    return types.int64(found + one if rest > types.uint64(0) else found)
+
+
+# What plans call, by the names that they have there.
+OF_PLANS = {
+    "_word": word,
+    "_bit_length": bit_length,
+    "_aligned": aligned,
+    "_bits_of": bits_of,
+    "_word_of": word_of,
+    "_distance": distance,
+    "_scaled": scaled,
+}
+
+
 # --- Calls of the driver -----------------------------------------------------------------------------------
 
 

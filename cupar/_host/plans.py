@@ -19,11 +19,18 @@ from collections.abc import Callable, Mapping
 from types import FunctionType, MethodType
 from typing import Any
 
-from .._kernels import family
+from .._kernels import family, histogram
 from .._kernels.family import Facts, Plan
 from .trees import copied, named_call, root, tree_of
 
-NATIVE = {family.aligned: "_aligned"}  # functions that are given in another way
+# Functions that compiled code has in another way: those of these names in `native`.
+NATIVE = {
+    family.aligned: "aligned",
+    histogram.bits_of: "bits_of",
+    histogram.word_of: "word_of",
+    histogram.distance: "distance",
+    histogram.scaled: "scaled",
+}
 _KEPT = (min, max, len, range, divmod, bool, int, abs)
 _LOCAL = object()
 
@@ -312,7 +319,7 @@ class _Function(ast.NodeTransformer):
         if function in _KEPT:
             return ast.Call(node.func, [self.visit(each) for each in node.args], [])
         if function in NATIVE:
-            return named_call(NATIVE[function], [self.visit(each) for each in node.args])
+            return named_call(f"_{NATIVE[function]}", [self.visit(each) for each in node.args])
         return self._own_call(node, function, node.args, "")
 
     def _own_call(self, node: ast.expr, function: Any, given: list[ast.expr], mode: str) -> ast.expr:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numba.core import errors, types
+from numba.extending import register_jitable
+from numba.np.numpy_support import as_dtype
 
 from .._call.algorithm import Algorithm
 from .._call.numbers import MOST_SEGMENTS
 from .._ir.specialisation import Specialisation
+from .._kernels import histogram
 from .._kernels.radix_sort import Bits
 from .._kernels.segmented_reduce import Segments
 from .views import ViewType
@@ -106,6 +110,78 @@ def _segmented_reduce(spec: Specialisation, given: Mapping[str, Any]) -> Problem
     return Problem("_Segments(_n_num_segments, _used, _segment_size, _used)", {"used": "_used"}, lines, names)
 
 
+_LEVELS = """
+_levels = {count}
+if _levels < 2 or _levels > 2147483647:
+    raise ValueError("h_num_output_levels: expected from 2 to 2**31 - 1")
+_num_bins = _levels - 1
+_lower, _upper = {lower}, {upper}
+"""
+_FLOAT_LEVELS = """
+if not _isfinite(_lower):
+    raise ValueError("h_lower_level: expected a finite number")
+if not _isfinite(_upper):
+    raise ValueError("h_upper_level: expected a finite number")
+if not _lower < _upper:
+    raise ValueError("h_upper_level: expected more than h_lower_level")
+if not _isfinite(_upper - _lower):
+    raise ValueError("h_upper_level: is too far from h_lower_level for float64")
+"""
+_INTEGER_LEVELS = """
+if not _lower < _upper:
+    raise ValueError("h_upper_level: expected more than h_lower_level")
+if _overflow(_lower, _upper, _num_bins):
+    raise ValueError("h_upper_level: the bins overflow 64 bits; give floats")
+"""
+
+
+def _histogram(spec: Specialisation, given: Mapping[str, Any]) -> Problem:
+    levels = np.dtype(spec.option("levels"))
+    lines: list[str] = []
+    count, lower, upper = (
+        _scalar(name, given, np.dtype(np.int64) if name == "h_num_output_levels" else levels, lines)
+        for name in ("h_num_output_levels", "h_lower_level", "h_upper_level")
+    )
+    lines += _LEVELS.format(count=count, lower=lower, upper=upper).strip().splitlines()
+    lines += (_FLOAT_LEVELS if levels.kind == "f" else _INTEGER_LEVELS).strip().splitlines()
+    word = "" if levels.kind == "f" else "_int"
+    text = f"_Histogram(_num_bins, {word}(_lower), {word}(_upper), _n_num_samples)"
+    names = {
+        "_Histogram": histogram.Problem,
+        "_isfinite": math.isfinite,
+        "_overflow": _overflow,
+        "_uint": types.uint64,
+        **{f"_{each}": getattr(types, each) for each in ("int64", "uint64", "float64")},
+    }
+    return Problem(text, {"num_bins": "_num_bins"}, lines, names)
+
+
+def _scalar(name: str, given: Mapping[str, Any], dtype: np.dtype[Any], lines: list[str]) -> str:
+    """Check a number, or an array of one element; return its expression in a dtype."""
+    kind, value = given[name], name
+    if isinstance(kind, types.Array):
+        message = f"{name}: expected a number or an array of one element"
+        lines += [f"if {name}.size != 1:", f"    raise ValueError({message!r})"]
+        kind, value = kind.dtype, f"{name}.item()"
+    found = as_dtype(kind) if isinstance(kind, (types.Number, types.Boolean)) else np.dtype(object)
+    if found.kind not in ("biuf" if dtype.kind == "f" else "biu"):
+        expected = "a real number" if dtype.kind == "f" else "an integer"
+        raise errors.TypingError(f"{name}: expected {expected}, or a NumPy array of one, got {given[name]}")
+    if {found.kind, dtype.kind} == {"i", "u"} and found.itemsize >= (8 if found.kind == "u" else 0):
+        lines += [
+            f"if {value} {'< 0' if found.kind == 'i' else '> _uint(9223372036854775807)'}:",
+            f'    raise ValueError("{name}: {dtype} cannot hold it")',
+        ]
+    return f"_{dtype.name}({value})"
+
+
+@register_jitable
+def _overflow(lower, upper, bins):  # type: ignore[no-untyped-def]
+    """Tell whether a sample's distance from the lower level, times the bins, overflows 64 bits."""
+    width, most = types.uint64(upper) - types.uint64(lower), types.uint64(0xFFFFFFFFFFFFFFFF)
+    return width > types.uint64(0x7FFFFFFFFFFFFFFF) or width > most // types.uint64(bins)
+
+
 def _number(name: str, given: Mapping[str, Any], default: int) -> str:
     """Return the expression of an optional integer."""
     if given[name] is types.none:
@@ -125,6 +201,7 @@ def _not_negative(name: str, given: Mapping[str, Any], default: int) -> list[str
 
 _PROBLEMS: dict[str, Callable[[Specialisation, Mapping[str, Any]], Problem]] = {
     "BinarySearch": _search,
+    "Histogram": _histogram,
     "RadixSort": _radix_sort,
     "SegmentedReduce": _segmented_reduce,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -31,17 +31,13 @@ _MOST_BLOCKS = 2**31 - 1
 _WORD = 2**64
 
 
-class Problem(Protocol):
+class Problem(NamedTuple):
     """What is counted: samples from the lower level on and below the upper one, in bins of equal width."""
 
-    @property
-    def num_bins(self) -> int: ...
-    @property
-    def lower(self) -> Any: ...
-    @property
-    def upper(self) -> Any: ...
-    @property
-    def num_samples(self) -> int: ...
+    num_bins: int
+    lower: Any
+    upper: Any
+    num_samples: int
 
 
 # Levels as kernels take them: float_levels, integer_levels.
@@ -116,33 +112,56 @@ _Levels = Callable[[Any, Any, int], tuple[bool, tuple[int, ...]]]
 
 
 def _float_levels(lower: float, upper: float, bins: int) -> tuple[bool, tuple[int, ...]]:
-    return True, (_bits(lower), _bits(upper), _bits(bins / (upper - lower)), bins)
-
-
-def _bits(number: float) -> int:
-    """Return a float's bits as an integer, since plans are made of these."""
-    (bits,) = struct.unpack("<Q", struct.pack("<d", number))
-    return int(bits)
+    return True, (bits_of(lower), bits_of(upper), bits_of(bins / (upper - lower)), bins)
 
 
 def _integer_levels(facts: Facts) -> _Levels:
     bits, narrow_bits = 8 * facts["sample_size"], facts["narrow_bits"]
     smallest = -(1 << (bits - 1)) if facts["is_signed"] else 0
     largest = smallest + (1 << bits) - 1
+    holds_levels = bits == 64  # all of them: so no level is beyond the samples
 
     def levels(lower: int, upper: int, bins: int) -> tuple[bool, tuple[int, ...]]:
-        first, last, width = max(lower, smallest), min(upper - 1, largest), upper - lower
-        if first > last:
-            return False, (0, 0, 0, 0, bins, 0, 0)
-        distances = first % _WORD, last - first, first - lower
+        width = distance(upper, lower)
+        if holds_levels:
+            distances = word_of(lower), width - 1, 0
+        else:
+            first, last = max(lower, smallest), min(upper - 1, largest)
+            if first > last:
+                return False, (0, 0, 0, 0, bins, 0, 0)
+            distances = word_of(first), last - first, first - lower
         if width <= 1 << narrow_bits:
             times, rest = divmod(bins, width)
-            return True, (*distances, ceil_div(rest << 2 * narrow_bits, width), bins, times, 0)
+            return True, (*distances, scaled(rest, width, 2 * narrow_bits), bins, times, 0)
         log = (width - 1).bit_length()
-        reciprocal = _WORD * ((1 << log) - width) // width + 1
+        reciprocal = 1 if width == 1 << log else scaled(distance(1 << log, width), width, 64)
         return True, (*distances, reciprocal, bins, bins, log - 1)
 
     return levels
+
+
+# Of numbers that need more than the 63 bits of a plan's: compiled host code has functions of its own for them.
+
+
+def bits_of(number: float) -> int:
+    """Return a float's bits as an integer, since plans are made of these."""
+    (bits,) = struct.unpack("<Q", struct.pack("<d", number))
+    return int(bits)
+
+
+def word_of(number: int) -> int:
+    """Return an integer as a word of 64 bits has it."""
+    return number % _WORD
+
+
+def distance(upper: int, lower: int) -> int:
+    """Return a difference."""
+    return upper - lower
+
+
+def scaled(part: int, whole: int, bits: int) -> int:
+    """Return what part of a whole something is, in units of 2**-bits, rounded up."""
+    return ceil_div(part << bits, whole)
 
 
 def _prelude(spec: Specialisation) -> str:

@@ -162,7 +162,7 @@ def compiled(family, given, shapes):
     translation = Translation(plan, shapes, 0)
     words = np.array(translation.constants, np.int64)
     word = numba.extending.register_jitable(lambda state, place: state[place])
-    own = {"_word": word, "_launch": _launch, "_bit_length": native.bit_length, "_aligned": native.aligned}
+    own = {**native.OF_PLANS, "_word": word, "_launch": _launch}
     names = translation.compiled(own, numba.extending.register_jitable)
     asked = {"nbytes": names[translation.nbytes], "launch": names[translation.launch]}
     exec(_DRIVER, asked)
