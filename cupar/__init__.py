@@ -132,11 +132,12 @@ def _observer() -> Any:
     return record.from_environment()
 
 
-def _numba_type(algorithm: Any) -> Any:
-    """Return what numba sees an algorithm as."""
-    from ._host import algorithms
+def _numba_type(given: Any) -> Any:
+    """Return what numba sees an algorithm or an iterator as."""
+    from ._host import algorithms, iterators
+    from ._ir.iterator import Iterator
 
-    return algorithms.type_of(algorithm)
+    return iterators.type_of(given) if isinstance(given, Iterator) else algorithms.type_of(given)
 
 
 def __getattr__(name: str) -> Any:

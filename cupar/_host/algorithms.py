@@ -10,12 +10,13 @@ import hashlib
 import inspect
 from ctypes import c_void_p
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
 from numba import typeof
 from numba.core import errors, types
-from numba.core.imputils import lower_constant
+from numba.core.imputils import lower_builtin, lower_constant
 from numba.extending import (
     NativeValue,
     intrinsic,
@@ -30,7 +31,7 @@ from .._call.algorithm import Algorithm
 from .._call.code import Loaded
 from .._device import driver
 from .._ir.specialisation import Specialisation
-from . import calls, dump, native, views
+from . import calls, dump, iterators, native, views
 from .errors import LaunchError
 from .layout import Layout, layout_of, words_of
 from .plans import Translation, UntranslatableError
@@ -109,7 +110,7 @@ def _identity(spec: Specialisation, prepared: Prepared) -> list[Any]:
     return [
         spec.algorithm,
         [
-            (each.name, each.output, each.is_pointer, str(each.value), str(each.given))
+            (each.name, each.output, each.is_pointer, str(each.value), iterators.structure(each.given))
             for each in spec.arguments
         ],
         [(name, op.state_size) for name, op in spec.operators],
@@ -148,13 +149,26 @@ def _new_class(cls: type[Algorithm]) -> type[AlgorithmType]:
     register_model(kind)(_Model)
     unbox(kind)(_unbox)
     lower_constant(kind)(_constant)
-    parameters = calls.parameters_of(cls.run)
-    given = ", ".join(each.partition("=")[0] for each in parameters)
-    names: dict[str, Any] = {"resolve": _resolve_run}
-    exec(f"def run(self, {', '.join(parameters)}):\n    return resolve(self, {given})", names)
-    overload_method(kind, "run")(names["run"])
+    for name in ("run", "__call__"):
+        _teach_method(kind, name)
+    lower_builtin(kind, kind, types.VarArg(types.Any))(_lower_call)
     views.refresh()
     return kind
+
+
+def _teach_method(kind: type[AlgorithmType], name: str) -> None:
+    method = getattr(kind.algorithm, name)
+    parameters = calls.parameters_of(method)
+    given = ", ".join(each.partition("=")[0] for each in parameters)
+    names: dict[str, Any] = {"resolve": partial(_resolve, method)}
+    exec(f"def called(self, {', '.join(parameters)}):\n    return resolve(self, {given})", names)
+    overload_method(kind, name)(names["called"])
+
+
+def _lower_call(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    """Compile a call of an object: that of its method ``__call__``."""
+    method = context.typing_context.resolve_getattr(signature.args[0], "__call__")
+    return context.get_function(method, signature)(builder, values)
 
 
 class _Model(models.PrimitiveModel):  # type: ignore[misc]
@@ -183,9 +197,9 @@ def _constant(context: Any, builder: Any, kind: AlgorithmType, algorithm: Algori
 # --- Calls -------------------------------------------------------------------------------------------------
 
 
-def _resolve_run(kind: AlgorithmType, *given: Any) -> Any:
-    """Return `run` for arguments of some types, as numba compiles it."""
-    parameters = [*inspect.signature(kind.algorithm.run).parameters][1:]
+def _resolve(method: Any, kind: AlgorithmType, *given: Any) -> Any:
+    """Return a method for arguments of some types, as numba compiles it."""
+    parameters = [*inspect.signature(method).parameters][1:]
     types_given = dict(zip(parameters, map(_plain, given), strict=True))
     layout, translation = kind.prepared.layout, kind.prepared.translation
     call = calls.Call(kind.algorithm, kind.spec, types_given, layout)
@@ -211,7 +225,7 @@ def _resolve_run(kind: AlgorithmType, *given: Any) -> Any:
     }
     dump.write(kind.build, ".py", lambda: f"{call.text}\n\n{translation.text}\n")
     exec(call.text, names)
-    return names["run"]
+    return names["call"]
 
 
 @intrinsic

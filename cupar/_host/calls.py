@@ -13,27 +13,32 @@ from numba.np.numpy_support import as_dtype, from_dtype
 from .. import structs
 from .._call.algorithm import Algorithm
 from .._ir import nodes
+from .._ir.iterator import same_structure
 from .._ir.specialisation import Specialisation
+from . import iterators
+from .iterators import IteratorType
 from .layout import Layout
 from .problems import problem_of
 from .views import ViewType
 
-_SOURCE = """
-def run(self, {parameters}):
+_HEAD = """
+def call(self, {parameters}):
     _state = _block(self)
     _stream = {stream}
     {checks}
     _values = ({values},)
-    _status, _address, _needed = 0, 0, _nbytes(_state, {problem})
+    _needed = _nbytes(_state, {problem})
+"""
+
+_RUN = """
+    _status, _address = 0, 0
     if _needed > 0:
         _status, _address = _allocate(_state, _needed, _stream)
         if _status == {no_context} and _adopt(_state):
             _status, _address = _allocate(_state, _needed, _stream)
         if _status:
             raise _LaunchError({subject!r}, "cuMemAllocFromPoolAsync", _status)
-    _status = _launch(_state, _address, _values, {problem})
-    if _status & 0xFFFFFFFF == {no_context} and _adopt(_state):
-        _status = _launch(_state, _address, _values, {problem})
+    {launch}
     if _needed > 0:
         _freed = _release(_state, _address, _stream)
         if _freed and not _status:
@@ -41,22 +46,43 @@ def run(self, {parameters}):
     if _status:
         raise _LaunchError({subject!r}, {kernels!r}, _status)
 """
+
+_LAUNCH = """
+    _status = _launch(_state, _address, _values, {problem})
+    if _status & 0xFFFFFFFF == {no_context} and _adopt(_state):
+        _status = _launch(_state, _address, _values, {problem})
+"""
+
+# The two phases of a call: storage of at least a byte, so that an array of that size has an address.
+_QUERY = """
+    return max(_needed, 1)
+"""
+
+_GIVEN = """
+    _size, _address = temp_storage.nbytes, _int(temp_storage.address)
+    if _size < max(_needed, 1):
+        raise ValueError("temp_storage: needs more bytes for this call: give None to ask how many")
+    {launch}
+    if _status:
+        raise _LaunchError({subject!r}, {kernels!r}, _status)
+    return _size
+"""
 _NO_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
 
 
-def parameters_of(run: Any) -> list[str]:
-    """Return the parameters of a method `run`, with their defaults, as text."""
-    given = list(inspect.signature(run).parameters.values())[1:]
+def parameters_of(method: Any) -> list[str]:
+    """Return the parameters of a method, with their defaults, as text."""
+    given = list(inspect.signature(method).parameters.values())[1:]
     return [each.name if each.default is each.empty else f"{each.name}={each.default!r}" for each in given]
 
 
 class Call:
-    """A call of an algorithm with arguments of some types.
+    """A call of an algorithm with arguments of some types: `run`, or with temporary storage one of two phases.
 
     Attributes
     ----------
     text : str
-        The function ``run``.
+        The function ``call``.
     names : dict
         What it reads, beside what all of them do.
     """
@@ -80,16 +106,35 @@ class Call:
                 count,
             )
         self._init()
-        self.text = _SOURCE.format(
-            parameters=", ".join(parameters_of(cls.run)),
-            stream=self._stream(),
-            checks="\n    ".join("\n".join(self._checks).splitlines()),
-            values=", ".join(["_stream", *(self._values[name] for name in layout.values)]),
-            problem=problem.text,
-            no_context=_NO_CONTEXT,
-            subject=spec.algorithm,
-            kernels=layout.kernels,
+        method, phase = self._phase()
+        texts = {
+            "parameters": ", ".join(parameters_of(method)),
+            "stream": self._stream(),
+            "checks": "\n    ".join("\n".join(self._checks).splitlines()),
+            "values": ", ".join(["_stream", *(self._values[name] for name in layout.values)]),
+            "problem": problem.text,
+            "no_context": _NO_CONTEXT,
+            "subject": spec.algorithm,
+            "kernels": layout.kernels,
+        }
+        self.text = "".join(
+            text.format(launch=_LAUNCH.format(**texts).strip(), **texts) for text in (_HEAD, phase)
         )
+
+    def _phase(self) -> tuple[Any, str]:
+        """Return the method that is called, and what it does once it knows how much storage it needs."""
+        if "temp_storage" not in self._given:
+            return self._cls.run, _RUN
+        storage = self._given["temp_storage"]
+        if storage is types.none:
+            return self._cls.__call__, _QUERY
+        if not isinstance(storage, ViewType) or not storage.writable:
+            raise errors.TypingError(
+                f"temp_storage: expected None, or cupar.view(array) of one that can be written, got {storage}"
+            )
+        if not storage.is_contiguous:
+            self._contiguous("temp_storage", storage)
+        return self._cls.__call__, _GIVEN
 
     def _stream(self) -> str:
         given = self._given["stream"]
@@ -122,10 +167,9 @@ class Call:
                     f"{name}: this {self._cls.__name__} was built without it; expected None, got {given}"
                 )
             return
-        if type(argument.given) is not nodes.Pointer:
-            raise errors.TypingError(
-                f"{name}: built for {nodes.description(argument.given)}, which compiled host code cannot make"
-            )
+        if isinstance(given, IteratorType) or type(argument.given) is not nodes.Pointer:
+            self._iterator(name, items, argument)
+            return
         if not isinstance(given, ViewType):
             raise errors.TypingError(f"{name}: compiled host code takes cupar.view(array), got {given}")
         dtype = argument.given.value
@@ -140,11 +184,7 @@ class Call:
             f'    raise ValueError("{name}: has fewer items than {what}")',
         ]
         if not given.is_contiguous:
-            self.names["_is_contiguous"] = _is_contiguous(given.ndim)
-            self._checks += [
-                f"if not _is_contiguous({name}.shape, {name}.strides, {dtype.itemsize}):",
-                f'    raise ValueError("{name}: got a strided array; copy it first")',
-            ]
+            self._contiguous(name, given)
         if dtype.alignment > 1:
             self._checks += [
                 f"if {name}.address & {dtype.alignment - 1}:",
@@ -152,6 +192,27 @@ class Call:
             ]
         address = f"_int({name}.address)"
         self._values[name] = address if argument.is_pointer else f"_on_stack({address})"
+
+    def _iterator(self, name: str, items: str, argument: nodes.Argument) -> None:
+        """Check an iterator, and name its value."""
+        given = self._given[name]
+        if not isinstance(given, IteratorType) or not same_structure(given.node, argument.given):
+            got = nodes.description(given.node) if isinstance(given, IteratorType) else given
+            built = nodes.description(argument.given)
+            raise errors.TypingError(f"{name}: this algorithm was built for {built}, got {got}")
+        if argument.output and not given.writable:
+            raise errors.TypingError(f"{name}: expected arrays to write to, got a read-only one")
+        self.names.update(_words=iterators.words, _does_not_fit=iterators.does_not_fit)
+        self._checks += iterators.checks_of(given, name, items)
+        self._values[name] = f"_on_stack({iterators.state_of(given, name)})"
+
+    def _contiguous(self, name: str, given: ViewType) -> None:
+        check = f"_is_contiguous_{given.ndim}"
+        self.names[check] = _is_contiguous(given.ndim)
+        self._checks += [
+            f"if not {check}({name}.shape, {name}.strides, {name}.itemsize):",
+            f'    raise ValueError("{name}: got a strided array; copy it first")',
+        ]
 
     def _init(self) -> None:
         """Check the initial value, and name it."""

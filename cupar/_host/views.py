@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numba.core import cgutils, errors, types
+from numba.core.imputils import lower_constant
 from numba.core.registry import cpu_target
 from numba.extending import (
     NativeValue,
@@ -75,6 +76,16 @@ def _unbox(typ: ViewType, obj: Any, c: Any) -> NativeValue:
     c.pyapi.decref(words)
     kind = c.context.get_value_type(typ)
     return NativeValue(c.builder.load(c.builder.bitcast(address, kind.as_pointer())))
+
+
+_alive: list[Any] = []  # views that are constants in compiled code
+
+
+@lower_constant(ViewType)
+def _constant(context: Any, builder: Any, typ: ViewType, view: Any) -> Any:
+    _alive.append(view)
+    address = context.add_dynamic_addr(builder, view._words, info=str(typ))
+    return builder.load(builder.bitcast(address, context.get_value_type(typ).as_pointer()))
 
 
 @box(ViewType)

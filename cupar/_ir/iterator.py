@@ -136,6 +136,13 @@ class Iterator:
         """
         return b"".join([leaf.pack(name, items, output) for leaf in self.leaves])
 
+    @property
+    def _numba_type_(self) -> Any:
+        """What numba sees it as, in compiled host code; asked for by numba alone, which is imported then."""
+        from .. import _numba_type
+
+        return _numba_type(self)
+
 
 class ArrayIterator(Iterator):
     """An array, for iterators over it."""
@@ -159,13 +166,13 @@ def state_of(argument: nodes.Argument, array: Any, items: int) -> bytes:
         If it is of another structure, or one of its arrays cannot be used or is too small.
     """
     given = over(argument.name, array)
-    if given.node != argument.given and not _same_structure(given.node, argument.given):
+    if given.node != argument.given and not same_structure(given.node, argument.given):
         built, got = nodes.description(argument.given), nodes.description(given.node)
         raise TypeError(f"{argument.name}: this algorithm was built for {built}, got {got}")
     return given.pack(argument.name, items, argument.output)
 
 
-def _same_structure(one: nodes.IteratorNode, other: nodes.IteratorNode) -> bool:
+def same_structure(one: nodes.IteratorNode, other: nodes.IteratorNode) -> bool:
     """Whether two nodes have the same code, whatever the fields of their structs are called."""
     if type(one) is type(other) is nodes.Discard:
         return True

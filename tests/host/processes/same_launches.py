@@ -13,11 +13,13 @@ import numpy as np  # noqa: E402
 import cupar  # noqa: E402
 
 A = [0x700000000000 + k * 0x1000000000 for k in range(16)]
-ZERO = np.zeros(1, "f4")
 
 
 def view(place, size, dtype):
     return cupar.view(Array(A[place], size, dtype))
+
+
+STORAGE = view(15, 2**36, "u1")
 
 
 def compare(name, algorithm, *calls, streams=(0, 77), names=""):
@@ -30,6 +32,12 @@ def compare(name, algorithm, *calls, streams=(0, 77), names=""):
     names = {"algorithm": algorithm}
     exec(f"def call({arguments}, stream):\n    algorithm.run({given})", names)
     compiled = numba.njit(nogil=True)(names["call"])
+    has_phases = type(algorithm).__call__ is not type(algorithm).run
+    if has_phases:
+        text = f"def phases({arguments}, storage, stream):\n"
+        text += f"    return algorithm(None, {given}), algorithm(storage, {given})"
+        exec(text, names)
+        phases = numba.njit(nogil=True)(names["phases"])
     launches = 0
     for arguments in calls:
         for stream in streams:
@@ -41,16 +49,22 @@ def compare(name, algorithm, *calls, streams=(0, 77), names=""):
                 pairs = [pair for pair in zip_longest(expected, found) if pair[0] != pair[1]]
                 print("differs:", name, arguments, stream, *pairs[:2], taken, freed, sep="\n  ")
             launches += len(found)
+            if has_phases:
+                own = (*arguments, STORAGE, stream)
+                expected, found = call(names["phases"], own), call(phases, own)
+                if expected != found:
+                    print("differs:", name, arguments, stream, expected[:3], found[:3], sep="\n  ")
     print(name, launches)
 
 
 def call(function, arguments):
     """Return what was launched, or what was raised."""
     try:
-        function(*arguments)
+        returned = function(*arguments)
     except (TypeError, ValueError) as error:
         return type(error).__name__, str(error).partition(":")[0]
-    return without_padding(driver.taken())
+    launches = without_padding(driver.taken())
+    return launches if returned is None else [returned, *launches]
 
 
 def without_padding(launches):
@@ -170,6 +184,35 @@ def histograms():
     samples = view(0, 2**32, "f4")
     count = cupar.histogram_even("f4", "i4", 5, np.float64(0), np.float64(4), 1)
     compare("histogram of floats", count, *[(samples, out, *each, n) for each in levels for n in sizes])
+
+
+def iterators():
+    x, y, out, init = view(0, 10**6, "f4"), view(1, 10**6, "i4"), view(2, 10**6, "f4"), np.zeros(1, "f4")
+    reader = cupar.CacheModifiedInputIterator(x, "stream")
+    pairs = cupar.TransformIterator(
+        cupar.ZipIterator(x, cupar.CountingIterator(np.int16(5)), cupar.ConstantIterator(np.float64(2.5))),
+        lambda each: each[0] + each[1] * each[2],
+        "f4",
+    )
+    gathered = cupar.PermutationIterator(x, cupar.ShuffleIterator(1000, 3))
+    sizes = [0, 1, 5000, 10**6, 10**6 + 1]
+    for given in (reader, pairs, gathered, cupar.ReverseIterator(x), cupar.ReverseIterator(gathered + 1000)):
+        name = str(given.node).partition("(")[0]
+        total = cupar.reduce_into(given, "f4", cupar.OpKind.PLUS, init)
+        starts = 0, 1, -1, 10**6, -(10**6) - 5
+        compare(f"reduce of {name}", total, *[(given + k, out, n, init) for k in starts for n in sizes])
+    written = cupar.TransformOutputIterator(out, lambda a: a * 2)
+    scan = cupar.inclusive_scan("f4", written, cupar.OpKind.PLUS, None)
+    compare("scan to an iterator", scan, *[(x, written, n, None) for n in sizes])
+    scan = cupar.inclusive_scan("f4", cupar.ReverseIterator("f4"), cupar.OpKind.PLUS, None)
+    compare("scan to a reversed array", scan, *[(x, cupar.ReverseIterator(out[:5000]), n, None) for n in sizes])
+    keys, counts = cupar.CountingIterator(np.int32(0)), view(3, 1, "i8")
+    chosen = cupar.select(keys, "i4", "i8", lambda a: a > 3)
+    compare("select from a counter", chosen, *[(keys + 7, y, counts, n) for n in sizes])
+    chosen = cupar.select("i4", cupar.DiscardIterator("i4"), "i8", lambda a: a > 3)
+    compare("select to nowhere", chosen, *[(y, cupar.DiscardIterator("i4"), counts, n) for n in sizes])
+    sums = cupar.segmented_reduce(pairs, "f4", keys, keys, cupar.OpKind.PLUS, 0)
+    compare("segmented_reduce", sums, *[(pairs, out, n, keys, keys + 1, 0.0) for n in sizes])
 
 
 for each in sys.argv[2:]:

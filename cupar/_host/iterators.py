@@ -1,0 +1,235 @@
+"""Iterators in numba: made in Python, they come in as their state, which algorithms take.
+
+A type is an iterator's structure. Its value is words, some for each leaf of the structure: of an array its
+address, the item at which the iterator begins and how many items there are; of a counter where it begins; of
+what is the same for all items its bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.core.imputils import lower_constant
+from numba.extending import (
+    NativeValue,
+    intrinsic,
+    models,
+    overload,
+    register_jitable,
+    register_model,
+    unbox,
+)
+
+from .._device import arrays
+from .._ir import nodes
+from .._ir.iterator import Index, Items, Iterator, Leaf, Value
+from . import native, views
+
+_I64 = ir.IntType(64)
+_OF_ITEMS = 3  # words of an array
+
+
+@dataclass(frozen=True)
+class LeafKind:
+    """What a type knows of a leaf."""
+
+    step: int
+    words: int
+    itemsize: int = 0  # of an array; 0 for what is none
+    is_counter: bool = False
+    may_be_written: bool = True
+
+    @staticmethod
+    def of(leaf: Leaf) -> LeafKind:
+        """Return that of a leaf."""
+        if isinstance(leaf, Items):
+            writable = leaf.read_only or arrays.view("iterator", leaf.array).writable
+            return LeafKind(leaf.step, _OF_ITEMS, leaf.dtype.itemsize, False, writable)
+        if isinstance(leaf, Index):
+            return LeafKind(leaf.step, 1, is_counter=True)
+        assert isinstance(leaf, Value)
+        if not isinstance(leaf.current, bytes):
+            raise TypeError(
+                "iterator: its operator has captured device arrays, which compiled host code cannot look up: "
+                "call the algorithm from Python"
+            )
+        return LeafKind(leaf.step, len(leaf.current) // 8)
+
+
+class IteratorType(types.Type):  # type: ignore[misc]
+    """Iterators of one structure."""
+
+    def __init__(self, iterator: Iterator) -> None:
+        self.node = iterator.node
+        self.leaves = tuple(map(LeafKind.of, iterator.leaves))
+        digest = hashlib.sha256(repr([structure(self.node), self.leaves]).encode()).hexdigest()[:16]
+        super().__init__(f"cupar.{nodes.description(self.node)}({digest})")
+
+    @property
+    def words(self) -> int:
+        """How many its value has."""
+        return sum(leaf.words for leaf in self.leaves)
+
+    @property
+    def writable(self) -> bool:
+        """Whether all arrays may be written that are written to."""
+        return all(leaf.may_be_written for leaf in self.leaves)
+
+
+def structure(node: nodes.IteratorNode) -> Any:
+    """Return what is the same for iterators that share a build."""
+    operators = [each.operator for each in node.walk() if each.operator is not None]
+    return node.part(), [(each.fingerprint, each.state_size) for each in operators]
+
+
+def words_of(iterator: Iterator) -> Any:
+    """Return the words of an iterator, now; raise TypeError or ValueError if an array cannot be used."""
+    words: list[int] = []
+    for leaf in iterator.leaves:
+        if isinstance(leaf, Items):
+            address = arrays.address("iterator", leaf.array, leaf.dtype, 0, False)
+            words += address, leaf.start, arrays.view("iterator", leaf.array).size
+        elif isinstance(leaf, Index):
+            words.append(leaf.start)
+        else:
+            assert isinstance(leaf, Value) and isinstance(leaf.current, bytes)
+            words += struct.unpack(f"={len(leaf.current) // 8}q", leaf.current)
+    return np.array(words, np.int64)
+
+
+def type_of(iterator: Iterator) -> IteratorType:
+    """Return the type of an iterator."""
+    found: IteratorType | None = vars(iterator).get("_host_type")
+    if found is None:
+        found = vars(iterator)["_host_type"] = IteratorType(iterator)
+    return found
+
+
+def address_of_words(iterator: Iterator) -> int:
+    """Return where the words of an iterator are, for as long as there is Python's lock."""
+    words = vars(iterator)["_host_words"] = words_of(iterator)
+    return int(words.ctypes.data)
+
+
+@register_model(IteratorType)
+class _Model(models.StructModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, kind: IteratorType) -> None:
+        super().__init__(manager, kind, [("words", types.UniTuple(types.int64, kind.words))])
+
+
+@unbox(IteratorType)
+def _unbox(kind: IteratorType, obj: Any, c: Any) -> NativeValue:
+    address = native.unboxed_word(address_of_words, obj, c)
+    model = c.context.get_value_type(kind)
+    place = cgutils.alloca_once(c.builder, model, zfill=True)
+    with c.builder.if_then(c.builder.not_(address.is_error)):
+        words = c.builder.inttoptr(address.value, model.as_pointer())
+        c.builder.store(c.builder.load(words), place)
+    return NativeValue(c.builder.load(place), is_error=address.is_error)
+
+
+_alive: list[Any] = []  # iterators that are constants in compiled code, with their words
+
+
+@lower_constant(IteratorType)
+def _constant(context: Any, builder: Any, kind: IteratorType, iterator: Iterator) -> Any:
+    words = words_of(iterator)
+    _alive.append((iterator, words))
+    address = context.add_dynamic_addr(builder, words.ctypes.data, info=str(kind))
+    return builder.load(builder.bitcast(address, context.get_value_type(kind).as_pointer()))
+
+
+# --- What compiled code does with them ---------------------------------------------------------------------
+
+
+@intrinsic
+def words(typing: Any, iterator: Any) -> Any:
+    """Return the words of an iterator."""
+
+    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return cgutils.create_struct_proxy(signature.args[0])(context, builder, values[0]).words
+
+    return types.UniTuple(types.int64, iterator.words)(iterator), code
+
+
+@register_jitable
+def does_not_fit(start, size, step, items):  # type: ignore[no-untyped-def]
+    """Tell whether an array of some size has not the items that are used of it; see `Items.pack`."""
+    used = items if step != 0 else 0
+    last = start + max(used - 1, 0) if step > 0 else start
+    needed = last + 1 if used > 0 else max(start, 0)
+    first = start if step > 0 else start - max(used - 1, 0)
+    return needed > size or (first < 0 and (used > 0 or start < -1))
+
+
+def checks_of(kind: IteratorType, name: str, items: str) -> list[str]:
+    """Return the lines that put an iterator's words into ``_words_`` and its name, and check its arrays."""
+    lines, at = [f"_words_{name} = _words({name})"], 0
+    for leaf in kind.leaves:
+        if leaf.itemsize:
+            start, size = (f"_words_{name}[{at + k}]" for k in (1, 2))
+            lines += [
+                f"if _does_not_fit({start}, {size}, {leaf.step}, {items}):",
+                f'    raise ValueError("{name}: an array of the iterator has too few items")',
+            ]
+        at += leaf.words
+    return lines
+
+
+def state_of(kind: IteratorType, name: str) -> str:
+    """Return the expression of an iterator's state, once `checks_of` is done."""
+    items, at = [], 0
+    for leaf in kind.leaves:
+        each = [f"_words_{name}[{at + k}]" for k in range(leaf.words)]
+        if leaf.itemsize:
+            each = [f"{each[0]} + {each[1]} * {leaf.itemsize}"]
+        items += each
+        at += leaf.words
+    return f"({', '.join(items)},)"
+
+
+def _added(iterator: Any, offset: Any) -> Any:
+    if not isinstance(iterator, IteratorType) or not isinstance(offset, types.Integer):
+        return None
+    parts: list[str] = []
+    for leaf in iterator.leaves:
+        at = len(parts)
+        parts += [f"words[{at + k}]" for k in range(leaf.words)]
+        if leaf.step and (leaf.itemsize or leaf.is_counter):
+            parts[at + bool(leaf.itemsize)] += f" + {leaf.step} * offset"
+    made = f"make(iterator, ({', '.join(parts)},))"
+    text = f"def added(iterator, offset):\n    words = of(iterator)\n    return {made}"
+    names: dict[str, Any] = {"of": words, "make": _made}
+    exec(text, names)
+    return names["added"]
+
+
+@intrinsic
+def _made(typing: Any, iterator: Any, words: Any) -> Any:
+    """Return an iterator with other words."""
+
+    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        made = cgutils.create_struct_proxy(signature.return_type)(context, builder)
+        made.words = context.cast(builder, values[1], signature.args[1], own)
+        return made._getvalue()
+
+    own = types.UniTuple(types.int64, iterator.words)
+    return iterator(iterator, words), code
+
+
+def _added_to(offset: Any, iterator: Any) -> Any:
+    if not isinstance(iterator, IteratorType) or not isinstance(offset, types.Integer):
+        return None
+    return lambda offset, iterator: iterator + offset
+
+
+overload(operator.add)(lambda iterator, offset: _added(iterator, offset))  # noqa: PLW0108
+overload(operator.add)(lambda offset, iterator: _added_to(offset, iterator))  # noqa: PLW0108
+views.refresh()
