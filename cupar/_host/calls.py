@@ -77,7 +77,7 @@ def parameters_of(method: Any) -> list[str]:
 
 
 class Call:
-    """A call of an algorithm with arguments of some types: `run`, or with temporary storage one of two phases.
+    """A call of an algorithm with arguments of some types: `run`, or a phase of it.
 
     Attributes
     ----------

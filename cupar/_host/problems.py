@@ -15,7 +15,7 @@ from numba.np.numpy_support import as_dtype
 from .._call.algorithm import Algorithm
 from .._call.numbers import MOST_SEGMENTS
 from .._ir.specialisation import Specialisation
-from .._kernels import histogram
+from .._kernels import histogram, segmented_sort
 from .._kernels.radix_sort import Bits
 from .._kernels.segmented_reduce import Segments
 from .views import ViewType
@@ -96,16 +96,7 @@ def _segmented_reduce(spec: Specialisation, given: Mapping[str, Any]) -> Problem
         size = "d_in.size" if isinstance(given["d_in"], ViewType) else "0"
         text = f"_Segments(_n_num_segments, _int({size}), _max_segment_size, _int(0))"
         return Problem(text, {"used": "0"}, lines, names)
-    if given["segment_size"] is types.none:
-        d_in = given["d_in"]
-        if not isinstance(d_in, ViewType) or d_in.ndim < 2:
-            raise errors.TypingError(
-                "segment_size: expected an integer, as there are neither offsets nor rows, got none"
-            )
-        lines.append("_segment_size = _int(d_in.shape[len(d_in.shape) - 1])")
-    else:
-        lines += _not_negative("segment_size", given, 0)
-        lines += ["if _segment_size == 0:", '    raise ValueError("segment_size: expected 1 or more, got 0")']
+    lines += _row_length("d_in", given)
     lines.append("_used = _n_num_segments * _segment_size")
     return Problem("_Segments(_n_num_segments, _used, _segment_size, _used)", {"used": "_used"}, lines, names)
 
@@ -182,6 +173,43 @@ def _overflow(lower, upper, bins):  # type: ignore[no-untyped-def]
     return width > types.uint64(0x7FFFFFFFFFFFFFFF) or width > most // types.uint64(bins)
 
 
+def _segmented_sort(spec: Specialisation, given: Mapping[str, Any]) -> Problem:
+    has_offsets = spec.arguments[-1].name == "end_offsets_in"
+    most = segmented_sort.MOST_SEGMENTS if has_offsets else MOST_SEGMENTS
+    lines = [
+        f"if _n_num_segments > {most}:",
+        f'    raise ValueError("num_segments: expected at most {most}")',
+    ]
+    names = {"_Sorted": segmented_sort.Sorted}
+    if has_offsets:
+        if given["segment_size"] is not types.none:
+            raise errors.TypingError("segment_size: this sort was built for offsets; expected None")
+        return Problem("_Sorted(_n_num_items, _n_num_segments, _int(0))", {}, lines, names)
+    lines += [
+        *_row_length("d_in_keys", given),
+        "_used = _n_num_segments * _segment_size",
+        "if _used > _n_num_items:",
+        '    raise ValueError("segment_size: all segments together have more items than num_items")',
+    ]
+    return Problem("_Sorted(_used, _n_num_segments, _segment_size)", {}, lines, names)
+
+
+def _row_length(array: str, given: Mapping[str, Any]) -> list[str]:
+    """Return the lines that find how many items each segment has, where all have as many."""
+    if given["segment_size"] is not types.none:
+        return [
+            *_not_negative("segment_size", given, 0),
+            "if _segment_size == 0:",
+            '    raise ValueError("segment_size: expected 1 or more, got 0")',
+        ]
+    rows = given[array]
+    if not isinstance(rows, ViewType) or rows.ndim < 2:
+        raise errors.TypingError(
+            "segment_size: expected an integer, as there are neither offsets nor rows, got none"
+        )
+    return [f"_segment_size = _int({array}.shape[{rows.ndim - 1}])"]
+
+
 def _number(name: str, given: Mapping[str, Any], default: int) -> str:
     """Return the expression of an optional integer."""
     if given[name] is types.none:
@@ -204,4 +232,5 @@ _PROBLEMS: dict[str, Callable[[Specialisation, Mapping[str, Any]], Problem]] = {
     "Histogram": _histogram,
     "RadixSort": _radix_sort,
     "SegmentedReduce": _segmented_reduce,
+    "SegmentedSort": _segmented_sort,
 }

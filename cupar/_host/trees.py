@@ -10,6 +10,10 @@ from types import FunctionType
 from typing import Any
 
 
+class UntranslatableError(TypeError):
+    """A plan has something that compiled code cannot have."""
+
+
 def named_call(name: str, given: list[ast.expr]) -> ast.Call:
     """Return a call of a function by name."""
     return ast.Call(ast.Name(name, ast.Load()), given, [])

@@ -2,6 +2,7 @@
 
 import threading
 from collections import namedtuple
+from itertools import pairwise
 
 import cupy as cp
 import numba
@@ -194,6 +195,99 @@ def test_segmented_reductions(lengths):
         assert (sums.get() == 5 + np.add.reduceat(x.astype("i8"), offsets[:-1])).all()
         assert (of_matrix.get() == 7 + matrix.sum(1, dtype="i8")).all()
         sums[:], of_matrix[:] = -1, -1
+
+
+@pytest.mark.parametrize("lengths", [(1, 30), (300, 900), (20_000, 50_000)])
+def test_segmented_sorts(lengths):
+    order = cupar.SortOrder
+    pairs = cupar.segmented_sort("i4", "i4", "i4", "i4", "i8", "i8", order.ASCENDING)
+    of_rows = cupar.segmented_sort("f4", "f4", order=order.DESCENDING)
+    offsets = np.concatenate([[0], np.cumsum(np.random.default_rng(0).integers(*lengths, 40))])
+    keys, items = numbers(offsets[-1], "i4"), np.arange(offsets[-1], dtype="i4")
+    matrix = numbers(40 * lengths[0], "f4", 1).reshape(40, -1)
+    outs = cp.zeros_like(cp.asarray(keys)), cp.zeros_like(cp.asarray(keys)), cp.zeros_like(cp.asarray(matrix))
+
+    def run(keys, items, matrix, offsets, out_keys, out_items, out):
+        pairs.run(keys, out_keys, items, out_items, keys.size, 40, offsets, offsets[1:])
+        of_rows.run(matrix, out, None, None, matrix.size, 40)
+
+    segments = [slice(*each) for each in pairwise(offsets)]
+    places = np.concatenate([each.start + np.argsort(keys[each], kind="stable") for each in segments])
+    for _ in both_ways(run, *map(cp.asarray, (keys, items, matrix, offsets)), *outs):
+        assert (outs[0].get() == keys[places]).all() and (outs[1].get() == places).all()
+        assert (outs[2].get() == np.sort(matrix)[:, ::-1]).all()
+        for out in outs:
+            out[:] = -1
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i4", "u8", "f4"])
+@pytest.mark.parametrize("n", SIZES)
+def test_histograms(dtype, n):
+    count = cupar.histogram_even(dtype, "i4", 5, *(0.0, 4.0) if dtype == "f4" else (0, 4), n)
+    x = np.abs(numbers(n, "i4")).astype(dtype)
+    few, many = cp.zeros(5, "i4"), cp.zeros(20_000, "i4")
+
+    def run(x, few, many, n, lower, upper):
+        count.run(x, few, 6, lower, upper, n)
+        count.run(x, many, 20_001, lower, upper * 2000, n)
+
+    for _ in both_ways(run, cp.asarray(x), few, many, n, 0, 50):
+        assert (few.get() == np.histogram(x[x < 50].astype("i8"), 5, (0, 50))[0]).all()
+        want = np.bincount(x.astype("i8") * 20_000 // 100_000, minlength=20_000)
+        assert (many.get() == want).all()
+        few[:], many[:] = -1, -1
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_iterators(n):
+    x, keys, out, sums = numbers(n, "i4"), numbers(n, "i4", 1), cp.zeros(3, "i8"), cp.zeros(n, "i8")
+    given = cp.asarray(x), cp.asarray(keys)
+    weighted = cupar.TransformIterator(
+        cupar.ZipIterator(cupar.view(given[0]), cupar.CountingIterator(np.int64(1))),
+        lambda a: a[0] * a[1],
+        "i8",
+    )
+    backwards, halves = cupar.ReverseIterator(given[1]), cupar.TransformOutputIterator(sums, lambda a: a // 2)
+    total = cupar.reduce_into(weighted, "i8", cupar.OpKind.PLUS, 0)
+    scan = cupar.inclusive_scan(backwards, halves, lambda a, b: a + b, 0)
+
+    def run(out, n, backwards):
+        total.run(weighted, out, n, 5)
+        total.run(weighted + n // 2, out[1:], n - n // 2, 0)
+        total.run(n // 3 + weighted, out[2:], 0, 9)
+        scan.run(backwards, halves, n, 0)
+
+    products = x * np.arange(1, n + 1)
+    for run_it in (run, numba.njit(nogil=True)(run)):
+        run_it(cupar.view(out), n, backwards)
+        assert out.get().tolist() == [5 + products.sum(), products[n // 2 :].sum(), 9]
+        assert (sums.get() == np.cumsum(keys[::-1], dtype="i8") // 2).all()
+        out[:], sums[:] = -1, -1
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_two_phases_with_storage_of_the_callers(n):
+    total = cupar.reduce_into("f8", "f8", lambda a, b: a + b, 0.0)
+    sort = cupar.merge_sort("f8", None, "f8", None, cupar.OpKind.LESS)
+    x, out, ordered, storage = numbers(n, "f8"), cp.zeros(1), cp.zeros(n), cp.zeros(1 << 26, "u1")
+
+    def run(x, out, ordered, storage, n):
+        most = max(total(None, x, out, n, 0.0), sort(None, x, None, ordered, None, n))
+        total(storage[:most], x, out, n, 1.0)
+        sort(storage[:most], x, None, ordered, None, n)
+        return most
+
+    before = None
+    for run_it in (run, numba.njit(nogil=True)(run)):
+        found = run_it(*map(cupar.view, (cp.asarray(x), out, ordered, storage)), n)
+        assert before in (None, found) and 0 < found <= storage.size
+        assert out.item() == 1 + x.sum() and (ordered.get() == np.sort(x)).all()
+        out[:], ordered[:], before = -1, -1, found
+    if found > 1:
+        with pytest.raises(ValueError, match="^temp_storage: needs more bytes"):
+            numba.njit(lambda x, out, t, n: total(t, x, out, n, 0.0) + sort(t, x, None, x, None, n))(
+                *map(cupar.view, (cp.asarray(x), out, storage[:0])), n
+            )
 
 
 # --- Kernels

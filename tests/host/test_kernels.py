@@ -63,11 +63,32 @@ def test_what_is_refused_is_named(lines):
 
 
 def test_what_algorithms_are_refused_is_named(lines):
+    storage_expected = (
+        "TypingError: temp_storage: expected None, or cupar.view(array) of one that can be written"
+    )
     complex_init = "complex128 is not converted to float32 silently; give a NumPy array of one element"
     assert lines("algorithms_refused") == [
-        "TypingError: Untyped global name 'sort': segmented_sort: compiled host code cannot run it; call it "
-        "from Python",
-        "TypingError: d_in: built for Counting(int64), which compiled host code cannot make",
+        "TypingError: d_in: this algorithm was built for Counting(int64), got cupar.view(int64, 1d, C)",
+        "nothing was raised",
+        "TypingError: d_in: this algorithm was built for Counting(int64), got Counting(int32)",
+        "TypingError: d_in: this algorithm was built for Counting(int64), got Reverse(Pointer(int64))",
+        "nothing was raised",
+        "ValueError: d_in: an array of the iterator has too few items",
+        "TypeError: iterator: expected a device array, got str, which has neither __cuda_array_interface__ "
+        "nor DLPack",
+        "TypingError: d_out: expected arrays to write to, got a read-only one",
+        "TypeError: iterator: its operator has captured device arrays, which compiled host code cannot look "
+        "up: call the algorithm from Python",
+        "ValueError: h_num_output_levels: expected from 2 to 2**31 - 1",
+        "ValueError: h_upper_level: expected more than h_lower_level",
+        "TypingError: h_upper_level: expected an integer, or a NumPy array of one, got float64",
+        "ValueError: h_upper_level: the bins overflow 64 bits; give floats",
+        "ValueError: d_histogram: has fewer items than num_bins",
+        "TypingError: h_lower_level: expected an integer, or a NumPy array of one, got none",
+        f"{storage_expected}, got int64",
+        "ValueError: temp_storage: needs more bytes for this call: give None to ask how many",
+        "ValueError: temp_storage: got a strided array; copy it first",
+        f"{storage_expected}, got cupar.view(uint8, 1d, C, read-only)",
         "TypingError: d_in: this algorithm was built for float32, got a view of int64",
         "ValueError: d_in: got a strided array; copy it first",
         "TypingError: d_in: compiled host code takes cupar.view(array), got none",

@@ -8,17 +8,20 @@ from hypothesis import strategies as st
 from cupar._host.plans import Translation, UntranslatableError
 from cupar._kernels import (
     compact,
+    histogram,
     merge_sort,
     radix_sort,
     reduce,
     scan,
     search,
     segmented_reduce,
+    segmented_sort,
     transform,
 )
 from cupar._kernels.family import Facts
 from cupar._kernels.radix_sort import Bits
 from cupar._kernels.segmented_reduce import Segments
+from cupar._kernels.segmented_sort import Sorted
 
 numba = pytest.importorskip("numba")
 native = pytest.importorskip("cupar._host.native")
@@ -26,6 +29,7 @@ native = pytest.importorskip("cupar._host.native")
 SMS, MOST = 132, 2**40
 
 
+@numba.extending.register_jitable
 def occupancy(kernel, threads, shared):
     return max(1, min(2048 // threads, 233472 // (shared + 1024)))
 
@@ -103,6 +107,43 @@ FAMILIES = {
         dict(threads=256, accum_size=8, segment_size=40, chunk_items=16384, item_size=4),
         ["short", "any"],
     ),
+    "sort of segments": (
+        segmented_sort.SEGMENTED_SORT,
+        dict(
+            group_threads=256, team_threads=512, team_items=32, team_bytes=200, digit_threads=384,
+            tile_items=6912, passes=4, segment_size=80, key_size=4, value_size=8,
+        ),
+        [
+            *("short", "any", "long", *(str(most) for most in segmented_sort._groups(1024))),
+            *(f"teams {size}" for size in range(5)),
+        ],
+    ),
+    "sort of small segments": (
+        segmented_sort.SEGMENTED_SORT,
+        dict(
+            group_threads=128, team_threads=256, team_items=16, team_bytes=200, digit_threads=384,
+            tile_items=6912, passes=1, segment_size=80, key_size=1,
+        ),
+        [
+            *("short", "any", "long", *(str(most) for most in segmented_sort._groups(512))),
+            *(f"teams {size}" for size in range(4)),
+        ],
+    ),
+    "floats in a histogram": (
+        histogram.HISTOGRAM,
+        dict(threads=512, vector_items=4, is_spread=1, sample_size=4, has_float_levels=1),
+        ["block", "shared", "cached"],
+    ),
+    "histogram of bytes": (
+        histogram.HISTOGRAM,
+        dict(threads=512, vector_items=16, is_spread=1, sample_size=1, is_signed=1, narrow_bits=24),
+        ["block", "shared"],
+    ),
+    "histogram of integers": (
+        histogram.HISTOGRAM,
+        dict(threads=512, vector_items=4, sample_size=8, is_signed=1, narrow_bits=31),
+        ["block", "shared", "cached"],
+    ),
 }  # fmt: skip
 
 
@@ -118,6 +159,13 @@ counts = st.one_of(
 )
 small = st.integers(0, 1 << 20)
 SIZES = [0, 1, 5000, 20000, 10**6, 1 << 25, MOST]
+words = st.integers(-(2**62), 2**62)
+
+
+def levels(bins, lower, width, num_samples):
+    return histogram.Problem(bins, lower, lower + width, num_samples)
+
+
 bits = st.tuples(st.integers(0, 32), st.integers(0, 32))
 # Problems that are no counts, by the first word of the name: any, and some.
 PROBLEMS = {
@@ -130,6 +178,24 @@ PROBLEMS = {
             for each in [(0, 32), (3, 17), (5, 5)]
             for again in (False, True)
         ],
+    ),
+    "histogram": (
+        st.builds(levels, st.integers(1, 1 << 20), words, st.integers(1, 2**42), counts),
+        [
+            levels(bins, low, width, n)
+            for bins in (1, 300, 10**5)
+            for low in (0, -500, 2**40)
+            for width in (1, 300, 2**40)
+            for n in SIZES
+        ],
+    ),
+    "floats": (
+        st.builds(levels, st.integers(1, 1 << 20), st.floats(-1e30, 1e30), st.floats(1e20, 1e30), counts),
+        [levels(bins, -1.5, 1e9, n) for bins in (1, 300, 10**5) for n in SIZES],
+    ),
+    "sort": (
+        st.builds(Sorted, counts, counts, st.one_of(st.just(0), small)),
+        [Sorted(n, m, size) for n in SIZES for m in SIZES for size in (0, 1, 20, 600, 9000, 10**5)],
     ),
     "segmented": (
         st.builds(Segments, counts, counts, small, counts),
@@ -162,7 +228,8 @@ def compiled(family, given, shapes):
     translation = Translation(plan, shapes, 0)
     words = np.array(translation.constants, np.int64)
     word = numba.extending.register_jitable(lambda state, place: state[place])
-    own = {**native.OF_PLANS, "_word": word, "_launch": _launch}
+    asked = numba.extending.register_jitable(lambda state, kernel, *block: occupancy(kernel, *block))
+    own = {**native.OF_PLANS, "_word": word, "_launch": _launch, "_occupancy": asked}
     names = translation.compiled(own, numba.extending.register_jitable)
     asked = {"nbytes": names[translation.nbytes], "launch": names[translation.launch]}
     exec(_DRIVER, asked)
@@ -172,7 +239,7 @@ def compiled(family, given, shapes):
         out = np.zeros(2 + 32 * 5000, np.int64)
         assert run(words, problem, out) == 0
         rows = [out[2 + 32 * k :] for k in range(out[1])]
-        return int(out[0]), [(shapes[row[0]], tuple(map(int, row[2 : 2 + row[1]]))) for row in rows]
+        return int(out[0]), [(shapes[row[0]], as_words(row[2 : 2 + row[1]])) for row in rows]
 
     return plan, native_plan
 
@@ -181,8 +248,12 @@ def expected(plan, problem):
     shape, nbytes, *numbers = plan(problem)
     numbers = numbers[0] if numbers else ()
     if isinstance(shape, tuple):
-        return nbytes, [*zip(shape, numbers, strict=True)]
-    return nbytes, [(shape, numbers)] if shape else []
+        return nbytes, [*zip(shape, map(as_words, numbers), strict=True)]
+    return nbytes, [(shape, as_words(numbers))] if shape else []
+
+
+def as_words(numbers):
+    return tuple(int(each) % 2**64 for each in numbers)
 
 
 @pytest.fixture(scope="module", params=FAMILIES)

@@ -154,6 +154,7 @@ def shape(x, out):
 WORDS = (
     *("grid", "block", "stream", "shared", "x:", "one", "kernel"),
     *("TypingError: d_", "TypingError: num", "TypingError: h_", "TypingError: str", "Untyped global"),
+    *("TypingError: temp", "iterator"),
 )
 
 
@@ -202,10 +203,27 @@ def refused():
 def algorithms_refused():
     """What algorithms cannot be given, or cannot do."""
     x, y = view(0, 1000, "f4"), view(1, 1000, "i8")
-    sort = cupar.segmented_sort("f4", "f4", None, None, "i8", "i8", cupar.SortOrder.ASCENDING)
-    told(numba.njit(lambda x, y: sort.run(x, x, None, None, 10, 2, y, y)), x, y)
-    of_iterator = cupar.reduce_into(cupar.CountingIterator(np.int64(0)), "i8", cupar.OpKind.PLUS, 0)
-    told(numba.njit(lambda x, y: of_iterator.run(x, y, 5, 0)), y, y)
+    counter = cupar.CountingIterator(np.int64(0))
+    of_counter = cupar.reduce_into(counter, "i8", cupar.OpKind.PLUS, 0)
+    for given in (y, counter, cupar.CountingIterator(np.int32(0)), cupar.ReverseIterator(y)):
+        told(numba.njit(lambda x, y: of_counter.run(x, y, 5, 0)), given, y)
+    of_array = cupar.reduce_into(cupar.ReverseIterator("i8"), "i8", cupar.OpKind.PLUS, 0)
+    for given in (cupar.ReverseIterator(y), cupar.ReverseIterator(y[:4])):
+        told(numba.njit(lambda x, y: of_array.run(x, y, 5, 0)), given, y)
+    told(numba.njit(lambda x, y: of_array.run(x, y, 5, 0)), cupar.ReverseIterator("i8"), y)
+    doubled = cupar.TransformOutputIterator(view(2, 10, "i8", read_only=True), cupar.OpKind.NEGATE)
+    to_iterator = cupar.reduce_into("i8", doubled, cupar.OpKind.PLUS, 0)
+    told(numba.njit(lambda x, y: to_iterator.run(x, y, 5, 0)), y, doubled)
+    captured = view(3, 10, "i8")
+    with_state = cupar.TransformIterator(y, lambda a: a + captured[0])
+    told(numba.njit(lambda x, y: of_array.run(x, y, 5, 0)), with_state, y)
+    count = cupar.histogram_even("i8", "i4", 5, 0, 4, 1)
+    counts = view(4, 10, "i4")
+    for levels in [(1, 0, 4), (5, 4, 4), (5, 0, 2.0), (2**20, 0, 2**62), (12, 0, 11), (5, None, 4)]:
+        told(numba.njit(lambda y, counts, levels: count.run(y, counts, *levels, 10)), y, counts, levels)
+    two_phases = numba.njit(lambda x, y, storage: of_array(storage, x, y, 10**3, 0))
+    for storage in (5, y[:0], y[::2], view(5, 10**4, "u1", read_only=True)):
+        told(two_phases, cupar.ReverseIterator(y), y, storage)
     total = cupar.reduce_into("f4", "f4", cupar.OpKind.PLUS, 0.0)
 
     @numba.njit

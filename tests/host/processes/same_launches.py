@@ -172,6 +172,24 @@ def segments():
     compare("segmented_reduce of too many", rows, (matrix, d_out, 5001, None, None, 0.0))
 
 
+def segmented_sorts():
+    keys, out_keys, items, out_items = (view(k, 2**32, "i4") for k in range(4))
+    starts, ends, order = view(4, 2**32, "i8"), view(5, 2**32, "i8"), cupar.SortOrder.ASCENDING
+    sizes = [(n, m) for n in (0, 1, 5000, 10**6, 2**31 + 5) for m in (0, 1, 300, 10**6)]
+    each = [view(k, 2**32, "u1") for k in range(2)]
+    sort = cupar.segmented_sort("u1", "u1", None, None, "i8", "i8", order)
+    compare("sort of bytes", sort, *[(*each, None, None, *size, starts, ends) for size in sizes])
+    sort = cupar.segmented_sort("i4", "i4", "i4", "i4", "i8", "i8", cupar.SortOrder.DESCENDING)
+    arrays = keys, out_keys, items, out_items
+    compare("sort of pairs", sort, *[(*arrays, *size, starts, ends) for size in sizes])
+    rows = cupar.segmented_sort("i4", "i4", "i4", "i4", order=order)
+    sizes = [(n * size, n, size) for n in (0, 1, 5000) for size in (1, 20, 100, 600, 3000, 20_000, 10**5)]
+    arguments = [(*arrays, n, m, None, None, size) for n, m, size in [*sizes, (99, 10, 10), (0, 0, 0)]]
+    compare("sort of rows", rows, *arguments, names="segment_size")
+    matrix = view(0, (5000, 300), "i4")
+    compare("sort of a matrix", rows, (matrix, *arrays[1:], 5000 * 300, 5000, None, None))
+
+
 def histograms():
     out = view(1, 2**20, "i4")
     levels = [(257, 0, 256), (2, 0, 1), (4097, -5, 100_000), (2**17, 0, 2**31 - 1), (11, 500, 5)]
@@ -205,7 +223,8 @@ def iterators():
     scan = cupar.inclusive_scan("f4", written, cupar.OpKind.PLUS, None)
     compare("scan to an iterator", scan, *[(x, written, n, None) for n in sizes])
     scan = cupar.inclusive_scan("f4", cupar.ReverseIterator("f4"), cupar.OpKind.PLUS, None)
-    compare("scan to a reversed array", scan, *[(x, cupar.ReverseIterator(out[:5000]), n, None) for n in sizes])
+    backwards = cupar.ReverseIterator(out[:5000])
+    compare("scan to a reversed array", scan, *[(x, backwards, n, None) for n in sizes])
     keys, counts = cupar.CountingIterator(np.int32(0)), view(3, 1, "i8")
     chosen = cupar.select(keys, "i4", "i8", lambda a: a > 3)
     compare("select from a counter", chosen, *[(keys + 7, y, counts, n) for n in sizes])
