@@ -43,7 +43,7 @@ class Translation:
     """
 
     def __init__(self, plan: Callable[[Any], Any], shapes: Mapping[str, Any], first: int) -> None:
-        self.shapes = {name: number for number, name in enumerate(shapes)}
+        self.shapes: Mapping[str, int] = {name: number for number, name in enumerate(shapes)}
         self.first = first
         self.constants: list[int] = []
         self.kernels: list[str] = []

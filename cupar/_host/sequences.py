@@ -12,19 +12,10 @@ from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
 
+from .known import UNKNOWN, Item, Known
 from .trees import UntranslatableError
 
-UNKNOWN = object()
-
-
-class Known:
-    """An item that is known itself."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-
-Item = Any  # an expression as it is compiled, a `Known`, or a tuple of items
+Element = Any  # an expression as it is compiled, an `Item`, or a tuple of elements
 
 
 class Sequences:
@@ -32,8 +23,7 @@ class Sequences:
 
     Parameters
     ----------
-    value : callable
-        Returns what an expression is, if that is known; else `UNKNOWN`.
+    known : Known
     visit : callable
         Returns an expression as it is compiled.
     before : callable
@@ -45,16 +35,15 @@ class Sequences:
 
     def __init__(
         self,
-        value: Callable[[ast.AST], Any],
+        known: Known,
         visit: Callable[[ast.expr], ast.expr],
         before: Callable[[ast.expr], ast.expr],
         lengths: dict[Any, int],
     ) -> None:
-        self._value, self._visit, self._before, self._lengths = value, visit, before, lengths
-        self._sequences: dict[str, list[Item]] = {}
-        self.items: dict[str, Any] = {}  # of names: expressions, or `Known`
+        self._known, self._visit, self._before, self._lengths = known, visit, before, lengths
+        self._sequences: dict[str, list[Element]] = {}
 
-    def let(self, name: str, items: list[Item]) -> ast.expr:
+    def let(self, name: str, items: list[Element]) -> ast.expr:
         """Have a name be a sequence; return the tuple that is its value."""
         self._sequences[name] = [
             ast.Subscript(ast.Name(name, ast.Load()), ast.Constant(k), ast.Load()) for k in range(len(items))
@@ -62,23 +51,23 @@ class Sequences:
         return tuple_of(items)
 
     @contextmanager
-    def bound(self, target: ast.expr, item: Item) -> Iterator[None]:
+    def bound(self, target: ast.expr, item: Element) -> Iterator[None]:
         """Have a target be an item."""
-        before = dict(self.items)
+        before = dict(self._known.items)
         self._bind(target, item)
         yield
-        self.items = before
+        self._known.items = before
 
-    def _bind(self, target: ast.expr, item: Item) -> None:
+    def _bind(self, target: ast.expr, item: Element) -> None:
         if isinstance(target, ast.Tuple):
-            parts = map(Known, item.value) if isinstance(item, Known) else item
+            parts = map(Item, item.value) if isinstance(item, Item) else item
             for each, own in zip(target.elts, parts, strict=True):
                 self._bind(each, own)
             return
         assert isinstance(target, ast.Name)
-        self.items[target.id] = item
+        self._known.items[target.id] = item
 
-    def of(self, node: ast.expr) -> list[Item] | None:
+    def of(self, node: ast.expr) -> list[Element] | None:
         """Return the items of an expression; None if it is not known how many there are."""
         if isinstance(node, ast.Name) and node.id in self._sequences:
             return self._sequences[node.id]
@@ -103,14 +92,14 @@ class Sequences:
             found = self._called(node)
             if found is not None:
                 return found
-        value = self._value(node)
+        value = self._known.value(node)
         try:
-            return None if value is UNKNOWN or isinstance(value, str) else [Known(each) for each in value]
+            return None if value is UNKNOWN or isinstance(value, str) else [Item(each) for each in value]
         except TypeError:
             return None
 
-    def _shown(self, each: list[ast.expr]) -> list[Item] | None:
-        items: list[Item] = []
+    def _shown(self, each: list[ast.expr]) -> list[Element] | None:
+        items: list[Element] = []
         for one in each:
             if isinstance(one, ast.Starred):
                 inner = self.of(one.value)
@@ -121,7 +110,7 @@ class Sequences:
                 items.append(self._visit(deepcopy(one)))
         return items
 
-    def _comprehended(self, node: ast.ListComp | ast.GeneratorExp) -> list[Item] | None:
+    def _comprehended(self, node: ast.ListComp | ast.GeneratorExp) -> list[Element] | None:
         generator, *others = node.generators
         over = self.of(generator.iter)
         if others or generator.ifs or over is None:
@@ -132,8 +121,8 @@ class Sequences:
                 items.append(self._visit(deepcopy(node.elt)))
         return items
 
-    def _called(self, node: ast.Call) -> list[Item] | None:
-        function = self._value(node.func)
+    def _called(self, node: ast.Call) -> list[Element] | None:
+        function = self._known.value(node.func)
         if function in self._lengths:
             given = self._shown(node.args)
             if given is None:
@@ -192,18 +181,18 @@ class Sequences:
             if left is None or right is None:
                 return None
             return left + right if isinstance(node.op, ast.Add) else left - right
-        if isinstance(node, ast.Call) and self._value(node.func) is len:
+        if isinstance(node, ast.Call) and self._known.value(node.func) is len:
             items = self.of(node.args[0])
             return None if items is None else len(items)
-        value = self._value(node)
+        value = self._known.value(node)
         return value if isinstance(value, int) else None
 
 
-def expression(item: Item) -> ast.expr:
+def expression(item: Element) -> ast.expr:
     """Return an item as an expression."""
-    if isinstance(item, Known) and isinstance(item.value, tuple):
-        return tuple_of([*map(Known, item.value)])
-    if isinstance(item, Known):
+    if isinstance(item, Item) and isinstance(item.value, tuple):
+        return tuple_of([*map(Item, item.value)])
+    if isinstance(item, Item):
         if not isinstance(item.value, (int, str)):
             raise UntranslatableError(f"{item.value!r}: compiled host code cannot have it")
         return ast.Constant(item.value)
@@ -212,6 +201,6 @@ def expression(item: Item) -> ast.expr:
     return deepcopy(item)  # type: ignore[no-any-return]
 
 
-def tuple_of(items: list[Item]) -> ast.expr:
+def tuple_of(items: list[Element]) -> ast.expr:
     """Return items as a tuple."""
     return ast.Tuple([*map(expression, items)], ast.Load())

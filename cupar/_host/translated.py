@@ -8,18 +8,16 @@ import functools
 import inspect
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from .._kernels import family, histogram
 from .._kernels.family import Facts, Plan
 from . import sequences
-from .sequences import UNKNOWN, Known, Sequences
+from .known import UNKNOWN, Known
+from .sequences import Sequences
 from .trees import UntranslatableError, copied, named_call, root, tree_of
-
-if TYPE_CHECKING:
-    from .plans import Translation
 
 # Functions that compiled code has in another way: those of these names in `native`.
 NATIVE = {
@@ -30,7 +28,23 @@ NATIVE = {
     histogram.scaled: "scaled",
 }
 _KEPT = (min, max, len, range, divmod, bool, int, abs)
-_LOCAL = UNKNOWN
+
+
+class Whole(Protocol):
+    """The plan that a function is of: a `plans.Translation`."""
+
+    shapes: Mapping[str, int]
+
+    def constant(self, value: int, *key: Any) -> str:
+        """Return the expression of a constant."""
+
+    def kernel(self, name: str) -> int:
+        """Return the place of a kernel."""
+
+    def function(
+        self, found: Any, mode: str, texts: tuple[tuple[int, str], ...] = ..., owner: Any = ...
+    ) -> str:
+        """Translate another function; return its name."""
 
 
 class Function(ast.NodeTransformer):
@@ -38,7 +52,7 @@ class Function(ast.NodeTransformer):
 
     def __init__(
         self,
-        whole: Translation,
+        whole: Whole,
         function: FunctionType,
         of: Any,
         mode: str,
@@ -49,19 +63,15 @@ class Function(ast.NodeTransformer):
         self._whole, self._function, self._of, self._mode = whole, function, of, mode
         tree = tree_of(function)
         parameters = [each.arg for each in tree.args.args]
-        code = function.__code__
-        self._locals = {*code.co_varnames, *code.co_cellvars}
-        cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
-        self._outside = {**function.__globals__, **{name: cell.cell_contents for name, cell in cells}}
-        self._free = set(code.co_freevars)
-        self._values: dict[str, Any] = {}  # of names that are replaced
+        self._known = Known(function)
+        self._value, self._condition = self._known.value, self._known.condition
         self._variables = 0
         self._before: list[ast.stmt] = []  # what goes before the statement that is being translated
-        self._sequences = Sequences(self._value, self.visit, self._variable, {family.aligned: 1})
+        self._sequences = Sequences(self._known, self.visit, self._variable, {family.aligned: 1})
         if of is not None:
-            self._values[parameters.pop(0)] = of
+            self._known.given[parameters.pop(0)] = of
         for place, text in texts.items():
-            self._values[parameters[place]] = text
+            self._known.given[parameters[place]] = text
         self._classes = {each.arg: self._class(each.annotation) for each in tree.args.args}
         if owner is not None:
             self._classes[parameters[0]] = owner
@@ -76,7 +86,7 @@ class Function(ast.NodeTransformer):
 
     def _class(self, annotation: ast.expr | None) -> Any:
         """Return the class that a parameter is annotated with."""
-        found = self._outside.get(annotation.id) if isinstance(annotation, ast.Name) else None
+        found = self._known.outside.get(annotation.id) if isinstance(annotation, ast.Name) else None
         return found if isinstance(found, type) else None
 
     def _refuse(self, node: ast.AST, why: str) -> UntranslatableError:
@@ -86,50 +96,6 @@ class Function(ast.NodeTransformer):
 
     # --- Names ---------------------------------------------------------------------------------------------
 
-    def _value(self, node: ast.AST) -> Any:
-        """Return what an expression is, if that is known; `_LOCAL` if it is not."""
-        if isinstance(node, ast.Constant):
-            return node.value
-        if isinstance(node, ast.Name):
-            if node.id in self._values:
-                return self._values[node.id]
-            if node.id in self._sequences.items:
-                item = self._sequences.items[node.id]
-                return item.value if isinstance(item, Known) else _LOCAL
-            if node.id in self._locals:
-                return _LOCAL
-            return self._outside.get(node.id, __builtins__.get(node.id, _LOCAL))  # type: ignore[attr-defined]
-        if isinstance(node, ast.Attribute):
-            of = self._value(node.value)
-            return _LOCAL if of is _LOCAL or isinstance(of, Facts) else getattr(of, node.attr, _LOCAL)
-        if isinstance(node, ast.Subscript):
-            of, at = self._value(node.value), self._value(node.slice)
-            known = at is not _LOCAL and isinstance(of, (tuple, list, str, dict))
-            return of[at] if known else _LOCAL
-        if isinstance(node, ast.JoinedStr):
-            parts = [self._value(each) for each in node.values]
-            return _LOCAL if _LOCAL in parts else "".join(map(str, parts))
-        if isinstance(node, ast.FormattedValue):
-            return self._value(node.value)
-        if isinstance(node, ast.Call):
-            return self._known_call(node)
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-            both = self._value(node.left), self._value(node.right)
-            return "".join(both) if all(isinstance(each, str) for each in both) else _LOCAL
-        if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot)):
-            value = self._value(node.left)
-            return _LOCAL if value is _LOCAL else (value is None) == isinstance(node.ops[0], ast.Is)
-        return _LOCAL
-
-    def _known_call(self, node: ast.Call) -> Any:
-        """Return the text of something known, or what a dictionary has."""
-        function = self._value(node.func)
-        given = [self._value(each) for each in node.args]
-        of = getattr(function, "__self__", None)
-        if (function is str and _LOCAL not in given) or (isinstance(of, dict) and not given):
-            return function(*given)
-        return _LOCAL
-
     def _variable(self, value: ast.expr) -> ast.expr:
         """Return the name of a variable with some value, found before the statement."""
         name = f"_part_{self._variables}"
@@ -137,26 +103,11 @@ class Function(ast.NodeTransformer):
         self._before.append(ast.Assign([ast.Name(name, ast.Store())], value))
         return ast.Name(name, ast.Load())
 
-    def _condition(self, node: ast.expr) -> bool | None:
-        """Return whether a condition holds, if that is known without the problem or the facts."""
-        if isinstance(node, ast.BoolOp):
-            found = [self._condition(each) for each in node.values]
-            decided = isinstance(node.op, ast.Or)
-            if decided in found:
-                return decided
-            return None if None in found else not decided
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            whether = self._condition(node.operand)
-            return None if whether is None else not whether
-        value = self._value(node)
-        is_known = value is None or isinstance(value, (str, bool)) or callable(value)
-        return bool(value) if is_known and value is not _LOCAL else None
-
     def _named(self, node: ast.expr, value: Any) -> ast.expr:
         """Return the expression of something from outside."""
         if isinstance(value, str) or value is None:
             return ast.Constant(value)
-        is_fact = isinstance(node, ast.Subscript) or root(node) in (*self._free, *self._values)
+        is_fact = isinstance(node, ast.Subscript) or root(node) in (*self._known.free, *self._known.given)
         if isinstance(value, (bool, int)):
             if not is_fact:
                 return ast.Constant(int(value))
@@ -171,26 +122,26 @@ class Function(ast.NodeTransformer):
 
     def _text(self, node: ast.expr) -> str:
         """Return the text of an expression, with what stands for items of known sequences."""
-        return ast.unparse(_Filled(self._sequences.items).visit(copy.deepcopy(node)))
+        return ast.unparse(_Filled(self._known.items).visit(copy.deepcopy(node)))
 
     def _read(self, node: ast.expr, expression: Callable[[], str]) -> ast.Name:
         name = re.sub(r"\W", "_", self._text(node)).strip("_")
-        if name in self._locals:
+        if name in self._known.locals:
             name = f"{name}_"
         if name not in self._prologue:
             self._prologue[name] = expression()
         return ast.Name(name, ast.Load())
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        item = self._sequences.items.get(node.id)
+        item = self._known.items.get(node.id)
         if item is not None:
             return sequences.expression(item)
         value = self._value(node)
-        return node if value is _LOCAL else self._named(node, value)
+        return node if value is UNKNOWN else self._named(node, value)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         value = self._value(node)
-        if value is not _LOCAL:
+        if value is not UNKNOWN:
             return self._named(node, value)
         cls = self._classes.get(node.value.id) if isinstance(node.value, ast.Name) else None
         getter = getattr(getattr(cls, node.attr, None), "fget", None)
@@ -200,7 +151,7 @@ class Function(ast.NodeTransformer):
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         value = self._value(node)
-        if value is not _LOCAL:
+        if value is not UNKNOWN:
             return self._named(node, value)
         names = self._value(node.value)
         if isinstance(names, tuple) and names and all(isinstance(each, str) for each in names):
@@ -211,10 +162,10 @@ class Function(ast.NodeTransformer):
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
         """Return the place of a shape with a number in its name."""
         texts = [self._value(each) for each in node.values]
-        (number,) = [each for each, text in zip(node.values, texts, strict=True) if text is _LOCAL]
+        (number,) = [each for each, text in zip(node.values, texts, strict=True) if text is UNKNOWN]
         assert isinstance(number, ast.FormattedValue)
         shapes, places = self._whole.shapes, list[ast.expr]()
-        while (name := "".join(str(len(places) if each is _LOCAL else each) for each in texts)) in shapes:
+        while (name := "".join(str(len(places) if each is UNKNOWN else each) for each in texts)) in shapes:
             places.append(ast.Constant(shapes[name]))
         if not places:
             return ast.Constant(-1)  # as in `_launched`
@@ -237,7 +188,7 @@ class Function(ast.NodeTransformer):
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         value = self._value(node)
-        return ast.Constant(value) if value is not _LOCAL else self.generic_visit(node)  # type: ignore[return-value]
+        return ast.Constant(value) if value is not UNKNOWN else self.generic_visit(node)  # type: ignore[return-value]
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
         holds = self._condition(node.test)
@@ -378,7 +329,7 @@ class Function(ast.NodeTransformer):
         return done
 
     def _value_of_call(self, node: ast.expr) -> Any:
-        return self._value(node.func) if isinstance(node, ast.Call) else _LOCAL
+        return self._value(node.func) if isinstance(node, ast.Call) else UNKNOWN
 
     def _is_of_several(self, node: ast.expr | None) -> bool:
         return (
@@ -426,7 +377,7 @@ class Function(ast.NodeTransformer):
         if name == "":
             return []
         # A build without some shapes has facts by which they are not planned.
-        place = self.visit(shape) if name is _LOCAL else ast.Constant(self._whole.shapes.get(name, -1))
+        place = self.visit(shape) if name is UNKNOWN else ast.Constant(self._whole.shapes.get(name, -1))
         own = [ast.Name(each, ast.Load()) for each in ("_state", "_address", "_values")]
         launch = named_call("_launch", [*own, place, *map(self.visit, numbers)])
         status = ast.Name("_status", ast.Load())

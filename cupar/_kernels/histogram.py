@@ -140,7 +140,7 @@ def _integer_levels(facts: Facts) -> _Levels:
     return levels
 
 
-# Of numbers that need more than the 63 bits of a plan's: compiled host code has functions of its own for them.
+# Of numbers that may need more than 63 bits: compiled host code has functions of its own for them.
 
 
 def bits_of(number: float) -> int:
