@@ -54,7 +54,7 @@ def problem_of(cls: type[Algorithm], spec: Specialisation, given: Mapping[str, A
     if cls._problem is None:
         first = next(count for count in cls._uses.values() if count in given)
         return Problem(f"_n_{first}")
-    found = _PROBLEMS.get(cls.__name__)
+    found = next((_PROBLEMS[each.__name__] for each in cls.__mro__ if each.__name__ in _PROBLEMS), None)
     if found is None:
         raise errors.TypingError(f"{spec.algorithm}: compiled host code cannot run it: call it from Python")
     return found(spec, given)

@@ -135,6 +135,8 @@ class Sequences:
         given = [self.of(each) for each in node.args]
         if None in given:
             return None
+        if function is enumerate:
+            return [(Item(k), each) for k, each in enumerate(given[0])]
         if function is zip:
             return [*zip(*given, strict=False)]
         if function is itertools.accumulate:

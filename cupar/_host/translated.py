@@ -75,10 +75,15 @@ class Function(ast.NodeTransformer):
         self._classes = {each.arg: self._class(each.annotation) for each in tree.args.args}
         if owner is not None:
             self._classes[parameters[0]] = owner
-        self._several: set[str] = set()  # names of `Several`
+        # Names of `Several`; a parameter that is one says that the function launches, and has no plan.
+        self._several = {name for name, cls in self._classes.items() if cls is family.Several}
+        adds = bool(self._several)
         self._prologue: dict[str, str] = {}
         lines = [each for statement in tree.body for each in self._statement(statement)]
-        given = [each for place, each in enumerate(parameters) if place not in texts]
+        if adds:
+            lines.append(ast.Return(ast.Constant(0)))
+        left_out = {*self._several, *(parameters[place] for place in texts)}
+        given = [each for each in parameters if each not in left_out]
         head = ["_state", *(["_address", "_values"] if mode == "launch" else []), *given]
         body = [ast.unparse(ast.fix_missing_locations(each)) for each in lines]
         prologue = [f"{name} = {value}" for name, value in self._prologue.items()]
@@ -241,7 +246,9 @@ class Function(ast.NodeTransformer):
         values = [self._value(each) for each in given]
         texts = tuple((k, value) for k, value in enumerate(values) if isinstance(value, str))
         others = [
-            self.visit(each) for each, value in zip(given, values, strict=True) if not isinstance(value, str)
+            self.visit(each)
+            for each, value in zip(given, values, strict=True)
+            if not isinstance(value, str) and not self._is_several(each)
         ]
         return self._call(self._whole.function(function, mode, texts), others, mode)
 
@@ -292,6 +299,11 @@ class Function(ast.NodeTransformer):
         if isinstance(node, ast.Expr) and self._is_of_several(node.value):
             assert isinstance(node.value, ast.Call)
             return self._launched(*node.value.args)
+        call = node.value if isinstance(node, ast.Expr) else None
+        if isinstance(call, ast.Call) and any(map(self._is_several, call.args)):
+            if self._mode == "nbytes":
+                return []
+            return _checked(self._own_call(call, self._value(call.func), call.args, self._mode))
         return [self.generic_visit(node)]  # type: ignore[list-item]
 
     def _assigned(self, target: ast.expr, value: ast.expr) -> list[ast.stmt]:
@@ -338,8 +350,13 @@ class Function(ast.NodeTransformer):
             and root(node.func.value) in self._several
         )
 
+    def _is_several(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Name) and node.id in self._several
+
     def _planned(self, node: ast.expr | None) -> list[ast.stmt]:
         """Return what becomes of the plan that a function returns."""
+        if node is None:
+            return [ast.Return(ast.Constant(0))]
         if self._is_of_several(node):  # it is launched already
             assert isinstance(node, ast.Call)
             return (
@@ -364,7 +381,7 @@ class Function(ast.NodeTransformer):
         return [*done, ast.Return(ast.Constant(0))]
 
     def _launched(self, shape: ast.expr, *numbers: ast.expr) -> list[ast.stmt]:
-        """Return the launch of a shape: an error ends the function."""
+        """Return the launch of a shape."""
         if self._mode == "nbytes":
             return []
         if isinstance(shape, ast.IfExp):
@@ -379,12 +396,16 @@ class Function(ast.NodeTransformer):
         # A build without some shapes has facts by which they are not planned.
         place = self.visit(shape) if name is UNKNOWN else ast.Constant(self._whole.shapes.get(name, -1))
         own = [ast.Name(each, ast.Load()) for each in ("_state", "_address", "_values")]
-        launch = named_call("_launch", [*own, place, *map(self.visit, numbers)])
-        status = ast.Name("_status", ast.Load())
-        return [
-            ast.Assign([ast.Name("_status", ast.Store())], launch),
-            ast.If(status, [ast.Return(status)], []),
-        ]
+        return _checked(named_call("_launch", [*own, place, *map(self.visit, numbers)]))
+
+
+def _checked(launch: ast.expr) -> list[ast.stmt]:
+    """Return a launch, after which an error ends the function."""
+    status = ast.Name("_status", ast.Load())
+    return [
+        ast.Assign([ast.Name("_status", ast.Store())], launch),
+        ast.If(status, [ast.Return(status)], []),
+    ]
 
 
 class _Filled(ast.NodeTransformer):

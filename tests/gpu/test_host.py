@@ -202,20 +202,22 @@ def test_segmented_sorts(lengths):
     order = cupar.SortOrder
     pairs = cupar.segmented_sort("i4", "i4", "i4", "i4", "i8", "i8", order.ASCENDING)
     of_rows = cupar.segmented_sort("f4", "f4", order=order.DESCENDING)
+    by_op = cupar.segmented_sort("f4", "f4", op=lambda a, b: a > b)
     offsets = np.concatenate([[0], np.cumsum(np.random.default_rng(0).integers(*lengths, 40))])
     keys, items = numbers(offsets[-1], "i4"), np.arange(offsets[-1], dtype="i4")
     matrix = numbers(40 * lengths[0], "f4", 1).reshape(40, -1)
-    outs = cp.zeros_like(cp.asarray(keys)), cp.zeros_like(cp.asarray(keys)), cp.zeros_like(cp.asarray(matrix))
+    outs = [cp.asarray(each) for each in (keys, items, matrix, matrix)]
 
-    def run(keys, items, matrix, offsets, out_keys, out_items, out):
+    def run(keys, items, matrix, offsets, out_keys, out_items, out, out_by_op):
         pairs.run(keys, out_keys, items, out_items, keys.size, 40, offsets, offsets[1:])
         of_rows.run(matrix, out, None, None, matrix.size, 40)
+        by_op.run(matrix, out_by_op, None, None, matrix.size, 40)
 
     segments = [slice(*each) for each in pairwise(offsets)]
     places = np.concatenate([each.start + np.argsort(keys[each], kind="stable") for each in segments])
     for _ in both_ways(run, *map(cp.asarray, (keys, items, matrix, offsets)), *outs):
         assert (outs[0].get() == keys[places]).all() and (outs[1].get() == places).all()
-        assert (outs[2].get() == np.sort(matrix)[:, ::-1]).all()
+        assert all((out.get() == np.sort(matrix)[:, ::-1]).all() for out in outs[2:])
         for out in outs:
             out[:] = -1
 

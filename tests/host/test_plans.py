@@ -14,6 +14,7 @@ from cupar._kernels import (
     reduce,
     scan,
     search,
+    segmented_merge_sort,
     segmented_reduce,
     segmented_sort,
     transform,
@@ -128,6 +129,11 @@ FAMILIES = {
             *("short", "any", "long", *(str(most) for most in segmented_sort._groups(512))),
             *(f"teams {size}" for size in range(4)),
         ],
+    ),
+    "sort of segments by an operator": (
+        segmented_merge_sort.SEGMENTED_MERGE_SORT,
+        dict(threads=256, items=11, segment_size=40, key_size=4, value_size=8),
+        ["short", "any", "long", "rows", *(f"{count} levels" for count in segmented_merge_sort._LEVELS)],
     ),
     "floats in a histogram": (
         histogram.HISTOGRAM,

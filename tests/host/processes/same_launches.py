@@ -182,10 +182,15 @@ def segmented_sorts():
     sort = cupar.segmented_sort("i4", "i4", "i4", "i4", "i8", "i8", cupar.SortOrder.DESCENDING)
     arrays = keys, out_keys, items, out_items
     compare("sort of pairs", sort, *[(*arrays, *size, starts, ends) for size in sizes])
+    sort = cupar.segmented_sort("i4", "i4", None, None, "i8", "i8", op=lambda a, b: a > b)
+    compare("sort by op", sort, *[(*arrays[:2], None, None, *size, starts, ends) for size in sizes])
     rows = cupar.segmented_sort("i4", "i4", "i4", "i4", order=order)
     sizes = [(n * size, n, size) for n in (0, 1, 5000) for size in (1, 20, 100, 600, 3000, 20_000, 10**5)]
     arguments = [(*arrays, n, m, None, None, size) for n, m, size in [*sizes, (99, 10, 10), (0, 0, 0)]]
     compare("sort of rows", rows, *arguments, names="segment_size")
+    by_op = cupar.segmented_sort("i4", "i4", op=lambda a, b: a > b)
+    own = [(*arrays[:2], None, None, *each[4:]) for each in arguments]
+    compare("sort of rows by op", by_op, *own, names="segment_size")
     matrix = view(0, (5000, 300), "i4")
     compare("sort of a matrix", rows, (matrix, *arrays[1:], 5000 * 300, 5000, None, None))
 
