@@ -3,11 +3,10 @@
 // - If each lane has a segment of its own, and what those of a warp span is short, that is copied to shared
 //   memory as a whole, since segments of a few items are no vectors.
 // - Else the lanes of a group combine vectors from memory. Segments much longer than those that groups of
-// this
-//   size are for are left to all lanes of the warp.
+//   this size are for are left to all lanes of the warp.
 // - Long ones are cut into chunks, which go into a queue for a kernel that follows; whoever is the last to
 //   finish a chunk of a segment combines what its chunks gave. If the queue is full, the warp takes the
-//   chunks itself, one by one.
+//   chunks itself, one by one. Where most segments are long, a kernel does nothing but queue all.
 //
 // Nothing is read back, and what is combined with what depends on the lengths alone, so it is the same in
 // every run. The operator needs no identity.
@@ -186,24 +185,78 @@ __device__ __forceinline__ void combine_chunks(d_in_t in, d_out_t out, const seg
   }
 }
 
+// Whether the queue takes no more; then it is left alone, or its counts would overflow.
+__device__ __forceinline__ bool is_full(const queue& q) {
+  return *static_cast<volatile u64*>(q.head) >> 32 >= q.most_segments;
+}
+
+// Where in the queue a segment and its chunks are to be, if there is room for them.
+struct place {
+  unsigned at, first_chunk, chunks;
+
+  __device__ __forceinline__ bool has_room(const queue& q) const {
+    return at < q.most_segments && u64{first_chunk} + chunks <= q.most_chunks;
+  }
+
+  // Puts the segment there. What was taken and is not used must say so.
+  __device__ __forceinline__ void put(const queue& q, const segment& given, i64 index) const {
+    if (has_room(q)) {
+      q.segments[at] = {index, given.begin, given.length, first_chunk, chunks, chunks, 0};
+    }
+  }
+
+  // Tells so many of its chunks, from one on, whose they are.
+  __device__ __forceinline__ void tell(const queue& q, unsigned from, unsigned step) const {
+    const unsigned whose = has_room(q) ? at : no_segment;
+    for (unsigned k = from; k < chunks && first_chunk + k < q.most_chunks; k += step) {
+      q.segment_of[first_chunk + k] = whose;
+    }
+  }
+};
+
 // Queues a lane's segment; returns whether there was room for it.
 __device__ __forceinline__ bool enqueue(const queue& q, const segment& given, i64 index) {
-  // A queue that is full is left alone, or its counts would overflow.
-  if (q.head == nullptr || *static_cast<volatile u64*>(q.head) >> 32 >= q.most_segments) {
+  if (q.head == nullptr || is_full(q)) {
     return false;
   }
-  const auto chunks   = static_cast<unsigned>(chunks_of(given.length).number(given.length));
-  const u64 before    = atomicAdd(q.head, u64{1} << 32 | chunks);
-  const auto at       = static_cast<unsigned>(before >> 32);
-  const auto first    = static_cast<unsigned>(before);
-  const bool has_room = at < q.most_segments && u64{first} + chunks <= q.most_chunks;
-  if (has_room) {
-    q.segments[at] = {index, given.begin, given.length, first, chunks, chunks, 0};
+  const auto chunks = static_cast<unsigned>(chunks_of(given.length).number(given.length));
+  const u64 before  = atomicAdd(q.head, u64{1} << 32 | chunks);
+  const place its{static_cast<unsigned>(before >> 32), static_cast<unsigned>(before), chunks};
+  its.put(q, given, index);
+  its.tell(q, 0, 1);
+  return its.has_room(q);
+}
+
+// Queues those segments of a warp's lanes that are not empty; returns of which lanes there was room for.
+__device__ __forceinline__ unsigned enqueue_all(const queue& q, const segment& given, i64 index) {
+  const unsigned all = __ballot_sync(~0u, given.length > 0);
+  if (all == 0 || __any_sync(~0u, is_full(q))) {
+    return 0;
   }
-  for (unsigned k = first; k < first + chunks && k < q.most_chunks; ++k) {
-    q.segment_of[k] = has_room ? at : no_segment;
+  const int lane    = threadIdx.x % 32;
+  const auto chunks = static_cast<unsigned>(chunks_of(given.length).number(given.length));
+  unsigned end      = chunks;  // of those up to this lane
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const unsigned before = __shfl_up_sync(~0u, end, distance);
+    end += lane >= distance ? before : 0;
   }
-  return has_room;
+  u64 before = 0;
+  if (lane == 31) {
+    before = atomicAdd(q.head, static_cast<u64>(__popc(all)) << 32 | end);
+  }
+  before = __shfl_sync(~0u, before, 31);
+  const place its{static_cast<unsigned>(before >> 32) + __popc(all & ((1u << lane) - 1)),
+                  static_cast<unsigned>(before) + end - chunks, chunks};
+  if (chunks > 0) {
+    its.put(q, given, index);
+  }
+  for (unsigned each = all; each != 0; each &= each - 1) {
+    const int whose = __ffs(each) - 1;
+    place{__shfl_sync(~0u, its.at, whose), __shfl_sync(~0u, its.first_chunk, whose),
+          __shfl_sync(~0u, its.chunks, whose)}
+        .tell(q, lane, 32);
+  }
+  return __ballot_sync(~0u, chunks > 0 && its.has_room(q));
 }
 
 // Copies what segments span to shared memory, and combines one with each lane.
@@ -314,6 +367,31 @@ extern "C" __global__ __launch_bounds__(threads, resident) void cupar_segmented_
   }
 }
 
+// Queues all segments, where most are long: a lane for each. A warp combines those there is no room for.
+extern "C" __global__ __launch_bounds__(threads) void cupar_segmented_reduce_queue(d_in_t in, d_out_t out,
+                                                                                   start_offsets_in_t starts,
+                                                                                   end_offsets_in_t ends,
+                                                                                   i64 num_segments, queue q,
+                                                                                   op_t op, accum_t init) {
+  join_stream();
+  const i64 index = i64{blockIdx.x} * threads + threadIdx.x;
+  segment its{0, 0};
+  if (index < num_segments) {
+    its.begin         = static_cast<i64>(starts[index]);
+    const auto length = static_cast<i64>(ends[index]) - its.begin;
+    its.length        = length > 0 ? length : 0;
+    if (its.length == 0) {
+      finish(out, index, partial{}, op, init);
+    }
+  }
+  const unsigned queued = enqueue_all(q, its, index);
+  for (unsigned left = __ballot_sync(~0u, its.length > 0) & ~queued; left != 0; left &= left - 1) {
+    const int from     = __ffs(left) - 1;
+    const segment that = {shuffle(its.begin, from), shuffle(its.length, from)};
+    combine_chunks(in, out, that, shuffle(index, from), op, init);
+  }
+}
+
 // A warp for each chunk in the queue.
 extern "C" __global__ __launch_bounds__(threads) void cupar_segmented_reduce_chunks(d_in_t in, d_out_t out,
                                                                                     queue q, op_t op,
@@ -341,8 +419,22 @@ extern "C" __global__ __launch_bounds__(threads) void cupar_segmented_reduce_chu
     __syncwarp();
     if (__any_sync(~0u, is_last)) {
       partial all;
-      for (unsigned k = lane; k < its->chunks; k += 32) {
-        all.add(q.partials[its->first_chunk + k], op);
+      const unsigned count          = its->chunks;
+      const accum_t* const partials = q.partials + its->first_chunk;
+      unsigned k                    = lane;
+      for (; k + 7 * 32 < count; k += 8 * 32) {
+        accum_t loaded[8];
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          loaded[i] = partials[k + i * 32];
+        }
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          all.add(loaded[i], op);
+        }
+      }
+      for (; k < count; k += 32) {
+        all.add(partials[k], op);
       }
       __syncwarp();
       combine_lanes(all, 32, op);

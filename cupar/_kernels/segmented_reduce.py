@@ -1,4 +1,7 @@
-"""Plans of segmented reductions: one kernel, and if there may be long segments, one for their chunks."""
+"""Plans of segmented reductions: one kernel, and one for chunks of long segments.
+
+If no segment is long, there are no chunks; if most are, the first kernel only queues them all.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,6 @@ _BATCH = 32  # segments of a warp at most: each lane has one then
 _BATCH_BYTES = 2048  # that the segments of a warp should have
 _UNKNOWN_BATCH = 8  # where nobody knows how long they are
 _WARPS = 32  # of a multiprocessor, before warps have several segments
-_CHUNK_BLOCKS = 8  # of a multiprocessor, for chunks of long segments
 _MOST_LONG = 1 << 16  # segments in the queue
 _MOST_CHUNKS = 1 << 17
 
@@ -78,14 +80,18 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     init = Launch("cupar_segmented_reduce_init", 1, 1, (Storage(),))
     chunks = Launch("cupar_segmented_reduce_chunks", "chunk_grid", "threads", (*_ARRAYS, _QUEUE, _OP, _INIT))
     more = ("segments", "chunks", "partials", "most_segments", "most_chunks", "chunk_grid")
+    queued = (*_ARRAYS, *offsets, i64("n"), _QUEUE, _OP, _INIT)
+    queue = Launch("cupar_segmented_reduce_queue", "grid", "threads", queued)
     return {
         "short": Shape(names, (reduce(_NO_QUEUE),)),
         "any": Shape((*names, *more), (init, reduce(_QUEUE), chunks)),
+        "long": Shape((*names, *more), (init, queue, chunks)),
     }
 
 
 def _planner(facts: Facts) -> Callable[[Segments], Plan]:
     warps, sms, chunk = facts["threads"] // 32, facts["sms"], facts["chunk_items"]
+    resident = sms * facts.occupancy("cupar_segmented_reduce_chunks", facts["threads"], 0)
     item_size = facts["item_size"] or 4  # of iterators it is not known what they read
 
     def plan(problem: Segments) -> Plan:
@@ -104,8 +110,12 @@ def _planner(facts: Facts) -> Callable[[Segments], Plan]:
             8, facts["segment_size"] * most, 4 * _MOST_CHUNKS, facts["accum_size"] * _MOST_CHUNKS
         )
         storage = segments, chunks, partials, most, _MOST_CHUNKS
-        numbers = (n, largest, log_lanes, grid, *storage, sms * _CHUNK_BLOCKS)
-        return Plan("any", nbytes, numbers)
+        if items // n <= chunk:
+            return Plan("any", nbytes, (n, largest, log_lanes, grid, *storage, resident))
+        # A block for as many chunks as it has warps balances them best, if that is most of the work.
+        chunk_grid = ceil_div(min(ceil_div(items, chunk) + n, _MOST_CHUNKS), warps)
+        grid = ceil_div(n, facts["threads"])
+        return Plan("long", nbytes, (n, largest, 0, grid, *storage, max(chunk_grid, resident)))
 
     return plan
 

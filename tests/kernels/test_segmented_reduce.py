@@ -15,7 +15,7 @@ PLAN = SEGMENTED_REDUCE.planner(Facts({**FACTS, "sms": SMS, "shared_memory": 232
 def numbers(problem):
     plan = PLAN(problem)
     storage = ("segments", "chunks", "partials", "most_segments", "most_chunks")
-    names = ("n", "largest", "log_lanes", "grid", *storage)
+    names = ("n", "largest", "log_lanes", "grid", *storage, "chunk_grid")
     return plan.shape, plan.nbytes, dict(zip(names, plan.numbers, strict=False))
 
 
@@ -38,6 +38,16 @@ def test_each_segment_is_one_warps(n, mean):
 
 def test_few_segments_have_a_warp_each():
     assert numbers(Segments(100, 1600, 0, 0))[2]["log_lanes"] == 5
+
+
+def test_where_most_segments_are_long_they_are_queued_and_have_a_block_for_their_chunks():
+    shape, _, given = numbers(Segments(2**12, 2**28, 0, 0))
+    assert shape == "long"
+    assert given["grid"] == 2**12 / 256
+    assert 2**28 / CHUNK / WARPS <= given["chunk_grid"] <= (2**28 / CHUNK + 2**12) / WARPS
+    shape, _, given = numbers(Segments(2**15, 2**28, 0, 0))
+    assert shape == "any"
+    assert given["chunk_grid"] == SMS * 8
 
 
 @pytest.mark.parametrize("n", [1, 1000, 2**16, 2**20])
@@ -65,8 +75,8 @@ def test_rows_have_a_length_in_place_of_offsets(specified):
     assert [each.name for each in rows.arguments] == ["d_in", "d_out"]
     for spec in (rows, offsets):
         for shape in SEGMENTED_REDUCE.shapes(spec).values():
-            kernels = [each.kernel for each in shape.launches]
-            assert "cupar_segmented_reduce" in kernels
+            kernels = {each.kernel for each in shape.launches}
+            assert kernels & {"cupar_segmented_reduce", "cupar_segmented_reduce_queue"}
     assert "row * length" in SEGMENTED_REDUCE.prelude(rows)
     assert "length" not in SEGMENTED_REDUCE.prelude(offsets)
 
