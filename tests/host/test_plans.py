@@ -106,7 +106,7 @@ FAMILIES = {
     "segmented reduce": (
         segmented_reduce.SEGMENTED_REDUCE,
         dict(threads=256, accum_size=8, segment_size=40, chunk_items=16384, item_size=4),
-        ["short", "any"],
+        ["short", "any", "long"],
     ),
     "sort of segments": (
         segmented_sort.SEGMENTED_SORT,
