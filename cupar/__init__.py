@@ -49,10 +49,11 @@ _MODULES = {name: module for module, names in _NAMES.items() for name in names.s
 
 __version__ = "0.1.0"
 
-__all__ = sorted([*_MODULES, "cache", "cuda", "graph"])  # noqa: PLE0605
+__all__ = sorted([*_MODULES, "cache", "compute", "cuda", "graph"])  # noqa: PLE0605
 
 if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from . import cache as cache
+    from . import compute as compute
     from . import cuda as cuda
     from . import graph as graph
     from ._ahead.preload import preload as preload
@@ -141,7 +142,7 @@ def _numba_type(given: Any) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("cache", "cuda", "graph"):
+    if name in ("cache", "compute", "cuda", "graph"):
         return importlib.import_module(f".{name}", __name__)
     module = _MODULES.get(name)
     if module is None:

@@ -17,6 +17,7 @@ FLOORS = [
     "__main__",
     "_cli",
     "_ahead",
+    "compute",
     "segmented",  # which sorts, too
     "cache reduce sort",  # and all other algorithms, and kernels of the user's
     "_host",

@@ -190,6 +190,11 @@ class Code:
         except Exception:
             pass
 
+    @property
+    def blob(self) -> bytes:
+        """The build as it is kept."""
+        return self._blob
+
     def cubin(self) -> bytes:
         """Return the GPU code, an ELF file, for tools that inspect it."""
         return Image.loads(self._blob).cubin

@@ -197,6 +197,11 @@ def _describe(cls: type) -> str:
     return f"{cls.__name__}, which has neither __cuda_array_interface__ nor DLPack"
 
 
+def register(cls: type, reader: Callable[[Any], View]) -> None:
+    """Have arrays of a class of cupar's own read by a function."""
+    _readers[cls] = reader
+
+
 def reader_of(cls: type) -> Callable[[Any], View] | None:
     """Return how arrays of a class are read, None if none was read yet."""
     return _readers.get(cls)

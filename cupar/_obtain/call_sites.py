@@ -18,12 +18,14 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from .. import _cache
+from .. import _cache, structs
 from .._base import fork
 from .._base.errors import BuildError
 from .._call.algorithm import Algorithm
+from .._call.double_buffer import DoubleBuffer
 from .._device import arrays, driver
-from .._fingerprint import walk
+from .._fingerprint import registries, walk
+from .._ir.iterator import Iterator
 from ..operators import RawOp
 
 P = ParamSpec("P")
@@ -67,6 +69,19 @@ def _cupy_array(array: Any) -> Hashable:
     return array.dtype  # type: ignore[no-any-return]
 
 
+def _iterator(iterator: Any) -> Hashable:
+    # Its operators are frozen copies; all that could make a difference is what others register with numba.
+    return iterator.node, registries.epoch()
+
+
+def _double_buffer(buffer: Any) -> Hashable:
+    return DoubleBuffer, *[_TOKENS[type(array)](array) for array in buffer.d_buffers]
+
+
+def _struct_value(value: Any) -> Hashable:
+    return "host", value.dtype
+
+
 def _none(value: Any) -> Hashable:
     raise _NoTokenError
 
@@ -83,6 +98,10 @@ class _Tokens(dict[type, Callable[[Any], Hashable]]):
             found = id  # they live as long as the process
         elif issubclass(cls, (np.dtype, np.number, np.bool_)):
             found = _number  # a dtype is told from an array of it, whose token is the dtype alone
+        elif issubclass(cls, Iterator):
+            found = _iterator
+        elif structs.is_struct(cls):
+            found = _struct_value
         else:
             found = _none
         if found is not _none:  # which could be an array's class that was not met yet
@@ -101,6 +120,8 @@ _TOKENS = _Tokens(
         complex: _number,
         FunctionType: _function,
         np.ndarray: _host_array,
+        np.void: _struct_value,
+        DoubleBuffer: _double_buffer,
         RawOp: _itself,  # which is equal only to one with the same code and state
     }
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -15,6 +16,7 @@ from .._call.built import Built
 from .._compile import inference
 from .._compile.key import build_parts, digest, template_parts
 from .._device import driver
+from .._fingerprint import walk
 from .._ir.nodes import Argument
 from .._ir.operator import Operator
 from .._ir.specialisation import Specialisation
@@ -102,6 +104,8 @@ def obtain(
     spec = Specialisation(
         kind, algorithm, tuple(arguments), tuple(operators.items()), tuple(options.items()), found, links
     )
+    if getattr(_this_thread, "specifies", False):
+        raise _SpecifiedError(spec)
     if spec.is_kernel:
         inference.refuse_extended_kernel(spec)
     else:
@@ -111,6 +115,28 @@ def obtain(
     if watching is None:
         return answer(*given)  # type: ignore[return-value]
     return watching.ask(spec, lambda: answer(*given))  # type: ignore[return-value]
+
+
+_this_thread = threading.local()
+
+
+class _SpecifiedError(Exception):
+    """Ends a factory with the specialisation that it would obtain."""
+
+
+def specification(factory: Callable[..., Algorithm], *args: Any, **named: Any) -> Specialisation:
+    """Return what a factory would obtain, and obtain nothing."""
+    unremembered: Any = getattr(factory, "__wrapped__", factory)
+    _this_thread.specifies = True
+    try:
+        with walk.Once():
+            unremembered(*args, **named)
+    except _SpecifiedError as end:
+        found: Specialisation = end.args[0]
+        return found
+    finally:
+        _this_thread.specifies = False
+    raise AssertionError(f"{factory} has obtained nothing")
 
 
 def answer(

@@ -1,0 +1,79 @@
+"""The interface of ``cuda.compute`` 1.2.1, over cupar's own algorithms: change the import, and nothing else.
+
+>>> import cupar.compute as compute
+>>> compute.reduce_into(d_in=x, d_out=out, num_items=n, op=lambda a, b: a + b)   # doctest: +SKIP
+
+All names, parameters and forms are those of ``cuda.compute``: one call that does all, named arguments alone;
+``make_…`` objects, which take operators and iterators anew in each call; ``compute_capability=``, with one
+or several; `serialize` and `deserialize`. What is built is kept in cupar's cache, and a one-call form costs
+what asking a factory of `cupar` again, and ``run``, cost. Each name is fetched from its file when it is first
+used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+_NAMES = {
+    "_binary_search": "lower_bound make_lower_bound make_upper_bound upper_bound",
+    "_caching": "clear_all_caches clear_pch_cache pch_cache_dir",
+    "_histogram": "histogram_even make_histogram_even",
+    "_made": "deserialize serialize",
+    "_partition": "make_select make_three_way_partition select three_way_partition",
+    "_proxy": "ProxyArray ProxyValue",
+    "_reduce": "make_reduce_into make_segmented_reduce reduce_into segmented_reduce",
+    "_scan": "exclusive_scan inclusive_scan make_exclusive_scan make_inclusive_scan",
+    "_sort": (
+        "DoubleBuffer SortOrder make_merge_sort make_radix_sort make_segmented_sort merge_sort radix_sort "
+        "segmented_sort"
+    ),
+    "_transform": "binary_transform make_binary_transform make_unary_transform unary_transform",
+    "_unique_by_key": "make_unique_by_key unique_by_key",
+    "determinism": "Determinism",
+    "iterators": (
+        "CacheModifiedInputIterator ConstantIterator CountingIterator DiscardIterator PermutationIterator "
+        "ReverseIterator ShuffleIterator TransformIterator TransformOutputIterator ZipIterator"
+    ),
+    "op": "OpKind",
+    "struct": "gpu_struct",
+}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
+_SUBMODULES = frozenset(("algorithms", "determinism", "iterators", "op", "struct", "types", "typing"))
+
+_BINDINGS_AVAILABLE = True  # where cuda.compute has False, without a driver, this builds all the same
+
+__all__ = ["_BINDINGS_AVAILABLE", *sorted(_MODULES)]  # noqa: PLE0604
+
+if TYPE_CHECKING:  # the same for type checkers
+    from ._binary_search import *  # noqa: F403
+    from ._caching import *  # noqa: F403
+    from ._histogram import *  # noqa: F403
+    from ._made import *  # noqa: F403
+    from ._partition import *  # noqa: F403
+    from ._proxy import *  # noqa: F403
+    from ._reduce import *  # noqa: F403
+    from ._scan import *  # noqa: F403
+    from ._sort import *  # noqa: F403
+    from ._transform import *  # noqa: F403
+    from ._unique_by_key import *  # noqa: F403
+    from .determinism import *  # noqa: F403
+    from .iterators import *  # noqa: F403
+    from .op import OpKind as OpKind
+    from .struct import gpu_struct as gpu_struct
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return importlib.import_module(f".{name}", __name__)
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(
+            f"module {__name__!r} has no attribute {name!r}: it has the public names of cuda.compute 1.2.1"
+        )
+    value = globals()[name] = getattr(importlib.import_module(f".{module}", __name__), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_SUBMODULES})

@@ -1,0 +1,215 @@
+"""What ``make_…`` functions return: algorithms that take operators and iterators anew in each call."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+from weakref import WeakValueDictionary
+
+from .._call.algorithm import Algorithm
+from .._call.built import Build
+from .._device import driver
+from .._ir.specialisation import Specialisation
+from .._obtain.obtain import specification
+from .._obtain.target import parse_cc
+from . import _blob
+
+__all__ = ["deserialize", "serialize"]
+
+_FILES = (  # in which there are classes of what can be deserialized
+    "_binary_search",
+    "_histogram",
+    "_partition",
+    "_reduce",
+    "_scan",
+    "_sort",
+    "_transform",
+    "_unique_by_key",
+)
+_made: WeakValueDictionary[Specialisation, Made] = WeakValueDictionary()
+
+
+class Made:
+    """An algorithm for given types. Made by ``make_…`` functions and `deserialize`, not by its constructor.
+
+    It is called by name, in two phases where there is temporary storage, with operators and iterators anew in
+    each call. An operator that is another than that of the call before is asked for again, so its own code
+    runs, and not that of the one before. One object serves any number of threads.
+    """
+
+    __slots__ = ("__weakref__", "_builds", "_cc", "_is_ahead", "_is_restored", "_known", "_options")
+
+    classes: ClassVar[dict[str, type[Made]]] = {}  # by the names of their factories
+    _factory: ClassVar[Callable[..., Algorithm]]
+    _names: ClassVar[Mapping[str, str]]
+
+    def __init_subclass__(
+        cls, *, factory: Callable[..., Algorithm] | None = None, names: Mapping[str, str] | None = None
+    ) -> None:
+        """Declare the factory that is asked, and what parameters are called here that it calls otherwise."""
+        if factory is not None:
+            cls._factory, cls._names = staticmethod(factory), names or {}
+            Made.classes[factory.__name__] = cls
+
+    def __init__(
+        self,
+        builds: Mapping[int, Algorithm],
+        options: Mapping[str, Any],
+        ops: tuple[Any, ...] | None = None,
+        *,
+        is_ahead: bool = True,
+        is_restored: bool = False,
+    ) -> None:
+        self._builds, self._options = builds, options
+        self._is_ahead, self._is_restored = is_ahead, is_restored
+        # That of the only build; None: that of the device that is current in a call.
+        self._cc = next(iter(builds)) if len(builds) == 1 else None
+        # By compute capability, the operators of the call before, and the algorithm for them.
+        self._known = {} if ops is None else {cc: (ops, each) for cc, each in builds.items()}
+
+    @classmethod
+    def make(
+        cls, question: tuple[Any, ...], *ops: Any, compute_capability: Any = None, **options: Any
+    ) -> Any:
+        """Return the object for a question to the factory, with these operators among its arguments.
+
+        It is the same one as long as it is there, but for those for compute capabilities that are named.
+        """
+        try:
+            if compute_capability is not None:
+                ccs = capabilities(compute_capability)
+                builds = {cc: cls._factory(*question, cc=cc, wait=False, **options) for cc in ccs}
+                for each in builds.values():
+                    each.ready()
+                return cls(builds, options, ops)
+            algorithm = cls._factory(*question, **options)
+        except (TypeError, ValueError) as error:
+            rename(error, cls._names)
+            raise
+        spec = algorithm._spec.without_user().as_asked()
+        made = _made.get(spec)
+        if made is None:
+            made = _made[spec] = cls({spec.cc: algorithm}, options, ops, is_ahead=False)
+        else:
+            made._known = {spec.cc: (ops, algorithm)}
+        return made
+
+    @property
+    def builds(self) -> dict[int, Build]:
+        """Where the code came from, by compute capability, as in 90; see `cupar.Build`."""
+        return {cc: each.build for cc, each in self._builds.items()}
+
+    def serialize(self) -> bytes:
+        """Return it as bytes, with its builds for all compute capabilities; see `deserialize`."""
+        for each in self._builds.values():
+            each.ready(tier="fast")
+        built = {cc: each._built for cc, each in self._builds.items()}
+        return _blob.dumps(self._factory.__name__, self._options, built)
+
+    @classmethod
+    def deserialize(cls, blob: bytes) -> Any:
+        """Return what `serialize` made bytes of; see the function `deserialize`."""
+        name, options, builds = _blob.loads(blob)
+        found = Made.classes.get(name)
+        if found is None or not issubclass(found, cls):
+            raise ValueError(f"blob: wrong algorithm: expected a {cls.__name__}, got {name!r}")
+        return found(builds, options, is_restored=True)
+
+    def _for(self, question: tuple[Any, ...], *ops: Any) -> Any:
+        """Return the algorithm for the arguments of a call, and the operators among them."""
+        cc = self._cc or driver.current_device().cc
+        known = self._known.get(cc)
+        if known is not None and known[0] == ops:
+            return known[1]
+        algorithm = self._other(cc, question, ops)
+        self._known = {**self._known, cc: (ops, algorithm)}
+        return algorithm
+
+    def _other(self, cc: int, question: tuple[Any, ...], ops: tuple[Any, ...]) -> Algorithm:
+        mine = self._builds.get(cc)
+        if mine is None:
+            there = ", ".join(f"{each // 10}.{each % 10}" for each in self._builds)
+            raise RuntimeError(
+                f"This algorithm was compiled for compute capabilities [{there}], but the current device has "
+                f"compute capability {cc // 10}.{cc % 10}: make it with compute_capability including {cc}"
+            )
+        if self._is_restored and not ops:
+            return mine
+        named = {**self._options, "cc": cc} if self._is_ahead else self._options
+        try:
+            if not self._is_restored:
+                return self._factory(*question, **named)
+            asked = specification(self._factory, *question, **named)
+        except (TypeError, ValueError) as error:
+            rename(error, self._names)
+            raise
+        _blob.check_operators(mine._spec, asked)
+        return type(mine)(mine._built, asked.states)
+
+
+def capabilities(value: Any) -> list[int]:
+    """Return one compute capability, or several, in order and each once.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If one of them is none, or there is none.
+    """
+    is_pair = isinstance(value, tuple) and len(value) == 2 and all(isinstance(each, int) for each in value)
+    try:
+        several = [value] if is_pair or isinstance(value, (int, str)) else list(value)
+        found = sorted({parse_cc(each) for each in several})
+    except (TypeError, ValueError) as error:
+        rename(error, {"cc:": "compute_capability:"})
+        raise
+    if not found:
+        raise ValueError("compute_capability: expected one or several, got none")
+    return found
+
+
+def rename(error: Exception, names: Mapping[str, str]) -> None:
+    """Let an error call parameters by their names here."""
+    for name, here in names.items():
+        error.args = tuple(each.replace(name, here) if isinstance(each, str) else each for each in error.args)
+
+
+def forget() -> None:
+    """Forget which objects there are for what was asked."""
+    _made.clear()
+
+
+def serialize(algorithm: Any) -> bytes:
+    """Return an algorithm of a ``make_…`` function as bytes, with its builds for all compute capabilities.
+
+    Raises
+    ------
+    TypeError
+        If it is none.
+    """
+    if not isinstance(algorithm, Made):
+        raise TypeError(
+            f"{type(algorithm).__name__} is not a serializable algorithm: expected what a make_… function "
+            "returned"
+        )
+    return algorithm.serialize()
+
+
+def deserialize(blob: bytes) -> Any:
+    """Return the algorithm that `serialize` made bytes of: needs no compiler and, until it is called, no GPU.
+
+    It serves any number of threads. A call gives the operators again, for their state; one that does
+    something else than that which was serialized is an error.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is something else, damaged, or of a cupar with other kernels.
+
+    Notes
+    -----
+    It holds GPU code. Use what you would run.
+    """
+    for file in _FILES:
+        importlib.import_module(f".{file}", __package__)
+    return Made.deserialize(blob)

@@ -1,0 +1,5 @@
+"""How far the result of a reduction is repeatable."""
+
+from ..reduce import Determinism
+
+__all__ = ["Determinism"]
