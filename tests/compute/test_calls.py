@@ -1,0 +1,468 @@
+"""Calls in `cuda.compute`'s forms: which build runs, what is remembered, and the errors."""
+
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+from support.gpu import pretended
+
+import cupar
+from cupar import compute
+from cupar._device import driver, storage
+
+
+class DeviceArray:
+    """An array at an address that nobody reads."""
+
+    def __init__(self, address, size=1000, dtype="i4"):
+        self.address, self.size, self.dtype = address, size, np.dtype(dtype)
+
+    @property
+    def __cuda_array_interface__(self):
+        return {
+            "typestr": self.dtype.str,
+            "descr": self.dtype.descr,
+            "shape": (self.size,),
+            "data": (self.address, False),
+            "version": 3,
+        }
+
+
+CC = 90
+PLUS = compute.OpKind.PLUS
+ZERO = np.zeros(1, "i4")
+X, Y, Z = (DeviceArray(0x10000 * (i + 1)) for i in range(3))
+BYTES = DeviceArray(0x90000, 1 << 20, "u1")
+PAIR = compute.gpu_struct({"a": np.int32, "b": compute.types.float32}, "Pair")
+
+
+def add(a, b):
+    return a + b
+
+
+def less(a, b):
+    return a < b
+
+
+def positive(a):
+    return a > 0
+
+
+def negative(a):
+    return a < 0
+
+
+def double(a):
+    return 2 * a
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    found = pretended(monkeypatch, CC)
+    monkeypatch.setenv("CUPAR_TIER", "fast")
+    monkeypatch.setattr(storage, "LARGEST_WORKSPACE", -1)
+    monkeypatch.setattr(storage, "temporary_storage", lambda nbytes, stream: nullcontext(0x100000))
+    cupar.cache.clear(disk=False)
+    cupar.cache.reset_stats()
+    yield found
+    cupar.cache.clear(disk=False)
+
+
+SORTED = {"d_in_keys": X, "d_out_keys": Y, "order": compute.SortOrder.ASCENDING}
+LEVELS = {"h_num_output_levels": np.array([11]), "h_lower_level": np.zeros(1), "h_upper_level": np.ones(1)}
+# For each algorithm, what `make_…` takes; what calls take beside that; and what only the one-call form takes.
+CASES = {
+    "reduce_into": ({"d_in": X, "d_out": Y, "op": add, "h_init": ZERO}, {"num_items": 100}),
+    "exclusive_scan": ({"d_in": X, "d_out": Y, "op": add, "init_value": ZERO}, {"num_items": 100}),
+    "inclusive_scan": ({"d_in": X, "d_out": Y, "op": add, "init_value": None}, {"num_items": 100}),
+    "segmented_reduce": (
+        {"d_in": X, "d_out": Y, "start_offsets_in": Z, "end_offsets_in": Z, "op": add, "h_init": ZERO},
+        {"num_segments": 10, "max_segment_size": 8},
+    ),
+    "unary_transform": ({"d_in": X, "d_out": Y, "op": double}, {"num_items": 100}),
+    "binary_transform": ({"d_in1": X, "d_in2": Y, "d_out": Z, "op": add}, {"num_items": 100}),
+    "select": ({"d_in": X, "d_out": Y, "d_num_selected_out": Z, "cond": positive}, {"num_items": 100}),
+    "three_way_partition": (
+        {
+            "d_in": X,
+            "d_first_part_out": Y,
+            "d_second_part_out": compute.DiscardIterator(Y),
+            "d_unselected_out": compute.DiscardIterator(),
+            "d_num_selected_out": Z,
+            "select_first_part_op": positive,
+            "select_second_part_op": negative,
+        },
+        {"num_items": 100},
+    ),
+    "unique_by_key": (
+        {
+            "d_in_keys": X,
+            "d_in_items": X,
+            "d_out_keys": Y,
+            "d_out_items": Y,
+            "d_out_num_selected": Z,
+            "op": compute.OpKind.EQUAL_TO,
+        },
+        {"num_items": 100},
+    ),
+    "merge_sort": (
+        {"d_in_keys": X, "d_in_values": X, "d_out_keys": Y, "d_out_values": Y, "op": less},
+        {"num_items": 100},
+    ),
+    "radix_sort": ({**SORTED, "d_in_values": None, "d_out_values": None}, {"num_items": 100}),
+    "segmented_sort": (
+        {**SORTED, "d_in_values": X, "d_out_values": Y, "start_offsets_in": Z, "end_offsets_in": Z},
+        {"num_items": 100, "num_segments": 10},
+    ),
+    "lower_bound": (
+        {"d_data": X, "d_values": Y, "d_out": DeviceArray(0x70000, dtype="u8"), "comp": None},
+        {"num_items": 100, "num_values": 10},
+    ),
+}
+ONE_PHASE = ("unary_transform", "binary_transform", "lower_bound")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_all_forms_of_a_call(gpu, name):
+    made_with, counts = CASES[name]
+    call = {**made_with, **counts}
+    run, make = getattr(compute, name), getattr(compute, f"make_{name}")
+    assert run(**call) is None
+    launched = len(gpu.launched)
+    assert launched and run(**call) is None and len(gpu.launched) == 2 * launched
+
+    made = make(**made_with)
+    assert make(**made_with) is made and [*made.builds] == [CC]
+    call.pop("order", None)  # which objects know
+    if name in ONE_PHASE:
+        assert made(**call) is None
+    else:
+        nbytes = made(temp_storage=None, **call)
+        assert nbytes > 0 and len(gpu.launched) == 2 * launched
+        assert made(temp_storage=BYTES, **call) >= nbytes
+    assert len(gpu.launched) == 3 * launched
+    assert len(set(gpu.loaded)) == 1  # one build serves all
+
+
+def test_histogram(gpu):
+    given = {"d_samples": X, "d_histogram": Y, "num_samples": 100}
+    compute.histogram_even(**given, num_output_levels=11, lower_level=0.0, upper_level=1.0)
+    made = compute.make_histogram_even(**given, **LEVELS)
+    nbytes = made(temp_storage=None, **given, **LEVELS)
+    assert made(temp_storage=BYTES, **given, **LEVELS) >= nbytes
+    assert len(gpu.launched) and len(set(gpu.loaded)) == 1
+
+
+def test_what_was_asked_is_remembered(gpu, monkeypatch):
+    pairs = [DeviceArray(0x10000, 10, PAIR.dtype) for _ in range(2)]
+    keys = compute.DoubleBuffer(X, Y)
+
+    def ask():
+        compute.reduce_into(d_in=X, d_out=Y, num_items=1, op=add, h_init=np.int32(1))
+        compute.inclusive_scan(d_in=X, d_out=Y, op=add, num_items=1)
+        compute.reduce_into(d_in=compute.CountingIterator(np.int32(1)), d_out=Y, num_items=1, op=PLUS)
+        doubled = compute.TransformIterator(X, double)
+        compute.reduce_into(d_in=doubled, d_out=Y, num_items=1, op=PLUS, h_init=np.zeros(1, doubled.dtype))
+        compute.reduce_into(
+            d_in=pairs[0],
+            d_out=pairs[1],
+            num_items=1,
+            op=lambda p, q: p if p.a > q.a else q,
+            h_init=PAIR(1, 2),
+        )
+        compute.radix_sort(
+            d_in_keys=keys, d_out_keys=None, num_items=1, order=compute.SortOrder.ASCENDING, end_bit=8
+        )
+
+    ask(), ask()  # the second objects are those that are kept
+    monkeypatch.setattr(cupar._obtain.obtain, "answer", None)
+    before = cupar.cache.stats()
+    ask()
+    assert cupar.cache.stats().memory == before.memory + 6
+
+
+def test_an_initial_value_has_its_own_type(gpu):
+    compute.reduce_into(
+        d_in=X, d_out=DeviceArray(0x10000, dtype="i8"), num_items=1, op=add, h_init=np.int64(0)
+    )
+    wide = compute.make_reduce_into(d_in=X, d_out=DeviceArray(0, dtype="i8"), op=add, h_init=np.int64(0))
+    assert wide._builds[CC]._spec.operators[0][1].output == np.int64
+
+
+def test_operators_anew_in_each_call(gpu):
+    made = compute.make_reduce_into(d_in=X, d_out=Y, op=add, h_init=ZERO)
+    call = {"d_in": X, "d_out": Y, "num_items": 5, "h_init": ZERO}
+    made(temp_storage=None, op=add, **call)
+    assert len(set(gpu.loaded)) == 1
+    made(temp_storage=BYTES, op=lambda a, b: a * b + 1, **call)
+    assert len(set(gpu.loaded)) == 2 and gpu.launched[-1] == len(gpu.loaded) - 1
+    made(temp_storage=BYTES, op=add, **call)
+    assert gpu.loaded[gpu.launched[-1]] == gpu.loaded[0]
+
+
+def test_state_anew_in_each_call(gpu):
+    def offset_by(array):
+        return lambda a: a + array[0]
+
+    first, second = offset_by(DeviceArray(0x70000)), offset_by(DeviceArray(0x80000))
+    made = compute.make_unary_transform(d_in=X, d_out=Y, op=first)
+    call = {"d_in": X, "d_out": Y, "num_items": 5}
+    states = []
+    for op in (first, second, first):
+        made(op=op, **call)
+        algorithm = made._known[CC][1]
+        states.append(int.from_bytes(algorithm._states[0]()[:8], "little"))
+    assert states == [0x70000, 0x80000, 0x70000] and len(set(gpu.loaded)) == 1
+
+
+def test_determinism(gpu):
+    given = {"d_in": X, "d_out": Y, "h_init": ZERO}
+    free = compute.Determinism.NOT_GUARANTEED
+    quick = compute.make_reduce_into(**given, op=PLUS, determinism=free)
+    assert dict(quick._builds[CC]._spec.options)["determinism"] == "NOT_GUARANTEED"
+    repeatable = compute.make_reduce_into(**given, op=lambda a, b: a * b + 1, determinism=free)
+    assert dict(repeatable._builds[CC]._spec.options)["determinism"] == "RUN_TO_RUN"
+    compute.reduce_into(**given, op=PLUS, num_items=4, determinism=free)
+    with pytest.raises(ValueError, match="^determinism: .* no GPU_TO_GPU"):
+        compute.make_reduce_into(**given, op=PLUS, determinism=compute.Determinism.GPU_TO_GPU)
+    with pytest.raises(TypeError, match="'speed'"):
+        compute.reduce_into(**given, op=PLUS, num_items=4, speed=1)
+
+
+def test_errors_name_parameters_as_they_are_called_here(gpu):
+    with pytest.raises(TypeError, match="^init_value: an exclusive scan needs"):
+        compute.exclusive_scan(d_in=X, d_out=Y, op=PLUS, init_value=None, num_items=1)
+    with pytest.raises(TypeError, match="^init_value: an exclusive scan needs"):
+        compute.make_exclusive_scan(d_in=X, d_out=Y, op=PLUS, init_value=None)
+    made = compute.make_inclusive_scan(d_in=X, d_out=Y, op=PLUS)
+    with pytest.raises(TypeError, match="^init_value: .*built without"):
+        made(temp_storage=None, d_in=X, d_out=Y, op=PLUS, init_value=ZERO, num_items=1)
+    with pytest.raises(TypeError, match="^d_in_values: .*there is d_out_values"):
+        compute.merge_sort(d_in_keys=X, d_out_keys=Y, d_out_values=Y, num_items=1, op=less)
+    sort = compute.make_merge_sort(d_in_keys=X, d_out_keys=Y, op=less)
+    with pytest.raises(TypeError, match="^d_in_values: "):
+        sort(
+            temp_storage=None,
+            d_in_keys=X,
+            d_in_values=Y,
+            d_out_keys=Y,
+            d_out_values=None,
+            num_items=1,
+            op=less,
+        )
+    with pytest.raises(TypeError, match="^op: expected a function"):
+        compute.op.make_op_adapter(3)
+    assert compute.op.make_op_adapter(less) is less and isinstance(less, compute.op.OpAdapter)
+
+
+def test_outputs_beside_double_buffers_do_not_count(gpu):
+    keys = compute.DoubleBuffer(X, Y)
+    compute.radix_sort(d_in_keys=keys, d_out_keys=Z, num_items=100, order=compute.SortOrder.DESCENDING)
+    assert keys.selector in (0, 1) and gpu.launched
+
+
+# --- Ahead of time ---
+
+
+def test_several_compute_capabilities(gpu, monkeypatch):
+    made = compute.make_reduce_into(
+        d_in=compute.ProxyArray(np.int32),
+        d_out=compute.ProxyArray("i4"),
+        op=add,
+        h_init=compute.ProxyValue(np.int32),
+        compute_capability=["8.0", (9, 0), 90],
+    )
+    assert [*made.builds] == [80, 90] and made.builds[80].cc == 80
+    call = {"d_in": X, "d_out": Y, "num_items": 5, "h_init": ZERO, "op": add}
+    assert not gpu.loaded  # nothing needs a GPU yet
+    made(temp_storage=BYTES, **call)
+    assert gpu.loaded == [made._builds[90].cubin()]
+    made(temp_storage=BYTES, **{**call, "op": lambda a, b: a * b})
+    assert len(gpu.loaded) == 2 and [*made.builds] == [80, 90]
+    monkeypatch.setattr(driver, "current_device", lambda: driver.Device(0, 75))
+    with pytest.raises(RuntimeError, match=r"\[8.0, 9.0\], but .* 7.5"):
+        made(temp_storage=BYTES, **call)
+
+
+@pytest.mark.parametrize("wrong", [[], "ninety", [80, "x"], True, 3.5])
+def test_wrong_compute_capabilities(wrong):
+    with pytest.raises((TypeError, ValueError), match=r"compute_capability|not iterable"):
+        compute.make_unary_transform(d_in="f4", d_out="f4", op=double, compute_capability=wrong)
+
+
+def test_proxies_have_no_data(gpu):
+    proxy = compute.ProxyArray(np.int32)
+    assert repr(proxy) == "ProxyArray(dtype=int32)" and proxy.dtype == np.int32
+    assert proxy.__cuda_array_interface__["typestr"] == "<i4"
+    with pytest.raises(RuntimeError, match="^ProxyArray has no GPU data"):
+        proxy.__cuda_array_interface__.get("data")
+    with pytest.raises(KeyError):
+        proxy.__cuda_array_interface__["mask"]
+    given = {"d_in": proxy, "d_out": proxy, "op": PLUS}
+    made = compute.make_reduce_into(**given, h_init=compute.ProxyValue(PAIR.dtype["a"]))
+    with pytest.raises(RuntimeError, match="^ProxyArray has no GPU data"):
+        made(temp_storage=None, **given, num_items=5, h_init=ZERO)
+    with pytest.raises(RuntimeError, match="^ProxyValue has no data"):
+        made(temp_storage=None, d_in=X, d_out=Y, op=PLUS, num_items=5, h_init=compute.ProxyValue("i4"))
+    summed = compute.TransformIterator(proxy, double)
+    ahead = compute.make_reduce_into(d_in=summed, d_out=proxy, op=PLUS, h_init=compute.ProxyValue("i4"))
+    ahead(
+        temp_storage=BYTES,
+        d_in=compute.TransformIterator(X, double),
+        d_out=Y,
+        op=PLUS,
+        num_items=5,
+        h_init=ZERO,
+    )
+    buffers = compute.DoubleBuffer(proxy, proxy)
+    order = compute.SortOrder.ASCENDING
+    compute.make_radix_sort(
+        d_in_keys=buffers,
+        d_out_keys=None,
+        d_in_values=None,
+        d_out_values=None,
+        order=order,
+        compute_capability=80,
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_serialized_and_back(gpu, name):
+    made_with, counts = CASES[name]
+    made = getattr(compute, f"make_{name}")(**made_with, compute_capability=[80, CC])
+    blob = compute.serialize(made)
+    assert blob == made.serialize()
+    cupar.cache.clear()  # it holds all that it needs
+    restored = compute.deserialize(blob)
+    assert type(restored) is type(made) and [*restored.builds] == [80, CC]
+    for cc in (80, CC):
+        assert restored._builds[cc]._spec == made._builds[cc]._spec
+        assert restored._builds[cc].cubin() == made._builds[cc].cubin()
+    call = {key: value for key, value in {**made_with, **counts}.items() if key != "order"}
+    storage = {} if name in ONE_PHASE else {"temp_storage": BYTES}
+    restored(**storage, **call)
+    assert gpu.launched and gpu.loaded == [made._builds[CC].cubin()]
+    assert compute.serialize(restored) == blob
+
+
+def test_restored_algorithms_take_the_operators_they_were_built_for(gpu):
+    def scaled_by(array):
+        return lambda a: a * array[0]
+
+    first = scaled_by(DeviceArray(0x70000))
+    made = compute.make_unary_transform(d_in=X, d_out=Y, op=first, compute_capability=CC)
+    restored = compute.deserialize(made.serialize())
+    restored(d_in=X, d_out=Y, op=scaled_by(DeviceArray(0x80000)), num_items=5)
+    state = restored._known[CC][1]._states[0]()
+    assert int.from_bytes(state[:8], "little") == 0x80000
+    with pytest.raises(
+        ValueError, match=r"^op: this algorithm was serialized with .*another operator, double"
+    ):
+        restored(d_in=X, d_out=Y, op=double, num_items=5)
+    assert len(gpu.loaded) == 1
+
+
+def test_structs_and_iterators_are_serialized():
+    indices = compute.CountingIterator(np.int64(0))
+    zipped = compute.ZipIterator(
+        compute.ProxyArray("i4"), compute.TransformIterator(indices, lambda i: i + 1)
+    )
+    least = compute.make_reduce_into(
+        d_in=zipped,
+        d_out=compute.ProxyArray(zipped.dtype),
+        op=lambda p, q: p if p[0] <= q[0] else q,
+        h_init=compute.ProxyValue(zipped.dtype),
+        compute_capability=CC,
+    )
+    restored = compute.deserialize(least.serialize())
+    assert restored._builds[CC]._spec == least._builds[CC]._spec
+    assert restored._builds[CC]._spec.arguments[0].value == zipped.dtype
+
+
+def damaged(blob):
+    yield b"", "bad magic"
+    yield b"CCCLPYS1" + blob[8:], "bad magic"
+    yield blob[:12], "bad magic"
+    yield blob[:100], "truncated"
+    yield blob[:-1], "damaged"
+    yield blob + b"x", "more or less"
+    yield blob[:-1] + bytes([blob[-1] ^ 1]), "damaged"
+    yield blob.replace(b'"format": 1', b'"format": 9'), "version mismatch"
+    yield blob.replace(b'"class": "Pointer"', b'"class": "Painter"'), "header is not one"
+    yield blob.replace(b'"kind": "UnaryTransform"', b'"kind": "UnaryTransfurm"'), "header is not one"
+    yield blob.replace(b'"factory": "unary_transform"', b'"factory": "unary_transfurm"'), "wrong algorithm"
+    at = blob.index(b'"kernels": "') + 12
+    yield blob[:at] + b"0" * 64 + blob[at + 64 :], "of cupar .* serialize it again"
+
+
+def test_what_is_no_blob():
+    blob = compute.make_unary_transform(d_in="f4", d_out="f4", op=double, compute_capability=CC).serialize()
+    for wrong, message in damaged(blob):
+        assert wrong != blob
+        with pytest.raises(ValueError, match=f"^blob: .*{message}"):
+            compute.deserialize(wrong)
+    with pytest.raises(TypeError, match="^blob: expected bytes, got str"):
+        compute.deserialize("text")
+    with pytest.raises(TypeError, match="is not a serializable algorithm"):
+        compute.serialize(object())
+    assert compute.deserialize(bytearray(blob)).builds[CC].source == "deserialize"
+    other = type(
+        compute.make_select(
+            d_in="f4", d_out="f4", d_num_selected_out="i8", cond=positive, compute_capability=CC
+        )
+    )
+    with pytest.raises(ValueError, match="wrong algorithm"):
+        other.deserialize(blob)
+
+
+def test_caches_are_emptied(gpu):
+    given = {"d_in": X, "d_out": Y, "op": PLUS, "h_init": ZERO}
+    made = compute.make_reduce_into(**given)
+    compute.clear_all_caches()
+    again = compute.make_reduce_into(**given)
+    assert again is not made and again.builds[CC].origin == "disk"
+    assert compute.pch_cache_dir() is None and compute.clear_pch_cache() == 0
+
+
+# --- Structs and iterators ---
+
+
+def test_structs_are_records():
+    assert PAIR.__name__ == "Pair" and compute.gpu_struct({"a": "i4"}).__name__ == "AnonymousStruct"
+    value = PAIR(1, 2.5)
+    record = np.asarray(value)
+    assert record.dtype == PAIR.dtype == value.dtype and record["b"] == 2.5 and record.shape == ()
+    nested = compute.gpu_struct({"p": PAIR, "n": {"m": compute.types.int64}})((1, 2), (3,))
+    assert np.asarray(nested)["p"]["b"] == 2 and np.asarray(nested)["n"]["m"] == 3
+
+    @compute.gpu_struct
+    class Point:
+        x: np.float32
+        y: np.float32
+
+    assert Point(x=1, y=2) == Point({"x": 1, "y": 2})
+    with pytest.raises(TypeError, match=r"^field_dict: data: .*got a pointer"):
+        compute.gpu_struct({"data": compute.types.int32.pointer()})
+
+
+def test_kinds_of_iterators():
+    counting = compute.CountingIterator(np.int32(3))
+    assert (
+        counting.kind
+        == compute.CountingIterator(np.array([4], "i4")).kind
+        != compute.CountingIterator(4).kind
+    )
+    assert counting.value_type == compute.types.int32
+    doubled = compute.TransformIterator(counting, double, compute.types.float32)
+    assert doubled.dtype == np.float32 and (doubled + 3).kind == doubled.kind
+
+    def typed(a: compute.types.int16) -> compute.types.int8:
+        return a
+
+    assert compute.TransformIterator(counting, typed).dtype == np.int8
+    assert compute.TransformOutputIterator(Y, typed).dtype == np.int16
+    written = compute.TransformIterator(Y, typed, is_input=False)
+    assert written.kind == compute.TransformOutputIterator(Y, typed).kind
+    assert isinstance(written, compute.iterators.IteratorBase)
+    assert isinstance(cupar.CountingIterator(1), compute.iterators.IteratorBase)
+    assert compute.ConstantIterator([7]).value_type == compute.types.int64
