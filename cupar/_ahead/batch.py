@@ -38,7 +38,17 @@ from .._obtain import call_sites, obtain
 from . import record
 from .make import Outcome, make, request
 
-__all__ = ["Failure", "Job", "Outcome", "ask_list", "ask_script", "build", "jobs", "kept"]
+__all__ = [
+    "Failure",
+    "Job",
+    "Outcome",
+    "ask_list",
+    "ask_script",
+    "build",
+    "jobs",
+    "kept",
+    "threads_waited_for",
+]
 
 _TICK_SECONDS = 0.1
 _GRACE_SECONDS = 1.0
@@ -125,7 +135,7 @@ def ask_script(
     sys.argv, sys.path[:0] = [str(path), *arguments], [str(path.absolute().parent)]
     obtain.observer = record.from_environment(collector)
     try:
-        with _threads_waited_for():
+        with threads_waited_for():
             failure = _run(path, cc)
     finally:
         sys.argv, sys.path[:], obtain.observer = saved
@@ -152,7 +162,7 @@ def _run(path: Path, cc: int | None) -> Failure | None:
 
 
 @contextmanager
-def _threads_waited_for() -> Iterator[None]:
+def threads_waited_for() -> Iterator[None]:
     """Wait for the threads that the block starts, as the interpreter does for those of a program that ends.
 
     They may have questions of their own.

@@ -42,7 +42,8 @@ Run = Callable[[Arguments], Result]
 class Command:
     """A command; or a group of commands, which has nothing to run.
 
-    What stands behind ``--`` is not parsed if it takes the rest, and is handed on as ``arguments.rest``.
+    What stands behind ``--`` is not parsed if it takes the rest, and is handed on as ``arguments.rest``. Of
+    one that has `rest_after`, that says how many of the words behind the command are parsed.
     """
 
     summary: str
@@ -51,6 +52,7 @@ class Command:
     arguments: Sequence[Argument] = ()
     takes_rest: bool = False
     run: Run | None = None
+    rest_after: Callable[[Sequence[str]], int] | None = None
 
 
 COMMANDS: dict[str, Command] = {}  # as in "cache list"; a group before what is in it
@@ -63,15 +65,21 @@ def group(name: str, summary: str, description: str) -> None:
     COMMANDS[name] = Command(summary, *_help(description))
 
 
-def command(name: str, summary: str, *, takes_rest: bool = False) -> Callable[[Run], Run]:
+def command(
+    name: str,
+    summary: str,
+    *,
+    takes_rest: bool = False,
+    rest_after: Callable[[Sequence[str]], int] | None = None,
+) -> Callable[[Run], Run]:
     """Declare the command that a function runs, whose docstring is its help: a description, and examples.
 
-    What `argument` declares below is added; all have ``--json``.
+    What `argument` declares below is added; all have ``--json``. For the rest see `Command`.
     """
 
     def declare(run: Run) -> Run:
         arguments = _arguments.pop(run, [])[::-1]  # decorators apply from below
-        COMMANDS[name] = Command(summary, *_help(run.__doc__ or ""), arguments, takes_rest, run)
+        COMMANDS[name] = Command(summary, *_help(run.__doc__ or ""), arguments, takes_rest, run, rest_after)
         return run
 
     return declare

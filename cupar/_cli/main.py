@@ -190,7 +190,11 @@ def _help(command: Command) -> dict[str, Any]:
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    """Take off what stands behind ``--``, if the command takes that: the arguments of a script."""
+    """Take off the arguments of a script: what stands behind ``--``, or where the command says."""
+    runner = COMMANDS.get(words[0]) if words else None
+    if runner is not None and runner.rest_after is not None:
+        end = 1 + runner.rest_after(words[1:])
+        return words[:end], words[end:]
     taking = (name.split() for name, command in COMMANDS.items() if command.takes_rest)
     if "--" not in words or not any(words[: len(name)] == name for name in taking):
         return words, []

@@ -79,7 +79,8 @@ class Made:
         try:
             if compute_capability is not None:
                 ccs = capabilities(compute_capability)
-                builds = {cc: cls._factory(*question, cc=cc, wait=False, **options) for cc in ccs}
+                one = len(ccs) == 1  # and several at the same time
+                builds = {cc: cls._factory(*question, cc=cc, wait=one, **options) for cc in ccs}
                 for each in builds.values():
                     each.ready()
                 return cls(builds, options, ops)

@@ -37,6 +37,7 @@ COMMANDS = [
     "info",
     "build",
     "explain",
+    "run",
     "cache list",
     "cache show",
     "cache stats",

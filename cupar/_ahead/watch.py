@@ -1,0 +1,101 @@
+"""What a run asked for, and what became of it: for the few lines at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from .. import _cache, cache
+from .._call.algorithm import Algorithm
+from .._call.built import Build, Pending
+from .._ir.specialisation import Specialisation
+from .._obtain import call_sites, obtain
+from . import record
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What came of the questions to factories.
+
+    Attributes
+    ----------
+    stats : Stats
+        How many had which answer.
+    seconds : float
+        That building and linking took.
+    saved : float
+        That it took to make what was found; 0 where the cache does not tell.
+    """
+
+    stats: _cache.Stats
+    seconds: float
+    saved: float
+
+    def __str__(self) -> str:
+        """Return it as one line."""
+        stats = self.stats
+        if not any(vars(stats).values()):
+            return "nothing was asked for"
+        made = f" in {self.seconds:.1f} s" if stats.built + stats.linked else ""
+        found = f", which had taken {self.saved:.1f} s to build" if self.saved else ""
+        return (
+            f"{stats.built} built and {stats.linked} linked{made}; {stats.disk} found{found}; "
+            f"{stats.memory} in memory"
+        )
+
+
+class Watcher:
+    """Sees what factories are asked for and answer, from now on, beside the observer that there is."""
+
+    def __init__(self) -> None:
+        before = obtain.observer
+        # The environment's may not be there yet.
+        self._beneath = record.from_environment() if before is None or not before.is_ahead else before
+        self.cc = None if self._beneath is None else self._beneath.cc
+        self.is_ahead = self._beneath is not None and self._beneath.is_ahead
+        self._builds: dict[str, Build] = {}
+        self._pending: list[Pending] = []
+        obtain.observer = self
+        call_sites.forget()
+        cache.reset_stats()
+
+    def ask(self, spec: Specialisation, answer: Callable[[], Algorithm]) -> Algorithm:
+        """Answer a question, and note where the build came from."""
+        algorithm = answer() if self._beneath is None else self._beneath.ask(spec, answer)
+        if algorithm.is_built:
+            self._note(algorithm.build)
+        else:
+            self._pending.append(algorithm._source)  # type: ignore[arg-type]
+        return algorithm
+
+    def _note(self, build: Build) -> None:
+        if build.origin != "memory":
+            self._builds[build.key] = build
+
+    def summary(self) -> Summary:
+        """Return what there was until now."""
+        for each in self._pending:
+            if each.is_done():
+                with suppress(Exception):  # which the program had
+                    self._note(each.result().build)
+        seconds = saved = 0.0
+        for build in self._builds.values():
+            if build.origin == "disk":
+                saved += _total(_kept_seconds(build.key))
+            else:
+                seconds += _total(build.seconds)
+        return Summary(cache.stats(), seconds, saved)
+
+
+def _total(seconds: Mapping[str, float]) -> float:
+    return sum(seconds.values())
+
+
+def _kept_seconds(key: str) -> Mapping[str, float]:
+    """Return what a build cost, by stage, as its entry says; nothing if it is gone."""
+    try:
+        found: Mapping[str, float] = cache.info(key).meta["seconds"]
+        return found
+    except (OSError, ValueError, KeyError):
+        return {}
