@@ -1,15 +1,17 @@
 """`cupar.compute` in each of its forms, against NumPy.
 
-NVIDIA's own tests of ``cuda.compute`` are in no wheel; these follow its docstrings: each function in one call,
-and as an object in two phases, with operators and iterators anew, and restored from bytes.
+NVIDIA's own tests of ``cuda.compute`` are in no wheel; these follow its docstrings: each function in one
+call, and as an object in two phases, with operators and iterators anew, and restored from bytes.
 """
 
 import subprocess
 import sys
+from itertools import pairwise
 
 import cupy as cp
 import numpy as np
 import pytest
+from numba import cuda as numba_cuda
 
 import cupar.compute as cc
 from cupar._device import driver
@@ -120,7 +122,7 @@ def test_segmented_reduce(rng):
     start, end = cp.asarray(bounds[:-1]), cp.asarray(bounds[1:])
     d_in, d_out = cp.asarray(host), cp.empty(1000, "i4")
     h_init = np.array([2], "i4")
-    wanted = [host[a:b].sum() + 2 for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    wanted = [host[a:b].sum() + 2 for a, b in pairwise(bounds)]
     given = {
         "d_in": d_in,
         "d_out": d_out,
@@ -176,13 +178,11 @@ def test_state_is_looked_up_in_each_call(rng):
 
 def test_captured_arrays_are_updated(rng):
     host = items(rng, "i4")
-    from numba import cuda
-
     counter = cp.zeros(1, "i4")
 
     def counted(a):
         if a > 50:
-            cuda.atomic.add(counter, 0, 1)
+            numba_cuda.atomic.add(counter, 0, 1)
         return a
 
     cc.unary_transform(d_in=cp.asarray(host), d_out=cp.empty(N, "i4"), op=counted, num_items=N)
@@ -301,9 +301,7 @@ def test_segmented_sort(rng):
         "end_offsets_in": cp.asarray(bounds[1:]),
         "order": cc.SortOrder.ASCENDING,
     }
-    wanted = np.concatenate(
-        [a + np.argsort(keys[a:b], kind="stable") for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
-    )
+    wanted = np.concatenate([a + np.argsort(keys[a:b], kind="stable") for a, b in pairwise(bounds)])
     for call in forms("segmented_sort", given, {"num_items": N, "num_segments": 1000}):
         out_keys.fill(0)
         call()
@@ -410,7 +408,7 @@ def test_zip_and_structs(rng):
     given = {"d_in": cp.asarray(points.view("u1")).view(Point.dtype), "d_out": total, "h_init": Point(1, 2)}
     given["op"] = lambda p, q: Point(p.x + q.x, p.y + q.y)
     for call in forms("reduce_into", given, {"num_items": N}):
-        total.fill(0)
+        total.view("u1").fill(0)
         call()
         assert (total.get()[0]["x"], total.get()[0]["y"]) == (points["x"].sum() + 1, points["y"].sum() + 2)
 
