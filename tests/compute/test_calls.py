@@ -326,6 +326,7 @@ def test_proxies_have_no_data(gpu):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_serialized_and_back(gpu, name):
     made_with, counts = CASES[name]
