@@ -13,10 +13,15 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
+from . import structs
+
 # Where each name is: a module, or a module and what is in it.
 _PLACES: Final = {
+    "AbstractTemplate": "numba.cuda.typing.templates:AbstractTemplate",
     "CUDACABICallConv": "numba.cuda.core.callconv:CUDACABICallConv",
+    "Conversion": "numba.cuda.typeconv:Conversion",
     "LinkableCode": "numba.cuda.cudadrv.linkable_code:LinkableCode",
+    "LoweringRegistry": "numba.cuda.core.imputils:Registry",
     "NamedTupleAttribute": "numba.cuda.typing.collections:NamedTupleAttribute",
     "NumbaError": "numba.core.errors:NumbaError",
     "as_dtype": "numba.cuda.np.numpy_support:as_dtype",
@@ -33,8 +38,11 @@ _PLACES: Final = {
     "intrinsic": "numba.cuda.extending:intrinsic",
     "make_array": "numba.cuda.np.arrayobj:make_array",
     "nvrtc": "numba.cuda.cudadrv.nvrtc",
+    "numpy_support": "numba.np.numpy_support",
+    "numpy_support_of_cuda": "numba.cuda.np.numpy_support",
     "populate_array": "numba.cuda.np.arrayobj:populate_array",
     "rewrite_registry": "numba.cuda.core.rewrites:rewrite_registry",
+    "signature_of": "numba.cuda.typing:signature",
     "sigutils": "numba.cuda.core.sigutils",
     "typeof_impl": "numba.cuda.typing.typeof:typeof_impl",
     "types": "numba.cuda.types",
@@ -192,6 +200,8 @@ def dtype_of(kind: Any) -> Any:
     import numpy as np
     from numba.cuda.np.numpy_support import as_dtype
 
+    if type(kind).__name__ == "Bfloat16":
+        return structs.bfloat16()
     if type(kind).__name__ != "Record":
         return as_dtype(kind)
     described = {

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from . import structs
 from ._call.algorithm import Algorithm
 from ._call.numbers import item_count
 from ._call.signatures import two_phases
@@ -105,7 +106,7 @@ def histogram_even(
     """
     given = argument("d_samples", d_samples)
     samples = given.value
-    if samples.kind in "cV":
+    if structs.kind_of(samples) in "cV":
         raise TypeError(f"d_samples: {samples} has no order; give the real or imaginary part, or magnitudes")
     histogram = integers("d_histogram", d_histogram, smallest=4, output=True, may_iterate=False)
     levels = _level_dtype(samples, h_lower_level, h_upper_level)
@@ -136,6 +137,8 @@ def _scalar(name: str, value: Any) -> Any:
         if value.size != 1:
             raise ValueError(f"{name}: expected a number or an array of one element, got {value.size}")
         value = value.reshape(-1)[0]
+    if isinstance(value, np.generic) and structs.is_bfloat16(value.dtype):
+        return float(value)
     if not isinstance(value, (bool, int, float, np.bool_, np.integer, np.floating)):
         raise TypeError(
             f"{name}: expected a real number or a NumPy array of one element, got {type(value).__name__}"
@@ -146,7 +149,7 @@ def _scalar(name: str, value: Any) -> Any:
 def _level_dtype(samples: np.dtype[Any], lower: Any, upper: Any) -> np.dtype[Any]:
     """Return the type to compute bins in, with the samples' own: one that C++ promotes both to rightly."""
     levels = (_scalar("h_lower_level", lower), _scalar("h_upper_level", upper))
-    if samples.kind == "f" or any(isinstance(level, (float, np.floating)) for level in levels):
+    if structs.kind_of(samples) == "f" or any(isinstance(level, (float, np.floating)) for level in levels):
         return np.dtype(np.float64)
     return np.dtype(np.uint64 if samples == np.uint64 else np.int64)
 

@@ -52,7 +52,8 @@ class CountingIterator(Iterator):
 
     def __init__(self, start: Any) -> None:
         value = np.asarray(_int_of_64_bits("start", start))
-        if value.shape != () or value.dtype.kind not in "iuf" or value.dtype not in structs.NUMBERS:
+        known = structs.is_number(value.dtype) and structs.kind_of(value.dtype) in "iuf"
+        if value.shape != () or not known:
             raise TypeError(f"start: expected a real number, got {_short(start)}")
         leaves = constant(value.tobytes()), Index(step=1)
         super().__init__(nodes.Counting(value.dtype), leaves)

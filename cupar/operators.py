@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from . import structs
 from ._base.words import counted
 from ._external.kinds import is_external
 from ._fingerprint import walk
@@ -242,7 +243,7 @@ def _resolved(op: Op, inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any]) 
             f"op: expected a function of two values, got {op.__name__}, which takes all of them; give "
             f"{instead}"
         )
-    if kind is not None and all(dtype.kind in dtypes for dtype in inputs):
+    if kind is not None and all(structs.kind_of(dtype) in dtypes for dtype in inputs):
         return _of_kind(kind, inputs, output)
     if not (isinstance(op, FunctionType) or compilers_name(op) is not None):
         from ._fingerprint import unsupported
@@ -251,7 +252,7 @@ def _resolved(op: Op, inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any]) 
         if wrong is not None:
             raise TypeError(f"op: {wrong}")
     _check_arity(op, len(inputs))
-    if isinstance(op, np.ufunc) and all(dtype.kind == "f" for dtype in inputs):
+    if isinstance(op, np.ufunc) and all(structs.kind_of(dtype) == "f" for dtype in inputs):
         op = _OF_FLOATS.get(op, op)
     found = _function(op, inputs, output)
     if found.source is not None and found.source.refused:
@@ -322,8 +323,8 @@ def recognised(op: Op, dtype: np.dtype[Any], refuse: Callable[[Operator], None])
     code = op.__code__
     kind, dtypes = _KIND_OF_CODE.get((code.co_code, code.co_names), (None, ""))
     # Constants and variables of a closure would show in the code, but not which parameters are by name. Sums
-    # of float16 depend on the order so much that CCCL's way with its own plus is not to be taken for another.
-    if kind is None or dtype.kind not in dtypes or dtype == np.float16:
+    # of 16 bits depend on the order so much that CCCL's way with its own plus is not to be taken for another.
+    if kind is None or dtype.kind not in dtypes or dtype == np.float16:  # bfloat16 has another kind
         return op
     if code.co_argcount != 2 or code.co_kwonlyargcount:
         return op
@@ -376,7 +377,7 @@ def _of_kind(kind: OpKind, inputs: tuple[np.dtype[Any], ...], output: np.dtype[A
     if traits.arity != len(inputs):
         takes = counted(traits.arity, "argument")
         raise TypeError(f"op: OpKind.{kind.name} takes {takes}, this algorithm gives it {len(inputs)}")
-    undefined = {dtype.kind for dtype in inputs} - {*traits.dtypes}
+    undefined = {structs.kind_of(dtype) for dtype in inputs} - {*traits.dtypes}
     if "V" in undefined:
         raise TypeError(
             f"op: OpKind.{kind.name} is not defined for structs; write a function of their fields"

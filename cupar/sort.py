@@ -137,7 +137,7 @@ def sorted_arguments(
 ) -> tuple[Argument, ...]:
     """Describe the arrays of a sort by bits: keys and, if there are any, values; each in and out."""
     found = pairs(d_in_keys, d_out_keys, d_in_values, d_out_values)
-    if found[0].value.kind in "cV":
+    if structs.kind_of(found[0].value) in "cV":
         raise TypeError(f"d_in_keys: {structs.text(found[0].value)} has no order; {instead}")
     return found
 

@@ -18,8 +18,96 @@ import numpy as np
 
 NUMBERS = frozenset(map(np.dtype, "?bBhHiIqQefdFD"))
 SUPPORTED = (
-    "bool, int8 to int64, uint8 to uint64, float16 to float64, complex64, complex128, and structs of these"
+    "bool, int8 to int64, uint8 to uint64, bfloat16, float16 to float64, complex64, complex128, and structs "
+    "of these"
 )
+
+
+class NoBfloat16Error(TypeError):
+    """bfloat16 was asked for, and the package whose dtype that is is not there."""
+
+
+def as_dtype(given: Any) -> np.dtype[Any]:
+    """Return a dtype of whatever stands for one: a struct type, or what `numpy.dtype` takes.
+
+    NumPy knows the name ``"bfloat16"`` once ml_dtypes is imported, which is done here.
+
+    Raises
+    ------
+    TypeError, ValueError, SyntaxError
+        If it stands for none, as NumPy has it. NoBfloat16Error if ml_dtypes is needed and not there.
+    """
+    if isinstance(given, str) and given == "bfloat16":
+        return bfloat16()
+    dtype: np.dtype[Any] = np.dtype(given.dtype if is_struct(given) else given)
+    return dtype
+
+
+def bfloat16() -> np.dtype[Any]:
+    """Return NumPy's dtype of bfloat16, which is ml_dtypes'; NoBfloat16Error if that is not installed."""
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise NoBfloat16Error(
+            "bfloat16 is a dtype of the package ml_dtypes, which is not installed: pip install ml_dtypes"
+        ) from None
+    dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return dtype
+
+
+def is_bfloat16(dtype: np.dtype[Any]) -> bool:
+    """Whether a dtype is bfloat16. NumPy has its kind and `str` as those of two bytes of nothing known."""
+    if dtype.kind != "V" or dtype.names is not None:
+        return False
+    kind = dtype.type
+    return kind.__name__ == "bfloat16" and kind.__module__ == "ml_dtypes" and dtype.isnative
+
+
+def is_number(dtype: np.dtype[Any]) -> bool:
+    """Whether cupar has code for a number of this dtype."""
+    return dtype in NUMBERS or is_bfloat16(dtype)
+
+
+def kind_of(dtype: np.dtype[Any]) -> str:
+    """Return the letter of a dtype's kind, as NumPy has it; of bfloat16 it is a float's."""
+    return "f" if dtype.kind == "V" and is_bfloat16(dtype) else dtype.kind
+
+
+def code_of(dtype: np.dtype[Any]) -> str:
+    """Return a dtype's kind and bytes, as in ``"f4"``; of bfloat16 ``"bf2"``."""
+    return "bf2" if dtype.kind == "V" and is_bfloat16(dtype) else dtype.str[1:]
+
+
+def has_bfloat16(dtype: np.dtype[Any]) -> bool:
+    """Whether a dtype is bfloat16, or a struct with such a field."""
+    return is_bfloat16(dtype) or any(has_bfloat16(each) for _, each, _ in members(dtype))
+
+
+def descr(dtype: np.dtype[Any]) -> Any:
+    """Return a dtype as plain data: as NumPy has it, but for bfloat16, of which its `descr` loses all."""
+    if is_bfloat16(dtype):
+        return "bfloat16"
+    if not has_bfloat16(dtype):
+        return np.lib.format.dtype_to_descr(dtype)
+    fields = [(name, offset, descr(each)) for name, each, offset in members(dtype)]
+    return {"fields": fields, "itemsize": dtype.itemsize}
+
+
+def from_descr(given: Any) -> np.dtype[Any]:
+    """Return the dtype of which `descr` made plain data."""
+    if given == "bfloat16":
+        return bfloat16()
+    if not isinstance(given, Mapping):
+        return np.lib.format.descr_to_dtype(given)
+    fields = given["fields"]
+    described: Any = {
+        "names": [name for name, *_ in fields],
+        "formats": [from_descr(each) for *_, each in fields],
+        "offsets": [offset for _, offset, _ in fields],
+        "itemsize": given["itemsize"],
+    }
+    result: np.dtype[Any] = np.dtype(described, align=True)
+    return result
 
 
 def gpu_struct(fields: Any, name: str = "Struct") -> Any:
@@ -125,10 +213,11 @@ def _field_dtype(field: str, kind: Any) -> np.dtype[Any]:
     if isinstance(kind, Mapping):
         kind = gpu_struct(kind, field)
     try:
-        dtype: np.dtype[Any] = np.dtype(kind.dtype if is_struct(kind) else kind)
+        return as_dtype(kind)
+    except NoBfloat16Error as error:
+        raise TypeError(f"fields: {field}: {error}") from None
     except TypeError as error:
         raise TypeError(f"fields: {field}: expected a type of number or a struct, got {kind!r}") from error
-    return dtype
 
 
 def _new(cls: Any, /, *values: Any, **named: Any) -> Any:
@@ -189,7 +278,7 @@ def normal(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
     left out, and lose the alignment. Raise TypeError, which names the parameter, if cupar has no code for it,
     or a field is not aligned.
     """
-    if dtype in NUMBERS:
+    if is_number(dtype):
         return dtype
     if not dtype.names or dtype.hasobject:
         raise TypeError(f"{name}: dtype {dtype} is not supported; supported are {SUPPORTED}")
@@ -231,7 +320,7 @@ def _may_be_padding(field: str, kind: np.dtype[Any]) -> bool:
     """Whether a field looks as a struct's `descr` has padding."""
     # np.dtype names fields without a name f0, f1, … by their place.
     unnamed = field == "" or (field[0] == "f" and field[1:].isdigit())
-    return unnamed and kind.kind == "V" and kind.names is None and kind.subdtype is None
+    return unnamed and kind.type is np.void and kind.names is None and kind.subdtype is None
 
 
 @functools.lru_cache(maxsize=256)
@@ -264,7 +353,8 @@ def names(dtype: np.dtype[Any]) -> list[Any]:
 
 def type_part(dtype: np.dtype[Any]) -> list[Any]:
     """Describe a dtype for a key: size, alignment and, of a struct, the layout without the names."""
-    part: list[Any] = [dtype.str, dtype.itemsize, dtype.alignment]
+    written = "bfloat16" if is_bfloat16(dtype) else dtype.str
+    part: list[Any] = [written, dtype.itemsize, dtype.alignment]
     if dtype.names is not None:
         part.append([[offset, type_part(kind)] for _, kind, offset in members(dtype)])
     return part
@@ -284,4 +374,4 @@ def convertible(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
         return layout(source) == layout(target)
     if target.kind == "b":
         return source.kind != "c"
-    return _RANK[source.kind] <= _RANK[target.kind]
+    return _RANK[kind_of(source)] <= _RANK[kind_of(target)]

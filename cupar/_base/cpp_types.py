@@ -1,4 +1,4 @@
-"""What numbers are called in C++, by the letter and size that NumPy has for their dtypes."""
+"""What numbers are called in C++, by the letter and size that NumPy has for their dtypes; bfloat16 is ``bf2``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ NUMBERS: Final = {
     "u4": "unsigned int",
     "u8": "unsigned long long",
     "f2": "__half",
+    "bf2": "__nv_bfloat16",
     "f4": "float",
     "f8": "double",
 }

@@ -100,7 +100,7 @@ def initial_value(h_init: Any, dtype: np.dtype[Any]) -> Any:
         return np.asarray(h_init).reshape(-1).view(dtype)[0]
     if isinstance(h_init, (bool, int, float, complex, np.generic)):
         given = np.dtype(type(h_init))
-        if given.kind in "biufc" and structs.convertible(given, dtype):
+        if structs.kind_of(given) in "biufc" and structs.convertible(given, dtype):
             return _exactly(h_init, dtype)
         raise TypeError(
             f"h_init: {h_init!r} is not converted to {dtype} silently; give a NumPy array of one element of "
@@ -127,7 +127,8 @@ def _exactly(number: Any, dtype: np.dtype[Any]) -> Any:
     """Convert a number; floats may be rounded, but neither wrap around nor overflow."""
     try:
         with np.errstate(over="ignore"):
-            value = np.array(number, dtype)[()]
+            given = float(number) if structs.is_bfloat16(dtype) else number  # ml_dtypes takes no large int
+            value = np.array(given, dtype)[()]
     except OverflowError as error:
         raise ValueError(f"h_init: {error}") from None
     lost = value != number if dtype.kind in "biu" else np.isinf(value) and abs(number) != np.inf

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from .. import structs
 from .._device import arrays, driver, peers
 from .._ir.iterator import state_of
 from .._ir.specialisation import Specialisation
@@ -87,7 +88,7 @@ def binder(caller: Caller) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
                 f"        and {array}.size >= {items} {aligned % 'data.ptr'}",
             ]
             if argument.value.kind != "c":
-                lazy = f"or {array}.is_neg()" if argument.value.kind == "f" else ""
+                lazy = f"or {array}.is_neg()" if structs.kind_of(argument.value) == "f" else ""
                 checks += [
                     f"elif (type({array}) in _torch and _numpy_dtype({array}.dtype) is _dtype_{i}",
                     f"        and {array}.is_cuda and {array}.is_contiguous()",

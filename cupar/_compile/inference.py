@@ -40,12 +40,11 @@ def result_dtype(op: Operator) -> np.dtype[Any]:
     def make() -> _cache.Entry:
         from . import python_to_ltoir
 
-        described: Any = np.lib.format.dtype_to_descr(python_to_ltoir.result_dtype(op, _CC))
+        described = structs.descr(python_to_ltoir.result_dtype(op, _CC))
         return _cache.Entry({"entry": parts["entry"], "parts": parts}, repr(described).encode())
 
     def use(entry: _cache.Entry) -> np.dtype[Any]:
-        dtype: np.dtype[Any] = np.lib.format.descr_to_dtype(ast.literal_eval(entry.payload.decode()))
-        return structs.normal(op.parameter, dtype)
+        return structs.normal(op.parameter, structs.from_descr(ast.literal_eval(entry.payload.decode())))
 
     return _results.get_or_make(op.without_user(), lambda: entries.fetch(digest(parts), make, use)[1])
 

@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from .. import structs
 from .._base.causes import cause
 from .._base.errors import BuildError
 from .._ir.specialisation import Specialisation
 
 
 def _is_opaque(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind in "cV"
+    return structs.kind_of(dtype) in "cV"
 
 
 @contextmanager

@@ -8,12 +8,15 @@ import numpy as np
 
 from .. import structs
 from .._numba import OPTIONS
+from . import bfloat16
 
 
 def number_type(dtype: np.dtype[Any]) -> Any:
     """Return the numba type of a number, or of a struct as it is in memory."""
     from .._numba import from_dtype
 
+    if structs.has_bfloat16(dtype):
+        bfloat16.register()
     return from_dtype(dtype)
 
 
@@ -97,8 +100,10 @@ def dtype_of(numba_type: Any) -> np.dtype[Any] | None:
             return None
         names = getattr(numba_type, "fields", [f"field_{i}" for i in range(len(fields))])
         return structs.normal("op", np.dtype(list(zip(names, fields, strict=True)), align=True))
+    if numba_type == types.bfloat16:
+        return structs.bfloat16()
     try:
         dtype: np.dtype[Any] = as_dtype(getattr(numba_type, "literal_type", numba_type))
     except (NumbaError, NotImplementedError):
         return None
-    return dtype if dtype in structs.NUMBERS else None
+    return dtype if structs.is_number(dtype) else None

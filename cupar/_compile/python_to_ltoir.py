@@ -38,7 +38,7 @@ from .._fingerprint.names import package
 from .._fingerprint.refusals import Unfingerprintable
 from .._ir.operator import Operator, ResultError
 from .._numba import OPTIONS
-from . import captured_arrays, numba_errors, wrapper
+from . import bfloat16, captured_arrays, numba_errors, wrapper
 from .cpp_calls import caller
 from .numba_types import array_type, dtype_of, parameter_type, struct_maker, value_type
 from .toolchain import compilers
@@ -164,6 +164,8 @@ def _compiling(cc: int) -> Iterator[None]:
         target = _target_cc.get()
         return ask_driver() if target is None else SimpleNamespace(compute_capability=target)
 
+    with compilers(), global_compiler_lock:
+        bfloat16.register()
     with compilers(), global_compiler_lock, extensions.refuse_foreign():
         token, ask_driver = _target_cc.set(divmod(cc, 10)), dispatcher.get_current_device
         dispatcher.get_current_device = get_current_device

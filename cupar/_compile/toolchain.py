@@ -250,7 +250,14 @@ def operator_versions() -> dict[str, str]:
         **{project: package_version(project) for project in ("numba-cuda", "numba", "llvmlite")},
         "numpy": np.__version__,
         "nvvm": _library_version("nvvm"),
+        "cupar's bfloat16 in numba": _bfloat16_version(),
     }
+
+
+@functools.cache
+def _bfloat16_version() -> str:
+    """Return the SHA-256 of what cupar registers with numba: that is in the code of operators, too."""
+    return hashlib.sha256(Path(__file__).with_name("bfloat16.py").read_bytes()).hexdigest()
 
 
 # Of NVRTC, for CCCL's headers. Macros in them write out templates for lists of up to 16 types, which takes

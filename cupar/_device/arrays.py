@@ -51,14 +51,16 @@ def _view_torch(tensor: Any) -> View:
     dtype = _torch_dtypes.get(tensor.dtype)
     if dtype is None:
         try:
-            dtype = np.dtype(str(tensor.dtype).removeprefix("torch."))
+            dtype = structs.as_dtype(str(tensor.dtype).removeprefix("torch."))
+        except structs.NoBfloat16Error:
+            raise
         except TypeError:
             raise TypeError(
                 f"dtype {tensor.dtype} is not supported; supported are {structs.SUPPORTED}"
             ) from None
         _torch_dtypes[tensor.dtype] = dtype
     # Conjugation and negation can be put off in PyTorch: memory does not hold the tensor's values then.
-    if (dtype.kind == "c" and tensor.is_conj()) or (dtype.kind in "fc" and tensor.is_neg()):
+    if (dtype.kind == "c" and tensor.is_conj()) or (structs.kind_of(dtype) in "fc" and tensor.is_neg()):
         raise ValueError("got a tensor with lazy conjugation or negation; call .resolve_conj().resolve_neg()")
     c_order = tensor.is_contiguous()
     contiguous = c_order or _is_contiguous(tensor.shape[::-1], tensor.stride()[::-1], 1)
@@ -66,7 +68,12 @@ def _view_torch(tensor: Any) -> View:
 
 
 def _view_interface(array: Any) -> View:
-    interface: Any = array.__cuda_array_interface__
+    try:
+        interface: Any = array.__cuda_array_interface__
+    except AttributeError:
+        if not hasattr(array, "__dlpack_device__"):
+            raise
+        return _view_dlpack(array)  # JAX's of bfloat16 have DLPack alone
     if type(interface) is not dict and not isinstance(interface, Mapping):  # ABCs are slow to ask
         raise TypeError(f"its __cuda_array_interface__ is {interface!r}, expected a dict")
     version = interface.get("version", 3)
@@ -76,8 +83,7 @@ def _view_interface(array: Any) -> View:
         raise TypeError("masked arrays are not supported")
     dtype = _typestr(interface["typestr"])
     if dtype.kind == "V":  # a struct, whose fields some libraries give and others, Numba's among them, do not
-        descr = interface.get("descr")
-        dtype = np.lib.format.descr_to_dtype(descr) if descr else getattr(array, "dtype", dtype)
+        dtype = _void_dtype(array, dtype, interface.get("descr"))
     shape: Any = interface["shape"]
     if type(shape) is not tuple and (isinstance(shape, (str, bytes)) or not hasattr(shape, "__len__")):
         raise TypeError(f"'shape' of its __cuda_array_interface__ is {shape!r}, expected a tuple of integers")
@@ -90,6 +96,15 @@ def _view_interface(array: Any) -> View:
     c_order = strides is None or size <= 1 or _is_contiguous(shape, strides, dtype.itemsize)
     contiguous = c_order or _is_contiguous(shape[::-1], strides[::-1], dtype.itemsize)
     return View(address, size, dtype, contiguous, not read_only, c_order)
+
+
+def _void_dtype(array: Any, dtype: np.dtype[Any], descr: Any) -> np.dtype[Any]:
+    """Return the dtype of an array whose `typestr` says nothing but a size; that loses what bfloat16 is."""
+    own = getattr(array, "dtype", None)
+    if isinstance(own, np.dtype) and own.itemsize == dtype.itemsize and structs.has_bfloat16(own):
+        return own
+    found: np.dtype[Any] = np.lib.format.descr_to_dtype(descr) if descr else dtype if own is None else own
+    return found
 
 
 def _typestr(typestr: Any) -> np.dtype[Any]:
@@ -142,9 +157,13 @@ def _view_dlpack(array: Any) -> View:
     # -1: the producer need not order its stream before ours, as for every other kind of array.
     view = StridedMemoryView.from_dlpack(array, stream_ptr=-1)
     strides = view.strides
-    if view.dtype is None:
-        raise TypeError(f"its dtype is none of NumPy's; supported are {structs.SUPPORTED}")
-    dtype = np.dtype(view.dtype)
+    try:
+        found = view.dtype
+    except NotImplementedError as error:  # bfloat16, without ml_dtypes
+        raise TypeError(str(error)) from None
+    if found is None:
+        raise TypeError(f"its dtype is not one of {structs.SUPPORTED}")
+    dtype = np.dtype(found)
     shape = view.shape
     c_order = strides is None or _is_contiguous(shape, strides, 1)  # in items
     contiguous = c_order or _is_contiguous(shape[::-1], strides[::-1], 1)
@@ -245,7 +264,9 @@ def dtype_of(name: str, array: Any) -> np.dtype[Any]:
     """
     if isinstance(array, (type, np.dtype, str)):
         try:
-            dtype = np.dtype(array.dtype if structs.is_struct(array) else array)  # type: ignore[union-attr]
+            dtype = structs.as_dtype(array)
+        except structs.NoBfloat16Error as error:
+            raise TypeError(f"{name}: {error}") from None
         except (TypeError, ValueError, SyntaxError):
             raise TypeError(f"{name}: expected a device array or a dtype, got {array!r}") from None
         return structs.normal(name, dtype)
@@ -304,8 +325,9 @@ def strides(array: Any, itemsize: int) -> tuple[int, ...]:
     if reader is _view_torch:
         return tuple(itemsize * each for each in array.stride())
     extents, found = shape(array), None
-    if reader is _view_interface:
-        found = array.__cuda_array_interface__.get("strides")
+    interface = getattr(array, "__cuda_array_interface__", None) if reader is _view_interface else None
+    if interface is not None:
+        found = interface.get("strides")
     else:
         from cuda.core.utils import StridedMemoryView
 

@@ -20,8 +20,18 @@ from .._base.cpp_types import NUMBERS
 from .signatures import Signature
 from .sources import NOWHERE
 
-# As they are passed: bools as bytes, float16 as its bits.
-_PASSED: Final = {**NUMBERS, "b1": "unsigned char", "f2": "unsigned short"}
+# As they are passed: bools as bytes, floats of 16 bits as their bits.
+_PASSED: Final = {**NUMBERS, "b1": "unsigned char", "f2": "unsigned short", "bf2": "unsigned short"}
+# Of floats of 16 bits: their header, what tells them from others, and what makes bits of them and them of bits.
+_HALVES: Final = {
+    "f2": ("cuda_fp16.h", "cupar_sort(__half, 4)", "__half_as_ushort", "__ushort_as_half"),
+    "bf2": (
+        "cuda_bf16.h",
+        "cupar_sort(__nv_bfloat16, 5)",
+        "__bfloat16_as_ushort",
+        "__ushort_as_bfloat16",
+    ),
+}
 FLAT: Final = "cupar_flat"  # macro: the source is in no namespace, for one that cannot be in one
 SOURCE: Final = f"{NOWHERE}source"  # what a source is called in messages of the compiler
 
@@ -140,7 +150,7 @@ def _shim(name: str, signature: Signature, symbol: str, is_probed: bool) -> str:
             passed.append(f"{types[-1]}{{a{i}}}")
     call = f"cupar_called({', '.join(passed)})"
     leaves = (part for dtype in signature.dtypes() for _, part in _parts(dtype))
-    needs_half = any(each.str[1:] == "f2" for each in leaves)
+    halves = sorted({structs.code_of(each) for each in leaves} & {*_HALVES})
     steps = [*_checks(signature, types, is_probed), *steps]
     returned = "void*"
     if result is None:
@@ -155,14 +165,13 @@ def _shim(name: str, signature: Signature, symbol: str, is_probed: bool) -> str:
         if signature.returns_in_parts:
             steps += ["memcpy(out, &result, sizeof(result));", "return nullptr;"]
         else:
-            returned = _PASSED[result.str[1:]]
+            returned = _PASSED[structs.code_of(result)]
             steps += _returned(result)
     body = "\n  ".join(steps)
-    helpers = _HELPERS.replace(
-        "cupar_sort(double, 4)", "cupar_sort(double, 4) cupar_sort(__half, 4)", needs_half
-    )
+    sorts = " ".join(["cupar_sort(double, 4)", *(_HALVES[each][1] for each in halves)])
+    helpers = _HELPERS.replace("cupar_sort(double, 4)", sorts)
     return (
-        ("#include <cuda_fp16.h>\n" if needs_half else "")
+        "".join(f"#include <{_HALVES[each][0]}>\n" for each in halves)
         + f"namespace {symbol}_shim {{{helpers}}}\n"
         + f"// {SHOWN}{name}\n// {SHOWN}{signature}\n"
         + f'extern "C" __device__ {returned} {symbol}({", ".join(heads)}) {{\n'
@@ -174,18 +183,22 @@ SHOWN: Final = "cupar: "  # begins comments that say for messages what is called
 
 
 def _wrapper(dtype: np.dtype[Any]) -> str:
-    return f"Parts<{dtype.itemsize}, {dtype.alignment}>" if dtype.kind in "cV" else f"Number<{_like(dtype)}>"
+    return f"Parts<{dtype.itemsize}, {dtype.alignment}>" if _has_parts(dtype) else f"Number<{_like(dtype)}>"
 
 
 def _like(dtype: np.dtype[Any]) -> str:
     """Return the type of a number in C++; for others, any that is none."""
-    return "No" if dtype.kind in "cV" else NUMBERS[dtype.str[1:]]
+    return "No" if _has_parts(dtype) else NUMBERS[structs.code_of(dtype)]
+
+
+def _has_parts(dtype: np.dtype[Any]) -> bool:
+    return structs.kind_of(dtype) in "cV"
 
 
 def _checks(signature: Signature, types: list[str], is_probed: bool) -> list[str]:
     """Return what asserts that the function takes the signature's types; the messages are for cupar alone."""
     values = [each.dtype for each in signature.parameters if each.ndim is None]
-    numbers = [_like(dtype) for dtype in values if dtype.kind not in "cV"]
+    numbers = [_like(dtype) for dtype in values if not _has_parts(dtype)]
     real = [each.replace("Number<", "").removesuffix(">") if "Number<" in each else each for each in types]
     is_called = f"is_called<{', '.join(real)}>"
     checks = [f'static_assert({is_called}, "cupar: call");']
@@ -219,8 +232,8 @@ _MOST_WAYS = 4  # parameters of which each may be a value or a reference
 def _returned(result: np.dtype[Any]) -> list[str]:
     if result.kind == "b":
         return ["return result ? 1 : 0;"]
-    if result.str[1:] == "f2":
-        return ["__half half = result;", "return __half_as_ushort(half);"]
+    if (half := _HALVES.get(structs.code_of(result))) is not None:
+        return [f"return {half[2]}(result);"]
     return ["return result;"]
 
 
@@ -234,12 +247,12 @@ def _array(name: str, ndim: int) -> list[str]:
 
 def _value(name: str, dtype: np.dtype[Any], heads: list[str], steps: list[str]) -> str:
     """Add the parameters in C that a value has, and what makes it of them; return its expression."""
-    if dtype.kind not in "cV":
-        heads.append(f"{_PASSED[dtype.str[1:]]} {name}")
+    if not _has_parts(dtype):
+        heads.append(f"{_PASSED[structs.code_of(dtype)]} {name}")
         return _number(name, dtype)
     steps.append(f"Parts<{dtype.itemsize}, {dtype.alignment}> {name} = {{}};")
     for number, (offset, part) in enumerate(_parts(dtype)):
-        heads.append(f"{_PASSED[part.str[1:]]} {name}_{number}")
+        heads.append(f"{_PASSED[structs.code_of(part)]} {name}_{number}")
         steps.append(f"{name}.set({offset}, {_number(f'{name}_{number}', part)});")
     return name
 
@@ -247,7 +260,8 @@ def _value(name: str, dtype: np.dtype[Any], heads: list[str], steps: list[str]) 
 def _number(name: str, dtype: np.dtype[Any]) -> str:
     if dtype.kind == "b":
         return f"({name} != 0)"
-    return f"__ushort_as_half({name})" if dtype.str[1:] == "f2" else name
+    half = _HALVES.get(structs.code_of(dtype))
+    return name if half is None else f"{half[3]}({name})"
 
 
 def _parts(dtype: np.dtype[Any], start: int = 0) -> Iterator[tuple[int, np.dtype[Any]]]:

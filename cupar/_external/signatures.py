@@ -40,7 +40,7 @@ class Signature:
     @property
     def returns_in_parts(self) -> bool:
         """Whether the result goes by a pointer, which is then the first argument."""
-        return self.result is not None and self.result.kind in "cV"
+        return self.result is not None and structs.kind_of(self.result) in "cV"
 
     def dtypes(self) -> list[np.dtype[Any]]:
         """Return the dtypes of the parameters, and of the result if there is one."""
@@ -133,7 +133,8 @@ def _parameter(given: Any) -> Parameter:
 
 def _dtype(given: Any) -> np.dtype[Any]:
     try:
-        found: np.dtype[Any] = np.dtype(given.dtype if structs.is_struct(given) else given)
-        return structs.normal("signature", found)
+        return structs.normal("signature", structs.as_dtype(given))
+    except structs.NoBfloat16Error as error:
+        raise TypeError(f"signature: {error}") from None
     except TypeError:
         raise TypeError(f"signature: expected {structs.SUPPORTED}, got {given!r}") from None

@@ -15,7 +15,8 @@ from .._numba import Name
 
 # Objects defined in these packages are encoded by name.
 COMPILERS: Final = frozenset(
-    ("builtins", "math", "cmath", "operator", "_operator", "numpy", "numba", "numba_cuda", "llvmlite")
+    ("builtins", "math", "cmath", "operator", "_operator", "numpy", "ml_dtypes", "numba", "numba_cuda")
+    + ("llvmlite",)
 )
 
 _DISPATCHERS: Final = frozenset(

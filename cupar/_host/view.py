@@ -162,12 +162,7 @@ def _strides(array: Any, shape: Sequence[int], found: arrays.View) -> tuple[int,
         return _strides_in(shape, itemsize, "C")
     if found.contiguous:
         return _strides_in(shape, itemsize, "F")
-    interface = getattr(array, "__cuda_array_interface__", None)
-    if interface is not None:
-        return tuple(map(int, interface["strides"]))
-    from cuda.core.utils import StridedMemoryView
-
-    return tuple(itemsize * each for each in StridedMemoryView.from_dlpack(array, stream_ptr=-1).strides)
+    return tuple(map(int, arrays.strides(array, itemsize)))
 
 
 def view(array: Any) -> View:

@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from .. import structs
 from .._base.cpp_types import NUMBERS
 
 _NUMBERS = {**NUMBERS, "c8": "Complex<float>", "c16": "Complex<double>"}
+
+_HEADERS = {"__half": "cuda_fp16.h", "__nv_bfloat16": "cuda_bf16.h"}  # that types are defined in
 
 _PREAMBLE = """
 typedef long long i64;
@@ -68,7 +71,7 @@ def type_name(dtype: np.dtype[Any]) -> str:
     """Return the C++ type of a value."""
     if dtype.names is not None:
         return f"Bytes<{dtype.itemsize}, {dtype.alignment}>"
-    return _NUMBERS[dtype.str[1:]]
+    return _NUMBERS[structs.code_of(dtype)]
 
 
 def symbol(parameter: str) -> str:
@@ -81,8 +84,8 @@ def symbol(parameter: str) -> str:
 
 def unit(code: str, headers: Sequence[str] = ()) -> str:
     """Return C++ that may be compiled: with the headers that it needs and the types of `type_name`."""
-    half = ["cuda_fp16.h"] if "__half" in code else []
-    return "".join(f"#include <{header}>\n" for header in dict.fromkeys([*headers, *half])) + _PREAMBLE + code
+    own = [header for name, header in _HEADERS.items() if name in code]
+    return "".join(f"#include <{header}>\n" for header in dict.fromkeys([*headers, *own])) + _PREAMBLE + code
 
 
 def forwarder(name: str, arity: int, has_state: bool) -> str:

@@ -31,8 +31,10 @@ _BITWISE = {"BIT_AND": "&", "BIT_OR": "|", "BIT_XOR": "^"}
 _CHOICES = {"MINIMUM": "{b} < {a} ? {b} : {a}", "MAXIMUM": "{a} < {b} ? {b} : {a}"}
 
 _BOOL, _INT, _UNSIGNED = np.dtype(bool), np.dtype(np.int64), np.dtype(np.uint64)
-_HALF, _FLOAT, _DOUBLE = np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)
-_HALVES, _FLOATS = "?be", "BhfF"  # what numba takes for float16, and else for float32, beside other floats
+_FLOAT, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
+# What numba takes for float16, and what for float32, beside other floats. Beside integers of 8 bits bfloat16
+# stays itself, beside all else it is a float32.
+_HALVES, _FLOATS = "?be", "?beEBhfF"
 
 
 def gives_bool(kind: str) -> bool:
@@ -104,7 +106,7 @@ def _computed(kind: str, inputs: Sequence[DType]) -> tuple[DType, str] | None:
     if kind == "NEGATE":
         own = _INT if inputs[0] == _BOOL else inputs[0]
         return own, _as(own, "-" + _as(_exact(own), "a"))
-    if kind in _ARITHMETIC and common != _HALF:  # whose rounding is a matter of instructions
+    if kind in _ARITHMETIC and not _is_half(common):  # whose rounding is a matter of instructions
         common = _DOUBLE if kind == "DIVIDES" and common.kind in "iu" else common
         sides = (_as(_exact(common), name) for name in named)
         return common, _as(common, _ARITHMETIC[kind].join(sides))
@@ -114,7 +116,7 @@ def _computed(kind: str, inputs: Sequence[DType]) -> tuple[DType, str] | None:
 def _compared(kind: str, inputs: Sequence[DType], common: DType) -> tuple[DType, str] | None:
     if _UNSIGNED in inputs and common == _INT:  # no type has all values of both
         return None
-    wide = _FLOAT if common == _HALF else common  # which has all its values
+    wide = _FLOAT if _is_half(common) else common  # which has all its values
     sides = {name: _as(wide, name) for name in "ab"}
     if kind in _CHOICES:
         return wide, _CHOICES[kind].format(**sides)
@@ -122,16 +124,21 @@ def _compared(kind: str, inputs: Sequence[DType], common: DType) -> tuple[DType,
 
 
 def _exact(common: DType) -> DType:
-    """Return the type to compute in: integers wrap around, and float32 has all values of float16."""
+    """Return the type to compute in: integers wrap around, and float32 has all values of 16 bits."""
     if common == _INT:
         return _UNSIGNED
-    return _FLOAT if common == _HALF else common
+    return _FLOAT if _is_half(common) else common
+
+
+def _is_half(dtype: DType) -> bool:
+    """Whether a dtype is a float of 16 bits."""
+    return dtype.itemsize == 2 and structs.kind_of(dtype) == "f"
 
 
 def _truth(name: str, dtype: DType) -> str:
     if dtype.kind == "c":
         return f"({name}.re != 0 || {name}.im != 0)"
-    return f"({_as(_FLOAT, name) if dtype == _HALF else name} != 0)"
+    return f"({_as(_FLOAT, name) if _is_half(dtype) else name} != 0)"
 
 
 def _common(inputs: Sequence[DType]) -> DType:
@@ -139,5 +146,9 @@ def _common(inputs: Sequence[DType]) -> DType:
     kinds = {each.kind for each in inputs}
     if kinds <= set("biu"):
         return _UNSIGNED if kinds == {"u"} else _INT
-    size = max(2 if each.char in _HALVES else 4 if each.char in _FLOATS else 8 for each in inputs)
+    brains = [each for each in inputs if structs.is_bfloat16(each)]
+    if brains and all(each.char in "EbB" for each in inputs):
+        return brains[0]
+    halves = "" if brains else _HALVES
+    size = max(2 if each.char in halves else 4 if each.char in _FLOATS else 8 for each in inputs)
     return np.dtype(f"c{2 * max(size, 4)}" if "c" in kinds else f"f{size}")

@@ -234,13 +234,14 @@ def number_slots(dtype: DType, name: str) -> Iterator[Slot]:
         part = {8: "f", 16: "d"}[dtype.itemsize]
         yield Varying(part, f"{name}re")
         yield Varying(part, f"{name}im")
+    elif dtype.kind in "mM":
+        yield Varying("q", f"{name}v")
     else:
-        yield Varying(
-            "q" if dtype.kind in "mM" else dtype.char if dtype.kind in "?bf" else _integer(dtype), f"{name}v"
-        )
+        yield Varying(dtype.char if dtype.kind in "?bf" else _integer(dtype), f"{name}v")
 
 
 def _integer(dtype: DType) -> str:
+    """Return the code of an integer, or of the bits of a bfloat16."""
     code = {1: "b", 2: "h", 4: "i", 8: "q"}[dtype.itemsize]
     return code if dtype.kind == "i" else code.upper()
 

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .. import structs
 from .._device import arrays, driver, peers
 from .._ir.operator import CapturedState
 from .._ir.parameters import Array, Member, Scalar, Tuple, Type, slots
@@ -353,7 +354,7 @@ class _Writer:
             branches.append((known, extents(f"{x}.size", f"{x}.shape", f"{x}.strides")))
         if (own := arrays.torch_dtype(dtype)) and dtype.kind != "c" and (kind.layout == "C" or any_layout):
             self._names[f"_t{name}"] = own
-            more = f" and {x}.is_cuda" + (f" and not {x}.is_neg()" if dtype.kind == "f" else "")
+            more = f" and {x}.is_cuda" + (f" and not {x}.is_neg()" if structs.kind_of(dtype) == "f" else "")
             known = condition("_torch", f"_t{name}", f"{x}.is_contiguous()", "", more, "data_ptr()")
             read = extents(f"{x}.numel()", f"{x}.shape", f"{x}.stride()", dtype.itemsize)
             branches.append((known, read))

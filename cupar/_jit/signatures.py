@@ -21,6 +21,7 @@ _NAMES = {
     **{"b1": "?", "f2": "f2", "f4": "f4", "f8": "f8", "c8": "c8", "c16": "c16"},
     **{"complex64": "c8", "complex128": "c16", "boolean": "?", "bool_": "?", "bool": "?", "byte": "u1"},
     **{"intp": "i8", "uintp": "u8", "int_": "i8", "uint": "u8", "intc": "i4", "uintc": "u4", "double": "f8"},
+    "bfloat16": "bfloat16",
 }
 
 
@@ -113,6 +114,8 @@ def _from_numba(given: Any) -> Type | None:
         inner = _from_numba(given.dtype)
         if isinstance(inner, (Scalar, Record)):
             return Array(inner.item, given.ndim, given.layout, bool(given.mutable))
+    if "Bfloat16" in bases:
+        return Scalar(Item.of(structs.bfloat16()))
     if bases & {"Boolean", "Integer", "Float", "Complex"}:
         return Scalar(Item.of(np.dtype(str(given.name).replace("boolean", "bool"))))
     if bases & {"Record", "NPDatetime", "NPTimedelta", "CharSeq", "NestedArray"}:
@@ -158,7 +161,10 @@ class _UnknownError(Exception):
 
 def _evaluated(node: Any) -> Any:
     if isinstance(node, ast.Name) and node.id in _NAMES:
-        return Scalar(Item.of(np.dtype(_NAMES[node.id])))
+        try:
+            return Scalar(Item.of(structs.as_dtype(_NAMES[node.id])))
+        except structs.NoBfloat16Error as error:
+            raise TypeError(f"signature: {error}") from None
     if isinstance(node, ast.Tuple):
         return tuple(map(_evaluated, node.elts))
     if isinstance(node, ast.Subscript) and isinstance(inner := _evaluated(node.value), Scalar):

@@ -57,7 +57,7 @@ def _of_value(name: str, value: Any) -> Type | None:
             f"{name}: expected a record in device memory, got a NumPy record, which is in host memory; copy "
             "it to the device (numba.cuda.to_device), or give a value of a cupar.gpu_struct"
         )
-    if isinstance(value, np.generic) and value.dtype.kind in "biufcmM":
+    if isinstance(value, np.generic) and structs.kind_of(value.dtype) in "biufcmM":
         return Scalar(_item(name, value.dtype))
     if isinstance(value, tuple):
         if (dtype := structs.dtype_of_value(value)) is not None:
@@ -135,6 +135,8 @@ def number(name: str, dtype: np.dtype[Any], value: Any) -> list[Any]:
             return [int(np.asarray(value).astype(dtype).view(np.int64))]
         if dtype.kind == "b":
             return [bool(value)]
+        if structs.is_bfloat16(dtype):
+            return [int(np.asarray(value).astype(dtype).view(np.uint16))]
         if dtype.kind == "f":
             return [float(value)]
         return [int(dtype.type(value)) if isinstance(value, (float, np.floating)) else int(value)]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .. import structs
 from .._ir import cpp
 from .family import Facts, Family, Launch, Number, PlanTuple, Shape, Storage, Value, i32, i64, u64
 
@@ -47,7 +48,9 @@ def _is_stable(spec: Specialisation) -> bool:
     """Whether blocks leave their results to be combined; they do, too, what atomics cannot add."""
     target = next(argument for argument in spec.arguments if argument.output)
     is_free = spec.option("determinism") == "NOT_GUARANTEED"
-    return not (is_free and target.is_pointer and spec.operators[0][1].output in _ATOMIC_TYPES)
+    accumulator = spec.operators[0][1].output
+    is_atomic = accumulator in _ATOMIC_TYPES or structs.is_bfloat16(accumulator)
+    return not (is_free and target.is_pointer and is_atomic)
 
 
 def _shapes(spec: Specialisation) -> Mapping[str, Shape]:

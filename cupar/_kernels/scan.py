@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from .. import structs
 from .._ir import cpp
 from . import policies
 from .family import Facts, Family, Launch, PlanTuple, Shape, Storage, Value, ceil_div, i32, u64
@@ -72,7 +73,7 @@ def _policy(spec: Specialisation) -> policies.Lookahead | None:
     accumulator = spec.operators[0][1].output
     # A stage holds a tile of the input, in which the output takes its place. Of bools there is no code, and
     # structs spill.
-    if not d_in.itemsize == d_out.itemsize == accumulator.itemsize or accumulator.kind in "bV":
+    if not d_in.itemsize == d_out.itemsize == accumulator.itemsize or structs.kind_of(accumulator) in "bV":
         return None
     kind = "c" if accumulator.kind == "c" else ""
     table = policies.SCAN

@@ -96,7 +96,7 @@ class _Tokens(dict[type, Callable[[Any], Hashable]]):
             found = _cupy_array if cls in arrays.CUPY else _device_array
         elif issubclass(cls, enum.Enum) or cls in (BuiltinFunctionType, np.ufunc):
             found = id  # they live as long as the process
-        elif issubclass(cls, (np.dtype, np.number, np.bool_)):
+        elif issubclass(cls, (np.dtype, np.number, np.bool_)) or cls.__module__ == "ml_dtypes":
             found = _number  # a dtype is told from an array of it, whose token is the dtype alone
         elif issubclass(cls, Iterator):
             found = _iterator
