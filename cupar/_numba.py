@@ -35,6 +35,7 @@ _PLACES: Final = {
     "dispatcher": "numba.cuda.dispatcher",
     "from_dtype": "numba.cuda.np.numpy_support:from_dtype",
     "global_compiler_lock": "numba.cuda.core.compiler_lock:global_compiler_lock",
+    "ir": "llvmlite.ir",
     "intrinsic": "numba.cuda.extending:intrinsic",
     "make_array": "numba.cuda.np.arrayobj:make_array",
     "nvrtc": "numba.cuda.cudadrv.nvrtc",

@@ -36,8 +36,8 @@ FLOORS = [
     "_store",
     "graph",
     "_device",
-    "structs",
     "_numba",
+    "structs",
     "_base",
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms.split()}

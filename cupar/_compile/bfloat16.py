@@ -115,9 +115,7 @@ def _bits(number: int) -> int:
 
 
 def _lowering() -> Any:
-    from llvmlite import ir
-
-    from .._numba import LoweringRegistry, types
+    from .._numba import LoweringRegistry, ir, types
 
     own, registry = types.bfloat16, LoweringRegistry()
     i16, i32, single = ir.IntType(16), ir.IntType(32), ir.FloatType()
