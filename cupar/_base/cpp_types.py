@@ -1,4 +1,4 @@
-"""What numbers are called in C++, by the letter and size that NumPy has for their dtypes; bfloat16 is ``bf2``."""
+"""What numbers are called in C++, by the letter and size of their dtypes, as in `structs.code_of`."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from .sources import NOWHERE
 
 # As they are passed: bools as bytes, floats of 16 bits as their bits.
 _PASSED: Final = {**NUMBERS, "b1": "unsigned char", "f2": "unsigned short", "bf2": "unsigned short"}
-# Of floats of 16 bits: their header, what tells them from others, and what makes bits of them and them of bits.
+# Of floats of 16 bits: their header, what tells them apart, what makes bits of them, and them of bits.
 _HALVES: Final = {
     "f2": ("cuda_fp16.h", "cupar_sort(__half, 4)", "__half_as_ushort", "__ushort_as_half"),
     "bf2": (
