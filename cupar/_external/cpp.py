@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from .. import structs
 from . import shim, signatures
 from .files import Guard
 from .linkable import Linkable, linkable
@@ -126,7 +127,9 @@ def _is_probed(head: str, types: Signature) -> bool:
 
     A template is compiled for them, if its result depends on its body, and may refuse all but those.
     """
-    is_number = all(each.ndim is None and each.dtype.kind not in "cV" for each in types.parameters)
+    is_number = all(
+        each.ndim is None and structs.kind_of(each.dtype) not in "cV" for each in types.parameters
+    )
     return not re.search(r"\bauto\b", head) and (is_number or not re.search(r"\btemplate\b", head))
 
 

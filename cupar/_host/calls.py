@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Mapping
 from typing import Any
@@ -230,7 +231,7 @@ class Call:
             self._device_init(given, dtype)
         elif isinstance(given, types.Array):
             self._array_init(given, dtype)
-        elif isinstance(given, (types.Number, types.Boolean)) and dtype.kind in "biufc":
+        elif isinstance(given, (types.Number, types.Boolean)) and structs.kind_of(dtype) in "biufc":
             self._number_init(given, dtype)
         else:
             raise errors.TypingError(
@@ -254,6 +255,11 @@ class Call:
 
     def _number_init(self, given: Any, dtype: np.dtype[Any]) -> None:
         found = as_dtype(given)
+        if structs.is_bfloat16(dtype) and structs.convertible(found, dtype):  # numba has no array of it
+            self.names["_bits"] = _bfloat16_bits()
+            self._checks.append("_h_init = _bits(h_init)")
+            self._values["init"] = "_on_stack(_h_init)"
+            return
         if not structs.convertible(found, dtype) or (dtype.kind == "f" and dtype.itemsize == 2):
             raise errors.TypingError(
                 f"h_init: {found} is not converted to {dtype} silently; give a NumPy array of one element"
@@ -267,6 +273,23 @@ class Call:
                 f'    raise ValueError("h_init: {dtype} cannot hold it")',
             ]
         self._values["init"] = "_on_stack(_h_init)"
+
+
+@functools.cache
+def _bfloat16_bits() -> Any:
+    """Return what makes the bits of a bfloat16 of a number: rounded to the nearest, ties to even."""
+    from numba.extending import register_jitable
+
+    single, word, half = np.float32, np.uint32, np.uint16
+
+    def bits(number: Any) -> Any:
+        wide = single(number)
+        found = wide.view(word)
+        if wide != wide:  # noqa: PLR0124
+            return half(0x7FFF)
+        return half((found + word(0x7FFF) + ((found >> word(16)) & word(1))) >> word(16))
+
+    return register_jitable(bits)
 
 
 def _is_contiguous(ndim: int) -> Any:

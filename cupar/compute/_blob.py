@@ -170,14 +170,14 @@ def _made(value: Any, kinds: Mapping[str, type[Algorithm]]) -> Any:
 
 def _plain_dtype(dtype: np.dtype[Any]) -> Any:
     if dtype.names is None:
-        return dtype.str
+        return "bfloat16" if structs.is_bfloat16(dtype) else dtype.str
     fields = [[name, _plain_dtype(kind), offset] for name, kind, offset in structs.members(dtype)]
     return {"fields": fields, "itemsize": dtype.itemsize}
 
 
 def _dtype(value: Any) -> np.dtype[Any]:
     if isinstance(value, str):
-        return np.dtype(value)
+        return structs.as_dtype(value)
     names, kinds, offsets = zip(*value["fields"], strict=True)
     layout: Any = {
         "names": list(names),

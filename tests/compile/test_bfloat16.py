@@ -10,7 +10,7 @@ import textwrap
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cupar
@@ -357,6 +357,25 @@ def test_constants_that_kernels_store(value):
     else:
         found = re.findall(r"mov.u16 \s*%rs\d+, (-?\d+);", asm)
         assert [int(each) % 2**16 for each in found] == [int(np.array(value, BF16).view(np.uint16))]
+
+
+@settings(deadline=None)
+@given(st.floats(width=32))
+def test_bits_in_compiled_host_code(value):
+    from numba import njit
+
+    from cupar._host.calls import _bfloat16_bits
+
+    bits = _bfloat16_bits()
+    compiled = _compiled.setdefault("bits", njit(lambda number: bits(number)))  # noqa: PLW0108
+    found, expected = np.uint16(compiled(value)), np.array(value, BF16)
+    if math.isnan(value):
+        assert np.isnan(found.view(BF16).astype("f4"))
+    else:
+        assert found == expected.view(np.uint16)
+
+
+_compiled = {}
 
 
 @given(st.integers(-(2**63), 2**63 - 1) | st.integers(-(2**17), 2**17))

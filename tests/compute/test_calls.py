@@ -363,6 +363,19 @@ def test_restored_algorithms_take_the_operators_they_were_built_for(gpu):
     assert len(gpu.loaded) == 1
 
 
+def test_bfloat16_is_serialized(empty_cache):
+    pytest.importorskip("ml_dtypes")
+    pair = np.dtype([("a", "bfloat16"), ("b", "i4")], align=True)
+    for dtype in ("bfloat16", pair):
+        proxy = compute.ProxyArray(dtype)
+        made = compute.make_reduce_into(
+            d_in=proxy, d_out=proxy, op=lambda a, b: a, h_init=None, compute_capability=CC
+        )
+        restored = compute.deserialize(made.serialize())
+        assert restored._builds[CC]._spec.arguments == made._builds[CC]._spec.arguments
+        assert restored._builds[CC]._spec.arguments[0].value == np.dtype(dtype)
+
+
 def test_structs_and_iterators_are_serialized():
     indices = compute.CountingIterator(np.int64(0))
     zipped = compute.ZipIterator(

@@ -475,6 +475,23 @@ def test_bound_and_in_graphs(rng):
     same(host_of(d_out), [host.astype("f8").sum()])
 
 
+def test_in_compiled_host_code(rng):
+    from numba import njit
+
+    host = few(rng, 1000)
+    d_in, d_out = device(host), empty(1)
+    sums = cupar.reduce_into(d_in, d_out, PLUS, 0)
+
+    @njit
+    def run(x, out, init):
+        sums.run(x, out, x.size, init)
+
+    for init in (0, 3.0, np.float32(-2), True):
+        run(cupar.view(d_in), cupar.view(d_out), init)
+        cp.cuda.Device().synchronize()
+        same(host_of(d_out), [host.astype("f8").sum() + float(init)])
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(0, 2**16 - 1), max_size=3000), st.sampled_from([*SortOrder]))
 def test_radix_sort_orders_what_it_is_given(values, order):
