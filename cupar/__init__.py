@@ -42,6 +42,7 @@ _NAMES = {
     "segmented": "SegmentedReduce SegmentedSort segmented_reduce segmented_sort",
     "sort": "MergeSort RadixSort SortOrder merge_sort radix_sort",
     "structs": "gpu_struct",
+    "topk": "SegmentedTopK TopK segmented_top_k top_k",
     "transform": "BinaryTransform UnaryTransform binary_transform unary_transform",
     "unique": "UniqueByKey unique_by_key",
 }
@@ -116,6 +117,10 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from .sort import merge_sort as merge_sort
     from .sort import radix_sort as radix_sort
     from .structs import gpu_struct as gpu_struct
+    from .topk import SegmentedTopK as SegmentedTopK
+    from .topk import TopK as TopK
+    from .topk import segmented_top_k as segmented_top_k
+    from .topk import top_k as top_k
     from .transform import BinaryTransform as BinaryTransform
     from .transform import UnaryTransform as UnaryTransform
     from .transform import binary_transform as binary_transform

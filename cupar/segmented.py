@@ -11,11 +11,10 @@ from ._call.double_buffer import DoubleBuffer, buffers, select
 from ._call.numbers import choice, item_count, row_length, segment_count
 from ._call.signatures import two_phases
 from ._device import arrays
-from ._ir.nodes import Argument
 from ._kernels.segmented_merge_sort import SEGMENTED_MERGE_SORT
 from ._kernels.segmented_reduce import SEGMENTED_REDUCE, Segments
 from ._kernels.segmented_sort import MOST_SEGMENTS, SEGMENTED_SORT, Sorted
-from ._obtain.arguments import accumulation, integers, recognised
+from ._obtain.arguments import accumulation, recognised, segment_offsets
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
 from .operators import Op, resolve
@@ -159,22 +158,9 @@ def segmented_reduce(
             "h_init: a segmented reduction needs an initial value, the result of an empty segment"
         )
     types = accumulation(d_in, d_out, op, h_init)
-    arguments = types.d_in, types.d_out, *_offsets(start_offsets_in, end_offsets_in)
+    arguments = types.d_in, types.d_out, *segment_offsets(start_offsets_in, end_offsets_in)
     operators = {"op": types.operator}
     return obtain(SegmentedReduce, "segmented_reduce", arguments, operators, cc, wait, link, init=types.init)
-
-
-def _offsets(start: Any, end: Any, *, may_iterate: bool = True) -> tuple[Argument, ...]:
-    """Describe the offsets of segments, if there are any."""
-    if (start is None) != (end is None):
-        name, other = ("start", "end") if start is None else ("end", "start")
-        raise TypeError(f"{name}_offsets_in: expected offsets as {other}_offsets_in has them, got None")
-    if start is None:
-        return ()
-    return (
-        integers("start_offsets_in", start, may_iterate=may_iterate),
-        integers("end_offsets_in", end, may_iterate=may_iterate),
-    )
 
 
 class SegmentedSort(
@@ -337,7 +323,7 @@ def segmented_sort(
     are equal. The outputs may not be the inputs themselves. Nothing is read back, whatever the lengths, so
     calls can be captured.
     """
-    offsets = _offsets(start_offsets_in, end_offsets_in, may_iterate=False)
+    offsets = segment_offsets(start_offsets_in, end_offsets_in, may_iterate=False)
     if op is not None:
         if order is not None:
             raise TypeError(f"order: expected None, since there is op, a comparison; got {order!r}")

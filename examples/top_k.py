@@ -1,37 +1,41 @@
-"""Top-k: the k largest items and their indices, by a radix sort."""
+"""Top-k: the k largest items and their indices, of an array and of rows."""
 
 import cupy as cp
 import numpy as np
 
 import cupar
 
+# An item's index, counted where it is needed.
+INDICES = cupar.CountingIterator(np.int64(0))
+
 
 def top_k(items: cp.ndarray, k: int) -> tuple[cp.ndarray, cp.ndarray]:
-    """Return the k largest items and their indices (int64), largest first.
+    """Return the k largest items and their indices, largest first.
 
     Equal items stay in their order.
     """
-    if not 0 <= k <= len(items):
-        raise ValueError(
-            f"k: expected from 0 to {len(items)}, the number of items, "
-            f"got {k}"
-        )
+    largest, indices = cp.empty(k, items.dtype), cp.empty(k, np.int64)
+    find = cupar.top_k(items, largest, INDICES, indices)
+    find.run(items, largest, INDICES, indices, len(items), k)
+    return largest, indices
 
-    indices = cp.arange(len(items), dtype=np.int64)
-    sorted_items = cp.empty_like(items)
-    sorted_indices = cp.empty_like(indices)
-    arrays = (items, sorted_items, indices, sorted_indices)
-    sort = cupar.radix_sort(*arrays, cupar.SortOrder.DESCENDING)
 
-    # In two phases, with temporary storage from CuPy's memory pool.
-    # sort.run(*arrays, len(items)) does the same with cupar's.
-    nbytes = sort(None, *arrays, len(items))
-    sort(cp.empty(nbytes, np.uint8), *arrays, len(items))
-    return sorted_items[:k].copy(), sorted_indices[:k].copy()
+def top_k_of_rows(items: cp.ndarray, k: int) -> cp.ndarray:
+    """Return the k largest items of each row, largest first."""
+    largest = cp.empty((len(items), k), items.dtype)
+    find = cupar.segmented_top_k(items, largest)
+    find.run(
+        items,
+        largest,
+        num_items=items.size,
+        num_segments=len(items),
+        k=k,
+    )
+    return largest
 
 
 def main():
-    """Find the five largest of a million numbers."""
+    """Find the five largest of a million numbers, and of each thousand."""
     items = np.random.default_rng(0).normal(size=1_000_000)
     items = items.astype(np.float32)
     largest, indices = (array.get() for array in top_k(cp.asarray(items), 5))
@@ -40,6 +44,12 @@ def main():
     np.testing.assert_array_equal(largest, items[expected])
     listed = ", ".join(f"{item:.3f}" for item in largest)
     print(f"the largest of {len(items)} numbers: {listed}")
+
+    rows = items.reshape(1000, 1000)
+    of_rows = top_k_of_rows(cp.asarray(rows), 5).get()
+    np.testing.assert_array_equal(of_rows, np.sort(rows)[:, :-6:-1])
+    listed = ", ".join(f"{item:.3f}" for item in of_rows[0])
+    print(f"the largest of the first {rows.shape[1]}: {listed}")
 
 
 if __name__ == "__main__":

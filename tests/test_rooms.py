@@ -18,7 +18,7 @@ FLOORS = [
     "_cli",
     "_ahead",
     "compute",
-    "segmented",  # which sorts, too
+    "segmented topk",  # which sort, too
     "cache reduce sort",  # and all other algorithms, and kernels of the user's
     "_host",
     "_jit",

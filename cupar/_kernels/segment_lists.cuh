@@ -1,7 +1,5 @@
 // Lists of segments by size, which a kernel writes for those behind it, and teams of threads that segments
 // are for. Nothing is read back: whoever works off a list asks how long it has become.
-//
-// Given: start_offsets_in_t, end_offsets_in_t.
 #pragma once
 
 #include "cupar.cuh"
@@ -32,9 +30,9 @@ struct lists {
 constexpr int list_threads = 256;
 
 // Writes the lists: of each segment that is not empty, `list_of` its length. A block has 1,024 segments.
-template <class ListOf>
-__device__ __forceinline__ void write_lists(const start_offsets_in_t& starts, const end_offsets_in_t& ends,
-                                            i64 num_segments, const lists& to, ListOf list_of) {
+template <class Starts, class Ends, class ListOf>
+__device__ __forceinline__ void write_lists(const Starts& starts, const Ends& ends, i64 num_segments,
+                                            const lists& to, ListOf list_of) {
   constexpr int rounds = 4;
   __shared__ u32 counts[most_lists], firsts[most_lists];
   const int thread = threadIdx.x, lane = thread % 32;

@@ -13,6 +13,10 @@
 //
 // Given: d_in_keys_v, d_in_values_v (void: keys alone), start_offsets_in_t, end_offsets_in_t, is_descending;
 // CUPAR_OFFSETS unless segments are rows; CUPAR_512 if words have 32 bits.
+using starts_t     = start_offsets_in_t;
+using ends_t       = end_offsets_in_t;
+using sorted_value = d_in_values_v;
+
 #include "segmented_sort_groups.cuh"
 #include "segmented_sort_long.cuh"
 #include "segmented_sort_teams.cuh"

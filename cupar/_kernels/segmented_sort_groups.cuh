@@ -6,11 +6,11 @@
 
 namespace cupar {
 constexpr int group_threads = is_long_word ? 128 : 256;
+static_assert(has_512 == (32 * team_items > 512), "groups of lanes are for less than a team sorts");
 
 template <int lanes, int items>
-__device__ __forceinline__ void sort_groups(const arrays& given, start_offsets_in_t starts,
-                                            end_offsets_in_t ends, i64 num_segments, const lists& from,
-                                            int list) {
+__device__ __forceinline__ void sort_groups(const arrays& given, starts_t starts, ends_t ends,
+                                            i64 num_segments, const lists& from, int list) {
   constexpr int groups = group_threads / lanes, most = lanes * items;
   // Of a vector, and vectors of a lane.
   constexpr int together = cuda::std::min<int>(items, widest / sizeof(bits)), vectors = items / together;
@@ -88,12 +88,11 @@ __device__ __forceinline__ void sort_groups(const arrays& given, start_offsets_i
 }  // namespace cupar
 
 // For a list, of segments of so many items at most.
-#define CUPAR_GROUPS(most, lanes, list)                                                    \
-  extern "C" __global__ __launch_bounds__(group_threads) void cupar_segmented_sort_##most( \
-      arrays given, start_offsets_in_t starts, end_offsets_in_t ends, i64 num_segments,    \
-      const __grid_constant__ lists from) {                                                \
-    join_stream();                                                                         \
-    sort_groups<lanes, most / lanes>(given, starts, ends, num_segments, from, list);       \
+#define CUPAR_GROUPS(most, lanes, list)                                                                   \
+  extern "C" __global__ __launch_bounds__(group_threads) void cupar_segmented_sort_##most(                \
+      arrays given, starts_t starts, ends_t ends, i64 num_segments, const __grid_constant__ lists from) { \
+    join_stream();                                                                                        \
+    sort_groups<lanes, most / lanes>(given, starts, ends, num_segments, from, list);                      \
   }
 
 CUPAR_GROUPS(16, 4, 0)

@@ -1,6 +1,6 @@
 // What is sorted, and lists of segments by size, as a kernel before all others writes them.
 //
-// Given: start_offsets_in_t, end_offsets_in_t; CUPAR_OFFSETS unless segments are rows; CUPAR_512 if words
+// Given: starts_t, ends_t; CUPAR_OFFSETS unless segments are rows; CUPAR_512 if words
 // have 32 bits.
 #pragma once
 
@@ -22,7 +22,6 @@ constexpr bool has_512 = true;
 #else
 constexpr bool has_512 = false;
 #endif
-static_assert(has_512 == (32 * team_items > 512), "groups of lanes are for less than a team sorts");
 
 // Lists for groups of lanes; then those for teams; then that of long segments.
 constexpr int group_sizes = has_512 ? 6 : 5;
@@ -58,7 +57,7 @@ extern "C" __global__ void cupar_segmented_sort_init(u32* counts) {
 #ifdef CUPAR_OFFSETS
 // Writes the lists: of segments for groups of lanes, for teams, and of long ones.
 extern "C" __global__ __launch_bounds__(256) void cupar_segmented_sort_list(
-    start_offsets_in_t starts, end_offsets_in_t ends, i64 num_segments, const __grid_constant__ lists to) {
+    starts_t starts, ends_t ends, i64 num_segments, const __grid_constant__ lists to) {
   write_lists(starts, ends, num_segments, to, [](i64 length) {
     int list = (length > 16) + (length > 32) + (length > 64) + (length > 128) + (length > 256);
     list += has_512 && length > 512;

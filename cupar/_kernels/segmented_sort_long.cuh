@@ -117,8 +117,7 @@ __device__ __forceinline__ u64 look_back(const u64* lookback, u32 tile, u32 firs
 
 // Cuts long segments into tiles, and zeroes their bins.
 extern "C" __global__ __launch_bounds__(256) void cupar_segmented_sort_tiles(
-    start_offsets_in_t starts, end_offsets_in_t ends, i64 num_segments, const __grid_constant__ lists from,
-    int list, queue to) {
+    starts_t starts, ends_t ends, i64 num_segments, const __grid_constant__ lists from, int list, queue to) {
   __shared__ u32 shared_first;
   join_stream();
   i64 count = from.count(list, num_segments);

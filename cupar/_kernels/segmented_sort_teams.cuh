@@ -111,8 +111,8 @@ __device__ __forceinline__ void sort_in_team(const arrays& given, i64 begin, int
 
 // For the lists of teams, from the largest team to the smallest: 32 << size threads.
 extern "C" __global__ __launch_bounds__(team_threads, teams_on_a_unit) void cupar_segmented_sort_teams(
-    arrays given, start_offsets_in_t starts, end_offsets_in_t ends, i64 num_segments,
-    const __grid_constant__ lists from, int least, int largest) {
+    arrays given, starts_t starts, ends_t ends, i64 num_segments, const __grid_constant__ lists from,
+    int least, int largest) {
   extern __shared__ __align__(16) unsigned char shared[];
   join_stream();
   for (int size = largest; size >= least; --size) {

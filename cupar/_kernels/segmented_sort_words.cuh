@@ -3,7 +3,7 @@
 //
 // Source: K. E. Batcher, "Sorting Networks and Their Applications", AFIPS 1968.
 //
-// Given: d_in_keys_v, d_in_values_v (void: keys alone), is_descending.
+// Given: d_in_keys_v, sorted_value (void: keys alone), is_descending.
 #pragma once
 
 #include <cub/block/radix_rank_sort_operations.cuh>
@@ -14,9 +14,9 @@
 namespace cupar {
 using u32 = unsigned int;
 
-constexpr bool has_values = !cuda::std::is_void_v<d_in_values_v>;
+constexpr bool has_values = !cuda::std::is_void_v<sorted_value>;
 using key                 = d_in_keys_v;
-using value               = cuda::std::conditional_t<has_values, d_in_values_v, char>;
+using value               = cuda::std::conditional_t<has_values, sorted_value, char>;
 using bits                = typename cub::Traits<key>::UnsignedBits;  // of a key, in memory
 using order               = cub::RadixSortTwiddle<is_descending, key>;
 

@@ -66,6 +66,19 @@ def integers(
     return found
 
 
+def segment_offsets(start: Any, end: Any, *, may_iterate: bool = True) -> tuple[Argument, ...]:
+    """Describe the offsets of segments, if there are any; raise TypeError if only half of them are."""
+    if (start is None) != (end is None):
+        name, other = ("start", "end") if start is None else ("end", "start")
+        raise TypeError(f"{name}_offsets_in: expected offsets as {other}_offsets_in has them, got None")
+    if start is None:
+        return ()
+    return (
+        integers("start_offsets_in", start, may_iterate=may_iterate),
+        integers("end_offsets_in", end, may_iterate=may_iterate),
+    )
+
+
 def same_dtype(
     name: str, array: Any, other: Argument, *, output: bool = False, may_iterate: bool = True
 ) -> Argument:

@@ -160,6 +160,8 @@ CASES = {
     "segmented_sort by a comparison": lambda: cupar.segmented_sort(
         "f4", "f4", op=lambda a, b: abs(a) < abs(b), cc=CC
     ),
+    "top_k": lambda: cupar.top_k("u4", "u4", cupar.CountingIterator(np.int64(0)), "i8", UP, cc=CC),
+    "segmented_top_k": lambda: cupar.segmented_top_k("f2", "f2", None, None, "i4", "i8", cc=CC),
     "histogram_even": lambda: cupar.histogram_even(
         "i4", "i4", np.array([1001]), np.int16(-3), np.array([2**40]), 10**9, cc=CC
     ),

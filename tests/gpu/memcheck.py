@@ -150,6 +150,35 @@ def segmented_sorts(dtype, n):
                 assert np.array_equal(d_keys.get()[: rows.size], np.sort(rows, axis=1).ravel())
 
 
+def top_k(dtype, n):
+    """Of arrays, of segments of all sizes, and of rows: some items, and so many that all kernels have to."""
+    keys = random(dtype, n).get()
+    d_in, places = cp.asarray(keys), cupar.CountingIterator(np.int64(0))
+    for k in {min(k, n) for k in (7, 3000)}:
+        expected = np.argsort(keys, kind="stable")
+        d_keys, d_places = cp.zeros(k, dtype), cp.zeros(k, "i8")
+        find = cupar.top_k(d_in, d_keys, places, d_places, cupar.SortOrder.ASCENDING)
+        find.run(d_in, d_keys, places, d_places, n, k)
+        assert np.array_equal(d_places.get(), expected[:k]) and np.array_equal(
+            d_keys.get(), keys[expected[:k]]
+        )
+        ends = np.unique(np.concatenate([[0, n], np.geomspace(1, max(n, 1), 20).astype(int).clip(0, n)]))
+        d_starts, d_ends = cp.asarray(ends[:-1]), cp.asarray(ends[1:])
+        m = len(ends) - 1
+        d_keys = cp.zeros((m, k), dtype)
+        find = cupar.segmented_top_k(d_in, d_keys, None, None, d_starts, d_ends)
+        find.run(d_in, d_keys, None, None, n, m, k, d_starts, d_ends)
+        for row, start, end in zip(d_keys.get(), ends, ends[1:], strict=False):
+            assert np.array_equal(row[: end - start], np.sort(keys[start:end])[::-1][:k])
+        for size in (3, 700, 5000, n):
+            if k <= size <= n:
+                rows = keys[: n // size * size].reshape(-1, size)
+                d_keys = cp.zeros((len(rows), k), dtype)
+                find = cupar.segmented_top_k(d_in, d_keys)
+                find.run(d_in, d_keys, num_items=n, num_segments=len(rows), k=k, segment_size=size)
+                assert np.array_equal(d_keys.get(), np.sort(rows, axis=1)[:, ::-1][:, :k])
+
+
 def main():
     # All kernels, however few items there are.
     policies.SCAN_AHEAD_BYTES = dict.fromkeys(policies.SCAN_AHEAD_BYTES, 0)
@@ -158,7 +187,7 @@ def main():
     reductions_and_scans()
     for dtype in KEYS:
         for n in SIZES:
-            for checked in (transforms, compactions, histograms, searches, sorts, segmented_sorts):
+            for checked in (transforms, compactions, histograms, searches, sorts, segmented_sorts, top_k):
                 checked(dtype, n)
     cp.cuda.Device().synchronize()
     print("all finished")

@@ -330,6 +330,11 @@ MAKE = {
     "segmented sort of pairs": lambda: cupar.segmented_sort("i4", "i4", "i4", "i4", "i8", "i8", UP, cc=CC),
     "segmented sort of long rows": lambda: cupar.segmented_sort("i8", "i8", order=UP, cc=CC),
     "segmented sort of rows": lambda: cupar.segmented_sort("f2", "f2", "i8", "i8", order=UP, cc=CC),
+    "top-k of rows": lambda: cupar.segmented_top_k(
+        "f4", "f4", cupar.CountingIterator(np.int64(0)), "i8", order=UP, cc=CC
+    ),
+    "segmented top-k": lambda: cupar.segmented_top_k("u1", "u1", PEAK, PEAK, "i4", "u8", cc=CC),
+    "top-k on an older device": lambda: cupar.top_k("f8", "f8", cc=80),
     "radix sort on an older device": lambda: cupar.radix_sort("i1", "i1", "c16", "c16", UP, cc=80),
 }
 

@@ -1,0 +1,280 @@
+"""The first k items in an order: the largest or the smallest, of an array or of each segment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import structs
+from ._call.algorithm import Algorithm
+from ._call.numbers import choice, item_count, row_length, segment_count
+from ._call.signatures import two_phases
+from ._ir.nodes import Argument
+from ._kernels.segmented_sort import MOST_SEGMENTS
+from ._kernels.top_k import TOP_K, Top
+from ._obtain.arguments import paired, segment_offsets
+from ._obtain.call_sites import memoised
+from ._obtain.obtain import obtain
+from .sort import SortOrder
+
+
+class TopK(
+    Algorithm,
+    family=TOP_K,
+    uses={"d_in_keys": "num_items", "d_out_keys": "k", "d_in_values": "num_items", "d_out_values": "k"},
+):
+    """The first k items in an order; see `top_k`."""
+
+    def run(
+        self,
+        d_in_keys: Any,
+        d_out_keys: Any,
+        d_in_values: Any = None,
+        d_out_values: Any = None,
+        num_items: int | None = None,
+        k: int | None = None,
+        stream: Any = None,
+    ) -> None:
+        """Find the first k of so many keys, with their values unless it was built without.
+
+        Parameters
+        ----------
+        d_in_keys : device array, at least `num_items` items
+        d_out_keys : device array, at least `k` items
+        d_in_values : device array or iterator, at least `num_items` items
+        d_out_values : device array, at least `k` items
+        num_items : int
+        k : int
+            From 0 to `num_items`.
+        stream : optional
+            As in `Algorithm`.
+        """
+        self._run(stream, (d_in_keys, d_out_keys, d_in_values, d_out_values, num_items, k))
+
+    __call__ = two_phases(run)
+
+    def _problem(
+        self, d_in_keys: Any, d_out_keys: Any, d_in_values: Any, d_out_values: Any, num_items: int, k: int
+    ) -> Top:
+        if k > num_items:
+            raise ValueError(f"k: expected at most {num_items}, which is num_items, got {k}")
+        return Top(num_items, 1, num_items, k)
+
+
+def _arguments(d_in_keys: Any, d_out_keys: Any, d_in_values: Any, d_out_values: Any) -> tuple[Argument, ...]:
+    """Describe keys and, if there are any, values; each in and out."""
+    keys = paired("d_in_keys", d_in_keys, "d_out_keys", d_out_keys)
+    if keys[0].value.kind in "cV":
+        raise TypeError(
+            f"d_in_keys: {structs.text(keys[0].value)} has no order; merge_sort takes a comparison of yours"
+        )
+    values = ("d_in_values", d_in_values, "d_out_values", d_out_values)
+    return *keys, *paired(*values, may_iterate=True, optional=True)
+
+
+@memoised
+def top_k(
+    d_in_keys: Any,
+    d_out_keys: Any,
+    d_in_values: Any = None,
+    d_out_values: Any = None,
+    order: SortOrder | Any = SortOrder.DESCENDING,
+    *,
+    cc: Any = None,
+    wait: bool = True,
+    link: Any = None,
+) -> TopK:
+    """Build what finds the largest k items, or the smallest, or fetch it from the cache.
+
+    They are sorted, and equal keys stay in their order: the result is that of a stable sort, cut off after k
+    items.
+
+    Parameters
+    ----------
+    d_in_keys : device array or dtype, num_items items
+        The keys: bool, integers or floats. Only their dtype matters here.
+    d_out_keys : device array or dtype, k items
+        Where the first k keys go, of the same dtype.
+    d_in_values : device array, iterator, dtype or None, num_items items
+        What goes with the keys, if anything: of any dtype. A `CountingIterator` for where they are.
+    d_out_values : device array, dtype or None, k items
+        Where the values go, of the same dtype; None if there are none.
+    order : SortOrder
+        By default the largest come first.
+    cc, wait, link
+        As for every factory: see `Algorithm`, which also lists what is raised.
+
+    Returns
+    -------
+    TopK
+
+    Examples
+    --------
+    >>> import numpy as np, cupar
+    >>> largest = cupar.top_k("f4", "f4", cupar.CountingIterator(np.int64(0)), "i8", cc=90)
+    >>> largest.build.algorithm
+    'top_k'
+    >>> smallest = cupar.top_k("f4", "f4", order=cupar.SortOrder.ASCENDING, cc=90)
+
+    Notes
+    -----
+    Keys are ordered as by `radix_sort`: -0.0 and 0.0 are equal, and NaNs go to the ends, those without a sign
+    before all others if the largest come first. The outputs may not overlap the inputs. Nothing is read back,
+    so calls can be captured.
+    """
+    order = choice("order", SortOrder, order)
+    arguments = _arguments(d_in_keys, d_out_keys, d_in_values, d_out_values)
+    return obtain(TopK, "top_k", arguments, {}, cc, wait, link, order=order.name)
+
+
+class SegmentedTopK(
+    Algorithm,
+    family=TOP_K,
+    uses={
+        "d_in_keys": "num_items",
+        "d_out_keys": "outputs",
+        "d_in_values": "num_items",
+        "d_out_values": "outputs",
+        "start_offsets_in": "num_segments",
+        "end_offsets_in": "num_segments",
+    },
+):
+    """The first k items of each segment; see `segmented_top_k`."""
+
+    def run(
+        self,
+        d_in_keys: Any,
+        d_out_keys: Any,
+        d_in_values: Any = None,
+        d_out_values: Any = None,
+        num_items: int | None = None,
+        num_segments: int | None = None,
+        k: int | None = None,
+        start_offsets_in: Any = None,
+        end_offsets_in: Any = None,
+        stream: Any = None,
+        *,
+        segment_size: int | None = None,
+    ) -> None:
+        """Find the first k keys of each segment, with their values unless it was built without.
+
+        Parameters
+        ----------
+        d_in_keys : device array, at least `num_items` items
+        d_out_keys : device array, at least ``num_segments * k`` items
+            What is found of segment i goes to row i of `k` items. A segment that has fewer leaves the rest of
+            its row as it is.
+        d_in_values : device array or iterator, at least `num_items` items
+        d_out_values : device array, at least ``num_segments * k`` items
+        num_items : int
+            How many items the inputs have, 0 or more. No offset may be larger, which is not checked.
+        num_segments : int
+            From 0 to 2**32 - 1; without offsets, to 2**33 - 1.
+        k : int
+            0 or more; without offsets, no more than each segment has.
+        start_offsets_in, end_offsets_in : device arrays, at least `num_segments` items
+            None if it was built without.
+        stream : optional
+            As in `Algorithm`.
+        segment_size : int, optional
+            Without offsets, how many items each segment has: segment i is row i of so many. By default the
+            length of the last axis of `d_in_keys`, if it has several.
+        """
+        arrays = (d_in_keys, d_out_keys, d_in_values, d_out_values)
+        arguments = (*arrays, num_items, num_segments, k, start_offsets_in, end_offsets_in, segment_size)
+        self._run(stream, arguments)
+
+    __call__ = two_phases(run)
+
+    def _problem(
+        self,
+        d_in_keys: Any,
+        d_out_keys: Any,
+        d_in_values: Any,
+        d_out_values: Any,
+        num_items: int,
+        num_segments: int,
+        k: Any,
+        start_offsets_in: Any,
+        end_offsets_in: Any,
+        segment_size: Any,
+    ) -> Top:
+        n, wanted = segment_count(num_segments), item_count("k", k)
+        if self._spec.arguments[-1].name == "end_offsets_in":
+            if segment_size is not None:
+                raise TypeError("segment_size: this top-k was built for offsets; expected None")
+            if n > MOST_SEGMENTS:
+                raise ValueError(f"num_segments: expected at most {MOST_SEGMENTS} with offsets, got {n}")
+            return Top(num_items, n, 0, wanted)
+        size = row_length(d_in_keys, segment_size)
+        if n * size > num_items:
+            raise ValueError(
+                f"segment_size: {n} segments of {size} items each are more than num_items, {num_items}"
+            )
+        if wanted > size:
+            raise ValueError(f"k: expected at most {size}, which is what each segment has, got {wanted}")
+        return Top(n * size, n, size, wanted)
+
+
+@memoised
+def segmented_top_k(
+    d_in_keys: Any,
+    d_out_keys: Any,
+    d_in_values: Any = None,
+    d_out_values: Any = None,
+    start_offsets_in: Any = None,
+    end_offsets_in: Any = None,
+    order: SortOrder | Any = SortOrder.DESCENDING,
+    *,
+    cc: Any = None,
+    wait: bool = True,
+    link: Any = None,
+) -> SegmentedTopK:
+    """Build what finds the largest k items of each segment, or the smallest, or fetch it from the cache.
+
+    Segment i is items ``start_offsets_in[i]`` to ``end_offsets_in[i] - 1``; its first k items go, sorted, to
+    row i of the outputs, which is k items long. Segments may be empty and leave items out; they may not
+    overlap. Without offsets, all segments have one length, one after another, as the rows of a matrix.
+
+    Parameters
+    ----------
+    d_in_keys : device array or dtype, num_items items
+        The keys: bool, integers or floats. Only their dtype matters here.
+    d_out_keys : device array or dtype, num_segments * k items
+        Where the first k keys of each segment go, of the same dtype. A segment that has fewer items leaves
+        the rest of its row as it is.
+    d_in_values : device array, iterator, dtype or None, num_items items
+        What goes with the keys, if anything: of any dtype. A `CountingIterator` for where they are, counted
+        from the first item of the array.
+    d_out_values : device array, dtype or None, num_segments * k items
+        Where the values go, of the same dtype; None if there are none.
+    start_offsets_in, end_offsets_in : device arrays, dtypes or None, num_segments items
+        Of any integer dtype. Both None: rows.
+    order : SortOrder
+        By default the largest come first.
+    cc, wait, link
+        As for every factory: see `Algorithm`, which also lists what is raised.
+
+    Returns
+    -------
+    SegmentedTopK
+
+    Examples
+    --------
+    >>> import numpy as np, cupar
+    >>> of_rows = cupar.segmented_top_k("f4", "f4", cupar.CountingIterator(np.int64(0)), "i8", cc=90)
+    >>> of_rows.build.algorithm
+    'segmented_top_k'
+    >>> order = cupar.SortOrder.ASCENDING
+    >>> smallest = cupar.segmented_top_k("f4", "f4", None, None, "i8", "i8", order, cc=90)
+
+    Notes
+    -----
+    Keys are ordered as by `top_k`, and equal keys stay in their order. The outputs may not overlap the
+    inputs. Nothing is read back, whatever the lengths, so calls can be captured.
+    """
+    order = choice("order", SortOrder, order)
+    arguments = (
+        *_arguments(d_in_keys, d_out_keys, d_in_values, d_out_values),
+        *segment_offsets(start_offsets_in, end_offsets_in, may_iterate=False),
+    )
+    return obtain(SegmentedTopK, "segmented_top_k", arguments, {}, cc, wait, link, order=order.name)
