@@ -1,0 +1,197 @@
+"""Plans of top-k: kernels, levels, and whether the temporary storage is large enough."""
+
+from itertools import pairwise
+from types import SimpleNamespace
+
+import pytest
+
+import cupar
+from cupar._kernels.family import Facts
+from cupar._kernels.top_k import TOP_K, Top
+from cupar.topk import SegmentedTopK, TopK
+
+SMS, RUNNING = 132, 2
+TILE, WARP, FEW = 8192, 1024, 128
+SORT_TILE = 4096
+NAMES = ("few", "warp", "block")
+
+
+def planner(key=4, word=8):
+    facts = dict(zip(TOP_K.facts, (512, TILE, WARP, 72, key, word, 512, SORT_TILE, 32), strict=True))
+    return TOP_K.planner(Facts({**facts, "sms": SMS, "shared_memory": 232448}, lambda *_: RUNNING))
+
+
+def launches(spec, plan):
+    """Return what a plan launches: kernels, grids, all numbers by name, and the strides of levels."""
+    shapes, numbers = (
+        ([plan.shape], [plan.numbers]) if isinstance(plan.shape, str) else (plan.shape, plan.numbers)
+    )
+    names, grids, found, strides = [], [], {}, []
+    for name, own in zip(shapes, numbers, strict=True):
+        shape = TOP_K.shapes(spec)[name]
+        given = dict(zip(shape.numbers, own, strict=True))
+        found |= given
+        for each in shape.launches:
+            names.append(each.kernel.removeprefix("cupar_").removeprefix("top_k_"))
+            grids.append(given.get(each.grid, each.grid))
+            if names[-1] == "level":
+                strides.append(given[each.parameters[5].name])
+    return names, grids, found, strides
+
+
+@pytest.fixture
+def by_offsets(specified):
+    return specified(cupar.segmented_top_k, "i4", "i4", "f8", "f8", "i8", "i8")
+
+
+@pytest.fixture
+def by_rows(specified):
+    return specified(cupar.segmented_top_k, "i4", "i4", "f8", "f8")
+
+
+@pytest.mark.parametrize("problem", [(0, 0, 0, 3), (0, 5, 0, 3), (9, 0, 0, 3), (9, 3, 3, 0), (0, 1, 0, 0)])
+def test_of_nothing(problem):
+    assert planner()(Top(*problem)) == ("", 0, ())
+
+
+@pytest.mark.parametrize("length", [1, FEW, FEW + 1, WARP, WARP + 1, TILE])
+@pytest.mark.parametrize("n", [1, 7, 2**20 + 1, 2**33 - 1])
+def test_short_rows_are_one_kernel(length, n, by_rows):
+    for k in {1, length // 2 + 1, length}:
+        plan = planner()(Top(n * length, n, length, k))
+        names, grids, numbers, _ = launches(by_rows, plan)
+        (name,) = names
+        assert name == NAMES[(length > FEW) + (length > WARP)] and plan.nbytes == 0
+        teams = 1 if name == "block" else 4
+        assert grids == [min(-(-n // teams), 2**31 - 1)]
+        room = numbers[f"room {name}"]
+        assert room & (room - 1) == 0 and k <= room <= max(4 * k, 64)
+        assert numbers[f"shared {name}"] == 8 * teams * room
+
+
+@pytest.mark.parametrize("k", [1, 10, 1000, TILE // 4])
+@pytest.mark.parametrize("length", [TILE + 1, 5 * TILE, 2**28, 2**33 + 1])
+def test_levels_are_as_many_as_one_block_needs_at_last(length, k, by_rows):
+    n = 3
+    plan = planner()(Top(n * length, n, length, k))
+    names, grids, numbers, strides = launches(by_rows, plan)
+    tiles = -(-length // TILE)
+    assert names == ["segmented_sort_init", "tiles", "candidates", *["level"] * len(strides)]
+    assert strides == [(TILE // k) ** (i + 1) for i in range(len(strides))]
+    assert strides[-1] >= tiles > (strides[-2] if len(strides) > 1 else 1)
+    assert all(1 <= grid < 2**31 for grid in grids)
+    assert numbers["most_tiles"] >= n * tiles and numbers["most_segments"] == n
+    parts = [numbers[name] for name in ("queue", "segment_of", "counts", "keys", "positions")]
+    most = numbers["most_tiles"]
+    sizes = [72 * n, 4 * most, 4 * most, 4 * most * k, 8 * most * k]
+    assert all(b - a >= size for (a, b), size in zip(pairwise([*parts, plan.nbytes]), sizes, strict=True))
+    assert numbers["room"] >= k
+
+
+LARGE = (
+    *("queue", "segment_of", "bins", "before", "keys", "positions", "sorted_keys", "sorted_positions"),
+    *("sort_queue", "sort_segment_of", "sort_bins", "sort_lookback"),
+)
+
+
+@pytest.mark.parametrize("k", [TILE // 4 + 1, TILE, 2**20])
+@pytest.mark.parametrize("length", [2**20, 2**28, 2**33 + 1])
+def test_a_large_k_is_found_by_digits(length, k, by_rows):
+    n = 2
+    plan = planner()(Top(n * length, n, length, k))
+    names, grids, numbers, _ = launches(by_rows, plan)
+    digits = ["digit"] * 3  # of 11 bits
+    sort = [f"segmented_sort_{name}" for name in ("tiles", "count", *["digit"] * 4)]
+    assert names == ["segmented_sort_init", "tiles", *digits, "count", "select", *sort, "write"]
+    assert all(1 <= grid < 2**31 for grid in grids)
+    most, sort_tiles = numbers["most_tiles"], numbers["sort_tiles"]
+    assert most >= n * -(-length // TILE) and sort_tiles >= n * -(-k // SORT_TILE)
+    selected = n * k
+    sizes = [72 * n, 4 * most, 8 * 2048 * n, 16 * most, *[4 * selected, 8 * selected] * 2]
+    sizes += [32 * n, 4 * sort_tiles, 8 * 256 * 4 * n, 8 * 256 * sort_tiles]
+    parts = [numbers[name] for name in LARGE] + [plan.nbytes]
+    assert all(b - a >= size for (a, b), size in zip(pairwise(parts), sizes, strict=True))
+
+
+@pytest.mark.parametrize("items", [1, FEW + 1, TILE, TILE + 1, 10**6 + 3, 2**28, 2**33 + 1])
+@pytest.mark.parametrize("n", [1, 7, 10**5, 2**32 - 1])
+@pytest.mark.parametrize("k", [1, 500, 5000, 2**40])
+def test_lists_hold_as_many_segments_as_there_can_be(items, n, k, by_offsets):
+    plan = planner()(Top(items, n, 0, k))
+    names, grids, numbers, strides = launches(by_offsets, plan)
+    assert names[:2] == ["segmented_sort_init", "list"] and set(NAMES) <= set(names)
+    is_long = items > TILE
+    assert ("candidates" in names, "select" in names) == (is_long and k <= 2048, is_long and k > 2048)
+    assert all(1 <= grid < 2**31 for grid in grids)
+    rooms = [b - a for a, b in pairwise([numbers[f"list {i}"] for i in range(13)])]
+    expected = [min(n, items // least) for least in (1, FEW + 1, WARP + 1, TILE + 1)]
+    assert rooms == [*expected, *[0] * 8]
+    if is_long:
+        assert numbers["most_segments"] == expected[-1]
+        assert numbers["most_tiles"] >= items // TILE + 1 and numbers["most_selected"] == items
+    if strides:
+        assert strides[-1] * TILE >= items
+    if "select" in names:  # what is selected are items, whatever k is
+        assert numbers["sorted_keys"] - numbers["positions"] <= 8 * items + 256
+
+
+def problem(kind, *arguments, offsets=False):
+    names = ["d_in_keys", "end_offsets_in" if offsets else "d_out_keys"]
+    algorithm = SimpleNamespace(_spec=SimpleNamespace(arguments=[SimpleNamespace(name=n) for n in names]))
+    return kind._problem(algorithm, None, None, None, None, *arguments)
+
+
+def test_problems():
+    assert problem(TopK, 10, 3) == (10, 1, 10, 3)
+    assert problem(SegmentedTopK, 10, 3, 2, None, None, 3) == (9, 3, 3, 2)
+    assert problem(SegmentedTopK, 10, 3, 20, "s", "e", None, offsets=True) == (10, 3, 0, 20)
+    assert problem(SegmentedTopK, 10, 3, 20, "s", "e", None, offsets=True).outputs == 60
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "error", "message"),
+    [
+        (TopK, (10, 11), ValueError, "^k: expected at most 10, .* got 11"),
+        (SegmentedTopK, (10, 3, 4, None, None, 3), ValueError, "^k: expected at most 3, .* got 4"),
+        (SegmentedTopK, (10, 3, None, None, None, 3), TypeError, "^k: expected an integer, got NoneType"),
+        (SegmentedTopK, (10, 3, -1, None, None, 3), ValueError, "^k: expected 0 or more, got -1"),
+        (SegmentedTopK, (10, 3, 2, None, None, 4), ValueError, "^segment_size: 3 segments of 4 .* 10"),
+        (SegmentedTopK, (10, 3, 2, None, None, None), TypeError, "^segment_size: expected an integer"),
+    ],
+)
+def test_refusals(kind, given, error, message):
+    with pytest.raises(error, match=message):
+        problem(kind, *given)
+
+
+def test_refusals_with_offsets():
+    with pytest.raises(TypeError, match="^segment_size: .*expected None"):
+        problem(SegmentedTopK, 10, 3, 2, "s", "e", 3, offsets=True)
+    with pytest.raises(ValueError, match="^num_segments: expected at most 4294967295"):
+        problem(SegmentedTopK, 10, 2**32, 2, "s", "e", None, offsets=True)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: cupar.top_k("c8", "c8", cc=90), "^d_in_keys: complex64 has no order"),
+        (lambda: cupar.top_k("i4", "i8", cc=90), "^d_out_keys: expected int32"),
+        (lambda: cupar.top_k("i4", "i4", "i4", cc=90), "^d_out_values: expected a device array"),
+        (lambda: cupar.top_k("i4", "i4", order=True, cc=90), "^order: expected a SortOrder"),
+        (
+            lambda: cupar.top_k(cupar.CountingIterator(1), "i8", cc=90),
+            "^d_in_keys: expected an array or a dtype",
+        ),
+        (
+            lambda: cupar.segmented_top_k("i4", "i4", None, None, "i4", cc=90),
+            "^end_offsets_in: expected offsets",
+        ),
+        (
+            lambda: cupar.segmented_top_k("i4", "i4", None, None, "f4", "f4", cc=90),
+            "^start_offsets_in: expected integers",
+        ),
+    ],
+)
+def test_refusals_of_factories(make, message):
+    with pytest.raises(TypeError, match=message):
+        make()
