@@ -63,7 +63,7 @@ class TopK(
 def _arguments(d_in_keys: Any, d_out_keys: Any, d_in_values: Any, d_out_values: Any) -> tuple[Argument, ...]:
     """Describe keys and, if there are any, values; each in and out."""
     keys = paired("d_in_keys", d_in_keys, "d_out_keys", d_out_keys)
-    if keys[0].value.kind in "cV":
+    if structs.kind_of(keys[0].value) in "cV":
         raise TypeError(
             f"d_in_keys: {structs.text(keys[0].value)} has no order; merge_sort takes a comparison of yours"
         )

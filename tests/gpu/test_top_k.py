@@ -75,6 +75,19 @@ def test_of_arrays(dtype, n, kind, rng):
         check_array(host, k, DOWN if k % 2 else UP)
 
 
+def test_of_bfloat16(rng):
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    for n, k in ((100, 7), (5000, 100), (300_000, 50), (300_000, 20_000)):
+        host = some(rng, n, "f4").astype(bfloat16)
+        d_in, d_keys = cp.asarray(host.view("u2")).view(bfloat16), cp.zeros(k, "u2")
+        d_out, d_places = d_keys.view(bfloat16), cp.zeros(k, "i8")
+        places = cupar.CountingIterator(np.int64(0))
+        cupar.top_k("bfloat16", "bfloat16", places, d_places).run(d_in, d_out, places, d_places, n, k)
+        expected = first(host.view("f2"), k)  # of the same bits, which sort alike
+        np.testing.assert_array_equal(d_places.get(), expected)
+        assert same(d_keys.get(), host.view("u2")[expected])
+
+
 @pytest.mark.parametrize("order", [UP, DOWN])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_of_every_dtype(dtype, order, rng):
