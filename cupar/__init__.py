@@ -21,7 +21,7 @@ _NAMES = {
     "_cache": "CacheWarning use_bundle use_shared",
     "_call.algorithm": "Algorithm",
     "_call.bound": "Bound",
-    "_call.built": "Build",
+    "_call.built": "Build Policy",
     "_call.double_buffer": "DoubleBuffer",
     "_device.driver": "DriverError NoDeviceError",
     "_device.storage": "release_memory",
@@ -68,6 +68,7 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from ._call.algorithm import Algorithm as Algorithm
     from ._call.bound import Bound as Bound
     from ._call.built import Build as Build
+    from ._call.built import Policy as Policy
     from ._call.double_buffer import DoubleBuffer as DoubleBuffer
     from ._device.driver import DriverError as DriverError
     from ._device.driver import NoDeviceError as NoDeviceError

@@ -279,11 +279,14 @@ def fetch(key: str, make: Callable[[], Entry], *, portable: bool = True) -> Foun
         return _locked(own, key, make, portable, deadline)
 
 
-def find(key: str) -> Found | None:
-    """Return the entry under `key` if there is one; nobody is waited for, and nothing is made."""
+def find(key: str, *, remote: bool = True) -> Found | None:
+    """Return the entry under `key` if there is one; nobody is waited for, and nothing is made.
+
+    Unless it may be `remote`, the shared store is not asked.
+    """
     start, own = time.perf_counter(), disk()
     found = _load_any(own, key, True)
-    store = shared() if found is None and key not in _unusable else None
+    store = shared() if remote and found is None and key not in _unusable else None
     if store is not None:
         entry = store.find(key, timeout=settings.shared_timeout(), secret=signing_key())
         if entry is not None:

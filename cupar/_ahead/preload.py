@@ -70,7 +70,7 @@ def preload(*what: Algorithm | str | os.PathLike[str]) -> None:
         return
     device = driver.current_device()
     begun = [
-        (place, _attempt(place, obtain.answer, spec, None, False))
+        (place, _attempt(place, obtain.answer, spec, None, False, "", device))
         for place, spec in _listed(paths, device.cc)
     ]
     for each in what:

@@ -25,6 +25,26 @@ class Made:
 
 
 @dataclass(frozen=True)
+class Policy:
+    """What kernels are tuned by, and where that came from; as a string, in short.
+
+    Attributes
+    ----------
+    values : mapping of str to int
+        As in ``{"threads": 256, "items": 17}``.
+    source : {"cupar", "CUB", "tuned"}
+        ``"cupar"``: from cupar's tables; ``"CUB"``: CUB's choice for the compute capability; ``"tuned"``:
+        measured on the user's card by ``cupar tune``.
+    """
+
+    values: Mapping[str, int] = field(hash=False)
+    source: str
+
+    def __str__(self) -> str:
+        return " ".join([*(f"{name}={value}" for name, value in self.values.items()), f"({self.source})"])
+
+
+@dataclass(frozen=True)
 class Build:
     """Where an algorithm's code came from, and what that cost.
 
@@ -49,6 +69,8 @@ class Build:
     tier : {"quick", "fast"}
         ``"quick"``: kernels that link quickly, and run until the fastest ones are there; see
         `Algorithm.ready`.
+    policy : Policy or None
+        What its kernels are tuned by; None if they have nothing to be tuned, as a kernel of the user's.
     """
 
     algorithm: str
@@ -59,6 +81,7 @@ class Build:
     cubin_size: int
     source: str = ""
     tier: str = "fast"
+    policy: Policy | None = None
     _made: Made | None = field(default=None, repr=False, compare=False)
 
     def llvm(self) -> dict[str, str]:

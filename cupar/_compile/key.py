@@ -27,6 +27,7 @@ from .._kernels import source
 from . import toolchain, wrapper
 
 if TYPE_CHECKING:
+    from .._device.card import Card
     from .._external.linkable import Linkable
 
 FORMAT = 4  # of keys and of what is stored under them
@@ -86,6 +87,23 @@ def build_parts(spec: Specialisation) -> dict[str, Any]:
         **linked,
         "versions": versions,
         "generated": generated,
+    }
+
+
+def policy_parts(spec: Specialisation, card: Card) -> dict[str, Any]:
+    """Return what a policy that was measured on a kind of card is for; see `_obtain.tuned`."""
+    family = spec.kind._family
+    assert family is not None
+    assert family.tunable is not None
+    used = ("cuda-cccl", "cuda-major")
+    versions = {name: value for name, value in toolchain.template_versions().items() if name in used}
+    return {
+        "format": FORMAT,
+        "entry": "policy",
+        "algorithm": family.tunable.name,
+        "card": card.part(),
+        "types": dict(family.tunable.facts(spec)),
+        "versions": {**versions, "cupar's kernels": source.digest(family.source_of(spec.with_policy("")))},
     }
 
 

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from .._external.linkable import Linkable
 
 
+_OF_KERNELS = ("tier", "policy")  # options that nobody asks for
+
+
 class Kind(Protocol):
     """What a class of algorithms says of how its specialisations are built."""
 
@@ -71,9 +74,14 @@ class Specialisation:
         """Return that of the kernels that link quickly, where there are others that do not."""
         return replace(self, options=(*self.options, ("tier", "quick")))
 
+    def with_policy(self, policy: str) -> Specialisation:
+        """Return that of kernels with a policy that was measured, and is not the family's default."""
+        kept = (each for each in self.options if each[0] != "policy")
+        return replace(self, options=(*kept, ("policy", policy)))
+
     def as_asked(self) -> Specialisation:
-        """Return it as it was asked for, whichever kernels it is of."""
-        return replace(self, options=tuple(each for each in self.options if each[0] != "tier"))
+        """Return it as it was asked for, whichever kernels it is of, and with whichever policy."""
+        return replace(self, options=tuple(each for each in self.options if each[0] not in _OF_KERNELS))
 
     @property
     def functions(self) -> dict[str, Operator]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from .._base.errors import BuildError
@@ -10,6 +10,7 @@ from .._ir.nodes import Argument, Discard
 from . import policies
 from .family import Facts, Family, Launch, Parameter, PlanTuple, Shape, Storage, Value, i64, u64
 from .policies import Compact
+from .tuning import Tunable, operator_class, types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -58,11 +59,12 @@ def _planner(kernel: str, counts: int) -> Callable[[Facts], Callable[[int], Plan
 _WORD = 16  # bytes that a thread loads at once
 _MOST_ITEMS = 16  # of a thread
 _TILE_BYTES = {True: 16384, False: 8192}  # with bulk copies, or without: then more blocks hide the latency
+_MOST_SHARED = {True: 96 << 10, False: 48 << 10}  # bytes of a block that is tried
 _MOST_BYTES = 512  # of items: three tiles of 32 fit into the shared memory of a block on every GPU
 
 
 def policy(algorithm: str, sizes: tuple[int, ...], is_bulk: bool, cc: int) -> Compact:
-    """Return how an algorithm is tuned.
+    """Return how an algorithm is tuned by default.
 
     Parameters
     ----------
@@ -89,8 +91,40 @@ def _untuned(sizes: tuple[int, ...], is_bulk: bool) -> Compact:
     return Compact(threads, rows, width, 3)
 
 
-def _constants(algorithm: str, spec: Specialisation, item: str, *columns: Argument) -> str:
-    is_bulk = spec.cc >= 90 and all(column.is_pointer for column in columns)
+def _tunable(algorithm: str, columns_of: Callable[[Specialisation], Sequence[Argument]]) -> Tunable[Compact]:
+    """Return how an algorithm is tuned, for the arguments that are staged in shared memory."""
+
+    def is_bulk(spec: Specialisation) -> bool:
+        return spec.cc >= 90 and all(column.is_pointer for column in columns_of(spec))
+
+    def sizes(spec: Specialisation) -> tuple[int, ...]:
+        return tuple(column.value.itemsize for column in columns_of(spec))
+
+    def default(spec: Specialisation) -> Compact:
+        return policy(algorithm, sizes(spec), is_bulk(spec), spec.cc)
+
+    def space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
+        return {
+            "threads": (64, 128, 256, 384, 512),
+            "rows": (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16),
+            "width": tuple(sorted({1, 2, 4, default(spec).width})),
+            "buffers": (3, 4),
+        }
+
+    def fits(spec: Specialisation, found: Compact) -> bool:
+        threads, rows, width, buffers = found
+        items, is_word = threads * rows * width, width == 1 or _WORD % (width * sizes(spec)[0]) == 0
+        nbytes = buffers * items * sum(sizes(spec)) + 2 * 2 * items  # tiles, and places of two tiles
+        return is_word and rows * width <= 32 and items < 1 << 16 and nbytes <= _MOST_SHARED[is_bulk(spec)]
+
+    def facts(spec: Specialisation) -> dict[str, str]:
+        classes = {name: operator_class(op) for name, op in spec.operators}
+        return {"algorithm": algorithm, **types(spec), **classes}
+
+    return Tunable("compact", Compact, default, facts, space, fits)
+
+
+def _constants(tunable: Tunable[Compact], spec: Specialisation, item: str, *columns: Argument) -> str:
     sizes = tuple(column.value.itemsize for column in columns)
     if sum(sizes) > _MOST_BYTES:
         names = ", ".join(f"{each.name} (items of {each.value.itemsize} bytes)" for each in columns)
@@ -99,7 +133,8 @@ def _constants(algorithm: str, spec: Specialisation, item: str, *columns: Argume
             "struct smaller, or give indices in their place, and read the items through a "
             "cupar.PermutationIterator"
         )
-    found = policy(algorithm, sizes, is_bulk, spec.cc)
+    found = tunable.of(spec)
+    assert found is not None
     constants = ", ".join(f"{name} = {value}" for name, value in found._asdict().items())
     return f"using item_t = {item}_v;\nconstexpr int {constants};"
 
@@ -108,12 +143,20 @@ def _constants(algorithm: str, spec: Specialisation, item: str, *columns: Argume
 
 _FACTS = ("threads", "tile_items", "shared")
 
+
+def _first(spec: Specialisation) -> tuple[Argument, ...]:
+    return spec.arguments[:1]
+
+
+_OF_SELECT, _OF_PARTITION = _tunable("select", _first), _tunable("partition", _first)
+
 SELECT = Family(
     "select.cuh",
     _FACTS,
     _shapes("cupar_select", ("d_in", "d_out", "d_num_selected_out"), ("cond",)),
     _planner("cupar_select", 1),
-    lambda spec: _constants("select", spec, "d_in", spec.arguments[0]),
+    lambda spec: _constants(_OF_SELECT, spec, "d_in", *_first(spec)),
+    tunable=_OF_SELECT,
 )
 
 PARTITION = Family(
@@ -125,23 +168,31 @@ PARTITION = Family(
         ("select_first_part_op", "select_second_part_op"),
     ),
     _planner("cupar_partition", 2),
-    lambda spec: _constants("partition", spec, "d_in", spec.arguments[0]),
+    lambda spec: _constants(_OF_PARTITION, spec, "d_in", *_first(spec)),
+    tunable=_OF_PARTITION,
 )
 
 
-def _unique_prelude(spec: Specialisation) -> str:
+def _staged(spec: Specialisation) -> list[Argument]:
+    """Return the columns of unique by key: its keys, and the items unless those are discarded."""
     arguments: Mapping[str, Argument] = {each.name: each for each in spec.arguments}
-    keys, items, out_items = map(arguments.get, ("d_in_keys", "d_in_items", "d_out_items"))
-    assert keys is not None
+    items, out_items = arguments.get("d_in_items"), arguments.get("d_out_items")
+    has_items = items is not None and out_items is not None and type(out_items.node) is not Discard
+    return [arguments["d_in_keys"], *([items] if has_items and items is not None else [])]
+
+
+_OF_UNIQUE = _tunable("unique", _staged)
+
+
+def _unique_prelude(spec: Specialisation) -> str:
+    names, columns = {each.name for each in spec.arguments}, _staged(spec)
     code = [
         f"struct {name}_t {{}};\nusing {name}_v = unsigned char;"
         for name in ("d_in_items", "d_out_items")
-        if name not in arguments
+        if name not in names
     ]
-    has_items = items is not None and out_items is not None and type(out_items.node) is not Discard
-    columns = [keys, items] if has_items and items is not None else [keys]
-    code.append(f"constexpr bool has_items = {str(has_items).lower()};")
-    code.append(_constants("unique", spec, "d_in_keys", *columns))
+    code.append(f"constexpr bool has_items = {str(len(columns) > 1).lower()};")
+    code.append(_constants(_OF_UNIQUE, spec, "d_in_keys", *columns))
     return "\n".join(code)
 
 
@@ -155,4 +206,5 @@ UNIQUE = Family(
     ),
     _planner("cupar_unique", 1),
     _unique_prelude,
+    tunable=_OF_UNIQUE,
 )

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .tuning import Tunable
+
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
 
@@ -149,6 +151,8 @@ class Family:
     has_quick_tier : callable
         Takes the specialisation; tells whether its fastest kernels link slowly, and its option ``"tier"``
         chooses between them (``"fast"``, or None) and others that link quickly (``"quick"``).
+    tunable : Tunable, optional
+        What its kernels are tuned by.
     """
 
     source: str | Callable[[Specialisation], str]
@@ -157,6 +161,7 @@ class Family:
     planner: Callable[[Facts], Callable[[Any], Plan | PlanTuple]]
     prelude: Callable[[Specialisation], str] = lambda spec: ""
     has_quick_tier: Callable[[Specialisation], bool] = lambda spec: False
+    tunable: Tunable[Any] | None = None
 
     def source_of(self, spec: Specialisation) -> str:
         """Return the file of a specialisation's kernels."""

@@ -12,6 +12,7 @@ import numpy as np
 from .._ir import cpp
 from . import policies
 from .family import Facts, Family, Launch, Number, Plan, Shape, Value, ceil_div, i32, u32, u64
+from .tuning import Tunable, types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -164,14 +165,40 @@ def scaled(part: int, whole: int, bits: int) -> int:
     return ceil_div(part << bits, whole)
 
 
-def _prelude(spec: Specialisation) -> str:
+def _default(spec: Specialisation) -> policies.Histogram:
     samples = spec.arguments[0]
-    of_arrays = policies.HISTOGRAM[samples.value.itemsize]
-    policy = of_arrays if samples.is_pointer else policies.HISTOGRAM_OF_ITERATORS
+    if not samples.is_pointer:
+        return policies.HISTOGRAM_OF_ITERATORS
+    return policies.HISTOGRAM.get(samples.value.itemsize, policies.HISTOGRAM_OF_ITERATORS)
+
+
+def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
+    loads = (1, 2, 4) if spec.arguments[0].is_pointer else (1,)
+    return {
+        "threads": (256, 512, 768, 1024),
+        "loads": loads,
+        "resident": (1, 2, 3, 4),
+        "is_spread": (False, True),
+    }
+
+
+def _fits(spec: Specialisation, policy: policies.Histogram) -> bool:
+    return policy.threads * policy.resident <= 2048
+
+
+def _facts_of(spec: Specialisation) -> dict[str, str]:
+    return {**types(spec), "levels": str(_level_dtype(spec))}
+
+
+_TUNABLE = Tunable("histogram", policies.Histogram, _default, _facts_of, _space, _fits)
+
+
+def _prelude(spec: Specialisation) -> str:
+    policy = _TUNABLE.given(spec, policies.HISTOGRAM_OF_ITERATORS)
     return (
         f"using level_t = {cpp.type_name(_level_dtype(spec))};\n"
         f"constexpr int threads = {policy.threads}, loads = {policy.loads}, resident = {policy.resident};\n"
-        f"constexpr bool is_spread = {str(policy.is_spread).lower()};"
+        f"constexpr bool is_spread = {str(bool(policy.is_spread)).lower()};"
     )
 
 
@@ -186,4 +213,5 @@ HISTOGRAM = Family(
     _shapes,
     _planner,
     _prelude,
+    tunable=_TUNABLE,
 )

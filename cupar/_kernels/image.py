@@ -31,17 +31,30 @@ class Image:
     @staticmethod
     def loads(data: bytes) -> Image:
         """Return what was stored; raise DamagedError if it is not an image."""
-        if not data.startswith(_MAGIC) or len(data) < 12:
-            raise DamagedError("no image of a build")
-        (length,) = struct.unpack_from("<I", data, 8)
-        try:
-            facts = json.loads(data[12 : 12 + length])
-        except ValueError as error:
-            raise DamagedError(f"no image of a build: {error}") from None
-        cubin = data[12 + length :]
-        if not isinstance(facts, dict) or not cubin.startswith(b"\x7fELF"):
+        facts, at = _head(data)
+        cubin = data[at:]
+        if not cubin.startswith(b"\x7fELF"):
             raise DamagedError("no image of a build")
         return Image(facts, cubin)
+
+
+def facts_in(data: bytes) -> dict[str, int]:
+    """Return the facts of a stored image; raise DamagedError if it is not one."""
+    return _head(data)[0]
+
+
+def _head(data: bytes) -> tuple[dict[str, int], int]:
+    """Return the facts, and where the GPU code begins."""
+    if not data.startswith(_MAGIC) or len(data) < 12:
+        raise DamagedError("no image of a build")
+    (length,) = struct.unpack_from("<I", data, 8)
+    try:
+        facts = json.loads(data[12 : 12 + length])
+    except ValueError as error:
+        raise DamagedError(f"no image of a build: {error}") from None
+    if not isinstance(facts, dict):
+        raise DamagedError("no image of a build")
+    return facts, 12 + length
 
 
 def facts_of(cubin: bytes) -> tuple[int, ...]:

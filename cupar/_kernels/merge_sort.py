@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from . import policies
 from .family import Facts, Family, Launch, Plan, Several, Shape, Storage, Value, aligned, ceil_div, i32, u64
+from .tuning import Tunable, operator_class, types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
 
+_MOST_SHARED = 48 << 10  # bytes, static, of a block
 _THREADS = 256  # of the blocks that find where tiles come from, as in CUB
 # A call's passes are those of some of these shapes, each at most once: of the bits of their number.
 _PASSES = (1, 2, 4, 8, 16)
@@ -73,11 +75,34 @@ def _planner(facts: Facts) -> Callable[[int], Plan]:
     return plan
 
 
+def _sizes(spec: Specialisation) -> list[int]:
+    return [each.value.itemsize for each in spec.arguments[::2]]
+
+
+def _default(spec: Specialisation) -> policies.Tile | None:
+    if spec.operators[0][1].kind is None:  # others take longer to link, the more items the longer
+        return None
+    key, *items = _sizes(spec)
+    return policies.MERGE_SORT.get((spec.cc, key, sum(items)))
+
+
+def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
+    return {"threads": (64, 128, 256, 512), "items": (5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25)}
+
+
+def _fits(spec: Specialisation, policy: policies.Tile) -> bool:
+    return (policy.threads * policy.items + 1) * max(_sizes(spec)) <= _MOST_SHARED
+
+
+def _facts_of(spec: Specialisation) -> dict[str, str]:
+    return {**types(spec), "operator": operator_class(spec.operators[0][1])}
+
+
+_TUNABLE = Tunable("merge sort", policies.Tile, _default, _facts_of, _space, _fits)
+
+
 def _prelude(spec: Specialisation) -> str:
-    sizes = [each.value.itemsize for each in spec.arguments[::2]]
-    tile = policies.Tile(0, 0)
-    if spec.operators[0][1].kind is not None:  # others take longer to link, the more items the longer
-        tile = policies.MERGE_SORT.get((spec.cc, sizes[0], sum(sizes[1:])), tile)
+    sizes, tile = _sizes(spec), _TUNABLE.given(spec, policies.Tile(0, 0))
     code = f"constexpr int tile_threads = {tile.threads}, tile_items = {tile.items};"
     if len(sizes) == 1:
         code += "\nusing d_in_items_t = void;\nusing d_out_items_v = void;"
@@ -85,5 +110,10 @@ def _prelude(spec: Specialisation) -> str:
 
 
 MERGE_SORT = Family(
-    "merge_sort.cuh", ("threads", "items", "key_size", "item_size"), _shapes, _planner, _prelude
+    "merge_sort.cuh",
+    ("threads", "items", "key_size", "item_size"),
+    _shapes,
+    _planner,
+    _prelude,
+    tunable=_TUNABLE,
 )

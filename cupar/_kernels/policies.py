@@ -60,6 +60,20 @@ class Tile(NamedTuple):
 MERGE_SORT: Mapping[tuple[int, int, int], Tile] = {}
 
 
+# By compute capability, and bytes of a key and of a value, for the kernels of a digit.
+RADIX_SORT: Mapping[tuple[int, int, int], Tile] = {}
+
+
+class Reduce(NamedTuple):
+    """Of reductions."""
+
+    threads: int  # of the blocks of a grid
+    rows: int  # vectors of 16 bytes that a thread takes at once
+
+
+REDUCE, REDUCE_OF_BYTES = Reduce(256, 4), Reduce(256, 2)
+
+
 class Compact(NamedTuple):
     """Of selections, partitions and unique by key, as in compact.cuh."""
 

@@ -7,7 +7,8 @@
 // each pass zeroes the look-back of the pass after it, so that there is a kernel a pass, and no memset.
 // Offsets have 32 bits up to 2^30 items, which leaves registers for more items in a tile.
 //
-// Given: d_in_keys_v, d_in_values_v (void: keys alone), is_descending.
+// Given: d_in_keys_v, d_in_values_v (void: keys alone), is_descending; tuned_threads and tuned_items of the
+// kernel of a digit (0: CUB's).
 #include <cub/agent/agent_radix_sort_histogram.cuh>
 #include <cub/agent/agent_radix_sort_onesweep.cuh>
 #include <cub/block/block_load.cuh>
@@ -33,6 +34,15 @@ constexpr cub::RadixSortPolicy cub_policy(int cc) {
   return policy.algorithm == cub::RadixSortAlgorithm::onesweep ? policy : cub_policy<Offset>(90);
 }
 
+// That of the kernel of a digit, with the table's numbers in place of CUB's.
+constexpr cub::RadixSortOnesweepPolicy tuned(cub::RadixSortOnesweepPolicy policy) {
+  if (tuned_threads > 0) {
+    policy.threads_per_block = tuned_threads;
+    policy.items_per_thread  = tuned_items;
+  }
+  return policy;
+}
+
 // A policy whose tile fits into static shared memory, beside offsets of digits: CUB's, but for large values.
 template <class Policy>
 constexpr Policy fitted(Policy policy) {
@@ -48,7 +58,7 @@ template <class Offset>
 struct policies {
   static constexpr cub::RadixSortPolicy all            = cub_policy<Offset>(target);
   static constexpr cub::RadixSortHistogramPolicy count = all.histogram;
-  static constexpr cub::RadixSortOnesweepPolicy digit  = fitted(all.onesweep);
+  static constexpr cub::RadixSortOnesweepPolicy digit  = fitted(tuned(all.onesweep));
   static constexpr cub::RadixSortDownsweepPolicy tile  = fitted(all.single_tile);
   static_assert(count.radix_bits == radix_bits && digit.radix_bits == radix_bits);
 

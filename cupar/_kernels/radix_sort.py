@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from . import policies
 from .family import (
     Facts,
     Family,
@@ -21,6 +22,7 @@ from .family import (
     u32,
     u64,
 )
+from .tuning import Tunable, types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -30,6 +32,7 @@ _DIGITS = 1 << _RADIX_BITS
 _PORTION = 2**30 - 1  # items that look-back can count. In CUB 2^28 - 1, "for testing purposes".
 _BINS = 256  # where they begin in the temporary storage of sorts of one portion, after the counters
 _INIT_THREADS, _COPY_THREADS = 1024, 256
+_MOST_SHARED = 48 << 10  # bytes, static, of a block
 _COPY_BLOCKS = 8  # for each multiprocessor
 
 # Between which arrays a pass may go: the input, the output, and spare ones in the temporary storage.
@@ -254,9 +257,31 @@ class _Digits:
         return several.plan(nbytes)
 
 
+def _sizes(spec: Specialisation) -> list[int]:
+    return [each.value.itemsize for each in spec.arguments[::2]]
+
+
+def _default(spec: Specialisation) -> policies.Tile | None:
+    key, *values = _sizes(spec)
+    return policies.RADIX_SORT.get((spec.cc, key, sum(values)))
+
+
+def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
+    return {"threads": (256, 384, 512), "items": (6, 8, 10, 12, 14, 16, 18, 19, 20, 21, 22, 23, 24, 26)}
+
+
+def _fits(spec: Specialisation, policy: policies.Tile) -> bool:
+    return policy.threads * policy.items * max(_sizes(spec)) + 8 * (_DIGITS + 2) <= _MOST_SHARED
+
+
+_TUNABLE = Tunable("radix sort", policies.Tile, _default, types, _space, _fits)
+
+
 def _prelude(spec: Specialisation) -> str:
     is_descending = str(spec.option("order") == "DESCENDING").lower()
+    tile = _TUNABLE.given(spec, policies.Tile(0, 0))
     code = f"constexpr bool is_descending = {is_descending};"
+    code += f"\nconstexpr int tuned_threads = {tile.threads}, tuned_items = {tile.items};"
     return code if len(spec.arguments) > 2 else f"{code}\nusing d_in_values_v = void;"
 
 
@@ -279,4 +304,5 @@ RADIX_SORT = Family(
     _shapes,
     _planner,
     _prelude,
+    tunable=_TUNABLE,
 )

@@ -8,7 +8,7 @@
 // DeviceReduce.
 //
 // Given: d_in_t, d_out_t, op_t, accum_t, has_init, is_stable (false: blocks add their results to d_out in any
-// order).
+// order); the policy: threads, and rows, the vectors that a thread takes at once.
 #include "combining.cuh"
 #include "vectors.cuh"
 
@@ -16,12 +16,10 @@ namespace cupar {
 struct no_init {};
 using init_t = cuda::std::conditional_t<has_init, accum_t, no_init>;
 
-constexpr int threads       = 256;
 constexpr int large_threads = sizeof(accum_t) <= 16 ? 1024 : threads;  // more would be short of registers
 constexpr int large_bytes   = 64 * 1024;
 
 constexpr int items = vector_items<d_in_t>();
-constexpr int rows  = items > 8 ? 2 : 4;  // vectors that a thread takes at once
 // What one block takes: as much as it can have on its way, or more of an array.
 constexpr int in_one_tile    = large_threads * items * rows;
 constexpr int in_large_bytes = is_array<d_in_t> ? large_bytes / static_cast<int>(sizeof(d_in_v)) : 0;

@@ -9,7 +9,9 @@ import numpy as np
 
 from .. import structs
 from .._ir import cpp
+from . import policies
 from .family import Facts, Family, Launch, Number, PlanTuple, Shape, Storage, Value, i32, i64, u64
+from .tuning import Tunable, operator_class, type_text, types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -78,11 +80,36 @@ def _planner(facts: Facts) -> Callable[[int], PlanTuple]:
     return plan
 
 
+def _default(spec: Specialisation) -> policies.Reduce:
+    source = spec.arguments[0]
+    nbytes = source.value.itemsize if source.is_pointer else 0
+    return policies.REDUCE_OF_BYTES if nbytes == 1 else policies.REDUCE
+
+
+def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
+    return {"threads": (128, 256, 512), "rows": (1, 2, 4, 8)}
+
+
+def _facts_of(spec: Specialisation) -> dict[str, str]:
+    op, order = spec.operators[0][1], "combined" if _is_stable(spec) else "in any order"
+    return {
+        **types(spec),
+        "accumulator": type_text(op.output),
+        "operator": operator_class(op),
+        "order": order,
+    }
+
+
+_TUNABLE = Tunable("reduce", policies.Reduce, _default, _facts_of, _space)
+
+
 def _prelude(spec: Specialisation) -> str:
     accumulator = cpp.type_name(spec.operators[0][1].output)
     flags = {"has_init": spec.option("init") is not None, "is_stable": _is_stable(spec)}
     constants = ", ".join(f"{name} = {str(value).lower()}" for name, value in flags.items())
-    return f"using accum_t = {accumulator};\nconstexpr bool {constants};"
+    policy = _TUNABLE.given(spec, policies.REDUCE)
+    tuned = f"constexpr int threads = {policy.threads}, rows = {policy.rows};"
+    return f"using accum_t = {accumulator};\nconstexpr bool {constants};\n{tuned}"
 
 
 REDUCE = Family(
@@ -91,4 +118,5 @@ REDUCE = Family(
     _shapes,
     _planner,
     _prelude,
+    tunable=_TUNABLE,
 )

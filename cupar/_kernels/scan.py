@@ -9,6 +9,7 @@ from .. import structs
 from .._ir import cpp
 from . import policies
 from .family import Facts, Family, Launch, PlanTuple, Shape, Storage, Value, ceil_div, i32, u64
+from .tuning import Tunable, operator_class, type_text, types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -58,26 +59,61 @@ _LOOKING_AHEAD = {
 _MOST_STAGES = 8  # whose shared memory the source tells
 
 
+def _can_look_ahead(spec: Specialisation) -> bool:
+    """Whether kernels that look ahead can be made: for arrays, on GPUs with bulk copies."""
+    d_in, d_out = (each.value for each in spec.arguments)
+    accumulator = spec.operators[0][1].output
+    # A stage holds a tile of the input, in which the output takes its place. Of bools there is no code, and
+    # structs spill.
+    return (
+        spec.cc >= 90
+        and all(each.is_pointer for each in spec.arguments)
+        and d_in.itemsize == d_out.itemsize == accumulator.itemsize
+        and structs.kind_of(accumulator) not in "bV"
+    )
+
+
 def _may_look_ahead(spec: Specialisation) -> bool:
-    """Whether there are kernels that look ahead: for arrays, on GPUs with bulk copies."""
-    return spec.cc >= 90 and all(each.is_pointer for each in spec.arguments) and _policy(spec) is not None
+    """Whether it is to look ahead, once the kernels that do are linked."""
+    return _can_look_ahead(spec) and (spec.option("policy") is not None or _default(spec) is not None)
 
 
 def _looks_ahead(spec: Specialisation) -> bool:
     return _may_look_ahead(spec) and spec.option("tier") != "quick"
 
 
-def _policy(spec: Specialisation) -> policies.Lookahead | None:
+def _default(spec: Specialisation) -> policies.Lookahead | None:
     """Return how it looks ahead, None if it does not."""
-    d_in, d_out = (each.value for each in spec.arguments)
     accumulator = spec.operators[0][1].output
-    # A stage holds a tile of the input, in which the output takes its place. Of bools there is no code, and
-    # structs spill.
-    if not d_in.itemsize == d_out.itemsize == accumulator.itemsize or structs.kind_of(accumulator) in "bV":
+    if not _can_look_ahead(spec):
         return None
     kind = "c" if accumulator.kind == "c" else ""
     table = policies.SCAN
     return table.get((spec.cc, accumulator.itemsize, kind)) or table.get((spec.cc, accumulator.itemsize, ""))
+
+
+_MOST_STAGE_BYTES = 48 << 10  # of a tile
+
+
+def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
+    if not _can_look_ahead(spec):
+        return {}
+    # Odd numbers of items, so that lanes read from different banks.
+    items = (15, 23, 31, 43, 55, 63, 79, 91, 103, 111, 127, 143, 159, 175, 191, 223)
+    return {"warps": (1, 2, 3, 4, 6, 8), "items": items, "states": (2, 4, 8)}
+
+
+def _fits(spec: Specialisation, policy: policies.Lookahead) -> bool:
+    nbytes = spec.arguments[0].value.itemsize
+    return policy.warps * 32 * policy.items * nbytes <= _MOST_STAGE_BYTES
+
+
+def _facts_of(spec: Specialisation) -> dict[str, str]:
+    op = spec.operators[0][1]
+    return {**types(spec), "accumulator": type_text(op.output), "operator": operator_class(op)}
+
+
+_TUNABLE = Tunable("scan", policies.Lookahead, _default, _facts_of, _space, _fits)
 
 
 def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
@@ -133,7 +169,7 @@ def _prelude(spec: Specialisation) -> str:
     lines = [f"using accum_t = {cpp.type_name(accumulator)};"]
     lines += [f"constexpr bool {name} = {str(value).lower()};" for name, value in constants.items()]
     if _looks_ahead(spec):
-        policy = _policy(spec)
+        policy = _TUNABLE.of(spec)
         assert policy is not None
         lines += [f"constexpr int ahead_{name} = {value};" for name, value in policy._asdict().items()]
     return "\n".join(lines)
@@ -157,4 +193,5 @@ SCAN = Family(
     _planner,
     _prelude,
     has_quick_tier=_may_look_ahead,
+    tunable=_TUNABLE,
 )

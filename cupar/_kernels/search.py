@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from . import policies
 from .family import Facts, Family, Launch, Number, Plan, Shape, Storage, Value, ceil_div, u64
+from .tuning import Tunable, operator_class, types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -51,9 +52,45 @@ _TREE = Shape(
 )
 
 
-def _policy(spec: Specialisation) -> policies.Search:
+def _default(spec: Specialisation) -> policies.Search:
     nbytes = spec.arguments[0].value.itemsize
     return policies.SEARCH.get(1 << (nbytes - 1).bit_length(), policies.SEARCH_LARGE)
+
+
+def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
+    default, is_sorted = _default(spec), bool(spec.option("values_sorted"))
+    tree = default.fanout > 0 and not is_sorted
+    return {
+        "tile_threads": (64, 128, 256),
+        "tile_blocks": (2, 4, 8) if is_sorted else (default.tile_blocks,),
+        "tile_values": (4, 8, 16, 32) if is_sorted else (default.tile_values,),
+        "staged_bytes": (4096, 8192, 16384, 32768) if is_sorted else (default.staged_bytes,),
+        "tree_threads": (128, 256, 512) if tree else (default.tree_threads,),
+        "tree_blocks": (1, 2, 3, 4) if tree else (default.tree_blocks,),
+        "fanout": (8, 16, 32) if tree else (default.fanout,),
+        "top_bytes": (8192, 16384, 32768) if tree else (default.top_bytes,),
+    }
+
+
+def _fits(spec: Specialisation, policy: policies.Search) -> bool:
+    # What a thread keeps for all of its values has to fit into registers that so many blocks leave it.
+    is_small = (
+        policy.tile_threads * policy.tile_blocks <= 1024 and policy.tree_threads * policy.tree_blocks <= 2048
+    )
+    # Four lanes read a node together, 16 bytes at a time at most.
+    return is_small and policy.fanout * spec.arguments[0].value.itemsize <= 256
+
+
+def _facts_of(spec: Specialisation) -> dict[str, str]:
+    order = "sorted" if spec.option("values_sorted") else "in any order"
+    return {**types(spec), "values": order, "operator": operator_class(spec.operators[0][1])}
+
+
+_TUNABLE = Tunable("search", policies.Search, _default, _facts_of, _space, _fits)
+
+
+def _policy(spec: Specialisation) -> policies.Search:
+    return _TUNABLE.given(spec, policies.SEARCH_LARGE)
 
 
 def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
@@ -129,4 +166,5 @@ SEARCH = Family(
     _shapes,
     _planner,
     _prelude,
+    tunable=_TUNABLE,
 )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from . import policies
 from .family import Facts, Family, Launch, PlanTuple, Shape, Value, i32, i64
+from .tuning import Tunable, operator_class, types
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,13 +38,36 @@ def _planner(facts: Facts) -> Callable[[int], PlanTuple]:
     return plan
 
 
+def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
+    with_iterators = not all(each.is_pointer for each in spec.arguments)
+    return {
+        "threads": (64, 128, 256, 512, 1024),
+        "bytes_in_flight": (16, 32, 64, 128),
+        "iterator_items": (1, 2, 4, 8) if with_iterators else (policies.TRANSFORM.iterator_items,),
+    }
+
+
+def _facts_of(spec: Specialisation) -> dict[str, str]:
+    return {**types(spec), "operator": operator_class(spec.operators[0][1])}
+
+
+_TUNABLE = Tunable("transform", policies.Tiles, lambda spec: policies.TRANSFORM, _facts_of, _space)
+
+
 def _prelude(spec: Specialisation) -> str:
-    types = ", ".join(f"{name}_t" for name in _inputs(spec))
-    policy = policies.TRANSFORM
+    inputs = ", ".join(f"{name}_t" for name in _inputs(spec))
+    policy = _TUNABLE.given(spec, policies.TRANSFORM)
     return f"""namespace cupar {{ template <class... Its> struct inputs; }}
-using inputs_t = cupar::inputs<{types}>;
+using inputs_t = cupar::inputs<{inputs}>;
 constexpr int threads = {policy.threads}, bytes_in_flight = {policy.bytes_in_flight};
 constexpr int iterator_items = {policy.iterator_items};"""
 
 
-TRANSFORM = Family("transform.cuh", ("threads", "items", "rows", "item_bytes"), _shapes, _planner, _prelude)
+TRANSFORM = Family(
+    "transform.cuh",
+    ("threads", "items", "rows", "item_bytes"),
+    _shapes,
+    _planner,
+    _prelude,
+    tunable=_TUNABLE,
+)

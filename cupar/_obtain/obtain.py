@@ -11,6 +11,8 @@ import numpy as np
 
 from .. import _cache
 from .._base import fork
+from .._base.errors import BuildError
+from .._base.warnings import warn_once
 from .._call.algorithm import Algorithm
 from .._call.built import Built
 from .._compile import inference
@@ -20,7 +22,7 @@ from .._fingerprint import walk
 from .._ir.nodes import Argument
 from .._ir.operator import Operator
 from .._ir.specialisation import Specialisation
-from . import produce
+from . import produce, tuned
 from .queues import LazyQueue
 from .target import target
 
@@ -111,7 +113,7 @@ def obtain(
     else:
         for op in spec.functions.values():
             inference.refuse_extended(op)
-    given = spec, device, bool(wait), _tier(spec, device is not None)
+    given = spec, device, bool(wait), _tier(spec, device is not None), device
     if watching is None:
         return answer(*given)  # type: ignore[return-value]
     return watching.ask(spec, lambda: answer(*given))  # type: ignore[return-value]
@@ -140,29 +142,29 @@ def specification(factory: Callable[..., Algorithm], *args: Any, **named: Any) -
 
 
 def answer(
-    spec: Specialisation, device: driver.Device | None, wait: bool = True, tier: str = ""
+    spec: Specialisation,
+    device: driver.Device | None,
+    wait: bool = True,
+    tier: str = "",
+    used_on: driver.Device | None = None,
 ) -> Algorithm:
     """Return the algorithm object for a specialisation, with its code loaded if a device is given.
 
     The same object is returned for the same specialisation, but for the first call's: that one tells in its
     `build` where the code came from. With ``wait=False`` the code is built in the background, and loaded by
     the first caller that waits for it. Where there are two tiers, the fast one is built unless `tier` says
-    ``"quick"`` or ``"both"``.
+    ``"quick"`` or ``"both"``. If a policy was measured on cards of the kind it is `used_on`, it is built with
+    that.
     """
     if not wait:
-        return spec.kind(_Pending(spec, tier), spec.states)  # type: ignore[call-arg, return-value]
+        return spec.kind(_Pending(spec, tier, used_on), spec.states)  # type: ignore[call-arg, return-value]
     mine: list[Algorithm] = []
     kept = spec.without_user()
     cls: Any = spec.kind
 
     def make() -> Algorithm:
         with _cache.one_deadline():
-            if tier in ("quick", "both"):
-                from . import tiers
-
-                built = tiers.produced(spec, kept, device, tier)
-            else:
-                built = produce.produce(spec, kept, device)
+            built = _with_policy(spec, device, tier, used_on) or _produced(spec, device, tier)
         mine.append(cls(built, spec.states))
         if device is not None:
             mine[0].load()
@@ -174,6 +176,30 @@ def answer(
     algorithm = mine[0] if mine else found
     _cache.count(algorithm.build.origin)  # type: ignore[arg-type]
     return algorithm
+
+
+def _produced(spec: Specialisation, device: driver.Device | None, tier: str) -> Built:
+    kept = spec.without_user()
+    if tier in ("quick", "both"):
+        from . import tiers
+
+        return tiers.produced(spec, kept, device, tier)
+    return produce.produce(spec, kept, device)
+
+
+def _with_policy(
+    spec: Specialisation, device: driver.Device | None, tier: str, used_on: driver.Device | None
+) -> Built | None:
+    """Fetch or make the build with the policy that was measured on such a card; None if there is none."""
+    found = tuned.applied(spec, used_on)
+    if found is spec:
+        return None
+    try:
+        return _produced(found, device, _tier(found, True))
+    except BuildError as error:
+        message = f"{spec.algorithm} goes on without its tuned policy, {found.option('policy')}: {error}"
+        warn_once(("policy", message), message)
+        return None
 
 
 def _tier(spec: Specialisation, is_called: bool) -> str:
@@ -205,9 +231,9 @@ class _Pending:
 
     refusal = ""
 
-    def __init__(self, spec: Specialisation, tier: str) -> None:
+    def __init__(self, spec: Specialisation, tier: str, used_on: driver.Device | None) -> None:
         self.spec = spec
-        self._tier = tier
+        self._tier, self._used_on = tier, used_on
         self._is_lost = False
         fork.in_child(self._lose)
         self._future: Future[Algorithm] = _queue.submit(_kernels(spec), self._answer)
@@ -224,7 +250,7 @@ class _Pending:
         return (self._answer() if self._is_lost else self._future.result())._built
 
     def _answer(self) -> Algorithm:
-        return answer(self.spec, None, tier=self._tier)
+        return answer(self.spec, None, tier=self._tier, used_on=self._used_on)
 
     def _lose(self) -> None:
         self._is_lost = True  # the parent has the thread that builds
@@ -250,3 +276,4 @@ def forget() -> None:
     produce.templates.clear()
     linked.forget()
     inference.forget()
+    tuned.forget()

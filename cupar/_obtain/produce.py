@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _cache
 from .._base import log
-from .._call.built import Build, Built, Made
+from .._call.built import Build, Built, Made, Policy
 from .._call.code import Code
 from .._compile import entries, toolchain
 from .._compile.key import build_parts, digest, notes, template_parts
 from .._device import driver
 from .._ir.specialisation import Specialisation
+from .._kernels import image
 
 if TYPE_CHECKING:
     from .._external.linkable import Linkable
@@ -69,12 +70,26 @@ def produce(
         seconds["read"] = fetched.seconds
     tier = spec.option("tier") or "fast"
     made = _shown(spec, code)
-    build = Build(spec.algorithm, key, spec.cc, origin, seconds, size, fetched.source, tier, made)
+    policy = _policy(spec, fetched.entry.payload)
+    build = Build(spec.algorithm, key, spec.cc, origin, seconds, size, fetched.source, tier, policy, made)
     if os.environ.get("CUPAR_DUMP"):
         from .._inspect import dump
 
         dump.write(build)
     return Built(code, build)
+
+
+def _policy(spec: Specialisation, blob: bytes) -> Policy | None:
+    """Return the policy of a build, and where it came from."""
+    family = spec.kind._family
+    if family is None or family.tunable is None:
+        return None
+    found = family.tunable.of(spec)
+    if found is not None:
+        source = "cupar" if spec.option("policy") is None else "tuned"
+        return Policy({name: int(value) for name, value in found._asdict().items()}, source)
+    facts = image.facts_in(blob)
+    return Policy({name: facts[name] for name in ("threads", "items") if name in facts}, "CUB")
 
 
 def _shown(spec: Specialisation, code: Code) -> Made:

@@ -292,6 +292,14 @@ class Shared:
                 self._warn_unavailable(error)
         return entry, True
 
+    def put(self, key: str, entry: Entry, *, timeout: float, secret: bytes | None) -> None:
+        """Keep an entry under `key`, in place of the one there."""
+        store = _Store(self._mapping, self._reads, self._writes, timeout)
+        try:
+            store.put(_entry_name(key), seal(encode(key, entry), key, secret))
+        except _UnavailableError as error:
+            self._warn_unavailable(error)
+
     def find(self, key: str, *, timeout: float, secret: bytes | None) -> Entry | None:
         """Return the entry under `key` if there is one that can be used; nobody is waited for."""
         try:

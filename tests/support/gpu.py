@@ -10,8 +10,11 @@ from support.common import context, pretend
 import cupar
 from cupar._call import bound, code
 from cupar._device import driver, storage
+from cupar._device.card import Card
+from cupar._obtain import tuned
 
 FACTS = {"sms": 132, "shared_memory": 232448}  # of an H200
+CARD = "NVIDIA H200"
 
 
 class GPU:
@@ -80,6 +83,8 @@ def pretended(monkeypatch, cc=90):
         cuLaunchKernelEx=gpu.launch_kernel,
     )
     monkeypatch.setattr(driver, "library", lambda: library)
+    monkeypatch.setattr(tuned, "card_of", lambda device: Card(CARD, device.cc, FACTS["sms"]))
+    tuned.forget()
     monkeypatch.setattr(driver, "in_background", nullcontext)
     monkeypatch.setattr(driver, "check", check)
     monkeypatch.setattr(driver, "stream_number", lambda stream: stream)

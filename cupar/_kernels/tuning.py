@@ -1,0 +1,139 @@
+"""What a family's kernels are tuned by, and what may be tried.
+
+A policy is a named tuple of integers. Which one a specialisation has is its own affair: the family says what
+it is by default, from the tables of `policies` or CUB's; and one that was measured on the user's card is an
+option of the specialisation, and so a part of its key. So whatever asks for a specialisation's policy gets
+that with which its kernels are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from .._ir.operator import Operator
+    from .._ir.specialisation import Specialisation
+
+P = TypeVar("P", bound=tuple[Any, ...])
+
+Space = Mapping[str, Sequence[int]]
+
+
+def _nothing(spec: Specialisation) -> Space:
+    return {}
+
+
+def _anything(spec: Specialisation, policy: Any) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Tunable(Generic[P]):
+    """What of a family can be tuned.
+
+    Attributes
+    ----------
+    name : str
+        Under which measured policies are kept, as in ``"scan"``.
+    policy : type
+        A named tuple of integers, by the names that the C++ is given.
+    default : callable
+        Takes the specialisation; returns the policy of cupar's tables, None where CUB's selector decides.
+    facts : callable
+        Takes the specialisation; returns what tells for which others a measured policy is, too: types, the
+        class of the operator, and whatever else makes a difference; each as text.
+    space : callable
+        Takes the specialisation; returns the values that each field may have, in order; empty if the kernels
+        of this one have no policy.
+    fits : callable
+        Takes the specialisation and a policy of the space; returns whether kernels can be made with that.
+    """
+
+    name: str
+    policy: type[P]
+    default: Callable[[Specialisation], P | None]
+    facts: Callable[[Specialisation], Mapping[str, str]]
+    space: Callable[[Specialisation], Space] = _nothing
+    fits: Callable[[Specialisation, P], bool] = _anything
+
+    def of(self, spec: Specialisation) -> P | None:
+        """Return the policy that a specialisation's kernels are made with, None for CUB's."""
+        if spec.option("tier") == "quick":  # kernels whose policy nobody tunes
+            return None
+        text = spec.option("policy")
+        return self.default(spec) if text is None else self.read(text)
+
+    def given(self, spec: Specialisation, otherwise: P) -> P:
+        """Return the policy that a specialisation's kernels are made with, `otherwise` for CUB's."""
+        found = self.of(spec)
+        return otherwise if found is None else found
+
+    def read(self, text: str) -> P:
+        """Return the policy that `write` wrote; raise ValueError if it is none."""
+        try:
+            values: dict[str, Any] = {
+                name: int(value) for name, value in (each.split("=") for each in text.split())
+            }
+            return self.made(**values)
+        except (TypeError, ValueError):
+            fields = " ".join(f"{name}=…" for name in self.fields)
+            raise ValueError(f"policy: expected {fields}, got {text!r}") from None
+
+    def made(self, *values: int, **named: int) -> P:
+        """Return a policy of so many integers."""
+        make: Callable[..., P] = self.policy
+        return make(*values, **named)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of a policy's integers."""
+        return self.policy._fields  # type: ignore[attr-defined, no-any-return]
+
+    def policies(self, spec: Specialisation) -> Iterator[P]:
+        """Yield all that may be tried for a specialisation."""
+        space = self.space(spec)
+        if space:
+            for values in product(*(space[name] for name in self.fields)):
+                policy = self.made(*values)
+                if self.fits(spec, policy):
+                    yield policy
+
+    def may_be(self, spec: Specialisation, policy: P) -> bool:
+        """Whether a policy is of those that may be tried."""
+        space = self.space(spec)
+        return (
+            bool(space)
+            and all(value in space[name] for name, value in zip(self.fields, policy, strict=True))
+            and self.fits(spec, policy)
+        )
+
+
+def write(policy: tuple[Any, ...]) -> str:
+    """Return a policy as text, as in ``warps=2 items=127 states=8``."""
+    return " ".join(f"{name}={int(value)}" for name, value in policy._asdict().items())  # type: ignore[attr-defined]
+
+
+def types(spec: Specialisation, *names: str) -> dict[str, str]:
+    """Return facts: the type of each argument of such a name that there is, and whether it is an array."""
+    return {
+        each.name: f"{'' if each.is_pointer else 'iterator of '}{type_text(each.value)}"
+        for each in spec.arguments
+        if not names or each.name in names
+    }
+
+
+def type_text(dtype: Any) -> str:
+    """Return a dtype as text; of a struct, the dtypes and places of its fields and not their names."""
+    if dtype.names is None:
+        return str(dtype)
+    fields = (dtype.fields[name] for name in dtype.names)
+    inner = ", ".join(f"{type_text(each[0])} at {each[1]}" for each in fields)
+    return f"struct({inner}; {dtype.itemsize})"
+
+
+def operator_class(op: Operator) -> str:
+    """Return a fact: what of an operator makes a difference, beside its types."""
+    return "function" if op.kind is None else "known kind"
