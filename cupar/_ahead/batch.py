@@ -45,6 +45,7 @@ __all__ = [
     "ask_list",
     "ask_script",
     "build",
+    "collected",
     "jobs",
     "kept",
     "threads_waited_for",
@@ -81,6 +82,18 @@ class _Collector:
         kind: Any = spec.kind
         algorithm: Algorithm = kind(_Unbuilt(spec), spec.states)
         return algorithm
+
+
+def collected(ask: Callable[[], object], cc: int) -> list[Specialisation]:
+    """Return what a function asks factories for, which build nothing meanwhile."""
+    usual, collector = obtain.observer, _Collector(cc)
+    call_sites.forget()
+    obtain.observer = collector
+    try:
+        ask()
+    finally:
+        obtain.observer = usual
+    return collector.found
 
 
 _NOTHING_RUNS = (

@@ -64,6 +64,27 @@ MERGE_SORT: Mapping[tuple[int, int, int], Tile] = {}
 RADIX_SORT: Mapping[tuple[int, int, int], Tile] = {}
 
 
+class SegmentedSort(NamedTuple):
+    """Of segmented sorts."""
+
+    group_threads: int  # of blocks whose groups of lanes have a segment each
+    team_items: int  # of a thread of a team, which has a larger segment
+    team_blocks: int  # of the largest team that a multiprocessor is to run at once: so registers are limited
+    rows_threads: int  # of a block, at least, where a team sorts each row
+    digit_threads: int  # of blocks that have a tile of a long segment
+    digit_items: int  # of each of these threads
+
+
+# By bytes of the words that are sorted. Measured on an H200; those of 8 and 16 bytes, beside team_items, by
+# what is short: registers, then shared memory.
+SEGMENTED_SORT: Mapping[int, SegmentedSort] = {
+    4: SegmentedSort(256, 32, 2, 128, 512, 16),
+    8: SegmentedSort(256, 16, 2, 128, 512, 16),
+    16: SegmentedSort(128, 16, 1, 128, 512, 16),
+}
+SEGMENTED_SORT_UNTUNED = SegmentedSort(128, 16, 1, 128, 256, 8)
+
+
 class Reduce(NamedTuple):
     """Of reductions."""
 

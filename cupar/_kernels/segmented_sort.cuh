@@ -12,7 +12,8 @@
 // Segments do not overlap, so no list is longer than the items divided by the least length in it.
 //
 // Given: d_in_keys_v, d_in_values_v (void: keys alone), start_offsets_in_t, end_offsets_in_t, is_descending;
-// CUPAR_OFFSETS unless segments are rows; CUPAR_512 if words have 32 bits.
+// CUPAR_OFFSETS unless segments are rows; CUPAR_512 if there are groups of lanes for 512 items; the policy:
+// group_threads, team_items, team_blocks, digit_threads, digit_items, and rows_threads, which plans need.
 using starts_t     = start_offsets_in_t;
 using ends_t       = end_offsets_in_t;
 using sorted_value = d_in_values_v;
@@ -22,4 +23,4 @@ using sorted_value = d_in_values_v;
 #include "segmented_sort_teams.cuh"
 
 CUPAR_FACTS(group_threads, team_threads, team_items, team_bytes(1), digit_threads, tile_items, passes,
-            sizeof(long_segment), sizeof(bits), has_values ? sizeof(value) : 0)
+            sizeof(long_segment), sizeof(bits), has_values ? sizeof(value) : 0, rows_threads)

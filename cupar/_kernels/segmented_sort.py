@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
+from . import policies
 from .family import (
     Facts,
     Family,
@@ -24,6 +25,7 @@ from .family import (
 )
 from .radix_sort import ways
 from .segments import LIST_ITEMS, LIST_THREADS, LISTS, MOST_BLOCKS, ROWS
+from .tuning import Tunable, types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -33,9 +35,9 @@ _GROUPS = {16: 4, 32: 4, 64: 8, 128: 8, 256: 16, 512: 32}
 _TEAMS = 5  # sizes, at most: of 1 to 16 warps
 _WORDS = 32  # of counters: of the lists, and behind them those of long segments
 _OF_LONG = 4 * 16
+_MOST_SHARED = 48 << 10  # bytes, static, of a block
 _TILES_THREADS, _TILES_BLOCKS = 256, 8
 _LEAST_TEAM_THREADS = 256  # that the largest team has on every device
-_ROWS_BLOCK = 128  # threads of a block, at least, where a team sorts each row
 
 MOST_SEGMENTS = 2**32 - 1  # with offsets, as lists have 32 bits for each
 
@@ -62,13 +64,60 @@ _LONG_NUMBERS = (
 )
 
 
-def _smallest_team(spec: Specialisation) -> int:
-    """Return how many items the smallest team has: twice as many if what is sorted are words of 32 bits.
+def _sizes(spec: Specialisation) -> tuple[int, int]:
+    """Return bytes of the words that are sorted, and of what is staged for each key of a long segment.
 
     A word holds a key; with values also a place, in as many bits.
     """
-    has_values = any(each.name == "d_in_values" for each in spec.arguments)
-    return 1024 if spec.arguments[0].value.itemsize * (1 + has_values) <= 4 else 512
+    key = spec.arguments[0].value.itemsize
+    values = [each.value.itemsize for each in spec.arguments if each.name == "d_in_values"]
+    word = max(4, key * (1 + len(values)))
+    return word, max(key, *(size for size in values if size <= 16), 1)
+
+
+def _default(spec: Specialisation) -> policies.SegmentedSort:
+    word, staged = _sizes(spec)
+    found = policies.SEGMENTED_SORT.get(word, policies.SEGMENTED_SORT_UNTUNED)
+    # So that a tile of a long segment has 32 KiB.
+    return found._replace(digit_items=min(found.digit_items, 64 // max(staged, 4)))
+
+
+def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
+    return {
+        "group_threads": (64, 128, 256, 512),
+        "team_items": (16, 32),
+        "team_blocks": (1, 2, 3),
+        "rows_threads": (32, 64, 128, 256),
+        "digit_threads": (256, 512),
+        "digit_items": (4, 6, 8, 12, 16, 20),
+    }
+
+
+def _fits(spec: Specialisation, policy: policies.SegmentedSort) -> bool:
+    word, staged = _sizes(spec)
+    return (
+        policy.group_threads * 17 * word <= _MOST_SHARED
+        # Of words of 16 bytes, half as many fill the registers.
+        and policy.team_items * word <= 256
+        and (spec.cc >= 80 or policy.team_items * word <= 128)
+        and policy.digit_threads * policy.digit_items * staged <= _MOST_SHARED - 4096
+    )
+
+
+def _facts_of(spec: Specialisation) -> dict[str, str]:
+    names = {each.name for each in spec.arguments}
+    return {
+        **types(spec, "d_in_keys", "d_in_values"),
+        "segments": "offsets" if "start_offsets_in" in names else "rows",
+    }
+
+
+_TUNABLE = Tunable("segmented sort", policies.SegmentedSort, _default, _facts_of, _space, _fits)
+
+
+def _smallest_team(spec: Specialisation) -> int:
+    """Return how many items the smallest team has: a warp."""
+    return 32 * _TUNABLE.given(spec, policies.SEGMENTED_SORT_UNTUNED).team_items
 
 
 def _groups(smallest_team: int) -> list[int]:
@@ -122,9 +171,10 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
         for number, way in enumerate(ways(spec.arguments[0].value.itemsize, False))
     ]
     if not has_offsets:
+        rows_threads = _TUNABLE.given(spec, policies.SEGMENTED_SORT_UNTUNED).rows_threads
         shapes = {str(most): Shape(("n", "size", "grid"), (group(most, "grid"),), 2) for most in groups}
         for size in range(_TEAMS):
-            threads = max(32 << size, _ROWS_BLOCK)
+            threads = max(32 << size, rows_threads)
             launch = teams(size, size, threads, "nbytes")
             # On some devices the largest team is never used, and too large.
             executables = 2 if threads <= _LEAST_TEAM_THREADS else 0
@@ -218,7 +268,7 @@ def _planner(facts: Facts) -> Callable[[Sorted], Plan]:
             if length <= most:
                 return Plan(str(most), 0, (n, length, min(ceil_div(n, rows_of_a_block), MOST_BLOCKS)))
         size = (ceil_div(length, team) - 1).bit_length()
-        threads = max(32 << size, _ROWS_BLOCK)
+        threads = max(32 << size, facts["rows_threads"])
         teams = threads // (32 << size)
         grid = min(ceil_div(n, teams), MOST_BLOCKS)
         return Plan(f"teams {size}", 0, (n, length, grid, threads * facts["team_bytes"]))
@@ -234,6 +284,9 @@ def _prelude(spec: Specialisation) -> str:
         code.append("using d_in_values_v = void;")
     if 512 in _groups(_smallest_team(spec)):
         code.append("#define CUPAR_512")
+    policy = _TUNABLE.given(spec, policies.SEGMENTED_SORT_UNTUNED)
+    constants = ", ".join(f"{name} = {value}" for name, value in policy._asdict().items())
+    code.append(f"constexpr int {constants};")
     code.append("#define CUPAR_OFFSETS" if "start_offsets_in" in names else ROWS)
     return "\n".join(code)
 
@@ -242,9 +295,10 @@ SEGMENTED_SORT = Family(
     "segmented_sort.cuh",
     (
         *("group_threads", "team_threads", "team_items", "team_bytes", "digit_threads", "tile_items"),
-        *("passes", "segment_size", "key_size", "value_size"),
+        *("passes", "segment_size", "key_size", "value_size", "rows_threads"),
     ),
     _shapes,
     _planner,
     _prelude,
+    tunable=_TUNABLE,
 )

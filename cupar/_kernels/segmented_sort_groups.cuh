@@ -5,9 +5,6 @@
 #include "vectors.cuh"
 
 namespace cupar {
-constexpr int group_threads = is_long_word ? 128 : 256;
-static_assert(has_512 == (32 * team_items > 512), "groups of lanes are for less than a team sorts");
-
 template <int lanes, int items>
 __device__ __forceinline__ void sort_groups(const arrays& given, starts_t starts, ends_t ends,
                                             i64 num_segments, const lists& from, int list) {

@@ -1,7 +1,7 @@
 // What is sorted, and lists of segments by size, as a kernel before all others writes them.
 //
-// Given: starts_t, ends_t; CUPAR_OFFSETS unless segments are rows; CUPAR_512 if words
-// have 32 bits.
+// Given: starts_t, ends_t; CUPAR_OFFSETS unless segments are rows; CUPAR_512 if there are groups of lanes for
+// 512 items; team_items, of a thread.
 #pragma once
 
 #include "segment_lists.cuh"
@@ -14,8 +14,6 @@ struct arrays {
   const value* values_in;
   value* values_out;
 };
-
-constexpr int team_items = sizeof(sort_word) == 4 ? 32 : 16;  // of a thread
 
 #ifdef CUPAR_512
 constexpr bool has_512 = true;

@@ -14,9 +14,6 @@ namespace cupar {
 constexpr int radix_bits = 8, digits = 1 << radix_bits, passes = sizeof(bits) * 8 / radix_bits;
 
 constexpr bool stages_values = has_values && sizeof(value) <= 16;
-constexpr int staged_size    = stages_values && sizeof(value) > sizeof(bits) ? sizeof(value) : sizeof(bits);
-constexpr int digit_threads  = 512;
-constexpr int digit_items    = staged_size <= 4 ? 16 : staged_size <= 8 ? 8 : 4;  // so that a tile has 32 KiB
 constexpr int tile_items     = digit_threads * digit_items;
 constexpr u32 no_segment     = ~0u;
 

@@ -7,8 +7,6 @@
 #include "segmented_sort_lists.cuh"
 
 namespace cupar {
-constexpr int teams_on_a_unit = is_long_word ? 1 : 2;  // blocks of a multiprocessor: registers suffice for it
-
 __device__ __forceinline__ int padded(int position) {
   return position + position / team_items;
 }
@@ -110,7 +108,7 @@ __device__ __forceinline__ void sort_in_team(const arrays& given, i64 begin, int
 }  // namespace cupar
 
 // For the lists of teams, from the largest team to the smallest: 32 << size threads.
-extern "C" __global__ __launch_bounds__(team_threads, teams_on_a_unit) void cupar_segmented_sort_teams(
+extern "C" __global__ __launch_bounds__(team_threads, team_blocks) void cupar_segmented_sort_teams(
     arrays given, starts_t starts, ends_t ends, i64 num_segments, const __grid_constant__ lists from,
     int least, int largest) {
   extern __shared__ __align__(16) unsigned char shared[];

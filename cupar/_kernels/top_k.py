@@ -318,6 +318,8 @@ def _prelude(spec: Specialisation) -> str:
         f"constexpr bool has_payload = {str(has_values).lower()};",
         "#define CUPAR_TOP_K_OFFSETS" if "start_offsets_in" in names else ROWS,
     ]
+    # As segmented sorts of keys with positions have them.
+    code.append("constexpr int team_items = 16, digit_threads = 512, digit_items = 8;")
     if not has_values:
         code.append("using d_in_values_t = const char*;\nusing d_out_values_t = char*;")
     return "\n".join(code)

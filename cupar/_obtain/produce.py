@@ -88,7 +88,9 @@ def _policy(spec: Specialisation, blob: bytes) -> Policy | None:
     if found is not None:
         source = "cupar" if spec.option("policy") is None else "tuned"
         return Policy({name: int(value) for name, value in found._asdict().items()}, source)
-    facts = image.facts_in(blob)
+    facts: dict[str, int] = {}
+    with suppress(image.DamagedError):  # whoever loads it says so
+        facts = image.facts_in(blob)
     return Policy({name: facts[name] for name in ("threads", "items") if name in facts}, "CUB")
 
 

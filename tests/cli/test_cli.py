@@ -38,6 +38,7 @@ COMMANDS = [
     "build",
     "explain",
     "run",
+    "tune",
     "cache list",
     "cache show",
     "cache stats",

@@ -28,7 +28,7 @@ TILE = 8192
 
 
 def planner(team_threads=512, team_items=32, team_bytes=132, tile=TILE, passes=4, key=4, value=0):
-    build = (256, team_threads, team_items, team_bytes, 512, tile, passes, 32, key, value)
+    build = (256, team_threads, team_items, team_bytes, 512, tile, passes, 32, key, value, 128)
     facts = {**dict(zip(SEGMENTED_SORT.facts, build, strict=True)), "sms": SMS, "shared_memory": 232448}
     return SEGMENTED_SORT.planner(Facts(facts, lambda *_: RUNNING))
 

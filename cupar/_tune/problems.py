@@ -1,0 +1,298 @@
+"""Problems to measure with, for each algorithm: what is in its arrays, and how large they are.
+
+Values are such that sums and products of them are exact, whatever is combined with what: of floats, 1 and -1,
+so arranged that no sum gets large. Then two policies that are both right give the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .. import structs
+from .._ir.specialisation import Specialisation
+
+TILE = 1 << 22  # items that are made here; the device repeats them
+LARGE, SMALL = 1 << 28, 1 << 20  # items
+SORTED = 1 << 26  # items that are sorted from the beginning, and so are made here as a whole
+SEGMENTS = (64, 1024, 16384)  # items of a segment, where nobody says
+BINS = 256
+
+Array = np.ndarray[Any, Any]
+
+
+class UnsuitableError(ValueError):
+    """Of what is asked no problem is made here; the message says why."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """What is in an array: so many items, the first ones of which are made here, and then repeated."""
+
+    dtype: np.dtype[Any]
+    items: int
+    make: Callable[[int], Array] | None = None  # None: zeros, to be written to
+    whole: bool = False  # all are made here
+
+    @property
+    def nbytes(self) -> int:
+        return max(self.items, 1) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Arguments of `run`: arrays by name, and what is no array.
+
+    Attributes
+    ----------
+    name : str
+    arrays : mapping of str to Content
+    others : mapping
+    is_guard : bool
+        Whether a policy need not be quicker with it, but may not be slower.
+    """
+
+    name: str
+    arrays: Mapping[str, Content]
+    others: Mapping[str, Any] = field(default_factory=dict)
+    is_guard: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of device memory, and of the results that others are compared with."""
+        outputs = sum(each.nbytes for each in self.arrays.values() if each.make is None)
+        return sum(each.nbytes for each in self.arrays.values()) + outputs
+
+
+def problems(spec: Specialisation, items: int | None, segment_size: int | None, room: int) -> list[Problem]:
+    """Return the problems that a specialisation is tuned for, and those with which it may not get slower.
+
+    Parameters
+    ----------
+    spec : Specialisation
+    items : int or None
+        Of the problem that is tuned for; None: many, and a guard of few.
+    segment_size : int or None
+        Items of each segment; None: several sizes.
+    room : int
+        Bytes of device memory that they may take.
+
+    Raises
+    ------
+    UnsuitableError
+        If it reads iterators or captured arrays, is of an algorithm that is not known here, or a problem of
+        that size does not fit.
+    """
+    for each in spec.arguments:
+        if not each.is_pointer:
+            raise UnsuitableError(
+                f"{each.name}: it is an iterator, of which a list does not tell what it reads"
+            )
+    if any(op.state_size for _, op in spec.operators):
+        raise UnsuitableError("an operator has captured arrays, which a list does not hold")
+    make = _MAKERS.get(spec.algorithm)
+    if make is None:
+        raise UnsuitableError(f"{spec.algorithm} is not measured yet")
+    sizes = [items or (SORTED if spec.algorithm in _SEARCHES else LARGE)]
+    if items is None:
+        sizes.append(SMALL)
+    lengths = [segment_size] if segment_size or not spec.algorithm.startswith("segmented") else [*SEGMENTS]
+    found = []
+    room //= len(lengths)
+    for length in lengths:
+        problem = make(spec, sizes[0], length)
+        while problem.nbytes > room and items is None and sizes[0] > SMALL:
+            sizes[0] //= 2
+            problem = make(spec, sizes[0], length)
+        if problem.nbytes > room:
+            raise UnsuitableError(
+                f"{sizes[0]} items take {problem.nbytes} bytes, and there is room for {room}"
+            )
+        found.append(problem)
+    for size in sizes[1:]:
+        guard = make(spec, size, lengths[len(lengths) // 2])
+        found.append(Problem(guard.name, guard.arrays, guard.others, True))
+    return found
+
+
+# --- What is in arrays ----------------------------------------------------------------------------------
+
+
+def _rng() -> np.random.Generator:
+    return np.random.default_rng(2026)
+
+
+def _fields(dtype: np.dtype[Any], make: Callable[[np.dtype[Any], int], Array]) -> Callable[[int], Array]:
+    """Return what makes items of a dtype, of a struct field by field."""
+
+    def made(count: int) -> Array:
+        if dtype.names is None:
+            return make(dtype, count)
+        found = np.zeros(count, dtype)
+        for name in dtype.names:
+            inner = dtype.fields[name][0]  # type: ignore[index]
+            base, size = inner.base, count * int(np.prod(inner.shape, dtype=int))
+            found[name] = _fields(base, make)(size).reshape(count, *inner.shape)
+        return found
+
+    return made
+
+
+def _values(dtype: np.dtype[Any], count: int) -> Array:
+    """Return values whose sums are exact: 1 and -1 in turns in each of many short runs, in a random order."""
+    rng = _rng()
+    if dtype.kind == "b":
+        return rng.integers(0, 2, count).astype(dtype)
+    if dtype.kind in "iu":
+        return np.frombuffer(bytearray(rng.bytes(count * dtype.itemsize)), dtype)
+    pairs: Array = np.array([[1, -1], [-1, 1]])[rng.integers(0, 2, (count + 1) // 2)].reshape(-1)[:count]
+    if dtype.kind == "c":
+        return (pairs + 1j * pairs[::-1]).astype(dtype)
+    return pairs.astype(dtype)
+
+
+def _keys(dtype: np.dtype[Any], count: int) -> Array:
+    """Return keys in a random order."""
+    rng = _rng()
+    if dtype.kind == "b":
+        return rng.integers(0, 2, count).astype(dtype)
+    if dtype.kind in "iu":
+        return np.frombuffer(bytearray(rng.bytes(count * dtype.itemsize)), dtype)
+    found: Array = rng.standard_normal(count)
+    if dtype.kind == "c":
+        found = found + 1j * rng.standard_normal(count)
+    return found.astype(dtype)
+
+
+def _runs(dtype: np.dtype[Any], count: int) -> Array:
+    """Return keys in runs of 4 on average."""
+    starts = np.cumsum(_rng().random(count) < 0.25)
+    return _keys(dtype, int(starts[-1]) + 1)[starts]
+
+
+def _ascending(dtype: np.dtype[Any], count: int) -> Array:
+    """Return keys that ascend, over half of what integers can be."""
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        low, high = int(info.min) // 2, int(info.max) // 2
+    elif dtype.kind == "f":
+        low, high = -1, 1
+    else:
+        raise UnsuitableError(f"d_data: no sorted {structs.text(dtype)} is made here")
+    return np.linspace(low, high, count).astype(dtype)
+
+
+def _inputs(spec: Specialisation, make: Callable[[np.dtype[Any], int], Array], n: int) -> dict[str, Content]:
+    """Return what is in all arrays that have as many items: inputs, and outputs of zeros."""
+    return {
+        each.name: Content(each.value, n, None if each.output else _fields(each.value, make))
+        for each in spec.arguments
+    }
+
+
+def _init(spec: Specialisation) -> dict[str, Any]:
+    """Return the initial value, if there is one: a 1, or what is like it."""
+    if spec.option("init") is None:
+        return {"h_init": None}
+    dtype = spec.operators[0][1].output
+    value = np.zeros(1, dtype) if dtype.names else np.ones(1, dtype)
+    return {"h_init": value}
+
+
+def _text(n: int) -> str:
+    """Return a number of items, as in ``2^20 items``."""
+    return f"2^{n.bit_length() - 1} items" if n & (n - 1) == 0 else f"{n} items"
+
+
+# --- Algorithms -----------------------------------------------------------------------------------------
+
+
+def _accumulating(spec: Specialisation, n: int, length: int | None) -> Problem:
+    arrays = _inputs(spec, _values, n)
+    if spec.algorithm == "reduce_into":
+        arrays["d_out"] = Content(arrays["d_out"].dtype, 1)
+    return Problem(_text(n), arrays, {"num_items": n, **_init(spec)})
+
+
+def _segmented(spec: Specialisation, n: int, length: int | None) -> Problem:
+    assert length is not None
+    length = min(length, n)
+    segments = n // length
+    items = segments * length
+    is_sort = spec.algorithm == "segmented_sort"
+    arrays = _inputs(spec, _keys if is_sort else _values, items)
+    if "d_out" in arrays:
+        arrays["d_out"] = Content(arrays["d_out"].dtype, segments)
+    others: dict[str, Any] = {"num_segments": segments, **({"num_items": items} if is_sort else _init(spec))}
+    if "start_offsets_in" in arrays:
+        for name, first in (("start_offsets_in", 0), ("end_offsets_in", length)):
+            dtype = arrays[name].dtype
+            if items > np.iinfo(dtype).max:
+                raise UnsuitableError(f"{name}: {dtype} holds no offset of {items}")
+            arrays[name] = Content(dtype, segments, _offsets(dtype, first, length), True)
+    else:
+        others["segment_size"] = length
+    return Problem(f"{_text(items)}, {length} a segment", arrays, others)
+
+
+def _offsets(dtype: np.dtype[Any], first: int, length: int) -> Callable[[int], Array]:
+    return lambda count: (first + length * np.arange(count, dtype=np.int64)).astype(dtype)
+
+
+def _mapping(spec: Specialisation, n: int, length: int | None) -> Problem:
+    return Problem(_text(n), _inputs(spec, _values, n), {"num_items": n})
+
+
+def _sorting(spec: Specialisation, n: int, length: int | None) -> Problem:
+    return Problem(_text(n), _inputs(spec, _keys, n), {"num_items": n})
+
+
+def _choosing(spec: Specialisation, n: int, length: int | None) -> Problem:
+    arrays = _inputs(spec, _runs if spec.algorithm == "unique_by_key" else _keys, n)
+    for name in arrays:
+        if "num_selected" in name:
+            arrays[name] = Content(arrays[name].dtype, 2 if spec.algorithm == "three_way_partition" else 1)
+    return Problem(_text(n), arrays, {"num_items": n})
+
+
+def _searching(spec: Specialisation, n: int, length: int | None) -> Problem:
+    arrays = _inputs(spec, _keys, n)
+    dtype = arrays["d_data"].dtype
+    arrays["d_data"] = Content(dtype, n, lambda count: _ascending(dtype, count), True)
+    if spec.option("values_sorted"):
+        arrays["d_values"] = arrays["d_data"]
+    return Problem(_text(n), arrays, {"num_items": n, "num_values": n})
+
+
+def _counting(spec: Specialisation, n: int, length: int | None) -> Problem:
+    arrays = _inputs(spec, _samples, n)
+    arrays["d_histogram"] = Content(arrays["d_histogram"].dtype, BINS)
+    is_float = np.dtype(spec.option("levels")).kind == "f"
+    upper = 1.0 if is_float else (1 << min(8 * arrays["d_samples"].dtype.itemsize, 30) - 1)
+    levels = {
+        "h_num_output_levels": BINS + 1,
+        "h_lower_level": 0.0 if is_float else 0,
+        "h_upper_level": upper,
+    }
+    return Problem(f"{_text(n)}, {BINS} bins", arrays, {**levels, "num_samples": n})
+
+
+def _samples(dtype: np.dtype[Any], count: int) -> Array:
+    if dtype.kind == "f":
+        return _rng().random(count).astype(dtype)
+    return _keys(dtype, count)
+
+
+_SEARCHES = ("lower_bound", "upper_bound")
+_MAKERS: Mapping[str, Callable[[Specialisation, int, int | None], Problem]] = {
+    **dict.fromkeys(("inclusive_scan", "exclusive_scan", "reduce_into"), _accumulating),
+    **dict.fromkeys(("segmented_reduce", "segmented_sort"), _segmented),
+    **dict.fromkeys(("unary_transform", "binary_transform"), _mapping),
+    **dict.fromkeys(("merge_sort", "radix_sort"), _sorting),
+    **dict.fromkeys(("select", "three_way_partition", "unique_by_key"), _choosing),
+    **dict.fromkeys(_SEARCHES, _searching),
+    "histogram_even": _counting,
+}

@@ -1,0 +1,100 @@
+"""Tuning all that is asked for, in a time that they share; what is found is kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from .._device import driver
+from .._device.card import Card, card_of
+from .._ir.specialisation import Specialisation
+from .._kernels.tuning import write
+from .._obtain import tuned
+from .builds import Candidates, Scratch
+from .measure import GPU, DeviceError
+from .problems import UnsuitableError
+from .tune import Outcome, Trial, tune
+
+_LEAST_SECONDS = 5.0  # for one specialisation
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What came of one specialisation: an outcome, or why there is none; and the key of what was kept."""
+
+    spec: Specialisation
+    outcome: Outcome | None
+    why: str = ""
+    key: str = ""
+
+
+def current_card() -> Card:
+    """Return the kind of the current device; raise NoDeviceError if there is none."""
+    return card_of(driver.current_device())
+
+
+def run(
+    specs: Sequence[Specialisation],
+    seconds: float,
+    items: int | None,
+    segment_size: int | None,
+    is_kept: bool,
+    begin: Callable[[Specialisation, float], None] = lambda spec, seconds: None,
+    notify: Callable[[Trial | None], None] = lambda trial: None,
+) -> list[Tuned]:
+    """Tune specialisations one after another, in so many seconds.
+
+    Parameters
+    ----------
+    specs : sequence of Specialisation
+    seconds : float
+        For all of them; each has its share of what is left.
+    items, segment_size : int or None
+        Of the problem that is measured; by default of several.
+    is_kept : bool
+        Whether winners are kept.
+    begin : callable, optional
+        Called with each specialisation, and its seconds.
+    notify : callable, optional
+        Called with what became of each candidate, and with None several times a second.
+    """
+    end = time.monotonic() + seconds
+    card = current_card()
+    found: list[Tuned] = []
+    with Scratch() as scratch:
+        for number, spec in enumerate(specs):
+            share = (end - time.monotonic()) / (len(specs) - number)
+            if share < _LEAST_SECONDS and number:
+                found.append(Tuned(spec, None, "no time was left for it"))
+                continue
+            begin(spec, share)
+            bench = partial(GPU, spec, scratch.found, items, segment_size)
+            try:
+                outcome = tune(spec, bench, Candidates(spec, scratch), share, notify)
+            except UnsuitableError as error:
+                found.append(Tuned(spec, None, str(error)))
+                continue
+            except DeviceError as error:  # nothing else can be measured in this process
+                found.append(Tuned(spec, None, f"the GPU does not answer any more: {error}"))
+                found += [
+                    Tuned(each, None, "the GPU does not answer any more") for each in specs[number + 1 :]
+                ]
+                break
+            finally:
+                scratch.drop()
+            found.append(_kept(outcome, card, scratch) if is_kept else Tuned(spec, outcome))
+    return found
+
+
+def _kept(outcome: Outcome, card: Card, scratch: Scratch) -> Tuned:
+    """Keep the winner, if there is one, with its build."""
+    if outcome.winner is None:
+        return Tuned(outcome.spec, outcome)
+    measured = [each.as_measured() for each in outcome.turns]
+    key, entry = tuned.entry(outcome.spec, card, outcome.winner, measured)
+    if not tuned.keep(key, entry):
+        return Tuned(outcome.spec, outcome, "the cache did not keep it")
+    scratch.keep(outcome.spec.with_policy(write(outcome.winner)))
+    return Tuned(outcome.spec, outcome, key=key)

@@ -1,0 +1,208 @@
+"""`cupar tune`, on a GPU that is none: what is asked for, what is kept and shown, and mistakes."""
+
+import json
+
+import numpy as np
+import pytest
+from support.gpu import CARD, FACTS
+from support.timed_gpu import timed_gpu
+
+import cupar
+from cupar._base import warnings as _warnings
+from cupar._cli import tune as command
+from cupar._cli.main import main
+from cupar._kernels import policies
+from cupar._tune import session
+
+THE_CARD = f"{CARD} (sm_90, {FACTS['sms']} SMs)"
+TRANSFORM = ["tune", "unary_transform", "float32", "--items", "4096"]
+
+
+@pytest.fixture
+def gpu(monkeypatch, empty_cache):
+    monkeypatch.setattr(_warnings, "_warned", set())
+    return timed_gpu(monkeypatch)
+
+
+@pytest.fixture
+def quick(gpu, monkeypatch):
+    """Candidates are few, and all but one are slower than the default."""
+    few = [policies.Tiles(128, 32, 4), policies.Tiles(512, 64, 4), policies.Tiles(1024, 16, 4)]
+    monkeypatch.setattr(type(cupar.UnaryTransform._family.tunable), "policies", lambda self, spec: iter(few))
+    from cupar._tune.measure import GPU
+
+    usual = GPU._algorithm
+
+    def algorithm(self, policy):
+        gpu.seconds[len(gpu.loaded)] = 5e-4 if policy == few[1] else 2e-3
+        return usual(self, policy)
+
+    monkeypatch.setattr(GPU, "_algorithm", algorithm)
+    return few
+
+
+def run(capfd, *words, status=0):
+    assert main([*words]) == status
+    return capfd.readouterr()
+
+
+def test_the_best_is_kept_and_used(quick, gpu, capfd, tmp_path):
+    before = cupar.unary_transform("f4", "f4", cupar.OpKind.NEGATE).build
+    text = run(capfd, *TRANSFORM, "--json", "--plot", str(tmp_path / "tuned.png")).out
+    document = json.loads(text)
+    (found,) = document["results"]
+    assert document["card"] == {"name": CARD, "cc": 90, "multiprocessors": FACTS["sms"]}
+    assert (found["algorithm"], len(found["tried"])) == ("unary_transform", 3)
+    assert found["policy"] == quick[1]._asdict()
+    assert found["default"] == policies.TRANSFORM._asdict()
+    assert (found["gain"], document["is_kept"]) == (2.0, True)
+    assert found["measured"][0]["problem"] == "2^12 items"
+    assert (tmp_path / "tuned.png").read_bytes().startswith(b"\x89PNG")
+    cupar.cache.clear(disk=False)
+    now = cupar.unary_transform("f4", "f4", cupar.OpKind.NEGATE).build
+    assert (now.policy.source, dict(now.policy.values), now.origin) == ("tuned", found["policy"], "disk")
+    assert now.key != before.key
+    kinds = sorted(info.entry for info in cupar.cache.entries())
+    # Of the candidates, the winner alone; the others of the default, and of what compares results.
+    assert kinds.count("policy") == 1
+    assert len([k for k in kinds if k == "build"]) == 4
+
+
+def test_a_dry_run_keeps_nothing(quick, capfd):
+    (found,) = json.loads(run(capfd, *TRANSFORM, "--dry-run", "--json").out)["results"]
+    assert (found["policy"], found["key"]) == (quick[1]._asdict(), None)
+    assert "policy" not in {info.entry for info in cupar.cache.entries()}
+    assert cupar.unary_transform("f4", "f4", cupar.OpKind.NEGATE).build.policy.source == "cupar"
+
+
+def test_what_it_shows(quick, capfd):
+    text = run(capfd, *TRANSFORM).out
+    assert text.splitlines()[0] == THE_CARD
+    assert "threads=512 bytes_in_flight=64 iterator_items=4" in text
+    assert "2^12 items" in text and "kept, " in text
+
+
+def test_a_recorded_list(quick, capfd, tmp_path):
+    path = str(tmp_path / "asked.jsonl")
+    with cupar.record(path):
+        cupar.unary_transform("f4", "f4", cupar.OpKind.NEGATE, cc=90)
+        cupar.unary_transform("f4", "f4", cupar.OpKind.IDENTITY, cc=90)  # which has the same policy
+        cupar.unary_transform("i8", "i8", cupar.OpKind.NEGATE, cc=80)
+        cupar.unary_transform(cupar.CountingIterator(np.int32(0)), "i4", cupar.OpKind.NEGATE, cc=90)
+    document = json.loads(run(capfd, "tune", path, "--json", "--items", "4096").out)
+    assert [(each["types"][0], bool(each["key"])) for each in document["results"]] == [
+        ("d_in: Pointer(float32)", True),
+        ("d_in: Counting(int32)", False),
+    ]
+    assert document["results"][1]["why"].startswith("d_in: it is an iterator")
+    (left,) = document["not_tuned"]
+    assert left["name"] == "1 of 4"
+    assert "asked for on sm_80" in left["why"] and THE_CARD in left["why"]
+    document = json.loads(run(capfd, "tune", path, "--json", "--items", "4096", "--cc", "90").out)
+    assert len(document["results"]) == 3
+
+
+def test_failing_policies_are_reported(quick, capfd, monkeypatch):
+    from cupar._tune.measure import GPU, FailedPolicyError
+
+    usual = GPU.turns
+
+    def turns(self, policy, number, is_final):
+        if policy == quick[1]:
+            raise FailedPolicyError("gives wrong results: 3 items of d_out differ")
+        return usual(self, policy, number, is_final)
+
+    monkeypatch.setattr(GPU, "turns", turns)
+    shown = run(capfd, *TRANSFORM)
+    assert "warning: unary_transform: threads=512" in shown.err
+    assert "gives wrong results: 3 items of d_out differ" in shown.err
+    assert "nothing is quicker than the default" in shown.out
+    assert "policy" not in {info.entry for info in cupar.cache.entries()}
+
+
+# --- Mistakes --------------------------------------------------------------------------------------------
+
+
+def test_without_a_gpu(capfd, empty_cache):
+    shown = run(capfd, "tune", "inclusive_scan", "float32", status=1)
+    assert "WHAT: inclusive_scan cannot be tuned here, as there is no GPU" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["nothing", "float32"],
+            "WHAT: expected a recorded list, a script (.py) or an algorithm (reduce_into",
+        ),
+        (["nothing", "f4"], "WHAT: expected a recorded list, a script (.py) or an algorithm (reduce"),
+        (["inclusive_scan"], "TYPE: expected the types of input and output for inclusive_scan, got none"),
+        (["radix_sort", "i4", "i4", "i4"], "TYPE: expected the types of keys and items for radix_sort"),
+        (["inclusive_scan", "float99"], "TYPE: expected a NumPy dtype, as in float32, got 'float99'"),
+        (["radix_sort", "complex64"], "TYPE: radix_sort of complex64: d_in_keys: "),
+        (["inclusive_scan", "f4", "--op", "sum"], "--op: expected one of plus, minus"),
+        (["radix_sort", "i4", "--op", "less"], "--op: radix_sort has no operator"),
+        (["radix_sort", "i4", "--offsets"], "--offsets: radix_sort has no segments"),
+        (["radix_sort", "i4", "--cc", "80"], f"--cc: expected 90, as the GPU here is an {THE_CARD}"),
+        (["radix_sort", "i4", "--plot", "x.txt"], "--plot: expected a file that ends in .png"),
+        (["radix_sort", "i4", "--plot", "nowhere/x.png"], "--plot: there is no directory"),
+        (["radix_sort", "i4", "--seconds", "0"], "expected a number of seconds from 1 on, got '0'"),
+        (["radix_sort", "i4", "--seconds", "nan"], "expected a number of seconds from 1 on, got 'nan'"),
+        (["radix_sort", "i4", "--items", "-1"], "expected a number from 1 on"),
+        (["radix_sort", "i4", "--items", "0"], "expected a number from 1 on"),
+        (["radix_sort", "i4", "--items", "2^99"], "expected a number from 1 on"),
+    ],
+)
+def test_mistakes(gpu, capfd, words, message):
+    assert message in run(capfd, "tune", *words, status=2).err
+
+
+def test_a_list_for_other_cards_alone(gpu, capfd, tmp_path):
+    path = str(tmp_path / "asked.jsonl")
+    with cupar.record(path):
+        cupar.unary_transform("f4", "f4", cupar.OpKind.NEGATE, cc=80)
+    shown = run(capfd, "tune", path, status=1)
+    assert f"WHAT: {path}: nothing to tune: " in shown.err
+    assert "say --cc 90" in shown.err
+
+
+def test_matplotlib_is_not_there(gpu, capfd, monkeypatch):
+    import importlib.util
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    shown = run(capfd, *TRANSFORM, "--plot", "x.png", status=1)
+    assert "--plot: matplotlib is not installed; run 'pip install matplotlib'" in shown.err
+
+
+def test_a_gpu_that_does_not_answer(quick, capfd, monkeypatch):
+    from cupar._tune.measure import GPU, DeviceError
+
+    def turns(*given):
+        raise DeviceError("threads=128: an illegal address")
+
+    monkeypatch.setattr(GPU, "turns", turns)
+    shown = run(capfd, *TRANSFORM, status=1)
+    assert "the GPU does not answer any more: threads=128: an illegal address" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("1000", 1000), ("64M", 64 << 20), ("2^28", 1 << 28), ("1k", 1024)]
+)
+def test_counts(text, count):
+    assert command._count(text) == count
+
+
+def test_a_share_of_the_time_for_each(gpu, monkeypatch):
+    from cupar._tune import asked
+
+    specs = [asked.named("unary_transform", [each], None, False, 90) for each in ("f4", "f8")]
+    given = []
+
+    def tune(spec, bench, builder, seconds, notify):
+        given.append(seconds)
+        raise session.UnsuitableError("not now")
+
+    monkeypatch.setattr(session, "tune", tune)
+    found = session.run(specs, 100.0, None, None, True)
+    assert given == [pytest.approx(50, abs=2), pytest.approx(100, abs=4)]
+    assert [each.why for each in found] == ["not now"] * 2

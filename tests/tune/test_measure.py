@@ -1,0 +1,187 @@
+"""Measuring on a GPU that is none: its memory is the host's, and its kernels do nothing but take time."""
+
+import ctypes
+
+import numpy as np
+import pytest
+from support.timed_gpu import timed_gpu
+
+import cupar
+from cupar._device import driver
+from cupar._kernels.tuning import write
+from cupar._tune import asked, measure, problems
+from cupar._tune.builds import Candidates, Scratch
+from cupar._tune.measure import GPU, DeviceError
+from cupar._tune.tune import FailedPolicyError
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    cupar.cache.clear(disk=False)
+    yield timed_gpu(monkeypatch)
+    cupar.cache.clear(disk=False)
+
+
+ITEMS = 1 << 12
+WORDS = [
+    ("reduce_into", "float32"),
+    ("inclusive_scan", "float32"),
+    ("exclusive_scan", "int16", "int64"),
+    ("segmented_reduce", "complex64"),
+    ("segmented_sort", "int32"),
+    ("radix_sort", "int32", "float64"),
+    ("merge_sort", "float16", "int8"),
+    ("unary_transform", "float64"),
+    ("binary_transform", "int32"),
+    ("unique_by_key", "int32", "float32"),
+    ("histogram_even", "uint8"),
+    ("histogram_even", "float32"),
+    ("lower_bound", "float32"),
+    ("select", "int32"),
+]
+
+
+def spec_of(words, has_offsets=False):
+    return asked.named(words[0], words[1:], None, has_offsets, 90)
+
+
+@pytest.mark.parametrize("words", WORDS, ids=" ".join)
+@pytest.mark.parametrize("has_offsets", [False, True])
+def test_each_algorithm_has_problems_that_it_takes(gpu, words, has_offsets):
+    """What is bound is what its `run` takes: names, types and sizes are checked there."""
+    if has_offsets and not words[0].startswith("segmented"):
+        pytest.skip("it has no segments")
+    spec = spec_of(words, has_offsets)
+    with Scratch(1) as scratch:
+        bench = GPU(spec, scratch.found, ITEMS, None)
+    assert len(bench.problems) == (len(problems.SEGMENTS) if words[0].startswith("segmented") else 1)
+    arrays = bench._sets[0].arrays
+    assert all(
+        np.frombuffer(arrays[name].host().tobytes(), "u1").any()
+        for name in arrays
+        if "out" not in name and "histogram" not in name
+    )
+
+
+@pytest.fixture
+def bench(gpu):
+    """A bench with two candidates, of which the second one is quicker."""
+    spec = spec_of(("unary_transform", "float32"))
+    tunable = spec.kind._family.tunable
+    found = [tunable.made(128, 32, 4), tunable.made(512, 64, 4)]
+    with Scratch(1) as scratch:
+        builder = Candidates(spec, scratch)
+        for policy in found:
+            builder.submit(policy)
+        assert [builder.next(60) for _ in found] == [(policy, "") for policy in found]
+        made = GPU(spec, scratch.found, ITEMS, None)
+        loaded = len(gpu.loaded)  # what comes next is the first candidate
+        gpu.seconds.update({loaded: 2e-3, loaded + 1: 5e-4})
+        yield made, found
+
+
+def test_turns_are_taken_with_the_default(gpu, bench):
+    made, found = bench
+    before = len(gpu.launched)
+    (slower,) = made.turns(found[0], 5, False)
+    assert (slower.before, slower.after) == (pytest.approx([1e-3] * 5), pytest.approx([2e-3] * 5))
+    last = gpu.launched[before:][-10:]
+    assert last[::2] == [last[0]] * 5 and last[1::2] == [last[1]] * 5 and last[0] != last[1]
+    (quicker,) = made.turns(found[1], 3, True)
+    assert (quicker.ratio, quicker.noise) == (pytest.approx(0.5), pytest.approx(0, abs=1e-9))
+    assert gpu.memory.events == {}
+
+
+def test_short_calls_are_measured_in_batches(gpu, bench):
+    made, found = bench
+    made._sets[0].seconds = 1e-5
+    before = len(gpu.launched)
+    made.turns(found[0], 3, False)
+    assert len(gpu.launched) - before > 3 * 2 * 30
+
+
+def test_wrong_results_are_found(gpu, bench, monkeypatch):
+    made, (first, second) = bench
+    wrong = made._sets[0].right["d_out"]
+    monkeypatch.setattr(made, "_differs", lambda found, right: True)  # kernels of its own, which do nothing
+    made.turns(first, 1, False)  # they are the same to a person, as floats that were rounded may be
+    ctypes.memmove(wrong.address + 8, np.float32(7).tobytes(), 4)
+    with pytest.raises(
+        FailedPolicyError, match="wrong results: 1 items of d_out differ with 2\\^12 items, the first 2"
+    ):
+        made.turns(second, 1, False)
+
+
+def test_what_the_driver_refuses_does_not_run(gpu, bench, monkeypatch):
+    made, (first, second) = bench
+    monkeypatch.setattr(driver.library(), "cuGraphLaunch", lambda *given: 701)
+    with pytest.raises(FailedPolicyError, match="does not run: cuGraphLaunch: 701"):
+        made.turns(first, 1, False)
+    gpu.memory.status = 700  # as after an illegal address: no call of this context works any more
+    with pytest.raises(DeviceError, match=write(second)):
+        made.turns(second, 1, False)
+
+
+def test_a_gpu_that_hangs_is_not_waited_for(gpu, bench, monkeypatch):
+    made, (first, _) = bench
+    monkeypatch.setattr(measure, "_HUNG_SECONDS", 0.05)
+    gpu.memory.query = 600
+    with pytest.raises(DeviceError, match="has not ended"):
+        made.turns(first, 1, False)
+
+
+def test_what_was_not_built_does_not_work(gpu, bench):
+    made, (first, _) = bench
+    with pytest.raises(FailedPolicyError, match="is not in"):
+        made.turns(first._replace(threads=1024), 1, False)
+
+
+# --- Problems --------------------------------------------------------------------------------------------
+
+
+def test_sums_of_what_is_made_are_exact():
+    for kind in ("f2", "f4", "f8", "c8"):
+        found = problems._values(np.dtype(kind), 1 << 20)
+        sums = np.cumsum(found.astype("c16"))
+        assert np.abs(sums).max() <= 3
+        assert len(np.unique(found)) > 1
+
+
+def test_problems_fit_into_memory():
+    spec = spec_of(("inclusive_scan", "float32"))
+    large, guard = problems.problems(spec, None, None, 1 << 40)
+    assert (large.name, guard.name, large.is_guard, guard.is_guard) == (
+        "2^28 items",
+        "2^20 items",
+        False,
+        True,
+    )
+    assert large.nbytes == 3 * 4 * 2**28
+    small, _ = problems.problems(spec, None, None, 1 << 30)
+    assert small.name == "2^26 items"
+    with pytest.raises(problems.UnsuitableError, match="268435456 items take 3221225472 bytes"):
+        problems.problems(spec, 1 << 28, None, 1 << 30)
+
+
+def test_what_cannot_be_measured():
+    from cupar._ahead.batch import collected
+
+    def refused(factory):
+        (spec,) = collected(factory, 90)
+        with pytest.raises(problems.UnsuitableError) as error:
+            problems.problems(spec, None, None, 1 << 40)
+        return str(error.value)
+
+    counting = cupar.CountingIterator(np.int32(0))
+    plus = cupar.OpKind.PLUS
+    assert refused(lambda: cupar.inclusive_scan(counting, "i4", plus)).startswith("d_in: it is an iterator")
+    offsets = spec_of(("segmented_sort", "int32"), has_offsets=True)
+    assert len(problems.problems(offsets, 1 << 20, 100, 1 << 40)) == 1
+    assert problems.problems(offsets, 1 << 20, 100, 1 << 40)[0].name == "1048500 items, 100 a segment"
+
+
+def test_structs_are_made_field_by_field():
+    dtype = np.dtype([("a", "f4"), ("b", "i8", (2,))], align=True)
+    found = problems._fields(dtype, problems._values)(100)
+    assert set(np.unique(found["a"])) == {-1, 1}
+    assert len(np.unique(found["b"])) == 200
