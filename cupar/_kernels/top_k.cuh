@@ -49,7 +49,6 @@ __device__ __forceinline__ void top_of_short(const top_arrays& given, const d_in
   const int teams       = blockDim.x / size;
   top_word* const stage = reinterpret_cast<top_word*>(shared) + threadIdx.x / size * room;
   team<size> its{sums, 0};
-  join_stream();
   const i64 count = from.count(list, num_segments);
   for (i64 at = i64{blockIdx.x} * teams + threadIdx.x / size; at < count; at += i64{gridDim.x} * teams) {
     const i64 segment = from.segment(list, at), begin = static_cast<i64>(starts[segment]);
@@ -84,6 +83,7 @@ extern "C" __global__ __launch_bounds__(256) void cupar_top_k_list(start_offsets
   extern "C" __global__ __launch_bounds__(block) void cupar_top_k_##name(                               \
       top_arrays given, d_in_values_t values_in, d_out_values_t values_out, start_offsets_in_t starts,  \
       end_offsets_in_t ends, i64 num_segments, const __grid_constant__ lists from, u32 room) {          \
+    join_stream();                                                                                      \
     top_of_short<size, items, together>(given, values_in, values_out, starts, ends, num_segments, from, \
                                         list, room);                                                    \
   }
