@@ -37,6 +37,10 @@ _NAMES = {
     "operators": "OpKind RawOp",
     "partition": "Select ThreeWayPartition select three_way_partition",
     "reduce": "Determinism Reduce reduce_into",
+    "runs": (
+        "ReduceByKey RunLengthEncode ScanByKey "
+        "exclusive_scan_by_key inclusive_scan_by_key reduce_by_key run_length_encode"
+    ),
     "scan": "Scan exclusive_scan inclusive_scan",
     "search": "BinarySearch lower_bound upper_bound",
     "segmented": "SegmentedReduce SegmentedSort segmented_reduce segmented_sort",
@@ -102,6 +106,13 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from .reduce import Determinism as Determinism
     from .reduce import Reduce as Reduce
     from .reduce import reduce_into as reduce_into
+    from .runs import ReduceByKey as ReduceByKey
+    from .runs import RunLengthEncode as RunLengthEncode
+    from .runs import ScanByKey as ScanByKey
+    from .runs import exclusive_scan_by_key as exclusive_scan_by_key
+    from .runs import inclusive_scan_by_key as inclusive_scan_by_key
+    from .runs import reduce_by_key as reduce_by_key
+    from .runs import run_length_encode as run_length_encode
     from .scan import Scan as Scan
     from .scan import exclusive_scan as exclusive_scan
     from .scan import inclusive_scan as inclusive_scan

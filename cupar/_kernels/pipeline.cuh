@@ -127,6 +127,14 @@ __device__ __forceinline__ T shuffle_down(const T& value, int lanes) {
   return given.value();
 }
 
+// The value of one lane.
+template <class T>
+__device__ __forceinline__ T shuffle(const T& value, int lane) {
+  words<T> given(value);
+  for (unsigned& word : given.word) word = __shfl_sync(~0u, word, lane);
+  return given.value();
+}
+
 // A value in global memory that one thread publishes and others wait for. It is kept in parts that are
 // written and read at once, each with a flag; so it needs no order of memory accesses. All flags must be 0
 // before.

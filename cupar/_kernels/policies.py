@@ -108,6 +108,18 @@ class Compact(NamedTuple):
 COMPACT: Mapping[tuple[int | str, ...], Compact] = {}
 
 
+class Runs(NamedTuple):
+    """Of what is done by runs of keys, as in runs.cuh."""
+
+    threads: int
+    items: int  # of each thread in a tile: an odd number
+    resident: int  # blocks that a multiprocessor is to run at once
+
+
+# By compute capability, algorithm, and bytes that a key and its value take in a tile.
+RUNS: Mapping[tuple[int | str, ...], Runs] = {}
+
+
 class Search(NamedTuple):
     """Of binary searches."""
 

@@ -170,26 +170,35 @@ class Accumulation:
         return d_in, self.d_out.converted(accumulator)
 
 
-def accumulation(d_in: Any, d_out: Any, op: Op, h_init: Any, *, is_scan: bool = False) -> Accumulation:
+def accumulation(
+    d_in: Any,
+    d_out: Any,
+    op: Op,
+    h_init: Any,
+    *,
+    is_scan: bool = False,
+    names: tuple[str, str] = ("d_in", "d_out"),
+) -> Accumulation:
     """Find out in which type items are accumulated, and what the operator means for it.
 
-    A scan may have its initial value on the device, and CCCL has faster scans for some operators.
+    A scan may have its initial value on the device, and CCCL has faster scans for some operators. `names` are
+    those of the parameters that input and output are given as.
 
     Raises
     ------
     TypeError, ValueError
         If an argument is not what reductions and scans take, or the types are not converted silently.
     """
-    source, target = argument("d_in", d_in), argument("d_out", d_out, output=True)
+    source, target = argument(names[0], d_in), argument(names[1], d_out, output=True)
     init = None if h_init is None else "value"
     if is_scan and arrays.is_device_array(h_init):
         init, accumulator = "device", arrays.dtype_of("h_init", h_init)
     else:
         accumulator = _init_dtype(h_init, source.value)
     if type(target.node) is nodes.Discard:
-        target = discarding("d_out", accumulator)
-    check_conversion("d_in", source.value, "the accumulator", accumulator)
-    check_conversion("the accumulator", accumulator, "d_out", target.value)
+        target = discarding(names[1], accumulator)
+    check_conversion(names[0], source.value, "the accumulator", accumulator)
+    check_conversion("the accumulator", accumulator, names[1], target.value)
     if is_scan:
         op = recognised(op, accumulator)
     operator = resolve(op, (accumulator, accumulator), accumulator, "op", "h_init (and so the accumulator)")

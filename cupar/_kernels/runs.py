@@ -1,0 +1,176 @@
+"""Plans of what is done by runs of equal keys: one block, or a grid that stays and takes tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from .._base.errors import BuildError
+from .._ir import cpp
+from .._ir.nodes import Argument
+from . import policies
+from .family import Facts, Family, Launch, Parameter, PlanTuple, Shape, Storage, Value, i64, u64
+from .policies import Runs
+
+if TYPE_CHECKING:
+    from .._ir.specialisation import Specialisation
+
+_BLOCK_TILES = 2  # that one block takes: it needs no states of tiles, and so no kernel that zeroes them
+_INIT_THREADS = 256
+_TICKET_BYTES = 128  # before the states of tiles
+_FACTS = ("threads", "tile_items", "shared", "state")
+
+
+def _shapes(
+    kernel: str, parameters: tuple[str, ...], operators: tuple[str, ...]
+) -> Callable[[Specialisation], dict[str, Shape]]:
+    def launch(grid: str | int, storage: Parameter) -> Launch:
+        given = (*map(Value, parameters), i64("n"), *map(Value, operators), storage)
+        return Launch(kernel, grid, "threads", given, "shared")
+
+    def shapes(spec: Specialisation) -> dict[str, Shape]:
+        init = Launch("cupar_runs_init", "init_grid", _INIT_THREADS, (Storage(),))
+        return {
+            "block": Shape(("n",), (launch(1, u64(0)),)),
+            "grid": Shape(("n", "grid", "init_grid"), (init, launch("grid", Storage()))),
+        }
+
+    return shapes
+
+
+def _planner(kernel: str) -> Callable[[Facts], Callable[[int], PlanTuple]]:
+    def planner(facts: Facts) -> Callable[[int], PlanTuple]:
+        tile, state, sms = facts["tile_items"], facts["state"], facts["sms"]
+        most = max(1, facts.occupancy(kernel, facts["threads"], facts["shared"])) * sms
+
+        def plan(n: int) -> PlanTuple:
+            tiles = -(-n // tile)
+            if tiles <= _BLOCK_TILES:
+                return "block", 0, (n,)
+            init_grid = -(-(_TICKET_BYTES + state * tiles) // (8 * _INIT_THREADS))
+            return "grid", 8 * _INIT_THREADS * init_grid, (n, min(tiles, most), init_grid)
+
+        return plan
+
+    return planner
+
+
+# --- Policies --------------------------------------------------------------------------------------------
+
+_TILE_BYTES = {True: 18432, False: 12288}  # with bulk copies, or without
+_RESIDENT = {8: 4, 16: 3}  # by the most bytes of an item: so many blocks need few registers, and get them
+_MOST_ITEMS = 15  # of a thread: an odd number
+_MOST_BYTES = 512  # of an item: three tiles of 32 fit into the shared memory of a block on every GPU
+
+
+def policy(algorithm: str, sizes: tuple[int, ...], is_bulk: bool, cc: int) -> Runs:
+    """Return how an algorithm is tuned.
+
+    Parameters
+    ----------
+    algorithm : {"reduce", "scan", "encode"}
+    sizes : tuple of int
+        Bytes that a key and its value take in a tile.
+    is_bulk : bool
+        Whether tiles are brought by bulk copies.
+    cc : int
+        Compute capability, as in 90.
+    """
+    found = policies.RUNS.get((cc, algorithm, *sizes)) if is_bulk else None
+    return found or _untuned(sum(sizes), is_bulk)
+
+
+def _untuned(size: int, is_bulk: bool) -> Runs:
+    room = _TILE_BYTES[is_bulk] // size
+    threads = 256
+    while threads > 32 and threads > room:
+        threads //= 2
+    items = max(1, min(room // threads, _MOST_ITEMS))
+    resident = next((blocks for most, blocks in _RESIDENT.items() if size <= most), 1)
+    return Runs(threads, items - (items + 1) % 2, resident)
+
+
+def _constants(algorithm: str, spec: Specialisation, types: Mapping[str, str], sizes: tuple[int, ...]) -> str:
+    """Return the C++ of the tiles, of the types that values are combined in, and of the initial value."""
+    columns = [each for each in spec.arguments if not each.output]
+    if sum(sizes) > _MOST_BYTES:
+        names = ", ".join(f"{each.name} (items of {each.value.itemsize} bytes)" for each in columns)
+        raise BuildError(
+            f"{names}: too large for {spec.algorithm}, which takes {_MOST_BYTES} bytes at most; make the "
+            "struct smaller, or give indices in their place, and read the items through a "
+            "cupar.PermutationIterator"
+        )
+    is_bulk = spec.cc >= 90 and all(each.is_pointer for each in columns)
+    found = policy(algorithm, sizes, is_bulk, spec.cc)
+    init = spec.option("init")
+    flags = {"init_is_value": init == "value", "init_is_on_device": init == "device"}
+    return "\n".join(
+        [
+            f"using key_t = {columns[0].name}_v;",
+            *(f"using {name} = {type_};" for name, type_ in types.items()),
+            f"constexpr int {', '.join(f'{name} = {value}' for name, value in found._asdict().items())};",
+            *(f"constexpr bool {name} = {str(value).lower()};" for name, value in flags.items()),
+        ]
+    )
+
+
+def _of_values(algorithm: str, spec: Specialisation, keys: Argument, values: Argument) -> str:
+    accumulator = dict(spec.operators)["op"].output
+    sizes = keys.value.itemsize, max(values.value.itemsize, accumulator.itemsize)
+    types = dict.fromkeys(("local_t", "accum_t", "staged_t"), cpp.type_name(accumulator))
+    return _constants(algorithm, spec, types, sizes)
+
+
+# --- Families --------------------------------------------------------------------------------------------
+
+
+def _reduce_prelude(spec: Specialisation) -> str:
+    keys, _, values = spec.arguments[:3]
+    return _of_values("reduce", spec, keys, values)
+
+
+REDUCE_BY_KEY = Family(
+    "reduce_by_key.cuh",
+    _FACTS,
+    _shapes(
+        "cupar_reduce_by_key",
+        ("d_in_keys", "d_out_unique", "d_in_values", "d_out_aggregates", "d_out_num_runs"),
+        ("op", "equality_op", "init"),
+    ),
+    _planner("cupar_reduce_by_key"),
+    _reduce_prelude,
+)
+
+
+def _scan_prelude(spec: Specialisation) -> str:
+    keys, values, _ = spec.arguments
+    is_inclusive = str(spec.algorithm == "inclusive_scan_by_key").lower()
+    return f"constexpr bool is_inclusive = {is_inclusive};\n{_of_values('scan', spec, keys, values)}"
+
+
+SCAN_BY_KEY = Family(
+    "scan_by_key.cuh",
+    _FACTS,
+    _shapes("cupar_scan_by_key", ("d_in_keys", "d_in_values", "d_out_values"), ("op", "equality_op", "init")),
+    _planner("cupar_scan_by_key"),
+    _scan_prelude,
+)
+
+
+def _encode_prelude(spec: Specialisation) -> str:
+    # The counts of a tile are small, and staged as such.
+    types = {"local_t": "unsigned", "accum_t": "unsigned long long", "staged_t": "unsigned short"}
+    return _constants("encode", spec, types, (spec.arguments[0].value.itemsize, 2))
+
+
+RUN_LENGTH_ENCODE = Family(
+    "run_length_encode.cuh",
+    _FACTS,
+    _shapes(
+        "cupar_run_length_encode",
+        ("d_in", "d_out_unique", "d_out_counts", "d_out_num_runs"),
+        ("equality_op",),
+    ),
+    _planner("cupar_run_length_encode"),
+    _encode_prelude,
+)

@@ -1,0 +1,370 @@
+"""Runs of equal keys: reduced, scanned and counted, each by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ._call.algorithm import Algorithm
+from ._call.signatures import two_phases
+from ._ir.nodes import Argument
+from ._ir.operator import Operator
+from ._kernels.runs import REDUCE_BY_KEY, RUN_LENGTH_ENCODE, SCAN_BY_KEY
+from ._obtain.arguments import accumulation, argument, converting, integers
+from ._obtain.call_sites import memoised
+from ._obtain.obtain import obtain
+from .operators import Op, OpKind, resolve
+
+
+class ReduceByKey(
+    Algorithm,
+    family=REDUCE_BY_KEY,
+    uses={
+        "d_in_keys": "num_items",
+        "d_out_unique": 0,
+        "d_in_values": "num_items",
+        "d_out_aggregates": 0,
+        "d_out_num_runs": 1,
+    },
+):
+    """A reduction of each run of equal keys; see `reduce_by_key`."""
+
+    def run(
+        self,
+        d_in_keys: Any,
+        d_out_unique: Any,
+        d_in_values: Any,
+        d_out_aggregates: Any,
+        d_out_num_runs: Any,
+        num_items: int,
+        h_init: Any = None,
+        stream: Any = None,
+    ) -> None:
+        """Reduce the first `num_items` values, 0 or more, 2**32 and beyond included.
+
+        `d_out_unique` and `d_out_aggregates` must have space for as many items as there are runs, which is
+        not checked. `h_init` is the initial value, of the kind the reduction was built with; `stream` as in
+        `Algorithm`.
+        """
+        arrays = d_in_keys, d_out_unique, d_in_values, d_out_aggregates, d_out_num_runs
+        self._run(stream, (*arrays, num_items, h_init))
+
+    __call__ = two_phases(run)
+
+
+class ScanByKey(
+    Algorithm,
+    family=SCAN_BY_KEY,
+    uses=dict.fromkeys(("d_in_keys", "d_in_values", "d_out_values"), "num_items"),
+):
+    """A scan of each run of equal keys; see `exclusive_scan_by_key` and `inclusive_scan_by_key`."""
+
+    def run(
+        self,
+        d_in_keys: Any,
+        d_in_values: Any,
+        d_out_values: Any,
+        num_items: int,
+        h_init: Any = None,
+        stream: Any = None,
+    ) -> None:
+        """Scan the first `num_items` values, 0 or more, 2**32 and beyond included, into `d_out_values`.
+
+        `h_init` is the initial value, of the kind the scan was built with; `stream` as in `Algorithm`.
+        """
+        self._run(stream, (d_in_keys, d_in_values, d_out_values, num_items, h_init))
+
+    __call__ = two_phases(run)
+
+
+class RunLengthEncode(
+    Algorithm,
+    family=RUN_LENGTH_ENCODE,
+    uses={"d_in": "num_items", "d_out_unique": 0, "d_out_counts": 0, "d_out_num_runs": 1},
+):
+    """A run-length encoding; see `run_length_encode`."""
+
+    def run(
+        self,
+        d_in: Any,
+        d_out_unique: Any,
+        d_out_counts: Any,
+        d_out_num_runs: Any,
+        num_items: int,
+        stream: Any = None,
+    ) -> None:
+        """Encode the first `num_items` items of `d_in`, 0 or more, 2**32 and beyond included.
+
+        `d_out_unique` and `d_out_counts` must have space for as many items as there are runs, which is not
+        checked; `stream` as in `Algorithm`.
+        """
+        self._run(stream, (d_in, d_out_unique, d_out_counts, d_out_num_runs, num_items))
+
+    __call__ = two_phases(run)
+
+
+@memoised
+def reduce_by_key(
+    d_in_keys: Any,
+    d_out_unique: Any,
+    d_in_values: Any,
+    d_out_aggregates: Any,
+    d_out_num_runs: Any,
+    op: Op,
+    equality_op: Op | None = None,
+    h_init: Any = None,
+    *,
+    cc: Any = None,
+    wait: bool = True,
+    link: Any = None,
+) -> ReduceByKey:
+    """Build a reduction of the values of each run of equal keys, or fetch it from the cache.
+
+    A run is a sequence of keys of which each is equal to the one before it. Keys that are equal but not
+    neighbours are in several runs: sort by key to have one of each.
+
+    Parameters
+    ----------
+    d_in_keys : device array, iterator or dtype, num_items items
+        The keys. Only their dtype matters here.
+    d_out_unique : device array, iterator or dtype, as many items as there are runs
+        Where the last key of each run goes, of the same dtype or one that it is converted to.
+    d_in_values : device array, iterator or dtype, num_items items
+        What is reduced.
+    d_out_aggregates : device array, iterator or dtype, as many items as there are runs
+        Where the results go. Its dtype may differ from the accumulator's.
+    d_out_num_runs : device array, iterator or dtype, 1 item
+        Where the number of runs goes: an integer of 4 or 8 bytes.
+    op : callable, OpKind or RawOp
+        Combines two values of the accumulator's dtype. It must be associative; it need not be commutative.
+    equality_op : callable, OpKind or RawOp, optional
+        Whether a key is equal to the one before it. By default ``==``, which structs do not have.
+    h_init : numpy.ndarray or device array of one element, number or None
+        The initial value of each run; that of a device array is read when the reduction runs. An array's
+        dtype is the accumulator's; a number is taken in `d_in_values`' dtype. With None there is none, and
+        the accumulator has `d_in_values`' dtype.
+    cc, wait, link
+        As for every factory: see `Algorithm`, which also lists what is raised.
+
+    Returns
+    -------
+    ReduceByKey
+
+    Examples
+    --------
+    >>> import cupar
+    >>> sums = cupar.reduce_by_key("i4", "i4", "f4", "f4", "i8", cupar.OpKind.PLUS, cc=90)
+    >>> sums.build.algorithm
+    'reduce_by_key'
+
+    Notes
+    -----
+    It does what CUB's ``DeviceReduce::ReduceByKey`` does, by kernels of cupar's own. No output may overlap an
+    input. The sums of floats of a run of some thousand values or more may differ in their last bits from run
+    to run, since the grouping of items depends on timing.
+    """
+    keys = argument("d_in_keys", d_in_keys)
+    names = "d_in_values", "d_out_aggregates"
+    types = accumulation(d_in_values, d_out_aggregates, op, h_init, is_scan=True, names=names)
+    arguments = (
+        keys,
+        converting("d_out_unique", d_out_unique, keys),
+        types.d_in,
+        types.d_out,
+        integers("d_out_num_runs", d_out_num_runs, smallest=4, output=True),
+    )
+    operators = {"op": types.operator, "equality_op": _equality(equality_op, keys)}
+    return obtain(ReduceByKey, "reduce_by_key", arguments, operators, cc, wait, link, init=types.init)
+
+
+@memoised
+def exclusive_scan_by_key(
+    d_in_keys: Any,
+    d_in_values: Any,
+    d_out_values: Any,
+    op: Op,
+    h_init: Any,
+    equality_op: Op | None = None,
+    *,
+    cc: Any = None,
+    wait: bool = True,
+    link: Any = None,
+) -> ScanByKey:
+    """Build an exclusive scan of each run of equal keys, or fetch it from the cache.
+
+    Item i combines `h_init` and those items of its run that come before it. Runs are as in `reduce_by_key`.
+
+    Parameters
+    ----------
+    d_in_keys : device array, iterator or dtype, num_items items
+        The keys. Only their dtype matters here.
+    d_in_values : device array, iterator or dtype, num_items items
+        What is scanned.
+    d_out_values : device array, iterator or dtype, num_items items
+        Where the result goes; it may be `d_in_values` itself, but not `d_in_keys`. Its dtype may differ from
+        the accumulator's.
+    op : callable, OpKind or RawOp
+        Combines two values of the accumulator's dtype. It must be associative; it need not be commutative.
+    h_init : numpy.ndarray or device array of one element, or number
+        The initial value of each run; that of a device array is read when the scan runs. An array's dtype is
+        the accumulator's; a number is taken in `d_in_values`' dtype.
+    equality_op, cc, wait, link
+        As for `reduce_by_key`.
+
+    Returns
+    -------
+    ScanByKey
+
+    Examples
+    --------
+    >>> import cupar
+    >>> offsets = cupar.exclusive_scan_by_key("i4", "i4", "i4", lambda a, b: a + b, 0, cc=90)
+    >>> offsets.build.algorithm
+    'exclusive_scan_by_key'
+
+    Notes
+    -----
+    It does what CUB's ``DeviceScan::ExclusiveScanByKey`` does, by kernels of cupar's own. The sums of floats
+    may differ in their last bits from run to run, as in `reduce_by_key`.
+    """
+    if h_init is None:
+        raise TypeError(
+            "h_init: an exclusive scan needs an initial value, the first item of each run; "
+            "inclusive_scan_by_key can go without"
+        )
+    given = d_in_keys, d_in_values, d_out_values, op, h_init, equality_op
+    return _scan("exclusive_scan_by_key", *given, cc, wait, link)
+
+
+@memoised
+def inclusive_scan_by_key(
+    d_in_keys: Any,
+    d_in_values: Any,
+    d_out_values: Any,
+    op: Op,
+    h_init: Any = None,
+    equality_op: Op | None = None,
+    *,
+    cc: Any = None,
+    wait: bool = True,
+    link: Any = None,
+) -> ScanByKey:
+    """Build an inclusive scan of each run of equal keys, or fetch it from the cache.
+
+    Item i combines `h_init`, those items of its run that come before it, and itself. Runs are as in
+    `reduce_by_key`.
+
+    Parameters
+    ----------
+    d_in_keys, d_in_values, d_out_values, op, equality_op, cc, wait, link
+        As for `exclusive_scan_by_key`.
+    h_init : numpy.ndarray or device array of one element, number or None
+        As for `exclusive_scan_by_key`. With None there is no initial value, and the accumulator has
+        `d_in_values`' dtype.
+
+    Returns
+    -------
+    ScanByKey
+
+    Examples
+    --------
+    >>> import cupar
+    >>> peaks = cupar.inclusive_scan_by_key("i4", "f4", "f4", lambda a, b: a if a > b else b, cc=90)
+    >>> peaks.build.cc
+    90
+    """
+    given = d_in_keys, d_in_values, d_out_values, op, h_init, equality_op
+    return _scan("inclusive_scan_by_key", *given, cc, wait, link)
+
+
+def _scan(
+    algorithm: str,
+    d_in_keys: Any,
+    d_in_values: Any,
+    d_out_values: Any,
+    op: Op,
+    h_init: Any,
+    equality_op: Op | None,
+    cc: Any,
+    wait: bool,
+    link: Any,
+) -> ScanByKey:
+    keys = argument("d_in_keys", d_in_keys)
+    names = "d_in_values", "d_out_values"
+    types = accumulation(d_in_values, d_out_values, op, h_init, is_scan=True, names=names)
+    operators = {"op": types.operator, "equality_op": _equality(equality_op, keys)}
+    arguments = keys, types.d_in, types.d_out
+    return obtain(ScanByKey, algorithm, arguments, operators, cc, wait, link, init=types.init)
+
+
+@memoised
+def run_length_encode(
+    d_in: Any,
+    d_out_unique: Any,
+    d_out_counts: Any,
+    d_out_num_runs: Any,
+    equality_op: Op | None = None,
+    *,
+    cc: Any = None,
+    wait: bool = True,
+    link: Any = None,
+) -> RunLengthEncode:
+    """Build a run-length encoding, or fetch it from the cache.
+
+    A run is a sequence of items of which each is equal to the one before it. Of each, the last item and the
+    number of items are kept.
+
+    Parameters
+    ----------
+    d_in : device array, iterator or dtype, num_items items
+        The input. Only its dtype matters here.
+    d_out_unique : device array, iterator or dtype, as many items as there are runs
+        Where the last item of each run goes, of the same dtype or one that it is converted to.
+    d_out_counts : device array, iterator or dtype, as many items as there are runs
+        Where the lengths of runs go: integers, which must hold that of the longest.
+    d_out_num_runs : device array, iterator or dtype, 1 item
+        Where the number of runs goes: an integer of 4 or 8 bytes.
+    equality_op : callable, OpKind or RawOp, optional
+        Whether an item is equal to the one before it. By default ``==``, which structs do not have.
+    cc, wait, link
+        As for every factory: see `Algorithm`, which also lists what is raised.
+
+    Returns
+    -------
+    RunLengthEncode
+
+    Examples
+    --------
+    >>> import cupar
+    >>> encode = cupar.run_length_encode("u1", "u1", "i4", "i8", cc=90)
+    >>> encode.build.algorithm
+    'run_length_encode'
+
+    Notes
+    -----
+    It does what CUB's ``DeviceRunLengthEncode::Encode`` does, by kernels of cupar's own. No output may
+    overlap the input.
+    """
+    items = argument("d_in", d_in)
+    arguments = (
+        items,
+        converting("d_out_unique", d_out_unique, items),
+        integers("d_out_counts", d_out_counts, output=True),
+        integers("d_out_num_runs", d_out_num_runs, smallest=4, output=True),
+    )
+    operators = {"equality_op": _equality(equality_op, items)}
+    return obtain(RunLengthEncode, "run_length_encode", arguments, operators, cc, wait, link)
+
+
+def _equality(op: Op | None, keys: Argument) -> Operator:
+    """Find out what tells whether two keys are equal."""
+    if op is None:
+        if keys.value.names is not None:
+            raise TypeError(
+                f"equality_op: expected an operator that tells whether two structs of {keys.name} are equal, "
+                "got None"
+            )
+        op = OpKind.EQUAL_TO
+    # Kinds as functions, too: so they share a template with all others.
+    return resolve(op, (keys.value, keys.value), np.dtype(bool), "equality_op", as_function=True)
