@@ -32,7 +32,7 @@ constexpr int ticket_words = 16;  // the counter of tiles has 128 bytes of its o
 static_assert(threads % 32 == 0 && warps <= 32 && items <= 32 && tile_items < 65536);
 }  // namespace cupar
 
-#include "columns.cuh"
+#include "column.cuh"
 #include "run_states.cuh"
 
 namespace cupar {
