@@ -6,6 +6,7 @@
 #pragma once
 
 #include "cupar.cuh"
+#include "whole.cuh"
 
 namespace cupar {
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {
@@ -150,9 +151,9 @@ struct published {
     const words<T> given(value);
     for (int i = 0; i < parts; ++i) {
       if constexpr (is_narrow) {
-        store(&at[i], {given.word[0], 1});
+        store_whole(&at[i], uint2{given.word[0], 1});
       } else {
-        store(&at[i], {word(given, 3 * i), word(given, 3 * i + 1), word(given, 3 * i + 2), 1});
+        store_whole(&at[i], uint4{word(given, 3 * i), word(given, 3 * i + 1), word(given, 3 * i + 2), 1});
       }
     }
   }
@@ -180,7 +181,7 @@ struct published {
   };
   __device__ __forceinline__ copy read() const {
     copy found;
-    for (int i = 0; i < parts; ++i) found.at[i] = load(&at[i]);
+    for (int i = 0; i < parts; ++i) found.at[i] = load_whole(&at[i]);
     return found;
   }
 
@@ -189,30 +190,6 @@ struct published {
   static __device__ __forceinline__ unsigned flag(uint4 x) { return x.w; }
   static __device__ __forceinline__ unsigned word(const words<T>& given, int i) {
     return i < words<T>::count ? given.word[i] : 0;
-  }
-  static __device__ __forceinline__ void store(uint2* to, uint2 x) {
-    asm volatile("st.relaxed.gpu.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(x.x), "r"(x.y) : "memory");
-  }
-  static __device__ __forceinline__ void store(uint4* to, uint4 x) {
-    asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x.x), "r"(x.y),
-                 "r"(x.z), "r"(x.w)
-                 : "memory");
-  }
-  static __device__ __forceinline__ uint2 load(const uint2* from) {
-    uint2 x;
-    asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];"
-                 : "=r"(x.x), "=r"(x.y)
-                 : "l"(from)
-                 : "memory");
-    return x;
-  }
-  static __device__ __forceinline__ uint4 load(const uint4* from) {
-    uint4 x;
-    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-                 : "l"(from)
-                 : "memory");
-    return x;
   }
 };
 }  // namespace cupar

@@ -56,7 +56,7 @@ struct run_states {
     if constexpr (is_small) {
       ulonglong2 both{kind | of.count, 0};
       memcpy(&both.y, &of.value, sizeof(V));
-      cub::detail::store_relaxed(states + tile, both);
+      store_whole(states + tile, both);
     } else {
       states[tile].value[kind == up_to_tile].publish(of.value);
       cub::detail::store_relaxed(&states[tile].word, kind | of.count);
@@ -125,7 +125,7 @@ struct run_states {
     found.count = up_to_tile;
     if (tile >= 0) {
       if constexpr (is_small) {
-        const ulonglong2 both = cub::detail::load_relaxed(states + tile);
+        const ulonglong2 both = load_whole(states + tile);
         found.count           = both.x;
         memcpy(&found.value, &both.y, sizeof(V));
       } else {
