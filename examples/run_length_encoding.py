@@ -6,33 +6,39 @@ import numpy as np
 import cupar
 
 
-def equal(a, b):
-    """Tell whether two neighbours belong to the same run."""
-    return a == b
-
-
 def run_length_encode(items: cp.ndarray) -> tuple[cp.ndarray, cp.ndarray]:
     """Return the value of each run of equal items, and its length (int64)."""
-    # The first item of each run is kept, and its index with it.
-    indices = cupar.CountingIterator(np.int64(0))
     values = cp.empty_like(items)
-    starts = cp.empty(len(items) + 1, np.int64)
+    lengths = cp.empty(len(items), np.int64)
     d_num_runs = cp.empty(1, np.int64)
-    unique = cupar.unique_by_key(
-        items, indices, values, starts, d_num_runs, equal
-    )
-    unique.run(items, indices, values, starts, d_num_runs, len(items))
+    encode = cupar.run_length_encode(items, values, lengths, d_num_runs)
+    encode.run(items, values, lengths, d_num_runs, len(items))
     num_runs = int(d_num_runs[0])  # waits for the GPU
+    return values[:num_runs].copy(), lengths[:num_runs].copy()
 
-    # A run ends where the next one starts; the last one ends with the items.
-    starts[num_runs] = len(items)
-    ends = starts[1:]
-    lengths = cp.empty(num_runs, np.int64)
-    difference = cupar.binary_transform(
-        ends, starts, lengths, cupar.OpKind.MINUS
+
+def means(keys: cp.ndarray, items: cp.ndarray) -> cp.ndarray:
+    """Return the mean (float64) of the items of each run of equal keys."""
+    # Of each run, the sum and the number of items, in one reduction.
+    ones = cupar.ConstantIterator(1.0)
+    pairs = cupar.ZipIterator(items, ones)
+    results = cp.empty(len(items), np.float64)
+    quotients = cupar.TransformOutputIterator(
+        results, lambda pair: pair[0] / pair[1], pairs.dtype
     )
-    difference.run(ends, starts, lengths, num_runs)
-    return values[:num_runs].copy(), lengths
+    d_num_runs = cp.empty(1, np.int64)
+    arguments = (
+        keys,
+        cupar.DiscardIterator(),  # which keys they are is known
+        pairs,
+        quotients,
+        d_num_runs,
+    )
+    reduction = cupar.reduce_by_key(
+        *arguments, lambda a, b: (a[0] + b[0], a[1] + b[1])
+    )
+    reduction.run(*arguments, len(items))
+    return results[: int(d_num_runs[0])].copy()
 
 
 def main():
@@ -46,6 +52,13 @@ def main():
     assert (values[1:] != values[:-1]).all(), "neighbouring runs differ"
     print(f"{len(items)} items are {len(values)} runs,", end=" ")
     print(f"the longest of {lengths.max()}")
+
+    samples = rng.random(len(items))
+    found = means(cp.asarray(items), cp.asarray(samples)).get()
+    ends = np.cumsum(lengths)
+    expected = np.add.reduceat(samples, ends - lengths) / lengths
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    print(f"their means are from {found.min():.3f} to {found.max():.3f}")
 
 
 if __name__ == "__main__":

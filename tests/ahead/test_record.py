@@ -133,6 +133,12 @@ CASES = {
     ),
     "inclusive_scan": lambda: cupar.inclusive_scan("f4", "f4", np.maximum, cc=CC),
     "segmented_reduce": lambda: cupar.segmented_reduce("f4", "f4", "i4", "i4", max, ZERO, cc=CC),
+    "reduce_by_key": lambda: cupar.reduce_by_key("i4", "i4", "f4", "f4", "i8", max, cc=CC),
+    "inclusive_scan_by_key": lambda: cupar.inclusive_scan_by_key("i4", "f4", "f4", np.maximum, 0.5, cc=CC),
+    "exclusive_scan_by_key": lambda: cupar.exclusive_scan_by_key(
+        "i4", "f4", "f4", PLUS, ARRAY, lambda a, b: a % 10 == b % 10, cc=CC
+    ),
+    "run_length_encode": lambda: cupar.run_length_encode("u1", "u1", "i4", "i8", cc=CC),
     "unary_transform": lambda: cupar.unary_transform("f4", "f4", np.sqrt, cc=CC),
     "a type as operator": lambda: cupar.unary_transform("i4", "f4", np.float32, cc=CC),
     "binary_transform": lambda: cupar.binary_transform("f4", "c8", "c16", np.add, cc=CC),

@@ -96,6 +96,30 @@ def compactions(dtype, n):
     assert np.array_equal(d_firsts.get(), np.flatnonzero(first)) and np.array_equal(d_keys.get(), keys[first])
 
 
+def runs(dtype, n):
+    host = np.sort(np.random.default_rng(n).integers(0, 100, n)).astype(dtype)
+    begins = np.append(np.ones(min(n, 1), bool), host[1:] != host[:-1])
+    first, places = np.flatnonzero(begins), np.arange(n)
+    lengths = np.diff(np.append(first, n))
+    d_in, d_ones, d_count = cp.asarray(host), cp.ones(n, "i4"), cp.zeros(1, "i8")
+    d_keys, d_lengths, d_scanned = cp.zeros(len(first), dtype), cp.zeros(len(first), "i4"), cp.zeros(n, "i4")
+    reduction = cupar.reduce_by_key(d_in, d_keys, d_ones, d_lengths, d_count, add)
+    encoding = cupar.run_length_encode(d_in, d_keys, d_lengths, d_count)
+    for call in (
+        lambda: reduction.run(d_in, d_keys, d_ones, d_lengths, d_count, n),
+        lambda: encoding.run(d_in, d_keys, d_lengths, d_count, n),
+    ):
+        call()
+        assert np.array_equal(d_keys.get(), host[first]) and np.array_equal(d_lengths.get(), lengths)
+        d_lengths.fill(0)
+    scan = cupar.exclusive_scan_by_key(d_in, d_ones, d_scanned, add, 0)
+    scan.run(d_in, d_ones, d_scanned, n, 0)
+    assert np.array_equal(d_scanned.get(), places - np.repeat(first, lengths))
+    scan = cupar.inclusive_scan_by_key(d_in, d_ones, d_ones, add)
+    scan.run(d_in, d_ones, d_ones, n)
+    assert np.array_equal(d_ones.get(), places - np.repeat(first, lengths) + 1)
+
+
 def histograms(dtype, n):
     for levels in (11, 257, 20_001):
         d_in, d_bins = random(dtype, n), cp.zeros(levels - 1, "i4")
@@ -185,9 +209,10 @@ def main():
     cp.cuda.set_allocator(None)  # one cudaMalloc for each array, and no pool around it
     np.seterr(over="ignore")
     reductions_and_scans()
+    everything = transforms, compactions, runs, histograms, searches, sorts, segmented_sorts, top_k
     for dtype in KEYS:
         for n in SIZES:
-            for checked in (transforms, compactions, histograms, searches, sorts, segmented_sorts, top_k):
+            for checked in everything:
                 checked(dtype, n)
     cp.cuda.Device().synchronize()
     print("all finished")

@@ -203,6 +203,8 @@ def algorithms():
     yield cupar.merge_sort(f4, None, f4, None, less), (f4, None, f4, None, n)
     yield cupar.unique_by_key(f4, f4, f4, f4, one, lambda a, b: a * k == b), (f4, f4, f4, f4, one, n)
     yield cupar.select(f4, f4, one, lambda a: a > k), (f4, f4, one, n)
+    yield cupar.reduce_by_key(f4, f4, f4, f4, one, op), (f4, f4, f4, f4, one, n)
+    yield cupar.run_length_encode(f4, f4, i8, one, lambda a, b: a * k == b), (f4, f4, i8, one, n)
     yield cupar.lower_bound(f4, f4, i8, less), (f4, n, f4, n, i8)
     yield (
         cupar.segmented_reduce(f4, f4, i8, i8, op, np.zeros(1, "f4")),

@@ -12,6 +12,7 @@ from cupar._kernels import (
     merge_sort,
     radix_sort,
     reduce,
+    runs,
     scan,
     search,
     segmented_merge_sort,
@@ -102,6 +103,16 @@ FAMILIES = {
             *("tile", "tile in place", "copy", "all digits", "start", "start_wide"),
             *(f"{a} to {b}{kind}" for kind in ("", "_wide") for a, b in radix_sort._WAYS),
         ],
+    ),
+    "reduce by key": (
+        runs.REDUCE_BY_KEY,
+        dict(threads=256, tile_items=2816, shared=67968, state=16),
+        ["block", "grid"],
+    ),
+    "scan by key": (
+        runs.SCAN_BY_KEY,
+        dict(threads=256, tile_items=768, shared=74000, state=80),
+        ["block", "grid"],
     ),
     "segmented reduce": (
         segmented_reduce.SEGMENTED_REDUCE,

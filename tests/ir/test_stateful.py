@@ -497,6 +497,9 @@ FACTORIES = {
     "binary_transform": lambda op: cupar.binary_transform("i4", "i4", "i4", op, cc=CC),
     "merge_sort": lambda op: cupar.merge_sort("i4", None, "i4", None, op, cc=CC),
     "unique_by_key": lambda op: cupar.unique_by_key("i4", "i4", "i4", "i4", "i8", op, cc=CC),
+    "reduce_by_key": lambda op: cupar.reduce_by_key("i4", "i4", "i4", "i4", "i8", op, cc=CC),
+    "inclusive_scan_by_key": lambda op: cupar.inclusive_scan_by_key("i4", "i4", "i4", op, cc=CC),
+    "run_length_encode": lambda op: cupar.run_length_encode("i4", "i4", "i4", "i8", op, cc=CC),
     "lower_bound": lambda op: cupar.lower_bound("i4", "i4", "i8", comp=op, cc=CC),
 }
 UNARY = {

@@ -172,6 +172,20 @@ def segments():
     compare("segmented_reduce of too many", rows, (matrix, d_out, 5001, None, None, 0.0))
 
 
+def runs():
+    keys, values, unique, out, count = (view(k, 2**32, "i4") for k in range(5))
+    sizes = [0, 1, 5000, 10**6, 2**31 + 5]
+    arrays = keys, unique, values, out, count
+    sums = cupar.reduce_by_key("i4", "i4", "i4", "i4", "i4", cupar.OpKind.PLUS, h_init=5)
+    compare("reduce_by_key", sums, *[(*arrays, n, 7) for n in sizes])
+    scan = cupar.inclusive_scan_by_key("i4", "i4", "i4", cupar.OpKind.PLUS)
+    compare("inclusive_scan_by_key", scan, *[(keys, values, out, n) for n in sizes])
+    scan = cupar.exclusive_scan_by_key("i4", "i4", "i4", lambda a, b: b - a, 0, lambda a, b: a < b)
+    compare("exclusive_scan_by_key", scan, *[(keys, values, out, n, 3) for n in sizes])
+    encode = cupar.run_length_encode("i4", "i4", "i4", "i4")
+    compare("run_length_encode", encode, *[(keys, unique, out, count, n) for n in sizes])
+
+
 def segmented_sorts():
     keys, out_keys, items, out_items = (view(k, 2**32, "i4") for k in range(4))
     starts, ends, order = view(4, 2**32, "i8"), view(5, 2**32, "i8"), cupar.SortOrder.ASCENDING
