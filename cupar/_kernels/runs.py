@@ -15,7 +15,7 @@ from .policies import Runs
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
 
-_BLOCK_TILES = 2  # that one block takes: it needs no states of tiles, and so no kernel that zeroes them
+_BLOCK_TILES = 1  # that one block takes: it needs no states of tiles, and so no kernel that zeroes them
 _INIT_THREADS = 256
 _TICKET_BYTES = 128  # before the states of tiles
 _FACTS = ("threads", "tile_items", "shared", "state")
