@@ -44,6 +44,7 @@ _NAMES = {
     "scan": "Scan exclusive_scan inclusive_scan",
     "search": "BinarySearch lower_bound upper_bound",
     "segmented": "SegmentedReduce SegmentedSort segmented_reduce segmented_sort",
+    "segmented_scan": "SegmentedScan exclusive_segmented_scan inclusive_segmented_scan",
     "sort": "MergeSort RadixSort SortOrder merge_sort radix_sort",
     "structs": "gpu_struct",
     "topk": "SegmentedTopK TopK segmented_top_k top_k",
@@ -123,6 +124,9 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from .segmented import SegmentedSort as SegmentedSort
     from .segmented import segmented_reduce as segmented_reduce
     from .segmented import segmented_sort as segmented_sort
+    from .segmented_scan import SegmentedScan as SegmentedScan
+    from .segmented_scan import exclusive_segmented_scan as exclusive_segmented_scan
+    from .segmented_scan import inclusive_segmented_scan as inclusive_segmented_scan
     from .sort import MergeSort as MergeSort
     from .sort import RadixSort as RadixSort
     from .sort import SortOrder as SortOrder

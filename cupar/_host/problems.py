@@ -18,6 +18,7 @@ from .._ir.specialisation import Specialisation
 from .._kernels import histogram, segmented_sort
 from .._kernels.radix_sort import Bits
 from .._kernels.segmented_reduce import Segments
+from .._kernels.segmented_scan import ScannedSegments
 from .views import ViewType
 
 
@@ -84,14 +85,22 @@ def _radix_sort(spec: Specialisation, given: Mapping[str, Any]) -> Problem:
 
 
 def _segmented_reduce(spec: Specialisation, given: Mapping[str, Any]) -> Problem:
+    return _segments(spec, given, Segments, "reduction")
+
+
+def _segmented_scan(spec: Specialisation, given: Mapping[str, Any]) -> Problem:
+    return _segments(spec, given, ScannedSegments, "scan")
+
+
+def _segments(spec: Specialisation, given: Mapping[str, Any], kind: type, name: str) -> Problem:
     lines = [
         f"if _n_num_segments > {MOST_SEGMENTS}:",
         f'    raise ValueError("num_segments: expected at most {MOST_SEGMENTS}")',
     ]
-    names = {"_Segments": Segments}
+    names = {"_Segments": kind}
     if len(spec.arguments) > 2:
         if given["segment_size"] is not types.none:
-            raise errors.TypingError("segment_size: this reduction was built for offsets; expected None")
+            raise errors.TypingError(f"segment_size: this {name} was built for offsets; expected None")
         lines += _not_negative("max_segment_size", given, 0)
         size = "d_in.size" if isinstance(given["d_in"], ViewType) else "0"
         text = f"_Segments(_n_num_segments, _int({size}), _max_segment_size, _int(0))"
@@ -233,4 +242,5 @@ _PROBLEMS: dict[str, Callable[[Specialisation, Mapping[str, Any]], Problem]] = {
     "RadixSort": _radix_sort,
     "SegmentedReduce": _segmented_reduce,
     "SegmentedSort": _segmented_sort,
+    "SegmentedScan": _segmented_scan,
 }

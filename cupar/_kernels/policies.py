@@ -184,3 +184,17 @@ HISTOGRAM: Mapping[int, Histogram] = {
     8: Histogram(1024, 2, 2, False),
 }
 HISTOGRAM_OF_ITERATORS = Histogram(512, 1, 1, False)  # whose functions may need many registers
+
+
+class SegmentedScan(NamedTuple):
+    """Of segmented scans."""
+
+    words: int  # of 4 bytes, of a lane's items in a tile
+    warps: int  # of blocks whose warps have segments of their own
+    resident: int  # of these that a multiprocessor is to run at once
+    chunk_warps: int  # of blocks that have a chunk of a long segment
+    chunk_resident: int
+    span: int  # tiles that a warp's segments should have
+
+
+SEGMENTED_SCAN = SegmentedScan(16, 8, 4, 16, 2, 2)

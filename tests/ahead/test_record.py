@@ -139,6 +139,12 @@ CASES = {
         "i4", "f4", "f4", PLUS, ARRAY, lambda a, b: a % 10 == b % 10, cc=CC
     ),
     "run_length_encode": lambda: cupar.run_length_encode("u1", "u1", "i4", "i8", cc=CC),
+    "inclusive_segmented_scan": lambda: cupar.inclusive_segmented_scan(
+        "f4", "f4", "i4", "i4", max, start_offsets_out="i8", cc=CC
+    ),
+    "exclusive_segmented_scan": lambda: cupar.exclusive_segmented_scan(
+        "f4", "f4", op=max, h_init=ARRAY, cc=CC
+    ),
     "unary_transform": lambda: cupar.unary_transform("f4", "f4", np.sqrt, cc=CC),
     "a type as operator": lambda: cupar.unary_transform("i4", "f4", np.float32, cc=CC),
     "binary_transform": lambda: cupar.binary_transform("f4", "c8", "c16", np.add, cc=CC),

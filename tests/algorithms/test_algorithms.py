@@ -31,6 +31,12 @@ WITH_OPERATOR = {
     "unary_transform": lambda op=lambda a: a * a: cupar.unary_transform("f4", "f4", op, cc=CC),
     "binary_transform": lambda op=add: cupar.binary_transform("f4", "f4", "f4", op, cc=CC),
     "segmented_reduce": lambda op=add: cupar.segmented_reduce("f4", "f4", "i4", "i4", op, ZERO, cc=CC),
+    "inclusive_segmented_scan": lambda op=add: cupar.inclusive_segmented_scan(
+        "f4", "f4", "i4", "i4", op, cc=CC
+    ),
+    "exclusive_segmented_scan": lambda op=add: cupar.exclusive_segmented_scan(
+        "f4", "f4", op=op, h_init=ZERO, cc=CC
+    ),
     "merge_sort": lambda op=smaller: cupar.merge_sort("f4", "i4", "f4", "i4", op, cc=CC),
     "unique_by_key": lambda op=equal: cupar.unique_by_key("f4", "i4", "f4", "i4", "i4", op, cc=CC),
 }
@@ -51,7 +57,7 @@ def test_operator_is_inlined_and_templates_are_shared(name, empty_cache, tmp_pat
     else:
         assert found == []
     other = (lambda a: -a) if name == "unary_transform" else lambda a, b: b - a < 1
-    if name in ("binary_transform", "segmented_reduce"):
+    if name == "binary_transform" or "segmented" in name:
         other = lambda a, b: b - a
     second = WITH_OPERATOR[name](other)
     assert second.build.origin == "linked"

@@ -286,6 +286,8 @@ FACTORIES = {
     "exclusive_scan": ("f4", "f4", BINARY, 0.0),
     "inclusive_scan": ("f4", "f4", BINARY),
     "segmented_reduce": ("f4", "f4", "i8", "i8", BINARY, 0.0),
+    "inclusive_segmented_scan": ("f4", "f4", "i8", "i8", BINARY),
+    "exclusive_segmented_scan": ("f4", "f4", "i8", "i8", BINARY, 0.0),
     "unary_transform": ("f4", "f4", "float32(float32)"),
     "binary_transform": ("f4", "f4", "f4", BINARY),
     "merge_sort": ("f4", None, "f4", None, "boolean(float32, float32)"),

@@ -17,6 +17,7 @@ from cupar._kernels import (
     search,
     segmented_merge_sort,
     segmented_reduce,
+    segmented_scan,
     segmented_sort,
     transform,
 )
@@ -160,6 +161,22 @@ FAMILIES = {
         histogram.HISTOGRAM,
         dict(threads=512, vector_items=4, sample_size=8, is_signed=1, narrow_bits=31),
         ["block", "shared", "cached"],
+    ),
+    "segmented scan": (
+        segmented_scan.SEGMENTED_SCAN,
+        dict(
+            threads=256, chunk_threads=512, items=4, tile_items=512, span=2, chunk_items=8192, value_size=4,
+            segment_size=40, state_size=16,
+        ),
+        ["short", "any"],
+    ),
+    "segmented scan of rows": (
+        segmented_scan.SEGMENTED_SCAN,
+        dict(
+            threads=256, chunk_threads=512, items=8, tile_items=256, span=2, chunk_items=4096, value_size=8,
+            segment_size=40, state_size=16, is_rows=1,
+        ),
+        ["short", "any"],
     ),
 }  # fmt: skip
 

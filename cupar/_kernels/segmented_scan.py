@@ -1,0 +1,179 @@
+"""Plans of segmented scans: one kernel, and if there may be long segments, one for their chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from .._ir import cpp
+from . import policies
+from .family import (
+    Facts,
+    Family,
+    Launch,
+    Number,
+    Plan,
+    Shape,
+    Storage,
+    Value,
+    aligned,
+    ceil_div,
+    i32,
+    i64,
+    u32,
+    u64,
+)
+
+if TYPE_CHECKING:
+    from .._ir.specialisation import Specialisation
+
+_NO_OFFSETS = """struct {name}_t {{
+  int unused;
+  __device__ __forceinline__ long long operator[](long long) const {{ return 0; }}
+}};"""
+_ROWS = """struct start_offsets_in_t {
+  long long length;
+  __device__ __forceinline__ long long operator[](long long row) const { return row * length; }
+};"""
+
+_BATCH = 32  # segments of a warp at most, unless they are rows
+_UNKNOWN_BATCH = 8  # where nobody knows how long they are
+_WARPS = 32  # of a multiprocessor, before warps have several segments
+_FEW = 8  # segments for each multiprocessor: if there are no more, blocks take those of more than two tiles
+_SPARE = 64  # segments in the queue, beside those that there is room for in the input
+_UNKNOWN_SEGMENTS = 1 << 16  # in the queue, if nobody knows how many items there are
+_UNKNOWN_CHUNKS = 1 << 17
+_MOST_SEGMENTS = (1 << 24) - 1
+_MOST_CHUNKS = 1 << 22
+
+
+class ScannedSegments(NamedTuple):
+    """What is scanned.
+
+    Attributes
+    ----------
+    num_segments : int
+    num_items : int
+        In all of them; 0: unknown.
+    largest : int
+        Items of a segment at most, or of each row; 0: unknown.
+    used : int
+        Items of the arrays that are known to be used.
+    """
+
+    num_segments: int
+    num_items: int
+    largest: int
+    used: int
+
+
+_ARRAYS = Value("d_in"), Value("d_out")
+_OP, _INIT = Value("op"), Value("init")
+_QUEUE = (
+    *(Storage(), Storage("segments"), Storage("states")),
+    *(Storage("of_chunks"), Storage("of_groups"), Storage("up_to_groups")),
+    *(u32("most_segments"), u32("most_chunks")),
+)
+_NO_QUEUE = (*(u64(0),) * 6, *(u32(0),) * 2)
+
+
+def _offsets(spec: Specialisation) -> list[str]:
+    return [each.name for each in spec.arguments[2:]]
+
+
+def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
+    given = _offsets(spec)
+    offsets = (
+        Value("start_offsets_in") if given else i64("largest"),
+        Value("end_offsets_in") if given else i32(0),
+        Value("start_offsets_out") if len(given) > 2 else i32(0),
+    )
+
+    def scan(queue: tuple[Storage | Number, ...]) -> Launch:
+        numbers = i64("n"), i32("batch"), i64("long_items")
+        parameters = (*_ARRAYS, *offsets, *numbers, queue, _OP, _INIT)
+        return Launch("cupar_segmented_scan", "grid", "threads", parameters)
+
+    names = ("n", "largest", "batch", "long_items", "grid")
+    init = Launch("cupar_segmented_scan_init", 1, 1, (Storage(),))
+    chunks = Launch(
+        "cupar_segmented_scan_chunks", "chunk_grid", "chunk_threads", (*_ARRAYS, _QUEUE, _OP, _INIT)
+    )
+    parts = "segments", "states", "of_chunks", "of_groups", "up_to_groups"
+    return {
+        "short": Shape(names, (scan(_NO_QUEUE),)),
+        "any": Shape(
+            (*names, *parts, "most_segments", "most_chunks", "chunk_grid"), (init, scan(_QUEUE), chunks)
+        ),
+    }
+
+
+def _planner(facts: Facts) -> Callable[[ScannedSegments], Plan]:
+    warps, sms, vector = facts["threads"] // 32, facts["sms"], facts["items"]
+    chunk, tile, span = facts["chunk_items"], facts["tile_items"], facts["span"] * facts["tile_items"]
+    value_size, segment_size, state_size = facts["value_size"], facts["segment_size"], facts["state_size"]
+    is_rows = facts["is_rows"] > 0
+    resident = facts.occupancy("cupar_segmented_scan_chunks", facts["chunk_threads"], 0)
+
+    def plan(problem: ScannedSegments) -> Plan:
+        n, items, largest, _ = problem
+        if n == 0 or (is_rows and items == 0):
+            return Plan("", 0)
+        mean = items // n if items else largest
+        batch = max(span // mean, 1) if mean else _UNKNOWN_BATCH
+        batch = min(batch, max(n // (sms * _WARPS), 1))
+        if not is_rows:
+            batch = min(batch, _BATCH)
+        elif batch > vector:
+            batch -= batch % vector  # so that all begin where vectors do, if the first one does
+        grid = ceil_div(n, warps * batch)
+        long_items = 2 * tile if n <= sms * _FEW else chunk
+        if 0 < largest <= long_items or 0 < items <= long_items:
+            return Plan("short", 0, (n, largest, batch, long_items, grid))
+        segments, chunks = min(n, _UNKNOWN_SEGMENTS), _UNKNOWN_CHUNKS
+        if items:
+            segments = min(n, items // long_items + _SPARE, _MOST_SEGMENTS)
+            # A segment that begins within a vector, and ends within a chunk, may need two more.
+            chunks = min(items // chunk + 2 * segments, _MOST_CHUNKS)
+        values = value_size * chunks
+        _, long, states, of_chunks, of_groups, up_to_groups, nbytes = aligned(
+            16, segment_size * segments, state_size * chunks, values, values, values
+        )
+        storage = long, states, of_chunks, of_groups, up_to_groups, segments, chunks
+        numbers = (n, largest, batch, long_items, grid, *storage, min(sms * resident, chunks))
+        return Plan("any", nbytes, numbers)
+
+    return plan
+
+
+def _prelude(spec: Specialisation) -> str:
+    given, init = _offsets(spec), spec.option("init")
+    constants = {
+        "is_rows": not given,
+        "has_outputs": len(given) > 2,
+        "is_inclusive": spec.algorithm == "inclusive_segmented_scan",
+        "init_is_value": init == "value",
+        "init_is_on_device": init == "device",
+    }
+    lines = [f"using accum_t = {cpp.type_name(spec.operators[0][1].output)};"]
+    lines += [f"constexpr bool {name} = {str(value).lower()};" for name, value in constants.items()]
+    policy = policies.SEGMENTED_SCAN._asdict()
+    lines += [f"constexpr int policy_{name} = {value};" for name, value in policy.items()]
+    if not given:
+        lines.append(_ROWS)
+    for name in ("end_offsets_in", "start_offsets_out"):
+        if name not in given:
+            lines.append(_NO_OFFSETS.format(name=name))
+    return "\n".join(lines)
+
+
+SEGMENTED_SCAN = Family(
+    "segmented_scan.cuh",
+    (
+        *("threads", "chunk_threads", "items", "tile_items", "span", "chunk_items"),
+        *("value_size", "segment_size", "state_size", "is_rows"),
+    ),
+    _shapes,
+    _planner,
+    _prelude,
+)

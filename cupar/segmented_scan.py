@@ -1,0 +1,234 @@
+"""Prefix scans of segments: each item of the output combines those of its segment up to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._call.algorithm import Algorithm
+from ._call.numbers import item_count, row_length, segment_count
+from ._call.signatures import two_phases
+from ._device import arrays
+from ._kernels.segmented_scan import SEGMENTED_SCAN, ScannedSegments
+from ._obtain.arguments import accumulation, integers
+from ._obtain.call_sites import memoised
+from ._obtain.obtain import obtain
+from .operators import Op
+
+
+class SegmentedScan(
+    Algorithm,
+    family=SEGMENTED_SCAN,
+    uses={
+        "d_in": "used",
+        "d_out": "used",
+        "start_offsets_in": "num_segments",
+        "end_offsets_in": "num_segments",
+        "start_offsets_out": "num_segments",
+    },
+):
+    """A segmented scan for given types, operator and device.
+
+    See `inclusive_segmented_scan` and `exclusive_segmented_scan`.
+    """
+
+    def run(
+        self,
+        d_in: Any,
+        d_out: Any,
+        num_segments: int,
+        start_offsets_in: Any = None,
+        end_offsets_in: Any = None,
+        h_init: Any = None,
+        stream: Any = None,
+        *,
+        start_offsets_out: Any = None,
+        max_segment_size: int | None = None,
+        segment_size: int | None = None,
+    ) -> None:
+        """Scan each segment.
+
+        Parameters
+        ----------
+        d_in, d_out : device arrays or iterators
+            They must hold all items that the offsets name; that is not checked.
+        num_segments : int
+            From 0 to 2**33 - 1.
+        start_offsets_in, end_offsets_in : device arrays or iterators, at least `num_segments` items
+            None if the scan was built without.
+        h_init : numpy.ndarray or device array of one element, or number
+            The initial value, of the kind that the scan was built with.
+        stream : optional
+            As in `Algorithm`.
+        start_offsets_out : device array or iterator, at least `num_segments` items
+            None if the scan was built without.
+        max_segment_size : int, optional
+            How many items a segment has at most, if that is known: calls for short ones launch less. The
+            result is right also if one has more.
+        segment_size : int, optional
+            Without offsets, how many items each segment has: segment i is row i of so many. By default the
+            length of the last axis of `d_in`, if it has several.
+        """
+        offsets = start_offsets_in, end_offsets_in
+        more = start_offsets_out, max_segment_size, segment_size
+        self._run(stream, (d_in, d_out, num_segments, *offsets, h_init, *more))
+
+    __call__ = two_phases(run)
+
+    def _problem(
+        self,
+        d_in: Any,
+        d_out: Any,
+        num_segments: int,
+        start_offsets_in: Any,
+        end_offsets_in: Any,
+        h_init: Any,
+        start_offsets_out: Any,
+        max_segment_size: Any,
+        segment_size: Any,
+    ) -> ScannedSegments:
+        n = segment_count(num_segments)
+        if len(self._spec.arguments) > 2:
+            if segment_size is not None:
+                raise TypeError("segment_size: this scan was built for offsets; expected None")
+            largest = 0 if max_segment_size is None else item_count("max_segment_size", max_segment_size)
+            return ScannedSegments(n, arrays.length(d_in), largest, 0)
+        size = row_length(d_in, segment_size)
+        return ScannedSegments(n, n * size, size, n * size)
+
+
+@memoised
+def inclusive_segmented_scan(
+    d_in: Any,
+    d_out: Any,
+    start_offsets_in: Any = None,
+    end_offsets_in: Any = None,
+    op: Op | Any = None,
+    h_init: Any = None,
+    *,
+    start_offsets_out: Any = None,
+    cc: Any = None,
+    wait: bool = True,
+    link: Any = None,
+) -> SegmentedScan:
+    """Build an inclusive scan of segments, or fetch it from the cache.
+
+    Item i of a segment combines `h_init` and its items 0 to i.
+
+    Parameters
+    ----------
+    d_in, d_out, start_offsets_in, end_offsets_in, op, start_offsets_out, cc, wait, link
+        As for `exclusive_segmented_scan`.
+    h_init : numpy.ndarray or device array of one element, number or None
+        As for `exclusive_segmented_scan`. With None there is no initial value, and the accumulator has
+        `d_in`'s dtype.
+
+    Returns
+    -------
+    SegmentedScan
+
+    Examples
+    --------
+    >>> import numpy as np, cupar
+    >>> running_max = cupar.inclusive_segmented_scan("i8", "i8", "i4", "i4", max, cc="sm_90")
+    >>> running_max.build.algorithm
+    'inclusive_segmented_scan'
+    """
+    offsets = start_offsets_in, end_offsets_in, start_offsets_out
+    return _scan("inclusive_segmented_scan", d_in, d_out, offsets, op, h_init, cc, wait, link)
+
+
+@memoised
+def exclusive_segmented_scan(
+    d_in: Any,
+    d_out: Any,
+    start_offsets_in: Any = None,
+    end_offsets_in: Any = None,
+    op: Op | Any = None,
+    h_init: Any = None,
+    *,
+    start_offsets_out: Any = None,
+    cc: Any = None,
+    wait: bool = True,
+    link: Any = None,
+) -> SegmentedScan:
+    """Build an exclusive scan of segments, or fetch it from the cache.
+
+    Item i of a segment combines `h_init` and its items 0 to i - 1. Segment s is items ``start_offsets_in[s]``
+    to ``end_offsets_in[s] - 1``, and is written where it is in the input, or from ``start_offsets_out[s]``
+    on. Segments may be empty, be in any order, and leave items out, which are not written. If they overlap in
+    the output, an item there is what one of them writes. Without offsets, all segments have one length, one
+    after another, as the rows of a matrix.
+
+    Parameters
+    ----------
+    d_in : device array, iterator or dtype
+        The input. Only its dtype matters here.
+    d_out : device array, iterator or dtype
+        Where the results go; it may be `d_in` itself, unless segments overlap or there are
+        `start_offsets_out`. Its dtype may differ from the accumulator's.
+    start_offsets_in, end_offsets_in : device arrays, iterators, dtypes or None, num_segments items
+        Of any integer dtype. Both None: rows.
+    op : callable, OpKind or RawOp
+        Combines two values of the accumulator's dtype. It must be associative; it need not be commutative.
+        How items are grouped is unspecified, but the same in every run on the same kind of GPU, if the arrays
+        are aligned alike.
+    h_init : numpy.ndarray or device array of one element, or number
+        The initial value of each segment; that of a device array is read when the scan runs. An array's dtype
+        is the accumulator's; a number is taken in `d_in`'s dtype.
+    start_offsets_out : device array, iterator, dtype or None, num_segments items
+        Of any integer dtype. None: those of the input.
+    cc, wait, link
+        As for every factory: see `Algorithm`, which also lists what is raised.
+
+    Returns
+    -------
+    SegmentedScan
+
+    Examples
+    --------
+    >>> import numpy as np, cupar
+    >>> places = cupar.exclusive_segmented_scan("i4", "i4", "i8", "i8", cupar.OpKind.PLUS, 0, cc=90)
+    >>> places.build.algorithm
+    'exclusive_segmented_scan'
+    >>> of_rows = cupar.exclusive_segmented_scan("i4", "i4", op=cupar.OpKind.PLUS, h_init=0, cc=90)
+
+    Notes
+    -----
+    Nothing is read back, whatever the lengths, so calls can be captured. In C++ it is CUB's
+    ``DeviceSegmentedScan``.
+    """
+    if h_init is None:
+        raise TypeError(
+            "h_init: an exclusive scan needs an initial value, the first item of each segment; "
+            "inclusive_segmented_scan can go without"
+        )
+    offsets = start_offsets_in, end_offsets_in, start_offsets_out
+    return _scan("exclusive_segmented_scan", d_in, d_out, offsets, op, h_init, cc, wait, link)
+
+
+def _scan(
+    algorithm: str,
+    d_in: Any,
+    d_out: Any,
+    offsets: tuple[Any, Any, Any],
+    op: Any,
+    h_init: Any,
+    cc: Any,
+    wait: bool,
+    link: Any,
+) -> SegmentedScan:
+    types = accumulation(d_in, d_out, op, h_init, is_scan=True)
+    names = "start_offsets_in", "end_offsets_in", "start_offsets_out"
+    start, end, start_out = offsets
+    for name, one, other_name, other in (
+        (names[0], start, names[1], end),
+        (names[1], end, names[0], start),
+        (names[0], start, names[2], start_out),
+    ):
+        if one is None and other is not None:
+            raise TypeError(f"{name}: expected offsets as {other_name} has them, got None")
+    found = [integers(*each) for each in zip(names, offsets, strict=True) if each[1] is not None]
+    arguments = (types.d_in, types.d_out, *found)
+    return obtain(
+        SegmentedScan, algorithm, arguments, {"op": types.operator}, cc, wait, link, init=types.init
+    )

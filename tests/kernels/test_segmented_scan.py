@@ -1,0 +1,165 @@
+"""Segmented scans: what is launched for which segments, what is refused, and that templates build."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import cupar
+from cupar._kernels.family import Facts
+from cupar._kernels.segmented_scan import SEGMENTED_SCAN, ScannedSegments
+
+SMS, WARPS, TILE, CHUNK = 132, 8, 512, 8192
+FACTS = dict(
+    threads=256, chunk_threads=512, items=4, tile_items=TILE, span=2, chunk_items=CHUNK, value_size=4,
+    segment_size=40, state_size=16,
+)  # fmt: skip
+NAMES = ("n", "largest", "batch", "long_items", "grid")
+PARTS = ("segments", "states", "of_chunks", "of_groups", "up_to_groups")
+PLUS = cupar.OpKind.PLUS
+
+
+def planner(is_rows):
+    facts = {**FACTS, "is_rows": int(is_rows), "sms": SMS, "shared_memory": 232448}
+    return SEGMENTED_SCAN.planner(Facts(facts, lambda *_: 2))
+
+
+BY_OFFSETS, OF_ROWS = planner(False), planner(True)
+
+
+def numbers(plan):
+    names = (*NAMES, *PARTS, "most_segments", "most_chunks", "chunk_grid")
+    return dict(zip(names, plan.numbers, strict=plan.shape == "any"))
+
+
+def rows(n, size):
+    return OF_ROWS(ScannedSegments(n, n * size, size, n * size))
+
+
+def test_nothing_to_do():
+    assert BY_OFFSETS(ScannedSegments(0, 10, 10, 0)).shape == ""
+    assert rows(0, 10).shape == rows(10, 0).shape == ""
+
+
+@pytest.mark.parametrize("n", [1, 7, 8, 9, 2**20 + 3, 2**31 + 5, 2**33 - 1])
+@pytest.mark.parametrize("mean", [0, 1, 16, 64, 300, 5000])
+def test_each_segment_is_one_warps(n, mean):
+    plans = [BY_OFFSETS(ScannedSegments(n, n * mean, 0, 0))] + [rows(n, mean)] * bool(mean)
+    for plan, most in zip(plans, (32, n), strict=False):
+        given = numbers(plan)
+        batch, grid = given["batch"], given["grid"]
+        assert 1 <= batch <= most
+        assert (grid - 1) * WARPS * batch < n <= grid * WARPS * batch
+        assert grid < 2**31
+        assert batch == 1 or not mean or batch * mean <= 2 * TILE
+
+
+def test_many_rows_of_a_warp_begin_with_a_vector():
+    assert numbers(rows(2**20, 7))["batch"] % 4 == 0
+    assert numbers(rows(2**20, 300))["batch"] == 3
+
+
+def test_few_segments_have_a_warp_each():
+    assert numbers(BY_OFFSETS(ScannedSegments(100, 1600, 0, 0)))["batch"] == 1
+    assert numbers(rows(100, 16))["batch"] == 1
+
+
+@pytest.mark.parametrize("n", [1, 1000, 2**16, 2**20])
+@pytest.mark.parametrize("items", [0, 2**20, 2**33])
+def test_the_queue_of_long_segments_is_in_the_storage(n, items):
+    plan = BY_OFFSETS(ScannedSegments(n, items, 0, 0))
+    given = numbers(plan)
+    segments, chunks = given["most_segments"], given["most_chunks"]
+    places = [0, *(given[each] for each in PARTS), plan.nbytes]
+    sizes = [16, 40 * segments, 16 * chunks, *[4 * chunks] * 3]
+    assert all(
+        a % 256 == 0 and a + size <= b for (a, b), size in zip(itertools.pairwise(places), sizes, strict=True)
+    )
+    assert segments <= n
+    assert 0 < given["chunk_grid"] <= chunks
+
+
+@pytest.mark.parametrize("size", [1025, 8193, 20_000, 2**20, 2**28])
+@pytest.mark.parametrize("n", [1, 10, 5000])
+def test_the_queue_has_room_for_all_long_segments(n, size):
+    """Of those that do not overlap: as many as the input has room for, whichever way they are aligned."""
+    for plan in (BY_OFFSETS(ScannedSegments(n, n * size, 0, 0)), rows(n, size)):
+        if plan.shape == "short":
+            assert size <= numbers(plan)["long_items"]
+            continue
+        given = numbers(plan)
+        if size > given["long_items"]:
+            assert given["most_segments"] >= n
+            assert given["most_chunks"] >= min(n * -(-(size + 3) // CHUNK), 2**22)
+
+
+def test_where_no_segment_is_long_there_is_one_kernel():
+    for problem in (ScannedSegments(5000, 0, CHUNK, 0), ScannedSegments(5000, CHUNK, 0, 0)):
+        assert BY_OFFSETS(problem)[:2] == ("short", 0)
+    assert BY_OFFSETS(ScannedSegments(5000, 0, CHUNK + 1, 0)).shape == "any"
+    assert rows(5000, CHUNK)[:2] == ("short", 0)
+    assert rows(5000, CHUNK + 1).shape == "any"
+    # Blocks take those of more than two tiles if there are few.
+    assert rows(50, 2 * TILE)[:2] == ("short", 0)
+    assert rows(50, 2 * TILE + 1).shape == "any"
+
+
+def specification(specified, *offsets, out=None):
+    return specified(cupar.inclusive_segmented_scan, "f4", "f4", *offsets, PLUS, start_offsets_out=out)
+
+
+def test_offsets_are_arguments(specified):
+    all_of_rows, by_offsets, to_others = (
+        specification(specified, *each, out=out)
+        for each, out in (((None, None), None), (("i8", "i8"), None), (("i8", "i8"), "u4"))
+    )
+    for spec, given in ((all_of_rows, 0), (by_offsets, 2), (to_others, 3)):
+        assert len(spec.arguments) == 2 + given
+        prelude = SEGMENTED_SCAN.prelude(spec)
+        assert f"is_rows = {str(not given).lower()};" in prelude
+        assert f"has_outputs = {str(given == 3).lower()};" in prelude
+        shapes = SEGMENTED_SCAN.shapes(spec)
+        assert [len(shape.launches) for shape in shapes.values()] == [1, 3]
+
+
+@pytest.mark.parametrize("factory", [cupar.inclusive_segmented_scan, cupar.exclusive_segmented_scan])
+@pytest.mark.parametrize(
+    ("given", "named", "message"),
+    [
+        (("i8", None), {}, "^end_offsets_in: expected offsets as start_offsets_in has them, got None"),
+        ((None, "i8"), {}, "^start_offsets_in: expected offsets as end_offsets_in"),
+        ((None, None), {"start_offsets_out": "i8"}, "^start_offsets_in: .* start_offsets_out"),
+        (("f4", "i8"), {}, "^start_offsets_in: expected integers, got float32"),
+        (("i8", "i8"), {"start_offsets_out": "f4"}, "^start_offsets_out: expected integers, got float32"),
+    ],
+)
+def test_offsets_that_are_refused(factory, given, named, message):
+    with pytest.raises(TypeError, match=message):
+        factory("f4", "f4", *given, PLUS, 0, **named, cc=90)
+
+
+def test_an_exclusive_scan_needs_an_initial_value():
+    with pytest.raises(TypeError, match="^h_init: an exclusive scan needs an initial value"):
+        cupar.exclusive_segmented_scan("f4", "f4", "i8", "i8", PLUS, cc=90)
+
+
+def test_outputs_that_cannot_hold_the_results():
+    with pytest.raises(TypeError, match=r"^the accumulator: float32 is not converted to int32"):
+        cupar.inclusive_segmented_scan("f4", "i4", "i8", "i8", PLUS, cc=90)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cc", [75, 80, 100])
+@pytest.mark.parametrize(
+    ("d_in", "offset", "out", "accumulator"),
+    [
+        ("f4", "i8", "i4", "f8"),
+        ("i1", None, None, "i4"),
+        (cupar.CountingIterator(np.int32(0)), "u4", None, "i8"),
+    ],
+)
+def test_templates_build(d_in, offset, out, accumulator, cc):
+    h_init = np.zeros(1, accumulator)
+    for factory in (cupar.inclusive_segmented_scan, cupar.exclusive_segmented_scan):
+        built = factory(d_in, accumulator, offset, offset, PLUS, h_init, start_offsets_out=out, cc=cc)
+        assert built.build.cc == cc
