@@ -66,6 +66,32 @@ def reductions_and_scans():
                 scan.run(d_in, d_all, n, h_init)
 
 
+def segmented_scans(dtype, n):
+    """Short segments in each order, rows, and one long segment."""
+    d_in, rng = random(dtype, n), np.random.default_rng(n)
+    host, ends = d_in.get(), np.sort(rng.integers(0, n + 1, n // 20 + 1))
+    bounds = np.concatenate([[0], ends[: len(ends) // 2], [n]])
+    for order in (np.arange(len(bounds) - 1), rng.permutation(len(bounds) - 1)):
+        start, end = bounds[:-1][order], bounds[1:][order]
+        offsets = cp.asarray(start), cp.asarray(end)
+        for factory, first in ((cupar.inclusive_segmented_scan, 0), (cupar.exclusive_segmented_scan, 1)):
+            d_out, h_init = cp.zeros(n, dtype), np.ones(1, dtype)
+            scan = factory(d_in, d_out, *offsets, add, h_init)
+            storage = cp.empty(scan(None, d_in, d_out, len(start), *offsets, h_init), "u1")
+            scan(storage, d_in, d_out, len(start), *offsets, h_init)
+            found = d_out.get()
+            for s, e in zip(start, end, strict=True):
+                sums = np.cumsum(np.concatenate([h_init, host[s:e]]), dtype=dtype)
+                expected = sums[: e - s] if first else sums[1:]
+                assert np.array_equal(found[s:e], expected), (dtype, n, s, e)
+    for size in (1, 7, 1000, 50_000):
+        rows = cupar.inclusive_segmented_scan(d_in, d_in, op=add)
+        d_out = cp.zeros(n, dtype)
+        rows.run(d_in, d_out, n // size, segment_size=size)
+        expected = np.cumsum(host[: n // size * size].reshape(-1, size), 1, dtype=dtype)
+        assert np.array_equal(d_out.get()[: n // size * size], expected.ravel()), (dtype, n, size)
+
+
 def transforms(dtype, n):
     d_in, d_out = random(dtype, n), cp.zeros(n, dtype)
     cupar.unary_transform(d_in, d_out, cupar.OpKind.NEGATE).run(d_in, d_out, n)
@@ -203,16 +229,28 @@ def top_k(dtype, n):
                 assert np.array_equal(d_keys.get(), np.sort(rows, axis=1)[:, ::-1][:, :k])
 
 
+CHECKED = (
+    transforms,
+    compactions,
+    runs,
+    histograms,
+    searches,
+    sorts,
+    segmented_scans,
+    segmented_sorts,
+    top_k,
+)
+
+
 def main():
     # All kernels, however few items there are.
     policies.SCAN_AHEAD_BYTES = dict.fromkeys(policies.SCAN_AHEAD_BYTES, 0)
     cp.cuda.set_allocator(None)  # one cudaMalloc for each array, and no pool around it
     np.seterr(over="ignore")
     reductions_and_scans()
-    everything = transforms, compactions, runs, histograms, searches, sorts, segmented_sorts, top_k
     for dtype in KEYS:
         for n in SIZES:
-            for checked in everything:
+            for checked in CHECKED:
                 checked(dtype, n)
     cp.cuda.Device().synchronize()
     print("all finished")
