@@ -208,7 +208,7 @@ __device__ __forceinline__ void scan_share(d_in_t in, d_out_t out, const share& 
     }
     const value_t sum = now.scan(init, op);
     value_t before    = local;
-    if (chunks.has_before) {
+    if (!is_rows && chunks.has_before) {
       before = has_local ? combine(chunks.before, local, op) : chunks.before;
     }
     if (first > 0) {
@@ -221,7 +221,7 @@ __device__ __forceinline__ void scan_share(d_in_t in, d_out_t out, const share& 
     }
     local     = has_local && !now.has_head() ? combine(local, sum, op) : sum;
     has_local = true;
-    if (log_tiles >= 0) {
+    if (!is_rows && log_tiles >= 0) {  // rows have a queue that is large enough
       const i64 behind = first + tile_items, chunk = chunk_items << log_tiles;
       if (behind % chunk == 0) {
         chunks.add(behind / chunk - 1, local, op);
