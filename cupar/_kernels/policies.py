@@ -197,4 +197,4 @@ class SegmentedScan(NamedTuple):
     span: int  # tiles that a warp's segments should have
 
 
-SEGMENTED_SCAN = SegmentedScan(16, 8, 4, 16, 2, 2)
+SEGMENTED_SCAN = SegmentedScan(16, 8, 4, 8, 3, 2)

@@ -105,7 +105,8 @@ struct tile {
   __device__ __forceinline__ bool is_whole() const { return low == 0 && high == tile_items; }
 
   // The tile of a span that begins at a position.
-  __device__ __forceinline__ void place(i64 low_of_span, i64 high_of_span, i64 first) {
+  template <class Place>
+  __device__ __forceinline__ void place(Place low_of_span, Place high_of_span, Place first) {
     low  = first == 0 ? static_cast<int>(low_of_span) : 0;
     high = high_of_span - first < tile_items ? static_cast<int>(high_of_span - first) : tile_items;
   }
@@ -118,24 +119,31 @@ struct tile {
     }
   }
 
-  template <bool is_whole>
-  __device__ __forceinline__ void load_from(d_in_t from, bool is_wide) {
+  // Loads items from there on. Vectors that are there as a whole are loaded by `vector_of(row, to)`.
+  template <class Vector>
+  __device__ __forceinline__ void load_by(d_in_t from, bool is_wide, Vector vector_of) {
     vector<d_in_v, items> loaded[rows];
 #pragma unroll
     for (int r = 0; r < rows; ++r) {
-      if (is_whole || (is_wide && has_vector(r))) {
-        load<true>(loaded[r], from + position(r));
-      } else if (has_row(r)) {
+      if (is_wide && has_vector(r)) {
+        vector_of(r, loaded[r]);
+      }
+    }
+    if (!is_wide || !is_whole()) {
 #pragma unroll
-        for (int i = 0; i < items; ++i) {
-          const int at      = position(r) + i;
-          loaded[r].item[i] = from[at < low ? low : at < high ? at : high - 1];
+      for (int r = 0; r < rows; ++r) {
+        if (has_row(r) && !(is_wide && has_vector(r))) {
+#pragma unroll
+          for (int i = 0; i < items; ++i) {
+            const int at      = position(r) + i;
+            loaded[r].item[i] = from[at < low ? low : at < high ? at : high - 1];
+          }
         }
       }
     }
 #pragma unroll
     for (int r = 0; r < rows; ++r) {
-      if (is_whole || has_row(r)) {
+      if (has_row(r)) {
 #pragma unroll
         for (int i = 0; i < items; ++i) {
           item[r][i] = static_cast<accum_t>(loaded[r].item[i]);
@@ -145,56 +153,57 @@ struct tile {
   }
 
   __device__ __forceinline__ void load_items(d_in_t from, bool is_wide) {
-    if (is_wide && is_whole()) {
-      load_from<true>(from, true);
-    } else {
-      load_from<false>(from, is_wide);
+    load_by(from, is_wide,
+            [&](int r, vector<d_in_v, items>& to) { load<true>(to, from + position(r)); });
+  }
+
+  // Scans a lane's vector by itself.
+  __device__ __forceinline__ void scan_vector(int r, const value_t& first, const op_t& op) {
+    if constexpr (has_init) {
+      if (heads[r] != 0) {
+#pragma unroll
+        for (int i = 0; i < items; ++i) {
+          if (heads[r] >> i & 1) {
+            item[r][i] = combine(first, item[r][i], op);
+          }
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 1; i < items; ++i) {
+      if (!(heads[r] >> i & 1)) {
+        item[r][i] = combine(item[r][i - 1], item[r][i], op);
+      }
     }
   }
 
-  // Scans the segments as far as they are in the tile; returns what the last one comes to.
-  __device__ __forceinline__ value_t scan(const value_t& first, const op_t& op) {
+  // Scans segments that begin anywhere. `last` is what is before the tile, if anything is; then it is what
+  // the last segment comes to.
+  __device__ __forceinline__ void scan(value_t& last, bool has_last, const value_t& first, const op_t& op) {
     const int lane = threadIdx.x % 32;
-    value_t last;
 #pragma unroll
     for (int r = 0; r < rows; ++r) {
       if (!has_row(r)) {
         break;
       }
-      const unsigned own = heads[r];
-      if constexpr (has_init) {
-        if (own != 0) {
-#pragma unroll
-          for (int i = 0; i < items; ++i) {
-            if (own >> i & 1) {
-              item[r][i] = combine(first, item[r][i], op);
-            }
-          }
-        }
-      }
-#pragma unroll
-      for (int i = 1; i < items; ++i) {
-        if (!(own >> i & 1)) {
-          item[r][i] = combine(item[r][i - 1], item[r][i], op);
-        }
-      }
+      scan_vector(r, first, op);
+      const unsigned own  = heads[r];
       const unsigned with = __ballot_sync(~0u, own != 0), earlier = with & ((1u << lane) - 1);
       const unsigned up_to = own != 0 ? 1u << lane : earlier;
       const value_t all    = scan_lanes(item[r][items - 1], up_to == 0 ? 0 : 31 - __clz(up_to), op);
       value_t before       = shuffle_up(all, 1);
-      if (r > 0) {
+      if (r > 0 || has_last) {
         if (lane == 0) {
           before = last;
         } else if (earlier == 0) {
           before = combine(last, before, op);
         }
       }
-      if (r > 0 || lane > 0) {
+      if (r > 0 || lane > 0 || has_last) {
         prepend(r, before, op);
       }
       last = shuffle(item[r][items - 1], 31);
     }
-    return last;
   }
 
   // Combines what is before a lane's vector with the items of the segment that goes on there.
@@ -207,28 +216,14 @@ struct tile {
     }
   }
 
-  // Combines what is before the tile with the segment that goes on in it, if one does.
+  // Combines what is before the tile with all items; no segment begins there.
   __device__ __forceinline__ void prepend_to_all(const value_t& before, const op_t& op) {
 #pragma unroll
     for (int r = 0; r < rows; ++r) {
-      const unsigned with = __ballot_sync(~0u, heads[r] != 0);
-      if (has_row(r) && !(with & ((1u << threadIdx.x % 32) - 1))) {
+      if (has_row(r)) {
         prepend(r, before, op);
       }
-      if (with != 0) {
-        break;
-      }
     }
-  }
-
-  // Whether a segment begins in the tile.
-  __device__ __forceinline__ bool has_head() const {
-    unsigned any = 0;
-#pragma unroll
-    for (int r = 0; r < rows; ++r) {
-      any |= heads[r];
-    }
-    return __any_sync(~0u, any != 0);
   }
 
   // Has `write` store each vector: its row, and its items. `before` is what is before the tile.

@@ -3,13 +3,13 @@
 // one another always, and need no offsets.
 //
 // Long segments are cut into chunks, which go into a queue for a kernel that follows. There, a block has a
-// chunk in its registers while it learns what comes before it (`segment_chunks.cuh`). If the queue is full,
-// the warp takes a segment by itself, and combines items in the order in which blocks would have.
+// chunk in its registers while it learns what comes before it (`segment_chunks.cuh`), and the next one is
+// on its way to shared memory.
 //
 // Nothing is read back, and what is combined with what depends on the lengths and on how the arrays are
 // aligned alone, so it is the same in every run. The operator need not be commutative, nor have an identity.
 //
-// Source: ours; see `scan_tile.cuh` and `segment_chunks.cuh`.
+// Source: ours; see `scan_tile.cuh` and `segment_chunks.cuh`. Copies: PTX ISA, "cp.async".
 //
 // Given: d_in_t, d_out_t, start_offsets_in_t, end_offsets_in_t, start_offsets_out_t, op_t, accum_t; is_rows,
 // has_outputs (whether there are other offsets in the output); is_inclusive, init_is_value,
@@ -116,133 +116,228 @@ __device__ __forceinline__ void mark_rows(tile& its, unsigned size, int after) {
   }
 }
 
-// What is before a tile of a segment, if blocks had cut that into chunks.
-struct as_chunks {
-  value_t up_to_groups, of_chunk, before;
-  bool has_groups = false, has_before = false;
-
-  // Adds a chunk.
-  __device__ __forceinline__ void add(i64 k, const value_t& sum, const op_t& op) {
-    const int lane = threadIdx.x % 32, place = static_cast<int>(k % 32);
-    if (lane >= place) {
-      of_chunk = sum;
-    }
-    before = shuffle(scan_group(of_chunk, op), place);
-    if (has_groups) {
-      before = combine(up_to_groups, before, op);
-    }
-    has_before = true;
-    if (place == 31) {
-      up_to_groups = before;
-      has_groups   = true;
-    }
-  }
-};
-
-// The segments of a warp's lanes; or rows of a size, which are the first lane's.
+// A segment for each lane; or rows of a size, which all lanes share.
 struct share {
   i64 begin, to, length;
-  unsigned row_size;  // 0: one segment a lane
+  unsigned row_size;
+  bool is_one;  // whether there is one row
 };
 
-template <class Offsets>
-__device__ __forceinline__ i64 row_length(const Offsets& of) {
+// Rows that warps scan are no longer than chunks are.
+using place_t = cuda::std::conditional_t<is_rows, int, i64>;
+
+// Scans what the lanes of a warp have.
+__device__ __forceinline__ void scan_share(d_in_t in, d_out_t out, const share& its, unsigned* marks,
+                                           pieces& apart, const value_t& init, const op_t& op) {
+  bool is_one = true, together = true;
+  i64 at = 0;
+  span of;
   if constexpr (is_rows) {
-    return of.length;
+    of     = span_of(in + its.begin, out + its.to, its.length);
+    is_one = its.is_one;
   } else {
-    return 0;
-  }
-}
-
-// Scans what the lanes of a warp have. If that is one segment, it may be combined as blocks would.
-__device__ __forceinline__ void scan_share(d_in_t in, d_out_t out, const share& its, int log_tiles,
-                                           unsigned* marks, pieces& apart, const value_t& init,
-                                           const op_t& op) {
-  const int lane        = threadIdx.x % 32;
-  const unsigned filled = __ballot_sync(~0u, its.length > 0);
-  if (filled == 0) {
-    return;
-  }
-  const bool is_one = is_rows || (filled & (filled - 1)) == 0;
-  const int lead    = __ffs(filled) - 1;
-  i64 at = 0, all = its.length;
-  if (!is_one) {
-#pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-      const i64 other = shuffle_up(all, distance);
-      all += lane >= distance ? other : 0;
+    const int lane        = threadIdx.x % 32;
+    const unsigned filled = __ballot_sync(~0u, its.length > 0);
+    if (filled == 0) {
+      return;
     }
-    at = all - its.length;
-  }
-  all            = shuffle(all, is_one ? lead : 31);
-  const i64 from = shuffle(its.begin - at, lead), to = shuffle(its.to - at, lead);
-  const bool together =
-      is_one || __all_sync(~0u, its.length == 0 || (its.begin - at == from && its.to - at == to));
-  span of = {in, out, 0, all, false, false};
-  if (together) {
-    of = span_of(in + from, out + to, all);
-  } else {
-    apart.at[lane]  = at;
-    apart.in[lane]  = its.begin - at;
-    apart.out[lane] = its.to - at;
-    __syncwarp();
+    is_one         = (filled & (filled - 1)) == 0;
+    const int lead = __ffs(filled) - 1;
+    i64 all        = its.length;
+    if (!is_one) {
+#pragma unroll
+      for (int distance = 1; distance < 32; distance *= 2) {
+        const i64 other = shuffle_up(all, distance);
+        all += lane >= distance ? other : 0;
+      }
+      at = all - its.length;
+    }
+    all            = shuffle(all, is_one ? lead : 31);
+    const i64 from = shuffle(its.begin - at, lead), to = shuffle(its.to - at, lead);
+    together =
+        is_one || __all_sync(~0u, its.length == 0 || (its.begin - at == from && its.to - at == to));
+    of = {in, out, 0, all, false, false};
+    if (together) {
+      of = span_of(in + from, out + to, all);
+    } else {
+      apart.at[lane]  = at;
+      apart.in[lane]  = its.begin - at;
+      apart.out[lane] = its.to - at;
+      __syncwarp();
+    }
   }
 
-  value_t local;  // what comes before a tile
-  as_chunks chunks;
-  bool has_local = false;
-  for (i64 first = 0; first < of.high; first += tile_items) {
+  value_t last;  // what comes before a tile
+  const auto low = static_cast<place_t>(of.low), high = static_cast<place_t>(of.high);
+  for (place_t first = 0; first < high; first += tile_items) {
     tile now;
-    now.place(of.low, of.high, first);
-    if (is_one && (!is_rows || its.row_size == 0)) {
+    now.place(low, high, first);
+    if (is_one) {
       now.mark_first(first == 0);
     } else if constexpr (is_rows) {
-      mark_rows(now, its.row_size, static_cast<int>(first - of.low));
+      mark_rows(now, its.row_size, first - low);
     } else {
-      mark(now, marks, its.length > 0, at + of.low - first);
+      mark(now, marks, its.length > 0, at + low - first);
     }
     if (together) {
       now.load_items(of.in + first, of.is_wide);
     } else {
       load_pieces(now, in, apart, first);
     }
-    const value_t sum = now.scan(init, op);
-    value_t before    = local;
-    if (!is_rows && chunks.has_before) {
-      before = has_local ? combine(chunks.before, local, op) : chunks.before;
-    }
-    if (first > 0) {
-      now.prepend_to_all(before, op);
-    }
+    const value_t before = last;
+    now.scan(last, first > 0, init, op);
     if (together) {
       now.store_items(of.out + first, of.is_wider, before, init);
     } else {
       store_pieces(now, out, apart, first, before, init);
     }
-    local     = has_local && !now.has_head() ? combine(local, sum, op) : sum;
-    has_local = true;
-    if (!is_rows && log_tiles >= 0) {  // rows have a queue that is large enough
-      const i64 behind = first + tile_items, chunk = chunk_items << log_tiles;
-      if (behind % chunk == 0) {
-        chunks.add(behind / chunk - 1, local, op);
-        has_local = false;
-      }
-    }
   }
 }
+
+__device__ __forceinline__ share segment_at(start_offsets_in_t starts, end_offsets_in_t ends,
+                                            start_offsets_out_t outputs, i64 index) {
+  const i64 begin = static_cast<i64>(starts[index]), size = static_cast<i64>(ends[index]) - begin;
+  return {begin, has_outputs ? static_cast<i64>(outputs[index]) : begin, size > 0 ? size : 0, 0, false};
+}
+
+// A segment that has chunks; none, if it is not long.
+__device__ __forceinline__ long_segment in_chunks(d_in_t in, d_out_t out, const share& its, i64 long_items) {
+  long_segment of{its.begin, its.to, its.length, 0, 0};
+  if (its.length > long_items) {
+    const u64 high = span_of(in + its.begin, out + its.to, its.length).high;
+    of.chunks      = static_cast<unsigned>((high - 1) / static_cast<u64>(chunk_items) + 1);
+  }
+  return of;
+}
+
+// A chunk of a segment.
+struct chunk {
+  long_segment its;
+  unsigned k;
+  bool is_there;
+
+  struct place_of {
+    span all;
+    i64 at;
+  };
+  // Where a warp's tile of it is.
+  __device__ __forceinline__ place_of place(tile& to, d_in_t in, d_out_t out) const {
+    const span all = span_of(in + its.begin, out + its.to, its.length);
+    const i64 at   = k * chunk_items + threadIdx.x / 32 * tile_items;
+    to.low = to.high = 0;
+    if (at < all.high) {
+      to.place(all.low, all.high, at);
+    }
+    return {all, at};
+  }
+  // How many warps have a tile.
+  __device__ __forceinline__ int active(const span& all) const {
+    const i64 left = all.high - k * chunk_items;
+    return left < chunk_items ? static_cast<int>(left + tile_items - 1) / tile_items : chunk_warps;
+  }
+};
+
+// The next chunk in the queue.
+__device__ __forceinline__ chunk next_in(const queue& q, unsigned chunks) {
+  chunk next{{}, 0, false};
+  const unsigned ticket = atomicAdd(&q.heads->ticket, 1u);
+  if (ticket < chunks) {
+    next.its      = q.segments[q.segment_of[ticket]];
+    next.k        = ticket - next.its.first_chunk;
+    next.is_there = true;
+  }
+  return next;
+}
+
+// The chunks that are a block's own, if the queue is not used: all of every so many segments. They are in
+// shared memory, and a warp finds the next one.
+struct own_chunks {
+  i64 first;      // of 32 segments
+  unsigned left;  // which of these are left
+  chunk now;
+
+  __device__ __forceinline__ void find(d_in_t in, d_out_t out, start_offsets_in_t starts,
+                                       end_offsets_in_t ends, start_offsets_out_t outputs, i64 num_segments,
+                                       i64 long_items) {
+    const int lane = threadIdx.x % 32;
+    own_chunks its = *this;
+    if (!its.now.is_there || ++its.now.k == its.now.its.chunks) {
+      its.now.is_there = false;
+      while (its.first < num_segments) {
+        const i64 index = its.first + lane;
+        long_segment of{0, 0, 0, 0, 0};
+        if (index < num_segments) {
+          of = in_chunks(in, out, segment_at(starts, ends, outputs, index), long_items);
+        }
+        const unsigned found = __ballot_sync(~0u, of.chunks > 0) & its.left;
+        if (found != 0) {
+          its.left = found & (found - 1);
+          its.now  = {shuffle(of, __ffs(found) - 1), 0, true};
+          break;
+        }
+        its.first += i64{32} * gridDim.x;
+        its.left = ~0u;
+      }
+    }
+    __syncwarp();
+    if (lane == 0) {
+      *this = its;
+    }
+    __syncwarp();
+  }
+};
+
+// What a thread's vectors of a tile are copied to, ahead of their use.
+constexpr int staged_bytes = rows * chunk_threads * items * array_bytes<d_in_t>;
+constexpr bool is_staged   = is_word<items * array_bytes<d_in_t>> && items * array_bytes<d_in_t> >= 4 &&
+                           staged_bytes <= 40960 && target >= 80;
+
+struct stage {
+  vector<d_in_v, items> of_rows[is_staged ? rows : 1][is_staged ? chunk_threads : 1];
+
+  // Begins to copy the vectors that lie in a tile as a whole.
+  template <class It>
+  __device__ __forceinline__ void copy(const tile& its, It from) {
+    if constexpr (is_staged && is_array<It>) {
+#pragma unroll
+      for (int r = 0; r < rows; ++r) {
+        if (its.has_vector(r)) {
+          constexpr int bytes = items * array_bytes<d_in_t>;
+          const auto to       = static_cast<unsigned>(__cvta_generic_to_shared(&of_rows[r][threadIdx.x]));
+          asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to),
+                       "l"(__cvta_generic_to_global(from + tile::position(r))), "n"(bytes)
+                       : "memory");
+        }
+      }
+      asm volatile("cp.async.commit_group;" ::: "memory");
+    }
+  }
+  __device__ __forceinline__ void wait() {
+    if constexpr (is_staged) {
+      asm volatile("cp.async.wait_all;" ::: "memory");
+    }
+  }
+  __device__ __forceinline__ void load(int r, vector<d_in_v, items>& to, d_in_t from) const {
+    if constexpr (is_staged) {
+      cupar::load<true>(to, of_rows[r][threadIdx.x].item);
+    } else {
+      cupar::load<true>(to, from + tile::position(r));
+    }
+  }
+};
 }  // namespace cupar
 
 using namespace cupar;
 
 extern "C" __global__ __launch_bounds__(1) void cupar_segmented_scan_init(queue_heads* heads) {
   join_stream();
-  *heads = {0, 0};
+  *heads = {0, 0, 0};
 }
 
 extern "C" __global__ __launch_bounds__(threads, resident) void cupar_segmented_scan(
     d_in_t in, d_out_t out, start_offsets_in_t starts, end_offsets_in_t ends, start_offsets_out_t outputs,
     i64 num_segments, int batch, i64 long_items, queue q, op_t op, init_t given_init) {
-  __shared__ unsigned marks[warps][rows * items];
+  __shared__ unsigned marks[is_rows ? 1 : warps][rows * items];
   __shared__ pieces apart[is_rows ? 1 : warps];
   join_stream();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -250,136 +345,132 @@ extern "C" __global__ __launch_bounds__(threads, resident) void cupar_segmented_
   if (first >= num_segments) {
     return;
   }
-  const value_t init = initial(given_init);
-  const i64 left     = num_segments - first;
-  const int count    = left < batch ? static_cast<int>(left) : batch;
-  share its{0, 0, 0, 0};
+  const i64 left  = num_segments - first;
+  const int count = left < batch ? static_cast<int>(left) : batch;
+  share its{0, 0, 0, 0, false};
   if constexpr (is_rows) {
-    const i64 size = row_length(starts);
-    its            = {first * size, first * size, lane == 0 ? count * size : 0,
-                      count > 1 ? static_cast<unsigned>(size) : 0};
-  } else if (lane < count) {
-    its.begin      = static_cast<i64>(starts[first + lane]);
-    const i64 size = static_cast<i64>(ends[first + lane]) - its.begin;
-    its.length     = size > 0 ? size : 0;
-    its.to         = has_outputs ? static_cast<i64>(outputs[first + lane]) : its.begin;
-  }
-  // Long segments are for blocks. Those for which the queue has no room follow all others, one by one.
-  const bool is_long = q.heads != nullptr && its.row_size == 0 && its.length > long_items;
-  unsigned alone     = 0;
-  for (unsigned which = __ballot_sync(~0u, is_long); which != 0; which &= which - 1) {
-    const int from  = __ffs(which) - 1;
-    const i64 begin = shuffle(its.begin, from), to = shuffle(its.to, from),
-              length = shuffle(its.length, from);
-    const i64 high   = span_of(in + begin, out + to, length).high;
-    if (!enqueue(q, begin, to, length, high)) {
-      alone |= 1u << from;
-    }
-  }
-  share now     = its;
-  now.length    = is_long ? 0 : its.length;
-  int log_tiles = -1;
-  while (true) {
-    scan_share(in, out, now, log_tiles, marks[warp], apart[is_rows ? 0 : warp], init, op);
-    if (alone == 0) {
+    // Rows follow one another, and all are long or none is.
+    const i64 size = ends[0] - starts[0];
+    if (q.heads == nullptr || size <= long_items) {
+      its = {first * size, first * size, count * size, static_cast<unsigned>(size), count == 1};
+      scan_share(in, out, its, nullptr, apart[0], initial(given_init), op);
       return;
     }
-    const int next = __ffs(alone) - 1;
-    alone &= alone - 1;
-    now.length      = lane == next ? its.length : 0;
-    const i64 begin = shuffle(its.begin, next), to = shuffle(its.to, next),
-              length = shuffle(its.length, next);
-    log_tiles        = log_tiles_of(q, span_of(in + begin, out + to, length).high);
-    __syncwarp();
+  }
+  if (lane < count) {
+    its = segment_at(starts, ends, outputs, first + lane);
+  }
+  if (q.heads != nullptr) {
+    const long_segment of = in_chunks(in, out, its, long_items);
+    enqueue(q, of);
+    its.length = of.chunks > 0 ? 0 : its.length;
+  }
+  if constexpr (!is_rows) {
+    scan_share(in, out, its, marks[warp], apart[warp], initial(given_init), op);
   }
 }
 
-// A block for each chunk in the queue. Chunks of more than a tile a warp are read twice.
+// A block takes chunk after chunk.
 extern "C" __global__ __launch_bounds__(chunk_threads, chunk_resident) void cupar_segmented_scan_chunks(
-    d_in_t in, d_out_t out, queue q, op_t op, init_t given_init) {
+    d_in_t in, d_out_t out, start_offsets_in_t starts, end_offsets_in_t ends, start_offsets_out_t outputs,
+    i64 num_segments, i64 long_items, queue q, op_t op, init_t given_init) {
+  __shared__ stage staged;
+  __shared__ chunk nexts[3];
   __shared__ value_t of_warps[chunk_warps];
   __shared__ value_t before_chunk;
-  __shared__ unsigned ticket;
+  __shared__ own_chunks own;
+  __shared__ carried up_to;
   join_stream();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const value_t init = initial(given_init);
-  const u64 filled   = q.heads->filled & ((u64{1} << count_bits) - 1);
-  const auto chunks  = static_cast<unsigned>(filled < q.most_chunks ? filled : q.most_chunks);
-  while (true) {
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      ticket = atomicAdd(&q.heads->ticket, 1u);
+  const bool is_over   = q.heads->is_over != 0;
+  const auto chunks    = static_cast<unsigned>(chunks_in(*q.heads));
+  const bool has_later = is_over || chunks > gridDim.x;  // if each block has one chunk, all are taken
+  if (threadIdx.x == 0) {
+    nexts[1].is_there = false;
+    own               = {i64{32} * blockIdx.x, ~0u, {{}, 0, false}};
+  }
+  __syncthreads();
+  tile now;
+  value_t before;
+  // What is next is known one turn before it is copied, and that is one turn before it is scanned.
+  int slot = 1;
+  for (int turn = -2;; turn += turn < 0 ? 1 : 0) {
+    const int following = slot == 2 ? 0 : slot + 1, later = slot == 0 ? 2 : slot - 1;
+    const chunk& its = nexts[slot];
+    if (turn == 0) {
+      if (!its.is_there) {
+        break;
+      }
+      const auto [all, at] = its.place(now, in, out);
+      staged.wait();
+      if (now.high > 0) {
+        now.mark_first(at == 0);
+        const d_in_t from = all.in + at;
+        now.load_by(from, all.is_wide,
+                    [&](int r, vector<d_in_v, items>& to) { staged.load(r, to, from); });
+      }
+      __syncwarp();
     }
-    __syncthreads();
-    if (ticket >= chunks) {
-      return;
+    if (is_staged && turn > -2 && nexts[following].is_there) {
+      tile next;
+      const auto [all, at] = nexts[following].place(next, in, out);
+      if (all.is_wide) {
+        staged.copy(next, all.in + at);
+      }
     }
-    const unsigned which = q.states[ticket].segment;
-    if (which == no_segment) {
-      continue;
-    }
-    const long_segment its = q.segments[which];
-    const unsigned k       = ticket - its.first_chunk;
-    const span of          = span_of(in + its.begin, out + its.to, its.length);
-    const i64 tiles = i64{1} << its.log_tiles, steps = tiles == 1 ? 1 : 2 * tiles;
-    value_t local, before;
-    bool has_local = false;
-    for (i64 step = 0; step < steps; ++step) {
-      const i64 first  = ((i64{k} << its.log_tiles) + (step & (tiles - 1))) * chunk_items;
-      const i64 left   = of.high - first;
-      const int active = left <= 0            ? 0
-                         : left < chunk_items ? static_cast<int>((left + tile_items - 1) / tile_items)
-                                              : chunk_warps;
-      const i64 own    = first + warp * tile_items;
-      tile now;
-      now.low = now.high = 0;
-      if (warp < active) {
-        now.place(of.low, of.high, own);
-        now.mark_first(own == 0);
-        now.load_items(of.in + own, of.is_wide);
-        const value_t sum = now.scan(init, op);
+    if (turn == 0) {
+      if (now.high > 0) {
+        value_t sum;
+        now.scan(sum, false, initial(given_init), op);
         if (lane == 0) {
           of_warps[warp] = sum;
         }
       }
       __syncthreads();
-      value_t ahead  = local;  // in the chunk, of the tile
-      bool has_ahead = has_local;
-      for (int w = 0; w < active; ++w) {
-        local     = has_local ? combine(local, of_warps[w], op) : of_warps[w];
-        has_local = true;
-        if (w + 1 == warp) {
-          ahead     = local;
-          has_ahead = true;
-        }
-      }
-      if (step == tiles - 1) {
-        if (its.chunks > 1) {
-          if (warp == 0) {
-            const value_t found = look_back(q, its, k, local, op);
-            if (lane == 0) {
-              before_chunk = found;
-            }
+      const int active          = its.active(span_of(in + its.its.begin, out + its.its.to, its.its.length));
+      const value_t up_to_warps = scan_lanes(of_warps[lane < active ? lane : active - 1], 0, op);
+      before                    = shuffle(up_to_warps, warp > 0 ? warp - 1 : 0);
+      if (warp == 0) {
+        const value_t sum = shuffle(up_to_warps, active - 1);
+        if (is_over) {
+          if (lane == 0 && its.k > 0) {
+            before_chunk = up_to.before;
           }
-          __syncthreads();
-          before = before_chunk;
+          __syncwarp();
+          up_to.add(its.k, sum, op);
+        } else if (its.its.chunks > 1) {
+          const value_t found = look_back(q, its.its.first_chunk, its.k, sum, op);
+          if (lane == 0) {
+            before_chunk = found;
+          }
         }
-        has_local = steps == 1;
       }
-      if (step >= steps - tiles && warp < active) {
-        value_t all = ahead;
-        if (k > 0) {
-          all = has_ahead ? combine(before, ahead, op) : before;
-        }
-        if (own > 0) {
-          now.prepend_to_all(all, op);
-        }
-        now.store_items(of.out + own, of.is_wider, all, init);
-      }
-      __syncthreads();
     }
+    if (warp == chunk_warps - 1 && (has_later || turn == -2)) {
+      if (is_over) {
+        own.find(in, out, starts, ends, outputs, num_segments, long_items);
+        if (lane == 0) {
+          nexts[later] = own.now;
+        }
+      } else if (lane == 0) {
+        nexts[later] = next_in(q, chunks);
+      }
+    }
+    __syncthreads();
+    if (turn == 0 && now.high > 0) {
+      tile again;
+      const auto [all, at] = its.place(again, in, out);
+      if (its.k > 0) {
+        before = warp > 0 ? combine(before_chunk, before, op) : before_chunk;
+      }
+      if (at > 0) {
+        now.prepend_to_all(before, op);
+      }
+      now.store_items(all.out + at, all.is_wider, before, initial(given_init));
+    }
+    slot = following;
   }
 }
 
 CUPAR_FACTS(threads, chunk_threads, items, tile_items, policy_span, static_cast<int>(chunk_items),
-            sizeof(value_t), sizeof(long_segment), sizeof(chunk_state), is_rows)
+            sizeof(long_segment), sizeof(known), is_rows)

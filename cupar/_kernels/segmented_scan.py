@@ -23,28 +23,26 @@ from .family import (
     u32,
     u64,
 )
+from .segments import ROWS
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
 
-_NO_OFFSETS = """struct {name}_t {{
+_NO_OUTPUTS = """struct start_offsets_out_t {
   int unused;
-  __device__ __forceinline__ long long operator[](long long) const {{ return 0; }}
-}};"""
-_ROWS = """struct start_offsets_in_t {
-  long long length;
-  __device__ __forceinline__ long long operator[](long long row) const { return row * length; }
+  __device__ __forceinline__ long long operator[](long long) const { return 0; }
 };"""
 
 _BATCH = 32  # segments of a warp at most, unless they are rows
+_LONG_BATCH = 4  # where most are for blocks
 _UNKNOWN_BATCH = 8  # where nobody knows how long they are
 _WARPS = 32  # of a multiprocessor, before warps have several segments
 _FEW = 8  # segments for each multiprocessor: if there are no more, blocks take those of more than two tiles
 _SPARE = 64  # segments in the queue, beside those that there is room for in the input
 _UNKNOWN_SEGMENTS = 1 << 16  # in the queue, if nobody knows how many items there are
-_UNKNOWN_CHUNKS = 1 << 17
+_UNKNOWN_CHUNKS = 1 << 18
 _MOST_SEGMENTS = (1 << 24) - 1
-_MOST_CHUNKS = 1 << 22
+_MOST_CHUNKS = 1 << 24
 
 
 class ScannedSegments(NamedTuple):
@@ -70,7 +68,7 @@ class ScannedSegments(NamedTuple):
 _ARRAYS = Value("d_in"), Value("d_out")
 _OP, _INIT = Value("op"), Value("init")
 _QUEUE = (
-    *(Storage(), Storage("segments"), Storage("states")),
+    *(Storage(), Storage("segments"), Storage("segment_of")),
     *(Storage("of_chunks"), Storage("of_groups"), Storage("up_to_groups")),
     *(u32("most_segments"), u32("most_chunks")),
 )
@@ -85,21 +83,21 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     given = _offsets(spec)
     offsets = (
         Value("start_offsets_in") if given else i64("largest"),
-        Value("end_offsets_in") if given else i32(0),
+        Value("end_offsets_in") if given else i64("largest"),
         Value("start_offsets_out") if len(given) > 2 else i32(0),
     )
 
+    n, long_items = i64("n"), i64("long_items")
+
     def scan(queue: tuple[Storage | Number, ...]) -> Launch:
-        numbers = i64("n"), i32("batch"), i64("long_items")
-        parameters = (*_ARRAYS, *offsets, *numbers, queue, _OP, _INIT)
+        parameters = (*_ARRAYS, *offsets, n, i32("batch"), long_items, queue, _OP, _INIT)
         return Launch("cupar_segmented_scan", "grid", "threads", parameters)
 
     names = ("n", "largest", "batch", "long_items", "grid")
     init = Launch("cupar_segmented_scan_init", 1, 1, (Storage(),))
-    chunks = Launch(
-        "cupar_segmented_scan_chunks", "chunk_grid", "chunk_threads", (*_ARRAYS, _QUEUE, _OP, _INIT)
-    )
-    parts = "segments", "states", "of_chunks", "of_groups", "up_to_groups"
+    parameters = (*_ARRAYS, *offsets, n, long_items, _QUEUE, _OP, _INIT)
+    chunks = Launch("cupar_segmented_scan_chunks", "chunk_grid", "chunk_threads", parameters)
+    parts = "segments", "segment_of", "of_chunks", "of_groups", "up_to_groups"
     return {
         "short": Shape(names, (scan(_NO_QUEUE),)),
         "any": Shape(
@@ -111,7 +109,7 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
 def _planner(facts: Facts) -> Callable[[ScannedSegments], Plan]:
     warps, sms, vector = facts["threads"] // 32, facts["sms"], facts["items"]
     chunk, tile, span = facts["chunk_items"], facts["tile_items"], facts["span"] * facts["tile_items"]
-    value_size, segment_size, state_size = facts["value_size"], facts["segment_size"], facts["state_size"]
+    segment_size, known_size = facts["segment_size"], facts["known_size"]
     is_rows = facts["is_rows"] > 0
     resident = facts.occupancy("cupar_segmented_scan_chunks", facts["chunk_threads"], 0)
 
@@ -120,14 +118,16 @@ def _planner(facts: Facts) -> Callable[[ScannedSegments], Plan]:
         if n == 0 or (is_rows and items == 0):
             return Plan("", 0)
         mean = items // n if items else largest
+        long_items = 2 * tile if n <= sms * _FEW else chunk
         batch = max(span // mean, 1) if mean else _UNKNOWN_BATCH
+        if mean > long_items:
+            batch = _LONG_BATCH
         batch = min(batch, max(n // (sms * _WARPS), 1))
         if not is_rows:
             batch = min(batch, _BATCH)
-        elif batch > vector:
+        elif vector < batch and largest <= long_items:
             batch -= batch % vector  # so that all begin where vectors do, if the first one does
         grid = ceil_div(n, warps * batch)
-        long_items = 2 * tile if n <= sms * _FEW else chunk
         if 0 < largest <= long_items or 0 < items <= long_items:
             return Plan("short", 0, (n, largest, batch, long_items, grid))
         segments, chunks = min(n, _UNKNOWN_SEGMENTS), _UNKNOWN_CHUNKS
@@ -135,11 +135,11 @@ def _planner(facts: Facts) -> Callable[[ScannedSegments], Plan]:
             segments = min(n, items // long_items + _SPARE, _MOST_SEGMENTS)
             # A segment that begins within a vector, and ends within a chunk, may need two more.
             chunks = min(items // chunk + 2 * segments, _MOST_CHUNKS)
-        values = value_size * chunks
-        _, long, states, of_chunks, of_groups, up_to_groups, nbytes = aligned(
-            16, segment_size * segments, state_size * chunks, values, values, values
+        known = known_size * chunks
+        _, long, segment_of, of_chunks, of_groups, up_to_groups, nbytes = aligned(
+            16, segment_size * segments, 4 * chunks, known, known, known
         )
-        storage = long, states, of_chunks, of_groups, up_to_groups, segments, chunks
+        storage = long, segment_of, of_chunks, of_groups, up_to_groups, segments, chunks
         numbers = (n, largest, batch, long_items, grid, *storage, min(sms * resident, chunks))
         return Plan("any", nbytes, numbers)
 
@@ -160,10 +160,9 @@ def _prelude(spec: Specialisation) -> str:
     policy = policies.SEGMENTED_SCAN._asdict()
     lines += [f"constexpr int policy_{name} = {value};" for name, value in policy.items()]
     if not given:
-        lines.append(_ROWS)
-    for name in ("end_offsets_in", "start_offsets_out"):
-        if name not in given:
-            lines.append(_NO_OFFSETS.format(name=name))
+        lines.append(ROWS)
+    if len(given) < 3:
+        lines.append(_NO_OUTPUTS)
     return "\n".join(lines)
 
 
@@ -171,7 +170,7 @@ SEGMENTED_SCAN = Family(
     "segmented_scan.cuh",
     (
         *("threads", "chunk_threads", "items", "tile_items", "span", "chunk_items"),
-        *("value_size", "segment_size", "state_size", "is_rows"),
+        *("segment_size", "known_size", "is_rows"),
     ),
     _shapes,
     _planner,
