@@ -153,8 +153,7 @@ struct tile {
   }
 
   __device__ __forceinline__ void load_items(d_in_t from, bool is_wide) {
-    load_by(from, is_wide,
-            [&](int r, vector<d_in_v, items>& to) { load<true>(to, from + position(r)); });
+    load_by(from, is_wide, [&](int r, vector<d_in_v, items>& to) { load<true>(to, from + position(r)); });
   }
 
   // Scans a lane's vector by itself.

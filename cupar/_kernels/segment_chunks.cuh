@@ -26,8 +26,8 @@ struct long_segment {
 };
 
 struct queue_heads {
-  u64 filled;       // how many segments there are, in the upper 24 bits, and chunks
-  unsigned ticket;  // the next chunk that a block takes
+  u64 filled;        // how many segments there are, in the upper 24 bits, and chunks
+  unsigned ticket;   // the next chunk that a block takes
   unsigned is_over;  // whether there was no room for some segment
 };
 constexpr int count_bits = 40;
@@ -41,7 +41,7 @@ using known = published<value_t>;
 struct queue {
   queue_heads* heads;
   long_segment* segments;
-  unsigned* segment_of;  // a chunk
+  unsigned* segment_of;                         // a chunk
   known *of_chunks, *of_groups, *up_to_groups;  // what they come to; that of a group is with its first chunk
   unsigned most_segments, most_chunks;
 };

@@ -154,9 +154,8 @@ __device__ __forceinline__ void scan_share(d_in_t in, d_out_t out, const share& 
     }
     all            = shuffle(all, is_one ? lead : 31);
     const i64 from = shuffle(its.begin - at, lead), to = shuffle(its.to - at, lead);
-    together =
-        is_one || __all_sync(~0u, its.length == 0 || (its.begin - at == from && its.to - at == to));
-    of = {in, out, 0, all, false, false};
+    together = is_one || __all_sync(~0u, its.length == 0 || (its.begin - at == from && its.to - at == to));
+    of       = {in, out, 0, all, false, false};
     if (together) {
       of = span_of(in + from, out + to, all);
     } else {
@@ -290,7 +289,7 @@ struct own_chunks {
 // What a thread's vectors of a tile are copied to, ahead of their use.
 constexpr int staged_bytes = rows * chunk_threads * items * array_bytes<d_in_t>;
 constexpr bool is_staged   = is_word<items * array_bytes<d_in_t>> && items * array_bytes<d_in_t> >= 4 &&
-                           staged_bytes <= 40960 && target >= 80;
+                             staged_bytes <= 40960 && target >= 80;
 
 struct stage {
   vector<d_in_v, items> of_rows[is_staged ? rows : 1][is_staged ? chunk_threads : 1];
@@ -406,8 +405,7 @@ extern "C" __global__ __launch_bounds__(chunk_threads, chunk_resident) void cupa
       if (now.high > 0) {
         now.mark_first(at == 0);
         const d_in_t from = all.in + at;
-        now.load_by(from, all.is_wide,
-                    [&](int r, vector<d_in_v, items>& to) { staged.load(r, to, from); });
+        now.load_by(from, all.is_wide, [&](int r, vector<d_in_v, items>& to) { staged.load(r, to, from); });
       }
       __syncwarp();
     }

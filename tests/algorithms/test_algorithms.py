@@ -22,6 +22,10 @@ def smaller(a, b):
     return abs(a) < abs(b)
 
 
+def nearer(a, b):
+    return a if a * a < b * b else b
+
+
 def equal(a, b):
     return a == b
 
@@ -31,10 +35,10 @@ WITH_OPERATOR = {
     "unary_transform": lambda op=lambda a: a * a: cupar.unary_transform("f4", "f4", op, cc=CC),
     "binary_transform": lambda op=add: cupar.binary_transform("f4", "f4", "f4", op, cc=CC),
     "segmented_reduce": lambda op=add: cupar.segmented_reduce("f4", "f4", "i4", "i4", op, ZERO, cc=CC),
-    "inclusive_segmented_scan": lambda op=add: cupar.inclusive_segmented_scan(
+    "inclusive_segmented_scan": lambda op=nearer: cupar.inclusive_segmented_scan(
         "f4", "f4", "i4", "i4", op, cc=CC
     ),
-    "exclusive_segmented_scan": lambda op=add: cupar.exclusive_segmented_scan(
+    "exclusive_segmented_scan": lambda op=nearer: cupar.exclusive_segmented_scan(
         "f4", "f4", op=op, h_init=ZERO, cc=CC
     ),
     "merge_sort": lambda op=smaller: cupar.merge_sort("f4", "i4", "f4", "i4", op, cc=CC),

@@ -11,11 +11,11 @@ from cupar._kernels.segmented_scan import SEGMENTED_SCAN, ScannedSegments
 
 SMS, WARPS, TILE, CHUNK = 132, 8, 512, 8192
 FACTS = dict(
-    threads=256, chunk_threads=512, items=4, tile_items=TILE, span=2, chunk_items=CHUNK, value_size=4,
-    segment_size=40, state_size=16,
+    threads=256, chunk_threads=512, items=4, tile_items=TILE, span=2, chunk_items=CHUNK, segment_size=32,
+    known_size=8,
 )  # fmt: skip
 NAMES = ("n", "largest", "batch", "long_items", "grid")
-PARTS = ("segments", "states", "of_chunks", "of_groups", "up_to_groups")
+PARTS = ("segments", "segment_of", "of_chunks", "of_groups", "up_to_groups")
 PLUS = cupar.OpKind.PLUS
 
 
@@ -52,6 +52,7 @@ def test_each_segment_is_one_warps(n, mean):
         assert (grid - 1) * WARPS * batch < n <= grid * WARPS * batch
         assert grid < 2**31
         assert batch == 1 or not mean or batch * mean <= 2 * TILE
+        assert batch <= max(n // (32 * SMS), 1)
 
 
 def test_many_rows_of_a_warp_begin_with_a_vector():
@@ -71,7 +72,7 @@ def test_the_queue_of_long_segments_is_in_the_storage(n, items):
     given = numbers(plan)
     segments, chunks = given["most_segments"], given["most_chunks"]
     places = [0, *(given[each] for each in PARTS), plan.nbytes]
-    sizes = [16, 40 * segments, 16 * chunks, *[4 * chunks] * 3]
+    sizes = [16, 32 * segments, 4 * chunks, *[8 * chunks] * 3]
     assert all(
         a % 256 == 0 and a + size <= b for (a, b), size in zip(itertools.pairwise(places), sizes, strict=True)
     )
@@ -90,7 +91,13 @@ def test_the_queue_has_room_for_all_long_segments(n, size):
         given = numbers(plan)
         if size > given["long_items"]:
             assert given["most_segments"] >= n
-            assert given["most_chunks"] >= min(n * -(-(size + 3) // CHUNK), 2**22)
+            assert given["most_chunks"] >= min(n * -(-(size + 3) // CHUNK), 2**24)
+
+
+def test_a_warp_queues_several_segments_where_most_are_long():
+    for plan in (BY_OFFSETS(ScannedSegments(2**15, 2**30, 0, 0)), rows(2**15, 2**15)):
+        assert numbers(plan)["batch"] == 4
+    assert numbers(rows(50, 2**15))["batch"] == 1
 
 
 def test_where_no_segment_is_long_there_is_one_kernel():
