@@ -147,15 +147,13 @@ def _is_contiguous(shape: Sequence[int], strides: Sequence[int], itemsize: int) 
 
 
 _DLPACK_CUDA = {2, 13}  # kDLCUDA, kDLCUDAManaged
+_DEFAULT_STREAM = 1  # in DLPack's terms
 
 
 def _view_dlpack(array: Any) -> View:
     if array.__dlpack_device__()[0] not in _DLPACK_CUDA:
         raise TypeError(f"expected a device array, got a {type(array).__name__} that is not on a CUDA device")
-    from cuda.core.utils import StridedMemoryView
-
-    # -1: the producer need not order its stream before ours, as for every other kind of array.
-    view = StridedMemoryView.from_dlpack(array, stream_ptr=-1)
+    view = _from_dlpack(array)
     strides = view.strides
     try:
         found = view.dtype
@@ -168,6 +166,15 @@ def _view_dlpack(array: Any) -> View:
     c_order = strides is None or _is_contiguous(shape, strides, 1)  # in items
     contiguous = c_order or _is_contiguous(shape[::-1], strides[::-1], 1)
     return View(int(view.ptr), _size(shape), dtype, contiguous, not view.readonly, c_order)
+
+
+def _from_dlpack(array: Any) -> Any:
+    from cuda.core.utils import StridedMemoryView
+
+    try:  # -1: the producer need not order its stream before ours, as for every other kind of array.
+        return StridedMemoryView.from_dlpack(array, stream_ptr=-1)
+    except RuntimeError:  # JAX takes that for a handle
+        return StridedMemoryView.from_dlpack(array, stream_ptr=_DEFAULT_STREAM)
 
 
 _readers: dict[type, Callable[[Any], View]] = {}
@@ -329,9 +336,7 @@ def strides(array: Any, itemsize: int) -> tuple[int, ...]:
     if interface is not None:
         found = interface.get("strides")
     else:
-        from cuda.core.utils import StridedMemoryView
-
-        in_items = StridedMemoryView.from_dlpack(array, stream_ptr=-1).strides
+        in_items = _from_dlpack(array).strides
         found = in_items and tuple(itemsize * each for each in in_items)
     return tuple(found) if found else contiguous_strides(extents, itemsize, "C")
 
