@@ -370,8 +370,9 @@ def test_iterators(n):
     scan = cupar.exclusive_scan_by_key(pairs, ones, backwards, OpKind.PLUS, d_ten, first_of_seven)
     scan.run(pairs, ones, backwards, n, d_ten)
     np.testing.assert_array_equal(d_places.get()[::-1], np.arange(n) % 7 + 10)
-    encode = cupar.run_length_encode(pairs, ZipIterator(nothing, d_places), d_sums, d_number, first_of_seven)
-    encode.run(pairs, ZipIterator(DiscardIterator(d_values), d_places), d_sums, d_number, n)
+    firsts = ZipIterator(DiscardIterator(d_values), d_places)
+    encode = cupar.run_length_encode(pairs, firsts, d_sums, d_number, first_of_seven)
+    encode.run(pairs, firsts, d_sums, d_number, n)
     np.testing.assert_array_equal(d_places.get()[:runs], np.minimum(np.arange(6, n + 6, 7), n - 1))
     assert d_sums.get()[:runs].sum() == n
 
