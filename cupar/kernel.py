@@ -15,13 +15,12 @@
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Mapping
 from types import FunctionType
 from typing import Any
 
 from ._jit.bound import BoundKernel
-from ._jit.configuration import Configuration
+from ._jit.configuration import Configuration, integer
 from ._jit.dispatcher import Dispatcher
 from ._jit.launcher import Launch, Site, ordered
 from ._jit.options import checked
@@ -286,7 +285,7 @@ class Kernel(Dispatcher):
         sharedmem : int, optional
             Bytes of dynamic shared memory.
         """
-        count = operator.index(ntasks)
+        count, tpb = integer("ntasks", ntasks), integer("tpb", tpb or 0)
         if count < 0:
             raise ValueError(f"ntasks: expected 0 or more, got {count}")
 

@@ -13,8 +13,10 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from traceback import walk_tb
+from typing import Any
 
 from .._base.causes import is_ours
+from .._base.words import counted
 
 
 def message(subject: str, error: BaseException) -> str:
@@ -94,11 +96,18 @@ def _locations_of_traceback(error: BaseException | None) -> Iterator[tuple[str, 
             if not str(frame.f_globals.get("__name__", "")).startswith("numba"):
                 continue
             for value in list(frame.f_locals.values()):
-                loc = value if type(value).__name__ == "Loc" else getattr(value, "loc", None)
+                loc = value if type(value).__name__ == "Loc" else _loc(value)
                 file, line = getattr(loc, "filename", None), getattr(loc, "line", None)
                 if isinstance(file, str) and isinstance(line, int) and not is_ours(file):
                     yield file, line
         error = error.__cause__ or error.__context__
+
+
+def _loc(value: Any) -> Any:
+    try:
+        return getattr(value, "loc", None)
+    except Exception:  # numba's models raise what they like for fields that they have not
+        return None
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -127,7 +136,7 @@ _TYPES = (
     (r"'<object type:\w+>'", "a string"),  # what numba makes of str(a)
     (r"type\(CUDADispatcher\(<function .*? at 0x\w+>\)\)", "a function"),
     (r"\bclass\((\w+)\)", r"the class \1"),
-    (r"\bEnum<\w+>\((\w+)\)", r"the enum \1"),
+    (r"\b(?:Int)?Enum<\w+>\((\w+)\)", r"the enum \1"),
     (r"(?:Function|type)\(<\w+ '?(?:function )?([\w.]+)'?(?: at 0x\w+)?>\)", r"\1"),
     (r"<(?:[\w.]+\.)?(\w+) object at 0x\w+>", r"\1"),
     (r"\bnone\b", "None"),
@@ -155,6 +164,8 @@ def _no_implementation(match: re.Match[str]) -> str:
     if "Only accept returning of array" in match.string:
         return f"numba.cuda has no {call} of numbers; {_NO_ARRAY}"
     given = _split(arguments)
+    if len(given) == 1 and given[0].startswith("the enum "):
+        return f"numba.cuda has no {name} of a member of {given[0]}: take its `value`"
     struct = "; write it of the fields" if "Struct(" in arguments else ""
     if name in _SIGNS and len(given) == 2:
         return f"there is no `{_SIGNS[name]}` of {given[0]} and {given[1]}{struct}"
@@ -165,8 +176,26 @@ def _no_implementation(match: re.Match[str]) -> str:
             )
         return f"{given[0]} cannot be indexed: it is one item"
     if name == "setitem" and given:
-        return f"{given[0]} has no items to assign: return a new value, or write to a device array"
+        return _not_assigned(given)
     return f"numba.cuda has no {call}{struct or '; write it with operators, or functions of math'}"
+
+
+def _not_assigned(given: list[str]) -> str:
+    """Return why something cannot be assigned to an item, told by container, index and value."""
+    owner, index, value = (*given, "", "")[:3]
+    array = re.match(r"array\((.*), (\d+)d, \w+\)", owner)
+    if array is None:
+        if owner.startswith("("):
+            return f"{owner} is a tuple, whose items are constant: make a new tuple"
+        return f"{owner} has no items to assign: return a new value, or write to a device array"
+    item, ndim = array[1], int(array[2])
+    indices = _split(index[1:-1]) if index.startswith("(") else [index]
+    if len(indices) > ndim:
+        return f"{owner} is indexed by {len(indices)} indices, and has {counted(ndim, 'dimension')}"
+    for each in indices:
+        if each.startswith(("float", "complex", "None")):
+            return f"{owner} is indexed by {each}, expected an integer or a slice"
+    return f"{value} cannot be stored in {owner}, whose items are {item}"
 
 
 def _split(arguments: str) -> list[str]:
@@ -257,6 +286,7 @@ _UNTYPED = r"Untyped (?:global name|freevar|name) '(?P<name>\w+)':[^\n]*?"
 _NAMES = ("name", "module")
 _RULES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"NameError: name '(?P<name>\w+)' is not defined", "name {name!r} is not defined"),
+    (r"function _ol_array_allocate at", _NO_ARRAY),
     (r"\A" + _NO_IMPLEMENTATION, _no_implementation),
     (r"Unknown attribute '(?P<name>\w+)' of type (?P<owner>[^\n]*)", _no_attribute),
     (_UNTYPED + r"type of <class '(?P<kind>[\w.]+)'>", _untyped),
@@ -300,6 +330,10 @@ _RULES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (_UNTYPED + r"Int value is too large", "{name} is an integer of more than 64 bits: use a float"),
     (r"Int value is too large", "an integer has more than 64 bits: use a float"),
     (r"Can't return function object", "it returns a function, expected a number"),
+    (
+        r"Cannot cast (?P<one>IntEnum<[^\n]*?) to (?P<other>\w+): ",
+        "a member of {one} is not converted to {other}: take its `value`",
+    ),
     (r"Cannot cast (?P<one>[^\n]*?) to (?P<other>\w+): %", "it gives {one}, expected a {other}"),
     (r"(?:tuple )?index out of range", "an index is out of range: there are not so many items or fields"),
     (r"module '(?P<module>[\w.]+)' has no attribute '(?P<name>\w+)'", "module {module} has no {name!r}"),

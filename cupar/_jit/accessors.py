@@ -38,7 +38,7 @@ class Accessors:
             return read(self.overloads[signature])
         if of_one and self.specialized:
             return read(next(iter(self.overloads.values())))
-        return ByTypes(self.names, {types: read(each) for types, each in self.overloads.items()})
+        return ByTypes(self.overloads, read)
 
     def get_regs_per_thread(self, signature: Any = None) -> int | dict[Types, int]:
         """Return the registers of a thread, on the current device.

@@ -52,7 +52,7 @@ class Configuration:
             raise ValueError(
                 f"block: has {self.threads} threads, {_shown(self.block)}; a block can have {_MOST_THREADS}"
             )
-        self.shared = _integer("shared", shared)
+        self.shared = integer("shared", shared)
         if not 0 <= self.shared <= _MOST_SHARED:
             raise ValueError(f"shared: expected bytes of shared memory, got {self.shared}")
         self.cluster = None if cluster is None else _dimensions("cluster", cluster, (16, 16, 16))
@@ -110,7 +110,7 @@ def _dimensions(name: str, given: Any, largest: tuple[int, int, int]) -> tuple[i
     each = tuple(given) if isinstance(given, (tuple, list, np.ndarray)) else (given,)
     if not 1 <= len(each) <= 3:
         raise ValueError(f"{name}: expected one to three integers, got {given!r}")
-    found = tuple(_integer(name, value) for value in each) + (1,) * (3 - len(each))
+    found = tuple(integer(name, value) for value in each) + (1,) * (3 - len(each))
     for axis, value, most in zip("xyz", found, largest, strict=True):
         if not 1 <= value <= most:
             raise ValueError(f"{name}: expected 1 to {most} in {axis}, got {value}")
@@ -121,7 +121,8 @@ def _shown(each: tuple[int, ...]) -> str:
     return " x ".join(map(str, each))
 
 
-def _integer(name: str, value: Any) -> int:
+def integer(name: str, value: Any) -> int:
+    """Return an int; raise TypeError if the value is none."""
     try:
         return operator.index(value)
     except TypeError:

@@ -22,7 +22,7 @@ from .accessors import Accessors
 from .launcher import ordered
 from .overload import Overload
 from .overloads import Overloads, Types, nearest
-from .signatures import is_signature, types_of
+from .signatures import types_of
 from .typeof import typeof
 
 
@@ -46,7 +46,7 @@ class Dispatcher(Accessors):
         self.py_func = function
         self.targetoptions = dict(options)
         self.names = _parameters(function)
-        self.overloads = Overloads(self.names)
+        self.overloads = Overloads(self.__name__, self.names)
         self.__defaults__ = function.__defaults__
         self._can_compile = declared is None  # whether other kernels and operators can call it
         self._cc = None if cc is None else parse_cc(cc)
@@ -116,10 +116,7 @@ class Dispatcher(Accessors):
         BuildError, NoDeviceError
             If a compiler fails; if there is no GPU and no `cc`.
         """
-        one = len(signature) == 1 and (
-            is_signature(signature[0]) and (len(self.names) != 1 or _is_whole(signature[0]))
-        )
-        types = types_of(signature[0] if one else signature, self.names)
+        types = types_of(signature[0] if len(signature) == 1 else signature, self.names)
         if self._declared and types not in self._declared:
             types = self._declared_for(types)
         wanted = self._cc if cc is None else parse_cc(cc)
@@ -222,11 +219,6 @@ class Dispatcher(Accessors):
         """
         overload = self._only() if signature is None else self.overloads[signature]
         return overload.max_cooperative_grid_blocks(block, shared)
-
-
-def _is_whole(signature: Any) -> bool:
-    """Whether what is given for a kernel of one parameter is its signature, and not the parameter's type."""
-    return not isinstance(signature, str) or signature.strip().startswith(("void", "none", "("))
 
 
 _ALLOWED = ("it raises an exception", "it asserts something")  # which end a thread, as with numba.cuda

@@ -14,6 +14,11 @@ _REFUSED = {
     "bind": "a kernel is loaded when it is first launched",
 }
 _FLAGS = ("fastmath", "lineinfo", "opt", "forceinline", "cache", "lto", "device", "nopython")
+_COLLECTIONS = (set, frozenset, dict)
+_SETS = (
+    "some of the relaxations cannot be had alone: numba.cuda takes all for any, and multiplications and "
+    "additions are contracted without it"
+)
 _CARVEOUTS = {"default": -1, "maxl1": 0, "maxshared": 100}
 
 
@@ -31,10 +36,9 @@ def checked(options: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
             if value:
                 raise TypeError(f"{name}: {_REFUSED[name]}")
         elif name in _FLAGS:
-            if not isinstance(value, (bool, int, type(None))) and not (
-                name == "fastmath" and isinstance(value, set)
-            ):
-                raise TypeError(f"{name}: expected True or False, got {value!r}")
+            if not isinstance(value, (bool, int, type(None))):
+                why = f"; {_SETS}" if name == "fastmath" and isinstance(value, _COLLECTIONS) else ""
+                raise TypeError(f"{name}: expected True or False, got {value!r}{why}")
             if name == "lto" and value is False:
                 raise TypeError("lto: kernels are always linked with their device functions: drop lto=False")
             if name in ("fastmath", "lineinfo", "forceinline") and value:

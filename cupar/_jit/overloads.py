@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,16 +17,16 @@ Types = tuple[Type, ...]
 class Overloads(Mapping[Types, Overload]):
     """The overloads of a kernel by their types; a signature in any form finds them, too."""
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names = names
+    def __init__(self, name: str, names: Sequence[str]) -> None:
+        self.name, self.names = name, names
         self._found: dict[tuple[Types, int], Overload] = {}
 
     def __getitem__(self, signature: Any) -> Overload:
-        types = types_of(signature, self._names)
+        types = types_of(signature, self.names)
         for (known, _), overload in reversed(self._found.items()):
             if known == types:
                 return overload
-        raise KeyError(signature)
+        raise NotCompiledError(self.name, types, self)
 
     def __iter__(self) -> Iterator[Types]:
         return iter(dict.fromkeys(types for types, _ in self._found))
@@ -35,7 +35,7 @@ class Overloads(Mapping[Types, Overload]):
         return len(list(iter(self)))
 
     def __repr__(self) -> str:
-        return "{" + ", ".join(f"({', '.join(map(str, each))}): {self[each]!r}" for each in self) + "}"
+        return "{" + ", ".join(f"{_shown(each)}: {self[each]!r}" for each in self) + "}"
 
     def find(self, types: Types, cc: int) -> Overload | None:
         """Return the one for these very types and a compute capability."""
@@ -53,15 +53,34 @@ class Overloads(Mapping[Types, Overload]):
 class ByTypes(dict[Types, Any]):
     """What is known of each overload, by its types; a signature in any form finds it, too."""
 
-    def __init__(self, names: Sequence[str], found: Mapping[Types, Any]) -> None:
-        super().__init__(found)
-        self._names = names
+    def __init__(self, overloads: Overloads, read: Callable[[Overload], Any]) -> None:
+        super().__init__({types: read(each) for types, each in overloads.items()})
+        self._overloads = overloads
 
     def __missing__(self, signature: Any) -> Any:
-        types = types_of(signature, self._names)
+        types = types_of(signature, self._overloads.names)
         if types not in self:
-            raise KeyError(signature)
+            raise NotCompiledError(self._overloads.name, types, self)
         return self[types]
+
+
+class NotCompiledError(KeyError):
+    """A kernel was not compiled for some types."""
+
+    def __init__(self, name: str, types: Types, known: Iterable[Types]) -> None:
+        compiled = ", ".join(map(_shown, known)) or "nothing"
+        self._text = f"{name}: is not compiled for {_shown(types)}; it is for {compiled}: see compile"
+        super().__init__(self._text)
+
+    def __str__(self) -> str:  # a KeyError's is the repr of its argument
+        return self._text
+
+    def __reduce__(self) -> Any:
+        return KeyError, self.args
+
+
+def _shown(types: Types) -> str:
+    return f"({', '.join(map(str, types))})"
 
 
 def nearest(types: Types, declared: Sequence[Types]) -> Types | None:

@@ -32,7 +32,8 @@ def types_of(signature: Any, names: Sequence[str]) -> tuple[Type, ...]:
     ----------
     signature : str, numba signature, or tuple
         ``"void(float32[:], int64)"``, or of each parameter a type of numba's, a dtype or struct class for a
-        number or struct, a text such as ``"float32[:, ::1]"``, or an argument.
+        number or struct, a text such as ``"float32[:, ::1]"``, or an argument. Of a kernel with one
+        parameter, that alone will do.
 
     Raises
     ------
@@ -48,8 +49,21 @@ def types_of(signature: Any, names: Sequence[str]) -> tuple[Type, ...]:
 
 
 def is_signature(value: Any) -> bool:
-    """Whether a value may be one signature: a text, a tuple, or one of numba's."""
-    return isinstance(value, (str, tuple)) or (hasattr(value, "args") and hasattr(value, "return_type"))
+    """Whether a value may be one signature: a text, a tuple, one of numba's, or the type of a parameter."""
+    return isinstance(value, (str, tuple)) or _is_numbas_signature(value) or _is_type(value)
+
+
+def _is_numbas_signature(value: Any) -> bool:
+    return hasattr(value, "args") and hasattr(value, "return_type")
+
+
+def _is_type(value: Any) -> bool:
+    if isinstance(value, type):
+        return issubclass(value, (np.generic, int, float, complex)) or structs.is_struct(value)
+    if isinstance(value, Name):
+        return value.kind is not None
+    bases = {cls.__name__ for cls in type(value).__mro__ if str(cls.__module__).startswith("numba.")}
+    return isinstance(value, np.dtype) or "Type" in bases
 
 
 def text_of(signature: Any) -> str:
@@ -67,14 +81,10 @@ def text_of(signature: Any) -> str:
 def _given(signature: Any) -> tuple[Any, ...]:
     if isinstance(signature, str):
         signature = _parsed(signature)
-    if hasattr(signature, "args") and hasattr(signature, "return_type"):
+    if _is_numbas_signature(signature):
         _check_void(signature.return_type)
         signature = signature.args
-    if not isinstance(signature, (tuple, list)):
-        raise TypeError(
-            f"signature: expected types of parameters, as in 'void(float32[:], int64)', got {signature!r}"
-        )
-    return tuple(signature)
+    return tuple(signature) if isinstance(signature, (tuple, list)) else (signature,)
 
 
 def _check_void(result: Any) -> None:

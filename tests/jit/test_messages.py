@@ -1,0 +1,159 @@
+"""What kernels say of bad input, and in how many ways a signature is written."""
+
+import enum
+
+import numpy as np
+import pytest
+from numba import types
+
+import cupar
+
+CC = 90
+F = "float32[::1]"
+
+
+class Colour(enum.IntEnum):
+    RED = 1
+
+
+class Weight(enum.Enum):
+    HEAVY = 2.5
+
+
+def copied(x):
+    y = x.copy()
+    x[0] = y[0]
+
+
+def summed(x):
+    y = x + 1
+    x[0] = y[0]
+
+
+def member(x):
+    x[0] = Colour.RED
+
+
+def converted(x):
+    x[0] = float(Colour.RED)
+
+
+def pair(x):
+    x[0] = (1, 2)
+
+
+def nothing(x):
+    x[0] = None
+
+
+def weight(x):
+    x[0] = Weight.HEAVY
+
+
+def whole(x):
+    x[0] = x
+
+
+def deep(x):
+    x[0, 1] = 1
+
+
+def between(x):
+    x[1.5] = 1
+
+
+def of_an_item(x):
+    a = x[0]
+    a[0] = 1
+
+
+@pytest.mark.parametrize(
+    "function, message",
+    [
+        (copied, "makes an array, for which a kernel has no memory"),
+        (summed, "makes an array, for which a kernel has no memory"),
+        (member, "a member of the enum Colour is not converted to float32: take its `value`"),
+        (converted, "no float of a member of the enum Colour: take its `value`"),
+        (pair, r"\(1, 2\) cannot be stored in array\(float32, 1d, C\), whose items are float32"),
+        (nothing, "None cannot be stored in array"),
+        (weight, "the enum Weight cannot be stored in array"),
+        (whole, r"array\(float32, 1d, C\) cannot be stored in array"),
+        (deep, "is indexed by 2 indices, and has 1 dimension$"),
+        (between, "is indexed by float64, expected an integer or a slice"),
+        (of_an_item, "float32 has no items to assign"),
+    ],
+)
+def test_what_numba_refuses_is_told_in_a_sentence(function, message):
+    with pytest.raises(TypeError, match=f"(?m)cannot compile kernel {function.__name__} .*{message}"):
+        cupar.jit(function).compile(F, cc=CC)
+
+
+def set_item(items, x):
+    items[0] = x[0]
+
+
+def test_items_of_a_tuple_are_constant():
+    with pytest.raises(TypeError, match=r"\(int64, int64\) is a tuple, whose items are constant"):
+        cupar.jit(set_item).compile("UniTuple(int64, 2)", "int64[::1]", cc=CC)
+
+
+def double(x):
+    x[0] *= 2
+
+
+def take(x):
+    pass
+
+
+@pytest.mark.parametrize(
+    "given",
+    [F, f"void({F})", f"({F},)", types.float32[::1], types.void(types.float32[::1]), (F,)]
+    + [(types.float32[::1],)],
+)
+def test_a_signature_of_one_parameter_is_written_alike_everywhere(given):
+    compiled = cupar.jit(given, cc=CC)(double)
+    (overload,) = compiled.overloads.values()
+    assert compiled.compile(given, cc=CC) is compiled.overloads[given] is overload
+    assert cupar.jit([given], cc=CC)(double).signatures == compiled.signatures
+    assert compiled.inspect_asm(given) == compiled.inspect_asm()[given] == overload.inspect_asm()
+    assert given in compiled.overloads
+
+
+@pytest.mark.parametrize("given", [np.int64, np.dtype("i8"), "int64", types.int64, int])
+def test_so_is_that_of_a_number(given):
+    (overload,) = cupar.jit(given, cc=CC)(take).overloads.values()
+    assert cupar.jit(take).compile(given, cc=CC).types == overload.types
+
+
+def test_what_was_not_compiled_is_said():
+    kernel = cupar.jit(double)
+    kernel.compile(F, cc=CC)
+    message = (
+        r"^double: is not compiled for \(array\(float64, 1d, C\)\); it is for \(array\(float32, 1d, C\)\)"
+    )
+    other = "void(float64[::1])"
+    for ask in (kernel.inspect_llvm, kernel.inspect_asm, kernel.inspect_sass, kernel.overloads.__getitem__):
+        with pytest.raises(KeyError) as caught:
+            ask(other)
+        assert caught.match(message)
+    with pytest.raises(KeyError, match=message):
+        kernel.inspect_asm()[other]
+    with pytest.raises(KeyError, match=message):
+        kernel.max_cooperative_grid_blocks(32, 0, other)
+    with pytest.raises(KeyError, match="it is for nothing"):
+        cupar.jit(double).inspect_llvm(other)
+    assert kernel.overloads.get(other) is None and other not in kernel.overloads
+
+
+@pytest.mark.parametrize("given", [{"contract"}, frozenset({"nnan"}), {"contract": True}, set()])
+def test_parts_of_fastmath_are_refused(given):
+    with pytest.raises(TypeError, match="^fastmath: expected True or False, got .*numba.cuda takes all"):
+        cupar.jit(fastmath=given)(double)
+
+
+def test_forall_takes_integers():
+    kernel = cupar.jit(double)
+    for name, given in (("ntasks", (3.5,)), ("ntasks", ("3",)), ("tpb", (3, 2.5))):
+        with pytest.raises(TypeError, match=f"^{name}: expected an integer, got "):
+            kernel.forall(*given)
+    kernel.forall(np.int64(0), None)()  # which launches nothing
