@@ -10,8 +10,8 @@ from .terminal import say
 
 
 @command("explain", "in what two entries differ")
-@argument("a", metavar="A", help="key of an entry, or the beginning of one")
-@argument("b", metavar="B", nargs="?", help="what to compare it with; else the nearest")
+@argument("key", metavar="KEY", help="key of an entry, or the beginning of one")
+@argument("other", metavar="OTHER", nargs="?", help="key of what to compare it with; else the nearest")
 def explain(arguments: Arguments) -> Result:
     """Say which parts of an entry's key differ from those of another, or of the nearest.
 
@@ -22,5 +22,5 @@ def explain(arguments: Arguments) -> Result:
     cupar explain 3f7a90 b1eb7f
     cupar explain 3f7a90
     """
-    found = cache.explain(arguments.a, arguments.b)
+    found = cache.explain(arguments.key, arguments.other)
     return Result(asdict(found), lambda: say(str(found)))

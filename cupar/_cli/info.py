@@ -22,7 +22,7 @@ def info(arguments: Arguments) -> Result:
     """
     from .._inspect import environment
 
-    gpus = environment.gpus()  # before the bindings, which load a stand-in for a driver that is not there
+    gpus = environment.gpus()
     driver = environment.nvidia_driver()
     compilers = environment.compilers()
     packages = environment.packages()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from .._base.causes import cause
 from .._base.errors import BuildError
 from .._external import symbols
 from .._external.linkable import KINDS, Linkable
-from . import toolchain
+from . import demangled, nvrtc, toolchain
 
 Code = bytes | Linkable  # LTO-IR, or code of any kind but C++
 
@@ -118,24 +118,30 @@ def _undefined(
     symbol: str, part: str | None, names: Sequence[str], callers: Mapping[str, Sequence[str]]
 ) -> str:
     """Say which function is missing, and who calls it. Of LTO-IR, nvJitLink does not say that."""
-    if part is None and symbol not in callers:
-        users = dict.fromkeys(name for name in names if not name.startswith("part "))
-        own = [name for name in users if name.endswith(f"(RawOp {symbol!r})")]
-        return (
-            f"no LTO-IR defines the function {symbol!r} that {' or '.join(own or users)} calls: check its "
-            'name (extern "C" in C++), or add its LTO-IR to extra_ltoirs'
-        )
-    asked = [names[int(part)]] if part is not None else callers[symbol]
-    return (
-        f"nothing that is linked defines the function {symbol!r} that {' or '.join(asked)} calls: check its "
-        'name (extern "C" in C++), or give its code as link='
-    )
+    users = dict.fromkeys(name for name in names if not name.startswith("part "))
+    advice = 'check its name (extern "C" in C++), or give its code as link='
+    if part is not None:
+        asked = [names[int(part)]]
+    elif symbol in callers:
+        asked = list(callers[symbol])
+    elif demangled.is_of_cpp(symbol):
+        asked = [name for name in users if "(cupar.cpp " in name]
+        advice = 'define it in the source, or declare it extern "C" and give its code as link='
+    else:
+        raw = [name for name in users if "(RawOp " in name]
+        asked = [name for name in raw if name.endswith(f"(RawOp {symbol!r})")] or list(users)
+        if raw:
+            advice = advice.replace("give its code as link=", "add its LTO-IR to extra_ltoirs")
+    function = repr(demangled.shown(symbol))
+    return f"nothing that is linked defines the function {function} that {' or '.join(asked)} calls: {advice}"
 
 
 def _defined_twice(symbol: str, parts: Sequence[Code], names: Sequence[str], first: int, second: int) -> str:
+    one, other = _kind(parts[first]), _kind(parts[second])
+    again = "that" if other == one else f"the {other}"
     return (
-        f"function {symbol!r} is defined by the {_kind(parts[first])} of {names[first]} and, in another way, "
-        f"by that of {names[second]}: give one of the two functions another name"
+        f"function {demangled.shown(symbol)!r} is defined by the {one} of {names[first]} and, in another "
+        f"way, by {again} of {names[second]}: give one of the two functions another name"
     )
 
 
@@ -153,9 +159,9 @@ def _kind(part: Code) -> str:
 
 
 def _check_once(parts: Sequence[Code], cc: int, names: Sequence[str]) -> None:
-    """Raise BuildError if two parts in PTX or cubins define a function of one name.
+    """Raise BuildError if parts of which one is PTX or a cubin define a function of one name.
 
-    nvJitLink takes the first then, if it does not crash.
+    nvJitLink takes the first then, if it does not crash or leave out kernels.
     """
     found: dict[str, int] = {}
     for number, part in enumerate(parts):
@@ -164,6 +170,24 @@ def _check_once(parts: Sequence[Code], cc: int, names: Sequence[str]) -> None:
             if first != number:
                 why = _defined_twice(symbol, parts, names, first, number)
                 raise BuildError(f"nvJitLink for sm_{cc}: {why}")
+    intermediate = [i for i, part in enumerate(parts) if isinstance(part, Linkable) and part.kind == "ltoir"]
+    if found and intermediate:  # of what is in LTO-IR, nvJitLink alone can tell
+        twice = _DEFINED_TWICE.search(
+            _error([_definitions(found, cc), *(parts[i] for i in intermediate)], cc)
+        )
+        if twice is not None and twice[2] in found:
+            why = _defined_twice(twice[2], parts, names, found[twice[2]], intermediate[int(twice[1]) - 1])
+            raise BuildError(f"nvJitLink for sm_{cc}: {why}")
+
+
+def _definitions(functions: Iterable[str], cc: int) -> bytes:
+    """Return LTO-IR that defines functions of these names."""
+    named = (each for each in functions if not re.match(r"__|.*\$", each))  # which C++ may have
+    source = "\n".join(f'extern "C" __device__ void {each}() {{}}' for each in named)
+    try:
+        return nvrtc.compile_cpp(source, cc)
+    except BuildError:  # C++ has one of the names
+        return nvrtc.compile_cpp("", cc)
 
 
 def _error(parts: Sequence[Code], cc: int) -> str:

@@ -105,6 +105,24 @@ def collect(given: Any, where: str, guard: Guard, folders: Sequence[Path] = ()) 
         If it is something else, or a file is missing.
     """
     codes = [_one(item, where, guard, folders) for item in _items(given)]
+    return _once(codes)
+
+
+def argument(given: Any, name: str, guard: Guard) -> tuple[Linkable, ...]:
+    """Do as `collect` does with what an argument is given; messages call an item of a list by its index."""
+    if not isinstance(given, (list, tuple)) or len(given) < 2:
+        return collect(given, name, guard)
+    places = ((f"{name}[{i}]", each) for i, each in enumerate(given))
+    return _once(
+        [
+            replace(code, name=f"{code.name}, {place}")
+            for place, each in places
+            for code in collect(each, place, guard)
+        ]
+    )
+
+
+def _once(codes: Iterable[Linkable]) -> tuple[Linkable, ...]:
     found = {each.digest: each for each in codes}
     return tuple(found[digest] for digest in sorted(found))
 

@@ -100,9 +100,9 @@ def obtain(
     links: tuple[Linkable, ...] = ()
     if link is not None:
         from .._external.files import Guard
-        from .._external.linkable import collect
+        from .._external.linkable import argument
 
-        links = collect(link, "link", Guard())
+        links = argument(link, "link", Guard())
     spec = Specialisation(
         kind, algorithm, tuple(arguments), tuple(operators.items()), tuple(options.items()), found, links
     )
