@@ -44,7 +44,6 @@ _PLACES: Final = {
     "populate_array": "numba.cuda.np.arrayobj:populate_array",
     "rewrite_registry": "numba.cuda.core.rewrites:rewrite_registry",
     "signature_of": "numba.cuda.typing:signature",
-    "sigutils": "numba.cuda.core.sigutils",
     "typeof_impl": "numba.cuda.typing.typeof:typeof_impl",
     "types": "numba.cuda.types",
 }
@@ -146,32 +145,65 @@ class Name:
 OPTIONS: Final[dict[str, bool]] = {"opt": True, "debug": False, "lineinfo": False}
 
 
-def signature(given: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return result and arguments of a signature, numba's own or the text of one, as numba's types."""
+def parsed(text: str) -> Any:
+    """Return what a text says in numba's types: a type, or a signature.
+
+    It is evaluated, as numba does, but has nothing in it that could do anything else.
+    """
+    import ast
+
+    from numba.cuda import types
+
+    known = vars(types)
+    tree = ast.parse(text.strip(), mode="eval")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            value = known.get(node.id)
+            if not issubclass(value if isinstance(value, type) else type(value), types.Type):
+                raise TypeError(f"name {node.id!r} is none of numba's types")
+        elif not isinstance(node, _within_types()):
+            raise TypeError(f"{ast.unparse(node)!r} is no type")
+    return eval(compile(tree, "<signature>", "eval"), {"__builtins__": {}}, dict(known))
+
+
+@functools.cache
+def _within_types() -> tuple[type, ...]:
+    """Return what a text with types is made of: ``CPointer(float32)``, ``void(Array(int8, 1, "C"))``."""
+    from ast import Call, Constant, Expression, List, Load, Slice, Subscript, Tuple, keyword
+
+    return Call, Constant, Expression, List, Load, Slice, Subscript, Tuple, keyword
+
+
+def _normalized(given: Any) -> tuple[tuple[Any, ...], Any]:
+    """Return arguments and result of a signature, numba's own or a text; None if it has no result."""
     from numba.cuda.core import sigutils
 
-    arguments, result = sigutils.normalize_signature(given)
+    arguments, result = sigutils.normalize_signature(parsed(given) if isinstance(given, str) else given)
+    return tuple(arguments), result
+
+
+def signature(given: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return result and arguments of a signature, numba's own or the text of one, as numba's types."""
+    arguments, result = _normalized(given)
     if result is None:
         raise TypeError(f"{given!r} has no result, as in 'float32(float32, float32)'")
-    return result, tuple(arguments)
+    return result, arguments
 
 
 def signature_text(given: Any) -> str:
-    """Return a signature as text that numba evaluates; raise ValueError if it has no exact text."""
-    from numba.cuda.core import sigutils
-
-    arguments, result = sigutils.normalize_signature(given)
+    """Return a signature as text that `parsed` reads; raise ValueError if it has no exact text."""
+    arguments, result = _normalized(given)
     text = "".join(f"{type_text(each)}, " for each in arguments)
     return f"({text})" if result is None else f"{type_text(result)}({text})"
 
 
 def compile_device(function: Any, text: str) -> None:
     """Compile a device function for a signature, and for no other from then on."""
-    from numba.cuda.core import sigutils, typeinfer
+    from numba.cuda.core import typeinfer
 
-    arguments, result = sigutils.normalize_signature(text)
+    arguments, result = _normalized(text)
     with typeinfer.register_dispatcher(function):
-        function.compile_device(tuple(arguments), result)
+        function.compile_device(arguments, result)
 
 
 def declared(function: Any) -> tuple[str, Any, tuple[Any, ...], str, tuple[Any, ...]]:
@@ -191,7 +223,7 @@ def declare(name: str, text: str, abi: str) -> Any:
     """Declare a function of elsewhere by its signature as text; return what compiled code calls it by."""
     from numba import cuda
 
-    made: Any = cuda.declare_device(name, text, abi=abi)
+    made: Any = cuda.declare_device(name, parsed(text), abi=abi)
     made.__name__ = name  # for numba's messages
     return made
 
@@ -215,7 +247,7 @@ def dtype_of(kind: Any) -> Any:
 
 
 def type_text(kind: Any) -> str:
-    """Return a type as text that numba evaluates; raise ValueError for one that has no exact text."""
+    """Return a type as text that `parsed` reads; raise ValueError for one that has no exact text."""
     name = type(kind).__name__
     if str(type(kind).__module__).partition(".")[0] == "numba":
         if name in ("Integer", "Float", "Complex"):

@@ -22,7 +22,7 @@ class External:
     """A function of elsewhere, and the code that is linked for it."""
 
     symbol: str
-    result: str  # types, as text that numba evaluates
+    result: str  # types, as text
     arguments: tuple[str, ...]
     abi: str  # "c" or "numba": how it is called
     links: tuple[Linkable, ...]

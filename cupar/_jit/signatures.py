@@ -157,10 +157,10 @@ def _parsed(text: str) -> Any:
         raise TypeError(f"signature: expected one as in 'void(float32[:], int64)', got {text!r}") from None
     except _UnknownError:
         pass
-    from .._numba import sigutils  # which knows more
+    from .. import _numba
 
     try:
-        return sigutils._parse_signature_string(text)
+        return _numba.parsed(text)  # which knows more
     except Exception as error:
         raise TypeError(f"signature: {text!r}: {error}") from None
 

@@ -4,9 +4,10 @@ import enum
 
 import numpy as np
 import pytest
-from numba import types
+from numba import cuda, types
 
 import cupar
+from cupar import _numba
 
 CC = 90
 F = "float32[::1]"
@@ -157,3 +158,39 @@ def test_forall_takes_integers():
         with pytest.raises(TypeError, match=f"^{name}: expected an integer, got "):
             kernel.forall(*given)
     kernel.forall(np.int64(0), None)()  # which launches nothing
+
+
+HARMFUL = ["__import__('os').abort()", "float32.__class__", "(lambda: float32)()", "eval('float32')"]
+
+
+@pytest.mark.parametrize(
+    "text", [*HARMFUL, "[float32 for i in (1,)]", "np.float32", "float32 if 1 else int8"]
+)
+def test_signatures_do_nothing_but_name_types(text):
+    for make in (
+        lambda: cupar.jit(take).compile(f"void({text})", cc=CC),
+        lambda: cupar.jit(take).compile(text, cc=CC),
+        lambda: _numba.compile_device(cuda.jit(device=True)(take), f"void({text})"),
+        lambda: _numba.signature(f"float32({text})"),
+        lambda: _numba.declare("f", f"float32({text})", "c"),
+    ):
+        with pytest.raises(TypeError, match=r"is none of numba's types|is no type"):
+            make()
+
+
+@pytest.mark.parametrize(
+    "text, same",
+    [
+        (
+            "Array(float32, 1, 'C', True, aligned=True)",
+            types.Array(types.float32, 1, "C", True, aligned=True),
+        ),
+        ("Tuple((int64, UniTuple(int8, 2)))", types.Tuple((types.int64, types.UniTuple(types.int8, 2)))),
+        ("CPointer(complex64)", types.CPointer(types.complex64)),
+        ("void(float32[:, ::1], b1)", types.void(types.float32[:, ::1], types.boolean)),
+        ("NPDatetime('ns')", types.NPDatetime("ns")),
+        ("float32[::1](int64)", types.float32[::1](types.int64)),
+    ],
+)
+def test_all_types_of_numba_can_be_written(text, same):
+    assert _numba.parsed(text) == same
