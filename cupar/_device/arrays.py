@@ -283,9 +283,12 @@ def dtype_of(name: str, array: Any) -> np.dtype[Any]:
 
 
 def is_device_array(value: Any) -> bool:
-    """Whether a value says that it is an array on a device."""
-    return hasattr(type(value), "__cuda_array_interface__") or (
-        hasattr(type(value), "__dlpack_device__") and not isinstance(value, np.ndarray)
+    """Whether a value says that it is an array on a device, by its class or by itself."""
+    cls = type(value)
+    return (
+        hasattr(cls, "__cuda_array_interface__")
+        or (hasattr(cls, "__dlpack_device__") and not isinstance(value, np.ndarray))
+        or (not isinstance(value, type) and "__cuda_array_interface__" in getattr(value, "__dict__", ()))
     )
 
 

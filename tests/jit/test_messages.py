@@ -194,3 +194,67 @@ def test_signatures_do_nothing_but_name_types(text):
 )
 def test_all_types_of_numba_can_be_written(text, same):
     assert _numba.parsed(text) == same
+
+
+class Foreign:
+    """An array of a library that cupar does not know."""
+
+    def __init__(self, typestr, shape=(4,), **more):
+        self.interface = {"shape": shape, "typestr": typestr, "data": (4096, False), "version": 3, **more}
+
+    @property
+    def __cuda_array_interface__(self):
+        return self.interface
+
+
+class Bare:
+    """One that has its interface itself, as Numba's tests do."""
+
+    def __init__(self, typestr):
+        self.__cuda_array_interface__ = Foreign(typestr).interface
+
+
+TABLE, BARE, TEXTS = Foreign("<f4"), Bare("<f4"), Foreign("<U4")
+
+
+def reads(x):
+    x[0] = TABLE[0] + BARE[0]
+
+
+def through_a_function(x):
+    x[0] = first_of_table()
+
+
+def first_of_table():
+    return TABLE[0]
+
+
+def reads_texts(x):
+    x[0] = len(TEXTS[0])
+
+
+@pytest.mark.parametrize("make", [Foreign, Bare])
+def test_arrays_that_have_an_interface_alone(make):
+    kernel = cupar.jit(double)
+    overload = kernel.compile(make("<f4"), cc=CC)
+    assert overload is kernel.compile(F, cc=CC)
+    assert kernel.types_for((make("<f4"),)) == overload.types
+
+
+def test_they_can_be_captured_by_a_kernel_and_not_by_what_it_calls():
+    assert cupar.jit(reads).compile(F, cc=CC).build.cubin_size
+    with pytest.raises(TypeError, match="'TABLE' in 'first_of_table' .* must be a global or a closure var"):
+        cupar.jit(through_a_function).compile(F, cc=CC)
+
+
+@pytest.mark.parametrize("dtype", ["<U4", "|O8"])
+def test_arrays_of_texts_and_objects_are_refused_by_name(dtype):
+    with pytest.raises(TypeError, match=rf"^x: items of dtype {np.dtype(dtype)} cannot be had on a GPU"):
+        cupar.jit(double).compile(Foreign(dtype), cc=CC)
+    with pytest.raises(TypeError, match=r"^x\[1\]: items of dtype"):
+        cupar.jit(double).types_for(((1, Foreign(dtype)),))
+
+
+def test_a_captured_array_of_texts_is_refused_by_name():
+    with pytest.raises(TypeError, match=r"^global 'TEXTS': dtype <U4 is not supported"):
+        cupar.jit(reads_texts).compile(F, cc=CC)
