@@ -8,11 +8,13 @@ run of NVRTC on CUB's headers (2 s).
 
 from __future__ import annotations
 
+import re
 import struct
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
+from typing import Final
 
 from ._base.errors import BuildError
 from ._compile import limits, nvjitlink, nvrtc, python_kernel, python_to_ltoir, toolchain, workers
@@ -138,7 +140,7 @@ def kernel(spec: Specialisation, links: Sequence[Code], seconds: Seconds) -> tup
         names = [f"{own} ({each.name})" if isinstance(each, Linkable) else own for each in parts]
         callers = {each.symbol: [own] for each in op.externals}
         cubin = nvjitlink.link(parts, spec.cc, names, callers, options)
-        facts = {"cooperative": int(made.is_cooperative)}
+        facts = {"cooperative": int(made.is_cooperative or _waits_for_grid(parts, spec.cc, options))}
         return image.Image(facts, cubin).dumps(), len(cubin)
 
 
@@ -153,6 +155,16 @@ def kernel_parts(
     if made.is_cooperative:
         parts.append(linkable("archive", toolchain.device_runtime(), "libcudadevrt.a"))
     return parts, options
+
+
+_WORKSPACE_OF_GRID: Final = re.compile(r"%envreg[12]\b")  # which CUDA's cooperative groups read
+
+
+def _waits_for_grid(parts: Sequence[Code], cc: int, options: Sequence[str]) -> bool:
+    """Whether a kernel waits for its grid in code from elsewhere: only in PTX that can be seen."""
+    if not any(isinstance(each, Linkable) and each.kind == "ltoir" for each in parts):
+        return False
+    return _WORKSPACE_OF_GRID.search(nvjitlink.ptx(parts, cc, options)) is not None
 
 
 def _link(spec: Specialisation, parts: list[bytes], operators: Mapping[str, list[Code]]) -> bytes:

@@ -206,8 +206,11 @@ def compile_device(function: Any, text: str) -> None:
         function.compile_device(arguments, result)
 
 
-def declared(function: Any) -> tuple[str, Any, tuple[Any, ...], str, tuple[Any, ...]]:
-    """Return what ``cuda.declare_device`` was told: symbol, result, arguments, ABI, and what is linked."""
+def declared(function: Any) -> tuple[str, Any, tuple[Any, ...], str, bool, tuple[Any, ...]]:
+    """Return what ``cuda.declare_device`` was told.
+
+    That is symbol, result, arguments, ABI, whether it waits for the grid, and what is linked.
+    """
     from numba.cuda.core.callconv import CUDACABICallConv
     from numba.cuda.descriptor import cuda_target
 
@@ -215,15 +218,16 @@ def declared(function: Any) -> tuple[str, Any, tuple[Any, ...], str, tuple[Any, 
     (description,) = implementation.__defaults__
     abi = "c" if isinstance(description.call_conv, CUDACABICallConv) else "numba"
     items = tuple(item for library in implementation.libs for item in library._linking_files)
-    return description.llvm_func_name, description.restype, tuple(description.argtypes), abi, items
+    waits = any(item.use_cooperative for item in implementation.libs)
+    return description.llvm_func_name, description.restype, tuple(description.argtypes), abi, waits, items
 
 
 @functools.lru_cache(1024)
-def declare(name: str, text: str, abi: str) -> Any:
+def declare(name: str, text: str, abi: str, waits_for_grid: bool) -> Any:
     """Declare a function of elsewhere by its signature as text; return what compiled code calls it by."""
     from numba import cuda
 
-    made: Any = cuda.declare_device(name, parsed(text), abi=abi)
+    made: Any = cuda.declare_device(name, parsed(text), use_cooperative=waits_for_grid, abi=abi)
     made.__name__ = name  # for numba's messages
     return made
 

@@ -149,10 +149,6 @@ def _kernel_parts(spec: Specialisation) -> dict[str, Any]:
         parts["linked"] = links_part(spec.links)
     if spec.links or op.links:
         versions["options of NVRTC for linked C++"] = " ".join(toolchain.CPP_OPTIONS)
-    if spec.option("lineinfo") and op.source is not None:
-        codes = [code for _, code in op.source.codes]
-        lines = [[each.co_filename, each.co_firstlineno, each.co_linetable.hex()] for each in codes]
-        parts["functions"][f"lines of {name}"] = [_NO_TEXT, _hash(json.dumps(lines))]
     return parts
 
 

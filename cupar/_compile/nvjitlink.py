@@ -37,7 +37,8 @@ def link(
 
 
 def ptx(parts: Sequence[Code], cc: int, given: Sequence[str] | None = None) -> str:
-    """Link as `link` does, and return the PTX that GPU code is assembled from."""
+    """Link what is LTO-IR as `link` does, and return the PTX that GPU code is assembled from."""
+    parts = [each for each in parts if not isinstance(each, Linkable) or each.kind == "ltoir"]
     return _link(parts, cc, given, to_ptx=True).decode(errors="replace").rstrip("\0")
 
 

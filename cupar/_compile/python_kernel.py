@@ -61,7 +61,8 @@ def compile_kernel(spec: Specialisation) -> Compiled:
         from .._numba import compiler
 
         _, op = spec.operators[0]
-        function = _Thaw().device_function(op.function, op.captures).py_func
+        has_lines = bool(spec.option("lineinfo"))
+        function = _Thaw(has_lines).device_function(op.function, op.captures).py_func
         captured = [array_type(each.dtype, each.ndim) for each in op.captures]
         library, _ = compiler._compile_pyfunc_with_fixup(
             function,
@@ -72,7 +73,7 @@ def compile_kernel(spec: Specialisation) -> Compiled:
             cc=divmod(spec.cc, 10),
             launch_bounds=spec.option("launch_bounds"),
             fastmath=bool(spec.option("fastmath")),
-            **{**OPTIONS, "lineinfo": bool(spec.option("lineinfo")), "opt": spec.option("opt") is not False},
+            **{**OPTIONS, "lineinfo": has_lines, "opt": spec.option("opt") is not False},
         )
         named = f'"{library._entry_name}"'
         library._llvm_strs = [each.replace(named, f'"{symbol(op.name)}"') for each in library.llvm_strs]

@@ -53,8 +53,9 @@ class _Thaw:
     functions only, and that users decorate each helper of an operator is more than they would expect.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, has_lines: bool = False) -> None:
         self._made: dict[int, Any] = {}  # by the id of the copy, which the operator keeps alive
+        self._options = {**OPTIONS, "lineinfo": has_lines}
 
     def device_function(self, frozen: Function | Jitted, captures: Any = ()) -> Any:
         """Make a device function that numba has not seen yet; captured arrays are its first arguments."""
@@ -69,7 +70,7 @@ class _Thaw:
         function = FunctionType(body.code, names, body.name, self.value(body.defaults), cells or None)
         function.__kwdefaults__ = self.value(body.keyword_defaults)
         around = captured_arrays.parametrised(function, captures) if captures else function
-        made = self._made[id(frozen)] = cuda.jit(device=True, **{**OPTIONS, **options})(around)
+        made = self._made[id(frozen)] = cuda.jit(device=True, **{**self._options, **options})(around)
         # What it reads comes after, since that may be itself.
         names.update((name, self.value(each)) for name, each in body.globals.items())
         for cell, content in zip(cells, body.cells, strict=True):
@@ -87,7 +88,7 @@ class _Thaw:
         if isinstance(value, _numba.Name):
             return value.real()
         if isinstance(value, External):
-            return _numba.declare(value.symbol, value.signature, value.abi)
+            return _numba.declare(value.symbol, value.signature, value.abi, value.waits_for_grid)
         if isinstance(value, CppFunction):
             return caller(value)
         if isinstance(value, StructClass):

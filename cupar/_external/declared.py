@@ -25,6 +25,7 @@ class External:
     result: str  # types, as text
     arguments: tuple[str, ...]
     abi: str  # "c" or "numba": how it is called
+    waits_for_grid: bool
     links: tuple[Linkable, ...]
 
     @property
@@ -100,7 +101,7 @@ def read(function: Any, where: str) -> tuple[External, Watch]:
     from .. import _numba
 
     if is_declared(function):
-        name, result, arguments, abi, items = _numba.declared(function)
+        name, result, arguments, abi, waits, items = _numba.declared(function)
     else:
         name = getattr(function, "name", "")
         if not (name and isinstance(name, str)) or not hasattr(function, "sig"):
@@ -108,7 +109,7 @@ def read(function: Any, where: str) -> tuple[External, Watch]:
                 f"{where}: it has {LINK}, but no `name` and `sig`, by which it could be called: give its "
                 "symbol and its signature, as in 'float32(float32, float32)'"
             )
-        abi, items = getattr(function, "abi", "c"), ()
+        abi, waits, items = getattr(function, "abi", "c"), False, ()
         if abi not in ("c", "numba"):
             raise ValueError(f"{where}: its `abi` is {abi!r}, expected 'c' or 'numba'")
         try:
@@ -121,4 +122,4 @@ def read(function: Any, where: str) -> tuple[External, Watch]:
         texts = [_numba.type_text(each) for each in (result, *arguments)]
     except ValueError as error:
         raise ValueError(f"{where}: {name} has a value of type {error} in its signature") from None
-    return External(name, texts[0], tuple(texts[1:]), abi, links), watch
+    return External(name, texts[0], tuple(texts[1:]), abi, waits, links), watch

@@ -147,7 +147,7 @@ class _Walk:
                 raise Unfingerprintable(str(error)) from None
             self._linked.append(guard)
             frozen = found
-            called = encode((found.symbol, found.result, found.arguments, found.abi))
+            called = encode((found.symbol, found.result, found.arguments, found.abi, found.waits_for_grid))
         self._externals[frozen] = None
         return frame("external", called, encode(tuple(each.digest for each in frozen.links))), frozen
 
@@ -189,7 +189,7 @@ class _Walk:
         try:
             plan = _plan(frozen.code)
             self._parts.append((f"code{self._inside}", short_hash(plan.encoding)))
-            self._codes.append((self._inside, plan.code))
+            self._codes.append((self._inside, frozen.code))  # an equal one may be of another file
             guard, encodings = self._look(function, plan, frozen)
         finally:
             self._inside = outer

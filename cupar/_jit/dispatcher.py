@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import inspect
 from collections.abc import Mapping, Sequence
 from types import FunctionType
@@ -131,10 +132,10 @@ class Dispatcher(Accessors):
             raise TypeError(f"{self.__name__}: is not compiled for ({given}), and compiling is disabled")
         parameters: list[Any] = [Parameter(name, kind) for name, kind in zip(self.names, types, strict=True)]
         own = {"name": self.__name__, **self.targetoptions}  # of which the name is in the code
-        link = own.pop("link", None)
-        overload = obtaining.obtain(
-            Overload, "kernel", parameters, {"kernel": self._operator()}, cc, wait, link, **own
-        )
+        link, op = own.pop("link", None), self._operator()
+        if own.get("lineinfo"):
+            own["lines"] = _lines(op)
+        overload = obtaining.obtain(Overload, "kernel", parameters, {"kernel": op}, cc, wait, link, **own)
         self.overloads.add(types, overload._spec.cc, overload)
         return overload
 
@@ -219,6 +220,14 @@ class Dispatcher(Accessors):
         """
         overload = self._only() if signature is None else self.overloads[signature]
         return overload.max_cooperative_grid_blocks(block, shared)
+
+
+def _lines(op: Operator) -> str:
+    """Return a hash of where all functions of a kernel are in files: equal ones may be in several places."""
+    assert op.source is not None
+    codes = [code for _, code in op.source.codes]
+    lines = [(each.co_filename, each.co_firstlineno, each.co_linetable) for each in codes]
+    return hashlib.sha256(repr(lines).encode("utf-8", "surrogateescape")).hexdigest()[:20]
 
 
 _ALLOWED = ("it raises an exception", "it asserts something")  # which end a thread, as with numba.cuda

@@ -172,7 +172,7 @@ def test_signatures_do_nothing_but_name_types(text):
         lambda: cupar.jit(take).compile(text, cc=CC),
         lambda: _numba.compile_device(cuda.jit(device=True)(take), f"void({text})"),
         lambda: _numba.signature(f"float32({text})"),
-        lambda: _numba.declare("f", f"float32({text})", "c"),
+        lambda: _numba.declare("f", f"float32({text})", "c", False),
     ):
         with pytest.raises(TypeError, match=r"is none of numba's types|is no type"):
             make()
