@@ -12,6 +12,7 @@ from support.disassembly import spills_or_calls
 import cupar
 from cupar._ahead import codec
 from cupar._compile import external, key, nvrtc
+from cupar._external import sources
 from cupar._obtain import obtain
 
 cuda = pytest.importorskip("numba.cuda")
@@ -419,6 +420,30 @@ def test_values_of_all_types_go_in_registers(dtype, tmp_path):
     built(cupar.cpp(source, (pair, [pair, dtype])), pair, dtype, pair, tmp_path=tmp_path)
     same = cupar.cpp(f"{HEADERS}__device__ {kind} f({kind} x) {{ return x; }}", (dtype, [dtype]))
     built(same, dtype, dtype, tmp_path=tmp_path)
+
+
+PHILOX = """
+#include <curand_kernel.h>
+__device__ float normal(unsigned long long seed, unsigned long long i) {
+  curandStatePhilox4_32_10_t state;
+  curand_init(seed, i, 0, &state);
+  return curand_normal(&state);
+}
+"""
+
+
+@pytest.mark.skipif(sources.library_folder("curand") is None, reason="cuRAND's headers are not installed")
+def test_curand_is_inlined_into_operators_and_kernels(empty_cache):
+    normal = cupar.cpp(PHILOX, "float32(uint64, uint64)")
+
+    def kernel(x):
+        x[0] = normal(np.uint64(7), np.uint64(3))
+
+    draw = cupar.unary_transform("u8", "f4", lambda i: normal(np.uint64(7), i), cc=CC)
+    overload = cupar.jit(kernel).compile("float32[::1]", cc=CC)
+    for build in (draw.build, overload.build):
+        assert "cupar_cpp_" not in build.ptx()  # no call is left
+        assert "sqrt." in build.ptx()  # of Box and Muller
 
 
 def test_it_is_compiled_once_and_found_without_a_compiler(empty_cache, monkeypatch):
