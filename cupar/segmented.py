@@ -153,12 +153,13 @@ def segmented_reduce(
     -----
     Nothing is read back, whatever the lengths, so calls can be captured.
     """
+    offsets = segment_offsets(start_offsets_in, end_offsets_in)
     if h_init is None:
         raise TypeError(
             "h_init: a segmented reduction needs an initial value, the result of an empty segment"
         )
     types = accumulation(d_in, d_out, op, h_init)
-    arguments = types.d_in, types.d_out, *segment_offsets(start_offsets_in, end_offsets_in)
+    arguments = types.d_in, types.d_out, *offsets
     operators = {"op": types.operator}
     return obtain(SegmentedReduce, "segmented_reduce", arguments, operators, cc, wait, link, init=types.init)
 
@@ -331,7 +332,7 @@ def segmented_sort(
         dtype = arguments[0].value
         operators = {"op": resolve(recognised(op, dtype), (dtype, dtype), np.dtype(bool))}
         return obtain(SegmentedMergeSort, "segmented_sort", arguments, operators, cc, wait, link)
-    order = choice("order", SortOrder, order)
     instead = "give op, a comparison of yours, in place of order"
     arguments = *sorted_arguments(d_in_keys, d_out_keys, d_in_values, d_out_values, instead), *offsets
+    order = choice("order", SortOrder, order)
     return obtain(SegmentedSort, "segmented_sort", arguments, {}, cc, wait, link, order=order.name)

@@ -265,8 +265,8 @@ def radix_sort(
     Significant Digit Radix Sort for GPUs", arXiv:2206.01784. Floats are ordered by sign and magnitude: -0.0
     and 0.0 are equal, and NaNs go to the ends.
     """
-    order = choice("order", SortOrder, order)
     arguments = sorted_arguments(
         d_in_keys, d_out_keys, d_in_values, d_out_values, "use merge_sort with a comparison of yours"
     )
+    order = choice("order", SortOrder, order)
     return obtain(RadixSort, "radix_sort", arguments, {}, cc, wait, link, order=order.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,11 @@ def argument(name: str, array: Any, *, output: bool = False, may_iterate: bool =
     TypeError, ValueError
         If it is none of these, or cannot be read, or (as an output) written.
     """
+    if isinstance(array, Enum):
+        raise TypeError(
+            f"{name}: expected a device array or a dtype, got {type(array).__name__}.{array.name}; if "
+            "arguments are left out, those behind them are given by name"
+        )
     node = over(name, array).node
     if not may_iterate and isinstance(array, Iterator):
         raise TypeError(f"{name}: expected an array or a dtype, got {array!r}")
@@ -68,15 +74,14 @@ def integers(
 
 def segment_offsets(start: Any, end: Any, *, may_iterate: bool = True) -> tuple[Argument, ...]:
     """Describe the offsets of segments, if there are any; raise TypeError if only half of them are."""
-    if (start is None) != (end is None):
+    given = {"start_offsets_in": start, "end_offsets_in": end}
+    found = [
+        integers(name, each, may_iterate=may_iterate) for name, each in given.items() if each is not None
+    ]
+    if len(found) == 1:
         name, other = ("start", "end") if start is None else ("end", "start")
         raise TypeError(f"{name}_offsets_in: expected offsets as {other}_offsets_in has them, got None")
-    if start is None:
-        return ()
-    return (
-        integers("start_offsets_in", start, may_iterate=may_iterate),
-        integers("end_offsets_in", end, may_iterate=may_iterate),
-    )
+    return tuple(found)
 
 
 def same_dtype(
@@ -108,6 +113,8 @@ def paired(
     TypeError
         If they do not agree, or are not there.
     """
+    if source is not None:
+        given = argument(source_name, source, may_iterate=may_iterate)
     if (source is None) != (target is None):
         missing, there = (source_name, target_name) if source is None else (target_name, source_name)
         raise TypeError(f"{missing}: expected a device array, since there is {there}, got None")
@@ -115,7 +122,6 @@ def paired(
         if optional:
             return ()
         raise TypeError(f"{source_name}: expected a device array or a dtype, got None")
-    given = argument(source_name, source, may_iterate=may_iterate)
     return given, same_dtype(target_name, target, given, output=True, may_iterate=False)
 
 

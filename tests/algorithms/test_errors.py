@@ -527,3 +527,29 @@ def test_another_cuda_cccl(version, monkeypatch, empty_cache):
 def test_supported_cuda_cccl(version, monkeypatch):
     monkeypatch.setattr(toolchain, "package_version", lambda name: version)
     toolchain._check_cccl()
+
+
+PLUS, UP = cupar.OpKind.PLUS, cupar.SortOrder.ASCENDING
+
+
+@pytest.mark.parametrize(
+    "make, name",
+    [
+        (lambda: cupar.segmented_reduce("f4", "f4", PLUS, 0, cc=90), "start_offsets_in"),
+        (lambda: cupar.segmented_reduce("f4", "f4", "i8", PLUS, h_init=0, cc=90), "end_offsets_in"),
+        (lambda: cupar.segmented_reduce("f4", "f4", PLUS, cc=90), "start_offsets_in"),
+        (lambda: cupar.segmented_reduce("f4", "f4", "i8", PLUS, 0, cc=90), "end_offsets_in"),
+        (lambda: cupar.segmented_sort("u4", "u4", UP, cc=90), "d_in_values"),
+        (lambda: cupar.segmented_sort("u4", "u4", None, None, UP, cc=90), "start_offsets_in"),
+        (lambda: cupar.segmented_sort("u4", "u4", None, None, "i8", UP, cc=90), "end_offsets_in"),
+        (lambda: cupar.radix_sort("u4", UP, cc=90), "d_out_keys"),
+        (lambda: cupar.radix_sort("u4", "u4", UP, cc=90), "d_in_values"),
+        (lambda: cupar.merge_sort("u4", PLUS, "u4", cc=90), "d_in_items"),
+        (lambda: cupar.reduce_into("u4", PLUS, 0, cc=90), "d_out"),
+    ],
+)
+def test_an_operator_in_the_place_of_an_array_is_what_is_named(make, name):
+    with pytest.raises(
+        TypeError, match=rf"^{name}: expected .*, got (OpKind.PLUS|SortOrder.ASCENDING); if arg"
+    ):
+        make()
