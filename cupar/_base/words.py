@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["counted", "message"]
+__all__ = ["counted", "message", "split"]
 
 _IRREGULAR = {"entry": "entries"}
 
@@ -18,3 +18,15 @@ def message(error: Exception) -> str:
     text = str(error).strip()
     plain = isinstance(error, (TypeError, ValueError, RuntimeError, OSError)) and text
     return text if plain else f"{type(error).__name__}: {text}".removesuffix(": ")
+
+
+def split(text: str) -> list[str]:
+    """Return what is between the commas of a text that are in no brackets; nothing of an empty one."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "([<") - (character in ")]>")
+        if character == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [each.strip() for each in parts if each.strip()]

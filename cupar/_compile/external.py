@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from .._base.causes import cause
 from .._base.errors import BuildError
+from .._base.words import split
 from .._external.linkable import Linkable
 from .._external.shim import FLAT, SHOWN, SOURCE, TELL
 from .._external.sources import NOWHERE
@@ -78,7 +79,7 @@ def _mismatch(code: Linkable, cc: int, source: str, said: str) -> str | None:
             return f"{name} is a template that does not follow from {takes}: {advice}"
         return f"{name} cannot be called with {takes}, which its signature says{_in_cpp(told)}"
     if len(places) == 1:
-        wanted, (at,) = _split(arguments.removesuffix(")"))[places[0] - 1], places
+        wanted, (at,) = split(arguments.removesuffix(")"))[places[0] - 1], places
         of_cpp = told[1][at - 1] if told is not None and at <= len(told[1]) else "another type"
         return (
             f"parameter {at} of {name} is {wanted} in its signature, and {of_cpp} in C++: {_advice([of_cpp])}"
@@ -117,17 +118,5 @@ def _told(code: Linkable, cc: int) -> tuple[str, list[str]] | None:
             else None
         )
         if function is not None:
-            return function[1], [] if function[2] in ("", "void") else _split(function[2])
+            return function[1], [] if function[2] in ("", "void") else split(function[2])
     return None
-
-
-def _split(text: str) -> list[str]:
-    """Return what is between the commas that are in no brackets."""
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character in "([<") - (character in ")]>")
-        if character == "," and not depth:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return [each.strip() for each in parts]

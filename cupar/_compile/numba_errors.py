@@ -16,7 +16,7 @@ from traceback import walk_tb
 from typing import Any
 
 from .._base.causes import is_ours
-from .._base.words import counted
+from .._base.words import counted, split
 
 
 def message(subject: str, error: BaseException) -> str:
@@ -163,7 +163,7 @@ def _no_implementation(match: re.Match[str]) -> str:
         return _NO_STRING
     if "Only accept returning of array" in match.string:
         return f"numba.cuda has no {call} of numbers; {_NO_ARRAY}"
-    given = _split(arguments)
+    given = split(arguments)
     if len(given) == 1 and given[0].startswith("the enum "):
         return f"numba.cuda has no {name} of a member of {given[0]}: take its `value`"
     struct = "; write it of the fields" if "Struct(" in arguments else ""
@@ -189,25 +189,13 @@ def _not_assigned(given: list[str]) -> str:
             return f"{owner} is a tuple, whose items are constant: make a new tuple"
         return f"{owner} has no items to assign: return a new value, or write to a device array"
     item, ndim = array[1], int(array[2])
-    indices = _split(index[1:-1]) if index.startswith("(") else [index]
+    indices = split(index[1:-1]) if index.startswith("(") else [index]
     if len(indices) > ndim:
         return f"{owner} is indexed by {len(indices)} indices, and has {counted(ndim, 'dimension')}"
     for each in indices:
         if each.startswith(("float", "complex", "None")):
             return f"{owner} is indexed by {each}, expected an integer or a slice"
     return f"{value} cannot be stored in {owner}, whose items are {item}"
-
-
-def _split(arguments: str) -> list[str]:
-    """Return arguments one by one: they are parted by commas that are not in brackets."""
-    parts, depth = [""], 0
-    for character in arguments:
-        depth += (character in "([") - (character in ")]")
-        if character == "," and not depth:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return [part.strip() for part in parts if part.strip()]
 
 
 def _no_attribute(match: re.Match[str]) -> str:

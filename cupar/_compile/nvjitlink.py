@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from .._base.causes import cause
 from .._base.errors import BuildError
-from .._external import symbols
 from .._external.linkable import KINDS, Linkable
-from . import demangled, nvrtc, toolchain
+from . import demangled, nvrtc, symbols, toolchain
 
 Code = bytes | Linkable  # LTO-IR, or code of any kind but C++
 

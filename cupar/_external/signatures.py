@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from .. import structs
+from .._base.words import split
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,8 @@ def parse(given: Any) -> Signature:
     match = re.fullmatch(r"\s*(\w+)\s*\((.*)\)\s*", given, re.DOTALL)
     if match is None:
         raise ValueError(f"{_EXPECTED}; got {given!r}")
-    parts = [each for each in _split(match[2]) if each.strip()]
     result = None if match[1] in ("void", "none") else _parameter(match[1]).dtype
-    return Signature(result, tuple(map(_parameter, parts)))
+    return Signature(result, tuple(map(_parameter, split(match[2]))))
 
 
 def _of_numba(kind: Any) -> str:
@@ -95,17 +94,6 @@ def _of_numba(kind: Any) -> str:
     if type(kind).__name__ == "Array" and kind.layout == "C":
         return f"{_numba.type_text(kind.dtype)}[{':, ' * (kind.ndim - 1)}::1]"
     return _numba.type_text(kind)
-
-
-def _split(text: str) -> Iterator[str]:
-    """Return what is between the commas that are in no brackets."""
-    depth, start = 0, 0
-    for at, character in enumerate(text):
-        depth += (character in "([") - (character in ")]")
-        if character == "," and not depth:
-            yield text[start:at]
-            start = at + 1
-    yield text[start:]
 
 
 def _parameter(given: Any) -> Parameter:

@@ -49,9 +49,10 @@ class Symbol(NamedTuple):
     """A symbol of an ELF file."""
 
     name: str
-    section: int
+    section: int  # 0: it is not defined here
     value: int
     size: int
+    info: int  # binding and type
 
 
 class Elf:
@@ -78,8 +79,8 @@ class Elf:
             if section.kind == _SYMBOLS:
                 names = self.sections[section.link].at
                 for at in range(section.at, section.at + section.size, section.entry):
-                    name, _, _, where, value, size = struct.unpack_from("<IBBHQQ", self.data, at)
-                    found.append(Symbol(self._text(names + name), where, value, size))
+                    name, info, _, where, value, size = struct.unpack_from("<IBBHQQ", self.data, at)
+                    found.append(Symbol(self._text(names + name), where, value, size, info))
         return found
 
     def attributes(self, section: Section) -> Iterator[tuple[int, bytes]]:

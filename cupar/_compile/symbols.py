@@ -1,0 +1,24 @@
+"""The functions that PTX and cubins define."""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import Final
+
+from .._external.linkable import Linkable
+from .._kernels.elf import Elf
+
+_IN_PTX: Final = re.compile(rb"^\s*\.visible\s+\.func\s+(?:\([^()]*\)\s*)?([\w$]+)", re.MULTILINE)
+_GLOBAL_FUNCTION: Final = 0x12  # STB_GLOBAL, STT_FUNC
+
+
+def defined(code: Linkable) -> list[str]:
+    """Return the names of the functions that code defines for others; none of code in other forms."""
+    if code.kind == "ptx":
+        return [name.decode() for name in _IN_PTX.findall(code.data)]
+    try:
+        symbols = Elf(code.data).symbols() if code.kind == "cubin" else ()
+    except (struct.error, IndexError, ValueError):
+        return []  # what is wrong with it, the linker will say
+    return [each.name for each in symbols if each.info == _GLOBAL_FUNCTION and each.section]
