@@ -17,6 +17,7 @@ _PYTHON: dict[type, np.dtype[Any]] = {
     float: np.dtype(np.float64),
     complex: np.dtype(np.complex128),
 }
+_NO_ARRAYS = (list, str, bytes, bytearray, dict, set, frozenset, type)
 _INT, _UNSIGNED = np.dtype(np.int64), np.dtype(np.uint64)
 
 
@@ -65,6 +66,10 @@ def _of_value(name: str, value: Any) -> Type | None:
         items = tuple(typeof(f"{name}[{i}]", each) for i, each in enumerate(value))
         fields = tuple(getattr(cls, "_fields", ()))
         return Tuple(items, fields, cls.__name__ if fields else "")
+    if value is None or isinstance(value, _NO_ARRAYS):
+        got = "None" if value is None else cls.__name__
+        instead = ": make it a tuple, or a device array" if cls is list else ""
+        raise TypeError(f"{name}: expected a device array, a number, a tuple or a struct, got {got}{instead}")
     return None
 
 

@@ -258,3 +258,19 @@ def test_arrays_of_texts_and_objects_are_refused_by_name(dtype):
 def test_a_captured_array_of_texts_is_refused_by_name():
     with pytest.raises(TypeError, match=r"^global 'TEXTS': dtype <U4 is not supported"):
         cupar.jit(reads_texts).compile(F, cc=CC)
+
+
+@pytest.mark.parametrize(
+    "value, got",
+    [(None, "None$"), ([1, 2], "list: make it a tuple, or a device array$"), ("a", "str$"), ({}, "dict$")]
+    + [(np.str_("a"), "str_$"), (b"a", "bytes$"), (Foreign, "type$")],
+)
+def test_what_is_neither_an_array_nor_a_number(value, got):
+    kernel = cupar.jit(double)
+    expected = f"expected a device array, a number, a tuple or a struct, got {got}"
+    with pytest.raises(TypeError, match=f"^x: {expected}"):
+        kernel.types_for((value,))
+    with pytest.raises(TypeError, match=rf"^x\[1\]: {expected}"):
+        kernel.types_for(((1, value),))
+    with pytest.raises(TypeError, match=f"^x: {expected}"):
+        cupar.jit(F)(double).types_for((value,))
