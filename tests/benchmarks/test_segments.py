@@ -67,6 +67,11 @@ def test_what_is_wrong_is_seen(segments, data, kind, mean):
     assert data.is_right("sum", given, sums)
     sums[-1] += 1
     assert not data.is_right("sum", given, sums)
+    for start, end in zip(given.starts, given.ends, strict=True):
+        data.out[start:end].view("f4")[:] = data.summed[start:end].cumsum()
+    assert data.is_right("scan", given, None)
+    data.out[given.num_items - 1] ^= 1
+    assert not data.is_right("scan", given, None)
     sort(data, given)
     assert data.is_right("keys", given, None) and data.is_right("pairs", given, None)
     right = data.out.copy(), data.out_values.copy()
@@ -131,6 +136,42 @@ def test_one_that_fails_does_not_stop_others(segments, data):
     told = segments.told(case, segments.measure(case, 1))
     assert told["sides"]["cupar"] == {"error": "ValueError: no", "is_missing": False}
     assert told["goal"] == ("cuda.compute", 3.5) and told["is_reached"] is False and told["speed"] == {}
+
+
+@pytest.mark.parametrize("kind", ["rows", "equal", "random"])
+def test_scans_and_sorts_by_op_are_called(segments, data, kind):
+    given = segments.layout(np, kind, 256, EXPONENT)
+    bounds = {"start_offsets_in": given.starts, "end_offsets_in": given.ends}
+    if kind == "rows":
+        bounds = {"start_offsets_in": None, "end_offsets_in": None, "segment_size": 256}
+
+    def scan(temp_storage, d_in, d_out, num_segments, **named):
+        assert d_in is data.summed and num_segments == given.num_segments
+        assert named == bounds
+        if temp_storage is not None:
+            for start, end in zip(given.starts, given.ends, strict=True):
+                d_out[start:end] = d_in[start:end].cumsum()
+        return 10
+
+    def by_op(temp_storage, d_in_values, **named):
+        if temp_storage is not None:
+            sort(data, given)
+        return 10
+
+    for what, algorithm in (("scan", scan), ("keys-by-op", by_op)):
+        case = segments.Case(data, what, given, {("cupar", what, kind != "rows"): algorithm})
+        case.copy = lambda: lambda: None
+        told = segments.told(case, segments.measure(case, 1))
+        assert told["sides"]["cupar"]["is_right"], told["sides"]["cupar"]
+        assert told["sides"]["cuda.compute"]["is_missing"] and told["sides"]["torch"]["is_missing"]
+    goals = {"rows": 0.85, "equal": 0.75, "random": 0.75}
+    assert segments.GOALS["scan", kind] == {1024: ("copy", goals[kind])}
+
+
+def test_sorts_by_op_are_of_rows_and_equal_segments(segments):
+    found = [*segments.cases(segments.arguments(["--only", "keys-by-op,scan"]))]
+    assert {kind for kind, _, what in found if what == "keys-by-op"} == {"rows", "equal"}
+    assert {kind for kind, _, what in found if what == "scan"} == set(segments.LAYOUTS)
 
 
 @pytest.mark.parametrize(
