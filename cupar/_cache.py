@@ -25,12 +25,12 @@ import os
 import time
 from collections.abc import Callable, MutableMapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from ._base import fork
+from ._base.data import dataclass
 from ._base.warnings import CacheWarning, warn_once
 from ._base.words import counted
 from ._store import locks, settings

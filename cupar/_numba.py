@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import pkgutil
 import sys
 from collections.abc import Mapping
 from typing import Any, Final
@@ -109,6 +108,8 @@ class Name:
     def real(self) -> Any:
         """Return what it stands for, for which numba is imported."""
         if self._found is None:
+            import pkgutil
+
             self._found = pkgutil.resolve_name(self._place)
         return self._found
 

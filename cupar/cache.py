@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import _cache
+from ._base.data import dataclass
+from ._base.errors import RefusedError
 from ._base.warnings import warn_once
 from ._cache import CacheWarning, Stats, Usage, reset_stats, stats
 from ._inspect import differences, listing
 from ._inspect.differences import Difference, Explanation
 from ._inspect.listing import Info
 from ._store.disk import Pruned
-from ._store.entry import Entry, RefusedError, encode, is_key, seal
+from ._store.entry import Entry, encode, is_key, seal
 from ._store.layer import Layer, reason
 from ._store.remotes import RedisMapping
 

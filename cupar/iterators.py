@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import operator
 import struct
-from dataclasses import replace
 from types import FunctionType, NoneType
 from typing import Any, get_type_hints
 
 import numpy as np
 
 from . import structs
+from ._base.data import replace
 from ._device import arrays
 from ._fingerprint import walk
 from ._ir import nodes

@@ -17,15 +17,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ._jit.bound import BoundKernel
 from ._jit.configuration import Configuration, integer
 from ._jit.dispatcher import Dispatcher
 from ._jit.launcher import Launch, Site, ordered
 from ._jit.options import checked
 from ._jit.overloads import Types
 from ._jit.signatures import is_signature, text_of, type_of
+
+if TYPE_CHECKING:
+    from ._jit.bound import BoundKernel
 
 __all__ = ["DeviceFunction", "Kernel", "jit"]
 
@@ -322,6 +324,8 @@ class Kernel(Dispatcher):
             Calling it launches the kernel again; it keeps the arrays alive.
         """
         config = Configuration(grid, block, shared, cluster)
+        from ._jit.bound import BoundKernel
+
         return BoundKernel(Site(self, config, stream, lambda launch: None), arguments)
 
     def specialize(self, *arguments: Any) -> Kernel:

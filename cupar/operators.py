@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import builtins
-import hashlib
 import math
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import partial
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from . import structs
+from ._base.data import dataclass, field, replace
+from ._base.digests import sha256
 from ._base.words import counted
 from ._external.kinds import is_external
 from ._fingerprint import walk
@@ -123,16 +123,17 @@ class RawOp:
     @property
     def fingerprint(self) -> str:
         """The SHA-256 of its code."""
-        digest = hashlib.sha256(self.name.encode())
+        digest = sha256(self.name.encode())
         for code in (self.ltoir, *self.extra_ltoirs):
-            digest.update(hashlib.sha256(code).digest())
+            digest.update(sha256(code).digest())
         return digest.hexdigest()
 
 
 Op = OpKind | RawOp | Callable[..., Any]
 
 
-class _Traits(NamedTuple):
+@dataclass(frozen=True)
+class _Traits:
     """What a kind is. Dtypes are the letters of NumPy's kinds of dtype."""
 
     arity: int

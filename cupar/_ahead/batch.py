@@ -18,13 +18,13 @@ from collections import Counter, deque
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 from weakref import WeakSet
 
 from .. import _cache
+from .._base.data import dataclass, replace
 from .._base.errors import BuildError
 from .._base.warnings import warn_once
 from .._base.words import message

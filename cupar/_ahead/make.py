@@ -5,9 +5,9 @@ from __future__ import annotations
 import pickle
 import time
 import warnings
-from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+from .._base.data import dataclass
 from .._base.warnings import CacheWarning
 from .._base.words import message
 from .._compile import precompiled

@@ -14,12 +14,12 @@ import base64
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from .. import _cache
 from .._base import fork
+from .._base.data import dataclass, field, replace
 from .._base.warnings import warn_once
 from .._base.words import message
 from .._call.algorithm import Algorithm
@@ -40,7 +40,7 @@ __all__ = [
     "types",
 ]
 
-FORMAT: Final = 2  # another one whenever what is pickled changes: names and members of classes of cupar's own
+FORMAT: Final = 3  # another one whenever what is pickled changes: names and members of classes of cupar's own
 _START: Final = b'{"cupar": '  # of every line
 
 AnyPath = str | os.PathLike[str]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 
 from .. import _cache, cache
+from .._base.data import dataclass
 from .._call.algorithm import Algorithm
 from .._call.built import Build, Pending
 from .._ir.specialisation import Specialisation

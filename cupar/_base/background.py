@@ -14,10 +14,10 @@ import threading
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from . import fork
+from .data import dataclass
 
 __all__ = ["AbandonedError", "Queue", "abandon", "begin", "cores", "step"]
 

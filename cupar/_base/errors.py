@@ -1,8 +1,10 @@
-"""Errors that users catch by their names in `cupar`, and that several rooms raise."""
+"""Errors that users catch by their names in `cupar`, and others that several rooms raise."""
 
 from __future__ import annotations
 
-__all__ = ["BuildError", "VersionError"]
+import os
+
+__all__ = ["BuildError", "RefusedError", "VersionError"]
 
 
 class BuildError(RuntimeError):
@@ -15,3 +17,14 @@ class VersionError(ImportError, ValueError):
     """cuda-cccl is missing, or of a version whose headers cupar does not know."""
 
     __module__ = "cupar"
+
+
+class RefusedError(ValueError):
+    """An entry or a bundle is not served; the message says why, as in ``is damaged``.
+
+    `file` is the status of the file that was refused: another process may have put a good one in its place.
+    """
+
+    def __init__(self, why: str, file: os.stat_result | None = None) -> None:
+        super().__init__(why)
+        self.file = file

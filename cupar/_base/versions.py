@@ -11,12 +11,12 @@ as in a checkout, it is a hash of the files.
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib.util
 import os
-import re
 import sys
 from pathlib import Path
+
+from .digests import sha256
 
 __all__ = ["beside", "package_folder", "package_version"]
 
@@ -28,8 +28,6 @@ _PACKAGES = {
     "numba": "numba",
     "llvmlite": "llvmlite",
 }
-
-_METADATA = re.compile(r"(?P<project>.+?)-(?P<version>[0-9][^-]*)(-py[0-9.]+)?\.(dist|egg)-info")
 
 
 def _folders(package: str) -> list[str]:
@@ -61,9 +59,13 @@ def beside(folder: Path) -> dict[str, set[str]]:
     except OSError:
         return found
     for name in names:
-        if name.endswith("-info") and (match := _METADATA.fullmatch(name)):
-            project = re.sub(r"[-_.]+", "-", match["project"]).lower()
-            found.setdefault(project, set()).add(match["version"])
+        if name.endswith((".dist-info", ".egg-info")):
+            # As in cuda_bindings-13.0.1.dist-info; an egg may have -py3.11 after its version.
+            words = name.rpartition(".")[0].split("-")
+            place = next((at for at, word in enumerate(words) if at and word[:1].isdigit()), 0)
+            if place:
+                project = "-".join(words[:place]).replace("_", "-").replace(".", "-").lower()
+                found.setdefault(project, set()).add(words[place])
     return found
 
 
@@ -81,7 +83,7 @@ def package_version(project: str) -> str:
 
 def _hash(folder: Path) -> str:
     """Return a hash of all files of a package that are not made of others."""
-    digest = hashlib.sha256()
+    digest = sha256()
     for root, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         for path in (Path(root, name) for name in sorted(names)):

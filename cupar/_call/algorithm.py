@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from .._base import fork
+from .._base.data import replace
 from .._device import arrays, driver, peers, storage
 from .._ir import nodes
 from .._ir.iterator import Iterator
 from .._ir.operator import CapturedState
 from .._ir.specialisation import Specialisation
 from .._kernels.family import Family
-from .bound import Bound
 from .built import Build, Built, Pending
 from .call import Call
 from .code import Code, Loaded
 from .signatures import completed
+
+if TYPE_CHECKING:
+    from .bound import Bound
 
 _CUPY = arrays.CUPY
 _MOST_STREAMS = 64  # of which an algorithm has calls that are free
@@ -301,6 +303,8 @@ class Algorithm:
             If there is no GPU.
         """
         self._check_may_be_called()
+        from .bound import Bound
+
         return Bound(self, stream, arguments, named)
 
     def _completed(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from .._base.data import dataclass, field
 from .._ir.specialisation import Specialisation
-from .._kernels.elf import Resources
 from .code import Code
+
+if TYPE_CHECKING:
+    from .._kernels.elf import Resources
 
 
 @dataclass(frozen=True)

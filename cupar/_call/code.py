@@ -143,9 +143,9 @@ class Code:
         self._lock = fork.Lock()
         fork.in_child(self.abandon)
 
-    def check(self) -> None:
-        """Raise DamagedError if this is no build's code: then no GPU and no driver will load it."""
-        Image.loads(self._blob)
+    def check(self) -> int:
+        """Return the bytes of GPU code; raise DamagedError if this is no build's: then no driver loads it."""
+        return len(Image.loads(self._blob).cubin)
 
     def loaded(self, context: driver.Context) -> Loaded:
         """Return it loaded in a context, which must be the current one.

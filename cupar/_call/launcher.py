@@ -13,12 +13,12 @@ import ctypes
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import byref, c_char, c_void_p
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from .._base import trace
+from .._base.data import dataclass, replace
 from .._device import driver
 from .._device.kernels import PROGRAMMATIC, Executable, LaunchConfig, NodeParams
 from .._kernels.family import Launch, Number, Parameter, Shape, Storage, Value

@@ -1,7 +1,7 @@
 """What a build depends on, as a table of named parts; nothing else decides a key.
 
 The idea of a key as named parts, each of which can be shown when a build was not found, is that of JAX's
-``cache_key.py``. The table is plain JSON, so that it gives the same bytes in every process and on every
+``cache_key.py``. The table is as plain as JSON, so that it gives the same bytes in every process and on every
 machine, and can be read in the metadata of a cache entry.
 
 Parts describe themselves, so that `_inspect.differences` compares them without knowing what they are. A part
@@ -11,14 +11,13 @@ list of its text, which need not tell all, and what tells the rest. What has no 
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import _numba, structs
+from .._base.digests import sha256
 from .._base.words import counted
 from .._ir.nodes import IteratorNode, Pointer
 from .._ir.operator import Operator
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from .._device.card import Card
     from .._external.linkable import Linkable
 
-FORMAT = 4  # of keys and of what is stored under them
+FORMAT = 5  # of keys and of what is stored under them
 
 _NO_TEXT = ""
 
@@ -174,12 +173,27 @@ def notes(spec: Specialisation) -> dict[str, Any]:
 
 
 def digest(parts: Mapping[str, Any]) -> str:
-    """Return the key: the SHA-256 of the parts' canonical JSON, in hexadecimal."""
-    return _hash(json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False))
+    """Return the key: the SHA-256 of the parts' canonical text, in hexadecimal."""
+    return _hash(_canonical(parts))
+
+
+def _canonical(part: Any) -> str:
+    """Return a text that is the same for equal parts alone, whatever the order of what is named.
+
+    As JSON's, but with Python's literals: importing `json` costs 2 ms, a thirtieth of a start.
+    """
+    kind = type(part)
+    if kind is str or kind is int or kind is bool or part is None:
+        return ascii(part)
+    if kind is list or kind is tuple:
+        return f"[{','.join(map(_canonical, part))}]"
+    if kind is not dict:
+        raise TypeError(f"a part of a key is text, a number, a list or a table, got {part!r}")
+    return f"{{{','.join([f'{name!a}:{_canonical(part[name])}' for name in sorted(part)])}}}"
 
 
 def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+    return sha256(text.encode()).hexdigest()
 
 
 def _functions(spec: Specialisation) -> dict[str, Operator]:

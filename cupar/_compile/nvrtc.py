@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from .._base.errors import BuildError
-from .._external.shim import SOURCE
 from . import toolchain
 
 # Compute capabilities that NVRTC supports in every minor version of a CUDA, so that it need not be loaded
@@ -75,6 +74,8 @@ def compile_source(
     source: bytes, cc: int, headers: Sequence[tuple[str, bytes]], options: Sequence[str]
 ) -> bytes:
     """Compile C++ of the user's to LTO-IR, which includes these headers, by name, and CUDA's and CCCL's."""
+    from .._external.shim import SOURCE
+
     standard = any(each.lstrip("-").startswith("std=") for each in options)
     own = [each for each in toolchain.CPP_OPTIONS if not (standard and each.startswith("-std="))]
     return _compiled(source, cc, (*own, *options), headers, SOURCE)

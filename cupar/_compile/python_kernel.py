@@ -7,19 +7,19 @@ it gets another name before it is compiled: one that says what it is in a profil
 from __future__ import annotations
 
 import enum
-import re
 from collections import namedtuple
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .._base.causes import cause, place
+from .._base.data import dataclass
 from .._base.errors import BuildError
 from .._fingerprint.names import package
 from .._fingerprint.refusals import Unfingerprintable
 from .._ir import parameters
+from .._ir.cpp import kernel_symbol
 from .._ir.specialisation import Specialisation
 from .._numba import OPTIONS
 from . import numba_errors
@@ -37,13 +37,6 @@ class Compiled:
     ltoirs: list[bytes]
     is_cooperative: bool  # it waits for its whole grid, so all blocks must run at once
     llvm: str
-
-
-def symbol(name: str) -> str:
-    """Return the symbol of a kernel: a C++ name, which tools show as ``cupar::add()``."""
-    plain = re.sub(r"\W", "_", name.strip("<>"), flags=re.ASCII) or "kernel"
-    plain = f"_{plain}" if plain[0].isdigit() else plain
-    return f"_ZN5cupar{len(plain)}{plain}Ev"
 
 
 def compile_kernel(spec: Specialisation) -> Compiled:
@@ -76,7 +69,8 @@ def compile_kernel(spec: Specialisation) -> Compiled:
             **{**OPTIONS, "lineinfo": has_lines, "opt": spec.option("opt") is not False},
         )
         named = f'"{library._entry_name}"'
-        library._llvm_strs = [each.replace(named, f'"{symbol(op.name)}"') for each in library.llvm_strs]
+        symbol = f'"{kernel_symbol(op.name)}"'
+        library._llvm_strs = [each.replace(named, symbol) for each in library.llvm_strs]
         llvm = library.get_llvm_str()
         if any(each in llvm for each in _RESHAPES):
             library.add_linking_file(_reshapes(compiler))

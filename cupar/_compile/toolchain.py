@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
 import os
 import sys
 import threading
@@ -21,6 +20,7 @@ import numpy as np
 
 from .. import _cache
 from .._base import fork
+from .._base.digests import sha256
 from .._base.errors import BuildError, VersionError
 from .._base.versions import beside, package_folder, package_version
 
@@ -131,7 +131,7 @@ def _search_key(soname: str) -> str:
     for place in ("/etc/ld.so.cache", "/usr/local", os.environ.get("CONDA_PREFIX", "") + "/lib"):
         with suppress(OSError):
             decides.append([place, Path(place).stat().st_mtime_ns])
-    return hashlib.sha256(repr(decides).encode()).hexdigest()
+    return sha256(repr(decides).encode()).hexdigest()
 
 
 def load_library(name: str) -> None:
@@ -215,7 +215,7 @@ def _library_version(name: str) -> str:
     with path.open("rb") as file:
         head = file.read(4096)
         size = os.fstat(file.fileno()).st_size
-    return f"{size}-{hashlib.sha256(head).hexdigest()[:16]}"
+    return f"{size}-{sha256(head).hexdigest()[:16]}"
 
 
 def _headers_version() -> str:
@@ -257,7 +257,7 @@ def operator_versions() -> dict[str, str]:
 @functools.cache
 def _bfloat16_version() -> str:
     """Return the SHA-256 of what cupar registers with numba: that is in the code of operators, too."""
-    return hashlib.sha256(Path(__file__).with_name("bfloat16.py").read_bytes()).hexdigest()
+    return sha256(Path(__file__).with_name("bfloat16.py").read_bytes()).hexdigest()
 
 
 # Of NVRTC, for CCCL's headers. Macros in them write out templates for lists of up to 16 types, which takes

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 import functools
 from ctypes import byref, c_int
-from dataclasses import dataclass
 
+from .._base.data import dataclass
 from . import driver
 
 _NAME_BYTES = 256

@@ -13,10 +13,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ctypes import byref, c_char_p, c_int, c_uint, c_uint64, c_void_p
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from .._base import fork
+from .._base.data import dataclass
 
 _T = TypeVar("_T")
 

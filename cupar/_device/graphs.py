@@ -5,11 +5,11 @@ from __future__ import annotations
 import graphlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from .._base.data import dataclass
 from . import arrays
 
 # --- Nodes -----------------------------------------------------------------------------------------------

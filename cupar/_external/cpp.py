@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from .. import structs
+from .._base.data import dataclass
+from .._base.digests import sha256
 from . import shim, signatures
 from .files import Guard
 from .linkable import Linkable, linkable
@@ -114,7 +114,7 @@ def function(source: Any, signature: Any, name: str | None, include: Any, option
     encoded = text.encode("utf-8", "surrogateescape")
     body, headers = with_headers(encoded, folder, _folders(include), Guard())
     found = linkable("cu", body, shown, headers, flags)
-    identity = hashlib.sha256(f"{found.digest} {named} {types}".encode())
+    identity = sha256(f"{found.digest} {named} {types}".encode())
     symbol = f"cupar_cpp_{identity.hexdigest()[:20]}"
     unit = shim.unit(body.decode("utf-8", "surrogateescape"), named, types, symbol, _is_probed(head, types))
     called = f"cupar.cpp {named}" + (f" of {shown}" if folder else "")

@@ -8,10 +8,10 @@ default ``"c"``; and what is linked for it as ``__numba_cuda_link__``, which the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import MethodType
 from typing import Any
 
+from .._base.data import dataclass
 from .files import Guard
 from .kinds import LINK, is_declared
 from .linkable import Linkable, collect

@@ -5,14 +5,14 @@ A key holds the content, and never where it was found. A `Guard` tells whether t
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from .._base.data import dataclass, field, replace
+from .._base.digests import sha256
 from . import sources
 from .files import Guard
 
@@ -79,7 +79,7 @@ def linkable(
     options: Sequence[str] = (),
 ) -> Linkable:
     """Return code of a kind."""
-    content = hashlib.sha256(kind.encode())
+    content = sha256(kind.encode())
     of_headers = (part for header, text in headers for part in (header.encode(), text))
     for part in (data, *of_headers, b"options", *map(str.encode, options)):
         content.update(b"%d:" % len(part) + part)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from .. import structs
+from .._base.data import dataclass
 from .._base.words import split
 
 

@@ -7,8 +7,9 @@ import inspect
 import itertools
 import sys
 from types import CodeType
-from typing import Final, NamedTuple
+from typing import Final
 
+from .._base.data import dataclass
 from .values import encode, frame
 
 Chain = tuple[str, ...]
@@ -40,7 +41,8 @@ _LOADS_CLOSURE: Final = frozenset(
 _LOADS_CONSTANT: Final = frozenset(dis.hasconst)
 
 
-class Plan(NamedTuple):
+@dataclass(frozen=True)
+class Plan:
     """What a code object is and which names it reads, which is the same for all functions that share it."""
 
     code: CodeType  # kept so that no other code gets its id

@@ -15,10 +15,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import FunctionType, MethodType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
+from .._base.data import dataclass
 from .names import COMPILERS, compilers_name, package, type_name
 from .refusals import Unfingerprintable, refusal
 from .registries import EXTENDING, epoch, expected_numba, lock, registries, typeof
@@ -40,7 +41,8 @@ _PLAIN: Final = (
 )
 
 
-class _Foreign(NamedTuple):
+@dataclass(frozen=True)
+class _Foreign:
     """Registrations by others than numba."""
 
     objects: dict[int, Any]  # by id, the users' own functions and classes to which numba gives another body

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass, field, replace
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._base.data import dataclass, field, replace
+from .._base.digests import sha256
 from .bytecode import apart
 from .frozen import MISSING
 from .guards import NO_GUARD, Guard
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .._external.linkable import Linkable
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Capture:
     """A device array that an operator reads or updates: what its code depends on, and where it is found."""
 
@@ -37,7 +37,7 @@ class Capture:
         return (function.__closure__ or ())[function.__code__.co_freevars.index(self.name)].cell_contents
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Fingerprint:
     """What an operator compiles to, as far as the operator decides it."""
 
@@ -79,7 +79,7 @@ class Fingerprint:
 
 def short_hash(encoding: bytes) -> str:
     """Return enough of a hash to tell encodings apart by eye."""
-    return hashlib.sha256(encoding).hexdigest()[:12]
+    return sha256(encoding).hexdigest()[:12]
 
 
 def short(value: object, encoding: bytes) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from types import CodeType, ModuleType
 from typing import Any, Final
 
 import numpy as np
+
+from .._base.data import dataclass, field
 
 
 class Missing:
@@ -16,7 +17,7 @@ class Missing:
 MISSING: Final = Missing()
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Function:
     """A Python function as it was, with all that it read."""
 
@@ -28,7 +29,7 @@ class Function:
     keyword_defaults: Any = None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Jitted:
     """A function under ``cuda.jit`` or ``njit``, with its options."""
 
@@ -36,7 +37,7 @@ class Jitted:
     options: dict[str, Any]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Module:
     """The attributes of a module that an operator reads."""
 
@@ -44,14 +45,14 @@ class Module:
     attributes: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StructClass:
     """A class that `gpu_struct` made."""
 
     dtype: np.dtype[Any]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class NamedTupleClass:
     """A class of named tuples."""
 
@@ -60,7 +61,7 @@ class NamedTupleClass:
     defaults: Any
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Instance:
     """A struct or a named tuple."""
 

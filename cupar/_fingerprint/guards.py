@@ -7,12 +7,12 @@ for most operators.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._base.data import dataclass
 from .._device import arrays
 from .._external.kinds import is_external
 from . import registries
@@ -83,7 +83,7 @@ def _same(now: object, before: object) -> bool:
 
 
 # Slots, for a named tuple is a tenth slower to check.
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FunctionGuard:
     """What one function was made of, and what it read, when it was fingerprinted."""
 
@@ -118,7 +118,7 @@ class FunctionGuard:
         return True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Guard:
     """Tells whether an operator still has a fingerprint, without computing it again."""
 

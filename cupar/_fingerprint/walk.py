@@ -13,7 +13,6 @@ A call with an operator that was seen before must not pay for that again: each f
 from __future__ import annotations
 
 import builtins
-import hashlib
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from types import CellType, CodeType, FunctionType, ModuleType
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from .. import structs
 from .._base import fork
+from .._base.digests import sha256
 from .._device import arrays
 from .._external.kinds import LINK, is_cpp, is_external
 from . import extensions, unsupported
@@ -85,7 +85,7 @@ class _Walk:
             *functions, (_, guard) = functions
             only = None
         found = Fingerprint(
-            hashlib.sha256(_FORMAT + encoding).digest(),
+            sha256(_FORMAT + encoding).digest(),
             tuple(self._parts),
             tuple(self._captures),
             frozen,

@@ -6,10 +6,8 @@ block of words (see `layout`) that an object's value points to.
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from ctypes import c_void_p
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -27,6 +25,8 @@ from numba.extending import (
     unbox,
 )
 
+from .._base.data import dataclass
+from .._base.digests import sha256
 from .._call.algorithm import Algorithm
 from .._call.code import Loaded
 from .._device import driver
@@ -100,7 +100,7 @@ class AlgorithmType(types.Type):  # type: ignore[misc]
 
     def __init__(self, spec: Specialisation, prepared: Prepared, build: Any) -> None:
         self.spec, self.prepared, self.build = spec, prepared, build
-        digest = hashlib.sha256(repr(_identity(spec, prepared)).encode()).hexdigest()[:16]
+        digest = sha256(repr(_identity(spec, prepared)).encode()).hexdigest()[:16]
         super().__init__(f"cupar.{self.algorithm.__name__}({digest})")
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable
 from typing import Any
 
+from .._base.digests import sha256
 from .._inspect import dump
 
 
@@ -18,5 +18,5 @@ def write(build: Any, suffix: str, show: Callable[[], str]) -> None:
     if dump.OF_HOST not in kinds:
         return
     text = show()
-    name = f"{dump.name_of(build)}.{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    name = f"{dump.name_of(build)}.{sha256(text.encode()).hexdigest()[:8]}"
     dump.attempt(f"the launch code of {build.algorithm}", folder, name, f".host{suffix}", lambda: text)

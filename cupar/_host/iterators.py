@@ -7,10 +7,8 @@ what is the same for all items its bytes.
 
 from __future__ import annotations
 
-import hashlib
 import operator
 import struct
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +25,8 @@ from numba.extending import (
     unbox,
 )
 
+from .._base.data import dataclass
+from .._base.digests import sha256
 from .._device import arrays
 from .._ir import nodes
 from .._ir.iterator import Index, Items, Iterator, Leaf, Value
@@ -69,7 +69,7 @@ class IteratorType(types.Type):  # type: ignore[misc]
     def __init__(self, iterator: Iterator) -> None:
         self.node = iterator.node
         self.leaves = tuple(map(LeafKind.of, iterator.leaves))
-        digest = hashlib.sha256(repr([structure(self.node), self.leaves]).encode()).hexdigest()[:16]
+        digest = sha256(repr([structure(self.node), self.leaves]).encode()).hexdigest()[:16]
         super().__init__(f"cupar.{nodes.description(self.node)}({digest})")
 
     @property

@@ -10,12 +10,12 @@ import ctypes
 import re
 from collections.abc import Sequence
 from ctypes import addressof, byref, c_void_p
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .._base import trace
+from .._base.data import dataclass
 from .._call.launcher import Chain
 from .._device import driver, storage
 from .._device.kernels import PROGRAMMATIC

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from numba.core import errors, types
 from numba.extending import register_jitable
 from numba.np.numpy_support import as_dtype
 
+from .._base.data import dataclass, field
 from .._call.algorithm import Algorithm
 from .._call.numbers import MOST_SEGMENTS
 from .._ir.specialisation import Specialisation

@@ -12,9 +12,9 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from .._base.data import dataclass
 from . import listing
 
 __all__ = [

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from .. import _cache
+from .._base.data import dataclass, field
 from .._store.disk import Disk
 from .._store.layer import Layer
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -80,6 +81,13 @@ def symbol(parameter: str) -> str:
     Users' names could be ones that CUB's headers know, such as ``half``.
     """
     return f"cupar_{parameter}"
+
+
+def kernel_symbol(name: str) -> str:
+    """Return the symbol of a kernel: a C++ name, which tools show as ``cupar::add()``."""
+    plain = re.sub(r"\W", "_", name.strip("<>"), flags=re.ASCII) or "kernel"
+    plain = f"_{plain}" if plain[0].isdigit() else plain
+    return f"_ZN5cupar{len(plain)}{plain}Ev"
 
 
 def unit(code: str, headers: Sequence[str] = ()) -> str:

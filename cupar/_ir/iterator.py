@@ -5,11 +5,11 @@ from __future__ import annotations
 import operator
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from .._base.data import dataclass, field, replace
 from .._device import arrays
 from . import nodes
 from .operator import CapturedState

@@ -14,19 +14,20 @@ and CCCL would not convert.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import structs
+from .._base.data import dataclass, fields, replace
 from . import cpp
 from .operator import Operator
 
 DType = np.dtype[Any]
 
 
-class Members(NamedTuple):
+@dataclass(frozen=True)
+class Members:
     """The C++ of a node's struct."""
 
     state: str  # its data members, and functions of its own

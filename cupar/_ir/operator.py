@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import structs
+from .._base.data import dataclass, field, replace
+from .._base.digests import sha256
 from .._device import arrays
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def cpp_operator(
     state_alignment: int = 1,
 ) -> Operator:
     """Return an operator of cupar's own, in C++, whose state, if it has one, its algorithm sets."""
-    found = Operator(name, inputs, output, None, hashlib.sha256(source.encode()).hexdigest(), cpp=source)
+    found = Operator(name, inputs, output, None, sha256(source.encode()).hexdigest(), cpp=source)
     return replace(found, state_size=state_size, state_alignment=state_alignment)
 
 

@@ -6,15 +6,15 @@ dtype. Types are equal if the same code serves; they can be pickled, and need no
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from .. import structs
+from .._base.data import dataclass, field
+from .._base.digests import sha256
 from .._fingerprint.values import _copy_dtype, encode
 
 DType = np.dtype[Any]
@@ -34,7 +34,7 @@ class Item:
             return _plain(dtype)
         if dtype.type is np.record:  # of a recarray, which differs in what NumPy makes of an item
             dtype = _copy_dtype(dtype)
-        return Item(dtype, hashlib.sha256(encode(dtype)).hexdigest())
+        return Item(dtype, sha256(encode(dtype)).hexdigest())
 
     def __str__(self) -> str:
         return structs.text(self.dtype)
@@ -44,7 +44,7 @@ class Item:
 def _plain(dtype: DType) -> Item:
     if not dtype.isnative:
         raise TypeError(f"dtype {dtype} has its bytes in another order than the GPU: convert the array")
-    return Item(dtype, hashlib.sha256(encode(dtype)).hexdigest()[:16])
+    return Item(dtype, sha256(encode(dtype)).hexdigest()[:16])
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class Member:
 
     def part(self) -> list[Any]:
         """Describe it for a key."""
-        return ["member", hashlib.sha256(encode(self.enum)).hexdigest(), self.item.token]
+        return ["member", sha256(encode(self.enum)).hexdigest(), self.item.token]
 
     def __str__(self) -> str:
         return f"{self.enum.__name__}({self.item})"

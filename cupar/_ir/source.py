@@ -29,11 +29,11 @@ def node_structs(argument: Argument) -> tuple[str, str]:
 
 
 def _struct(name: str, node: IteratorNode, children: Sequence[str], operator: str) -> str:
-    state, advance, read, write = node.members(children, operator)
-    lines = [state, f"__device__ void advance(i64 n) {{ {advance} }}"]
+    its = node.members(children, operator)
+    lines = [its.state, f"__device__ void advance(i64 n) {{ {its.advance} }}"]
     if node.readable:
-        lines.append(f"__device__ void read(void* out) const {{ {read} }}")
+        lines.append(f"__device__ void read(void* out) const {{ {its.read} }}")
     if node.writable:
-        lines.append(f"__device__ void write(const void* in) const {{ {write} }}")
+        lines.append(f"__device__ void write(const void* in) const {{ {its.write} }}")
     body = "".join(f"  {line}\n" for line in lines)
     return f"\nstruct {name} {{\n{body}}};\nstatic_assert(sizeof({name}) == {node.size});\n"

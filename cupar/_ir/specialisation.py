@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from .._base.data import dataclass, replace
 from .nodes import Argument
 from .operator import Operator
 from .parameters import Parameter

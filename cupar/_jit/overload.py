@@ -12,6 +12,7 @@ from .._call.algorithm import Algorithm
 from .._call.code import Loaded
 from .._device import driver
 from .._device.kernels import Executable, Library, device_facts
+from .._ir.cpp import kernel_symbol
 from .._ir.parameters import Array, Item, Type
 from .._ir.specialisation import Specialisation
 from .._kernels.family import Family
@@ -53,10 +54,8 @@ class LoadedKernel(Loaded):
     def __init__(
         self, spec: Specialisation, image: Image, arrays: Sequence[str], context: driver.Context
     ) -> None:
-        from .._compile.python_kernel import symbol
-
         ((_, op),) = spec.operators
-        own, self.name = symbol(op.name), op.name
+        own, self.name = kernel_symbol(op.name), op.name
         library = Library(image.cubin, [own], f"loading the code of kernel {op.name} for sm_{spec.cc}")
         self.function = library.functions[own]
         self._symbol = own

@@ -6,8 +6,8 @@ import ctypes
 import struct
 from collections.abc import Sequence
 from ctypes import c_char, c_void_p
-from dataclasses import dataclass
 
+from .._base.data import dataclass
 from .._device.kernels import LaunchConfig, NodeParams
 from .._ir.parameters import Constant, Type, slots
 

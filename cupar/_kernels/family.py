@@ -10,9 +10,9 @@ known before it is made, without a GPU, and whoever launches needs to know no al
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .._base.data import dataclass
 from .tuning import Tunable
 
 if TYPE_CHECKING:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import struct
-from dataclasses import dataclass
 
-from .elf import Elf
+from .._base.data import dataclass
 
 _MAGIC = b"CUPARIMG"
 _FACTS = "cupar_facts"
@@ -25,7 +23,7 @@ class Image:
 
     def dumps(self) -> bytes:
         """Return it as bytes."""
-        header = json.dumps(self.facts).encode()
+        header = " ".join(f"{name}={value}" for name, value in self.facts.items()).encode()
         return _MAGIC + struct.pack("<I", len(header)) + header + self.cubin
 
     @staticmethod
@@ -49,12 +47,10 @@ def _head(data: bytes) -> tuple[dict[str, int], int]:
         raise DamagedError("no image of a build")
     (length,) = struct.unpack_from("<I", data, 8)
     try:
-        facts = json.loads(data[12 : 12 + length])
+        words = [each.split("=") for each in data[12 : 12 + length].decode().split()]
+        return {name: int(value) for name, value in words}, 12 + length
     except ValueError as error:
         raise DamagedError(f"no image of a build: {error}") from None
-    if not isinstance(facts, dict):
-        raise DamagedError("no image of a build")
-    return facts, 12 + length
 
 
 def facts_of(cubin: bytes) -> tuple[int, ...]:
@@ -62,6 +58,8 @@ def facts_of(cubin: bytes) -> tuple[int, ...]:
 
     They are read from the ELF file: by its table of symbols, in the section that the symbol is of.
     """
+    from .elf import Elf
+
     try:
         elf = Elf(cubin)
         for symbol in elf.symbols():

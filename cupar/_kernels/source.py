@@ -11,12 +11,11 @@ precompiled.
 from __future__ import annotations
 
 import functools
-import hashlib
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .._base.digests import sha256
 from .._ir import cpp, kinds
 from .._ir.nodes import Argument
 from .._ir.operator import Operator
@@ -125,14 +124,10 @@ struct {name}_t {{{state}
 }};"""
 
 
-_OWN = re.compile(r'^#include "([\w.]+)"$', re.MULTILINE)
-_OTHERS = re.compile(r"^#include <([\w./]+)>$", re.MULTILINE)
-
-
 @functools.cache
 def _prefix(family_source: str) -> str:
     """Return the lines that include what a family's source does, but for those beside it."""
-    found = [*_HEADERS, *(each for text in _files(family_source).values() for each in _OTHERS.findall(text))]
+    found = [*_HEADERS, *(each for text in _files(family_source).values() for each in _included(text, "<>"))]
     return "".join(f"#include <{header}>\n" for header in (*dict.fromkeys(found), "cupar.cuh"))
 
 
@@ -140,7 +135,7 @@ def _prefix(family_source: str) -> str:
 def digest(family_source: str) -> str:
     """Return the SHA-256 of a family's source and of what it includes of cupar's own."""
     files = _files(family_source)
-    found = hashlib.sha256()
+    found = sha256()
     for name in sorted(files):
         data = files[name].encode()
         found.update(f"{name}\0{len(data)}\0".encode() + data)
@@ -155,8 +150,15 @@ def _files(family_source: str) -> dict[str, str]:
     return found
 
 
+def _included(text: str, quotes: str) -> list[str]:
+    """Return what a file includes under such quotes."""
+    first, last = f"#include {quotes[0]}", quotes[1]
+    lines = text.split("\n")
+    return [line[len(first) : -1] for line in lines if line.startswith(first) and line.endswith(last)]
+
+
 def _read(names: Sequence[str], found: dict[str, str]) -> None:
     for name in names:
         if name not in found:
             found[name] = (FOLDER / name).read_text("utf-8")
-            _read(_OWN.findall(found[name]), found)
+            _read(_included(found[name], '""'), found)

@@ -9,9 +9,10 @@ that with which its kernels are made.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from .._base.data import dataclass
 
 if TYPE_CHECKING:
     from .._ir.operator import Operator

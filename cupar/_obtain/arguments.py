@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 import numpy as np
 
 from .. import operators, structs
+from .._base.data import dataclass
 from .._call.numbers import EXPECTED_INIT, initial_value
 from .._compile.inference import refuse_extended
 from .._device import arrays

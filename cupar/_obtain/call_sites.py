@@ -12,7 +12,6 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType, NoneType
 from typing import Any, ParamSpec, TypeVar
 
@@ -20,6 +19,7 @@ import numpy as np
 
 from .. import _cache, structs
 from .._base import fork
+from .._base.data import dataclass
 from .._base.errors import BuildError
 from .._call.algorithm import Algorithm
 from .._call.double_buffer import DoubleBuffer

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from .. import _cache
 from .._base.causes import cause
+from .._base.data import replace
 from .._base.errors import BuildError
 from .._compile import entries
 from .._compile.key import digest, source_parts

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
 from .. import _cache
 from .._base import fork
+from .._base.data import replace
 from .._base.errors import BuildError
 from .._base.warnings import warn_once
 from .._call.algorithm import Algorithm

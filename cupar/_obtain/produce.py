@@ -50,10 +50,8 @@ def produce(
         return _entry(parts, blob, seconds, **notes(spec), cubin_size=cubin_size)
 
     def use(entry: _cache.Entry) -> tuple[Code, int]:
-        code, size = Code(kept, entry.payload), entry.meta["cubin_size"]
-        if device is not None or make_build is not None:  # it will be called here
-            code.check()
-        return code, size
+        code = Code(kept, entry.payload)
+        return code, code.check()
 
     def load(found: tuple[Code, int]) -> None:
         if device is not None:

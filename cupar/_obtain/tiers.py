@@ -14,13 +14,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from dataclasses import replace
 from functools import partial
 from typing import Any
 from weakref import WeakSet
 
 from .. import _cache
 from .._base import fork, log
+from .._base.data import replace
 from .._base.warnings import warn_once
 from .._call.built import Built
 from .._compile.key import build_parts, digest, template_parts

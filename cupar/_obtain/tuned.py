@@ -12,7 +12,6 @@ only where the build is not at hand either.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -63,6 +62,8 @@ def _look(spec: Specialisation, card: Card) -> str:
         found = _cache.find(key)
     if found is None:
         return ""
+    import json
+
     try:
         policy = tunable.made(**json.loads(found.entry.payload)["policy"])
         if not tunable.may_be(spec, policy):
@@ -87,6 +88,8 @@ def entry(
     measured : sequence of mapping
         For each problem what it was, and the seconds with the default policy and with this one.
     """
+    import json
+
     parts = policy_parts(spec, card)
     content = {"policy": policy._asdict(), "measured": [*measured]}  # type: ignore[attr-defined]
     meta = {

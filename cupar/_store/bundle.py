@@ -19,7 +19,6 @@ else, and entries may be signed (see `cupar._store.entry.seal`).
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import re
 import stat
@@ -32,8 +31,10 @@ from itertools import accumulate
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from .._base.digests import sha256
+from .._base.errors import RefusedError
 from .._base.words import counted
-from .entry import Entry, RefusedError, is_key, unseal
+from .entry import Entry, is_key, unseal
 from .files import DistrustedError, fault, remove_leftovers, replacing
 from .layer import Layer, Listed
 
@@ -65,7 +66,7 @@ _RECORD = struct.Struct("<32sQQ32s")
 def _header(count: int, start: int, size: int, index: bytes) -> bytes:
     """Return the only header that a bundle with this index, which begins at `start`, may have."""
     line = f"cupar-bundle {_VERSION} {count} {start} {size} "
-    digest = hashlib.sha256(line.encode())
+    digest = sha256(line.encode())
     digest.update(index)
     return (line + digest.hexdigest()).ljust(_HEADER_BYTES - 1).encode() + b"\n"
 
@@ -183,7 +184,7 @@ class Bundle(Layer):
     def read_at(self, where: _Record, key: str) -> Entry:
         """Read an entry; raise `RefusedError` if it is not to be served."""
         frame = self.peek(where, 0, where.size)
-        if hashlib.sha256(frame).digest() != where.digest:
+        if sha256(frame).digest() != where.digest:
             raise RefusedError("is damaged: it is not what the index says")
         return unseal(frame, key, self._secret)
 
@@ -259,7 +260,7 @@ def _spooled(spool: BinaryIO, items: Iterable[tuple[str, bytes]]) -> list[_Recor
             raise ValueError(f"items: expected keys, a SHA-256 in lower-case hexadecimal each, got {key!r}")
         raw = bytes.fromhex(key)
         if raw not in records:
-            records[raw] = _Record(raw, offset, len(frame), hashlib.sha256(frame).digest())
+            records[raw] = _Record(raw, offset, len(frame), sha256(frame).digest())
             offset += spool.write(frame)
     if len(records) > _MOST_ENTRIES:
         raise ValueError(f"items: a bundle has room for {_MOST_ENTRIES} entries, got {len(records)}")

@@ -21,13 +21,14 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from .._base.data import dataclass
+from .._base.errors import RefusedError
 from .._base.warnings import warn_once
 from .._base.words import counted
 from . import files, locks
-from .entry import DAMAGED, FORMAT, LARGEST, SUFFIX, Entry, RefusedError, decode, encode, is_key
+from .entry import DAMAGED, FORMAT, LARGEST, SUFFIX, Entry, decode, encode, is_key
 from .files import DistrustedError
 from .layer import Layer, Listed
 

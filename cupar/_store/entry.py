@@ -7,14 +7,11 @@ others could have written it, a signature may stand before it (see `seal`).
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import json
-import os
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from .._base.digests import sha256
+from .._base.errors import RefusedError
 
 FORMAT = 1
 """Version of what is on disk; entries of another version are left alone, in a directory of their own."""
@@ -27,34 +24,36 @@ LARGEST = 1 << 28
 DAMAGED = "is damaged or of another format"
 
 _HEADER_BYTES = 128
-_HEADER = re.compile(rb"cupar-entry [0-9]+ [0-9a-f]{64} ([0-9]{1,15}) ([0-9]{1,15})\n")
-_SEAL = re.compile(rb"cupar-signature ([0-9a-f]{64})\n")
-_SEAL_BYTES = len("cupar-signature ") + 64 + 1
-_KEY = re.compile(r"[0-9a-f]{64}")
+_SEAL = b"cupar-signature "
+_SEAL_BYTES = len(_SEAL) + 64 + 1
+_HEXADECIMAL = frozenset("0123456789abcdef")
 
 
-class RefusedError(ValueError):
-    """An entry or a bundle is not served; the message says why, as in ``is damaged``.
-
-    `file` is the status of the file that was refused: another process may have put a good one in its place.
-    """
-
-    def __init__(self, why: str, file: os.stat_result | None = None) -> None:
-        super().__init__(why)
-        self.file = file
-
-
-@dataclass(frozen=True)
 class Entry:
     """What the cache keeps under a key: a payload, and what a person wants to know about it."""
 
-    meta: Mapping[str, Any]
-    payload: bytes
+    def __init__(self, meta: Mapping[str, Any] | bytes, payload: bytes) -> None:
+        self._meta, self.payload = meta, payload
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """The metadata, parsed when it is first asked for: to run a build needs the payload alone."""
+        if isinstance(self._meta, bytes):
+            self._meta = _fields(self._meta) or {}
+        return self._meta
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Entry) and (self.meta, self.payload) == (other.meta, other.payload)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Entry({self.meta!r}, {self.payload!r})"
 
 
 def is_key(text: str) -> bool:
     """Tell whether this is a key: a SHA-256 in lower-case hexadecimal."""
-    return _KEY.fullmatch(text) is not None
+    return len(text) == 64 and _HEXADECIMAL.issuperset(text)
 
 
 def _header(key: str, meta: bytes, payload: bytes) -> bytes:
@@ -63,7 +62,7 @@ def _header(key: str, meta: bytes, payload: bytes) -> bytes:
     The checksum covers the line itself, with the key in its own place.
     """
     line = f"cupar-entry {FORMAT} %s {len(meta)} {len(payload)}\n"
-    digest = hashlib.sha256((line % key).encode())
+    digest = sha256((line % key).encode())
     digest.update(meta)
     digest.update(payload)
     return (line % digest.hexdigest()).encode()
@@ -71,6 +70,8 @@ def _header(key: str, meta: bytes, payload: bytes) -> bytes:
 
 def encode(key: str, entry: Entry) -> bytes:
     """Lay an entry out as bytes: header, metadata, each one line, then the payload."""
+    import json  # 2 ms, which a process that finds its builds does not pay
+
     meta = json.dumps(dict(entry.meta), sort_keys=True).encode() + b"\n"
     return _header(key, meta, entry.payload) + meta + entry.payload
 
@@ -84,8 +85,8 @@ def decode(data: bytes | memoryview, key: str) -> Entry | None:
     meta, payload = bytes(data[len(header) : end]), bytes(data[end:])
     if header != _header(key, meta, payload):
         return None
-    fields = _fields(meta)
-    return None if fields is None else Entry(fields, payload)
+    is_object = meta.startswith(b"{") and meta.endswith(b"}\n")  # what is in it, `meta` parses
+    return Entry(meta, payload) if is_object else None
 
 
 def peek_meta(peek: Callable[[int, int], bytes]) -> dict[str, Any] | None:
@@ -94,7 +95,7 @@ def peek_meta(peek: Callable[[int, int], bytes]) -> dict[str, Any] | None:
     `peek(offset, size)` returns that part of it; less if it ends before.
     """
     head = peek(0, _SEAL_BYTES + _HEADER_BYTES)
-    start = _SEAL_BYTES if _SEAL.match(head) else 0
+    start = _SEAL_BYTES if _is_sealed(head) else 0
     header, size, _ = _split(head[start:])
     return _fields(peek(start + len(header), size)) if header else None
 
@@ -102,12 +103,23 @@ def peek_meta(peek: Callable[[int, int], bytes]) -> dict[str, Any] | None:
 def _split(head: bytes) -> tuple[bytes, int, int]:
     """Return the header, and the sizes of metadata and payload; an empty header if no entry begins so."""
     header = head[: head.find(b"\n") + 1]
-    match = _HEADER.fullmatch(header)
-    sizes = (0, 0) if match is None else (int(match[1]), int(match[2]))
-    return (header, *sizes) if match and sum(sizes) <= LARGEST else (b"", 0, 0)
+    words = header[:-1].split(b" ")
+    sizes = [int(each) for each in words[3:] if each.isdigit() and len(each) < 16]
+    if words[0] == b"cupar-entry" and len(words) == 5 and len(sizes) == 2:
+        meta, payload = sizes
+        if meta + payload <= LARGEST:
+            return header, meta, payload
+    return b"", 0, 0
+
+
+def _is_sealed(head: bytes) -> bool:
+    """Tell whether a signature stands before an entry; whether it is a good one, `unseal` says."""
+    return head.startswith(_SEAL) and head[_SEAL_BYTES - 1 : _SEAL_BYTES] == b"\n"
 
 
 def _fields(meta: bytes) -> dict[str, Any] | None:
+    import json
+
     try:
         fields = json.loads(meta)
     except (ValueError, RecursionError):
@@ -128,12 +140,15 @@ def unseal(data: bytes | memoryview, key: str, secret: bytes | None) -> Entry:
 
     Without a secret, a signature is not looked at; with one, what is not signed with it is refused.
     """
-    match = _SEAL.match(bytes(data[:_SEAL_BYTES]))
-    body = data if match is None else data[_SEAL_BYTES:]
+    head = bytes(data[:_SEAL_BYTES])
+    is_sealed = _is_sealed(head)
+    body = data[_SEAL_BYTES:] if is_sealed else data
     if secret is not None:
-        if match is None:
+        import hmac
+
+        if not is_sealed:
             raise RefusedError("is not signed, and CUPAR_SIGNING_KEY is set")
-        if not hmac.compare_digest(match[1], _signature(body, key, secret)):
+        if not hmac.compare_digest(head[len(_SEAL) : -1], _signature(body, key, secret)):
             raise RefusedError("is not signed with the key in CUPAR_SIGNING_KEY")
     entry = decode(body, key)
     if entry is None:
@@ -142,6 +157,8 @@ def unseal(data: bytes | memoryview, key: str, secret: bytes | None) -> Entry:
 
 
 def _signature(data: bytes | memoryview, key: str, secret: bytes) -> bytes:
-    digest = hmac.new(secret, b"cupar-entry " + key.encode() + b"\n", hashlib.sha256)
+    import hmac
+
+    digest = hmac.new(secret, b"cupar-entry " + key.encode() + b"\n", sha256)
     digest.update(data)
     return digest.hexdigest().encode()

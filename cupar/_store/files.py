@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from .entry import RefusedError
+from .._base.errors import RefusedError
 
 _LEFTOVER_SECONDS = 3600  # nothing is written, and nothing built, for that long
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .._base.data import dataclass
+from .._base.errors import RefusedError
 from .._base.warnings import warn_once
-from .entry import Entry, RefusedError, peek_meta
+from .entry import Entry, peek_meta
 from .files import DistrustedError
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
-
-from cachetools import LRUCache
 
 from .._base import fork
 
@@ -41,7 +40,7 @@ class Memory(Generic[V]):
     def _reset(self) -> None:
         # Reentrant: the garbage collector may run a destructor under it that asks the cache for something.
         self._lock = threading.RLock()
-        self._values: LRUCache[Hashable, V] = LRUCache(self._maxsize)
+        self._values: OrderedDict[Hashable, V] = OrderedDict()  # the most recently used one last
         self._flights: dict[Hashable, _Flight[V]] = {}
 
     def _forget(self) -> None:
@@ -53,7 +52,8 @@ class Memory(Generic[V]):
     def get(self, key: Hashable) -> V | None:
         """Return the value under `key`, None if there is none."""
         with self._lock:
-            return self._values.get(key)
+            value: V | None = self._value(key, None)
+            return value
 
     def get_or_make(self, key: Hashable, make: Callable[[], V]) -> V:
         """Return the value under `key`, or make it.
@@ -63,7 +63,7 @@ class Memory(Generic[V]):
         asks for the key that it is making.
         """
         with self._lock:
-            value: V = self._values.get(key, _MISSING)
+            value: V = self._value(key, _MISSING)
             if value is not _MISSING:
                 return value
             flight = self._flights.get(key)
@@ -83,12 +83,19 @@ class Memory(Generic[V]):
     def clear(self) -> None:
         """Forget all values."""
         with self._lock:
-            old, self._values = self._values, LRUCache(self._maxsize)
+            old, self._values = self._values, OrderedDict()
         del old  # outside of the lock, as destroying values may take long, or come back here
 
     def __len__(self) -> int:
         with self._lock:
             return len(self._values)
+
+    def _value(self, key: Hashable, default: Any) -> Any:
+        value = self._values.get(key, _MISSING)
+        if value is _MISSING:
+            return default
+        self._values.move_to_end(key)
+        return value
 
     def _fly(self, key: Hashable, flight: _Flight[V], make: Callable[[], V]) -> V:
         evicted = []  # kept until the lock is released, for the same reason as in clear()
@@ -96,7 +103,7 @@ class Memory(Generic[V]):
             value = flight.value = make()
             with self._lock:
                 while len(self._values) >= self._maxsize:
-                    evicted.append(self._values.popitem())
+                    evicted.append(self._values.popitem(last=False))
                 self._values[key] = value
         except BaseException as error:
             flight.error = error

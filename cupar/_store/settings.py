@@ -19,7 +19,7 @@ DEFAULT_SIZE = 2 << 30
 LOCK_TIMEOUT = 120.0
 SHARED_TIMEOUT = 5.0
 
-_SIZE = re.compile(r"([0-9]{1,18})\s*([KMGT]?)(?:I?B)?", re.IGNORECASE | re.ASCII)
+_SIZE = r"([0-9]{1,18})\s*([KMGT]?)(?:I?B)?"
 
 
 def directory() -> Path | None:
@@ -48,7 +48,7 @@ def directory() -> Path | None:
 def limit_bytes() -> int:
     """Return the limit on the user's directory."""
     text = os.environ.get("CUPAR_CACHE_SIZE", "").strip()
-    match = _SIZE.fullmatch(text)
+    match = re.fullmatch(_SIZE, text, re.IGNORECASE | re.ASCII) if text else None
     if match is not None:
         return int(match[1]) << 10 * " KMGT".index(match[2].upper() or " ")
     if text:

@@ -31,9 +31,10 @@ from contextlib import contextmanager, nullcontext, suppress
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
+from .._base.errors import RefusedError
 from .._base.warnings import warn_once
 from .._base.words import counted
-from .entry import FORMAT, Entry, RefusedError, encode, seal, unseal
+from .entry import FORMAT, Entry, encode, seal, unseal
 from .locks import Deadline
 from .remotes import LEASES
 

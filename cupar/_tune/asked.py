@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from .. import (
     unique,
 )
 from .._ahead.batch import collected
+from .._base.data import dataclass
 from .._compile.key import digest, policy_parts
 from .._device.card import Card
 from .._ir.specialisation import Specialisation

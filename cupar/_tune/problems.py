@@ -7,12 +7,12 @@ so arranged that no sum gets large. Then two policies that are both right give t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from .. import structs
+from .._base.data import dataclass, field
 from .._ir.specialisation import Specialisation
 
 TILE = 1 << 22  # items that are made here; the device repeats them

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
+from .._base.data import dataclass
 from .._device import driver
 from .._device.card import Card, card_of
 from .._ir.specialisation import Specialisation

@@ -11,9 +11,9 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from .._base.data import dataclass, field
 from .._ir.specialisation import Specialisation
 from .._kernels.tuning import write
 from .search import Policy, Search

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+from .._base.data import dataclass, field
 
 __all__ = [
     "bfloat16",

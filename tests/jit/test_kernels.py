@@ -20,7 +20,7 @@ import cupar
 from cupar._ahead import codec
 from cupar._ahead import record as _record
 from cupar._compile.key import build_parts, digest
-from cupar._compile.python_kernel import symbol
+from cupar._ir.cpp import kernel_symbol
 from cupar._ir.parameters import Array, Item, slots
 from cupar._jit.overload import all_types
 from cupar._jit.signatures import type_of
@@ -235,7 +235,7 @@ KERNELS = [
 def test_the_code_has_the_parameters_that_are_packed(function, signature):
     kernel = cupar.jit(function)
     overload = kernel.compile(*signature, cc=CC) if signature else kernel.compile((), cc=CC)
-    name = symbol(function.__name__)
+    name = kernel_symbol(function.__name__)
     cubin = overload.cubin()
     packed = [slot for i, kind in enumerate(all_types(overload._spec)) for slot in slots(kind, f"{i}_")]
     assert cubins.parameters(cubin, name) == [struct.calcsize(f"={slot.code}") for slot in packed]
@@ -246,9 +246,9 @@ def test_the_code_has_the_parameters_that_are_packed(function, signature):
 
 
 def test_a_kernel_is_named_in_profilers():
-    assert symbol("add") == "_ZN5cupar3addEv"
-    assert symbol("<lambda>") == "_ZN5cupar6lambdaEv"
-    assert symbol("größe") == "_ZN5cupar5gr__eEv"
+    assert kernel_symbol("add") == "_ZN5cupar3addEv"
+    assert kernel_symbol("<lambda>") == "_ZN5cupar6lambdaEv"
+    assert kernel_symbol("größe") == "_ZN5cupar5gr__eEv"
 
 
 def axpy(x, y, alpha):

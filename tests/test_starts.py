@@ -1,0 +1,64 @@
+"""What a process imports that finds its builds: nothing that compiles, and as few files as it can do with.
+
+Each file costs a start 0.1 to 0.5 ms, and a start should cost at most a tenth more than Python, NumPy and a
+context. Who adds a file here looks first whether it can be imported in the function that needs it, and then
+raises the number.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+BEFORE = """
+import ctypes
+import sys
+import numpy as np
+before = set(sys.modules)
+import cupar
+"""
+REDUCTION = """
+made = cupar.reduce_into("f4", "f4", lambda a, b: a + b, np.zeros(1, "f4"), cc=90)
+build = made.build
+"""
+KERNEL = """
+from cupar import cuda
+
+@cupar.jit
+def kernel(x, factor):
+    i = cuda.grid(1)
+    if i < x.size:
+        x[i] *= factor
+
+build = kernel.compile("void(float32[::1], float64)", cc=90).build
+"""
+AFTER = """
+found = sorted(set(sys.modules) - before)
+import json
+print(json.dumps([build.origin, found]))
+"""
+
+# Of the standard library's, those that cost about a millisecond or more, or bring others that do.
+COSTLY = {
+    *("asyncio", "concurrent", "dataclasses", "email", "hashlib", "http", "importlib.metadata", "json"),
+    *("logging", "multiprocessing", "pickle", "random", "shutil", "socket", "subprocess", "tempfile"),
+    *("traceback", "urllib", "xml", "zipfile"),
+}
+SCRIPTS = {"reduction": (REDUCTION, 88), "kernel": (KERNEL, 104)}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_hit_imports_little(tmp_path, name):
+    script, most = SCRIPTS[name]
+    environment = {**os.environ, "CUPAR_CACHE_DIR": str(tmp_path)}
+    for expected in ("built", "disk"):
+        command = [sys.executable, "-c", BEFORE + script + AFTER]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        origin, modules = json.loads(done.stdout)
+        assert origin == expected
+    assert not [each for each in modules if each.startswith(("numba", "llvmlite", "cuda.", "platformdirs"))]
+    assert not COSTLY.intersection(modules)
+    own = [each for each in modules if each.startswith("cupar")]
+    assert len(own) <= most, own
