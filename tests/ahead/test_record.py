@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.common import NO_CODE
 
 import cupar
 from cupar import OpKind, RawOp
@@ -71,14 +72,14 @@ class Pending:
         self.spec = spec
 
 
-def being_built(spec, device, wait=True, tier=""):
+def being_built(spec, device, wait=True, tier="", used_on=None):
     return spec.kind(Pending(spec), spec.states)
 
 
 @pytest.fixture
 def nothing_is_compiled(empty_cache, monkeypatch):
     """Builds are stored and found as ever, but there is nothing in them."""
-    monkeypatch.setattr(produce, "build_here", lambda spec, seconds: (b"code", 4, "built"))
+    monkeypatch.setattr(produce, "build_here", lambda spec, seconds: (NO_CODE, 4, "built"))
 
 
 def key(asked):
@@ -624,7 +625,7 @@ def test_what_is_being_built_is_not_waited_for(empty_cache, monkeypatch, tmp_pat
 
     def slow(spec, seconds):
         go.wait(60)
-        return b"code", 4, "built"
+        return NO_CODE, 4, "built"
 
     monkeypatch.setattr(produce, "build_here", slow)
     try:
@@ -709,7 +710,7 @@ def packed(spec):
 
 
 GOOD = {
-    "cupar": 2,
+    "cupar": 3,
     "algorithm": "reduce_into",
     "cc": 90,
     "types": ["d_in: Pointer(int32)", "d_out: Pointer(int32)"],
@@ -740,7 +741,7 @@ def listed(tmp_path, *lines):
         ("not a list", r"expected a line of cupar.record, got b'not a list'"),
         ("[1, 2]", r"expected a line of cupar.record, got \[1, 2\]"),
         ({"other": 1}, r"expected a line of cupar.record, got \{'other': 1\}"),
-        (GOOD | {"cupar": 1}, "expected format 2, got 1; record again with this cupar"),
+        (GOOD | {"cupar": 1}, "expected format 3, got 1; record again with this cupar"),
         (GOOD | {"algorithm": None}, "algorithm: expected a string, got None"),
         (GOOD | {"types": {}}, r"types: expected a list, got \{\}"),
         (GOOD | {"cc": "90"}, "cc: expected an integer, got '90'"),

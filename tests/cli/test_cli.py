@@ -907,6 +907,7 @@ cupar.radix_sort("u4", "u4", None, None, cupar.SortOrder.ASCENDING, cc=75)
 QUICK = """
 import os, signal, time
 import cupar
+from cupar._kernels.image import Image
 from cupar._obtain import produce
 
 def make(spec, seconds):
@@ -914,7 +915,7 @@ def make(spec, seconds):
         raise cupar.BuildError("NVRTC: sm_75 is too old")
     if spec.cc == 87:
         os.kill(os.getpid(), signal.SIGKILL)
-    return b"blob", 4, "built"
+    return Image({}, b"\\x7fELF").dumps(), 4, "built"
 """
 PATCH = "\nproduce.build_here = make\n"
 

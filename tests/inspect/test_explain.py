@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.common import NO_CODE
 
 import cupar
 from cupar import _cache
@@ -29,7 +30,7 @@ PLUS, TIMES = cupar.OpKind.PLUS, cupar.OpKind.MULTIPLIES
 def without_compilers(empty_cache, monkeypatch):
     """A cache in which nothing is, and builds that are made of nothing."""
     monkeypatch.setattr(_warnings, "_warned", set())
-    monkeypatch.setattr(produce, "build_here", lambda spec, seconds: (b"code", 4, "built"))
+    monkeypatch.setattr(produce, "build_here", lambda spec, seconds: (NO_CODE, 4, "built"))
     return empty_cache
 
 
@@ -450,7 +451,7 @@ def test_a_build_and_a_hit_are_a_line_each(without_compilers, caplog):
 
 def test_what_is_linked_is_called_so(without_compilers, caplog, monkeypatch):
     caplog.set_level(logging.INFO, "cupar")
-    monkeypatch.setattr(produce, "build_here", lambda spec, seconds: (b"code", 4, "linked"))
+    monkeypatch.setattr(produce, "build_here", lambda spec, seconds: (NO_CODE, 4, "linked"))
     reduce()
     assert lines(caplog)[0].startswith("linked reduce_into for sm_90 in ")
 

@@ -14,6 +14,7 @@ import weakref
 
 import numpy as np
 import pytest
+from support.common import NO_CODE
 from support.disassembly import instructions
 
 import cupar
@@ -77,7 +78,7 @@ def lookup(table):
 @pytest.fixture
 def nothing_is_compiled(empty_cache, monkeypatch):
     """Builds are stored and found as ever, but there is nothing in them."""
-    monkeypatch.setattr(produce, "build_here", lambda spec, seconds: (b"code", 4, "built"))
+    monkeypatch.setattr(produce, "build_here", lambda spec, seconds: (NO_CODE, 4, "built"))
 
 
 def key(spec):

@@ -10,6 +10,9 @@ import cupar
 from cupar import _cache
 from cupar._base import warnings as _warnings
 from cupar._device import driver
+from cupar._kernels.image import Image
+
+NO_CODE = Image({}, b"\x7fELF").dumps()  # a build with nothing in it, of 4 bytes
 
 LIGHT = f"""
 import hashlib, os, sys, time, types, warnings
