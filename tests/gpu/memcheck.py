@@ -221,7 +221,7 @@ def top_k(dtype, n):
         for row, start, end in zip(d_keys.get(), ends, ends[1:], strict=False):
             assert np.array_equal(row[: end - start], np.sort(keys[start:end])[::-1][:k])
         for size in (3, 700, 5000, n):
-            if 0 < size and k <= size <= n:
+            if size > 0 and k <= size <= n:
                 rows = keys[: n // size * size].reshape(-1, size)
                 d_keys = cp.zeros((len(rows), k), dtype)
                 find = cupar.segmented_top_k(d_in, d_keys)
