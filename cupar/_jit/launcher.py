@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import keyword
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
-import numpy as np
-
-from .. import structs
 from .._device import arrays, driver, peers
 from .._ir.operator import CapturedState
-from .._ir.parameters import Array, Member, Scalar, Tuple, Type, slots
+from .._ir.parameters import Member, Scalar, Tuple, Type, slots
 from .configuration import Configuration
 from .overload import Overload, all_types
+from .reads import Writer, is_plain_array, targets
+from .tensors import guarded
 from .typeof import array_values, typeof, values
 
 Launch = Callable[..., None]
@@ -58,12 +56,6 @@ _compiled = lru_cache(lambda source: compile(source, "<cupar kernel>", "exec"))
 # cannot be told; or the stream's.
 _CONTEXT, _STREAM = "-1 if (thread := _this_thread).ask() else thread.number.value", "_number_of(_handle)"
 _PLACES = {"default": (0, _CONTEXT), "stream": (1, _STREAM), "alone": (2, _CONTEXT), "bytes": (0, "")}
-_IN_LINE = {
-    np.dtype(np.int64): (int, np.int64),
-    np.dtype(np.float64): (float, np.float64),
-    np.dtype(np.complex128): (complex, np.complex128),
-    np.dtype(bool): (bool, np.bool_),
-}
 
 
 class Launched(Protocol):
@@ -128,6 +120,7 @@ class Site:
             enqueue(packed, self.config, self.handle)
         finally:
             free.append(enqueue)
+        _guard_tensors(overload, arguments)
         self._remember(self.written(overload))
 
     def packed(self, overload: Overload, arguments: tuple[Any, ...]) -> bytes:
@@ -166,7 +159,7 @@ class Site:
 
 def _written(overload: Overload, kernel: Launched, kind: str) -> Callable[..., Launch]:
     """Return what makes functions for an overload: of a configuration, a stream, and where others go."""
-    key = kind, kernel.converts, arrays.seen()
+    key = kind, kernel.converts, arrays.seen(), overload.guarded and overload.guarded[0]
     found = overload.written.get(key)
     if found is None:
         found = overload.written[key] = _write(overload, kernel, kind)
@@ -198,10 +191,22 @@ def _write(overload: Overload, kernel: Launched, kind: str) -> Callable[..., Lau
     lines: list[str] = []
     for i, read in enumerate(held):
         names[f"_captured_{i}"] = read
-        lines.append(f"{_targets(kinds[i], f'{i}_')} = _captured_{i}()")
-    writer = _Writer(names, not kernel.converts, f"return _other(({_tuple(parameters)}))")
-    for i, (name, each) in enumerate(zip(parameters, kinds[len(held) :], strict=True), start=len(held)):
-        lines += writer.read(name, each, f"{i}_", kernel.names[i - len(held)])
+        lines.append(f"{targets(kinds[i], f'{i}_')} = _captured_{i}()")
+    # Before there were tensors, they are handed on; but what only packs is not written anew.
+    positions, names["_guard"] = overload.guarded or ((), None)
+    hands_on = overload.guarded is None and kind != "bytes"
+    writer = Writer(names, not kernel.converts, f"return _other(({_tuple(parameters)}))")
+    arguments = [
+        (name, each, f"{i}_", label)
+        for i, (name, each, label) in enumerate(
+            zip(parameters, kinds[len(held) :], kernel.names, strict=True), start=len(held)
+        )
+    ]
+    if positions:
+        lines += writer.tensors([arguments[i] for i in positions])
+    for i, argument in enumerate(arguments):
+        if i not in positions:
+            lines += writer.read(*argument, hands_on)
     items = ", ".join(f"v{each}" for each in overload.loaded.packing.names)
     rest = (_BYTES if kind == "bytes" else _LAUNCH).format(
         items=items, parameters=_tuple(parameters), stream=stream
@@ -215,6 +220,17 @@ def _write(overload: Overload, kernel: Launched, kind: str) -> Callable[..., Lau
     exec(_compiled(source), names)
     made: Callable[..., Launch] = names.pop("made")
     return made
+
+
+def _guard_tensors(overload: Overload, arguments: Sequence[Any]) -> None:
+    """Have functions for an overload check at once those of its arguments that are tensors, if some are."""
+    if overload.guarded is None and any(type(each) in arrays.TORCH for each in arguments):
+        in_line = [
+            i
+            for i, kind in enumerate(overload.types)
+            if is_plain_array(kind) and kind.layout == "C" and arrays.torch_dtype(kind.item.dtype)
+        ]
+        overload.guarded = guarded(arguments, in_line)
 
 
 def _tuple(names: Sequence[str]) -> str:
@@ -281,115 +297,3 @@ def _refused(
             except (struct.error, OverflowError) as why:
                 return TypeError(f"{name}: expected {kind}, got {argument!r}: {why}")
     return TypeError(str(error))
-
-
-# --- Written out -----------------------------------------------------------------------------------------
-
-
-def _targets(kind: Type, name: str) -> str:
-    """Return the variables for what varies of a value, in the order of what `values` returns."""
-    found = dict.fromkeys(slot.name for slot in slots(kind, name) if hasattr(slot, "name"))
-    return f"[{', '.join(f'v{each}' for each in found)}]"
-
-
-class _Writer:
-    """Writes lines that read an argument of one type into variables.
-
-    If `exact`, an array must have the very layout; else strides are read whatever they are.
-    """
-
-    def __init__(self, names: dict[str, Any], exact: bool, hand_on: str) -> None:
-        self._names, self._exact, self._hand_on = names, exact, hand_on
-
-    def read(self, value: str, kind: Type, name: str, label: str) -> Iterator[str]:
-        """Yield the lines for a variable `value`; `label` is what it is called in errors."""
-        names, hand_on = self._names, self._hand_on
-        if isinstance(kind, Array) and kind.mutable and kind.item.dtype.names is None:
-            yield from self._array(value, kind, name, label)
-        elif isinstance(kind, Scalar) and kind.item.dtype.kind in "biufc":
-            dtype = kind.item.dtype
-            names[f"_c{name}"] = frozenset(_IN_LINE.get(dtype, (dtype.type,)))
-            yield f"if type({value}) not in _c{name}: {hand_on}"
-            parts = (("re", ".real"), ("im", ".imag")) if dtype.kind == "c" else (("v", ""),)
-            for part, attribute in parts:
-                yield f"v{name}{part} = {value}{attribute}"
-        elif isinstance(kind, Tuple) and not kind.fields:
-            yield f"if type({value}) is not tuple or len({value}) != {len(kind.items)}: {hand_on}"
-            items = [f"_i{name}_{i}" for i in range(len(kind.items))]
-            if items:
-                yield f"[{', '.join(items)}] = {value}"
-            for i, (item, each) in enumerate(zip(items, kind.items, strict=True)):
-                yield from self.read(item, each, f"{name}_{i}", f"{label}[{i}]")
-        else:
-            yield from self._slowly(value, kind, name, label)
-
-    def _slowly(self, value: str, kind: Type, name: str, label: str) -> Iterator[str]:
-        self._names[f"_k{name}"] = kind
-        if isinstance(kind, Array):
-            yield f"if (read := _array_values({label!r}, _k{name}, {value})) is None: {self._hand_on}"
-            yield f"{_targets(kind, name)} = read"
-            return
-        yield f"if _typeof({label!r}, {value}) != _k{name}: {self._hand_on}"
-        yield f"{_targets(kind, name)} = _values({label!r}, _k{name}, {value})"
-
-    def _array(self, x: str, kind: Array, name: str, label: str) -> Iterator[str]:
-        """Yield the lines for an array; those of libraries of which none was seen yet are left out."""
-        dtype, n = kind.item.dtype, kind.ndim
-        self._names[f"_d{name}"] = dtype
-        any_layout = kind.layout == "A" and not self._exact
-
-        def condition(library: str, dtype: str, c: str, f: str, more: str, address: str) -> str:
-            layout = {"C": f"and {c}", "F": f"and {f} and not {c}", "A": f"and not ({c} or {f})"}[kind.layout]
-            return (
-                f"if type({x}) in {library} and {x}.dtype is {dtype} and {x}.ndim == {n} "
-                f"{'' if any_layout else layout}{more} "
-                f"and not (v{name}p := {x}.{address}) & {kind.item.dtype.alignment - 1}:"
-            )
-
-        branches: list[tuple[str, Iterator[str]]] = []
-        extents = partial(self._extents, kind, name)
-        if arrays.CUPY:
-            c, f = f"{x}._c_contiguous", f"{x}._f_contiguous"
-            known = condition("_cupy", f"_d{name}", c, f, "", "data.ptr")
-            branches.append((known, extents(f"{x}.size", f"{x}.shape", f"{x}.strides")))
-        if (own := arrays.torch_dtype(dtype)) and dtype.kind != "c" and (kind.layout == "C" or any_layout):
-            self._names[f"_t{name}"] = own
-            more = f" and {x}.is_cuda" + (f" and not {x}.is_neg()" if structs.kind_of(dtype) == "f" else "")
-            known = condition("_torch", f"_t{name}", f"{x}.is_contiguous()", "", more, "data_ptr()")
-            read = extents(f"{x}.numel()", f"{x}.shape", f"{x}.stride()", dtype.itemsize)
-            branches.append((known, read))
-        if arrays.NUMBA:
-            c, f = (f'{x}._dummy.flags["{each}_CONTIGUOUS"]' for each in "CF")
-            known = condition("_numba", f"_d{name}", c, f, "", "gpu_data.device_ctypes_pointer.value")
-            branches.append((known, extents(f"{x}.size", f"{x}.shape", f"{x}.strides")))
-        for i, (known, lines) in enumerate(branches):
-            yield f"{'el' if i else ''}{known}"
-            yield from lines
-        yield "else:" if branches else "if True:"
-        yield from (f"    {line}" for line in self._slowly(x, kind, name, label))
-        # It may have been the first of a library that can be read in line.
-        yield f"    if _seen() != {arrays.seen()}: {self._hand_on}"
-        if driver.has_several_devices:
-            yield f"_check_memory({label!r}, v{name}p)"
-
-    def _extents(
-        self, kind: Array, name: str, size: str, shape: str, strides: str, times: int = 1
-    ) -> Iterator[str]:
-        """Yield the lines for the size, shape and strides of an array; a stride has so many bytes."""
-        if not kind.ndim:
-            yield "    pass"
-            return
-        yield f"    v{name}n = {size}"
-        if kind.ndim > 1:
-            yield f"    {', '.join(f'v{name}s{i}' for i in range(kind.ndim))} = {shape}"
-        if kind.layout == "A":
-            each = [f"v{name}t{i}" for i in range(kind.ndim)]
-            yield f"    {', '.join(each)}, = {strides}"
-            if times != 1:
-                yield "    " + "; ".join(f"{one} *= {times}" for one in each)
-            return
-        axes = range(kind.ndim)[::-1] if kind.layout == "C" else range(kind.ndim)
-        before = str(kind.item.dtype.itemsize)
-        for last, axis in pairwise(axes):
-            yield f"    v{name}t{axis} = {before} * v{name}s{last}"
-            before = f"v{name}t{axis}"

@@ -20,6 +20,7 @@ from .._kernels.image import Image
 from .._obtain.target import parse_cc
 from .configuration import COOPERATIVE, Configuration, attributes_of
 from .packing import Memory, Packing
+from .tensors import Guard
 
 _ONE = "kernel"  # the shape of all kernels: a launch
 _EXECUTABLES = 8
@@ -221,6 +222,9 @@ class Overload(Algorithm, family=_FAMILY, uses={}):
     def __init__(self, source: Any, states: Any) -> None:
         super().__init__(source, states)
         self.written: dict[Any, Callable[..., Any]] = {}  # what makes functions that launch it
+        # Which arguments are tensors that are checked at once, and what does it; None before there
+        # were tensors.
+        self.guarded: tuple[tuple[int, ...], Guard | None] | None = None
 
     @property
     def types(self) -> tuple[Type, ...]:

@@ -89,6 +89,43 @@ def test_tensors_of_torch(dtype):
 
 
 @needs_torch
+def test_tensors_after_others_were_checked_at_once():
+    @cupar.jit
+    def kernel(x, y, out, n, alpha):
+        i = cuda.grid(1)
+        if i < n:
+            out[i] = alpha * x[i] + y[i]
+
+    def launched(x, y, out, n=8):
+        kernel[1, 32](x, y, out, n, 2.0)
+        expected = 2 * x.cpu().numpy() + y.cpu().numpy()
+        np.testing.assert_array_equal(out.cpu().numpy()[:n], expected[:n])
+
+    def tensor(n, **named):
+        return torch.arange(n, dtype=torch.float32, device="cuda", **named)
+
+    x, y, out = tensor(8), tensor(8) + 1, tensor(8)
+    for _ in range(3):
+        launched(x, y, out)
+    (overload,) = kernel.overloads.values()
+    assert overload.guarded[0] == (0, 1, 2)  # fails if PyTorch no longer has what checks them
+    launched(tensor(9), tensor(9), tensor(20))
+    launched(x[1:], x[:7], out, 7)
+    launched(x, x, out)
+    launched(tensor(16)[::2], y, out)
+    launched(x.double(), y, out)
+    launched(tensor(8).requires_grad_().detach(), y, out)
+    with torch.inference_mode():
+        launched(tensor(8), y, out)
+    kernel[1, 32](cp.arange(8, dtype="f4"), y, out, 8, 2.0)
+    np.testing.assert_array_equal(out.cpu().numpy(), 2 * np.arange(8, dtype="f4") + y.cpu().numpy())
+    with pytest.raises(ValueError, match="^x: .*lazy"):
+        kernel[1, 32](torch._neg_view(x), y, out, 8, 2.0)
+    with pytest.raises(TypeError, match="^x: .*PyTorch tensor on cpu"):
+        kernel[1, 32](x.cpu(), y, out, 8, 2.0)
+
+
+@needs_torch
 def test_lazy_negation_is_refused():
     x = torch.ones(10, dtype=torch.complex64, device="cuda").conj().imag
     with pytest.raises(ValueError, match="^x: .*lazy"):

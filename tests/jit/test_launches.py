@@ -9,7 +9,9 @@ FILE = Path(__file__).parent / "processes" / "launches.py"
 
 
 @pytest.mark.parametrize("graphs", ["0", "1"])
-@pytest.mark.parametrize("which", ["arguments", "conversions", "libraries", "configurations", "errors"])
+@pytest.mark.parametrize(
+    "which", ["arguments", "conversions", "libraries", "tensors", "configurations", "errors"]
+)
 def test_what_the_driver_is_told(which, graphs, tmp_path, session_cache):
     done = run(tmp_path, FILE, session_cache, which, CUPAR_GRAPHS=graphs)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -4,6 +4,7 @@ import ctypes
 import math
 import struct
 import sys
+import types
 from collections import namedtuple
 
 from support.host import Array, Driver, Launch
@@ -19,6 +20,7 @@ from numba.cuda.cudadrv.driver import MemoryPointer  # noqa: E402
 import cupar  # noqa: E402
 from cupar import kernel as kernels  # noqa: E402
 from cupar._device import arrays  # noqa: E402
+from cupar._jit import tensors as _tensors  # noqa: E402
 
 A = [0x700000000000 + k * 0x1000000000 for k in range(16)]
 Pair = namedtuple("Pair", "first second")
@@ -56,14 +58,64 @@ class Tensor:
     """What launches read of a tensor of PyTorch's, and no more."""
 
     is_cuda = True
+    asked = 0  # how often one was asked whether it is negated
 
     def __init__(self, address, shape, dtype, strides=None, negated=False):
         array = InLine(address, shape, dtype, strides)
+        self.negated = negated
         self.dtype, self.shape, self.ndim = TORCH_DTYPES[array.dtype], shape, len(shape)
         self.numel, self.data_ptr = lambda: array.size, lambda: address
-        self.is_contiguous, self.is_neg = lambda: array._c_contiguous, lambda: negated
+        self.is_contiguous = lambda: array._c_contiguous
         self.stride = lambda: tuple(each // array.dtype.itemsize for each in array.strides)
         self.is_conj = lambda: False
+
+    def is_neg(self):
+        Tensor.asked += 1
+        return self.negated
+
+    def __getitem__(self, every):
+        return Tensor(self.data_ptr(), (self.numel() // every.step,), "f4", (4 * every.step,))
+
+
+class TensorGuards:
+    """What compares tensors all at once, as PyTorch's does."""
+
+    honest = True
+
+    def __init__(self, *tensors, dynamic_dims_sizes, dynamic_dims_strides):
+        self.like, self.strides = [self.of(each) for each in tensors], dynamic_dims_strides
+
+    def of(self, x):
+        return type(x), *([x.dtype, x.ndim, x.is_cuda, x.negated] if type(x) is Tensor else ())
+
+    def check(self, *tensors):
+        if not TensorGuards.honest:
+            return True
+        return len({*map(id, tensors)}) == len(tensors) and all(
+            self.of(x) == like and all(b is None or a == b for a, b in zip(x.stride(), strides, strict=True))
+            for x, like, strides in zip(tensors, self.like, self.strides, strict=True)
+        )
+
+
+def torch():
+    """Put a module in PyTorch's place that has what is used of it to check tensors at once."""
+    found, guards = types.ModuleType("torch"), types.ModuleType("torch._C._dynamo.guards")
+
+    def empty(shape, dtype, device):
+        tensor = Tensor(A[9], shape, str(dtype).removeprefix("torch."))
+        tensor.is_cuda = device != "cpu"
+        return tensor
+
+    def negated(tensor):
+        found = Tensor(A[9], tensor.shape, "f4", negated=True)
+        found.is_cuda = tensor.is_cuda
+        return found
+
+    found.Tensor, found.empty, found._neg_view = Tensor, empty, negated
+    found.float32, found.int32 = (TORCH_DTYPES[np.dtype(each)] for each in ("f4", "i4"))
+    guards.TensorGuards = TensorGuards
+    names = ("torch", "torch._C", "torch._C._dynamo", "torch._C._dynamo.guards")
+    sys.modules.update(zip(names, (found, *map(types.ModuleType, names[1:3]), guards), strict=True))
 
 
 Tensor.__module__ = "torch"
@@ -249,6 +301,62 @@ def libraries():
     raised("put off", ValueError, "x: got a tensor with lazy", lambda: kernel[1, 32](lazy))
     x.is_cuda, x.device = False, "cpu"
     raised("in host memory", TypeError, "x: expected a device array, got a PyTorch", lambda: kernel[1, 32](x))
+
+
+def tensors():
+    """Tensors are checked at once where they can be, and are found out where they differ."""
+
+    def together(x, y, n, out):
+        x.size, y.size, out.size
+
+    def launched_with(what, kernel, x, y, out, asks):
+        Tensor.asked = 0
+        kernel[1, 32](x, y, 7, out)
+        expected = []
+        for each in (x, y, out):
+            strides = [4 * s for s in (each.stride() if isinstance(each, Tensor) else (1,))]
+            address = each.data_ptr() if isinstance(each, Tensor) else each.data.ptr
+            expected.append(packed(address, each.shape, strides, 4))
+        launched(what, kernel, (*expected[0], *expected[1], *number("q", 7), *expected[2]))
+        if asks is not None:
+            check(f"{what}: asked", Tensor.asked, asks)
+
+    def tensor(k, n=10, **named):
+        return Tensor(A[k], (n,), "f4", **named)
+
+    def plane(k, *shape):
+        return Tensor(A[k], shape, "f4")
+
+    x, y, out = tensor(0), plane(1, 3, 5), tensor(2, 6)
+    for way in ("", "nothing checks", "it says yes to all"):
+        if not way:
+            torch()
+        TensorGuards.honest = way != "it says yes to all"
+        if way == "nothing checks":
+            del sys.modules["torch._C._dynamo.guards"]
+        _tensors._works.cache_clear()
+        kernel = compiled(together, x, y, 7, out)
+        for overload in kernel.overloads.values():
+            overload.written.clear()
+            overload.guarded = None
+        at_once = 0 if not way else 3
+        kernel[1, 32](x, y, 7, out)
+        driver.taken()
+        for k in (3, 4):
+            launched_with(f"alike {way}", kernel, tensor(k, k), plane(k, 2, k), tensor(5, 1), at_once)
+        launched_with(f"twice the same {way}", kernel, x, y, x, 3)
+        launched_with(f"another library {way}", kernel, x, y, InLine(A[7], (9,), "f4"), 2)
+        for wrong, error, start in (
+            (tensor(3, negated=True), ValueError, "x: got a tensor with lazy"),
+            (Tensor(A[0] + 2, (10,), "f4"), ValueError, "x: expected an array aligned to 4 bytes"),
+            (np.zeros(10, "f4"), TypeError, "x: expected a device array, got a NumPy"),
+        ):
+            raised(f"{start} {way}", error, start, lambda wrong=wrong: kernel[1, 32](wrong, y, 7, out))
+        strided, fortran = tensor(0, strides=(8,)), Tensor(A[1], (3, 5), "f4", strides=(4, 12))
+        for a, b in ((strided, y), (x, fortran)):
+            driver.knows(kernel.compile(a, b, 7, out, cc=90))
+            launched_with(f"other layouts {way}", kernel, a, b, out, None)
+        check("overloads", len(kernel.overloads), 3)
 
 
 def conversions():

@@ -1,0 +1,68 @@
+"""PyTorch's tensors among a launch's arguments, checked all in one call.
+
+To read a tensor's class, dtype, dimensions, device, layout and whether it is negated takes six calls, which
+are a large part of a launch. What guards PyTorch's compiled functions compares all of these at once, for all
+tensors. It is not public: it is tried before it is used, and where it is not there, or says no, tensors are
+read as before.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+Guard = Callable[..., bool]
+
+
+def guarded(arguments: Sequence[Any], may_be: Sequence[int]) -> tuple[tuple[int, ...], Guard | None]:
+    """Return which of some arguments are tensors that are checked at once, and what does it.
+
+    The check tells whether tensors, none of them twice, are like these but for their sizes; and contiguous if
+    they have one dimension. Of those with more, neither sizes nor strides are compared.
+    """
+    try:
+        tensor = sys.modules["torch"].Tensor
+        which = {id(arguments[i]): i for i in may_be if type(arguments[i]) is tensor}
+        tensors = [arguments[i] for i in which.values()]
+        check = _guard(tensors) if tensors and _works() else None
+        if check is not None and check(*tensors) is True:
+            return tuple(which.values()), check
+    except Exception:  # whatever another release of it may raise
+        pass
+    return (), None
+
+
+def _guard(tensors: Sequence[Any]) -> Guard:
+    guards: Any = import_module("torch._C._dynamo.guards")
+    sizes: list[list[int | None]] = [[None] * each.ndim for each in tensors]
+    strides = [[1] if size == [None] else size for size in sizes]
+    made = guards.TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
+    return made.check  # type: ignore[no-any-return]
+
+
+@cache
+def _works() -> bool:
+    """Try it on tensors in host memory."""
+    torch: Any = sys.modules["torch"]
+
+    def tensor(*shape: int, dtype: Any = torch.float32, device: str = "cpu") -> Any:
+        return torch.empty(shape, dtype=dtype, device=device)
+
+    first, plane = tensor(5), tensor(2, 3)
+    check = _guard((first, plane))
+    others = [
+        tensor(5, dtype=torch.int32),
+        tensor(5, 1),
+        tensor(5, device="meta"),
+        first[::2],
+        torch._neg_view(first),
+        None,
+    ]
+    return (
+        check(first, plane) is True
+        and check(tensor(7), tensor(4, 1)) is True
+        and not any(check(each, plane) for each in others)
+    )
