@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 from llvmlite import ir
-from numba import typeof
 from numba.core import errors, types
 from numba.core.imputils import lower_builtin, lower_constant
 from numba.extending import (
@@ -31,8 +30,9 @@ from .._call.algorithm import Algorithm
 from .._call.code import Loaded
 from .._device import driver
 from .._ir.specialisation import Specialisation
-from . import calls, dump, iterators, native, views
+from . import calls, dump, iterators, launches, native, views
 from .errors import LaunchError
+from .given import plain
 from .layout import Layout, layout_of, words_of
 from .plans import Translation, UntranslatableError
 
@@ -200,14 +200,14 @@ def _constant(context: Any, builder: Any, kind: AlgorithmType, algorithm: Algori
 def _resolve(method: Any, kind: AlgorithmType, *given: Any) -> Any:
     """Return a method for arguments of some types, as numba compiles it."""
     parameters = [*inspect.signature(method).parameters][1:]
-    types_given = dict(zip(parameters, map(_plain, given), strict=True))
+    types_given = dict(zip(parameters, map(plain, given), strict=True))
     layout, translation = kind.prepared.layout, kind.prepared.translation
     call = calls.Call(kind.algorithm, kind.spec, types_given, layout)
     plan = translation.compiled(
         {
             **native.OF_PLANS,
             "_occupancy": native.occupancy(layout.first_constant + len(translation.constants)),
-            "_launch": native.launcher(layout),
+            "_launch": launches.launcher(layout),
         },
         register_jitable,
     )
@@ -236,12 +236,3 @@ def _block(typing: Any, algorithm: Any) -> Any:
         return values[0]
 
     return types.int64(algorithm), code
-
-
-def _plain(given: Any) -> Any:
-    """Return a type without what numba has around defaults and constants."""
-    if isinstance(given, types.Omitted):
-        given = given.value
-    if given is None:
-        return types.none
-    return types.unliteral(given if isinstance(given, types.Type) else typeof(given))

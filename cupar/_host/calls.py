@@ -17,6 +17,7 @@ from .._ir import nodes
 from .._ir.iterator import same_structure
 from .._ir.specialisation import Specialisation
 from . import iterators
+from .given import NO_CONTEXT, aligned, integer, stream
 from .iterators import IteratorType
 from .layout import Layout
 from .problems import problem_of
@@ -68,7 +69,6 @@ _GIVEN = """
         raise _LaunchError({subject!r}, {kernels!r}, _status)
     return _size
 """
-_NO_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
 
 
 def parameters_of(method: Any) -> list[str]:
@@ -110,11 +110,11 @@ class Call:
         method, phase = self._phase()
         texts = {
             "parameters": ", ".join(parameters_of(method)),
-            "stream": self._stream(),
+            "stream": stream(given["stream"], "stream"),
             "checks": "\n    ".join("\n".join(self._checks).splitlines()),
             "values": ", ".join(["_stream", *(self._values[name] for name in layout.values)]),
             "problem": problem.text,
-            "no_context": _NO_CONTEXT,
+            "no_context": NO_CONTEXT,
             "subject": spec.algorithm,
             "kernels": layout.kernels,
         }
@@ -137,24 +137,12 @@ class Call:
             self._contiguous("temp_storage", storage)
         return self._cls.__call__, _GIVEN
 
-    def _stream(self) -> str:
-        given = self._given["stream"]
-        if given is types.none:
-            return "0"
-        if not isinstance(given, types.Integer):
-            raise errors.TypingError(
-                f"stream: compiled host code takes a handle, an integer, or None; got {given}"
-            )
-        return "_int(stream)"
-
     def _counts(self) -> None:
         for count in dict.fromkeys(self._cls._uses.values()):
             if isinstance(count, int) or count not in self._given:
                 continue
-            if not isinstance(self._given[count], types.Integer):
-                raise errors.TypingError(f"{count}: expected an integer, got {self._given[count]}")
             self._checks += [
-                f"_n_{count} = _int({count})",
+                f"_n_{count} = {integer(count, self._given[count], count)}",
                 f"if _n_{count} < 0:",
                 f'    raise ValueError("{count}: expected 0 or more")',
             ]
@@ -186,11 +174,7 @@ class Call:
         ]
         if not given.is_contiguous:
             self._contiguous(name, given)
-        if dtype.alignment > 1:
-            self._checks += [
-                f"if {name}.address & {dtype.alignment - 1}:",
-                f'    raise ValueError("{name}: expected an array aligned to {dtype.alignment} bytes")',
-            ]
+        self._checks += aligned(name, name, dtype.alignment)
         address = f"_int({name}.address)"
         self._values[name] = address if argument.is_pointer else f"_on_stack({address})"
 

@@ -149,14 +149,7 @@ def _constant(context: Any, builder: Any, kind: IteratorType, iterator: Iterator
 # --- What compiled code does with them ---------------------------------------------------------------------
 
 
-@intrinsic
-def words(typing: Any, iterator: Any) -> Any:
-    """Return the words of an iterator."""
-
-    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return cgutils.create_struct_proxy(signature.args[0])(context, builder, values[0]).words
-
-    return types.UniTuple(types.int64, iterator.words)(iterator), code
+words = native.field("words", lambda iterator: types.UniTuple(types.int64, iterator.words))
 
 
 @register_jitable

@@ -16,12 +16,13 @@ from .._base import trace
 from .._ir.parameters import Array, Constant, Member, Scalar, Tuple, Type, slots
 from . import dump, native, views
 from .errors import LaunchError
+from .given import NO_CONTEXT, aligned, integer, stream
 from .kernel_types import NUMBERS, WORDS, KernelType, LaunchType, Types, kind_of, type_of
+from .launches import launch_one
 
 __all__ = ["type_of"]
 
 _I64 = ir.IntType(64)
-_NO_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
 
 # --- Configurations ----------------------------------------------------------------------------------------
 
@@ -66,40 +67,15 @@ def _dimensions(name: str, given: Any, expression: str) -> str:
     return ", ".join([*(f"_int({one})" for one in found), *["_int(1)"] * (3 - len(each))])
 
 
-def _stream(given: Any, expression: str) -> str:
-    given = _plain(given)
-    if given is types.none:
-        return "_int(0)"
-    if not isinstance(given, types.Integer):
-        raise errors.TypingError(
-            f"stream: compiled host code takes a handle, an integer, or None; got {given}"
-        )
-    return f"_int({expression})"
-
-
-def _integer(name: str, given: Any, expression: str) -> str:
-    if not isinstance(_plain(given), types.Integer):
-        raise errors.TypingError(f"{name}: expected an integer, got {given}")
-    return f"_int({expression})"
-
-
-def _plain(given: Any) -> Any:
-    if isinstance(given, types.Omitted):
-        given = given.value
-    if given is None:
-        return types.none
-    return types.unliteral(given) if isinstance(given, types.Type) else types.int64
-
-
 def _configure(kernel: KernelType, parameters: str, given: list[Any], expressions: list[str]) -> Any:
     grid, block, *others = given
-    stream = _stream(others[0], expressions[2]) if others else "_int(0)"
-    shared = _integer("shared", others[1], expressions[3]) if len(others) > 1 else "_int(0)"
+    handle = stream(others[0], expressions[2]) if others else "_int(0)"
+    shared = integer("shared", others[1], expressions[3]) if len(others) > 1 else "_int(0)"
     text = _CONFIGURE.format(
         parameters=parameters,
         grid=_dimensions("grid", grid, expressions[0]),
         block=_dimensions("block", block, expressions[1]),
-        stream=stream,
+        stream=handle,
         shared=shared,
     )
     names: dict[str, Any] = {"_made": _made, "_int": types.int64}
@@ -118,11 +94,11 @@ def _getitem(kernel: Any, index: Any) -> Any:
     return _configure(kernel, "kernel, index", list(index), [f"index[{k}]" for k in range(len(index))])
 
 
-def _forall(kernel: Any, ntasks: Any, tpb: Any, stream: Any, sharedmem: Any) -> Any:
+def _forall(kernel: Any, ntasks: Any, tpb: Any, on: Any, sharedmem: Any) -> Any:
     for name, each in (("ntasks", ntasks), ("tpb", tpb), ("sharedmem", sharedmem)):
-        _integer(name, each, name)
+        integer(name, each, name)
     names: dict[str, Any] = {"_made": _made, "_int": types.int64}
-    exec(_FORALL.format(stream=_stream(stream, "stream")), names)
+    exec(_FORALL.format(stream=stream(on, "stream")), names)
     return names["forall"]
 
 
@@ -184,20 +160,8 @@ def launch(launch, {parameters}):
 """
 
 
-@intrinsic
-def _table(typing: Any, launch: Any) -> Any:
-    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return cgutils.create_struct_proxy(signature.args[0])(context, builder, values[0]).table
-
-    return types.int64(launch), code
-
-
-@intrinsic
-def _numbers(typing: Any, launch: Any) -> Any:
-    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return cgutils.create_struct_proxy(signature.args[0])(context, builder, values[0]).numbers
-
-    return types.UniTuple(types.int64, len(NUMBERS))(launch), code
+_table = native.field("table", lambda launch: types.int64)
+_numbers = native.field("numbers", lambda launch: types.UniTuple(types.int64, len(NUMBERS)))
 
 
 def _lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -217,7 +181,7 @@ def _lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         parameters="".join(f"{each}, " for each in parameters),
         name=table.kernel.__name__,
         checks="\n    ".join(checks),
-        no_context=_NO_CONTEXT,
+        no_context=NO_CONTEXT,
         **{each: word[each] for each in ("block", "threads", "static", "shared")},
     )
     own: dict[str, Any] = {
@@ -249,13 +213,7 @@ def _checks(name: str, value: str, kind: Type) -> list[str]:
             for k, each in enumerate(kind.items)
             for line in _checks(f"{name}[{k}]", f"{value}[{k}]", each)
         ]
-    if not isinstance(kind, Array) or kind.item.dtype.alignment < 2:
-        return []
-    alignment = kind.item.dtype.alignment
-    return [
-        f"if {value}.address & {alignment - 1}:",
-        f'    raise ValueError("{name}: expected an array aligned to {alignment} bytes")',
-    ]
+    return aligned(name, value, kind.item.dtype.alignment) if isinstance(kind, Array) else []
 
 
 def _launcher(name: str, kinds: Types, word: dict[str, int]) -> Any:
@@ -272,26 +230,18 @@ def _launcher(name: str, kinds: Types, word: dict[str, int]) -> Any:
             ):
                 parts = _parts(context, builder, kind, given[k], value, f"{k}_")
                 found += [
-                    _constant_of(slot) if isinstance(slot, Constant) else parts[slot.name]
+                    _I64(slot.value) if isinstance(slot, Constant) else parts[slot.name]
                     for slot in slots(kind, f"{k}_")
                 ]
-            pointers = native.on_stack_each(builder, found)
-            *dimensions, shared, stream = cgutils.unpack_tuple(builder, numbers)
-            if trace.is_on():
-                native.trace_launch(builder, name, dimensions, shared, stream)
             function, attributes = (
                 native.word_at(builder, table, word[each]) for each in ("function", "attributes")
             )
-            config = native.configuration(builder, dimensions, shared, stream, attributes)
-            return native.launched(builder, table, config, function, pointers)
+            each = cgutils.unpack_tuple(builder, numbers)
+            return launch_one(builder, table, name, function, found, each, attributes, trace.is_on())
 
         return types.int64(types.int64, numbers, arguments), code
 
     return launch
-
-
-def _constant_of(slot: Constant) -> Any:
-    return native.INTEGERS[slot.code](slot.value)
 
 
 def _parts(context: Any, builder: Any, kind: Type, given: Any, value: Any, name: str) -> dict[str, Any]:

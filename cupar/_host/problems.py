@@ -19,6 +19,7 @@ from .._kernels import histogram, segmented_sort
 from .._kernels.radix_sort import Bits
 from .._kernels.segmented_reduce import Segments
 from .._kernels.segmented_scan import ScannedSegments
+from .given import integer
 from .views import ViewType
 
 
@@ -221,11 +222,7 @@ def _row_length(array: str, given: Mapping[str, Any]) -> list[str]:
 
 def _number(name: str, given: Mapping[str, Any], default: int) -> str:
     """Return the expression of an optional integer."""
-    if given[name] is types.none:
-        return f"_int({default})"
-    if not isinstance(given[name], types.Integer):
-        raise errors.TypingError(f"{name}: expected an integer, got {given[name]}")
-    return f"_int({name})"
+    return f"_int({default})" if given[name] is types.none else integer(name, given[name], name)
 
 
 def _not_negative(name: str, given: Mapping[str, Any], default: int) -> list[str]:

@@ -206,3 +206,14 @@ def expression(item: Element) -> ast.expr:
 def tuple_of(items: list[Element]) -> ast.expr:
     """Return items as a tuple."""
     return ast.Tuple([*map(expression, items)], ast.Load())
+
+
+class Filled(ast.NodeTransformer):
+    """Puts what is known in the place of names."""
+
+    def __init__(self, items: dict[str, Any]) -> None:
+        self._items = items
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        item = self._items.get(node.id)
+        return node if item is None else expression(item)

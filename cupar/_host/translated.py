@@ -17,7 +17,7 @@ from .._kernels.family import Facts, Plan
 from . import sequences
 from .known import UNKNOWN, Known
 from .sequences import Sequences
-from .trees import UntranslatableError, copied, named_call, root, tree_of
+from .trees import UntranslatableError, checked, copied, named_call, root, tree_of
 
 # Functions that compiled code has in another way: those of these names in `native`.
 NATIVE = {
@@ -127,7 +127,7 @@ class Function(ast.NodeTransformer):
 
     def _text(self, node: ast.expr) -> str:
         """Return the text of an expression, with what stands for items of known sequences."""
-        return ast.unparse(_Filled(self._known.items).visit(copy.deepcopy(node)))
+        return ast.unparse(sequences.Filled(self._known.items).visit(copy.deepcopy(node)))
 
     def _read(self, node: ast.expr, expression: Callable[[], str]) -> ast.Name:
         name = re.sub(r"\W", "_", self._text(node)).strip("_")
@@ -303,7 +303,7 @@ class Function(ast.NodeTransformer):
         if isinstance(call, ast.Call) and any(map(self._is_several, call.args)):
             if self._mode == "nbytes":
                 return []
-            return _checked(self._own_call(call, self._value(call.func), call.args, self._mode))
+            return checked(self._own_call(call, self._value(call.func), call.args, self._mode))
         return [self.generic_visit(node)]  # type: ignore[list-item]
 
     def _assigned(self, target: ast.expr, value: ast.expr) -> list[ast.stmt]:
@@ -396,24 +396,4 @@ class Function(ast.NodeTransformer):
         # A build without some shapes has facts by which they are not planned.
         place = self.visit(shape) if name is UNKNOWN else ast.Constant(self._whole.shapes.get(name, -1))
         own = [ast.Name(each, ast.Load()) for each in ("_state", "_address", "_values")]
-        return _checked(named_call("_launch", [*own, place, *map(self.visit, numbers)]))
-
-
-def _checked(launch: ast.expr) -> list[ast.stmt]:
-    """Return a launch, after which an error ends the function."""
-    status = ast.Name("_status", ast.Load())
-    return [
-        ast.Assign([ast.Name("_status", ast.Store())], launch),
-        ast.If(status, [ast.Return(status)], []),
-    ]
-
-
-class _Filled(ast.NodeTransformer):
-    """Puts what is known in the place of names."""
-
-    def __init__(self, items: dict[str, Any]) -> None:
-        self._items = items
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        item = self._items.get(node.id)
-        return node if item is None else sequences.expression(item)
+        return checked(named_call("_launch", [*own, place, *map(self.visit, numbers)]))

@@ -41,3 +41,12 @@ def tree_of(function: FunctionType) -> ast.FunctionDef:
 @functools.cache
 def _source(code: Any) -> str:
     return textwrap.dedent(inspect.getsource(code))
+
+
+def checked(launch: ast.expr) -> list[ast.stmt]:
+    """Return a launch, after which an error ends the function."""
+    status = ast.Name("_status", ast.Load())
+    return [
+        ast.Assign([ast.Name("_status", ast.Store())], launch),
+        ast.If(status, [ast.Return(status)], []),
+    ]

@@ -1,0 +1,43 @@
+"""What calls and launches in compiled code are given, checked in one way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import typeof
+from numba.core import errors, types
+
+NO_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
+
+
+def plain(given: Any) -> Any:
+    """Return a type without what numba has around defaults and constants."""
+    if isinstance(given, types.Omitted):
+        given = given.value
+    if given is None:
+        return types.none
+    return types.unliteral(given if isinstance(given, types.Type) else typeof(given))
+
+
+def integer(name: str, given: Any, expression: str, expected: str = "expected an integer,") -> str:
+    """Return the expression of an integer."""
+    if not isinstance(plain(given), types.Integer):
+        raise errors.TypingError(f"{name}: {expected} got {given}")
+    return f"_int({expression})"
+
+
+def stream(given: Any, expression: str) -> str:
+    """Return the expression of a stream's handle."""
+    if plain(given) is types.none:
+        return "_int(0)"
+    return integer("stream", given, expression, "compiled host code takes a handle, an integer, or None;")
+
+
+def aligned(name: str, value: str, alignment: int) -> list[str]:
+    """Return the lines that check the address of a view."""
+    if alignment < 2:
+        return []
+    return [
+        f"if {value}.address & {alignment - 1}:",
+        f'    raise ValueError("{name}: expected an array aligned to {alignment} bytes")',
+    ]
