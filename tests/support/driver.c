@@ -1,6 +1,7 @@
 /* A CUDA driver that has no GPU: it answers as one with an H200, and takes down what is launched. */
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -191,6 +192,10 @@ int cuDriverGetVersion(int* v) {
 }
 int cuDeviceGetCount(int* c) {
   *c = 1;
+  return 0;
+}
+int cuDeviceGetName(char* name, int nbytes, int d) {
+  snprintf(name, nbytes, "NVIDIA H200");
   return 0;
 }
 int cuDeviceGetAttribute(int* v, int a, int d) {
