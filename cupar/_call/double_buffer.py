@@ -33,6 +33,13 @@ class DoubleBuffer:
         """Return the other array."""
         return self.d_buffers[1 - self.selector]
 
+    @property
+    def _numba_type_(self) -> Any:
+        raise TypeError(
+            "a DoubleBuffer, which compiled host code cannot take: give cupar.view(array) in and out, or "
+            "call the sort from Python"
+        )
+
 
 def opened(source_name: str, source: Any, target_name: str, target: Any) -> tuple[Any, Any]:
     """Return an input and an output, both of which a double buffer holds.

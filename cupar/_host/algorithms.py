@@ -35,6 +35,7 @@ from .errors import LaunchError
 from .given import plain
 from .layout import Layout, layout_of, words_of
 from .plans import Translation, UntranslatableError
+from .problems import is_known
 
 
 @dataclass(frozen=True)
@@ -76,12 +77,14 @@ def _prepare(spec: Specialisation, loaded: Loaded) -> Prepared:
     try:
         translation = Translation(loaded.plan, loaded.chains, layout.first_constant)
     except UntranslatableError as error:
-        raise errors.TypingError(
-            f"{spec.algorithm}: compiled host code cannot run it; call it from Python"
-        ) from error
+        raise errors.TypingError(_cannot_run(spec)) from error
     # A build without some kernels has facts by which no plan asks for them.
     kernels = [loaded._library.functions.get(name, c_void_p()) for name in translation.kernels]
     return Prepared(layout, translation, words_of(chains, translation.constants, kernels))
+
+
+def _cannot_run(spec: Specialisation) -> str:
+    return f"{spec.algorithm}: compiled host code cannot run it; call it from Python"
 
 
 class AlgorithmType(types.Type):  # type: ignore[misc]
@@ -130,8 +133,9 @@ def type_of(algorithm: Algorithm) -> AlgorithmType:
         algorithm.ready(tier="fast")
     except Exception:  # then it goes on with what it has
         algorithm.ready()
-    cls = type(algorithm)
-    spec = algorithm._spec
+    cls, spec = type(algorithm), algorithm._spec
+    if not is_known(cls):
+        raise errors.TypingError(_cannot_run(spec))
     for name, op in spec.operators:
         if op.state_size:
             raise errors.TypingError(

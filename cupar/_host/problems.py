@@ -45,21 +45,23 @@ class Problem:
     names: dict[str, Any] = field(default_factory=dict)
 
 
-def problem_of(cls: type[Algorithm], spec: Specialisation, given: Mapping[str, Any]) -> Problem:
-    """Return the problem of a call with arguments of some types.
+def is_known(cls: type[Algorithm]) -> bool:
+    """Whether compiled code can make the problems of an algorithm."""
+    return cls._problem is None or _maker(cls) is not None
 
-    Raises
-    ------
-    TypingError
-        If compiled code cannot make it.
-    """
+
+def problem_of(cls: type[Algorithm], spec: Specialisation, given: Mapping[str, Any]) -> Problem:
+    """Return the problem of a call with arguments of some types; raise TypingError for wrong ones."""
     if cls._problem is None:
         first = next(count for count in cls._uses.values() if count in given)
         return Problem(f"_n_{first}")
-    found = next((_PROBLEMS[each.__name__] for each in cls.__mro__ if each.__name__ in _PROBLEMS), None)
-    if found is None:
-        raise errors.TypingError(f"{spec.algorithm}: compiled host code cannot run it: call it from Python")
-    return found(spec, given)
+    made = _maker(cls)
+    assert made is not None  # see `is_known`
+    return made(spec, given)
+
+
+def _maker(cls: type[Algorithm]) -> Callable[[Specialisation, Mapping[str, Any]], Problem] | None:
+    return next((_PROBLEMS[each.__name__] for each in cls.__mro__ if each.__name__ in _PROBLEMS), None)
 
 
 def _search(spec: Specialisation, given: Mapping[str, Any]) -> Problem:

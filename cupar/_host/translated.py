@@ -167,8 +167,9 @@ class Function(ast.NodeTransformer):
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
         """Return the place of a shape with a number in its name."""
         texts = [self._value(each) for each in node.values]
-        (number,) = [each for each, text in zip(node.values, texts, strict=True) if text is UNKNOWN]
-        assert isinstance(number, ast.FormattedValue)
+        numbers = [each for each, text in zip(node.values, texts, strict=True) if text is UNKNOWN]
+        if len(numbers) != 1 or not isinstance(number := numbers[0], ast.FormattedValue):
+            raise self._refuse(node, "this is a text")
         shapes, places = self._whole.shapes, list[ast.expr]()
         while (name := "".join(str(len(places) if each is UNKNOWN else each) for each in texts)) in shapes:
             places.append(ast.Constant(shapes[name]))

@@ -66,6 +66,10 @@ def test_what_algorithms_are_refused_is_named(lines):
     storage_expected = (
         "TypingError: temp_storage: expected None, or cupar.view(array) of one that can be written"
     )
+    doubled = (
+        "TypeError: a DoubleBuffer, which compiled host code cannot take: give cupar.view(array) in and out, "
+        "or call the sort from Python"
+    )
     complex_init = "complex128 is not converted to float32 silently; give a NumPy array of one element"
     assert lines("algorithms_refused") == [
         "TypingError: d_in: this algorithm was built for Counting(int64), got cupar.view(int64, 1d, C)",
@@ -89,6 +93,11 @@ def test_what_algorithms_are_refused_is_named(lines):
         "ValueError: temp_storage: needs more bytes for this call: give None to ask how many",
         "ValueError: temp_storage: got a strided array; copy it first",
         f"{storage_expected}, got cupar.view(uint8, 1d, C, read-only)",
+        doubled,
+        doubled,
+        "TypingError: Untyped global name 'largest': top_k: compiled host code cannot run it; call it from "
+        "Python",
+        "TypingError: segmented_top_k: compiled host code cannot run it; call it from Python",
         "TypingError: d_in: this algorithm was built for float32, got a view of int64",
         "ValueError: d_in: got a strided array; copy it first",
         "TypingError: d_in: compiled host code takes cupar.view(array), got none",

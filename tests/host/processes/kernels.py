@@ -154,7 +154,7 @@ def shape(x, out):
 WORDS = (
     *("grid", "block", "stream", "shared", "x:", "one", "kernel"),
     *("TypingError: d_", "TypingError: num", "TypingError: h_", "TypingError: str", "Untyped global"),
-    *("TypingError: temp", "iterator"),
+    *("TypingError: temp", "iterator", "- argument"),
 )
 
 
@@ -224,6 +224,13 @@ def algorithms_refused():
     two_phases = numba.njit(lambda x, y, storage: of_array(storage, x, y, 10**3, 0))
     for storage in (5, y[:0], y[::2], view(5, 10**4, "u1", read_only=True)):
         told(two_phases, cupar.ReverseIterator(y), y, storage)
+    sort = cupar.radix_sort("f4", "f4", None, None, cupar.SortOrder.ASCENDING)
+    told(numba.njit(lambda keys: sort.run(keys, None, None, None, 10)), cupar.DoubleBuffer(x, x))
+    double = cupar.DoubleBuffer(x, x)
+    told(numba.njit(lambda: sort.run(double, None, None, None, 10)))
+    largest, of_rows = cupar.top_k("f4", "f4"), cupar.segmented_top_k("f4", "f4")
+    told(numba.njit(lambda x: largest.run(x, x, None, None, 10, 3)), x)
+    told(numba.njit(lambda find, x: find.run(x, x, None, None, 10, 2, 3, None, None)), of_rows, x)
     total = cupar.reduce_into("f4", "f4", cupar.OpKind.PLUS, 0.0)
 
     @numba.njit
