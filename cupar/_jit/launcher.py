@@ -19,7 +19,7 @@ from .._ir.parameters import Member, Scalar, Tuple, Type, slots
 from .configuration import Configuration
 from .overload import Overload, all_types
 from .reads import Writer, is_plain_array, targets
-from .tensors import guarded
+from .tensors import guarded, tensor
 from .typeof import array_values, typeof, values
 
 Launch = Callable[..., None]
@@ -178,6 +178,7 @@ def _write(overload: Overload, kernel: Launched, kind: str) -> Callable[..., Lau
         "_this_thread": driver.this_thread,
         "_cupy": arrays.CUPY,
         "_torch": arrays.TORCH,
+        "_tensor": tensor(),
         "_numba": arrays.NUMBA,
         "_seen": arrays.seen,
         "_check_memory": peers.check_memory,

@@ -81,7 +81,8 @@ class Writer:
     def tensors(self, arguments: Sequence[tuple[str, Any, str, str]]) -> Iterator[str]:
         """Yield the lines that read arguments which are tensors, most often: they are checked in one call."""
         planes = "".join(f" and {x}.is_contiguous()" for x, kind, *_ in arguments if kind.ndim > 1)
-        yield f"if _guard({', '.join(x for x, *_ in arguments)}){planes}:"
+        first = arguments[0][0]  # so that arrays of other libraries need not wait for a call
+        yield f"if type({first}) is _tensor and _guard({', '.join(x for x, *_ in arguments)}){planes}:"
         masks: dict[int, list[str]] = {}
         for x, kind, name, label in arguments:
             yield f"    v{name}p = {x}.data_ptr()"

@@ -17,6 +17,11 @@ from typing import Any
 Guard = Callable[..., bool]
 
 
+def tensor() -> Any:
+    """Return PyTorch's class of tensors, None if it is not imported."""
+    return getattr(sys.modules.get("torch"), "Tensor", None)
+
+
 def guarded(arguments: Sequence[Any], may_be: Sequence[int]) -> tuple[tuple[int, ...], Guard | None]:
     """Return which of some arguments are tensors that are checked at once, and what does it.
 
@@ -24,8 +29,7 @@ def guarded(arguments: Sequence[Any], may_be: Sequence[int]) -> tuple[tuple[int,
     they have one dimension. Of those with more, neither sizes nor strides are compared.
     """
     try:
-        tensor = sys.modules["torch"].Tensor
-        which = {id(arguments[i]): i for i in may_be if type(arguments[i]) is tensor}
+        which = {id(arguments[i]): i for i in may_be if type(arguments[i]) is tensor()}
         tensors = [arguments[i] for i in which.values()]
         check = _guard(tensors) if tensors and _works() else None
         if check is not None and check(*tensors) is True:
@@ -48,21 +52,21 @@ def _works() -> bool:
     """Try it on tensors in host memory."""
     torch: Any = sys.modules["torch"]
 
-    def tensor(*shape: int, dtype: Any = torch.float32, device: str = "cpu") -> Any:
+    def made(*shape: int, dtype: Any = torch.float32, device: str = "cpu") -> Any:
         return torch.empty(shape, dtype=dtype, device=device)
 
-    first, plane = tensor(5), tensor(2, 3)
+    first, plane = made(5), made(2, 3)
     check = _guard((first, plane))
     others = [
-        tensor(5, dtype=torch.int32),
-        tensor(5, 1),
-        tensor(5, device="meta"),
+        made(5, dtype=torch.int32),
+        made(5, 1),
+        made(5, device="meta"),
         first[::2],
         torch._neg_view(first),
         None,
     ]
     return (
         check(first, plane) is True
-        and check(tensor(7), tensor(4, 1)) is True
+        and check(made(7), made(4, 1)) is True
         and not any(check(each, plane) for each in others)
     )
