@@ -30,6 +30,8 @@ def call(self, {parameters}):
     {checks}
     _values = ({values},)
     _needed = _nbytes(_state, {problem})
+    if _needed < 0:
+        raise MemoryError("{subject}: needs temporary storage of 2**63 bytes or more")
 """
 
 _RUN = """

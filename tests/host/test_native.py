@@ -14,7 +14,7 @@ PROCESSES = Path(__file__).parent / "processes"
     "which",
     [
         *("reductions", "scans", "transforms", "choices", "sorts", "radix_sorts", "searches", "segments"),
-        *("segmented_sorts", "histograms", "runs", "iterators"),
+        *("segmented_sorts", "segmented_scans", "histograms", "runs", "iterators"),
     ],
 )
 def test_compiled_code_launches_what_python_launches(which, tmp_path, session_cache):

@@ -186,6 +186,20 @@ def runs():
     compare("run_length_encode", encode, *[(keys, unique, out, count, n) for n in sizes])
 
 
+def segmented_scans():
+    d_in, d_out = view(0, 2**32, "f4"), view(1, 2**32, "f4")
+    starts, ends = view(2, 2**32, "i8"), view(3, 2**32, "i8")
+    sizes = [0, 1, 1000, 10**6, 2**32]
+    scan = cupar.inclusive_segmented_scan("f4", "f4", "i8", "i8", cupar.OpKind.PLUS)
+    compare("segmented scan", scan, *[(d_in, d_out, n, starts, ends, None) for n in sizes])
+    scan = cupar.exclusive_segmented_scan("f4", "f4", op=lambda a, b: a + b, h_init=0)
+    matrix = view(0, (5000, 300), "f4")
+    compare("segmented scan of rows", scan, *[(matrix, d_out, n, None, None, 0.0) for n in (0, 1, 5000)])
+    arguments = [(d_in, d_out, 2000, None, None, 0.0, size) for size in (1, 30, 10**6)]
+    compare("segmented scan of equal size", scan, *arguments, names="segment_size")
+    compare("segmented scan of too many", scan, (matrix, d_out, 5001, None, None, 0.0))
+
+
 def segmented_sorts():
     keys, out_keys, items, out_items = (view(k, 2**32, "i4") for k in range(4))
     starts, ends, order = view(4, 2**32, "i8"), view(5, 2**32, "i8"), cupar.SortOrder.ASCENDING
