@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from .._base.digests import sha256
 from .._device.kernels import LaunchConfig
 from .layout import FIRST, PLACES, WORDS_OF_A_LAUNCH, Layout, NativeLaunch, Store
 from .native import ALIGNMENT, called, word_at
@@ -49,7 +49,7 @@ def launcher(layout: Layout) -> Any:
 
 def _function(module: Any, layout: Layout) -> Any:
     """Return the function that launches the shapes of a layout, which a module has once."""
-    name = f"cupar_launch_{hashlib.sha256(repr(layout).encode()).hexdigest()[:16]}"
+    name = f"cupar_launch_{sha256(repr(layout).encode()).hexdigest()[:16]}"
     found = module.globals.get(name)
     if found is None:
         kind = ir.FunctionType(
@@ -208,7 +208,7 @@ def _trace(
 def _text(builder: Any, text: str) -> Any:
     """Return a pointer to a text that a module has."""
     data = cgutils.make_bytearray(text.encode() + b"\0")
-    name = f"cupar_text_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    name = f"cupar_text_{sha256(text.encode()).hexdigest()[:16]}"
     found = builder.module.globals.get(name)
     if found is None:
         found = cgutils.global_constant(builder.module, name, data, linkage="linkonce_odr")
