@@ -100,7 +100,7 @@ def later_code():
         (lambda: RawOp("add", add().ltoir[:-300]), "the LTO-IR of op (RawOp 'add') is broken"),
         (
             lambda: RawOp("nope", add().ltoir),
-            "no LTO-IR defines the function 'nope' that op (RawOp 'nope') calls",
+            "nothing that is linked defines the function 'nope' that op (RawOp 'nope') calls",
         ),
         (later_code, "the LTO-IR of op (RawOp 'add') is for a newer architecture than sm_90"),
     ],

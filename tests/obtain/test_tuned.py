@@ -189,9 +189,16 @@ class Store(dict):
         return super().__getitem__(name)
 
 
-def test_it_travels_in_a_shared_store(gpu, tmp_path, monkeypatch):
-    store = Store()
-    cupar.use_shared(store)
+@pytest.fixture
+def store():
+    """A shared store that is used."""
+    made = Store()
+    cupar.use_shared(made)
+    yield made
+    cupar.use_shared(None)
+
+
+def test_it_travels_in_a_shared_store(gpu, store, tmp_path, monkeypatch):
     key = keep(asked_of(cupar.unary_transform, "f4", "f4", cupar.OpKind.NEGATE))
     made = ask()
     monkeypatch.setenv("CUPAR_CACHE_DIR", str(tmp_path / "other"))
@@ -201,10 +208,9 @@ def test_it_travels_in_a_shared_store(gpu, tmp_path, monkeypatch):
     assert any(key in name for name in store.asked)
 
 
-def test_a_hit_asks_no_shared_store(gpu):
+def test_a_hit_asks_no_shared_store(gpu, store):
     ask()
-    store = Store()
-    cupar.use_shared(store)
+    store.asked.clear()
     cupar.cache.clear(disk=False)
     assert ask().build.origin == "disk"
     assert store.asked == []
