@@ -24,10 +24,10 @@ import itertools
 import os
 import time
 from collections.abc import Callable, MutableMapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from ._base import fork
 from ._base.data import dataclass
@@ -63,16 +63,17 @@ __all__ = [
     "expanded",
     "fetch",
     "layer",
-    "one_deadline",
     "path_named",
     "reset_stats",
     "shared",
     "signing_key",
     "stats",
+    "under_one_deadline",
     "use_bundle",
     "use_shared",
 ]
 
+_T = TypeVar("_T")
 Origin = Literal["memory", "disk", "linked", "built"]
 
 
@@ -275,8 +276,7 @@ def fetch(key: str, make: Callable[[], Entry], *, portable: bool = True) -> Foun
     found = _load_any(own, key, portable)
     if found is not None:
         return found
-    with one_deadline() as deadline:
-        return _locked(own, key, make, portable, deadline)
+    return under_one_deadline(lambda deadline: _locked(own, key, make, portable, deadline))
 
 
 def find(key: str, *, remote: bool = True) -> Found | None:
@@ -310,9 +310,9 @@ def _load_any(own: Disk | None, key: str, portable: bool) -> Found | None:
     return found
 
 
-def one_deadline() -> AbstractContextManager[Deadline]:
-    """Let all fetches in a block wait for others no longer than one may: ``CUPAR_LOCK_TIMEOUT`` seconds."""
-    return locks.one_deadline(settings.lock_timeout())
+def under_one_deadline(call: Callable[[Deadline], _T]) -> _T:
+    """Call a function all of whose fetches wait for others as long as one may: ``CUPAR_LOCK_TIMEOUT``."""
+    return locks.under_one_deadline(settings.lock_timeout(), call)
 
 
 def _load(layer: Layer | None, key: str, start: float) -> Found | None:

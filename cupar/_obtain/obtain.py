@@ -163,8 +163,9 @@ def answer(
     cls: Any = spec.kind
 
     def make() -> Algorithm:
-        with _cache.one_deadline():
-            built = _with_policy(spec, device, tier, used_on) or _produced(spec, device, tier)
+        built = _cache.under_one_deadline(
+            lambda _: _with_policy(spec, device, tier, used_on) or _produced(spec, device, tier)
+        )
         mine.append(cls(built, spec.states))
         if device is not None:
             mine[0].load()

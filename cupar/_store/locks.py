@@ -9,11 +9,12 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import ContextVar, copy_context
 from io import FileIO
 from pathlib import Path
+from typing import TypeVar
 from weakref import WeakSet
 
 try:
@@ -24,6 +25,7 @@ except ImportError:  # not on Windows
 from .._base import fork
 from .files import remove
 
+_T = TypeVar("_T")
 _POLL_SECONDS = 0.01
 _LOCK_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
 
@@ -95,16 +97,16 @@ class Deadline:
 _current: ContextVar[Deadline | None] = ContextVar("cupar_deadline", default=None)
 
 
-@contextmanager
-def one_deadline(seconds: float) -> Iterator[Deadline]:
-    """Let all waiting in the block have this limit; within another such block, that one's counts."""
+def under_one_deadline(seconds: float, call: Callable[[Deadline], _T]) -> _T:
+    """Call a function all of whose waiting has this limit; within another such call, that one's counts.
+
+    The limit is set in a context of its own, which is left whatever happens: an interrupt in a ``finally``
+    would leave a variable of this one set for ever.
+    """
     outer = _current.get()
-    if outer is not None:
-        yield outer
-        return
-    deadline = Deadline(seconds)
-    try:  # before it is set, or an interrupt right after that would leave it for ever
-        _current.set(deadline)
-        yield deadline
-    finally:
-        _current.set(None)
+    return copy_context().run(_limited, Deadline(seconds), call) if outer is None else call(outer)
+
+
+def _limited(deadline: Deadline, call: Callable[[Deadline], _T]) -> _T:
+    _current.set(deadline)
+    return call(deadline)
