@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 _NAMES = {
     "_ahead.preload": "preload",
     "_ahead.record": "Recording record",
+    "_base.device": "device",
     "_base.errors": "BuildError VersionError",
     "_cache": "CacheWarning use_bundle use_shared",
     "_call.algorithm": "Algorithm",
@@ -65,6 +66,7 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from ._ahead.preload import preload as preload
     from ._ahead.record import Recording as Recording
     from ._ahead.record import record as record
+    from ._base.device import device as device
     from ._base.errors import BuildError as BuildError
     from ._base.errors import VersionError as VersionError
     from ._cache import CacheWarning as CacheWarning

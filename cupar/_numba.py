@@ -36,6 +36,7 @@ _PLACES: Final = {
     "global_compiler_lock": "numba.cuda.core.compiler_lock:global_compiler_lock",
     "ir": "llvmlite.ir",
     "intrinsic": "numba.cuda.extending:intrinsic",
+    "llvm": "llvmlite.binding",
     "make_array": "numba.cuda.np.arrayobj:make_array",
     "nvrtc": "numba.cuda.cudadrv.nvrtc",
     "numpy_support": "numba.np.numpy_support",

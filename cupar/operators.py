@@ -15,6 +15,7 @@ import numpy as np
 
 from . import structs
 from ._base.data import dataclass, field, replace
+from ._base.device import is_cpu
 from ._base.digests import sha256
 from ._base.words import counted
 from ._external.kinds import is_external
@@ -394,7 +395,7 @@ def _of_kind(kind: OpKind, inputs: tuple[np.dtype[Any], ...], output: np.dtype[A
 
 def to_function(op: Operator) -> Operator:
     """Return an operator as a function that is compiled, where none of CCCL's own can go."""
-    if not isinstance(op.kind, OpKind):
+    if not isinstance(op.kind, OpKind) or is_cpu():  # where a kind is a function as any other
         return op
     source = kinds.source(op.kind.name, op.inputs, op.output)
     function = _KINDS[op.kind].function

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .._base import fork
+from .._base import device, fork
 from .._base.data import replace
 from .._device import arrays, driver, peers, storage
 from .._ir import nodes
@@ -34,7 +34,7 @@ class Algorithm:
 
     cc : int, pair of int or str, optional
         Compute capability to build for, as in 90, (9, 0), "9.0" or "sm_90"; by default the current device's.
-        With it, no GPU is needed.
+        With it, no GPU is needed. ``"cpu"``: for the CPU, see `cupar.device`.
     wait : bool, optional
         False: build in the background and return at once; the first call, or `ready`, waits.
     link : optional
@@ -201,7 +201,7 @@ class Algorithm:
         spec = self._built.spec
         types = ", ".join(f"{each.name}: {nodes.description(each.given)}" for each in spec.arguments)
         operators = "".join(f", {name}: {op.name}" for name, op in spec.operators)
-        return f"<cupar {spec.algorithm}({types}{operators}) for sm_{spec.cc}, {self.build.origin}>"
+        return f"<cupar {spec.algorithm}({types}{operators}) for {device.text(spec.cc)}, {self.build.origin}>"
 
     @property
     def has_state(self) -> bool:

@@ -57,14 +57,14 @@ class Build:
     key : str
         Of the build in the cache: a SHA-256 in hexadecimal.
     cc : int
-        Compute capability it is for, as in 90.
+        Compute capability it is for, as in 90; 0: the CPU.
     origin : {"memory", "disk", "linked", "built"}
         ``"linked"``: the kernels were in the cache and only the operator was new.
     seconds : mapping of str to float
         By stage. ``"read"`` and ``"load"`` of a build that was found; ``"template"``, ``"operator"``,
         ``"link"`` or ``"compile"`` of one that was made.
     cubin_size : int
-        Bytes of GPU code: an ELF file, as `Algorithm.cubin` returns it.
+        Bytes of GPU code: an ELF file, as `Algorithm.cubin` returns it. For the CPU: of the object code.
     source : str
         Where a build that was kept was found, as the path or URL of a directory, bundle or store; empty if
         it was made.

@@ -47,10 +47,7 @@ class Caller(Protocol):
 
 def value_names(caller: Caller) -> list[str]:
     """Return whose the values are that `bind` returns after the problem: of parameters, operators, init."""
-    spec = caller._spec
-    names = [argument.name for argument in spec.arguments if argument.name in caller._uses]
-    names += [name for name, op in spec.operators if op.state_size]
-    return names + ["init"] * (spec.option("init") is not None)
+    return caller._spec.value_names(caller._uses)
 
 
 def binder(caller: Caller) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
@@ -60,8 +57,8 @@ def binder(caller: Caller) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
     names: dict[str, Any] = {
         "_address": arrays.address,
         "_count": item_count,
-        "_cupy": arrays.CUPY,
-        "_torch": arrays.TORCH,
+        "_cupy": () if spec.is_cpu else arrays.CUPY,
+        "_torch": () if spec.is_cpu else arrays.TORCH,
         "_numpy_dtype": arrays.numpy_dtype,
         "_check_memory": peers.check_memory,
         "_DoubleBuffer": DoubleBuffer,
@@ -96,7 +93,7 @@ def binder(caller: Caller) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
                 ]
             arguments = f"{array!r}, {array}, _dtype_{i}, {items}, {argument.output}"
             checks.append(f"else: {value} = _address({arguments})")
-            if driver.has_several_devices:
+            if driver.has_several_devices and not spec.is_cpu:
                 checks.append(f"_check_memory({array!r}, {value})")
         else:
             names[f"_state_of_{i}"] = partial(state_of, argument)

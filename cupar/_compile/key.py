@@ -36,12 +36,6 @@ _NO_TEXT = ""
 
 def template_parts(spec: Specialisation) -> dict[str, Any]:
     """Return what the kernels depend on: types and options, but no function of the user's."""
-    types: dict[str, Any] = {}
-    for name, op in spec.operators:
-        types[f"types of {name}"] = _types_part(op.inputs, op.output)
-        if op.state_size:
-            size = counted(op.state_size, "byte")
-            types[f"state of {name}"] = [size, op.state_size, op.state_alignment]
     family = spec.kind._family
     assert family is not None
     versions = {
@@ -54,19 +48,39 @@ def template_parts(spec: Specialisation) -> dict[str, Any]:
         "entry": "template",
         "algorithm": spec.algorithm,
         "cc": spec.cc,
-        "arguments": {each.name: [_node_text(each.node), *each.part()[1:]] for each in spec.arguments},
+        "arguments": _arguments_part(spec),
         "operators": {name: _kind(op) for name, op in spec.operators},
-        "types": types,
-        "options": {f"option {name}": value for name, value in dict(spec.options).items()},
+        "types": _operator_types(spec),
+        "options": _options_part(spec),
         "generated": _generated_part(spec),
         "versions": versions,
     }
+
+
+def _arguments_part(spec: Specialisation) -> dict[str, Any]:
+    return {each.name: [_node_text(each.node), *each.part()[1:]] for each in spec.arguments}
+
+
+def _options_part(spec: Specialisation) -> dict[str, Any]:
+    return {f"option {name}": value for name, value in dict(spec.options).items()}
+
+
+def _operator_types(spec: Specialisation) -> dict[str, Any]:
+    types: dict[str, Any] = {}
+    for name, op in spec.operators:
+        types[f"types of {name}"] = _types_part(op.inputs, op.output)
+        if op.state_size:
+            size = counted(op.state_size, "byte")
+            types[f"state of {name}"] = [size, op.state_size, op.state_alignment]
+    return types
 
 
 def build_parts(spec: Specialisation) -> dict[str, Any]:
     """Return what a build depends on: its template, and the operators with what compiles them."""
     if spec.is_kernel:
         return _kernel_parts(spec)
+    if spec.is_cpu:
+        return _cpu_parts(spec)
     parts = {**template_parts(spec), "entry": "build"}
     versions, generated = {**parts["versions"]}, {**parts["generated"]}
     versions["options of the linker"] = " ".join(toolchain.link_options())
@@ -103,6 +117,23 @@ def policy_parts(spec: Specialisation, card: Card) -> dict[str, Any]:
         "card": card.part(),
         "types": dict(family.tunable.facts(spec)),
         "versions": {**versions, "cupar's kernels": source.digest(family.source_of(spec.with_policy("")))},
+    }
+
+
+def _cpu_parts(spec: Specialisation) -> dict[str, Any]:
+    """Return what a build for the CPU depends on: there is no template."""
+    functions = _functions(spec)
+    return {
+        "format": FORMAT,
+        "entry": "build",
+        "algorithm": spec.algorithm,
+        "cc": "cpu",
+        "arguments": _arguments_part(spec),
+        "operators": {name: _kind(op) for name, op in spec.operators},
+        "types": _operator_types(spec),
+        "options": _options_part(spec),
+        "functions": _function_parts(functions),
+        "versions": toolchain.cpu_versions(),
     }
 
 

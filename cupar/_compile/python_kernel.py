@@ -24,7 +24,7 @@ from .._ir.specialisation import Specialisation
 from .._numba import OPTIONS
 from . import numba_errors
 from .numba_types import array_type, number_type, value_type
-from .python_to_ltoir import _compiled, _ltoir, _Thaw, _with_externals
+from .python_to_ltoir import Thaw, _compiled, _ltoir, _with_externals
 
 # What numba leaves to C++ of its own, where a kernel reshapes arrays.
 _RESHAPES = ("nocopy_empty_reshape", "numba_attempt_nocopy_reshape")
@@ -55,7 +55,7 @@ def compile_kernel(spec: Specialisation) -> Compiled:
 
         _, op = spec.operators[0]
         has_lines = bool(spec.option("lineinfo"))
-        function = _Thaw(has_lines).device_function(op.function, op.captures).py_func
+        function = Thaw(has_lines).device_function(op.function, op.captures).py_func
         captured = [array_type(each.dtype, each.ndim) for each in op.captures]
         library, _ = compiler._compile_pyfunc_with_fixup(
             function,

@@ -43,10 +43,10 @@ from .cpp_calls import caller
 from .numba_types import array_type, dtype_of, parameter_type, struct_maker, value_type
 from .toolchain import compilers
 
-__all__ = ["compile_operator", "operator_llvm", "result_dtype", "warm_up"]
+__all__ = ["Thaw", "calling", "compile_operator", "operator_llvm", "result_dtype", "warm_up"]
 
 
-class _Thaw:
+class Thaw:
     """Makes what numba compiles of one operator's frozen copy.
 
     Each function becomes a device function, decorated by the user or not: numba compiles calls of jitted
@@ -57,10 +57,21 @@ class _Thaw:
         self._made: dict[int, Any] = {}  # by the id of the copy, which the operator keeps alive
         self._options = {**OPTIONS, "lineinfo": has_lines}
 
-    def device_function(self, frozen: Function | Jitted, captures: Any = ()) -> Any:
-        """Make a device function that numba has not seen yet; captured arrays are its first arguments."""
+    _value_type = staticmethod(value_type)
+    _struct_maker = staticmethod(struct_maker)
+    _compile = staticmethod(_numba.compile_device)
+
+    def _jitted(self, function: FunctionType, options: dict[str, Any]) -> Any:
         from .._numba import cuda
 
+        return cuda.jit(device=True, **{**self._options, **options})(function)
+
+    def _real(self, name: _numba.Name) -> Any:
+        """Return what a name of numba.cuda's stands for."""
+        return name.real()
+
+    def device_function(self, frozen: Function | Jitted, captures: Any = ()) -> Any:
+        """Make a device function that numba has not seen yet; captured arrays are its first arguments."""
         if id(frozen) in self._made:
             return self._made[id(frozen)]
         body, given = (frozen.function, frozen.options) if isinstance(frozen, Jitted) else (frozen, {})
@@ -70,14 +81,14 @@ class _Thaw:
         function = FunctionType(body.code, names, body.name, self.value(body.defaults), cells or None)
         function.__kwdefaults__ = self.value(body.keyword_defaults)
         around = captured_arrays.parametrised(function, captures) if captures else function
-        made = self._made[id(frozen)] = cuda.jit(device=True, **{**self._options, **options})(around)
+        made = self._made[id(frozen)] = self._jitted(around, options)
         # What it reads comes after, since that may be itself.
         names.update((name, self.value(each)) for name, each in body.globals.items())
         for cell, content in zip(cells, body.cells, strict=True):
             if content is not MISSING:
                 cell.cell_contents = self.value(content)
         for text in given.get("signatures", ()):
-            _numba.compile_device(made, text)
+            self._compile(made, text)
         made.disable_compile("signatures" in given)
         return made
 
@@ -86,16 +97,16 @@ class _Thaw:
         if isinstance(value, (Function, Jitted)):
             return self.device_function(value)
         if isinstance(value, _numba.Name):
-            return value.real()
+            return self._real(value)
         if isinstance(value, External):
             return _numba.declare(value.symbol, value.signature, value.abi, value.waits_for_grid)
         if isinstance(value, CppFunction):
             return caller(value)
         if isinstance(value, StructClass):
-            return struct_maker(value.dtype)
+            return self._struct_maker(value.dtype)
         if isinstance(value, Instance):
             if isinstance(value.cls, StructClass):
-                value_type(value.cls.dtype)  # so that numba knows its fields
+                self._value_type(value.cls.dtype)  # so that numba knows its fields
                 made = structs.plain_class(value.cls.dtype)
             else:
                 made = self.value(value.cls)
@@ -189,7 +200,7 @@ def _compiled(cc: int, work: Callable[[], T]) -> T:
 
 
 @contextmanager
-def _explained(op: Operator, cc: int) -> Iterator[None]:
+def explained(op: Operator, cc: int) -> Iterator[None]:
     """Say which operator it is that numba cannot compile, and why."""
     try:
         yield
@@ -221,14 +232,14 @@ def _typed(op: Operator) -> tuple[Any, Any]:
     if has_signatures and op.captures:
         raise TypeError("it was given signatures, and reads device arrays: drop the signatures")
     if has_signatures or not isinstance(frozen, (Function, Jitted)):
-        frozen = _calling(frozen, len(op.inputs))
-    function = _Thaw().device_function(frozen, op.captures)
+        frozen = calling(frozen, len(op.inputs))
+    function = Thaw().device_function(frozen, op.captures)
     arrays = [array_type(capture.dtype, capture.ndim) for capture in op.captures]
     _, _, folded, _ = function.get_call_template([*arrays, *map(value_type, op.inputs)], {})
     return function, function.overloads[tuple(folded)].signature.return_type
 
 
-def _calling(function: Any, arity: int) -> Function:
+def calling(function: Any, arity: int) -> Function:
     """Return a function that calls a built-in function or ufunc, which numba cannot jit itself."""
     call: Any = (lambda a: function(a)) if arity == 1 else (lambda a, b: function(a, b))  # noqa: PLW0108
     return Function(call.__code__, "call", cells=[function])
@@ -251,7 +262,7 @@ def result_dtype(op: Operator, cc: int) -> np.dtype[Any]:
         assert dtype is not None
         return dtype
 
-    with _explained(op, cc):
+    with explained(op, cc):
         return _compiled(cc, work)
 
 
@@ -281,7 +292,7 @@ def compile_operator(op: Operator, symbol: str, cc: int) -> list[bytes]:
         codes, _ = cuda.compile_all(function, signature, output="ltoir", **options)
         return list(map(_ltoir, codes))
 
-    with _explained(op, cc):
+    with explained(op, cc):
         return _compiled(cc, work)
 
 
@@ -295,7 +306,7 @@ def operator_llvm(op: Operator, symbol: str, cc: int) -> str:
         library, _ = compiler._compile_pyfunc_with_fixup(function, signature, lto=True, **options)
         return str(library.get_llvm_str())
 
-    with _explained(op, cc):
+    with explained(op, cc):
         return _compiled(cc, work)
 
 

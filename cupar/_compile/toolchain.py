@@ -209,6 +209,31 @@ def device_runtime() -> bytes:
 
 
 @functools.cache
+def cpu_versions() -> dict[str, str]:
+    """Return what a build for the CPU depends on: numba, LLVM, and the CPU itself."""
+    from .._numba import llvm
+
+    features = llvm.get_host_cpu_features().flatten()
+    return {
+        **{name: package_version(name) for name in ("numba", "llvmlite")},
+        "numpy": np.__version__,
+        "python": ".".join(map(str, sys.version_info[:2])),
+        "the CPU": llvm.get_host_cpu_name(),
+        "features of the CPU": sha256(features.encode()).hexdigest()[:16],
+        "platform": f"{sys.platform} {os.uname().machine}",
+        "cupar's algorithms": _sources("_cpu"),
+    }
+
+
+def _sources(room: str) -> str:
+    """Return a hash of the files of a room of cupar's own."""
+    digest = sha256()
+    for path in sorted((Path(__file__).parents[1] / room).glob("*.py")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return str(digest.hexdigest())
+
+
+@functools.cache
 def _library_version(name: str) -> str:
     """Return a tag of the library's very file: the head of an ELF file holds its layout and build id."""
     path = library_path(name)

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import structs
-from . import driver, peers
+from .._base.device import is_cpu
+from . import driver, host_arrays, peers
 
 
 class View(NamedTuple):
@@ -223,6 +224,19 @@ def _describe(cls: type) -> str:
     return f"{cls.__name__}, which has neither __cuda_array_interface__ nor DLPack"
 
 
+_host_readers: dict[type, Callable[[Any], np.ndarray[Any, Any]]] = {}
+
+
+def _view_host(array: Any) -> View:
+    reader = _host_readers.get(type(array))
+    if reader is None:
+        reader = _host_readers[type(array)] = host_arrays.reader(array)
+    found = reader(array)
+    flags, address = found.flags, found.__array_interface__["data"][0]
+    c_order = flags.c_contiguous
+    return View(address, found.size, found.dtype, c_order or flags.f_contiguous, flags.writeable, c_order)
+
+
 def register(cls: type, reader: Callable[[Any], View]) -> None:
     """Have arrays of a class of cupar's own read by a function."""
     _readers[cls] = reader
@@ -240,6 +254,8 @@ def view(name: str, array: Any) -> View:
     memory cannot be used as it is.
     """
     try:
+        if is_cpu():
+            return _view_host(array)
         reader = _readers.get(type(array))
         if reader is None:
             reader = _readers[type(array)] = _reader(array)
@@ -252,16 +268,20 @@ def view(name: str, array: Any) -> View:
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     except AttributeError as error:  # such as __cuda_array_interface__ of a tensor in host memory
-        raise TypeError(f"{name}: expected a device array, got {type(array).__name__}: {error}") from None
+        raise TypeError(f"{name}: expected a {_kind()}, got {type(array).__name__}: {error}") from None
     except Exception as error:  # arrays raise anything when they are asked what they are
         kind = type(array).__name__
         from .._base.causes import cause
 
         said = f": {error}" if str(error) else ""
         raise TypeError(
-            f"{name}: expected a device array, got {kind}, whose __cuda_array_interface__ or DLPack is "
+            f"{name}: expected a {_kind()}, got {kind}, whose array interface or DLPack is "
             f"broken: {type(error).__name__}{said}"
         ) from cause(error)
+
+
+def _kind() -> str:
+    return "host array" if is_cpu() else "device array"
 
 
 def dtype_of(name: str, array: Any) -> np.dtype[Any]:
@@ -275,7 +295,7 @@ def dtype_of(name: str, array: Any) -> np.dtype[Any]:
         except structs.NoBfloat16Error as error:
             raise TypeError(f"{name}: {error}") from None
         except (TypeError, ValueError, SyntaxError):
-            raise TypeError(f"{name}: expected a device array or a dtype, got {array!r}") from None
+            raise TypeError(f"{name}: expected a {_kind()} or a dtype, got {array!r}") from None
         return structs.normal(name, dtype)
     found = view(name, array)
     _check_contiguous(name, found)
@@ -283,7 +303,9 @@ def dtype_of(name: str, array: Any) -> np.dtype[Any]:
 
 
 def is_device_array(value: Any) -> bool:
-    """Whether a value says that it is an array on a device, by its class or by itself."""
+    """Whether a value says that it is an array where algorithms are asked for: on a device, or the host."""
+    if is_cpu():
+        return host_arrays.is_array(value)
     cls = type(value)
     return (
         hasattr(cls, "__cuda_array_interface__")
@@ -294,15 +316,19 @@ def is_device_array(value: Any) -> bool:
 
 def length(array: Any) -> int:
     """Return the number of items of a view or an array of CuPy or PyTorch, 0 of anything else."""
+    if is_cpu() and isinstance(array, np.ndarray):
+        return array.size
     if type(array) in CUPY or type(array) in OWN:
         return int(array.size)
     return int(array.numel()) if type(array) in TORCH else 0
 
 
 def shape(array: Any) -> tuple[int, ...]:
-    """Return the shape of a device array."""
+    """Return the shape of a device array, or of a host array where these are taken."""
     found = getattr(array, "shape", None)
-    return tuple(array.__cuda_array_interface__["shape"] if found is None else found)
+    if found is None:
+        found = (array.__array_interface__ if is_cpu() else array.__cuda_array_interface__)["shape"]
+    return tuple(found)
 
 
 class Strided(NamedTuple):
@@ -321,6 +347,8 @@ class Strided(NamedTuple):
 
 def strided(name: str, array: Any) -> Strided:
     """Read a device array whatever its strides are; raise as `view` does."""
+    if is_cpu():
+        raise TypeError(f"{name}: kernels are for GPUs alone, and arrays are on the CPU here")
     found = view(name, array)
     layout = "C" if found.c_order else "F" if found.contiguous else "A"
     is_record = type(array).__name__ == "DeviceRecord" and found.dtype.names is not None
@@ -381,7 +409,7 @@ def address(
         raise ValueError(
             f"{name}: expected an array aligned to {dtype.alignment} bytes, got one at {found.address:#x}"
         )
-    if driver.has_several_devices:
+    if driver.has_several_devices and not is_cpu():
         peers.check_memory(name, found.address)
     return found.address
 

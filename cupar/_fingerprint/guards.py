@@ -42,6 +42,18 @@ class _ByValue:
             return False
 
 
+class CapturedArray:
+    """What is kept of a host array that is captured: its items are no part of the code."""
+
+    __slots__ = ("_encoding",)
+
+    def __init__(self, value: object, where: str) -> None:
+        self._encoding = encode_device_array(value, where)
+
+    def matches(self, value: object) -> bool:
+        return arrays.is_device_array(value) and encode_device_array(value, "") == self._encoding
+
+
 def _identity(value: object, where: str) -> Pair:
     """Encode a function as itself, for this process: what it depends on has guards of its own."""
     if isinstance(value, FunctionType) or is_dispatcher(value) or is_external(value):
@@ -72,7 +84,7 @@ def _same(now: object, before: object) -> bool:
     """Whether a value has the encoding of the one that was seen. False can also mean 'not sure'."""
     if now is before:
         return True
-    if type(before) is _ByValue:
+    if type(before) is _ByValue or type(before) is CapturedArray:
         return before.matches(now)
     if type(now) is not type(before):
         return False

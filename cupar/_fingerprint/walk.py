@@ -18,8 +18,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import numpy as np
+
 from .. import structs
 from .._base import fork
+from .._base.device import is_cpu
 from .._base.digests import sha256
 from .._device import arrays
 from .._external.kinds import LINK, is_cpp, is_external
@@ -27,7 +30,7 @@ from . import extensions, unsupported
 from .bytecode import Chain, Plan, parameters, scan
 from .fingerprint import Capture, Fingerprint, short, short_hash
 from .frozen import MISSING, Function, Jitted, Module
-from .guards import FunctionGuard, Guard, is_fixed, seen
+from .guards import CapturedArray, FunctionGuard, Guard, is_fixed, seen
 from .names import compilers_name, is_dispatcher
 from .refusals import Unfingerprintable, refusal, refuse
 from .values import Pair, Reader, encode, encode_device_array, encode_int, frame, held
@@ -208,13 +211,13 @@ class _Walk:
         if type(function.__globals__) is not dict:
             raise refusal(f"__globals__{self._inside}", function.__globals__, "It must be a plain dict.")
         cells = {
-            name: self._hold(_contents(cell), self._label("closure variable", (name,)))
+            name: self._hold_variable(_contents(cell), self._label("closure variable", (name,)))
             for name, cell in zip(plan.code.co_freevars, function.__closure__ or (), strict=True)
         }
         defaults, seen_defaults = self._hold(function.__defaults__, in_defaults)
         keyword_defaults, seen_keyword_defaults = self._hold(function.__kwdefaults__, in_keywords)
         names = {
-            name: self._hold(function.__globals__.get(name, MISSING), self._label("global", (name,)))
+            name: self._hold_variable(function.__globals__.get(name, MISSING), self._label("global", (name,)))
             for name in dict.fromkeys(chain[0] for chain in plan.globals)
         }
         guard = FunctionGuard(
@@ -241,6 +244,12 @@ class _Walk:
         ]
         frozen.cells[:] = [copies.get(name, MISSING) for name in plan.code.co_freevars]
         return guard, encodings
+
+    def _hold_variable(self, value: object, where: str) -> tuple[Any, object]:
+        """Do what `_hold` does, but for a host array that is captured, and not read."""
+        if type(value) is np.ndarray and not self._inside and arrays.is_device_array(value):
+            return value, CapturedArray(value, where)
+        return self._hold(value, where)
 
     def _hold(self, value: object, where: str) -> tuple[Any, object]:
         """Return a value that nobody else can change, and what a guard keeps of it."""
@@ -395,6 +404,7 @@ def fingerprint(operator: object) -> Fingerprint:
 
 def _fingerprint(operator: object) -> Fingerprint:
     key = id(operator.__code__ if isinstance(operator, FunctionType) else operator)
+    key = ~key if is_cpu() else key  # where host arrays are captured, and no constants
     recent = _recent.get(key, ())
     for each in recent:
         if each.guard.check(operator):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import structs
+from .._base.device import is_cpu
 from .._device import arrays
 
 
@@ -194,6 +195,10 @@ def view(array: Any) -> View:
     """
     if isinstance(array, View):
         return array
+    if is_cpu():
+        raise TypeError(
+            "array: a view is for compiled host code, which calls a GPU; on the CPU there is none"
+        )
     found = arrays.view("array", array)
     dtype = structs.normal("array", found.dtype)
     shape = tuple(map(int, arrays.shape(array)))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .._base.data import dataclass, replace
+from .._base.device import CPU
 from .nodes import Argument
 from .operator import Operator
 from .parameters import Parameter
@@ -42,7 +43,7 @@ class Specialisation:
     options : tuple of (str, value)
         All else that changes the code: kind of initial value, determinism, …
     cc : int
-        Compute capability, as in 90.
+        Compute capability, as in 90; 0: it is for the CPU.
     links : tuple of Linkable
         Code that is linked beside that of the operators.
     """
@@ -54,6 +55,11 @@ class Specialisation:
     options: tuple[tuple[str, Any], ...]
     cc: int
     links: tuple[Linkable, ...] = ()
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether it is for the CPU."""
+        return self.cc == CPU
 
     @property
     def is_kernel(self) -> bool:
@@ -95,6 +101,12 @@ class Specialisation:
     def states(self) -> tuple[Any, ...]:
         """Of each operator, what gives its state; None if it has none."""
         return tuple(op.state for _, op in self.operators)
+
+    def value_names(self, uses: Collection[str]) -> list[str]:
+        """Return whose the values of a call are, given the arrays that it uses: see `_call.written`."""
+        names = [argument.name for argument in self.arguments if argument.name in uses]
+        names += [name for name, op in self.operators if op.state_size]
+        return names + ["init"] * (self.option("init") is not None)
 
     def without_user(self, *, with_code: bool = False) -> Specialisation:
         """Return it without what keeps the user's functions alive; it is equal.

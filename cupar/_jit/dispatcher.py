@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .._base.causes import place
+from .._base.device import is_cpu
 from .._call.built import Build
 from .._device import driver
 from .._fingerprint import walk
@@ -80,6 +81,8 @@ class Dispatcher(Accessors):
 
     def overload_of(self, types: Types) -> Overload:
         """Return the code for arguments of some types and the current device, compiled if need be."""
+        if is_cpu():
+            raise TypeError(f"{self.__name__}: kernels are for GPUs alone, and this is on the CPU")
         if self._declared:
             types = self._declared_for(types)
         cc = driver.current_device().cc

@@ -20,6 +20,7 @@ import numpy as np
 from .. import _cache, structs
 from .._base import fork
 from .._base.data import dataclass
+from .._base.device import is_cpu, using
 from .._base.errors import BuildError
 from .._call.algorithm import Algorithm
 from .._call.double_buffer import DoubleBuffer
@@ -27,6 +28,7 @@ from .._device import arrays, driver
 from .._fingerprint import registries, walk
 from .._ir.iterator import Iterator
 from ..operators import RawOp
+from .target import is_cpu_name
 
 P = ParamSpec("P")
 A = TypeVar("A", bound=Algorithm)
@@ -163,6 +165,11 @@ def memoised(factory: Callable[P, A]) -> Callable[P, A]:
 
     @functools.wraps(factory)
     def ask(*args: P.args, **named: P.kwargs) -> A:
+        if is_cpu() or (named and named.get("cc") is not None):
+            cc = named.get("cc")
+            if (is_on_cpu := is_cpu() if cc is None else is_cpu_name(cc)) or is_cpu():
+                with using(is_on_cpu):
+                    return _asked(factory, *args, **named)
         key: Any = None
         try:
             key = tuple([_TOKENS[type(arg)](arg) for arg in args])

@@ -11,12 +11,14 @@ import numpy as np
 from .. import _cache
 from .._base import fork
 from .._base.data import replace
+from .._base.device import is_cpu
 from .._base.errors import BuildError
 from .._base.warnings import warn_once
 from .._call.algorithm import Algorithm
 from .._call.built import Built
 from .._compile import inference
 from .._compile.key import build_parts, digest, template_parts
+from .._cpu import refusals
 from .._device import driver
 from .._fingerprint import walk
 from .._ir.nodes import Argument
@@ -94,7 +96,7 @@ def obtain(
     """
     if wait is not True and wait is not False and not isinstance(wait, np.bool_):
         raise TypeError(f"wait: expected True or False, got {wait!r}")
-    watching = observer  # another thread may replace it
+    watching = None if is_cpu() else observer  # another thread may replace it
     found, device = target(watching.cc if cc is None and watching is not None else cc)
     kind: Any = cls
     links: tuple[Linkable, ...] = ()
@@ -108,7 +110,9 @@ def obtain(
     )
     if getattr(_this_thread, "specifies", False):
         raise _SpecifiedError(spec)
-    if spec.is_kernel:
+    if spec.is_cpu:
+        refusals.check(spec)
+    elif spec.is_kernel:
         inference.refuse_extended_kernel(spec)
     else:
         for op in spec.functions.values():
@@ -157,10 +161,10 @@ def answer(
     that.
     """
     if not wait:
-        return spec.kind(_Pending(spec, tier, used_on), spec.states)  # type: ignore[call-arg, return-value]
+        return _class_of(spec)(_Pending(spec, tier, used_on), spec.states)  # type: ignore[no-any-return]
     mine: list[Algorithm] = []
     kept = spec.without_user()
-    cls: Any = spec.kind
+    cls = _class_of(spec)
 
     def make() -> Algorithm:
         built = _cache.under_one_deadline(
@@ -203,10 +207,19 @@ def _with_policy(
         return None
 
 
+def _class_of(spec: Specialisation) -> Any:
+    """Return the class of a specialisation's algorithm objects."""
+    if spec.is_cpu:
+        from .._cpu import calls
+
+        return calls.class_of(spec.kind)
+    return spec.kind
+
+
 def _tier(spec: Specialisation, is_called: bool) -> str:
     """Return what a factory builds of an algorithm that has two tiers, empty for all others."""
     family = spec.kind._family
-    if family is None or not family.has_quick_tier(spec):
+    if family is None or spec.is_cpu or not family.has_quick_tier(spec):
         return ""
     from . import tiers
 
@@ -263,7 +276,7 @@ _queue = LazyQueue()
 def _kernels(spec: Specialisation) -> str:
     """Return what builds have in common that link the same kernels; of others, what equal ones have."""
     try:
-        return digest(build_parts(spec) if spec.is_kernel else template_parts(spec))
+        return digest(build_parts(spec) if spec.is_kernel or spec.is_cpu else template_parts(spec))
     except ImportError:  # a compiler is missing, as the build will say to the caller that waits for it
         return ""
 

@@ -50,6 +50,11 @@ def produce(
         return _entry(parts, blob, seconds, **notes(spec), cubin_size=cubin_size)
 
     def use(entry: _cache.Entry) -> tuple[Code, int]:
+        if spec.is_cpu:
+            from .._cpu.code import HostCode
+
+            host: Any = HostCode(kept, entry.payload)
+            return host, host.check()
         code = Code(kept, entry.payload)
         return code, code.check()
 
@@ -94,6 +99,8 @@ def _policy(spec: Specialisation, blob: bytes) -> Policy | None:
 
 def _shown(spec: Specialisation, code: Code) -> Made:
     """Return what shows a build, made of what was fingerprinted, whatever that is by then."""
+    if spec.is_cpu:
+        return Made(code.cubin, code.cubin, code.cubin, code.cubin)  # type: ignore[arg-type]
     kept = spec.without_user(with_code=True)
     return Made(code.cubin, partial(_ltoirs, kept), partial(_llvm, kept), partial(_ptx, kept))
 
@@ -167,6 +174,12 @@ def build_here(
     from .._base.background import step
 
     with toolchain.compilers():
+        if spec.is_cpu:
+            from .._cpu import build
+
+            with step(), _build.timed(seconds, "compile"):
+                blob = build.build(spec)
+            return blob, len(blob), "built"
         if spec.is_kernel:
             with step():
                 return *_build.kernel(spec, _kernel_links(spec, seconds), seconds), "built"

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .._base.device import CPU, is_cpu
 from .._compile import nvrtc
 from .._device import driver
 
@@ -55,8 +56,13 @@ def _parsed(cc: Any) -> int:
     return 10 * major + minor
 
 
+def is_cpu_name(cc: Any) -> bool:
+    """Whether a factory's `cc` says that it is for the CPU."""
+    return isinstance(cc, str) and cc == "cpu"
+
+
 def target(cc: Any) -> tuple[int, driver.Device | None]:
-    """Return the compute capability to build for, and the device if that is the current one's.
+    """Return the compute capability to build for, 0 for the CPU, and the device if that is the current one's.
 
     Raises
     ------
@@ -65,8 +71,10 @@ def target(cc: Any) -> tuple[int, driver.Device | None]:
     NoDeviceError
         If `cc` is None and there is no GPU.
     """
+    if cc is None and is_cpu():
+        return CPU, None
     if cc is not None:
-        return parse_cc(cc), None
+        return (CPU if is_cpu_name(cc) else parse_cc(cc)), None
     device = driver.current_device()
     try:
         nvrtc.check_cc(device.cc)

@@ -1,0 +1,89 @@
+"""Where algorithms are built and run: on the GPU, or on the CPU where that is asked for.
+
+Never by accident: a host array is an error unless ``cupar.device("cpu")`` or ``CUPAR_DEVICE=cpu`` says
+otherwise, or a factory was given ``cc="cpu"``; and a call of what was built for the CPU takes nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+CPU = 0  # in place of a compute capability
+
+_NAMES = {"cpu": True, "cuda": False, "gpu": False}
+
+
+def _from_environment() -> bool:
+    name = os.environ.get("CUPAR_DEVICE", "").strip().lower()
+    if name and name not in _NAMES:
+        raise ValueError(f"CUPAR_DEVICE: expected cpu or cuda, got {name!r}")
+    return _NAMES.get(name, False)
+
+
+_default = _from_environment()
+_current: ContextVar[bool | None] = ContextVar("cupar_device", default=None)
+
+
+def is_cpu() -> bool:
+    """Whether arrays are in host memory, and algorithms for the CPU."""
+    found = _current.get()
+    return _default if found is None else found
+
+
+@contextmanager
+def device(name: str) -> Iterator[None]:
+    """Build for the CPU or the GPU, and take arrays that are there, within the block.
+
+    On the CPU, all algorithms take NumPy's arrays, PyTorch's tensors on the CPU, and whatever else has
+    ``__array_interface__`` or DLPack there; streams are accepted and mean nothing. ``CUPAR_DEVICE=cpu`` in
+    the environment does so for the whole process, and ``cc="cpu"`` for one factory.
+
+    Parameters
+    ----------
+    name : {"cpu", "cuda"}
+
+    Raises
+    ------
+    ValueError
+        If `name` is something else.
+
+    Notes
+    -----
+    What was built stays for the device that it was built for, wherever it is called.
+
+    Examples
+    --------
+    >>> import numpy as np, cupar
+    >>> items, total = np.arange(10), np.zeros(1, np.int64)
+    >>> with cupar.device("cpu"):
+    ...     cupar.reduce_into(items, total, lambda a, b: a + b, 0).run(items, total, 10, 0)
+    >>> total[0]
+    np.int64(45)
+    """
+    if not isinstance(name, str) or name not in _NAMES:
+        raise ValueError(f"device: expected 'cpu' or 'cuda', got {name!r}")
+    with using(_NAMES[name]):
+        yield
+
+
+class using:  # noqa: N801 - used as a function is; one written with `contextmanager` takes three times as long
+    """Take host arrays, or device arrays, within the block."""
+
+    __slots__ = ("_is_cpu", "_token")
+
+    def __init__(self, is_cpu: bool) -> None:
+        self._is_cpu = is_cpu
+
+    def __enter__(self) -> None:
+        self._token = _current.set(self._is_cpu)
+
+    def __exit__(self, *error: object) -> None:
+        _current.reset(self._token)
+
+
+def text(cc: int) -> str:
+    """Return what code is for, as in messages."""
+    return "the CPU" if cc == CPU else f"sm_{cc}"

@@ -1,0 +1,140 @@
+"""Sorts of numbers by their bits on the CPU, which are NumPy's."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import structs
+from .._ir.specialisation import Specialisation
+
+Gather = Callable[[Sequence[Any], Any, Any], None]
+
+
+def sort(spec: Specialisation, problem: Any, values: Sequence[Any], gather: Gather | None) -> None:
+    """Do a radix sort, a segmented sort or a top-k.
+
+    Parameters
+    ----------
+    spec, problem
+    values : sequence
+        Of the call: addresses of arrays, or what `gather` reads.
+    gather : callable or None
+        Takes these, and the places of items in the input and in the output; for values that are no array.
+    """
+    names = [each.name for each in spec.arguments]
+    n, has_offsets = problem.num_items, "start_offsets_in" in names
+    segments = problem.num_segments if spec.algorithm != "radix_sort" else 1
+    if not n or not segments:
+        return
+    k = getattr(problem, "k", 0)
+    sizes = {"d_out_keys": k * segments, "d_out_values": k * segments} if k else {}
+    sizes |= dict.fromkeys(("start_offsets_in", "end_offsets_in"), segments)
+    arrays = {
+        each.name: _array(value, sizes.get(each.name, n), each.value)
+        for each, value in zip(spec.arguments, values, strict=True)
+        if each.is_pointer
+    }
+    keys, descends = arrays["d_in_keys"], spec.option("order") == "DESCENDING"
+    if spec.algorithm == "radix_sort":
+        _radix_sort(arrays, problem, descends)
+        return
+    if has_offsets:
+        starts, ends = (arrays[name].astype(np.int64) for name in ("start_offsets_in", "end_offsets_in"))
+    else:
+        starts = np.arange(segments) * problem.segment_size
+        ends = starts + problem.segment_size
+    lengths = np.maximum(ends - starts, 0)
+    places, of_segment, _ = _spread(starts, lengths)
+    if segments == 1:
+        order = np.argsort(ranks(keys[places], descends), kind="stable")
+    else:
+        order = np.lexsort((ranks(keys[places], descends), of_segment))
+    found, targets = places[order], places
+    if "top_k" in spec.algorithm:
+        firsts = np.cumsum(lengths) - lengths
+        kept, of_segment, ranked = _spread(firsts, np.minimum(lengths, k))
+        found, targets = found[kept], of_segment * k + ranked
+    _gather(arrays, found, targets)
+    if gather is not None:
+        gather(values, np.ascontiguousarray(found), np.ascontiguousarray(targets))
+
+
+def _spread(starts: Any, lengths: Any) -> tuple[Any, Any, Any]:
+    """Return the places in segments, one after another: in the array, of which segment, and in that."""
+    of_segment = np.repeat(np.arange(len(starts)), lengths)
+    within = np.arange(len(of_segment)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return np.repeat(starts, lengths) + within, of_segment, within
+
+
+def _radix_sort(arrays: dict[str, Any], problem: Any, descends: bool) -> None:
+    keys = arrays["d_in_keys"]
+    if "d_in_values" not in arrays and problem.end_bit - problem.begin_bit == 8 * keys.itemsize:
+        words = ranks(keys, descends, is_alone=True)
+        words.sort()
+        arrays["d_out_keys"][:] = _keys_of(words, keys.dtype, descends)
+    else:
+        order = np.argsort(_some_bits(ranks(keys, False), problem, descends), kind="stable")
+        _gather(arrays, order, slice(0, len(keys)))
+    if problem.is_overwritten and not problem.is_in_output:  # double buffers end where a GPU's do
+        for name in [each for each in arrays if "_in_" in each]:
+            arrays[name][:] = arrays[name.replace("_in_", "_out_")]
+
+
+def _array(address: int, n: int, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    if dtype.names is not None:  # all of its bytes, those between fields too
+        dtype = np.dtype(f"V{dtype.itemsize}")
+    if not n:
+        return np.empty(0, dtype)
+    memory: Any = (ctypes.c_char * (n * dtype.itemsize)).from_address(address)
+    found: np.ndarray[Any, Any] = np.frombuffer(memory, dtype)
+    return found
+
+
+def _gather(arrays: dict[str, Any], places: Any, targets: Any) -> None:
+    for kind in ("keys", "values"):
+        if f"d_in_{kind}" in arrays:
+            arrays[f"d_out_{kind}"][targets] = arrays[f"d_in_{kind}"][places]
+
+
+def ranks(keys: np.ndarray[Any, Any], descends: bool, is_alone: bool = False) -> np.ndarray[Any, Any]:
+    """Return unsigned words that are ordered as keys are: equal for -0.0 and 0.0, unless keys are alone."""
+    size = keys.dtype.itemsize
+    words = keys.view(f"u{size}")
+    top = words.dtype.type(1 << (8 * size - 1))
+    kind = structs.kind_of(keys.dtype)
+    if kind == "f":
+        if not is_alone:
+            words = np.where(words == top, words.dtype.type(0), words)
+        words = np.where(words & top, ~words, words | top)
+    elif kind == "i":
+        words = words ^ top
+    elif kind == "b":
+        words = (words != 0).astype(np.uint8)
+    return ~words if descends else words.copy() if words.base is not None else words
+
+
+def _keys_of(words: np.ndarray[Any, Any], dtype: np.dtype[Any], descends: bool) -> np.ndarray[Any, Any]:
+    """Return the keys that words are the ranks of."""
+    words = ~words if descends else words
+    top = words.dtype.type(1 << (8 * dtype.itemsize - 1))
+    kind = structs.kind_of(dtype)
+    if kind == "f":
+        words = np.where(words & top, words ^ top, ~words)
+    elif kind == "i":
+        words = words ^ top
+    return np.ascontiguousarray(words).view(dtype)
+
+
+def _some_bits(words: Any, problem: Any, descends: bool) -> Any:
+    """Return the bits of ranks that a sort is by, in its order."""
+    kind = words.dtype.type
+    count = problem.end_bit - problem.begin_bit
+    if count == 0:
+        return np.zeros(len(words), kind)
+    mask = kind((1 << count) - 1)
+    found = (words >> kind(problem.begin_bit)) & mask
+    return found ^ mask if descends else found

@@ -1,0 +1,189 @@
+"""Algorithm objects whose calls run on the CPU."""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import functools
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._base import fork
+from .._base.device import using
+from .._call import written
+from .._call.algorithm import Algorithm
+from .._device import arrays
+from . import bit_sorts
+from .plans import ALGORITHMS, Plan, Range, is_gathered, is_numpys
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+_SMALL = 1 << 17  # items that one thread does sooner than it asks others
+
+
+class CpuAlgorithm(Algorithm, uses={}):
+    """An algorithm for the CPU: its calls are done when they return."""
+
+    _binder: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None
+
+    def _bind_values(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Check the arguments of a call; return its problem and its values."""
+        binder = self._binder
+        if binder is None:
+            binder = self._binder = written.binder(self)
+        with using(True):
+            return binder(arguments)
+
+    def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:
+        bound = self._bind_values(arguments)
+        if temp_storage is None:
+            return 1  # what it needs it takes itself
+        with using(True):
+            _, nbytes = arrays.storage(temp_storage)
+        if nbytes < 1:
+            raise ValueError(f"temp_storage: needs 1 bytes for this call, got {nbytes}")
+        self._do(bound)
+        return nbytes
+
+    def _run(self, stream: Any, arguments: tuple[Any, ...]) -> None:
+        self._do(self._bind_values(arguments))
+
+    def _do(self, bound: tuple[Any, ...]) -> None:
+        spec = self._spec
+        if is_numpys(spec):
+            gather = self._gather if is_gathered(spec) else None
+            bit_sorts.sort(spec, bound[0], bound[1:], gather)
+            return
+        _, find_plan = ALGORITHMS[spec.algorithm]
+        run(self._built.code.function(), find_plan(spec, bound[0]), bound[1:])  # type: ignore[attr-defined]
+
+    def _gather(self, values: Sequence[Any], places: Any, targets: Any) -> None:
+        """Write the values at some places to others."""
+        numbers = places.ctypes.data, targets.ctypes.data
+        run(self._built.code.function(), Plan([[Range(0, 0, len(places))]], numbers), values)  # type: ignore[attr-defined]
+
+    @property
+    def _numba_type_(self) -> Any:
+        """Nothing: asked for by numba, which would make an AttributeError one of its own."""
+        raise RuntimeError(f"compiled host code cannot take this: {type(self).__name__} is for the CPU")
+
+    def cubin(self) -> bytes:
+        """Raise ValueError: there is none."""
+        return self._built.code.cubin()
+
+    def load(self) -> None:
+        """Load the code, so that no call waits for that."""
+        if not is_numpys(self._spec) or is_gathered(self._spec):
+            self._built.code.function()  # type: ignore[attr-defined]
+
+    def bind(self, *arguments: Any, stream: Any = None, **named: Any) -> Any:
+        """Bind the arguments of a call: what is left is to make it."""
+        return HostBound(self, arguments, named)
+
+
+class HostBound:
+    """A call of an algorithm for the CPU with everything bound; see `Bound`."""
+
+    def __init__(self, algorithm: CpuAlgorithm, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        self._algorithm, self._is_closed = algorithm, False
+        self._bound: tuple[Any, ...] = ()
+        self._kept: Any = None  # the arrays
+        self.rebind(*arguments, **named)
+
+    def __call__(self) -> None:
+        """Make the call again."""
+        if self._is_closed:
+            raise ValueError("this bound call is closed, or to bind it failed")
+        self._algorithm._do(self._bound)
+
+    def rebind(self, *arguments: Any, **named: Any) -> None:
+        """Bind other arguments, in the order of `Algorithm.run`."""
+        if self._is_closed:
+            raise ValueError("this bound call is closed")
+        every = self._algorithm._completed(arguments, named)
+        bound = self._algorithm._bind_values(every)
+        with using(True):
+            self._kept = every, self._algorithm._captured_arrays((*arguments, *named.values()))
+        self._bound = bound
+        self._algorithm._enqueued(every)
+
+    def close(self) -> None:
+        """Let go of what it holds. It cannot be called then."""
+        self._is_closed, self._kept, self._bound = True, ((), []), ()
+
+    def __enter__(self) -> HostBound:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a bound call cannot be copied or pickled: its arrays are its own")
+
+
+@functools.cache
+def class_of(kind: Any) -> Any:
+    """Return the class of an algorithm's objects for the CPU."""
+    names = {"__module__": kind.__module__, "__doc__": kind.__doc__, "__qualname__": kind.__qualname__}
+    declared = {"family": kind._family, "uses": kind._uses, "buffers": kind._buffers}
+    return type(kind)(kind.__name__, (kind, CpuAlgorithm), names, **declared)
+
+
+# --- Running a plan --------------------------------------------------------------------------------------
+
+
+def run(function: Callable[[int], None], plan: Plan, values: Sequence[Any]) -> None:
+    """Do what a plan says: `values` are addresses, and bytes of which the address is handed over."""
+    held = [
+        value if isinstance(value, int) else ctypes.create_string_buffer(value, len(value))
+        for value in values
+    ]
+    words = [value if isinstance(value, int) else ctypes.addressof(value) for value in held]
+    storage = np.empty(plan.nbytes, np.uint8)
+    address = storage.ctypes.data if plan.nbytes else 0
+
+    def do(part: Range) -> None:
+        given = array.array(
+            "q",
+            (part.phase, part.begin, part.end, address + part.offset, *words, *plan.numbers, *part.numbers),
+        )
+        function(given.buffer_info()[0])
+
+    for step in plan.steps:
+        others = min(len(step), _threads()) - 1
+        if others < 1 or step[-1].end - step[0].begin < _SMALL:
+            for part in step:
+                do(part)
+            continue
+
+        def strip(first: int, step: Sequence[Range] = step, every: int = others + 1) -> None:
+            for part in step[first::every]:
+                do(part)
+
+        waiting = [_pool().submit(strip, i) for i in range(1, others + 1)]
+        try:
+            strip(0)
+        finally:
+            for each in waiting:
+                each.result()
+
+
+@functools.cache
+def _threads() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@functools.cache
+def _pool() -> Executor:
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(max(1, _threads() - 1), thread_name_prefix="cupar")
+
+
+@fork.in_child
+def _forget() -> None:
+    _pool.cache_clear()

@@ -1,0 +1,80 @@
+"""A build's code for the CPU: as it is kept, and loaded with llvmlite alone. A hit imports no numba."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .._base import fork
+from .._base.errors import BuildError
+from .._ir.specialisation import Specialisation
+from .._kernels.image import DamagedError
+
+SYMBOL = "cupar_run"
+_MAGIC = b"cupar cpu "
+_NUMBAS = ("numba_", "NRT_", "Py", "_Py")
+
+
+def packed(needs: Sequence[str], code: bytes) -> bytes:
+    """Return a build as it is kept: the functions that its object code calls, and that."""
+    return _MAGIC + " ".join(sorted(needs)).encode() + b"\n" + code
+
+
+def _opened(blob: bytes) -> tuple[list[str], bytes]:
+    head, _, code = blob.partition(b"\n")
+    if not head.startswith(_MAGIC) or not (code.startswith(b"\x7fELF") or not code):
+        raise DamagedError("this is no build for the CPU")
+    return head[len(_MAGIC) :].decode().split(), code
+
+
+class HostCode:
+    """A build's code."""
+
+    def __init__(self, spec: Specialisation, blob: bytes) -> None:
+        self.spec = spec
+        self.blob = blob
+        self._engine: Any = None
+        self._function: Callable[[int], None] | None = None
+        self._lock = fork.Lock()
+
+    def check(self) -> int:
+        """Return the bytes of object code; raise DamagedError if this is no build's code."""
+        _, code = _opened(self.blob)
+        return len(code)
+
+    def function(self) -> Callable[[int], None]:
+        """Return the function that takes the address of parameters; it is loaded for that."""
+        found = self._function
+        if found is None:
+            with self._lock:
+                found = self._function
+                if found is None:
+                    found = self._function = self._loaded()
+        return found
+
+    def _loaded(self) -> Callable[[int], None]:
+        import llvmlite.binding as llvm
+
+        needs, code = _opened(self.blob)
+        if any(name.startswith(_NUMBAS) for name in needs):  # which numba makes known when it begins
+            from numba.core.registry import cpu_target
+
+            assert cpu_target.target_context
+        process = ctypes.CDLL(None)
+        missing = [name for name in needs if not llvm.address_of_symbol(name) and not hasattr(process, name)]
+        if missing:  # of which LLVM would end the process
+            raise BuildError(
+                f"{self.spec.algorithm}: the CPU's code calls {', '.join(missing)}, which is not there"
+            )
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        self._engine.finalize_object()
+        return ctypes.CFUNCTYPE(None, ctypes.c_int64)(self._engine.get_function_address(SYMBOL))
+
+    def cubin(self) -> bytes:
+        """Raise ValueError: there is none."""
+        raise ValueError("this was built for the CPU, and has no GPU code")

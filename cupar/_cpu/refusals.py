@@ -1,0 +1,25 @@
+"""What is for GPUs alone, refused by name before anything is built."""
+
+from __future__ import annotations
+
+from .._ir.operator import Operator
+from .._ir.specialisation import Specialisation
+from .plans import ALGORITHMS
+
+
+def check(spec: Specialisation) -> None:
+    """Raise TypeError if a specialisation is for GPUs alone."""
+    if spec.algorithm not in ALGORITHMS:
+        raise TypeError(f"{spec.algorithm}: there is none for the CPU")
+    if spec.links:
+        raise TypeError("link: GPU code is not linked on the CPU; expected None")
+    for name, op in spec.functions.items():
+        _check_operator(name, op)
+
+
+def _check_operator(name: str, op: Operator) -> None:
+    if op.ltoirs:
+        raise TypeError(f"{name}: RawOp {op.name!r} is GPU code; on the CPU give a Python function")
+    if op.externals or op.links:
+        names = ", ".join(each.name for each in (*op.externals, *op.links))
+        raise TypeError(f"{name}: {op.described} calls {names}, which is GPU code; give a Python function")

@@ -1,0 +1,90 @@
+"""Reads arrays in host memory: address, size, dtype, layout and access."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import structs
+
+_CPU = 1  # kDLCPU
+
+
+def is_array(value: Any) -> bool:
+    """Whether a value says that it is an array, which may be in host memory."""
+    if isinstance(value, np.ndarray):
+        return value.ndim > 0
+    cls = type(value)
+    return not isinstance(value, np.generic) and (
+        hasattr(cls, "__array_interface__") or hasattr(cls, "__dlpack_device__")
+    )
+
+
+def reader(array: Any) -> Callable[[Any], np.ndarray[Any, Any]]:
+    """Return what makes arrays of this class NumPy's, in the same memory."""
+    if isinstance(array, np.ndarray):
+        return np.asarray
+    if any(
+        (base.__module__.partition(".")[0], base.__name__) == ("torch", "Tensor")
+        for base in type(array).__mro__
+    ):
+        return _torch
+    if hasattr(array, "__array_interface__"):
+        return _interface
+    if hasattr(array, "__dlpack_device__"):
+        return _dlpack
+    if hasattr(array, "__cuda_array_interface__"):
+        raise TypeError(_there(array))
+    kind = (
+        "None"
+        if array is None
+        else f"{type(array).__name__}, which has neither __array_interface__ nor DLPack"
+    )
+    raise TypeError(f"expected a host array, got {kind}")
+
+
+def _there(array: Any) -> str:
+    return (
+        f"expected a host array, as this is for the CPU, got a {type(array).__name__} on a GPU; copy it first"
+    )
+
+
+def _interface(array: Any) -> np.ndarray[Any, Any]:
+    return np.asarray(_Interface(array))
+
+
+class _Interface:
+    """An array by its interface alone: NumPy would rather ask a buffer or ``__array__``, which may copy."""
+
+    def __init__(self, array: Any) -> None:
+        self.__array_interface__ = array.__array_interface__
+        self._array = array
+
+
+def _dlpack(array: Any) -> np.ndarray[Any, Any]:
+    if array.__dlpack_device__()[0] != _CPU:
+        raise TypeError(_there(array))
+    return np.from_dlpack(array)
+
+
+def _torch(tensor: Any) -> np.ndarray[Any, Any]:
+    if tensor.device.type != "cpu":
+        raise TypeError(_there(tensor))
+    kind = str(tensor.dtype).removeprefix("torch.")
+    if tensor.is_conj() or tensor.is_neg():
+        raise ValueError("got a tensor with lazy conjugation or negation; call .resolve_conj().resolve_neg()")
+    tensor = tensor.detach()
+    if kind == "bfloat16":  # which NumPy has not
+        bits = tensor.view(_of_torch(tensor, "int16")).numpy()
+        found: np.ndarray[Any, Any] = bits.view(structs.bfloat16())
+        return found
+    array: np.ndarray[Any, Any] = tensor.numpy()
+    return array
+
+
+def _of_torch(tensor: Any, name: str) -> Any:
+    import sys
+
+    return getattr(sys.modules[type(tensor).__module__.partition(".")[0]], name)
