@@ -1,8 +1,8 @@
 """Top-k of arrays and of segments, against a stable sort by NumPy."""
 
-import cupy as cp
 import numpy as np
 import pytest
+from support.results import Interface, cp, described, needs_gpu
 
 import cupar
 
@@ -113,17 +113,16 @@ def test_of_keys_alone_and_of_large_values(rng):
         np.testing.assert_array_equal(found["c"], expected % 251)
 
 
-class _Structs:
+class _Structs(Interface):
     """An array of structs, which CuPy has not."""
 
     def __init__(self, raw, dtype):
         self.raw, self.dtype = raw, dtype
 
-    @property
-    def __cuda_array_interface__(self):
+    def described(self):
         shape = (len(self.raw) // self.dtype.itemsize,)
         of_structs = {"shape": shape, "typestr": self.dtype.str, "descr": self.dtype.descr, "strides": None}
-        return {**self.raw.__cuda_array_interface__, **of_structs}
+        return {**described(self.raw), **of_structs}
 
 
 def of_segments(host, starts, ends, k, order, outputs):
@@ -208,6 +207,7 @@ def test_of_nothing_and_refusals():
         of_segments.run(d_in, d_out, None, None, 10, 3, 4, d, d)
 
 
+@needs_gpu
 @pytest.mark.parametrize(("n", "k"), [(900, 20), (200_000, 20), (200_000, 20_000)])
 def test_is_captured_and_bound(n, k, rng):
     d_in, d_out = cp.zeros(n, "f4"), cp.zeros(k, "f4")

@@ -1,10 +1,10 @@
 """Reductions and scans by key, and run-length encodings, against NumPy."""
 
-import cupy as cp
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.results import Interface, cp, described, needs_gpu
 
 import cupar
 from cupar import ConstantIterator, CountingIterator, DiscardIterator, OpKind, ReverseIterator, ZipIterator
@@ -50,7 +50,7 @@ def same_ten(a, b):
     return a // 10 == b // 10
 
 
-class Array:
+class Array(Interface):
     """An array of any dtype, structs too, that begins `shift` items after an aligned address."""
 
     def __init__(self, host, shift=0):
@@ -59,11 +59,10 @@ class Array:
         self.bytes = self.raw[shift * size : (shift + len(host)) * size]
         self.bytes[:] = cp.asarray(np.frombuffer(host.tobytes(), "u1"))
 
-    @property
-    def __cuda_array_interface__(self):
+    def described(self):
         of_items = {"shape": (self.n,), "typestr": self.dtype.str, "strides": None}
-        described = {"descr": self.dtype.descr} if self.dtype.names else {}
-        return {**self.bytes.__cuda_array_interface__, **of_items, **described}
+        of_structs = {"descr": self.dtype.descr} if self.dtype.names else {}
+        return {**described(self.bytes), **of_items, **of_structs}
 
     def get(self):
         return np.frombuffer(self.bytes.get().tobytes(), self.dtype)
@@ -222,6 +221,7 @@ def test_runs_of_many_tiles(dtype, key, mean, rng):
         np.testing.assert_array_equal(d_out.get(), before.astype(dtype))
 
 
+@needs_gpu
 def test_more_than_2_31_items():
     n = 2**31 + 5
     d_keys, d_unique, d_counts = cp.zeros(n, "u1"), cp.zeros(2, "u1"), cp.zeros(2, "i8")
@@ -400,6 +400,7 @@ def test_operators_with_state(rng):
         table[:] = cp.asarray(rng.integers(0, 3, 64))  # another call sees what is there then
 
 
+@needs_gpu
 def test_graphs(rng):
     n = 200_003
     given = lengths(rng, n, 30)

@@ -5,9 +5,9 @@ bounded integer sequence, so that the sum of any run of them is a difference of 
 reduction, which takes items in any order, because few of its items are other than 0.
 """
 
-import cupy as cp
 import numpy as np
 import pytest
+from support.results import cp, needs_gpu
 
 import cupar
 
@@ -247,6 +247,7 @@ def test_nan_and_infinities(dtype):
     np.testing.assert_array_equal(d_scan.get(), np.cumsum(host))
 
 
+@needs_gpu
 @pytest.mark.parametrize("dtype", ["i1", "u1", "?"])
 def test_more_than_2_to_the_32_items(dtype):
     n = 2**32 + 4099

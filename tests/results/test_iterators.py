@@ -6,10 +6,10 @@ Most items are int64 or small integers in floats, so that results are the same i
 import math
 import threading
 
-import cupy as cp
 import numpy as np
 import pytest
 from numba import cuda as numba_cuda
+from support.results import cp, needs_gpu
 
 import cupar
 from cupar import (
@@ -577,6 +577,7 @@ def test_captured_arrays():
 # --- Many items, other libraries, many threads -----------------------------------------------------------
 
 
+@needs_gpu
 def test_more_than_2_to_the_32_items():
     n = 2**32 + 5
     h_init, d_out = np.zeros(1, "u8"), cp.zeros(1, "u8")
@@ -605,6 +606,7 @@ def test_torch(given):
         ReverseIterator(t[::2])
 
 
+@needs_gpu
 def test_numba(given):
     d, host, *_ = given
     array = numba_cuda.to_device(host)

@@ -2,11 +2,11 @@
 
 import itertools
 
-import cupy as cp
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.results import Interface, address, cp, needs_gpu
 
 import cupar
 from cupar import OpKind
@@ -138,18 +138,20 @@ def test_other_offsets_in_the_output(rng):
         scan.run(d_in, d_out, len(start), *given, h_init)
 
 
-class Items:
+class Items(Interface):
     """An array of structs on the device."""
 
     def __init__(self, host):
         self.memory = cp.asarray(host.view("u1"))
         self.host = host
-        self.__cuda_array_interface__ = {
+
+    def described(self):
+        return {
             "version": 3,
-            "shape": host.shape,
-            "typestr": host.dtype.str,
-            "descr": host.dtype.descr,
-            "data": (self.memory.data.ptr, False),
+            "shape": self.host.shape,
+            "typestr": self.host.dtype.str,
+            "descr": self.host.dtype.descr,
+            "data": (address(self.memory), False),
         }
 
     def get(self):
@@ -213,6 +215,7 @@ def test_a_queue_that_is_full(rng):
             np.testing.assert_array_equal(found[at : at + e - s], np.cumsum(host[s:e]))
 
 
+@needs_gpu
 def test_capture_and_two_phases(rng):
     start, end, n = layout(rng, np.array([*LENGTHS, 100_000]), 1)
     host = rng.integers(-9, 10, n)
@@ -252,6 +255,7 @@ def test_iterators_state_and_an_initial_value_on_the_device(rng):
     np.testing.assert_array_equal(rank[d_best.get()], np.maximum.accumulate(rank[host], 1))
 
 
+@needs_gpu
 def test_many_items_and_segments():
     n = 2**31 + 1000
     d_in, d_out = cp.ones(n, "i1"), cp.zeros(n, "i1")

@@ -4,10 +4,10 @@ import gc
 import struct
 import threading
 
-import cupy as cp
 import numpy as np
 import pytest
 from numba import cuda as numba_cuda
+from support.results import cp, needs_gpu
 
 import cupar
 from cupar import OpKind, RawOp, gpu_struct
@@ -45,7 +45,7 @@ def read_global(a):
 # --- Reading ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["?", "u8", "f2", "f4", "c16"])
+@pytest.mark.parametrize("dtype", ["?", "u8", pytest.param("f2", marks=needs_gpu), "f4", "c16"])
 def test_lookup(dtype, places, rng):
     table = values(rng, dtype)
     d_in, d_table = cp.asarray(places), cp.asarray(table)
@@ -121,6 +121,7 @@ def test_jitted_operators_and_helpers(places, rng):
         np.testing.assert_array_equal(d_out.get(), expected)
 
 
+@needs_gpu
 def test_arrays_of_structs(places, rng):
     point = gpu_struct({"x": "f8", "y": "i4"})
     host = np.zeros(1000, point.dtype)
@@ -131,6 +132,7 @@ def test_arrays_of_structs(places, rng):
     np.testing.assert_array_equal(d_out.get(), (host["x"] * host["y"])[places])
 
 
+@needs_gpu
 def test_arrays_of_other_libraries(places, rng):
     table = values(rng, "f4")
     arrays = [numba_cuda.to_device(table), cp.asarray(table)]
@@ -265,6 +267,7 @@ def test_binary_search(places, rng):
 # --- Writing ---------------------------------------------------------------------------------------------
 
 
+@needs_gpu
 def test_counter(places):
     d_counter, d_in, d_out = cp.zeros(2, "i4"), cp.asarray(places), cp.zeros(N, "i4")
 
@@ -479,6 +482,7 @@ def raw(name, source, state):
     return RawOp(name, nvrtc.compile_cpp(source, cc), state=state, state_alignment=8)
 
 
+@needs_gpu
 def test_raw_states(places, rng):
     table = values(rng, "f4", 2000)
     d_table, d_in, d_out = cp.asarray(table), cp.asarray(places), cp.zeros(N, "f4")
@@ -497,6 +501,7 @@ def test_raw_states(places, rng):
     assert origins[1:] == ["memory", "memory"]
 
 
+@needs_gpu
 def test_raw_states_in_reductions(rng):
     host = values(rng, "f4", N)
     d_in, d_out, d_scale, d_counter = cp.asarray(host), cp.zeros(1, "f4"), cp.ones(1, "f4"), cp.zeros(1, "i4")

@@ -1,8 +1,8 @@
 """Transforms, segmented reductions, sorts and runs of equal keys, against NumPy."""
 
-import cupy as cp
 import numpy as np
 import pytest
+from support.results import cp, needs_gpu
 
 import cupar
 from cupar import SortOrder
@@ -49,6 +49,7 @@ def test_reduction_that_may_differ_from_run_to_run(dtype, rng):
         assert d_out.get()[0] == host[:n].sum() + 7  # exact in any order: small integers
 
 
+@needs_gpu
 def test_raw_operator(rng):
     from cupar._compile import nvrtc
 
@@ -110,6 +111,7 @@ def test_known_kinds_transform():
     np.testing.assert_array_equal(d_bool.get(), host < host * host)
 
 
+@needs_gpu
 def test_transform_of_more_than_2_to_the_32_items():
     n = 2**32 + 7
     d = cp.ones(n, "u1")

@@ -2,10 +2,10 @@
 
 import itertools
 
-import cupy as cp
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.results import cp
 
 import cupar
 from cupar import CountingIterator, SortOrder, ZipIterator

@@ -1,8 +1,8 @@
 """Segmented sorts by a comparison, against NumPy."""
 
-import cupy as cp
 import numpy as np
 import pytest
+from support.results import Interface, cp, described, needs_gpu
 
 import cupar
 from cupar import DoubleBuffer, OpKind
@@ -37,16 +37,15 @@ def by_index(a, b):
     return a.index < b.index
 
 
-class Structs:
+class Structs(Interface):
     """An array of structs, which CuPy has not."""
 
     def __init__(self, host):
         self.raw, self.dtype, self.n = cp.asarray(host.view("u1")), host.dtype, len(host)
 
-    @property
-    def __cuda_array_interface__(self):
+    def described(self):
         of_structs = {"shape": (self.n,), "typestr": self.dtype.str, "descr": self.dtype.descr}
-        return {**self.raw.__cuda_array_interface__, **of_structs, "strides": None}
+        return {**described(self.raw), **of_structs, "strides": None}
 
     def get(self):
         return self.raw.get().view(self.dtype)
@@ -181,6 +180,7 @@ def test_of_nothing_and_refusals():
         sort.run(d_keys, d_out, None, None, 10, 3, d, d, segment_size=3)
 
 
+@needs_gpu
 def test_is_captured_and_reads_what_operators_capture(rng):
     starts, ends, n = bounds(rng, LENGTHS * 2)
     ranks = cp.asarray(rng.permutation(100))

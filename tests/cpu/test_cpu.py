@@ -1,0 +1,247 @@
+"""What is particular to the CPU: how it is asked for, what is kept, and what is refused."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import cupar
+from cupar._compile import toolchain
+
+X = np.arange(10, dtype="f4")
+
+
+def add(a, b):
+    return a + b
+
+
+def summed(**named):
+    out = np.zeros(1, "f4")
+    reduction = cupar.reduce_into(X, out, add, 0.0, **named)
+    reduction.run(X, out, len(X), 0.0)
+    return out[0]
+
+
+def test_never_by_accident(monkeypatch):
+    for _ in range(2):
+        with pytest.raises(TypeError, match="^d_in: expected a device array, got a NumPy array"):
+            cupar.reduce_into(X, X, add, 0.0)
+        with cupar.device("cpu"):
+            assert summed() == 45
+            with cupar.device("cuda"), pytest.raises(TypeError, match="expected a device array"):
+                cupar.reduce_into(X, X, add, 0.0)
+            assert cupar.reduce_into("f4", "f4", add, 0.0, cc=90).build.cc == 90
+        assert summed(cc="cpu") == 45
+    with pytest.raises(ValueError, match="^device: expected 'cpu' or 'cuda', got 'tpu'"), cupar.device("tpu"):
+        pass
+
+
+def test_of_the_environment():
+    code = "import numpy as np, cupar; x = np.ones(3); cupar.inclusive_scan(x, x, max).run(x, x, 3); print(x)"
+    for name, said in (("cpu", "[1. 1. 1.]"), ("tpu", "CUPAR_DEVICE: expected cpu or cuda, got 'tpu'")):
+        environment = {**os.environ, "CUPAR_DEVICE": name}
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+        assert said in done.stdout + done.stderr
+
+
+HIT = """
+import sys, numpy as np, cupar
+x, keys, out = np.arange(1000, dtype="i4"), np.arange(1000)[::-1].copy(), np.zeros(1000, "i8")
+with cupar.device("cpu"):
+    scan = cupar.inclusive_scan(x, out, lambda a, b: a + b)
+    scan.run(x, out, 1000)
+    assert (out == np.cumsum(x)).all()
+    sort = cupar.merge_sort(keys, None, out, None, lambda a, b: a % 10 < b % 10)
+    sort.run(keys, None, out, None, 1000)
+    assert (out == keys[np.argsort(keys % 10, kind="stable")]).all()
+print(scan.build.origin, sort.build.origin, "numba" in sys.modules)
+"""
+
+
+def test_the_next_process_imports_no_numba(tmp_path):
+    environment = {**os.environ, "CUPAR_CACHE_DIR": str(tmp_path / "cache")}
+    environment.pop("CUPAR_RECORD", None)
+    for said in ("built built True", "disk disk False"):
+        done = subprocess.run(
+            [sys.executable, "-c", HIT], env=environment, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == said
+
+
+def test_another_cpu_has_builds_of_its_own(monkeypatch, specified):
+    from cupar._compile.key import build_parts, digest
+
+    with cupar.device("cpu"):
+        specification = cupar._obtain.obtain.specification(cupar.reduce_into, "f4", "f4", add, 0.0)
+    here = digest(build_parts(specification))
+    versions = toolchain.cpu_versions()
+    for name in versions:
+        monkeypatch.setattr(toolchain, "cpu_versions", lambda name=name: {**versions, name: "another"})
+        assert digest(build_parts(specification)) != here
+
+
+def test_a_damaged_entry_is_made_again(empty_cache):
+    assert summed(cc="cpu") == 45
+    (entry,) = [each for each in cupar.cache.entries() if each.meta.get("entry", "build") == "build"][:1]
+    store = cupar._cache.disk()
+    found = store.load(entry.key)
+    assert found is not None
+    store.store(entry.key, cupar._cache.Entry(found.meta, b"no code"))
+    cupar.cache.clear(disk=False)
+    with pytest.warns(cupar.CacheWarning, match="unusable"):
+        assert summed(cc="cpu") == 45
+
+
+def test_what_is_for_gpus_is_refused_by_name():
+    from numba import cuda
+
+    def threads(a, b):
+        return a + b + cuda.threadIdx.x
+
+    with cupar.device("cpu"):
+        with pytest.raises(TypeError, match="^op: RawOp 'f' is GPU code"):
+            cupar.reduce_into(X, X, cupar.RawOp("f", b"code"), 0.0)
+        with pytest.raises(TypeError, match=r"it reads numba.cuda.*threadIdx, which is for GPUs"):
+            cupar.reduce_into(X, X, threads, 0.0)
+        with pytest.raises(TypeError, match="^array: a view is for compiled host code"):
+            cupar.view(X)
+        algorithm = cupar.reduce_into(X, X, add, 0.0)
+        with pytest.raises(ValueError, match="was built for the CPU"):
+            algorithm.cubin()
+        with pytest.raises(RuntimeError, match="is for the CPU"):
+            algorithm._numba_type_
+        table = np.ones(3, "f2")
+        with pytest.raises(TypeError, match="captures 'table', an array of float16"):
+            cupar.unary_transform("i4", "f4", lambda a: table[a])
+
+
+def test_a_device_array_is_refused():
+    class Device:
+        def __init__(self):
+            array = {"shape": (10,), "typestr": "<f4", "data": (64, False), "version": 3}
+            self.__cuda_array_interface__ = array
+
+    with pytest.raises(TypeError, match="^d_in: expected a host array, as this is for the CPU, got a Device"):
+        cupar.reduce_into("f4", "f4", add, 0.0, cc="cpu").run(Device(), X, 10, 0.0)
+
+
+def test_arrays_of_other_libraries():
+    class Interface:
+        def __init__(self, array):
+            self.__array_interface__ = array.__array_interface__
+            self.array = array
+
+    class DLPack:
+        def __init__(self, array):
+            self.array = array
+
+        def __dlpack__(self, **named):
+            return self.array.__dlpack__(**named)
+
+        def __dlpack_device__(self):
+            return self.array.__dlpack_device__()
+
+    with cupar.device("cpu"):
+        scan = cupar.inclusive_scan(X, X, add)
+        for made in (Interface, DLPack):
+            out = np.zeros(10, "f4")
+            scan.run(made(X), made(out), 10)
+            np.testing.assert_array_equal(out, np.cumsum(X))
+        strided = np.zeros((10, 2), "f4")[:, 0]
+        with pytest.raises(ValueError, match="^d_out: expected a contiguous array"):
+            scan.run(X, strided, 10)
+        read_only = np.zeros(10, "f4")
+        read_only.flags.writeable = False
+        with pytest.raises(ValueError, match="^d_out: expected an array to write to"):
+            scan.run(X, read_only, 10)
+
+
+def test_captured_arrays_are_read_in_each_call():
+    table, out = np.arange(10, dtype="i8"), np.zeros(10, "i8")
+    with cupar.device("cpu"):
+        looked_up = cupar.unary_transform("i8", "i8", lambda a: table[a])
+        places = np.arange(10)[::-1].copy()
+        looked_up(places, out, 10)
+        np.testing.assert_array_equal(out, table[::-1])
+        table *= 3
+        looked_up(places, out, 10)
+        np.testing.assert_array_equal(out, table[::-1])
+
+        def count(a):
+            table[0] += a
+            return a
+
+        cupar.unary_transform("i8", "i8", count)(places, out, 10)
+        assert table[0] == 45
+
+
+@pytest.mark.parametrize("dtype", ["i4", "i8", "u1", "?"])
+def test_integers_are_cs(dtype):
+    a = np.array([7, -7, 7, -7, 100], "i8").astype(dtype)
+    b = np.array([2, 2, -2, -2, 3], "i8").astype(dtype)
+    out = np.zeros(5, dtype)
+    quotients = [int(x / y) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
+    with cupar.device("cpu"):
+        for kind, expected in (
+            (cupar.OpKind.DIVIDES, quotients),
+            (cupar.OpKind.MODULUS, np.fmod(a.astype("i8"), b.astype("i8"))),
+            (cupar.OpKind.PLUS, a.astype("i8") + b.astype("i8")),
+            (cupar.OpKind.MULTIPLIES, a.astype("i8") * b.astype("i8")),
+        ):
+            cupar.binary_transform(a, b, out, kind)(a, b, out, 5)
+            np.testing.assert_array_equal(out, np.array(expected).astype(dtype))
+        if dtype == "i4":
+            cupar.binary_transform(a, b, out, lambda x, y: x // (y - y))(a, b, out, 5)  # no exception
+
+
+def test_halves_are_rounded_as_numpy_does():
+    words = np.arange(65536, dtype="u2").view("f2")
+    wide = np.concatenate([words.astype("f4"), np.random.default_rng(0).normal(size=50_000).astype("f4")])
+    with np.errstate(invalid="ignore"):
+        wide = np.concatenate([wide, wide * np.float32(1.0003), wide * np.float32(2.0**-15)])
+    out = np.zeros(len(wide), "f2")
+    with cupar.device("cpu"), np.errstate(over="ignore"):
+        cupar.unary_transform(words, out, cupar.OpKind.IDENTITY)(words, out, len(words))
+        np.testing.assert_array_equal(out[: len(words)], words)
+        cupar.unary_transform(wide, out, lambda a: a)(wide, out, len(wide))
+        np.testing.assert_array_equal(out, wide.astype("f2"))
+
+
+def test_results_do_not_depend_on_the_cores(monkeypatch):
+    from cupar._cpu import calls
+
+    host = np.random.default_rng(0).normal(size=3_000_000).astype("f4")
+    found = []
+    with cupar.device("cpu"):
+        reduction = cupar.reduce_into(host, "f4", add, 0.0)
+        for threads in (1, 2, 7):
+            monkeypatch.setattr(calls, "_threads", lambda threads=threads: threads)
+            out = np.zeros(1, "f4")
+            reduction.run(host, out, len(host), 0.0)
+            found.append(out[0])
+    assert len(set(found)) == 1
+    np.testing.assert_allclose(found[0], host.sum(dtype="f8"), rtol=1e-4)
+
+
+def test_one_object_from_many_threads():
+    host = np.arange(300_000)
+    scan = cupar.inclusive_scan("i8", "i8", add, cc="cpu")
+    outs = [np.zeros_like(host) for _ in range(6)]
+    threads = [threading.Thread(target=scan.run, args=(host, out, len(host))) for out in outs]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    for out in outs:
+        np.testing.assert_array_equal(out, np.cumsum(host))
+
+
+def test_in_a_forked_child():
+    assert summed(cc="cpu") == 45
+    child = os.fork()
+    if not child:
+        os._exit(0 if summed(cc="cpu") == 45 else 1)
+    assert os.waitpid(child, 0)[1] == 0

@@ -1,0 +1,21 @@
+"""Tests of results against NumPy's: on a GPU, or on the CPU."""
+
+import numpy as np
+import pytest
+from support.results import IS_CPU, cp
+
+from cupar._base import device
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(20261121)
+
+
+@pytest.fixture(autouse=True)
+def where_they_run(monkeypatch):
+    """Run on the CPU as with CUPAR_DEVICE=cpu, in threads of the test's, too."""
+    if IS_CPU:
+        monkeypatch.setattr(device, "_default", True)
+    yield
+    cp.cuda.Device().synchronize()

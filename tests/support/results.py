@@ -1,0 +1,109 @@
+"""Arrays for tests of results, which run on a GPU and, where there is none, on the CPU.
+
+`cp` is CuPy, or what looks like it and makes NumPy's arrays. CUPAR_TEST_DEVICE=cpu picks the CPU anyway.
+"""
+
+import os
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import cupar
+
+
+class HostArray(np.ndarray):
+    """NumPy's array with what tests call of CuPy's."""
+
+    def get(self, stream=None):
+        return np.array(np.asarray(self))
+
+
+class Stream:
+    """A stream, which means nothing on the CPU."""
+
+    ptr = 1
+
+    def __init__(self, non_blocking=False):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def synchronize(self):
+        pass
+
+    def __cuda_stream__(self):
+        return 0, self.ptr
+
+
+def _made(function):
+    return lambda *args, **named: function(*args, **named).view(HostArray)
+
+
+def _copied(array, dtype=None):
+    return np.array(array, dtype).view(HostArray)
+
+
+def _host():
+    names = (
+        "zeros",
+        "ones",
+        "empty",
+        "full",
+        "arange",
+        "zeros_like",
+        "concatenate",
+        "ascontiguousarray",
+        "isnan",
+    )
+    return SimpleNamespace(
+        **{name: _made(getattr(np, name)) for name in names},
+        asarray=_copied,
+        array=_copied,
+        cuda=SimpleNamespace(Device=Stream, Stream=Stream),
+        get_default_memory_pool=lambda: SimpleNamespace(free_all_blocks=lambda: None),
+    )
+
+
+def _found():
+    if os.environ.get("CUPAR_TEST_DEVICE") == "cpu":
+        return None
+    try:
+        from cupar._device import driver
+
+        driver.current_device()
+        import cupy
+
+        return cupy
+    except (cupar.NoDeviceError, ImportError):
+        return None
+
+
+_cupy = _found()
+IS_CPU = _cupy is None
+cp = _host() if IS_CPU else _cupy
+
+needs_gpu = pytest.mark.skipif(IS_CPU, reason="GPU code, or more than a CPU does in a test's time")
+
+
+def address(array):
+    """Return the address of an array of `cp`."""
+    return array.ctypes.data if IS_CPU else array.data.ptr
+
+
+class Interface:
+    """A base for arrays of tests: `described()` is their interface, whatever it is called."""
+
+    if IS_CPU:
+        __array_interface__ = property(lambda self: self.described())
+    else:
+        __cuda_array_interface__ = property(lambda self: self.described())
+
+
+def described(array):
+    """Return the interface of an array of `cp`."""
+    return array.__array_interface__ if IS_CPU else array.__cuda_array_interface__
