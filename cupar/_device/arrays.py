@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import structs
 from .._base.device import is_cpu
-from . import driver, host_arrays, peers
+from . import driver, peers
 
 
 class View(NamedTuple):
@@ -230,6 +230,8 @@ _host_readers: dict[type, Callable[[Any], np.ndarray[Any, Any]]] = {}
 def _view_host(array: Any) -> View:
     reader = _host_readers.get(type(array))
     if reader is None:
+        from . import host_arrays
+
         reader = _host_readers[type(array)] = host_arrays.reader(array)
     found = reader(array)
     flags, address = found.flags, found.__array_interface__["data"][0]
@@ -305,6 +307,8 @@ def dtype_of(name: str, array: Any) -> np.dtype[Any]:
 def is_device_array(value: Any) -> bool:
     """Whether a value says that it is an array where algorithms are asked for: on a device, or the host."""
     if is_cpu():
+        from . import host_arrays
+
         return host_arrays.is_array(value)
     cls = type(value)
     return (

@@ -18,7 +18,6 @@ from .._call.algorithm import Algorithm
 from .._call.built import Built
 from .._compile import inference
 from .._compile.key import build_parts, digest, template_parts
-from .._cpu import refusals
 from .._device import driver
 from .._fingerprint import walk
 from .._ir.nodes import Argument
@@ -111,6 +110,8 @@ def obtain(
     if getattr(_this_thread, "specifies", False):
         raise _SpecifiedError(spec)
     if spec.is_cpu:
+        from .._cpu import refusals
+
         refusals.check(spec)
     elif spec.is_kernel:
         inference.refuse_extended_kernel(spec)

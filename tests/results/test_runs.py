@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.results import Interface, cp, described, needs_gpu
+from support.results import Interface, address, cp, described, needs_gpu
 
 import cupar
 from cupar import ConstantIterator, CountingIterator, DiscardIterator, OpKind, ReverseIterator, ZipIterator
@@ -69,7 +69,7 @@ class Array(Interface):
 
     def is_all_there(self):
         """Whether nothing around it was written."""
-        begin = self.bytes.data.ptr - self.raw.data.ptr
+        begin = address(self.bytes) - address(self.raw)
         around = self.raw.get()
         return bool((np.delete(around, slice(begin, begin + self.bytes.size)) == 77).all())
 
