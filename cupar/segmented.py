@@ -8,12 +8,13 @@ import numpy as np
 
 from ._call.algorithm import Algorithm
 from ._call.double_buffer import DoubleBuffer, buffers, select
-from ._call.numbers import choice, item_count, row_length, segment_count
+from ._call.numbers import choice
+from ._call.segments import ordered, reduced
 from ._call.signatures import two_phases
-from ._device import arrays
 from ._kernels.segmented_merge_sort import SEGMENTED_MERGE_SORT
-from ._kernels.segmented_reduce import SEGMENTED_REDUCE, Segments
-from ._kernels.segmented_sort import MOST_SEGMENTS, SEGMENTED_SORT, Sorted
+from ._kernels.segmented_reduce import SEGMENTED_REDUCE
+from ._kernels.segmented_sort import SEGMENTED_SORT, Sorted
+from ._kernels.segments import Segments
 from ._obtain.arguments import accumulation, recognised, segment_offsets
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
@@ -91,14 +92,8 @@ class SegmentedReduce(
         max_segment_size: Any,
         segment_size: Any,
     ) -> Segments:
-        n = segment_count(num_segments)
-        if len(self._spec.arguments) > 2:
-            if segment_size is not None:
-                raise TypeError("segment_size: this reduction was built for offsets; expected None")
-            largest = 0 if max_segment_size is None else item_count("max_segment_size", max_segment_size)
-            return Segments(n, arrays.length(d_in), largest, 0)
-        size = row_length(d_in, segment_size)
-        return Segments(n, n * size, size, n * size)
+        has_offsets = len(self._spec.arguments) > 2
+        return reduced("reduction", has_offsets, d_in, num_segments, max_segment_size, segment_size)
 
 
 @memoised
@@ -197,7 +192,7 @@ class SegmentedSort(
         num_items : int
             How many items the arrays have, 0 or more. No offset may be larger, which is not checked.
         num_segments : int
-            From 0 to 2**32 - 1; without offsets, to 2**34 - 1.
+            From 0 to 2**32 - 1; without offsets, to 2**33 - 1.
         start_offsets_in, end_offsets_in : device arrays, at least `num_segments` items
             None if the sort was built without.
         stream : optional
@@ -227,20 +222,9 @@ class SegmentedSort(
         segment_size: Any,
     ) -> Sorted:
         buffers(d_in_keys, d_in_values)
-        n = segment_count(num_segments)
-        if self._spec.arguments[-1].name == "end_offsets_in":
-            if segment_size is not None:
-                raise TypeError("segment_size: this sort was built for offsets; expected None")
-            if n > MOST_SEGMENTS:
-                raise ValueError(f"num_segments: expected at most {MOST_SEGMENTS} with offsets, got {n}")
-            return Sorted(num_items, n, 0)
+        has_offsets = self._spec.arguments[-1].name == "end_offsets_in"
         keys = d_in_keys.current() if isinstance(d_in_keys, DoubleBuffer) else d_in_keys
-        size = row_length(keys, segment_size)
-        if n * size > num_items:
-            raise ValueError(
-                f"segment_size: {n} segments of {size} items each are more than num_items, {num_items}"
-            )
-        return Sorted(n * size, n, size)
+        return Sorted(*ordered("sort", has_offsets, keys, num_items, num_segments, segment_size))
 
     def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:
         nbytes = super()._execute(temp_storage, stream, arguments)

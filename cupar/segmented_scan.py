@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ._call.algorithm import Algorithm
-from ._call.numbers import item_count, row_length, segment_count
+from ._call.segments import reduced
 from ._call.signatures import two_phases
-from ._device import arrays
-from ._kernels.segmented_scan import SEGMENTED_SCAN, ScannedSegments
+from ._kernels.segmented_scan import SEGMENTED_SCAN
+from ._kernels.segments import Segments
 from ._obtain.arguments import accumulation, integers
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
@@ -85,15 +85,9 @@ class SegmentedScan(
         start_offsets_out: Any,
         max_segment_size: Any,
         segment_size: Any,
-    ) -> ScannedSegments:
-        n = segment_count(num_segments)
-        if len(self._spec.arguments) > 2:
-            if segment_size is not None:
-                raise TypeError("segment_size: this scan was built for offsets; expected None")
-            largest = 0 if max_segment_size is None else item_count("max_segment_size", max_segment_size)
-            return ScannedSegments(n, arrays.length(d_in), largest, 0)
-        size = row_length(d_in, segment_size)
-        return ScannedSegments(n, n * size, size, n * size)
+    ) -> Segments:
+        has_offsets = len(self._spec.arguments) > 2
+        return reduced("scan", has_offsets, d_in, num_segments, max_segment_size, segment_size)
 
 
 @memoised

@@ -6,10 +6,10 @@ from typing import Any
 
 from . import structs
 from ._call.algorithm import Algorithm
-from ._call.numbers import choice, item_count, row_length, segment_count
+from ._call.numbers import choice, item_count
+from ._call.segments import ordered
 from ._call.signatures import two_phases
 from ._ir.nodes import Argument
-from ._kernels.segmented_sort import MOST_SEGMENTS
 from ._kernels.top_k import TOP_K, Top
 from ._obtain.arguments import paired, segment_offsets
 from ._obtain.call_sites import memoised
@@ -198,21 +198,12 @@ class SegmentedTopK(
         end_offsets_in: Any,
         segment_size: Any,
     ) -> Top:
-        n, wanted = segment_count(num_segments), item_count("k", k)
-        if self._spec.arguments[-1].name == "end_offsets_in":
-            if segment_size is not None:
-                raise TypeError("segment_size: this top-k was built for offsets; expected None")
-            if n > MOST_SEGMENTS:
-                raise ValueError(f"num_segments: expected at most {MOST_SEGMENTS} with offsets, got {n}")
-            return Top(num_items, n, 0, wanted)
-        size = row_length(d_in_keys, segment_size)
-        if n * size > num_items:
-            raise ValueError(
-                f"segment_size: {n} segments of {size} items each are more than num_items, {num_items}"
-            )
-        if wanted > size:
+        has_offsets = self._spec.arguments[-1].name == "end_offsets_in"
+        items, n, size = ordered("top-k", has_offsets, d_in_keys, num_items, num_segments, segment_size)
+        wanted = item_count("k", k)
+        if wanted > size and not has_offsets:
             raise ValueError(f"k: expected at most {size}, which is what each segment has, got {wanted}")
-        return Top(n * size, n, size, wanted)
+        return Top(items, n, size, wanted)
 
 
 @memoised

@@ -14,7 +14,6 @@ from .._device import arrays
 E = TypeVar("E", bound=IntEnum)
 
 EXPECTED_INIT = "expected a NumPy array of one element, a number, a struct or None"
-MOST_SEGMENTS = 2**33 - 1  # for which one grid has blocks enough, with a warp for each
 
 
 def choice(name: str, kind: type[E], value: Any) -> E:
@@ -50,35 +49,6 @@ def item_count(name: str, value: Any) -> int:
     if count < 0:
         raise ValueError(f"{name}: expected 0 or more, got {count}")
     return count
-
-
-def segment_count(num_segments: Any) -> int:
-    """Return a number of segments as an int; raise TypeError or ValueError if it is none."""
-    count = item_count("num_segments", num_segments)
-    if count > MOST_SEGMENTS:
-        raise ValueError(f"num_segments: expected at most {MOST_SEGMENTS}, got {count}")
-    return count
-
-
-def row_length(array: Any, segment_size: Any) -> int:
-    """Return how many items each segment has, where all have as many: as given, or as the last axis has.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If neither says it, or it is less than 1.
-    """
-    if segment_size is None:
-        shape: tuple[int, ...] = getattr(array, "shape", ())
-        if len(shape) < 2:
-            raise TypeError(
-                "segment_size: expected an integer, as there are neither offsets nor rows, got None"
-            )
-        return int(shape[-1])
-    size = item_count("segment_size", segment_size)
-    if size == 0:
-        raise ValueError("segment_size: expected 1 or more, got 0")
-    return size
 
 
 def initial_value(h_init: Any, dtype: np.dtype[Any]) -> Any:

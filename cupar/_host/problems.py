@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,12 @@ from numba.np.numpy_support import as_dtype
 
 from .._base.data import dataclass, field
 from .._call.algorithm import Algorithm
-from .._call.numbers import MOST_SEGMENTS
+from .._call.segments import MOST_SEGMENTS
 from .._ir.specialisation import Specialisation
-from .._kernels import histogram, segmented_sort
+from .._kernels import histogram
 from .._kernels.radix_sort import Bits
-from .._kernels.segmented_reduce import Segments
-from .._kernels.segmented_scan import ScannedSegments
+from .._kernels.segmented_sort import Sorted
+from .._kernels.segments import MOST_LISTED, Segments
 from .given import integer
 from .views import ViewType
 
@@ -87,23 +88,15 @@ def _radix_sort(spec: Specialisation, given: Mapping[str, Any]) -> Problem:
     return Problem("_Bits(_n_num_items, _begin_bit, _end_bit, False)", {}, lines, {"_Bits": Bits})
 
 
-def _segmented_reduce(spec: Specialisation, given: Mapping[str, Any]) -> Problem:
-    return _segments(spec, given, Segments, "reduction")
-
-
-def _segmented_scan(spec: Specialisation, given: Mapping[str, Any]) -> Problem:
-    return _segments(spec, given, ScannedSegments, "scan")
-
-
-def _segments(spec: Specialisation, given: Mapping[str, Any], kind: type, name: str) -> Problem:
+def _segments(called: str, spec: Specialisation, given: Mapping[str, Any]) -> Problem:
     lines = [
         f"if _n_num_segments > {MOST_SEGMENTS}:",
         f'    raise ValueError("num_segments: expected at most {MOST_SEGMENTS}")',
     ]
-    names = {"_Segments": kind}
+    names = {"_Segments": Segments}
     if len(spec.arguments) > 2:
         if given["segment_size"] is not types.none:
-            raise errors.TypingError(f"segment_size: this {name} was built for offsets; expected None")
+            raise errors.TypingError(f"segment_size: this {called} was built for offsets; expected None")
         lines += _not_negative("max_segment_size", given, 0)
         size = "d_in.size" if isinstance(given["d_in"], ViewType) else "0"
         text = f"_Segments(_n_num_segments, _int({size}), _max_segment_size, _int(0))"
@@ -187,12 +180,12 @@ def _overflow(lower, upper, bins):  # type: ignore[no-untyped-def]
 
 def _segmented_sort(spec: Specialisation, given: Mapping[str, Any]) -> Problem:
     has_offsets = spec.arguments[-1].name == "end_offsets_in"
-    most = segmented_sort.MOST_SEGMENTS if has_offsets else MOST_SEGMENTS
+    most = MOST_LISTED if has_offsets else MOST_SEGMENTS
     lines = [
         f"if _n_num_segments > {most}:",
         f'    raise ValueError("num_segments: expected at most {most}")',
     ]
-    names = {"_Sorted": segmented_sort.Sorted}
+    names = {"_Sorted": Sorted}
     if has_offsets:
         if given["segment_size"] is not types.none:
             raise errors.TypingError("segment_size: this sort was built for offsets; expected None")
@@ -239,7 +232,7 @@ _PROBLEMS: dict[str, Callable[[Specialisation, Mapping[str, Any]], Problem]] = {
     "BinarySearch": _search,
     "Histogram": _histogram,
     "RadixSort": _radix_sort,
-    "SegmentedReduce": _segmented_reduce,
+    "SegmentedReduce": partial(_segments, "reduction"),
     "SegmentedSort": _segmented_sort,
-    "SegmentedScan": _segmented_scan,
+    "SegmentedScan": partial(_segments, "scan"),
 }

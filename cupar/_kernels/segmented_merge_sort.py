@@ -19,12 +19,11 @@ from .family import (
     aligned,
     ceil_div,
     i32,
-    i64,
     u32,
     u64,
 )
 from .segmented_sort import Sorted
-from .segments import LIST_ITEMS, LIST_THREADS, LISTS, MOST_BLOCKS, ROWS
+from .segments import LIST_ITEMS, LIST_NUMBERS, LIST_THREADS, LISTS, MOST_BLOCKS, ROWS, sorted_segments
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -35,7 +34,6 @@ _TILES_THREADS, _TILES_BLOCKS = 256, 8
 # A call's levels are those of some of these shapes, each at most once: of the bits of their number.
 _LEVELS = (1, 2, 4, 8, 16)
 
-_LIST_NUMBERS = ("segments", *(f"list {i}" for i in range(LISTS + 1)))
 _QUEUE_NUMBERS = ("queue", "segment_of", "most_segments", "most_tiles", "keys", "values")
 
 
@@ -45,12 +43,7 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     values_in, values_out = (Value(f"d_{end}_values") if has_values else u64(0) for end in ("in", "out"))
     output = (Value("d_out_keys"), values_out)
     spare: tuple[Storage | Number, ...] = (Storage("keys"), Storage("values"))
-    offsets: tuple[Value | Number, ...] = (i64("size"), i64("size"))
-    lists: tuple[Storage | Number, ...] = (u64(0),) * (2 + LISTS + 1)
-    if has_offsets:
-        offsets = Value("start_offsets_in"), Value("end_offsets_in")
-        lists = (Storage(), Storage("segments"), *(u64(f"list {i}") for i in range(LISTS + 1)))
-    segments = (*offsets, i64("n"), lists)
+    segments = sorted_segments(has_offsets)
     queue: tuple[Storage | Number, ...] = (
         *(Storage(_OF_QUEUE), Storage("queue"), Storage("segment_of")),
         *(u32("most_segments"), u32("most_tiles")),
@@ -86,10 +79,8 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
             "long": Shape(("n", "size", *_QUEUE_NUMBERS, "tiles_grid", "grid"), long, executables=2),
             **shapes,
         }
-    list_of = Launch(
-        "cupar_segmented_merge_sort_list", "list_grid", LIST_THREADS, (*offsets, i64("n"), lists)
-    )
-    numbers = ("n", *_LIST_NUMBERS, "list_grid", "largest", "grid")
+    list_of = Launch("cupar_segmented_merge_sort_list", "list_grid", LIST_THREADS, segments)
+    numbers = ("n", *LIST_NUMBERS, "list_grid", "largest", "grid")
     any_length = init, list_of, tiles, teams(spare, queue, 0, "largest")
     return {
         "short": Shape(numbers, (init, list_of, teams(*none, 0, "largest"))),

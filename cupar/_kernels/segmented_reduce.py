@@ -6,7 +6,7 @@ If no segment is long, there are no chunks; if most are, the first kernel only q
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from .._ir import cpp
 from .family import (
@@ -25,7 +25,7 @@ from .family import (
     u32,
     u64,
 )
-from .segments import ROWS
+from .segments import ROWS, Segments
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -36,26 +36,6 @@ _UNKNOWN_BATCH = 8  # where nobody knows how long they are
 _WARPS = 32  # of a multiprocessor, before warps have several segments
 _MOST_LONG = 1 << 16  # segments in the queue
 _MOST_CHUNKS = 1 << 17
-
-
-class Segments(NamedTuple):
-    """What is reduced.
-
-    Attributes
-    ----------
-    num_segments : int
-    num_items : int
-        In all of them; 0: unknown.
-    largest : int
-        Items of a segment at most, or of each row; 0: unknown.
-    used : int
-        Items of the input that are known to be used.
-    """
-
-    num_segments: int
-    num_items: int
-    largest: int
-    used: int
 
 
 _ARRAYS = Value("d_in"), Value("d_out")

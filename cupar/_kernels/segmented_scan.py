@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from .._ir import cpp
 from . import policies
@@ -23,7 +23,7 @@ from .family import (
     u32,
     u64,
 )
-from .segments import ROWS
+from .segments import ROWS, Segments
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -43,26 +43,6 @@ _UNKNOWN_SEGMENTS = 1 << 16  # in the queue, if nobody knows how many items ther
 _UNKNOWN_CHUNKS = 1 << 18
 _MOST_SEGMENTS = (1 << 24) - 1
 _MOST_CHUNKS = 1 << 24
-
-
-class ScannedSegments(NamedTuple):
-    """What is scanned.
-
-    Attributes
-    ----------
-    num_segments : int
-    num_items : int
-        In all of them; 0: unknown.
-    largest : int
-        Items of a segment at most, or of each row; 0: unknown.
-    used : int
-        Items of the arrays that are known to be used.
-    """
-
-    num_segments: int
-    num_items: int
-    largest: int
-    used: int
 
 
 _ARRAYS = Value("d_in"), Value("d_out")
@@ -106,14 +86,14 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     }
 
 
-def _planner(facts: Facts) -> Callable[[ScannedSegments], Plan]:
+def _planner(facts: Facts) -> Callable[[Segments], Plan]:
     warps, sms, vector = facts["threads"] // 32, facts["sms"], facts["items"]
     chunk, tile, span = facts["chunk_items"], facts["tile_items"], facts["span"] * facts["tile_items"]
     segment_size, known_size = facts["segment_size"], facts["known_size"]
     is_rows = facts["is_rows"] > 0
     resident = facts.occupancy("cupar_segmented_scan_chunks", facts["chunk_threads"], 0)
 
-    def plan(problem: ScannedSegments) -> Plan:
+    def plan(problem: Segments) -> Plan:
         n, items, largest, _ = problem
         if n == 0 or (is_rows and items == 0):
             return Plan("", 0)

@@ -19,12 +19,11 @@ from .family import (
     aligned,
     ceil_div,
     i32,
-    i64,
     u32,
     u64,
 )
 from .radix_sort import ways
-from .segments import LIST_ITEMS, LIST_THREADS, LISTS, MOST_BLOCKS, ROWS
+from .segments import LIST_ITEMS, LIST_NUMBERS, LIST_THREADS, LISTS, MOST_BLOCKS, ROWS, sorted_segments
 from .tuning import Tunable, types
 
 if TYPE_CHECKING:
@@ -38,8 +37,6 @@ _OF_LONG = 4 * 16
 _MOST_SHARED = 48 << 10  # bytes, static, of a block
 _TILES_THREADS, _TILES_BLOCKS = 256, 8
 _LEAST_TEAM_THREADS = 256  # that the largest team has on every device
-
-MOST_SEGMENTS = 2**32 - 1  # with offsets, as lists have 32 bits for each
 
 
 class Sorted(NamedTuple):
@@ -57,7 +54,6 @@ class Sorted(NamedTuple):
     segment_size: int
 
 
-_LIST_NUMBERS = ("segments", *(f"list {i}" for i in range(LISTS + 1)))
 _LONG_NUMBERS = (
     *("queue", "segment_of", "bins", "lookback", "most_segments", "most_tiles", "keys", "values"),
     *("tiles_grid", "count_grid", "digit_grid"),
@@ -138,12 +134,7 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     def between(source: str, target: str) -> tuple[Value | Storage | Number, ...]:
         return tuple(each for pair in zip(places[source], places[target], strict=True) for each in pair)
 
-    offsets: tuple[Value | Number, ...] = (i64("size"), i64("size"))
-    lists: tuple[Storage | Number, ...] = (u64(0),) * (2 + LISTS + 1)
-    if has_offsets:
-        offsets = Value("start_offsets_in"), Value("end_offsets_in")
-        lists = (Storage(), Storage("segments"), *(u64(f"list {i}") for i in range(LISTS + 1)))
-    segments = (*offsets, i64("n"), lists)
+    segments = sorted_segments(has_offsets)
     arrays = between("in", "out")
     queue = (
         *(Storage(_OF_LONG), Storage("queue"), Storage("segment_of"), Storage("bins"), Storage("lookback")),
@@ -181,13 +172,13 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
             shapes[f"teams {size}"] = Shape(("n", "size", "grid", "nbytes"), (launch,), executables)
         shapes["long"] = Shape(("n", "size", "long_list", *_LONG_NUMBERS), (init, *long), 2)
         return shapes
-    lists_of = Launch("cupar_segmented_sort_list", "list_grid", LIST_THREADS, (*offsets, i64("n"), lists))
+    lists_of = Launch("cupar_segmented_sort_list", "list_grid", LIST_THREADS, segments)
     short = (
         *(init, lists_of, teams(0, "largest", "team_threads", "nbytes")),
         *(group(most, f"grid {most}") for most in reversed(groups)),
     )
     numbers = (
-        *("n", *_LIST_NUMBERS, "list_grid", "largest", "grid", "nbytes"),
+        *("n", *LIST_NUMBERS, "list_grid", "largest", "grid", "nbytes"),
         *(f"grid {most}" for most in groups),
     )
     return {

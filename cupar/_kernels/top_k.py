@@ -26,7 +26,16 @@ from .family import (
     u64,
 )
 from .radix_sort import ways
-from .segments import LIST_ITEMS, LIST_THREADS, LISTS, MOST_BLOCKS, ROWS
+from .segments import (
+    LIST_ITEMS,
+    LIST_NUMBERS,
+    LIST_THREADS,
+    LISTS,
+    MOST_BLOCKS,
+    NO_LISTS,
+    ROWS,
+    sorted_segments,
+)
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -68,7 +77,6 @@ class Top(NamedTuple):
 
 
 _SHORT_NUMBERS = tuple(f"{what} {name}" for name in _SHORT for what in ("grid", "room", "shared"))
-_LIST_NUMBERS = ("segments", *(f"list {i}" for i in range(LISTS + 1)), "list_grid")
 _QUEUE_NUMBERS = ("queue", "segment_of", "most_selected", "most_segments", "most_tiles", "tiles_grid")
 _CANDIDATE_NUMBERS = ("counts", "keys", "positions", "grid", "room", "shared")
 _LARGE_NUMBERS = (
@@ -87,7 +95,7 @@ def _numbers(has_offsets: bool) -> dict[str, tuple[str, ...]]:
     """Return the names of each shape's numbers."""
     given = ("n", "k")
     if has_offsets:
-        short = (*given, *_LIST_NUMBERS, *_SHORT_NUMBERS)
+        short = (*given, *LIST_NUMBERS, "list_grid", *_SHORT_NUMBERS)
         found = {"short": short}
         long = (*short, *_QUEUE_NUMBERS)
     else:
@@ -105,13 +113,7 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     has_values, has_offsets = "d_in_values" in names, "end_offsets_in" in names
     arrays: Parameter = (Value("d_in_keys"), Value("d_out_keys"), i64("k"))
     values = (Value("d_in_values"), Value("d_out_values")) if has_values else (u64(0), u64(0))
-    no_lists: tuple[Storage | Number, ...] = (u64(0),) * (2 + LISTS + 1)
-    lists = no_lists
-    offsets: tuple[Value | Number, ...] = (i64("size"), i64("size"))
-    if has_offsets:
-        lists = (Storage(), Storage("segments"), *(u64(f"list {i}") for i in range(LISTS + 1)))
-        offsets = Value("start_offsets_in"), Value("end_offsets_in")
-    segments = (*offsets, i64("n"), lists)
+    segments = sorted_segments(has_offsets)
     queue = (
         *(Storage(_COUNTS), Storage(_SELECTED), Storage("queue"), Storage("segment_of")),
         *(u64("most_selected"), u32("most_segments"), u32("most_tiles")),
@@ -140,7 +142,7 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
         "cupar_top_k_candidates", "grid", "threads", (arrays, queue, candidates, u32("room")), "shared"
     )
     if has_offsets:
-        list_of = Launch("cupar_top_k_list", "list_grid", LIST_THREADS, (*offsets, i64("n"), lists))
+        list_of = Launch("cupar_top_k_list", "list_grid", LIST_THREADS, segments)
         of_short = tuple(map(short, _SHORT))
         before: tuple[Launch, ...] = (init, list_of)
         shapes = {"short": Shape(numbers["short"], (*before, *of_short))}
@@ -154,7 +156,7 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     shapes["level"] = Shape(numbers["level"], (level(0),), executables=0)
     large = (
         *(*before, tiles(Storage("bins"), _BINS)),
-        *_large(spec.arguments[0].value.itemsize, queue, no_lists, arrays, values),
+        *_large(spec.arguments[0].value.itemsize, queue, arrays, values),
         *of_short,
     )
     shapes["large"] = Shape(numbers["large"], large, executables=1)
@@ -164,7 +166,6 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
 def _large(
     key_size: int,
     queue: tuple[Storage | Number, ...],
-    no_lists: tuple[Storage | Number, ...],
     arrays: Parameter,
     values: tuple[Parameter, ...],
 ) -> list[Launch]:
@@ -184,7 +185,7 @@ def _large(
         *(Storage(_OF_SORT), Storage("sort_queue"), Storage("sort_segment_of")),
         *(Storage("sort_bins"), Storage("sort_lookback"), u32("most_segments"), u32("sort_tiles")),
     )
-    cut = (starts, (*starts, i64("k")), i64("most_segments"), no_lists, i32(0), of_sort)
+    cut = (starts, (*starts, i64("k")), i64("most_segments"), NO_LISTS, i32(0), of_sort)
     launches += [
         Launch("cupar_segmented_sort_tiles", "sort_grid", _SORT_TILES_THREADS, cut),
         Launch("cupar_segmented_sort_count", "sort_count_grid", "sort_threads", (Storage("keys"), of_sort)),

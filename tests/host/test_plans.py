@@ -23,8 +23,8 @@ from cupar._kernels import (
 )
 from cupar._kernels.family import Facts
 from cupar._kernels.radix_sort import Bits
-from cupar._kernels.segmented_reduce import Segments
 from cupar._kernels.segmented_sort import Sorted
+from cupar._kernels.segments import Segments
 
 numba = pytest.importorskip("numba")
 native = pytest.importorskip("cupar._host.native")

@@ -7,7 +7,8 @@ import pytest
 
 import cupar
 from cupar._kernels.family import Facts
-from cupar._kernels.segmented_scan import SEGMENTED_SCAN, ScannedSegments
+from cupar._kernels.segmented_scan import SEGMENTED_SCAN
+from cupar._kernels.segments import Segments
 
 SMS, WARPS, TILE, CHUNK = 132, 8, 512, 8192
 FACTS = dict(
@@ -33,18 +34,18 @@ def numbers(plan):
 
 
 def rows(n, size):
-    return OF_ROWS(ScannedSegments(n, n * size, size, n * size))
+    return OF_ROWS(Segments(n, n * size, size, n * size))
 
 
 def test_nothing_to_do():
-    assert BY_OFFSETS(ScannedSegments(0, 10, 10, 0)).shape == ""
+    assert BY_OFFSETS(Segments(0, 10, 10, 0)).shape == ""
     assert rows(0, 10).shape == rows(10, 0).shape == ""
 
 
 @pytest.mark.parametrize("n", [1, 7, 8, 9, 2**20 + 3, 2**31 + 5, 2**33 - 1])
 @pytest.mark.parametrize("mean", [0, 1, 16, 64, 300, 5000])
 def test_each_segment_is_one_warps(n, mean):
-    plans = [BY_OFFSETS(ScannedSegments(n, n * mean, 0, 0))] + [rows(n, mean)] * bool(mean)
+    plans = [BY_OFFSETS(Segments(n, n * mean, 0, 0))] + [rows(n, mean)] * bool(mean)
     for plan, most in zip(plans, (32, n), strict=False):
         given = numbers(plan)
         batch, grid = given["batch"], given["grid"]
@@ -61,14 +62,14 @@ def test_many_rows_of_a_warp_begin_with_a_vector():
 
 
 def test_few_segments_have_a_warp_each():
-    assert numbers(BY_OFFSETS(ScannedSegments(100, 1600, 0, 0)))["batch"] == 1
+    assert numbers(BY_OFFSETS(Segments(100, 1600, 0, 0)))["batch"] == 1
     assert numbers(rows(100, 16))["batch"] == 1
 
 
 @pytest.mark.parametrize("n", [1, 1000, 2**16, 2**20])
 @pytest.mark.parametrize("items", [0, 2**20, 2**33])
 def test_the_queue_of_long_segments_is_in_the_storage(n, items):
-    plan = BY_OFFSETS(ScannedSegments(n, items, 0, 0))
+    plan = BY_OFFSETS(Segments(n, items, 0, 0))
     given = numbers(plan)
     segments, chunks = given["most_segments"], given["most_chunks"]
     places = [0, *(given[each] for each in PARTS), plan.nbytes]
@@ -84,7 +85,7 @@ def test_the_queue_of_long_segments_is_in_the_storage(n, items):
 @pytest.mark.parametrize("n", [1, 10, 5000])
 def test_the_queue_has_room_for_all_long_segments(n, size):
     """Of those that do not overlap: as many as the input has room for, whichever way they are aligned."""
-    for plan in (BY_OFFSETS(ScannedSegments(n, n * size, 0, 0)), rows(n, size)):
+    for plan in (BY_OFFSETS(Segments(n, n * size, 0, 0)), rows(n, size)):
         if plan.shape == "short":
             assert size <= numbers(plan)["long_items"]
             continue
@@ -95,15 +96,15 @@ def test_the_queue_has_room_for_all_long_segments(n, size):
 
 
 def test_a_warp_queues_several_segments_where_most_are_long():
-    for plan in (BY_OFFSETS(ScannedSegments(2**15, 2**30, 0, 0)), rows(2**15, 2**15)):
+    for plan in (BY_OFFSETS(Segments(2**15, 2**30, 0, 0)), rows(2**15, 2**15)):
         assert numbers(plan)["batch"] == 4
     assert numbers(rows(50, 2**15))["batch"] == 1
 
 
 def test_where_no_segment_is_long_there_is_one_kernel():
-    for problem in (ScannedSegments(5000, 0, CHUNK, 0), ScannedSegments(5000, CHUNK, 0, 0)):
+    for problem in (Segments(5000, 0, CHUNK, 0), Segments(5000, CHUNK, 0, 0)):
         assert BY_OFFSETS(problem)[:2] == ("short", 0)
-    assert BY_OFFSETS(ScannedSegments(5000, 0, CHUNK + 1, 0)).shape == "any"
+    assert BY_OFFSETS(Segments(5000, 0, CHUNK + 1, 0)).shape == "any"
     assert rows(5000, CHUNK)[:2] == ("short", 0)
     assert rows(5000, CHUNK + 1).shape == "any"
     # Blocks take those of more than two tiles if there are few.

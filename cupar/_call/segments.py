@@ -1,0 +1,81 @@
+"""Segments among the arguments of calls: where offsets say what they are, or all have one length."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._device import arrays
+from .._kernels.segments import MOST_LISTED, Segments
+from .numbers import item_count
+
+MOST_SEGMENTS = 2**33 - 1  # for which one grid has blocks enough, with a warp for each
+
+
+def reduced(
+    called: str, has_offsets: bool, d_in: Any, num_segments: Any, max_segment_size: Any, segment_size: Any
+) -> Segments:
+    """Return the problem of a reduction or scan, which is called that in errors.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a number is none, or of what it was not built for.
+    """
+    n = item_count("num_segments", num_segments)
+    if n > MOST_SEGMENTS:
+        raise ValueError(f"num_segments: expected at most {MOST_SEGMENTS}, got {n}")
+    if has_offsets:
+        if segment_size is not None:
+            raise TypeError(f"segment_size: this {called} was built for offsets; expected None")
+        largest = 0 if max_segment_size is None else item_count("max_segment_size", max_segment_size)
+        return Segments(n, arrays.length(d_in), largest, 0)
+    size = _row_length(d_in, segment_size)
+    return Segments(n, n * size, size, n * size)
+
+
+def ordered(
+    called: str, has_offsets: bool, d_in_keys: Any, num_items: int, num_segments: Any, segment_size: Any
+) -> tuple[int, int, int]:
+    """Return of a sort or top-k how many items and segments there are, and of rows their length, else 0.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `reduced` does; or if rows are more than all items.
+    """
+    n = item_count("num_segments", num_segments)
+    if n > MOST_SEGMENTS:
+        raise ValueError(f"num_segments: expected at most {MOST_SEGMENTS}, got {n}")
+    if has_offsets:
+        if segment_size is not None:
+            raise TypeError(f"segment_size: this {called} was built for offsets; expected None")
+        if n > MOST_LISTED:
+            raise ValueError(f"num_segments: expected at most {MOST_LISTED} with offsets, got {n}")
+        return num_items, n, 0
+    size = _row_length(d_in_keys, segment_size)
+    if n * size > num_items:
+        raise ValueError(
+            f"segment_size: {n} segments of {size} items each are more than num_items, {num_items}"
+        )
+    return n * size, n, size
+
+
+def _row_length(array: Any, segment_size: Any) -> int:
+    """Return how many items each segment has, where all have as many: as given, or as the last axis has.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If neither says it, or it is less than 1.
+    """
+    if segment_size is None:
+        shape: tuple[int, ...] = getattr(array, "shape", ())
+        if len(shape) < 2:
+            raise TypeError(
+                "segment_size: expected an integer, as there are neither offsets nor rows, got None"
+            )
+        return int(shape[-1])
+    size = item_count("segment_size", segment_size)
+    if size == 0:
+        raise ValueError("segment_size: expected 1 or more, got 0")
+    return size
