@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import inspect
 from collections.abc import Mapping, Sequence
 from types import FunctionType
@@ -13,6 +12,7 @@ import numpy as np
 
 from .._base.causes import place
 from .._base.device import is_cpu
+from .._base.digests import sha256
 from .._call.built import Build
 from .._device import driver
 from .._fingerprint import walk
@@ -230,7 +230,7 @@ def _lines(op: Operator) -> str:
     assert op.source is not None
     codes = [code for _, code in op.source.codes]
     lines = [(each.co_filename, each.co_firstlineno, each.co_linetable) for each in codes]
-    return hashlib.sha256(repr(lines).encode("utf-8", "surrogateescape")).hexdigest()[:20]
+    return sha256(repr(lines).encode("utf-8", "surrogateescape")).hexdigest()[:20]
 
 
 _ALLOWED = ("it raises an exception", "it asserts something")  # which end a thread, as with numba.cuda

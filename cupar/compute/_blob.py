@@ -7,7 +7,6 @@ read only what you would run.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import struct
 import sys
@@ -17,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from .. import __version__, structs
+from .._base.digests import sha256
 from .._call.algorithm import Algorithm
 from .._call.built import Build, Built
 from .._call.code import Code
@@ -54,7 +54,7 @@ def dumps(name: str, options: Mapping[str, int], builds: Mapping[int, Built]) ->
                 "kernels": _kernels(each.spec),
                 "build": {field: getattr(each.build, field) for field in _BUILD},
                 "size": len(each.code.blob),
-                "sha256": hashlib.sha256(each.code.blob).hexdigest(),
+                "sha256": sha256(each.code.blob).hexdigest(),
             }
             for each in found
         ],
@@ -90,7 +90,7 @@ def loads(data: bytes) -> tuple[str, dict[str, int], dict[int, Algorithm]]:
         for each in header["builds"]:
             code = bytes(view[at : at + each["size"]])
             at += each["size"]
-            if hashlib.sha256(code).hexdigest() != each["sha256"]:
+            if sha256(code).hexdigest() != each["sha256"]:
                 raise ValueError("truncated or damaged")
             spec = _made(each["spec"], kinds)
             if each["kernels"] != _kernels(spec):
