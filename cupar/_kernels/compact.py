@@ -5,53 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from .._base.errors import BuildError
 from .._ir.nodes import Argument, Discard
 from . import policies
-from .family import Facts, Family, Launch, Parameter, PlanTuple, Shape, Storage, Value, i64, u64
+from .family import Family
 from .policies import Compact
+from .tiles import check_size, planner, shapes
 from .tuning import Tunable, operator_class, types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
 
-_BLOCK_TILES = 2  # that one block takes: it needs no states of tiles, and so no kernel that zeroes them
-_INIT_THREADS = 256
-_TICKET_WORDS = 16  # before the states of tiles
-
-
-def _shapes(
-    kernel: str, parameters: tuple[str, ...], operators: tuple[str, ...]
-) -> Callable[[Specialisation], dict[str, Shape]]:
-    def launch(grid: str | int, storage: Parameter) -> Launch:
-        given = (*map(Value, parameters), i64("n"), *map(Value, operators), storage)
-        return Launch(kernel, grid, "threads", given, "shared")
-
-    def shapes(spec: Specialisation) -> dict[str, Shape]:
-        init = Launch("cupar_compact_init", "init_grid", _INIT_THREADS, (Storage(),))
-        return {
-            "block": Shape(("n",), (launch(1, u64(0)),)),
-            "grid": Shape(("n", "grid", "init_grid"), (init, launch("grid", Storage()))),
-        }
-
-    return shapes
-
-
-def _planner(kernel: str, counts: int) -> Callable[[Facts], Callable[[int], PlanTuple]]:
-    def planner(facts: Facts) -> Callable[[int], PlanTuple]:
-        tile, sms = facts["tile_items"], facts["sms"]
-        most = max(1, facts.occupancy(kernel, facts["threads"], facts["shared"])) * sms
-
-        def plan(n: int) -> PlanTuple:
-            tiles = -(-n // tile)
-            if tiles <= _BLOCK_TILES:
-                return "block", 0, (n,)
-            init_grid = -(-(_TICKET_WORDS + counts * tiles) // _INIT_THREADS)
-            return "grid", 8 * _INIT_THREADS * init_grid, (n, min(tiles, most), init_grid)
-
-        return plan
-
-    return planner
+_FACTS = ("threads", "tile_items", "shared")
+_BLOCK_TILES = 2  # that one block takes
 
 
 # --- Policies --------------------------------------------------------------------------------------------
@@ -60,7 +25,6 @@ _WORD = 16  # bytes that a thread loads at once
 _MOST_ITEMS = 16  # of a thread
 _TILE_BYTES = {True: 16384, False: 8192}  # with bulk copies, or without: then more blocks hide the latency
 _MOST_SHARED = {True: 96 << 10, False: 48 << 10}  # bytes of a block that is tried
-_MOST_BYTES = 512  # of items: three tiles of 32 fit into the shared memory of a block on every GPU
 
 
 def policy(algorithm: str, sizes: tuple[int, ...], is_bulk: bool, cc: int) -> Compact:
@@ -125,14 +89,7 @@ def _tunable(algorithm: str, columns_of: Callable[[Specialisation], Sequence[Arg
 
 
 def _constants(tunable: Tunable[Compact], spec: Specialisation, item: str, *columns: Argument) -> str:
-    sizes = tuple(column.value.itemsize for column in columns)
-    if sum(sizes) > _MOST_BYTES:
-        names = ", ".join(f"{each.name} (items of {each.value.itemsize} bytes)" for each in columns)
-        raise BuildError(
-            f"{names}: too large for {spec.algorithm}, which takes {_MOST_BYTES} bytes at most; make the "
-            "struct smaller, or give indices in their place, and read the items through a "
-            "cupar.PermutationIterator"
-        )
+    check_size(spec, columns, sum(column.value.itemsize for column in columns))
     found = tunable.of(spec)
     assert found is not None
     constants = ", ".join(f"{name} = {value}" for name, value in found._asdict().items())
@@ -140,8 +97,6 @@ def _constants(tunable: Tunable[Compact], spec: Specialisation, item: str, *colu
 
 
 # --- Families --------------------------------------------------------------------------------------------
-
-_FACTS = ("threads", "tile_items", "shared")
 
 
 def _first(spec: Specialisation) -> tuple[Argument, ...]:
@@ -153,8 +108,8 @@ _OF_SELECT, _OF_PARTITION = _tunable("select", _first), _tunable("partition", _f
 SELECT = Family(
     "select.cuh",
     _FACTS,
-    _shapes("cupar_select", ("d_in", "d_out", "d_num_selected_out"), ("cond",)),
-    _planner("cupar_select", 1),
+    shapes("cupar_compact_init", "cupar_select", ("d_in", "d_out", "d_num_selected_out"), ("cond",)),
+    planner("cupar_select", _BLOCK_TILES, 8),
     lambda spec: _constants(_OF_SELECT, spec, "d_in", *_first(spec)),
     tunable=_OF_SELECT,
 )
@@ -162,12 +117,13 @@ SELECT = Family(
 PARTITION = Family(
     "partition.cuh",
     _FACTS,
-    _shapes(
+    shapes(
+        "cupar_compact_init",
         "cupar_partition",
         ("d_in", "d_first_part_out", "d_second_part_out", "d_unselected_out", "d_num_selected_out"),
         ("select_first_part_op", "select_second_part_op"),
     ),
-    _planner("cupar_partition", 2),
+    planner("cupar_partition", _BLOCK_TILES, 16),
     lambda spec: _constants(_OF_PARTITION, spec, "d_in", *_first(spec)),
     tunable=_OF_PARTITION,
 )
@@ -199,12 +155,13 @@ def _unique_prelude(spec: Specialisation) -> str:
 UNIQUE = Family(
     "unique.cuh",
     _FACTS,
-    _shapes(
+    shapes(
+        "cupar_compact_init",
         "cupar_unique",
         ("d_in_keys", "d_in_items", "d_out_keys", "d_out_items", "d_out_num_selected"),
         ("op",),
     ),
-    _planner("cupar_unique", 1),
+    planner("cupar_unique", _BLOCK_TILES, 8),
     _unique_prelude,
     tunable=_OF_UNIQUE,
 )

@@ -2,57 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from .._base.errors import BuildError
 from .._ir import cpp
 from .._ir.nodes import Argument
 from . import policies
-from .family import Facts, Family, Launch, Parameter, PlanTuple, Shape, Storage, Value, i64, u64
+from .family import Family
 from .policies import Runs
+from .tiles import check_size, planner, shapes
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
 
-_BLOCK_TILES = 1  # that one block takes: it needs no states of tiles, and so no kernel that zeroes them
-_INIT_THREADS = 256
-_TICKET_BYTES = 128  # before the states of tiles
 _FACTS = ("threads", "tile_items", "shared", "state")
-
-
-def _shapes(
-    kernel: str, parameters: tuple[str, ...], operators: tuple[str, ...]
-) -> Callable[[Specialisation], dict[str, Shape]]:
-    def launch(grid: str | int, storage: Parameter) -> Launch:
-        given = (*map(Value, parameters), i64("n"), *map(Value, operators), storage)
-        return Launch(kernel, grid, "threads", given, "shared")
-
-    def shapes(spec: Specialisation) -> dict[str, Shape]:
-        init = Launch("cupar_runs_init", "init_grid", _INIT_THREADS, (Storage(),))
-        return {
-            "block": Shape(("n",), (launch(1, u64(0)),)),
-            "grid": Shape(("n", "grid", "init_grid"), (init, launch("grid", Storage()))),
-        }
-
-    return shapes
-
-
-def _planner(kernel: str) -> Callable[[Facts], Callable[[int], PlanTuple]]:
-    def planner(facts: Facts) -> Callable[[int], PlanTuple]:
-        tile, state, sms = facts["tile_items"], facts["state"], facts["sms"]
-        most = max(1, facts.occupancy(kernel, facts["threads"], facts["shared"])) * sms
-
-        def plan(n: int) -> PlanTuple:
-            tiles = -(-n // tile)
-            if tiles <= _BLOCK_TILES:
-                return "block", 0, (n,)
-            init_grid = -(-(_TICKET_BYTES + state * tiles) // (8 * _INIT_THREADS))
-            return "grid", 8 * _INIT_THREADS * init_grid, (n, min(tiles, most), init_grid)
-
-        return plan
-
-    return planner
+_BLOCK_TILES = 1  # that one block takes
 
 
 # --- Policies --------------------------------------------------------------------------------------------
@@ -60,7 +24,6 @@ def _planner(kernel: str) -> Callable[[Facts], Callable[[int], PlanTuple]]:
 _TILE_BYTES = {True: 18432, False: 12288}  # with bulk copies, or without
 _RESIDENT = {8: 4, 16: 3}  # by the most bytes of an item: so many blocks need few registers, and get them
 _MOST_ITEMS = 15  # of a thread: an odd number
-_MOST_BYTES = 512  # of an item: three tiles of 32 fit into the shared memory of a block on every GPU
 
 
 def policy(algorithm: str, sizes: tuple[int, ...], is_bulk: bool, cc: int) -> Runs:
@@ -93,13 +56,7 @@ def _untuned(size: int, is_bulk: bool) -> Runs:
 def _constants(algorithm: str, spec: Specialisation, types: Mapping[str, str], sizes: tuple[int, ...]) -> str:
     """Return the C++ of the tiles, of the types that values are combined in, and of the initial value."""
     columns = [each for each in spec.arguments if not each.output]
-    if sum(sizes) > _MOST_BYTES:
-        names = ", ".join(f"{each.name} (items of {each.value.itemsize} bytes)" for each in columns)
-        raise BuildError(
-            f"{names}: too large for {spec.algorithm}, which takes {_MOST_BYTES} bytes at most; make the "
-            "struct smaller, or give indices in their place, and read the items through a "
-            "cupar.PermutationIterator"
-        )
+    check_size(spec, columns, sum(sizes))
     is_bulk = spec.cc >= 90 and all(each.is_pointer for each in columns)
     found = policy(algorithm, sizes, is_bulk, spec.cc)
     init = spec.option("init")
@@ -132,12 +89,13 @@ def _reduce_prelude(spec: Specialisation) -> str:
 REDUCE_BY_KEY = Family(
     "reduce_by_key.cuh",
     _FACTS,
-    _shapes(
+    shapes(
+        "cupar_runs_init",
         "cupar_reduce_by_key",
         ("d_in_keys", "d_out_unique", "d_in_values", "d_out_aggregates", "d_out_num_runs"),
         ("op", "equality_op", "init"),
     ),
-    _planner("cupar_reduce_by_key"),
+    planner("cupar_reduce_by_key", _BLOCK_TILES),
     _reduce_prelude,
 )
 
@@ -151,8 +109,13 @@ def _scan_prelude(spec: Specialisation) -> str:
 SCAN_BY_KEY = Family(
     "scan_by_key.cuh",
     _FACTS,
-    _shapes("cupar_scan_by_key", ("d_in_keys", "d_in_values", "d_out_values"), ("op", "equality_op", "init")),
-    _planner("cupar_scan_by_key"),
+    shapes(
+        "cupar_runs_init",
+        "cupar_scan_by_key",
+        ("d_in_keys", "d_in_values", "d_out_values"),
+        ("op", "equality_op", "init"),
+    ),
+    planner("cupar_scan_by_key", _BLOCK_TILES),
     _scan_prelude,
 )
 
@@ -166,11 +129,12 @@ def _encode_prelude(spec: Specialisation) -> str:
 RUN_LENGTH_ENCODE = Family(
     "run_length_encode.cuh",
     _FACTS,
-    _shapes(
+    shapes(
+        "cupar_runs_init",
         "cupar_run_length_encode",
         ("d_in", "d_out_unique", "d_out_counts", "d_out_num_runs"),
         ("equality_op",),
     ),
-    _planner("cupar_run_length_encode"),
+    planner("cupar_run_length_encode", _BLOCK_TILES),
     _encode_prelude,
 )
