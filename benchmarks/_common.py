@@ -322,6 +322,22 @@ def print_environment(facts: Mapping[str, Any]) -> None:
     print(versions)
 
 
+def needed_gpu() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the GPU and the environment, which is printed; the program ends if there is no GPU, or no CuPy.
+
+    What it times are the fastest kernels, and nothing is linked meanwhile, unless ``CUPAR_TIER`` says else.
+    """
+    device = gpu()
+    facts = environment(device)
+    print_environment(facts)
+    if device is None:
+        raise SystemExit("\nThere is no GPU here, so nothing is measured.")
+    if not is_installed("cupy"):
+        raise SystemExit("\nCuPy is not installed, so there are no arrays and nothing is measured.")
+    os.environ.setdefault("CUPAR_TIER", "fast")
+    return device, facts
+
+
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write a result, and say where."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,9 +7,12 @@ enqueues. Who takes longer than 20 ms takes part in every third round, and than 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import c_void_p
+from pathlib import Path
 from typing import Any, Protocol
 
 import _common
@@ -81,6 +84,10 @@ class Case(Protocol):
     @property
     def gpu(self) -> Gpu:
         """What all sides need."""
+
+    @property
+    def nbytes(self) -> int:
+        """What must at least be read and written."""
 
     @property
     def sides(self) -> Sequence[str]:
@@ -186,19 +193,143 @@ def speeds(sides: Sequence[Side]) -> dict[str, float]:
     return {side.name: side.median / mine for side in sides[1:] if side.median and mine}
 
 
-def print_row(cells: Sequence[str], widths: Sequence[int]) -> None:
-    """Print a line of the table at once, so that a run that is cut short has shown what it knew."""
-    line = "  ".join(text.rjust(width) for text, width in zip(cells, widths, strict=True))
-    print(line.rstrip(), flush=True)
+# --- Table and file --------------------------------------------------------------------------------------
+
+_GOALS = {"rate": "G/s", "cuda.compute": "of stock"}  # how a goal is told, where it is not "of" a side
 
 
-def print_problems(sides: dict[str, dict[str, Any]]) -> None:
-    """Print what failed and what is wrong, given all sides as JSON."""
-    for name, side in sides.items():
-        if side.get("error") and not side["is_missing"]:
-            print(f"    {name} failed: {side['error'][:200]}", flush=True)
-        if side.get("is_right") is False:
-            print(f"    {name} IS WRONG", flush=True)
+def told(
+    case: Case, sides: Sequence[Side], goal: tuple[str, float] | None, *, items: int, **named: Any
+) -> dict[str, Any]:
+    """Return what there is to tell of a case of so many items: cupar's speed is a multiple of the others'.
+
+    A goal is a side and the multiple of its speed, or ``"rate"`` and 1e9 items in a second.
+    """
+    mine, others = sides[0].median, speeds(sides)
+    rate = items / mine * 1e-9 if mine else 0.0
+    return {
+        **named,
+        "items": items,
+        "bytes": case.nbytes,
+        "sides": {side.name: side.as_json() for side in sides},
+        "rate": rate,
+        "speed": others,
+        "goal": goal,
+        "is_reached": None if goal is None else {"rate": rate, **others}.get(goal[0], 0.0) >= goal[1],
+    }
+
+
+class Table:
+    """A table that is printed line by line, and written to a file at the end.
+
+    `labels` are the headings of what tells cases apart, and their widths; `others` those that cupar is
+    compared with: how they are called here, and the decimals of the multiple.
+    """
+
+    def __init__(
+        self, name: str, labels: Mapping[str, int], others: Mapping[str, tuple[str, int]], goal_width: int
+    ) -> None:
+        self._name, self._others = name, others
+        self._called = [f"of {called}" for called, _ in others.values()]
+        self._headings = (*labels, "ms", "G items/s", *self._called, "goal", "")
+        self._widths = (*labels.values(), 8, 9, *(8 for _ in others), goal_width, 6)
+
+    def print(self, labels: Sequence[str], case: Mapping[str, Any]) -> None:
+        """Print a line, and what failed."""
+        seconds = case["sides"]["cupar"].get("seconds", {}).get("median")
+        speed, goal = case["speed"], case["goal"]
+        self._row(
+            *labels,
+            f"{seconds * 1e3:.3f}" if seconds else "-",
+            f"{case['rate']:.1f}" if case["rate"] else "-",
+            *(
+                f"{speed[side]:.{places}f}" if side in speed else "-"
+                for side, (_, places) in self._others.items()
+            ),
+            f"{goal[1]:g} {_GOALS.get(goal[0], f'of {goal[0]}')}" if goal else "",
+            "missed" if goal and not case["is_reached"] else "",
+        )
+        for name, side in case["sides"].items():
+            if side.get("error") and not side["is_missing"]:
+                print(f"    {name} failed: {side['error'][:200]}", flush=True)
+            if side.get("is_right") is False:
+                print(f"    {name} IS WRONG", flush=True)
+
+    def _row(self, *cells: str) -> None:
+        """Print a line at once, so that a run that is cut short has shown what it knew."""
+        line = "  ".join(text.rjust(width) for text, width in zip(cells, self._widths, strict=True))
+        print(line.rstrip(), flush=True)
+
+    def fill(
+        self,
+        cases: Iterable[tuple[Any, ...]],
+        measured: Callable[..., dict[str, Any]],
+        options: argparse.Namespace,
+        start: float,
+        facts: Mapping[str, Any],
+        **content: Any,
+    ) -> None:
+        """Measure and print each case, given what `measured` takes; print what that comes to, and write it.
+
+        After ``options.seconds`` from the start on, those that are left are skipped.
+        """
+        found: list[dict[str, Any]] = []
+        skipped: list[str] = []
+        failures: list[str] = []
+        self._row(*self._headings)
+        self._row(*("-" * width for width in self._widths))
+        for case in cases:
+            name = " ".join(map(str, case))
+            if time.perf_counter() - start > options.seconds:
+                skipped.append(name)
+                continue
+            found.append(measured(*case))
+            failures += [
+                f"{name}: {side}: {each.get('error') or 'the result is wrong'}"[:300]
+                for side, each in found[-1]["sides"].items()
+                if each.get("is_right") is False or (side == "cupar" and each.get("error"))
+            ]
+        path = options.json or _common.RESULTS / f"{self._name}-{_common.slug(facts['gpu'])}.json"
+        content = {"benchmark": self._name, "environment": facts, "exponent": options.exponent, **content}
+        _common.write_json(path, {**content, "cases": found, "skipped": skipped, "failures": failures})
+        goals = [each["is_reached"] for each in found if each["goal"]]
+        print(f"goals missed: {goals.count(False)} of {len(goals)}")
+        print(f"{', '.join(self._called)}: cupar's speed as a multiple of theirs")
+        if skipped:
+            print(f"skipped after {options.seconds:g} s: {', '.join(skipped)}")
+        print(f"{time.perf_counter() - start:.0f} s in all")
+        if failures:
+            raise SystemExit("\n".join(["", f"failed: {len(failures)}", *failures[:20]]))
+
+
+# --- Command line ----------------------------------------------------------------------------------------
+
+
+def parser(
+    doc: str | None, name: str, whats: Sequence[str], seconds: int, jobs: int
+) -> argparse.ArgumentParser:
+    """Return what reads the command line of a benchmark, with these defaults."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    made = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
+    add = made.add_argument
+    add("--exponent", type=within(12, 30), default=28, help="2 to this many items, 12 to 30; default 28")
+    add("--only", type=some(whats), default=list(whats), help=f"of {','.join(whats)}")
+    add("--repeats", type=within(1, 1000), default=9, help="samples of each side; default 9")
+    add("--seconds", type=float, default=seconds, help=f"after them, skip the rest; default {seconds}")
+    add("--jobs", type=within(1, 1000), default=min(jobs, max(1, cores - 1)), help="processes that build")
+    add("--json", type=Path, help=f"default: benchmarks/results/{name}-<gpu>.json")
+    return made
+
+
+def within(least: int, most: int) -> Callable[[str], int]:
+    """Return what reads such an integer from the command line."""
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"expected {least} to {most}, got {text!r}")
+        return int(text)
+
+    return read
 
 
 def some(known: Sequence[str]) -> Callable[[str], list[str]]:

@@ -1054,14 +1054,7 @@ def main() -> None:
     if options.plot is not None:
         _common.plot_again(options.plot, panels)
         return
-    device = _common.gpu()
-    facts = _common.environment(device)
-    _common.print_environment(facts)
-    if device is None:
-        raise SystemExit("\nThere is no GPU here, so nothing is measured.")
-    if not _common.is_installed("cupy"):
-        raise SystemExit("\nCuPy is not installed, so there are no arrays and nothing is measured.")
-    os.environ.setdefault("CUPAR_TIER", "fast")  # so that nothing is linked while something is timed
+    device, facts = _common.needed_gpu()
     cupy = importlib.import_module("cupy")
     with tempfile.TemporaryDirectory(prefix="cupar-call-overhead-") as folder, ThreadPoolExecutor(1) as pool:
         compiling = start_compiling(pool, device["cc"], Path(folder))

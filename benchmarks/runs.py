@@ -25,7 +25,6 @@ import argparse
 import ctypes
 import importlib
 import multiprocessing
-import os
 import subprocess
 import sys
 import tempfile
@@ -38,8 +37,9 @@ from pathlib import Path
 from typing import Any
 
 import _common
+import _turns as turns
 import numpy as np
-from _turns import Gpu, Launch, Side, measure, print_problems, print_row, some, speeds
+from _turns import Gpu, Launch, Side, Table, measure
 from call_overhead import cub_headers, find_nvcc
 from throughput import attempted, optional
 
@@ -370,79 +370,31 @@ class Cases:
 
 # --- Table and file --------------------------------------------------------------------------------------
 
-HEADINGS = ("", "", "ms", "G items/s", "of copy", "of CUB", "of torch", "goal", "")
-WIDTHS = (9, 15, 8, 9, 8, 8, 8, 12, 6)
+TABLE = Table(
+    "runs", {"": 9, " ": 15}, {"copy": ("copy", 3), "CUB": ("CUB", 3), "torch": ("torch", 2)}, goal_width=12
+)
 
 
 def told(case: ByKey | Top, sides: Sequence[Side]) -> dict[str, Any]:
-    """Return what there is to tell of a case: cupar's speed is a multiple of the others'."""
-    mine, others, goal = sides[0].median, speeds(sides), GOALS.get(case.what)
-    return {
-        "what": case.what,
-        "label": case.label,
-        **case.told,
-        "bytes": case.nbytes,
-        "sides": {side.name: side.as_json() for side in sides},
-        "rate": case.gpu.n / mine * 1e-9 if mine else 0.0,
-        "speed": others,
-        "goal": goal,
-        "is_reached": None if goal is None else others.get(goal[0], 0.0) >= goal[1],
-    }
+    """Return what there is to tell of a case."""
+    return turns.told(case, sides, GOALS.get(case.what), what=case.what, label=case.label, **case.told)
 
 
 def print_told(case: Mapping[str, Any]) -> None:
     """Print a line of the table, and what failed."""
-    seconds = case["sides"]["cupar"].get("seconds", {}).get("median")
-    speed, goal = case["speed"], case["goal"]
-    copy, cub = (f"{speed[name]:.3f}" if name in speed else "-" for name in ("copy", "CUB"))
-    cells = (
-        case["what"],
-        case["label"],
-        f"{seconds * 1e3:.3f}" if seconds else "-",
-        f"{case['rate']:.1f}" if case["rate"] else "-",
-        copy,
-        cub,
-        f"{speed['torch']:.2f}" if "torch" in speed else "-",
-        f"{goal[1]:g} of {goal[0]}" if goal else "",
-        "missed" if goal and not case["is_reached"] else "",
-    )
-    print_row(cells, WIDTHS)
-    print_problems(case["sides"])
-
-
-# --- Command line ----------------------------------------------------------------------------------------
+    TABLE.print((case["what"], case["label"]), case)
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    parser.add_argument("--exponent", type=int, default=28, help="2 to this many items, 12 to 30; default 28")
-    parser.add_argument("--only", type=some(WHATS), default=list(WHATS), help=f"of {','.join(WHATS)}")
-    parser.add_argument("--repeats", type=int, default=9, help="samples of each side; default 9")
-    parser.add_argument("--seconds", type=float, default=45, help="after them, skip the rest; default 45")
-    parser.add_argument("--jobs", type=int, default=min(6, max(1, cores - 1)), help="processes that build")
-    parser.add_argument("--json", type=Path, help="default: benchmarks/results/runs-<gpu>.json")
-    options = parser.parse_args(given)
-    for name, least, most in (("exponent", 12, 30), ("repeats", 1, 1000), ("jobs", 1, 1000)):
-        found = getattr(options, name)
-        if not least <= found <= most:
-            parser.error(f"--{name}: expected {least} to {most}, got {found}")
-    return options
+    return turns.parser(__doc__, "runs", WHATS, seconds=45, jobs=6).parse_args(given)
 
 
 def main() -> None:
     """Measure, print and write."""
     start = time.perf_counter()
     options = arguments()
-    device = _common.gpu()
-    facts = _common.environment(device)
-    _common.print_environment(facts)
-    if device is None:
-        raise SystemExit("\nThere is no GPU here, so nothing is measured.")
-    if not _common.is_installed("cupy"):
-        raise SystemExit("\nCuPy is not installed, so there are no arrays and nothing is measured.")
-    os.environ.setdefault("CUPAR_TIER", "fast")
+    device, facts = _common.needed_gpu()
     algorithms, cub = built(options.only, device["cc"], options.jobs)
     version = cub.cub_version() if isinstance(cub, ctypes.CDLL) else 0
     text = f"{version // 100_000}.{version // 100 % 1000}.{version % 100}" if version else f"none, {cub}"
@@ -450,39 +402,22 @@ def main() -> None:
     # These bring NVRTC with them, and the first that is loaded serves all in the process.
     cupy, torch = importlib.import_module("cupy"), optional("torch")
     cases = Cases(cupy, torch, options.exponent, algorithms, cub)
-    path = options.json or _common.RESULTS / f"runs-{_common.slug(device)}.json"
-    found: list[dict[str, Any]] = []
-    skipped: list[str] = []
-    failures: list[str] = []
-    print_row(HEADINGS, WIDTHS)
-    print_row(["-" * width for width in WIDTHS], WIDTHS)
-    for what, size, k in names(options.only, options.exponent):
-        name = f"{what} {size}" + (f" k={k}" if k else "")
-        if time.perf_counter() - start > options.seconds:
-            skipped.append(name)
-            continue
+
+    def measured(what: str, size: int, k: int) -> dict[str, Any]:
         case = cases.make(what, size, k)
-        found.append(told(case, measure(case, options.repeats)))
-        print_told(found[-1])
-        failures += [
-            f"{name}: {side}: {each.get('error') or 'the result is wrong'}"[:300]
-            for side, each in found[-1]["sides"].items()
-            if each.get("is_right") is False or (side == "cupar" and each.get("error"))
-        ]
+        found = told(case, measure(case, options.repeats))
+        print_told(found)
         del case
         cupy.get_default_memory_pool().free_all_blocks()
         if torch is not None:
             torch.cuda.empty_cache()
-    content = {"benchmark": "runs", "environment": facts, "exponent": options.exponent, "cub": text}
-    _common.write_json(path, {**content, "cases": found, "skipped": skipped, "failures": failures})
-    missed = [each for each in found if each["goal"] and not each["is_reached"]]
-    print(f"goals missed: {len(missed)} of {sum(bool(each['goal']) for each in found)}")
-    print("of copy, of CUB, of torch: cupar's speed as a multiple of theirs")
-    if skipped:
-        print(f"skipped after {options.seconds:g} s: {', '.join(skipped)}")
-    print(f"{time.perf_counter() - start:.0f} s in all")
-    if failures:
-        raise SystemExit("\n".join(["", f"failed: {len(failures)}", *failures[:20]]))
+        return found
+
+    named = names(options.only, options.exponent)
+    asked = (
+        (f"{what} {size}" + f" k={k}" * bool(k), partial(measured, what, size, k)) for what, size, k in named
+    )
+    TABLE.fill(asked, options, start, facts, cub=text)
 
 
 if __name__ == "__main__":

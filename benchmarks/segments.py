@@ -29,18 +29,18 @@ from __future__ import annotations
 import argparse
 import importlib
 import multiprocessing
-import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import _common
+import _turns as turns
 import numpy as np
 from _algorithms import Stand
-from _turns import Gpu, Launch, Side, measure, print_problems, print_row, some, speeds
+from _turns import Gpu, Launch, Side, Table, measure
 from throughput import attempted, optional
 
 sys.path.insert(0, str(_common.ROOT))
@@ -351,54 +351,32 @@ class Case:
 
 # --- Table and file --------------------------------------------------------------------------------------
 
-HEADINGS = ("", "lengths", "mean", "ms", "G items/s", "of copy", "of stock", "of torch", "goal", "")
-WIDTHS = (10, 7, 6, 8, 9, 8, 8, 8, 18, 6)
+TABLE = Table(
+    "segments",
+    {"": 10, "lengths": 7, "mean": 6},
+    {"copy": ("copy", 3), "cuda.compute": ("stock", 2), "torch": ("torch", 2)},
+    goal_width=18,
+)
 
 
 def told(case: Case, sides: Sequence[Side]) -> dict[str, Any]:
-    """Return what there is to tell of a case: cupar's speed is a multiple of the others'."""
-    mine, given, others = sides[0].median, case.given, speeds(sides)
-    goal = GOALS.get((case.what, given.kind), {}).get(given.mean)
-    rate = given.num_items / mine * 1e-9 if mine else 0.0
-    reached = {"rate": rate, **others}
-    return {
+    """Return what there is to tell of a case."""
+    given = case.given
+    named = {
         "what": case.what,
         "layout": given.kind,
         "mean": given.mean,
         "items": given.num_items,
         "segments": given.num_segments,
         "longest": given.longest,
-        "bytes": case.nbytes,
-        "sides": {side.name: side.as_json() for side in sides},
-        "rate": rate,
-        "speed": others,
-        "goal": goal,
-        "is_reached": None if goal is None else reached.get(goal[0], 0.0) >= goal[1],
     }
+    goal = GOALS.get((case.what, given.kind), {}).get(given.mean)
+    return turns.told(case, sides, goal, **named)
 
 
 def print_told(case: Mapping[str, Any]) -> None:
     """Print a line of the table, and what failed."""
-    seconds = case["sides"]["cupar"].get("seconds", {}).get("median")
-    of_others = [f"{case['speed'][name]:.2f}" if name in case["speed"] else "-" for name in SIDES[1:3]]
-    copy = f"{case['speed']['copy']:.3f}" if "copy" in case["speed"] else "-"
-    goal = case["goal"]
-    named = {"rate": "G/s", "cuda.compute": "of stock"}
-    print_row(
-        (
-            case["what"].replace("-", " "),
-            case["layout"],
-            str(case["mean"] or "-"),
-            f"{seconds * 1e3:.3f}" if seconds else "-",
-            f"{case['rate']:.1f}" if case["rate"] else "-",
-            copy,
-            *of_others,
-            f"{goal[1]:g} {named.get(goal[0], 'of ' + goal[0])}" if goal else "",
-            "missed" if goal and not case["is_reached"] else "",
-        ),
-        WIDTHS,
-    )
-    print_problems(case["sides"])
+    TABLE.print((case["what"].replace("-", " "), case["layout"], str(case["mean"] or "-")), case)
 
 
 def cases(options: argparse.Namespace) -> Iterator[tuple[str, int, str]]:
@@ -411,78 +389,36 @@ def cases(options: argparse.Namespace) -> Iterator[tuple[str, int, str]]:
                         yield kind, mean, what
 
 
-# --- Command line ----------------------------------------------------------------------------------------
-
-
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    parser.add_argument("--exponent", type=int, default=28, help="2 to this many items, 12 to 30; default 28")
-    parser.add_argument("--only", type=some(WHATS), default=list(WHATS), help=f"of {','.join(WHATS)}")
+    parser = turns.parser(__doc__, "segments", WHATS, seconds=60, jobs=9)
     parser.add_argument(
-        "--layouts", type=some(LAYOUTS), default=list(LAYOUTS), help=f"of {','.join(LAYOUTS)}"
+        "--layouts", type=turns.some(LAYOUTS), default=list(LAYOUTS), help=f"of {','.join(LAYOUTS)}"
     )
-    parser.add_argument("--repeats", type=int, default=9, help="samples of each side; default 9")
-    parser.add_argument("--seconds", type=float, default=60, help="after them, skip the rest; default 60")
-    parser.add_argument("--jobs", type=int, default=min(9, max(1, cores - 1)), help="processes that build")
-    parser.add_argument("--json", type=Path, help="default: benchmarks/results/segments-<gpu>.json")
-    options = parser.parse_args(given)
-    for name, least, most in (("exponent", 12, 30), ("repeats", 1, 1000), ("jobs", 1, 1000)):
-        found = getattr(options, name)
-        if not least <= found <= most:
-            parser.error(f"--{name}: expected {least} to {most}, got {found}")
-    return options
+    return parser.parse_args(given)
 
 
 def main() -> None:
     """Measure, print and write."""
     start = time.perf_counter()
     options = arguments()
-    device = _common.gpu()
-    facts = _common.environment(device)
-    _common.print_environment(facts)
-    if device is None:
-        raise SystemExit("\nThere is no GPU here, so nothing is measured.")
-    if not _common.is_installed("cupy"):
-        raise SystemExit("\nCuPy is not installed, so there are no arrays and nothing is measured.")
-    os.environ.setdefault("CUPAR_TIER", "fast")
+    device, facts = _common.needed_gpu()
     algorithms = built(options.only, device["cc"], options.jobs)
     print(f"\nbuilt after {time.perf_counter() - start:.0f} s\n")
     # These bring NVRTC with them, and the first that is loaded serves all in the process.
     cupy = importlib.import_module("cupy")
     data = Data(cupy, optional("torch"), options.exponent)
-    path = options.json or _common.RESULTS / f"segments-{_common.slug(device)}.json"
-    found: list[dict[str, Any]] = []
-    skipped: list[str] = []
-    failures: list[str] = []
-    print_row(HEADINGS, WIDTHS)
-    print_row(["-" * width for width in WIDTHS], WIDTHS)
-    segments: Layout | None = None
-    for kind, mean, what in cases(options):
-        name = f"{what} {kind} {mean}"
-        if time.perf_counter() - start > options.seconds:
-            skipped.append(name)
-            continue
-        if segments is None or (segments.kind, segments.mean) != (kind, mean):
-            segments = layout(cupy, kind, mean, options.exponent)
-        case = Case(data, what, segments, algorithms)
-        found.append(told(case, measure(case, options.repeats)))
-        print_told(found[-1])
-        mine = found[-1]["sides"]["cupar"]
-        if mine.get("error") or mine.get("is_right") is False:
-            failures.append(f"{name}: {mine.get('error') or 'the result is wrong'}"[:300])
+    laid_out = lru_cache(1)(partial(layout, cupy, exponent=options.exponent))
+
+    def measured(kind: str, mean: int, what: str) -> dict[str, Any]:
+        case = Case(data, what, laid_out(kind, mean), algorithms)
+        found = told(case, measure(case, options.repeats))
+        print_told(found)
+        del case
         cupy.get_default_memory_pool().free_all_blocks()
-    content = {"benchmark": "segments", "environment": facts, "exponent": options.exponent, "cases": found}
-    _common.write_json(path, {**content, "skipped": skipped, "failures": failures})
-    missed = [each for each in found if each["goal"] and not each["is_reached"]]
-    print(f"goals missed: {len(missed)} of {sum(bool(each['goal']) for each in found)}")
-    print("of copy, of stock, of torch: cupar's speed as a multiple of theirs")
-    if skipped:
-        print(f"skipped after {options.seconds:g} s: {', '.join(skipped)}")
-    print(f"{time.perf_counter() - start:.0f} s in all")
-    if failures:
-        raise SystemExit("\n".join(["", f"failed: {len(failures)}", *failures[:20]]))
+        return found
+
+    TABLE.fill(cases(options), measured, options, start, facts)
 
 
 if __name__ == "__main__":

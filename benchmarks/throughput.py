@@ -814,14 +814,7 @@ def main() -> None:
     if options.plot is not None:
         _common.plot_again(options.plot, panels)
         return
-    device = _common.gpu()
-    facts = _common.environment(device)
-    _common.print_environment(facts)
-    if device is None:
-        raise SystemExit("\nThere is no GPU here, so nothing is measured.")
-    if not _common.is_installed("cupy"):
-        raise SystemExit("\nCuPy is not installed, so there are no arrays and nothing is measured.")
-    os.environ.setdefault("CUPAR_TIER", "fast")  # of kernels that link slowly, not those that link quickly
+    device, facts = _common.needed_gpu()
     rows = _algorithms.wanted(options.only, options.dtypes)
     builds = Builds(rows, device["cc"], options.jobs)
     for name, dtype in rows:

@@ -1,6 +1,7 @@
 """What runs.py compares results with, how it calls, and what it says of it: with NumPy for CuPy."""
 
 import importlib
+import json
 from ctypes import c_void_p
 from pathlib import Path
 from types import SimpleNamespace
@@ -226,3 +227,28 @@ def test_wrong_arguments_are_refused(runs, words, capsys):
 @pytest.mark.parametrize("what", ["reduce", "inclusive", "exclusive", "encode", "top", "top-rows"])
 def test_algorithms_build(runs, what):
     assert runs.of_cupar(what, 90).build.cc == 90
+
+
+def test_a_table_is_filled_and_written(runs, tmp_path, capsys):
+    right, wrong = {"seconds": {"median": 1e-3}, "is_right": True}, {"error": "no", "is_missing": False}
+    cases = {
+        ("reduce", 4): {"sides": {"cupar": right}, "speed": {"CUB": 1.0}, "goal": ("CUB", 0.98)},
+        ("encode", 4): {"sides": {"cupar": wrong}, "speed": {}, "goal": ("CUB", 0.98)},
+    }
+
+    def measured(what, size):
+        case = {"what": what, "label": "", "rate": 1.0, **cases[what, size]}
+        case["is_reached"] = case["speed"].get("CUB", 0) >= 0.98
+        runs.print_told(case)
+        return case
+
+    options = runs.arguments(["--json", str(tmp_path / "runs.json")])
+    start = runs.time.perf_counter()
+    with pytest.raises(SystemExit, match="encode 4: cupar: no"):
+        runs.TABLE.fill(cases, measured, options, start, {"gpu": None}, cub="none")
+    said = capsys.readouterr().out
+    assert "goals missed: 1 of 2\nof copy, of CUB, of torch: cupar's speed" in said
+    found = json.loads((tmp_path / "runs.json").read_text())
+    assert [each["what"] for each in found["cases"]] == ["reduce", "encode"] and found["cub"] == "none"
+    runs.TABLE.fill(cases, None, options, start - 100, {"gpu": None})
+    assert "skipped after 45 s: reduce 4, encode 4" in capsys.readouterr().out
