@@ -53,18 +53,6 @@ _WITHIN: Final = {
     "local": "array",
     "shared": "array",
 }
-_TYPES: Final = {
-    **{f"int{bits}": f"i{bits // 8} np_int{bits}" for bits in (8, 16, 32, 64)},
-    **{f"uint{bits}": f"u{bits // 8} np_uint{bits}" for bits in (8, 16, 32, 64)},
-    **{"float32": "f4 np_float32", "float64": "f8 double np_float64"},
-    **{"complex64": "c8 np_complex64", "complex128": "c16 np_complex128"},
-}
-_MORE_TYPES: Final = {  # that are not all of one name
-    **{"boolean": "bool", "bool_": "bool", "b1": "bool", "byte": "uint8", "char": "int8", "uchar": "uint8"},
-    **{"short": "int16", "ushort": "uint16", "intc": "int32", "uintc": "uint32", "int_": "int64"},
-    **{"uint": "uint64", "intp": "int64", "uintp": "uint64", "size_t": "uint64", "ssize_t": "int64"},
-    **{"long_": "int64", "ulong": "uint64", "longlong": "int64", "ulonglong": "uint64"},
-}
 _ITEMS: Final = {  # of vectors
     **{"char": "int8", "short": "int16", "int": "int32", "long": "int64", "longlong": "int64"},
     **{"uchar": "uint8", "ushort": "uint16", "uint": "uint32", "ulong": "uint64", "ulonglong": "uint64"},
@@ -80,9 +68,11 @@ _IN_MODULES: Final = {
 
 
 def _types() -> dict[str, _numba.Name]:
-    canonical = {name: name for name in _TYPES} | _MORE_TYPES
-    canonical |= {short: name for name, others in _TYPES.items() for short in others.split()}
-    return {name: _numba.Name(f"numba.cuda.types:{name}", _kind(of)) for name, of in canonical.items()}
+    found = {
+        **_numba.TYPE_NAMES,
+        **{f"np_{name}": name for name in _numba.TYPE_NAMES.values() if name != "bool"},
+    }
+    return {name: _numba.Name(f"numba.cuda.types:{name}", _kind(of)) for name, of in found.items()}
 
 
 def _kind(name: str) -> str:

@@ -11,18 +11,10 @@ import numpy as np
 from .. import structs
 from .._device import arrays
 from .._ir.parameters import Address, Array, Item, Member, Record, Scalar, Struct, Tuple, Type
-from .._numba import Name
+from .._numba import TYPE_NAMES, Name
 from .typeof import typeof
 
-_NAMES = {
-    **{f"{kind}{bits}": f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
-    **{f"float{bits}": f"float{bits}" for bits in (16, 32, 64)},
-    **{f"{letter}{size}": f"{letter}{size}" for letter in "iu" for size in (1, 2, 4, 8)},
-    **{"b1": "?", "f2": "f2", "f4": "f4", "f8": "f8", "c8": "c8", "c16": "c16"},
-    **{"complex64": "c8", "complex128": "c16", "boolean": "?", "bool_": "?", "bool": "?", "byte": "u1"},
-    **{"intp": "i8", "uintp": "u8", "int_": "i8", "uint": "u8", "intc": "i4", "uintc": "u4", "double": "f8"},
-    "bfloat16": "bfloat16",
-}
+_NAMES = {**TYPE_NAMES, "float16": "f2", "f2": "f2", "bool": "?", "bfloat16": "bfloat16"}
 
 
 def types_of(signature: Any, names: Sequence[str]) -> tuple[Type, ...]:
