@@ -70,12 +70,14 @@ class _Packed:
     format: str
     items: tuple[str, ...]
     offsets: tuple[int, ...]  # of the parameters
+    # Of the parameters alone: where a field is, its bytes, its format and what goes into it.
+    fields: tuple[tuple[int, int, str, str], ...]
 
 
 def _packed(launch: Launch, values: Values) -> _Packed:
     # What is launched with other numbers is told from what was launched before by its bytes alone.
-    varying = [_number(each) for each in (launch.grid, launch.shared) if isinstance(each, str)]
-    code, items, at, offsets = "=" + "I" * len(varying), varying, 4 * len(varying), []
+    varying = [number(each) for each in (launch.grid, launch.shared) if isinstance(each, str)]
+    code, items, at, offsets, packed = "=" + "I" * len(varying), [*varying], 4 * len(varying), [], []
     for parameter in launch.parameters:
         fields, alignment = _fields(parameter, values)
         start, end = at, 0
@@ -85,11 +87,12 @@ def _packed(launch: Launch, values: Values) -> _Packed:
             end = place + size
             if item is not None:
                 items.append(item)
+                packed.append((start + place - 4 * len(varying), size, each, item))
         whole = -(-end // alignment) * alignment
         code += f"{whole - end}x"
         offsets.append(start)
         at = start + whole
-    return _Packed(code, tuple(items), tuple(offsets))
+    return _Packed(code, tuple(items), tuple(offsets), tuple(packed))
 
 
 def _fields(parameter: Parameter, values: Values) -> tuple[list[tuple[str, str | None, int, int]], int]:
@@ -102,9 +105,9 @@ def _fields(parameter: Parameter, values: Values) -> tuple[list[tuple[str, str |
 def _field(field: Any, values: Values) -> tuple[str, str | None, int, int]:
     if isinstance(field, Number):
         width = _SIZES[field.code]
-        return field.code, _number(field.name), width, width
+        return field.code, number(field.name), width, width
     if isinstance(field, Storage):
-        return "Q", "address" if field.offset == 0 else f"address + {_number(field.offset)}", 8, 8
+        return "Q", "address" if field.offset == 0 else f"address + {number(field.offset)}", 8, 8
     assert isinstance(field, Value)
     size = values.sizes.get(field.name)
     if size is None:  # an object without members, as most operators are
@@ -114,7 +117,8 @@ def _field(field: Any, values: Values) -> tuple[str, str | None, int, int]:
     return f"{size}s", f"v_{field.name}", size, values.alignments.get(field.name, 8)
 
 
-def _number(name: str | int) -> str:
+def number(name: str | int) -> str:
+    """Return what a number of the plan is called in the functions that are written out."""
     return str(name) if isinstance(name, int) else f"n_{name.replace(' ', '_')}"
 
 
@@ -277,9 +281,7 @@ class Chain:
             }
         )
         varying = {"grid": launch.grid, "shared": launch.shared}
-        grids = [
-            f"_{where}_{k}.{n} = {_number(each)}" for n, each in varying.items() if isinstance(each, str)
-        ]
+        grids = [f"_{where}_{k}.{n} = {number(each)}" for n, each in varying.items() if isinstance(each, str)]
         return {"k": k, "items": ", ".join(packed.items), "grids": "; ".join(grids) or "pass"}
 
     def _written(
@@ -294,7 +296,7 @@ class Chain:
             lasts="".join(f"    {each} = None\n" for each in lasts),
             nonlocals="".join(f", {each}" for each in lasts),
             values=f"(_, {''.join(f'v_{name}, ' for name in self._values.sizes)})",
-            numbers=f"({''.join(f'{_number(each)}, ' for each in self._numbers)})" if self._numbers else "_",
+            numbers=f"({''.join(f'{number(each)}, ' for each in self._numbers)})" if self._numbers else "_",
             set=_indented(set_values, 12),
             launch=_indented(launch, 8),
         )

@@ -7,7 +7,7 @@ Then come three words for each launch of each shape, and the constants of the pl
 from __future__ import annotations
 
 import ctypes
-import re
+import struct
 from collections.abc import Sequence
 from ctypes import addressof, byref, c_void_p
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 
 from .._base import trace
 from .._base.data import dataclass
-from .._call.launcher import Chain
+from .._call.launcher import Chain, number
 from .._device import driver, storage
 from .._device.kernels import PROGRAMMATIC
 
@@ -99,46 +99,22 @@ def layout_of(chains: Sequence[Chain]) -> Layout:
     return Layout(shapes, values, trace.is_on())
 
 
-_FIELD = re.compile(r"(\d*)([a-zA-Z?])")
-
-
 def _launch(chain: Chain, launch: Any, packed: Any) -> NativeLaunch:
-    places = {f"n_{name.replace(' ', '_')}": place for place, name in enumerate(chain._numbers)}
+    places = {number(name): place for place, name in enumerate(chain._numbers)}
     values = {f"v_{name}": place for place, name in enumerate(chain._values.sizes)}
     grid, shared = (
-        places["n_" + n.replace(" ", "_")] if isinstance(n, str) else None
-        for n in (launch.grid, launch.shared)
+        places[number(each)] if isinstance(each, str) else None for each in (launch.grid, launch.shared)
     )
-    varying = [each for each in (grid, shared) if each is not None]
-    items = iter(packed.items)
-    stores, at, skipped = [], 0, 4 * len(varying)
-    for count, code in _FIELD.findall(packed.format):
-        if code == "x":
-            at += int(count or 1)
-            continue
-        size = int(count) if code == "s" else ctypes.sizeof(_INTEGERS[code]) * int(count or 1)
-        if at >= skipped:
-            item = next(items)
-            stores.append(_store(at - skipped, size, code, item, places, values))
-        else:
-            for _ in range(int(count or 1)):
-                next(items)
-        at += size
+    head = 4 * sum(each is not None for each in (grid, shared))
+    stores = tuple(_store(places, values, *field) for field in packed.fields)
     blocks = launch.grid if isinstance(launch.grid, int) else 0
-    offsets = tuple(each - skipped for each in packed.offsets)
-    return NativeLaunch(
-        launch.kernel, grid, blocks, shared, tuple(stores), offsets, at - skipped, chain.overlaps
-    )
-
-
-_INTEGERS: dict[str, Any] = {
-    "?": ctypes.c_uint8, "b": ctypes.c_int8, "B": ctypes.c_uint8, "h": ctypes.c_int16, "H": ctypes.c_uint16,
-    "i": ctypes.c_int32, "I": ctypes.c_uint32, "q": ctypes.c_int64, "Q": ctypes.c_uint64,
-}  # fmt: skip
+    offsets = tuple(each - head for each in packed.offsets)
+    size = struct.calcsize(packed.format) - head
+    return NativeLaunch(launch.kernel, grid, blocks, shared, stores, offsets, size, chain.overlaps)
 
 
 def _store(
-    offset: int, size: int, code: str, item: str, places: dict[str, int], values: dict[str, int]
+    places: dict[str, int], values: dict[str, int], offset: int, size: int, code: str, item: str
 ) -> Store:
     first, _, added = item.partition(" + ")
     if first == "address":
@@ -148,7 +124,7 @@ def _store(
     if item in places:
         return Store(offset, size, "number", places[item])
     if item in values:
-        return Store(offset, size, "bytes" if code == "s" else "value", values[item])
+        return Store(offset, size, "bytes" if code.endswith("s") else "value", values[item])
     return Store(offset, size, "number", -1, int(item))
 
 
