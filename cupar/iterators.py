@@ -406,6 +406,18 @@ def _value_type(given: Any, op: Any, name: str | None) -> np.dtype[Any] | None:
     """
     if given is not None:
         return arrays.dtype_of("value_type", given)
+    hint = annotation(op, name)
+    try:
+        return None if hint in (None, Any, NoneType) else arrays.dtype_of("value_type", hint)
+    except TypeError:
+        return None
+
+
+def annotation(op: Any, name: str | None) -> Any:
+    """Return what a function says of its result, ``"return"``, or of its first parameter, if `name` is None.
+
+    None if it says nothing, or is no function of some parameter.
+    """
     function = getattr(op, "py_func", op)
     if not isinstance(function, FunctionType) or not function.__code__.co_argcount:
         return None
@@ -413,11 +425,7 @@ def _value_type(given: Any, op: Any, name: str | None) -> np.dtype[Any] | None:
         hints = get_type_hints(function)
     except NameError:  # names that only a type checker knows
         return None
-    hint = hints.get(function.__code__.co_varnames[0] if name is None else name, Any)
-    try:
-        return None if hint in (Any, NoneType) else arrays.dtype_of("value_type", hint)
-    except TypeError:
-        return None
+    return hints.get(function.__code__.co_varnames[0] if name is None else name)
 
 
 def _inferred(op: Op, given: np.dtype[Any]) -> np.dtype[Any]:

@@ -23,18 +23,15 @@ _STATIC_SHARED = 1  # CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
 _SMS, _SHARED_PER_BLOCK_OPTIN = 16, 97  # CU_DEVICE_ATTRIBUTE_…
 
 
+_SHAPE = [(name, c_uint) for name in ("grid", "grid_y", "grid_z", "block", "block_y", "block_z", "shared")]
+
+
 class NodeParams(ctypes.Structure):
     """``CUDA_KERNEL_NODE_PARAMS_v2``."""
 
     _fields_ = [
         ("function", c_void_p),
-        ("grid", c_uint),
-        ("grid_y", c_uint),
-        ("grid_z", c_uint),
-        ("block", c_uint),
-        ("block_y", c_uint),
-        ("block_z", c_uint),
-        ("shared", c_uint),
+        *_SHAPE,
         ("parameters", c_void_p),
         ("extra", c_void_p),
         ("kernel", c_void_p),
@@ -46,13 +43,7 @@ class LaunchConfig(ctypes.Structure):
     """``CUlaunchConfig``."""
 
     _fields_ = [
-        ("grid", c_uint),
-        ("grid_y", c_uint),
-        ("grid_z", c_uint),
-        ("block", c_uint),
-        ("block_y", c_uint),
-        ("block_z", c_uint),
-        ("shared", c_uint),
+        *_SHAPE,
         ("stream", c_void_p),
         ("attributes", c_void_p),
         ("count", c_uint),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Hashable
-from types import FunctionType
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
 
@@ -130,12 +129,5 @@ def _first(value: Any) -> Any:
 
 def _annotated(op: Any, is_input: bool) -> Any:
     """Return the type that a function's annotation says, if it is one of this package's; else None."""
-    function = getattr(op, "py_func", op)
-    if not isinstance(function, FunctionType) or not function.__code__.co_argcount:
-        return None
-    try:
-        hints = get_type_hints(function)
-    except NameError:  # names that only a type checker knows
-        return None
-    hint = hints.get("return" if is_input else function.__code__.co_varnames[0])
+    hint = iterators.annotation(op, "return" if is_input else None)
     return hint if isinstance(hint, types.TypeDescriptor) else None
