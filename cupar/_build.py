@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import Final
 
+from ._base import progress
 from ._base.errors import BuildError
 from ._compile import limits, nvjitlink, nvrtc, python_kernel, python_to_ltoir, toolchain, workers
 from ._compile.nvjitlink import Code
@@ -33,7 +34,8 @@ def timed(seconds: Seconds, stage: str) -> Iterator[None]:
     """Add the time that the block takes to a stage."""
     start = time.perf_counter()
     try:
-        yield
+        with progress.stage(stage):
+            yield
     finally:
         seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - start
 

@@ -39,6 +39,8 @@ def cores() -> int:
 class _Thread(threading.Thread):
     """One that works in the background; it is `idle` between two steps."""
 
+    is_waited_for = False  # see `progress`
+
     def __init__(self, target: Callable[[], None]) -> None:
         super().__init__(target=target, name="cupar", daemon=True)
         self.idle = threading.Event()

@@ -184,7 +184,7 @@ class Helper:
         self._finishes = finishes
         self.is_lost = False
         self._output = output
-        self._environment = {"CUDA_VISIBLE_DEVICES": "", **(environment or {})}
+        self._environment = {"CUDA_VISIBLE_DEVICES": "", "CUPAR_PROGRESS": "0", **(environment or {})}
         self._process: Popen[bytes] | None = None
         self._pipe: Connection | None = None
         self._starting = threading.Lock()

@@ -24,7 +24,7 @@ from .._ir.nodes import Argument
 from .._ir.operator import Operator
 from .._ir.specialisation import Specialisation
 from . import produce, tuned
-from .queues import LazyQueue
+from .queues import LazyQueue, waited_for
 from .target import target
 
 if TYPE_CHECKING:
@@ -257,11 +257,11 @@ class _Pending:
         return self._future.done()
 
     def wait(self, timeout: float | None) -> bool:
-        from concurrent.futures import wait
-
-        return self._is_lost or not wait([self._future], timeout).not_done
+        return self._is_lost or self.is_done() or waited_for(self._future, timeout)
 
     def result(self) -> Built:
+        if not self._is_lost:
+            self.wait(None)
         return (self._answer() if self._is_lost else self._future.result())._built
 
     def _answer(self) -> Algorithm:

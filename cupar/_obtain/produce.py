@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _cache
 from .._base import log
+from .._base.device import text
 from .._call.built import Build, Built, Made, Policy
 from .._call.code import Code
 from .._compile import entries, toolchain
@@ -46,7 +47,12 @@ def produce(
 
     def make() -> _cache.Entry:
         nonlocal origin
-        blob, cubin_size, origin = (make_build or build_here)(spec, seconds)
+        from .._base import progress
+
+        what = f"kernel {spec.operators[0][1].name}" if spec.is_kernel else spec.algorithm
+        blob, cubin_size, origin = progress.building(
+            f"{what} for {text(spec.cc)}", lambda: (make_build or build_here)(spec, seconds)
+        )
         return _entry(parts, blob, seconds, **notes(spec), cubin_size=cubin_size)
 
     def use(entry: _cache.Entry) -> tuple[Code, int]:

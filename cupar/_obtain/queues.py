@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._base import fork
 
@@ -35,3 +35,12 @@ class LazyQueue:
 
     def _forget(self) -> None:
         self._queue = None  # its threads are the parent's
+
+
+def waited_for(future: Future[Any], timeout: float | None) -> bool:
+    """Wait until what was submitted is done, or for some seconds; return whether it is."""
+    from concurrent.futures import wait
+
+    from .._base import progress
+
+    return progress.waited_for(lambda: not wait([future], timeout).not_done)

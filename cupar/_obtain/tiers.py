@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 from weakref import WeakSet
@@ -27,7 +27,7 @@ from .._compile.key import build_parts, digest, template_parts
 from .._device import driver
 from .._ir.specialisation import Specialisation
 from . import produce
-from .queues import LazyQueue
+from .queues import LazyQueue, waited_for
 
 
 def wanted(is_called: bool) -> str:
@@ -80,7 +80,7 @@ class _Upgrade:
         future = self._future
         if future is None:
             self._work()
-        elif wait([future], timeout).not_done:
+        elif not (future.done() or waited_for(future, timeout)):
             return False
         else:
             future.result()

@@ -38,27 +38,41 @@ def acquire(path: Path, timeout: float) -> FileIO | None:
     """
     if fcntl is None:
         raise OSError(errno.ENOSYS, "no locks")
-    end = time.monotonic() + timeout
-    while True:
-        # An object, which closes itself: an interrupt may come wherever this would be done otherwise.
-        file = FileIO(path, "r+", opener=lambda path, _flags: os.open(path, _LOCK_FLAGS, 0o600))
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(file.fileno()), path.lstat()):
-                os.fchmod(file.fileno(), 0o600)  # a umask may have taken the owner's bits
-                with suppress(OSError):
-                    os.utime(file.fileno())  # a dead process may have left it, and it is in use again
-                _held.add(file)
-                return file
-        except (BlockingIOError, FileNotFoundError):
-            pass  # another process holds it, or has just removed it, so that others may lock a new one
-        except BaseException:
-            file.close()
-            raise
-        file.close()
-        if time.monotonic() >= end:
-            return None
+    file = _attempt(path)
+    if file is not None or timeout <= 0:
+        return file
+    from .._base import progress
+
+    return progress.waiting("another process", lambda: _wait(path, time.monotonic() + timeout))
+
+
+def _wait(path: Path, end: float) -> FileIO | None:
+    file = None
+    while file is None and time.monotonic() < end:
         time.sleep(_POLL_SECONDS)
+        file = _attempt(path)
+    return file
+
+
+def _attempt(path: Path) -> FileIO | None:
+    """Lock a file unless another process holds it."""
+    # An object, which closes itself: an interrupt may come wherever this would be done otherwise.
+    file = FileIO(path, "r+", opener=lambda path, _flags: os.open(path, _LOCK_FLAGS, 0o600))
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(file.fileno()), path.lstat()):
+            os.fchmod(file.fileno(), 0o600)  # a umask may have taken the owner's bits
+            with suppress(OSError):
+                os.utime(file.fileno())  # a dead process may have left it, and it is in use again
+            _held.add(file)
+            return file
+    except (BlockingIOError, FileNotFoundError):
+        pass  # another process holds it, or has just removed it, so that others may lock a new one
+    except BaseException:
+        file.close()
+        raise
+    file.close()
+    return None
 
 
 def release(path: Path, file: FileIO) -> None:

@@ -316,15 +316,32 @@ class Shared:
         lease = _Lease(store, key)
         begin = time.monotonic()
         deadline = begin + (0 if begin < self._impatient else wait)
-        pause = _FIRST_PAUSE
-        while True:
-            entry, refusal = _look(store, key, secret)
-            if entry is not None or lease.held:
-                break
-            if lease.take():
-                continue  # the client that had it before may just have stored the entry
-            left = deadline - time.monotonic()
-            if left <= 0:
+        entry: Entry | None = None
+        refusal: str | None = None
+
+        def is_settled() -> bool:
+            nonlocal entry, refusal
+            while True:
+                entry, refusal = _look(store, key, secret)
+                if entry is not None or lease.held:
+                    return True
+                if not lease.take():
+                    return False
+                # The client that had it before may just have stored the entry: look again.
+
+        def is_settled_in_time() -> bool:
+            pause = _FIRST_PAUSE
+            while (left := deadline - time.monotonic()) > 0:
+                time.sleep(min(left, pause * random.uniform(0.5, 1)))
+                pause = min(2 * pause, _LAST_PAUSE)
+                if is_settled():
+                    return True
+            return False
+
+        if not is_settled():
+            from .._base import progress
+
+            if not progress.waiting("another machine", is_settled_in_time):
                 self._impatient = time.monotonic() + REST
                 warn_once(
                     "timeout",
@@ -332,9 +349,6 @@ class Shared:
                     f"for {counted(wait, 'second')}. cupar builds it here without waiting any longer "
                     "(CUPAR_LOCK_TIMEOUT).",
                 )
-                break
-            time.sleep(min(left, pause * random.uniform(0.5, 1)))
-            pause = min(2 * pause, _LAST_PAUSE)
         if entry is not None:
             self._damaged.clear()
             if lease.held:
