@@ -385,6 +385,11 @@ class Stats:
     linked: int = 0
     built: int = 0
 
+    def _repr_html_(self) -> str:
+        from ._base import html
+
+        return html.table("algorithm objects", [*vars(self)], [[*map(str, vars(self).values())]])
+
 
 class _Counter:
     """Counts without a lock, for that would be a good part of what a lookup in memory costs."""

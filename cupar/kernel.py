@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["DeviceFunction", "Kernel", "jit"]
 
 _MOST_SITES = 512  # configurations that a kernel remembers
+_FEW = 2  # signatures, which are shown
 
 
 def jit(function: Any = None, *, cc: Any = None, wait: bool = True, **options: Any) -> Any:
@@ -168,7 +169,17 @@ class Kernel(Dispatcher):
         self.specializations: dict[Types, Kernel] = {}
 
     def __repr__(self) -> str:
-        return f"<cupar kernel {self.__name__}({', '.join(self.names)})>"
+        signatures = [f"({', '.join(map(str, types))})" for types in self.overloads]
+        some = [f"{len(signatures)} signatures"] if len(signatures) > _FEW else signatures
+        compiled = ", compiled for " + " and ".join(some) if some else ""
+        return f"<cupar kernel {self.__name__}({', '.join(self.names)}){compiled}>"
+
+    def _repr_html_(self) -> str:
+        from ._base import html
+
+        title = f"kernel {self.__name__}({', '.join(self.names)})"
+        columns, rows = self.overloads._table()
+        return html.table(title if rows else f"{title}, not compiled yet", columns, rows)
 
     def __reduce__(self) -> Any:
         raise TypeError("a kernel is not pickled or copied: import it in the other process")

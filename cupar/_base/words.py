@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["counted", "message", "split"]
+import time
+
+__all__ = ["counted", "date_text", "message", "seconds_text", "size_text", "split"]
 
 _IRREGULAR = {"entry": "entries"}
 
@@ -18,6 +20,27 @@ def message(error: Exception) -> str:
     text = str(error).strip()
     plain = isinstance(error, (TypeError, ValueError, RuntimeError, OSError)) and text
     return text if plain else f"{type(error).__name__}: {text}".removesuffix(": ")
+
+
+def size_text(size: float) -> str:
+    """Return a number of bytes for a person, as in ``2.1 MiB``."""
+    if size == 1:
+        return "1 byte"
+    units = ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    place = 0
+    while size >= 1024 and place < len(units) - 1:
+        size, place = size / 1024, place + 1
+    return f"{size:.{min(place, 1)}f} {units[place]}"
+
+
+def seconds_text(seconds: float) -> str:
+    """Return a duration for a person, as in ``1.25 s`` and ``0.4 ms``."""
+    return f"{seconds:.2f} s" if seconds >= 0.1 else f"{1e3 * seconds:.1f} ms"
+
+
+def date_text(seconds: float | None) -> str:
+    """Return a time for a person, in local time; empty if it is not known."""
+    return "" if seconds is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
 def split(text: str) -> list[str]:

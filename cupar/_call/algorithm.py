@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from .._base import device, fork
 from .._base.data import replace
+from .._base.words import message
 from .._device import arrays, driver, peers, storage
 from .._ir import nodes
 from .._ir.iterator import Iterator
@@ -195,13 +196,31 @@ class Algorithm:
         )
 
     def __repr__(self) -> str:
-        source = self._source
-        if not isinstance(source, Built) and not source.is_done():
-            return f"<cupar {type(self).__name__} that is being built>"
-        spec = self._built.spec
-        types = ", ".join(f"{each.name}: {nodes.description(each.given)}" for each in spec.arguments)
-        operators = "".join(f", {name}: {op.name}" for name, op in spec.operators)
-        return f"<cupar {spec.algorithm}({types}{operators}) for {device.text(spec.cc)}, {self.build.origin}>"
+        name, arguments, state = self._shown()
+        given = ", ".join(f"{name}: {text}" for name, text in arguments)
+        return f"<cupar {name}({given}) for {device.text(self._spec.cc)}, {getattr(state, 'origin', state)}>"
+
+    def _repr_html_(self) -> str:
+        from .._base import html
+
+        name, arguments, state = self._shown()
+        fields = [("origin", state)] if isinstance(state, str) else state._fields()
+        return html.fields(f"{name} for {device.text(self._spec.cc)}", [*arguments, *fields])
+
+    def _shown(self) -> tuple[str, list[tuple[str, str]], Build | str]:
+        """Return its name, what it was made for, and its build or what there is in place of one."""
+        spec, source = self._spec, self._source
+        arguments = [(each.name, nodes.description(each.given)) for each in spec.arguments]
+        arguments += [(name, op.name) for name, op in spec.operators if not spec.is_kernel]
+        name = f"kernel {spec.operators[0][1].name}" if spec.is_kernel else spec.algorithm
+        if isinstance(source, Built):
+            return name, arguments, source.build
+        if not source.is_done():
+            return name, arguments, "is being built"
+        try:
+            return name, arguments, self.build
+        except Exception as error:  # whatever the compilers raise
+            return name, arguments, f"could not be built: {message(error).splitlines()[0]}"
 
     @property
     def has_state(self) -> bool:

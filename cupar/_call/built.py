@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from .._base import device
 from .._base.data import dataclass, field
 from .._ir.specialisation import Specialisation
 from .code import Code
 
 if TYPE_CHECKING:
     from .._kernels.elf import Resources
+
+_SHORT_KEY = 12  # characters, which `cupar.cache.info` takes
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,30 @@ class Build:
     tier: str = "fast"
     policy: Policy | None = None
     _made: Made | None = field(default=None, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        fields = self._fields()
+        texts = [text if name in ("origin", "size") else f"{name} {text}" for name, text in fields]
+        return f"<cupar build of {self.algorithm} for {device.text(self.cc)}, {', '.join(texts)}>"
+
+    def _repr_html_(self) -> str:
+        from .._base import html
+
+        return html.fields(f"build of {self.algorithm} for {device.text(self.cc)}", self._fields())
+
+    def _fields(self) -> list[tuple[str, str]]:
+        """Return what a person wants to know of it, by name."""
+        from .._base.words import seconds_text, size_text
+
+        stages = ", ".join(f"{stage} {seconds_text(value)}" for stage, value in self.seconds.items())
+        place = f" in {self.source}" * bool(self.source) if self.origin == "disk" else ""
+        found = [("origin", f"{self.origin}{place}" + f" ({stages})" * bool(stages))]
+        found.append(("size", size_text(self.cubin_size)))
+        if self.tier != "fast":
+            found.append(("tier", self.tier))
+        if self.policy is not None:
+            found.append(("policy", str(self.policy)))
+        return [*found, ("key", self.key[:_SHORT_KEY])]
 
     def llvm(self) -> dict[str, str]:
         """Return the LLVM IR of each Python function, as numba makes it, by the parameter it was given as.

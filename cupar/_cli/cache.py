@@ -11,20 +11,18 @@ from dataclasses import asdict
 from typing import Any
 
 from .. import cache
-from .._base.words import counted
+from .._base.words import counted, date_text, size_text
 from .._inspect import listing
 from .._store.entry import is_key
 from .command import FAULT, OK, Arguments, Result, UsageError, argument, ccs_of, command, group
 from .terminal import (
     complain,
-    date_text,
     is_narrow,
     iso_text,
     on_terminal,
     print_fields,
     print_table,
     say,
-    size_text,
 )
 
 _KEY = 12  # characters of a key on a terminal

@@ -6,9 +6,9 @@ import sys
 from typing import Any
 
 from .. import __version__
-from .._base.words import counted
+from .._base.words import counted, size_text
 from .command import FAULT, OK, Arguments, Result, command
-from .terminal import complain, print_fields, size_text
+from .terminal import complain, print_fields
 
 
 @command("info", "versions, compilers, GPUs, and where the cache is")

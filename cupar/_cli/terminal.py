@@ -183,22 +183,6 @@ def _aligned(rows: Sequence[Sequence[str]], to_the_right: Sequence[bool]) -> Ite
 # --- Values as text -------------------------------------------------------------------------------------
 
 
-def size_text(size: float) -> str:
-    """Return a number of bytes for a person, as in ``2.1 MiB``."""
-    if size == 1:
-        return "1 byte"
-    units = ["bytes", "KiB", "MiB", "GiB", "TiB"]
-    place = 0
-    while size >= 1024 and place < len(units) - 1:
-        size, place = size / 1024, place + 1
-    return f"{size:.{min(place, 1)}f} {units[place]}"
-
-
-def date_text(seconds: float | None) -> str:
-    """Return a time for a person, in local time; empty if it is not known."""
-    return "" if seconds is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
-
-
 def iso_text(seconds: float | None) -> str | None:
     """Return a time for a program, in UTC; None if it is not known."""
     return None if seconds is None else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

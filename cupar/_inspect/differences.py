@@ -89,8 +89,15 @@ class Difference:
     def __str__(self) -> str:
         if self.now == self.before:
             return f"{self.part} changed"
-        now, before = ("not there" if each is None else each or "there" for each in (self.now, self.before))
+        now, before = self._texts()
         return f"{self.part}: {now}, was {before}"
+
+    def _texts(self) -> tuple[str, str]:
+        """Return what it is and what it was, as they are shown."""
+        if self.now == self.before:
+            return "changed", ""
+        now, before = ("not there" if each is None else each or "there" for each in (self.now, self.before))
+        return now, before
 
 
 @dataclass(frozen=True)
@@ -117,6 +124,13 @@ class Explanation:
         if not self.differences:
             return f"{key} differs from {other} in nothing that their metadata tells"
         return "\n  ".join([f"{key} differs from {other} in", *map(str, self.differences)])
+
+    def _repr_html_(self) -> str:
+        from .._base import html
+
+        title = str(self).partition("\n")[0]
+        rows = [(each.part, *each._texts()) for each in self.differences]
+        return html.table(title, ("part", "now", "before"), rows)
 
 
 _Found = list[tuple[int, Difference]]  # with their weights

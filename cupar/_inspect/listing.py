@@ -54,6 +54,16 @@ class Info:
     used: float | None
     _read_meta: Callable[[str], dict[str, Any] | None] = field(repr=False, compare=False)
 
+    def _repr_html_(self) -> str:
+        from .._base import html
+        from .._base.words import date_text, size_text
+
+        pairs = {"key": self.key, "algorithm": self.algorithm, "cc": str(self.cc or ""), "entry": self.entry}
+        pairs["size"] = size_text(self.size)
+        if self.used is not None:
+            pairs["used"] = date_text(self.used)
+        return html.fields("entry of the cache", pairs.items())
+
     @property
     def meta(self) -> dict[str, Any]:
         """All that is known of the entry, read from its file each time; empty if it went meanwhile."""

@@ -237,13 +237,6 @@ class Overload(Algorithm, family=_FAMILY, uses={}):
         found: Any = self._code.loaded(driver.current_context())
         return found  # type: ignore[no-any-return]
 
-    def __repr__(self) -> str:
-        name = self._spec.operators[0][1].name
-        types = ", ".join(f"{each.name}: {each.given}" for each in self._spec.arguments)
-        if not self.is_built:
-            return f"<cupar kernel {name}({types}) that is being built>"
-        return f"<cupar kernel {name}({types}) for sm_{self._spec.cc}, {self.build.origin}>"
-
     def _new_call(self, context: driver.Context, number: int | None, stream: int) -> Any:
         loaded: Any = self._code.loaded(context)
         may_be_graph = number == 0 or (number is not None and driver.is_plain(stream))

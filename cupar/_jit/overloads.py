@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from .._base import device
 from .._ir.parameters import Address, Array, Scalar, Type
 from .overload import Overload
 from .signatures import types_of
 
 Types = tuple[Type, ...]
+_TOLD = ("origin", "size", "key")  # of a build, in a table
 
 
 class Overloads(Mapping[Types, Overload]):
@@ -36,6 +38,16 @@ class Overloads(Mapping[Types, Overload]):
 
     def __repr__(self) -> str:
         return "{" + ", ".join(f"{_shown(each)}: {self[each]!r}" for each in self) + "}"
+
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        """Return columns and rows for notebooks: the types of each, and where it came from."""
+        rows = []
+        for each in self._found.values():
+            _, arguments, state = each._shown()
+            told = {"origin": state} if isinstance(state, str) else dict(state._fields())
+            types = [text for _, text in arguments]
+            rows.append([*types, device.text(each._spec.cc), *(told.get(name, "") for name in _TOLD)])
+        return [*self.names, "for", *_TOLD], rows
 
     def find(self, types: Types, cc: int) -> Overload | None:
         """Return the one for these very types and a compute capability."""

@@ -91,7 +91,7 @@ def produce(
 def _policy(spec: Specialisation, blob: bytes) -> Policy | None:
     """Return the policy of a build, and where it came from."""
     family = spec.kind._family
-    if family is None or family.tunable is None:
+    if family is None or family.tunable is None or spec.is_cpu:
         return None
     found = family.tunable.of(spec)
     if found is not None:

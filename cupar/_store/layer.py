@@ -34,6 +34,13 @@ class Usage:
     size: int
     limit: int
 
+    def _repr_html_(self) -> str:
+        from .._base import html
+        from .._base.words import size_text
+
+        sizes = [(name, size_text(getattr(self, name))) for name in ("size", "limit")]
+        return html.fields("cache on disk", [("entries", str(self.entries)), *sizes])
+
 
 class Layer(ABC):
     """Entries in one place. A new kind of layer has the abstract methods; all else follows from them."""

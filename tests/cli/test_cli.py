@@ -23,9 +23,9 @@ import cupar
 from cupar import _cache
 from cupar._ahead import batch, codec
 from cupar._base import warnings as _warnings
+from cupar._base.words import size_text
 from cupar._cli import cache as _commands
 from cupar._cli import main as _cli
-from cupar._cli import terminal as _terminal
 from cupar._cli.main import main
 from cupar._compile import workers
 from cupar._device import driver
@@ -210,8 +210,8 @@ def test_times(text, seconds):
     [(0, "0 bytes"), (1, "1 byte"), (1023, "1023 bytes"), (1536, "1.5 KiB"), (5 << 40, "5.0 TiB")],
 )
 def test_sizes_for_people(size, text):
-    assert _terminal.size_text(size) == text
-    assert _terminal.size_text(5 << 50) == "5120.0 TiB"
+    assert size_text(size) == text
+    assert size_text(5 << 50) == "5120.0 TiB"
 
 
 # --- cupar info

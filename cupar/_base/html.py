@@ -1,0 +1,33 @@
+"""Tables below a notebook's cell: what ``_repr_html_`` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+__all__ = ["fields", "table"]
+
+_LEFT = ' style="text-align: left; vertical-align: top"'  # notebooks align cells to the right
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return rows under the names of their columns; where there are no rows, the title."""
+    cells = [f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows]
+    if not cells:
+        return f"<div>{escape(title)}</div>"
+    head = f"<thead><tr>{''.join(map(_head, columns))}</tr></thead>" if columns else ""
+    return f"<div>{escape(title)}<table>{head}<tbody>{''.join(cells)}</tbody></table></div>"
+
+
+def fields(title: str, pairs: Iterable[tuple[str, str]]) -> str:
+    """Return names with their values, one below the other."""
+    rows = "".join(f"<tr>{_head(name)}{_cell(value)}</tr>" for name, value in pairs)
+    return f"<div>{escape(title)}<table><tbody>{rows}</tbody></table></div>"
+
+
+def _head(text: str) -> str:
+    return f"<th{_LEFT}>{escape(text)}</th>"
+
+
+def _cell(text: str) -> str:
+    return f"<td{_LEFT}>{escape(text)}</td>"
