@@ -112,8 +112,11 @@ class _Line:
         self.done = 0  # builds
         self._is_drawn = False
 
-    def is_over(self) -> bool:
-        return self.until is not None and time.monotonic() - self.until > _PAUSE
+    def is_over(self, place: _Place) -> bool:
+        """Whether who begins to wait for what is to be told at a place is told so on another line."""
+        if self.until is None:
+            return False
+        return time.monotonic() - self.until > _PAUSE or place.where != self.place.where
 
     def left(self) -> float:
         """Return the seconds until it is to be drawn."""
@@ -145,7 +148,7 @@ def _begin(task: _Task) -> None:
         _tasks.append(task)
         if task.place is None:
             return
-        if _line is None or _line.is_over():
+        if _line is None or _line.is_over(task.place):
             _line = _Line(task.place)
         _line.until = None
         if _painter is None or not _painter.is_alive():
@@ -216,6 +219,10 @@ _is_child = False
 
 
 class _Place(Protocol):
+    @property
+    def where(self) -> object:
+        """What tells it from other places: a terminal, or a cell."""
+
     def width(self) -> int:
         """Return how many columns there are."""
 
@@ -230,7 +237,7 @@ class _Terminal:
     """The row below the cursor. That stays where it is, and so what others print goes on."""
 
     def __init__(self, file: int) -> None:
-        self._file = file
+        self.where = self._file = file
 
     def width(self) -> int:
         return os.get_terminal_size(self._file).columns or 80
@@ -254,6 +261,7 @@ class _Notebook:
 
     def __init__(self, shell: Any, context: Context) -> None:
         self._publisher = shell.display_pub
+        self.where = getattr(self._publisher, "parent_header", {}).get("msg_id")
         self._context = context.copy()  # by which the kernel tells the cell
         self._identity = {"display_id": f"cupar-{id(self):x}-{time.monotonic_ns():x}"}
         self._is_there = False

@@ -27,6 +27,7 @@ class Place:
 
     def __init__(self, columns=200):
         self.columns, self.lines, self.shown = columns, [], ""
+        self.where = 2
         self.was_drawn = threading.Event()
 
     def width(self):
@@ -270,6 +271,7 @@ def test_helpers_draw_nothing():
 class Publisher:
     def __init__(self):
         self.messages = []
+        self.parent_header = {"msg_id": "cell 1"}
 
     def publish(self, data, metadata, *, transient, update):
         self.messages.append((data, transient["display_id"], update))
@@ -288,21 +290,37 @@ def kernel(monkeypatch):
     return shell
 
 
+def drawn_by(publisher, count):
+    end = time.monotonic() + 60
+    while len(publisher.messages) < count:
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
 def test_a_notebook_has_one_display_that_is_empty_at_last(kernel):
     messages = kernel.display_pub.messages
 
-    def make():
-        end = time.monotonic() + 60
-        while len(messages) < 3:
-            assert time.monotonic() < end
-            time.sleep(0.001)
-
-    progress.building("a<b", make)
+    progress.building("a<b", lambda: drawn_by(kernel.display_pub, 3))
     assert len({identity for _, identity, _ in messages}) == 1
     assert [update for *_, update in messages] == [False] + [True] * (len(messages) - 1)
     assert "cupar: building a<b, " in messages[0][0]["text/plain"]
     assert "building a&lt;b, " in messages[0][0]["text/html"]
     assert messages[-1][0] == {"text/plain": "", "text/html": ""}
+
+
+def test_each_cell_has_its_own(kernel, monkeypatch):
+    monkeypatch.setattr(progress, "_PAUSE", 60.0)
+    messages = kernel.display_pub.messages
+    for cell in ("cell 1", "cell 1", "cell 2"):
+        kernel.display_pub.parent_header = {"msg_id": cell}
+        before = len(messages)
+        progress.building(cell, lambda: drawn_by(kernel.display_pub, before + 1))
+    identities = [identity for _, identity, _ in messages]
+    assert len(set(identities)) == 2
+    texts = {identity: data["text/plain"] for data, identity, _ in messages if data["text/plain"]}
+    assert "1 done" in texts[identities[0]]
+    assert "building cell 2" in texts[identities[-1]]
+    assert "done" not in texts[identities[-1]]
 
 
 @pytest.mark.parametrize("value", ["0", "off", " False", "NO"])
