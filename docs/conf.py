@@ -5,6 +5,7 @@ No GPU is needed, and nothing is fetched from the network.
 
 import argparse
 import os
+import tempfile
 from typing import Any
 
 from docutils import nodes
@@ -18,9 +19,16 @@ project = "cupar"
 author = "The cupar authors"
 version = release = cupar.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_design"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_design"]
 myst_enable_extensions = ["colon_fence"]
 exclude_patterns = ["_build"]
+
+# Notebooks are run as the site is built, each as on a machine where nothing is built yet.
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 600
+empty_cache = tempfile.TemporaryDirectory(prefix="cupar-")
+os.environ.update(CUPAR_CACHE_DIR=empty_cache.name, CUPAR_PROGRESS="0")
 
 html_theme = "furo"
 html_title = f"cupar {version}"

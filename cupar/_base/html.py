@@ -7,7 +7,8 @@ from html import escape
 
 __all__ = ["fields", "table"]
 
-_LEFT = ' style="text-align: left; vertical-align: top"'  # notebooks align cells to the right
+# Notebooks align cells to the right, and pages of docs leave no space between them.
+_STYLE = ' style="text-align: left; vertical-align: top; padding: 2px 12px 2px 0"'
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -26,8 +27,8 @@ def fields(title: str, pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def _head(text: str) -> str:
-    return f"<th{_LEFT}>{escape(text)}</th>"
+    return f"<th{_STYLE}>{escape(text)}</th>"
 
 
 def _cell(text: str) -> str:
-    return f"<td{_LEFT}>{escape(text)}</td>"
+    return f"<td{_STYLE}>{escape(text)}</td>"

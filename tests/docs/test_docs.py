@@ -1,7 +1,8 @@
 """The pages of ``docs``: what they show runs, and what they name is there.
 
 Python blocks run in order, those of a page in one namespace; ``pycon`` blocks are doctests. One behind the
-comment ``<!-- needs a GPU -->`` is only compiled, and what it takes from cupar must be there.
+comment ``<!-- needs a GPU -->`` is only compiled, and what it takes from cupar must be there. Notebooks are
+run as the site is built, and here without Jupyter.
 """
 
 import argparse
@@ -23,6 +24,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
+NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 TEXTS = [*PAGES, ROOT / "README.md", ROOT / "SECURITY.md"]
 
 BLOCK = re.compile(r"^(<!-- needs a GPU -->\n)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -62,15 +64,38 @@ def run(path):
             exec(code, vars(module))
 
 
+def cells(path):
+    """Yield the code of each cell of a notebook, without what is IPython's own."""
+    for cell in json.loads(path.read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            yield "".join(line for line in cell["source"] if not line.startswith("%"))
+
+
+def run_notebook(path):
+    """Run the cells of a notebook, and show the last value of each as Jupyter does."""
+    import cupar
+
+    module = types.ModuleType("__main__")
+    sys.modules["__main__"] = module
+    with cupar.device("cpu"):
+        for number, text in enumerate(cells(path)):
+            tree = ast.parse(text)
+            last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+            exec(compile(tree, f"{path}:{number}", "exec", dont_inherit=True), vars(module))
+            if last is not None:
+                value = eval(compile(ast.Expression(last.value), f"{path}:{number}", "eval"), vars(module))
+                assert value is None or "<table>" in value._repr_html_()
+
+
 @pytest.mark.slow
 def test_python_blocks_run(session_cache, tmp_path):
     """All in one process, for what that takes to import."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("CUPAR_")}
     environment |= {"CUPAR_CACHE_DIR": str(session_cache), "PYTHONWARNINGS": "error::UserWarning"}
-    command = [sys.executable, __file__, *map(str, PAGES)]
+    command = [sys.executable, __file__, *map(str, [*PAGES, *NOTEBOOKS])]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("\nran ") >= 9
+    assert done.stdout.count("\nran ") >= 9 + len(NOTEBOOKS)
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=name)
@@ -112,6 +137,16 @@ def test_every_example_has_a_page():
         assert f"```{{literalinclude}} ../../examples/{stem}.py\n" in page.read_text()
         source = (ROOT / "examples" / f"{stem}.py").read_text()
         assert max(map(len, source.split("\n"))) <= WIDTH, stem
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=name)
+def test_notebooks_are_pages_and_have_no_outputs(path):
+    page = DOCS / "examples" / path.name
+    assert page.resolve() == path
+    for cell in json.loads(path.read_text())["cells"]:
+        assert not cell.get("outputs")
+        assert cell.get("execution_count") is None
+        assert max(map(len, "".join(cell["source"]).split("\n"))) <= WIDTH
 
 
 @pytest.mark.parametrize("benchmark", ["cold_start", "call_overhead", "throughput"])
@@ -230,7 +265,9 @@ def test_links_resolve(path):
             continue
         file, _, anchor = link.partition("#")
         target = (path.parent / (file or f"{page}.md" if not link.startswith("#") else path.name)).resolve()
-        assert target.exists(), f"{name(path)}: {link or page}"
+        assert target.exists() or (page and target.with_suffix(".ipynb").exists()), (
+            f"{name(path)}: {link or page}"
+        )
         if anchor:
             titles = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE)
             assert anchor in [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles]
@@ -238,11 +275,13 @@ def test_links_resolve(path):
 
 def test_every_page_is_in_the_contents():
     listed = {DOCS / "index.md"}
+    notebooks = {DOCS / "examples" / path.name for path in NOTEBOOKS}
     for path in PAGES:
         for block in re.findall(r"```\{toctree\}\n(.*?)```", path.read_text(), re.DOTALL):
             lines = [line for line in block.split("\n") if line and not line.startswith(":")]
             listed |= {path.parent / f"{line}.md" for line in lines}
-    assert listed == set(PAGES)
+    listed = {path.with_suffix(".ipynb") if not path.exists() else path for path in listed}
+    assert listed == {*PAGES, *notebooks}
 
 
 # --- The site
@@ -250,17 +289,25 @@ def test_every_page_is_in_the_contents():
 
 @pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path):
-    for package in ("sphinx", "myst_parser", "furo", "sphinx_design"):
+    for package in ("sphinx", "myst_nb", "furo", "sphinx_design"):
         pytest.importorskip(package)
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html", "-d", str(tmp_path / "trees")]
     done = subprocess.run([*command, str(DOCS), str(tmp_path / "site")], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "cupar cache export" in (tmp_path / "site/command-line.html").read_text()
     assert "private vulnerability reporting" in (tmp_path / "site/security.html").read_text()
+    notebook = (tmp_path / "site/examples/random_walk.html").read_text()
+    assert "<div>inclusive_scan for the CPU<table>" in notebook
+    assert "below its highest point" in notebook
+    assert len(re.findall(r">built \(compile ", notebook)) == 3
+    assert notebook.count(">disk in ") == 1
 
 
 if __name__ == "__main__":
     for argument in sys.argv[1:]:
-        if any(runs for *_, runs in blocks(Path(argument), "python", "pycon")):
+        if argument.endswith(".ipynb"):
+            run_notebook(Path(argument))
+            print(f"\nran {argument}")
+        elif any(runs for *_, runs in blocks(Path(argument), "python", "pycon")):
             run(Path(argument))
             print(f"\nran {argument}")
