@@ -20,6 +20,7 @@ import numpy as np
 
 from .. import _numba, structs
 from .._base.causes import cause
+from .._base.device import CPU
 from .._base.errors import BuildError
 from .._base.versions import package_folder
 from .._external.cpp import CppFunction
@@ -212,7 +213,8 @@ def explained(op: Operator, cc: int) -> Iterator[None]:
         if isinstance(error, ImportError) and not numba_errors.is_of_the_operator(error):
             raise  # numba itself is missing, or something that it needs
         types = ", ".join(map(structs.text, op.inputs))
-        subject = f"{op.parameter}: numba.cuda cannot compile {op.described} for ({types}) on sm_{cc}"
+        compiler, place = ("numba", "the CPU") if cc == CPU else ("numba.cuda", f"sm_{cc}")
+        subject = f"{op.parameter}: {compiler} cannot compile {op.described} for ({types}) on {place}"
         text = numba_errors.message(subject, error)
         raise TypeError(_with_externals(text, op)) from cause(error)
 
