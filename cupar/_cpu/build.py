@@ -6,7 +6,6 @@ import pkgutil
 from typing import Any
 
 from llvmlite import ir
-from numba import njit
 from numba.core import types
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
@@ -15,8 +14,8 @@ from .._base.errors import BuildError
 from .._fingerprint import extensions
 from .._ir.specialisation import Specialisation
 from .code import SYMBOL, packed
-from .plans import ALGORITHMS, is_gathered, is_numpys
-from .values import OPTIONS, pointer
+from .plans import is_gathered, is_numpys
+from .values import BYTES, outlined
 
 _MOST_TRIES = 10
 
@@ -43,17 +42,10 @@ def build(spec: Specialisation) -> bytes:
 
 
 def _function(spec: Specialisation) -> Any:
-    place, _ = ALGORITHMS[spec.algorithm]
-    # By name, as it is in the table: what these files import is no matter of a program that finds its builds.
-    kit, make = (pkgutil.resolve_name(f"{__package__}.{each}") for each in ("algorithms:Kit", place))
-    inner = njit(**OPTIONS)(make(kit(spec)))
-
-    def run(address: Any) -> None:
-        inner(pointer(address))
-
-    made = njit(**OPTIONS)(run)
-    made.compile((types.int64,))
-    return made.overloads[(types.int64,)]
+    # By name, as algorithms are: what that imports is no matter of a program that finds its builds.
+    made = outlined(pkgutil.resolve_name(f"{__package__}.kit:whole")(spec))
+    made.compile((BYTES,))
+    return made.overloads[(BYTES,)]
 
 
 def _object(compiled: Any) -> bytes:
@@ -62,10 +54,12 @@ def _object(compiled: Any) -> bytes:
     module = ir.Module("cupar")
     around = ir.Function(module, ir.FunctionType(ir.VoidType(), [ir.IntType(64)]), SYMBOL)
     builder = ir.IRBuilder(around.append_basic_block())
-    signature = types.void, (types.int64,)
+    signature = types.void, (BYTES,)
     kind = context.call_conv.get_function_type(*signature)
     function = ir.Function(module, kind, compiled.fndesc.llvm_func_name)
-    context.call_conv.call_function(builder, function, *signature, [around.args[0]])
+    context.call_conv.call_function(
+        builder, function, *signature, [builder.inttoptr(around.args[0], ir.IntType(8).as_pointer())]
+    )
     builder.ret_void()
     library = context.codegen().create_library("cupar")
     library.add_ir_module(module)

@@ -6,7 +6,7 @@ import array
 import ctypes
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from .._call import written
 from .._call.algorithm import Algorithm
 from .._device import arrays
 from . import bit_sorts
-from .plans import ALGORITHMS, Plan, Range, is_gathered, is_numpys
+from .plans import Part, Plan, is_gathered, is_numpys, plan
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -58,13 +58,13 @@ class CpuAlgorithm(Algorithm, uses={}):
             gather = self._gather if is_gathered(spec) else None
             bit_sorts.sort(spec, bound[0], bound[1:], gather)
             return
-        _, find_plan = ALGORITHMS[spec.algorithm]
-        run(self._built.code.function(), find_plan(spec, bound[0]), bound[1:])  # type: ignore[attr-defined]
+        run(self._built.code.function(), plan(spec, bound[0]), bound[1:])  # type: ignore[attr-defined]
 
     def _gather(self, values: Sequence[Any], places: Any, targets: Any) -> None:
         """Write the values at some places to others."""
         numbers = places.ctypes.data, targets.ctypes.data
-        run(self._built.code.function(), Plan([[Range(0, 0, len(places))]], numbers), values)  # type: ignore[attr-defined]
+        gathers = Plan([[Part(0, 0, len(places), 0)]], numbers=numbers)
+        run(self._built.code.function(), gathers, values)  # type: ignore[attr-defined]
 
     @property
     def _numba_type_(self) -> Any:
@@ -142,34 +142,34 @@ def run(function: Callable[[int], None], plan: Plan, values: Sequence[Any]) -> N
         value if isinstance(value, int) else ctypes.create_string_buffer(value, len(value))
         for value in values
     ]
-    words = [value if isinstance(value, int) else ctypes.addressof(value) for value in held]
     storage = np.empty(plan.nbytes, np.uint8)
-    address = storage.ctypes.data if plan.nbytes else 0
+    words = (
+        *(value if isinstance(value, int) else ctypes.addressof(value) for value in held),
+        *(storage.ctypes.data + each for each in plan.columns),
+        *plan.numbers,
+    )
 
-    def do(part: Range) -> None:
-        given = array.array(
-            "q",
-            (part.phase, part.begin, part.end, address + part.offset, *words, *plan.numbers, *part.numbers),
-        )
-        function(given.buffer_info()[0])
+    def strip(parts: Iterator[Part]) -> None:
+        for part in parts:  # which threads take one after another
+            given = array.array("q", part + words)
+            function(given.buffer_info()[0])
 
     for step in plan.steps:
-        others = min(len(step), _threads()) - 1
-        if others < 1 or step[-1].end - step[0].begin < _SMALL:
-            for part in step:
-                do(part)
-            continue
-
-        def strip(first: int, step: Sequence[Range] = step, every: int = others + 1) -> None:
-            for part in step[first::every]:
-                do(part)
-
-        waiting = [_pool().submit(strip, i) for i in range(1, others + 1)]
+        parts = iter(step)
+        others = min(len(step), _threads()) - 1 if plan.size >= _SMALL else 0
+        waiting = [_pool().submit(strip, parts) for _ in range(others)]
         try:
-            strip(0)
-        finally:
+            strip(parts)
             for each in waiting:
-                each.result()
+                if not each.cancel():  # one that other calls keep waiting is not needed any more
+                    each.result()
+        except BaseException:
+            for _ in parts:  # no more of them are begun
+                pass
+            for each in waiting:
+                if not each.cancel():
+                    each.exception()
+            raise
 
 
 @functools.cache

@@ -1,146 +1,106 @@
-"""Iterators on the CPU: each node of one as njit functions that open its state, read and write.
-
-`open(state)` takes a pointer to the node's state, in memory as kernels get it, and returns what the other two
-are given: so that no loop reads it again.
-"""
+"""Iterators on the CPU: each node of one as numba functions that read and write, given the parameters."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from .. import structs
 from .._ir import nodes
 from .operators import function_of
-from .values import address_of, inlined, load_int, moved, of_dtype
+from .values import Place, cast_to, constant, inlined, integer, memory
 
-
-class Functions(NamedTuple):
-    """`open(state)`, `read(opened, index)` and `write(opened, index, value)`."""
-
-    open: Any
-    read: Any
-    write: Any
+Functions = tuple[Any, Any]  # `read(p, index)` and `write(p, index, value)`
 
 
 @inlined
-def _identity(state: Any) -> Any:
-    return state
-
-
-@inlined
-def _no_read(opened: Any, index: Any) -> Any:
+def _no_read(p: Any, index: Any) -> Any:
     return 0
 
 
 @inlined
-def _no_write(opened: Any, index: Any, value: Any) -> None:
+def _no_write(p: Any, index: Any, value: Any) -> None:
     pass
 
 
-def functions_of(node: nodes.IteratorNode) -> Functions:
-    """Return the functions of a node."""
-    found: Functions = _MAKERS[type(node)](node)
+def functions_of(node: nodes.IteratorNode, place: Place) -> Functions:
+    """Return the functions of a node whose state is in a place."""
+    found: Functions = _MAKERS[type(node)](node, place)
     return found
 
 
-def _pointer(node: Any) -> Functions:
-    size, (_, load, store, cast) = node.value.itemsize, of_dtype(node.value)
-    return Functions(
-        inlined(lambda state: address_of(state, 0)),
-        inlined(lambda items, index: load(items, index * size)),
-        inlined(lambda items, index, value: store(items, index * size, cast(value))),
-    )
+def _pointer(node: Any, place: Place) -> Functions:
+    return memory(node.value, place)
 
 
-def _counting(node: Any) -> Functions:
-    _, load, _, cast = of_dtype(node.value)
-    return Functions(
-        inlined(lambda state: (load(state, 0), load_int(state, 8))),
-        inlined(lambda opened, index: cast(opened[0] + cast(opened[1] + index))),
-        _no_write,
-    )
+def _counting(node: Any, place: Place) -> Functions:
+    start, offset, cast = constant(node.value, place), integer(place.moved(8)), cast_to(node.value)
+    return inlined(lambda p, index: cast(start(p) + cast(offset(p) + index))), _no_write
 
 
-def _constant(node: Any) -> Functions:
-    load = of_dtype(node.value).load
-    return Functions(inlined(lambda state: load(state, 0)), inlined(lambda value, index: value), _no_write)
+def _constant(node: Any, place: Place) -> Functions:
+    value = constant(node.value, place)
+    return inlined(lambda p, index: value(p)), _no_write
 
 
-def _discard(node: Any) -> Functions:
-    return Functions(_identity, _no_read, _no_write)
+def _discard(node: Any, place: Place) -> Functions:
+    return _no_read, _no_write
 
 
-def _shuffle(node: Any) -> Functions:
+def _shuffle(node: Any, place: Place) -> Functions:
     from .shuffle import keys_of, permuted  # which takes its time to compile
 
-    return Functions(
-        inlined(
-            lambda state: (load_int(state, 0), load_int(state, 8), keys_of(np.uint64(load_int(state, 16))))
-        ),
-        inlined(lambda opened, index: permuted(opened[1], opened[2], opened[0] + index)),
-        _no_write,
-    )
+    offset, items, seed = (integer(place.moved(at)) for at in (0, 8, 16))
+    return inlined(
+        lambda p, index: permuted(items(p), keys_of(np.uint64(seed(p))), offset(p) + index)
+    ), _no_write
 
 
-def _zip(node: nodes.Zip) -> Functions:
-    names: dict[str, Any] = {"make": structs.plain_class(node.value), "moved": moved}
-    opens, reads, writes, at = [], [], [], 0
+def _zip(node: nodes.Zip, place: Place) -> Functions:
+    names: dict[str, Any] = {"make": structs.plain_class(node.value), "cast": cast_to(node.value)}
     for i, child in enumerate(node.parts):
-        names[f"open{i}"], names[f"read{i}"], names[f"write{i}"] = functions_of(child)
-        opens.append(f"open{i}(moved(state, {at})), ")
-        reads.append(f"read{i}(opened[{i}], index), ")
-        writes.append(f"    write{i}(opened[{i}], index, value[{i}])\n")
-        at += child.size
-    source = (
-        f"def open(state):\n    return ({''.join(opens)})\n"
-        f"def read(opened, index):\n    return make({''.join(reads)})\n"
-        f"def write(opened, index, value):\n{''.join(writes)}"
-    )
+        names[f"read{i}"], names[f"write{i}"] = functions_of(child, place)
+        place = place.moved(child.size)
+    reads = ", ".join(f"read{i}(p, index)" for i in range(len(node.parts)))
+    writes = "".join(f"    write{i}(p, index, value[{i}])\n" for i in range(len(node.parts)))
+    source = f"def read(p, index):\n    return cast(make({reads}))\ndef write(p, index, value):\n{writes}"
     exec(source, names)
-    of_dtype(node.value)
-    return Functions(*(inlined(names[each]) for each in ("open", "read", "write")))
+    return inlined(names["read"]), inlined(names["write"])
 
 
-def _permutation(node: nodes.Permutation) -> Functions:
-    open_values, read, write = functions_of(node.values)
-    open_indices, place, _ = functions_of(node.indices)
-    size = node.values.size
-    return Functions(
-        inlined(lambda state: (open_values(state), open_indices(moved(state, size)))),
-        inlined(lambda opened, index: read(opened[0], np.int64(place(opened[1], index)))),
-        inlined(lambda opened, index, value: write(opened[0], np.int64(place(opened[1], index)), value)),
+def _permutation(node: nodes.Permutation, place: Place) -> Functions:
+    read, write = functions_of(node.values, place)
+    where, _ = functions_of(node.indices, place.moved(node.values.size))
+    return (
+        inlined(lambda p, index: read(p, np.int64(where(p, index)))),
+        inlined(lambda p, index, value: write(p, np.int64(where(p, index)), value)),
     )
 
 
-def _reverse(node: nodes.Reverse) -> Functions:
-    opened, read, write = functions_of(node.child)
-    return Functions(
-        opened,
-        inlined(lambda state, index: read(state, -index)),
-        inlined(lambda state, index, value: write(state, -index, value)),
+def _reverse(node: nodes.Reverse, place: Place) -> Functions:
+    read, write = functions_of(node.child, place)
+    return (
+        inlined(lambda p, index: read(p, -index)),
+        inlined(lambda p, index, value: write(p, -index, value)),
     )
 
 
-def _convert(node: nodes.Convert) -> Functions:
-    opened, read, write = functions_of(node.child)
-    outer, inner = of_dtype(node.value).cast, of_dtype(node.child.value).cast
-    return Functions(
-        opened,
-        inlined(lambda state, index: outer(read(state, index))),
-        inlined(lambda state, index, value: write(state, index, inner(value))),
+def _convert(node: nodes.Convert, place: Place) -> Functions:
+    read, write = functions_of(node.child, place)
+    outer, inner = cast_to(node.value), cast_to(node.child.value)
+    return (
+        inlined(lambda p, index: outer(read(p, index))),
+        inlined(lambda p, index, value: write(p, index, inner(value))),
     )
 
 
-def _transform(node: nodes.Transform) -> Functions:
-    opened, read, write = functions_of(node.child)
-    call, size, cast = function_of(node.function), node.child.size, of_dtype(node.value).cast
-    address = inlined(lambda state: (opened(state), moved(state, size)))
-    return Functions(
-        address,
-        inlined(lambda state, index: call(state[1], read(state[0], index))),
-        inlined(lambda state, index, value: write(state[0], index, call(state[1], cast(value)))),
+def _transform(node: nodes.Transform, place: Place) -> Functions:
+    read, write = functions_of(node.child, place)
+    call, cast = function_of(node.function, place.moved(node.child.size)), cast_to(node.value)
+    return (
+        inlined(lambda p, index: call(p, read(p, index))),
+        inlined(lambda p, index, value: write(p, index, call(p, cast(value)))),
     )
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import re
 from types import FunctionType
 from typing import Any
 
@@ -14,15 +12,13 @@ from numba.core import types
 from numba.core.errors import NumbaError
 
 from .. import _numba, structs
-from .._base.causes import cause
-from .._base.errors import BuildError
+from .._base.device import CPU
 from .._compile import numba_errors
-from .._compile.python_to_ltoir import Thaw, calling
+from .._compile.python_to_ltoir import Thaw, calling, explained
 from .._fingerprint.frozen import Function, Jitted
-from .._fingerprint.refusals import Unfingerprintable
 from .._ir import kinds
-from .._ir.operator import Operator, ResultError
-from .values import OPTIONS, array_loader, inlined, is_half, of_dtype, struct_maker, value_type
+from .._ir.operator import Operator
+from .values import OPTIONS, Place, array_loader, cast_to, inlined, is_half, struct_maker, value_type
 
 
 class _Thaw(Thaw):
@@ -53,64 +49,54 @@ class _Thaw(Thaw):
         made.compile(text)
 
 
-def _truncated(a: Any, b: Any) -> Any:
+@inlined
+def _quotient(a: Any, b: Any) -> Any:
     """Divide integers as C does."""
-    quotient = a // b
-    return quotient + 1 if quotient < 0 and quotient * b != a else quotient
+    found = a // b
+    return found + 1 if found < 0 and found * b != a else found
 
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "PLUS": operator.add,
-    "MINUS": operator.sub,
-    "MULTIPLIES": operator.mul,
-    "DIVIDES": operator.truediv,
-    "EQUAL_TO": operator.eq,
-    "NOT_EQUAL_TO": operator.ne,
-    "GREATER": operator.gt,
-    "LESS": operator.lt,
-    "GREATER_EQUAL": operator.ge,
-    "LESS_EQUAL": operator.le,
-    "LOGICAL_AND": lambda a, b: bool(a) and bool(b),
-    "LOGICAL_OR": lambda a, b: bool(a) or bool(b),
-    "LOGICAL_NOT": lambda a: not bool(a),
-    "BIT_AND": operator.and_,
-    "BIT_OR": operator.or_,
-    "BIT_XOR": operator.xor,
-    "BIT_NOT": operator.invert,
-    "IDENTITY": lambda a: a,
-    "NEGATE": operator.neg,
-    "MINIMUM": lambda a, b: b if b < a else a,
-    "MAXIMUM": lambda a, b: b if a < b else a,
+_EXPRESSIONS = {
+    "PLUS": "a + b",
+    "MINUS": "a - b",
+    "MULTIPLIES": "a * b",
+    "DIVIDES": "a / b",
+    "EQUAL_TO": "a == b",
+    "NOT_EQUAL_TO": "a != b",
+    "GREATER": "a > b",
+    "LESS": "a < b",
+    "GREATER_EQUAL": "a >= b",
+    "LESS_EQUAL": "a <= b",
+    "LOGICAL_AND": "bool(a) and bool(b)",
+    "LOGICAL_OR": "bool(a) or bool(b)",
+    "LOGICAL_NOT": "not bool(a)",
+    "BIT_AND": "a & b",
+    "BIT_OR": "a | b",
+    "BIT_XOR": "a ^ b",
+    "BIT_NOT": "~a",
+    "IDENTITY": "a",
+    "NEGATE": "-a",
+    "MINIMUM": "b if b < a else a",
+    "MAXIMUM": "b if a < b else a",
 }
 
 
-def _of_kind(name: str, op: Operator) -> Any:
-    """Return the function of a kind, which does with integers what C does."""
-    inputs = op.inputs
-    integers = all(each.kind in "biu" for each in inputs)
-    uniform = kinds.is_uniform(name, inputs, op.output)
-    is_bool = all(each.kind == "b" for each in inputs)
-    if name in ("DIVIDES", "MODULUS") and integers and uniform:
-        cut = inlined(_truncated)
-        whole = np.int64 if is_bool else inputs[0].type  # numba divides no bools
+def _expression(name: str, op: Operator) -> str:
+    """Return what a kind is of `a` and `b`, which does with integers what C does."""
+    is_bool = all(each.kind == "b" for each in op.inputs)
+    integers = all(each.kind in "biu" for each in op.inputs)
+    if integers and kinds.is_uniform(name, op.inputs, op.output):
+        whole = "{0}" if not is_bool else "int({0})"  # numba divides no bools
+        a, b = whole.format("a"), whole.format("b")
         if name == "DIVIDES":
-            return inlined(lambda a, b: cut(whole(a), whole(b)))
-        return inlined(lambda a, b: whole(a) - cut(whole(a), whole(b)) * whole(b))
+            return f"quotient({a}, {b})"
+        if name == "MODULUS":
+            return f"{a} - quotient({a}, {b}) * {b}"
     if is_bool and name == "BIT_NOT":
-        return inlined(lambda a: not a)
+        return "not a"
     if is_bool and name in ("PLUS", "MINUS", "MULTIPLIES", "NEGATE"):
-        function = inlined(_calls(_FUNCTIONS[name], len(inputs)))
-        if len(inputs) == 1:
-            return inlined(lambda a: function(int(a)))
-        return inlined(lambda a, b: function(int(a), int(b)))
-    function = _FUNCTIONS[name]
-    return inlined(function if isinstance(function, FunctionType) else _calls(function, len(inputs)))
-
-
-def _calls(function: Any, arity: int) -> Any:
-    if arity == 1:
-        return lambda a: function(a)  # noqa: PLW0108
-    return lambda a, b: function(a, b)  # noqa: PLW0108
+        return re.sub(r"[ab]", r"int(\g<0>)", _EXPRESSIONS[name])
+    return _EXPRESSIONS[name]
 
 
 def kind_name(op: Operator) -> str | None:
@@ -120,8 +106,14 @@ def kind_name(op: Operator) -> str | None:
     return op.name.removeprefix("OpKind.") if op.name.startswith("OpKind.") and not op.ltoirs else None
 
 
-def function_of(op: Operator) -> Any:
-    """Return ``operator(state, a, …)``, which gives a value of the operator's output.
+def function_of(op: Operator, place: Place | None) -> Any:
+    """Return ``operator(p, a, …)``, which gives a value of the operator's output.
+
+    Parameters
+    ----------
+    op : Operator
+    place : Place or None
+        Where its state is, if it has one.
 
     Raises
     ------
@@ -129,23 +121,22 @@ def function_of(op: Operator) -> Any:
         If numba cannot compile it for its types, or its result is not converted to the type needed.
     """
     name = kind_name(op)
-    arity = len(op.inputs)
-    cast = of_dtype(op.output).cast
-    names: dict[str, Any] = {"cast": cast}
-    arrays = []
-    with explained(op):
+    inputs = "ab" if name is not None else [f"in{i}" for i in range(len(op.inputs))]
+    inputs = inputs[: len(op.inputs)]
+    names: dict[str, Any] = {"cast": cast_to(op.output), "quotient": _quotient}
+    arrays, at = [], 0
+    with explained(op, CPU):
         if name is not None:
-            names["call"] = _of_kind(name, op)
+            call = _expression(name, op)
         else:
             names["call"] = _checked(op)
-            at = 0
             for i, capture in enumerate(op.captures):
-                names[f"array{i}"] = array_loader(capture.dtype, capture.ndim, at)
-                arrays.append(f"array{i}(state)")
+                assert place is not None
+                names[f"array{i}"] = array_loader(capture.dtype, capture.ndim, place.moved(8 * at))
+                arrays.append(f"array{i}(p)")
                 at += 1 + capture.ndim
-    inputs = [f"in{i}" for i in range(arity)]
-    call = f"cast(call({', '.join([*arrays, *inputs])}))"
-    exec(f"def operator({', '.join(['state', *inputs])}):\n    return {call}\n", names)
+            call = f"call({', '.join([*arrays, *inputs])})"
+    exec(f"def operator({', '.join(['p', *inputs])}):\n    return cast({call})\n", names)
     return inlined(names["operator"])
 
 
@@ -211,20 +202,3 @@ def _dtype_of(kind: Any) -> np.dtype[Any] | None:
     except (NumbaError, NotImplementedError):
         return None
     return dtype if structs.is_number(dtype) else None
-
-
-@contextmanager
-def explained(op: Operator) -> Iterator[None]:
-    """Say which operator it is that numba cannot compile, and why."""
-    try:
-        yield
-    except (ResultError, BuildError):
-        raise
-    except Unfingerprintable as error:
-        raise Unfingerprintable(f"{op.parameter}: {op.described}: {error}") from None
-    except Exception as error:  # numba raises whatever its passes run into
-        if isinstance(error, ImportError) and not numba_errors.is_of_the_operator(error):
-            raise
-        inputs = op.signature.partition(" ->")[0]
-        subject = f"{op.parameter}: numba cannot compile {op.described} for {inputs} on the CPU"
-        raise TypeError(numba_errors.message(subject, error)) from cause(error)

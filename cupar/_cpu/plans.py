@@ -1,26 +1,115 @@
-"""Plans of calls on the CPU: which ranges are done at once, in which phases, and with which numbers.
+"""Plans of calls on the CPU: which parts of a problem are done at once, in which phases, with which columns.
 
-Ranges depend on the problem alone and not on the CPU, so that sums are rounded in the same way everywhere.
+Parts depend on the problem alone and not on the CPU, so that sums are rounded in the same way everywhere.
 """
 
 from __future__ import annotations
 
-import math
 import struct
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
-from .._base.data import dataclass
 from .._ir.specialisation import Specialisation
 
-FIRST_VALUE = 4  # the place of a call's first value among its parameters
+_LEAST, _MOST = 1 << 16, 64  # items of a part, and parts
 
-_LEAST, _MOST = 1 << 16, 64  # items of a range, and ranges
+
+class Shape(NamedTuple):
+    """How an algorithm is done.
+
+    Attributes
+    ----------
+    made_by : str
+        What makes the function that is compiled: its file, and its name.
+    phases : str
+        `p`: done for each part, many at once. `1`: once, given the number of parts.
+    part, item : tuple of str
+        Columns of the temporary storage: those that have an item for each part, and those that have one for
+        each item and another for each part. They have the dtype of an argument; `total`: of the accumulator.
+    numbers : int
+        How many other numbers a plan has.
+    """
+
+    made_by: str
+    phases: str = "p"
+    part: tuple[str, ...] = ()
+    item: tuple[str, ...] = ()
+    numbers: int = 0
+
+
+class Part(NamedTuple):
+    """What one call of the compiled function does: its first parameters."""
+
+    phase: int
+    begin: int
+    end: int
+    number: int  # which it is; of a merge: whether it goes to the temporary storage
+    low: int = 0  # of what is merged; else how many items a part has
+    middle: int = 0
+    high: int = 0
+
+
+FIRST_VALUE = len(Part._fields)  # the place of a call's first value among its parameters
+
+
+WORDS = {
+    "word": 1,
+    "words": 4,
+    "bins": 0,
+}  # columns of integers, and how many an item has; bins: as are asked for
+
+
+class Plan(NamedTuple):
+    """Steps, one after another; the parts of each at once."""
+
+    steps: Sequence[Sequence[Part]]
+    columns: Sequence[int] = ()  # where they begin in the temporary storage
+    nbytes: int = 0  # of that
+    numbers: tuple[int, ...] = ()
+    size: int = 0  # about how many items that is
+
+
+_SCAN = Shape("algorithms:scan", "p1p", ("total", "word"))
+_SEGMENTS = Shape("algorithms:segmented_reduce", numbers=1)
+_SEGMENTED_SCAN = Shape("algorithms:segmented_scan", part=("total",), numbers=1)
+_MERGES = Shape("sorts:merge_sort", item=("d_in_keys", "d_in_items"))
+_COMPACTION = Shape("compactions:runs", "p1p", ("words",))
+_UNIQUE = _COMPACTION._replace(made_by="compactions:unique_by_key", item=("d_in_keys", "d_in_items"))
+_SEARCH = Shape("algorithms:search", numbers=1)
+_NUMPYS = Shape("algorithms:gather", numbers=2)
+
+SHAPES = {
+    "reduce_into": Shape("algorithms:reduce", "p1", ("total",)),
+    "unary_transform": Shape("algorithms:transform"),
+    "binary_transform": Shape("algorithms:transform"),
+    "inclusive_scan": _SCAN,
+    "exclusive_scan": _SCAN,
+    "inclusive_scan_by_key": _SCAN,
+    "exclusive_scan_by_key": _SCAN,
+    "segmented_reduce": _SEGMENTS,
+    "inclusive_segmented_scan": _SEGMENTED_SCAN,
+    "exclusive_segmented_scan": _SEGMENTED_SCAN,
+    "select": _COMPACTION._replace(made_by="compactions:select", item=("d_in",)),
+    "three_way_partition": _COMPACTION._replace(made_by="compactions:partition", item=("d_in",) * 3),
+    "unique_by_key": _COMPACTION._replace(
+        made_by="compactions:unique_by_key", item=("d_in_keys", "d_in_items")
+    ),
+    "reduce_by_key": _COMPACTION._replace(item=("d_in_keys", "total")),
+    "run_length_encode": _COMPACTION._replace(item=("d_in", "word")),
+    "lower_bound": _SEARCH,
+    "upper_bound": _SEARCH,
+    "histogram_even": Shape("algorithms:histogram", "p1", ("bins",), numbers=4),
+    "merge_sort": _MERGES,
+    "segmented_sort": Shape("sorts:segmented_sort", item=("d_in_keys", "d_in_values"), numbers=1),
+    "top_k": _NUMPYS,
+    "segmented_top_k": _NUMPYS,
+    "radix_sort": _NUMPYS,
+}
 
 
 def is_numpys(spec: Specialisation) -> bool:
-    """Whether NumPy does it."""
+    """Whether NumPy does it: a sort or top-k of numbers in their order."""
     return spec.option("order") is not None
 
 
@@ -29,135 +118,76 @@ def is_gathered(spec: Specialisation) -> bool:
     return any(each.name == "d_in_values" and not each.is_pointer for each in spec.arguments)
 
 
-class Range(NamedTuple):
-    """What one function does of a phase."""
-
-    phase: int
-    begin: int
-    end: int
-    offset: int = 0  # of its part of the temporary storage
-    numbers: tuple[int, ...] = ()  # of its own, after those of the plan
+def shape_of(spec: Specialisation) -> Shape:
+    """Return how a specialisation is done, without columns of arguments that it has not."""
+    shape = _NUMPYS if is_numpys(spec) else SHAPES[spec.algorithm]
+    absent = {"d_in_items", "d_in_values"} - {each.name for each in spec.arguments}
+    return shape._replace(item=tuple(name for name in shape.item if name not in absent))
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Steps, one after another; the ranges of each at once."""
-
-    steps: Sequence[Sequence[Range]]
-    numbers: tuple[int, ...] = ()
-    nbytes: int = 0  # of temporary storage
-
-
-def ranges(n: int, least: int = _LEAST) -> list[tuple[int, int]]:
-    """Return a problem of some size in parts."""
-    size = max(least, -(-n // _MOST))
-    return [(begin, min(begin + size, n)) for begin in range(0, n, size)]
-
-
-def _apart(spec: Specialisation, n: int) -> Plan:
-    return Plan([[Range(0, *each) for each in ranges(n)]] if n else [])
-
-
-def _whole(spec: Specialisation, n: int) -> Plan:
-    return Plan([[Range(0, 0, n)]])
-
-
-def _if_any(spec: Specialisation, n: int) -> Plan:
-    return Plan([[Range(0, 0, n)]] if n else [])
-
-
-def _reduce(spec: Specialisation, n: int) -> Plan:
-    size = spec.operators[0][1].output.itemsize
-    parts = ranges(n)
-    if not n and spec.option("init") is None:
-        return Plan([])
-    folds = [Range(0, begin, end, i * size) for i, (begin, end) in enumerate(parts)]
-    return Plan([folds, [Range(1, 0, len(parts))]], (), size * len(parts))
-
-
-def _segmented(spec: Specialisation, problem: Any) -> Plan:
-    n, size = problem.num_segments, problem.largest
-    least = max(1, math.ceil(_LEAST / max(1, problem.num_items / max(n, 1))))
-    return Plan([[Range(0, *each) for each in ranges(n, least)]] if n else [], (size,))
-
-
-def _search(spec: Specialisation, problem: Any) -> Plan:
-    n = problem.num_values
-    return Plan([[Range(0, *each) for each in ranges(n, 1 << 12)]] if n else [], (problem.num_items,))
-
-
-def _histogram(spec: Specialisation, problem: Any) -> Plan:
-    bins, low, high, n = problem
-    if spec.option("levels").endswith("f8"):
-        levels = struct.unpack("=3q", struct.pack("=3d", low, high, bins / (high - low)))
+def plan(spec: Specialisation, problem: Any) -> Plan:
+    """Return the plan of a call."""
+    shape = shape_of(spec)
+    n, size, numbers = _problem(spec, problem)
+    bounds = [(begin, min(begin + size, n)) for begin in range(0, n, size)]
+    count = len(bounds)
+    parts = [(*each, i, size) for i, each in enumerate(bounds)]
+    phases = {"p": parts, "1": [(0, count, 0, size)]}
+    steps: list[list[Part]]
+    if shape.made_by == _MERGES.made_by:
+        steps = [*_merges(n, count)]
+    elif shape.made_by == _SCAN.made_by and count < 2:  # nothing comes before it
+        steps = [[Part(2, *each) for each in parts]]
     else:
-        levels = *((each + 2**63) % 2**64 - 2**63 for each in (low, high)), 0
-    return Plan([[Range(0, 0, n)]], (bins, *levels))
+        steps = [[Part(i, *each) for each in phases[phase]] for i, phase in enumerate(shape.phases)]
+    items = getattr(problem, "num_items", n) + count
+    sizes = [count * _size(spec, each, numbers) for each in shape.part]
+    sizes += [items * _size(spec, each, numbers) for each in shape.item]
+    *columns, nbytes = accumulate((-(-each // 64) * 64 for each in sizes), initial=0)
+    return Plan(steps, columns, nbytes, numbers, items << 4 if shape is _SEARCH else items)
 
 
-SORT, MERGE = 0, 1
+def _size(spec: Specialisation, column: str, numbers: tuple[int, ...]) -> int:
+    """Return the bytes of an item of a column."""
+    if column == "total":
+        return int(spec.operators[0][1].output.itemsize)
+    if column in WORDS:
+        return 8 * (numbers[0] if column == "bins" else WORDS[column])
+    return next(each.value.itemsize for each in spec.arguments if each.name == column)
 
 
-def _storage(spec: Specialisation, n: int) -> tuple[int, int]:
-    """Return where a sort keeps items in its temporary storage, behind as many keys, and its bytes."""
-    inputs = [each.value.itemsize for each in spec.arguments if each.name.startswith("d_in")]
-    keys = -(-n * inputs[0] // 64) * 64
-    return keys, keys + n * sum(inputs[1:])
+def _problem(spec: Specialisation, problem: Any) -> tuple[int, int, tuple[int, ...]]:
+    """Return the items or segments, how many of them a part has, and the plan's numbers."""
+    n, least = problem, _LEAST
+    numbers: tuple[int, ...] = ()
+    if "segment" in spec.algorithm:
+        n = problem.num_segments
+        numbers = (int(getattr(problem, "largest", 0) or getattr(problem, "segment_size", 0)),)
+        least = -(-_LEAST * n // max(1, problem.num_items))
+    elif spec.algorithm in ("lower_bound", "upper_bound"):
+        n, least, numbers = problem.num_values, 1 << 12, (problem.num_items,)
+    elif spec.algorithm == "histogram_even":
+        bins, low, high, n = problem
+        if spec.option("levels").endswith("f8"):
+            numbers = struct.unpack("=3q", struct.pack("=3d", low, high, bins / (high - low)))
+        else:
+            numbers = *((each + 2**63) % 2**64 - 2**63 for each in (low, high)), 0
+        numbers, least = (bins, *numbers), max(_LEAST, 4 * bins)  # so that parts' bins are fewer than items
+    return n, max(1, least, -(-n // _MOST)), numbers
 
 
-def _merge_sort(spec: Specialisation, n: int) -> Plan:
-    places, nbytes = _storage(spec, n)
-    parts = [begin for begin, _ in ranges(n)]
-    sorts = 1 << (len(parts) - 1).bit_length() if parts else 0  # a power of two of ranges, some empty
-    size = -(-n // sorts) if sorts else 0
-    bounds = [min(i * size, n) for i in range(sorts + 1)]
-    in_spare = (sorts.bit_length() - 1) % 2 if sorts else 0
-    begun = [Range(SORT, a, b, 0, (0, 0, 0, in_spare)) for a, b in pairwise(bounds) if a < b]
-    steps = [begun]
+def _merges(n: int, count: int) -> Iterator[list[Part]]:
+    """Yield the steps of a sort: of parts, whose number is a power of two, and of merges of these."""
+    sorts = 1 << max(0, count - 1).bit_length()
+    bounds = [min(i * -(-n // sorts), n) for i in range(sorts + 1)]
+    to_spare = (sorts.bit_length() - 1) % 2
+    yield [Part(0, low, high, to_spare) for low, high in pairwise(bounds) if low < high]
+    share = max(1, -(-n // _MOST))
     while len(bounds) > 2:
-        in_spare ^= 1
-        step = []
-        for low, middle, high in zip(bounds[::2], bounds[1::2], bounds[2::2], strict=False):
-            share = max(1, -(-(high - low) // max(1, _MOST * (high - low) // n)))
-            for first in range(low, high, share):
-                step.append(  # noqa: PERF401 - as a list it is no shorter
-                    Range(MERGE, first, min(first + share, high), 0, (low, middle, high, in_spare))
-                )
-        steps.append(step)
+        to_spare ^= 1
+        yield [
+            Part(1, first, min(first + share, high), to_spare, low, middle, high)
+            for low, middle, high in zip(bounds[::2], bounds[1::2], bounds[2::2], strict=False)
+            for first in range(low, high, share)
+        ]
         bounds = bounds[::2]
-    return Plan(steps if n else [], (places,), nbytes)
-
-
-def _segmented_sort(spec: Specialisation, problem: Any) -> Plan:
-    n, size = problem.num_segments, problem.segment_size
-    places, nbytes = _storage(spec, problem.num_items)
-    least = max(1, math.ceil(_LEAST / max(1, problem.num_items / max(n, 1))))
-    return Plan([[Range(0, *each) for each in ranges(n, least)]] if n else [], (places, size), nbytes)
-
-
-# By algorithm: the function that numba compiles, and its file; and the plan.
-ALGORITHMS: dict[str, tuple[str, Callable[[Specialisation, Any], Plan]]] = {
-    "reduce_into": ("algorithms:reduce", _reduce),
-    "inclusive_scan": ("algorithms:scan", _if_any),
-    "exclusive_scan": ("algorithms:scan", _if_any),
-    "unary_transform": ("algorithms:transform", _apart),
-    "binary_transform": ("algorithms:transform", _apart),
-    "segmented_reduce": ("algorithms:segmented_reduce", _segmented),
-    "select": ("algorithms:select", _whole),
-    "three_way_partition": ("algorithms:three_way_partition", _whole),
-    "unique_by_key": ("algorithms:unique_by_key", _whole),
-    "lower_bound": ("algorithms:search", _search),
-    "upper_bound": ("algorithms:search", _search),
-    "histogram_even": ("algorithms:histogram", _histogram),
-    "merge_sort": ("sorts:merge_sort", _merge_sort),
-    "inclusive_segmented_scan": ("segmented_scans:segmented_scan", _segmented),
-    "exclusive_segmented_scan": ("segmented_scans:segmented_scan", _segmented),
-    "reduce_by_key": ("runs:reduce_by_key", _whole),
-    "inclusive_scan_by_key": ("runs:scan_by_key", _if_any),
-    "exclusive_scan_by_key": ("runs:scan_by_key", _if_any),
-    "run_length_encode": ("runs:run_length_encode", _whole),
-    "top_k": ("runs:gather", _whole),
-    "segmented_top_k": ("runs:gather", _whole),
-    "radix_sort": ("", _whole),  # both sorts in an order are NumPy's
-    "segmented_sort": ("sorts:segmented_merge_sort", _segmented_sort),
-}

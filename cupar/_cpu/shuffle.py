@@ -35,7 +35,7 @@ def _added(high: Any, low: Any) -> Any:
     return high + _PLUS_HIGH + _U(total < low), total
 
 
-@outlined
+@inlined
 def _next(state: Any) -> Any:
     """Return the generator's next state."""
     high, low = state
@@ -60,7 +60,7 @@ def _written() -> Any:
     source = f"def keys(seed):\n    s0 = seeded(seed)\n{steps}    return ({keys})\n"
     names: dict[str, Any] = {"seeded": _seeded, "step": _next, "output": _output}
     exec(source, names)
-    return outlined(names["keys"])
+    return inlined(names["keys"])
 
 
 keys_of = _written()

@@ -2,14 +2,19 @@
 
 In an operator a value is what it is on the GPU: a number, or a named tuple for a struct. numba has no 16-bit
 floats on the CPU; there they are float32, rounded to 16 bits wherever they are converted.
+
+Functions of memory take the address of a call's parameters, which do not change, so that LLVM reads each
+once, however often it is asked for. They are intrinsics, for which numba compiles no function of their own.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from llvmlite import ir
 from numba import carray, njit
 from numba.core import types
 from numba.core.typing.collections import NamedTupleAttribute
@@ -18,13 +23,17 @@ from numba.np.numpy_support import from_dtype
 
 from .. import structs
 
+DType = np.dtype[Any]
+
 OPTIONS = {"error_model": "numpy", "nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 BYTES = types.CPointer(types.uint8)  # how memory is reached: with pointers that LLVM sees through
+INDEX = types.int64
+_WORD = ir.IntType(64)
 
 
 def inlined(function: Any) -> Any:
-    """Have numba compile a function into those that call it."""
-    return njit(forceinline=True, **OPTIONS)(function)
+    """Have numba compile a function into those that call it, if it does not already."""
+    return function if hasattr(function, "py_func") else njit(forceinline=True, **OPTIONS)(function)
 
 
 def outlined(function: Any) -> Any:
@@ -32,21 +41,16 @@ def outlined(function: Any) -> Any:
     return njit(**OPTIONS)(function)
 
 
-class Value(NamedTuple):
-    """Functions of a dtype: `load(pointer, offset)`, `store(pointer, offset, value)`, `cast(value)`."""
-
-    dtype: np.dtype[Any]
-    load: Any
-    store: Any
-    cast: Any
+# --- Types -----------------------------------------------------------------------------------------------
 
 
-def is_half(dtype: np.dtype[Any]) -> bool:
+def is_half(dtype: DType) -> bool:
     """Whether a dtype is a float of 16 bits."""
     return dtype.itemsize == 2 and structs.kind_of(dtype) == "f"
 
 
-def value_type(dtype: np.dtype[Any]) -> Any:
+@functools.cache
+def value_type(dtype: DType) -> Any:
     """Return the numba type of a value in an operator."""
     if dtype.names is None:
         return types.float32 if is_half(dtype) else from_dtype(dtype)
@@ -75,195 +79,185 @@ def _prefer_fields(struct: Any) -> None:
     target._insert_getattr_defn([(get, field, (struct,)) for field in struct.fields])
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def pointer(typing: Any, address: Any) -> Any:
-    """Return an address as a pointer."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], context.get_value_type(BYTES))
-
-    return BYTES(types.int64), generate
+# --- LLVM's code -----------------------------------------------------------------------------------------
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def moved(typing: Any, start: Any, offset: Any) -> Any:
-    """Return a pointer some bytes further on."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.gep(arguments[0], [arguments[1]])
-
-    return BYTES(BYTES, types.int64), generate
-
-
-def _of_type(kind: Any) -> tuple[Any, Any]:
-    """Return what loads and what stores values of a numba type."""
-
-    def place(context: Any, builder: Any, arguments: Any) -> Any:
-        there = builder.gep(arguments[0], [arguments[1]])
-        return builder.bitcast(there, context.get_data_type(kind).as_pointer())
-
-    @intrinsic  # type: ignore[untyped-decorator]
-    def load(typing: Any, start: Any, offset: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return context.unpack_value(builder, kind, place(context, builder, arguments))
-
-        return kind(BYTES, types.int64), generate
-
-    @intrinsic  # type: ignore[untyped-decorator]
-    def store(typing: Any, start: Any, offset: Any, value: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            context.pack_value(builder, kind, arguments[2], place(context, builder, arguments))
-            return context.get_dummy_value()
-
-        return types.void(BYTES, types.int64, kind), generate
-
-    return load, store
-
-
-load_int, store_int = _of_type(types.int64)
-
-
-@inlined
-def address_of(start: Any, offset: Any) -> Any:
-    """Return a pointer that is in memory."""
-    return pointer(load_int(start, offset))
-
-
-@functools.cache
-def of_dtype(dtype: np.dtype[Any]) -> Value:
-    """Return the functions of a dtype."""
+def _load(context: Any, builder: Any, dtype: DType, at: Any, unchanging: bool = False) -> Any:
+    """Load a value from a pointer to bytes."""
     if dtype.names is not None:
-        return _of_struct(dtype)
+        fields = [
+            _load(context, builder, field, builder.gep(at, [_WORD(offset)]), unchanging)
+            for _, field, offset in structs.members(dtype)
+        ]
+        return context.make_tuple(builder, value_type(dtype), fields)
+    kind = types.uint16 if is_half(dtype) else from_dtype(dtype)
+    at = builder.bitcast(at, context.get_data_type(kind).as_pointer())
+    if dtype.kind == "c":
+        return context.unpack_value(builder, kind, at)
+    loaded = builder.load(at)
+    if unchanging:
+        loaded.set_metadata("invariant.load", builder.module.add_metadata([]))
     if is_half(dtype):
-        return _of_half(dtype)
+        return _widened(builder, dtype, loaded)
+    return builder.icmp_unsigned("!=", loaded, loaded.type(0)) if dtype.kind == "b" else loaded
+
+
+def _store(context: Any, builder: Any, dtype: DType, at: Any, value: Any) -> None:
+    """Store a value of the dtype's own type."""
+    if dtype.names is not None:
+        for i, (_, field, offset) in enumerate(structs.members(dtype)):
+            item = builder.extract_value(value, i)
+            _store(context, builder, field, builder.gep(at, [_WORD(offset)]), item)
+        return
+    kind = types.uint16 if is_half(dtype) else from_dtype(dtype)
+    at = builder.bitcast(at, context.get_data_type(kind).as_pointer())
+    context.pack_value(builder, kind, _narrowed(builder, dtype, value) if is_half(dtype) else value, at)
+
+
+def _cast(context: Any, builder: Any, dtype: DType, value: Any, kind: Any) -> Any:
+    """Convert a value of some type to the dtype's own."""
+    if dtype.names is not None:
+        fields = [
+            _cast(context, builder, dtype[i], builder.extract_value(value, i), kind[i])
+            for i in range(len(dtype.names))
+        ]
+        return context.make_tuple(builder, value_type(dtype), fields)
     if dtype.kind == "b":
-        load_byte, store_byte = _of_type(types.uint8)
-        return Value(
-            dtype,
-            inlined(lambda start, offset: load_byte(start, offset) != 0),
-            inlined(lambda start, offset, value: store_byte(start, offset, np.uint8(value))),
-            inlined(lambda value: bool(value)),  # noqa: PLW0108
-        )
-    kind = dtype.type
-    return Value(dtype, *_of_type(from_dtype(dtype)), inlined(lambda value: kind(value)))  # noqa: PLW0108
+        return context.is_true(builder, kind, value)
+    cast = context.cast(builder, value, kind, value_type(dtype))
+    return _widened(builder, dtype, _narrowed(builder, dtype, cast)) if is_half(dtype) else cast
 
 
-def _of_struct(dtype: np.dtype[Any]) -> Value:
-    names: dict[str, Any] = {"make": structs.plain_class(dtype)}
-    value_type(dtype)  # so that numba knows its fields
-    loads, stores, casts = [], [], []
-    for i, (_, field, offset) in enumerate(structs.members(dtype)):
-        names[f"load{i}"], names[f"store{i}"], names[f"cast{i}"] = of_dtype(field)[1:]
-        loads.append(f"load{i}(start, offset + {offset})")
-        stores.append(f"    store{i}(start, offset + {offset}, value[{i}])\n")
-        casts.append(f"cast{i}(value[{i}])")
-    source = (
-        f"def load(start, offset):\n    return make({', '.join(loads)})\n"
-        f"def store(start, offset, value):\n{''.join(stores)}"
-        f"def cast(value):\n    return make({', '.join(casts)})\n"
+_I16, _I32, _FLOAT = ir.IntType(16), ir.IntType(32), ir.FloatType()
+
+
+def _widened(builder: Any, dtype: DType, bits: Any) -> Any:
+    """Return the 32-bit float that 16 bits are."""
+    if structs.is_bfloat16(dtype):
+        return builder.bitcast(builder.shl(builder.zext(bits, _I32), _I32(16)), _FLOAT)
+    return builder.fpext(builder.bitcast(bits, ir.HalfType()), _FLOAT)
+
+
+def _narrowed(builder: Any, dtype: DType, value: Any) -> Any:
+    """Return the 16 bits that a 32-bit float is rounded to."""
+    if not structs.is_bfloat16(dtype):
+        found = builder.bitcast(builder.fptrunc(value, ir.HalfType()), _I16)
+    else:
+        bits = builder.bitcast(value, _I32)
+        odd = builder.and_(builder.lshr(bits, _I32(16)), _I32(1))
+        rounded = builder.add(bits, builder.add(odd, _I32(0x7FFF)))
+        found = builder.trunc(builder.lshr(rounded, _I32(16)), _I16)
+    return builder.select(builder.fcmp_unordered("uno", value, value), _I16(0x7FFF), found)
+
+
+def _emitted(result: Any, takes: tuple[Any, ...], emit: Callable[..., Any]) -> Any:
+    """Return a numba function of arguments of some types (None: of any), for which LLVM's code is written."""
+
+    def typed(*given: Any) -> Any:
+        kinds = [types.unliteral(a) if kind is None else kind for a, kind in zip(given, takes, strict=True)]
+
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            found = emit(context, builder, *values, *(signature.args[-1:] if None in takes else ()))
+            return context.get_dummy_value() if found is None else found
+
+        return result(*kinds), generate
+
+    signatures = (  # numba asks how many arguments there are
+        lambda typing, a: typed(a),
+        lambda typing, a, b: typed(a, b),
+        lambda typing, a, b, c: typed(a, b, c),
     )
-    exec(source, names)
-    return Value(dtype, *(inlined(names[each]) for each in ("load", "store", "cast")))
+    return intrinsic(signatures[len(takes) - 1])
 
 
-def struct_maker(dtype: np.dtype[Any]) -> Any:
+# --- numba's functions -----------------------------------------------------------------------------------
+
+
+class Place(NamedTuple):
+    """Where something is: a parameter itself, or some bytes behind the address that a parameter is."""
+
+    word: int  # bytes into the parameters
+    offset: int | None = None
+
+    def moved(self, by: int) -> Place:
+        """Return the place some bytes further on."""
+        return self._replace(offset=(self.offset or 0) + by)
+
+    def pointer(self, builder: Any, parameters: Any) -> Any:
+        """Return a pointer to it."""
+        at = builder.gep(parameters, [_WORD(self.word)])
+        if self.offset is None:
+            return at
+        return builder.gep(_address(builder, at), [_WORD(self.offset)])
+
+
+def _address(builder: Any, at: Any) -> Any:
+    """Return the pointer that is in memory."""
+    loaded = builder.load(builder.bitcast(at, _WORD.as_pointer()))
+    loaded.set_metadata("invariant.load", builder.module.add_metadata([]))
+    return builder.inttoptr(loaded, ir.IntType(8).as_pointer())
+
+
+def cast_to(dtype: DType) -> Any:
+    """Return ``cast(value)``, which converts to the dtype."""
+    return _emitted(value_type(dtype), (None,), lambda c, b, value, kind: _cast(c, b, dtype, value, kind))
+
+
+def constant(dtype: DType, place: Place) -> Any:
+    """Return ``read(p)``, of what does not change in a call."""
+    return _emitted(
+        value_type(dtype), (BYTES,), lambda c, b, p: _load(c, b, dtype, place.pointer(b, p), unchanging=True)
+    )
+
+
+def integer(place: Place) -> Any:
+    """Return ``read(p)``, of an integer."""
+    return constant(np.dtype(np.int64), place)
+
+
+def memory(dtype: DType, place: Place | None = None) -> tuple[Any, Any]:
+    """Return ``read(p, index)`` and ``write(p, index, value)``, which converts.
+
+    `p` are the parameters, and the array's address is in a place; or `p` is the array itself.
+    """
+
+    def at(builder: Any, p: Any, index: Any) -> Any:
+        start = p if place is None else _address(builder, place.pointer(builder, p))
+        return builder.gep(start, [builder.mul(index, _WORD(dtype.itemsize))])
+
+    def write(context: Any, builder: Any, p: Any, index: Any, value: Any, kind: Any) -> None:
+        cast = _cast(context, builder, dtype, value, kind)
+        _store(context, builder, dtype, at(builder, p, index), cast)
+
+    read = _emitted(value_type(dtype), (BYTES, INDEX), lambda c, b, p, i: _load(c, b, dtype, at(b, p, i)))
+    return read, _emitted(types.void, (BYTES, INDEX, None), write)
+
+
+def address(place: Place) -> Any:
+    """Return ``address(p)``, of an array."""
+    return _emitted(BYTES, (BYTES,), lambda context, b, p: _address(b, place.pointer(b, p)))
+
+
+def struct_maker(dtype: DType) -> Any:
     """Return a function that makes a struct of its fields, each converted to its type."""
     own = "_" * max(map(len, dtype.names or ())) + "_"
-    names: dict[str, Any] = {f"{own}make": structs.plain_class(dtype)}
-    value_type(dtype)
-    given = []
-    for i, (name, field, _) in enumerate(structs.members(dtype)):
-        names[f"{own}{i}"] = of_dtype(field).cast
-        given.append(f"{own}{i}({name})")
-    exec(f"def _make({', '.join(dtype.names or ())}):\n    return {own}make({', '.join(given)})\n", names)
+    names: dict[str, Any] = {f"{own}make": structs.plain_class(dtype), f"{own}cast": cast_to(dtype)}
+    fields = ", ".join(dtype.names or ())
+    exec(f"def _make({fields}):\n    return {own}cast({own}make({fields}))\n", names)
     return inlined(names["_make"])
 
 
-# --- Floats of 16 bits -----------------------------------------------------------------------------------
-
-
-def _bits_as(kind: Any) -> Any:
-    @intrinsic  # type: ignore[untyped-decorator]
-    def bits(typing: Any, value: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return builder.bitcast(arguments[0], context.get_value_type(kind))
-
-        return kind(value), generate
-
-    return bits
-
-
-_to_bits, _to_float = _bits_as(types.uint32), _bits_as(types.float32)
-_load_16, _store_16 = _of_type(types.uint16)
-_U = np.uint32
-
-
-def _from_float16(half: Any) -> Any:
-    bits = _U(half)
-    sign, magnitude = (bits & _U(0x8000)) << _U(16), (bits & _U(0x7FFF)) << _U(13)
-    # Scaled by 2**112, which is exact for subnormal numbers, too.
-    value = _to_float(_U(magnitude)) * np.float32(2.0**112)
-    found = _U(_to_bits(value))
-    if magnitude >= _U(0x0F800000):  # infinities and NaNs
-        found = _U(magnitude | _U(0x70000000))
-    return _to_float(_U(found | sign))
-
-
-def _to_float16(value: Any) -> Any:
-    bits = _U(_to_bits(np.float32(value)))
-    sign, magnitude = _U((bits >> _U(16)) & _U(0x8000)), _U(bits & _U(0x7FFFFFFF))
-    if magnitude > _U(0x7F800000):
-        found = _U(0x7FFF)
-    elif magnitude >= _U(0x477FF000):  # what is rounded to infinity
-        found = _U(0x7C00)
-    elif magnitude < _U(0x38800000):  # subnormal: added to 0.5, the sum has the bits, rounded
-        found = _U(_U(_to_bits(np.float32(_to_float(magnitude) + np.float32(0.5)))) - _U(0x3F000000))
-    else:
-        odd = _U((magnitude >> _U(13)) & _U(1))
-        found = _U(_U(magnitude + _U(0xC8000FFF) + odd) >> _U(13))
-    return np.uint16(found | sign)
-
-
-def _from_bfloat16(half: Any) -> Any:
-    return _to_float(_U(_U(half) << _U(16)))
-
-
-def _to_bfloat16(value: Any) -> Any:
-    bits = _U(_to_bits(np.float32(value)))
-    if bits & _U(0x7FFFFFFF) > _U(0x7F800000):
-        return np.uint16(0x7FFF)
-    return np.uint16(_U(bits + _U(0x7FFF) + ((bits >> _U(16)) & _U(1))) >> _U(16))
-
-
-def _of_half(dtype: np.dtype[Any]) -> Value:
-    is_brain = structs.is_bfloat16(dtype)
-    widen = inlined(_from_bfloat16 if is_brain else _from_float16)
-    narrow = inlined(_to_bfloat16 if is_brain else _to_float16)
-    return Value(
-        dtype,
-        inlined(lambda start, offset: widen(_load_16(start, offset))),
-        inlined(lambda start, offset, value: _store_16(start, offset, narrow(value))),
-        inlined(lambda value: widen(narrow(value))),
-    )
-
-
-# --- Captured arrays -------------------------------------------------------------------------------------
-
-
-def array_loader(dtype: np.dtype[Any], ndim: int, at: int) -> Any:
-    """Return what makes an array of its address and shape in an operator's state, `at` words into it."""
+def array_loader(dtype: DType, ndim: int, place: Place) -> Any:
+    """Return ``load(p)``, which makes an array of the address and the shape that are in a place."""
     if structs.has_bfloat16(dtype) or dtype == np.float16:
         raise TypeError(f"numba has no arrays of {dtype} on the CPU")
-    kind = from_dtype(dtype)
-    shape = ", ".join(f"load_int(state, {8 * (at + 1 + i)})" for i in range(ndim))
+    kind = types.CPointer(from_dtype(dtype))
 
-    @intrinsic  # type: ignore[untyped-decorator]
-    def typed(typing: Any, start: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return builder.bitcast(arguments[0], context.get_value_type(types.CPointer(kind)))
+    def emit(context: Any, builder: Any, p: Any) -> Any:
+        return builder.bitcast(_address(builder, place.pointer(builder, p)), context.get_value_type(kind))
 
-        return types.CPointer(kind)(BYTES), generate
-
-    names = {"carray": carray, "typed": typed, "address_of": address_of, "load_int": load_int}
-    exec(f"def load(state):\n    return carray(typed(address_of(state, {8 * at})), ({shape},))\n", names)
+    names: dict[str, Any] = {f"size{i}": integer(place.moved(8 * (1 + i))) for i in range(ndim)}
+    names |= {"carray": carray, "start": _emitted(kind, (BYTES,), emit)}
+    shape = "".join(f"size{i}(p), " for i in range(ndim))
+    exec(f"def load(p):\n    return carray(start(p), ({shape}))\n", names)
     return inlined(names["load"])

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -210,20 +211,147 @@ def test_halves_are_rounded_as_numpy_does():
         np.testing.assert_array_equal(out, wide.astype("f2"))
 
 
+N = 300_000  # several parts
+
+
+def in_parts(x, keys):
+    """Yield algorithms that are done in parts: arguments, outputs, and what these are to begin with."""
+    n, counts = len(x), np.zeros(2, "i8")
+
+    def empty(*dtypes):
+        return [np.zeros(n, dtype) for dtype in dtypes]
+
+    def first(a, b):
+        return a
+
+    total = np.zeros(1, "f4")
+    yield cupar.reduce_into(x, total, add, 1.5), (x, total, n, 1.5), (total,), [[x.sum(dtype="f8") + 1.5]]
+    (out,) = empty("f4")
+    yield cupar.inclusive_scan(x, out, add), (x, out, n), (out,), [np.cumsum(x, dtype="f8")]
+    (out,) = empty("i8")
+    yield cupar.exclusive_scan(keys, out, add, 7), (keys, out, n, 7), (out,), [np.cumsum(keys) - keys + 7]
+    (out,) = empty("i8")
+    yield cupar.inclusive_scan(keys, out, first), (keys, out, n), (out,), [np.full(n, keys[0])]
+    begins = np.flatnonzero(np.diff(keys, prepend=-1))
+    lengths = np.diff(begins, append=n)
+    of_run = np.repeat(np.arange(len(begins)), lengths)
+    within = np.arange(n) - begins[of_run]
+    (out,) = empty("i8")
+    scan = cupar.exclusive_scan_by_key(keys, cupar.ConstantIterator(np.int64(2)), out, add, 5)
+    yield scan, (keys, cupar.ConstantIterator(np.int64(2)), out, n, 5), (out,), [5 + 2 * within]
+    unique, out = empty("i8", "i8")
+    runs = cupar.run_length_encode(keys, unique, out, counts)
+    yield runs, (keys, unique, out, counts, n), (unique, out, counts), [keys[begins], lengths, [len(begins)]]
+    unique, out = empty("i8", "i8")
+    reduction = cupar.reduce_by_key(keys, unique, cupar.CountingIterator(np.int64(0)), out, counts, first)
+    given = keys, unique, cupar.CountingIterator(np.int64(0)), out, counts, n
+    yield reduction, given, (unique, out, counts), [keys[begins], begins, [len(begins)]]
+    unique, out = empty("i8", "f4")
+    uniques = cupar.unique_by_key(keys, x, unique, out, counts, lambda a, b: a == b)
+    yield uniques, (keys, x, unique, out, counts, n), (unique, out, counts), [keys[begins], x[begins]]
+    (out,) = empty("f4")
+    chosen = cupar.select(x, out, counts, lambda a: a > 0)
+    yield chosen, (x, out, counts, n), (out, counts), [x[x > 0], [(x > 0).sum()]]
+    outs = empty("f4", "f4", "f4")
+    low, middle = x < -0.5, (x >= -0.5) & (x < 0.5)
+    partition = cupar.three_way_partition(x, *outs, counts, lambda a: a < -0.5, lambda a: a < 0.5)
+    parts = [x[low], x[middle], x[~(low | middle)], [low.sum(), middle.sum()]]
+    yield partition, (x, *outs, counts, n), (*outs, counts), parts
+    bins = np.zeros(64, "i4")
+    histogram = cupar.histogram_even(x, bins, 65, -2.0, 2.0, n)
+    yield histogram, (x, bins, 65, -2.0, 2.0, n), (bins,), [np.histogram(x, 64, (-2, 2))[0]]
+    (out,) = empty("f4")
+    sort = cupar.merge_sort(x, None, out, None, lambda a, b: a > b)
+    yield sort, (x, None, out, None, n), (out,), [np.sort(x)[::-1]]
+
+
 def test_results_do_not_depend_on_the_cores(monkeypatch):
     from cupar._cpu import calls
 
-    host = np.random.default_rng(0).normal(size=3_000_000).astype("f4")
-    found = []
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=N).astype("f4")
+    # Runs of all lengths: some go over several parts, and some end where one does.
+    lengths = [1, 70_000, 1, 1, 65_533, 100_000, 3, *[7] * 4000]
+    keys = np.repeat(np.arange(len(lengths)), lengths)[:N]
+    keys = np.concatenate([keys, np.arange(len(lengths), len(lengths) + N - len(keys))])
     with cupar.device("cpu"):
-        reduction = cupar.reduce_into(host, "f4", add, 0.0)
-        for threads in (1, 2, 7):
-            monkeypatch.setattr(calls, "_threads", lambda threads=threads: threads)
-            out = np.zeros(1, "f4")
-            reduction.run(host, out, len(host), 0.0)
-            found.append(out[0])
-    assert len(set(found)) == 1
-    np.testing.assert_allclose(found[0], host.sum(dtype="f8"), rtol=1e-4)
+        for algorithm, given, outs, expected in in_parts(x, keys):
+            found = []
+            for threads in (1, 2, 7):
+                monkeypatch.setattr(calls, "_threads", lambda threads=threads: threads)
+                calls._pool.cache_clear()  # made for as many
+                for out in outs:
+                    out[:] = 0
+                algorithm.run(*given)
+                found.append(b"".join(out.tobytes() for out in outs))
+            assert len(set(found)) == 1, algorithm
+            for out, wanted in zip(outs, expected, strict=False):
+                np.testing.assert_allclose(out[: len(wanted)], wanted, rtol=1e-4, atol=1e-2)
+    calls._pool.cache_clear()
+
+
+def test_what_is_not_commutative_is_scanned_in_order():
+    """2 x 2 matrices modulo 251, many parts."""
+    n = 200_000
+    matrix = cupar.gpu_struct({"a": "i8", "b": "i8", "c": "i8", "d": "i8"})
+    rng = np.random.default_rng(1)
+    x, out = np.zeros(n, matrix.dtype), np.zeros(n, matrix.dtype)
+    for name in "abcd":
+        x[name] = rng.integers(0, 251, n)
+
+    def times(s, t):
+        return matrix(
+            (s.a * t.a + s.b * t.c) % 251,
+            (s.a * t.b + s.b * t.d) % 251,
+            (s.c * t.a + s.d * t.c) % 251,
+            (s.c * t.b + s.d * t.d) % 251,
+        )
+
+    cupar.inclusive_scan(x, out, times, cc="cpu").run(x, out, n)
+    row = [tuple(map(int, x[0]))]
+    for i in range(1, n):
+        (a, b, c, d), (e, f, g, h) = row[-1], map(int, x[i])
+        row.append(
+            ((a * e + b * g) % 251, (a * f + b * h) % 251, (c * e + d * g) % 251, (c * f + d * h) % 251)
+        )
+    np.testing.assert_array_equal(out, np.array(row, x.dtype))
+
+
+def test_an_error_in_a_part_waits_for_the_others(monkeypatch):
+    """As Ctrl-C does: arrays are not let go while a thread still writes."""
+    from cupar._cpu import calls
+
+    host, out = np.arange(2_000_000), np.zeros(2_000_000, "i8")
+    running = []
+
+    class Stopped(Exception):
+        pass
+
+    def slow(function):
+        def call(address):
+            running.append(1)
+            try:
+                if threading.current_thread() is threading.main_thread() and len(running) > 1:
+                    raise Stopped
+                time.sleep(0.05)
+                function(address)
+            finally:
+                running.remove(1)
+
+        return call
+
+    with cupar.device("cpu"):
+        doubled = cupar.unary_transform(host, out, lambda a: 2 * a)
+        monkeypatch.setattr(calls, "_threads", lambda: 3)
+        calls._pool.cache_clear()
+        code = doubled._built.code
+        function = code.function()
+        monkeypatch.setattr(code, "_function", slow(function))
+        with pytest.raises(Stopped):
+            for _ in range(20):
+                doubled(host, out, len(host))
+        assert not running
+    calls._pool.cache_clear()
 
 
 def test_one_object_from_many_threads():

@@ -1,0 +1,127 @@
+"""What functions of algorithms are made of: those of their arguments, operators and parameters."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .._ir.nodes import Argument
+from .._ir.specialisation import Specialisation
+from .iterators import functions_of
+from .operators import function_of
+from .plans import FIRST_VALUE, WORDS, Part, shape_of
+from .values import Place, cast_to, constant, inlined, integer, memory
+
+Phases = tuple[Callable[[Any], None], ...]  # what is done in each, given the parameters
+
+WORD = np.dtype(np.int64)
+
+phase, begin, end, number, size, middle, high = (integer(Place(8 * i)) for i in range(len(Part._fields)))
+low = size
+
+
+class Kit:
+    """The functions of a specialisation's arguments, operators, columns and numbers.
+
+    All take the parameters of a call, words of 8 bytes: those of a `Part`, the values of the call as
+    `Specialisation.value_names` lists them (an array's address; the address of all else), the addresses of
+    columns, and the plan's numbers.
+    """
+
+    def __init__(self, spec: Specialisation) -> None:
+        self.spec = spec
+        self.arguments: dict[str, Argument] = {each.name: each for each in spec.arguments}
+        shape, names = shape_of(spec), spec.value_names(spec.kind._uses)
+        self._words = {name: 8 * (FIRST_VALUE + i) for i, name in enumerate(names)}
+        first = FIRST_VALUE + len(names)
+        columns = (*shape.part, *shape.item)
+        self.columns = [(self._dtype(each), Place(8 * (first + i))) for i, each in enumerate(columns)]
+        self.numbers = [Place(8 * (first + len(columns) + i)) for i in range(shape.numbers)]
+
+    def _dtype(self, column: str) -> np.dtype[Any]:
+        if column in WORDS:
+            return WORD
+        return self.accumulator if column == "total" else self.arguments[column].value
+
+    @property
+    def accumulator(self) -> np.dtype[Any]:
+        """The dtype in which items are accumulated."""
+        return self.spec.operators[0][1].output
+
+    @property
+    def has_init(self) -> bool:
+        """Whether calls have an initial value."""
+        return self.spec.option("init") is not None
+
+    def place(self, name: str) -> Place:
+        """Return where an array's address is, or the state of what is none."""
+        word = self._words.get(name, 0)  # what keeps nothing asks for nothing
+        return Place(word) if self.arguments[name].is_pointer else Place(word, 0)
+
+    def read(self, name: str) -> Any:
+        """Return ``read(p, index)`` of an argument."""
+        return functions_of(self.arguments[name].node, self.place(name))[0]
+
+    def write(self, name: str) -> Any:
+        """Return ``write(p, index, value)`` of an argument."""
+        return functions_of(self.arguments[name].node, self.place(name))[1]
+
+    def items(self, name: str) -> Any:
+        """Return ``read(p, index)``, of an argument's items as they are accumulated."""
+        read, cast = self.read(name), cast_to(self.accumulator)
+        if self.arguments[name].value == self.accumulator:
+            return read
+        return inlined(lambda p, i: cast(read(p, i)))
+
+    def column(self, i: int) -> tuple[Any, Any]:
+        """Return ``load(p, index)`` and ``store(p, index, value)`` of a column of the temporary storage."""
+        return memory(*self.columns[i])
+
+    def operator(self, name: str) -> Any:
+        """Return ``operator(p, a, …)``."""
+        word = self._words.get(name)
+        return function_of(dict(self.spec.operators)[name], None if word is None else Place(word, 0))
+
+    def initial(self) -> Any:
+        """Return ``initial(p)``, the initial value."""
+        return constant(self.accumulator, Place(self._words["init"], 0))
+
+    def begun(self, op: Any) -> Any:
+        """Return ``begun(p, value)``: what is before a first value, and the total with that."""
+        if not self.has_init:
+            return inlined(lambda p, value: (value, value))
+        initial = self.initial()
+        return inlined(lambda p, value: (initial(p), op(p, initial(p), value)))
+
+    def bounds(self) -> Any:
+        """Return ``bounds(p, segment)``: where a segment begins and ends."""
+        if "start_offsets_in" not in self.arguments:
+            size = integer(self.numbers[0])
+            return inlined(lambda p, i: (i * size(p), (i + 1) * size(p)))
+        start, stop = self.read("start_offsets_in"), self.read("end_offsets_in")
+        return inlined(lambda p, i: (np.int64(start(p, i)), np.int64(stop(p, i))))
+
+
+def mapped(each: Callable[..., None]) -> Phases:
+    """Return what does the same for each index of a part."""
+    do = inlined(each)
+
+    def run(p: Any) -> None:
+        for i in range(begin(p), end(p)):
+            do(p, i)
+
+    return (run,)
+
+
+def whole(spec: Specialisation) -> Callable[[Any], None]:
+    """Return what does the phase that is asked for, of a specialisation."""
+    phases: Phases = pkgutil.resolve_name(f"{__package__}.{shape_of(spec).made_by}")(Kit(spec))
+    names: dict[str, Any] = {f"phase{i}": inlined(each) for i, each in enumerate(phases)}
+    source = "".join(f"    if phase(p) == {i}:\n        phase{i}(p)\n" for i in range(len(phases)))
+    names["phase"] = phase
+    exec(f"def run(p):\n{source}", names)
+    run: Callable[[Any], None] = names["run"]
+    return run
