@@ -25,6 +25,7 @@ from weakref import WeakSet
 
 from .. import _cache
 from .._base.data import dataclass, replace
+from .._base.device import text
 from .._base.errors import BuildError
 from .._base.warnings import warn_once
 from .._base.words import message
@@ -244,7 +245,7 @@ class Job:
 
     def __str__(self) -> str:
         """Return what it is, as in ``reduce_into(d_in: Pointer(int32), …, op: <lambda>) for sm_90``."""
-        return f"{self.spec.algorithm}({', '.join((*self.types, *self.operators))}) for sm_{self.spec.cc}"
+        return f"{self.spec.algorithm}({', '.join((*self.types, *self.operators))}) for {text(self.spec.cc)}"
 
     @property
     def types(self) -> list[str]:
@@ -260,7 +261,7 @@ class Job:
 def jobs(asked: Iterable[Specialisation], ccs: Sequence[int] = ()) -> list[Job]:
     """Return what was asked for as builds for each compute capability, each once.
 
-    Without compute capabilities, each is for the one that it was asked for.
+    Without compute capabilities, each is for the one that it was asked for; what is for the CPU stays so.
 
     Raises
     ------
@@ -268,9 +269,9 @@ def jobs(asked: Iterable[Specialisation], ccs: Sequence[int] = ()) -> list[Job]:
         If a compiler is missing, whose version is part of a key.
     """
     found: dict[str, Job] = {}
-    for spec in [replace(each, cc=cc) for each in asked for cc in ccs or (each.cc,)]:
+    for spec in [each if each.is_cpu else replace(each, cc=cc) for each in asked for cc in ccs or (each.cc,)]:
         key = digest(build_parts(spec))
-        template = key if spec.is_kernel else digest(template_parts(spec))
+        template = key if spec.is_kernel or spec.is_cpu else digest(template_parts(spec))
         found.setdefault(key, Job(spec, key, template))
     return list(found.values())
 
@@ -307,7 +308,7 @@ def _in_order(todo: Sequence[Job]) -> list[Job]:
 def _headers(job: Job) -> tuple[str, int]:
     """Return what tells which headers the kernels of a job are made of."""
     family = job.spec.kind._family
-    return "" if family is None else family.source_of(job.spec), job.spec.cc
+    return "" if family is None or job.spec.is_cpu else family.source_of(job.spec), job.spec.cc
 
 
 def _common_headers(todo: Iterable[Job], processes: int) -> set[tuple[str, int]]:

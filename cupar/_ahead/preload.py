@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from .._base.device import CPU, is_cpu
 from .._base.errors import BuildError
 from .._base.warnings import warn_once
 from .._call.algorithm import Algorithm
@@ -30,7 +31,8 @@ def preload(*what: Algorithm | str | os.PathLike[str]) -> None:
     ----------
     *what : Algorithm or path
         Algorithm objects, and recorded lists. What a list has for other compute capabilities is taken for
-        the current device's. To read a list is to run what is in it, as with a script.
+        the current device's; what it has for the CPU is loaded there, and nothing else where that is the
+        current device. To read a list is to run what is in it, as with a script.
 
     Raises
     ------
@@ -39,7 +41,7 @@ def preload(*what: Algorithm | str | os.PathLike[str]) -> None:
     RecordError, OSError
         If a path is not that of a recorded list (`RecordError` is a ``ValueError``), or cannot be read.
     NoDeviceError
-        If there is no GPU.
+        If there is no GPU, for what is not for the CPU.
 
     Warns
     -----
@@ -65,28 +67,39 @@ def preload(*what: Algorithm | str | os.PathLike[str]) -> None:
     paths = dict.fromkeys(os.fspath(each) for each in what if not isinstance(each, Algorithm))
     observer = obtain.observer
     if observer is not None and observer.is_ahead:
-        for place, spec in _listed(paths, target(observer.cc)[0]) if paths else ():
+        for place, spec in _listed(paths, observer.cc):
             _attempt(place, observer.ask, spec, functools.partial(obtain.answer, spec, None))
         return
-    device = driver.current_device()
     begun = [
-        (place, _attempt(place, obtain.answer, spec, None, False, "", device))
-        for place, spec in _listed(paths, device.cc)
+        (place, _attempt(place, obtain.answer, spec, None, False, "", _device(spec)))
+        for place, spec in _listed(paths)
     ]
     for each in what:
         if isinstance(each, Algorithm):
-            _load(each, device)
+            _load(each)
     for place, algorithm in begun:
         if algorithm is not None:
-            _attempt(place, _load, algorithm, device)
+            _attempt(place, _load, algorithm)
 
 
-def _listed(paths: Iterable[str], cc: int) -> list[tuple[str, Specialisation]]:
-    """Return what recorded lists have, for one compute capability and each once, with its place."""
+def _device(spec: Specialisation) -> driver.Device | None:
+    return None if spec.is_cpu else driver.current_device()
+
+
+def _listed(paths: Iterable[str], cc: int | None = None) -> list[tuple[str, Specialisation]]:
+    """Return what recorded lists have, for one compute capability and each once, with its place.
+
+    That is by default the current device's. What is for GPUs is left out where that is the CPU.
+    """
     from . import record
 
     found: dict[Specialisation, tuple[str, Specialisation]] = {}
-    for request in [each for path in paths for each in record.read(path)]:
+    requests = [each for path in paths for each in record.read(path)]
+    if is_cpu():
+        requests = [each for each in requests if each.cc == CPU]
+    elif any(each.cc != CPU for each in requests):
+        cc, _ = target(cc)
+    for request in requests:
         spec = _attempt(request.place, request.load, cc)
         if spec is not None:
             found.setdefault(spec.without_user(), (request.place, spec))
@@ -103,10 +116,10 @@ def _attempt(place: str, do: Callable[..., T], *args: Any) -> T | None:
         return None
 
 
-def _load(algorithm: Algorithm, device: driver.Device) -> None:
-    """Load an algorithm's code onto the current device, and let factories find it there."""
+def _load(algorithm: Algorithm) -> None:
+    """Load an algorithm's code onto the current device or the CPU, and let factories find it there."""
     if algorithm.build.tier == "quick":
         with suppress(BuildError, driver.DriverError):  # then it goes on with what it has
             algorithm.ready(tier="fast")
     algorithm.load()
-    obtain.keep(algorithm, device)
+    obtain.keep(algorithm, _device(algorithm._spec))

@@ -221,7 +221,7 @@ class Request:
     """One question of a recorded list."""
 
     algorithm: str
-    cc: int  # that it was asked for, as in 90
+    cc: int  # that it was asked for, as in 90; 0: the CPU
     types: list[str] = field(hash=False)  # for people, as are the operators
     operators: list[str] = field(hash=False)
     key: str  # of the build then and there
@@ -238,7 +238,7 @@ class Request:
         return f"{self.path}:{self.line}"
 
     def load(self, cc: int | None = None) -> Specialisation:
-        """Return what is asked for, by default for the list's compute capability.
+        """Return what is asked for, by default for the list's compute capability; that for the CPU as it is.
 
         This unpickles it, and so runs what is in the list.
 
@@ -260,6 +260,8 @@ class Request:
                 f"{self.place}: {self.algorithm}: {message(error)}. It was recorded by cupar {self.version} "
                 f"under Python {self.python}; record it again"
             ) from error
+        if found.is_cpu:
+            return found
         return replace(found, cc=parse_cc(self.cc if cc is None else cc))
 
 

@@ -11,6 +11,7 @@ from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._base.device import text
 from .._base.words import counted
 from .._inspect import listing
 from .command import FAULT, OK, Arguments, FailedError, Result, UsageError, argument, ccs_of, command
@@ -38,7 +39,7 @@ def _positive(text: str) -> int:
     type=ccs_of,
     default=[],
     help="compute capabilities, as in 80,90; by default those that the script or list names, else "
-    "that of the GPU here",
+    "that of the GPU here; what is for the CPU is built for this one",
 )
 @argument("--jobs", metavar="N", type=_positive, help="how many at a time; by default one a core")
 def build(arguments: Arguments) -> Result:
@@ -58,8 +59,8 @@ def build(arguments: Arguments) -> Result:
     with output_left_alone() if arguments.json else nullcontext():
         jobs, failures = _asked(arguments)
         outcomes = _built(arguments, jobs)
-    for text in dict.fromkeys(text for each in outcomes.values() for text in each.warnings):
-        complain(f"warning: {text}")
+    for said in dict.fromkeys(said for each in outcomes.values() for said in each.warnings):
+        complain(f"warning: {said}")
     seconds = time.perf_counter() - start
 
     def show() -> None:
@@ -111,7 +112,7 @@ def _built(arguments: Arguments, jobs: list[Job]) -> dict[str, Outcome]:
         task = bar.add_task("", total=len(jobs))
         for number, (job, outcome) in enumerate(done, start=1):
             outcomes[job.key] = outcome
-            what = f"{job.spec.algorithm} for sm_{job.spec.cc}"
+            what = f"{job.spec.algorithm} for {text(job.spec.cc)}"
             bar.update(task, advance=1, description=what, refresh=True)
             if not has_bar and not arguments.json:
                 result = f"{_RESULTS[outcome.result]:<13} {outcome.seconds:6.2f} s"
@@ -161,6 +162,6 @@ def _print_counts(jobs: list[Job], outcomes: dict[str, Outcome]) -> None:
     for cc in dict.fromkeys(job.spec.cc for job in jobs):
         of_cc = [outcomes[job.key] for job in jobs if job.spec.cc == cc]
         seconds = f"{sum(each.seconds for each in of_cc):.1f}"
-        rows.append((f"sm_{cc}", *map(str, _counts(of_cc).values()), seconds))
+        rows.append((text(cc), *map(str, _counts(of_cc).values()), seconds))
     numbers = (*_RESULTS.values(), "seconds")
     print_table(("for", *numbers), rows, numbers)

@@ -58,14 +58,22 @@ def _were(number: int) -> str:
 _ORDERS: dict[str, Callable[[cache.Info], Any]] = {
     "used": lambda info: (-(info.used or 0), info.key),
     "size": lambda info: (-info.size, info.key),
-    "algorithm": lambda info: (info.algorithm, info.cc, info.entry, info.key),
+    "algorithm": lambda info: (info.algorithm, str(info.cc).rjust(4), info.entry, info.key),
 }
+
+
+def _targets_of(text: str) -> list[int | str]:
+    """Return compute capabilities and the CPU as in ``90,cpu``."""
+    found: list[int | str] = []
+    for each in text.split(","):
+        found += ["cpu"] if each.strip() == "cpu" else ccs_of(each)
+    return found
 
 
 @command("cache list", "what is in the cache")
 @argument("--bundle", metavar="FILE", help="a bundle, or another cache's directory")
 @argument("--algorithm", metavar="NAME", help="only this one, as in reduce_into")
-@argument("--cc", metavar="CC", type=ccs_of, help="only these compute capabilities, as in 80,90")
+@argument("--cc", metavar="CC", type=_targets_of, help="only these compute capabilities, as in 80,90, or cpu")
 @argument("--sort", choices=tuple(_ORDERS), default="used", help="by default: used")
 def list_(arguments: Arguments) -> Result:
     """List the entries of the user's directory, or of a bundle.

@@ -175,6 +175,7 @@ def _listed(arguments: Arguments, path: Path, card: Card) -> tuple[list[Speciali
     else:
         specs, failures = batch.ask_list(record.read(path), arguments.cc or ())
     left = [(each.place, each.error) for each in failures]
+    specs = [spec for spec in specs if not spec.is_cpu]  # where nothing is tuned
     others = sorted({spec.cc for spec in specs if spec.cc != card.cc})
     if others:
         named = ", ".join(f"sm_{cc}" for cc in others)

@@ -263,7 +263,9 @@ def subject(meta: Meta) -> str:
     tier = _table(_table(meta.get("parts")).get("options")).get("option tier")
     if isinstance(tier, str):
         what = f"{_text(tier)} {what}"
-    return f"{what} for sm_{_text(meta.get('cc', ''))}" if algorithm else entry
+    cc = _text(meta.get("cc", ""))
+    where = "the CPU" if cc == "cpu" else f"sm_{cc}"
+    return f"{what} for {where}" if algorithm else entry
 
 
 def summary(meta: Meta) -> str:

@@ -18,7 +18,7 @@ _HEAD_BYTES = 512
 # As `_entry.encode` lays them out, keys in order. What does not look like this is read as a whole.
 _HEAD = re.compile(
     rb"(?:cupar-signature [0-9a-f]{64}\n)?cupar-entry [0-9]+ [0-9a-f]{64} [0-9]+ [0-9]+\n"
-    rb'\{(?:"algorithm": "(\w{0,80})", )?(?:"cc": ([0-9]{1,4}), )?(?:"cubin_size": [0-9]+, )?'
+    rb'\{(?:"algorithm": "(\w{0,80})", )?(?:"cc": ([0-9]{1,4}|"cpu"), )?(?:"cubin_size": [0-9]+, )?'
     rb'"entry": "(\w{0,40})"'
 )
 _PREFIX = re.compile("[0-9a-f]{1,64}")
@@ -33,8 +33,8 @@ class Info:
     key : str
     algorithm : str
         As in ``"reduce_into"``; empty for what belongs to no algorithm.
-    cc : int
-        Compute capability, as in 90; 0 for what belongs to none.
+    cc : int or str
+        Compute capability, as in 90; ``"cpu"``; 0 for what belongs to none.
     entry : str
         Its kind: ``"build"``, ``"template"`` (kernels for any operator), ``"result"`` (of type inference),
         ``"cpp"`` (C++ of the user's, compiled), ``"policy"`` (what `cupar tune` found), ``"search"`` (where a
@@ -48,7 +48,7 @@ class Info:
 
     key: str
     algorithm: str
-    cc: int
+    cc: int | str
     entry: str
     size: int
     used: float | None
@@ -84,21 +84,22 @@ def infos(store: Layer, prefix: str = "") -> Iterator[Info]:
             yield Info(each.key, *head, each.size, each.used, store.meta)
 
 
-def _head(data: bytes) -> tuple[str, int, str] | None:
+def _head(data: bytes) -> tuple[str, int | str, str] | None:
     """Read algorithm, compute capability and kind from the beginning of an entry; JSON would take longer."""
     match = _HEAD.match(data)
     if match is None:
         return None
     algorithm, cc, entry = match.groups()
-    return (algorithm or b"").decode(), int(cc or 0), entry.decode()
+    where = "cpu" if cc == b'"cpu"' else int(cc or 0)
+    return (algorithm or b"").decode(), where, entry.decode()
 
 
-def _described(meta: dict[str, Any] | None) -> tuple[str, int, str]:
+def _described(meta: dict[str, Any] | None) -> tuple[str, int | str, str]:
     meta = meta or {}
     algorithm, cc, entry = (meta.get(name) for name in ("algorithm", "cc", "entry"))
     return (
         algorithm if isinstance(algorithm, str) else "",
-        cc if isinstance(cc, int) else 0,
+        cc if isinstance(cc, int) or cc == "cpu" else 0,
         entry if isinstance(entry, str) else "",
     )
 

@@ -95,7 +95,9 @@ def obtain(
     """
     if wait is not True and wait is not False and not isinstance(wait, np.bool_):
         raise TypeError(f"wait: expected True or False, got {wait!r}")
-    watching = None if is_cpu() else observer  # another thread may replace it
+    watching = observer  # another thread may replace it
+    if watching is not None and watching.is_ahead and is_cpu():  # where all can be built and called at once
+        watching = None
     found, device = target(watching.cc if cc is None and watching is not None else cc)
     kind: Any = cls
     links: tuple[Linkable, ...] = ()
@@ -162,10 +164,10 @@ def answer(
     that.
     """
     if not wait:
-        return _class_of(spec)(_Pending(spec, tier, used_on), spec.states)  # type: ignore[no-any-return]
+        return class_of(spec)(_Pending(spec, tier, used_on), spec.states)  # type: ignore[no-any-return]
     mine: list[Algorithm] = []
     kept = spec.without_user()
-    cls = _class_of(spec)
+    cls = class_of(spec)
 
     def make() -> Algorithm:
         built = _cache.under_one_deadline(
@@ -208,7 +210,7 @@ def _with_policy(
         return None
 
 
-def _class_of(spec: Specialisation) -> Any:
+def class_of(spec: Specialisation) -> Any:
     """Return the class of a specialisation's algorithm objects."""
     if spec.is_cpu:
         from .._cpu import calls
@@ -233,8 +235,8 @@ def _shared(cls: Any, built: Built) -> Algorithm:
     return cls(replace(built, build=build), ())  # type: ignore[no-any-return]
 
 
-def keep(algorithm: Algorithm, device: driver.Device) -> None:
-    """Let `obtain` find an algorithm's code in memory, for a device."""
+def keep(algorithm: Algorithm, device: driver.Device | None) -> None:
+    """Let `obtain` find an algorithm's code in memory, for a device; None: for the CPU."""
     built = algorithm._built
     spec = built.spec.as_asked()
     kept = spec, device, _tier(spec, True)
