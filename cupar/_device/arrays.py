@@ -225,9 +225,12 @@ def _describe(cls: type) -> str:
 
 
 _host_readers: dict[type, Callable[[Any], np.ndarray[Any, Any]]] = {}
+_anywhere: dict[type, Callable[[Any], View]] = {}  # what stands for host arrays as for device arrays
 
 
 def _view_host(array: Any) -> View:
+    if type(array) in _anywhere:
+        return _anywhere[type(array)](array)
     reader = _host_readers.get(type(array))
     if reader is None:
         from . import host_arrays
@@ -239,9 +242,11 @@ def _view_host(array: Any) -> View:
     return View(address, found.size, found.dtype, c_order or flags.f_contiguous, flags.writeable, c_order)
 
 
-def register(cls: type, reader: Callable[[Any], View]) -> None:
-    """Have arrays of a class of cupar's own read by a function."""
+def register(cls: type, reader: Callable[[Any], View], *, anywhere: bool = False) -> None:
+    """Have arrays of a class of cupar's own read by a function; `anywhere`: where host arrays are, too."""
     _readers[cls] = reader
+    if anywhere:
+        _anywhere[cls] = reader
 
 
 def reader_of(cls: type) -> Callable[[Any], View] | None:

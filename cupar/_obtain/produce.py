@@ -56,12 +56,7 @@ def produce(
         return _entry(parts, blob, seconds, **notes(spec), cubin_size=cubin_size)
 
     def use(entry: _cache.Entry) -> tuple[Code, int]:
-        if spec.is_cpu:
-            from .._cpu.code import HostCode
-
-            host: Any = HostCode(kept, entry.payload)
-            return host, host.check()
-        code = Code(kept, entry.payload)
+        code = code_of(kept, entry.payload)
         return code, code.check()
 
     def load(found: tuple[Code, int]) -> None:
@@ -86,6 +81,16 @@ def produce(
 
         dump.write(build)
     return Built(code, build)
+
+
+def code_of(kept: Specialisation, blob: bytes) -> Code:
+    """Return the code of a build; `kept` is what stays in memory of its specialisation."""
+    if not kept.is_cpu:
+        return Code(kept, blob)
+    from .._cpu.code import HostCode
+
+    host: Any = HostCode(kept, blob)
+    return host  # type: ignore[no-any-return]
 
 
 def _policy(spec: Specialisation, blob: bytes) -> Policy | None:

@@ -1,7 +1,7 @@
 """Algorithms as bytes: their builds for one or several compute capabilities, and what calls need to know.
 
-A header in JSON, and behind it the GPU code. Reading it runs nothing on the host. A call runs the GPU code:
-read only what you would run.
+A header in JSON, and behind it the code. Reading it runs nothing. A call runs the code: read only what you
+would run.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from .. import __version__, structs
 from .._base.digests import sha256
 from .._call.algorithm import Algorithm
 from .._call.built import Build, Built
-from .._call.code import Code
+from .._compile import toolchain
+from .._compile.key import digest
 from .._fingerprint.walk import Capture
 from .._ir import nodes
 from .._ir.operator import Operator
 from .._ir.specialisation import Specialisation
 from .._kernels import source
+from .._obtain.obtain import class_of
+from .._obtain.produce import code_of
 from ..operators import OpKind
 
 FORMAT: Final = 1  # another one whenever what `_plain` writes changes
@@ -94,9 +97,10 @@ def loads(data: bytes) -> tuple[str, dict[str, int], dict[int, Algorithm]]:
                 raise ValueError("truncated or damaged")
             spec = _made(each["spec"], kinds)
             if each["kernels"] != _kernels(spec):
+                of_cpu = "or for another CPU, or made by other compilers, " if spec.is_cpu else ""
                 raise ValueError(
-                    f"version mismatch: it is of cupar {header['cupar']}, whose kernels are others than "
-                    f"those of {__version__}; serialize it again"
+                    f"version mismatch: it is of cupar {header['cupar']}, {of_cpu}whose kernels are others "
+                    f"than those of {__version__}; serialize it again"
                 )
             builds[spec.cc] = _restored(spec, code, each["build"])
         if at != len(view) or not builds:
@@ -126,15 +130,17 @@ def _same(mine: Operator, given: Operator) -> bool:
 
 def _kernels(spec: Specialisation) -> str:
     """Return the digest of what the kernels are made of, which plan and parameters belong to."""
+    if spec.is_cpu:
+        return digest(toolchain.cpu_versions())
     return source.digest(spec.kind._family.source_of(spec))
 
 
 def _restored(spec: Specialisation, code: bytes, build: dict[str, Any]) -> Algorithm:
-    found = Code(spec, code)
+    found = code_of(spec, code)
     found.check()
-    kind: Any = spec.kind
     told = {field: build[field] for field in _BUILD}
-    return kind(Built(found, Build(**told, origin="disk", seconds={}, source="deserialize")), ())  # type: ignore[no-any-return]
+    built = Built(found, Build(**told, origin="disk", seconds={}, source="deserialize"))
+    return class_of(spec)(built, ())  # type: ignore[no-any-return]
 
 
 def _plain(value: Any) -> Any:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
+from .._base.device import CPU, is_cpu, text, using
 from .._call.algorithm import Algorithm
 from .._call.built import Build
 from .._device import driver
 from .._ir.specialisation import Specialisation
 from .._obtain.obtain import specification
-from .._obtain.target import parse_cc
+from .._obtain.target import is_cpu_name, parse_cc
 from . import _blob
 
 __all__ = ["deserialize", "serialize"]
@@ -80,7 +81,7 @@ class Made:
             if compute_capability is not None:
                 ccs = capabilities(compute_capability)
                 one = len(ccs) == 1  # and several at the same time
-                builds = {cc: cls._factory(*question, cc=cc, wait=one, **options) for cc in ccs}
+                builds = {cc: cls._factory(*question, cc=cc or "cpu", wait=one, **options) for cc in ccs}
                 for each in builds.values():
                     each.ready()
                 return cls(builds, options, ops)
@@ -98,7 +99,7 @@ class Made:
 
     @property
     def builds(self) -> dict[int, Build]:
-        """Where the code came from, by compute capability, as in 90; see `cupar.Build`."""
+        """Where the code came from, by compute capability, as in 90, 0 for the CPU; see `cupar.Build`."""
         return {cc: each.build for cc, each in self._builds.items()}
 
     def serialize(self) -> bytes:
@@ -119,7 +120,9 @@ class Made:
 
     def _for(self, question: tuple[Any, ...], *ops: Any) -> Any:
         """Return the algorithm for the arguments of a call, and the operators among them."""
-        cc = self._cc or driver.current_device().cc
+        cc = self._cc
+        if cc is None:
+            cc = CPU if CPU in self._builds and is_cpu() else driver.current_device().cc
         known = self._known.get(cc)
         if known is not None and known[0] == ops:
             return known[1]
@@ -130,14 +133,17 @@ class Made:
     def _other(self, cc: int, question: tuple[Any, ...], ops: tuple[Any, ...]) -> Algorithm:
         mine = self._builds.get(cc)
         if mine is None:
-            there = ", ".join(f"{each // 10}.{each % 10}" for each in self._builds)
+            there = ", ".join(f"{each // 10}.{each % 10}" if each else text(each) for each in self._builds)
             raise RuntimeError(
                 f"This algorithm was compiled for compute capabilities [{there}], but the current device has "
                 f"compute capability {cc // 10}.{cc % 10}: make it with compute_capability including {cc}"
             )
         if self._is_restored and not ops:
             return mine
-        named = {**self._options, "cc": cc} if self._is_ahead else self._options
+        if is_cpu() != (cc == CPU):  # what it was made for, wherever it is called
+            with using(cc == CPU):
+                return self._other(cc, question, ops)
+        named = {**self._options, "cc": cc} if self._is_ahead and cc != CPU else self._options
         try:
             if not self._is_restored:
                 return self._factory(*question, **named)
@@ -150,7 +156,7 @@ class Made:
 
 
 def capabilities(value: Any) -> list[int]:
-    """Return one compute capability, or several, in order and each once.
+    """Return one compute capability, or several, in order and each once; 0 for ``"cpu"``.
 
     Raises
     ------
@@ -160,7 +166,7 @@ def capabilities(value: Any) -> list[int]:
     is_pair = isinstance(value, tuple) and len(value) == 2 and all(isinstance(each, int) for each in value)
     try:
         several = [value] if is_pair or isinstance(value, (int, str)) else list(value)
-        found = sorted({parse_cc(each) for each in several})
+        found = sorted({CPU if is_cpu_name(each) else parse_cc(each) for each in several})
     except (TypeError, ValueError) as error:
         rename(error, {"cc:": "compute_capability:"})
         raise
@@ -209,7 +215,7 @@ def deserialize(blob: bytes) -> Any:
 
     Notes
     -----
-    It holds GPU code. Use what you would run.
+    It holds code. Use what you would run. What was built for the CPU is for CPUs of the same kind alone.
     """
     for file in _FILES:
         importlib.import_module(f".{file}", __package__)

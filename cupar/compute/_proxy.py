@@ -93,7 +93,7 @@ def _view(proxy: ProxyArray) -> arrays.View:
     return arrays.View(_NoAddress(), 2**62, proxy.dtype, True, True)  # large enough for any call to get there
 
 
-arrays.register(ProxyArray, _view)
+arrays.register(ProxyArray, _view, anywhere=True)
 
 
 def initial(value: Any, *, may_be_proxy: bool = False) -> Any:

@@ -8,6 +8,7 @@ from support.gpu import pretended
 
 import cupar
 from cupar import compute
+from cupar._compile import toolchain
 from cupar._device import driver, storage
 
 
@@ -480,3 +481,66 @@ def test_kinds_of_iterators():
     assert isinstance(written, compute.iterators.IteratorBase)
     assert isinstance(cupar.CountingIterator(1), compute.iterators.IteratorBase)
     assert compute.ConstantIterator([7]).value_type == compute.types.int64
+
+
+# --- On the CPU -------------------------------------------------------------------------------------------
+
+
+def on_cpu(**named):
+    host = np.arange(100, dtype="i4")
+    return {"d_in": host, "d_out": np.zeros(1, "i4"), "op": add, "h_init": np.ones(1, "i4"), **named}
+
+
+def reduced(made, **named):
+    given = on_cpu(**named)
+    storage = np.zeros(made(temp_storage=None, num_items=100, **given), "u1")
+    made(temp_storage=storage, num_items=100, **given)
+    return given["d_out"][0]
+
+
+def test_objects_for_the_cpu_stay_for_it():
+    with cupar.device("cpu"):
+        made = compute.make_reduce_into(**on_cpu())
+        assert compute.make_reduce_into(**on_cpu()) is made and [*made.builds] == [0]
+    proxies = {"d_in": compute.ProxyArray("i4"), "d_out": compute.ProxyArray("i4")}
+    ahead = compute.make_reduce_into(
+        **proxies, op=add, h_init=compute.ProxyValue("i4"), compute_capability="cpu"
+    )
+    for each in (made, ahead):
+        assert reduced(each) == 4951
+        assert reduced(each, op=lambda a, b: a if a > b else b) == 99  # another operator, asked for anew
+    with pytest.raises(RuntimeError, match="ProxyArray has no"):
+        made(temp_storage=None, num_items=100, **on_cpu(d_in=proxies["d_in"]))
+    with pytest.raises(ValueError, match="compute_capability: .*'tpu'"):
+        compute.make_reduce_into(**on_cpu(), compute_capability="tpu")
+
+
+def test_one_object_for_a_gpu_and_the_cpu(gpu):
+    given = {"d_in": compute.ProxyArray("i4"), "d_out": compute.ProxyArray("i4"), "op": add, "h_init": ZERO}
+    made = compute.make_reduce_into(**given, compute_capability=[CC, "cpu"])
+    assert [*made.builds] == [0, CC]
+    for each in (made, compute.deserialize(made.serialize())):
+        launched = len(gpu.launched)
+        each(temp_storage=BYTES, d_in=X, d_out=Y, num_items=100, op=add, h_init=ZERO)
+        assert len(gpu.launched) > launched
+        with cupar.device("cpu"):
+            launched = len(gpu.launched)
+            assert reduced(each) == 4951 and len(gpu.launched) == launched
+
+
+def test_restored_for_the_cpu(monkeypatch):
+    scale = np.array([2], "i4")
+    out = np.zeros(100, "i4")
+    with cupar.device("cpu"):
+        given = {"d_in": on_cpu()["d_in"], "d_out": out}
+        made = compute.make_unary_transform(**given, op=lambda a: a * scale[0])
+        blob = made.serialize()
+        given["num_items"] = 100
+        compute.deserialize(blob)(**given, op=lambda a: a * scale[0])
+        np.testing.assert_array_equal(out, 2 * given["d_in"])
+        with pytest.raises(ValueError, match="serialized"):
+            compute.deserialize(blob)(**given, op=lambda a: a + scale[0])
+    versions = {**toolchain.cpu_versions(), "the CPU": "another"}
+    monkeypatch.setattr(toolchain, "cpu_versions", lambda: versions)
+    with pytest.raises(ValueError, match="^blob: version mismatch: .*for another CPU"):
+        compute.deserialize(blob)
