@@ -155,7 +155,10 @@ def _checked(op: Operator) -> Any:
     ):
         frozen = calling(frozen, len(op.inputs))
     function = _Thaw().device_function(frozen, op.captures)
-    arrays = [types.Array(_item_type(each.dtype), each.ndim, "C") for each in op.captures]
+    arrays = [
+        types.Array(_item_type(each.dtype), each.ndim, "C", readonly=not each.is_writable)
+        for each in op.captures
+    ]
     arguments = (*arrays, *map(value_type, op.inputs))
     function.compile(arguments)
     result = function.overloads[arguments].signature.return_type

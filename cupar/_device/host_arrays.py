@@ -24,8 +24,12 @@ def is_array(value: Any) -> bool:
 
 def reader(array: Any) -> Callable[[Any], np.ndarray[Any, Any]]:
     """Return what makes arrays of this class NumPy's, in the same memory."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(_MASKED)
     if isinstance(array, np.ndarray):
         return np.asarray
+    if isinstance(array, np.generic):
+        raise TypeError(f"expected a host array, got a number of type {type(array).__name__}")
     if any(
         (base.__module__.partition(".")[0], base.__name__) == ("torch", "Tensor")
         for base in type(array).__mro__
@@ -45,14 +49,24 @@ def reader(array: Any) -> Callable[[Any], np.ndarray[Any, Any]]:
     raise TypeError(f"expected a host array, got {kind}")
 
 
-def _there(array: Any) -> str:
+_MASKED = "masked arrays are not supported"
+
+
+def _there(array: Any, place: str = "a GPU") -> str:
     return (
-        f"expected a host array, as this is for the CPU, got a {type(array).__name__} on a GPU; copy it first"
+        f"expected a host array, as this is for the CPU, got a {type(array).__name__} on {place}; copy it "
+        "first"
     )
 
 
 def _interface(array: Any) -> np.ndarray[Any, Any]:
-    return np.asarray(_Interface(array))
+    found = _Interface(array)
+    interface: Any = found.__array_interface__
+    if not isinstance(interface, dict) or interface.get("data") is None:
+        raise TypeError(f"its __array_interface__ says no address: 'data' is missing in {interface!r}")
+    if interface.get("mask") is not None:
+        raise TypeError(_MASKED)
+    return np.asarray(found)
 
 
 class _Interface:
@@ -66,12 +80,15 @@ class _Interface:
 def _dlpack(array: Any) -> np.ndarray[Any, Any]:
     if array.__dlpack_device__()[0] != _CPU:
         raise TypeError(_there(array))
-    return np.from_dlpack(array)
+    try:
+        return np.from_dlpack(array)
+    except RuntimeError as error:  # as for bfloat16
+        raise TypeError(f"NumPy does not take its DLPack: {error}") from None
 
 
 def _torch(tensor: Any) -> np.ndarray[Any, Any]:
     if tensor.device.type != "cpu":
-        raise TypeError(_there(tensor))
+        raise TypeError(_there(tensor, f"{tensor.device.type!r}"))
     kind = str(tensor.dtype).removeprefix("torch.")
     if tensor.is_conj() or tensor.is_neg():
         raise ValueError("got a tensor with lazy conjugation or negation; call .resolve_conj().resolve_neg()")
@@ -80,7 +97,10 @@ def _torch(tensor: Any) -> np.ndarray[Any, Any]:
         bits = tensor.view(_of_torch(tensor, "int16")).numpy()
         found: np.ndarray[Any, Any] = bits.view(structs.bfloat16())
         return found
-    array: np.ndarray[Any, Any] = tensor.numpy()
+    try:
+        array: np.ndarray[Any, Any] = tensor.numpy()
+    except TypeError as error:
+        raise TypeError(f"got a tensor of {kind}, which NumPy does not take: {error}") from None
     return array
 
 

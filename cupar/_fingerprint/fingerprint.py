@@ -29,6 +29,7 @@ class Capture:
     in_closure: bool  # otherwise it is a global
     dtype: np.dtype[Any]
     ndim: int
+    is_writable: bool = False  # a host array; a device array's flag says nothing of its memory
 
     def of(self, function: FunctionType) -> object:
         """Return the array that a function has captured now."""

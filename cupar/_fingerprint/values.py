@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from .. import structs
+from .._base.device import is_cpu
 from .._device import arrays
 from .frozen import Instance, Missing, NamedTupleClass, StructClass
 from .names import compilers_name, numba_type_name, type_name
@@ -242,7 +243,9 @@ class Reader:
 def encode_device_array(array: object, where: str) -> bytes:
     """Encode what an operator's code depends on of a device array: its pointer and shape are arguments."""
     found = arrays.view(where, array)
-    return frame("device array", _encode_dtype(found.dtype, where), encode_int(len(arrays.shape(array))))
+    read_only = [] if found.writable or not is_cpu() else [b"read-only"]
+    ndim = encode_int(len(arrays.shape(array)))
+    return frame("device array", _encode_dtype(found.dtype, where), ndim, *read_only)
 
 
 def _encode_dtype(dtype: np.dtype[Any], where: str) -> bytes:

@@ -282,7 +282,8 @@ class _Walk:
     def _capture(self, where: str, name: str, kind: str, array: object) -> bytes:
         found, ndim = arrays.view(where, array), len(arrays.shape(array))
         dtype = structs.normal(where, found.dtype)
-        self._captures.append(Capture(name, kind == "closure variable", dtype, ndim))
+        is_writable = is_cpu() and found.writable
+        self._captures.append(Capture(name, kind == "closure variable", dtype, ndim, is_writable))
         self._parts.append((where, f"device array of {found.dtype}, {ndim} dimensions"))
         return encode_device_array(array, where)
 

@@ -156,7 +156,7 @@ class CapturedState:
             raise TypeError(
                 f"{name}: expected the device array that was there, got nothing: it is gone"
             ) from None
-        address = arrays.address(name, array, capture.dtype, 0, False, c_order=True)
+        address = arrays.address(name, array, capture.dtype, 0, capture.is_writable, c_order=True)
         shape = arrays.shape(array)
         if len(shape) != capture.ndim:
             raise ValueError(
