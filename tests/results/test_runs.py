@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.results import Interface, address, cp, described, needs_gpu
+from support.results import IS_CPU, Interface, address, cp, described, every, needs_gpu
 
 import cupar
 from cupar import ConstantIterator, CountingIterator, DiscardIterator, OpKind, ReverseIterator, ZipIterator
@@ -154,6 +154,7 @@ def test_reduce_by_key(dtype, rng):
             check_reduction(algorithm, keys, values, given, expected, dtype, count, shift % 4)
 
 
+@every(3)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_scans_by_key(dtype, rng):
     key = DTYPES[-DTYPES.index(dtype) - 1]
@@ -182,6 +183,7 @@ def test_scans_by_key(dtype, rng):
                 np.testing.assert_array_equal(d_keys.get(), keys)
 
 
+@every(5)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("count", COUNTS)
 def test_run_length_encode(dtype, count, rng):
@@ -204,6 +206,7 @@ def test_run_length_encode(dtype, count, rng):
 # --- Many tiles ------------------------------------------------------------------------------------------
 
 
+@every(7)
 @pytest.mark.parametrize("dtype", ["i1", "u2", "f4", "i8", "c16"])
 @pytest.mark.parametrize("key", ["i4", "c16"])
 @pytest.mark.parametrize("mean", [0, 1, 64, 50_000])
@@ -215,7 +218,7 @@ def test_runs_of_many_tiles(dtype, key, mean, rng):
     reduce = cupar.reduce_by_key(key, key, dtype, dtype, "i8", OpKind.PLUS)
     scan = cupar.exclusive_scan_by_key(key, dtype, dtype, OpKind.PLUS, np.zeros(1, dtype))
     d_keys, d_values, d_out = cp.asarray(keys), cp.asarray(values), cp.empty(MANY, dtype)
-    for _ in range(10):
+    for _ in range(2 if IS_CPU else 10):
         check_reduction(reduce, keys, values, given, sums[last_of(given)].astype(dtype), dtype, "i8", shift=1)
         scan.run(d_keys, d_values, d_out, MANY, np.zeros(1, dtype))
         np.testing.assert_array_equal(d_out.get(), before.astype(dtype))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.results import Interface, cp, described, needs_gpu
+from support.results import Interface, cp, described, every, needs_gpu
 
 import cupar
 from cupar import DoubleBuffer, OpKind
@@ -66,6 +66,7 @@ def stably(keys, starts, ends, n):
     return where
 
 
+@every(3)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_of_every_dtype(dtype, rng):
     starts, ends, n = bounds(rng, LENGTHS)
@@ -87,6 +88,7 @@ def test_of_every_dtype(dtype, rng):
     np.testing.assert_array_equal(d_keys.get(), host[expected])
 
 
+@every(5)
 @pytest.mark.parametrize("keys", PEAKS, ids=lambda peak: str(peak.itemsize))
 @pytest.mark.parametrize("values", [*PEAKS, None], ids=str)
 def test_of_structs(keys, values, rng):

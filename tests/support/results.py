@@ -90,6 +90,20 @@ cp = _host() if IS_CPU else _cupy
 needs_gpu = pytest.mark.skipif(IS_CPU, reason="GPU code, or more than a CPU does in a test's time")
 
 
+def every(step):
+    """Have a test run on the CPU with every so many of its parameters only, where each costs builds.
+
+    All values of each parameter are among them, if `step` and the number of those that vary first have no
+    common factor.
+    """
+    return pytest.mark.every_on_the_cpu(step)
+
+
+def few(values, step=3, first=0):
+    """Return values that a test goes through, on the CPU every so many of them."""
+    return values[first::step] if IS_CPU else values
+
+
 def address(array):
     """Return the address of an array of `cp`."""
     return array.ctypes.data if IS_CPU else array.data.ptr
