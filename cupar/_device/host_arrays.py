@@ -16,8 +16,12 @@ def is_array(value: Any) -> bool:
     """Whether a value says that it is an array, which may be in host memory."""
     if isinstance(value, np.ndarray):
         return value.ndim > 0
-    cls = type(value)
-    return not isinstance(value, np.generic) and (
+    return is_array_class(type(value))
+
+
+def is_array_class(cls: type) -> bool:
+    """Whether values of a class say that they are arrays."""
+    return not issubclass(cls, np.generic) and (
         hasattr(cls, "__array_interface__") or hasattr(cls, "__dlpack_device__")
     )
 

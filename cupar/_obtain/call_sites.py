@@ -24,7 +24,7 @@ from .._base.device import is_cpu, using
 from .._base.errors import BuildError
 from .._call.algorithm import Algorithm
 from .._call.double_buffer import DoubleBuffer
-from .._device import arrays, driver
+from .._device import arrays, driver, host_arrays
 from .._fingerprint import registries, walk
 from .._ir.iterator import Iterator
 from ..operators import RawOp
@@ -76,8 +76,8 @@ def _iterator(iterator: Any) -> Hashable:
     return iterator.node, registries.epoch()
 
 
-def _double_buffer(buffer: Any) -> Hashable:
-    return DoubleBuffer, *[_TOKENS[type(array)](array) for array in buffer.d_buffers]
+def _double_buffer(tokens: _Tokens, buffer: Any) -> Hashable:
+    return DoubleBuffer, *[tokens[type(array)](array) for array in buffer.d_buffers]
 
 
 def _struct_value(value: Any) -> Hashable:
@@ -93,10 +93,7 @@ class _Tokens(dict[type, Callable[[Any], Hashable]]):
 
     def __missing__(self, cls: type) -> Callable[[Any], Hashable]:
         found: Callable[[Any], Hashable]
-        reader = arrays.reader_of(cls)
-        if reader is not None:
-            found = _cupy_array if cls in arrays.CUPY else _device_array
-        elif issubclass(cls, enum.Enum) or cls in (BuiltinFunctionType, np.ufunc):
+        if issubclass(cls, enum.Enum) or cls in (BuiltinFunctionType, np.ufunc):
             found = id  # they live as long as the process
         elif issubclass(cls, (np.dtype, np.number, np.bool_)) or cls.__module__ == "ml_dtypes":
             found = _number  # a dtype is told from an array of it, whose token is the dtype alone
@@ -105,28 +102,58 @@ class _Tokens(dict[type, Callable[[Any], Hashable]]):
         elif structs.is_struct(cls):
             found = _struct_value
         else:
-            found = _none
+            found = self._of_others(cls)
         if found is not _none:  # which could be an array's class that was not met yet
             self[cls] = found
         return found
 
+    def _of_others(self, cls: type) -> Callable[[Any], Hashable]:
+        """Return what makes a token of a class that may be an array's."""
+        if arrays.reader_of(cls) is None:
+            return _none
+        return _cupy_array if cls in arrays.CUPY else _device_array
 
-_TOKENS = _Tokens(
-    {
-        NoneType: _itself,
-        str: _itself,
-        type: _itself,
-        int: _number,
-        float: _number,
-        bool: _number,
-        complex: _number,
-        FunctionType: _function,
-        np.ndarray: _host_array,
-        np.void: _struct_value,
-        DoubleBuffer: _double_buffer,
-        RawOp: _itself,  # which is equal only to one with the same code and state
-    }
-)
+
+class _TokensOnCpu(_Tokens):
+    """The same where arrays are in host memory."""
+
+    def _of_others(self, cls: type) -> Callable[[Any], Hashable]:
+        if issubclass(cls, np.ndarray):
+            return _none if issubclass(cls, np.ma.MaskedArray) else _numpy_array
+        return _other_array if host_arrays.is_array_class(cls) else _none
+
+
+def _numpy_array(array: Any) -> Hashable:
+    flags = array.flags
+    if not (flags.c_contiguous or flags.f_contiguous):
+        raise _NoTokenError
+    # An initial value has one item; in an array without dimensions it is a value, in others read by the call.
+    return array.dtype, array.size == 1, array.ndim == 0
+
+
+def _other_array(array: Any) -> Hashable:
+    found = arrays.view("", array)
+    if not found.contiguous:
+        raise _NoTokenError
+    return found.dtype, found.size == 1, False
+
+
+_COMMON: dict[type, Callable[[Any], Hashable]] = {
+    NoneType: _itself,
+    str: _itself,
+    type: _itself,
+    int: _number,
+    float: _number,
+    bool: _number,
+    complex: _number,
+    FunctionType: _function,
+    np.void: _struct_value,
+    RawOp: _itself,  # which is equal only to one with the same code and state
+}
+_TOKENS = _Tokens({**_COMMON, np.ndarray: _host_array})
+_TOKENS[DoubleBuffer] = functools.partial(_double_buffer, _TOKENS)
+_TOKENS_ON_CPU = _TokensOnCpu({**_COMMON, np.ndarray: _numpy_array})
+_TOKENS_ON_CPU[DoubleBuffer] = functools.partial(_double_buffer, _TOKENS_ON_CPU)
 
 
 # Of each Python function among the arguments, its place, and whether one of the same code does the same.
@@ -162,14 +189,17 @@ def memoised(factory: Callable[P, A]) -> Callable[P, A]:
     # Of an initial value the type alone matters, of other NumPy arrays, as a histogram's levels, the value.
     takes_init = "h_init" in factory.__code__.co_varnames
     count = _cache.counter("memory")
+    ask_on_cpu = _memoised_on_cpu(factory)
 
     @functools.wraps(factory)
     def ask(*args: P.args, **named: P.kwargs) -> A:
         if is_cpu() or (named and named.get("cc") is not None):
             cc = named.get("cc")
-            if (is_on_cpu := is_cpu() if cc is None else is_cpu_name(cc)) or is_cpu():
+            if cc is None:
+                return ask_on_cpu(*args, **named)
+            if (is_on_cpu := is_cpu_name(cc)) or is_cpu():
                 with using(is_on_cpu):
-                    return _asked(factory, *args, **named)
+                    return (ask_on_cpu if is_on_cpu else functools.partial(_asked, factory))(*args, **named)
         key: Any = None
         try:
             key = tuple([_TOKENS[type(arg)](arg) for arg in args])
@@ -193,15 +223,57 @@ def memoised(factory: Callable[P, A]) -> Callable[P, A]:
         ):
             count()
             return known.algorithm  # type: ignore[return-value]
-        # What is remembered is what was asked: no function is read again while the factory looks at it.
-        with walk.Once():
-            functions = _fingerprints(args, named)
-            algorithm = _asked(factory, *args, **named)
-        if functions is not None:
-            _memoise(table, key, algorithm, functions, named)
-        return algorithm
+        return _asked_anew(factory, table, key, args, named)  # type: ignore[return-value]
 
     return ask
+
+
+def _memoised_on_cpu(factory: Callable[P, A]) -> Callable[P, A]:
+    """Do the same for questions with arrays in host memory."""
+    table: dict[Hashable, _Answer] = {}
+    _tables.append(table)
+    parameters = factory.__code__.co_varnames
+    takes_init = "h_init" in parameters
+    # Arrays before that are what algorithms work on.
+    first = next((i for i, name in enumerate(parameters) if not name.startswith(("d_", "start_", "end_"))), 0)
+    count = _cache.counter("memory")
+
+    def ask(*args: P.args, **named: P.kwargs) -> A:
+        key: Any = None
+        try:
+            if named.get("link") is None and (
+                takes_init or not any(isinstance(arg, np.ndarray) for arg in (*args[first:], *named.values()))
+            ):
+                key = tuple([_TOKENS_ON_CPU[type(arg)](arg) for arg in args])
+                if named:
+                    key = key, tuple([(name, _TOKENS_ON_CPU[type(arg)](arg)) for name, arg in named.items()])
+        except (_NoTokenError, TypeError, ValueError):
+            key = None
+        if key is None:
+            return _asked(factory, *args, **named)
+        known = table.get(key)
+        if known is not None and (not known.functions or _holds(known.functions, args)):
+            count()
+            return known.algorithm  # type: ignore[return-value]
+        return _asked_anew(factory, table, key, args, named)  # type: ignore[return-value]
+
+    return ask
+
+
+def _asked_anew(
+    factory: Callable[..., Algorithm],
+    table: dict[Hashable, _Answer],
+    key: Hashable,
+    args: tuple[Any, ...],
+    named: dict[str, Any],
+) -> Algorithm:
+    # What is remembered is what was asked: no function is read again while the factory looks at it.
+    with walk.Once():
+        functions = _fingerprints(args, named)
+        algorithm = _asked(factory, *args, **named)
+    if functions is not None:
+        _memoise(table, key, algorithm, functions, named)
+    return algorithm
 
 
 def _holds(functions: _Functions, args: tuple[Any, ...]) -> bool:
@@ -238,7 +310,7 @@ def _memoise(
     # The first one tells in its build what it cost, and one with state belongs to one operator's arrays.
     if not algorithm.is_built or algorithm.build.origin != "memory" or algorithm.has_state:
         return
-    device = None if named.get("cc") is not None else driver.current_device()
+    device = None if named.get("cc") is not None or is_cpu() else driver.current_device()
     if len(table) >= _MOST:
         table.clear()
     table[key] = _Answer(algorithm, device, functions)

@@ -96,7 +96,7 @@ def obtain(
     if wait is not True and wait is not False and not isinstance(wait, np.bool_):
         raise TypeError(f"wait: expected True or False, got {wait!r}")
     watching = observer  # another thread may replace it
-    if watching is not None and watching.is_ahead and is_cpu():  # where all can be built and called at once
+    if watching is not None and is_cpu() and watching.is_ahead:  # where all can be built and called at once
         watching = None
     found, device = target(watching.cc if cc is None and watching is not None else cc)
     kind: Any = cls

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import cupar
+from cupar import OpKind
 from cupar._compile import toolchain
 
 X = np.arange(10, dtype="f4")
@@ -373,3 +374,67 @@ def test_in_a_forked_child():
     if not child:
         os._exit(0 if summed(cc="cpu") == 45 else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+# --- What a factory is asked again -----------------------------------------------------------------------
+
+
+def test_what_was_asked_before_is_answered_at_once(monkeypatch):
+    calls = []
+    obtain = cupar._obtain.obtain.obtain
+    for module in (cupar.reduce, cupar.scan, cupar.transform):
+        monkeypatch.setattr(module, "obtain", lambda *a, **n: (calls.append(a), obtain(*a, **n))[1])
+    out, table, init = np.zeros(10, "f4"), np.arange(10.0, dtype="f4"), np.zeros(1, "f4")
+    questions = (
+        lambda: cupar.reduce_into(X, out, add, init),
+        lambda: cupar.reduce_into(X, out, add, init, determinism=cupar.Determinism.RUN_TO_RUN),
+        lambda: cupar.inclusive_scan(X.reshape(2, 5).T, out, OpKind.PLUS, np.float32(0)),
+        lambda: cupar.unary_transform(cupar.CountingIterator(np.int32(0)), out, OpKind.NEGATE),
+    )
+    with cupar.device("cpu"):
+        for ask in questions:
+            first = [ask() for _ in range(3)][-1]
+            calls.clear()
+            assert ask() is first and not calls
+        calls.clear()
+        for _ in range(3):  # its arrays are its own
+            cupar.unary_transform(X, out, lambda a: a + table[0])
+        assert len(calls) == 3
+    first = [cupar.reduce_into(X, out, add, init, cc="cpu") for _ in range(3)][-1]
+    calls.clear()
+    assert cupar.reduce_into(X, out, add, init, cc="cpu") is first and not calls
+
+
+def test_other_questions_are_told_apart():
+    out = np.zeros(10, "f4")
+    with cupar.device("cpu"):
+
+        def ask(d_in, h_init, op=add, d_out=out):
+            return [cupar.exclusive_scan(d_in, d_out, op, h_init) for _ in range(3)][-1]
+
+        of_one = ask(X, np.zeros(1, "f4"))
+        assert ask(X, np.ones(1, "f4")) is of_one
+        of_value = ask(X, np.zeros((), "f4"))
+        assert of_value is not of_one and ask(X, 0.0) is not of_one
+        with pytest.raises(TypeError, match="^d_in: "):
+            ask(X.astype(">f4"), np.zeros(1, "f4"))
+        with pytest.raises(ValueError, match="contiguous"):
+            ask(X[::2], np.zeros(1, "f4"))
+        with pytest.raises(TypeError, match="masked"):
+            ask(np.ma.masked_array(X), np.zeros(1, "f4"))
+        scale = 2
+
+        def scaled(a, b):
+            return a + scale * b
+
+        before = ask(X, 0.0, scaled)
+        scale = 3
+        assert ask(X, 0.0, scaled) is not before
+        levels = [np.array([n], "i4") for n in (5, 11)]
+        counts = np.zeros(10, "i4")
+        for number in levels * 3:
+            made = cupar.histogram_even(X, counts, number, 0.0, 10.0, 10)
+            made.run(X, counts, number, 0.0, 10.0, 10)
+            assert counts[: number[0] - 1].sum() == 10
+    with pytest.raises(TypeError, match="expected a device array"):
+        cupar.exclusive_scan(X, out, add, np.zeros(1, "f4"))
