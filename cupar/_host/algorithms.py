@@ -207,14 +207,7 @@ def _resolve(method: Any, kind: AlgorithmType, *given: Any) -> Any:
     types_given = dict(zip(parameters, map(plain, given), strict=True))
     layout, translation = kind.prepared.layout, kind.prepared.translation
     call = calls.Call(kind.algorithm, kind.spec, types_given, layout)
-    plan = translation.compiled(
-        {
-            **native.OF_PLANS,
-            "_occupancy": native.occupancy(layout.first_constant + len(translation.constants)),
-            "_launch": launches.launcher(layout),
-        },
-        register_jitable,
-    )
+    plan = _plan_of(layout, translation)
     names = {
         "_nbytes": plan[translation.nbytes],
         "_launch": plan[translation.launch],
@@ -230,6 +223,22 @@ def _resolve(method: Any, kind: AlgorithmType, *given: Any) -> Any:
     dump.write(kind.build, ".py", lambda: f"{call.text}\n\n{translation.text}\n")
     exec(call.text, names)
     return names["call"]
+
+
+_plans: dict[tuple[Layout, int, str], dict[str, Any]] = {}
+
+
+def _plan_of(layout: Layout, translation: Translation) -> dict[str, Any]:
+    """Return the functions of a plan: the same for all calls, so that numba compiles each of them once."""
+    key = layout, len(translation.constants), translation.text
+    if key not in _plans:
+        names = {
+            **native.OF_PLANS,
+            "_occupancy": native.occupancy(layout.first_constant + len(translation.constants)),
+            "_launch": launches.launcher(layout),
+        }
+        _plans[key] = translation.compiled(names, register_jitable)
+    return _plans[key]
 
 
 @intrinsic

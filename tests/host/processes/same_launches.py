@@ -27,8 +27,9 @@ def compare(name, algorithm, *calls, streams=(0, 77), names=""):
     algorithm.ready(tier="fast")  # whose kernels have parameters of their own
     driver.knows(algorithm)
     each = [f"a{k}" for k in range(len(calls[0]))]
-    given = [*each[:-1], f"{names}={each[-1]}"] if names else each
-    arguments, given = ", ".join(each), ", ".join([*given, "stream=stream"])
+    # Without names, as numba compiles a method twice that is called with some.
+    given = [*each[:-1], f"{names}={each[-1]}", "stream=stream"] if names else [*each, "stream"]
+    arguments, given = ", ".join(each), ", ".join(given)
     names = {"algorithm": algorithm}
     exec(f"def call({arguments}, stream):\n    algorithm.run({given})", names)
     compiled = numba.njit(nogil=True)(names["call"])
