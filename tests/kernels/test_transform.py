@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import cupar
+from cupar._compile import python_to_ltoir
 from cupar._kernels.family import Facts, Plan
 from cupar._kernels.transform import TRANSFORM
 
@@ -77,6 +78,7 @@ def test_vectors_are_as_wide_as_the_largest_items_allow(d_in, d_out, facts):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cc", [80, 90, 100])
-def test_two_inputs_of_several_types(cc):
+def test_two_inputs_of_several_types(cc, monkeypatch):
+    monkeypatch.setattr(python_to_ltoir, "compile_operator", None)  # complex numbers need no numba
     built = cupar.binary_transform("f4", "c8", "c16", cupar.OpKind.MULTIPLIES, cc=cc)
-    assert built.build.seconds.get("operator", 0) < 0.1, "complex numbers need no numba"
+    assert built.build.cubin_size

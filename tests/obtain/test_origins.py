@@ -441,5 +441,5 @@ def test_a_call_waits_for_all_its_locks_no_longer_than_for_one(empty_cache, tmp_
             assert ask().origin == "built"
     assert {name for name, _ in waited} >= set(keys)
     # What earlier tests left to be built in the background may wait for locks of its own.
-    assert 2 <= sum(seconds for name, seconds in waited if name in keys) < 3.5
+    assert 2 <= sum(seconds for name, seconds in waited if name in keys) < 3.9  # and not twice 2
     assert {each.key for each in cupar.cache.entries()} >= set(keys)

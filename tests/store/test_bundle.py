@@ -455,9 +455,9 @@ class TestOpening:
         monkeypatch.setattr(os, "pread", lambda *a: (read.append(a[1:]), pread(*a))[1])
         seconds = []
         for _ in range(10):
-            begin = time.perf_counter()
+            begin = time.process_time()  # other tests run at the same time
             bundle = Bundle(tmp_path / "b")
-            seconds.append(time.perf_counter() - begin)
+            seconds.append(time.process_time() - begin)
         record_property("milliseconds", round(min(seconds) * 1e3, 3))
         print(f"opening a bundle of 10,000 entries: {min(seconds) * 1e3:.2f} ms")
         assert len(keys(bundle)) == 10_000

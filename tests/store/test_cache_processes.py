@@ -108,7 +108,7 @@ fetch(KEY, make)
     process.wait()
     begin = time.monotonic()
     assert fetch(KEY, lambda: ENTRY).origin == "built"
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 30  # and not the 60 of who was killed
 
 
 def test_processes_that_crowd_a_small_cache(start, tmp_path):
