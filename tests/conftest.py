@@ -6,6 +6,12 @@ from types import SimpleNamespace
 import pytest
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """Tests of the store come first: they fork a thousand times, which a process pays for by its size."""
+    items.sort(key=lambda item: item.path.parent.name != "store")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def session_cache(tmp_path_factory):
     root = tmp_path_factory.getbasetemp()
