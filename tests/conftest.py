@@ -26,6 +26,23 @@ def session_cache(tmp_path_factory):
         yield directory
 
 
+@pytest.fixture(scope="session", autouse=True)
+def compilers(session_cache):
+    """The compilers, which compile the same once for all tests of a run; see `support.compilers`."""
+    from support import compilers
+
+    with pytest.MonkeyPatch.context() as patch:
+        compilers.once(session_cache.with_name("compiled"), patch)
+        yield compilers
+
+
+@pytest.fixture
+def real_compilers(compilers, monkeypatch):
+    """The compilers as they are, for tests of what they do."""
+    for (module, name), function in compilers.real.items():
+        monkeypatch.setattr(module, name, function)
+
+
 @pytest.fixture
 def empty_cache(tmp_path, monkeypatch):
     """A cache in which nothing is, on disk or in memory."""

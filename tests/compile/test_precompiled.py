@@ -10,6 +10,7 @@ from cupar._compile import nvrtc, precompiled
 from cupar._ir.cpp import END_OF_HEADERS
 
 CC = 90
+pytestmark = pytest.mark.usefixtures("real_compilers")
 
 
 def source(name):
@@ -52,6 +53,7 @@ def test_or_from_the_first_if_there_will_be_many(asked):
 
 def test_other_processes_keep_none(monkeypatch):
     monkeypatch.setattr(nvrtc, "compile_kernels", lambda *given: given)
+    monkeypatch.setattr(precompiled, "_headers", None)
     precompiled.expect_many(True)
     assert precompiled.compile_kernels("C++", CC) == ("C++", CC)
 

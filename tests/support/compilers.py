@@ -1,0 +1,51 @@
+"""The compilers of a test run: what one test had compiled, the next has not compiled again.
+
+NVRTC and nvJitLink make the same bytes of the same input and options, which the tests that are about that
+see to. Between them and the tests is a folder, shared by the run's workers; whatever cupar does around them
+is done each time. Processes that tests start compile for themselves.
+"""
+
+import hashlib
+import os
+import threading
+
+from cupar._compile import nvjitlink, nvrtc, precompiled, toolchain
+
+real = {(nvrtc, "_compiled"): nvrtc._compiled, (nvjitlink, "_link"): nvjitlink._link}
+
+
+def once(folder, patch):
+    """Have the compilers of this process compile the same once, and keep headers precompiled."""
+    folder.mkdir(exist_ok=True)
+
+    def kept(key, make):
+        path = folder / hashlib.sha256(repr(key).encode()).hexdigest()
+        if path.exists():
+            return path.read_bytes()
+        made = make()
+        part = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
+        part.write_bytes(made)
+        part.replace(path)
+        return made
+
+    def compiled(source, cc, given, headers=(), name="cupar.cu"):
+        def make():
+            return real[nvrtc, "_compiled"](source, cc, given, headers, name)
+
+        # What users write may include files of theirs.
+        if name != "cupar.cu" or any(each.startswith("-create-pch") for each in given):
+            return make()
+        options = [each for each in given if not each.startswith("-use-pch")]
+        return kept((source, cc, options, toolchain.include_folders(), headers), make)
+
+    def link(parts, cc, given=None, to_ptx=False):
+        def make():
+            return real[nvjitlink, "_link"](parts, cc, given, to_ptx)
+
+        codes = [each if isinstance(each, bytes) else (each.kind, each.data) for each in parts]
+        options = toolchain.link_options() if given is None else given
+        return kept((codes, cc, [*options], to_ptx), make)
+
+    patch.setattr(nvrtc, "_compiled", compiled)
+    patch.setattr(nvjitlink, "_link", link)
+    precompiled.keep_headers()
