@@ -1,5 +1,6 @@
 """Calls algorithms from Python and from compiled code, and compares what the driver was told."""
 
+import inspect
 import sys
 from itertools import zip_longest
 
@@ -27,8 +28,10 @@ def compare(name, algorithm, *calls, streams=(0, 77), names=""):
     algorithm.ready(tier="fast")  # whose kernels have parameters of their own
     driver.knows(algorithm)
     each = [f"a{k}" for k in range(len(calls[0]))]
-    # Without names, as numba compiles a method twice that is called with some.
-    given = [*each[:-1], f"{names}={each[-1]}", "stream=stream"] if names else [*each, "stream"]
+    # Without names where that can be, as numba compiles a method twice that is called with some.
+    is_next = [*inspect.signature(algorithm.run).parameters].index("stream") == len(each)
+    given = [*each[:-1], f"{names}={each[-1]}"] if names else each
+    given = [*given, "stream" if is_next and not names else "stream=stream"]
     arguments, given = ", ".join(each), ", ".join(given)
     names = {"algorithm": algorithm}
     exec(f"def call({arguments}, stream):\n    algorithm.run({given})", names)
