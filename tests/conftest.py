@@ -27,6 +27,20 @@ def session_cache(tmp_path_factory):
 
 
 @pytest.fixture(scope="session", autouse=True)
+def never_cleared(session_cache):
+    """Fail a test that clears the cache which all share: others have builds there."""
+    from cupar._store.disk import Disk
+
+    def cleared(disk, clear=Disk.clear):
+        assert disk.path != session_cache, "other tests use this cache: have one with `empty_cache`"
+        return clear(disk)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Disk, "clear", cleared)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def compilers(session_cache):
     """The compilers, which compile the same once for all tests of a run; see `support.compilers`."""
     from support import compilers

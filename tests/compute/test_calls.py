@@ -329,12 +329,13 @@ def test_proxies_have_no_data(gpu):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_serialized_and_back(gpu, name):
+def test_serialized_and_back(gpu, name, tmp_path, monkeypatch):
     made_with, counts = CASES[name]
     made = getattr(compute, f"make_{name}")(**made_with, compute_capability=[80, CC])
     blob = compute.serialize(made)
     assert blob == made.serialize()
-    cupar.cache.clear()  # it holds all that it needs
+    monkeypatch.setenv("CUPAR_CACHE_DIR", str(tmp_path / "another"))  # it holds all that it needs
+    cupar.cache.clear(disk=False)
     restored = compute.deserialize(blob)
     assert type(restored) is type(made) and [*restored.builds] == [80, CC]
     for cc in (80, CC):
