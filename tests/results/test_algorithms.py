@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.results import cp, needs_gpu
+from support.results import cp, every, needs_gpu
 
 import cupar
 from cupar import SortOrder
@@ -138,6 +138,7 @@ def test_transform_refusals():
 # --- Segmented reductions --------------------------------------------------------------------------------
 
 
+@every(3)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("offset", ["i4", "u8"])
 def test_segmented_reduce(dtype, offset, rng):
@@ -175,6 +176,7 @@ def test_segmented_reduce_in_two_phases_and_other_output():
 # --- Merge sort ------------------------------------------------------------------------------------------
 
 
+@every(3)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_merge_sort(dtype, rng):
     real = np.dtype(dtype).kind != "c"
@@ -302,6 +304,7 @@ def test_radix_sort_of_floats_with_nan():
 # --- Runs of equal keys ----------------------------------------------------------------------------------
 
 
+@every(3)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("count", ["i4", "u8"])
 def test_unique_by_key(dtype, count, rng):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.results import Interface, cp, described, needs_gpu
+from support.results import Interface, cp, described, every, needs_gpu
 
 import cupar
 from cupar import OpKind, RawOp, SortOrder
@@ -67,6 +67,7 @@ def predicates(dtype):
     return (small_real, large_real) if np.dtype(dtype).kind == "c" else (small, large)
 
 
+@every(5)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("count", ["i4", "u4", "i8", "u8"])
 def test_three_way_partition(dtype, count, rng):
@@ -91,6 +92,7 @@ def test_three_way_partition(dtype, count, rng):
         np.testing.assert_array_equal(d_in.get(), host)
 
 
+@every(5)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("count", ["i4", "u4", "i8", "u8"])
 def test_select(dtype, count, rng):
@@ -212,6 +214,7 @@ def special(dtype):
     return found
 
 
+@every(3)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_known_kinds_as_predicates(dtype):
     host = special(dtype)
@@ -233,6 +236,7 @@ def test_known_kinds_as_predicates(dtype):
         np.testing.assert_array_equal(outputs[1].get()[: second.sum()], host[second])
 
 
+@every(3)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_known_kinds_as_comparisons(dtype):
     values = special(dtype)
@@ -312,6 +316,7 @@ def counted(host, num_levels, lower, upper):
     return expected
 
 
+@every(7)
 @pytest.mark.parametrize("dtype", REAL)
 @pytest.mark.parametrize("counts", ["i4", "u4", "i8", "u8"])
 @pytest.mark.parametrize("levels", [2, 17, 257, 513])
@@ -433,6 +438,7 @@ def test_histogram_refusals():
 # --- Searches --------------------------------------------------------------------------------------------
 
 
+@every(5)
 @pytest.mark.parametrize("dtype", REAL)
 @pytest.mark.parametrize("index", ["i4", "u4", "i8", "u8"])
 @pytest.mark.parametrize(("bound", "side"), [(lower_bound, "left"), (upper_bound, "right")])
