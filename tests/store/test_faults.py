@@ -10,6 +10,7 @@ import resource
 import shutil
 import signal
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support.faults import (
@@ -245,27 +246,33 @@ def test_a_clock_that_goes_back(operation, seconds, steps, monkeypatch):
 def test_an_interrupt_everywhere(operation, event, steps, monkeypatch):
     """This process goes on, as a notebook does, and so do others."""
 
-    def interrupt():
-        interrupted.append(places[-1])
-        print(number, places[-1])
-        raise KeyboardInterrupt
+    def all_steps():
+        def interrupt():
+            interrupted.append(places[-1])
+            print(number, places[-1])
+            raise KeyboardInterrupt
 
-    for root, number in steps(operation):
-        interrupted = []
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CacheWarning)
-            try:
-                with (
-                    at_line(number, interrupt)
-                    if event == "line"
-                    else at_call(number, interrupt, event) as places
-                ):
-                    operation.run()
-            except KeyboardInterrupt:
-                assert interrupted
-            else:
-                assert not interrupted
-        assert locks._current.get() is None  # or what is fetched later would have the rest of that deadline
-        check_sound(monkeypatch, operation, root)
-        if not interrupted:
-            break
+        for root, number in steps(operation):
+            interrupted = []
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", CacheWarning)
+                try:
+                    with (
+                        at_line(number, interrupt)
+                        if event == "line"
+                        else at_call(number, interrupt, event) as places
+                    ):
+                        operation.run()
+                except KeyboardInterrupt:
+                    assert interrupted
+                else:
+                    assert not interrupted
+            assert locks._current.get() is None  # or later fetches would have the rest of that deadline
+            check_sound(monkeypatch, operation, root)
+            if not interrupted:
+                break
+
+    # In a thread, with which what an interrupt leaves in the interpreter goes: one at the end of an `except`
+    # clause has its exception be the context of all that this thread raises from then on.
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(all_steps).result()
