@@ -91,7 +91,7 @@ def binder(caller: Caller) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
                     f"        and {array}.is_cuda and {array}.is_contiguous()",
                     f"        and not ({array}.numel() < {items} {lazy}) {aligned % 'data_ptr()'}",
                 ]
-            arguments = f"{array!r}, {array}, _dtype_{i}, {items}, {argument.output}"
+            arguments = f"{array!r}, {array}, _dtype_{i}, {items}, {argument.output}, {spec.is_cpu}"
             checks.append(f"else: {value} = _address({arguments})")
             if driver.has_several_devices and not spec.is_cpu:
                 checks.append(f"_check_memory({array!r}, {value})")

@@ -260,8 +260,12 @@ def view(name: str, array: Any) -> View:
     TypeError or ValueError, with a message that begins with `name`, if it is not a device array, or one whose
     memory cannot be used as it is.
     """
+    return _read(name, array, is_cpu())
+
+
+def _read(name: str, array: Any, on_cpu: bool) -> View:
     try:
-        if is_cpu():
+        if on_cpu:
             return _view_host(array)
         reader = _readers.get(type(array))
         if reader is None:
@@ -275,20 +279,20 @@ def view(name: str, array: Any) -> View:
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     except AttributeError as error:  # such as __cuda_array_interface__ of a tensor in host memory
-        raise TypeError(f"{name}: expected a {_kind()}, got {type(array).__name__}: {error}") from None
+        raise TypeError(f"{name}: expected a {_kind(on_cpu)}, got {type(array).__name__}: {error}") from None
     except Exception as error:  # arrays raise anything when they are asked what they are
         kind = type(array).__name__
         from .._base.causes import cause
 
         said = f": {error}" if str(error) else ""
         raise TypeError(
-            f"{name}: expected a {_kind()}, got {kind}, whose array interface or DLPack is "
+            f"{name}: expected a {_kind(on_cpu)}, got {kind}, whose array interface or DLPack is "
             f"broken: {type(error).__name__}{said}"
         ) from cause(error)
 
 
-def _kind() -> str:
-    return "host array" if is_cpu() else "device array"
+def _kind(on_cpu: bool) -> str:
+    return "host array" if on_cpu else "device array"
 
 
 def dtype_of(name: str, array: Any) -> np.dtype[Any]:
@@ -302,7 +306,7 @@ def dtype_of(name: str, array: Any) -> np.dtype[Any]:
         except structs.NoBfloat16Error as error:
             raise TypeError(f"{name}: {error}") from None
         except (TypeError, ValueError, SyntaxError):
-            raise TypeError(f"{name}: expected a {_kind()} or a dtype, got {array!r}") from None
+            raise TypeError(f"{name}: expected a {_kind(is_cpu())} or a dtype, got {array!r}") from None
         return structs.normal(name, dtype)
     found = view(name, array)
     _check_contiguous(name, found)
@@ -396,14 +400,22 @@ def _check_contiguous(name: str, found: View) -> None:
 
 
 def address(
-    name: str, array: Any, dtype: np.dtype[Any], items: int, output: bool, *, c_order: bool = False
+    name: str,
+    array: Any,
+    dtype: np.dtype[Any],
+    items: int,
+    output: bool,
+    on_cpu: bool | None = None,
+    *,
+    c_order: bool = False,
 ) -> int:
     """Return an array's address, having checked that a call may read or write so many items of it.
 
     The algorithm was built for `dtype`. With `c_order`, Fortran's order will not do, as where items are found
-    by several indices.
+    by several indices. An algorithm says what it was built for (`on_cpu`), whatever the default device is.
     """
-    found = view(name, array)
+    on_cpu = is_cpu() if on_cpu is None else on_cpu
+    found = _read(name, array, on_cpu)
     if found.dtype != dtype and not same_layout(name, found.dtype, dtype):
         raise TypeError(f"{name}: this algorithm was built for {dtype}, got an array of {found.dtype}")
     if c_order and not found.c_order:
@@ -418,7 +430,7 @@ def address(
         raise ValueError(
             f"{name}: expected an array aligned to {dtype.alignment} bytes, got one at {found.address:#x}"
         )
-    if driver.has_several_devices and not is_cpu():
+    if driver.has_several_devices and not on_cpu:
         peers.check_memory(name, found.address)
     return found.address
 

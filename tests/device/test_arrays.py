@@ -205,3 +205,12 @@ def test_what_broken_arrays_raise_is_shown_on_demand(array, debug, monkeypatch):
         _arrays.view("d_in", array)
     assert (caught.value.__cause__ is not None) == (debug == "1")
     assert caught.value.__suppress_context__
+
+
+def test_a_call_takes_arrays_of_what_it_was_built_for():
+    array, dtype = np.zeros(3, np.float32), np.dtype(np.float32)
+    with cupar.device("cpu"):
+        assert _arrays.address("d_in", array, dtype, 3, False) == array.ctypes.data
+        with pytest.raises(TypeError, match=r"d_in: .*host memory"):
+            _arrays.address("d_in", array, dtype, 3, False, False)
+    assert _arrays.address("d_in", array, dtype, 3, False, True) == array.ctypes.data
