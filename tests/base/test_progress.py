@@ -192,8 +192,8 @@ def test_what_nobody_waits_for_is_not_told(place, empty_cache, monkeypatch):
     assert "building reduce_into for sm_90 (link)" in " ".join(place.lines)
     assert not place.shown
     place.lines.clear()
-    threading.Thread(target=lambda: place.was_drawn.wait(60) and go.set()).start()
     place.was_drawn.clear()
+    threading.Thread(target=lambda: place.was_drawn.wait(60) and go.set()).start()
     assert pending.build.origin == "built"
     assert place.lines
 
