@@ -45,19 +45,22 @@ def value_type(dtype: np.dtype[Any]) -> Any:
     fields = [value_type(dtype[i]) for i in range(len(dtype.names))]
     struct = types.BaseTuple.from_types(fields, structs.plain_class(dtype))
     if {"count", "index"} & {*dtype.names}:
-        _prefer_fields(struct)
+        from .._numba import NamedTupleAttribute, cuda_target
+
+        prefer_fields(struct, cuda_target, NamedTupleAttribute)
     return struct
 
 
-def _prefer_fields(struct: Any) -> None:
-    """Let the attributes of a named tuple be its fields, even where tuples have methods of these names."""
-    from .._numba import NamedTupleAttribute, cuda_target
+def prefer_fields(struct: Any, of: Any, attribute: Any) -> None:
+    """Let the attributes of a named tuple be its fields, even where tuples have methods of these names.
 
-    typing, target = cuda_target.typing_context, cuda_target.target_context
+    `of` is the target, as numba has it, and `attribute` its template of a named tuple's attributes.
+    """
+    typing, target = of.typing_context, of.target_context
     if struct in typing._attributes:
         return
 
-    class FieldAttribute(NamedTupleAttribute):  # type: ignore[misc]
+    class FieldAttribute(attribute):  # type: ignore[misc]
         key = struct
 
     def get(context: Any, builder: Any, kind: Any, value: Any, field: str) -> Any:

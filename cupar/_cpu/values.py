@@ -22,6 +22,7 @@ from numba.extending import intrinsic
 from numba.np.numpy_support import from_dtype
 
 from .. import structs
+from .._compile.numba_types import prefer_fields
 
 DType = np.dtype[Any]
 
@@ -57,26 +58,10 @@ def value_type(dtype: DType) -> Any:
     fields = [value_type(dtype[i]) for i in range(len(dtype.names))]
     struct = types.BaseTuple.from_types(fields, structs.plain_class(dtype))
     if {"count", "index"} & {*dtype.names}:
-        _prefer_fields(struct)
+        from numba.core.registry import cpu_target
+
+        prefer_fields(struct, cpu_target, NamedTupleAttribute)
     return struct
-
-
-def _prefer_fields(struct: Any) -> None:
-    """Let the attributes of a named tuple be its fields, even where tuples have methods of these names."""
-    from numba.core.registry import cpu_target
-
-    typing, target = cpu_target.typing_context, cpu_target.target_context
-    if struct in typing._attributes:
-        return
-
-    class FieldAttribute(NamedTupleAttribute):  # type: ignore[misc]
-        key = struct
-
-    def get(context: Any, builder: Any, kind: Any, value: Any, field: str) -> Any:
-        return builder.extract_value(value, kind.fields.index(field))
-
-    typing.insert_attributes(FieldAttribute(typing))
-    target._insert_getattr_defn([(get, field, (struct,)) for field in struct.fields])
 
 
 # --- LLVM's code -----------------------------------------------------------------------------------------
