@@ -30,7 +30,7 @@ from .._call.algorithm import Algorithm
 from .._call.code import Loaded
 from .._device import driver
 from .._ir.specialisation import Specialisation
-from . import calls, dump, iterators, launches, native, views
+from . import calls, dump, iterators, launches, native, view_types
 from .errors import LaunchError
 from .given import plain
 from .layout import Layout, layout_of, words_of
@@ -156,7 +156,7 @@ def _new_class(cls: type[Algorithm]) -> type[AlgorithmType]:
     for name in ("run", "__call__"):
         _teach_method(kind, name)
     lower_builtin(kind, kind, types.VarArg(types.Any))(_lower_call)
-    views.refresh()
+    view_types.refresh()
     return kind
 
 

@@ -21,7 +21,7 @@ from .given import NO_CONTEXT, aligned, integer, stream
 from .iterators import IteratorType
 from .layout import Layout
 from .problems import problem_of
-from .views import ViewType
+from .view_types import ViewType
 
 _HEAD = """
 def call(self, {parameters}):

@@ -30,7 +30,7 @@ from .._base.digests import sha256
 from .._device import arrays
 from .._ir import nodes
 from .._ir.iterator import Index, Items, Iterator, Leaf, Value
-from . import native, views
+from . import native, view_types
 
 _I64 = ir.IntType(64)
 _OF_ITEMS = 3  # words of an array
@@ -225,4 +225,4 @@ def _added_to(offset: Any, iterator: Any) -> Any:
 
 overload(operator.add)(lambda iterator, offset: _added(iterator, offset))  # noqa: PLW0108
 overload(operator.add)(lambda offset, iterator: _added_to(offset, iterator))  # noqa: PLW0108
-views.refresh()
+view_types.refresh()

@@ -26,7 +26,7 @@ from .._jit.configuration import COOPERATIVE
 from .._jit.launcher import captured
 from . import native
 from .layout import FIRST, words_of
-from .views import ViewType
+from .view_types import ViewType
 
 Types = tuple[Type, ...]
 

@@ -14,7 +14,7 @@ from numba.np.numpy_support import from_dtype
 
 from .._base import trace
 from .._ir.parameters import Array, Constant, Member, Scalar, Tuple, Type, slots
-from . import dump, native, views
+from . import dump, native, view_types
 from .errors import LaunchError
 from .given import NO_CONTEXT, aligned, integer, stream
 from .kernel_types import NUMBERS, WORDS, KernelType, LaunchType, Types, kind_of, type_of
@@ -102,7 +102,7 @@ def _forall(kernel: Any, ntasks: Any, tpb: Any, on: Any, sharedmem: Any) -> Any:
     return names["forall"]
 
 
-# As in `views`: numba compares the signatures, annotations included.
+# As in `view_types`: numba compares the signatures, annotations included.
 overload(operator.getitem)(lambda kernel, index: _getitem(kernel, index))  # noqa: PLW0108
 overload_method(KernelType, "forall")(
     lambda kernel, ntasks, tpb=0, stream=None, sharedmem=0: _forall(kernel, ntasks, tpb, stream, sharedmem)
@@ -274,4 +274,4 @@ def _parts(context: Any, builder: Any, kind: Type, given: Any, value: Any, name:
     return {f"{name}v": context.data_model_manager[wanted].as_data(builder, number)}
 
 
-views.refresh()
+view_types.refresh()

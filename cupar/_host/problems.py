@@ -21,7 +21,7 @@ from .._kernels.radix_sort import Bits
 from .._kernels.segmented_sort import Sorted
 from .._kernels.segments import MOST_LISTED, Segments
 from .given import integer
-from .views import ViewType
+from .view_types import ViewType
 
 
 @dataclass

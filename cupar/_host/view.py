@@ -124,10 +124,10 @@ class View:
     def _numba_type_(self) -> Any:
         """What numba sees it as; asked for by numba alone, which is imported then."""
         if self._kind is None:
-            from . import views
+            from . import view_types
 
             kind = layout(self.shape, self.strides, self.itemsize)
-            self._kind = views.view_type(type(self), self.dtype, self.ndim, kind, self.writable)
+            self._kind = view_types.view_type(type(self), self.dtype, self.ndim, kind, self.writable)
         return self._kind
 
     @classmethod
