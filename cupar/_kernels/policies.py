@@ -192,10 +192,12 @@ class SegmentedScan(NamedTuple):
     words: int  # of 4 bytes, of a lane's items in a tile
     warps: int  # of blocks whose warps have segments of their own
     resident: int  # of these that a multiprocessor is to run at once
-    chunk_warps: int  # of blocks that have a chunk of a long segment
-    chunk_resident: int
     span: int  # tiles that a warp's segments should have
+    long_tiles: int  # of the longest segment that a warp has, unless there are few
+    chunk_warps: int  # that work on chunks of long segments, of a block
+    chunk_resident: int  # such blocks that a multiprocessor is to run at once
+    chunk_bytes: int  # of a chunk, at most
+    chunk_slots: int  # for chunks in shared memory, at most
 
 
-# H200, float32: segments of 2^16 items and more are quickest with few blocks for chunks.
-SEGMENTED_SCAN = SegmentedScan(16, 8, 4, 16, 1, 2)
+SEGMENTED_SCAN = SegmentedScan(16, 8, 4, 2, 16, 16, 1, 40960, 6)

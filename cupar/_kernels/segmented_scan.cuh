@@ -2,26 +2,24 @@
 // they follow one another, as vectors, whatever lies in each; else item by item. Rows of one length follow
 // one another always, and need no offsets.
 //
-// Long segments are cut into chunks, which go into a queue for a kernel that follows. There, a block has a
-// chunk in its registers while it learns what comes before it (`segment_chunks.cuh`), and the next one is
-// on its way to shared memory.
+// Long segments are cut into chunks, which go into a queue for a kernel that follows; see
+// `segmented_scan_long.cuh`.
 //
 // Nothing is read back, and what is combined with what depends on the lengths and on how the arrays are
 // aligned alone, so it is the same in every run. The operator need not be commutative, nor have an identity.
 //
-// Source: ours; see `scan_tile.cuh` and `segment_chunks.cuh`. Copies: PTX ISA, "cp.async".
+// Source: ours; see `scan_tile.cuh`.
 //
 // Given: d_in_t, d_out_t, start_offsets_in_t, end_offsets_in_t, start_offsets_out_t, op_t, accum_t; is_rows,
 // has_outputs (whether there are other offsets in the output); is_inclusive, init_is_value,
-// init_is_on_device; policy_words, policy_warps, policy_resident, policy_chunk_warps, policy_chunk_resident,
-// policy_span.
-#include "segment_chunks.cuh"
+// init_is_on_device; policy_words, policy_warps, policy_resident, policy_span,
+// policy_long_tiles; and what segmented_scan_long.cuh is.
+#include "segmented_scan_long.cuh"
 
 namespace cupar {
 constexpr int warps = policy_warps, threads = 32 * warps;
 constexpr bool is_small = sizeof(value_t) <= 8;
 constexpr int resident  = is_small ? policy_resident : 1;  // blocks that a multiprocessor is to run at once
-constexpr int chunk_resident    = is_small ? policy_chunk_resident : 1;
 constexpr unsigned items_marked = (1u << items) - 1;
 
 // Segments of a warp that do not follow one another, as if they did.
@@ -209,128 +207,79 @@ __device__ __forceinline__ long_segment in_chunks(d_in_t in, d_out_t out, const 
   return of;
 }
 
-// A chunk of a segment.
-struct chunk {
-  long_segment its;
-  unsigned k;
-  bool is_there;
+// The next chunk in the queue: a block takes a ticket for it while the one before is on its way.
+struct queued_chunks {
+  const queue& q;
+  unsigned chunks;
+  unsigned ticket;  // the first lane has it
 
-  struct place_of {
-    span all;
-    i64 at;
-  };
-  // Where a warp's tile of it is.
-  __device__ __forceinline__ place_of place(tile& to, d_in_t in, d_out_t out) const {
-    const span all = span_of(in + its.begin, out + its.to, its.length);
-    const i64 at   = k * chunk_items + threadIdx.x / 32 * tile_items;
-    to.low = to.high = 0;
-    if (at < all.high) {
-      to.place(all.low, all.high, at);
-    }
-    return {all, at};
+  __device__ __forceinline__ queued_chunks(const queue& from)
+      : q(from), chunks(static_cast<unsigned>(chunks_in(*from.heads))) {
+    take();
   }
-  // How many warps have a tile.
-  __device__ __forceinline__ int active(const span& all) const {
-    const i64 left = all.high - k * chunk_items;
-    return left < chunk_items ? static_cast<int>(left + tile_items - 1) / tile_items : chunk_warps;
+  __device__ __forceinline__ void take() {
+    if (threadIdx.x % 32 == 0) {
+      ticket = atomicInc(&q.heads->ticket, 0x7fffffff);  // of atomicAdd, the result is waited for at once
+    }
+  }
+  __device__ __forceinline__ chunk next() {
+    const unsigned at = shuffle(ticket, 0);
+    chunk next{{}, 0, at < chunks};
+    if (next.is_there) {
+      take();
+      next.its = q.segments[q.segment_of[at]];
+      next.k   = at - next.its.first_chunk;
+    }
+    return next;
   }
 };
 
-// The next chunk in the queue.
-__device__ __forceinline__ chunk next_in(const queue& q, unsigned chunks) {
-  chunk next{{}, 0, false};
-  const unsigned ticket = atomicAdd(&q.heads->ticket, 1u);
-  if (ticket < chunks) {
-    next.its      = q.segments[q.segment_of[ticket]];
-    next.k        = ticket - next.its.first_chunk;
-    next.is_there = true;
-  }
-  return next;
-}
-
-// The chunks that are a block's own, if the queue is not used: all of every so many segments. They are in
-// shared memory, and a warp finds the next one.
+// The chunks that are a block's own, if the queue is not used: all of every so many segments.
 struct own_chunks {
-  i64 first;      // of 32 segments
-  unsigned left;  // which of these are left
-  chunk now;
+  i64 first     = i64{32} * blockIdx.x;  // of 32 segments
+  unsigned left = ~0u;                   // which of these are left
+  chunk now     = {{}, 0, false};
 
-  __device__ __forceinline__ void find(d_in_t in, d_out_t out, start_offsets_in_t starts,
-                                       end_offsets_in_t ends, start_offsets_out_t outputs, i64 num_segments,
-                                       i64 long_items) {
-    const int lane = threadIdx.x % 32;
-    own_chunks its = *this;
-    if (!its.now.is_there || ++its.now.k == its.now.its.chunks) {
-      its.now.is_there = false;
-      while (its.first < num_segments) {
-        const i64 index = its.first + lane;
-        long_segment of{0, 0, 0, 0, 0};
-        if (index < num_segments) {
-          of = in_chunks(in, out, segment_at(starts, ends, outputs, index), long_items);
-        }
-        const unsigned found = __ballot_sync(~0u, of.chunks > 0) & its.left;
-        if (found != 0) {
-          its.left = found & (found - 1);
-          its.now  = {shuffle(of, __ffs(found) - 1), 0, true};
-          break;
-        }
-        its.first += i64{32} * gridDim.x;
-        its.left = ~0u;
+  template <class LongSegmentAt>
+  __device__ __forceinline__ chunk next(i64 num_segments, LongSegmentAt long_segment_at) {
+    if (now.is_there && ++now.k < now.its.chunks) {
+      return now;
+    }
+    now.is_there = false;
+    while (first < num_segments) {
+      const i64 index = first + threadIdx.x % 32;
+      long_segment of{0, 0, 0, 0, 0};
+      if (index < num_segments) {
+        of = long_segment_at(index);
       }
-    }
-    __syncwarp();
-    if (lane == 0) {
-      *this = its;
-    }
-    __syncwarp();
-  }
-};
-
-// What a thread's vectors of a tile are copied to, ahead of their use.
-constexpr int staged_bytes = rows * chunk_threads * items * array_bytes<d_in_t>;
-constexpr bool is_staged   = is_word<items * array_bytes<d_in_t>> && items * array_bytes<d_in_t> >= 4 &&
-                             staged_bytes <= 40960 && target >= 80;
-
-struct stage {
-  vector<d_in_v, items> of_rows[is_staged ? rows : 1][is_staged ? chunk_threads : 1];
-
-  // Begins to copy the vectors that lie in a tile as a whole.
-  template <class It>
-  __device__ __forceinline__ void copy(const tile& its, It from) {
-    if constexpr (is_staged && is_array<It>) {
-#pragma unroll
-      for (int r = 0; r < rows; ++r) {
-        if (its.has_vector(r)) {
-          constexpr int bytes = items * array_bytes<d_in_t>;
-          const auto to       = static_cast<unsigned>(__cvta_generic_to_shared(&of_rows[r][threadIdx.x]));
-          asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to),
-                       "l"(__cvta_generic_to_global(from + tile::position(r))), "n"(bytes)
-                       : "memory");
-        }
+      const unsigned found = __ballot_sync(~0u, of.chunks > 0) & left;
+      if (found != 0) {
+        left = found & (found - 1);
+        now  = {shuffle(of, __ffs(found) - 1), 0, true};
+        break;
       }
-      asm volatile("cp.async.commit_group;" ::: "memory");
+      first += i64{32} * gridDim.x;
+      left = ~0u;
     }
-  }
-  __device__ __forceinline__ void wait() {
-    if constexpr (is_staged) {
-      asm volatile("cp.async.wait_all;" ::: "memory");
-    }
-  }
-  __device__ __forceinline__ void load(int r, vector<d_in_v, items>& to, d_in_t from) const {
-    if constexpr (is_staged) {
-      cupar::load<true>(to, of_rows[r][threadIdx.x].item);
-    } else {
-      cupar::load<true>(to, from + tile::position(r));
-    }
+    return now;
   }
 };
 }  // namespace cupar
 
 using namespace cupar;
 
-extern "C" __global__ __launch_bounds__(1) void cupar_segmented_scan_init(queue_heads* heads) {
+// Empties the queue: 256 words of 16 bytes a block.
+extern "C" __global__ __launch_bounds__(256) void cupar_segmented_scan_init(queue_heads* heads,
+                                                                            uint4* of_chunks,
+                                                                            unsigned words) {
   join_stream();
-  *heads = {0, 0, 0};
+  const unsigned at = blockIdx.x * 256 + threadIdx.x;
+  if (at < words) {
+    of_chunks[at] = uint4{0, 0, 0, 0};
+  }
+  if (at == 0) {
+    *heads = {0, 0, 0};
+  }
 }
 
 extern "C" __global__ __launch_bounds__(threads, resident) void cupar_segmented_scan(
@@ -369,106 +318,37 @@ extern "C" __global__ __launch_bounds__(threads, resident) void cupar_segmented_
   }
 }
 
-// A block takes chunk after chunk.
+// Scans long segments, chunk by chunk.
 extern "C" __global__ __launch_bounds__(chunk_threads, chunk_resident) void cupar_segmented_scan_chunks(
     d_in_t in, d_out_t out, start_offsets_in_t starts, end_offsets_in_t ends, start_offsets_out_t outputs,
     i64 num_segments, i64 long_items, queue q, op_t op, init_t given_init) {
-  __shared__ stage staged;
-  __shared__ chunk nexts[3];
-  __shared__ value_t of_warps[chunk_warps];
-  __shared__ value_t before_chunk;
-  __shared__ own_chunks own;
-  __shared__ carried up_to;
+  __shared__ block_state block;
   join_stream();
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const bool is_over   = q.heads->is_over != 0;
-  const auto chunks    = static_cast<unsigned>(chunks_in(*q.heads));
-  const bool has_later = is_over || chunks > gridDim.x;  // if each block has one chunk, all are taken
   if (threadIdx.x == 0) {
-    nexts[1].is_there = false;
-    own               = {i64{32} * blockIdx.x, ~0u, {{}, 0, false}};
+    block.init();
   }
   __syncthreads();
-  tile now;
-  value_t before;
-  // What is next is known one turn before it is copied, and that is one turn before it is scanned.
-  int slot = 1;
-  for (int turn = -2;; turn += turn < 0 ? 1 : 0) {
-    const int following = slot == 2 ? 0 : slot + 1, later = slot == 0 ? 2 : slot - 1;
-    const chunk& its = nexts[slot];
-    if (turn == 0) {
-      if (!its.is_there) {
-        break;
-      }
-      const auto [all, at] = its.place(now, in, out);
-      staged.wait();
-      if (now.high > 0) {
-        now.mark_first(at == 0);
-        const d_in_t from = all.in + at;
-        now.load_by(from, all.is_wide, [&](int r, vector<d_in_v, items>& to) { staged.load(r, to, from); });
-      }
-      __syncwarp();
-    }
-    if (is_staged && turn > -2 && nexts[following].is_there) {
-      tile next;
-      const auto [all, at] = nexts[following].place(next, in, out);
-      if (all.is_wide) {
-        staged.copy(next, all.in + at);
-      }
-    }
-    if (turn == 0) {
-      if (now.high > 0) {
-        value_t sum;
-        now.scan(sum, false, initial(given_init), op);
-        if (lane == 0) {
-          of_warps[warp] = sum;
-        }
-      }
-      __syncthreads();
-      const int active          = its.active(span_of(in + its.its.begin, out + its.its.to, its.its.length));
-      const value_t up_to_warps = scan_lanes(of_warps[lane < active ? lane : active - 1], 0, op);
-      before                    = shuffle(up_to_warps, warp > 0 ? warp - 1 : 0);
-      if (warp == 0) {
-        const value_t sum = shuffle(up_to_warps, active - 1);
-        if (is_over) {
-          if (lane == 0 && its.k > 0) {
-            before_chunk = up_to.before;
-          }
-          __syncwarp();
-          up_to.add(its.k, sum, op);
-        } else if (its.its.chunks > 1) {
-          const value_t found = look_back(q, its.its.first_chunk, its.k, sum, op);
-          if (lane == 0) {
-            before_chunk = found;
-          }
-        }
-      }
-    }
-    if (warp == chunk_warps - 1 && (has_later || turn == -2)) {
-      if (is_over) {
-        own.find(in, out, starts, ends, outputs, num_segments, long_items);
-        if (lane == 0) {
-          nexts[later] = own.now;
-        }
-      } else if (lane == 0) {
-        nexts[later] = next_in(q, chunks);
-      }
-    }
-    __syncthreads();
-    if (turn == 0 && now.high > 0) {
-      tile again;
-      const auto [all, at] = its.place(again, in, out);
-      if (its.k > 0) {
-        before = warp > 0 ? combine(before_chunk, before, op) : before_chunk;
-      }
-      if (at > 0) {
-        now.prepend_to_all(before, op);
-      }
-      now.store_items(all.out + at, all.is_wider, before, initial(given_init));
-    }
-    slot = following;
+  const bool is_over = q.heads->is_over != 0;
+  const int warp     = threadIdx.x / 32;
+  if (warp < workers) {
+    work_on_chunks(block, in, out, warp, op);
+  } else if (warp == workers) {
+    own_chunks own;
+    queued_chunks queued(q);
+    load_chunks(block, in, out, [&] {
+      return is_over ? own.next(num_segments,
+                                [&](i64 index) {
+                                  const share its = segment_at(starts, ends, outputs, index);
+                                  return in_chunks(in, out, its, long_items);
+                                })
+                     : queued.next();
+    });
+  } else if (warp == workers + 1) {
+    publish_chunks(block, in, out, q, is_over, initial(given_init), op);
+  } else {
+    look_ahead(block, q, is_over, initial(given_init), op);
   }
 }
 
-CUPAR_FACTS(threads, chunk_threads, items, tile_items, policy_span, static_cast<int>(chunk_items),
-            sizeof(long_segment), sizeof(known), is_rows)
+CUPAR_FACTS(threads, chunk_threads, items, tile_items, policy_span, policy_long_tiles* tile_items,
+            static_cast<int>(chunk_items), chunk_shared, sizeof(long_segment), sizeof(known), is_rows)

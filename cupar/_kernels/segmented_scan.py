@@ -41,6 +41,7 @@ _FEW = 8  # segments for each multiprocessor: if there are no more, blocks take 
 _SPARE = 64  # segments in the queue, beside those that there is room for in the input
 _UNKNOWN_SEGMENTS = 1 << 16  # in the queue, if nobody knows how many items there are
 _UNKNOWN_CHUNKS = 1 << 18
+_CLEAR_THREADS = 256  # of a block that empties the queue; each clears 16 bytes
 _MOST_SEGMENTS = (1 << 24) - 1
 _MOST_CHUNKS = 1 << 24
 
@@ -48,11 +49,10 @@ _MOST_CHUNKS = 1 << 24
 _ARRAYS = Value("d_in"), Value("d_out")
 _OP, _INIT = Value("op"), Value("init")
 _QUEUE = (
-    *(Storage(), Storage("segments"), Storage("segment_of")),
-    *(Storage("of_chunks"), Storage("of_groups"), Storage("up_to_groups")),
+    *(Storage(), Storage("segments"), Storage("segment_of"), Storage("of_chunks")),
     *(u32("most_segments"), u32("most_chunks")),
 )
-_NO_QUEUE = (*(u64(0),) * 6, *(u32(0),) * 2)
+_NO_QUEUE = (*(u64(0),) * 4, *(u32(0),) * 2)
 
 
 def _offsets(spec: Specialisation) -> list[str]:
@@ -74,10 +74,15 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
         return Launch("cupar_segmented_scan", "grid", "threads", parameters)
 
     names = ("n", "largest", "batch", "long_items", "grid")
-    init = Launch("cupar_segmented_scan_init", 1, 1, (Storage(),))
+    init = Launch(
+        "cupar_segmented_scan_init",
+        "clear_grid",
+        _CLEAR_THREADS,
+        (Storage(), Storage("of_chunks"), u32("clear_words")),
+    )
     parameters = (*_ARRAYS, *offsets, n, long_items, _QUEUE, _OP, _INIT)
-    chunks = Launch("cupar_segmented_scan_chunks", "chunk_grid", "chunk_threads", parameters)
-    parts = "segments", "segment_of", "of_chunks", "of_groups", "up_to_groups"
+    chunks = Launch("cupar_segmented_scan_chunks", "chunk_grid", "chunk_threads", parameters, "chunk_shared")
+    parts = "segments", "segment_of", "of_chunks", "clear_words", "clear_grid"
     return {
         "short": Shape(names, (scan(_NO_QUEUE),)),
         "any": Shape(
@@ -88,17 +93,20 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
 
 def _planner(facts: Facts) -> Callable[[Segments], Plan]:
     warps, sms, vector = facts["threads"] // 32, facts["sms"], facts["items"]
-    chunk, tile, span = facts["chunk_items"], facts["tile_items"], facts["span"] * facts["tile_items"]
+    tile, span = facts["tile_items"], facts["span"] * facts["tile_items"]
+    chunk, chunk_shared = facts["chunk_items"], facts["chunk_shared"]
     segment_size, known_size = facts["segment_size"], facts["known_size"]
     is_rows = facts["is_rows"] > 0
-    resident = facts.occupancy("cupar_segmented_scan_chunks", facts["chunk_threads"], 0)
+    resident = 0
+    if chunk_shared:
+        resident = facts.occupancy("cupar_segmented_scan_chunks", facts["chunk_threads"], chunk_shared)
 
     def plan(problem: Segments) -> Plan:
         n, items, largest, _ = problem
         if n == 0 or (is_rows and items == 0):
             return Plan("", 0)
         mean = items // n if items else largest
-        long_items = 2 * tile if n <= sms * _FEW else chunk
+        long_items = 2 * tile if n <= sms * _FEW else facts["long_items"]
         batch = max(span // mean, 1) if mean else _UNKNOWN_BATCH
         if mean > long_items:
             batch = _LONG_BATCH
@@ -108,18 +116,18 @@ def _planner(facts: Facts) -> Callable[[Segments], Plan]:
         elif vector < batch and largest <= long_items:
             batch -= batch % vector  # so that all begin where vectors do, if the first one does
         grid = ceil_div(n, warps * batch)
-        if 0 < largest <= long_items or 0 < items <= long_items:
+        # Items may be too large for chunks.
+        if not resident or 0 < largest <= long_items or 0 < items <= long_items:
             return Plan("short", 0, (n, largest, batch, long_items, grid))
         segments, chunks = min(n, _UNKNOWN_SEGMENTS), _UNKNOWN_CHUNKS
         if items:
             segments = min(n, items // long_items + _SPARE, _MOST_SEGMENTS)
             # A segment that begins within a vector, and ends within a chunk, may need two more.
             chunks = min(items // chunk + 2 * segments, _MOST_CHUNKS)
-        known = known_size * chunks
-        _, long, segment_of, of_chunks, of_groups, up_to_groups, nbytes = aligned(
-            16, segment_size * segments, 4 * chunks, known, known, known
-        )
-        storage = long, segment_of, of_chunks, of_groups, up_to_groups, segments, chunks
+        words = ceil_div(known_size * chunks, 16)
+        _, long, segment_of, of_chunks, nbytes = aligned(16, segment_size * segments, 4 * chunks, 16 * words)
+        clearing = words, ceil_div(words, _CLEAR_THREADS)
+        storage = long, segment_of, of_chunks, *clearing, segments, chunks
         numbers = (n, largest, batch, long_items, grid, *storage, min(sms * resident, chunks))
         return Plan("any", nbytes, numbers)
 
@@ -149,8 +157,8 @@ def _prelude(spec: Specialisation) -> str:
 SEGMENTED_SCAN = Family(
     "segmented_scan.cuh",
     (
-        *("threads", "chunk_threads", "items", "tile_items", "span", "chunk_items"),
-        *("segment_size", "known_size", "is_rows"),
+        *("threads", "chunk_threads", "items", "tile_items", "span", "long_items"),
+        *("chunk_items", "chunk_shared", "segment_size", "known_size", "is_rows"),
     ),
     _shapes,
     _planner,

@@ -165,16 +165,16 @@ FAMILIES = {
     "segmented scan": (
         segmented_scan.SEGMENTED_SCAN,
         dict(
-            threads=256, chunk_threads=512, items=4, tile_items=512, span=2, chunk_items=8192,
-            segment_size=32, known_size=8,
+            threads=256, chunk_threads=608, items=4, tile_items=512, span=2, long_items=8192,
+            chunk_items=10240, chunk_shared=215_040, segment_size=32, known_size=8,
         ),
         ["short", "any"],
     ),
     "segmented scan of rows": (
         segmented_scan.SEGMENTED_SCAN,
         dict(
-            threads=256, chunk_threads=512, items=8, tile_items=256, span=2, chunk_items=4096,
-            segment_size=32, known_size=16, is_rows=1,
+            threads=256, chunk_threads=352, items=8, tile_items=256, span=2, long_items=4096,
+            chunk_items=5120, chunk_shared=215_040, segment_size=32, known_size=16, is_rows=1,
         ),
         ["short", "any"],
     ),

@@ -10,18 +10,18 @@ from cupar._kernels.family import Facts
 from cupar._kernels.segmented_scan import SEGMENTED_SCAN
 from cupar._kernels.segments import Segments
 
-SMS, WARPS, TILE, CHUNK = 132, 8, 512, 8192
+SMS, WARPS, TILE, LONG, CHUNK = 132, 8, 512, 8192, 10240
 FACTS = dict(
-    threads=256, chunk_threads=512, items=4, tile_items=TILE, span=2, chunk_items=CHUNK, segment_size=32,
-    known_size=8,
+    threads=256, chunk_threads=608, items=4, tile_items=TILE, span=2, long_items=LONG, chunk_items=CHUNK,
+    chunk_shared=215_040, segment_size=32, known_size=8,
 )  # fmt: skip
 NAMES = ("n", "largest", "batch", "long_items", "grid")
-PARTS = ("segments", "segment_of", "of_chunks", "of_groups", "up_to_groups")
+PARTS = ("segments", "segment_of", "of_chunks")
 PLUS = cupar.OpKind.PLUS
 
 
-def planner(is_rows):
-    facts = {**FACTS, "is_rows": int(is_rows), "sms": SMS, "shared_memory": 232448}
+def planner(is_rows, **other):
+    facts = {**FACTS, "is_rows": int(is_rows), "sms": SMS, "shared_memory": 232448, **other}
     return SEGMENTED_SCAN.planner(Facts(facts, lambda *_: 2))
 
 
@@ -29,7 +29,8 @@ BY_OFFSETS, OF_ROWS = planner(False), planner(True)
 
 
 def numbers(plan):
-    names = (*NAMES, *PARTS, "most_segments", "most_chunks", "chunk_grid")
+    clearing = "clear_words", "clear_grid"
+    names = (*NAMES, *PARTS, *clearing, "most_segments", "most_chunks", "chunk_grid")
     return dict(zip(names, plan.numbers, strict=plan.shape == "any"))
 
 
@@ -73,7 +74,9 @@ def test_the_queue_of_long_segments_is_in_the_storage(n, items):
     given = numbers(plan)
     segments, chunks = given["most_segments"], given["most_chunks"]
     places = [0, *(given[each] for each in PARTS), plan.nbytes]
-    sizes = [16, 32 * segments, 4 * chunks, *[8 * chunks] * 3]
+    words, blocks = given["clear_words"], given["clear_grid"]
+    assert 8 * chunks <= 16 * words <= 256 * 16 * blocks
+    sizes = [16, 32 * segments, 4 * chunks, 16 * words]
     assert all(
         a % 256 == 0 and a + size <= b for (a, b), size in zip(itertools.pairwise(places), sizes, strict=True)
     )
@@ -102,14 +105,21 @@ def test_a_warp_queues_several_segments_where_most_are_long():
 
 
 def test_where_no_segment_is_long_there_is_one_kernel():
-    for problem in (Segments(5000, 0, CHUNK, 0), Segments(5000, CHUNK, 0, 0)):
+    for problem in (Segments(5000, 0, LONG, 0), Segments(5000, LONG, 0, 0)):
         assert BY_OFFSETS(problem)[:2] == ("short", 0)
-    assert BY_OFFSETS(Segments(5000, 0, CHUNK + 1, 0)).shape == "any"
-    assert rows(5000, CHUNK)[:2] == ("short", 0)
-    assert rows(5000, CHUNK + 1).shape == "any"
+    assert BY_OFFSETS(Segments(5000, 0, LONG + 1, 0)).shape == "any"
+    assert rows(5000, LONG)[:2] == ("short", 0)
+    assert rows(5000, LONG + 1).shape == "any"
     # Blocks take those of more than two tiles if there are few.
     assert rows(50, 2 * TILE)[:2] == ("short", 0)
     assert rows(50, 2 * TILE + 1).shape == "any"
+
+
+def test_warps_take_items_that_are_too_large_for_chunks():
+    for is_rows in (False, True):
+        plan = planner(is_rows, chunk_items=32, chunk_shared=0)
+        assert plan(ScannedSegments(3, 2**20, 0, 0))[:2] == ("short", 0)
+        assert plan(ScannedSegments(3, 3 * 2**20, 2**20, 3 * 2**20))[:2] == ("short", 0)
 
 
 def specification(specified, *offsets, out=None):
