@@ -2,10 +2,11 @@
 //
 // - Segments up to a tile are sorted by a team, in shared memory: of as few threads as the segment needs.
 //   With offsets, a kernel before writes a list of segments for each size of team.
-// - Longer ones are cut into tiles, each of which a block sorts; then each level merges pairs of runs, by as
-//   many blocks as there are tiles. There are as many levels as a segment of all items would need, and those
-//   that no segment needs end at once. A segment goes between the output and spare memory in turns, and
-//   begins where its own number of levels has it end in the output.
+// - Longer ones are cut into tiles, each of which a block sorts; then levels merge pairs of runs, tile by
+//   tile. A segment goes between the output and spare memory in turns, and begins where its own number of
+//   levels has it end in the output. One kernel does all levels, as many as the longest segment needs: its
+//   blocks take tickets for tiles, level after level, and a tile waits until the two runs are there that it
+//   is merged from. Whoever has an earlier ticket writes these, and waits for none that is later.
 //
 // Values are read where the places of their keys say: once, and in each level once more.
 //
@@ -44,9 +45,10 @@ struct long_segment {
 };
 
 struct queue {
-  u32* counts;  // of all tiles, and of the levels that the longest segment needs
+  u32* counts;  // of all tiles, of the levels that the longest segment needs, and of tickets
   long_segment* segments;
   u32* segment_of;  // each tile
+  u32* merged;      // by a run's first tile: of its tiles, how many levels have merged
   u32 most_segments, most_tiles;
 
   __device__ __forceinline__ u32 tiles() const {
@@ -117,6 +119,7 @@ extern "C" __global__ __launch_bounds__(256) void cupar_segmented_merge_sort_til
     const bool is_one = end <= to.most_tiles;  // not if segments overlap
     for (u64 tile = first + threadIdx.x; tile < end && tile < to.most_tiles; tile += blockDim.x) {
       to.segment_of[tile] = is_one ? static_cast<u32>(at) : no_segment;
+      to.merged[tile]     = 0;
     }
     __syncthreads();
   }
@@ -172,78 +175,122 @@ extern "C" __global__ __launch_bounds__(merge_threads, merge_blocks) void cupar_
   }
 }
 
-// Merges pairs of runs of long segments: of so many tiles as two to the power of the level.
-extern "C" __global__ __launch_bounds__(merge_threads, merge_blocks) void cupar_segmented_merge_sort_level(
-    arrays output, arrays spare, queue q, sort_op op, int first_level, int after) {
+namespace cupar {
+// Waits until a segment's run is there that a level merges: one that begins with a tile of the segment.
+__device__ __forceinline__ void wait_for_run(const queue& q, const long_segment& its, u32 first, int level) {
+  if (first < its.tiles) {
+    const u32 left = its.tiles - first;
+    u32 tiles      = 0;  // that the levels before have merged, where the run begins
+    for (int before = 0; before < level; ++before) {
+      tiles += left < 2u << before ? left : 2u << before;
+    }
+    const volatile u32* const merged = q.merged + its.first_tile + first;
+    while (*merged < tiles) {
+    }
+  }
+}
+
+// Merges a tile at a level: pairs of runs of so many tiles as two to the power of the level. All threads of a
+// block take part.
+__device__ __forceinline__ void merge_tile_at(int level, u32 tile, const arrays& output, const arrays& spare,
+                                              const queue& q, merge_stage& shared, i64* splits,
+                                              const sort_op& op) {
+  const int thread = threadIdx.x;
+  const stage_of stage(shared, 0);
+  const long_segment its = q.segments[q.segment_of[tile]];
+  const arrays from      = place_at(output, spare, level, its.levels()),
+               to        = place_at(output, spare, level + 1, its.levels());
+  const u32 run_tiles = 1u << level, first_tile = (tile - its.first_tile) & ~(2 * run_tiles - 1);
+  const i64 run = i64{merge_tile} << level, at = i64{tile - its.first_tile} * merge_tile;
+  const i64 pair = at & ~(2 * run - 1), middle = pair + run < its.length ? pair + run : its.length;
+  const i64 end   = pair + 2 * run < its.length ? pair + 2 * run : its.length,
+            until = at + merge_tile < end ? at + merge_tile : end;
+  if (thread < 2) {
+    wait_for_run(q, its, first_tile + thread * run_tiles, level);
+    __threadfence();
+  }
+  __syncthreads();
+  const key* const keys = from.keys + its.begin;
+  for (int w = thread / 32; w < 2; w += merge_threads / 32) {
+    const i64 found =
+        split(keys + pair, middle - pair, keys + middle, end - middle, (w == 0 ? at : until) - pair, op);
+    if (thread % 32 == 0) {
+      splits[w] = found;
+    }
+  }
+  __syncthreads();
+  // The first run's share is from `a` on, the second's from `b` on.
+  const i64 a = pair + splits[0], b = middle + (at - pair) - splits[0];
+  const int of_a = static_cast<int>(splits[1] - splits[0]), items = static_cast<int>(until - at);
+  const auto source = [&](int place) { return place < of_a ? a + place : b + (place - of_a); };
+  for (int i = thread; i < items; i += merge_threads) {
+    stage[i] = keys[source(i)];
+  }
+  __syncthreads();
+  const int first = thread * merge_items;
+  share mine;
+  mine.count = items - first < merge_items ? (items > first ? items - first : 0) : merge_items;
+  if (mine.count > 0) {
+    mine.merge(stage, 0, of_a, items, first, op);
+  }
+  __syncthreads();
+  mine.put(stage, first);
+  __syncthreads();
+  for (int i = thread; i < items; i += merge_threads) {
+    to.keys[its.begin + at + i] = stage[i];
+    if constexpr (has_values) {
+      to.values[its.begin + at + i] = from.values[its.begin + source(stage.place(i))];
+    }
+  }
+  __syncthreads();
+  if (thread == 0) {
+    __threadfence();
+    atomicAdd(&q.merged[its.first_tile + first_tile], 1u);
+  }
+}
+}  // namespace cupar
+
+// Merges the tiles of long segments.
+extern "C" __global__ __launch_bounds__(merge_threads, merge_blocks) void cupar_segmented_merge_sort_levels(
+    arrays output, arrays spare, queue q, sort_op op) {
   __shared__ merge_stage shared;
   __shared__ u32 chosen[merge_threads];
   __shared__ int num_chosen;
+  __shared__ u32 ticket;
   __shared__ i64 splits[2];
-  const int thread = threadIdx.x, level = first_level + after;
-  const stage_of stage(shared, 0);
+  const int thread = threadIdx.x;
   join_stream();
-  if (static_cast<u32>(level) >= q.counts[1]) {
-    return;
-  }
+  const u32 levels = q.counts[1];
   const i64 total = q.tiles(), blocks = gridDim.x;
-  for (i64 next = blockIdx.x; next < total; next += blocks * merge_threads) {
-    // The tiles among a block's next ones that have runs to merge.
+  while (true) {
     __syncthreads();
     if (thread == 0) {
-      num_chosen = 0;
+      ticket = atomicAdd(&q.counts[2], 1u);
     }
     __syncthreads();
-    const i64 own = next + thread * blocks;
-    if (own < total) {
-      const u32 segment = q.segment_of[own];
-      if (segment != no_segment && q.segments[segment].levels() > level) {
-        chosen[atomicAdd(&num_chosen, 1)] = static_cast<u32>(own);
+    const u32 level = ticket / gridDim.x, place = ticket % gridDim.x;
+    if (level >= levels) {
+      return;
+    }
+    for (i64 next = place; next < total; next += blocks * merge_threads) {
+      // The tiles among a ticket's next ones that have runs to merge.
+      __syncthreads();
+      if (thread == 0) {
+        num_chosen = 0;
       }
-    }
-    __syncthreads();
-    const int count = num_chosen;
-    for (int k = 0; k < count; ++k) {
-      const u32 tile         = chosen[k];
-      const long_segment its = q.segments[q.segment_of[tile]];
-      const arrays from      = place_at(output, spare, level, its.levels()),
-                   to        = place_at(output, spare, level + 1, its.levels());
-      const i64 run = i64{merge_tile} << level, at = i64{tile - its.first_tile} * merge_tile;
-      const i64 pair = at & ~(2 * run - 1), middle = pair + run < its.length ? pair + run : its.length;
-      const i64 end         = pair + 2 * run < its.length ? pair + 2 * run : its.length,
-                until       = at + merge_tile < end ? at + merge_tile : end;
-      const key* const keys = from.keys + its.begin;
-      for (int w = thread / 32; w < 2; w += merge_threads / 32) {
-        const i64 found =
-            split(keys + pair, middle - pair, keys + middle, end - middle, (w == 0 ? at : until) - pair, op);
-        if (thread % 32 == 0) {
-          splits[w] = found;
+      __syncthreads();
+      const i64 own = next + thread * blocks;
+      if (own < total) {
+        const u32 segment = q.segment_of[own];
+        if (segment != no_segment && q.segments[segment].levels() > static_cast<int>(level)) {
+          chosen[atomicAdd(&num_chosen, 1)] = static_cast<u32>(own);
         }
       }
       __syncthreads();
-      // The first run's share is from `a` on, the second's from `b` on.
-      const i64 a = pair + splits[0], b = middle + (at - pair) - splits[0];
-      const int of_a = static_cast<int>(splits[1] - splits[0]), items = static_cast<int>(until - at);
-      const auto source = [&](int place) { return place < of_a ? a + place : b + (place - of_a); };
-      for (int i = thread; i < items; i += merge_threads) {
-        stage[i] = keys[source(i)];
+      const int count = num_chosen;
+      for (int k = 0; k < count; ++k) {
+        merge_tile_at(static_cast<int>(level), chosen[k], output, spare, q, shared, splits, op);
       }
-      __syncthreads();
-      const int first = thread * merge_items;
-      share mine;
-      mine.count = items - first < merge_items ? (items > first ? items - first : 0) : merge_items;
-      if (mine.count > 0) {
-        mine.merge(stage, 0, of_a, items, first, op);
-      }
-      __syncthreads();
-      mine.put(stage, first);
-      __syncthreads();
-      for (int i = thread; i < items; i += merge_threads) {
-        to.keys[its.begin + at + i] = stage[i];
-        if constexpr (has_values) {
-          to.values[its.begin + at + i] = from.values[its.begin + source(stage.place(i))];
-        }
-      }
-      __syncthreads();
     }
   }
 }

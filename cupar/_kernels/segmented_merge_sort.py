@@ -12,7 +12,6 @@ from .family import (
     Launch,
     Number,
     Plan,
-    Several,
     Shape,
     Storage,
     Value,
@@ -31,10 +30,9 @@ if TYPE_CHECKING:
 _WORDS = 32  # of counters: of the lists, and behind them those of the queue
 _OF_QUEUE = 4 * 16
 _TILES_THREADS, _TILES_BLOCKS = 256, 8
-# A call's levels are those of some of these shapes, each at most once: of the bits of their number.
-_LEVELS = (1, 2, 4, 8, 16)
 
-_QUEUE_NUMBERS = ("queue", "segment_of", "most_segments", "most_tiles", "keys", "values")
+_QUEUE_NUMBERS = ("queue", "segment_of", "merged", "most_segments", "most_tiles", "keys", "values")
+_QUEUE_GRIDS = ("tiles_grid", "level_grid")
 
 
 def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
@@ -45,10 +43,10 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     spare: tuple[Storage | Number, ...] = (Storage("keys"), Storage("values"))
     segments = sorted_segments(has_offsets)
     queue: tuple[Storage | Number, ...] = (
-        *(Storage(_OF_QUEUE), Storage("queue"), Storage("segment_of")),
+        *(Storage(_OF_QUEUE), Storage("queue"), Storage("segment_of"), Storage("merged")),
         *(u32("most_segments"), u32("most_tiles")),
     )
-    none = ((u64(0), u64(0)), (*(u64(0),) * 3, *(u32(0),) * 2))  # spare arrays and queue
+    none = ((u64(0), u64(0)), (*(u64(0),) * 4, *(u32(0),) * 2))  # spare arrays and queue
 
     def teams(
         spare: tuple[Storage | Number, ...],
@@ -60,32 +58,23 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
         parameters = (*given, i32(least), i32(largest))
         return Launch("cupar_segmented_merge_sort_teams", "grid", "threads", parameters)
 
-    def level(after: int) -> Launch:
-        parameters = (output, spare, queue, Value("op"), i32("first"), i32(after))
-        return Launch("cupar_segmented_merge_sort_level", "level_grid", "threads", parameters)
-
     init = Launch("cupar_segmented_merge_sort_init", 1, _WORDS, (Storage(),))
     tiles = Launch("cupar_segmented_merge_sort_tiles", "tiles_grid", _TILES_THREADS, (*segments, queue))
-    shapes = {
-        f"{count} levels": Shape(
-            (*_QUEUE_NUMBERS, "level_grid", "first"), tuple(level(k) for k in range(count)), executables=2
-        )
-        for count in _LEVELS
-    }
+    levels = Launch(
+        "cupar_segmented_merge_sort_levels", "level_grid", "threads", (output, spare, queue, Value("op"))
+    )
     if not has_offsets:
-        long = init, tiles, teams(spare, queue, 0, -1)
+        long = init, tiles, teams(spare, queue, 0, -1), levels
         return {
             "rows": Shape(("n", "size", "team", "grid"), (teams(*none, "team", "team"),)),
-            "long": Shape(("n", "size", *_QUEUE_NUMBERS, "tiles_grid", "grid"), long, executables=2),
-            **shapes,
+            "long": Shape(("n", "size", *_QUEUE_NUMBERS, *_QUEUE_GRIDS, "grid"), long, executables=2),
         }
     list_of = Launch("cupar_segmented_merge_sort_list", "list_grid", LIST_THREADS, segments)
     numbers = ("n", *LIST_NUMBERS, "list_grid", "largest", "grid")
-    any_length = init, list_of, tiles, teams(spare, queue, 0, "largest")
+    any_length = init, list_of, tiles, teams(spare, queue, 0, "largest"), levels
     return {
         "short": Shape(numbers, (init, list_of, teams(*none, 0, "largest"))),
-        "any": Shape((*numbers, *_QUEUE_NUMBERS, "tiles_grid"), any_length),
-        **shapes,
+        "any": Shape((*numbers, *_QUEUE_NUMBERS, *_QUEUE_GRIDS), any_length),
     }
 
 
@@ -98,26 +87,21 @@ def _planner(facts: Facts) -> Callable[[Sorted], Plan]:
     def running(kernel: str) -> int:
         return max(facts.occupancy(f"cupar_segmented_merge_sort_{kernel}", threads, 0), 1) * sms
 
-    most_teams, most_level = running("teams"), running("level")
+    most_teams, most_levels = running("teams"), running("levels")
 
     def queue(items: int, segments: int, begin: int) -> tuple[int, int, tuple[int, ...]]:
         """Lay out what long segments need; return how many bytes and tiles there are, and the numbers."""
         tiles = items // tile + segments
-        _, of_queue, segment_of, keys, values, nbytes = aligned(
+        _, of_queue, segment_of, merged, keys, values, nbytes = aligned(
             begin,
             facts["segment_size"] * segments,
+            4 * tiles,
             4 * tiles,
             facts["key_size"] * items,
             facts["value_size"] * items,
         )
-        return nbytes, tiles, (of_queue, segment_of, segments, tiles, keys, values)
-
-    def add_levels(several: Several, longest: int, numbers: tuple[int, ...], tiles: int) -> None:
-        levels, first = (ceil_div(longest, tile) - 1).bit_length(), 0
-        for count in _LEVELS:
-            if levels & count:
-                several.add(f"{count} levels", (*numbers, min(tiles, most_level), first))
-                first += count
+        grids = min(segments, sms * _TILES_BLOCKS), min(tiles, most_levels)
+        return nbytes, tiles, (of_queue, segment_of, merged, segments, tiles, keys, values, *grids)
 
     def plan(problem: Sorted) -> Plan:
         items, n, length = problem
@@ -126,13 +110,9 @@ def _planner(facts: Facts) -> Callable[[Sorted], Plan]:
         if 0 < length <= tile:
             size = (ceil_div(length, facts["items"]) - 1).bit_length()
             return Plan("rows", 0, (n, length, size, min(ceil_div(n, threads >> size), MOST_BLOCKS)))
-        several = Several()
         if length > 0:
             nbytes, tiles, numbers = queue(items, n, 4 * _WORDS)
-            tiles_grid = min(n, sms * _TILES_BLOCKS)
-            several.add("long", (n, length, *numbers, tiles_grid, min(tiles, most_teams)))
-            add_levels(several, length, numbers, tiles)
-            return several.plan(nbytes)
+            return Plan("long", nbytes, (n, length, *numbers, min(tiles, most_teams)))
         # Segments of a list have more items than those of the one before, and do not overlap.
         counts = [min(n, items // least) for least in (1, *(top + 1 for top in tops))]
         firsts = [*accumulate(counts, initial=0)]
@@ -144,10 +124,7 @@ def _planner(facts: Facts) -> Callable[[Sorted], Plan]:
         if counts[sizes] == 0:
             return Plan("short", end, (*lists, min(blocks, most_teams)))
         nbytes, tiles, numbers = queue(items, counts[sizes], end)
-        tiles_grid = min(counts[sizes], sms * _TILES_BLOCKS)
-        several.add("any", (*lists, min(blocks + tiles, most_teams), *numbers, tiles_grid))
-        add_levels(several, items, numbers, tiles)
-        return several.plan(nbytes)
+        return Plan("any", nbytes, (*lists, min(blocks + tiles, most_teams), *numbers))
 
     return plan
 

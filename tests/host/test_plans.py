@@ -145,7 +145,7 @@ FAMILIES = {
     "sort of segments by an operator": (
         segmented_merge_sort.SEGMENTED_MERGE_SORT,
         dict(threads=256, items=11, segment_size=40, key_size=4, value_size=8),
-        ["short", "any", "long", "rows", *(f"{count} levels" for count in segmented_merge_sort._LEVELS)],
+        ["short", "any", "long", "rows"],
     ),
     "floats in a histogram": (
         histogram.HISTOGRAM,

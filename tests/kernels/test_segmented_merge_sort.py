@@ -1,4 +1,4 @@
-"""Plans of segmented sorts by a comparison: kernels, levels, and whether lists are large enough."""
+"""Plans of segmented sorts by a comparison: kernels, and whether lists are large enough."""
 
 from itertools import pairwise
 
@@ -28,20 +28,10 @@ def planner(threads=THREADS, items=ITEMS, key=4, value=4):
 
 def launches(spec, plan):
     """Return what a plan launches: kernels, grids, and all numbers by name."""
-    shapes, numbers = (
-        ([plan.shape], [plan.numbers]) if isinstance(plan.shape, str) else (plan.shape, plan.numbers)
-    )
-    names, grids, found = [], [], {}
-    for name, own in zip(shapes, numbers, strict=True):
-        shape = SEGMENTED_MERGE_SORT.shapes(spec)[name]
-        given = dict(zip(shape.numbers, own, strict=True))
-        found.update(given)
-        for each in shape.launches:
-            names.append(each.kernel.removeprefix(NAME))
-            grids.append(given.get(each.grid, each.grid))
-            if names[-1] == "level":  # which one
-                names[-1] = f"level {given['first'] + each.parameters[-1].name}"
-    return names, grids, found
+    shape = SEGMENTED_MERGE_SORT.shapes(spec)[plan.shape]
+    given = dict(zip(shape.numbers, plan.numbers, strict=True))
+    names = [each.kernel.removeprefix(NAME) for each in shape.launches]
+    return names, [given.get(each.grid, each.grid) for each in shape.launches], given
 
 
 @pytest.fixture
@@ -70,24 +60,18 @@ def test_short_rows_are_one_kernel_and_the_least_team_that_is_large_enough(lengt
     assert grids == [min(-(-n // (THREADS // team)), 2**31 - 1)]
 
 
-def levels(count):
-    return [f"level {i}" for i in range(count)]
-
-
-@pytest.mark.parametrize(
-    ("length", "count"),
-    [(TILE + 1, 1), (2 * TILE, 1), (2 * TILE + 1, 2), (5 * TILE, 3), (2**28, 16), (2**31 + 1, 20)],
-)
-def test_long_rows_have_the_levels_that_they_need(length, count, by_rows):
+@pytest.mark.parametrize("length", [TILE + 1, 2 * TILE, 5 * TILE, 2**28, 2**31 + 1])
+def test_one_kernel_has_all_levels_of_long_rows(length, by_rows):
     n = 3
     plan = planner()(Sorted(n * length, n, length))
     names, grids, numbers = launches(by_rows, plan)
-    assert names == ["init", "tiles", "teams", *levels(count)]
+    assert names == ["init", "tiles", "teams", "levels"]
     assert numbers["most_segments"] == n
     assert numbers["most_tiles"] >= n * -(-length // TILE)
     assert grids[1] == n and all(grid == min(numbers["most_tiles"], SMS * RUNNING) for grid in grids[2:])
-    parts = [numbers[name] for name in ("queue", "segment_of", "keys", "values")] + [plan.nbytes]
-    sizes = [24 * n, 4 * numbers["most_tiles"], 4 * n * length, 4 * n * length]
+    parts = [numbers[name] for name in ("queue", "segment_of", "merged", "keys", "values")]
+    parts.append(plan.nbytes)
+    sizes = [24 * n, 4 * numbers["most_tiles"], 4 * numbers["most_tiles"], 4 * n * length, 4 * n * length]
     assert all(b - a >= size for (a, b), size in zip(pairwise(parts), sizes, strict=True))
 
 
@@ -96,8 +80,8 @@ def test_long_rows_have_the_levels_that_they_need(length, count, by_rows):
 def test_lists_hold_as_many_segments_as_there_can_be(items, n, by_offsets):
     plan = planner()(Sorted(items, n, 0))
     names, grids, numbers = launches(by_offsets, plan)
-    most_levels = (-(-items // TILE) - 1).bit_length()
-    assert names == ["init", "list", *(["tiles"] if items > TILE else []), "teams", *levels(most_levels)]
+    long = ["tiles", "teams", "levels"]
+    assert names == ["init", "list", *(long if items > TILE else ["teams"])]
     assert all(1 <= grid < 2**31 for grid in grids)
     firsts = [numbers[f"list {i}"] for i in range(13)]
     rooms = [b - a for a, b in pairwise(firsts)]
@@ -115,6 +99,6 @@ def test_lists_hold_as_many_segments_as_there_can_be(items, n, by_offsets):
 def test_large_keys_have_smaller_tiles():
     plan = planner(threads=32, items=1, key=1000)
     assert plan(Sorted(32, 1, 32)).shape == "rows"
-    assert plan(Sorted(33, 1, 33)).shape == ("long", "1 levels")
-    numbers = plan(Sorted(10**6, 9, 0)).numbers[0]
-    assert len(numbers) == len(planner()(Sorted(10**6, 9, 0)).numbers[0])
+    assert plan(Sorted(33, 1, 33)).shape == "long"
+    numbers = plan(Sorted(10**6, 9, 0)).numbers
+    assert len(numbers) == len(planner()(Sorted(10**6, 9, 0)).numbers)

@@ -118,8 +118,8 @@ def test_where_no_segment_is_long_there_is_one_kernel():
 def test_warps_take_items_that_are_too_large_for_chunks():
     for is_rows in (False, True):
         plan = planner(is_rows, chunk_items=32, chunk_shared=0)
-        assert plan(ScannedSegments(3, 2**20, 0, 0))[:2] == ("short", 0)
-        assert plan(ScannedSegments(3, 3 * 2**20, 2**20, 3 * 2**20))[:2] == ("short", 0)
+        assert plan(Segments(3, 2**20, 0, 0))[:2] == ("short", 0)
+        assert plan(Segments(3, 3 * 2**20, 2**20, 3 * 2**20))[:2] == ("short", 0)
 
 
 def specification(specified, *offsets, out=None):
