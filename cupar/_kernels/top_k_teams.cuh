@@ -143,6 +143,7 @@ __device__ __forceinline__ u32 up_to(const T (&values)[items], T last) {
 template <int size, class T, int items>
 __device__ __forceinline__ T bisect(team<size>& its, const T (&values)[items], u32 wanted, int num_bits) {
   T found = 0;
+#pragma unroll 1
   for (int bit = num_bits - 1; bit >= 0; --bit) {
     const T below   = found | ((T{1} << bit) - 1);
     const u32 count = its.sum(up_to(values, below));
@@ -159,10 +160,13 @@ __device__ __forceinline__ T bisect(team<size>& its, const T (&values)[items], u
 // Sorts words in shared memory: a power of two of them.
 template <int size>
 __device__ __forceinline__ void sort_stage(const team<size>& its, top_word* stage, u32 count) {
+#pragma unroll 1
   for (u32 run = 2; run <= count; run *= 2) {
+#pragma unroll 1
     for (u32 distance = run / 2; distance > 0; distance /= 2) {
       // The first step of a run compares it with its mirror image: so all runs ascend.
       const bool is_first = distance == run / 2;
+#pragma unroll 1
       for (u32 i = its.thread(); i < count / 2; i += size) {
         const u32 low  = i & (distance - 1);
         const u32 a    = (i - low) * 2 + low;
