@@ -186,6 +186,20 @@ def test_an_operator_that_does_not_commute(rng):
             assert found[s:e].tolist() == expected
 
 
+@pytest.mark.parametrize("is_inclusive", [True, False])
+def test_segments_of_many_chunks(is_inclusive, rng):
+    """More than what comes before one is learnt of at once."""
+    start, end, n = layout(rng, np.array([3_000_001, 5, 150_000, 20_479]), 1)
+    host = items(rng, n, "i8")
+    d_in, d_out = cp.asarray(host), cp.zeros(n, "i8")
+    offsets, h_init = (cp.asarray(start), cp.asarray(end)), np.array([3])
+    factory = cupar.inclusive_segmented_scan if is_inclusive else cupar.exclusive_segmented_scan
+    factory(d_in, d_out, *offsets, add, h_init).run(d_in, d_out, len(start), *offsets, h_init)
+    found = d_out.get()
+    for s, part in zip(start, scanned(host, start, end, 3, is_inclusive), strict=True):
+        np.testing.assert_array_equal(found[s : s + len(part)], part)
+
+
 def test_the_same_in_every_run(rng):
     start, end, n = layout(rng, np.array([*LENGTHS, 2_000_003, 300_000]), 0)
     d_in, d_out = cp.asarray(rng.normal(size=n).astype("f4")), cp.zeros(n, "f4")
