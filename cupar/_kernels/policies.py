@@ -200,4 +200,4 @@ class SegmentedScan(NamedTuple):
     chunk_slots: int  # for chunks in shared memory, at most
 
 
-SEGMENTED_SCAN = SegmentedScan(16, 8, 4, 2, 16, 16, 1, 40960, 6)
+SEGMENTED_SCAN = SegmentedScan(16, 8, 4, 2, 32, 16, 1, 57344, 4)
