@@ -79,10 +79,7 @@ __device__ __forceinline__ void load_chunks(block_state& block, d_in_t in, d_out
         block.is_full[now.slot].arrive();
       }
     }
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) {
-      block.is_full[now.slot].arrive();
-    }
+    block.is_full[now.slot].arrive_as_warp();
     if (!its.is_there) {
       return;
     }
@@ -130,10 +127,7 @@ __device__ __forceinline__ void publish_chunks(block_state& block, d_in_t in, d_
         up_to = all;
       }
     }
-    __syncwarp();
-    if (lane == 0) {
-      block.is_known[now.slot].arrive();
-    }
+    block.is_known[now.slot].arrive_as_warp();
   }
 }
 
@@ -222,9 +216,7 @@ __device__ __forceinline__ void look_ahead(block_state& block, const queue& q, b
         before_chunk(now.slot) = before;
       }
     }
-    if (lane == 0) {
-      block.is_known[now.slot].arrive();
-    }
+    block.is_known[now.slot].arrive_as_warp();
   }
 }
 }  // namespace cupar

@@ -162,8 +162,7 @@ __device__ __forceinline__ void work_on_chunks(block_state& block, d_in_t in, d_
           of_slices(now.slot)[warp] = sum;
         }
       }
-      __syncwarp();
-      if (lane == 0) {
+      if (lane == larger(lanes - 1, 0)) {
         block.are_combined[now.slot].arrive();
       }
     }
@@ -192,10 +191,7 @@ __device__ __forceinline__ void work_on_chunks(block_state& block, d_in_t in, d_
       if constexpr (is_bulk) {
         publish_to_bulk();
       }
-      __syncwarp();
-      if (lane == 0) {
-        block.is_empty[previous.slot].arrive();
-      }
+      block.is_empty[previous.slot].arrive_once();
     }
     if (!is_there) {
       return;
