@@ -59,12 +59,12 @@ constexpr bool is_bulk     = target >= 90 && is_array<d_in_t>;
 
 static_assert(workers <= 32 && policy_chunk_slots >= 3);
 
-// Tells warps of a block that others are done with a slot, which arrive so often in each round of the slots.
-//
-// Who wrote to shared memory arrives itself, where that is cheap, and not another lane of its warp after
-// `__syncwarp`. Both are right, but compute-sanitizer's racecheck takes only the first for an order.
-constexpr int of_warp = target >= 90 ? 32 : 1;  // arrivals if all lanes of a warp have something to tell
+// Arrivals of a warp whose lanes all have read or written what others wait for: each lane's own, where the
+// hardware counts them. One lane's after `__syncwarp` is as right, and is what the many workers do to empty a
+// slot; but compute-sanitizer's racecheck does not see that it speaks for the others.
+constexpr int of_warp = target >= 90 ? 32 : 1;
 
+// Tells warps of a block that so many others are done with a slot; once in each round of the slots.
 template <int arrivals>
 struct signal {
   barrier at;
@@ -84,7 +84,7 @@ struct signal {
       atomicAdd(&at.state, u64{1});
     }
   }
-  // By all lanes of a warp: `of_warp` arrivals.
+  // Of a warp: all lanes call it. It is `of_warp` arrivals.
   __device__ __forceinline__ void arrive_as_warp() {
     if constexpr (of_warp == 1) {
       arrive_once();
@@ -92,7 +92,7 @@ struct signal {
       arrive();
     }
   }
-  // By all lanes, too, of which one arrives.
+  // Of a warp, too, as one arrival.
   __device__ __forceinline__ void arrive_once() {
     __syncwarp();
     if (threadIdx.x % 32 == 0) {

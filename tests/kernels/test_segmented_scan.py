@@ -7,6 +7,7 @@ import pytest
 
 import cupar
 from cupar._kernels.family import Facts
+from cupar._kernels.image import facts_of
 from cupar._kernels.segmented_scan import SEGMENTED_SCAN
 from cupar._kernels.segments import Segments
 
@@ -181,3 +182,25 @@ def test_templates_build(d_in, offset, out, accumulator, cc):
     for factory in (cupar.inclusive_segmented_scan, cupar.exclusive_segmented_scan):
         built = factory(d_in, accumulator, offset, offset, PLUS, h_init, start_offsets_out=out, cc=cc)
         assert built.build.cc == cc
+
+
+B3 = cupar.gpu_struct({"a": "u1", "b": "u1", "c": "u1"})
+L3 = cupar.gpu_struct({"a": "i8", "b": "i8", "c": "i8"})
+MOST_SHARED = {75: 64, 80: 163, 86: 99, 90: 227, 100: 227, 120: 99}  # KiB that a block may have
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cc", MOST_SHARED)
+@pytest.mark.parametrize("d_in", ["i4", "c16", B3, L3, "u1"])
+def test_slots_for_chunks_fit_into_shared_memory(d_in, cc):
+    d_out = "f8" if d_in == "u1" else d_in  # results of another size have a place of their own
+    op = (lambda a, b: b) if d_in in (B3, L3) else PLUS
+    built = cupar.inclusive_segmented_scan(d_in, d_out, "i8", "i8", op, cc=cc)
+    facts = dict(zip(SEGMENTED_SCAN.facts, facts_of(built.cubin()), strict=True))
+    chunk, shared = facts["chunk_items"], facts["chunk_shared"]
+    given, results = (np.dtype(getattr(each, "dtype", each)).itemsize for each in (d_in, d_out))
+    assert shared >= 3 * chunk * given + (chunk * results if given != results else 0)
+    most = MOST_SHARED[cc] * 1024
+    assert shared + built.build.resources()["cupar_segmented_scan_chunks"].shared <= most
+    plan = SEGMENTED_SCAN.planner(Facts({**facts, "sms": 40, "shared_memory": most}, lambda *_: 1))
+    assert numbers(plan(Segments(3, 2**24, 0, 0)))["chunk_grid"] == 40
