@@ -191,7 +191,7 @@ __device__ __forceinline__ void work_on_chunks(block_state& block, d_in_t in, d_
       if constexpr (is_bulk) {
         publish_to_bulk();
       }
-      block.is_empty[previous.slot].arrive_once();
+      block.is_empty[previous.slot].arrive_as_warp();
     }
     if (!is_there) {
       return;

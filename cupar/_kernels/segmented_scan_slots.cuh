@@ -60,8 +60,8 @@ constexpr bool is_bulk     = target >= 90 && is_array<d_in_t>;
 static_assert(workers <= 32 && policy_chunk_slots >= 3);
 
 // Arrivals of a warp whose lanes all have read or written what others wait for: each lane's own, where the
-// hardware counts them. One lane's after `__syncwarp` is as right, and is what the many workers do to empty a
-// slot; but compute-sanitizer's racecheck does not see that it speaks for the others.
+// hardware counts them. One lane's after `__syncwarp` is as right and as quick; but compute-sanitizer's
+// racecheck does not see that it speaks for the others.
 constexpr int of_warp = target >= 90 ? 32 : 1;
 
 // Tells warps of a block that so many others are done with a slot; once in each round of the slots.
@@ -87,15 +87,9 @@ struct signal {
   // Of a warp: all lanes call it. It is `of_warp` arrivals.
   __device__ __forceinline__ void arrive_as_warp() {
     if constexpr (of_warp == 1) {
-      arrive_once();
-    } else {
-      arrive();
+      __syncwarp();
     }
-  }
-  // Of a warp, too, as one arrival.
-  __device__ __forceinline__ void arrive_once() {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) {
+    if (of_warp > 1 || threadIdx.x % 32 == 0) {
       arrive();
     }
   }
@@ -151,7 +145,7 @@ struct block_state {
   signal<of_warp + is_bulk> is_full[slots];
   signal<workers> are_combined[slots];
   signal<2 * of_warp> is_known[slots];  // what comes before slices
-  signal<workers> is_empty[slots];
+  signal<workers * of_warp> is_empty[slots];
   chunk chunks[slots];
 
   __device__ __forceinline__ void init() {
