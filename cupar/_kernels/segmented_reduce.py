@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
 
 _BATCH = 32  # segments of a warp at most: each lane has one then
-_BATCH_BYTES = 2048  # that the segments of a warp should have
 _UNKNOWN_BATCH = 8  # where nobody knows how long they are
 _WARPS = 32  # of a multiprocessor, before warps have several segments
 _MOST_LONG = 1 << 16  # segments in the queue
@@ -51,11 +50,11 @@ _NO_QUEUE = (*(u64(0),) * 4, *(u32(0),) * 2)
 
 def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     offsets = _OFFSETS if len(spec.arguments) > 2 else _ROWS
-    names = ("n", "largest", "log_lanes", "grid")
+    names = ("n", "largest", "log_lanes", "grid", "shared")
 
     def reduce(queue: tuple[Storage | Number, ...]) -> Launch:
         parameters = (*_ARRAYS, *offsets, i64("n"), i32("log_lanes"), queue, _OP, _INIT)
-        return Launch("cupar_segmented_reduce", "grid", "threads", parameters)
+        return Launch("cupar_segmented_reduce", "grid", "threads", parameters, "shared")
 
     init = Launch("cupar_segmented_reduce_init", 1, 1, (Storage(),))
     chunks = Launch("cupar_segmented_reduce_chunks", "chunk_grid", "threads", (*_ARRAYS, _QUEUE, _OP, _INIT))
@@ -73,41 +72,54 @@ def _planner(facts: Facts) -> Callable[[Segments], Plan]:
     warps, sms, chunk = facts["threads"] // 32, facts["sms"], facts["chunk_items"]
     resident = sms * facts.occupancy("cupar_segmented_reduce_chunks", facts["threads"], 0)
     item_size = facts["item_size"] or 4  # of iterators it is not known what they read
+    batch_bytes, most_staged, staged_bytes = (
+        facts["batch_bytes"],
+        facts["staged_lanes"],
+        facts["staged_bytes"],
+    )
 
     def plan(problem: Segments) -> Plan:
         n, items, largest, _ = problem
         if n == 0:
             return Plan("", 0)
         mean = items // n if items else largest
-        batch = min(max(_BATCH_BYTES // max(mean * item_size, 1), 1), _BATCH) if mean else _UNKNOWN_BATCH
+        batch = min(max(batch_bytes // max(mean * item_size, 1), 1), _BATCH) if mean else _UNKNOWN_BATCH
         batch = min(batch, max(n // (sms * _WARPS), 1))
         log_lanes = 6 - batch.bit_length()
-        grid = ceil_div(n, warps * 32 >> log_lanes)
+        grid, shared = (
+            ceil_div(n, warps * 32 >> log_lanes),
+            staged_bytes if 1 << log_lanes <= most_staged else 0,
+        )
         if 0 < largest <= chunk or 0 < items <= chunk:
-            return Plan("short", 0, (n, largest, log_lanes, grid))
+            return Plan("short", 0, (n, largest, log_lanes, grid, shared))
         most = min(n, _MOST_LONG)
         _, segments, chunks, partials, nbytes = aligned(
             8, facts["segment_size"] * most, 4 * _MOST_CHUNKS, facts["accum_size"] * _MOST_CHUNKS
         )
         storage = segments, chunks, partials, most, _MOST_CHUNKS
         if items // n <= chunk:
-            return Plan("any", nbytes, (n, largest, log_lanes, grid, *storage, resident))
+            return Plan("any", nbytes, (n, largest, log_lanes, grid, shared, *storage, resident))
         # A block for as many chunks as it has warps balances them best, if that is most of the work.
         chunk_grid = ceil_div(min(ceil_div(items, chunk) + n, _MOST_CHUNKS), warps)
         grid = ceil_div(n, facts["threads"])
-        return Plan("long", nbytes, (n, largest, 0, grid, *storage, max(chunk_grid, resident)))
+        return Plan("long", nbytes, (n, largest, 0, grid, 0, *storage, max(chunk_grid, resident)))
 
     return plan
 
 
 def _prelude(spec: Specialisation) -> str:
     code = f"using accum_t = {cpp.type_name(spec.operators[0][1].output)};"
-    return code if len(spec.arguments) > 2 else f"{code}\n{ROWS}"
+    if len(spec.arguments) > 2:
+        return f"{code}\nconstexpr bool is_rows = false;"
+    return f"{code}\nconstexpr bool is_rows = true;\n{ROWS}"
 
 
 SEGMENTED_REDUCE = Family(
     "segmented_reduce.cuh",
-    ("threads", "accum_size", "segment_size", "chunk_items", "item_size"),
+    (
+        *("threads", "accum_size", "segment_size", "chunk_items", "item_size"),
+        *("batch_bytes", "staged_lanes", "staged_bytes"),
+    ),
     _shapes,
     _planner,
     _prelude,

@@ -66,6 +66,26 @@ def reductions_and_scans():
                 scan.run(d_in, d_all, n, h_init)
 
 
+def segmented_reductions(dtype, n):
+    """Segments beside each other of several means, in any order, and rows."""
+    d_in, rng, op = random(dtype, n), np.random.default_rng(n), either if dtype == "?" else add
+    host, h_init = d_in.get(), np.ones(1, dtype)
+    for mean in (3, 16, 64, 300, 20_000):
+        bounds = np.concatenate([[0], np.sort(rng.integers(0, n + 1, n // mean)), [n]])
+        for order in (np.arange(len(bounds) - 1), rng.permutation(len(bounds) - 1)):
+            start, end = bounds[:-1][order], bounds[1:][order]
+            offsets, d_out = (cp.asarray(start), cp.asarray(end)), cp.zeros(len(order), dtype)
+            reduction = cupar.segmented_reduce(d_in, d_out, *offsets, op, h_init)
+            storage = cp.empty(reduction(None, d_in, d_out, len(order), *offsets, h_init), "u1")
+            reduction(storage, d_in, d_out, len(order), *offsets, h_init)
+            if dtype in ("i4", "u8", "f8"):
+                expected = [host[s:e].sum(dtype=dtype) + 1 for s, e in zip(start, end, strict=True)]
+                assert np.array_equal(d_out.get(), expected), (dtype, n, mean)
+    for size in (1, 7, 16, 100, 1000, 50_000):
+        rows = cupar.segmented_reduce(d_in, d_in, op=op, h_init=h_init)
+        rows.run(d_in, cp.zeros(n // size, dtype), n // size, h_init=h_init, segment_size=size)
+
+
 def segmented_scans(dtype, n):
     """Short segments in each order, rows, and one long segment."""
     d_in, rng = random(dtype, n), np.random.default_rng(n)
@@ -236,6 +256,7 @@ CHECKED = (
     histograms,
     searches,
     sorts,
+    segmented_reductions,
     segmented_scans,
     segmented_sorts,
     top_k,

@@ -8,14 +8,24 @@ from cupar._kernels.family import Facts
 from cupar._kernels.segmented_reduce import SEGMENTED_REDUCE, Segments
 
 SMS, WARPS, CHUNK = 132, 8, 8192
-FACTS = dict(threads=256, accum_size=4, segment_size=40, chunk_items=CHUNK, item_size=4)
-PLAN = SEGMENTED_REDUCE.planner(Facts({**FACTS, "sms": SMS, "shared_memory": 232448}, lambda *_: 8))
+FACTS = dict(
+    threads=256, accum_size=4, segment_size=40, chunk_items=CHUNK, item_size=4,
+    batch_bytes=4096, staged_lanes=16, staged_bytes=41088,
+)  # fmt: skip
 
 
-def numbers(problem):
-    plan = PLAN(problem)
+def planner(**facts):
+    known = {**FACTS, **facts, "sms": SMS, "shared_memory": 232448}
+    return SEGMENTED_REDUCE.planner(Facts(known, lambda *_: 8))
+
+
+PLAN = planner()
+
+
+def numbers(problem, plan=PLAN):
+    plan = plan(problem)
     storage = ("segments", "chunks", "partials", "most_segments", "most_chunks")
-    names = ("n", "largest", "log_lanes", "grid", *storage, "chunk_grid")
+    names = ("n", "largest", "log_lanes", "grid", "shared", *storage, "chunk_grid")
     return plan.shape, plan.nbytes, dict(zip(names, plan.numbers, strict=False))
 
 
@@ -32,8 +42,21 @@ def test_each_segment_is_one_warps(n, mean):
     assert (grid - 1) * WARPS * batch < n <= grid * WARPS * batch
     assert grid < 2**31
     if mean and batch > 1:
-        assert batch * mean * 4 <= 2048 or batch == 1
+        assert batch * mean * 4 <= 4096
+    assert given["shared"] == (FACTS["staged_bytes"] if batch > 1 else 0)
     assert shape == ("short" if 0 < n * mean <= CHUNK else "any")
+
+
+def test_rows_are_staged_if_each_lane_has_one():
+    plan = planner(batch_bytes=2048, staged_lanes=1)
+    for size, log_lanes, staged in ((4, 0, True), (16, 0, True), (17, 1, False), (512, 5, False)):
+        given = numbers(Segments(2**20, 2**20 * size, size, 0), plan)[2]
+        assert (given["log_lanes"], given["shared"] > 0) == (log_lanes, staged)
+
+
+def test_what_no_array_has_is_not_staged():
+    for mean in (4, 64):
+        assert numbers(Segments(2**20, 0, mean, 0), planner(item_size=0, staged_lanes=0))[2]["shared"] == 0
 
 
 def test_few_segments_have_a_warp_each():
