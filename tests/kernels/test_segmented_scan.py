@@ -190,8 +190,10 @@ MOST_SHARED = {75: 64, 80: 163, 86: 99, 90: 227, 100: 227, 120: 99}  # KiB that 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cc", MOST_SHARED)
-@pytest.mark.parametrize("d_in", ["i4", "c16", B3, L3, "u1"])
+@pytest.mark.parametrize(
+    ("d_in", "cc"),
+    [("i4", 75), (L3, 75), ("c16", 80), (L3, 86), (B3, 90), (L3, 90), ("u1", 90), ("i4", 100), ("u1", 120)],
+)
 def test_slots_for_chunks_fit_into_shared_memory(d_in, cc):
     d_out = "f8" if d_in == "u1" else d_in  # results of another size have a place of their own
     op = (lambda a, b: b) if d_in in (B3, L3) else PLUS
