@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.results import Interface, cp, described, every, needs_gpu
+from support.results import Structs, cp, every, needs_gpu
 
 import cupar
 from cupar import OpKind, RawOp, SortOrder
@@ -760,20 +760,11 @@ def test_segmented_sort_of_structs(keys, peak, kind, rng):
         host = rng.integers(0, 3 if kind == "few" else 1, n).astype(keys)
     # All bytes, those between fields too: NumPy leaves them out when it copies structs, but not bytes.
     payload = np.frombuffer(rng.bytes(n * peak.itemsize), f"V{peak.itemsize}")
-    d_in, d_out = cp.asarray(payload.view("u1")), cp.zeros(payload.nbytes, "u1")
-
-    class Structs(Interface):
-        def __init__(self, array):
-            self.array = array
-
-        def described(self):
-            of_structs = {"shape": (n,), "typestr": peak.str, "descr": peak.descr, "strides": None}
-            return {**described(self.array), **of_structs}
-
+    d_in, d_out = Structs(np.empty(n, peak), cp.asarray(payload.view("u1"))), Structs(np.zeros(n, peak))
     d_keys, d_out_keys = cp.asarray(host), cp.zeros(n, keys)
     sort = segmented_sort(keys, keys, peak, peak, "i8", "i8", SortOrder.DESCENDING)
     bounds = cp.asarray(starts), cp.asarray(ends)
-    sort.run(d_keys, d_out_keys, Structs(d_in), Structs(d_out), n, len(ends), *bounds)
+    sort.run(d_keys, d_out_keys, d_in, d_out, n, len(ends), *bounds)
     expected = np.concatenate(
         [s + stable_order(host[s:e], SortOrder.DESCENDING) for s, e in zip(starts, ends, strict=True)]
     )

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.results import Interface, cp, described, every, needs_gpu
+from support.results import Structs, cp, every, needs_gpu
 
 import cupar
 from cupar import DoubleBuffer, OpKind
@@ -35,20 +35,6 @@ def by_real(a, b):
 
 def by_index(a, b):
     return a.index < b.index
-
-
-class Structs(Interface):
-    """An array of structs, which CuPy has not."""
-
-    def __init__(self, host):
-        self.raw, self.dtype, self.n = cp.asarray(host.view("u1")), host.dtype, len(host)
-
-    def described(self):
-        of_structs = {"shape": (self.n,), "typestr": self.dtype.str, "descr": self.dtype.descr}
-        return {**described(self.raw), **of_structs, "strides": None}
-
-    def get(self):
-        return self.raw.get().view(self.dtype)
 
 
 def bounds(rng, lengths, gaps=True):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.results import IS_CPU, Interface, address, cp, needs_gpu
+from support.results import IS_CPU, Structs, cp, needs_gpu
 
 import cupar
 from cupar import OpKind
@@ -140,33 +140,13 @@ def test_other_offsets_in_the_output(rng):
         scan.run(d_in, d_out, len(start), *given, h_init)
 
 
-class Items(Interface):
-    """An array of structs on the device."""
-
-    def __init__(self, host):
-        self.memory = cp.asarray(host.view("u1"))
-        self.host = host
-
-    def described(self):
-        return {
-            "version": 3,
-            "shape": self.host.shape,
-            "typestr": self.host.dtype.str,
-            "descr": self.host.dtype.descr,
-            "data": (address(self.memory), False),
-        }
-
-    def get(self):
-        return self.memory.get().view(self.host.dtype)
-
-
 def test_an_operator_that_does_not_commute(rng):
     start, end, n = layout(rng, np.array([*LENGTHS, 40_000]), 1)
     host = np.zeros(n, Affine.dtype)
     host["a"], host["b"] = rng.integers(0, 2**32, (2, n))
     h_init = Affine(7, 9)
     offsets = cp.asarray(start), cp.asarray(end)
-    d_in, d_out = Items(host), Items(np.zeros_like(host))
+    d_in, d_out = Structs(host), Structs(np.zeros_like(host))
     for factory, initial, is_inclusive in (
         (cupar.inclusive_segmented_scan, h_init, True),
         (cupar.exclusive_segmented_scan, h_init, False),

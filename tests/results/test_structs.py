@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from numba import cuda as numba_cuda
-from support.results import Interface, address, cp, needs_gpu
+from support.results import Structs, cp, needs_gpu
 
 import cupar
 from cupar import SortOrder, gpu_struct
@@ -52,36 +52,8 @@ Box = gpu_struct({"low": {"x": "i4", "y": "i8"}, "high": {"x": "i4", "y": "i8"},
 All = gpu_struct({f"v{i}": code for i, code in enumerate(CODES)}, "All")
 
 
-class Items(Interface):
-    """Structs in device memory, as any library may offer them: a part of an array of bytes, and a dtype."""
-
-    def __init__(self, host, data=None):
-        self.dtype = host.dtype
-        self.size = len(host)
-        self.data = cp.asarray(np.ascontiguousarray(host).view(np.uint8)) if data is None else data
-
-    def described(self):
-        pointer = address(self.data) if self.size else 0
-        return {
-            "shape": (self.size,),
-            "typestr": self.dtype.str,
-            "descr": self.dtype.descr,
-            "data": (pointer, False),
-            "version": 3,
-        }
-
-    def __getitem__(self, part):
-        """Return a part that shares the memory."""
-        start, stop, _ = part.indices(self.size)
-        size = self.dtype.itemsize
-        return Items(np.empty(stop - start, self.dtype), self.data[start * size : stop * size])
-
-    def get(self):
-        return np.frombuffer(self.data.get().tobytes(), self.dtype)
-
-
 def zeros(n, kind):
-    return Items(np.zeros(n, kind.dtype))
+    return Structs(np.zeros(n, kind.dtype))
 
 
 def check(found, expected):
@@ -127,7 +99,7 @@ def lowest(a, b):
 
 def test_arg_max(rng):
     host = peaks(rng, SIZES[-1])
-    d_in, d_out, h_init = Items(host), zeros(3, Peak), Peak(-np.inf, -1)
+    d_in, d_out, h_init = Structs(host), zeros(3, Peak), Peak(-np.inf, -1)
     reduction = cupar.reduce_into(d_in, d_out, highest, h_init)
     for n in SIZES:
         place = int(np.argmax(host["height"][:n])) if n else -1
@@ -144,7 +116,7 @@ def test_arg_max(rng):
 def test_arg_max_without_initial_value_and_of_a_plain_dtype(rng):
     host = peaks(rng, SIZES[-1])
     dtype = np.dtype([("height", "f4"), ("place", "i8")], align=True)
-    d_in, d_out = Items(host.astype(dtype)), Items(np.zeros(1, dtype))
+    d_in, d_out = Structs(host.astype(dtype)), Structs(np.zeros(1, dtype))
     reduction = cupar.reduce_into(d_in, d_out, highest, None)
     for n in SIZES[1:]:
         place = int(np.argmax(host["height"][:n]))
@@ -154,7 +126,7 @@ def test_arg_max_without_initial_value_and_of_a_plain_dtype(rng):
 
 def test_arg_min_by_fields_with_the_names_of_methods(rng):
     host = peaks(rng, SIZES[-1], Named)
-    d_in, d_out, h_init = Items(host), zeros(1, Named), Named(np.inf, -1)
+    d_in, d_out, h_init = Structs(host), zeros(1, Named), Named(np.inf, -1)
     reduction = cupar.reduce_into(d_in, d_out, lowest, h_init)
     for n in SIZES:
         index = int(np.argmin(host["count"][:n])) if n else -1
@@ -172,7 +144,7 @@ def test_fields_that_begin_with_an_underscore(rng):
     def changed(v):
         return Hidden(x=v._inner._ + start._inner._, _inner=(v.x, v._inner._z * start.x), _1=v._1 * 2)
 
-    d_in, d_out = Items(host), zeros(n, Hidden)
+    d_in, d_out = Structs(host), zeros(n, Hidden)
     cupar.unary_transform(d_in, d_out, changed).run(d_in, d_out, n)
     expected = host.copy()
     expected["_1"], expected["x"] = host["_1"] * 2, host["_inner"]["_"] + 2
@@ -188,7 +160,7 @@ def test_least_and_greatest(rng):
     values = rng.integers(-30_000, 30_000, SIZES[-1]).astype("i2")
     host = np.zeros(SIZES[-1], Range.dtype)
     host["low"] = host["high"] = values
-    d_in, d_out, h_init = Items(host), zeros(1, Range), Range(32767, -32768)
+    d_in, d_out, h_init = Structs(host), zeros(1, Range), Range(32767, -32768)
     reduction = cupar.reduce_into(d_in, d_out, joined, h_init)
     for n in SIZES:
         reduction.run(d_in, d_out, n, h_init)
@@ -209,7 +181,7 @@ def pairs(rng, n):
 
 def test_sums(rng):
     host = pairs(rng, SIZES[-1])
-    d_in, d_out, h_init = Items(host), zeros(1, Pair), Pair(0.5, -0.25)
+    d_in, d_out, h_init = Structs(host), zeros(1, Pair), Pair(0.5, -0.25)
     reduction = cupar.reduce_into(d_in, d_out, added, h_init)
     for n in SIZES:
         reduction.run(d_in, d_out, n, h_init)
@@ -231,7 +203,7 @@ def test_nested_structs(rng):
         corners = np.sort(rng.integers(-(2**30), 2**30, (2, SIZES[-1])), axis=0)
         host["low"][name], host["high"][name] = corners
     host["empty"] = rng.random(SIZES[-1]) < 0.3
-    d_in, d_out, h_init = Items(host), zeros(1, Box), Box((0, 0), (0, 0), True)
+    d_in, d_out, h_init = Structs(host), zeros(1, Box), Box((0, 0), (0, 0), True)
     reduction = cupar.reduce_into(d_in, d_out, enclosing, h_init)
     for n in SIZES[2:]:
         reduction.run(d_in, d_out, n, h_init)
@@ -248,7 +220,7 @@ def test_segmented_reduce(rng):
     start = rng.integers(0, 50_000, 300)
     end = np.minimum(start + rng.integers(0, 3000, 300), 50_000)
     end[::7] = start[::7]  # some empty
-    d_in, d_out, h_init = Items(host), zeros(300, Peak), Peak(-1000, -1)
+    d_in, d_out, h_init = Structs(host), zeros(300, Peak), Peak(-1000, -1)
     d_start, d_end = cp.asarray(start), cp.asarray(end)
     reduction = cupar.segmented_reduce(d_in, d_out, d_start, d_end, highest, h_init)
     reduction.run(d_in, d_out, 300, d_start, d_end, h_init)
@@ -281,11 +253,11 @@ def compositions(host, h_init):
 def test_scans(kind, rng):
     host = np.zeros(SIZES[-1], Affine.dtype)
     host["a"], host["b"] = rng.integers(0, 2**32, (2, SIZES[-1]), "u4")
-    d_in, start = Items(host), Affine(3, 7)
+    d_in, start = Structs(host), Affine(3, 7)
     factory = cupar.exclusive_scan if kind.startswith("exclusive") else cupar.inclusive_scan
     h_init = None if "without" in kind else start
     if "device" in kind:
-        h_init = Items(one(start, Affine.dtype))
+        h_init = Structs(one(start, Affine.dtype))
     expected = compositions(host, Affine(1, 0) if h_init is None else start)
     expected = expected[:-1] if factory is cupar.exclusive_scan else expected[1:]
     scan = factory(d_in, zeros(1, Affine), composed, h_init)
@@ -300,7 +272,7 @@ def test_a_scan_in_place_and_of_many_fields(rng):
     host = np.zeros(SIZES[-1], Box.dtype)
     host["low"]["x"] = rng.integers(-(2**30), 2**30, SIZES[-1])
     host["high"]["y"] = rng.integers(-(2**62), 2**62, SIZES[-1])
-    d = Items(host)
+    d = Structs(host)
     cupar.inclusive_scan(d, d, enclosing).run(d, d, SIZES[-1])
     expected = np.zeros_like(host)
     expected["low"]["x"] = np.minimum.accumulate(host["low"]["x"])
@@ -357,7 +329,7 @@ def test_every_dtype_in_one_struct(op, rng):
             expected["v11"] = host["v11"] * 0.5
             expected["v12"] = host["v12"] * 2
             expected["v13"] = host["v13"] + 1
-    d_in = Items(host)
+    d_in = Structs(host)
     transform = cupar.unary_transform(d_in, d_in, op)
     for n in SIZES:
         d_out = zeros(n + 1, All)
@@ -382,7 +354,7 @@ def test_each_dtype_beside_a_byte(rng):
 
 def test_binary_transforms(rng):
     one_host, two_host = pairs(rng, SIZES[-1]), pairs(rng, SIZES[-1])
-    d_one, d_two = Items(one_host), Items(two_host)
+    d_one, d_two = Structs(one_host), Structs(two_host)
     d_out, d_real = zeros(SIZES[-1], Pair), cp.zeros(SIZES[-1], "f8")
     times = lambda a, b: Pair(a.re * b.re - a.im * b.im, re_im(a, b))
     product = (one_host["re"] + 1j * one_host["im"]) * (two_host["re"] + 1j * two_host["im"])
@@ -399,7 +371,7 @@ def re_im(a, b):
 
 def test_captured_structs(rng):
     host, shift = pairs(rng, 1000), Pair(3, -4)
-    d_in = Items(host)
+    d_in = Structs(host)
     for value in (shift, Pair(1, 2)):
         d_out = zeros(1000, Pair)
         cupar.unary_transform(d_in, d_out, lambda a: Pair(a.re + value.re, a.im * value[1]))(
@@ -426,7 +398,7 @@ def before(a, b):
 def test_merge_sort(rng):
     host = keys(rng, SIZES[-1])
     payload = peaks(rng, SIZES[-1])
-    d_keys, d_items = Items(host), Items(payload)
+    d_keys, d_items = Structs(host), Structs(payload)
     sort = cupar.merge_sort(d_keys, d_items, d_keys, d_items, before)
     keys_alone = cupar.merge_sort(d_keys, None, d_keys, None, before)
     for n in SIZES:
@@ -447,7 +419,7 @@ def test_radix_sort(rng):
     host = rng.integers(0, 1000, SIZES[-1]).astype("u4")
     payload = np.zeros(SIZES[-1], small)
     payload["letter"], payload["number"] = host % 251, np.arange(SIZES[-1])
-    d_keys, d_values = cp.asarray(host), Items(payload)
+    d_keys, d_values = cp.asarray(host), Structs(payload)
     d_out_keys = cp.zeros_like(d_keys)
     sort = cupar.radix_sort(d_keys, d_out_keys, d_values, d_values, SortOrder.ASCENDING)
     for n in SIZES:
@@ -477,8 +449,8 @@ def test_radix_sort_of_values_of_many_sizes(fields, keys, rng):
         payload = np.zeros(n, dtype)
         for name in dtype.names:
             payload[name] = rng.integers(0, 100, n)
-        d_keys, d_values = cp.asarray(host), Items(payload)
-        out = cp.zeros_like(d_keys), Items(np.zeros(n, dtype))
+        d_keys, d_values = cp.asarray(host), Structs(payload)
+        out = cp.zeros_like(d_keys), Structs(np.zeros(n, dtype))
         sort = cupar.radix_sort(d_keys, out[0], d_values, out[1], SortOrder.ASCENDING)
         sort.run(d_keys, out[0], d_values, out[1], n)
         order = np.argsort(host, kind="stable")
@@ -491,7 +463,7 @@ def test_unique_by_key(rng):
     host["letter"] //= 5
     host["number"] //= 20  # so that there are runs
     payload = pairs(rng, SIZES[-1])
-    d_keys, d_items, d_count = Items(host), Items(payload), cp.zeros(1, "i8")
+    d_keys, d_items, d_count = Structs(host), Structs(payload), cp.zeros(1, "i8")
     equal = lambda a, b: a.letter == b.letter and a.number == b.number
     unique = cupar.unique_by_key(d_keys, d_items, d_keys, d_items, d_count, equal)
     for n in SIZES:
@@ -507,7 +479,7 @@ def test_unique_by_key(rng):
 
 def test_select(rng):
     host = peaks(rng, SIZES[-1])
-    d_in, d_count = Items(host), cp.zeros(1, "i8")
+    d_in, d_count = Structs(host), cp.zeros(1, "i8")
     selection = cupar.select(d_in, d_in, d_count, lambda a: a.height > 50 and a.place % 2 == 0)
     for n in SIZES:
         expected = host[:n][(host["height"][:n] > 50) & (host["place"][:n] % 2 == 0)]
@@ -520,7 +492,7 @@ def test_select(rng):
 
 def test_three_way_partition(rng):
     host = peaks(rng, SIZES[-1])
-    d_in, d_count = Items(host), cp.zeros(2, "i4")
+    d_in, d_count = Structs(host), cp.zeros(2, "i4")
     low, high = lambda a: a.height < -50, lambda a: a.height > 50
     partition = cupar.three_way_partition(d_in, d_in, d_in, d_in, d_count, low, high)
     for n in SIZES:
@@ -559,15 +531,15 @@ def test_arrays_of_other_libraries(place, rng):
     check(result(), host[index : index + 1])
     d_all, everything_back = place(np.zeros(1000, All.dtype))
     source = everything(rng, 1000)
-    cupar.unary_transform(Items(source), d_all, by_attribute)(Items(source), d_all, 1000)
+    cupar.unary_transform(Structs(source), d_all, by_attribute)(Structs(source), d_all, 1000)
     check(everything_back(), source)
 
 
 def test_names_of_fields_of_the_arrays_in_a_call_do_not_matter(rng):
     host = peaks(rng, 1000)
-    d_out = Items(np.zeros(1, [("a", "f4"), ("", "V4"), ("b", "i8")]))
-    d_in = Items(host.view(np.dtype([("x", "f4"), ("y", "i8")], align=True)))
-    reduction = cupar.reduce_into(Items(host), zeros(1, Peak), highest, Peak(-1000, -1))
+    d_out = Structs(np.zeros(1, [("a", "f4"), ("", "V4"), ("b", "i8")]))
+    d_in = Structs(host.view(np.dtype([("x", "f4"), ("y", "i8")], align=True)))
+    reduction = cupar.reduce_into(Structs(host), zeros(1, Peak), highest, Peak(-1000, -1))
     reduction.run(d_in, d_out, 1000, np.array([(-1000, -1)], d_in.dtype))
     assert d_out.get()["b"].tolist() == [int(np.argmax(host["height"]))]
     with pytest.raises(TypeError, match="^d_in: this algorithm was built for"):

@@ -121,3 +121,31 @@ class Interface:
 def described(array):
     """Return the interface of an array of `cp`."""
     return array.__array_interface__ if IS_CPU else array.__cuda_array_interface__
+
+
+class Structs(Interface):
+    """An array of structs, as any library may offer them: a part of an array of bytes, and a dtype."""
+
+    def __init__(self, host, data=None):
+        self.dtype = host.dtype
+        self.size = len(host)
+        self.data = cp.asarray(np.ascontiguousarray(host).view(np.uint8)) if data is None else data
+
+    def described(self):
+        pointer = address(self.data) if self.size else 0
+        return {
+            "shape": (self.size,),
+            "typestr": self.dtype.str,
+            "descr": self.dtype.descr,
+            "data": (pointer, False),
+            "version": 3,
+        }
+
+    def __getitem__(self, part):
+        """Return a part that shares the memory."""
+        start, stop, _ = part.indices(self.size)
+        size = self.dtype.itemsize
+        return Structs(np.empty(stop - start, self.dtype), self.data[start * size : stop * size])
+
+    def get(self):
+        return np.frombuffer(self.data.get().tobytes(), self.dtype)
