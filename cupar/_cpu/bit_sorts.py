@@ -75,6 +75,8 @@ def _radix_sort(arrays: dict[str, Any], problem: Any, descends: bool) -> None:
     if "d_in_values" not in arrays and problem.end_bit - problem.begin_bit == 8 * keys.itemsize:
         words = ranks(keys, descends, is_alone=True)
         words.sort()
+        if structs.kind_of(keys.dtype) == "f":
+            _restore_zeros(words, keys, descends)
         arrays["d_out_keys"][:] = _keys_of(words, keys.dtype, descends)
     else:
         order = np.argsort(_some_bits(ranks(keys, False), problem, descends), kind="stable")
@@ -98,6 +100,16 @@ def _gather(arrays: dict[str, Any], places: Any, targets: Any) -> None:
     for kind in ("keys", "values"):
         if f"d_in_{kind}" in arrays:
             arrays[f"d_out_{kind}"][targets] = arrays[f"d_in_{kind}"][places]
+
+
+def _restore_zeros(words: Any, keys: Any, descends: bool) -> None:
+    """Put the zeros among sorted ranks in the order that they have among the keys: -0.0 and 0.0 are equal."""
+    low, high = np.sort(ranks(np.array([-0.0, 0.0], keys.dtype), descends, is_alone=True))
+    begin, middle, end = (np.searchsorted(words, *at) for at in ((low,), (high,), (high, "right")))
+    if begin < middle < end:
+        zeros = keys.view(words.dtype)
+        zeros = zeros[zeros << words.dtype.type(1) == 0]
+        words[begin:end] = ranks(zeros.view(keys.dtype), descends, is_alone=True)
 
 
 def ranks(keys: np.ndarray[Any, Any], descends: bool, is_alone: bool = False) -> np.ndarray[Any, Any]:

@@ -32,6 +32,9 @@ class _Thaw(Thaw):
 
     def value(self, value: Any) -> Any:
         """Make what numba reads where an operator has a value; raise TypeError if that is for GPUs."""
+        kind = value if isinstance(value, type) else type(value)
+        if issubclass(kind, np.generic) and kind.__name__ in ("float16", "bfloat16"):
+            return cast_to(np.dtype(kind)) if isinstance(value, type) else np.float32(value)
         home = getattr(value, "__module__", None) or type(value).__module__
         if str(home).startswith("numba.cuda.") and not isinstance(value, types.Type):
             name = getattr(value, "__qualname__", type(value).__qualname__)

@@ -109,11 +109,38 @@ def _cast(context: Any, builder: Any, dtype: DType, value: Any, kind: Any) -> An
         return context.make_tuple(builder, value_type(dtype), fields)
     if dtype.kind == "b":
         return context.is_true(builder, kind, value)
-    cast = context.cast(builder, value, kind, value_type(dtype))
-    return _widened(builder, dtype, _narrowed(builder, dtype, cast)) if is_half(dtype) else cast
+    if is_half(dtype):
+        return _widened(builder, dtype, _narrowed(builder, dtype, _single(context, builder, value, kind)))
+    return context.cast(builder, value, kind, value_type(dtype))
 
 
-_I16, _I32, _FLOAT = ir.IntType(16), ir.IntType(32), ir.FloatType()
+_I16, _I32, _FLOAT, _DOUBLE = ir.IntType(16), ir.IntType(32), ir.FloatType(), ir.DoubleType()
+
+
+def _single(context: Any, builder: Any, value: Any, kind: Any) -> Any:
+    """Return a number as a 32-bit float that is rounded to 16 bits as the number itself would be.
+
+    What is lost is kept in the last bit ("round to odd"): S. Boldo, G. Melquiond, "When double rounding is
+    odd", IMACS 2005.
+    """
+    if isinstance(kind, types.Literal):
+        value, kind = context.cast(builder, value, kind, kind.literal_type), kind.literal_type
+    bits = kind.bitwidth if isinstance(kind, (types.Integer, types.Float)) else 0
+    if bits < (64 if isinstance(kind, types.Float) else 32):
+        return context.cast(builder, value, kind, types.float32)
+    if isinstance(kind, types.Integer) and bits == 64:  # to no more bits than a double has
+        odd = builder.or_(builder.and_(value, _WORD(~0xFFF)), _WORD(0x800))
+        is_whole = builder.icmp_unsigned("==", builder.and_(value, _WORD(0xFFF)), _WORD(0))
+        from_zero = builder.add(value, _WORD(kind.signed << 52))
+        is_small = builder.icmp_unsigned("<", from_zero, _WORD(1 << 52 + kind.signed))
+        value = builder.select(builder.or_(is_small, is_whole), value, odd)
+    wide = context.cast(builder, value, kind, types.float64)
+    near = builder.fptrunc(wide, _FLOAT)
+    magnitude = builder.module.declare_intrinsic("llvm.fabs", [_DOUBLE])
+    found, exact = (builder.call(magnitude, [each]) for each in (builder.fpext(near, _DOUBLE), wide))
+    beyond = builder.zext(builder.fcmp_ordered(">", found, exact), _I32)
+    lost = builder.zext(builder.fcmp_ordered("!=", found, exact), _I32)
+    return builder.bitcast(builder.or_(builder.sub(builder.bitcast(near, _I32), beyond), lost), _FLOAT)
 
 
 def _widened(builder: Any, dtype: DType, bits: Any) -> Any:

@@ -70,7 +70,10 @@ def _interface(array: Any) -> np.ndarray[Any, Any]:
         raise TypeError(f"its __array_interface__ says no address: 'data' is missing in {interface!r}")
     if interface.get("mask") is not None:
         raise TypeError(_MASKED)
-    return np.asarray(found)
+    memory, own = np.asarray(found), getattr(array, "dtype", None)
+    if memory.dtype.kind == "V" and isinstance(own, np.dtype) and own.itemsize == memory.dtype.itemsize:
+        memory = memory.view(own) if structs.has_bfloat16(own) else memory  # the interface says its size
+    return memory
 
 
 class _Interface:

@@ -14,6 +14,7 @@ from cupar import OpKind
 from cupar._compile import toolchain
 
 X = np.arange(10, dtype="f4")
+TWO = np.float16(2)
 
 
 def add(a, b):
@@ -210,6 +211,10 @@ def test_halves_are_rounded_as_numpy_does():
         np.testing.assert_array_equal(out[: len(words)], words)
         cupar.unary_transform(wide, out, lambda a: a)(wide, out, len(wide))
         np.testing.assert_array_equal(out, wide.astype("f2"))
+        halves = np.arange(0x7C00, dtype="u2").view("f2").astype("f8")
+        given = np.nextafter((halves[1:] + halves[:-1]) / 2, np.inf)  # in float32, in the middle of two
+        cupar.unary_transform(given, out, lambda a: np.float16(a) * TWO)(given, out, len(given))
+        np.testing.assert_array_equal(out[: len(given)], given.astype("f2") * TWO)
 
 
 N = 300_000  # several parts

@@ -295,10 +295,11 @@ def test_double_buffers_by_some_bits(n, bits, rng):
 
 
 def test_radix_sort_of_floats_with_nan():
-    host = np.array([np.nan, 1, -np.inf, -0.0, 0.0, np.inf, -1, np.nan], "f4")
-    d_keys, d_out = cp.asarray(host), cp.zeros(8, "f4")
-    cupar.radix_sort(d_keys, d_out, None, None, SortOrder.ASCENDING).run(d_keys, d_out, None, None, 8)
-    np.testing.assert_array_equal(d_out.get(), np.sort(host))
+    host = np.array([np.nan, 1, -np.inf, 0.0, -0.0, 0.0, np.inf, -1, np.nan], "f4")
+    d_keys, d_out = cp.asarray(host), cp.zeros(9, "f4")
+    cupar.radix_sort(d_keys, d_out, None, None, SortOrder.ASCENDING).run(d_keys, d_out, None, None, 9)
+    np.testing.assert_array_equal(d_out.get(), np.sort(host, kind="stable"))
+    assert np.signbit(d_out.get()[2:5]).tolist() == [False, True, False]  # zeros are equal
 
 
 # --- Runs of equal keys ----------------------------------------------------------------------------------
