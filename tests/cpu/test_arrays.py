@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 import pytest
+from support.results import DLPack
 
 import cupar
 from cupar import OpKind
@@ -28,17 +29,6 @@ class Interface:
     def __init__(self, array, **changed):
         self.__array_interface__ = {**array.__array_interface__, **changed}
         self.array = array
-
-
-class DLPack:
-    def __init__(self, array):
-        self.array = array
-
-    def __dlpack__(self, **named):
-        return self.array.__dlpack__(**named)
-
-    def __dlpack_device__(self):
-        return self.array.__dlpack_device__()
 
 
 def read_only(array):

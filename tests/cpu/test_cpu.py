@@ -131,37 +131,6 @@ def test_a_device_array_is_refused():
         cupar.reduce_into("f4", "f4", add, 0.0, cc="cpu").run(Device(), X, 10, 0.0)
 
 
-def test_arrays_of_other_libraries():
-    class Interface:
-        def __init__(self, array):
-            self.__array_interface__ = array.__array_interface__
-            self.array = array
-
-    class DLPack:
-        def __init__(self, array):
-            self.array = array
-
-        def __dlpack__(self, **named):
-            return self.array.__dlpack__(**named)
-
-        def __dlpack_device__(self):
-            return self.array.__dlpack_device__()
-
-    with cupar.device("cpu"):
-        scan = cupar.inclusive_scan(X, X, add)
-        for made in (Interface, DLPack):
-            out = np.zeros(10, "f4")
-            scan.run(made(X), made(out), 10)
-            np.testing.assert_array_equal(out, np.cumsum(X))
-        strided = np.zeros((10, 2), "f4")[:, 0]
-        with pytest.raises(ValueError, match="^d_out: expected a contiguous array"):
-            scan.run(X, strided, 10)
-        read_only = np.zeros(10, "f4")
-        read_only.flags.writeable = False
-        with pytest.raises(ValueError, match="^d_out: expected an array to write to"):
-            scan.run(X, read_only, 10)
-
-
 def test_captured_arrays_are_read_in_each_call():
     table, out = np.arange(10, dtype="i8"), np.zeros(10, "i8")
     with cupar.device("cpu"):

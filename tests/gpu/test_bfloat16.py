@@ -10,6 +10,7 @@ import cupy as cp
 import numpy as np
 import pytest
 from support.bfloat16 import BF16, THREE, device, empty, few, host_of, ml_dtypes, same
+from support.results import DLPack
 
 import cupar
 from cupar import OpKind, gpu_struct
@@ -108,26 +109,13 @@ def test_tensors_of_torch(rng):
     assert cupar.view(strided).strides == (50, 4)
 
 
-class Packed:
-    """A tensor that has DLPack alone."""
-
-    def __init__(self, tensor):
-        self.tensor = tensor
-
-    def __dlpack_device__(self):
-        return self.tensor.__dlpack_device__()
-
-    def __dlpack__(self, **options):
-        return self.tensor.__dlpack__(**options)
-
-
 def test_dlpack(rng):
     torch = pytest.importorskip("torch")
     host = few(rng, 1000)
     t_in = torch.from_numpy(host.astype("f4")).to(torch.bfloat16).cuda()
     t_out = torch.zeros(1, dtype=torch.bfloat16, device="cuda")
-    sums = cupar.reduce_into(Packed(t_in), Packed(t_out), PLUS, 0)
-    sums.run(Packed(t_in), Packed(t_out), 1000, 0)
+    sums = cupar.reduce_into(DLPack(t_in), DLPack(t_out), PLUS, 0)
+    sums.run(DLPack(t_in), DLPack(t_out), 1000, 0)
     assert float(t_out.item()) == host.astype("f8").sum()
 
 

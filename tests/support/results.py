@@ -56,6 +56,7 @@ def _host():
         "full",
         "arange",
         "zeros_like",
+        "asfortranarray",
         "concatenate",
         "ascontiguousarray",
         "isnan",
@@ -116,6 +117,19 @@ class Interface:
         __array_interface__ = property(lambda self: self.described())
     else:
         __cuda_array_interface__ = property(lambda self: self.described())
+
+
+class DLPack:
+    """An array that has DLPack alone."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
 
 
 def described(array):

@@ -1,0 +1,201 @@
+"""The two phases, arrays with an interface alone, and what must be refused."""
+
+import threading
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from support.results import IS_CPU, DLPack, Interface, address, cp, described
+
+import cupar
+
+N = 10_000
+
+
+class Bare(Interface):
+    """An array that has the interface alone."""
+
+    def __init__(self, array, **change):
+        self.array, self.change = array, change
+
+    def described(self):
+        return {**described(self.array), **self.change}
+
+
+def add(a, b):
+    return a + b
+
+
+@pytest.fixture
+def summed():
+    d_in, d_out = cp.arange(N, dtype="i4"), cp.zeros(1, "i4")
+    h_init = np.array([3], "i4")
+    return cupar.reduce_into(d_in, d_out, add, h_init), d_in, d_out, h_init
+
+
+EXPECTED = N * (N - 1) // 2 + 3
+
+
+def test_two_phases(summed):
+    reduction, d_in, d_out, h_init = summed
+    nbytes = reduction(None, d_in, d_out, N, h_init)
+    assert d_out.get()[0] == 0, "asking for the storage must not run"
+    reduction(cp.empty(nbytes, "u1"), d_in, d_out, N, h_init)
+    assert d_out.get()[0] == EXPECTED
+    reduction(cp.empty(nbytes // 8 + 1, "f8"), d_in, d_out, N - 1, h_init)
+    assert d_out.get()[0] == EXPECTED - (N - 1)
+
+
+def test_initial_value_of_each_call(summed):
+    reduction, d_in, d_out, _ = summed
+    for h_init in (np.array([5], "i4"), np.array(5, "i4"), 5, np.int32(5), np.int16(5), np.int64(5)):
+        reduction.run(d_in, d_out, N, h_init)
+        assert d_out.get()[0] == EXPECTED + 2
+    for wrong in (5.0, None, np.array([5], "i8"), np.zeros(2, "i4"), 2**31, [5], "5", 1j):
+        with pytest.raises((TypeError, ValueError), match="^h_init: "):
+            reduction.run(d_in, d_out, N, wrong)
+
+
+def test_zero_items(summed):
+    reduction, d_in, d_out, h_init = summed
+    reduction.run(cp.empty(0, "i4"), d_out, 0, h_init)
+    assert d_out.get()[0] == 3
+    scan = cupar.exclusive_scan(d_in, d_in, add, h_init)
+    scan.run(cp.empty(0, "i4"), cp.empty(0, "i4"), 0, h_init)
+
+
+def test_in_place_scan():
+    d = cp.arange(N, dtype="i8")
+    cupar.inclusive_scan(d, d, add).run(d, d, N)
+    np.testing.assert_array_equal(d.get(), np.cumsum(np.arange(N)))
+
+
+def test_slices_and_shapes(summed):
+    reduction, d_in, d_out, h_init = summed
+    reduction.run(d_in[17:], d_out, 100, h_init)
+    assert d_out.get()[0] == 3 + sum(range(17, 117))
+    reduction.run(d_in.reshape(100, 100), d_out, N, h_init)
+    assert d_out.get()[0] == EXPECTED
+
+
+def test_bare_interface(summed):
+    reduction, d_in, d_out, h_init = summed
+    d_out.fill(0)
+    reduction.run(Bare(d_in), Bare(d_out), N, h_init)
+    assert d_out.get()[0] == EXPECTED
+    read_only = Bare(d_out, data=(address(d_out), True))
+    with pytest.raises(ValueError, match=r"^d_out: .*read-only"):
+        reduction.run(d_in, read_only, N, h_init)
+    reduction.run(Bare(d_in, data=(address(d_in), True)), d_out, N, h_init)
+    with pytest.raises(TypeError, match=r"^d_in: .*mask"):
+        reduction.run(Bare(d_in, mask=d_in), d_out, N, h_init)
+
+
+def test_dlpack(summed):
+    reduction, d_in, d_out, h_init = summed
+    assert cupar.reduce_into(DLPack(d_in), DLPack(d_out), add, h_init).build.key == reduction.build.key
+    reduction.run(DLPack(d_in), DLPack(d_out), N, h_init)
+    assert d_out.get()[0] == EXPECTED
+    square = d_in[:100].reshape(10, 10)
+    reduction.run(DLPack(cp.asfortranarray(square)), DLPack(d_out), 100, h_init)
+    assert d_out.get()[0] == square.sum() + h_init[0]
+    with pytest.raises(ValueError, match=r"^d_in: .*contiguous"):
+        reduction.run(DLPack(d_in[::2]), DLPack(d_out), 10, h_init)
+
+
+def of_other_libraries(host):
+    """Yield arrays in Fortran's order."""
+    if not IS_CPU:
+        from numba import cuda
+
+        yield cuda.to_device(np.asfortranarray(host))
+    with suppress(ImportError):
+        import torch
+
+        yield torch.tensor(np.ascontiguousarray(host.T), device="cpu" if IS_CPU else "cuda").T
+
+
+def test_fortrans_order_is_the_order_of_memory():
+    host = np.arange(12, dtype="i4").reshape(3, 4)
+    in_memory = host.ravel("F")
+    d_in, d_out = cp.asfortranarray(cp.asarray(host)), cp.zeros((3, 4), "i4", order="F")
+    for given in (d_in, Bare(d_in), *of_other_libraries(host)):
+        for _ in range(3):
+            d_out.fill(-1)
+            transform = cupar.unary_transform(given, d_out, lambda a: a * 2)
+            transform(given, d_out, 12)
+        np.testing.assert_array_equal(d_out.get().ravel("F"), 2 * in_memory)
+        np.testing.assert_array_equal(d_out.get(), 2 * host)
+        scan = cupar.inclusive_scan(given, d_out, add)
+        storage = cp.zeros((4, scan(None, given, d_out, 12)), "u1", order="F")
+        scan(storage, given, d_out, 12)
+        np.testing.assert_array_equal(d_out.get().ravel("F"), np.cumsum(in_memory))
+        with pytest.raises(ValueError, match=r"^d_in: needs at least 13 items"):
+            scan.run(given, d_out, 13)
+    with pytest.raises(ValueError, match=r"^d_in: .*contiguous"):
+        cupar.unary_transform(d_in[:2], d_out, lambda a: a * 2)
+
+
+def test_refusals(summed):
+    reduction, d_in, d_out, h_init = summed
+    host = np.zeros(N, "i4")
+    nbytes = reduction(None, d_in, d_out, N, h_init)
+    storage = cp.empty(nbytes, "u1")
+    cases = [
+        ((storage, d_in.astype("f4"), d_out, N, h_init), TypeError, "^d_in: .*int32.*float32"),
+        ((storage, d_in, d_out.astype("i8"), N, h_init), TypeError, "^d_out: .*int32.*int64"),
+        ((storage, d_in[::2], d_out, 10, h_init), ValueError, "^d_in: .*contiguous"),
+        ((storage, d_in, d_out, N + 1, h_init), ValueError, f"^d_in: .*{N + 1} items.*{N}"),
+        ((storage, d_in, cp.empty(0, "i4"), N, h_init), ValueError, "^d_out: .*1 items.*0"),
+        ((storage, d_in, d_out, -1, h_init), ValueError, "^num_items: "),
+        ((storage, d_in, d_out, 1.5, h_init), TypeError, "^num_items: "),
+        (
+            (cp.empty(0, "u1"), d_in, d_out, N, h_init),
+            ValueError,
+            f"^temp_storage: needs {nbytes} bytes.*got 0",
+        ),
+        ((storage, [1, 2], d_out, N, h_init), TypeError, "^d_in: .*list"),
+        ((storage, None, d_out, N, h_init), TypeError, "^d_in: .*got None"),
+    ]
+    large = cp.zeros(1 << 24, "i4"), d_out, 1 << 24, h_init
+    of_gpus = [
+        ((storage, host, d_out, N, h_init), TypeError, "^d_in: .*NumPy array"),
+        ((storage, d_in, host, N, h_init), TypeError, "^d_out: .*NumPy array"),
+        ((cp.empty(16, "u1"), *large), ValueError, "^temp_storage: needs"),
+        ((host, d_in, d_out, N, h_init), TypeError, "^temp_storage: .*NumPy array"),
+    ]
+    for arguments, error, message in cases if IS_CPU else cases + of_gpus:
+        with pytest.raises(error, match=message):
+            reduction(*arguments)
+    scan = cupar.inclusive_scan(d_in, d_in, add)
+    with pytest.raises(ValueError, match=f"^d_out: needs at least {N} items"):
+        scan.run(d_in, cp.empty(N - 1, "i4"), N)
+    with pytest.raises(TypeError, match="^h_init: .*without"):
+        scan.run(d_in, d_in, N, 1)
+    reduction.run(d_in, d_out, N, h_init)
+    assert d_out.get()[0] == EXPECTED
+
+
+def test_one_object_from_many_threads():
+    d_out = cp.zeros((16, 1), "i8")
+    inputs = [cp.full(1000 + i, i, "i4") for i in range(16)]
+    reduction = cupar.reduce_into(inputs[0], d_out[0], add, np.zeros(1, "i8"))
+    wrong = []
+
+    def work(i):
+        stream = cp.cuda.Stream(non_blocking=True)
+        for repeat in range(200):
+            n = 500 + repeat
+            reduction.run(inputs[i], d_out[i], n, np.array([repeat], "i8"), stream=stream)
+            with stream:
+                got = int(d_out[i].get(stream=stream)[0])
+            if got != i * n + repeat:
+                wrong.append((i, repeat, got))
+
+    cp.cuda.Device().synchronize()
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
