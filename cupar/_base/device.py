@@ -24,13 +24,19 @@ def _from_environment() -> bool:
 
 
 _default = _from_environment()
-_current: ContextVar[bool | None] = ContextVar("cupar_device", default=None)
+_current: ContextVar[int | None] = ContextVar("cupar_device", default=None)
+_CALL = 2  # of the CPU, and in a call of what was built for it
 
 
 def is_cpu() -> bool:
     """Whether arrays are in host memory, and algorithms for the CPU."""
     found = _current.get()
-    return _default if found is None else found
+    return _default if found is None else bool(found)
+
+
+def in_cpu_call() -> bool:
+    """Whether what was built for the CPU is called, wherever that is."""
+    return _current.get() == _CALL
 
 
 @contextmanager
@@ -72,13 +78,13 @@ def device(name: str) -> Iterator[None]:
 class using:  # noqa: N801 - used as a function is; one written with `contextmanager` takes three times as long
     """Take host arrays, or device arrays, within the block."""
 
-    __slots__ = ("_is_cpu", "_token")
+    __slots__ = ("_device", "_token")
 
-    def __init__(self, is_cpu: bool) -> None:
-        self._is_cpu = is_cpu
+    def __init__(self, is_cpu: bool, *, in_call: bool = False) -> None:
+        self._device = _CALL if in_call else is_cpu
 
     def __enter__(self) -> None:
-        self._token = _current.set(self._is_cpu)
+        self._token = _current.set(self._device)
 
     def __exit__(self, *error: object) -> None:
         _current.reset(self._token)

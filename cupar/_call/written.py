@@ -112,7 +112,7 @@ def binder(caller: Caller) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
             values.append("init")
         checks += {
             None: ["if h_init is not None: _none(h_init)"],
-            "device": ["init = _address('h_init', h_init, _dtype, 1, False)"],
+            "device": [f"init = _address('h_init', h_init, _dtype, 1, False, {spec.is_cpu})"],
             "value": [
                 "if type(h_init) is _ndarray and h_init.dtype is _dtype and h_init.size == 1:",
                 "    init = h_init.tobytes()",

@@ -35,14 +35,14 @@ class CpuAlgorithm(Algorithm, uses={}):
         binder = self._binder
         if binder is None:
             binder = self._binder = written.binder(self)
-        with using(True):
+        with using(True, in_call=True):
             return binder(arguments)
 
     def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:
         bound = self._bind_values(arguments)
         if temp_storage is None:
             return 1  # what it needs it takes itself
-        with using(True):
+        with using(True, in_call=True):
             _, nbytes = arrays.storage(temp_storage)
         if nbytes < 1:
             raise ValueError(f"temp_storage: needs 1 bytes for this call, got {nbytes}")
@@ -106,7 +106,7 @@ class HostBound:
             raise ValueError("this bound call is closed")
         every = self._algorithm._completed(arguments, named)
         bound = self._algorithm._bind_values(every)
-        with using(True):
+        with using(True, in_call=True):
             self._kept = every, self._algorithm._captured_arrays((*arguments, *named.values()))
         self._bound = bound
         self._algorithm._enqueued(every)

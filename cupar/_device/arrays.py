@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import structs
-from .._base.device import is_cpu
+from .._base.device import in_cpu_call, is_cpu
 from . import driver, peers
 
 
@@ -257,13 +257,13 @@ def reader_of(cls: type) -> Callable[[Any], View] | None:
 def view(name: str, array: Any) -> View:
     """Read an array's address, size, dtype, layout and access.
 
-    TypeError or ValueError, with a message that begins with `name`, if it is not a device array, or one whose
-    memory cannot be used as it is.
+    TypeError or ValueError, which begin with `name`, if it is no device array, or cannot be used as it is.
     """
-    return _read(name, array, is_cpu())
+    return read(name, array, is_cpu())
 
 
-def _read(name: str, array: Any, on_cpu: bool) -> View:
+def read(name: str, array: Any, on_cpu: bool) -> View:
+    """Read an array of the host or of a device, as `view` does, whatever the default device is."""
     try:
         if on_cpu:
             return _view_host(array)
@@ -340,7 +340,7 @@ def shape(array: Any) -> tuple[int, ...]:
     """Return the shape of a device array, or of a host array where these are taken."""
     found = getattr(array, "shape", None)
     if found is None:
-        found = (array.__array_interface__ if is_cpu() else array.__cuda_array_interface__)["shape"]
+        found = (getattr(array, "__cuda_array_interface__", None) or array.__array_interface__)["shape"]
     return tuple(found)
 
 
@@ -412,10 +412,10 @@ def address(
     """Return an array's address, having checked that a call may read or write so many items of it.
 
     The algorithm was built for `dtype`. With `c_order`, Fortran's order will not do, as where items are found
-    by several indices. An algorithm says what it was built for (`on_cpu`), whatever the default device is.
+    by several indices. `on_cpu` is what the algorithm was built for; None: what the call in progress is of.
     """
-    on_cpu = is_cpu() if on_cpu is None else on_cpu
-    found = _read(name, array, on_cpu)
+    on_cpu = in_cpu_call() if on_cpu is None else on_cpu
+    found = read(name, array, on_cpu)
     if found.dtype != dtype and not same_layout(name, found.dtype, dtype):
         raise TypeError(f"{name}: this algorithm was built for {dtype}, got an array of {found.dtype}")
     if c_order and not found.c_order:
@@ -444,7 +444,7 @@ def same_layout(name: str, one: np.dtype[Any], other: np.dtype[Any]) -> bool:
 
 def storage(temp_storage: Any) -> tuple[int, int]:
     """Return the address and the bytes of temporary storage: a device array that can be written."""
-    found = view("temp_storage", temp_storage)
+    found = read("temp_storage", temp_storage, in_cpu_call())
     if not found.contiguous or not found.writable:
         raise ValueError("temp_storage: expected a contiguous array that can be written")
     return found.address, found.size * found.dtype.itemsize

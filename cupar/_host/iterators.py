@@ -95,7 +95,7 @@ def words_of(iterator: Iterator) -> Any:
     for leaf in iterator.leaves:
         if isinstance(leaf, Items):
             address = arrays.address("iterator", leaf.array, leaf.dtype, 0, False)
-            words += address, leaf.start, arrays.view("iterator", leaf.array).size
+            words += address, leaf.start, arrays.read("iterator", leaf.array, on_cpu=False).size
         elif isinstance(leaf, Index):
             words.append(leaf.start)
         else:

@@ -10,6 +10,7 @@ from support.results import DLPack
 
 import cupar
 from cupar import OpKind
+from cupar._call import written
 
 N = 1000
 X = np.arange(N, dtype="f4")
@@ -130,6 +131,46 @@ def test_captured_arrays_that_cannot_be_written():
         table.flags.writeable = False
         with pytest.raises(ValueError, match="^op: captured array 'table': expected an array to write to"):
             storing(places, out, N)
+
+
+class Device:
+    """An array in device memory, as far as it says."""
+
+    def __init__(self, n):
+        interface = {"shape": (n,), "typestr": "<f4", "data": (1 << 20, False), "version": 3}
+        self.__cuda_array_interface__ = interface
+
+
+def test_iterators_and_captured_arrays_of_the_other_device():
+    """Each algorithm takes those of what it was built for, wherever it is called."""
+    table, other = Device(N), [X]
+
+    def scaled(a):
+        return a * table[0]
+
+    def negated(a):
+        return -a
+
+    on_gpu = cupar.TransformIterator(Device(N), negated, "f4")
+    with cupar.device("cpu"):
+        on_cpu = cupar.TransformIterator(X, negated, "f4")
+    bind = written.binder(cupar.unary_transform(on_gpu, "f4", scaled, cc=90))
+    negation = cupar.unary_transform(on_cpu, "f4", negated, cc="cpu")
+    out = np.zeros(N, "f4")
+    expected = bind((on_gpu, Device(N), N))
+    for name in ("cuda", "cpu"):
+        with cupar.device(name):
+            assert bind((on_gpu, Device(N), N)) == expected
+            with pytest.raises(TypeError, match="^d_in: expected a device array, got a NumPy array"):
+                bind((on_cpu, Device(N), N))
+            with pytest.raises(TypeError, match="^d_in: expected a host array, .* got a Device on a GPU"):
+                negation.run(on_gpu, out, N)
+            negation.run(on_cpu, out, N)
+            np.testing.assert_array_equal(out, X)
+            table, other[0] = other[0], table
+            with pytest.raises(TypeError, match="^op: captured array 'table': expected a device array"):
+                bind((on_gpu, Device(N), N))
+            table, other[0] = other[0], table
 
 
 # --- PyTorch ---------------------------------------------------------------------------------------------
