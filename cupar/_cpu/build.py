@@ -30,12 +30,32 @@ def build(spec: Specialisation) -> bytes:
     Unfingerprintable
         If an operator uses what others have registered with numba.
     """
-    if is_numpys(spec) and not is_gathered(spec):
+    if _has_no_code(spec):
         return packed([], b"")
+    library = _compiled(spec)
+    calls = {
+        each.name
+        for each in library._final_module.functions
+        if each.is_declaration and not each.name.startswith("llvm.")
+    }
+    return packed(sorted(calls), bytes(library._get_compiled_object()))
+
+
+def llvm(spec: Specialisation) -> dict[str, str]:
+    """Return the optimised LLVM IR that the object code is made of, by `SYMBOL`; raise what `build` does."""
+    return {} if _has_no_code(spec) else {SYMBOL: str(_compiled(spec).get_llvm_str())}
+
+
+def _has_no_code(spec: Specialisation) -> bool:
+    return is_numpys(spec) and not is_gathered(spec)
+
+
+def _compiled(spec: Specialisation) -> Any:
+    """Return the library that numba makes of a specialisation."""
     for _ in range(_MOST_TRIES):
         with global_compiler_lock, extensions.refuse_foreign():
             before = extensions.foreign()
-            made = _object(_function(spec))
+            made = _library(_function(spec))
             if extensions.foreign() == before:
                 return made
     raise BuildError("something is registered with numba all the time, so what it compiles to cannot be told")
@@ -48,8 +68,8 @@ def _function(spec: Specialisation) -> Any:
     return made.overloads[(BYTES,)]
 
 
-def _object(compiled: Any) -> bytes:
-    """Return the object code of a compiled function, and around it one with C's calling convention."""
+def _library(compiled: Any) -> Any:
+    """Return a library of a compiled function, and around it one with C's calling convention."""
     context = cpu_target.target_context
     module = ir.Module("cupar")
     around = ir.Function(module, ir.FunctionType(ir.VoidType(), [ir.IntType(64)]), SYMBOL)
@@ -66,9 +86,4 @@ def _object(compiled: Any) -> bytes:
     library.add_linking_library(compiled.library)
     library.enable_object_caching()
     library.finalize()
-    calls = {
-        each.name
-        for each in library._final_module.functions
-        if each.is_declaration and not each.name.startswith("llvm.")
-    }
-    return packed(sorted(calls), bytes(library._get_compiled_object()))
+    return library

@@ -77,4 +77,4 @@ class HostCode:
 
     def cubin(self) -> bytes:
         """Raise ValueError: there is none."""
-        raise ValueError("this was built for the CPU, and has no GPU code")
+        raise ValueError("this was built for the CPU, and has no GPU code; its build has llvm()")

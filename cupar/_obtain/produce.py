@@ -110,9 +110,9 @@ def _policy(spec: Specialisation, blob: bytes) -> Policy | None:
 
 def _shown(spec: Specialisation, code: Code) -> Made:
     """Return what shows a build, made of what was fingerprinted, whatever that is by then."""
-    if spec.is_cpu:
-        return Made(code.cubin, code.cubin, code.cubin, code.cubin)  # type: ignore[arg-type]
     kept = spec.without_user(with_code=True)
+    if spec.is_cpu:
+        return Made(code.cubin, code.cubin, partial(_llvm, kept), code.cubin)  # type: ignore[arg-type]
     return Made(code.cubin, partial(_ltoirs, kept), partial(_llvm, kept), partial(_ptx, kept))
 
 
@@ -159,6 +159,10 @@ def _llvm(spec: Specialisation) -> dict[str, str]:
     from .. import _build
 
     with toolchain.compilers():
+        if spec.is_cpu:
+            from .._cpu import build
+
+            return build.llvm(spec)
         return _build.llvm(spec)
 
 

@@ -49,6 +49,25 @@ def test_a_build_that_was_found_shows_what_was_fingerprinted(monkeypatch):
     assert scaled().build.ptx() != before[1]
 
 
+def test_a_build_for_the_cpu_shows_all_its_code(monkeypatch):
+    scale = 3.0
+
+    def ask():
+        return cupar.reduce_into("f4", "f4", lambda a, b: a + scale * b, np.zeros(1, "f4"), cc="cpu").build
+
+    (code,) = ask().llvm().values()
+    assert "fmul" in code and "define void @cupar_run(i64" in code
+    cupar.cache.clear(disk=False)
+    found = ask()
+    scale = 4.0  # what was fingerprinted is shown
+    assert found.origin == "disk" and found.llvm()["cupar_run"].count("\n") == code.count("\n")
+    assert "3.000000e+00" in code and "3.000000e+00" in found.llvm()["cupar_run"]
+    for show in (found.ltoir, found.ptx, found.sass, found.resources):
+        with pytest.raises(ValueError, match=r"^this was built for the CPU, and has no GPU code.* llvm\(\)"):
+            show()
+    assert cupar.radix_sort("i4", "i4", order=cupar.SortOrder.ASCENDING, cc="cpu").build.llvm() == {}
+
+
 def test_iterators_show_their_operators():
     squares = cupar.TransformIterator(cupar.CountingIterator(np.int32(0)), lambda a: a * a)
     build = cupar.reduce_into(squares, "i4", cupar.OpKind.PLUS, 0, cc=90).build
