@@ -2,25 +2,12 @@
 
 import numpy as np
 import pytest
-from support.results import cp, every, needs_gpu
+from support.results import DTYPES, cp, every, items, needs_gpu
 
 import cupar
 from cupar import SortOrder
 
-DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
 SIZES = [0, 1, 2, 31, 32, 33, 2047, 2048, 2049, 100_003]
-
-
-def items(rng, n, dtype):
-    dtype = np.dtype(dtype)
-    if dtype.kind == "b":
-        return rng.random(n) < 0.5
-    if dtype.kind in "iu":
-        info = np.iinfo(dtype)
-        return rng.integers(info.min, info.max, n, dtype, endpoint=True)
-    if dtype.kind == "c":
-        return (rng.integers(-50, 50, n) + 1j * rng.integers(-50, 50, n)).astype(dtype)
-    return rng.normal(size=n).astype(dtype)
 
 
 def add(a, b):

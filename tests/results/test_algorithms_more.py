@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.results import Structs, cp, every, needs_gpu
+from support.results import DTYPES, Structs, cp, every, items, needs_gpu
 
 import cupar
 from cupar import OpKind, RawOp, SortOrder
@@ -13,7 +13,6 @@ from cupar.partition import select, three_way_partition
 from cupar.search import lower_bound, upper_bound
 from cupar.segmented import segmented_sort
 
-DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
 REAL = DTYPES[:-2]
 FLOATS = ["f2", "f4", "f8"]
 SIZES = [0, 1, 2, 31, 32, 33, 2047, 2048, 2049, 100_003]
@@ -22,18 +21,6 @@ AWKWARD = {
     "sorted": np.arange,
     "reversed": lambda n: np.arange(n)[::-1],
 }
-
-
-def items(rng, n, dtype):
-    dtype = np.dtype(dtype)
-    if dtype.kind == "b":
-        return rng.random(n) < 0.5
-    if dtype.kind in "iu":
-        info = np.iinfo(dtype)
-        return rng.integers(info.min, info.max, n, dtype, endpoint=True)
-    if dtype.kind == "c":
-        return (rng.integers(-50, 50, n) + 1j * rng.integers(-50, 50, n)).astype(dtype)
-    return (50 * rng.normal(size=n)).astype(dtype)
 
 
 def storage(nbytes):
@@ -180,8 +167,8 @@ def test_runs_with_and_without_items(n, rng):
     d_keys, d_values = cp.asarray(keys), cp.asarray(values)
     d_out, d_floats, d_count = cp.zeros(n, "i8"), cp.zeros(n, "f4"), cp.zeros(1, "i8")
     nothing, nowhere, equal = cupar.DiscardIterator(), cupar.DiscardIterator("f8"), OpKind.EQUAL_TO
-    for items in ((d_values, d_floats), (d_values, nowhere), (nothing, nowhere), (None, None)):
-        arrays = d_keys, items[0], d_out, items[1], d_count
+    for d_items in ((d_values, d_floats), (d_values, nowhere), (nothing, nowhere), (None, None)):
+        arrays = d_keys, d_items[0], d_out, d_items[1], d_count
         d_out.fill(-1)
         runs = cupar.unique_by_key(*arrays, equal)
         nbytes = runs(None, *arrays, n)

@@ -7,11 +7,10 @@ reduction, which takes items in any order, because few of its items are other th
 
 import numpy as np
 import pytest
-from support.results import IS_CPU, cp, every, needs_gpu
+from support.results import DTYPES, IS_CPU, cp, every, needs_gpu
 
 import cupar
 
-DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
 SIZES = [0, 1, 2, 31, 32, 33]
 
 

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.results import IS_CPU, Interface, address, cp, described, every, needs_gpu
+from support.results import DTYPES, IS_CPU, Interface, address, cp, described, every, needs_gpu
 
 import cupar
 from cupar import ConstantIterator, CountingIterator, DiscardIterator, OpKind, ReverseIterator, ZipIterator
 
-DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
 COUNTS = ["i4", "u4", "i8", "u8"]
 # Around the tiles that there are, their double, which one block takes, and what a warp looks back on at once.
 SIZES = [0, 1, 2, 31, 33, 767, 768, 769, 1537, 2303, 2304, 2305, 2816, 2817, 5633, 7681, 11_265, 100_003]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.results import Structs, cp, every, needs_gpu
+from support.results import DTYPES, Structs, cp, every, needs_gpu
 
 import cupar
 from cupar import DoubleBuffer, OpKind
@@ -12,7 +12,6 @@ LENGTHS = [
     *(0, 1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513),
     *(1023, 1024, 1025, 2047, 2048, 2049, 4095, 4096, 4097, 8191, 8192, 8193, 12_289, 40_000),
 ]
-DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
 # Of 16, 24 and 80 bytes.
 PEAKS = (
     np.dtype([("height", "f8"), ("index", "i4")], align=True),

@@ -11,6 +11,8 @@ import pytest
 
 import cupar
 
+DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
+
 
 class HostArray(np.ndarray):
     """NumPy's array with what tests call of CuPy's."""
@@ -108,6 +110,19 @@ def few(values, step=3, first=0):
 def address(array):
     """Return the address of an array of `cp`."""
     return array.ctypes.data if IS_CPU else array.data.ptr
+
+
+def items(rng, n, dtype):
+    """Return items of all kinds: integers of their whole range, and floats of two digits."""
+    dtype = np.dtype(dtype)
+    if dtype.kind == "b":
+        return rng.random(n) < 0.5
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        return rng.integers(info.min, info.max, n, dtype, endpoint=True)
+    if dtype.kind == "c":
+        return (rng.integers(-50, 50, n) + 1j * rng.integers(-50, 50, n)).astype(dtype)
+    return (50 * rng.normal(size=n)).astype(dtype)
 
 
 class Interface:
