@@ -2,11 +2,12 @@
 
 import pickle
 import subprocess
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from support.common import fresh_cache
-from support.disassembly import tool
+from support.disassembly import instructions, spills_or_calls, tool
 
 import cupar
 from cupar._base import warnings as _warnings
@@ -128,6 +129,37 @@ def test_nvdisasm_is_missing(monkeypatch):
     with pytest.raises(ImportError, match="pip install nvidia-cuda-nvdisasm"):
         scaled().build.sass()
     disassembly._nvdisasm.cache_clear()
+
+
+SPILLING_AND_CALLING = """
+extern "C" __device__ __noinline__ float again(float a, int n) { return n ? again(2 * a, n - 1) + a : a; }
+extern "C" __device__ __noinline__ float divided(float a) { return a / 3.7f + 1; }
+extern "C" __global__ void kernel(float* x, int n, float (*function)(float)) {
+    float own[64];
+    for (int i = 0; i < 64; i++) own[i] = x[i] * n;
+    x[n] = own[n % 64] + again(x[1], n) + divided(x[2]) + function(x[3]);
+}
+"""
+
+
+@pytest.mark.parametrize("cc", [75, 90, 120])
+def test_what_spills_or_calls_is_found_as_nvdisasm_finds_it(cc, tmp_path):
+    """Other tests need that of many builds, and nvdisasm starts slowly."""
+    from cuda.bindings import nvrtc
+
+    from cupar._compile import nvrtc as own
+
+    own.supported()  # which loads it
+    _, program = nvrtc.nvrtcCreateProgram(SPILLING_AND_CALLING.encode(), b"code.cu", 0, [], [])
+    assert nvrtc.nvrtcCompileProgram(program, 1, [f"-arch=sm_{cc}".encode()]) == (0,)
+    code = b" " * nvrtc.nvrtcGetCUBINSize(program)[1]
+    nvrtc.nvrtcGetCUBIN(program, code)
+    nvrtc.nvrtcDestroyProgram(program)
+    build = SimpleNamespace(cubin=lambda: code)
+    names = [name.split(".")[0] for name in instructions(build, tmp_path)]
+    found = [name for name in names if name in ("CALL", "LDL", "STL")]
+    assert {*found} == {"CALL", "LDL", "STL"}
+    assert sorted(spills_or_calls(build, tmp_path)) == sorted(found)
 
 
 # --- CUPAR_DUMP
