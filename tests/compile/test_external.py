@@ -410,6 +410,13 @@ HEADERS = "#include <cuda_fp16.h>\n#include <cuda/std/complex>\n"
 @pytest.mark.parametrize("dtype", C_TYPES)
 def test_values_of_all_types_go_in_registers(dtype, tmp_path):
     kind = C_TYPES[dtype]
+    same = cupar.cpp(f"{HEADERS}__device__ {kind} f({kind} x) {{ return x; }}", (dtype, [dtype]))
+    built(same, dtype, dtype, tmp_path=tmp_path)
+
+
+@pytest.mark.parametrize("dtype", ["?", "f2", "c16"])  # of other sizes
+def test_structs_go_in_registers_beside_others(dtype, tmp_path):
+    kind = C_TYPES[dtype]
     inner = {"x": np.float64, "y": np.float16}
     pair = cupar.gpu_struct({"a": np.int8, "b": inner, "c": np.complex64, "d": bool})
     source = f"""{HEADERS}
@@ -418,8 +425,6 @@ def test_values_of_all_types_go_in_registers(dtype, tmp_path):
     __device__ Pair f(const Pair& p, {kind} x) {{ Pair q = p; q.a += sizeof(x); return q; }}
     """
     built(cupar.cpp(source, (pair, [pair, dtype])), pair, dtype, pair, tmp_path=tmp_path)
-    same = cupar.cpp(f"{HEADERS}__device__ {kind} f({kind} x) {{ return x; }}", (dtype, [dtype]))
-    built(same, dtype, dtype, tmp_path=tmp_path)
 
 
 PHILOX = """
