@@ -1,6 +1,6 @@
 """Sixteen processes at one directory for some time: builds, hits, prunes and clears, all at the same time.
 
-The builds are fake, the cache is real. ``CUPAR_FAULT_SECONDS`` is how long it takes, 30 by default. The
+The builds are fake, the cache is real. ``CUPAR_FAULT_SECONDS`` is how long it takes, 15 by default. The
 processes are nice: beside other tests they take what these leave.
 """
 
@@ -19,7 +19,7 @@ from support.common import PREAMBLE
 from cupar._cache import Disk, Entry
 
 PROCESSES = 16
-SECONDS = float(os.environ.get("CUPAR_FAULT_SECONDS", "30"))
+SECONDS = float(os.environ.get("CUPAR_FAULT_SECONDS", "15"))
 PATIENCE = 300  # for processes that get little of a busy machine
 
 
