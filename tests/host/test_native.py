@@ -9,16 +9,18 @@ pytest.importorskip("numba")
 PROCESSES = Path(__file__).parent / "processes"
 
 
+# Those of a line run in one process, where numba compiles once what they have in common.
+TOGETHER = [
+    ("reductions", "scans", "transforms", "choices", "searches"),
+    ("sorts", "radix_sorts", "segmented_sorts"),
+    ("segments", "segmented_scans", "histograms", "runs", "iterators"),
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "which",
-    [
-        *("reductions", "scans", "transforms", "choices", "sorts", "radix_sorts", "searches", "segments"),
-        *("segmented_sorts", "segmented_scans", "histograms", "runs", "iterators"),
-    ],
-)
+@pytest.mark.parametrize("which", TOGETHER, ids=" ".join)
 def test_compiled_code_launches_what_python_launches(which, tmp_path, session_cache):
-    done = run(tmp_path, PROCESSES / "same_launches.py", session_cache, which)
+    done = run(tmp_path, PROCESSES / "same_launches.py", session_cache, *which)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert lines and not [line for line in lines if line.startswith("differs")], done.stdout

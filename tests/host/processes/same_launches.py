@@ -21,10 +21,15 @@ def view(place, size, dtype):
 
 
 STORAGE = view(15, 2**36, "u1")
+in_phases = set()  # classes of algorithms, and names given, that were compared in two phases
 
 
 def compare(name, algorithm, *calls, streams=(0, 77), names=""):
-    """Compare calls, each of which is a tuple of arguments; the last of them has a name, if one is given."""
+    """Compare calls, each of which is a tuple of arguments; the last of them has a name, if one is given.
+
+    The two phases of a class are compared once, which compiles twice what a call does; how much storage each
+    plan wants is compared by `test_plans`.
+    """
     algorithm.ready(tier="fast")  # whose kernels have parameters of their own
     driver.knows(algorithm)
     each = [f"a{k}" for k in range(len(calls[0]))]
@@ -33,10 +38,12 @@ def compare(name, algorithm, *calls, streams=(0, 77), names=""):
     given = [*each[:-1], f"{names}={each[-1]}"] if names else each
     given = [*given, "stream" if is_next and not names else "stream=stream"]
     arguments, given = ", ".join(each), ", ".join(given)
+    kind = type(algorithm), names
+    has_phases = type(algorithm).__call__ is not type(algorithm).run and kind not in in_phases
+    in_phases.add(kind)
     names = {"algorithm": algorithm}
     exec(f"def call({arguments}, stream):\n    algorithm.run({given})", names)
     compiled = numba.njit(nogil=True)(names["call"])
-    has_phases = type(algorithm).__call__ is not type(algorithm).run
     if has_phases:
         text = f"def phases({arguments}, storage, stream):\n"
         text += f"    return algorithm(None, {given}), algorithm(storage, {given})"
