@@ -125,7 +125,7 @@ def test_transform_refusals():
 # --- Segmented reductions --------------------------------------------------------------------------------
 
 
-@every(3)
+@every(5)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("offset", ["i4", "u8"])
 def test_segmented_reduce(dtype, offset, rng):
@@ -163,7 +163,7 @@ def test_segmented_reduce_in_two_phases_and_other_output():
 # --- Merge sort ------------------------------------------------------------------------------------------
 
 
-@every(3)
+@every(5)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_merge_sort(dtype, rng):
     real = np.dtype(dtype).kind != "c"
@@ -292,7 +292,7 @@ def test_radix_sort_of_floats_with_nan():
 # --- Runs of equal keys ----------------------------------------------------------------------------------
 
 
-@every(3)
+@every(5)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("count", ["i4", "u8"])
 def test_unique_by_key(dtype, count, rng):

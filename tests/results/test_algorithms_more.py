@@ -54,7 +54,7 @@ def predicates(dtype):
     return (small_real, large_real) if np.dtype(dtype).kind == "c" else (small, large)
 
 
-@every(5)
+@every(9)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("count", ["i4", "u4", "i8", "u8"])
 def test_three_way_partition(dtype, count, rng):
@@ -79,7 +79,7 @@ def test_three_way_partition(dtype, count, rng):
         np.testing.assert_array_equal(d_in.get(), host)
 
 
-@every(5)
+@every(9)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("count", ["i4", "u4", "i8", "u8"])
 def test_select(dtype, count, rng):
@@ -201,7 +201,7 @@ def special(dtype):
     return found
 
 
-@every(3)
+@every(5)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_known_kinds_as_predicates(dtype):
     host = special(dtype)
@@ -223,7 +223,7 @@ def test_known_kinds_as_predicates(dtype):
         np.testing.assert_array_equal(outputs[1].get()[: second.sum()], host[second])
 
 
-@every(3)
+@every(5)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_known_kinds_as_comparisons(dtype):
     values = special(dtype)
@@ -303,7 +303,7 @@ def counted(host, num_levels, lower, upper):
     return expected
 
 
-@every(7)
+@every(17)
 @pytest.mark.parametrize("dtype", REAL)
 @pytest.mark.parametrize("counts", ["i4", "u4", "i8", "u8"])
 @pytest.mark.parametrize("levels", [2, 17, 257, 513])
@@ -383,6 +383,7 @@ def test_histogram_of_many_samples(n, bins):
     free()
 
 
+@every(3)
 @pytest.mark.parametrize("dtype", ["u1", "i2", "f4", "i8"])
 @pytest.mark.parametrize("bins", [10, 1000, 60_000, 10**6])
 def test_histogram_of_arrays_that_begin_anywhere(dtype, bins, rng):
@@ -396,6 +397,7 @@ def test_histogram_of_arrays_that_begin_anywhere(dtype, bins, rng):
             np.testing.assert_array_equal(d_out.get(), expected)
 
 
+@every(5)
 @pytest.mark.parametrize("bins", [1, 2, 100, 1000, 60_000, 10**6])
 @pytest.mark.parametrize("samples", ["constant", "sorted", "mostly one value", "uniform"])
 def test_histogram_of_skewed_samples(samples, bins, rng):
@@ -425,7 +427,7 @@ def test_histogram_refusals():
 # --- Searches --------------------------------------------------------------------------------------------
 
 
-@every(5)
+@every(7)
 @pytest.mark.parametrize("dtype", REAL)
 @pytest.mark.parametrize("index", ["i4", "u4", "i8", "u8"])
 @pytest.mark.parametrize(("bound", "side"), [(lower_bound, "left"), (upper_bound, "right")])

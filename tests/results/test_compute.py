@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from support.results import IS_CPU, cp, needs_gpu
+from support.results import IS_CPU, cp, every, needs_gpu
 
 import cupar.compute as cc
 from cupar._device import driver
@@ -65,6 +65,7 @@ def equal(a, b):
     return a == b
 
 
+@every(4)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_reduce(dtype, rng):
     host = items(rng, dtype)
@@ -97,6 +98,7 @@ def test_determinism(rng):
         assert d_out.get()[0] == host.astype("f8").sum()
 
 
+@every(4)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_scans(dtype, rng):
     host = items(rng, dtype, most=2)
@@ -138,6 +140,7 @@ def test_segmented_reduce(rng):
             assert (d_out.get() == wanted).all()
 
 
+@every(4)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_transforms(dtype, rng):
     host = items(rng, dtype, most=50)

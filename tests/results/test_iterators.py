@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 from numba import cuda as numba_cuda
-from support.results import IS_CPU, cp, needs_gpu
+from support.results import IS_CPU, cp, every, needs_gpu
 
 import cupar
 from cupar import (
@@ -111,6 +111,7 @@ def test_reduce(name, given):
     assert d_out.get()[0] == expected[17:].sum()
 
 
+@every(3)
 @pytest.mark.parametrize("name", INPUTS)
 def test_inclusive_scan(name, given):
     d_in, expected = INPUTS[name](*given)
@@ -125,6 +126,7 @@ def test_inclusive_scan(name, given):
     np.testing.assert_array_equal(d_out.get()[: N - 17], np.cumsum(expected[17:]))
 
 
+@every(3)
 @pytest.mark.parametrize("name", INPUTS)
 def test_unary_transform(name, given):
     d_in, expected = INPUTS[name](*given)

@@ -153,7 +153,7 @@ def test_reduce_by_key(dtype, rng):
             check_reduction(algorithm, keys, values, given, expected, dtype, count, shift % 4)
 
 
-@every(3)
+@every(5)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_scans_by_key(dtype, rng):
     key = DTYPES[-DTYPES.index(dtype) - 1]
@@ -182,7 +182,7 @@ def test_scans_by_key(dtype, rng):
                 np.testing.assert_array_equal(d_keys.get(), keys)
 
 
-@every(5)
+@every(9)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("count", COUNTS)
 def test_run_length_encode(dtype, count, rng):
@@ -205,7 +205,7 @@ def test_run_length_encode(dtype, count, rng):
 # --- Many tiles ------------------------------------------------------------------------------------------
 
 
-@every(7)
+@every(13)
 @pytest.mark.parametrize("dtype", ["i1", "u2", "f4", "i8", "c16"])
 @pytest.mark.parametrize("key", ["i4", "c16"])
 @pytest.mark.parametrize("mean", [0, 1, 64, 50_000])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.results import IS_CPU, Structs, cp, needs_gpu
+from support.results import IS_CPU, Structs, cp, every, needs_gpu
 
 import cupar
 from cupar import OpKind
@@ -69,6 +69,7 @@ def layout(rng, lengths, gap):
     return starts[order], (starts + lengths)[order], int(ends[-1])
 
 
+@every(3)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("is_inclusive", [True, False])
 def test_lengths_and_gaps(dtype, is_inclusive, rng):
