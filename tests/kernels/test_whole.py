@@ -1,0 +1,44 @@
+"""What one block tells another in 16 bytes is read by one load, whatever of it is used."""
+
+import re
+
+import pytest
+
+import cupar
+
+Pair = cupar.gpu_struct({"x": "f8", "y": "f8"})
+Seven = cupar.gpu_struct(dict.fromkeys("abcdefg", "i4"))
+
+
+def add(a, b):
+    return a + b
+
+
+def last(a, b):
+    return b
+
+
+def first_added(a, b):
+    return Pair(a.x + b.x, b.y)
+
+
+def shared_loads(build, kernel):
+    """Return the loads in a kernel of what other blocks write."""
+    code = re.split(r"\n\.text\.", build.sass())
+    (own,) = (part for part in code if part.startswith(f"{kernel}:"))
+    return set(re.findall(r"\bLDG\.[\w.]*STRONG\.GPU\b", own))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "op", "cc"),
+    [("c16", add, 80), ("c16", add, 90), (Pair, first_added, 90), (Seven, last, 90)],
+)
+def test_values_of_chunks(dtype, op, cc):
+    scan = cupar.inclusive_segmented_scan(dtype, dtype, "i8", "i8", op, cc=cc)
+    assert shared_loads(scan.build, "cupar_segmented_scan_chunks") == {"LDG.E.128.STRONG.GPU"}
+
+
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+def test_states_of_runs(dtype):
+    reduction = cupar.reduce_by_key("i4", dtype, "i4", dtype, "i8", add, lambda a, b: a == b, cc=90)
+    assert shared_loads(reduction.build, "cupar_reduce_by_key") == {"LDG.E.128.STRONG.GPU"}
