@@ -54,10 +54,10 @@ def test_operator_is_inlined_and_templates_are_shared(name, empty_cache, tmp_pat
     assert first.build.origin == "built"
     assert kernels(first, tmp_path)
     found = spills_or_calls(first, tmp_path)
-    if name == "segmented_reduce":
-        # CCCL 3.6 spills one offset for each block there (CUDA 13 with its own plus as well); but no call.
-        assert len(found) <= 3
-        assert all(each.startswith(("LDL", "STL")) for each in found)
+    if name == "exclusive_segmented_scan":
+        # Three words: 64 registers are what four blocks of a multiprocessor have.
+        assert len(found) <= 6
+        assert set(found) <= {"LDL", "STL"}
     else:
         assert found == []
     other = (lambda a: -a) if name == "unary_transform" else lambda a, b: b - a < 1
