@@ -192,7 +192,7 @@ MOST_SHARED = {75: 64, 80: 163, 86: 99, 90: 227, 100: 227, 120: 99}  # KiB that 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("d_in", "cc"),
-    [("i4", 75), (L3, 75), ("c16", 80), (L3, 86), (B3, 90), (L3, 90), ("u1", 90), ("i4", 100), ("u1", 120)],
+    [("i4", 75), ("c16", 80), (L3, 86), (B3, 90), ("u1", 90), ("u1", 120)],
 )
 def test_slots_for_chunks_fit_into_shared_memory(d_in, cc):
     d_out = "f8" if d_in == "u1" else d_in  # results of another size have a place of their own
