@@ -217,7 +217,7 @@ class Disk(Layer):
         """
         held, free = None, True
         try:
-            path = self._inner("locks") / f"{name}.lock"
+            path = self._inner("locks") / f"{name}{locks.SUFFIX}"
             held = locks.acquire(path, timeout)
             free = held is not None
         except OSError:
@@ -325,9 +325,10 @@ class Disk(Layer):
         return Pruned(removed, freed)
 
     def _remove_leftovers(self) -> None:
-        for path in (self._base / "tmp", self._base / "locks"):
+        for name, remove in (("tmp", files.remove_leftovers), ("locks", locks.remove_leftovers)):
+            path = self._base / name
             if not os.path.islink(path):  # noqa: PTH114 - which takes any name
-                files.remove_leftovers(path)
+                remove(path)
 
 
 def _used(each: Listed) -> float:

@@ -23,9 +23,10 @@ except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
 from .._base import fork
-from .files import remove
+from . import files
 
 _T = TypeVar("_T")
+SUFFIX = ".lock"
 _POLL_SECONDS = 0.01
 _LOCK_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
 
@@ -79,11 +80,23 @@ def release(path: Path, file: FileIO) -> None:
     """Remove and unlock a file that this process has locked."""
     if file.closed:  # in a forked child, that has come out of what its parent was doing
         return
-    remove(path)
+    files.remove(path)
     with suppress(OSError):
         fcntl.flock(file, fcntl.LOCK_UN)  # a child that did not fork through Python has the file open, too
     with suppress(OSError):
         file.close()
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Remove the locks of processes that were killed: those that no process holds."""
+    for item, _ in files.listed(directory):
+        path = Path(item.path)
+        if path.suffix == SUFFIX:
+            with suppress(OSError):
+                held = acquire(path, 0)
+                if held is not None:
+                    release(path, held)
+    files.remove_leftovers(directory)  # by their age, where the file system has no locks
 
 
 _held: WeakSet[FileIO] = WeakSet()

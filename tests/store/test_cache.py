@@ -592,11 +592,14 @@ class TestEviction:
             if "old" in name:
                 age(path, 4000)
         (tmp_path / "cache" / "v1" / "journal").unlink()
-        store.store(KEY, ENTRY)
-        left = [
-            path.name for name in ("tmp", "locks") for path in (tmp_path / "cache" / "v1" / name).iterdir()
-        ]
-        assert left == ["new", "new.lock"]
+        with store.lock("held", 0):
+            store.store(KEY, ENTRY)
+            left = [
+                path.name
+                for name in ("tmp", "locks")
+                for path in (tmp_path / "cache" / "v1" / name).iterdir()
+            ]
+        assert left == ["new", "held.lock"]
 
     def test_who_finds_a_sweep_under_way_goes_on(self, tmp_path):
         store = self.filled(tmp_path, 10, 10 * self.SIZE)

@@ -106,6 +106,10 @@ fetch(KEY, make)
         assert not free
     process.send_signal(signal.SIGKILL)
     process.wait()
+    locks = tmp_path / "cache" / "v1" / "locks"
+    assert len(list(locks.iterdir())) == 1
+    Disk(tmp_path / "cache", 1 << 20).clear()  # as prune does
+    assert list(locks.iterdir()) == []
     begin = time.monotonic()
     assert fetch(KEY, lambda: ENTRY).origin == "built"
     assert time.monotonic() - begin < 30  # and not the 60 of who was killed

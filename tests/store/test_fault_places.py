@@ -351,13 +351,29 @@ def test_what_was_unused_is_pruned_whatever_stands_before_it(tmp_path, seconds):
 
 @pytest.mark.parametrize("seconds", [2 * HOUR, -2 * HOUR, -10 * YEAR])
 def test_leftovers_go_whatever_their_time(store, seconds):
-    for name in ("tmp/dead", "locks/dead.lock", "tmp/living", "locks/living.lock"):
+    for name in ("tmp/dead", "locks/dead.lock", "tmp/living"):
         path = store.path / "v1" / name
         path.parent.mkdir(exist_ok=True)
         path.write_text("")
         age(path, seconds if "dead" in name else 100)
-    store.prune()
-    assert sorted(path.name for path in left(store.path)) == ["living", "living.lock"]
+    with store.lock("living", 0):
+        store.prune()
+        assert sorted(path.name for path in left(store.path)) == ["living", "living.lock"]
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOSYS])
+def test_where_there_are_no_locks_leftovers_go_by_their_time(store, monkeypatch, code):
+    def refuse(*args):
+        raise OSError(code, os.strerror(code))
+
+    for name, seconds in {"old.lock": 2 * HOUR, "new.lock": 100}.items():
+        path = store.path / "v1" / "locks" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("")
+        age(path, seconds)
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    store.clear()
+    assert [path.name for path in left(store.path)] == ["new.lock"]
 
 
 @pytest.mark.parametrize("seconds", [-10 * YEAR, 10 * YEAR])
