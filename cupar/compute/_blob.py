@@ -117,9 +117,14 @@ def check_operators(built: Specialisation, asked: Specialisation) -> None:
     for (name, mine), (_, given) in zip(built.operators, asked.operators, strict=True):
         if _same(mine, given):
             continue
+        got = (
+            f"got {given.name} as it is now, with other code or other values"
+            if (mine.name, mine.signature) == (given.name, given.signature)
+            else f"got another operator, {given.name} for {given.signature}"
+        )
         raise ValueError(
             f"{name}: this algorithm was serialized with {mine.name} for {mine.signature}, and nothing is "
-            f"compiled for it; got another operator, {given.name} for {given.signature}"
+            f"compiled for it; {got}"
         )
 
 

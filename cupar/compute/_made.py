@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from types import NoneType
+from typing import Any, ClassVar, NamedTuple
 from weakref import WeakValueDictionary
 
 from .._base.device import CPU, is_cpu, text, using
 from .._call.algorithm import Algorithm
 from .._call.built import Build
 from .._device import driver
+from .._fingerprint import walk
 from .._ir.specialisation import Specialisation
 from .._obtain.obtain import specification
 from .._obtain.target import is_cpu_name, parse_cc
+from ..operators import OpKind, RawOp
 from . import _blob
 
 __all__ = ["deserialize", "serialize"]
@@ -31,12 +34,35 @@ _FILES = (  # in which there are classes of what can be deserialized
 _made: WeakValueDictionary[Specialisation, Made] = WeakValueDictionary()
 
 
+_Checks = tuple[tuple[Callable[[Any], bool], Any], ...]
+
+
+class _Known(NamedTuple):
+    """The operators of a call, what tells whether each still does the same, and the algorithm."""
+
+    ops: tuple[Any, ...]
+    checks: _Checks
+    algorithm: Algorithm
+
+
+def _checks(ops: tuple[Any, ...]) -> _Checks:
+    """Return what tells of each operator that could change whether it still does the same."""
+    return tuple((_check(op), op) for op in ops if not isinstance(op, (OpKind, RawOp, NoneType)))
+
+
+def _check(op: Any) -> Callable[[Any], bool]:
+    try:
+        return walk.fingerprint(op).guard.checker()
+    except walk.Unfingerprintable:
+        return lambda op: False
+
+
 class Made:
     """An algorithm for given types. Made by ``make_…`` functions and `deserialize`, not by its constructor.
 
     It is called by name, in two phases where there is temporary storage, with operators and iterators anew in
-    each call. An operator that is another than that of the call before is asked for again, so its own code
-    runs, and not that of the one before. One object serves any number of threads.
+    each call. An operator that is another than that of the call before, or the same but for what it reads, is
+    asked for again, so that its own code runs as it is then. One object serves any number of threads.
     """
 
     __slots__ = ("__weakref__", "_builds", "_cc", "_is_ahead", "_is_restored", "_known", "_options")
@@ -57,7 +83,7 @@ class Made:
         self,
         builds: Mapping[int, Algorithm],
         options: Mapping[str, Any],
-        ops: tuple[Any, ...] | None = None,
+        known: Mapping[int, _Known] | None = None,
         *,
         is_ahead: bool = True,
         is_restored: bool = False,
@@ -66,8 +92,7 @@ class Made:
         self._is_ahead, self._is_restored = is_ahead, is_restored
         # That of the only build; None: that of the device that is current in a call.
         self._cc = next(iter(builds)) if len(builds) == 1 else None
-        # By compute capability, the operators of the call before, and the algorithm for them.
-        self._known = {} if ops is None else {cc: (ops, each) for cc, each in builds.items()}
+        self._known = {**(known or {})}  # by compute capability, from the call before
 
     @classmethod
     def make(
@@ -81,20 +106,24 @@ class Made:
             if compute_capability is not None:
                 ccs = capabilities(compute_capability)
                 one = len(ccs) == 1  # and several at the same time
-                builds = {cc: cls._factory(*question, cc=cc or "cpu", wait=one, **options) for cc in ccs}
+                with walk.Once():
+                    builds = {cc: cls._factory(*question, cc=cc or "cpu", wait=one, **options) for cc in ccs}
+                    checks = _checks(ops)
                 for each in builds.values():
                     each.ready()
-                return cls(builds, options, ops)
-            algorithm = cls._factory(*question, **options)
+                return cls(builds, options, {cc: _Known(ops, checks, each) for cc, each in builds.items()})
+            with walk.Once():
+                algorithm = cls._factory(*question, **options)
+                known = {algorithm._spec.cc: _Known(ops, _checks(ops), algorithm)}
         except (TypeError, ValueError) as error:
             rename(error, cls._names)
             raise
         spec = algorithm._spec.without_user().as_asked()
         made = _made.get(spec)
         if made is None:
-            made = _made[spec] = cls({spec.cc: algorithm}, options, ops, is_ahead=False)
+            made = _made[spec] = cls({spec.cc: algorithm}, options, known, is_ahead=False)
         else:
-            made._known = {spec.cc: (ops, algorithm)}
+            made._known = known
         return made
 
     @property
@@ -124,10 +153,15 @@ class Made:
         if cc is None:
             cc = CPU if CPU in self._builds and is_cpu() else driver.current_device().cc
         known = self._known.get(cc)
-        if known is not None and known[0] == ops:
-            return known[1]
-        algorithm = self._other(cc, question, ops)
-        self._known = {**self._known, cc: (ops, algorithm)}
+        if known is not None and known.ops == ops:
+            for is_unchanged, op in known.checks:
+                if not is_unchanged(op):
+                    break
+            else:
+                return known.algorithm
+        with walk.Once():
+            algorithm = self._other(cc, question, ops)
+            self._known = {**self._known, cc: _Known(ops, _checks(ops), algorithm)}
         return algorithm
 
     def _other(self, cc: int, question: tuple[Any, ...], ops: tuple[Any, ...]) -> Algorithm:

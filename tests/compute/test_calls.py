@@ -201,6 +201,35 @@ def test_operators_anew_in_each_call(gpu):
     assert gpu.loaded[gpu.launched[-1]] == gpu.loaded[0]
 
 
+FACTOR = 2
+
+
+def scaled(a):
+    return a * FACTOR
+
+
+def test_a_function_that_reads_something_else_runs_as_it_is_now(gpu, monkeypatch):
+    call = {"d_in": X, "d_out": Y, "num_items": 5}
+    made = compute.make_unary_transform(d_in=X, d_out=Y, op=scaled)
+    ahead = compute.make_unary_transform(d_in=X, d_out=Y, op=scaled, compute_capability=CC)
+    restored = compute.deserialize(ahead.serialize())
+
+    def code(each, op=scaled):
+        each(**call, op=op)
+        return gpu.loaded[gpu.launched[-1]]
+
+    before = code(made)
+    assert code(ahead) == code(restored) == before
+    monkeypatch.setitem(globals(), "FACTOR", 3)
+    now = code(made)
+    assert code(ahead) == now != before
+    with pytest.raises(ValueError, match="^op: this algorithm was serialized .* got scaled as it is now"):
+        restored(**call, op=scaled)
+    assert code(made, double) != now == code(made)
+    monkeypatch.setitem(globals(), "FACTOR", 2)
+    assert code(made) == code(ahead) == code(restored) == before
+
+
 def test_state_anew_in_each_call(gpu):
     def offset_by(array):
         return lambda a: a + array[0]
@@ -211,7 +240,7 @@ def test_state_anew_in_each_call(gpu):
     states = []
     for op in (first, second, first):
         made(op=op, **call)
-        algorithm = made._known[CC][1]
+        algorithm = made._known[CC].algorithm
         states.append(int.from_bytes(algorithm._states[0]()[:8], "little"))
     assert states == [0x70000, 0x80000, 0x70000] and len(set(gpu.loaded)) == 1
 
@@ -356,7 +385,7 @@ def test_restored_algorithms_take_the_operators_they_were_built_for(gpu):
     made = compute.make_unary_transform(d_in=X, d_out=Y, op=first, compute_capability=CC)
     restored = compute.deserialize(made.serialize())
     restored(d_in=X, d_out=Y, op=scaled_by(DeviceArray(0x80000)), num_items=5)
-    state = restored._known[CC][1]._states[0]()
+    state = restored._known[CC].algorithm._states[0]()
     assert int.from_bytes(state[:8], "little") == 0x80000
     with pytest.raises(
         ValueError, match=r"^op: this algorithm was serialized with .*another operator, double"
