@@ -147,8 +147,13 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from .unique import unique_by_key as unique_by_key
 
 
+_observing: Any = None  # what a command has set that has started this program
+
+
 def _observer() -> Any:
-    """Return what observes the questions to factories, as the environment says when the first is asked."""
+    """Return what observes the questions to factories, as it is when the first is asked."""
+    if _observing is not None:
+        return _observing()
     if not os.environ.get("CUPAR_RECORD"):
         return None
     from ._ahead import record

@@ -10,18 +10,13 @@ from __future__ import annotations
 import os
 import pickle
 import re
-import runpy
-import sys
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
-from pathlib import Path
+from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
+from contextlib import closing, suppress
 from queue import Empty, SimpleQueue
 from typing import Any
-from weakref import WeakSet
 
 from .. import _cache
 from .._base.data import dataclass, replace
@@ -33,7 +28,6 @@ from .._call.algorithm import Algorithm
 from .._call.built import Built
 from .._compile import workers
 from .._compile.key import build_parts, digest, template_parts
-from .._device.driver import NoDeviceError
 from .._ir.specialisation import Specialisation
 from .._obtain import call_sites, obtain
 from . import record
@@ -42,14 +36,14 @@ from .make import Outcome, make, request
 __all__ = [
     "Failure",
     "Job",
+    "NOTHING_RUNS",
     "Outcome",
     "ask_list",
-    "ask_script",
     "build",
     "collected",
     "jobs",
     "kept",
-    "threads_waited_for",
+    "unbuilt",
 ]
 
 _TICK_SECONDS = 0.1
@@ -80,9 +74,7 @@ class _Collector:
 
     def ask(self, spec: Specialisation, answer: Callable[[], Algorithm]) -> Algorithm:
         self.found.append(spec)
-        kind: Any = spec.kind
-        algorithm: Algorithm = kind(_Unbuilt(spec), spec.states)
-        return algorithm
+        return unbuilt(spec)
 
 
 def collected(ask: Callable[[], object], cc: int) -> list[Specialisation]:
@@ -97,16 +89,23 @@ def collected(ask: Callable[[], object], cc: int) -> list[Specialisation]:
     return collector.found
 
 
-_NOTHING_RUNS = (
+NOTHING_RUNS = (
     "building ahead runs nothing on a GPU: record a run on a machine that has one (CUPAR_RECORD=FILE) and "
     "build that list, or let the script ask with dtypes in place of arrays, and not call what it gets"
 )
 
 
-class _Unbuilt:
-    """What is built if the script looks into it."""
+def unbuilt(spec: Specialisation) -> Algorithm:
+    """Return an algorithm object that is built if the script looks into it."""
+    kind: Any = spec.kind
+    algorithm: Algorithm = kind(_Unbuilt(spec), spec.states)
+    return algorithm
 
-    refusal = _NOTHING_RUNS
+
+class _Unbuilt:
+    """A build that is made when it is read."""
+
+    refusal = NOTHING_RUNS
 
     def __init__(self, spec: Specialisation) -> None:
         self.spec = spec
@@ -123,92 +122,7 @@ class _Unbuilt:
             for _, outcome in outcomes:
                 if outcome.result == "failed":
                     raise BuildError(outcome.error)
-        return replace(obtain.answer(self.spec, None)._built, refusal=_NOTHING_RUNS)
-
-
-def ask_script(
-    path: Path, arguments: Sequence[str], cc: int | None
-) -> tuple[list[Specialisation], list[Failure]]:
-    """Run a Python script as a program, and return what it asked for, and what ended it early, if anything.
-
-    Parameters
-    ----------
-    path : Path
-    arguments : sequence of str
-        Those of the script: ``sys.argv[1:]``.
-    cc : int or None
-        Compute capability for factories that name none, as in 90; None: that of the current device.
-
-    Notes
-    -----
-    `KeyboardInterrupt` passes through.
-    """
-    saved = sys.argv, sys.path[:], obtain.observer
-    collector = _Collector(cc)
-    call_sites.forget()  # what is in memory would be answered without asking
-    sys.argv, sys.path[:0] = [str(path), *arguments], [str(path.absolute().parent)]
-    obtain.observer = record.from_environment(collector)
-    try:
-        with threads_waited_for():
-            failure = _run(path, cc)
-    finally:
-        sys.argv, sys.path[:], obtain.observer = saved
-    return collector.found, [] if failure is None else [failure]
-
-
-def _run(path: Path, cc: int | None) -> Failure | None:
-    """Run a script; return what ended it early."""
-    try:
-        runpy.run_path(str(path), run_name="__main__")
-    except SystemExit as error:
-        if error.code not in (None, 0):
-            return Failure(str(path), f"ended with exit status {error.code}")
-    except NoDeviceError as error:
-        unknown = cc is None and str(error) != _NOTHING_RUNS
-        why = "there is no GPU here: name compute capabilities (--cc)" if unknown else _NOTHING_RUNS
-        return Failure(_place(path, error), why)
-    except Exception as error:
-        why = message(error)
-        if _ABOUT_GPUS.search(why):  # of whatever library the script looked for a GPU with
-            why = f"{why}\n{_NOTHING_RUNS}"
-        return Failure(_place(path, error), why)
-    return None
-
-
-@contextmanager
-def threads_waited_for() -> Iterator[None]:
-    """Wait for the threads that the block starts, as the interpreter does for those of a program that ends.
-
-    They may have questions of their own.
-    """
-    others, executors = set(threading.enumerate()), WeakSet[ThreadPoolExecutor]()
-    begin = ThreadPoolExecutor.__init__
-
-    def begin_noted(self: ThreadPoolExecutor, *args: Any, **named: Any) -> None:
-        executors.add(self)
-        begin(self, *args, **named)
-
-    ThreadPoolExecutor.__init__ = begin_noted  # type: ignore[method-assign]
-    try:
-        yield
-        for executor in list(executors):
-            executor.shutdown()  # its threads wait for work for ever
-        while left := [each for each in threading.enumerate() if not (each.daemon or each in others)]:
-            for thread in left:
-                thread.join()
-    finally:
-        ThreadPoolExecutor.__init__ = begin  # type: ignore[method-assign]
-
-
-def _place(path: Path, error: Exception) -> str:
-    """Return where in a script an exception came from, as in ``train.py:12``."""
-    lines = [error.lineno] if isinstance(error, SyntaxError) and error.filename == str(path) else []
-    trace = error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == str(path):
-            lines.append(trace.tb_lineno)
-        trace = trace.tb_next
-    return f"{path}:{lines[-1]}" if lines else str(path)
+        return replace(obtain.answer(self.spec, None)._built, refusal=NOTHING_RUNS)
 
 
 def ask_list(

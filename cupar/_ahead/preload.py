@@ -65,7 +65,7 @@ def preload(*what: Algorithm | str | os.PathLike[str]) -> None:
                 f"what: expected algorithm objects and paths of recorded lists, got {type(each).__name__}"
             )
     paths = dict.fromkeys(os.fspath(each) for each in what if not isinstance(each, Algorithm))
-    observer = obtain.observer
+    observer = obtain.observed()
     if observer is not None and observer.is_ahead:
         for place, spec in _listed(paths, observer.cc):
             _attempt(place, observer.ask, spec, functools.partial(obtain.answer, spec, None))

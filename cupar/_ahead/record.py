@@ -107,7 +107,7 @@ def record(path: AnyPath | None) -> Recording:
     """
     if path is not None and not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"path: expected a path or None, got {type(path).__name__}")
-    before = obtain.observer
+    before = obtain.observed()
     beneath = before if before is not None and before.is_ahead else None
     if isinstance(beneath, Recorder):
         beneath = beneath.beneath

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import Any
 
 from .. import _cache, cache
 from .._base.data import dataclass
+from .._base.words import NOTHING_ASKED
 from .._call.algorithm import Algorithm
 from .._call.built import Build, Pending
 from .._ir.specialisation import Specialisation
-from .._obtain import call_sites, obtain
-from . import record
+from .._obtain.obtain import Observer
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,19 @@ class Summary:
     seconds: float
     saved: float
 
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {
+            **vars(self.stats),
+            "seconds": round(self.seconds, 4),
+            "saved_seconds": round(self.saved, 4),
+        }
+
     def __str__(self) -> str:
         """Return it as one line."""
         stats = self.stats
         if not any(vars(stats).values()):
-            return "nothing was asked for"
+            return NOTHING_ASKED
         made = f" in {self.seconds:.1f} s" if stats.built + stats.linked else ""
         found = f", which had taken {self.saved:.1f} s to build" if self.saved else ""
         return (
@@ -46,19 +55,14 @@ class Summary:
 
 
 class Watcher:
-    """Sees what factories are asked for and answer, from now on, beside the observer that there is."""
+    """Sees what factories are asked for and answer, beside the observer that there is."""
 
-    def __init__(self) -> None:
-        before = obtain.observer
-        # The environment's may not be there yet.
-        self._beneath = record.from_environment() if before is None or not before.is_ahead else before
-        self.cc = None if self._beneath is None else self._beneath.cc
-        self.is_ahead = self._beneath is not None and self._beneath.is_ahead
+    def __init__(self, beneath: Observer | None) -> None:
+        self._beneath = beneath
+        self.cc = None if beneath is None else beneath.cc
+        self.is_ahead = beneath is not None and beneath.is_ahead
         self._builds: dict[str, Build] = {}
         self._pending: list[Pending] = []
-        obtain.observer = self
-        call_sites.forget()
-        cache.reset_stats()
 
     def ask(self, spec: Specialisation, answer: Callable[[], Algorithm]) -> Algorithm:
         """Answer a question, and note where the build came from."""

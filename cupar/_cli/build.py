@@ -8,12 +8,14 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import closing, nullcontext
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._base.device import text
 from .._base.words import counted
 from .._inspect import listing
+from . import program
 from .command import FAULT, OK, Arguments, FailedError, Result, UsageError, argument, ccs_of, command
 from .terminal import complain, console, on_terminal, output_left_alone, print_table, say
 
@@ -57,8 +59,8 @@ def build(arguments: Arguments) -> Result:
     start = time.perf_counter()
     listing.own()  # or fail now
     with output_left_alone() if arguments.json else nullcontext():
-        jobs, failures = _asked(arguments)
-        outcomes = _built(arguments, jobs)
+        jobs, failures, outcomes = _asked(arguments)
+        outcomes = _built(arguments, jobs, outcomes)
     for said in dict.fromkeys(said for each in outcomes.values() for said in each.warnings):
         complain(f"warning: {said}")
     seconds = time.perf_counter() - start
@@ -82,14 +84,15 @@ def build(arguments: Arguments) -> Result:
     return Result(document, show, FAULT if failures or counts["failed"] else OK)
 
 
-def _asked(arguments: Arguments) -> tuple[list[Job], list[Failure]]:
-    """Return the builds that a script or list asks for, and what could not be asked for."""
+def _asked(arguments: Arguments) -> tuple[list[Job], list[Failure], dict[str, Outcome]]:
+    """Return the builds that a script or list asks for, what could not be asked for, and what is built."""
     from .._ahead import batch, record
 
     path, ccs = Path(arguments.source), arguments.cc
+    outcomes: dict[str, Outcome] = {}
     if path.suffix == ".py":
         path.open("rb").close()  # to say now that it cannot be read
-        asked, failures = batch.ask_script(path, arguments.rest, ccs[0] if ccs else None)
+        asked, failures, outcomes = program.asked_by(path, arguments.rest, ccs)
     elif arguments.rest:
         raise UsageError("--: a recorded list takes no arguments; a script has a name that ends in .py")
     else:
@@ -97,20 +100,25 @@ def _asked(arguments: Arguments) -> tuple[list[Job], list[Failure]]:
     jobs = batch.jobs(asked, ccs)
     if not jobs and not failures:
         raise FailedError(f"{arguments.source}: nothing was asked for")
-    return jobs, failures
+    return jobs, failures, outcomes
 
 
-def _built(arguments: Arguments, jobs: list[Job]) -> dict[str, Outcome]:
-    """Build, and say so: on a terminal with a bar, elsewhere with lines; return what came of each key."""
+def _built(arguments: Arguments, jobs: list[Job], made: dict[str, Outcome]) -> dict[str, Outcome]:
+    """Build what is not made, and say so: on a terminal with a bar, elsewhere with lines.
+
+    Return what came of each key.
+    """
     from .._ahead import batch
     from .._base.background import cores
 
     has_bar = on_terminal() and not arguments.json
     width = len(str(len(jobs)))
     outcomes: dict[str, Outcome] = {}
-    with _bar(not has_bar) as bar, closing(batch.build(jobs, arguments.jobs or cores(), bar.refresh)) as done:
+    there = [(job, made[job.key]) for job in jobs if job.key in made]
+    todo = [job for job in jobs if job.key not in made]
+    with _bar(not has_bar) as bar, closing(batch.build(todo, arguments.jobs or cores(), bar.refresh)) as done:
         task = bar.add_task("", total=len(jobs))
-        for number, (job, outcome) in enumerate(done, start=1):
+        for number, (job, outcome) in enumerate(chain(there, done), start=1):
             outcomes[job.key] = outcome
             what = f"{job.spec.algorithm} for {text(job.spec.cc)}"
             bar.update(task, advance=1, description=what, refresh=True)

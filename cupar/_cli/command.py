@@ -26,6 +26,10 @@ class FailedError(Exception):
     """What was asked for cannot be done."""
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which ends what it meets as an interrupt does."""
+
+
 @dataclass(frozen=True)
 class Result:
     """What came of a command: a document for ``--json``, what shows it to a person, the exit status."""

@@ -15,13 +15,13 @@ import textwrap
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from .. import __version__
 from .._base.warnings import CacheWarning
-from .command import COMMANDS, FAULT, USAGE, Arguments, Command, FailedError, Result, UsageError
+from .command import COMMANDS, FAULT, USAGE, Arguments, Command, FailedError, Result, Terminated, UsageError
 from .terminal import OutputError, complain, leave_output, open_closed_streams, print_json
 
 __all__ = ["main"]
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         status = _status(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
-        return status
+        return status if status >= 0 else _end_by(-status)
     except BrokenPipeError:  # what reads the output, such as 'head', has seen enough
         leave_output()
         return _BROKEN_PIPE
@@ -55,12 +55,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         leave_output()
         complain(f"error: standard output: {error.strerror or error}")
         return FAULT
-    except _Terminated:
-        signal.raise_signal(signal.SIGTERM)  # so that the process that started this one sees why it ended
-        return 128 + signal.SIGTERM
+    except Terminated:
+        return _end_by(signal.SIGTERM)
     except KeyboardInterrupt:
         complain("interrupted")
         return _INTERRUPTED
+
+
+def _end_by(number: int) -> int:
+    """End by a signal, so that the process that started this one sees why it ended."""
+    with suppress(OSError):  # of SIGKILL
+        signal.signal(number, signal.SIG_DFL)
+    signal.raise_signal(number)
+    return 128 + number
 
 
 def _status(words: list[str]) -> int:
@@ -98,16 +105,12 @@ def _run(arguments: Arguments) -> int:
     return FAULT
 
 
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM, which ends what it meets as an interrupt does."""
-
-
 @contextmanager
 def _ending_cleanly() -> Iterator[None]:
     """Let SIGTERM end this process only after what was begun is cleaned up: processes, locks, files."""
 
     def end(*received: object) -> None:
-        raise _Terminated
+        raise Terminated
 
     on_main_thread = threading.current_thread() is threading.main_thread()
     if not on_main_thread or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:

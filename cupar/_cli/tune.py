@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._base.words import counted
 from .._inspect import listing
+from . import program
 from .command import FAULT, OK, Arguments, FailedError, Result, UsageError, argument, ccs_of, command
 from .terminal import complain, console, on_terminal, output_left_alone, print_table, say
 
@@ -169,7 +170,7 @@ def _listed(arguments: Arguments, path: Path, card: Card) -> tuple[list[Speciali
             raise UsageError(f"{name}: a list or script says itself what it asks for")
     if path.suffix == ".py":
         path.open("rb").close()  # to say now that it cannot be read
-        specs, failures = batch.ask_script(path, arguments.rest, card.cc)
+        specs, failures, _ = program.asked_by(path, arguments.rest, [card.cc])
     elif arguments.rest:
         raise UsageError("--: a recorded list takes no arguments; a script has a name that ends in .py")
     else:

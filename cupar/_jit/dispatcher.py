@@ -124,8 +124,8 @@ class Dispatcher(Accessors):
         if self._declared and types not in self._declared:
             types = self._declared_for(types)
         wanted = self._cc if cc is None else parse_cc(cc)
-        if wanted is None and obtaining.observer is not None:
-            wanted = obtaining.observer.cc
+        if wanted is None and (observer := obtaining.observed()) is not None:
+            wanted = observer.cc
         found = self.overloads.find(types, driver.current_device().cc if wanted is None else wanted)
         return found or self._obtained(types, wanted, wait)
 
@@ -238,7 +238,7 @@ _ALLOWED = ("it raises an exception", "it asserts something")  # which end a thr
 
 def _is_device_there() -> bool:
     """Whether there is a GPU to compile for, or others say for which that is to be."""
-    if obtaining.observer is not None and obtaining.observer.cc is not None:
+    if (observer := obtaining.observed()) is not None and observer.cc is not None:
         return True
     try:
         driver.library()

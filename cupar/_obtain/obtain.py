@@ -52,23 +52,27 @@ class Observer(Protocol):
         """Return the algorithm object: what `answer` returns, or another in its place."""
 
 
-class _FromEnvironment:
-    """Stands in place of the observer that the environment names, until the first question."""
-
-    cc = None
-    is_ahead = False
-
-    def ask(self, spec: Specialisation, answer: Callable[[], Algorithm]) -> Algorithm:
-        global observer
-        from .. import _observer  # the face hands it down, since what makes it is above this
-
-        named = _observer()
-        if observer is self:  # and no other thread has put one there
-            observer = named
-        return answer() if named is None else named.ask(spec, answer)
+class _Unasked:
+    """Stands in place of the observer until the first question."""
 
 
-observer: Observer | None = _FromEnvironment()
+_unasked = _Unasked()
+_naming = fork.Lock()
+observer: Observer | _Unasked | None = _unasked
+
+
+def observed() -> Observer | None:
+    """Return the observer; at the first question, the one that a command or the environment names."""
+    global observer
+    found = observer
+    if isinstance(found, _Unasked):
+        with _naming:
+            found = observer
+            if isinstance(found, _Unasked):
+                from .. import _observer  # the face hands it down, since what makes it is above this
+
+                found = observer = _observer()
+    return found
 
 
 def obtain(
@@ -95,7 +99,7 @@ def obtain(
     """
     if wait is not True and wait is not False and not isinstance(wait, np.bool_):
         raise TypeError(f"wait: expected True or False, got {wait!r}")
-    watching = observer  # another thread may replace it
+    watching = observed()  # once, as another thread may replace it
     if watching is not None and is_cpu() and watching.is_ahead:  # where all can be built and called at once
         watching = None
     found, device = target(watching.cc if cc is None and watching is not None else cc)

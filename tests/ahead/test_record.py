@@ -610,12 +610,12 @@ def test_recording_begins_and_ends(nothing_is_built, tmp_path):
 
 
 def test_the_environment_is_read_at_the_first_question(nothing_is_built, tmp_path, monkeypatch):
-    monkeypatch.setattr(obtain, "observer", obtain._FromEnvironment())
+    monkeypatch.setattr(obtain, "observer", obtain._unasked)
     monkeypatch.setenv("CUPAR_RECORD", str(tmp_path / "list"))
     reduction("i4")
     reduction("i8")
     assert len(asked(tmp_path / "list")) == 2
-    monkeypatch.setattr(obtain, "observer", obtain._FromEnvironment())
+    monkeypatch.setattr(obtain, "observer", obtain._unasked)
     monkeypatch.delenv("CUPAR_RECORD")
     reduction("i2")
     assert obtain.observer is None

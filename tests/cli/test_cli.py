@@ -1,6 +1,5 @@
 """The command line: what each command prints, as text and as JSON, its exit status, and mistakes."""
 
-import builtins
 import hashlib
 import json
 import os
@@ -26,6 +25,7 @@ from cupar._base import warnings as _warnings
 from cupar._base.words import size_text
 from cupar._cli import cache as _commands
 from cupar._cli import main as _cli
+from cupar._cli import program
 from cupar._cli.main import main
 from cupar._compile import workers
 from cupar._device import driver
@@ -102,12 +102,12 @@ def three():
 
 
 @pytest.fixture
-def run(capsys):
-    """Return what runs a command and returns exit status, output and errors."""
+def run(capfd):
+    """Return what runs a command and returns exit status, output and errors, of processes it starts, too."""
 
     def run(*words):
         status = main([str(word) for word in words])
-        captured = capsys.readouterr()
+        captured = capfd.readouterr()
         assert "Traceback" not in captured.err
         assert "\x1b" not in captured.out + captured.err
         return status, captured.out, captured.err
@@ -926,6 +926,13 @@ def helpers_that(make):
     return f"{program}{make}{PATCH}_workers.serve(pipe){call}"
 
 
+# In a script: the same of the helpers that its process starts.
+QUICK_HELPERS = f"""
+from cupar._compile import workers
+workers._PROGRAM = {helpers_that(QUICK)!r}
+"""
+
+
 @pytest.fixture
 def quick(monkeypatch):
     """Let each build take no time."""
@@ -1001,7 +1008,6 @@ if __name__ == "__main__":
         status, _, err = run("build", path, "--cc", "90", "--", "--cc", "x")
         assert (status, err) == (0, "")
         assert (sys.argv, sys.path) == before
-        sys.modules.pop("beside")
 
     def test_what_a_script_prints_is_not_in_the_document(self, run, script):
         status, out, err = run("build", script("print('hello')\n" + SCRIPT), "--cc", "90", "--json")
@@ -1104,7 +1110,7 @@ cupar.preload(r)
 assert r.build.cc == 90 and len(r.build.key) == 64
 assert r.build.cubin_size == 4
 """
-        found = run_json("build", script(text), "--cc", "90,80")
+        found = run_json("build", script(QUICK_HELPERS + text), "--cc", "90,80")
         assert found["counts"] == {"built": 1, "linked": 0, "there": 1, "failed": 0}
 
     def test_a_build_that_fails_is_told_to_the_script_that_asks_for_it(self, run, script):
@@ -1114,7 +1120,7 @@ assert r.build.cubin_size == 4
             "except cupar.BuildError as error: assert 'too old' in str(error)\n"
             "else: raise AssertionError\n"
         )
-        status, _, err = run("build", script(text), "--cc", "75")
+        status, _, err = run("build", script(QUICK_HELPERS + text), "--cc", "75")
         assert status == 1
         assert "AssertionError" not in err and err.count("too old") == 1
 
@@ -1153,7 +1159,7 @@ assert r.build.cubin_size == 4
 
     def test_one_job_for_each_template_comes_first(self, script):
         operators = "".join(f"cupar.reduce_into('i4', 'i4', lambda a, b: a * {i} + b, 0)\n" for i in range(3))
-        asked, failures = batch.ask_script(script(f"import cupar\n{operators}"), [], 80)
+        asked, failures, _ = program.asked_by(script(f"import cupar\n{operators}"), [], [80])
         jobs = batch._in_order(batch.jobs(asked, [80, 90]))
         assert failures == []
         assert [job.spec.cc for job in jobs] == [80, 90, 80, 90, 80, 90]
@@ -1179,7 +1185,6 @@ cupar.reduce_into("f4", "f4", cupar.OpKind.PLUS, 0)
         found = run_json("build", script(asking), "--cc", "90")
         assert found["counts"]["built"] == 2
         assert threading.enumerate() == before
-        sys.modules.pop("beside_the_script")
 
     def test_threads_of_others_are_not_waited_for(self, run_json, script):
         with ThreadPoolExecutor(1) as pool:
@@ -1194,19 +1199,25 @@ cupar.reduce_into("f4", "f4", cupar.OpKind.PLUS, 0)
         ("fault", "why"),
         [
             ("import os; os._exit(3)", "ended with exit status 3 before"),
-            ("import no_such_module", "ended with exit status 1 before"),
-            (None, "is no Python interpreter"),
+            ("import sys; sys.exit(1)", "ended with exit status 1 before"),
         ],
     )
     def test_where_no_helper_starts_this_process_builds(self, run, script, monkeypatch, fault, why):
-        if fault is None:
-            monkeypatch.setattr(sys, "executable", "")
-        else:
-            monkeypatch.setattr(workers, "_PROGRAM", fault)
+        monkeypatch.setattr(workers, "_PROGRAM", fault)
         status, out, err = run("build", script(), "--cc", "90", "--jobs", 2)
         assert (status, out.count("] built ")) == (0, 3)
         assert err.count("What no helper process can build is built in this one") == 1
         assert why in err
+
+    def test_where_there_is_no_interpreter(self, run, script, tmp_path, monkeypatch):
+        with cupar.record(tmp_path / "list"):
+            cupar.radix_sort("u4", "u4", None, None, cupar.SortOrder.ASCENDING, cc=90)
+        cupar.cache.clear()
+        monkeypatch.setattr(sys, "executable", "")
+        status, out, err = run("build", tmp_path / "list")
+        assert (status, out.count("] built ")) == (0, 1) and "is no Python interpreter" in err
+        status, _, err = run("build", script(), "--cc", "90")
+        assert status == 1 and "there is no Python interpreter" in err
 
     def test_what_cannot_be_sent_is_built_in_this_process(self, run, script, monkeypatch):
         dumps = codec.dumps
@@ -1231,13 +1242,67 @@ cupar.reduce_into("f4", "f4", cupar.OpKind.PLUS, 0)
         text = f"import cupar\ncupar.use_bundle({str(tmp_path / 'elsewhere')!r})\n{SCRIPT}"
         assert run_json("build", script(text), "--cc", "90")["counts"]["there"] == 3
         cupar.cache.clear()
-        text = f"import cupar, builtins\nbuiltins.store = {{}}\ncupar.use_shared(builtins.store)\n{SCRIPT}"
+        text = (
+            "import atexit, cupar\nstore = {}\ncupar.use_shared(store)\n"
+            f"atexit.register(lambda: print(len(store), 'in it'))\n{QUICK}{PATCH}{SCRIPT}"
+        )
         _cache._used.clear()
         status, out, err = run("build", script(text), "--cc", "90")
         assert (status, out.count("] built ")) == (0, 3)
         assert "the script called cupar.use_shared" in err
-        assert len(builtins.store) >= 3
-        del builtins.store
+        assert "3 in it" in out
+
+    def test_what_cannot_be_pickled_is_told(self, run, script):
+        text = """
+import cupar
+from cupar._ahead import codec
+
+def refuse(spec):
+    raise TypeError("it is a secret")
+
+codec.dumps = refuse
+cupar.reduce_into("f4", "f4", cupar.OpKind.PLUS, 0)
+"""
+        path = script(text)
+        status, _, err = run("build", path, "--cc", "90")
+        assert status == 1
+        assert f"cupar: error: {path}: reduce_into: op: OpKind.PLUS cannot be pickled: it is a secret" in err
+
+    def test_what_a_script_sets_holds_for_its_builds(self, run_json, script, tmp_path):
+        folder = tmp_path / "of the script"
+        text = f"import os\nos.environ['CUPAR_CACHE_DIR'] = {str(folder)!r}\n{SCRIPT}"
+        assert run_json("build", script(text), "--cc", "90")["counts"]["built"] == 3
+        assert len(list(folder.glob("v1/??/*"))) == 3
+
+    def test_what_was_asked_for_is_built_however_the_script_ends(self, run, script):
+        asks = "import cupar\ncupar.reduce_into('f4', 'f4', cupar.OpKind.PLUS, 0)\n"
+        ends = (
+            "import os, signal\nif not os.fork():\n    cupar.reduce_into('f8', 'f8', cupar.OpKind.PLUS, 0)\n"
+        )
+        path = script(f"{asks}{ends}    os._exit(0)\nos.wait()\nos.kill(os.getpid(), signal.SIGSEGV)")
+        status, out, err = run("build", path, "--cc", "90")
+        assert (status, out.count("] built ")) == (1, 2)
+        assert f"cupar: error: {path}: ended by Segmentation fault" in err
+
+    def test_a_script_is_a_program(self, run, script):
+        text = """
+import atexit, concurrent.futures, pickle, sys, threading
+
+init = concurrent.futures.ThreadPoolExecutor.__init__
+assert init.__module__ == "concurrent.futures.thread" and init.__name__ == "__init__"
+
+class Point:
+    pass
+
+def late():
+    assert isinstance(pickle.loads(pickle.dumps(Point())), Point)
+    import cupar
+    cupar.reduce_into("f4", "f4", cupar.OpKind.PLUS, 0)
+
+atexit.register(late)
+"""
+        status, out, err = run("build", script(text), "--cc", "90")
+        assert (status, err, out.count("] built ")) == (0, "", 1)
 
     def test_helpers_do_not_run_the_script(self, run_json, script, tmp_path):
         ran = f"open({str(tmp_path / 'ran')!r}, 'a').write('.')\n"
@@ -1289,6 +1354,7 @@ def make(spec, seconds):
         code = f"""
 import signal, sys
 from cupar._cli import main as _cli
+from cupar._cli import program
 from cupar._compile import workers
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
@@ -1330,6 +1396,7 @@ def make(spec, seconds):
         code = f"""
 import sys
 from cupar._cli import main as _cli
+from cupar._cli import program
 from cupar._compile import workers
 
 workers._PROGRAM = {helpers_that(make)!r}
@@ -1386,6 +1453,7 @@ def test_an_export_that_is_terminated_leaves_nothing(three, tmp_path):
 import os, signal, time
 from cupar._store import bundle as _bundle
 from cupar._cli import main as _cli
+from cupar._cli import program
 
 def fsync(file):
     os.kill(os.getpid(), signal.SIGTERM)

@@ -2,8 +2,11 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+import zipfile
 
 import pytest
 
@@ -57,6 +60,7 @@ def run(tmp_path):
 def program(tmp_path):
     def write(text, name="program.py"):
         path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
         path.write_text(text)
         return path
 
@@ -84,36 +88,226 @@ def test_a_module(run, program, tmp_path):
     assert run("-mpackage", "-q", "--", "a").stderr == done.stderr
 
 
+# --- As python does
+
+SHOWN = """
+import atexit, dataclasses, multiprocessing, os, pickle, sys, threading
+
+@dataclasses.dataclass
+class Point:
+    x: int = 3
+
+def square(x):
+    return x * x
+
+def show(*what):
+    print(*what, flush=True)
+
+def late(name):
+    main = sys.modules["__main__"]
+    show(name, main is not None and main.__dict__ is globals(), pickle.loads(pickle.dumps(Point(4))))
+    if sys.argv[0].endswith(("folder", ".zip")):  # whose path is there
+        import beside_it
+        show(beside_it.__name__)
+
+if __name__ == "__main__":
+    def after():
+        threading.main_thread().join()
+        late("thread")
+    threading.Thread(target=after).start()
+    atexit.register(late, "atexit")
+    for name in sorted(vars()):
+        if name.startswith("__"):
+            value = vars()[name]
+            own = getattr(value, "__name__", None) or getattr(value, "name", None)
+            show(name, own or type(value), value if isinstance(value, str) else "")
+    show(sys.argv, sys.path, sys.orig_argv, sys.flags, sys.warnoptions, sys._xoptions)
+    show(sorted(os.environ.items()), sys.stdout.write_through, sys.excepthook)
+    if "spawn" in sys.argv:
+        for method in ("spawn", "forkserver"):
+            with multiprocessing.get_context(method).Pool(1) as pool:
+                show(pool.map(square, [1, 2]), pool.apply(Point))
+    if "-" not in sys.argv[:1]:
+        show(sys.stdin.read())
+    if "fork" in sys.argv:
+        if not (child := os.fork()):
+            sys.exit(3)
+        show(os.waitpid(child, 0)[1])
+"""
+ERROR = """
+def f():
+    raise {}
+
+f()
+"""
+INTERRUPT = """
+import os, signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
+def f():
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(60)
+f()
+"""
+
+
+@pytest.fixture
+def same(tmp_path, program):
+    """Return what runs a command line of python's alone and under cupar, and compares all that is seen."""
+    program(SHOWN)
+    program(SHOWN, "folder/__main__.py")
+    program("", "folder/beside_it.py")
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "link.py").symlink_to("../program.py")
+    with zipfile.ZipFile(tmp_path / "packed.zip", "w") as file:
+        file.writestr("__main__.py", SHOWN)
+        file.writestr("beside_it.py", "")
+
+    def same(*words, stdin="typed\n", **environment):
+        given = {"input": stdin, "capture_output": True, "text": True, "cwd": tmp_path, "timeout": 120}
+        environment = {**os.environ, "CUPAR_CACHE_DIR": str(tmp_path / "cache"), **environment}
+        alone, under = (
+            subprocess.run([*command, *words], env=environment, **given)
+            for command in ([sys.executable], [sys.executable, "-m", "cupar", "run", "--quiet"])
+        )
+        assert under.stdout == alone.stdout
+        assert under.stderr == alone.stderr
+        assert under.returncode == alone.returncode
+        return alone
+
+    return same
+
+
 @pytest.mark.parametrize(
-    ("end", "status", "said"),
+    "words",
     [
-        ("sys.exit()", 0, ""),
-        ("sys.exit(7)", 7, ""),
-        ("sys.exit('no good')", 1, "no good\n"),
-        ("raise SystemExit(None)", 0, ""),
+        "program.py --json -m x",
+        "-Wignore::DeprecationWarning program.py spawn fork",  # of forks where there are threads
+        "-m program a",
+        "-c import\tprogram,sys;print(sys.argv,sys.path,sys.orig_argv,vars()) -x",
+        "folder a",
+        "packed.zip",
+        "links/link.py",
+        "-O -W error::UserWarning -Xdev -X name=1 -u program.py",
+        "-bb -sB -- program.py",
+        "-m folder",
     ],
 )
-def test_how_a_program_ends(run, program, end, status, said):
-    done = run(program(f"import sys\n{end}"), status=status)
-    assert done.stderr.startswith(f"{said}cupar: ")
+def test_a_program_sees_what_it_sees_under_python(same, words):
+    done = same(*(word.replace("\t", " ") for word in words.split(" ")))
+    assert done.returncode == 0, done.stderr
 
 
-def test_an_error_is_shown_as_python_does(run, program):
-    path = program("def f():\n    raise ValueError('wrong')\n\nf()\n")
-    done = run(path, status=1)
-    alone = subprocess.run([sys.executable, path], capture_output=True, text=True)
-    assert done.stderr.startswith(alone.stderr) and "ValueError: wrong" in alone.stderr
+def test_a_program_from_standard_input(same):
+    assert same("-", "a", stdin=SHOWN).returncode == 0
+    assert same("-i", stdin="x = 3\nprint(x)\n1 / 0\n").stdout == "3\n"
+    assert same("-i", "-c", "x = 4", stdin="print(x)\n").stdout == "4\n"
 
 
-def test_a_signal_ends_it_as_ever(run, program):
-    run(program("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)"), status=-15)
+def test_what_the_environment_says_to_python(same, run, program, tmp_path):
+    program(
+        "import sys\nsys.path.append('mine')\nimport os\nos.environ['MINE'] = '1'", "site/sitecustomize.py"
+    )
+    same("program.py", PYTHONPATH=f"{tmp_path / 'site'}{os.pathsep}", PYTHONUNBUFFERED="1")
+    same("program.py", PYTHONPATH="")
+    program("import nowhere_at_all", "site/sitecustomize.py")
+    done = run("--quiet", "-c", "print(1)", environment={"PYTHONPATH": str(tmp_path / "site")})
+    assert done.stdout == "1\n" and done.stderr.count("named 'nowhere_at_all'") == 2  # for cupar's start, too
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        *(
+            "sys.exit()",
+            "sys.exit(7)",
+            "sys.exit('no good')",
+            "sys.exit(2**70)",
+            "sys.exit(-1)",
+            "sys.exit(2.5)",
+        ),
+        *("raise SystemExit(None)", "raise SystemExit(True)", "os._exit(5)", "os.abort()"),
+        "os.kill(os.getpid(), signal.SIGTERM)",
+        "def f(:",
+    ],
+)
+def test_how_a_program_ends(same, program, end):
+    program(f"import os, signal, sys\n{end}", "end.py")
+    same("end.py")
+
+
+@pytest.mark.parametrize(
+    "error",
+    ["ValueError('wrong')", "BaseException('wrong')", "GeneratorExit", "KeyboardInterrupt", "SystemError"],
+)
+def test_an_error_is_shown_as_python_does(same, program, error):
+    program(ERROR.format(error), "error.py")
+    done = same("error.py")
+    assert done.stderr.count("File") == 2 and done.returncode
+
+
+def test_an_interrupt_ends_it_with_its_own_traceback(same, program):
+    program(INTERRUPT, "interrupt.py")
+    done = same("interrupt.py")
+    assert done.returncode == -signal.SIGINT and "KeyboardInterrupt" in done.stderr
+
+
+def test_what_python_cannot_run(same):
+    assert same("nowhere.py").returncode == 2
+    assert same("-m", "nowhere").returncode == 1
+    assert same("-Z", "program.py").returncode == 2
+
+
+def test_options_of_python_may_stand_before_cupar(program, tmp_path):
+    program("import sys; print(sys.flags.optimize, sys.warnoptions, sys._xoptions)")
+    command = [sys.executable, "-W", "error", "-Xa=1", "-OOm", "cupar", "run", "--quiet", "-Xb", "program.py"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout == "2 ['error'] {'a': '1', 'b': True}\n"
+
+
+def test_importing_numpy_waits_for_the_program(run, program):
+    path = program(
+        "import sys\nassert 'numpy' not in sys.modules\nassert not {'json', 'logging'} & set(sys.modules)"
+    )
+    assert run(path).stderr == "cupar: nothing was asked for\n"
+
+
+def test_a_forked_child_tells_nothing(run, program):
+    path = program("import os\nif os.fork():\n    os.wait()\n")
+    assert run(path).stderr == "cupar: nothing was asked for\n"
+
+
+def test_documents(run, program):
+    told = json.loads(run("--json", program("print('hello')\nraise SystemExit(4)"), status=4).stdout)
+    assert told == {
+        **{"status": 4, "memory": 0, "disk": 0, "linked": 0, "built": 0},
+        **{"seconds": 0, "saved_seconds": 0},
+    }
+    done = run(
+        "--json", program("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)"), status=-signal.SIGTERM
+    )
+    assert json.loads(done.stdout)["status"] == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("received", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_reaches_a_program_that_is_waited_for(program, tmp_path, received):
+    heeded = "import signal, sys, time\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    text = "open('begun', 'w')\ntry:\n    time.sleep(60)\nfinally:\n    open('ended', 'w')\n"
+    words = ["run", "--json", str(program(heeded + text))]
+    code = f"{heeded}from cupar._cli import main\nsys.exit(main.main({words}))"
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stderr=subprocess.PIPE)
+    until = time.monotonic() + 60
+    while not (tmp_path / "begun").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    process.send_signal(received)
+    process.communicate(timeout=60)
+    assert process.returncode == (130 if received == signal.SIGINT else -received)
+    assert (tmp_path / "ended").exists() == (received == signal.SIGINT)
 
 
 def test_mistakes(run, program):
-    assert "error: nowhere.py: No such file" in run("nowhere.py", status=1).stderr
-    assert "error: no module named nowhere" in run("-m", "nowhere", status=1).stderr
     assert "name a script" in run(status=2).stderr
     assert "unrecognized arguments: --fast" in run("--fast", program(""), status=2).stderr
+    assert "error: -I: python would leave out" in run("-OI", program(""), status=2).stderr
 
 
 def test_what_was_imported_before_is_not_replaced():

@@ -10,6 +10,7 @@ import pytest
 
 import cupar
 from cupar._ahead import batch, record
+from cupar._cli.program import asked_by
 from cupar._obtain import obtain
 
 X = np.arange(1000, dtype="i4")
@@ -77,7 +78,7 @@ def test_lists_with_both(tmp_path, monkeypatch):
 def test_scripts_that_are_built_ahead_call_what_is_for_the_cpu(tmp_path, empty_cache):
     script = tmp_path / "script.py"
     script.write_text(PROGRAM + "cupar.reduce_into('i4', 'i4', cupar.OpKind.PLUS, 0)")
-    asked, failures = batch.ask_script(script, [], 90)
+    asked, failures, _ = asked_by(script, [], [90])
     assert [each.cc for each in asked] == [90] and not failures
     assert [each.cc for each in cupar.cache.entries() if each.entry == "build"] == ["cpu", "cpu"]
 

@@ -1,0 +1,163 @@
+"""Programs that commands run: by python itself, with what `started` does in them before they begin."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from io import FileIO
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+from . import STARTED, STARTED_PATH
+from .command import FailedError, Terminated, UsageError
+
+if TYPE_CHECKING:
+    from .._ahead.batch import Failure
+    from .._ahead.make import Outcome
+    from .._ir.specialisation import Specialisation
+
+_FOLDER = Path(__file__).parent / "start"
+
+
+class Asked(NamedTuple):
+    """What a script asked for, what of it failed, and what its process has built, by keys."""
+
+    specs: list[Specialisation]
+    failures: list[Failure]
+    outcomes: dict[str, Outcome]
+
+
+def become(words: Sequence[str], *, is_quiet: bool) -> NoReturn:
+    """Become a program: `words` are a command line of python's, which is what runs from here on."""
+    command, environment = _start(words, "run quiet" if is_quiet else "run said")
+    sys.stdout.flush()
+    os.execve(command[0], command, environment)
+
+
+def watched(words: Sequence[str]) -> tuple[int, dict[str, Any]]:
+    """Run a program; return its exit status, negative for a signal, and what it asked for."""
+    with closing(_file()) as file:
+        status = _run(words, f"run {file.fileno()}", file)
+        text = _text(file)
+    if text:
+        return status, json.loads(text)
+    from .. import _cache
+    from .._ahead import watch
+
+    return status, watch.Summary(_cache.Stats(), 0, 0).document()
+
+
+def asked_by(script: Path, arguments: Sequence[str], ccs: Sequence[int]) -> Asked:
+    """Run a script whose factories build nothing; return what it asked for.
+
+    Parameters
+    ----------
+    script : Path
+    arguments : sequence of str
+        Those of the script: ``sys.argv[1:]``.
+    ccs : sequence of int
+        The compute capabilities to build for, of which the first is for factories that name none; empty: that
+        of the current device.
+    """
+    with closing(_file()) as file:
+        status = _run([str(script), *arguments], f"ask {file.fileno()} {','.join(map(str, ccs))}", file)
+        return _received(_text(file), str(script), status)
+
+
+def _received(text: bytes, script: str, status: int) -> Asked:
+    """Return what a script has told, that ended with an exit status; its settings hold here from now on."""
+    from .. import _cache
+    from .._ahead import batch, codec
+
+    asked = Asked([], [], {})
+    for line in map(json.loads, text.splitlines()):
+        if "failure" in line:
+            asked.failures.append(batch.Failure(line.get("place", script), line["failure"]))
+        if "spec" in line:
+            asked.specs.append(codec.loads(base64.b64decode(line["spec"])))
+        for key, outcome in line.get("outcomes", {}).items():
+            asked.outcomes[key] = batch.Outcome(**{**outcome, "warnings": tuple(outcome["warnings"])})
+        for name, value in line.get("environment", {}).items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        for bundle in map(Path, line.get("bundles", ())):
+            if bundle not in _cache._used:
+                _cache._used.append(bundle)  # which the script has checked, and may have removed
+    if status and not asked.failures:
+        how = f"by {signal.strsignal(-status)}" if status < 0 else f"with exit status {status}"
+        asked.failures.append(batch.Failure(script, f"ended {how}"))
+    return asked
+
+
+def _file() -> FileIO:
+    return FileIO(os.memfd_create("cupar"), "r+")  # in memory: there may be no directory to write to
+
+
+def _text(file: FileIO) -> bytes:
+    file.seek(0)
+    return file.readall()
+
+
+def _run(words: Sequence[str], what: str, file: FileIO) -> int:
+    command, environment = _start(words, what)
+    with subprocess.Popen(command, env=environment, pass_fds=[file.fileno()]) as process:
+        try:
+            return process.wait()
+        except KeyboardInterrupt as received:
+            if process.poll() is None:  # a terminal has told the program, too
+                process.send_signal(signal.SIGTERM if isinstance(received, Terminated) else signal.SIGINT)
+            try:
+                process.wait()
+            except KeyboardInterrupt:
+                process.kill()
+            raise
+
+
+def _start(words: Sequence[str], what: str) -> tuple[list[str], dict[str, str]]:
+    """Return the command and the environment of a program."""
+    if not sys.executable:
+        raise FailedError("there is no Python interpreter to run a program with: sys.executable is empty")
+    options = _options(sys.orig_argv[1:])
+    for refused in ("-E", "-I", "-S"):
+        if refused in (*options, *_options(words)):
+            raise UsageError(
+                f"{refused}: python would leave out what begins cupar in the program; start it without that"
+            )
+    environment = {**os.environ, STARTED: what, "PYTHONPATH": str(_FOLDER)}
+    path = os.environ.get("PYTHONPATH")
+    if path is not None:
+        environment[STARTED_PATH] = path
+    if path:
+        environment["PYTHONPATH"] += os.pathsep + path
+    return [sys.executable, *options, *words], environment
+
+
+def _options(words: Sequence[str]) -> list[str]:
+    """Return the options that a command line of python's begins with, each a word, but for what it runs."""
+    found: list[str] = []
+    left = iter(words)
+    for word in left:
+        if word == "--check-hash-based-pycs":
+            found += [word, *islice(left, 1)]
+            continue
+        if not word.startswith("-") or word[:2] in ("-", "--"):
+            break
+        letters = word[1:]
+        while letters:
+            letter, letters = letters[0], letters[1:]
+            if letter in "cm":
+                return found
+            if letter in "WX":
+                found.append(f"-{letter}{letters or next(left, '')}")
+                break
+            found.append(f"-{letter}")
+    return found
