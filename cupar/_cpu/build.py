@@ -7,6 +7,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba.core import types
+from numba.core.callconv import PICKLE_BUF_IDX, PICKLE_BUFSZ_IDX
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 
@@ -69,18 +70,29 @@ def _function(spec: Specialisation) -> Any:
 
 
 def _library(compiled: Any) -> Any:
-    """Return a library of a compiled function, and around it one with C's calling convention."""
+    """Return a library of a compiled function, and around it one with C's calling convention.
+
+    That returns 0, or if an operator raised what says which; see `code.HostCode.fault`.
+    """
     context = cpu_target.target_context
-    module = ir.Module("cupar")
-    around = ir.Function(module, ir.FunctionType(ir.VoidType(), [ir.IntType(64)]), SYMBOL)
+    module, word = ir.Module("cupar"), ir.IntType(64)
+    around = ir.Function(module, ir.FunctionType(word, [word]), SYMBOL)
     builder = ir.IRBuilder(around.append_basic_block())
     signature = types.void, (BYTES,)
     kind = context.call_conv.get_function_type(*signature)
     function = ir.Function(module, kind, compiled.fndesc.llvm_func_name)
-    context.call_conv.call_function(
+    status, _ = context.call_conv.call_function(
         builder, function, *signature, [builder.inttoptr(around.args[0], ir.IntType(8).as_pointer())]
     )
-    builder.ret_void()
+    with builder.if_then(status.is_ok):
+        builder.ret(word(0))
+    with builder.if_then(status.is_user_exc):
+        described = builder.load(status.excinfoptr)
+        words = builder.inttoptr(around.args[0], word.as_pointer())  # which nobody reads any more
+        text, size = (builder.extract_value(described, i) for i in (PICKLE_BUF_IDX, PICKLE_BUFSZ_IDX))
+        builder.store(builder.ptrtoint(text, word), words)
+        builder.store(builder.sext(size, word), builder.gep(words, [word(1)]))
+    builder.ret(builder.sext(status.code, word))
     library = context.codegen().create_library("cupar")
     library.add_ir_module(module)
     library.add_linking_library(compiled.library)

@@ -22,6 +22,8 @@ from .plans import Part, Plan, is_gathered, is_numpys, plan
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from .code import HostCode
+
 _SMALL = 1 << 17  # items that one thread does sooner than it asks others
 
 
@@ -58,13 +60,13 @@ class CpuAlgorithm(Algorithm, uses={}):
             gather = self._gather if is_gathered(spec) else None
             bit_sorts.sort(spec, bound[0], bound[1:], gather)
             return
-        run(self._built.code.function(), plan(spec, bound[0]), bound[1:])  # type: ignore[attr-defined]
+        run(self._built.code, plan(spec, bound[0]), bound[1:])  # type: ignore[attr-defined]
 
     def _gather(self, values: Sequence[Any], places: Any, targets: Any) -> None:
         """Write the values at some places to others."""
         numbers = places.ctypes.data, targets.ctypes.data
         gathers = Plan([[Part(0, 0, len(places), 0)]], numbers=numbers)
-        run(self._built.code.function(), gathers, values)  # type: ignore[attr-defined]
+        run(self._built.code, gathers, values)  # type: ignore[attr-defined]
 
     @property
     def _numba_type_(self) -> Any:
@@ -136,8 +138,12 @@ def class_of(kind: Any) -> Any:
 # --- Running a plan --------------------------------------------------------------------------------------
 
 
-def run(function: Callable[[int], None], plan: Plan, values: Sequence[Any]) -> None:
-    """Do what a plan says: `values` are addresses, and bytes of which the address is handed over."""
+def run(code: HostCode, plan: Plan, values: Sequence[Any]) -> None:
+    """Do what a plan says: `values` are addresses, and bytes of which the address is handed over.
+
+    An operator that raises ends it.
+    """
+    function = code.function()
     held = [
         value if isinstance(value, int) else ctypes.create_string_buffer(value, len(value))
         for value in values
@@ -152,7 +158,9 @@ def run(function: Callable[[int], None], plan: Plan, values: Sequence[Any]) -> N
     def strip(parts: Iterator[Part]) -> None:
         for part in parts:  # which threads take one after another
             given = array.array("q", part + words)
-            function(given.buffer_info()[0])
+            failed = function(given.buffer_info()[0])
+            if failed:
+                raise code.fault(failed, given[0], given[1])
 
     for step in plan.steps:
         parts = iter(step)

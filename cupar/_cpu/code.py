@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from .._base import fork
 from .._base.errors import BuildError
+from .._ir.operator import Operator
 from .._ir.specialisation import Specialisation
 from .._kernels.image import DamagedError
 
 SYMBOL = "cupar_run"
 _MAGIC = b"cupar cpu "
 _NUMBAS = ("numba_", "NRT_", "Py", "_Py")
+
+
+def fault_code(op: Operator) -> int:
+    """Return what a build's function returns if an operator raises, a positive number of 32 bits."""
+    return 2 + int(op.fingerprint[:7], 16)  # numba's own is 1
 
 
 def packed(needs: Sequence[str], code: bytes) -> bytes:
@@ -35,7 +42,7 @@ class HostCode:
         self.spec = spec
         self.blob = blob
         self._engine: Any = None
-        self._function: Callable[[int], None] | None = None
+        self._function: Callable[[int], int] | None = None
         self._lock = fork.Lock()
 
     def check(self) -> int:
@@ -43,8 +50,12 @@ class HostCode:
         _, code = _opened(self.blob)
         return len(code)
 
-    def function(self) -> Callable[[int], None]:
-        """Return the function that takes the address of parameters; it is loaded for that."""
+    def function(self) -> Callable[[int], int]:
+        """Return the function that takes the address of parameters; it is loaded for that.
+
+        It returns 0; or if something raised, for `fault`, a code, with the place and size of a description
+        where the first two parameters were.
+        """
         found = self._function
         if found is None:
             with self._lock:
@@ -53,7 +64,7 @@ class HostCode:
                     found = self._function = self._loaded()
         return found
 
-    def _loaded(self) -> Callable[[int], None]:
+    def _loaded(self) -> Callable[[int], int]:
         import llvmlite.binding as llvm
 
         needs, code = _opened(self.blob)
@@ -73,7 +84,20 @@ class HostCode:
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
-        return ctypes.CFUNCTYPE(None, ctypes.c_int64)(self._engine.get_function_address(SYMBOL))
+        return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(self._engine.get_function_address(SYMBOL))
+
+    def fault(self, code: int, place: int, size: int) -> RuntimeError:
+        """Return the error that says what raised in a call."""
+        names = (op.described for op in self.spec.functions.values() if op.kind is None)
+        codes = (fault_code(op) for op in self.spec.functions.values() if op.kind is None)
+        by = dict(zip(codes, names, strict=True)).get(code, "the code for the CPU")
+        said = "an exception"
+        with contextlib.suppress(Exception):
+            import pickle
+
+            kind, arguments, _ = pickle.loads(ctypes.string_at(place, size))
+            said = ": ".join([kind.__name__, *map(str, arguments)])
+        return RuntimeError(f"{self.spec.algorithm}: {by} raised {said}")
 
     def cubin(self) -> bytes:
         """Raise ValueError: there is none."""

@@ -18,7 +18,8 @@ from .._compile.python_to_ltoir import Thaw, calling, explained
 from .._fingerprint.frozen import Function, Jitted
 from .._ir import kinds
 from .._ir.operator import Operator
-from .values import OPTIONS, Place, array_loader, cast_to, inlined, is_half, struct_maker, value_type
+from .code import fault_code
+from .values import OPTIONS, Place, array_loader, blamed, cast_to, inlined, is_half, struct_maker, value_type
 
 
 class _Thaw(Thaw):
@@ -132,7 +133,7 @@ def function_of(op: Operator, place: Place | None) -> Any:
         if name is not None:
             call = _expression(name, op)
         else:
-            names["call"] = _checked(op)
+            names["call"] = blamed(_checked(op), len(op.inputs) + len(op.captures), fault_code(op))
             for i, capture in enumerate(op.captures):
                 assert place is not None
                 names[f"array{i}"] = array_loader(capture.dtype, capture.ndim, place.moved(8 * at))
@@ -144,7 +145,7 @@ def function_of(op: Operator, place: Place | None) -> Any:
 
 
 def _checked(op: Operator) -> Any:
-    """Return a user's function for numba, whose result is checked."""
+    """Return what numba compiled of a user's function, whose result is checked."""
     frozen = op.function
     for each in op.captures:
         if _has_half(each.dtype):
@@ -171,7 +172,7 @@ def _checked(op: Operator) -> Any:
     else:
         given = (*op.inputs, *(each.dtype for each in op.captures))
         op.check_result(_halved(dtype, op.output) if any(map(_has_half, given)) else dtype)
-    return function
+    return function.overloads[arguments]
 
 
 def _item_type(dtype: np.dtype[Any]) -> Any:

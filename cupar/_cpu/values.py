@@ -182,6 +182,40 @@ def _emitted(result: Any, takes: tuple[Any, ...], emit: Callable[..., Any]) -> A
     return intrinsic(signatures[len(takes) - 1])
 
 
+def blamed(compiled: Any, arity: int, code: int) -> Any:
+    """Return a function that calls a compiled one: if that raises, so does the caller, with a code of its own.
+
+    numba hands statuses up from function to function; the code tells whose it was.
+    """
+
+    def typed(*given: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            described, convention = compiled.fndesc, context.call_conv
+            context.active_code_library.add_linking_library(compiled.library)
+            converted = [
+                context.cast(builder, value, kind, own)
+                for value, kind, own in zip(values, signature.args, described.argtypes, strict=True)
+            ]
+            status, found = convention.call_function(
+                builder,
+                context.declare_function(builder.module, described),
+                described.restype,
+                described.argtypes,
+                converted,
+            )
+            with builder.if_then(status.is_error, likely=False):
+                own = builder.select(status.is_user_exc, status.code.type(code), status.code)
+                convention.return_status_propagate(builder, status._replace(code=own))
+            return found
+
+        return compiled.signature.return_type(*given), generate
+
+    names: dict[str, Any] = {"__name__": __name__, "typed": typed}
+    arguments = "".join(f", a{i}" for i in range(arity))  # numba asks how many there are
+    exec(f"def call(typing{arguments}):\n    return typed({arguments[2:]})\n", names)
+    return intrinsic(names["call"])
+
+
 # --- numba's functions -----------------------------------------------------------------------------------
 
 
