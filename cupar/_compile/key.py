@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .._device.card import Card
     from .._external.linkable import Linkable
 
-FORMAT = 5  # of keys and of what is stored under them
+FORMAT = 6  # of keys and of what is stored under them
 
 _NO_TEXT = ""
 

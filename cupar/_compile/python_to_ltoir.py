@@ -39,7 +39,7 @@ from .._fingerprint.names import package
 from .._fingerprint.refusals import Unfingerprintable
 from .._ir.operator import Operator, ResultError
 from .._numba import OPTIONS
-from . import bfloat16, captured_arrays, numba_errors, wrapper
+from . import arithmetic, bfloat16, captured_arrays, numba_errors, wrapper
 from .cpp_calls import caller
 from .numba_types import array_type, dtype_of, parameter_type, struct_maker, value_type
 from .toolchain import compilers
@@ -179,7 +179,7 @@ def _compiling(cc: int) -> Iterator[None]:
 
     with compilers(), global_compiler_lock:
         bfloat16.register()
-    with compilers(), global_compiler_lock, extensions.refuse_foreign():
+    with compilers(), global_compiler_lock, arithmetic.overridden(), extensions.refuse_foreign():
         token, ask_driver = _target_cc.set(divmod(cc, 10)), dispatcher.get_current_device
         dispatcher.get_current_device = get_current_device
         try:

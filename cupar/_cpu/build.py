@@ -9,13 +9,13 @@ from llvmlite import ir
 from numba.core import types
 from numba.core.callconv import PICKLE_BUF_IDX, PICKLE_BUFSZ_IDX
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.registry import cpu_target
 
 from .._base.errors import BuildError
 from .._fingerprint import extensions
 from .._ir.specialisation import Specialisation
 from .code import SYMBOL, packed
 from .plans import is_gathered, is_numpys
+from .target import target
 from .values import BYTES, outlined
 
 _MOST_TRIES = 10
@@ -74,7 +74,7 @@ def _library(compiled: Any) -> Any:
 
     That returns 0, or if an operator raised what says which; see `code.HostCode.fault`.
     """
-    context = cpu_target.target_context
+    context = target.target_context
     module, word = ir.Module("cupar"), ir.IntType(64)
     around = ir.Function(module, ir.FunctionType(word, [word]), SYMBOL)
     builder = ir.IRBuilder(around.append_basic_block())

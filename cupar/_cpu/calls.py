@@ -60,13 +60,13 @@ class CpuAlgorithm(Algorithm, uses={}):
             gather = self._gather if is_gathered(spec) else None
             bit_sorts.sort(spec, bound[0], bound[1:], gather)
             return
-        run(self._built.code, plan(spec, bound[0]), bound[1:])  # type: ignore[attr-defined]
+        run(self._built.code, plan(spec, bound[0]), bound[1:])  # type: ignore[arg-type]
 
     def _gather(self, values: Sequence[Any], places: Any, targets: Any) -> None:
         """Write the values at some places to others."""
         numbers = places.ctypes.data, targets.ctypes.data
         gathers = Plan([[Part(0, 0, len(places), 0)]], numbers=numbers)
-        run(self._built.code, gathers, values)  # type: ignore[attr-defined]
+        run(self._built.code, gathers, values)  # type: ignore[arg-type]
 
     @property
     def _numba_type_(self) -> Any:

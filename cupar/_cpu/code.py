@@ -88,9 +88,8 @@ class HostCode:
 
     def fault(self, code: int, place: int, size: int) -> RuntimeError:
         """Return the error that says what raised in a call."""
-        names = (op.described for op in self.spec.functions.values() if op.kind is None)
-        codes = (fault_code(op) for op in self.spec.functions.values() if op.kind is None)
-        by = dict(zip(codes, names, strict=True)).get(code, "the code for the CPU")
+        functions = [op for op in self.spec.functions.values() if op.kind is None]
+        by = next((op.described for op in functions if fault_code(op) == code), "the code for the CPU")
         said = "an exception"
         with contextlib.suppress(Exception):
             import pickle

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numba.core import types
 from numba.core.errors import NumbaError
 
@@ -19,7 +18,19 @@ from .._fingerprint.frozen import Function, Jitted
 from .._ir import kinds
 from .._ir.operator import Operator
 from .code import fault_code
-from .values import OPTIONS, Place, array_loader, blamed, cast_to, inlined, is_half, struct_maker, value_type
+from .functions import FUNCTIONS
+from .target import jitted
+from .values import (
+    Place,
+    array_loader,
+    blamed,
+    cast_to,
+    division,
+    inlined,
+    is_half,
+    struct_maker,
+    value_type,
+)
 
 
 class _Thaw(Thaw):
@@ -29,10 +40,12 @@ class _Thaw(Thaw):
     _struct_maker = staticmethod(struct_maker)
 
     def _jitted(self, function: FunctionType, options: dict[str, Any]) -> Any:
-        return njit(**{**OPTIONS, **options})(function)
+        return jitted(function, **options)
 
     def value(self, value: Any) -> Any:
         """Make what numba reads where an operator has a value; raise TypeError if that is for GPUs."""
+        if isinstance(value, BuiltinFunctionType) and value in FUNCTIONS:
+            return FUNCTIONS[value]
         kind = value if isinstance(value, type) else type(value)
         if issubclass(kind, np.generic) and kind.__name__ in ("float16", "bfloat16"):
             return cast_to(np.dtype(kind)) if isinstance(value, type) else np.float32(value)
@@ -51,13 +64,6 @@ class _Thaw(Thaw):
     @staticmethod
     def _compile(made: Any, text: str) -> None:
         made.compile(text)
-
-
-@inlined
-def _quotient(a: Any, b: Any) -> Any:
-    """Divide integers as C does."""
-    found = a // b
-    return found + 1 if found < 0 and found * b != a else found
 
 
 _EXPRESSIONS = {
@@ -95,7 +101,7 @@ def _expression(name: str, op: Operator) -> str:
         if name == "DIVIDES":
             return f"quotient({a}, {b})"
         if name == "MODULUS":
-            return f"{a} - quotient({a}, {b}) * {b}"
+            return f"remainder({a}, {b})"
     if is_bool and name == "BIT_NOT":
         return "not a"
     if is_bool and name in ("PLUS", "MINUS", "MULTIPLIES", "NEGATE"):
@@ -127,7 +133,10 @@ def function_of(op: Operator, place: Place | None) -> Any:
     name = kind_name(op)
     inputs = "ab" if name is not None else [f"in{i}" for i in range(len(op.inputs))]
     inputs = inputs[: len(op.inputs)]
-    names: dict[str, Any] = {"cast": cast_to(op.output), "quotient": _quotient}
+    names: dict[str, Any] = {"cast": cast_to(op.output)}
+    if name in ("DIVIDES", "MODULUS") and op.inputs[0].kind in "biu":
+        whole = np.dtype(np.int64) if op.inputs[0].kind == "b" else op.inputs[0]
+        names["quotient"], names["remainder"] = division(whole)
     arrays, at = [], 0
     with explained(op, CPU):
         if name is not None:

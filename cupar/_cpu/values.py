@@ -15,18 +15,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import carray, njit
+from numba import carray
 from numba.core import types
 from numba.core.typing.collections import NamedTupleAttribute
 from numba.extending import intrinsic
 from numba.np.numpy_support import from_dtype
 
 from .. import structs
+from .._compile import arithmetic
 from .._compile.numba_types import prefer_fields
+from .target import jitted, target
 
 DType = np.dtype[Any]
 
-OPTIONS = {"error_model": "numpy", "nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 BYTES = types.CPointer(types.uint8)  # how memory is reached: with pointers that LLVM sees through
 INDEX = types.int64
 _WORD = ir.IntType(64)
@@ -34,12 +35,12 @@ _WORD = ir.IntType(64)
 
 def inlined(function: Any) -> Any:
     """Have numba compile a function into those that call it, if it does not already."""
-    return function if hasattr(function, "py_func") else njit(forceinline=True, **OPTIONS)(function)
+    return function if hasattr(function, "py_func") else jitted(function, forceinline=True)
 
 
 def outlined(function: Any) -> Any:
     """Have numba compile a function that others call."""
-    return njit(**OPTIONS)(function)
+    return jitted(function)
 
 
 # --- Types -----------------------------------------------------------------------------------------------
@@ -58,9 +59,7 @@ def value_type(dtype: DType) -> Any:
     fields = [value_type(dtype[i]) for i in range(len(dtype.names))]
     struct = types.BaseTuple.from_types(fields, structs.plain_class(dtype))
     if {"count", "index"} & {*dtype.names}:
-        from numba.core.registry import cpu_target
-
-        prefer_fields(struct, cpu_target, NamedTupleAttribute)
+        prefer_fields(struct, target, NamedTupleAttribute)
     return struct
 
 
@@ -183,9 +182,9 @@ def _emitted(result: Any, takes: tuple[Any, ...], emit: Callable[..., Any]) -> A
 
 
 def blamed(compiled: Any, arity: int, code: int) -> Any:
-    """Return a function that calls a compiled one: if that raises, so does the caller, with a code of its own.
+    """Return a function that calls a compiled one: if that raises, its caller does, with a code.
 
-    numba hands statuses up from function to function; the code tells whose it was.
+    numba hands it up from function to function, so that it tells whose exception that was.
     """
 
     def typed(*given: Any) -> Any:
@@ -247,6 +246,16 @@ def _address(builder: Any, at: Any) -> Any:
 def cast_to(dtype: DType) -> Any:
     """Return ``cast(value)``, which converts to the dtype."""
     return _emitted(value_type(dtype), (None,), lambda c, b, value, kind: _cast(c, b, dtype, value, kind))
+
+
+def division(dtype: DType) -> tuple[Any, Any]:
+    """Return ``quotient(a, b)`` and ``remainder(a, b)`` of integers, as C's `/` and `%`."""
+    kind, is_signed = value_type(dtype), dtype.kind == "i"
+
+    def function(emit: Callable[..., Any]) -> Any:
+        return _emitted(kind, (kind, kind), lambda context, builder, a, b: emit(builder, is_signed, a, b))
+
+    return function(arithmetic.quotient), function(arithmetic.remainder)
 
 
 def constant(dtype: DType, place: Place) -> Any:

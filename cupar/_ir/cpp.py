@@ -39,13 +39,12 @@ template <class T> struct Complex {
   }
   __device__ friend Complex operator/(Complex a, Complex b) {
     const T re = fabs(b.re), im = fabs(b.im);
-    if (re == 0 && im == 0) return {a.re / re, a.im / re};
-    if (re >= im) {
-      const T ratio = b.im / b.re, divisor = b.re + b.im * ratio;
-      return {(a.re + a.im * ratio) / divisor, (a.im - a.re * ratio) / divisor};
-    }
-    const T ratio = b.re / b.im, divisor = b.re * ratio + b.im;
-    return {(a.re * ratio + a.im) / divisor, (a.im * ratio - a.re) / divisor};
+    const bool is_zero = re == 0 && im == 0, is_wide = re >= im;
+    const T high = is_wide ? b.re : b.im, low = is_wide ? b.im : b.re;
+    const T first = is_wide ? a.re : a.im, second = is_wide ? a.im : a.re;
+    const T ratio = low / high, divisor = is_zero ? re : high + low * ratio, scaled = first * ratio;
+    const T over = first + second * ratio, beside = is_wide ? second - scaled : scaled - second;
+    return {(is_zero ? a.re : over) / divisor, (is_zero ? a.im : beside) / divisor};
   }
   __device__ friend constexpr bool operator==(Complex a, Complex b) { return a.re == b.re && a.im == b.im; }
   __device__ friend constexpr bool operator!=(Complex a, Complex b) { return a.re != b.re || a.im != b.im; }

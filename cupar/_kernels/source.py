@@ -33,7 +33,6 @@ _FUNCTORS = {
     "MINUS": "cuda::std::minus<>",
     "MULTIPLIES": "cuda::std::multiplies<>",
     "DIVIDES": "cuda::std::divides<>",
-    "MODULUS": "cuda::std::modulus<>",
     "EQUAL_TO": "cuda::std::equal_to<>",
     "NOT_EQUAL_TO": "cuda::std::not_equal_to<>",
     "GREATER": "cuda::std::greater<>",
@@ -53,6 +52,8 @@ _FUNCTORS = {
     "MAXIMUM": "cuda::maximum<>",
 }
 
+# What C++ leaves undefined of them, for integers.
+_OF_INTEGERS = {"DIVIDES": "cupar::divides", "MODULUS": "cupar::modulus"}
 
 # Of the functors above, and of half precision: CUB's headers have it in any case.
 _HEADERS = (
@@ -99,7 +100,8 @@ def _operator(name: str, op: Operator) -> str:
     # CUB adds bools up as bytes where it sees that they are added.
     adds_bools = op.kind is not None and op.kind.name == "PLUS" and op.inputs[0].kind == "b"
     if op.kind is not None and kinds.is_uniform(op.kind.name, op.inputs, op.output) and not adds_bools:
-        return f"using {name}_t = {_FUNCTORS[op.kind.name]};"
+        functors = _FUNCTORS if op.inputs[0].kind not in "biu" else {**_FUNCTORS, **_OF_INTEGERS}
+        return f"using {name}_t = {functors[op.kind.name]};"
     if op.kind is not None:
         values = ", ".join(f"{each} {value}" for each, value in zip(inputs, "ab", strict=False))
         does = f"return {kinds.expression(op.kind.name, op.inputs, op.output)};"

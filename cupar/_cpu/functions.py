@@ -1,0 +1,86 @@
+"""Functions of `math` that numba has on GPUs alone, or whose result has another type there.
+
+Operators have these in place of Python's; numba's own registries stay as they are.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+from numba.core.cgutils import get_or_insert_function
+from numba.extending import intrinsic
+
+_Emit = Callable[[Any, Any, list[Any]], Any]  # of the target context, the builder and values of one type
+
+
+def _float_of(kinds: tuple[Any, ...]) -> Any:
+    """Return the type that numba.cuda computes in: numbers of up to 16 bits are float32."""
+    small = (types.Boolean, types.Integer)
+    return (
+        types.float32
+        if all(
+            kind == types.float32 or (isinstance(kind, small) and getattr(kind, "bitwidth", 1) <= 16)
+            for kind in kinds
+        )
+        else types.float64
+    )
+
+
+def _function(emit: _Emit, arity: int, results: int = 1) -> Any:
+    """Return a function of floats for numba, for which LLVM's code is written."""
+
+    def typed(*kinds: Any) -> Any:
+        if not all(isinstance(kind, (types.Boolean, types.Integer, types.Float)) for kind in kinds):
+            return None
+        own = _float_of(tuple(map(types.unliteral, kinds)))
+        result = own if results == 1 else types.UniTuple(own, results)
+
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            pairs = zip(values, signature.args, strict=True)
+            found = emit(context, builder, [context.cast(builder, each, kind, own) for each, kind in pairs])
+            return found if results == 1 else context.make_tuple(builder, result, found)
+
+        return result(*kinds), generate
+
+    signatures = (
+        lambda typing, a: typed(a),
+        lambda typing, a, b: typed(a, b),
+    )  # numba asks how many there are
+    return intrinsic(signatures[arity - 1])
+
+
+def _called(name: str, context: Any, builder: Any, values: list[Any]) -> Any:
+    """Call a function of C's library."""
+    kind = values[0].type
+    name = name if kind == ir.DoubleType() else f"{name}f"
+    function = get_or_insert_function(builder.module, ir.FunctionType(kind, [kind] * len(values)), name)
+    return builder.call(function, values)
+
+
+def _intrinsic(name: str, context: Any, builder: Any, values: list[Any]) -> Any:
+    kind = values[0].type
+    whole = ir.FunctionType(kind, [kind] * len(values))
+    return builder.call(builder.module.declare_intrinsic(f"llvm.{name}", [kind], whole), values)
+
+
+def _modf(context: Any, builder: Any, values: list[Any]) -> list[Any]:
+    (value,) = values
+    whole = _intrinsic("trunc", context, builder, values)
+    is_whole = builder.fcmp_ordered("==", value, whole)  # as an infinity is
+    fraction = builder.select(is_whole, value.type(0.0), builder.fsub(value, whole))
+    return [_intrinsic("copysign", context, builder, [fraction, value]), whole]
+
+
+FUNCTIONS: dict[Any, Any] = {
+    math.fmod: _function(lambda context, builder, values: builder.frem(*values), 2),
+    math.remainder: _function(functools.partial(_called, "remainder"), 2),
+    math.modf: _function(_modf, 1, results=2),
+    math.floor: _function(functools.partial(_intrinsic, "floor"), 1),
+    math.ceil: _function(functools.partial(_intrinsic, "ceil"), 1),
+    math.trunc: _function(functools.partial(_intrinsic, "trunc"), 1),
+}

@@ -1,0 +1,146 @@
+"""numba's target for what cupar compiles for the CPU: the CPU, with the arithmetic of a GPU.
+
+It is a target of its own, with contexts of its own (numba's "target extension"), so that functions that
+others have numba compile are as they ever were. Beside what `_compile.arithmetic` overrides on GPUs, too:
+
+- floats that no integer type holds are converted as PTX's `cvt` does: to the nearest number that it holds,
+  and a NaN as below; LLVM leaves all of these undefined;
+- ufuncs of integers divide by zero, and the least number by -1, as `//` and `%` do, and stop no process;
+- what numba's own functions compute inside raises no ZeroDivisionError.
+"""
+
+from __future__ import annotations
+
+import functools
+from types import SimpleNamespace
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types, typing
+from numba.core.compiler import Flags
+from numba.core.cpu import CPUContext, CPUTargetOptions
+from numba.core.descriptors import TargetDescriptor
+from numba.core.imputils import Registry
+from numba.core.registry import CPUDispatcher, cpu_target
+from numba.core.target_extension import CPU, dispatcher_registry, jit_registry, target_registry
+from numba.core.targetconfig import ConfigStack
+from numba.cpython import numbers
+from numba.np import npyfuncs
+
+from .._compile import arithmetic
+
+_NAME = "cupar_cpu"
+
+OPTIONS = {"error_model": "numpy", "nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+_OVERRIDES = Registry(_NAME)
+
+
+class _Target(CPU):  # type: ignore[misc]
+    """The CPU, as cupar compiles for it."""
+
+
+target_registry[_NAME] = _Target
+
+
+class _Context(CPUContext):  # type: ignore[misc]
+    """What numba makes of types and functions."""
+
+    def init(self) -> None:
+        own = cpu_target.target_context  # whose code generator ours is: it sets LLVM up
+        self.is32bit, self._internal_codegen = own.is32bit, own._internal_codegen
+
+    def refresh(self) -> None:
+        super().refresh()
+        self.install_registry(_OVERRIDES)  # after numba's own
+
+    def get_ufunc_info(self, ufunc: Any) -> dict[str, Any]:
+        """Return what computes a ufunc's items, by their types."""
+        found = arithmetic.of_ufunc(super().get_ufunc_info(ufunc))
+        return {types: _OF_UFUNCS.get(emit, emit) for types, emit in found.items()}
+
+    def _compile_subroutine_no_cache(
+        self, builder: Any, impl: Any, sig: Any, locals: Any = None, flags: Any = None
+    ) -> Any:
+        if flags is None:
+            flags, stack = Flags(), ConfigStack()
+            flags.error_model = OPTIONS["error_model"]
+            flags.nrt = bool(stack) and stack.top().is_set("nrt") and stack.top().nrt
+        return super()._compile_subroutine_no_cache(builder, impl, sig, locals, flags)
+
+
+class _Descriptor(TargetDescriptor):  # type: ignore[misc]
+    options = CPUTargetOptions
+
+    def __init__(self) -> None:
+        super().__init__(_NAME)
+        self._typing = typing.Context()
+        self._context = _Context(self._typing, _NAME)
+
+    @property
+    def typing_context(self) -> Any:
+        return self._typing
+
+    @property
+    def target_context(self) -> Any:
+        return self._context
+
+
+target = _Descriptor()
+
+
+class _Dispatcher(CPUDispatcher):  # type: ignore[misc]
+    targetdescr = target
+
+
+def jitted(function: Any, **options: Any) -> Any:
+    """Return a function that numba compiles when it is called by another, or asked to."""
+    return _Dispatcher(function, {}, {"nopython": True, **OPTIONS, **options})
+
+
+def _decorator(function: Any = None, **options: Any) -> Any:
+    """Jit what numba's overloads return."""
+    return functools.partial(jitted, **options) if function is None else jitted(function, **options)
+
+
+dispatcher_registry[_Target] = _Dispatcher
+jit_registry[_Target] = _decorator
+
+
+# --- Overrides -------------------------------------------------------------------------------------------
+
+
+def _to_integer(context: Any, builder: Any, source: Any, kind: Any, value: Any) -> Any:
+    """Convert as PTX's `cvt.rzi` does, which has no integers of 8 bits: these are cut off ones of 16."""
+    wide = ir.IntType(max(16, kind.bitwidth))
+    name = f"llvm.fpto{'s' if kind.signed else 'u'}i.sat"
+    convert = builder.module.declare_intrinsic(name, [wide, value.type], ir.FunctionType(wide, [value.type]))
+    found = builder.call(convert, [value])  # which makes a NaN 0
+    if source.bitwidth == 64 or kind.bitwidth == 64:
+        is_nan = builder.fcmp_unordered("uno", value, value)
+        found = builder.select(is_nan, wide(1 << (wide.width - 1)), found)
+    return found if wide.width == kind.bitwidth else builder.trunc(found, ir.IntType(kind.bitwidth))
+
+
+def _rounded(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    nearest = builder.module.declare_intrinsic("llvm.rint", [values[0].type])
+    found = builder.call(nearest, values)
+    return context.cast(builder, found, signature.args[0], signature.return_type)
+
+
+def _fmod_of_ufunc(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    return arithmetic.remainder(builder, signature.args[0].signed, *values)
+
+
+_OF_UFUNCS = {
+    numbers.int_power_impl: arithmetic.power_of(SimpleNamespace(types=types, signature=typing.signature)),
+    npyfuncs.np_int_sdiv_impl: arithmetic.floor_divided,
+    npyfuncs.np_int_srem_impl: arithmetic.modulo,
+    npyfuncs.np_int_sdivrem_impl: arithmetic.divmod_of,
+    npyfuncs.np_int_fmod_impl: _fmod_of_ufunc,  # of signed integers, too, which numba takes for unsigned
+}
+
+for _each in arithmetic.lowerings(types, typing.signature):
+    _OVERRIDES.lower(_each.function, *_each.signature)(_each.emit)
+_OVERRIDES.lower(round, types.Float)(_rounded)
+_OVERRIDES.lower_cast(types.Float, types.Integer)(_to_integer)
