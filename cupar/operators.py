@@ -31,7 +31,7 @@ class OpKind(IntEnum):
     Values are those of CCCL's C interface (``cccl_op_kind_t``). `MINIMUM` and `MAXIMUM` follow C++
     (``b < a ? b : a`` and ``a < b ? b : a``), so what they make of a NaN depends on where it stands;
     ``np.minimum`` and ``np.maximum`` propagate it. `DIVIDES` and `MODULUS` of integers truncate towards
-    zero, as in C.
+    zero, as in C; by 0 both give 0, and the least integer divided by -1 is itself.
     """
 
     PLUS = 2

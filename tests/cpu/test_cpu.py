@@ -60,6 +60,13 @@ with cupar.device("cpu"):
     sort = cupar.merge_sort(keys, None, out, None, lambda a, b: a % 10 < b % 10)
     sort.run(keys, None, out, None, 1000)
     assert (out == keys[np.argsort(keys % 10, kind="stable")]).all()
+    looked_up = cupar.unary_transform(x, out, lambda a: (1, 2, 3)[a])
+try:
+    looked_up.run(x, out, 1000)
+except RuntimeError as error:
+    assert str(error) == "unary_transform: operator <lambda> raised IndexError: tuple index out of range"
+else:
+    raise AssertionError
 print(scan.build.origin, sort.build.origin, "numba" in sys.modules)
 """
 

@@ -1,0 +1,43 @@
+"""Operators as numba compiles them for GPUs, executed on the CPU: for arithmetic, LLVM's code is any's."""
+
+import ctypes
+import re
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from cupar import operators
+from cupar._compile import python_to_ltoir
+
+_FUNCTIONS = ("fabs", "fabsf", "pow", "powf")  # of libdevice, which C's library has, too
+
+
+def for_gpus(function, inputs, output):
+    """Return a function of columns that does what an operator for these dtypes does on a GPU."""
+    inputs, output = [*map(np.dtype, inputs)], np.dtype(output)
+    text = python_to_ltoir.operator_llvm(operators.resolve(function, inputs, output), "f", 90)
+    text = re.sub(r"(?m)^target .*\n", "", text)
+    first, *others = (each for each in re.split(r"(?m)^; ModuleID.*$", text) if "define" in each)
+    module = llvm.parse_assembly(first)
+    for each in others:
+        module.link_in(llvm.parse_assembly(each))
+    process = ctypes.CDLL(None)
+    for name in _FUNCTIONS:
+        llvm.add_symbol(f"__nv_{name}", ctypes.cast(getattr(process, name), ctypes.c_void_p).value)
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+    engine = llvm.create_mcjit_compiler(module, machine)
+    engine.finalize_object()
+    types = [ctypes.c_void_p] * (len(inputs) + 1)
+    call = ctypes.CFUNCTYPE(None, *types)(engine.get_function_address("f"))
+
+    def run(*columns):
+        columns = [np.array(each, dtype) for each, dtype in zip(columns, inputs, strict=True)]
+        out = np.zeros(len(columns[0]), output)
+        for i in range(len(out)):
+            call(*(each[i:].ctypes.data for each in (*columns, out)))
+        return out
+
+    run.engine = engine  # whose code it is
+    return run
