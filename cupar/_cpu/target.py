@@ -66,7 +66,7 @@ class _Context(CPUContext):  # type: ignore[misc]
             flags, stack = Flags(), ConfigStack()
             flags.error_model = OPTIONS["error_model"]
             flags.nrt = bool(stack) and stack.top().is_set("nrt") and stack.top().nrt
-        return super()._compile_subroutine_no_cache(builder, impl, sig, locals, flags)
+        return super()._compile_subroutine_no_cache(builder, impl, sig, locals or {}, flags)
 
 
 class _Descriptor(TargetDescriptor):  # type: ignore[misc]
