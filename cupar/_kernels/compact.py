@@ -40,7 +40,7 @@ def policy(algorithm: str, sizes: tuple[int, ...], is_bulk: bool, cc: int) -> Co
     cc : int
         Compute capability, as in 90.
     """
-    found = policies.COMPACT.get((cc, algorithm, *sizes)) if is_bulk else None
+    found = policies.COMPACT.find(cc, algorithm, *sizes) if is_bulk else None
     return found or _untuned(sizes, is_bulk)
 
 
@@ -90,9 +90,8 @@ def _tunable(algorithm: str, columns_of: Callable[[Specialisation], Sequence[Arg
 
 def _constants(tunable: Tunable[Compact], spec: Specialisation, item: str, *columns: Argument) -> str:
     check_size(spec, columns, sum(column.value.itemsize for column in columns))
-    found = tunable.of(spec)
-    assert found is not None
-    constants = ", ".join(f"{name} = {value}" for name, value in found._asdict().items())
+    found = tunable.given(spec)._asdict().items()
+    constants = ", ".join(f"{name} = {value}" for name, value in found)
     return f"using item_t = {item}_v;\nconstexpr int {constants};"
 
 

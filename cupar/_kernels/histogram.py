@@ -166,10 +166,9 @@ def scaled(part: int, whole: int, bits: int) -> int:
 
 
 def _default(spec: Specialisation) -> policies.Histogram:
-    samples = spec.arguments[0]
-    if not samples.is_pointer:
-        return policies.HISTOGRAM_OF_ITERATORS
-    return policies.HISTOGRAM.get(samples.value.itemsize, policies.HISTOGRAM_OF_ITERATORS)
+    samples, table = spec.arguments[0], policies.HISTOGRAM
+    found = table.find(spec.cc, samples.value.itemsize) if samples.is_pointer else None
+    return found or table.get(spec.cc, 0)
 
 
 def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
@@ -194,7 +193,7 @@ _TUNABLE = Tunable("histogram", policies.Histogram, _default, _facts_of, _space,
 
 
 def _prelude(spec: Specialisation) -> str:
-    policy = _TUNABLE.given(spec, policies.HISTOGRAM_OF_ITERATORS)
+    policy = _TUNABLE.given(spec)
     return (
         f"using level_t = {cpp.type_name(_level_dtype(spec))};\n"
         f"constexpr int threads = {policy.threads}, loads = {policy.loads}, resident = {policy.resident};\n"

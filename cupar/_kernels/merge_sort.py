@@ -83,7 +83,7 @@ def _default(spec: Specialisation) -> policies.Tile | None:
     if spec.operators[0][1].kind is None:  # others take longer to link, the more items the longer
         return None
     key, *items = _sizes(spec)
-    return policies.MERGE_SORT.get((spec.cc, key, sum(items)))
+    return policies.MERGE_SORT.find(spec.cc, key, sum(items))
 
 
 def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
@@ -102,7 +102,7 @@ _TUNABLE = Tunable("merge sort", policies.Tile, _default, _facts_of, _space, _fi
 
 
 def _prelude(spec: Specialisation) -> str:
-    sizes, tile = _sizes(spec), _TUNABLE.given(spec, policies.Tile(0, 0))
+    sizes, tile = _sizes(spec), _TUNABLE.given(spec)
     code = f"constexpr int tile_threads = {tile.threads}, tile_items = {tile.items};"
     if len(sizes) == 1:
         code += "\nusing d_in_items_t = void;\nusing d_out_items_v = void;"

@@ -1,27 +1,81 @@
-"""What kernels are tuned by: the policies of all families, as data.
+"""What kernels are tuned by: the policies of all families, as tables.
 
-Each family has a table. Its key says for what a policy was measured: the compute capability, then sizes of
-items in bytes, the class of the operator, or whatever else makes a difference. Its value is the policy, a
-named tuple of the integers that the C++ is given by these names, and each table says where it was measured.
-Where a table has no entry, the family takes what CUB's own policy selector says for that compute capability.
+Each family has a `Table`. Its rows say for which cards a policy is, and on which GPU, when and with what
+problem it was measured. A specialisation takes the row of the latest compute capability up to its own within
+the same major version, whose cards are alike. Without one, it takes what CUB's own selector says for its
+compute capability. CUB has no selector for kernels of cupar's own: their families work a policy out, or have
+rows for `EVERY` card.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 P = TypeVar("P")
 
+EVERY = 0  # in place of a compute capability: cards without a row of their major version
 
-def of(table: Mapping[tuple[int, int], P], cc: int, size: int) -> P:
-    """Return the entry for the latest compute capability up to `cc`, and the smallest size from `size` on.
 
-    For larger sizes it is that of the largest. There must be an entry for such a compute capability.
+class Row(NamedTuple):
+    """A policy, and what it was measured with."""
+
+    policy: Any
+    gpu: str
+    date: str  # as in 2026-11-22
+    problem: str
+
+
+class Measured(Generic[P]):
+    """Policies that were measured together.
+
+    Parameters
+    ----------
+    gpu, date, problem : str
+        As in `Row`.
+    policies : mapping
+        By compute capability or `EVERY`, and whatever else makes a difference: sizes of items in bytes, the
+        algorithm, the class of the operator.
     """
-    latest = max(each for each, _ in table if each <= cc)
-    sizes = sorted(each for found, each in table if found == latest)
-    return table[latest, next((each for each in sizes if each >= size), sizes[-1])]
+
+    def __init__(
+        self, gpu: str, date: str, problem: str, policies: Mapping[tuple[int | str, ...], P]
+    ) -> None:
+        self.rows = {key: Row(policy, gpu, date, problem) for key, policy in policies.items()}
+
+
+class Table(Generic[P]):
+    """The policies of a family.
+
+    Attributes
+    ----------
+    rows : mapping of tuple to Row
+        By compute capability or `EVERY`, and whatever else makes a difference.
+    """
+
+    def __init__(self, *measured: Measured[P]) -> None:
+        self.rows: Mapping[tuple[int | str, ...], Row] = {
+            k: v for each in measured for k, v in each.rows.items()
+        }
+
+    def find(self, cc: int, *facts: int | str) -> P | None:
+        """Return the policy for a compute capability, as in 90; None if CUB's selector decides."""
+        found = EVERY
+        for each, *of in self.rows:
+            if tuple(of) == facts and type(each) is int and each // 10 == cc // 10 and found < each <= cc:
+                found = each
+        row = self.rows.get((found, *facts))
+        return None if row is None else row.policy
+
+    def get(self, cc: int, *facts: int | str) -> P:
+        """Return the policy for a compute capability, which `EVERY` has; KeyError if there is none."""
+        found = self.find(cc, *facts)
+        if found is None:
+            raise KeyError((cc, *facts))
+        return found
+
+
+_H200, _DATE = "H200", "2026-11-22"
 
 
 class Lookahead(NamedTuple):
@@ -32,19 +86,29 @@ class Lookahead(NamedTuple):
     states: int  # of tiles that a thread of the warp that looks ahead reads at once
 
 
-# By compute capability, bytes of an item, and "c" for complex numbers. H200, CUDA 13.0, 2^28 items.
-SCAN: Mapping[tuple[int, int, str], Lookahead] = {
-    (90, 1, ""): Lookahead(4, 159, 8),
-    (90, 2, ""): Lookahead(2, 191, 8),
-    (90, 4, ""): Lookahead(2, 127, 8),
-    (90, 8, ""): Lookahead(2, 91, 8),
-    (90, 8, "c"): Lookahead(2, 79, 4),
-    (90, 16, ""): Lookahead(2, 43, 8),
-}
+# By bytes of an item, and "c" for complex numbers.
+SCAN = Table(
+    Measured(
+        *(_H200, _DATE, "2^28 items, CUDA 13.0"),
+        {
+            (90, 1, ""): Lookahead(4, 159, 8),
+            (90, 2, ""): Lookahead(2, 191, 8),
+            (90, 4, ""): Lookahead(2, 127, 8),
+            (90, 8, ""): Lookahead(2, 91, 8),
+            (90, 8, "c"): Lookahead(2, 79, 4),
+            (90, 16, ""): Lookahead(2, 43, 8),
+        },
+    )
+)
 
-# Bytes of the input from which on they look ahead, by bytes of an item. Where it is quicker on an H200, to a
-# power of two; for items of 16 bytes that was not measured.
-SCAN_AHEAD_BYTES: Mapping[int, int] = {1: 1 << 25, 2: 1 << 26, 4: 1 << 28, 8: 1 << 28, 16: 1 << 25}
+# Bytes of the input from which on they look ahead, by bytes of an item. CUB's selector knows no such limit.
+SCAN_AHEAD_BYTES = Table(
+    Measured(
+        *(_H200, _DATE, "where it is quicker, to a power of two"),
+        {(90, 1): 1 << 25, (90, 2): 1 << 26, (90, 4): 1 << 28, (90, 8): 1 << 28},
+    ),
+    Measured(_H200, _DATE, "not measured", {(90, 16): 1 << 25}),
+)
 
 
 class Tile(NamedTuple):
@@ -54,14 +118,13 @@ class Tile(NamedTuple):
     items: int  # of each thread
 
 
-# By compute capability, and bytes of a key and of an item that goes with it, for operators that are known
-# kinds. On an H200, tiles of 256 * 21 keys of 4 bytes sort 2^28 of them 4 % quicker than CUB's do, and 2^10
-# to 2^20 slower by 4 to 18 %.
-MERGE_SORT: Mapping[tuple[int, int, int], Tile] = {}
+# By bytes of a key and of an item that goes with it, for operators that are known kinds. On an H200, tiles of
+# 256 * 21 keys of 4 bytes sort 2^28 of them 4 % quicker than CUB's do, and 2^10 to 2^20 slower by 4 to 18 %.
+MERGE_SORT: Table[Tile] = Table()
 
 
-# By compute capability, and bytes of a key and of a value, for the kernels of a digit.
-RADIX_SORT: Mapping[tuple[int, int, int], Tile] = {}
+# By bytes of a key and of a value, for the kernels of a digit.
+RADIX_SORT: Table[Tile] = Table()
 
 
 class SegmentedSort(NamedTuple):
@@ -75,14 +138,18 @@ class SegmentedSort(NamedTuple):
     digit_items: int  # of each of these threads
 
 
-# By bytes of the words that are sorted. Measured on an H200; those of 8 and 16 bytes, beside team_items, by
-# what is short: registers, then shared memory.
-SEGMENTED_SORT: Mapping[int, SegmentedSort] = {
-    4: SegmentedSort(256, 32, 2, 128, 512, 16),
-    8: SegmentedSort(256, 16, 2, 128, 512, 16),
-    16: SegmentedSort(128, 16, 1, 128, 512, 16),
-}
-SEGMENTED_SORT_UNTUNED = SegmentedSort(128, 16, 1, 128, 256, 8)
+# By bytes of the words that are sorted; 0: any other.
+SEGMENTED_SORT = Table(
+    Measured(_H200, _DATE, "words of 4 bytes", {(EVERY, 4): SegmentedSort(256, 32, 2, 128, 512, 16)}),
+    Measured(
+        *(_H200, _DATE, "team_items; the rest by what is short: registers, then shared memory"),
+        {
+            (EVERY, 8): SegmentedSort(256, 16, 2, 128, 512, 16),
+            (EVERY, 16): SegmentedSort(128, 16, 1, 128, 512, 16),
+        },
+    ),
+    Measured(_H200, _DATE, "not measured", {(EVERY, 0): SegmentedSort(128, 16, 1, 128, 256, 8)}),
+)
 
 
 class Reduce(NamedTuple):
@@ -92,7 +159,13 @@ class Reduce(NamedTuple):
     rows: int  # vectors of 16 bytes that a thread takes at once
 
 
-REDUCE, REDUCE_OF_BYTES = Reduce(256, 4), Reduce(256, 2)
+# "bytes": of arrays of them.
+REDUCE = Table(
+    Measured(
+        *(_H200, _DATE, "benchmarks/throughput.py"),
+        {(EVERY, ""): Reduce(256, 4), (EVERY, "bytes"): Reduce(256, 2)},
+    )
+)
 
 
 class Compact(NamedTuple):
@@ -104,8 +177,8 @@ class Compact(NamedTuple):
     buffers: int  # for tiles
 
 
-# By compute capability, algorithm, and bytes of an item, and of the one that goes with it.
-COMPACT: Mapping[tuple[int | str, ...], Compact] = {}
+# By algorithm, and bytes of an item, and of the one that goes with it, where bulk copies bring tiles.
+COMPACT: Table[Compact] = Table()
 
 
 class Runs(NamedTuple):
@@ -116,13 +189,17 @@ class Runs(NamedTuple):
     resident: int  # blocks that a multiprocessor is to run at once
 
 
-# By compute capability, algorithm, and bytes that a key and its value take in a tile. H200, CUDA 13.0, 2^28
-# items in runs of 4, 64 and 4,096 on average.
-RUNS: Mapping[tuple[int | str, ...], Runs] = {
-    (90, "reduce", 4, 4): Runs(512, 9, 2),
-    (90, "scan", 4, 4): Runs(256, 11, 3),
-    (90, "encode", 4, 2): Runs(512, 11, 2),  # spills some registers, and is quicker all the same
-}
+# By algorithm, and bytes that a key and its value take in a tile, where bulk copies bring it.
+RUNS = Table(
+    Measured(
+        *(_H200, _DATE, "2^28 items in runs of 4, 64 and 4,096 on average, CUDA 13.0"),
+        {
+            (90, "reduce", 4, 4): Runs(512, 9, 2),
+            (90, "scan", 4, 4): Runs(256, 11, 3),
+            (90, "encode", 4, 2): Runs(512, 11, 2),  # spills some registers, and is quicker all the same
+        },
+    )
+)
 
 
 class Search(NamedTuple):
@@ -138,16 +215,23 @@ class Search(NamedTuple):
     top_bytes: int  # of the tree's top, in a block's shared memory
 
 
-# By bytes of an item, rounded up to a power of two. Tried on an H200 with items of 4 bytes alone, 2^28 values
-# in 2^28 items and in 2^20; the others are made like it.
-SEARCH: Mapping[int, Search] = {
-    1: Search(128, 8, 16, 4096, 512, 3, 16, 8192),
-    2: Search(128, 8, 16, 8192, 512, 3, 16, 16384),
-    4: Search(128, 8, 16, 16384, 512, 3, 16, 32768),
-    8: Search(128, 8, 8, 16384, 512, 3, 16, 32768),
-    16: Search(128, 8, 4, 16384, 512, 2, 8, 32768),
-}
-SEARCH_LARGE = Search(128, 4, 1, 16384, 512, 1, 0, 0)  # what is larger, for which there is no tree
+# By bytes of an item, rounded up to a power of two; 0: of larger ones, for which there is no tree.
+SEARCH = Table(
+    Measured(
+        *(_H200, _DATE, "2^28 values in 2^28 items and in 2^20"),
+        {(EVERY, 4): Search(128, 8, 16, 16384, 512, 3, 16, 32768)},
+    ),
+    Measured(
+        *(_H200, _DATE, "not measured: like that of 4 bytes"),
+        {
+            (EVERY, 1): Search(128, 8, 16, 4096, 512, 3, 16, 8192),
+            (EVERY, 2): Search(128, 8, 16, 8192, 512, 3, 16, 16384),
+            (EVERY, 8): Search(128, 8, 8, 16384, 512, 3, 16, 32768),
+            (EVERY, 16): Search(128, 8, 4, 16384, 512, 2, 8, 32768),
+            (EVERY, 0): Search(128, 4, 1, 16384, 512, 1, 0, 0),
+        },
+    ),
+)
 
 
 class Tiles(NamedTuple):
@@ -158,8 +242,12 @@ class Tiles(NamedTuple):
     iterator_items: int  # at most in a vector, if an iterator takes its items one by one
 
 
-# H200: from 128 to 512 threads and 16 to 128 bytes were tried, with items of 1, 2, 4 and 8 bytes.
-TRANSFORM = Tiles(256, 32, 4)
+TRANSFORM = Table(
+    Measured(
+        *(_H200, _DATE, "items of 1, 2, 4 and 8 bytes; 128 to 512 threads and 16 to 128 bytes were tried"),
+        {(EVERY,): Tiles(256, 32, 4)},
+    )
+)
 
 # Bytes of input beyond which a thread loads one vector before it stores: 1 to 4 % quicker where the arrays
 # are not in the L2 cache.
@@ -175,15 +263,19 @@ class Histogram(NamedTuple):
     is_spread: bool  # whether a block has 32 copies of the bins where they pay, and not always one
 
 
-# By bytes of a sample. H200, CUDA 13.0, 2^28 samples in 256 bins. With two loads, code for samples of 2 bytes
-# spills.
-HISTOGRAM: Mapping[int, Histogram] = {
-    1: Histogram(1024, 2, 2, True),
-    2: Histogram(1024, 1, 2, True),
-    4: Histogram(1024, 2, 2, False),
-    8: Histogram(1024, 2, 2, False),
-}
-HISTOGRAM_OF_ITERATORS = Histogram(512, 1, 1, False)  # whose functions may need many registers
+# By bytes of a sample; 0: of iterators, whose functions may need many registers, and of any other size.
+HISTOGRAM = Table(
+    Measured(
+        *(_H200, _DATE, "2^28 samples in 256 bins, CUDA 13.0"),
+        {
+            (EVERY, 1): Histogram(1024, 2, 2, True),
+            (EVERY, 2): Histogram(1024, 1, 2, True),  # with two loads, code spills
+            (EVERY, 4): Histogram(1024, 2, 2, False),
+            (EVERY, 8): Histogram(1024, 2, 2, False),
+        },
+    ),
+    Measured(_H200, _DATE, "not measured", {(EVERY, 0): Histogram(512, 1, 1, False)}),
+)
 
 
 class SegmentedScan(NamedTuple):
@@ -200,4 +292,9 @@ class SegmentedScan(NamedTuple):
     chunk_slots: int  # for chunks in shared memory, at most
 
 
-SEGMENTED_SCAN = SegmentedScan(16, 8, 4, 2, 32, 16, 1, 57344, 4)
+SEGMENTED_SCAN = Table(
+    Measured(
+        *(_H200, _DATE, "float32, benchmarks/segments.py"),
+        {(EVERY,): SegmentedScan(16, 8, 4, 2, 32, 16, 1, 57344, 4)},
+    )
+)

@@ -263,7 +263,7 @@ def _sizes(spec: Specialisation) -> list[int]:
 
 def _default(spec: Specialisation) -> policies.Tile | None:
     key, *values = _sizes(spec)
-    return policies.RADIX_SORT.get((spec.cc, key, sum(values)))
+    return policies.RADIX_SORT.find(spec.cc, key, sum(values))
 
 
 def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
@@ -279,7 +279,7 @@ _TUNABLE = Tunable("radix sort", policies.Tile, _default, types, _space, _fits)
 
 def _prelude(spec: Specialisation) -> str:
     is_descending = str(spec.option("order") == "DESCENDING").lower()
-    tile = _TUNABLE.given(spec, policies.Tile(0, 0))
+    tile = _TUNABLE.given(spec)
     code = f"constexpr bool is_descending = {is_descending};"
     code += f"\nconstexpr int tuned_threads = {tile.threads}, tuned_items = {tile.items};"
     return code if len(spec.arguments) > 2 else f"{code}\nusing d_in_values_v = void;"

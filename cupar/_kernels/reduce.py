@@ -83,7 +83,7 @@ def _planner(facts: Facts) -> Callable[[int], PlanTuple]:
 def _default(spec: Specialisation) -> policies.Reduce:
     source = spec.arguments[0]
     nbytes = source.value.itemsize if source.is_pointer else 0
-    return policies.REDUCE_OF_BYTES if nbytes == 1 else policies.REDUCE
+    return policies.REDUCE.get(spec.cc, "bytes" if nbytes == 1 else "")
 
 
 def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
@@ -107,7 +107,7 @@ def _prelude(spec: Specialisation) -> str:
     accumulator = cpp.type_name(spec.operators[0][1].output)
     flags = {"has_init": spec.option("init") is not None, "is_stable": _is_stable(spec)}
     constants = ", ".join(f"{name} = {str(value).lower()}" for name, value in flags.items())
-    policy = _TUNABLE.given(spec, policies.REDUCE)
+    policy = _TUNABLE.given(spec)
     tuned = f"constexpr int threads = {policy.threads}, rows = {policy.rows};"
     return f"using accum_t = {accumulator};\nconstexpr bool {constants};\n{tuned}"
 

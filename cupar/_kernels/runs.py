@@ -39,7 +39,7 @@ def policy(algorithm: str, sizes: tuple[int, ...], is_bulk: bool, cc: int) -> Ru
     cc : int
         Compute capability, as in 90.
     """
-    found = policies.RUNS.get((cc, algorithm, *sizes)) if is_bulk else None
+    found = policies.RUNS.find(cc, algorithm, *sizes) if is_bulk else None
     return found or _untuned(sum(sizes), is_bulk)
 
 

@@ -57,14 +57,15 @@ _LOOKING_AHEAD = {
 }
 
 _MOST_STAGES = 8  # whose shared memory the source tells
+_AHEAD_IN_CUB = 100  # the compute capability from which on CUB's selector has scans look ahead
 
 
-def _can_look_ahead(spec: Specialisation) -> bool:
-    """Whether kernels that look ahead can be made: for arrays, on GPUs with bulk copies."""
+def _has_policies(spec: Specialisation) -> bool:
+    """Whether there may be policies of looking ahead: for arrays, on GPUs with bulk copies."""
     d_in, d_out = (each.value for each in spec.arguments)
     accumulator = spec.operators[0][1].output
-    # A stage holds a tile of the input, in which the output takes its place. Of bools there is no code, and
-    # structs spill.
+    # They were measured where the output takes the input's place in a stage. They fit no bools, and structs
+    # spill.
     return (
         spec.cc >= 90
         and all(each.is_pointer for each in spec.arguments)
@@ -74,8 +75,10 @@ def _can_look_ahead(spec: Specialisation) -> bool:
 
 
 def _may_look_ahead(spec: Specialisation) -> bool:
-    """Whether it is to look ahead, once the kernels that do are linked."""
-    return _can_look_ahead(spec) and (spec.option("policy") is not None or _default(spec) is not None)
+    """Whether it is to look ahead, once the kernels that do are linked; CUB's selector may say no then."""
+    if spec.cc >= _AHEAD_IN_CUB:
+        return all(each.is_pointer for each in spec.arguments)
+    return _has_policies(spec) and (spec.option("policy") is not None or _default(spec) is not None)
 
 
 def _looks_ahead(spec: Specialisation) -> bool:
@@ -83,20 +86,20 @@ def _looks_ahead(spec: Specialisation) -> bool:
 
 
 def _default(spec: Specialisation) -> policies.Lookahead | None:
-    """Return how it looks ahead, None if it does not."""
+    """Return how it looks ahead, None where CUB's selector says whether it does, and how."""
     accumulator = spec.operators[0][1].output
-    if not _can_look_ahead(spec):
+    if not _has_policies(spec):
         return None
-    kind = "c" if accumulator.kind == "c" else ""
-    table = policies.SCAN
-    return table.get((spec.cc, accumulator.itemsize, kind)) or table.get((spec.cc, accumulator.itemsize, ""))
+    size, table = accumulator.itemsize, policies.SCAN
+    of_kind = table.find(spec.cc, size, "c") if accumulator.kind == "c" else None
+    return of_kind or table.find(spec.cc, size, "")
 
 
 _MOST_STAGE_BYTES = 48 << 10  # of a tile
 
 
 def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
-    if not _can_look_ahead(spec):
+    if not _has_policies(spec):
         return {}
     # Odd numbers of items, so that lanes read from different banks.
     items = (15, 23, 31, 43, 55, 63, 79, 91, 103, 111, 127, 143, 159, 175, 191, 223)
@@ -123,8 +126,9 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
 def _planner(facts: Facts) -> Callable[[int], PlanTuple]:
     tile, state, payload = facts["threads"] * facts["items"], facts["state"], facts["payload"]
     ahead, least = None, 0
-    if facts.get("ahead_tile"):
-        ahead, least = _ahead_planner(facts), policies.SCAN_AHEAD_BYTES[facts["item"]] // facts["item"]
+    if facts.get("ahead_tile"):  # CUB's selector may have said no
+        item = facts["item"]
+        ahead, least = _ahead_planner(facts), (policies.SCAN_AHEAD_BYTES.find(facts["cc"], item) or 0) // item
 
     def plan(n: int) -> PlanTuple:
         if n <= tile:
@@ -169,9 +173,8 @@ def _prelude(spec: Specialisation) -> str:
     lines = [f"using accum_t = {cpp.type_name(accumulator)};"]
     lines += [f"constexpr bool {name} = {str(value).lower()};" for name, value in constants.items()]
     if _looks_ahead(spec):
-        policy = _TUNABLE.of(spec)
-        assert policy is not None
-        lines += [f"constexpr int ahead_{name} = {value};" for name, value in policy._asdict().items()]
+        policy = _TUNABLE.given(spec)._asdict().items()
+        lines += [f"constexpr int ahead_{name} = {value};" for name, value in policy]
     return "\n".join(lines)
 
 

@@ -6,7 +6,9 @@
 // Source: CUB's kernel_scan_lookahead.cuh ("warpspeed"), which CUB itself takes from compute capability 10.0
 // on.
 //
-// Given: ahead_warps, ahead_items, ahead_states, its policy; 0 warps: CUB's own.
+// Given: ahead_warps, ahead_items, ahead_states, its policy; 0 warps: what CUB's selector says. Where that
+// says to look back (as for 12.0 before CUDA 13.4, whose compilers get the other kernel wrong), the facts say
+// so, and all problems are done as `scan_quick.cuh` has it.
 #include <cub/device/dispatch/kernels/kernel_scan.cuh>
 
 #include "scan_lookback.cuh"
@@ -23,7 +25,7 @@ struct ahead_selector {
   }
 };
 constexpr cub::ScanPolicy ahead_policy = ahead_selector{}(cuda::compute_capability{target});
-static_assert(ahead_policy.algorithm == cub::ScanAlgorithm::lookahead);
+constexpr bool looks_ahead             = ahead_policy.algorithm == cub::ScanAlgorithm::lookahead;
 
 using tile_state            = cub::detail::warpspeed::tile_state_t<accum_t>;
 constexpr int ahead_threads = scan::num_total_threads(ahead_policy.lookahead);
@@ -47,6 +49,15 @@ __device__ __forceinline__ accum_t given(const accum_t& init) {
 __device__ __forceinline__ on_device given(const accum_t* init) {
   return {init};
 }
+
+using ahead_params = scan::scanKernelParams<d_in_v, d_out_v, accum_t>;
+
+template <class Selector>
+__device__ __forceinline__ void look_ahead(const ahead_params& params, op_t op, init_t init) {
+  if constexpr (looks_ahead) {
+    scan::device_scan_lookahead_body<Selector, is_inclusive, initial_t, false>(params, op, given(init));
+  }
+}
 }  // namespace cupar
 
 // Clears the states of tiles, and the counter by which blocks take them.
@@ -61,12 +72,10 @@ extern "C" __global__ __launch_bounds__(ahead_threads,
                                                                  tile_state* states,
                                                                  cuda::std::uint32_t* counter, u64 num_items,
                                                                  int stages, op_t op, init_t init) {
-  const scan::scanKernelParams<d_in_v, d_out_v, accum_t> params{d_in,    d_out,     states,
-                                                                counter, num_items, stages};
-  scan::device_scan_lookahead_body<ahead_selector, is_inclusive, initial_t, false>(params, op, given(init));
+  look_ahead<ahead_selector>({d_in, d_out, states, counter, num_items, stages}, op, init);
 }
 
 CUPAR_FACTS(policy.threads_per_block, policy.items_per_thread, states::description_bytes_per_tile,
             states::payload_bytes_per_tile, target, sizeof(d_in_v), ahead_threads,
-            ahead_policy.lookahead.tile_size(), sizeof(tile_state), shared_of(1), shared_of(2), shared_of(3),
-            shared_of(4), shared_of(5), shared_of(6), shared_of(7), shared_of(8))
+            looks_ahead ? ahead_policy.lookahead.tile_size() : 0, sizeof(tile_state), shared_of(1),
+            shared_of(2), shared_of(3), shared_of(4), shared_of(5), shared_of(6), shared_of(7), shared_of(8))

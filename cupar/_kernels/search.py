@@ -54,7 +54,8 @@ _TREE = Shape(
 
 def _default(spec: Specialisation) -> policies.Search:
     nbytes = spec.arguments[0].value.itemsize
-    return policies.SEARCH.get(1 << (nbytes - 1).bit_length(), policies.SEARCH_LARGE)
+    table = policies.SEARCH
+    return table.find(spec.cc, 1 << (nbytes - 1).bit_length()) or table.get(spec.cc, 0)
 
 
 def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
@@ -89,19 +90,15 @@ def _facts_of(spec: Specialisation) -> dict[str, str]:
 _TUNABLE = Tunable("search", policies.Search, _default, _facts_of, _space, _fits)
 
 
-def _policy(spec: Specialisation) -> policies.Search:
-    return _TUNABLE.given(spec, policies.SEARCH_LARGE)
-
-
 def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     shapes = {"each": _EACH, "tiles": _TILES}
     if spec.option("values_sorted"):
         return {**shapes, "bounds": _BOUNDS}
-    return {**shapes, "tree": _TREE} if _policy(spec).fanout else shapes
+    return {**shapes, "tree": _TREE} if _TUNABLE.given(spec).fanout else shapes
 
 
 def _prelude(spec: Specialisation) -> str:
-    policy, is_sorted = _policy(spec), bool(spec.option("values_sorted"))
+    policy, is_sorted = _TUNABLE.given(spec), bool(spec.option("values_sorted"))
     constants = {"few_values": _FEW_VALUES, **policy._asdict()}
     lines = [f"constexpr int {name} = {value};" for name, value in constants.items()]
     flags = {"is_upper": spec.algorithm == "upper_bound", "values_sorted": is_sorted}

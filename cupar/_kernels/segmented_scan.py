@@ -145,7 +145,7 @@ def _prelude(spec: Specialisation) -> str:
     }
     lines = [f"using accum_t = {cpp.type_name(spec.operators[0][1].output)};"]
     lines += [f"constexpr bool {name} = {str(value).lower()};" for name, value in constants.items()]
-    policy = policies.SEGMENTED_SCAN._asdict()
+    policy = policies.SEGMENTED_SCAN.get(spec.cc)._asdict()
     lines += [f"constexpr int policy_{name} = {value};" for name, value in policy.items()]
     if not given:
         lines.append(ROWS)

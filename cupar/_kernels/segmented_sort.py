@@ -73,7 +73,8 @@ def _sizes(spec: Specialisation) -> tuple[int, int]:
 
 def _default(spec: Specialisation) -> policies.SegmentedSort:
     word, staged = _sizes(spec)
-    found = policies.SEGMENTED_SORT.get(word, policies.SEGMENTED_SORT_UNTUNED)
+    table = policies.SEGMENTED_SORT
+    found = table.find(spec.cc, word) or table.get(spec.cc, 0)
     # So that a tile of a long segment has 32 KiB.
     return found._replace(digit_items=min(found.digit_items, 64 // max(staged, 4)))
 
@@ -113,7 +114,7 @@ _TUNABLE = Tunable("segmented sort", policies.SegmentedSort, _default, _facts_of
 
 def _smallest_team(spec: Specialisation) -> int:
     """Return how many items the smallest team has: a warp."""
-    return 32 * _TUNABLE.given(spec, policies.SEGMENTED_SORT_UNTUNED).team_items
+    return 32 * _TUNABLE.given(spec).team_items
 
 
 def _groups(smallest_team: int) -> list[int]:
@@ -162,7 +163,7 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
         for number, way in enumerate(ways(spec.arguments[0].value.itemsize, False))
     ]
     if not has_offsets:
-        rows_threads = _TUNABLE.given(spec, policies.SEGMENTED_SORT_UNTUNED).rows_threads
+        rows_threads = _TUNABLE.given(spec).rows_threads
         shapes = {str(most): Shape(("n", "size", "grid"), (group(most, "grid"),), 2) for most in groups}
         for size in range(_TEAMS):
             threads = max(32 << size, rows_threads)
@@ -275,7 +276,7 @@ def _prelude(spec: Specialisation) -> str:
         code.append("using d_in_values_v = void;")
     if 512 in _groups(_smallest_team(spec)):
         code.append("#define CUPAR_512")
-    policy = _TUNABLE.given(spec, policies.SEGMENTED_SORT_UNTUNED)
+    policy = _TUNABLE.given(spec)
     constants = ", ".join(f"{name} = {value}" for name, value in policy._asdict().items())
     code.append(f"constexpr int {constants};")
     code.append("#define CUPAR_OFFSETS" if "start_offsets_in" in names else ROWS)

@@ -38,12 +38,16 @@ def _planner(facts: Facts) -> Callable[[int], PlanTuple]:
     return plan
 
 
+def _default(spec: Specialisation) -> policies.Tiles:
+    return policies.TRANSFORM.get(spec.cc)
+
+
 def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
     with_iterators = not all(each.is_pointer for each in spec.arguments)
     return {
         "threads": (64, 128, 256, 512, 1024),
         "bytes_in_flight": (16, 32, 64, 128),
-        "iterator_items": (1, 2, 4, 8) if with_iterators else (policies.TRANSFORM.iterator_items,),
+        "iterator_items": (1, 2, 4, 8) if with_iterators else (_default(spec).iterator_items,),
     }
 
 
@@ -51,12 +55,12 @@ def _facts_of(spec: Specialisation) -> dict[str, str]:
     return {**types(spec), "operator": operator_class(spec.operators[0][1])}
 
 
-_TUNABLE = Tunable("transform", policies.Tiles, lambda spec: policies.TRANSFORM, _facts_of, _space)
+_TUNABLE = Tunable("transform", policies.Tiles, _default, _facts_of, _space)
 
 
 def _prelude(spec: Specialisation) -> str:
     inputs = ", ".join(f"{name}_t" for name in _inputs(spec))
-    policy = _TUNABLE.given(spec, policies.TRANSFORM)
+    policy = _TUNABLE.given(spec)
     return f"""namespace cupar {{ template <class... Its> struct inputs; }}
 using inputs_t = cupar::inputs<{inputs}>;
 constexpr int threads = {policy.threads}, bytes_in_flight = {policy.bytes_in_flight};

@@ -64,13 +64,16 @@ class Tunable(Generic[P]):
         """Return the policy that a specialisation's kernels are made with, None for CUB's."""
         if spec.option("tier") == "quick":  # kernels whose policy nobody tunes
             return None
+        return self._found(spec)
+
+    def _found(self, spec: Specialisation) -> P | None:
         text = spec.option("policy")
         return self.default(spec) if text is None else self.read(text)
 
-    def given(self, spec: Specialisation, otherwise: P) -> P:
-        """Return the policy that a specialisation's kernels are made with, `otherwise` for CUB's."""
-        found = self.of(spec)
-        return otherwise if found is None else found
+    def given(self, spec: Specialisation) -> P:
+        """Return what the C++ is given: the policy, whose integers are 0 where CUB's selector decides."""
+        found = self._found(spec)
+        return self.made(*[0] * len(self.fields)) if found is None else found
 
     def read(self, text: str) -> P:
         """Return the policy that `write` wrote; raise ValueError if it is none."""

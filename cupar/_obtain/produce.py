@@ -105,7 +105,8 @@ def _policy(spec: Specialisation, blob: bytes) -> Policy | None:
     facts: dict[str, int] = {}
     with suppress(image.DamagedError):  # whoever loads it says so
         facts = image.facts_in(blob)
-    return Policy({name: facts[name] for name in ("threads", "items") if name in facts}, "CUB")
+    names = ("threads", "items", *(("ahead_threads", "ahead_tile") if facts.get("ahead_tile") else ()))
+    return Policy({name: facts[name] for name in names if name in facts}, "CUB")
 
 
 def _shown(spec: Specialisation, code: Code) -> Made:

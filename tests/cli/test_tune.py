@@ -54,7 +54,7 @@ def test_the_best_is_kept_and_used(quick, gpu, capfd, tmp_path):
     assert document["card"] == {"name": CARD, "cc": 90, "multiprocessors": FACTS["sms"]}
     assert (found["algorithm"], len(found["tried"])) == ("unary_transform", 3)
     assert found["policy"] == quick[1]._asdict()
-    assert found["default"] == policies.TRANSFORM._asdict()
+    assert found["default"] == policies.TRANSFORM.get(90)._asdict()
     assert (found["gain"], document["is_kept"]) == (2.0, True)
     assert found["measured"][0]["problem"] == "2^12 items"
     assert (tmp_path / "tuned.png").read_bytes().startswith(b"\x89PNG")

@@ -57,7 +57,7 @@ def test_storage_is_zeroed_before(specified):
 
 
 def _sizes():
-    tuned = [sizes for cc, algorithm, *sizes in policies.COMPACT]
+    tuned = [sizes for cc, algorithm, *sizes in policies.COMPACT.rows]
     return {
         *map(tuple, tuned),
         *((size,) for size in range(1, 513)),

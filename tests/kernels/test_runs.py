@@ -72,7 +72,7 @@ def test_storage_is_zeroed_before(specified):
 
 
 def _sizes(algorithm):
-    yield from (sizes for _, name, *sizes in policies.RUNS if name == algorithm)
+    yield from (sizes for _, name, *sizes in policies.RUNS.rows if name == algorithm)
     if algorithm == "encode":
         yield from ((size, 2) for size in range(1, 511))
     else:

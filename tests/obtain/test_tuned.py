@@ -73,7 +73,7 @@ def values(algorithm):
 
 def test_a_tuned_policy_is_what_runs(gpu):
     before = ask()
-    assert (values(before), before.build.policy.source) == (policies.TRANSFORM, "cupar")
+    assert (values(before), before.build.policy.source) == (policies.TRANSFORM.get(90), "cupar")
     keep(asked_of(cupar.unary_transform, "f4", "f4", cupar.OpKind.NEGATE))
     now = ask()
     assert (values(now), now.build.policy.source, now.build.origin) == (BETTER, "tuned", "built")
@@ -91,7 +91,7 @@ def test_the_key_tells_the_policy(gpu):
     other = spec.with_policy(tuning.write(BETTER))
     assert build_parts(other)["options"]["option policy"] == "threads=128 bytes_in_flight=64 iterator_items=4"
     # The default's values are another build, too, if they were measured: that is what the key says.
-    same = spec.with_policy(tuning.write(policies.TRANSFORM))
+    same = spec.with_policy(tuning.write(policies.TRANSFORM.get(90)))
     assert len({digest(build_parts(each)) for each in (spec, other, same)}) == 3
     assert other.as_asked() == spec
     assert other.with_policy("x").with_policy(tuning.write(BETTER)) == other
@@ -255,14 +255,14 @@ def test_which_source_decided(empty_cache):
     """Scans look ahead where a table says so; where it has nothing, CUB's selector decides."""
     plus = cupar.OpKind.PLUS
     here, old = (cupar.inclusive_scan("f4", "f4", plus, cc=cc).build.policy for cc in (90, 80))
-    assert (here.source, here.values) == ("cupar", policies.SCAN[90, 4, ""]._asdict())
+    assert (here.source, here.values) == ("cupar", policies.SCAN.get(90, 4, "")._asdict())
     assert (old.source, {*old.values}) == ("CUB", {"threads", "items"})
     sort = cupar.radix_sort("i4", "i4", cc=90, order=cupar.SortOrder.ASCENDING).build.policy
     assert (sort.source, min(sort.values.values()) > 0) == ("CUB", True)
 
 
 def test_a_scan_looks_ahead_where_only_that_was_measured(gpu, monkeypatch):
-    monkeypatch.setattr(policies, "SCAN", {})
+    monkeypatch.setattr(policies, "SCAN", policies.Table())
     monkeypatch.setenv("CUPAR_TIER", "fast")
     spec = asked_of(cupar.inclusive_scan, "f4", "f4", cupar.OpKind.PLUS)
     before = cupar.inclusive_scan("f4", "f4", cupar.OpKind.PLUS)

@@ -12,7 +12,7 @@ from cupar._kernels import policies
 from cupar._kernels.policies import Tiles
 from cupar._tune.tune import LONG, SHORT, FailedPolicyError, Turns, tune
 
-DEFAULT = policies.TRANSFORM
+DEFAULT = policies.TRANSFORM.get(90)
 BEST = Tiles(512, 64, 4)
 
 

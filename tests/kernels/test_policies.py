@@ -1,0 +1,148 @@
+"""Which policy a card gets: rows of its major version from below, or what CUB's selector says."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.cubins import kernels
+from support.disassembly import instructions, spills_or_calls
+
+import cupar
+from cupar._kernels import policies
+from cupar._kernels.family import Facts
+from cupar._kernels.image import Image
+from cupar._kernels.policies import EVERY, Lookahead, Measured, Table
+from cupar._kernels.scan import SCAN
+from cupar._obtain import obtain
+
+CARDS = (70, 75, 80, 86, 87, 88, 89, 90, 100, 103, 107, 110, 120, 121)
+TABLES = {name: each for name, each in vars(policies).items() if isinstance(each, Table)}
+
+
+# --- Tables ----------------------------------------------------------------------------------------------
+
+
+def chosen(*rows, facts=(4,)):
+    """Return by card which row of a table it gets: policies here say which capability they are of."""
+    table = Table(Measured("A GPU", "2026-01-01", "a problem", {(cc, *of): cc for cc, *of in rows}))
+    found = {cc: table.find(cc, *facts) for cc in CARDS}
+    return {cc: row for cc, row in found.items() if row is not None}
+
+
+def test_a_row_is_for_cards_of_its_major_version_from_it_on():
+    assert chosen((80, 4), (90, 4)) == {80: 80, 86: 80, 87: 80, 88: 80, 89: 80, 90: 90}
+    assert chosen((86, 4)) == {86: 86, 87: 86, 88: 86, 89: 86}
+    assert chosen((80, 4), (89, 4)) == {80: 80, 86: 80, 87: 80, 88: 80, 89: 89}
+    assert chosen((70, 4), (100, 4), (103, 4)) == {70: 70, 75: 70, 100: 100, 103: 103, 107: 103}
+    assert chosen((120, 4)) == {120: 120, 121: 120}
+    assert chosen() == chosen((121, 8)) == {}
+
+
+def test_rows_of_other_problems_say_nothing():
+    assert chosen((80, 4), (86, 8)) == {cc: 80 for cc in CARDS if cc // 10 == 8}
+    assert chosen((80, 4, "c")) == {}
+    assert chosen((80, 4), (80, 4, "c"), facts=(4, "c")) == {cc: 80 for cc in CARDS if cc // 10 == 8}
+
+
+def test_a_row_for_every_card_is_for_those_without_their_own():
+    found = chosen((EVERY, 4), (90, 4))
+    assert found == {cc: 90 if cc == 90 else EVERY for cc in CARDS}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_rows_say_what_they_were_measured_with(name):
+    for key, row in TABLES[name].rows.items():
+        assert key[0] == EVERY or key[0] in CARDS
+        assert row.gpu and row.problem
+        assert re.fullmatch(r"20\d\d-\d\d-\d\d", row.date)
+
+
+@pytest.mark.parametrize("cc", CARDS)
+def test_kernels_of_cupars_own_have_a_policy_on_every_card(cc):
+    """CUB has no selector for them."""
+    for name in ("REDUCE", "SEARCH", "TRANSFORM", "HISTOGRAM", "SEGMENTED_SORT", "SEGMENTED_SCAN"):
+        for key in TABLES[name].rows:
+            assert TABLES[name].get(cc, *key[1:])
+
+
+# --- Scans -----------------------------------------------------------------------------------------------
+
+
+class Asked(Exception):
+    pass
+
+
+class Observer:
+    is_ahead, cc = True, None
+
+    def ask(self, spec, answer):
+        raise Asked(spec)
+
+
+def asked(d_in="f4", d_out=None, op=cupar.OpKind.PLUS):
+    usual, obtain.observer = obtain.observer, Observer()
+    try:
+        with pytest.raises(Asked) as found:
+            cupar.inclusive_scan(d_in, d_in if d_out is None else d_out, op, cc=90)
+    finally:
+        obtain.observer = usual
+    return found.value.args[0]
+
+
+def ways(spec):
+    """Return by card how a scan is asked to look ahead; cards that look back are not there."""
+    found = {}
+    for cc in CARDS:
+        of_card = replace(spec, cc=cc)
+        if SCAN.source_of(of_card) == "scan_fast.cuh":
+            values = dict(re.findall(r"ahead_(\w+) = (\d+)", SCAN.prelude(of_card)))
+            found[cc] = Lookahead(*(int(values[name]) for name in Lookahead._fields))
+    return found
+
+
+CUBS = dict.fromkeys((100, 103, 107, 110, 120, 121), Lookahead(0, 0, 0))
+
+
+def test_which_policy_a_scan_has_on_which_card():
+    """Ours for 9.0, where it was measured; from 10.0 on, CUB's selector is asked."""
+    assert ways(asked("f4")) == {90: Lookahead(2, 127, 8), **CUBS}
+    assert ways(asked("c8")) == {90: Lookahead(2, 79, 4), **CUBS}
+    assert ways(asked("c16")) == {90: Lookahead(2, 43, 8), **CUBS}
+    tuned = asked("f4").with_policy("warps=3 items=15 states=2")
+    assert ways(tuned) == dict.fromkeys((90, *CUBS), Lookahead(3, 15, 2))
+
+
+def test_cubs_selector_is_asked_of_all_arrays():
+    assert ways(asked("f4", "f8")) == ways(asked("?", op=cupar.OpKind.LOGICAL_OR)) == CUBS
+    assert ways(asked(cupar.CountingIterator(np.int32(0)), "i4")) == {}
+
+
+# Bytes of shared memory that a block may have.
+OPTIN = {80: 163 << 10, 90: 227 << 10, 100: 227 << 10, 120: 99 << 10}
+
+
+@pytest.mark.parametrize("cc", OPTIN)
+def test_a_scan_built_for_each_kind_of_card(cc, tmp_path):
+    scan = cupar.inclusive_scan("f8", "f8", cupar.OpKind.PLUS, cc=cc)
+    facts, n, sms = Image.loads(scan._code._blob).facts, 1 << 28, 84
+    # On 9.0, CUB's kernel sets its barriers up through local memory, whatever the types are.
+    assert cc == 90 or {*spills_or_calls(scan, tmp_path)} <= {"CALL"}
+    given = Facts(
+        {**facts, "sms": sms, "shared_memory": OPTIN[cc]}, lambda _, __, size: int(size <= OPTIN[cc])
+    )
+    shape, nbytes, numbers = SCAN.planner(given)(n)
+    if cc < 90:
+        assert (shape, "cupar_scan_ahead" in kernels(scan.cubin())) == ("tiles", False)
+        return
+    _, tiles, clearing, counter, grid, stages, shared = numbers
+    assert (shape, tiles) == ("ahead", -(-n // facts["ahead_tile"]))
+    # Stages of a block fill its shared memory, and CUB asks for one at least that fits on every card.
+    assert facts["shared_1"] <= 48 << 10
+    assert shared == facts[f"shared_{stages}"] <= OPTIN[cc] < facts[f"shared_{stages + 1}"]
+    assert counter >= tiles * facts["ahead_state"] and nbytes >= counter + 4 and clearing * 128 >= tiles
+    # On 9.0 blocks stay, and take tiles by an atomic counter; later ones take the places of blocks to come.
+    assert grid == (sms if cc == 90 else tiles)
+    assert (cc == 90) == ("ahead_tile" not in scan.build.policy.values)
+    names = " ".join(instructions(scan, tmp_path))
+    assert ("ATOMG" in names, "GETNEXTWORKID" in names) == (cc == 90, cc > 90)
