@@ -124,7 +124,6 @@ def _identity(spec: Specialisation, prepared: Prepared) -> list[Any]:
 
 
 _classes: dict[type[Algorithm], type[AlgorithmType]] = {}
-_alive: dict[int, Any] = {}  # blocks that are constants in compiled code, by address
 
 
 def type_of(algorithm: Algorithm) -> AlgorithmType:
@@ -193,8 +192,7 @@ def _unbox(kind: AlgorithmType, obj: Any, c: Any) -> NativeValue:
 
 def _constant(context: Any, builder: Any, kind: AlgorithmType, algorithm: Algorithm) -> Any:
     words = prepared(algorithm).words
-    _alive[words.ctypes.data] = words, algorithm
-    pointer = context.add_dynamic_addr(builder, words.ctypes.data, info=str(kind))
+    pointer = native.constant_address(context, builder, kind, words.ctypes.data, (words, algorithm))
     return builder.ptrtoint(pointer, context.get_value_type(types.int64))
 
 

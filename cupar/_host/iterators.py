@@ -135,14 +135,10 @@ def _unbox(kind: IteratorType, obj: Any, c: Any) -> NativeValue:
     return NativeValue(c.builder.load(place), is_error=address.is_error)
 
 
-_alive: list[Any] = []  # iterators that are constants in compiled code, with their words
-
-
 @lower_constant(IteratorType)
 def _constant(context: Any, builder: Any, kind: IteratorType, iterator: Iterator) -> Any:
     words = words_of(iterator)
-    _alive.append((iterator, words))
-    address = context.add_dynamic_addr(builder, words.ctypes.data, info=str(kind))
+    address = native.constant_address(context, builder, kind, words.ctypes.data, (iterator, words))
     return builder.load(builder.bitcast(address, context.get_value_type(kind).as_pointer()))
 
 

@@ -180,7 +180,7 @@ def _unbox(kind: KernelType, obj: Any, c: Any) -> NativeValue:
 
 @lower_constant(KernelType)
 def _constant(context: Any, builder: Any, kind: KernelType, kernel: Any) -> Any:
-    pointer = context.add_dynamic_addr(builder, kind.table.address(), info=str(kind))
+    pointer = native.constant_address(context, builder, kind, kind.table.address(), kind)
     return builder.ptrtoint(pointer, _I64)
 
 

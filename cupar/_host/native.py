@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from llvmlite import ir
 from numba.core import cgutils, types
@@ -169,6 +170,15 @@ def occupancy(first: int) -> Any:
 
 
 # --- Values ------------------------------------------------------------------------------------------------
+
+# What constants in compiled code need, by numba's code library, which lives as long as any code it is part of.
+_constants: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
+
+
+def constant_address(context: Any, builder: Any, kind: Any, address: int, needed: Any) -> Any:
+    """Return an address as a constant of the function that is compiled, which keeps what is needed there."""
+    _constants.setdefault(context.active_code_library, []).append(needed)
+    return context.add_dynamic_addr(builder, address, info=str(kind))
 
 
 @intrinsic

@@ -23,6 +23,8 @@ from numba.extending import (
 )
 from numba.np.numpy_support import from_dtype
 
+from .native import constant_address
+
 __all__ = ["ViewType", "view_type"]
 
 
@@ -78,13 +80,9 @@ def _unbox(typ: ViewType, obj: Any, c: Any) -> NativeValue:
     return NativeValue(c.builder.load(c.builder.bitcast(address, kind.as_pointer())))
 
 
-_alive: list[Any] = []  # views that are constants in compiled code
-
-
 @lower_constant(ViewType)
 def _constant(context: Any, builder: Any, typ: ViewType, view: Any) -> Any:
-    _alive.append(view)
-    address = context.add_dynamic_addr(builder, view._words, info=str(typ))
+    address = constant_address(context, builder, typ, view._words, view)
     return builder.load(builder.bitcast(address, context.get_value_type(typ).as_pointer()))
 
 

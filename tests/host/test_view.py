@@ -1,5 +1,8 @@
 """Views of device arrays, in Python and in compiled code: the same."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 from support.host import Array
@@ -133,3 +136,48 @@ def test_what_is_no_device_array(given):
 def test_a_dtype_that_cupar_has_no_code_for():
     with pytest.raises(TypeError, match=r"array: dtype datetime64\[s\] is not supported"):
         cupar.view(Array(0x1000, 4, "M8[s]"))
+
+
+# --- Constants -------------------------------------------------------------------------------------------
+
+
+def reading(constant):
+    """Return functions of which one reads a constant, and another calls that."""
+
+    @numba.njit
+    def inner():
+        return constant.address
+
+    @numba.njit
+    def outer():
+        return inner() + 1
+
+    return inner, outer
+
+
+def test_a_constant_lives_as_long_as_code_that_reads_it():
+    array = Array(64 << 10, (4,), "f4")
+    gone, address = weakref.ref(array), array.__cuda_array_interface__["data"][0]
+    inner, outer = reading(cupar.view(array))
+    assert (inner(), outer()) == (address, address + 1)
+    del array, inner
+    gc.collect()
+    assert gone() is not None
+    assert outer() == address + 1
+    del outer
+    gc.collect()
+    assert gone() is None
+
+
+def test_iterators_that_are_constants_go_with_the_code():
+    array = Array(64 << 10, (4,), "f4")
+    gone, iterator = weakref.ref(array), cupar.ReverseIterator(array)
+
+    @numba.njit
+    def shifted():
+        return iterator + 1 is None
+
+    shifted()
+    del array, iterator, shifted
+    gc.collect()
+    assert gone() is None
