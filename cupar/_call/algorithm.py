@@ -265,6 +265,7 @@ class Algorithm:
         except (KeyError, IndexError):
             self._check_may_be_called()
         current = driver.current_context()
+        current.part(storage.Memory).calls.add(self)
         if len(of_streams) > _MOST_STREAMS:  # they may have come and gone
             of_streams.clear()
         if number:
@@ -276,6 +277,12 @@ class Algorithm:
 
     def _new_call(self, context: driver.Context, number: int | None, stream: int) -> Call:
         return Call(self, context, number, stream)
+
+    def _release(self, context: driver.Context) -> None:
+        """Forget calls that are free, in a context and on streams: they give back their graphs."""
+        of_default, of_streams, _ = self._free
+        for free in [of_default.get(context.number, []), *of_streams.values()]:
+            storage.taken(free)
 
     def _check_may_be_called(self) -> None:
         if self._source.refusal:

@@ -130,9 +130,11 @@ class Bound:
             if new is not old:  # what was bound before still uses the old one
                 storage.free_or_retire(new[0], new[1], self._handle)
             raise
-        held.storage = new
-        if before is not None and before is not held.executable:
-            before.destroy()
+        else:
+            held.storage = new
+        finally:
+            if before is not None and before is not held.executable:
+                before.destroy()
         if new is not old and old[0]:
             storage.free_or_retire(old[0], old[1], self._handle)
 

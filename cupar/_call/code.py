@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from .._base import fork
-from .._device import driver
+from .._device import driver, storage
 from .._device.kernels import Executable, Library, device_facts
 from .._ir.specialisation import Specialisation
 from .._kernels.family import Facts, Plan, PlanTuple
@@ -68,14 +69,15 @@ class Loaded:
         kernels = dict.fromkeys(launch.kernel for shape in shapes.values() for launch in shape.launches)
         subject = f"loading the code of a {spec.algorithm} for sm_{spec.cc}"
         library = Library(image.cubin, [*kernels], subject)
-        facts = Facts({**image.facts, **device_facts(context.device)}, library.occupancy)
-        self.plan: Callable[[Any], Plan | PlanTuple] = family.planner(facts)
-        values = Values.of(spec, arrays)
-        self.chains: Mapping[str, Any] = {
-            name: Chain(shape, values, facts, library.functions, overlaps=spec.cc >= 90)
-            for name, shape in shapes.items()
-        }
-        self._begin(library, context, {name: shape.executables for name, shape in shapes.items()})
+        with library.kept():
+            facts = Facts({**image.facts, **device_facts(context.device)}, library.occupancy)
+            self.plan: Callable[[Any], Plan | PlanTuple] = family.planner(facts)
+            values = Values.of(spec, arrays)
+            self.chains: Mapping[str, Any] = {
+                name: Chain(shape, values, facts, library.functions, overlaps=spec.cc >= 90)
+                for name, shape in shapes.items()
+            }
+            self._begin(library, context, {name: shape.executables for name, shape in shapes.items()})
 
     def _begin(self, library: Library, context: driver.Context, executables: Mapping[str, int]) -> None:
         """Keep what is loaded, and make executables of its chains: so many of each at most."""
@@ -83,22 +85,38 @@ class Loaded:
         self._count = context.part(_Count)
         self._keeps_spares = True
         self._spare: dict[str, list[Executable]] = {name: [] for name in self.chains}
-        if context.is_primary:  # of others nobody can tell when they are destroyed
-            for name, chain in self.chains.items():
+        self._released = dict.fromkeys(self.chains, 0)
+        if not context.is_primary:  # of others nobody can tell when they are destroyed
+            return
+        context.part(storage.Memory).graphs.add(self)
+        try:
+            for name in self.chains:
                 wanted = min(executables[name], _EXECUTABLES)
                 while len(self._spare[name]) < wanted and self._may_be_made(bool(self._spare[name])):
-                    self._spare[name].append(executable_of([chain]))
-                    self._count.made += 1
+                    self._spare[name].append(self._new(name))
+        except BaseException:
+            self.release_spares()
+            raise
 
     def _may_be_made(self, is_another: bool) -> bool:
         return self._count.made < (_FEW_EXECUTABLES if is_another else _MOST_EXECUTABLES)
+
+    def _new(self, shape: str) -> Executable:
+        made = executable_of([self.chains[shape]])
+        self._count.made += 1
+        return made
 
     def take(self, shape: str) -> Executable | None:
         """Take an executable of a shape; None if there is none."""
         try:
             return self._spare[shape].pop()
         except IndexError:
-            return None
+            if not self._released[shape] or not self._may_be_made(is_another=False):
+                return None
+        self._released[shape] -= 1
+        with suppress(driver.DriverError), driver.relaxed_capture_mode():
+            return self._new(shape)
+        return None  # for want of memory: kernels are launched one by one
 
     def give_back(self, shape: str, executable: Executable) -> None:
         """Give back what was taken."""
@@ -110,8 +128,15 @@ class Loaded:
     def release_spares(self) -> None:
         """Destroy executables that nobody uses, now and when they are given back."""
         self._keeps_spares = False
-        taken = [self.take(shape) for shape, spares in self._spare.items() for _ in range(len(spares))]
-        self._destroy([each for each in taken if each is not None])  # others may have taken some
+        for spares in self._spare.values():
+            self._destroy(storage.taken(spares))
+
+    def _release(self, context: driver.Context) -> None:
+        """Destroy executables that nobody uses; as many may be made anew, when calls need them."""
+        for shape, spares in self._spare.items():
+            taken = storage.taken(spares)
+            self._destroy(taken)
+            self._released[shape] += len(taken) if self._keeps_spares else 0
 
     def _destroy(self, executables: Sequence[Executable]) -> None:
         for each in executables:
@@ -120,7 +145,7 @@ class Loaded:
 
     def retire(self) -> None:
         """Have it unloaded, once there is an occasion."""
-        spares = [each for spares in self._spare.values() for each in spares]
+        spares = [each for spares in self._spare.values() for each in storage.taken(spares)]
         if not driver.is_there(self._context):  # nobody can tell whether it may be touched
             fork.leak((self._library, spares))
             return

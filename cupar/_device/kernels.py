@@ -11,8 +11,8 @@ not for streams that are captured: there, kernels are launched one by one.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from ctypes import byref, c_char_p, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
 
 from .._base import fork
@@ -90,16 +90,30 @@ class Library:
             lambda: load(byref(self._handle), cubin, None, None, c_uint(0), None, None, c_uint(0)), subject
         )
         self.functions: dict[str, c_void_p] = {}
-        optin = device_facts(driver.current_device())["shared_memory"]
-        for symbol in kernels:
-            kernel, function, static = c_void_p(), c_void_p(), c_int()
-            driver.call("cuLibraryGetKernel", byref(kernel), self._handle, c_char_p(symbol.encode()))
-            driver.call("cuKernelGetFunction", byref(function), kernel)
-            self.functions[symbol] = function
-            driver.call("cuFuncGetAttribute", byref(static), _STATIC_SHARED, function)
-            driver.call("cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED, optin - static.value)
-            with suppress(AttributeError):  # from CUDA 12.4 on; without it the first launch may wait
-                driver.library().cuFuncLoad(function)
+        with self.kept():
+            optin = device_facts(driver.current_device())["shared_memory"]
+            for symbol in kernels:
+                self.functions[symbol] = self._prepared(symbol, optin)
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Unload it if the block raises, for nobody has it then."""
+        try:
+            yield
+        except BaseException:
+            self.unload()
+            raise
+
+    def _prepared(self, symbol: str, optin: int) -> c_void_p:
+        """Return a kernel's handle, once it may have all shared memory and its code is on the GPU."""
+        kernel, function, static = c_void_p(), c_void_p(), c_int()
+        driver.call("cuLibraryGetKernel", byref(kernel), self._handle, c_char_p(symbol.encode()))
+        driver.call("cuKernelGetFunction", byref(function), kernel)
+        driver.call("cuFuncGetAttribute", byref(static), _STATIC_SHARED, function)
+        driver.call("cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED, optin - static.value)
+        with suppress(AttributeError):  # from CUDA 12.4 on; without it the first launch may wait
+            driver.library().cuFuncLoad(function)
+        return function
 
     def occupancy(self, symbol: str, threads: int, shared: int) -> int:
         """Return how many blocks of a kernel a multiprocessor runs at once."""

@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from ctypes import byref, c_int, c_size_t, c_void_p
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
+from weakref import ReferenceType
 
 from . import driver
 
 __all__ = ["release_memory"]
+
+_T = TypeVar("_T")
 
 _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 
@@ -34,6 +37,32 @@ class Block(NamedTuple):
     nbytes: int
 
 
+class Kept(Protocol):
+    """What keeps something in a context for calls to come."""
+
+    def _release(self, context: driver.Context) -> None:
+        """Give back what nobody uses now."""
+
+
+class Keepers:
+    """Objects that keep something in a context, as long as they are there."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, ReferenceType[Kept]] = {}  # by `id`
+
+    def add(self, keeper: Kept) -> None:
+        """Add one, unless it is known."""
+        key = id(keeper)
+        if key not in self._found:
+            self._found[key] = ReferenceType(keeper, lambda _: self._found.pop(key, None))
+
+    def release(self, context: driver.Context) -> None:
+        """Have all of them give back what nobody uses now."""
+        for each in list(self._found.values()):
+            if (keeper := each()) is not None:
+                keeper._release(context)
+
+
 class Memory:
     """What cupar keeps of one context's memory between calls. All threads share it."""
 
@@ -49,6 +78,10 @@ class Memory:
         self.workspaces = {0: self.default}  # by the driver's number of the stream
         self.by_handle: dict[int, Workspace] = {}  # but the default stream's
         self.uses: dict[int, int] = {}  # of streams that have no workspace, by number
+        self.calls, self.graphs = (
+            Keepers(),
+            Keepers(),
+        )  # of calls that are free; of graphs that none of them has
 
     def pool(self) -> c_void_p:
         """Return the memory pool: of a primary context, cupar's own.
@@ -72,7 +105,11 @@ class Memory:
         threshold = ctypes.c_uint64(2**64 - 1)
         with driver.relaxed_capture_mode():
             driver.call("cuMemPoolCreate", byref(pool), byref(properties))
-            driver.call("cuMemPoolSetAttribute", pool, 4, byref(threshold))
+            try:
+                driver.call("cuMemPoolSetAttribute", pool, 4, byref(threshold))
+            except BaseException:
+                driver.library().cuMemPoolDestroy(pool)
+                raise
         return pool
 
     def trim(self) -> None:
@@ -232,8 +269,9 @@ class Workspace:
                 raise
             self.give_back()
             address = allocate(nbytes, self.stream)
-        self.give_back()
-        self.address, self.nbytes = address, nbytes
+        before, self.address, self.nbytes = self.address, address, nbytes
+        if before:
+            free(before, self.stream)
         return True
 
     def give_back(self) -> None:
@@ -253,9 +291,10 @@ class Workspace:
 def release_memory() -> None:
     """Give back the device memory that cupar keeps between calls: what it allocates, it keeps for the next.
 
-    That is temporary storage of ``.run``, of streams that are there and of those that are gone, in the
-    current context. It waits until the GPU has done all that was enqueued in that context. What is in use, as
-    by bound calls, stays; so does loaded code. Later calls allocate anew.
+    That is temporary storage of ``.run``, of streams that are there and of those that are gone, and CUDA
+    graphs by which calls and kernels are launched, in the current context. It waits until the GPU has done
+    all that was enqueued in that context. What is in use, as by bound calls, stays; so does loaded code.
+    Later calls allocate anew.
 
     Raises
     ------
@@ -275,26 +314,29 @@ def release_memory() -> None:
     Where an allocation of its own fails, cupar takes what it keeps and does not use. This is for what else is
     to have the memory, such as another library's array that does not fit.
     """
-    kept = memory()
+    context = driver.current_context()
+    kept = context.part(Memory)
     for each in list(kept.workspaces.values()):
         each.retire()
     # What is retired now is done with after the wait, whatever other threads enqueue from here on.
-    retired = _taken(kept.retired)
+    retired = taken(kept.retired)
     try:
         driver.call("cuCtxSynchronize")
     except driver.DriverError:
         kept.retired.extend(retired)
         raise
     with driver.relaxed_capture_mode():
-        for block in [*retired, *_taken(kept.scratch)]:
+        for block in [*retired, *taken(kept.scratch)]:
             driver.call("cuMemFree_v2", c_void_p(block.address))
+        kept.calls.release(context)  # which give their graphs back
+        kept.graphs.release(context)
     kept.trim()
 
 
-def _taken(blocks: list[Block]) -> list[Block]:
-    """Empty a list, so that each block is taken by one thread; return what was in it."""
-    taken = []
+def taken(items: list[_T]) -> list[_T]:
+    """Empty a list, so that each item is taken by one thread; return what was in it."""
+    found = []
     with suppress(IndexError):
         while True:
-            taken.append(blocks.pop())
-    return taken
+            found.append(items.pop())
+    return found

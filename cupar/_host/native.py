@@ -171,7 +171,7 @@ def occupancy(first: int) -> Any:
 
 # --- Values ------------------------------------------------------------------------------------------------
 
-# What constants in compiled code need, by numba's code library, which lives as long as any code it is part of.
+# What constants in compiled code need, by numba's code library: that lives as long as any code it is part of.
 _constants: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
 
 

@@ -63,14 +63,15 @@ class LoadedKernel(Loaded):
         self.packing = Packing.of(all_types(spec))
         self.pack = struct.Struct(self.packing.format).pack
         self.is_cooperative = bool(image.facts.get("cooperative"))
-        carveout = spec.option("shared_memory_carveout")
-        if carveout is not None:
-            driver.call("cuFuncSetAttribute", self.function, _CARVEOUT, c_int(carveout))
-        self.attributes = {name: self._attribute(number) for name, number in ATTRIBUTES.items()}
-        self.device = device_facts(context.device)
-        executables = 0 if self.is_cooperative else _EXECUTABLES
-        self.chains = {_ONE: self}
-        self._begin(library, context, {_ONE: executables})
+        with library.kept():
+            carveout = spec.option("shared_memory_carveout")
+            if carveout is not None:
+                driver.call("cuFuncSetAttribute", self.function, _CARVEOUT, c_int(carveout))
+            self.attributes = {name: self._attribute(number) for name, number in ATTRIBUTES.items()}
+            self.device = device_facts(context.device)
+            executables = 0 if self.is_cooperative else _EXECUTABLES
+            self.chains = {_ONE: self}
+            self._begin(library, context, {_ONE: executables})
 
     def _attribute(self, number: int) -> int:
         value = c_int()

@@ -170,14 +170,16 @@ def test_a_constant_lives_as_long_as_code_that_reads_it():
 
 
 def test_iterators_that_are_constants_go_with_the_code():
+
+    def shifted(iterator):
+        return numba.njit(lambda: iterator + 1 is None)
+
     array = Array(64 << 10, (4,), "f4")
-    gone, iterator = weakref.ref(array), cupar.ReverseIterator(array)
-
-    @numba.njit
-    def shifted():
-        return iterator + 1 is None
-
-    shifted()
-    del array, iterator, shifted
+    gone, function = weakref.ref(array), shifted(cupar.ReverseIterator(array))
+    function()
+    del array
+    gc.collect()
+    assert gone() is not None
+    del function
     gc.collect()
     assert gone() is None
