@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from contextlib import suppress
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from ._base.data import Recent
 from ._jit.configuration import Configuration, integer
 from ._jit.dispatcher import Dispatcher
 from ._jit.launcher import Launch, Site, ordered
@@ -165,7 +167,7 @@ class Kernel(Dispatcher):
         self, function: FunctionType, options: Mapping[str, Any], declared: Any, cc: Any, wait: bool
     ) -> None:
         super().__init__(function, options, declared, cc, wait)
-        self._sites: dict[Any, Launch] = {}
+        self._sites: Recent[Any, Launch] = Recent(_MOST_SITES)
         self.specializations: dict[Types, Kernel] = {}
 
     def __repr__(self) -> str:
@@ -263,12 +265,8 @@ class Kernel(Dispatcher):
         config = Configuration(grid, block, shared, cluster, overlaps)
 
         def remember(launch: Launch) -> None:
-            try:
-                if key not in self._sites and len(self._sites) >= _MOST_SITES:
-                    self._sites.clear()
+            with suppress(TypeError):  # it cannot be hashed
                 self._sites[key] = launch
-            except TypeError:  # it cannot be hashed
-                pass
 
         site = Site(self, config, stream, remember)
         last = self._last

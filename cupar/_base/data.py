@@ -1,19 +1,74 @@
-"""`dataclass` for a process that must start quickly: as the standard library's, and nothing is compiled.
+"""`dataclass` for a process that must start quickly, and `Recent`, a table of what is asked for often.
 
-That one writes the methods of each class as text, and compiles them when the class is made: 0.2 to 0.8 ms a
-class, and a process that finds its builds would pay for forty. Here the methods are closures over the names
-of the fields. What `inspect` and `dataclasses` ask for (signatures, `fields`, `asdict`) is the standard
-library's own, made when they ask.
+The data classes behave as the standard library's, and nothing is compiled. That library writes the methods of
+each class as text, and compiles them when the class is made: 0.2 to 0.8 ms a class, and a process that finds
+its builds would pay for forty. Here the methods are closures over the names of the fields. What `inspect` and
+`dataclasses` ask for (signatures, `fields`, `asdict`) is the standard library's own, made when they ask.
 
-What cupar does not use is not here: `slots`, `order`, `init`, `InitVar`, `KW_ONLY`.
+What cupar does not use of them is not here: `slots`, `order`, `init`, `InitVar`, `KW_ONLY`.
 """
 
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-__all__ = ["dataclass", "field", "fields", "replace"]
+__all__ = ["Recent", "dataclass", "field", "fields", "replace"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Recent(dict[K, V]):
+    """A table with a bound that keeps what is asked for often, however much is asked for once.
+
+    It has two generations. When the newer one has `most` items, it takes the place of the older one, which is
+    dropped; what is found in the older one is put into the newer one again. So the last `most` that were
+    asked for are there, and twice as many at most. The table is a dict of the newer one, and so quick to ask:
+    by ``table[key]``, KeyError if it is in neither. `get`, `in`, `len` and loops know the newer one alone.
+
+    Threads may use it at the same time: one may miss what another puts there just then.
+
+    Parameters
+    ----------
+    most : int
+        Items of a generation.
+    """
+
+    __slots__ = ("_before", "_most")
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+        self._before: dict[K, V] = {}
+
+    def __missing__(self, key: K) -> V:
+        self[key] = found = self._before[key]
+        return found
+
+    def __setitem__(self, key: K, value: V) -> None:
+        if len(self) >= self._most and key not in self:
+            self._before = dict(self)
+            super().clear()
+        super().__setitem__(key, value)
+
+    def setdefault(self, key: K, default: V) -> V:
+        """Return what is there for a key, and put the default there if nothing is."""
+        try:
+            return self[key]
+        except KeyError:
+            self[key] = default
+            return default
+
+    def all(self) -> dict[K, V]:
+        """Return what is in both generations."""
+        return {**self._before, **self}
+
+    def clear(self) -> None:
+        """Empty both generations."""
+        self._before = {}
+        super().clear()
+
 
 if TYPE_CHECKING:
     from dataclasses import dataclass, field, fields, replace

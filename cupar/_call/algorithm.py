@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .._base import device, fork
-from .._base.data import replace
+from .._base.data import Recent, replace
 from .._base.words import message
 from .._device import arrays, driver, peers, storage
 from .._ir import nodes
@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 _CUPY = arrays.CUPY
 _MOST_STREAMS = 64  # of which an algorithm has calls that are free
 _this_thread = driver.this_thread
+
+_Calls = dict[int, list[Call]]
+
+
+def _no_calls() -> tuple[_Calls, Recent[int, list[Call]], _Calls]:
+    return {}, Recent(_MOST_STREAMS), {}
 
 
 class Algorithm:
@@ -98,7 +104,7 @@ class Algorithm:
         self._former: Algorithm | None = None
         # Calls that are free: for the default stream, by the context's number; for one stream, by the
         # stream's number, which tells its context; and for any stream, by the context's number.
-        self._free: tuple[dict[int, list[Call]], ...] = ({}, {}, {})
+        self._free = _no_calls()
         fork.in_child(self._forget)
         self._source: Built | Pending = source
         if isinstance(source, Built):
@@ -125,7 +131,7 @@ class Algorithm:
         if before.build.origin == "memory":
             built = replace(built, build=replace(built.build, origin="memory", seconds={}))
         self._source = built
-        self._free = ({}, {}, {})  # after that, so that no call with the former code is in it
+        self._free = _no_calls()  # after that, so that no call with the former code is in it
 
     @property
     def _code(self) -> Code:
@@ -250,7 +256,7 @@ class Algorithm:
         """Forget calls, in a forked process: what they hold is its parent's."""
         if any(self._free):
             fork.leak(self._free)
-            self._free = ({}, {}, {})
+            self._free = _no_calls()
 
     def _take(self, stream: int) -> tuple[Call, list[Call]]:
         """Return a call that is free for a stream, and the list that it goes back to."""
@@ -266,8 +272,6 @@ class Algorithm:
             self._check_may_be_called()
         current = driver.current_context()
         current.part(storage.Memory).calls.add(self)
-        if len(of_streams) > _MOST_STREAMS:  # they may have come and gone
-            of_streams.clear()
         if number:
             free = of_streams.setdefault(number, [])
         else:
@@ -281,7 +285,7 @@ class Algorithm:
     def _release(self, context: driver.Context) -> None:
         """Forget calls that are free, in a context and on streams: they give back their graphs."""
         of_default, of_streams, _ = self._free
-        for free in [of_default.get(context.number, []), *of_streams.values()]:
+        for free in [of_default.get(context.number, []), *of_streams.all().values()]:
             storage.taken(free)
 
     def _check_may_be_called(self) -> None:

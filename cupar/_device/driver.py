@@ -16,7 +16,7 @@ from ctypes import byref, c_char_p, c_int, c_uint, c_uint64, c_void_p
 from typing import Any, TypeVar
 
 from .._base import fork
-from .._base.data import dataclass
+from .._base.data import Recent, dataclass
 
 _T = TypeVar("_T")
 
@@ -78,8 +78,7 @@ class Context:
             )
 
 
-_contexts: dict[int, Context] = {}  # by number
-_MOST_CONTEXTS = 1000
+_contexts: Recent[int, Context] = Recent(1000)  # by number; most of so many are gone
 _parts: dict[int, dict[Any, Any]] = {}  # by the context's number, and in it by class
 
 
@@ -155,7 +154,7 @@ class _ThisThread(threading.local):
     def __init__(self) -> None:
         self.ordinal = c_int()  # for answers about devices
         self.number = c_uint64()  # for the number of the current context
-        self.streams: dict[int, _Asking] = {}  # by handle
+        self.streams: Recent[int, _Asking] = Recent(_MOST_STREAMS)  # by handle
 
 
 this_thread = _ThisThread()
@@ -188,8 +187,10 @@ def current_context() -> Context:
     thread = this_thread
     if thread.ask():
         _begin(thread)
-    found = _contexts.get(thread.number.value)
-    return found or _new_context(thread.number.value)
+    try:
+        return _contexts[thread.number.value]
+    except KeyError:
+        return _new_context(thread.number.value)
 
 
 def _begin(thread: _ThisThread) -> None:
@@ -212,8 +213,6 @@ def _new_context(number: int) -> Context:
     call("cuCtxGetDevice", byref(ordinal))
     device = _device(ordinal.value)
     found = Context(number, device, _primary_number(device.ordinal) == number)
-    if len(_contexts) >= _MOST_CONTEXTS:  # of which most are gone
-        _contexts.clear()
     _contexts[number] = found
     return found
 
@@ -380,21 +379,21 @@ def stream_number(stream: int) -> int | None:
         return 0
     if stream == PER_THREAD:
         return None
-    streams = this_thread.streams
-    asking = streams.get(stream) or _new_stream(streams, stream)
+    try:
+        asking = this_thread.streams[stream]
+    except KeyError:
+        asking = _new_stream(stream)
     is_captured, status, number_of, number = asking
     if is_captured() or status.value or number_of():
         return None
     return number.value
 
 
-def _new_stream(streams: dict[int, _Asking], stream: int) -> _Asking:
+def _new_stream(stream: int) -> _Asking:
     """Prepare what a thread asks the driver about a stream with."""
-    if len(streams) > _MOST_STREAMS:
-        streams.clear()
     ask, handle, status, number = _queries(), c_void_p(stream), c_int(), c_uint64()
     is_captured = functools.partial(ask.cuStreamIsCapturing, handle, byref(status))
-    streams[stream] = found = (
+    this_thread.streams[stream] = found = (
         is_captured,
         status,
         functools.partial(ask.cuStreamGetId, handle, byref(number)),

@@ -14,6 +14,7 @@ from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 from weakref import ReferenceType
 
+from .._base.data import Recent
 from . import driver
 
 __all__ = ["release_memory"]
@@ -77,7 +78,8 @@ class Memory:
         self.default = Workspace(0, 0, self)  # the default stream's
         self.workspaces = {0: self.default}  # by the driver's number of the stream
         self.by_handle: dict[int, Workspace] = {}  # but the default stream's
-        self.uses: dict[int, int] = {}  # of streams that have no workspace, by number
+        # Of streams that have no workspace, by number.
+        self.uses: Recent[int, int] = Recent(100 * _MOST_WORKSPACES)
         self.calls, self.graphs = (
             Keepers(),
             Keepers(),
@@ -131,10 +133,11 @@ class Memory:
         kept = self.workspaces.get(number)
         if kept is not None:
             return kept
-        if len(self.uses) > 100 * _MOST_WORKSPACES:
-            self.uses.clear()
-        # Not looked up again: another thread may have cleared them. One that it counts too few costs nothing.
-        self.uses[number] = uses = self.uses.get(number, 0) + 1
+        try:
+            uses = self.uses[number] + 1
+        except KeyError:
+            uses = 1
+        self.uses[number] = uses  # one that another thread counts at the same time is lost, and costs nothing
         if uses <= _USES_BEFORE_ONE_IS_KEPT:
             return None
         gone = self.by_handle.get(stream)

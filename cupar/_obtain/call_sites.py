@@ -19,7 +19,7 @@ import numpy as np
 
 from .. import _cache, structs
 from .._base import fork
-from .._base.data import dataclass
+from .._base.data import Recent, dataclass
 from .._base.device import is_cpu, using
 from .._base.errors import BuildError
 from .._call.algorithm import Algorithm
@@ -33,7 +33,7 @@ from .target import is_cpu_name
 P = ParamSpec("P")
 A = TypeVar("A", bound=Algorithm)
 
-_MOST = 512  # questions that a factory remembers
+_MOST = 512  # questions that a factory remembers, and as many as it forgets next
 
 
 class _NoTokenError(Exception):
@@ -167,7 +167,7 @@ class _Answer:
     functions: _Functions
 
 
-_tables: list[dict[Hashable, _Answer]] = []  # one for each factory
+_tables: list[Recent[Hashable, _Answer]] = []  # one for each factory
 
 
 def _asked(factory: Callable[P, A], /, *args: P.args, **named: P.kwargs) -> A:
@@ -184,7 +184,7 @@ def _asked(factory: Callable[P, A], /, *args: P.args, **named: P.kwargs) -> A:
 
 def memoised(factory: Callable[P, A]) -> Callable[P, A]:
     """Decorate a factory: what it was asked before, it answers at once."""
-    table: dict[Hashable, _Answer] = {}
+    table: Recent[Hashable, _Answer] = Recent(_MOST)
     _tables.append(table)
     # Of an initial value the type alone matters, of other NumPy arrays, as a histogram's levels, the value.
     takes_init = "h_init" in factory.__code__.co_varnames
@@ -215,7 +215,10 @@ def memoised(factory: Callable[P, A]) -> Callable[P, A]:
             key = None  # the factory says what is wrong, if something is
         if key is None:
             return _asked(factory, *args, **named)
-        known = table.get(key)
+        try:
+            known: _Answer | None = table[key]
+        except KeyError:
+            known = None
         if (
             known is not None
             and (not known.functions or _holds(known.functions, args))
@@ -230,7 +233,7 @@ def memoised(factory: Callable[P, A]) -> Callable[P, A]:
 
 def _memoised_on_cpu(factory: Callable[P, A]) -> Callable[P, A]:
     """Do the same for questions with arrays in host memory."""
-    table: dict[Hashable, _Answer] = {}
+    table: Recent[Hashable, _Answer] = Recent(_MOST)
     _tables.append(table)
     parameters = factory.__code__.co_varnames
     takes_init = "h_init" in parameters
@@ -251,7 +254,10 @@ def _memoised_on_cpu(factory: Callable[P, A]) -> Callable[P, A]:
             key = None
         if key is None:
             return _asked(factory, *args, **named)
-        known = table.get(key)
+        try:
+            known: _Answer | None = table[key]
+        except KeyError:
+            known = None
         if known is not None and (not known.functions or _holds(known.functions, args)):
             count()
             return known.algorithm  # type: ignore[return-value]
@@ -311,8 +317,6 @@ def _memoise(
     if not algorithm.is_built or algorithm.build.origin != "memory" or algorithm.has_state:
         return
     device = None if named.get("cc") is not None or is_cpu() else driver.current_device()
-    if len(table) >= _MOST:
-        table.clear()
     table[key] = _Answer(algorithm, device, functions)
 
 
@@ -325,5 +329,5 @@ def forget() -> None:
 @fork.in_child
 def _forget_all() -> None:
     for table in _tables:
-        fork.leak(dict(table))
+        fork.leak(table.all())
         table.clear()

@@ -115,3 +115,14 @@ def test_what_has_no_fingerprint_is_not_remembered():
     op.tag = object()
     for _ in range(3):  # a scan takes it for OpKind.PLUS, without a look at its attributes
         assert cupar.inclusive_scan("i4", "i4", op, cc=CC).build.cc == 90
+
+
+def test_numbers_given_by_value_do_not_push_out_what_is_asked_for_often(empty_cache, monkeypatch):
+    """As a bound in a search or a histogram that is another one each time."""
+    found = asked(cupar.reduce_into, "i4", "i4", OpKind.PLUS, INT, cc=CC)
+    table = next(each for each in call_sites._tables if each)
+    monkeypatch.setattr(cupar._obtain.obtain, "answer", None)  # whoever goes the long way fails
+    for flood in range(3 * call_sites._MOST):
+        call_sites._memoise(table, ("numbers", flood), found, (), {"cc": CC})
+        assert cupar.reduce_into("i4", "i4", OpKind.PLUS, INT, cc=CC) is found
+    assert len(table.all()) <= 2 * call_sites._MOST
