@@ -52,6 +52,13 @@ class Recent(dict[K, V]):
             super().clear()
         super().__setitem__(key, value)
 
+    def find(self, key: K) -> V | None:
+        """Return what is in either generation for a key, None if nothing is."""
+        try:
+            return self[key]
+        except KeyError:
+            return None
+
     def setdefault(self, key: K, default: V) -> V:
         """Return what is there for a key, and put the default there if nothing is."""
         try:

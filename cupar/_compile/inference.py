@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import _cache, structs
+from .._base.data import Recent
 from .._fingerprint import extensions
 from .._fingerprint.refusals import Unfingerprintable
 from .._ir import cpp, kinds
@@ -19,8 +20,9 @@ from .key import digest, result_parts
 _CC = 75  # types, and what others have registered with numba, are the same on all GPUs
 
 _results: _cache.Memory[np.dtype[Any]] = _cache.Memory(maxsize=1024)
-_unextended: dict[Operator, int] = {}  # operators that use no extension, and the epoch in which that was so
-_unextended_kernels: dict[Specialisation, int] = {}
+# Operators and kernels that use no extension, and the epoch in which that was so.
+_unextended: Recent[Operator, int] = Recent(1000)
+_unextended_kernels: Recent[Specialisation, int] = Recent(1000)
 
 
 def result_dtype(op: Operator) -> np.dtype[Any]:
@@ -61,7 +63,7 @@ def refuse_extended_kernel(spec: Specialisation) -> None:
     from . import python_kernel
 
     now, kept = extensions.epoch(), spec.without_user()
-    if _unextended_kernels.get(kept) == now:
+    if _unextended_kernels.find(kept) == now:
         return
     try:
         python_kernel.compile_kernel(spec)
@@ -69,8 +71,6 @@ def refuse_extended_kernel(spec: Specialisation) -> None:
         raise
     except Exception:
         return
-    if len(_unextended_kernels) > 1000:
-        _unextended_kernels.clear()
     _unextended_kernels[kept] = now
 
 
@@ -84,7 +84,7 @@ def refuse_extended(op: Operator) -> None:
     from . import python_to_ltoir
 
     now, kept = extensions.epoch(), op.without_user()
-    if _unextended.get(kept) == now:
+    if _unextended.find(kept) == now:
         return
     try:
         python_to_ltoir.compile_operator(op, cpp.symbol("op"), _CC)
@@ -92,6 +92,4 @@ def refuse_extended(op: Operator) -> None:
         raise
     except Exception:
         return
-    if len(_unextended) > 1000:
-        _unextended.clear()
     _unextended[kept] = now

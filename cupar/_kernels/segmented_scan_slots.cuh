@@ -19,6 +19,8 @@ constexpr int rounded(int bytes) {
 constexpr int sm_shared      = (target == 90 || (target >= 100 && target < 120) ? 228
                                 : target == 80 || target == 87                  ? 164
                                 : target == 75                                  ? 64
+                                : target == 70                                  ? 96
+                                : target < 75                                   ? 48
                                                                                 : 100)
                                << 10;
 constexpr int chunk_resident = sizeof(value_t) <= 8 ? policy_chunk_resident : 1;

@@ -31,7 +31,10 @@ constexpr int team_bytes(int threads) {
 
 // Shared memory of a block, at most.
 constexpr int most_shared(int cc) {
-  return cc < 80 ? 64 << 10 : cc == 86 || cc == 89 || cc >= 120 ? 99 << 10 : 163 << 10;
+  if (cc < 75 && cc != 70) {
+    return 48 << 10;
+  }
+  return cc < 80 ? 64 << 10 : cc == 86 || cc == 88 || cc == 89 || cc >= 120 ? 99 << 10 : 163 << 10;
 }
 
 constexpr int most_team_threads() {

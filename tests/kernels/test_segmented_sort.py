@@ -7,6 +7,7 @@ import pytest
 
 import cupar
 from cupar._kernels.family import Facts
+from cupar._kernels.image import Image
 from cupar._kernels.segmented_sort import SEGMENTED_SORT, Sorted
 
 UP = cupar.SortOrder.ASCENDING
@@ -196,3 +197,12 @@ def test_wrong_rows_and_counts_are_named(specified):
         problem(offsets, 12, 2**32, None)
     with pytest.raises(TypeError, match="^d_in_values: expected a DoubleBuffer"):
         problem(rows, 12, 3, 4, cupar.DoubleBuffer("i4", "i4"), "values")
+
+
+@pytest.mark.parametrize(("cc", "most"), [(80, 163), (88, 99)])
+def test_teams_fit_into_the_shared_memory_of_a_card(cc, most):
+    """Words of 16 bytes; 8.8 has as little as 8.6 (CUB's arch_traits.h)."""
+    sort = cupar.segmented_sort("f8", "f8", "f8", "f8", "i8", "i8", UP, cc=cc)
+    facts = Image.loads(sort._code._blob).facts
+    needed = facts["team_threads"] * facts["team_bytes"]
+    assert needed <= most << 10 < 2 * needed
