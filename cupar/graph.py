@@ -135,7 +135,7 @@ def kernel(
         if is_own:
             numba_kernel.overload_for(arguments).load()  # and not during the capture
             return site.capture(lambda stream: numba_kernel.once(grid, block, stream, shared)(*arguments))
-        on_device = [graphs.numba_array(argument) for argument in arguments]
+        on_device = [graphs.numba_array(argument, site) for argument in arguments]
         if getattr(numba_kernel, "_can_compile", True):  # else it was, for the signatures it was given
             numba_kernel.compile(tuple(numba_kernel.typeof_pyval(argument) for argument in on_device))
         return site.capture(lambda stream: numba_kernel[grid, block, stream, shared](*on_device))
@@ -192,6 +192,7 @@ def copy(dst: Any, src: Any, *, name: str | None = None, after: After = None) ->
         nbytes = to.size * to.dtype.itemsize
         if nbytes == 0:
             return site.definition.empty()
+        site.lent += to.owner, of.owner
         target = Buffer.from_handle(to.address, nbytes, owner=dst)
         source = Buffer.from_handle(of.address, nbytes, owner=src)
         # Captured, as GraphDefinition.memcpy takes pageable memory for the device's.
@@ -227,7 +228,7 @@ def memset(dst: Any, value: Any, *, name: str | None = None, after: After = None
     <cupar.graph node 'without name': memset>
     """
 
-    def fill() -> tuple[int, bytes, int]:
+    def fill() -> tuple[arrays.View, bytes, int]:
         if isinstance(dst, np.ndarray):
             raise TypeError("dst: expected a device array, got a NumPy array")
         to = graphs.view("dst", dst, output=True)
@@ -235,15 +236,16 @@ def memset(dst: Any, value: Any, *, name: str | None = None, after: After = None
         for width in (4, 2, 1):
             times, rest = divmod(len(item), width)
             if rest == 0 and item == item[:width] * times:
-                return to.address, item[:width], to.size * times
+                return to, item[:width], to.size * times
         raise ValueError(
             f"value: the bytes of {value!r} as {to.dtype} do not repeat after 1, 2 or 4; "
             "copy from an array that is full of it"
         )
 
     def add(site: graphs.Site, name: str) -> Any:
-        address, item, times = fill()
-        return site.definition.memset(address, item, times) if times else site.definition.empty()
+        to, item, times = fill()
+        site.lent.append(to.owner)
+        return site.definition.memset(to.address, item, times) if times else site.definition.empty()
 
     with graphs.naming(name or "memset"):
         fill()
@@ -421,6 +423,7 @@ class Graph:
             held.executable.close()
             held.executable, in_place = executable, False
         held.definition, held.storage, held.nodes = site.definition, site.storage, changed
+        held.lent = site.lent
         return in_place
 
     def close(self) -> None:

@@ -20,6 +20,7 @@ class Histogram(
     Algorithm,
     family=HISTOGRAM,
     uses={"d_samples": "num_samples", "d_histogram": "num_bins"},
+    any_order=("d_samples",),
 ):
     """A histogram with bins of equal width; see `histogram_even`."""
 

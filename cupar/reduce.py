@@ -28,7 +28,7 @@ class Determinism(IntEnum):
     GPU_TO_GPU = 2
 
 
-class Reduce(Algorithm, family=REDUCE, uses={"d_in": "num_items", "d_out": 1}):
+class Reduce(Algorithm, family=REDUCE, uses={"d_in": "num_items", "d_out": 1}, any_order=("d_in",)):
     """A reduction for given types, operator and device; see `reduce_into`."""
 
     def run(self, d_in: Any, d_out: Any, num_items: int, h_init: Any = None, stream: Any = None) -> None:

@@ -24,6 +24,7 @@ class BinarySearch(
     Algorithm,
     family=SEARCH,
     uses={"d_data": "num_items", "d_values": "num_values", "d_out": "num_values"},
+    any_order=("d_values", "d_out"),
 ):
     """A search for given types, operator and device; see `lower_bound` and `upper_bound`.
 

@@ -12,7 +12,9 @@ from ._obtain.obtain import obtain
 from .operators import Op, resolve
 
 
-class UnaryTransform(Algorithm, family=TRANSFORM, uses={"d_in": "num_items", "d_out": "num_items"}):
+class UnaryTransform(
+    Algorithm, family=TRANSFORM, uses={"d_in": "num_items", "d_out": "num_items"}, any_order=("d_in", "d_out")
+):
     """A transform for given types, operator and device; see `unary_transform`.
 
     It needs no temporary storage, so it is called in one phase.
@@ -31,6 +33,7 @@ class BinaryTransform(
     Algorithm,
     family=TRANSFORM,
     uses={"d_in1": "num_items", "d_in2": "num_items", "d_out": "num_items"},
+    any_order=("d_in1", "d_in2", "d_out"),
 ):
     """A transform for given types, operator and device; see `binary_transform`.
 

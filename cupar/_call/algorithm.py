@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _CUPY = arrays.CUPY
 _MOST_STREAMS = 64  # of which an algorithm has calls that are free
+_SLACK = storage.ALIGNMENT - 1
 _this_thread = driver.this_thread
 
 _Calls = dict[int, list[Call]]
@@ -73,6 +74,7 @@ class Algorithm:
     _needs_storage: ClassVar[bool] = True
     _uses: ClassVar[Mapping[str, str | int]]
     _buffers: ClassVar[Mapping[str, str]]
+    _any_order: ClassVar[tuple[str, ...]] = ()
     # Takes the arguments of `run` but the stream; returns what a problem has beside a count: a named tuple.
     _problem: ClassVar[Any] = None
 
@@ -82,6 +84,7 @@ class Algorithm:
         family: Family | None = None,
         uses: Mapping[str, str | int],
         buffers: Mapping[str, str] | None = None,
+        any_order: tuple[str, ...] = (),
     ) -> None:
         """Declare what builds an algorithm, and what its calls use.
 
@@ -95,8 +98,11 @@ class Algorithm:
             is the problem size.
         buffers : mapping, optional
             Maps the inputs that may be double buffers to the outputs, which are None then.
+        any_order : tuple of str, optional
+            The arrays whose items a call takes each by itself, and if there are outputs among them, writes to
+            the same places: these may be in another order than C's, all in the same.
         """
-        cls._family, cls._uses, cls._buffers = family, uses, buffers or {}
+        cls._family, cls._uses, cls._buffers, cls._any_order = family, uses, buffers or {}, any_order
 
     def __init__(self, source: Built | Pending, states: Sequence[Callable[[], bytes] | None]) -> None:
         self._states = states if any(states) else ()
@@ -355,21 +361,26 @@ class Algorithm:
             bound = call.bind(arguments)
             if bound[0] != call.problem:
                 call.prepare(bound)
-            needed = call.nbytes or 1  # so that an array of that size has an address
+            # With what aligning may take, and at least a byte, so that an array of that size has an address.
+            needed = call.nbytes + _SLACK if call.nbytes else 1
             if temp_storage is None:
+                if call.problem is None:
+                    call.take_lent()
                 return needed
             nbytes: int
             if type(temp_storage) in _CUPY and temp_storage._c_contiguous:
                 address, nbytes = temp_storage.data.ptr, temp_storage.nbytes
             else:
-                address, nbytes = arrays.storage(temp_storage)
+                address, nbytes = arrays.storage(temp_storage, call.lend)
+                if call.problem is None:
+                    call.prepare(bound)
             if nbytes < needed:
                 if self._former is not None:  # which may have been the one that was asked
                     return self._former._execute(temp_storage, stream, arguments)
                 raise ValueError(f"temp_storage: needs {needed} bytes for this call, got {nbytes}")
             if address and driver.has_several_devices:
                 peers.check_memory("temp_storage", address)
-            call.enqueue(bound, address, call.numbers, handle)
+            call.enqueue(bound, address + _SLACK & ~_SLACK, call.numbers, handle)
             return nbytes
         finally:
             free.append(call)

@@ -104,14 +104,16 @@ class Bound:
         with driver.on(self._context):
             every = algorithm._completed(arguments, named)
             bound = self._call.bind(every)
+            lent = self._call.take_lent()
             kept = arguments, named, algorithm._captured_arrays((*arguments, *named.values()))
-            before, self._kept = self._kept, (self._kept, kept)
+            before, self._kept = self._kept, (self._kept, kept, lent)
             try:
                 self._set(bound)
             except BaseException:
                 self._kept = before
                 raise
             self._kept = kept
+            self._held.replace_lent(lent)
         algorithm._enqueued(every)
 
     def _set(self, bound: tuple[Any, ...]) -> None:
@@ -217,12 +219,23 @@ class _Held:
         self.executable: Executable | None = None
         self.loaded: Any = None  # the code, which must be there for longer than the graph
         self.storage = (0, 0)  # address and bytes
+        self._lent: tuple[Any, ...] = ()  # see `lent.Lent`
         self._stream, self._handle, self._context = stream, handle, context
         fork.in_child(self._forget)
 
     def _forget(self) -> None:
-        """Leave the storage to the parent process, as the graph does with itself."""
-        self.storage = (0, 0)
+        """Leave the storage and what was lent to the parent process, as the graph does with itself."""
+        fork.leak(self._lent)
+        self.storage, self._lent = (0, 0), ()
+
+    def replace_lent(self, lent: tuple[Any, ...], is_gone: bool = False) -> None:
+        """Hold what was lent, and what was before until the stream has passed what was enqueued with it."""
+        before, self._lent = self._lent, lent
+        if before:
+            from .._device.lent import Lent
+
+            part = self._context.part(Lent)
+            part.keep(before) if is_gone else part.hold(before, self._handle)
 
     def collect(self) -> None:
         """Give it all back, wherever the garbage collector runs."""
@@ -237,9 +250,12 @@ class _Held:
             if executable is not None:
                 executable.destroy()
         finally:
-            if address and driver.is_there(self._context):  # else that may be gone, with the storage
+            # Else that may be gone, with the storage.
+            if (address or self._lent) and driver.is_there(self._context):
+                is_gone = bool(is_collected and self._handle and isinstance(self._stream, int))
                 with driver.on(self._context):
-                    if is_collected and self._handle and isinstance(self._stream, int):
+                    if address and is_gone:
                         storage.retire(address, nbytes)
-                    else:
+                    elif address:
                         storage.free_or_retire(address, nbytes, self._handle)
+                    self.replace_lent((), is_gone)

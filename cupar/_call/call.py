@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from .._base import trace
@@ -23,6 +25,22 @@ class Caller(written.Caller, Protocol):
 
 def _nothing(bound: Checked, address: int, numbers: tuple[int, ...], stream: int) -> None:
     """Enqueue nothing, for a problem that has nothing to do."""
+
+
+def _holding(enqueue: Enqueue, lent: list[Any], context: driver.Context) -> Enqueue:
+    """Return what enqueues, and has the stream hold what was lent until it has passed that."""
+
+    def enqueue_and_hold(bound: Checked, address: int, numbers: tuple[Any, ...], stream: int) -> None:
+        from .._device.lent import Lent
+
+        try:
+            enqueue(bound, address, numbers, stream)
+        finally:
+            held = tuple(lent)
+            lent.clear()
+            context.part(Lent).hold(held, stream)
+
+    return enqueue_and_hold
 
 
 class Call:
@@ -64,12 +82,16 @@ class Call:
     """
 
     def __init__(self, caller: Caller, context: driver.Context, number: int | None, stream: int) -> None:
+        self._context = context
         self.loaded = caller._code.loaded(context)
         self.memory = context.part(storage.Memory)
-        self.bind: Callable[[tuple[Any, ...]], Checked] = written.binder(caller)
+        self._lent: list[Any] = []
+        # Not to keep itself alive.
+        lend = partial(Call.lend, weakref.proxy(self))
+        self.bind: Callable[[tuple[Any, ...]], Checked] = written.binder(caller, lend)
         self.problem: Any = None
         self.nbytes = 0
-        self.shape: str | tuple[str, ...] = ""
+        self.shape: str | tuple[str, ...] | None = ""
         self.numbers: tuple[Any, ...] = ()
         self.enqueue: Enqueue = _nothing
         self.name = caller._spec.algorithm
@@ -83,10 +105,28 @@ class Call:
         """Find the plan of a call, if its problem is another than that of the call before."""
         self.problem = None  # until all of the plan is there
         shape, self.nbytes, self.numbers = self._find_plan(bound[0])
-        if shape != self.shape:
+        if shape != self.shape or self._lent:
+            self.shape = None  # until the enqueuer is there
             self.enqueue = self._enqueuers.get(shape) or self._new(shape)
+            if self._lent:  # then that serves this call alone, and the next one comes here again
+                self.enqueue = _holding(self.enqueue, self._lent, self._context)
+                return
             self.shape = shape
         self.problem = bound[0]
+
+    def lend(self, owner: Any) -> None:
+        """Note what must live until the stream has passed the call; `prepare` sees to that.
+
+        Calls that were lent nothing do not even ask.
+        """
+        self.problem = None
+        self._lent.append(owner)
+
+    def take_lent(self) -> tuple[Any, ...]:
+        """Return what was lent, for the caller to hold."""
+        found = tuple(self._lent)
+        self._lent.clear()
+        return found
 
     def _new(self, shape: str | tuple[str, ...]) -> Enqueue:
         if isinstance(shape, str):

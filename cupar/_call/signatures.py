@@ -39,7 +39,8 @@ _CALL = """Query the size of the temporary storage, or run with it.
 Parameters
 ----------
 temp_storage : None or device array
-    None to query the size; otherwise a device array of at least that many bytes, of any dtype.
+    None to query the size; otherwise a device array of at least that many bytes, at any address and of any
+    dtype.
 *args, **named
     Those of `run`.
 

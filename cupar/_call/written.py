@@ -16,6 +16,7 @@ import numpy as np
 from .. import structs
 from .._device import arrays, driver, peers
 from .._ir.iterator import state_of
+from .._ir.operator import CapturedState
 from .._ir.specialisation import Specialisation
 from .double_buffer import DoubleBuffer, opened
 from .numbers import initial_bytes, item_count
@@ -24,7 +25,7 @@ from .signatures import signature
 State = Callable[[], bytes]
 
 _SOURCE = """
-def bind(arguments):
+def bind({given}):
     {checks}
     return {bound}
 """
@@ -37,6 +38,7 @@ class Caller(Protocol):
 
     _uses: ClassVar[Mapping[str, str | int]]
     _buffers: ClassVar[Mapping[str, str]]
+    _any_order: ClassVar[tuple[str, ...]]
     _problem: ClassVar[Callable[..., Any] | None]
     _states: Sequence[State | None]
     run: Callable[..., None]
@@ -50,8 +52,11 @@ def value_names(caller: Caller) -> list[str]:
     return caller._spec.value_names(caller._uses)
 
 
-def binder(caller: Caller) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
-    """Return what takes the arguments of a call and returns its problem and its values."""
+def binder(caller: Caller, lend: arrays.Lend | None = None) -> Callable[..., tuple[Any, ...]]:
+    """Return what takes the arguments of a call and returns its problem and its values.
+
+    `lend` is told what must live until the call is done; None: that is given to each call, after the others.
+    """
     spec, declared = caller._spec, type(caller)
     parameters, uses = list(signature(declared.run).parameters), declared._uses
     names: dict[str, Any] = {
@@ -63,11 +68,14 @@ def binder(caller: Caller) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
         "_check_memory": peers.check_memory,
         "_DoubleBuffer": DoubleBuffer,
         "_opened": opened,
+        "_lend": lend,
+        "_any_order": declared._any_order,
         # Not to keep each other alive.
         "_problem": partial(declared._problem, weakref.proxy(caller)) if declared._problem else None,
     }
     checks, problem = _first_lines(declared, parameters, {argument.name for argument in spec.arguments})
     values = []
+    alike = f"(_any_order, {', '.join(declared._any_order)})"
     for i, argument in enumerate(spec.arguments):
         array = argument.name
         if array not in uses:
@@ -76,6 +84,7 @@ def binder(caller: Caller) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
         items = count if count in parameters or isinstance(count, int) else f"problem.{count}"
         value = f"value_{i}"
         values.append(value)
+        more = f"_lend, {alike if array in declared._any_order else () if count == 1 else None}"
         if argument.is_pointer:
             names[f"_dtype_{i}"] = argument.value
             # Each thing that has to be right is read once; what is not, `address` says.
@@ -91,18 +100,19 @@ def binder(caller: Caller) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
                     f"        and {array}.is_cuda and {array}.is_contiguous()",
                     f"        and not ({array}.numel() < {items} {lazy}) {aligned % 'data_ptr()'}",
                 ]
-            arguments = f"{array!r}, {array}, _dtype_{i}, {items}, {argument.output}, {spec.is_cpu}"
+            arguments = f"{array!r}, {array}, _dtype_{i}, {items}, {argument.output}, {spec.is_cpu}, {more}"
             checks.append(f"else: {value} = _address({arguments})")
             if driver.has_several_devices and not spec.is_cpu:
                 checks.append(f"_check_memory({array!r}, {value})")
         else:
             names[f"_state_of_{i}"] = partial(state_of, argument)
-            checks.append(f"{value} = _state_of_{i}({array}, {items})")
+            checks.append(f"{value} = _state_of_{i}({array}, {items}, {more})")
     states = caller._states or [None] * len(spec.operators)
     for i, ((_, op), state) in enumerate(zip(spec.operators, states, strict=True)):
         if op.state_size:
             names[f"_state_{i}"] = state
-            checks.append(f"state_{i} = _state_{i}()")
+            given = "_lend" if isinstance(state, CapturedState) else ""
+            checks.append(f"state_{i} = _state_{i}({given})")
             values.append(f"state_{i}")
     if "h_init" in parameters:
         kind = spec.option("init")
@@ -112,7 +122,7 @@ def binder(caller: Caller) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
             values.append("init")
         checks += {
             None: ["if h_init is not None: _none(h_init)"],
-            "device": [f"init = _address('h_init', h_init, _dtype, 1, False, {spec.is_cpu})"],
+            "device": [f"init = _address('h_init', h_init, _dtype, 1, False, {spec.is_cpu}, _lend)"],
             "value": [
                 "if type(h_init) is _ndarray and h_init.dtype is _dtype and h_init.size == 1:",
                 "    init = h_init.tobytes()",
@@ -121,7 +131,8 @@ def binder(caller: Caller) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
             ],
         }[kind]
     bound = f"({''.join(f'{each}, ' for each in [problem, *values])})"
-    exec(_compiled(_SOURCE.format(bound=bound, checks="\n    ".join(checks))), names)
+    given = "arguments, _lend=None" if lend is None else "arguments"
+    exec(_compiled(_SOURCE.format(given=given, bound=bound, checks="\n    ".join(checks))), names)
     return names.pop("bind")  # type: ignore[no-any-return]
 
 

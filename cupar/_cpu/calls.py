@@ -30,18 +30,22 @@ _SMALL = 1 << 17  # items that one thread does sooner than it asks others
 class CpuAlgorithm(Algorithm, uses={}):
     """An algorithm for the CPU: its calls are done when they return."""
 
-    _binder: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None
+    _binder: Callable[..., tuple[Any, ...]] | None = None
 
-    def _bind_values(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Check the arguments of a call; return its problem and its values."""
+    def _bind_values(self, arguments: tuple[Any, ...], lend: arrays.Lend) -> tuple[Any, ...]:
+        """Check the arguments of a call; return its problem and its values.
+
+        `lend` is told what must live as long as these are used.
+        """
         binder = self._binder
         if binder is None:
             binder = self._binder = written.binder(self)
         with using(True, in_call=True):
-            return binder(arguments)
+            return binder(arguments, lend)
 
     def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:
-        bound = self._bind_values(arguments)
+        lent: list[Any] = []
+        bound = self._bind_values(arguments, lent.append)
         if temp_storage is None:
             return 1  # what it needs it takes itself
         with using(True, in_call=True):
@@ -52,7 +56,8 @@ class CpuAlgorithm(Algorithm, uses={}):
         return nbytes
 
     def _run(self, stream: Any, arguments: tuple[Any, ...]) -> None:
-        self._do(self._bind_values(arguments))
+        lent: list[Any] = []
+        self._do(self._bind_values(arguments, lent.append))
 
     def _do(self, bound: tuple[Any, ...]) -> None:
         spec = self._spec
@@ -107,15 +112,16 @@ class HostBound:
         if self._is_closed:
             raise ValueError("this bound call is closed")
         every = self._algorithm._completed(arguments, named)
-        bound = self._algorithm._bind_values(every)
+        lent: list[Any] = []
+        bound = self._algorithm._bind_values(every, lent.append)
         with using(True, in_call=True):
-            self._kept = every, self._algorithm._captured_arrays((*arguments, *named.values()))
+            self._kept = every, self._algorithm._captured_arrays((*arguments, *named.values())), lent
         self._bound = bound
         self._algorithm._enqueued(every)
 
     def close(self) -> None:
         """Let go of what it holds. It cannot be called then."""
-        self._is_closed, self._kept, self._bound = True, ((), []), ()
+        self._is_closed, self._kept, self._bound = True, None, ()
 
     def __enter__(self) -> HostBound:
         return self
@@ -132,6 +138,7 @@ def class_of(kind: Any) -> Any:
     """Return the class of an algorithm's objects for the CPU."""
     names = {"__module__": kind.__module__, "__doc__": kind.__doc__, "__qualname__": kind.__qualname__}
     declared = {"family": kind._family, "uses": kind._uses, "buffers": kind._buffers}
+    declared["any_order"] = kind._any_order
     return type(kind)(kind.__name__, (kind, CpuAlgorithm), names, **declared)
 
 

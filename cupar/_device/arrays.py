@@ -2,181 +2,18 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import structs
 from .._base.device import in_cpu_call, is_cpu
-from . import driver, peers
+from . import driver, peers, readers
 
-
-class View(NamedTuple):
-    """What cupar needs to know of a device array.
-
-    The items of one that is contiguous lie one after the other, in C's order or in Fortran's.
-    """
-
-    address: int
-    size: int
-    dtype: np.dtype[Any]
-    contiguous: bool
-    writable: bool
-    c_order: bool = True
-
-
-def _view_cupy(array: Any) -> View:
-    flags = array.flags
-    c_order = flags.c_contiguous
-    return View(array.data.ptr, array.size, array.dtype, c_order or flags.f_contiguous, True, c_order)
-
-
-def _view_numba(array: Any) -> View:
-    flags = array._dummy.flags
-    c_order = flags["C_CONTIGUOUS"] or array.size <= 1
-    address = array.gpu_data.device_ctypes_pointer.value or 0
-    return View(address, array.size, array.dtype, c_order or flags["F_CONTIGUOUS"], True, c_order)
-
-
-_torch_dtypes: dict[Any, np.dtype[Any]] = {}
-numpy_dtype = _torch_dtypes.get  # of PyTorch's dtype; None if none of it was seen yet
-
-
-def _view_torch(tensor: Any) -> View:
-    if not tensor.is_cuda:
-        raise TypeError(
-            f"expected a device array, got a PyTorch tensor on {tensor.device}; move it with .cuda()"
-        )
-    dtype = _torch_dtypes.get(tensor.dtype)
-    if dtype is None:
-        try:
-            dtype = structs.as_dtype(str(tensor.dtype).removeprefix("torch."))
-        except structs.NoBfloat16Error:
-            raise
-        except TypeError:
-            raise TypeError(
-                f"dtype {tensor.dtype} is not supported; supported are {structs.SUPPORTED}"
-            ) from None
-        _torch_dtypes[tensor.dtype] = dtype
-    # Conjugation and negation can be put off in PyTorch: memory does not hold the tensor's values then.
-    if (dtype.kind == "c" and tensor.is_conj()) or (structs.kind_of(dtype) in "fc" and tensor.is_neg()):
-        raise ValueError("got a tensor with lazy conjugation or negation; call .resolve_conj().resolve_neg()")
-    c_order = tensor.is_contiguous()
-    contiguous = c_order or _is_contiguous(tensor.shape[::-1], tensor.stride()[::-1], 1)
-    return View(tensor.data_ptr(), tensor.numel(), dtype, contiguous, True, c_order)
-
-
-def _view_interface(array: Any) -> View:
-    try:
-        interface: Any = array.__cuda_array_interface__
-    except AttributeError:
-        if not hasattr(array, "__dlpack_device__"):
-            raise
-        return _view_dlpack(array)  # JAX's of bfloat16 have DLPack alone
-    if type(interface) is not dict and not isinstance(interface, Mapping):  # ABCs are slow to ask
-        raise TypeError(f"its __cuda_array_interface__ is {interface!r}, expected a dict")
-    version = interface.get("version", 3)
-    if not isinstance(version, int) or not 0 <= version <= 3:
-        raise ValueError(f"version {version!r} of __cuda_array_interface__ is not one of 0 to 3")
-    if interface.get("mask") is not None:
-        raise TypeError("masked arrays are not supported")
-    dtype = _typestr(interface["typestr"])
-    if dtype.kind == "V":  # a struct, whose fields some libraries give and others, Numba's among them, do not
-        dtype = _void_dtype(array, dtype, interface.get("descr"))
-    shape: Any = interface["shape"]
-    if type(shape) is not tuple and (isinstance(shape, (str, bytes)) or not hasattr(shape, "__len__")):
-        raise TypeError(f"'shape' of its __cuda_array_interface__ is {shape!r}, expected a tuple of integers")
-    size = _size(shape)
-    address, read_only = interface["data"]
-    address = 0 if address is None else _integer("address", address)
-    strides: Any = interface.get("strides")
-    if strides is not None and len(strides) != len(shape):
-        raise ValueError(f"its shape, {shape}, and its strides, {strides}, differ in length")
-    c_order = strides is None or size <= 1 or _is_contiguous(shape, strides, dtype.itemsize)
-    contiguous = c_order or _is_contiguous(shape[::-1], strides[::-1], dtype.itemsize)
-    return View(address, size, dtype, contiguous, not read_only, c_order)
-
-
-def _void_dtype(array: Any, dtype: np.dtype[Any], descr: Any) -> np.dtype[Any]:
-    """Return the dtype of an array whose `typestr` says nothing but a size; that loses what bfloat16 is."""
-    own = getattr(array, "dtype", None)
-    if isinstance(own, np.dtype) and own.itemsize == dtype.itemsize and structs.has_bfloat16(own):
-        return own
-    found: np.dtype[Any] = np.lib.format.descr_to_dtype(descr) if descr else dtype if own is None else own
-    return found
-
-
-def _typestr(typestr: Any) -> np.dtype[Any]:
-    try:
-        if isinstance(typestr, str):
-            return np.dtype(typestr)
-    except (TypeError, ValueError, SyntaxError):
-        pass
-    raise TypeError(f"'typestr' of its __cuda_array_interface__ is {typestr!r}, expected a dtype as in '<f4'")
-
-
-def _size(shape: Any) -> int:
-    """Return the number of items of a shape, as an array reports it."""
-    size = 1
-    for extent in shape:
-        if extent < 0:
-            raise ValueError(f"its shape, {shape}, has a negative extent")
-        size *= extent
-    return size if type(size) is int else operator.index(size)
-
-
-def _integer(what: str, value: Any) -> int:
-    """Return an integer of any class as an int."""
-    if isinstance(value, (float, str, bytes)):
-        raise TypeError(f"its {what} is {value!r}, expected an integer")
-    number = int(value)
-    if number < 0:
-        raise ValueError(f"its {what} is negative, {number}")
-    return number
-
-
-def _is_contiguous(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> bool:
-    """Whether items lie in C's order; for Fortran's, give shape and strides the other way round."""
-    expected = itemsize
-    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if extent != 1 and stride != expected:
-            return False
-        expected *= extent
-    return True
-
-
-_DLPACK_CUDA = {2, 13}  # kDLCUDA, kDLCUDAManaged
-_DEFAULT_STREAM = 1  # in DLPack's terms
-
-
-def _view_dlpack(array: Any) -> View:
-    if array.__dlpack_device__()[0] not in _DLPACK_CUDA:
-        raise TypeError(f"expected a device array, got a {type(array).__name__} that is not on a CUDA device")
-    view = _from_dlpack(array)
-    strides = view.strides
-    try:
-        found = view.dtype
-    except NotImplementedError as error:  # bfloat16, without ml_dtypes
-        raise TypeError(str(error)) from None
-    if found is None:
-        raise TypeError(f"its dtype is not one of {structs.SUPPORTED}")
-    dtype = np.dtype(found)
-    shape = view.shape
-    c_order = strides is None or _is_contiguous(shape, strides, 1)  # in items
-    contiguous = c_order or _is_contiguous(shape[::-1], strides[::-1], 1)
-    return View(int(view.ptr), _size(shape), dtype, contiguous, not view.readonly, c_order)
-
-
-def _from_dlpack(array: Any) -> Any:
-    from cuda.core.utils import StridedMemoryView
-
-    try:  # -1: the producer need not order its stream before ours, as for every other kind of array.
-        return StridedMemoryView.from_dlpack(array, stream_ptr=-1)
-    except RuntimeError:  # JAX takes that for a handle
-        return StridedMemoryView.from_dlpack(array, stream_ptr=_DEFAULT_STREAM)
-
+View = readers.View
+Lend = Callable[[Any], object]  # told what must live until a call is done; see `readers.View`
+numpy_dtype = readers.torch_dtypes.get  # of PyTorch's dtype; None if none of it was seen yet
 
 _readers: dict[type, Callable[[Any], View]] = {}
 # The classes of arrays of CuPy, PyTorch and Numba, each once it was seen: launches of kernels
@@ -189,33 +26,43 @@ NUMBA: set[type] = set()
 
 def seen() -> int:
     """Return a number that grows with each class or dtype that can be read in line from then on."""
-    return len(CUPY) + len(TORCH) + len(NUMBA) + len(_torch_dtypes)
+    return len(CUPY) + len(TORCH) + len(NUMBA) + len(readers.torch_dtypes)
 
 
 def torch_dtype(dtype: np.dtype[Any]) -> Any:
     """Return PyTorch's dtype for one of NumPy's, None if it was not seen yet."""
-    return next((own for own, each in _torch_dtypes.items() if each is dtype), None)
+    return next((own for own, each in readers.torch_dtypes.items() if each is dtype), None)
 
 
-_IN_LINE = {_view_cupy: CUPY, _view_torch: TORCH, _view_numba: NUMBA}
+_IN_LINE = {readers.view_cupy: CUPY, readers.view_torch: TORCH, readers.view_numba: NUMBA}
+# What is read of these beside their functions above: classes of the same name elsewhere may not have it.
+_READ_IN_LINE = {
+    readers.view_cupy: ("_c_contiguous", "_f_contiguous", "nbytes", "ndim", "shape", "strides"),
+    readers.view_torch: ("is_cuda", "is_neg", "shape", "stride"),
+    readers.view_numba: ("dtype", "ndim", "shape", "strides"),
+}
 
 
 def _reader(array: Any) -> Callable[[Any], View]:
     """Choose how to read arrays of this class: the quickest way that its library has."""
     for base in type(array).__mro__:
         library = base.__module__.partition(".")[0]
-        if (library, base.__name__) == ("cupy", "ndarray"):
-            return _view_cupy
-        if (library, base.__name__) == ("torch", "Tensor"):
-            return _view_torch
+        if (library, base.__name__) == ("cupy", "ndarray") and _has(array, "flags", "data", "size", "dtype"):
+            return readers.view_cupy
+        if (library, base.__name__) == ("torch", "Tensor") and _has(array, "is_cuda", "data_ptr"):
+            return readers.view_torch
     cls = type(array)
     if cls.__name__ in ("DeviceNDArray", "DeviceRecord") and cls.__module__.startswith("numba.cuda."):
-        return _view_numba
+        return readers.view_numba
     if hasattr(array, "__cuda_array_interface__"):
-        return _view_interface
+        return readers.view_interface
     if hasattr(array, "__dlpack_device__") and not isinstance(array, np.ndarray):
-        return _view_dlpack
+        return readers.view_dlpack
     raise TypeError(f"expected a device array, got {'None' if array is None else _describe(type(array))}")
+
+
+def _has(array: Any, *attributes: str) -> bool:
+    return all(hasattr(array, each) for each in attributes)
 
 
 def _describe(cls: type) -> str:
@@ -239,7 +86,9 @@ def _view_host(array: Any) -> View:
     found = reader(array)
     flags, address = found.flags, found.__array_interface__["data"][0]
     c_order = flags.c_contiguous
-    return View(address, found.size, found.dtype, c_order or flags.f_contiguous, flags.writeable, c_order)
+    owner = None if found is array else found  # which has what was exported, be it a copy
+    contiguous = c_order or flags.f_contiguous
+    return View(address, found.size, found.dtype, contiguous, flags.writeable, c_order, owner)
 
 
 def register(cls: type, reader: Callable[[Any], View], *, anywhere: bool = False) -> None:
@@ -271,7 +120,7 @@ def read(name: str, array: Any, on_cpu: bool) -> View:
         if reader is None:
             reader = _readers[type(array)] = _reader(array)
             read_in_line = _IN_LINE.get(reader)
-            if read_in_line is not None:
+            if read_in_line is not None and _has(array, *_READ_IN_LINE[reader]):
                 read_in_line.add(type(array))
         return reader(array)
     except TypeError as error:
@@ -339,8 +188,14 @@ def length(array: Any) -> int:
 def shape(array: Any) -> tuple[int, ...]:
     """Return the shape of a device array, or of a host array where these are taken."""
     found = getattr(array, "shape", None)
+    for interface in ("__cuda_array_interface__", "__array_interface__"):
+        if found is None and (told := getattr(array, interface, None)) is not None:
+            found = told["shape"]
     if found is None:
-        found = (getattr(array, "__cuda_array_interface__", None) or array.__array_interface__)["shape"]
+        from . import host_arrays
+
+        on_host = array.__dlpack_device__()[0] == host_arrays.CPU
+        found = (np.from_dlpack(array) if on_host else readers.from_dlpack(array)).shape
     return tuple(found)
 
 
@@ -356,6 +211,7 @@ class Strided(NamedTuple):
     layout: str
     writable: bool
     is_record: bool  # Numba's record in device memory, which is no array
+    owner: Any = None  # as of a view
 
 
 def strided(name: str, array: Any) -> Strided:
@@ -365,22 +221,22 @@ def strided(name: str, array: Any) -> Strided:
     found = view(name, array)
     layout = "C" if found.c_order else "F" if found.contiguous else "A"
     is_record = type(array).__name__ == "DeviceRecord" and found.dtype.names is not None
-    return Strided(found.address, found.dtype, shape(array), layout, found.writable, is_record)
+    return Strided(found.address, found.dtype, shape(array), layout, found.writable, is_record, found.owner)
 
 
 def strides(array: Any, itemsize: int) -> tuple[int, ...]:
     """Return the strides of a device array in bytes, once `strided` has read it."""
     reader = _readers[type(array)]
-    if reader is _view_cupy or reader is _view_numba:
+    if reader is readers.view_cupy or reader is readers.view_numba or type(array) in OWN:
         return array.strides  # type: ignore[no-any-return]
-    if reader is _view_torch:
+    if reader is readers.view_torch:
         return tuple(itemsize * each for each in array.stride())
     extents, found = shape(array), None
-    interface = getattr(array, "__cuda_array_interface__", None) if reader is _view_interface else None
+    interface = getattr(array, "__cuda_array_interface__", None) if reader is readers.view_interface else None
     if interface is not None:
         found = interface.get("strides")
     else:
-        in_items = _from_dlpack(array).strides
+        in_items = readers.from_dlpack(array).strides
         found = in_items and tuple(itemsize * each for each in in_items)
     return tuple(found) if found else contiguous_strides(extents, itemsize, "C")
 
@@ -406,13 +262,19 @@ def address(
     items: int,
     output: bool,
     on_cpu: bool | None = None,
+    lend: Lend | None = None,
+    alike: Sequence[Any] | None = (),
     *,
     c_order: bool = False,
 ) -> int:
     """Return an array's address, having checked that a call may read or write so many items of it.
 
-    The algorithm was built for `dtype`. With `c_order`, Fortran's order will not do, as where items are found
-    by several indices. `on_cpu` is what the algorithm was built for; None: what the call in progress is of.
+    The algorithm was built for `dtype`. `on_cpu` is what the algorithm was built for; None: what the call in
+    progress is of. `lend` is told what has the memory, if that is not the array.
+
+    Another order than C's is taken if the call uses one item, or takes each by itself: then `alike` has the
+    names of the arrays that it does so with, and these. If that is None, as where it is not known how many
+    items are used, it is not taken; nor with `c_order`, as where items are found by several indices.
     """
     on_cpu = in_cpu_call() if on_cpu is None else on_cpu
     found = read(name, array, on_cpu)
@@ -430,9 +292,53 @@ def address(
         raise ValueError(
             f"{name}: expected an array aligned to {dtype.alignment} bytes, got one at {found.address:#x}"
         )
+    if not found.c_order and (alike is None or items > 1):
+        _check_order(name, shape(array), items == found.size, alike, on_cpu)
     if driver.has_several_devices and not on_cpu:
         peers.check_memory(name, found.address)
+    if found.owner is not None and lend is not None:
+        lend(found.owner)
     return found.address
+
+
+_WAY_OUT = (
+    "copy it to C's order (ascontiguousarray, .contiguous()), or give its transpose if the order of "
+    "memory is what you mean"
+)
+
+
+def _check_order(
+    name: str, extents: tuple[int, ...], whole: bool, alike: Sequence[Any] | None, on_cpu: bool
+) -> None:
+    """Raise ValueError unless a call may go through an array in the order of memory, which is Fortran's.
+
+    It may where it takes each item by itself, all of them (`whole`), and the other arrays' lie as these do.
+    """
+    if not alike:
+        because = "and the result depends on the order of items"
+    elif not whole:
+        because = "of which not all items are used: which these are depends on the order"
+    else:
+        other = _unlike(extents, alike, on_cpu)
+        if other is None:
+            return
+        because = f"which {other} does not share with the same shape"
+    raise ValueError(f"{name}: got an array in Fortran's order, {because}; {_WAY_OUT}")
+
+
+def _unlike(extents: tuple[int, ...], alike: Sequence[Any], on_cpu: bool) -> str | None:
+    """Return the name of one that is not of this shape and in Fortran's order, None if there is none."""
+    names, *given = alike
+    for name, each in zip(names, given, strict=True):
+        tell = getattr(each, "gone_through", None)  # which iterators have
+        several = (each,) if tell is None else tell()
+        if several is None:
+            return str(name)
+        for array in several:
+            found = read(name, array, on_cpu)
+            if found.c_order or not found.contiguous or shape(array) != extents:
+                return str(name)
+    return None
 
 
 def same_layout(name: str, one: np.dtype[Any], other: np.dtype[Any]) -> bool:
@@ -442,9 +348,11 @@ def same_layout(name: str, one: np.dtype[Any], other: np.dtype[Any]) -> bool:
     return structs.layout(structs.normal(name, one)) == structs.layout(other)
 
 
-def storage(temp_storage: Any) -> tuple[int, int]:
+def storage(temp_storage: Any, lend: Lend | None = None) -> tuple[int, int]:
     """Return the address and the bytes of temporary storage: a device array that can be written."""
     found = read("temp_storage", temp_storage, in_cpu_call())
     if not found.contiguous or not found.writable:
         raise ValueError("temp_storage: expected a contiguous array that can be written")
+    if found.owner is not None and lend is not None:
+        lend(found.owner)
     return found.address, found.size * found.dtype.itemsize

@@ -145,7 +145,7 @@ def item_bytes(value: Any, dtype: np.dtype[Any]) -> bytes:
     return item.tobytes()
 
 
-def numba_array(argument: Any) -> Any:
+def numba_array(argument: Any, site: Site) -> Any:
     """Return a kernel's argument, other libraries' arrays as numba's own.
 
     Left to itself, numba gets them by DLPack for the stream of the launch, and they make that wait for their
@@ -156,6 +156,7 @@ def numba_array(argument: Any) -> Any:
         return argument
     from .._numba import cuda
 
+    site.lent.append(interface)
     return cuda.from_cuda_array_interface(interface, owner=argument, sync=False)
 
 
@@ -163,13 +164,14 @@ def numba_array(argument: Any) -> Any:
 
 
 class Site:
-    """A definition under construction, and the temporary storage of its calls, by node."""
+    """A definition under construction, the temporary storage of its calls, by node, and what it was lent."""
 
     def __init__(self, stream: Any, spare: Mapping[str, Any]) -> None:
         from cuda.core.graph import GraphDefinition
 
         self.definition = GraphDefinition()
         self.storage: dict[str, Any] = {}
+        self.lent: list[Any] = []  # what has the memory of arrays, if that is not they
         self._stream = stream
         self._spare = spare
 
@@ -212,6 +214,7 @@ class Held:
         self.stream = stream
         self.last_launch = last_launch  # an event
         self.definition, self.storage, self.nodes = site.definition, site.storage, nodes
+        self.lent = site.lent
         self.executable = site.definition.instantiate()
 
     def let_go(self) -> None:

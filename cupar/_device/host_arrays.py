@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import structs
 
-_CPU = 1  # kDLCPU
+CPU = 1  # kDLCPU
 
 
 def is_array(value: Any) -> bool:
@@ -85,7 +85,7 @@ class _Interface:
 
 
 def _dlpack(array: Any) -> np.ndarray[Any, Any]:
-    if array.__dlpack_device__()[0] != _CPU:
+    if array.__dlpack_device__()[0] != CPU:
         raise TypeError(_there(array))
     try:
         return np.from_dlpack(array)

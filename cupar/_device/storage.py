@@ -30,6 +30,8 @@ _MOST_BYTES = 1 << 28  # of all streams' workspaces but the default one's, and o
 _USES_BEFORE_ONE_IS_KEPT = 3
 _LEAST_SCRATCH = 1 << 20
 
+ALIGNMENT = 256  # bytes, of temporary storage, as of CUB's and of all that the driver allocates
+
 
 class Block(NamedTuple):
     """Device memory."""
@@ -322,11 +324,15 @@ def release_memory() -> None:
     for each in list(kept.workspaces.values()):
         each.retire()
     # What is retired now is done with after the wait, whatever other threads enqueue from here on.
-    retired = taken(kept.retired)
+    from .lent import Lent
+
+    part = context.part(Lent)
+    retired, lent = taken(kept.retired), taken(part.retired)
     try:
         driver.call("cuCtxSynchronize")
     except driver.DriverError:
         kept.retired.extend(retired)
+        part.retired.extend(lent)
         raise
     with driver.relaxed_capture_mode():
         for block in [*retired, *taken(kept.scratch)]:
@@ -334,6 +340,7 @@ def release_memory() -> None:
         kept.calls.release(context)  # which give their graphs back
         kept.graphs.release(context)
     kept.trim()
+    part.sweep()
 
 
 def taken(items: list[_T]) -> list[_T]:

@@ -13,6 +13,7 @@ from numba.np.numpy_support import as_dtype, from_dtype
 
 from .. import structs
 from .._call.algorithm import Algorithm
+from .._device.storage import ALIGNMENT
 from .._ir import nodes
 from .._ir.iterator import same_structure
 from .._ir.specialisation import Specialisation
@@ -30,7 +31,7 @@ def call(self, {parameters}):
     {checks}
     _values = ({values},)
     _needed = _nbytes(_state, {problem})
-    if _needed < 0:
+    if _needed < 0 or _needed > {most}:
         raise MemoryError("{subject}: needs temporary storage of 2**63 bytes or more")
 """
 
@@ -57,14 +58,14 @@ _LAUNCH = """
         _status = _launch(_state, _address, _values, {problem})
 """
 
-# The two phases of a call: storage of at least a byte, so that an array of that size has an address.
+# The two phases of a call, as in `Algorithm._execute`.
 _QUERY = """
-    return max(_needed, 1)
+    return _needed + {slack} if _needed else 1
 """
 
 _GIVEN = """
-    _size, _address = temp_storage.nbytes, _int(temp_storage.address)
-    if _size < max(_needed, 1):
+    _size, _address = temp_storage.nbytes, _int(temp_storage.address) + {slack} & ~{slack}
+    if _size < (_needed + {slack} if _needed else 1):
         raise ValueError("temp_storage: needs more bytes for this call: give None to ask how many")
     {launch}
     if _status:
@@ -77,6 +78,15 @@ def parameters_of(method: Any) -> list[str]:
     """Return the parameters of a method, with their defaults, as text."""
     given = list(inspect.signature(method).parameters.values())[1:]
     return [each.name if each.default is each.empty else f"{each.name}={each.default!r}" for each in given]
+
+
+_ORDER = (
+    "{}: got an array in Fortran's order, and the result depends on the order of items: give one in C's order"
+)
+_ALIKE = (
+    "{}: got an array in Fortran's order, and others that are not of the same shape and order, or not all "
+    "items are used: give them in C's order"
+)
 
 
 class Call:
@@ -108,6 +118,7 @@ class Call:
                 str(count) if isinstance(count, int) else problem.counts.get(count, f"_n_{count}"),
                 count,
             )
+        self._order()
         self._init()
         method, phase = self._phase()
         texts = {
@@ -119,6 +130,8 @@ class Call:
             "no_context": NO_CONTEXT,
             "subject": spec.algorithm,
             "kernels": layout.kernels,
+            "slack": ALIGNMENT - 1,
+            "most": 2**63 - ALIGNMENT,
         }
         self.text = "".join(
             text.format(launch=_LAUNCH.format(**texts).strip(), **texts) for text in (_HEAD, phase)
@@ -176,6 +189,9 @@ class Call:
         ]
         if not given.is_contiguous:
             self._contiguous(name, given)
+        if given.layout != "C" and name not in self._cls._any_order and what != 1:
+            refused = f"    raise ValueError({_ORDER.format(name)!r})"
+            self._checks += [f"if not {self._in_c_order(name)}:", refused]
         self._checks += aligned(name, name, dtype.alignment)
         address = f"_int({name}.address)"
         self._values[name] = address if argument.is_pointer else f"_on_stack({address})"
@@ -192,6 +208,31 @@ class Call:
         self.names.update(_words=iterators.words, _does_not_fit=iterators.does_not_fit)
         self._checks += iterators.checks_of(given, name, items)
         self._values[name] = f"_on_stack({iterators.state_of(given, name)})"
+
+    def _order(self) -> None:
+        """Check that arrays whose items are taken each by itself lie alike, if not in C's order."""
+        names = [each for each in self._cls._any_order if each in self._built]
+        views = [each for each in names if isinstance(self._given[each], ViewType)]
+        other = [each for each in views if self._given[each].layout != "C"]
+        if not other:
+            return
+        first, ndim = views[0], self._given[views[0]].ndim
+        alike = len(views) == len(names) and all(self._given[each].ndim == ndim for each in views)
+        # Of one shape, and none of them in C's order: then all are in Fortran's.
+        conditions = [f"{first}.size == _n_{self._cls._uses[first]}"] if alike else ["False"]
+        conditions += [f"{each}.shape == {first}.shape" for each in views[1:] if alike]
+        conditions += [f"not {self._in_c_order(each)}" for each in views]
+        self._checks += [
+            f"if not ({' and '.join(map(self._in_c_order, other))} or {' and '.join(conditions)}):",
+            f"    raise ValueError({_ALIKE.format(other[0])!r})",
+        ]
+
+    def _in_c_order(self, name: str) -> str:
+        """Return the expression of whether a view's items lie in C's order."""
+        ndim = self._given[name].ndim
+        check = f"_in_c_order_{ndim}"
+        self.names[check] = _is_contiguous(ndim, "C")
+        return f"{check}({name}.shape, {name}.strides, {name}.itemsize)"
 
     def _contiguous(self, name: str, given: ViewType) -> None:
         check = f"_is_contiguous_{given.ndim}"
@@ -278,12 +319,13 @@ def _bfloat16_bits() -> Any:
     return register_jitable(bits)
 
 
-def _is_contiguous(ndim: int) -> Any:
+def _is_contiguous(ndim: int, orders: str = "CF") -> Any:
     """Return what tells whether items lie in C's or Fortran's order."""
     from numba.extending import register_jitable
 
     lines = ["def is_contiguous(shape, strides, itemsize):"]
-    for order in (range(ndim - 1, -1, -1), range(ndim)):
+    for each in orders:
+        order = range(ndim - 1, -1, -1) if each == "C" else range(ndim)
         lines += ["    expected, found = itemsize, True"]
         for k in order:
             lines += [

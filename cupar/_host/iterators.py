@@ -90,18 +90,30 @@ def structure(node: nodes.IteratorNode) -> Any:
 
 
 def words_of(iterator: Iterator) -> Any:
-    """Return the words of an iterator, now; raise TypeError or ValueError if an array cannot be used."""
+    """Return the words of an iterator, now; raise TypeError or ValueError if an array cannot be used.
+
+    Those with memory that was only lent stay as they are, and that with them, as long as the iterator lives:
+    nobody tells when streams have passed what compiled code enqueued.
+    """
+    kept = vars(iterator).get("_host_lent")
+    if kept is not None:
+        return kept[0]
     words: list[int] = []
+    lent: list[Any] = []
     for leaf in iterator.leaves:
         if isinstance(leaf, Items):
-            address = arrays.address("iterator", leaf.array, leaf.dtype, 0, False)
+            given = leaf.dtype, 0, False, False, lent.append, None
+            address = arrays.address("iterator", leaf.array, *given)
             words += address, leaf.start, arrays.read("iterator", leaf.array, on_cpu=False).size
         elif isinstance(leaf, Index):
             words.append(leaf.start)
         else:
             assert isinstance(leaf, Value) and isinstance(leaf.current, bytes)
             words += struct.unpack(f"={len(leaf.current) // 8}q", leaf.current)
-    return np.array(words, np.int64)
+    found = np.array(words, np.int64)
+    if lent:
+        vars(iterator)["_host_lent"] = found, lent
+    return found
 
 
 def type_of(iterator: Iterator) -> IteratorType:

@@ -13,6 +13,7 @@ import numpy as np
 from .. import structs
 from .._base.device import is_cpu
 from .._device import arrays
+from .._device.readers import is_contiguous
 
 
 class View:
@@ -137,7 +138,17 @@ class View:
         return cls(address, dtype, layout[:half], layout[half:], writable, None)
 
 
+def _read(view: View) -> arrays.View:
+    shape, strides, size = view.shape, view.strides, view.size
+    c_order = size <= 1 or is_contiguous(shape, strides, view.itemsize)
+    contiguous = c_order or is_contiguous(shape[::-1], strides[::-1], view.itemsize)
+    # What it is of is freed in the order of streams, unless that was only lent: see `view`.
+    owner = view._owner if type(view._owner) is tuple else None
+    return arrays.View(view.address, size, view.dtype, contiguous, view.writable, c_order, owner)
+
+
 arrays.OWN.add(View)
+arrays.register(View, _read)
 
 
 def layout(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> str:
@@ -202,4 +213,5 @@ def view(array: Any) -> View:
     found = arrays.view("array", array)
     dtype = structs.normal("array", found.dtype)
     shape = tuple(map(int, arrays.shape(array)))
-    return View(found.address, dtype, shape, _strides(array, shape, found), found.writable, array)
+    owner = found.owner or array  # with what was exported, be it a copy
+    return View(found.address, dtype, shape, _strides(array, shape, found), found.writable, owner)

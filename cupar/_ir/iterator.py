@@ -11,6 +11,7 @@ import numpy as np
 
 from .._base.data import dataclass, field, replace
 from .._device import arrays
+from .._device.arrays import Lend
 from . import nodes
 from .operator import CapturedState
 
@@ -30,8 +31,13 @@ class Leaf:
         """Return it for an iterator that is gone through at another pace."""
         return replace(self, step=self.step * factor)
 
-    def pack(self, name: str, items: int, output: bool) -> bytes:
-        """Return the state for a call that uses some number of items; `name` is the parameter's."""
+    def pack(
+        self, name: str, items: int, output: bool, lend: Lend | None = None, alike: Sequence[Any] | None = ()
+    ) -> bytes:
+        """Return the state for a call that uses some number of items; `name` is the parameter's.
+
+        `lend` and `alike` are those of `arrays.address`.
+        """
         raise NotImplementedError
 
 
@@ -43,11 +49,26 @@ class Items(Leaf):
     dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.uint8))
     read_only: bool = False
 
-    def pack(self, name: str, items: int, output: bool) -> bytes:
+    @property
+    def is_gone_through(self) -> bool:
+        """Whether its items are taken from the first one on."""
+        return self.step == 1 and self.start == 0
+
+    def pack(
+        self, name: str, items: int, output: bool, lend: Lend | None = None, alike: Sequence[Any] | None = ()
+    ) -> bytes:
         used = items if self.step else 0  # of items here and there it is not known which
         last = self.start + max(used - 1, 0) if self.step > 0 else self.start
         needed = last + 1 if used else max(self.start, 0)
-        address = arrays.address(name, self.array, self.dtype, needed, output and not self.read_only)
+        address = arrays.address(
+            name,
+            self.array,
+            self.dtype,
+            needed,
+            output and not self.read_only,
+            lend=lend,
+            alike=alike if self.is_gone_through else None,
+        )
         first = self.start if self.step > 0 else self.start - max(used - 1, 0)
         if first < 0 and (used or self.start < -1):
             if self.start < 0:
@@ -60,7 +81,9 @@ class Items(Leaf):
 class Index(Leaf):
     """A counter."""
 
-    def pack(self, name: str, items: int, output: bool) -> bytes:
+    def pack(
+        self, name: str, items: int, output: bool, lend: Lend | None = None, alike: Sequence[Any] | None = ()
+    ) -> bytes:
         return struct.pack("=q", self.start)
 
 
@@ -70,8 +93,12 @@ class Value(Leaf):
 
     current: bytes | Callable[[], bytes] = b""
 
-    def pack(self, name: str, items: int, output: bool) -> bytes:
-        return self.current if isinstance(self.current, bytes) else _padded(self.current())
+    def pack(
+        self, name: str, items: int, output: bool, lend: Lend | None = None, alike: Sequence[Any] | None = ()
+    ) -> bytes:
+        if isinstance(self.current, bytes):
+            return self.current
+        return _padded(self.current(lend) if isinstance(self.current, CapturedState) else self.current())
 
 
 def constant(state: bytes) -> Value:
@@ -126,15 +153,26 @@ class Iterator:
         """Return its state if it is gone through at another pace."""
         return [leaf.times(factor) for leaf in self.leaves]
 
-    def pack(self, name: str, items: int, output: bool) -> bytes:
+    def gone_through(self) -> list[Any] | None:
+        """Return the arrays that it goes through from their first items on; None if places matter."""
+        if any(leaf.step and not isinstance(leaf, Items) for leaf in self.leaves):
+            return None
+        items = [leaf for leaf in self.leaves if isinstance(leaf, Items)]
+        return [leaf.array for leaf in items] if all(leaf.is_gone_through for leaf in items) else None
+
+    def pack(
+        self, name: str, items: int, output: bool, lend: Lend | None = None, alike: Sequence[Any] | None = ()
+    ) -> bytes:
         """Return its state for a call that reads or writes some number of items; `name` is the parameter's.
+
+        `lend` and `alike` are those of `arrays.address`.
 
         Raises
         ------
         TypeError, ValueError
             If one of its arrays cannot be used, or is too small.
         """
-        return b"".join([leaf.pack(name, items, output) for leaf in self.leaves])
+        return b"".join([leaf.pack(name, items, output, lend, alike) for leaf in self.leaves])
 
     @property
     def _numba_type_(self) -> Any:
@@ -157,8 +195,16 @@ def over(name: str, array: Any) -> Iterator:
     return array if isinstance(array, Iterator) else ArrayIterator(name, array)
 
 
-def state_of(argument: nodes.Argument, array: Any, items: int) -> bytes:
+def state_of(
+    argument: nodes.Argument,
+    array: Any,
+    items: int,
+    lend: Lend | None = None,
+    alike: Sequence[Any] | None = (),
+) -> bytes:
     """Return the state for a call of the array or iterator that is given for an argument.
+
+    `lend` and `alike` are those of `arrays.address`.
 
     Raises
     ------
@@ -169,7 +215,7 @@ def state_of(argument: nodes.Argument, array: Any, items: int) -> bytes:
     if given.node != argument.given and not same_structure(given.node, argument.given):
         built, got = nodes.description(argument.given), nodes.description(given.node)
         raise TypeError(f"{argument.name}: this algorithm was built for {built}, got {got}")
-    return given.pack(argument.name, items, argument.output)
+    return given.pack(argument.name, items, argument.output, lend, alike)
 
 
 def same_structure(one: nodes.IteratorNode, other: nodes.IteratorNode) -> bool:

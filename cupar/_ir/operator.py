@@ -13,6 +13,7 @@ from .. import structs
 from .._base.data import dataclass, field, replace
 from .._base.digests import sha256
 from .._device import arrays
+from .._device.arrays import Lend
 
 if TYPE_CHECKING:
     from .._external.cpp import CppFunction
@@ -136,19 +137,22 @@ def cpp_operator(
 
 
 class CapturedState:
-    """What an operator has captured: called, it returns the arrays' addresses and shapes as they are now."""
+    """What an operator has captured: called, it returns the arrays' addresses and shapes as they are now.
+
+    It tells `lend` what has their memory, if that is not they; see `arrays.address`.
+    """
 
     def __init__(self, captures: Sequence[walk.Capture], function: Any) -> None:
         self.captures, self.function = captures, function
 
-    def __call__(self) -> bytes:
-        return b"".join(map(self._captured, self.captures))
+    def __call__(self, lend: Lend | None = None) -> bytes:
+        return b"".join([self._captured(each, lend) for each in self.captures])
 
     def arrays(self) -> list[Any]:
         """Return the arrays themselves, for the caller who must keep them alive."""
         return [capture.of(self.function) for capture in self.captures]
 
-    def _captured(self, capture: walk.Capture) -> bytes:
+    def _captured(self, capture: walk.Capture, lend: Lend | None) -> bytes:
         name = f"op: captured array {capture.name!r}"
         try:
             array = capture.of(self.function)
@@ -156,7 +160,7 @@ class CapturedState:
             raise TypeError(
                 f"{name}: expected the device array that was there, got nothing: it is gone"
             ) from None
-        address = arrays.address(name, array, capture.dtype, 0, capture.is_writable, c_order=True)
+        address = arrays.address(name, array, capture.dtype, 0, capture.is_writable, lend=lend, c_order=True)
         shape = arrays.shape(array)
         if len(shape) != capture.ndim:
             raise ValueError(

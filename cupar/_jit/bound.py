@@ -49,7 +49,14 @@ class _Call:
 
     def __init__(self, site: Site, overload: Overload) -> None:
         self.loaded, self.name = overload.loaded, site.kernel.__name__
-        self._pack, self._config = site.packer(overload), site.config
+        self._lent: list[Any] = []
+        self._pack, self._config = site.packer(overload, self._lent), site.config
+
+    def take_lent(self) -> tuple[Any, ...]:
+        """Return what the arguments were lent; see `Call.take_lent`."""
+        found = tuple(self._lent)
+        self._lent.clear()
+        return found
 
     def bind(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return what is packed, and how it is launched."""

@@ -42,14 +42,18 @@ try:
     enqueue(packed, _config, _handle)
 finally:
     free.append(enqueue)
+{hold}
 """
 
 _BYTES = """
 try:
-    return _pack({items})
+    packed = _pack({items})
 except _errors:
     return _other(({parameters}))
+{hold}
+return packed
 """
+_HOLD = "if lent: _hold(lent, _handle)"
 
 _compiled = lru_cache(lambda source: compile(source, "<cupar kernel>", "exec"))
 # By which a launch that is free is found: the number of the current context, and none that there is if that
@@ -114,21 +118,27 @@ class Site:
         """Launch with arguments of any types."""
         overload = self.kernel.overload_for(arguments)
         overload.loaded.check(self.config)
-        packed = self.packed(overload, arguments)
+        lent: list[Any] = []
+        packed = self.packed(overload, arguments, lent)
         enqueue, free = overload.take(self.handle, self.kind == "alone")
         try:
             enqueue(packed, self.config, self.handle)
         finally:
             free.append(enqueue)
+        if lent:
+            _hold(lent, self.handle)
         _guard_tensors(overload, arguments)
         self._remember(self.written(overload))
 
-    def packed(self, overload: Overload, arguments: tuple[Any, ...]) -> bytes:
-        """Return what is handed over of arguments, which are of the overload's types or converted to them."""
-        found = [value for read in captured(overload) for value in read()]
+    def packed(self, overload: Overload, arguments: tuple[Any, ...], lent: list[Any]) -> bytes:
+        """Return what is handed over of arguments, which are of the overload's types or converted to them.
+
+        What has the memory of arrays, if that is not they, is added to `lent`.
+        """
+        found = [value for read in captured(overload) for value in read(lent)]
         kinds = overload.types
         for name, kind, argument in zip(self.kernel.names, kinds, arguments, strict=True):
-            found += values(name, kind, argument)
+            found += values(name, kind, argument, lent)
         try:
             return overload.loaded.pack(*found)
         except (struct.error, OverflowError) as error:
@@ -139,18 +149,18 @@ class Site:
         made = _written(overload, self.kernel, self.kind)
         return self._with_methods(made(self.config, self.handle, self.other))
 
-    def packer(self, overload: Overload) -> Callable[..., bytes]:
-        """Return what packs arguments of an overload's types, or that are converted to them."""
+    def packer(self, overload: Overload, lent: list[Any]) -> Callable[..., bytes]:
+        """Return what packs arguments of an overload's types, or that are converted to them; see `packed`."""
 
         def other(arguments: tuple[Any, ...]) -> bytes:
             found = self.kernel.types_for(arguments)
             if found != overload.types:
                 types = ", ".join(map(str, overload.types))
                 raise TypeError(f"this launch was bound for ({types}): bind another one for other types")
-            return self.packed(overload, arguments)
+            return self.packed(overload, arguments, lent)
 
         made: Any = _written(overload, self.kernel, "bytes")
-        return made(None, 0, other)  # type: ignore[no-any-return]
+        return made(None, lent, other)  # type: ignore[no-any-return]
 
     def _with_methods(self, launch: Any) -> Launch:
         launch.site, launch.__qualname__ = self, self.kernel.__name__
@@ -185,6 +195,7 @@ def _write(overload: Overload, kernel: Launched, kind: str) -> Callable[..., Lau
         "_typeof": typeof,
         "_array_values": array_values,
         "_values": values,
+        "_hold": _hand_over if kind == "bytes" else _hold,
     }
     parameters = [each if _is_plain(each) else f"_a{i}" for i, each in enumerate(kernel.names)]
     # Python says of wrong arguments which function they are for.
@@ -192,7 +203,7 @@ def _write(overload: Overload, kernel: Launched, kind: str) -> Callable[..., Lau
     lines: list[str] = []
     for i, read in enumerate(held):
         names[f"_captured_{i}"] = read
-        lines.append(f"{targets(kinds[i], f'{i}_')} = _captured_{i}()")
+        lines.append(f"{targets(kinds[i], f'{i}_')} = _captured_{i}(lent)")
     # Before there were tensors, they are handed on; but what only packs is not written anew.
     positions, names["_guard"] = overload.guarded or ((), None)
     hands_on = overload.guarded is None and kind != "bytes"
@@ -208,9 +219,12 @@ def _write(overload: Overload, kernel: Launched, kind: str) -> Callable[..., Lau
     for i, argument in enumerate(arguments):
         if i not in positions:
             lines += writer.read(*argument, hands_on)
+    may_be_lent = held or writer.may_be_lent
+    if may_be_lent:  # of which arrays that are read in line know nothing
+        lines.insert(0, f"lent = {'[]' if held else None}")
     items = ", ".join(f"v{each}" for each in overload.loaded.packing.names)
     rest = (_BYTES if kind == "bytes" else _LAUNCH).format(
-        items=items, parameters=_tuple(parameters), stream=stream
+        items=items, parameters=_tuple(parameters), stream=stream, hold=_HOLD if may_be_lent else ""
     )
     source = _SOURCE.format(
         name=own,
@@ -247,7 +261,7 @@ def _is_plain(name: str) -> bool:
     )
 
 
-_TAKEN = {"packed", "read", "enqueue", "free", "thread", "type", "len", "KeyError"}
+_TAKEN = {"packed", "read", "lent", "enqueue", "free", "thread", "type", "len", "KeyError"}
 
 
 def ordered(kernel: Launched, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
@@ -262,9 +276,20 @@ def ordered(kernel: Launched, arguments: tuple[Any, ...], named: dict[str, Any])
     return tuple({**given, **named}[name] for name in wanted)
 
 
-def captured(overload: Overload) -> list[Callable[[], list[Any]]]:
-    """Return what reads each device array that a kernel has captured, as it is then."""
-    found: list[Callable[[], list[Any]]] = []
+def _hold(lent: list[Any], stream: int) -> None:
+    """Hold what a launch was lent until the stream has passed it."""
+    from .._device.lent import Lent
+
+    driver.current_context().part(Lent).hold(tuple(lent), stream)
+
+
+def _hand_over(lent: list[Any], to: list[Any]) -> None:
+    to += lent
+
+
+def captured(overload: Overload) -> list[Callable[[list[Any]], list[Any]]]:
+    """Return what reads each device array that a kernel has captured, as it is then; see `Site.packed`."""
+    found: list[Callable[[list[Any]], list[Any]]] = []
     for state in overload._states:
         if isinstance(state, CapturedState):
             kinds = all_types(overload._spec)
@@ -273,15 +298,15 @@ def captured(overload: Overload) -> list[Callable[[], list[Any]]]:
     return found
 
 
-def _reader(state: CapturedState, capture: Any, kind: Type) -> Callable[[], list[Any]]:
+def _reader(state: CapturedState, capture: Any, kind: Type) -> Callable[[list[Any]], list[Any]]:
     name = f"captured array {capture.name!r}"
 
-    def read() -> list[Any]:
+    def read(lent: list[Any]) -> list[Any]:
         array = capture.of(state.function)
         found = typeof(name, array)
         if found != kind:
             raise TypeError(f"{name}: this kernel was compiled for {kind}, got {found}")
-        return values(name, kind, array)
+        return values(name, kind, array, lent)
 
     return read
 
@@ -294,7 +319,7 @@ def _refused(
         codes = [slot.code for slot in slots(kind) if hasattr(slot, "name")]
         if isinstance(kind, (Scalar, Member, Tuple)):
             try:
-                struct.pack(f"={''.join(codes)}", *values(name, kind, argument))
+                struct.pack(f"={''.join(codes)}", *values(name, kind, argument, []))
             except (struct.error, OverflowError) as why:
                 return TypeError(f"{name}: expected {kind}, got {argument!r}: {why}")
     return TypeError(str(error))

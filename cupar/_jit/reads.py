@@ -44,6 +44,7 @@ class Writer:
 
     def __init__(self, names: dict[str, Any], exact: bool, hand_on: str) -> None:
         self._names, self._exact, self._hand_on = names, exact, hand_on
+        self.may_be_lent = False  # whether lines were written that add to a variable `lent`
 
     def read(
         self, value: str, kind: Type, name: str, label: str, hands_on_tensors: bool = False
@@ -71,12 +72,14 @@ class Writer:
 
     def _slowly(self, value: str, kind: Type, name: str, label: str) -> Iterator[str]:
         self._names[f"_k{name}"] = kind
+        self.may_be_lent = True
+        yield "lent = lent or []"
         if isinstance(kind, Array):
-            yield f"if (read := _array_values({label!r}, _k{name}, {value})) is None: {self._hand_on}"
+            yield f"if (read := _array_values({label!r}, _k{name}, {value}, lent)) is None: {self._hand_on}"
             yield f"{targets(kind, name)} = read"
             return
         yield f"if _typeof({label!r}, {value}) != _k{name}: {self._hand_on}"
-        yield f"{targets(kind, name)} = _values({label!r}, _k{name}, {value})"
+        yield f"{targets(kind, name)} = _values({label!r}, _k{name}, {value}, lent)"
 
     def tensors(self, arguments: Sequence[tuple[str, Any, str, str]]) -> Iterator[str]:
         """Yield the lines that read arguments which are tensors, most often: they are checked in one call."""

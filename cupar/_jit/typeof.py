@@ -85,12 +85,15 @@ def _item(name: str, dtype: np.dtype[Any]) -> Item:
 # --- Values ------------------------------------------------------------------------------------------------
 
 
-def values(name: str, kind: Type, value: Any) -> list[Any]:
-    """Return what is packed of a value of a type, in the order of its slots. Numbers are converted to it."""
-    return list(_VALUES[type(kind)](name, kind, value))
+def values(name: str, kind: Type, value: Any, lent: list[Any]) -> list[Any]:
+    """Return what is packed of a value of a type, in the order of its slots. Numbers are converted to it.
+
+    What has the memory of arrays, if that is not they, is added to `lent`.
+    """
+    return list(_VALUES[type(kind)](name, kind, value, lent))
 
 
-def array_values(name: str, kind: Array, value: Any) -> list[Any] | None:
+def array_values(name: str, kind: Array, value: Any, lent: list[Any]) -> list[Any] | None:
     """Return what is packed of an array, or None if it is not of this very type: read once to know both."""
     if _of_value(name, value) is not None:
         return None
@@ -98,11 +101,15 @@ def array_values(name: str, kind: Array, value: Any) -> list[Any] | None:
     item = _item(name, view.dtype)
     if view.is_record or Array(item, len(view.shape), view.layout, view.writable) != kind:
         return None
-    return _array(name, kind, value, view)
+    return _array(name, kind, value, lent, view)
 
 
-def _array(name: str, kind: Any, value: Any, read: arrays.Strided | None = None) -> list[Any]:
+def _array(
+    name: str, kind: Any, value: Any, lent: list[Any], read: arrays.Strided | None = None
+) -> list[Any]:
     view = read or arrays.strided(name, value)
+    if view.owner is not None:
+        lent.append(view.owner)
     if driver.has_several_devices:
         peers.check_memory(name, view.address)
     if view.address % kind.item.dtype.alignment:
@@ -126,7 +133,7 @@ def _array(name: str, kind: Any, value: Any, read: arrays.Strided | None = None)
     return [*found, *(each for i, each in enumerate(strides) if i != inner)]
 
 
-def _scalar(name: str, kind: Any, value: Any) -> list[Any]:
+def _scalar(name: str, kind: Any, value: Any, lent: list[Any]) -> list[Any]:
     return number(name, kind.item.dtype, value.value if isinstance(value, enum.Enum) else value)
 
 
@@ -150,7 +157,7 @@ def number(name: str, dtype: np.dtype[Any], value: Any) -> list[Any]:
         raise TypeError(f"{name}: expected a {dtype}, got {kind}: {error}") from None
 
 
-def _struct(name: str, kind: Any, value: Any) -> list[Any]:
+def _struct(name: str, kind: Any, value: Any, lent: list[Any]) -> list[Any]:
     return _fields(name, kind.item.dtype, value)
 
 
@@ -162,22 +169,27 @@ def _fields(name: str, dtype: np.dtype[Any], value: Any) -> list[Any]:
     return found
 
 
-def _tuple(name: str, kind: Any, value: Any) -> list[Any]:
+def _tuple(name: str, kind: Any, value: Any, lent: list[Any]) -> list[Any]:
     found = []
     for i, (item, each) in enumerate(zip(kind.items, value, strict=True)):
-        found += values(f"{name}[{i}]", item, each)
+        found += values(f"{name}[{i}]", item, each, lent)
     return found
 
 
-def _record(name: str, kind: Any, value: Any) -> list[Any]:
-    address = arrays.strided(name, value).address
+def _record(name: str, kind: Any, value: Any, lent: list[Any]) -> list[Any]:
+    found = _address(name, kind, value, lent)
     if driver.has_several_devices:
-        peers.check_memory(name, address)
-    return [address]
+        peers.check_memory(name, found[0])
+    return found
 
 
-def _address(name: str, kind: Any, value: Any) -> list[Any]:
-    return [value if isinstance(value, int) else arrays.strided(name, value).address]
+def _address(name: str, kind: Any, value: Any, lent: list[Any]) -> list[Any]:
+    if isinstance(value, int):
+        return [value]
+    view = arrays.strided(name, value)
+    if view.owner is not None:
+        lent.append(view.owner)
+    return [view.address]
 
 
 _VALUES: dict[type, Callable[..., list[Any]]] = {

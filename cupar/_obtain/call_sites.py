@@ -24,7 +24,7 @@ from .._base.device import is_cpu, using
 from .._base.errors import BuildError
 from .._call.algorithm import Algorithm
 from .._call.double_buffer import DoubleBuffer
-from .._device import arrays, driver, host_arrays
+from .._device import arrays, driver
 from .._fingerprint import registries, walk
 from .._ir.iterator import Iterator
 from ..operators import RawOp
@@ -120,6 +120,8 @@ class _TokensOnCpu(_Tokens):
     def _of_others(self, cls: type) -> Callable[[Any], Hashable]:
         if issubclass(cls, np.ndarray):
             return _none if issubclass(cls, np.ma.MaskedArray) else _numpy_array
+        from .._device import host_arrays
+
         return _other_array if host_arrays.is_array_class(cls) else _none
 
 

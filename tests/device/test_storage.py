@@ -271,7 +271,7 @@ def bound(library, monkeypatch):
     monkeypatch.setattr(_bound, "executable_of", lambda chains: Graph())
     chain = SimpleNamespace(filler=lambda executable, nodes: lambda *arguments: None)
     call = SimpleNamespace(bind=lambda arguments: arguments, prepare=lambda bound: None, nbytes=MIB)
-    call.name = "reduce_into"
+    call.name, call.take_lent = "reduce_into", lambda: ()
     call.loaded, call.shape, call.numbers = SimpleNamespace(chains={"one": chain}), "one", ()
     algorithm = cupar.Reduce.__new__(cupar.Reduce)
     algorithm._states, algorithm._source = (), SimpleNamespace(refusal="")

@@ -5,6 +5,7 @@ import os
 import time
 
 import cupy as cp
+import numpy as np
 import pytest
 from test_launches import spin
 
@@ -191,3 +192,94 @@ def test_a_bound_call_whose_stream_is_gone():
     assert len(storage.memory().retired) >= 10
     cupar.release_memory()
     assert not storage.memory().retired
+
+
+class Copies:
+    """Exports a copy each time it is asked, which nothing else keeps; noted when it is gone."""
+
+    def __init__(self, array, gone):
+        self._array, self._gone = array, gone
+
+    @property
+    def __cuda_array_interface__(self):
+        memory = Noted(self._gone, self._array.nbytes)
+        cp.cuda.runtime.memcpy(memory.address, self._array.data.ptr, self._array.nbytes, 3)
+        found = {**self._array.__cuda_array_interface__, "data": (memory.address, False), "memory": memory}
+        found.pop("stream", None)
+        return found
+
+
+class Noted:
+    """Memory that is overwritten when it is gone, on a stream that waits for no other."""
+
+    def __init__(self, gone, nbytes):
+        self.address, self._gone, self._nbytes = cp.cuda.runtime.malloc(nbytes), gone, nbytes
+
+    def __del__(self):
+        self._gone.append(self.address)
+        stream = cp.cuda.Stream(non_blocking=True)
+        cp.cuda.runtime.memsetAsync(self.address, 255, self._nbytes, stream.ptr)
+        stream.synchronize()
+
+
+@pytest.mark.parametrize("way", ["call", "bound", "kernel"])
+def test_what_was_lent_outlives_the_work(way):
+    n, gone = 1 << 16, []
+    array, out, wanted = cp.arange(n, dtype="i4"), cp.zeros(n, "i4"), 2 * np.arange(n)
+    twice = cupar.unary_transform("i4", "i4", lambda a: a * 2)
+
+    @cupar.jit
+    def kernel(x, out):
+        i = cupar.cuda.grid(1)
+        if i < out.size:
+            out[i] = x[i] * 2
+
+    kernel[1, 32](array[:1], out[:1])
+    stream = cp.cuda.Stream(non_blocking=True)
+    spin(stream, 0)  # which is compiled for that
+    cp.cuda.Device().synchronize()
+    spin(stream)
+    if way == "call":
+        twice(Copies(array, gone), out, n, stream=stream)
+    elif way == "kernel":
+        kernel[n // 256, 256, stream](Copies(array, gone), out)
+    else:
+        bound = twice.bind(Copies(array, gone), out, n, stream=stream)
+        bound()
+        bound.close()
+    assert not gone
+    stream.synchronize()
+    np.testing.assert_array_equal(out.get(), wanted)
+    cupar.release_memory()
+    gc.collect()
+    assert gone
+
+
+def test_a_graph_holds_what_was_lent():
+    n, gone = 1 << 16, []
+    array, out = cp.arange(n, dtype="i4"), cp.zeros(n, "i4")
+    twice = cupar.unary_transform("i4", "i4", lambda a: a * 2)
+    twice(array, out, n)
+    lent = Copies(array, gone)
+    stream = cp.cuda.Stream(non_blocking=True)
+    cp.cuda.Device().synchronize()
+    with stream:
+        stream.begin_capture(cp.cuda.runtime.streamCaptureModeRelaxed)
+        twice(lent, out, n, stream=stream)
+        graph = stream.end_capture()
+    del lent
+    cupar.release_memory()
+    for _ in range(2):
+        out.fill(0)
+        cp.cuda.Device().synchronize()
+        graph.launch(stream)
+        stream.synchronize()
+        np.testing.assert_array_equal(out.get(), 2 * np.arange(n))
+    assert not gone
+    del graph
+    gc.collect()
+    deadline = time.monotonic() + 10  # the driver tells it from a thread of its own
+    while not gone and time.monotonic() < deadline:
+        cupar.release_memory()
+        time.sleep(0.01)
+    assert gone

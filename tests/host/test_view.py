@@ -120,9 +120,10 @@ def test_out_of_bounds():
 def test_a_view_is_a_device_array_and_keeps_its_array():
     array = Array(0x1000, (4, 6), "f4")
     view = cupar.view(array)
-    assert view._owner is array and view[1:]._owner is array
+    assert view._owner[0] is array and view[1:]._owner[0] is array
     assert cupar.view(view) is view
-    assert arrays.view("d_in", view[1:]) == arrays.View(0x1000 + 24, 18, np.dtype("f4"), True, True, True)
+    found = arrays.view("d_in", view[1:])
+    assert found[:-1] == (0x1000 + 24, 18, np.dtype("f4"), True, True, True)
     assert not arrays.view("d_in", view[:, 1:]).contiguous
     assert not arrays.view("d_in", cupar.view(Array(0x1000, 4, "f4", read_only=True))).writable
 

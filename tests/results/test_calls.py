@@ -115,25 +115,51 @@ def of_other_libraries(host):
         yield torch.tensor(np.ascontiguousarray(host.T), device="cpu" if IS_CPU else "cuda").T
 
 
-def test_fortrans_order_is_the_order_of_memory():
+def test_another_order_than_cs():
     host = np.arange(12, dtype="i4").reshape(3, 4)
-    in_memory = host.ravel("F")
     d_in, d_out = cp.asfortranarray(cp.asarray(host)), cp.zeros((3, 4), "i4", order="F")
     for given in (d_in, Bare(d_in), *of_other_libraries(host)):
         for _ in range(3):
             d_out.fill(-1)
             transform = cupar.unary_transform(given, d_out, lambda a: a * 2)
             transform(given, d_out, 12)
-        np.testing.assert_array_equal(d_out.get().ravel("F"), 2 * in_memory)
         np.testing.assert_array_equal(d_out.get(), 2 * host)
-        scan = cupar.inclusive_scan(given, d_out, add)
-        storage = cp.zeros((4, scan(None, given, d_out, 12)), "u1", order="F")
-        scan(storage, given, d_out, 12)
-        np.testing.assert_array_equal(d_out.get().ravel("F"), np.cumsum(in_memory))
+        total, init = cp.zeros(1, "i4"), np.zeros(1, "i4")
+        reduction = cupar.reduce_into(given, total, add, init)
+        storage = cp.zeros((4, reduction(None, given, total, 12, init)), "u1", order="F")
+        reduction(storage, given, total, 12, init)
+        assert total.get()[0] == host.sum()
         with pytest.raises(ValueError, match=r"^d_in: needs at least 13 items"):
-            scan.run(given, d_out, 13)
+            transform(given, d_out, 13)
+        in_c = cp.zeros((3, 4), "i4")
+        scan = cupar.inclusive_scan(given, in_c, add)
+        rows = cupar.segmented_reduce(given, in_c, op=add, h_init=0)
+        for call in (
+            lambda given=given: transform(given, in_c, 12),
+            lambda given=given: scan.run(given, in_c, 12),
+            lambda given=given: rows.run(given, in_c, 3, h_init=0, segment_size=4),
+        ):
+            with pytest.raises(ValueError, match=r"^d_in: got an array in Fortran's order"):
+                call()
     with pytest.raises(ValueError, match=r"^d_in: .*contiguous"):
         cupar.unary_transform(d_in[:2], d_out, lambda a: a * 2)
+
+
+def test_storage_at_any_address():
+    n = 100_000
+    host = np.random.default_rng(3).integers(0, 1000, n).astype("i4")
+    d_in, d_out = cp.asarray(host), cp.zeros(n, "i4")
+    scan = cupar.inclusive_scan("i4", "i4", add)
+    sort = cupar.merge_sort("i4", None, "i4", None, cupar.OpKind.LESS)
+    for algorithm, arguments, expected in (
+        (scan, (d_in, d_out, n), np.cumsum(host)),
+        (sort, (d_in, None, d_out, None, n), np.sort(host)),
+    ):
+        storage = cp.zeros(algorithm(None, *arguments) + 255, "u1")
+        for offset in (1, 8, 255):
+            d_out.fill(-1)
+            algorithm(storage[offset:], *arguments)
+            np.testing.assert_array_equal(d_out.get(), expected)
 
 
 def test_refusals(summed):

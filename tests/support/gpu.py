@@ -1,5 +1,6 @@
 """A GPU that is none: it loads code and notes what is launched."""
 
+import ctypes
 from contextlib import nullcontext
 from ctypes import c_void_p
 from itertools import count
@@ -28,10 +29,17 @@ class GPU:
         Cubins, in order.
     launched : list of int
         Of each graph or kernel that was launched, which of those cubins it is of.
+    busy : set of int
+        Streams that have not passed what was enqueued.
+    captured : set of int
+        Streams that are being captured.
+    graphs_gone : list of callable
+        Called, they destroy the graphs that streams were captured into.
     """
 
     def __init__(self):
         self.status, self.loaded, self.launched = 0, [], []
+        self.busy, self.captured, self.graphs_gone, self._recorded = set(), set(), [], {}
         self._numbers = count(1)
         self._graphs = {}
 
@@ -55,6 +63,34 @@ class GPU:
 
     def launch(self, executable, stream):
         self.launched.append(self._graphs[executable.value])
+        return 0
+
+    def create_event(self, event, flags):
+        event._obj.value = next(self._numbers)
+        return 0
+
+    def record(self, event, stream):
+        self._recorded[event.value] = stream.value or 0
+        return 0
+
+    def query(self, event):
+        return 600 if self._recorded.get(event.value) in self.busy else 0
+
+    def is_capturing(self, stream, status):
+        status._obj.value = int((stream.value or 0) in self.captured)
+        return 0
+
+    def capture_info(self, stream, status, number, graph, *others):
+        graph._obj.value = stream.value
+        return 0
+
+    def user_object(self, made, data, destroy, count, flags):
+        self._destroy = ctypes.CFUNCTYPE(None, c_void_p)(destroy.value), data
+        return 0
+
+    def retain(self, graph, made, count, flags):
+        destroy, data = self._destroy
+        self.graphs_gone.append(lambda: destroy(data))
         return 0
 
     def launch_kernel(self, config, function, parameters, more):
@@ -83,6 +119,14 @@ def pretended(monkeypatch, cc=90):
         cuGraphLaunch=gpu.launch,
         cuGraphExecKernelNodeSetParams_v2=lambda *_: 0,
         cuLaunchKernelEx=gpu.launch_kernel,
+        cuStreamGetPriority=lambda *_: 1,
+        cuEventCreate=gpu.create_event,
+        cuEventRecord=gpu.record,
+        cuEventQuery=gpu.query,
+        cuStreamIsCapturing=gpu.is_capturing,
+        cuStreamGetCaptureInfo_v2=gpu.capture_info,
+        cuUserObjectCreate=gpu.user_object,
+        cuGraphRetainUserObject=gpu.retain,
     )
     monkeypatch.setattr(driver, "library", lambda: library)
     monkeypatch.setattr(tuned, "card_of", lambda device: Card(CARD, device.cc, FACTS["sms"]))

@@ -19,7 +19,7 @@ from numba.cuda.cudadrv.driver import MemoryPointer  # noqa: E402
 
 import cupar  # noqa: E402
 from cupar import kernel as kernels  # noqa: E402
-from cupar._device import arrays  # noqa: E402
+from cupar._device import arrays, readers  # noqa: E402
 from cupar._jit import tensors as _tensors  # noqa: E402
 
 A = [0x700000000000 + k * 0x1000000000 for k in range(16)]
@@ -269,7 +269,7 @@ def libraries():
     arrays.view = lambda name, array: asked.append(name) or view(name, array)
     for makes in ([InLine, Tensor, numbas], [numbas, InLine, Tensor], [Tensor, numbas, InLine]):
         for dtype in ("f4", "f8"):
-            for each in (arrays.CUPY, arrays.TORCH, arrays.NUMBA, arrays._torch_dtypes, arrays._readers):
+            for each in (arrays.CUPY, arrays.TORCH, arrays.NUMBA, readers.torch_dtypes, arrays._readers):
                 each.clear()
 
             def sized(x):
