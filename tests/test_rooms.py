@@ -9,6 +9,7 @@ import pytest
 
 import cupar
 from cupar import _numba
+from cupar._compile import toolchain
 
 ROOT = Path(cupar.__file__).parent
 
@@ -141,3 +142,47 @@ def test_what_the_door_leads_to(name):
 def test_files_are_short():
     lengths = {name: len(path.read_text().splitlines()) for name, path in FILES.items()}
     assert {name: length for name, length in lengths.items() if length > LONGEST_FILE} == {}
+
+
+# What code is made with, and cannot change it.
+DECIDE_NOTHING = {
+    "_base": "waits, logs, words and errors",
+    "_cache": "keeps what was made",
+    "_compile.demangled": "names in errors",
+    "_compile.entries": "keeps what was made",
+    "_compile.key": "is the key",
+    "_compile.limits": "errors",
+    "_compile.numba_errors": "errors",
+    "_compile.precompiled": "the code is the same with and without",
+    "_compile.symbols": "errors",
+    "_compile.toolchain": "its options and versions are in keys by value",
+    "_compile.workers": "where it is compiled",
+    "_cpu.calls": "runs what was made",
+    "_cpu.refusals": "errors",
+    "_device": "reads users' arrays; asks the driver",
+    "_external.files": "reads users' files, which are in keys by content",
+    "_external.kinds": "tells what a value is, by its class",
+    "_external.linkable": "users' code, in keys by content",
+    "_external.shim": "the C++ that it writes is in keys by content",
+    "_external.sources": "the C++ that it changes is in keys by content",
+    "_fingerprint.extensions": "refuses what others have registered",
+    "_fingerprint.guards": "whether a fingerprint still holds",
+    "_fingerprint.refusals": "errors",
+    "_fingerprint.registries": "what others have registered",
+    "_fingerprint.unsupported": "errors",
+    "_ir.cpp": "the C++ that it writes is in keys by value",
+    "_ir.source": "the C++ that it writes is in keys by value",
+    "_kernels": "the C++ of kernels is in keys by value",
+    "_store": "keeps what was made",
+}
+
+
+def test_what_decides_code_is_in_keys():
+    """A module that others use who make code is in their list, or here with the reason why it need not be."""
+    deciding = {*toolchain.KERNELS, *toolchain.OPERATORS, *toolchain.ON_CPU}
+    assert deciding <= set(FILES)
+    used = {other for name in deciding for other in imports(name)} | {n for n in FILES if room(n) == "_cpu"}
+    unknown = {name for name in used - deciding if not {name, room(name)} & set(DECIDE_NOTHING)}
+    assert unknown == {"_cpu"}, "is it to be in a list of `_compile/toolchain.py`?"
+    assert {name for name in DECIDE_NOTHING if name not in FILES} <= set(map(room, FILES))
+    assert not deciding & set(DECIDE_NOTHING)

@@ -1,11 +1,15 @@
-"""Which versions of packages a process imports, found without importing them.
+"""Which versions of packages a process imports, found without importing them; what cupar's own files hold.
 
 A key must hold the version of the code that runs, and not that of the first distribution of that name on the
 path: a checkout on PYTHONPATH comes before an installed package, whose metadata stand elsewhere. So a package
 is located as an import would, and its version is that of the metadata beside it. Without metadata beside it,
 as in a checkout, it is a hash of the files.
 
-`importlib.metadata` finds versions too, but importing it costs 15 ms, a fifth of what a start may cost.
+cupar's own version is no part of a key: most releases leave code as it is, and checkouts change it without a
+release. Instead, keys have a hash of the files that decide it, as they are on this machine.
+
+`importlib.metadata` finds versions too, but importing it costs 15 ms, a fifth of what a start may cost;
+`importlib.resources` costs 10 ms, so files are read by the loader beneath it.
 """
 
 from __future__ import annotations
@@ -14,11 +18,13 @@ import functools
 import importlib.util
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 from .digests import sha256
 
-__all__ = ["beside", "package_folder", "package_version"]
+__all__ = ["beside", "own_file", "own_version", "package_folder", "package_version"]
 
 # Of each distribution, the package to look for: one that stands beside its metadata.
 _PACKAGES = {
@@ -90,3 +96,50 @@ def _hash(folder: Path) -> str:
             digest.update(f"{path.relative_to(folder).as_posix()}\0{path.stat().st_size}\0".encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+_PACKAGE: Final = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120 - it may be in a zip
+_PYC_HEADER: Final = 16  # bytes before a module's code: among them the time of its source
+
+
+def own_file(name: str) -> bytes:
+    """Return the content of a file of cupar's, as in ``"_kernels/reduce.cuh"``; raise OSError if it has none.
+
+    cupar may be in a zip.
+    """
+    path = f"{_PACKAGE}/{name}"
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # a third of what `open` costs, which starts notice
+    except NotADirectoryError:
+        return bytes(getattr(__spec__, "loader").get_data(path))  # noqa: B009 - not every loader has it
+    try:
+        pieces = []
+        while piece := os.read(file, 1 << 16):
+            pieces.append(piece)
+        return b"".join(pieces)
+    finally:
+        os.close(file)
+
+
+def _module(name: str) -> bytes:
+    """Return the source of a module of cupar's, as in ``"_cpu.kit"``; its bytecode, if it comes without."""
+    path = name.replace(".", "/")
+    try:
+        return own_file(f"{path}.py")
+    except OSError:
+        try:
+            return own_file(f"{path}.pyc")[_PYC_HEADER:]
+        except OSError:
+            raise ImportError(
+                f"cupar's file {path}.py cannot be read, and keys of builds depend on it: install all files"
+            ) from None
+
+
+def own_version(modules: Iterable[str], *, in_any_python: bool = False) -> str:
+    """Return a hash of modules of cupar's; `in_any_python`: the same in all versions of Python.
+
+    Others are 64 bits of each module, by the function that Python itself has for sources: SHA-256 without
+    OpenSSL takes ten times as long.
+    """
+    hashed = (lambda data: sha256(data).digest()) if in_any_python else importlib.util.source_hash
+    return sha256(b"".join([hashed(_module(name)) for name in modules])).hexdigest()

@@ -22,7 +22,7 @@ from .._base.words import counted
 from .._ir.nodes import IteratorNode, Pointer
 from .._ir.operator import Operator
 from .._ir.specialisation import Specialisation
-from .._kernels import source
+from .._kernels import headers, source
 from . import toolchain, wrapper
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def template_parts(spec: Specialisation) -> dict[str, Any]:
     assert family is not None
     versions = {
         **toolchain.template_versions(),
-        "cupar's kernels": source.digest(family.source_of(spec)),
+        "cupar's kernels": headers.digest(family.source_of(spec)),
         "options of NVRTC": " ".join(toolchain.KERNEL_OPTIONS),
     }
     return {
@@ -116,7 +116,7 @@ def policy_parts(spec: Specialisation, card: Card) -> dict[str, Any]:
         "algorithm": family.tunable.name,
         "card": card.part(),
         "types": dict(family.tunable.facts(spec)),
-        "versions": {**versions, "cupar's kernels": source.digest(family.source_of(spec.with_policy("")))},
+        "versions": {**versions, "cupar's kernels": headers.digest(family.source_of(spec.with_policy("")))},
     }
 
 
@@ -145,7 +145,10 @@ def links_part(links: Sequence[Linkable]) -> dict[str, Any]:
 def source_parts(code: Linkable, cc: int) -> dict[str, Any]:
     """Return what the LTO-IR of C++ depends on."""
     versions = toolchain.template_versions()
-    used = {name: versions[name] for name in ("cuda-cccl", "cuda-major", "nvrtc", "cuda-headers")}
+    used = {
+        name: versions[name]
+        for name in ("cuda-cccl", "cuda-major", "nvrtc", "cuda-headers", "cupar's code for kernels")
+    }
     return {
         "format": FORMAT,
         "entry": "cpp",

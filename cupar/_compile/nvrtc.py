@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .._base.errors import BuildError
+from .._kernels.headers import own as own_headers
 from . import toolchain
 
 # Compute capabilities that NVRTC supports in every minor version of a CUDA, so that it need not be loaded
@@ -83,7 +84,7 @@ def compile_source(
 
 def compile_kernels(source: str, cc: int, *more: str) -> bytes:
     """Compile the C++ of kernels to LTO-IR, with options that do not change what comes of it."""
-    return _compiled(source.encode(), cc, (*toolchain.KERNEL_OPTIONS, f"-I{toolchain.KERNELS}", *more))
+    return _compiled(source.encode(), cc, (*toolchain.KERNEL_OPTIONS, *more), own_headers(source))
 
 
 def set_heap_of_headers(size: int) -> None:

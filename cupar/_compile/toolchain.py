@@ -22,7 +22,7 @@ from .. import _cache
 from .._base import fork
 from .._base.digests import sha256
 from .._base.errors import BuildError, VersionError
-from .._base.versions import beside, package_folder, package_version
+from .._base.versions import beside, own_version, package_folder, package_version
 
 _busy: Counter[int] = Counter()  # of each thread, in how many blocks of `compilers` it is
 _is_stuck = False
@@ -208,6 +208,28 @@ def device_runtime() -> bytes:
 # ---------------------------------------------------------------------------------------------------------
 
 
+def _in(room: str, names: str) -> tuple[str, ...]:
+    return tuple(f"{room}.{name}" for name in names.split())
+
+
+# cupar's own modules that decide what code a build has, where nothing else in a key tells: options, and the
+# C++ that cupar writes or ships, are in keys by value. A module that these import is in one of these or, with
+# the reason why it decides nothing, in `tests/test_rooms.py`.
+KERNELS = ("_build", *_in("_compile", "external nvjitlink nvrtc"))
+OPERATORS = (
+    *("_base.cpp_types", "_numba", "structs"),
+    *_in("_compile", "arithmetic bfloat16 captured_arrays cpp_calls inference numba_types python_kernel"),
+    *_in("_compile", "python_to_ltoir wrapper"),
+    *_in("_external", "cpp declared signatures"),
+    *_in("_fingerprint", "bytecode fingerprint frozen names values walk"),
+    *_in("_ir", "kinds nodes operator parameters specialisation"),
+)
+ON_CPU = (
+    *_in("_cpu", "algorithms bit_sorts build code compactions functions iterators kit operators plans"),
+    *_in("_cpu", "shuffle sorts target values"),
+)
+
+
 @functools.cache
 def cpu_versions() -> dict[str, str]:
     """Return what a build for the CPU depends on: numba, LLVM, and the CPU itself."""
@@ -221,16 +243,9 @@ def cpu_versions() -> dict[str, str]:
         "the CPU": llvm.get_host_cpu_name(),
         "features of the CPU": sha256(features.encode()).hexdigest()[:16],
         "platform": f"{sys.platform} {os.uname().machine}",
-        "cupar's algorithms": _sources("_cpu"),
+        "cupar's code for operators": own_version(OPERATORS),
+        "cupar's code for the CPU": own_version(ON_CPU),
     }
-
-
-def _sources(room: str) -> str:
-    """Return a hash of the files of a room of cupar's own."""
-    digest = sha256()
-    for path in sorted((Path(__file__).parents[1] / room).glob("*.py")):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return str(digest.hexdigest())
 
 
 @functools.cache
@@ -261,6 +276,7 @@ def template_versions() -> dict[str, str]:
         "nvrtc": _library_version("nvrtc"),
         "nvjitlink": _library_version("nvJitLink"),
         "cuda-headers": _headers_version(),
+        "cupar's code for kernels": own_version(KERNELS, in_any_python=True),
     }
 
 
@@ -275,14 +291,8 @@ def operator_versions() -> dict[str, str]:
         **{project: package_version(project) for project in ("numba-cuda", "numba", "llvmlite")},
         "numpy": np.__version__,
         "nvvm": _library_version("nvvm"),
-        "cupar's bfloat16 in numba": _bfloat16_version(),
+        "cupar's code for operators": own_version(OPERATORS),
     }
-
-
-@functools.cache
-def _bfloat16_version() -> str:
-    """Return the SHA-256 of what cupar registers with numba: that is in the code of operators, too."""
-    return sha256(Path(__file__).with_name("bfloat16.py").read_bytes()).hexdigest()
 
 
 # Of NVRTC, for CCCL's headers. Macros in them write out templates for lists of up to 16 types, which takes
@@ -290,7 +300,6 @@ def _bfloat16_version() -> str:
 # lists are then worked off in parts. The LTO-IR that comes of it is the same to the byte.
 UNROLL_OPTION = "-D_CCCL_META_UNROLL_LIMIT=8"
 
-KERNELS = Path(__file__).parents[1] / "_kernels"  # the folder of cupar's own C++
 KERNEL_OPTIONS = (  # of NVRTC, for kernels made of CUB's headers
     "-dlto",
     "-rdc=true",

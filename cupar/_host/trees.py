@@ -40,7 +40,12 @@ def tree_of(function: FunctionType) -> ast.FunctionDef:
 
 @functools.cache
 def _source(code: Any) -> str:
-    return textwrap.dedent(inspect.getsource(code))
+    try:
+        return textwrap.dedent(inspect.getsource(code))
+    except OSError:
+        raise UntranslatableError(
+            f"compiled host code is made of the source of {code.co_name}: cupar is installed without sources"
+        ) from None
 
 
 def checked(launch: ast.expr) -> list[ast.stmt]:

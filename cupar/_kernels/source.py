@@ -11,21 +11,17 @@ precompiled.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .._base.digests import sha256
 from .._ir import cpp, kinds
 from .._ir.nodes import Argument
 from .._ir.operator import Operator
 from .._ir.source import node_structs
 from .family import Family
+from .headers import included
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
-
-FOLDER = Path(__file__).parent
 
 # What CCCL's kinds are in C++, by name.
 _FUNCTORS = {
@@ -129,38 +125,5 @@ struct {name}_t {{{state}
 @functools.cache
 def _prefix(family_source: str) -> str:
     """Return the lines that include what a family's source does, but for those beside it."""
-    found = [*_HEADERS, *(each for text in _files(family_source).values() for each in _included(text, "<>"))]
+    found = [*_HEADERS, *included(family_source)]
     return "".join(f"#include <{header}>\n" for header in (*dict.fromkeys(found), "cupar.cuh"))
-
-
-@functools.cache
-def digest(family_source: str) -> str:
-    """Return the SHA-256 of a family's source and of what it includes of cupar's own."""
-    files = _files(family_source)
-    found = sha256()
-    for name in sorted(files):
-        data = files[name].encode()
-        found.update(f"{name}\0{len(data)}\0".encode() + data)
-    return found.hexdigest()
-
-
-@functools.cache
-def _files(family_source: str) -> dict[str, str]:
-    """Return cupar's own files that a family's kernels are made of, by name."""
-    found: dict[str, str] = {}
-    _read(["cupar.cuh", family_source], found)
-    return found
-
-
-def _included(text: str, quotes: str) -> list[str]:
-    """Return what a file includes under such quotes."""
-    first, last = f"#include {quotes[0]}", quotes[1]
-    lines = text.split("\n")
-    return [line[len(first) : -1] for line in lines if line.startswith(first) and line.endswith(last)]
-
-
-def _read(names: Sequence[str], found: dict[str, str]) -> None:
-    for name in names:
-        if name not in found:
-            found[name] = (FOLDER / name).read_text("utf-8")
-            _read(_included(found[name], '""'), found)

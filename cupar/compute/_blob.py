@@ -25,7 +25,7 @@ from .._fingerprint.walk import Capture
 from .._ir import nodes
 from .._ir.operator import Operator
 from .._ir.specialisation import Specialisation
-from .._kernels import source
+from .._kernels import headers
 from .._obtain.obtain import class_of
 from .._obtain.produce import code_of
 from ..operators import OpKind
@@ -137,7 +137,7 @@ def _kernels(spec: Specialisation) -> str:
     """Return the digest of what the kernels are made of, which plan and parameters belong to."""
     if spec.is_cpu:
         return digest(toolchain.cpu_versions())
-    return source.digest(spec.kind._family.source_of(spec))
+    return headers.digest(spec.kind._family.source_of(spec))
 
 
 def _restored(spec: Specialisation, code: bytes, build: dict[str, Any]) -> Algorithm:

@@ -16,7 +16,7 @@ from cupar._base import versions as _versions
 from cupar._compile import key as _key
 from cupar._compile import toolchain, wrapper
 from cupar._ir import cpp, nodes
-from cupar._kernels import source
+from cupar._kernels import headers
 
 NUMBERS = [np.dtype(code) for code in "?bBhHiIqQefdFD"]
 SEGMENTS = ("i4", "i4", None, None, "i8", "i8", cupar.SortOrder.ASCENDING)
@@ -137,7 +137,7 @@ def test_all_that_is_compiled_is_in_the_key(specialise, monkeypatch):
         patch.setattr(spec.kind, "_family", replace(spec.kind._family, prelude=lambda spec: "// another"))
         assert template(spec) != before
     with monkeypatch.context() as patch:
-        patch.setattr(source, "digest", lambda family: "another")  # the family's own file
+        patch.setattr(headers, "digest", lambda family: "another")  # the family's own file
         assert template(spec) != before
     assert template(spec) == before
 

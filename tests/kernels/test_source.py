@@ -1,11 +1,13 @@
 """What all of cupar's own kernels have in common."""
 
 import re
+from pathlib import Path
 
 import pytest
 
-from cupar._kernels.source import FOLDER
+from cupar._kernels import source
 
+FOLDER = Path(source.__file__).parent
 KERNEL = re.compile(r'extern "C" __global__.*?(cupar_[\w#]+)\((.*?)\n}\n', re.DOTALL)
 # Functions that wait for the stream, and of CUB's, the one that does.
 WAITS = (
