@@ -162,6 +162,7 @@ DECIDE_NOTHING = {
     "_device": "reads users' arrays; asks the driver",
     "_external.files": "reads users' files, which are in keys by content",
     "_external.kinds": "tells what a value is, by its class",
+    "_external.lexer": "the C++ that is changed by it is in keys by content",
     "_external.linkable": "users' code, in keys by content",
     "_external.shim": "the C++ that it writes is in keys by content",
     "_external.sources": "the C++ that it changes is in keys by content",

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Final
 
 from .._base.causes import cause
 from .._base.errors import BuildError
 from .._base.words import split
 from .._external.linkable import Linkable
 from .._external.shim import FLAT, SHOWN, SOURCE, TELL
-from .._external.sources import NOWHERE
+from .._external.sources import ABSENT, ASKED_BY_MACRO, NOWHERE, WHY_NOT_ASKED
 from . import nvrtc
 
 
@@ -27,7 +28,7 @@ def compile_cpp(code: Linkable, cc: int) -> bytes:
             _flat(code, cc) if is_called else nvrtc.compile_source(code.data, cc, code.headers, code.options)
         )
     except BuildError as error:
-        text = str(error).replace(SOURCE, "source").replace(NOWHERE, "").rstrip(" \n\0")
+        text = _refused(str(error), code).rstrip(" \n\0")
         why = _mismatch(code, cc, source, text) if is_called else None
         raise BuildError(f"{code.name}: {why or _users_own(text)}") from cause(error)
 
@@ -35,6 +36,23 @@ def compile_cpp(code: Linkable, cc: int) -> bytes:
 def _flat(code: Linkable, cc: int, *more: str) -> bytes:
     """Compile a function in C++ whose source is in no namespace of its own."""
     return nvrtc.compile_source(code.data, cc, code.headers, (*code.options, f"-D{FLAT}", *more))
+
+
+_ASKED: Final = re.compile(
+    rf'function call is not allowed in a constant expression|identifier "{ASKED_BY_MACRO}" is undefined'
+)
+
+
+def _refused(said: str, code: Linkable) -> str:
+    """Say what cupar refuses in the user's C++ in place of how it has the compiler refuse that.
+
+    Files have the names that the user knows, as far as they have them.
+    """
+    said = said.replace(SOURCE, "source").replace(ABSENT, "").replace(NOWHERE, "")
+    said = said.replace("catastrophic error: #error directive: cupar: ", "catastrophic error: ")
+    if any(ASKED_BY_MACRO.encode() in text for text in (code.data, *dict(code.headers).values())):
+        said = _ASKED.sub(WHY_NOT_ASKED, said).replace(ASKED_BY_MACRO, "__has_include")
+    return said
 
 
 # ---------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ from .._base.data import dataclass
 from .._base.digests import sha256
 from . import shim, signatures
 from .files import Guard
+from .lexer import Source
 from .linkable import Linkable, linkable
 from .signatures import Signature
 from .sources import with_headers
@@ -47,10 +48,6 @@ class CppFunction:
         return f"<cupar.cpp {self.name}: {self.signature}>"
 
 
-_IGNORED: Final = re.compile(
-    r'//[^\n]*|/\*.*?\*/|R"([^()\s\\]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.DOTALL
-)
-_DIRECTIVE: Final = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.MULTILINE)
 _DEFINITION: Final = re.compile(r"([A-Za-z_]\w*)\s*\(")
 _NO_FUNCTIONS: Final = frozenset(
     ["if", "for", "while", "switch", "return", "sizeof", "alignof", "decltype", "noexcept", "static_assert"]
@@ -58,14 +55,13 @@ _NO_FUNCTIONS: Final = frozenset(
 )
 
 
-def functions_in(source: str) -> dict[str, str]:
+def functions_in(source: str, standard: int = 17) -> dict[str, str]:
     """Return the functions that C++ defines at its top level, with what stands before their bodies.
 
     That is, as far as a look at it tells.
     """
-    text = _IGNORED.sub(" ", source)
-    text = _DIRECTIVE.sub(" ", text)
-    text = re.sub(r'\bextern\s+""\s*\{|\bextern\s+\{', " ", re.sub(r"\bextern\s{2,}", "extern ", text))
+    text = Source(source.encode("utf-8", "surrogateescape"), standard).code.decode("utf-8", "surrogateescape")
+    text = re.sub(r"\bextern\s+\{", " ", text)  # of "C", which is a literal
     found: dict[str, str] = {}
     depth, start = 0, 0
     for at, character in enumerate(text):
@@ -105,18 +101,25 @@ def function(source: Any, signature: Any, name: str | None, include: Any, option
     """Return a device function in C++: what `cupar.cpp` does."""
     types = signatures.parse(signature)
     text, folder, shown = _read(source)
-    defined = functions_in(text)
+    flags = _options(options)
+    standard = _standard(flags)
+    defined = functions_in(text, standard)
     named = _name(defined, name, shown)
     head = defined.get(re.sub(r"\s*<.*", "", named, flags=re.DOTALL), "")
     if "__global__" in head:
         raise ValueError(f"name: {named} of {shown} is a __global__ kernel, expected a __device__ function")
-    flags = _options(options)
     encoded = text.encode("utf-8", "surrogateescape")
-    body, headers = with_headers(encoded, folder, _folders(include), Guard())
+    folders = _folders(include)
+    try:
+        body, headers = with_headers(encoded, folder, folders, Guard(), standard)
+    except ValueError as error:
+        raise ValueError(f"source: {error}") from None
     found = linkable("cu", body, shown, headers, flags)
     identity = sha256(f"{found.digest} {named} {types}".encode())
     symbol = f"cupar_cpp_{identity.hexdigest()[:20]}"
-    unit = shim.unit(body.decode("utf-8", "surrogateescape"), named, types, symbol, _is_probed(head, types))
+    unit = shim.unit(
+        body.decode("utf-8", "surrogateescape"), named, types, symbol, _is_probed(head, types), standard
+    )
     called = f"cupar.cpp {named}" + (f" of {shown}" if folder else "")
     code = linkable("cu", unit.encode("utf-8", "surrogateescape"), called, headers, flags)
     return CppFunction(named, symbol, types, (code,))
@@ -150,8 +153,8 @@ def _read(source: Any) -> tuple[str, Path | None, str]:
 
 
 def _folders(include: Any) -> list[Path]:
-    given = [include] if isinstance(include, str) or hasattr(include, "__fspath__") else list(include)
-    folders = [Path(each).absolute() for each in given]
+    given = _several(include, "include", "folders")
+    folders = [Path(each).absolute() for each in given if _is_path(each, "include")]
     for folder in folders:
         if not folder.is_dir():
             raise ValueError(f"include: '{folder}' is no folder")
@@ -172,7 +175,7 @@ _INSTEAD: Final = {
 
 
 def _options(options: Any) -> tuple[str, ...]:
-    given: Sequence[Any] = [options] if isinstance(options, str) else list(options)
+    given = _several(options, "options", "options of NVRTC")
     for each in given:
         for refused, instead in _INSTEAD.items():
             if isinstance(each, str) and re.match(refused, each):
@@ -183,3 +186,24 @@ def _options(options: Any) -> tuple[str, ...]:
                 f"got {each!r}"
             )
     return tuple(given)
+
+
+def _several(given: Any, name: str, kind: str) -> list[Any]:
+    """Return one or several of what an argument takes as a list."""
+    if isinstance(given, (str, bytes)) or hasattr(given, "__fspath__"):
+        return [given]
+    if isinstance(given, Iterable) and not isinstance(given, Mapping):
+        return list(given)
+    raise TypeError(f"{name}: expected one or a list of {kind}, got {given!r}")
+
+
+def _is_path(given: Any, name: str) -> bool:
+    if not isinstance(given, str) and not hasattr(given, "__fspath__"):
+        raise TypeError(f"{name}: expected the path of a folder, or a list of these, got {given!r}")
+    return True
+
+
+def _standard(options: Sequence[str]) -> int:
+    """Return the standard of C++ that options say, the last of them."""
+    said = [each.rpartition("c++")[2] for each in options if re.match("--?std=", each)]
+    return int(said[-1]) if said and said[-1].isdigit() else 17

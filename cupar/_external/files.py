@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import stat
 from pathlib import Path
 
 
@@ -21,7 +22,7 @@ class Guard:
         self._files[str(path)] = state
         return found
 
-    def absent(self, path: Path) -> None:
+    def absent(self, path: str | Path) -> None:
         """Watch a file that is not there."""
         self._files[str(path)] = ()
 
@@ -33,7 +34,9 @@ class Guard:
 def _state(path: str) -> tuple[int, ...]:
     try:
         found = Path(path).stat()
-    except OSError:
+    except (OSError, ValueError):  # ValueError: of a name that no file can have
+        return ()
+    if not stat.S_ISREG(found.st_mode):  # a folder, which is no file that is read
         return ()
     return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 

@@ -195,7 +195,10 @@ def _made(
 ) -> Linkable:
     if kind != "cu":
         return linkable(kind, data, name)
-    source, headers = sources.with_headers(data, folder, [*folders, *extra_folders()], guard)
+    try:
+        source, headers = sources.with_headers(data, folder, [*folders, *extra_folders()], guard)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
     return linkable(kind, source, name, headers)
 
 

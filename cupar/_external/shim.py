@@ -9,7 +9,6 @@ all that numba has of them. Results with several parts go by a pointer.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ import numpy as np
 
 from .. import structs
 from .._base.cpp_types import NUMBERS
+from .lexer import included_head
 from .signatures import Signature
 from .sources import NOWHERE
 
@@ -34,21 +34,6 @@ _HALVES: Final = {
 }
 FLAT: Final = "cupar_flat"  # macro: the source is in no namespace, for one that cannot be in one
 SOURCE: Final = f"{NOWHERE}source"  # what a source is called in messages of the compiler
-
-
-def _head(source: str) -> int:
-    """Return how many lines at the head of a source stay outside of its namespace: up to its last include."""
-    depth, end = 0, 0
-    includes = False
-    for number, line in enumerate(source.split("\n"), start=1):
-        directive = re.match(r"\s*(?:#|%:)\s*(\w+)", line)
-        word = directive[1] if directive else ""
-        depth += word.startswith("if")
-        depth -= word == "endif"
-        includes |= word == "include"
-        if includes and depth <= 0:
-            end, includes = number, False
-    return end
 
 
 # A function takes what the signature says and no other type, to which C++ would convert silently: `Number`,
@@ -104,21 +89,24 @@ Told<decltype(&cupar_called)> told;
 TELL: Final = "cupar_tell"  # macro: the compiler shall tell the type of the function, in an error
 
 
-def unit(source: str, name: str, signature: Signature, symbol: str, is_probed: bool) -> str:
+def unit(
+    source: str, name: str, signature: Signature, symbol: str, is_probed: bool, standard: int = 17
+) -> str:
     """Return all the C++ that is compiled: the source, and the function `symbol` that calls `name` in it.
 
     If `is_probed`, what `name` takes may be found by calls with other types, which are not made.
     """
-    lines = source.split("\n")
-    head = _head(source)
+    data = source.encode("utf-8", "surrogateescape")
+    end = included_head(data, standard)
+    head, rest = (each.decode("utf-8", "surrogateescape") for each in (data[:end], data[end:]))
     pieces = [
         f'#line 1 "{SOURCE}"',
-        *lines[:head],
+        head.removesuffix("\n"),
         f"#ifndef {FLAT}",
         f"namespace {symbol}_source {{",
         "#endif",
-        f'#line {head + 1} "{SOURCE}"',
-        *lines[head:],
+        f'#line {head.count(chr(10)) + 1} "{SOURCE}"',
+        rest,
         f'#line 1 "{NOWHERE}cupar"',
         f"#ifndef {FLAT}",
         "}",

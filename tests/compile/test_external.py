@@ -543,6 +543,78 @@ def test_cpp_of_functions_that_does_not_compile(source, message, empty_cache):
     assert "cupar(" not in str(caught.value)
 
 
+F = "\n__device__ int f() { return IT; }"
+WHY = "what is included is found before macros are expanded: name the file itself"
+
+
+@pytest.mark.parametrize(
+    ("source", "value"),
+    [
+        (
+            '#if __has_include("no.h") || __has_include("it.h")\n#define IT 1\n#else\n#define IT 2\n#endif',
+            1,
+        ),
+        ('#define HAS __has_include(<it.h>)\n#if HAS\n#include "it.h"\n#endif', 1),
+        ('#include "{0}/it.h"', 1),
+        ("#include <{0}/it.h>", 1),
+        ("#if __has_include(<{0}/gone.h>)\n#else\n#define IT 3\n#endif", 3),
+        ('/**/#/**/include/**/"it.h"/*\n*/', 1),
+        ('%:inc\\\nlude \\\n"i\\\nt.h"\r\n', 1),
+        ('constexpr __device__ char it[] = R"(\n#include "it.h"\n)";\n#define IT sizeof(it)', 18),
+        ("#if 0\n#include COMPUTED\n#if __has_include(COMPUTED)\n#endif\n#endif\n#define IT 4", 4),
+        ("#define HAS(x) __has_include(x)\n#define IT 5", 5),
+    ],
+)
+def test_what_cpp_includes_is_found(source, value, tmp_path):
+    (tmp_path / "it.h").write_text("#define IT 1\n")
+    check = f'\nstatic_assert(IT == {value}, "");'
+    function = cupar.cpp(source.format(tmp_path) + F + check, "int32()", include=tmp_path)
+    assert external.compile_cpp(function.links[0], CC)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ('#define IT_H "it.h"\n#include IT_H', f"source(2): catastrophic error: #include IT_H: {WHY}"),
+        ("#if __has_include(IT_H)\n#endif", f"source(1): error: __has_include of a macro, or in one: {WHY}"),
+        (
+            "#define HAS(x) __has_include(x)\n#if HAS(<it.h>)\n#endif",
+            f"source(2): error: __has_include of a macro, or in one: {WHY}",
+        ),
+        ('#include "computing.h"', f"computing.h(2): catastrophic error: # include IT_H: {WHY}"),
+        ('#embed "it.h"', 'source(1): catastrophic error: #embed "it.h": cupar cannot tell what it reads'),
+        ('#include "/gone/it.h"', 'source(1): catastrophic error: cannot open source file "/gone/it.h"'),
+    ],
+)
+def test_what_macros_include_is_refused(source, message, tmp_path):
+    (tmp_path / "it.h").write_text("#define IT 1\n")
+    (tmp_path / "computing.h").write_text('#define IT_H "it.h"\n# include IT_H\n')
+    function = cupar.cpp(source + F, "int32()", include=tmp_path)
+    with pytest.raises(cupar.BuildError) as caught:
+        external.compile_cpp(function.links[0], CC)
+    assert message in str(caught.value)
+    assert len(str(caught.value).split("\n")) <= 20
+
+
+@pytest.mark.parametrize("how", ["cpp", "CUSource", "file"])
+def test_headers_of_absolute_paths_are_in_keys(how, empty_cache, tmp_path):
+    header, file = tmp_path / "factor.h", tmp_path / "code" / "mul.cu"
+    file.parent.mkdir()
+    text = f"#include <{header}>\n" + mul("FACTOR")
+    file.write_text(text)
+
+    def build():
+        if how == "cpp":
+            return transform(cupar.cpp(text, BINARY)).build
+        return transform(calling(declared(cuda.CUSource(text) if how == "CUSource" else str(file)))).build
+
+    keys = []
+    for factor in (1, 2, 1):
+        header.write_text(f"#define FACTOR {factor}\n")
+        keys.append(build().key)
+    assert keys[0] == keys[2] != keys[1]
+
+
 SAME = "write the same, for C++ would convert it silently"
 F1, F2, I1 = "float32(float32)", "float32(float32, float32)", "int32(int32)"
 P, R = "parameter", "the result of f"

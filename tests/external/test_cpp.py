@@ -88,6 +88,18 @@ def test_an_include_folder(tmp_path):
         (("__global__ void k(float* x) {}", TYPES), {}, "k of the source is a __global__ kernel, expected a"),
         ((ADD, TYPES), {"options": ["-DX", "--pre-include=x.h"]}, "got '--pre-include=x.h'"),
         ((ADD, TYPES), {"include": "/gone"}, "include: '/gone' is no folder"),
+        ((ADD, TYPES), {"include": None}, "include: expected one or a list of folders, got None"),
+        (
+            (ADD, TYPES),
+            {"include": [None]},
+            "include: expected the path of a folder, or a list",
+        ),
+        (
+            (ADD, TYPES),
+            {"include": b"/tmp"},
+            "include: expected the path of a folder, or a list",
+        ),
+        ((ADD, TYPES), {"options": None}, "options: expected one or a list of options of NVRTC, got None"),
         ((ADD, (np.float32,)), {}, "signature: expected text as in"),
     ],
 )
