@@ -53,6 +53,10 @@ def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     place, _, attribute = _PLACES[name].partition(":")
+    if place.startswith("numba.cuda."):
+        # All of it first: a part alone is locked before the whole, and another thread that imports the whole
+        # would be given a part that is half there.
+        importlib.import_module("numba.cuda")
     module = importlib.import_module(place)
     return getattr(module, attribute) if attribute else module
 

@@ -20,6 +20,7 @@ from contextlib import suppress
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from ._base.causes import NumbaType, brief
 from ._base.data import Recent
 from ._jit.configuration import Configuration, integer
 from ._jit.dispatcher import Dispatcher
@@ -108,6 +109,7 @@ def jit(function: Any = None, *, cc: Any = None, wait: bool = True, **options: A
     return _made(function, None, cc, wait, options)
 
 
+@brief
 def _made(function: Any, declared: Any, cc: Any, wait: bool, options: Mapping[str, Any]) -> Any:
     function = getattr(function, "py_func", function)
     if not isinstance(function, FunctionType):
@@ -170,6 +172,13 @@ class Kernel(Dispatcher):
         self._sites: Recent[Any, Launch] = Recent(_MOST_SITES)
         self.specializations: dict[Types, Kernel] = {}
 
+    @NumbaType
+    def _numba_type_(self) -> Any:
+        """Return what numba sees it as, in compiled host code."""
+        from ._host import kernels
+
+        return kernels.type_of(self)
+
     def __repr__(self) -> str:
         signatures = [f"({', '.join(map(str, types))})" for types in self.overloads]
         some = [f"{len(signatures)} signatures"] if len(signatures) > _FEW else signatures
@@ -195,16 +204,6 @@ class Kernel(Dispatcher):
             Always.
         """
         raise TypeError(f"{self.__name__} is a kernel: launch it as {self.__name__}[grid, block](...)")
-
-    @property
-    def _numba_type_(self) -> Any:
-        """What numba sees it as, in compiled host code; asked for by numba alone, which is imported then."""
-        from ._host import kernels
-
-        try:
-            return kernels.type_of(self)
-        except AttributeError as error:  # of which numba would make that it knows no type
-            raise RuntimeError(f"compiled host code cannot take this: {error!r}") from error
 
     # --- Launching ---------------------------------------------------------------------------------------
 

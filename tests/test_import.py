@@ -86,3 +86,50 @@ def test_type_checkers_see_the_names_that_there_are():
     (checked,) = (each for each in tree.body if isinstance(each, ast.If))
     seen = {alias.name: node.module for node in checked.body for alias in node.names}
     assert seen == cupar._MODULES | {"cache": None, "compute": None, "cuda": None, "graph": None}
+
+
+IN_TWO_THREADS = """
+import sys
+import threading
+import time
+
+import numba
+from cupar import _numba
+
+meeting, is_held = threading.Event(), threading.Event()
+
+
+def hold(event, args):
+    "Hold up who imports numba.cuda until the other thread waits for that."
+    if event == "import" and args[0] == "numba.cuda.cg" and threading.current_thread() is whole:
+        is_held.set()
+        meeting.wait()
+
+
+def asks():
+    is_held.wait()
+    found.append(_numba.cuda_data_manager)
+
+
+def waits():
+    "Whether the thread waits for all of numba.cuda."
+    frame = sys._current_frames().get(part.ident)
+    lock = frame and frame.f_code.co_name == "acquire" and frame.f_locals.get("self")
+    return getattr(lock, "name", "") == "numba.cuda"
+
+
+found = []
+sys.addaudithook(hold)
+whole = threading.Thread(target=lambda: __import__("numba.cuda"))
+part = threading.Thread(target=asks)
+whole.start(), part.start()
+while part.is_alive() and not waits():
+    time.sleep(0.01)
+meeting.set()
+whole.join(), part.join()
+assert found
+"""
+
+
+def test_two_threads_import_numba_cuda():
+    subprocess.run([sys.executable, "-c", IN_TWO_THREADS], check=True, timeout=100)

@@ -1,11 +1,19 @@
-"""What errors say of their causes: where a function is defined, and the long error behind a short one."""
+"""What errors show: the user's frames alone, where a function is, the long error behind a short one."""
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+E = TypeVar("E", bound=BaseException)
+
+EXPECTED = (TypeError, ValueError, RuntimeError, ImportError)  # what cupar raises for its users
 
 
 def is_debugging() -> bool:
@@ -18,6 +26,26 @@ def cause(error: BaseException) -> BaseException | None:
     return error if is_debugging() else None
 
 
+def without_own_frames(error: E) -> E:
+    """Return an error whose traceback has no frames of cupar's, of compilers, and of the standard library."""
+    if is_debugging():
+        return error
+    kept, at = [], error.__traceback__
+    while at is not None:
+        if not _is_internal(at.tb_frame.f_code.co_filename):
+            kept.append(at)
+        at = at.tb_next
+    traceback = None
+    for each in reversed(kept):
+        traceback = TracebackType(traceback, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return error.with_traceback(traceback)
+
+
+def _is_internal(file: str) -> bool:
+    is_pythons = file.startswith(("<cupar", _STANDARD_LIBRARY)) and "site-packages" not in file
+    return is_pythons or is_ours(file)
+
+
 def place(function: Any) -> str:
     """Return where a function is defined, as in ``" (file.py:12)"``; empty for one that is not Python's."""
     code = getattr(getattr(function, "py_func", function), "__code__", None)
@@ -26,8 +54,58 @@ def place(function: Any) -> str:
     return f" ({code.co_filename}:{code.co_firstlineno})"
 
 
+_STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120 - hits import no pathlib here
+
+
 def is_ours(file: str) -> bool:
     """Whether a file is a compiler's or cupar's own."""
     modules = map(sys.modules.get, ("cupar", "numba", "numba.cuda"))
-    folders = (str(Path(module.__file__).parent) for module in modules if module and module.__file__)
+    folders = (os.path.dirname(module.__file__) for module in modules if module and module.__file__)  # noqa: PTH120
     return file == "<string>" or any(file.startswith(f"{folder}{os.sep}") for folder in folders)
+
+
+def brief(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate what users call off the path of a call: errors show the user's frames alone.
+
+    After JAX's `api_boundary`. With ``CUPAR_DEBUG=1`` all frames are shown.
+    """
+
+    @functools.wraps(function)
+    def call(*args: P.args, **named: P.kwargs) -> R:
+        try:
+            return function(*args, **named)
+        except EXPECTED as error:
+            raise without_own_frames(error)  # noqa: B904 - it is the same error
+
+    return call
+
+
+class NumbaType:
+    """The attribute `_numba_type_`: what numba sees an object as, which it asks for in compiled host code.
+
+    Parameters
+    ----------
+    make : callable
+        Takes the object. What it raises is raised as numba's TypingError, which numba shows without the
+        frames of its compiler. (Of an AttributeError it would make that it knows no type.)
+    """
+
+    def __init__(self, make: Callable[[Any], Any]) -> None:
+        self._make = make
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is None:
+            raise AttributeError("_numba_type_: only instances have it")
+        try:
+            return self._make(instance)
+        except Exception as error:
+            raise _typing_error(error) from cause(error)
+
+
+def _typing_error(error: Exception) -> Exception:
+    kind = sys.modules["numba.core.errors"].TypingError  # numba is there, since it asks
+    text = str(error)
+    if not isinstance(error, (kind, *EXPECTED)):
+        text = f"compiled host code cannot take this: {error!r}"
+    made: Exception = kind(text)
+    return made

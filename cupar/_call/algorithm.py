@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .._base import device, fork
+from .._base.causes import EXPECTED, NumbaType, brief
 from .._base.data import Recent, replace
 from .._base.words import message
 from .._device import arrays, driver, peers, storage
@@ -119,10 +120,15 @@ class Algorithm:
     @property
     def _built(self) -> Built:
         source = self._source
-        if not isinstance(source, Built):
-            source = self._source = source.result()  # which lets go of the user's operator
-            self._follow(source)
-        return source
+        return source if isinstance(source, Built) else self._waited(source)
+
+    def _waited(self, source: Pending) -> Built:
+        try:
+            built = self._source = source.result()  # which lets go of the user's operator
+        except EXPECTED as error:
+            raise error.with_traceback(None)  # noqa: B904 - else frames of all that wait for it pile up
+        self._follow(built)
+        return built
 
     def _follow(self, built: Built) -> None:
         if built.faster is not None:
@@ -157,6 +163,7 @@ class Algorithm:
         """Where its code came from; waits for that, as `ready` does."""
         return self._built.build
 
+    @brief
     def ready(self, timeout: float | None = None, tier: str | None = None) -> bool:
         """Wait until the code is built, if that was begun in the background.
 
@@ -239,15 +246,12 @@ class Algorithm:
         """Whether an operator has state, such as captured device arrays: then it is not shared."""
         return bool(self._states)
 
-    @property
+    @NumbaType
     def _numba_type_(self) -> Any:
-        """What numba sees it as, in compiled host code; asked for by numba alone, which is imported then."""
+        """Return what numba sees it as, in compiled host code."""
         from .. import _numba_type  # the face hands it down, since what makes it is above this
 
-        try:
-            return _numba_type(self)
-        except AttributeError as error:  # of which numba would make that it knows no type
-            raise RuntimeError(f"compiled host code cannot take this: {error!r}") from error
+        return _numba_type(self)
 
     def cubin(self) -> bytes:
         """Return the GPU code, an ELF file such as ``nvdisasm`` and ``cuobjdump`` read. Needs no GPU."""
@@ -275,13 +279,20 @@ class Algorithm:
             context = -1 if thread.ask() else thread.number.value
             return (free := (of_any if number is None else of_default)[context]).pop(), free
         except (KeyError, IndexError):
-            self._check_may_be_called()
+            pass
+        return self._take_new(stream, number)
+
+    @brief
+    def _take_new(self, stream: int, number: int | None) -> tuple[Call, list[Call]]:
+        """Return a new call for a stream, and the list that it goes back to."""
+        _, of_streams, _ = self._free
+        self._check_may_be_called()
         current = driver.current_context()
         current.part(storage.Memory).calls.add(self)
         if number:
             free = of_streams.setdefault(number, [])
         else:
-            free = (of_any if number is None else of_default).setdefault(current.number, [])
+            free = self._free[2 if number is None else 0].setdefault(current.number, [])
         with driver.relaxed_capture_mode():
             return self._new_call(current, number, stream), free
 
@@ -298,6 +309,7 @@ class Algorithm:
         if self._source.refusal:
             raise driver.NoDeviceError(self._source.refusal)
 
+    @brief
     def load(self) -> None:
         """Load all of its code into the current context, so that no call there waits for that.
 
@@ -315,6 +327,7 @@ class Algorithm:
         call, free = self._take(0)
         free.append(call)
 
+    @brief
     def bind(self, *arguments: Any, stream: Any = None, **named: Any) -> Bound:
         """Bind arrays, sizes, initial value, stream and temporary storage: what is left is to enqueue.
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._base.causes import NumbaType
+
 
 class DoubleBuffer:
     """Two arrays between which a radix sort may go back and forth, and so needs less temporary storage.
@@ -33,7 +35,7 @@ class DoubleBuffer:
         """Return the other array."""
         return self.d_buffers[1 - self.selector]
 
-    @property
+    @NumbaType
     def _numba_type_(self) -> Any:
         raise TypeError(
             "a DoubleBuffer, which compiled host code cannot take: give cupar.view(array) in and out, or "

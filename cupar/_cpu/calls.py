@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._base import fork
+from .._base.causes import NumbaType
 from .._base.device import using
 from .._call import written
 from .._call.algorithm import Algorithm
@@ -73,10 +74,10 @@ class CpuAlgorithm(Algorithm, uses={}):
         gathers = Plan([[Part(0, 0, len(places), 0)]], numbers=numbers)
         run(self._built.code, gathers, values)  # type: ignore[arg-type]
 
-    @property
+    @NumbaType
     def _numba_type_(self) -> Any:
-        """Nothing: asked for by numba, which would make an AttributeError one of its own."""
-        raise RuntimeError(f"compiled host code cannot take this: {type(self).__name__} is for the CPU")
+        """Refuse: there is none."""
+        raise TypeError(f"compiled host code cannot take this: {type(self).__name__} is for the CPU")
 
     def cubin(self) -> bytes:
         """Raise ValueError: there is none."""

@@ -88,8 +88,8 @@ def library() -> ctypes.CDLL:
     try:
         driver = ctypes.CDLL("libcuda.so.1")
         status = driver.cuInit(0)
-    except OSError as error:
-        raise NoDeviceError(f"There is no GPU here (no libcuda.so.1): {_NO_DEVICE_HINT}") from error
+    except OSError:
+        raise NoDeviceError(f"There is no GPU here (no libcuda.so.1): {_NO_DEVICE_HINT}") from None
     if status != 0:
         raise NoDeviceError(f"There is no GPU here (cuInit returned {status}): {_NO_DEVICE_HINT}")
     return driver

@@ -14,6 +14,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import errors, types
 from numba.core.imputils import lower_builtin, lower_constant
+from numba.core.typing.templates import AttributeTemplate, infer_getattr
 from numba.extending import (
     NativeValue,
     intrinsic,
@@ -25,7 +26,6 @@ from numba.extending import (
 )
 
 from .._base.data import dataclass
-from .._base.digests import sha256
 from .._call.algorithm import Algorithm
 from .._call.code import Loaded
 from .._device import driver
@@ -35,6 +35,7 @@ from .errors import LaunchError
 from .given import plain
 from .layout import Layout, layout_of, words_of
 from .plans import Translation, UntranslatableError
+from .portable import Portable, digest, interned
 from .problems import is_known
 
 
@@ -87,7 +88,7 @@ def _cannot_run(spec: Specialisation) -> str:
     return f"{spec.algorithm}: compiled host code cannot run it; call it from Python"
 
 
-class AlgorithmType(types.Type):  # type: ignore[misc]
+class AlgorithmType(Portable):
     """Algorithms of one class that compiled code calls in the same way.
 
     Attributes
@@ -100,11 +101,16 @@ class AlgorithmType(types.Type):  # type: ignore[misc]
     """
 
     algorithm: type[Algorithm]
+    spec: Specialisation
+    prepared: Prepared
+    build: Any
 
-    def __init__(self, spec: Specialisation, prepared: Prepared, build: Any) -> None:
-        self.spec, self.prepared, self.build = spec, prepared, build
-        digest = sha256(repr(_identity(spec, prepared)).encode()).hexdigest()[:16]
-        super().__init__(f"cupar.{self.algorithm.__name__}({digest})")
+    def _kept(self) -> tuple[Any, tuple[Any, ...]]:
+        return _of_class, (self.algorithm, self.name)
+
+
+def _of_class(algorithm: type[Algorithm], name: str) -> AlgorithmType:
+    return interned(_class_of(algorithm), name)
 
 
 def _identity(spec: Specialisation, prepared: Prepared) -> list[Any]:
@@ -141,8 +147,13 @@ def type_of(algorithm: Algorithm) -> AlgorithmType:
                 f"{name}: {op.name} has captured device arrays, which compiled host code cannot "
                 f"look up: call {spec.algorithm} from Python"
             )
-    kind = _classes.get(cls) or _new_class(cls)
-    return kind(spec, prepared(algorithm), algorithm.build)
+    known = prepared(algorithm)
+    name = f"cupar.{cls.__name__}({digest(_identity(spec, known))})"
+    return interned(_class_of(cls), name, spec=spec, prepared=known, build=algorithm.build)
+
+
+def _class_of(cls: type[Algorithm]) -> type[AlgorithmType]:
+    return _classes.get(cls) or _new_class(cls)
 
 
 def _new_class(cls: type[Algorithm]) -> type[AlgorithmType]:
@@ -152,11 +163,55 @@ def _new_class(cls: type[Algorithm]) -> type[AlgorithmType]:
     register_model(kind)(_Model)
     unbox(kind)(_unbox)
     lower_constant(kind)(_constant)
-    for name in ("run", "__call__"):
+    infer_getattr(type(f"{cls.__name__}Methods", (_Methods,), {"key": kind}))  # before numba's own
+    for name in _METHODS:
         _teach_method(kind, name)
     lower_builtin(kind, kind, types.VarArg(types.Any))(_lower_call)
     view_types.refresh()
     return kind
+
+
+class _Method(types.BoundFunction):  # type: ignore[misc]
+    """A method whose arguments are checked by themselves first.
+
+    Else numba shows what is wrong with them twice, among the candidates that it has.
+    """
+
+    def get_call_type(self, context: Any, args: Any, kws: Any) -> Any:
+        """Return the signature of a call."""
+        kind = self.this
+        method = getattr(kind.algorithm, self.typing_key[1])
+        try:
+            given = inspect.signature(method).bind(kind, *args, **kws)
+        except TypeError as error:
+            name = f"{kind.algorithm.__name__}.{method.__name__}"
+            raise errors.TypingError(f"{name}({', '.join(calls.parameters_of(method))}): {error}") from None
+        given.apply_defaults()
+        types_given = {name: plain(each) for name, each in [*given.arguments.items()][1:]}
+        calls.Call(kind.algorithm, kind.spec, types_given, kind.prepared.layout)
+        return super().get_call_type(context, args, kws)
+
+
+register_model(_Method)(models.OpaqueModel)
+
+
+class _Methods(AttributeTemplate):  # type: ignore[misc]
+    """Finds methods of algorithms."""
+
+    def generic_resolve(self, kind: AlgorithmType, name: str) -> Any:
+        if name not in _METHODS:
+            raise errors.TypingError(
+                f"{kind.algorithm.__name__} has no {name} in compiled host code, which calls run, or the "
+                "object itself"
+            )
+        for template in self.context._get_attribute_templates(kind):
+            found = None if template is self else template.resolve(kind, name)
+            if found is not None:
+                return _Method(found.template, kind)
+        return None
+
+
+_METHODS = ("run", "__call__")
 
 
 def _teach_method(kind: type[AlgorithmType], name: str) -> None:

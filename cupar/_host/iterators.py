@@ -26,11 +26,11 @@ from numba.extending import (
 )
 
 from .._base.data import dataclass
-from .._base.digests import sha256
 from .._device import arrays
 from .._ir import nodes
 from .._ir.iterator import Index, Items, Iterator, Leaf, Value
 from . import native, view_types
+from .portable import Portable, digest, interned
 
 _I64 = ir.IntType(64)
 _OF_ITEMS = 3  # words of an array
@@ -63,14 +63,11 @@ class LeafKind:
         return LeafKind(leaf.step, len(leaf.current) // 8)
 
 
-class IteratorType(types.Type):  # type: ignore[misc]
+class IteratorType(Portable):
     """Iterators of one structure."""
 
-    def __init__(self, iterator: Iterator) -> None:
-        self.node = iterator.node
-        self.leaves = tuple(map(LeafKind.of, iterator.leaves))
-        digest = sha256(repr([structure(self.node), self.leaves]).encode()).hexdigest()[:16]
-        super().__init__(f"cupar.{nodes.description(self.node)}({digest})")
+    node: nodes.IteratorNode
+    leaves: tuple[LeafKind, ...]
 
     @property
     def words(self) -> int:
@@ -120,7 +117,10 @@ def type_of(iterator: Iterator) -> IteratorType:
     """Return the type of an iterator."""
     found: IteratorType | None = vars(iterator).get("_host_type")
     if found is None:
-        found = vars(iterator)["_host_type"] = IteratorType(iterator)
+        leaves = tuple(map(LeafKind.of, iterator.leaves))
+        name = f"cupar.{nodes.description(iterator.node)}({digest([structure(iterator.node), leaves])})"
+        found = interned(IteratorType, name, node=iterator.node, leaves=leaves)
+        vars(iterator)["_host_type"] = found
     return found
 
 

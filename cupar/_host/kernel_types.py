@@ -8,29 +8,36 @@ compiled.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from ctypes import addressof
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 from llvmlite import ir
 from numba.core import errors, types
 from numba.core.imputils import lower_constant
-from numba.core.typing.templates import Signature
+from numba.core.typing.templates import AttributeTemplate, Signature, infer_getattr
 from numba.extending import NativeValue, models, register_model, unbox
 from numba.np.numpy_support import as_dtype
 
-from .._base import fork
+from .._base import fork, trace
+from .._base.causes import EXPECTED, cause
+from .._base.digests import sha256
 from .._device import driver
 from .._ir.parameters import Array, Item, Member, Scalar, Tuple, Type
 from .._jit.configuration import COOPERATIVE
 from .._jit.launcher import captured
 from . import native
 from .layout import FIRST, words_of
+from .portable import Portable, digest, interned
 from .view_types import ViewType
 
 Types = tuple[Type, ...]
 
 WORDS = ("function", "threads", "static", "shared", "attributes", "block")  # of each tuple of types
+PLACES = {name: place for place, name in enumerate(WORDS, start=1)}  # in an entry
+ENTRY = 1 + len(WORDS)
 # What a launch has beside arguments.
 NUMBERS = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared", "stream")
 _MOST = 256  # tuples of types of a kernel
@@ -40,59 +47,37 @@ _I64 = ir.IntType(64)
 class Table:
     """What compiled code reads of a kernel, in each context.
 
-    Attributes
-    ----------
-    kernel : Kernel
-    compiled : dict
-        Functions that launch it, for types of arguments.
+    An entry has the number of the types that it is for (`number_of`), and then `WORDS`; the last one has 0.
     """
 
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel
-        self.compiled: dict[Any, Any] = {}
-        self._places: dict[Types, int] = {}
-        self._words: dict[driver.Context, tuple[Any, list[Any]]] = {}  # and the overloads, to keep them
+        # And of which overloads the words are, which this keeps.
+        self._words: dict[driver.Context, tuple[Any, dict[int, Any]]] = {}
         self._lock = fork.Lock()
 
-    def address(self) -> int:
-        """Return the address of the words for the current context."""
+    def address(self, launched: Mapping[int, Types]) -> int:
+        """Return the address of the words for the current context, with an entry for each of some types."""
         context = driver.current_context()
         found = self._words.get(context)
-        if found is None or len(found[1]) < len(self._places):
+        if found is None or len(found[1]) < len(launched):
             with self._lock:
-                found = self._filled(context)
+                found = self._filled(context, launched)
         return int(found[0].ctypes.data)
 
-    def place(self, given: Types) -> tuple[int, Types]:
-        """Return where the words for arguments of some types are, and the types that the kernel has there."""
-        found = self.kernel.overload_of(given)
-        if captured(found):
-            name = self.kernel.__name__
-            raise errors.TypingError(
-                f"kernel {name} has captured device arrays, which compiled host code cannot look up: "
-                "give them as arguments"
-            )
-        with self._lock:
-            if found.types not in self._places and len(self._places) == _MOST:
-                raise errors.TypingError(
-                    f"kernel {self.kernel.__name__}: compiled host code launches it with {_MOST} tuples of "
-                    "types already, and more cannot be"
-                )
-            place = self._places.setdefault(found.types, len(self._places))
-            self._filled(driver.current_context())
-        return FIRST + len(WORDS) * place, found.types
-
-    def _filled(self, context: driver.Context) -> tuple[Any, list[Any]]:
+    def _filled(self, context: driver.Context, launched: Mapping[int, Types]) -> tuple[Any, dict[int, Any]]:
         found = self._words.get(context)
         if found is None:
-            words = np.zeros(FIRST + len(WORDS) * _MOST, np.int64)
+            words = np.zeros(FIRST + ENTRY * _MOST + 1, np.int64)
             words[:FIRST] = words_of((), (), ())
-            found = self._words[context] = words, []
+            found = self._words[context] = words, {}
         words, overloads = found
-        for given in [*self._places][len(overloads) :]:
+        for number, given in [*launched.items()]:
+            if number in overloads:
+                continue
             made = self.kernel.overload_of(given)
-            own, at = made.loaded, FIRST + len(WORDS) * len(overloads)
-            words[at : at + len(WORDS)] = (
+            own, at = made.loaded, FIRST + ENTRY * len(overloads)
+            words[at + 1 : at + ENTRY] = (
                 own.function.value or 0,
                 own.attributes["max_threads_per_block"],
                 own.attributes["shared_mem_per_block"],
@@ -100,16 +85,73 @@ class Table:
                 addressof(COOPERATIVE) if own.is_cooperative else 0,
                 own.best_block(0),
             )
-            overloads.append(made)
+            words[at] = number  # at last: other threads look for it
+            overloads[number] = made
         return found
 
 
-class KernelType(types.Type):  # type: ignore[misc]
-    """One kernel."""
+def number_of(given: Types) -> int:
+    """Return a number for a tuple of types: the same in all processes, and never 0."""
+    return int(sha256(repr([each.part() for each in given]).encode()).hexdigest()[:15], 16) + 1
 
-    def __init__(self, table: Table) -> None:
-        self.table = table
-        super().__init__(f"cupar.kernel({table.kernel.__name__}, {id(table):#x})")
+
+class KernelType(Portable):
+    """Kernels that do the same, with parameters of the same names.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        One of them.
+    launched : dict
+        The types that compiled code launches them with, by number; also code from numba's cache.
+    tables : WeakSet
+        Of all of them.
+    compiled : dict
+    """
+
+    kernel: Any
+    launched: dict[int, Types]
+    tables: WeakSet[Table]
+    compiled: dict[Any, Any]
+
+    def _kept(self) -> tuple[Any, tuple[Any, ...]]:
+        return _of_name, (self.name, self.launched)
+
+    def place(self, given: Types) -> tuple[int, Types]:
+        """Return the number of the entry for arguments of some types, and the types that it is for."""
+        found = self.kernel.overload_of(given)
+        name = self.kernel.__name__
+        if captured(found):
+            raise errors.TypingError(
+                f"kernel {name} has captured device arrays, which compiled host code cannot look up: "
+                "give them as arguments"
+            )
+        number = number_of(found.types)
+        if number not in self.launched and len(self.launched) == _MOST:
+            raise errors.TypingError(
+                f"kernel {name}: compiled host code launches it with {_MOST} tuples of types already, and "
+                "more cannot be"
+            )
+        self.launched[number] = found.types
+        for table in [*self.tables]:
+            table.address(self.launched)
+        return number, found.types
+
+
+def _of_name(name: str, launched: dict[int, Types]) -> KernelType:
+    found = interned(KernelType, name, launched={})
+    found.launched.update(launched)
+    return found
+
+
+@infer_getattr
+class _Methods(AttributeTemplate):  # type: ignore[misc]
+    key = KernelType
+
+    def resolve___call__(self, kind: KernelType) -> Any:
+        """Raise TypingError: what takes arguments is a launch."""
+        name = kind.kernel.__name__
+        raise errors.TypingError(f"{name} is a kernel: launch it as {name}[grid, block](...)")
 
 
 class LaunchType(types.Callable):  # type: ignore[misc]
@@ -119,22 +161,24 @@ class LaunchType(types.Callable):  # type: ignore[misc]
         self.kernel = kernel
         super().__init__(f"launch of {kernel}")
 
+    def __reduce__(self) -> Any:
+        return LaunchType, (self.kernel,)
+
     def get_call_type(self, context: Any, args: Any, kws: Any) -> Signature:
         """Return the signature of a launch with arguments of some types."""
-        names = self.kernel.table.kernel.names
+        names = self.kernel.kernel.names
         given = dict(zip(names, args, strict=False))
         if len(args) > len(names) or given.keys() & kws.keys() or {*given, *kws} != {*names}:
             got = ", ".join([f"{len(args)} by position", *kws])
             raise errors.TypingError(
-                f"{self.kernel.table.kernel.__name__}: takes {len(names)} arguments ({', '.join(names)}), "
-                f"got {got}"
+                f"{self.kernel.kernel.__name__}: takes {len(names)} arguments ({', '.join(names)}), got {got}"
             )
         every = [types.unliteral({**given, **kws}[name]) for name in names]
         kinds = tuple(kind_of(name, each) for name, each in zip(names, every, strict=True))
         try:
-            self.kernel.table.place(kinds)
-        except TypeError as error:
-            raise errors.TypingError(str(error)) from error
+            self.kernel.place(kinds)
+        except EXPECTED as error:  # of which the line in the kernel is enough: numba shows its own
+            raise errors.TypingError("\n".join(str(error).splitlines()[:2])) from cause(error)
         parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
         return Signature(types.none, tuple(every), self, inspect.Signature(parameters))
 
@@ -149,15 +193,22 @@ class LaunchType(types.Callable):  # type: ignore[misc]
 
 def type_of(kernel: Any) -> KernelType:
     """Return the type of a kernel."""
-    found: KernelType | None = vars(kernel).get("_native")
+    found: KernelType | None = vars(kernel).get("_host_type")
     if found is None:
-        found = vars(kernel).setdefault("_native", KernelType(Table(kernel)))
+        declared = [[each.part() for each in given] for given in kernel._declared]
+        does = [kernel._operator().fingerprint, sorted(kernel.targetoptions.items(), key=str), trace.is_on()]
+        name = f"cupar.kernel({kernel.__name__}, {digest([kernel.names, declared, does])})"
+        found = interned(KernelType, name, kernel=kernel, launched={}, tables=WeakSet(), compiled={})
+        table = vars(kernel).setdefault("_host_table", Table(kernel))
+        found.tables.add(table)
+        vars(kernel)["_host_type"] = found
     return found
 
 
 def address_of_table(kernel: Any) -> int:
     """Return the address of a kernel's words in the current context."""
-    return type_of(kernel).table.address()
+    launched = type_of(kernel).launched
+    return vars(kernel)["_host_table"].address(launched)  # type: ignore[no-any-return]
 
 
 @register_model(KernelType)
@@ -180,7 +231,7 @@ def _unbox(kind: KernelType, obj: Any, c: Any) -> NativeValue:
 
 @lower_constant(KernelType)
 def _constant(context: Any, builder: Any, kind: KernelType, kernel: Any) -> Any:
-    pointer = native.constant_address(context, builder, kind, kind.table.address(), kind)
+    pointer = native.constant_address(context, builder, kind, address_of_table(kernel), kernel)
     return builder.ptrtoint(pointer, _I64)
 
 

@@ -17,8 +17,9 @@ from .._ir.parameters import Array, Constant, Member, Scalar, Tuple, Type, slots
 from . import dump, native, view_types
 from .errors import LaunchError
 from .given import NO_CONTEXT, aligned, integer, stream
-from .kernel_types import NUMBERS, WORDS, KernelType, LaunchType, Types, kind_of, type_of
+from .kernel_types import ENTRY, NUMBERS, PLACES, KernelType, LaunchType, Types, kind_of, type_of
 from .launches import launch_one
+from .layout import FIRST
 
 __all__ = ["type_of"]
 
@@ -88,7 +89,7 @@ def _getitem(kernel: Any, index: Any) -> Any:
         return None
     if not isinstance(index, types.BaseTuple) or not 2 <= len(index) <= 4:
         raise errors.TypingError(
-            f"{kernel.table.kernel.__name__}: expected [grid, block], [grid, block, stream] or "
+            f"{kernel.kernel.__name__}: expected [grid, block], [grid, block, stream] or "
             f"[grid, block, stream, shared], got {index}"
         )
     return _configure(kernel, "kernel, index", list(index), [f"index[{k}]" for k in range(len(index))])
@@ -134,7 +135,11 @@ def _made(typing: Any, kernel: Any, numbers: Any) -> Any:
 
 _LAUNCH = """
 def launch(launch, {parameters}):
-    table = _table(launch)
+    table, entry = _table(launch), {first}
+    while _word(table, entry) != {number}:
+        if _word(table, entry) == 0:
+            raise ValueError("kernel {name}: is not compiled for the types that it is launched with here")
+        entry += {size}
     grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream = _numbers(launch)
     if grid_y < 0:
         if grid_x == 0:
@@ -142,19 +147,19 @@ def launch(launch, {parameters}):
         if block_x == 0:
             if shared > 0:
                 raise ValueError("tpb: give the threads of a block where there is dynamic shared memory")
-            block_x = _word(table, {block})
+            block_x = _word(table, entry + {block})
         grid_x, grid_y = (grid_x + block_x - 1) // block_x, 1
         if grid_x > 2147483647:
             raise ValueError("ntasks: is more than a grid can have")
-    if block_x * block_y * block_z > _word(table, {threads}):
+    if block_x * block_y * block_z > _word(table, entry + {threads}):
         raise ValueError("block: has more threads than kernel {name} can have: see its attributes")
-    if shared + _word(table, {static}) > _word(table, {shared}):
+    if shared + _word(table, entry + {static}) > _word(table, entry + {shared}):
         raise ValueError("shared: more shared memory than a block can have on this card")
     {checks}
     numbers = (grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream)
-    status = _launch(table, numbers, ({parameters}))
+    status = _launch(table, entry, numbers, ({parameters}))
     if status == {no_context} and _adopt(table):
-        status = _launch(table, numbers, ({parameters}))
+        status = _launch(table, entry, numbers, ({parameters}))
     if status:
         raise _LaunchError("kernel {name}", "cuLaunchKernelEx", status)
 """
@@ -167,36 +172,38 @@ _numbers = native.field("numbers", lambda launch: types.UniTuple(types.int64, le
 def _lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
     """Compile a launch with arguments of some types."""
     launch, *given = signature.args
-    table = launch.kernel.table
-    names = table.kernel.names
-    place, kinds = table.place(
+    kernel = launch.kernel.kernel
+    names = kernel.names
+    number, kinds = launch.kernel.place(
         tuple(kind_of(name, types.unliteral(each)) for name, each in zip(names, given, strict=True))
     )
     parameters = [f"_a{k}" for k in range(len(names))]
     checks = []
     for name, parameter, kind in zip(names, parameters, kinds, strict=True):
         checks += _checks(name, parameter, kind)
-    word = {each: place + k for k, each in enumerate(WORDS)}
     text = _LAUNCH.format(
         parameters="".join(f"{each}, " for each in parameters),
-        name=table.kernel.__name__,
+        name=kernel.__name__,
         checks="\n    ".join(checks),
         no_context=NO_CONTEXT,
-        **{each: word[each] for each in ("block", "threads", "static", "shared")},
+        first=FIRST,
+        number=number,
+        size=ENTRY,
+        **PLACES,
     )
     own: dict[str, Any] = {
         "_table": _table,
         "_numbers": _numbers,
         "_word": native.word,
         "_adopt": native.adopt_context,
-        "_launch": _launcher(table.kernel.__name__, kinds, word),
+        "_launch": _launcher(kernel.__name__, kinds),
         "_LaunchError": LaunchError,
     }
     exec(text, own)
     # As a function of its own: numba cannot hand over an exception with values from `compile_internal`.
-    function = table.compiled.setdefault((place, signature.args, trace.is_on()), njit(own["launch"]))
+    function = launch.kernel.compiled.setdefault((number, signature.args), njit(own["launch"]))
     called = typeof(function).get_call_type(context.typing_context, signature.args, {})
-    build = table.kernel.overload_of(kinds).build
+    build = kernel.overload_of(kinds).build
     dump.write(build, ".py", lambda: text)
     dump.write(build, ".ll", lambda: function.inspect_llvm(signature.args))
     return context.get_function(typeof(function), called)(builder, values)
@@ -216,14 +223,14 @@ def _checks(name: str, value: str, kind: Type) -> list[str]:
     return aligned(name, value, kind.item.dtype.alignment) if isinstance(kind, Array) else []
 
 
-def _launcher(name: str, kinds: Types, word: dict[str, int]) -> Any:
-    """Return ``launch(table, numbers, arguments)``, which launches and returns a status."""
+def _launcher(name: str, kinds: Types) -> Any:
+    """Return ``launch(table, entry, numbers, arguments)``, which launches and returns a status."""
 
     @intrinsic
-    def launch(typing: Any, table: Any, numbers: Any, arguments: Any) -> Any:
+    def launch(typing: Any, table: Any, entry: Any, numbers: Any, arguments: Any) -> Any:
         def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            table, numbers, arguments = values
-            given = signature.args[2]
+            table, entry, numbers, arguments = values
+            given = signature.args[3]
             found: list[Any] = []
             for k, (kind, value) in enumerate(
                 zip(kinds, cgutils.unpack_tuple(builder, arguments), strict=True)
@@ -234,12 +241,13 @@ def _launcher(name: str, kinds: Types, word: dict[str, int]) -> Any:
                     for slot in slots(kind, f"{k}_")
                 ]
             function, attributes = (
-                native.word_at(builder, table, word[each]) for each in ("function", "attributes")
+                native.word_at(builder, table, builder.add(entry, _I64(PLACES[each])))
+                for each in ("function", "attributes")
             )
             each = cgutils.unpack_tuple(builder, numbers)
             return launch_one(builder, table, name, function, found, each, attributes, trace.is_on())
 
-        return types.int64(types.int64, numbers, arguments), code
+        return types.int64(types.int64, types.int64, numbers, arguments), code
 
     return launch
 

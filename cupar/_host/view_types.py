@@ -24,6 +24,7 @@ from numba.extending import (
 from numba.np.numpy_support import from_dtype
 
 from .native import constant_address
+from .portable import own_code
 
 __all__ = ["ViewType", "view_type"]
 
@@ -33,8 +34,14 @@ class ViewType(types.Type):  # type: ignore[misc]
 
     def __init__(self, cls: type, dtype: np.dtype[Any], ndim: int, layout: str, writable: bool) -> None:
         self.cls, self.numpy_dtype, self.ndim, self.layout, self.writable = cls, dtype, ndim, layout, writable
+        self.own_code = own_code()  # an attribute, which numba's cache keeps
         access = "" if writable else ", read-only"
         super().__init__(f"cupar.view({dtype.descr if dtype.names else dtype}, {ndim}d, {layout}{access})")
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells it from other types, also from those of another version of cupar."""
+        return self.name, self.own_code
 
     def with_layout(self, ndim: int, layout: str) -> ViewType:
         """Return that of a part of such a view."""

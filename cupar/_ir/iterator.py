@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .._base.causes import NumbaType
 from .._base.data import dataclass, field, replace
 from .._device import arrays
 from .._device.arrays import Lend
@@ -174,9 +175,9 @@ class Iterator:
         """
         return b"".join([leaf.pack(name, items, output, lend, alike) for leaf in self.leaves])
 
-    @property
+    @NumbaType
     def _numba_type_(self) -> Any:
-        """What numba sees it as, in compiled host code; asked for by numba alone, which is imported then."""
+        """Return what numba sees it as, in compiled host code."""
         from .. import _numba_type
 
         return _numba_type(self)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .._base.causes import place
+from .._base.causes import brief, place
 from .._base.device import is_cpu
 from .._base.digests import sha256
 from .._call.built import Build
@@ -75,6 +75,7 @@ class Dispatcher(Accessors):
         types = tuple(typeof(name, each) for name, each in zip(self.names, arguments, strict=True))
         return self._declared_for(types) if self._declared else types
 
+    @brief
     def overload_for(self, arguments: tuple[Any, ...]) -> Overload:
         """Return the code for arguments and the current device, compiled if need be."""
         return self.overload_of(self.types_for(arguments))
@@ -99,6 +100,7 @@ class Dispatcher(Accessors):
             raise TypeError(f"{self.__name__}: none of its signatures takes {given}: {'; '.join(known)}")
         return found
 
+    @brief
     def compile(self, *signature: Any, cc: Any = None, wait: bool = True) -> Overload:
         """Compile it for types, unless that was done, and return what there is for them.
 

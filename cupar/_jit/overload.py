@@ -8,6 +8,7 @@ from ctypes import addressof, byref, c_int, c_size_t, c_void_p
 from typing import Any
 
 from .._base import trace
+from .._base.causes import brief
 from .._call.algorithm import Algorithm
 from .._call.code import Loaded
 from .._device import driver
@@ -233,6 +234,7 @@ class Overload(Algorithm, family=_FAMILY, uses={}):
         return tuple(each.type for each in self._spec.parameters)
 
     @property
+    @brief
     def loaded(self) -> LoadedKernel:
         """Its code in the current context."""
         found: Any = self._code.loaded(driver.current_context())

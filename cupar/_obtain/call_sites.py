@@ -19,9 +19,9 @@ import numpy as np
 
 from .. import _cache, structs
 from .._base import fork
+from .._base.causes import EXPECTED, without_own_frames
 from .._base.data import Recent, dataclass
 from .._base.device import is_cpu, using
-from .._base.errors import BuildError
 from .._call.algorithm import Algorithm
 from .._call.double_buffer import DoubleBuffer
 from .._device import arrays, driver
@@ -176,12 +176,8 @@ def _asked(factory: Callable[P, A], /, *args: P.args, **named: P.kwargs) -> A:
     try:
         with walk.Once():
             return factory(*args, **named)
-    except (TypeError, ValueError, BuildError) as error:
-        from .._base.causes import cause
-
-        if cause(error) is not None:
-            raise
-        raise error.with_traceback(None)  # noqa: B904 - it is the same error, without cupar's own frames
+    except EXPECTED as error:
+        raise without_own_frames(error)  # noqa: B904 - it is the same error
 
 
 def memoised(factory: Callable[P, A]) -> Callable[P, A]:

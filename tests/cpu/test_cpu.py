@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+from numba import TypingError
 
 import cupar
 from cupar import OpKind
@@ -121,7 +122,7 @@ def test_what_is_for_gpus_is_refused_by_name():
         algorithm = cupar.reduce_into(X, X, add, 0.0)
         with pytest.raises(ValueError, match="was built for the CPU"):
             algorithm.cubin()
-        with pytest.raises(RuntimeError, match="is for the CPU"):
+        with pytest.raises(TypingError, match="is for the CPU"):
             algorithm._numba_type_
         table = np.ones(3, "f2")
         with pytest.raises(TypeError, match="captures 'table', an array of float16"):

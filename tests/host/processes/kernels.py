@@ -154,7 +154,7 @@ def shape(x, out):
 WORDS = (
     *("grid", "block", "stream", "shared", "x:", "one", "kernel"),
     *("TypingError: d_", "TypingError: num", "TypingError: h_", "TypingError: str", "Untyped global"),
-    *("TypingError: temp", "iterator", "- argument"),
+    *("TypingError: temp", "iterator", "- argument", "d_", "num", "h_", "temp"),
 )
 
 

@@ -1,0 +1,57 @@
+"""Types that numba's cache can keep: another process knows them by name, and the rest comes with a value.
+
+What numba compiles for a type must depend on its name alone; addresses are values. Types of other processes
+are made from what the cache has of them, before there is a value: they know nothing but their names then.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, TypeVar
+
+from numba.core import types
+
+from .._base.digests import sha256
+from .._base.versions import own_version
+
+__all__ = ["Portable", "digest", "interned", "own_code"]
+
+K = TypeVar("K", bound="Portable")
+
+
+class Portable(types.Type):  # type: ignore[misc]
+    """A type of which the name says all that numba's code depends on."""
+
+    def __reduce__(self) -> Any:
+        rebuild, _ = super().__reduce__()
+        return rebuild, (*self._kept(), None)
+
+    def _kept(self) -> tuple[Any, tuple[Any, ...]]:
+        """Return the function that makes it in another process, and its arguments."""
+        return interned, (type(self), self.name)
+
+
+def interned(kind: type[K], name: str, **known: Any) -> K:
+    """Return the one type of a name, with what is known of it."""
+    found = kind(name)
+    found.__dict__.update({name: value for name, value in known.items() if name not in found.__dict__})
+    return found
+
+
+# Those whose code is in what numba keeps, or decides what that is.
+_MODULES = (
+    *("algorithms", "calls", "errors", "given", "iterators", "kernel_types", "kernels", "known", "launches"),
+    *("layout", "native", "plans", "portable", "problems", "sequences", "translated", "trees"),
+    *("view", "view_types"),
+)
+
+
+@functools.cache
+def own_code() -> str:
+    """Return a hash of cupar's code that compiles all types here."""
+    return own_version([f"_host.{each}" for each in _MODULES])
+
+
+def digest(parts: Any) -> str:
+    """Return a hash for a name: of what code depends on, and of cupar's own code."""
+    return sha256(repr([own_code(), parts]).encode()).hexdigest()[:16]

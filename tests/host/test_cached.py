@@ -1,0 +1,35 @@
+"""Functions that take kernels, algorithms and iterators are kept in numba's cache."""
+
+from pathlib import Path
+
+import pytest
+from support.host import run
+
+pytest.importorskip("numba")
+PROCESS = Path(__file__).parent / "processes" / "cached.py"
+
+
+@pytest.mark.slow
+def test_another_process_finds_them(tmp_path, session_cache):
+    def lines(factor, *arguments):
+        own = {"NUMBA_CACHE_DIR": str(tmp_path / "numba")}
+        done = run(tmp_path, PROCESS, session_cache, factor, *(arguments or ("",)), **own)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return [line.split(maxsplit=2) for line in done.stdout.splitlines()]
+
+    first, second, third = lines("1"), lines("1"), lines("1", "launched before")
+    assert len(first) == 5 and [launched for *_, launched in first] == [launched for *_, launched in second]
+    assert [launched for *_, launched in first] == [launched for *_, launched in third]
+    assert {hits for _, hits, _ in first} == {"0"}
+    assert {hits for _, hits, _ in (*second, *third)} == {"1"}
+    # What a function reads from outside is another kernel, and the same algorithm with another block.
+    changed = {name: hits for name, hits, _ in lines("2")}
+    assert changed == {name: "0" if "launches" in name else "1" for name in changed}
+
+
+def test_what_is_kept_depends_on_all_code_that_compiles():
+    from cupar import _host
+    from cupar._host import portable
+
+    files = {path.stem for path in Path(_host.__file__).parent.glob("*.py")}
+    assert files - {*portable._MODULES} == {"__init__", "dump"}  # which decide nothing
