@@ -25,7 +25,7 @@ import os
 import time
 from collections.abc import Callable, MutableMapping
 from contextlib import nullcontext
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
@@ -40,6 +40,7 @@ from ._store.files import DistrustedError
 from ._store.layer import Layer, Usage
 from ._store.locks import Deadline
 from ._store.memory import Memory
+from ._store.opened import Opened
 from ._store.settings import DEFAULT_SIZE, expanded, path_named, signing_key
 
 if TYPE_CHECKING:
@@ -127,14 +128,13 @@ def bundles() -> tuple[Layer, ...]:
     return tuple(layer for layer in layers if layer is not None)
 
 
-@cache
 def _layer(path: Path, secret: bytes | None) -> Layer | None:
-    """Open a directory or bundle, once in a process; None, with a warning, if that cannot be."""
-    try:
-        return layer(path, secret)
-    except (OSError, ValueError, MemoryError) as error:
-        warn_once(("bundle", path), f"cupar does not use a bundle or directory (CUPAR_BUNDLES): {error}")
-        return None
+    """Open a directory or bundle, and keep it open; None, with a warning, if that cannot be for now."""
+    said = "cupar does not use a bundle or directory (CUPAR_BUNDLES)"
+    return _layers.get((path, secret), lambda: layer(path, secret), ("bundle", path), said)
+
+
+_layers = Opened[Layer]()
 
 
 def layer(path: Path, secret: bytes | None) -> Layer:
@@ -157,8 +157,8 @@ def use_bundle(path: str | os.PathLike[str]) -> None:
     Parameters
     ----------
     path : str or path
-        A file that ``cupar cache export`` made, or a directory like that of ``CUPAR_CACHE_DIR``. It is only
-        read. It must not be writable by others; a bundle must be yours or root's.
+        A file that ``cupar cache export`` made, or a directory like that of ``CUPAR_CACHE_DIR``, which is
+        only read. It must not be writable by others; a bundle must be yours or root's.
 
     Raises
     ------
@@ -191,6 +191,7 @@ def use_bundle(path: str | os.PathLike[str]) -> None:
         raise ValueError(f"path: {error}") from None
     if found not in _used:
         _used.append(found)
+    _layers.try_again()
 
 
 _used: list[Path] = []
@@ -204,24 +205,21 @@ def shared() -> Shared | None:
     return _shared or _shared_at(url)
 
 
-@lru_cache
 def _shared_at(url: str) -> Shared | None:
-    """Open a store, once in a process; None, with a warning, if that cannot be."""
+    """Open a store, and keep it; None, with a warning, if that cannot be for now."""
     from ._store.remotes import name_of, open_url
     from ._store.shared import Shared
 
     name = name_of(url)
-    try:
-        return Shared(open_url(url), name)
-    except Exception as error:  # whatever the client of a store raises
-        warn_once(("shared", url), f"cupar does not use the shared store {name}: {error}")
-        return None
+    said = f"cupar does not use the shared store {name}"
+    return _stores.get(url, lambda: Shared(open_url(url), name), ("shared", url), said)
 
 
+_stores = Opened["Shared"]()
 _shared: Shared | None = None
 
 # Not every store's client works in a forked child (fsspec's asynchronous ones raise): it opens its own.
-fork.in_child(_shared_at.cache_clear)
+fork.in_child(_stores.clear)
 
 
 def use_shared(mapping: MutableMapping[str, bytes] | None) -> None:
@@ -319,6 +317,8 @@ def _load(layer: Layer | None, key: str, start: float) -> Found | None:
     """Look for an entry in a directory or bundle."""
     entry = None if layer is None else layer.load(key)
     if layer is None or entry is None:
+        if layer is not None and layer.is_lost:
+            _layers.lose(layer)
         return None
     return Found(entry, "disk", time.perf_counter() - start, str(layer.path))
 

@@ -1,6 +1,7 @@
 """Every test run has a cache of its own, shared by its workers, and never touches the user's."""
 
 import os
+import signal
 from types import SimpleNamespace
 
 import pytest
@@ -55,6 +56,14 @@ def real_compilers(compilers, monkeypatch):
     """The compilers as they are, for tests of what they do."""
     for (module, name), function in compilers.real.items():
         monkeypatch.setattr(module, name, function)
+
+
+@pytest.fixture
+def ctrl_c():
+    """Ctrl-C raises, also where the tests were started in the background of a shell, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

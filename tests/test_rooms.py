@@ -159,6 +159,7 @@ DECIDE_NOTHING = {
     "_compile.workers": "where it is compiled",
     "_cpu.calls": "runs what was made",
     "_cpu.refusals": "errors",
+    "_cpu.threads": "runs what was made",
     "_device": "reads users' arrays; asks the driver",
     "_external.files": "reads users' files, which are in keys by content",
     "_external.kinds": "tells what a value is, by its class",

@@ -9,23 +9,26 @@ from __future__ import annotations
 
 import atexit
 import contextvars
+import gc
 import os
+import sys
 import threading
 from collections.abc import Callable, Hashable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from queue import SimpleQueue
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import fork
 from .data import dataclass
+from .errors import AbandonedError
 
-__all__ = ["AbandonedError", "Queue", "abandon", "begin", "cores", "step"]
+if TYPE_CHECKING:
+    from concurrent.futures import Future  # 5 ms, which `apart` does not pay
+
+__all__ = ["AbandonedError", "Queue", "abandon", "apart", "begin", "collecting", "cores", "step"]
 
 T = TypeVar("T")
-
-
-class AbandonedError(RuntimeError):
-    """The process ends before this is built."""
 
 
 def cores() -> int:
@@ -37,14 +40,23 @@ def cores() -> int:
 
 
 class _Thread(threading.Thread):
-    """One that works in the background; it is `idle` between two steps."""
+    """One that works in the background; it is `idle` between two steps.
+
+    Somebody who is there until the end may want what it makes, such as an ``atexit`` function: then it goes
+    on when the process ends.
+    """
 
     is_waited_for = False  # see `progress`
 
-    def __init__(self, target: Callable[[], None]) -> None:
+    def __init__(self, target: Callable[[], None], is_wanted: bool = False) -> None:
         super().__init__(target=target, name="cupar", daemon=True)
+        self.is_wanted = is_wanted
+        self.is_given_up = False  # who waited was interrupted
         self.idle = threading.Event()
         self.idle.set()
+
+    def is_abandoned(self) -> bool:
+        return self.is_given_up or (_is_ending and not self.is_wanted)
 
 
 _is_ending = False
@@ -59,14 +71,14 @@ def step() -> Iterator[None]:
     Raises
     ------
     AbandonedError
-        In a thread that works in the background, if the process ends.
+        In a thread that works in the background, if the process ends or nobody waits for it any more.
     """
     thread = threading.current_thread()
     if not isinstance(thread, _Thread) or not thread.idle.is_set():
         yield
         return
     with _steps:
-        if _is_ending:
+        if thread.is_abandoned():
             raise AbandonedError("not built, as the process ends")
         thread.idle.clear()
     try:
@@ -76,8 +88,9 @@ def step() -> Iterator[None]:
 
 
 def is_abandoned() -> bool:
-    """Whether this thread works in the background for a process that ends."""
-    return _is_ending and isinstance(threading.current_thread(), _Thread)
+    """Whether this thread works in the background for nobody, as where the process ends."""
+    thread = threading.current_thread()
+    return isinstance(thread, _Thread) and thread.is_abandoned()
 
 
 def abandon() -> None:
@@ -119,20 +132,96 @@ class _Job:
 
 def begin(work: Callable[[], T]) -> Future[T]:
     """Do work in a thread of its own, with this one's context variables; here if there is none to be had."""
-    context, future = contextvars.copy_context(), Future[T]()
-    job = _Job(None, lambda: context.run(work), future)
+    from concurrent.futures import Future
 
-    def do() -> None:
-        job.do()
+    future = Future[T]()
+    _start(_thread(_Job(None, work, future).do))
+    return future
+
+
+def _thread(do: Callable[[], None]) -> _Thread:
+    """Return a thread with this one's context variables, to be started."""
+    asking, context = threading.current_thread(), contextvars.copy_context()
+
+    def run() -> None:
+        context.run(do)
         _threads.discard(thread)
 
-    thread = _Thread(do)
+    thread = _Thread(run, asking.is_wanted if isinstance(asking, _Thread) else not asking.daemon)
+    return thread
+
+
+def _start(thread: _Thread) -> None:
     _threads.add(thread)
     try:
         thread.start()
     except RuntimeError:  # as the interpreter ends
-        do()
-    return future
+        thread.run()
+
+
+def apart(work: Callable[[], T]) -> T:
+    """Do work where no signal arrives, with this thread's context variables; an interrupt ends the waiting.
+
+    Python hands signals to the main thread alone, between any two steps of it. Compilers have places where
+    an interrupt is lost (callbacks from C, destructors), or does harm (locks that stay taken, modules that
+    are half imported). After an interrupt, the work goes on until its next `step`.
+    """
+    if threading.get_ident() != threading.main_thread().ident or _is_importing() or _is_in_numba():
+        return work()
+    answers: SimpleQueue[tuple[T] | BaseException] = SimpleQueue()  # in C: an interrupt leaves no lock taken
+
+    def do() -> None:
+        try:
+            answers.put((work(),))
+        except BaseException as error:
+            answers.put(error)
+
+    thread = _thread(do)
+    try:
+        _start(thread)
+        answer = answers.get()
+    except BaseException:
+        thread.is_given_up = True
+        raise
+    if isinstance(answer, BaseException):
+        try:
+            raise answer
+        finally:
+            del answer  # which has this frame
+    return answer[0]
+
+
+@contextmanager
+def collecting() -> Iterator[None]:
+    """Destroy here what the block leaves in circles, and not where the collector would come across it.
+
+    Compilers leave objects of LLVM's, whose destructors are in Python: in the main thread, an interrupt that
+    arrives in one is lost. What was there before is not looked through, however much that is.
+    """
+    is_frozen_here = not gc.get_freeze_count()
+    if is_frozen_here:
+        gc.freeze()
+    try:
+        yield
+    finally:
+        if is_frozen_here:
+            gc.collect()
+            gc.unfreeze()
+
+
+def _is_in_numba() -> bool:
+    """Whether numba compiles in this thread, as where `njit` code launches a kernel: then it has its lock."""
+    module = sys.modules.get("numba.core.compiler_lock")
+    lock = getattr(module, "global_compiler_lock", None)
+    return lock is not None and lock.is_locked()
+
+
+def _is_importing() -> bool:
+    """Whether this thread imports a module: another one that imports it, too, would wait for this one."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code.co_filename != "<frozen importlib._bootstrap>":
+        frame = frame.f_back
+    return frame is not None
 
 
 class Queue:
@@ -165,6 +254,8 @@ class Queue:
         Future
             With what `work` returns.
         """
+        from concurrent.futures import Future
+
         job = _Job(common, work, Future())
         with self._lock:
             self._jobs.append(job)

@@ -7,9 +7,12 @@ otherwise, or a factory was given ``cc="cpu"``; and a call of what was built for
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 CPU = 0  # in place of a compute capability
 
@@ -71,23 +74,30 @@ def device(name: str) -> Iterator[None]:
     """
     if not isinstance(name, str) or name not in _NAMES:
         raise ValueError(f"device: expected 'cpu' or 'cuda', got {name!r}")
-    with using(_NAMES[name]):
+    token = _current.set(_NAMES[name])
+    try:
         yield
+    finally:
+        _current.reset(token)
 
 
-class using:  # noqa: N801 - used as a function is; one written with `contextmanager` takes three times as long
-    """Take host arrays, or device arrays, within the block."""
+def using(is_cpu: bool, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    """Return what a function returns that takes host arrays, or device arrays.
 
-    __slots__ = ("_device", "_token")
+    In a context of its own, which is left whatever happens: an interrupt on the way out of a ``with`` would
+    leave this one set for ever.
+    """
+    return copy_context().run(_within, is_cpu, function, arguments, named)
 
-    def __init__(self, is_cpu: bool, *, in_call: bool = False) -> None:
-        self._device = _CALL if in_call else is_cpu
 
-    def __enter__(self) -> None:
-        self._token = _current.set(self._device)
+def within_cpu_call(function: Callable[..., T], *arguments: Any) -> T:
+    """Return what a function returns within a call of what was built for the CPU."""
+    return copy_context().run(_within, _CALL, function, arguments, {})
 
-    def __exit__(self, *error: object) -> None:
-        _current.reset(self._token)
+
+def _within(device: int, function: Callable[..., T], arguments: tuple[Any, ...], named: dict[str, Any]) -> T:
+    _current.set(device)
+    return function(*arguments, **named)
 
 
 def text(cc: int) -> str:

@@ -6,16 +6,21 @@ the parent may use or destroy.
 
 from __future__ import annotations
 
+import _thread
 import os
-import threading
 from collections.abc import Callable
-from types import MethodType, TracebackType
+from itertools import count
+from types import MethodType
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import ref
 
 _F = TypeVar("_F", bound=Callable[[], object])
 
-_methods: WeakKeyDictionary[Any, Callable[[Any], object]] = WeakKeyDictionary()
+# By number, in the order of their registration. What is gone goes when their number has doubled, and not by a
+# callback of its reference: in the main thread, an interrupt that arrives in one is lost.
+_methods: dict[int, tuple[ref[Any], Callable[[Any], object]]] = {}
+_numbers = count()
+_many = 1000
 
 
 def in_child(forget: _F) -> _F:
@@ -31,37 +36,34 @@ def in_child(forget: _F) -> _F:
         there.
     """
     if isinstance(forget, MethodType):
-        _methods[forget.__self__] = forget.__func__
+        _methods[next(_numbers)] = ref(forget.__self__), forget.__func__
+        if len(_methods) > _many:
+            _drop_gone()
     elif hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=forget)
     return forget
 
 
-class Lock:
-    """A reentrant lock that is free in a forked child, whoever held it in the parent."""
+def _drop_gone() -> None:
+    global _many
+    for number, (kept, _) in [*_methods.items()]:
+        if kept() is None:
+            _methods.pop(number, None)
+    _many = max(1000, 2 * len(_methods))
+
+
+class Lock(_thread.RLock):  # type: ignore[misc] # not final, whatever typeshed says
+    """A reentrant lock that is free in a forked child, whoever held it in the parent.
+
+    It is the interpreter's own: a signal that arrives while it is taken cannot leave it locked, as it could
+    between two lines of an ``__enter__`` in Python.
+    """
 
     def __init__(self) -> None:
-        self._renew()
         in_child(self._renew)
 
     def _renew(self) -> None:
-        self._lock = threading.RLock()
-
-    def acquire(self, blocking: bool = True) -> bool:
-        """Take the lock, waiting for it if `blocking`; return whether it was taken."""
-        return self._lock.acquire(blocking)
-
-    def release(self) -> None:
-        """Give the lock back."""
-        self._lock.release()
-
-    def __enter__(self) -> None:
-        self.acquire()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.release()
+        self._at_fork_reinit()  # type: ignore[attr-defined] # as the standard library's own locks do
 
 
 def leak(values: object) -> None:
@@ -78,5 +80,6 @@ def leak(values: object) -> None:
 @in_child
 def _forget() -> None:
     # In a list, so that no object is destroyed before it has forgotten what it must not destroy.
-    for each, forget in list(_methods.items()):
-        forget(each)
+    for each, forget in [(kept(), forget) for kept, forget in _methods.values()]:
+        if each is not None:
+            forget(each)

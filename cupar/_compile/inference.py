@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+from functools import partial
 from typing import Any
 
 import numpy as np
+from cachetools import LRUCache
 
 from .. import _cache, structs
-from .._base.data import Recent
+from .._base.bounded import Bounded
 from .._fingerprint import extensions
 from .._fingerprint.refusals import Unfingerprintable
 from .._ir import cpp, kinds
@@ -21,8 +23,7 @@ _CC = 75  # types, and what others have registered with numba, are the same on a
 
 _results: _cache.Memory[np.dtype[Any]] = _cache.Memory(maxsize=1024)
 # Operators and kernels that use no extension, and the epoch in which that was so.
-_unextended: Recent[Operator, int] = Recent(1000)
-_unextended_kernels: Recent[Specialisation, int] = Recent(1000)
+_unextended: Bounded[int] = Bounded(partial(LRUCache, 1024))
 
 
 def result_dtype(op: Operator) -> np.dtype[Any]:
@@ -46,7 +47,11 @@ def result_dtype(op: Operator) -> np.dtype[Any]:
         return _cache.Entry({"entry": parts["entry"], "parts": parts}, repr(described).encode())
 
     def use(entry: _cache.Entry) -> np.dtype[Any]:
-        return structs.normal(op.parameter, structs.from_descr(ast.literal_eval(entry.payload.decode())))
+        try:
+            described = ast.literal_eval(entry.payload.decode())
+            return structs.normal(op.parameter, structs.from_descr(described))
+        except MemoryError as error:  # as Python's parser says of nesting that is too deep
+            raise ValueError("it is nested too deeply") from error
 
     return _results.get_or_make(op.without_user(), lambda: entries.fetch(digest(parts), make, use)[1])
 
@@ -63,7 +68,7 @@ def refuse_extended_kernel(spec: Specialisation) -> None:
     from . import python_kernel
 
     now, kept = extensions.epoch(), spec.without_user()
-    if _unextended_kernels.find(kept) == now:
+    if _unextended.get(kept) == now:
         return
     try:
         python_kernel.compile_kernel(spec)
@@ -71,7 +76,7 @@ def refuse_extended_kernel(spec: Specialisation) -> None:
         raise
     except Exception:
         return
-    _unextended_kernels[kept] = now
+    _unextended[kept] = now
 
 
 def refuse_extended(op: Operator) -> None:
@@ -84,7 +89,7 @@ def refuse_extended(op: Operator) -> None:
     from . import python_to_ltoir
 
     now, kept = extensions.epoch(), op.without_user()
-    if _unextended.find(kept) == now:
+    if _unextended.get(kept) == now:
         return
     try:
         python_to_ltoir.compile_operator(op, cpp.symbol("op"), _CC)

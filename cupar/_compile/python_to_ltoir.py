@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from .. import _numba, structs
+from .._base.background import apart, collecting
 from .._base.causes import cause
 from .._base.device import CPU
 from .._base.errors import BuildError
@@ -191,13 +192,23 @@ def _compiling(cc: int) -> Iterator[None]:
 
 def _compiled(cc: int, work: Callable[[], T]) -> T:
     """Have numba compile; again, if others registered something with it meanwhile."""
-    for _ in range(_MOST_TRIES):
-        with _compiling(cc):
-            before = extensions.foreign()
-            result = work()
-            if extensions.foreign() == before:
-                return result
-    raise BuildError("something is registered with numba all the time, so what it compiles to cannot be told")
+
+    def attempt() -> T:
+        with collecting():
+            return tried()
+
+    def tried() -> T:
+        for _ in range(_MOST_TRIES):
+            with _compiling(cc):
+                before = extensions.foreign()
+                result = work()
+                if extensions.foreign() == before:
+                    return result
+        raise BuildError(
+            "something is registered with numba all the time, so what it compiles to cannot be told"
+        )
+
+    return apart(attempt)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -54,6 +55,26 @@ def _forget() -> None:
     del _busy[threading.get_ident()]
     _is_stuck = _is_stuck or any(_busy.values())
     _busy.clear()
+
+
+_llvms: list[Any] = []  # the lock of LLVM, while a thread forks
+
+
+def _hold_llvm() -> None:
+    """Wait until no thread is within LLVM: a child needs it to load what was built, whatever others build."""
+    lock = getattr(getattr(sys.modules.get("llvmlite.binding.ffi"), "lib", None), "_lock", None)
+    if lock is not None:
+        lock.__enter__()
+        _llvms.append(lock)
+
+
+def _let_go_of_llvm() -> None:
+    while _llvms:
+        _llvms.pop().__exit__(None, None, None)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_hold_llvm, after_in_parent=_let_go_of_llvm, after_in_child=_let_go_of_llvm)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -99,14 +120,14 @@ def library_path(name: str) -> Path:
         "nvJitLink": (f"libnvJitLink.so.{cuda_major()}", "nvjitlink/lib"),
         "nvvm": ("libnvvm.so.4", "cuda_nvcc/nvvm/lib64"),
     }[name]
-    path = _loaded_path(soname) or _in_wheels(f"{folder}/{soname}", f"lib/{soname}")
-    if path is not None:
-        return path
+    there = _loaded_path(soname) or _in_wheels(f"{folder}/{soname}", f"lib/{soname}")
+    if there is not None:
+        return there
     entry = _cache.fetch(_search_key(soname), lambda: _search(name, soname), portable=False).entry
-    path = Path(entry.payload.decode())
-    if entry.meta.get("entry") != "search" or not path.is_file():  # none of this machine's, or out of date
-        path = Path(_search(name, soname).payload.decode())
-    return path
+    path = os.fsdecode(entry.payload)
+    if entry.meta.get("entry") != "search" or not os.path.isfile(path):  # noqa: PTH113 - which takes any name
+        path = os.fsdecode(_search(name, soname).payload)  # none of this machine's, or out of date
+    return Path(path)
 
 
 def _search(name: str, soname: str) -> _cache.Entry:
@@ -120,7 +141,7 @@ def _search(name: str, soname: str) -> _cache.Entry:
             f"cupar needs {soname} to build: pip install cupar[cu{cuda_major()}], or set CUDA_HOME "
             f"to a CUDA {cuda_major()} toolkit"
         ) from error
-    return _cache.Entry({"entry": "search", "library": soname}, str(path).encode())
+    return _cache.Entry({"entry": "search", "library": soname}, os.fsencode(str(path)))
 
 
 def _search_key(soname: str) -> str:
@@ -233,6 +254,12 @@ ON_CPU = (
 @functools.cache
 def cpu_versions() -> dict[str, str]:
     """Return what a build for the CPU depends on: numba, LLVM, and the CPU itself."""
+    from .._base.background import apart
+
+    return apart(_cpu_versions)
+
+
+def _cpu_versions() -> dict[str, str]:
     from .._numba import llvm
 
     features = llvm.get_host_cpu_features().flatten()

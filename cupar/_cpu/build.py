@@ -10,11 +10,12 @@ from numba.core import types
 from numba.core.callconv import PICKLE_BUF_IDX, PICKLE_BUFSZ_IDX
 from numba.core.compiler_lock import global_compiler_lock
 
+from .._base.background import collecting
 from .._base.errors import BuildError
 from .._fingerprint import extensions
 from .._ir.specialisation import Specialisation
 from .code import SYMBOL, packed
-from .plans import is_gathered, is_numpys
+from .plans import has_code
 from .target import target
 from .values import BYTES, outlined
 
@@ -31,8 +32,13 @@ def build(spec: Specialisation) -> bytes:
     Unfingerprintable
         If an operator uses what others have registered with numba.
     """
-    if _has_no_code(spec):
+    if not has_code(spec):
         return packed([], b"")
+    with collecting():
+        return _object(spec)
+
+
+def _object(spec: Specialisation) -> bytes:
     library = _compiled(spec)
     calls = {
         each.name
@@ -44,11 +50,7 @@ def build(spec: Specialisation) -> bytes:
 
 def llvm(spec: Specialisation) -> dict[str, str]:
     """Return the optimised LLVM IR that the object code is made of, by `SYMBOL`; raise what `build` does."""
-    return {} if _has_no_code(spec) else {SYMBOL: str(_compiled(spec).get_llvm_str())}
-
-
-def _has_no_code(spec: Specialisation) -> bool:
-    return is_numpys(spec) and not is_gathered(spec)
+    return {} if not has_code(spec) else {SYMBOL: str(_compiled(spec).get_llvm_str())}
 
 
 def _compiled(spec: Specialisation) -> Any:

@@ -5,24 +5,21 @@ from __future__ import annotations
 import array
 import ctypes
 import functools
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._base import fork
-from .._base.causes import NumbaType
-from .._base.device import using
+from .._base.causes import EXPECTED, NumbaType, without_own_frames
+from .._base.device import within_cpu_call
 from .._call import written
 from .._call.algorithm import Algorithm
 from .._device import arrays
 from . import bit_sorts
 from .plans import Part, Plan, is_gathered, is_numpys, plan
+from .threads import in_threads
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     from .code import HostCode
 
 _SMALL = 1 << 17  # items that one thread does sooner than it asks others
@@ -41,16 +38,17 @@ class CpuAlgorithm(Algorithm, uses={}):
         binder = self._binder
         if binder is None:
             binder = self._binder = written.binder(self)
-        with using(True, in_call=True):
-            return binder(arguments, lend)
+        try:
+            return within_cpu_call(binder, arguments, lend)
+        except EXPECTED as error:
+            raise without_own_frames(error)  # noqa: B904 - it is the same error
 
     def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:
         lent: list[Any] = []
         bound = self._bind_values(arguments, lent.append)
         if temp_storage is None:
             return 1  # what it needs it takes itself
-        with using(True, in_call=True):
-            _, nbytes = arrays.storage(temp_storage)
+        _, nbytes = within_cpu_call(arrays.storage, temp_storage)
         if nbytes < 1:
             raise ValueError(f"temp_storage: needs 1 bytes for this call, got {nbytes}")
         self._do(bound)
@@ -115,8 +113,8 @@ class HostBound:
         every = self._algorithm._completed(arguments, named)
         lent: list[Any] = []
         bound = self._algorithm._bind_values(every, lent.append)
-        with using(True, in_call=True):
-            self._kept = every, self._algorithm._captured_arrays((*arguments, *named.values())), lent
+        captured = within_cpu_call(self._algorithm._captured_arrays, (*arguments, *named.values()))
+        self._kept = every, captured, lent
         self._bound = bound
         self._algorithm._enqueued(every)
 
@@ -163,43 +161,15 @@ def run(code: HostCode, plan: Plan, values: Sequence[Any]) -> None:
         *plan.numbers,
     )
 
-    def strip(parts: Iterator[Part]) -> None:
-        for part in parts:  # which threads take one after another
-            given = array.array("q", part + words)
-            failed = function(given.buffer_info()[0])
-            if failed:
-                raise code.fault(failed, given[0], given[1])
+    def do(part: Part) -> None:
+        given = array.array("q", part + words)
+        failed = function(given.buffer_info()[0])
+        if failed:
+            raise code.fault(failed, given[0], given[1])
 
     for step in plan.steps:
-        parts = iter(step)
-        others = min(len(step), _threads()) - 1 if plan.size >= _SMALL else 0
-        waiting = [_pool().submit(strip, parts) for _ in range(others)]
-        try:
-            strip(parts)
-            for each in waiting:
-                if not each.cancel():  # one that other calls keep waiting is not needed any more
-                    each.result()
-        except BaseException:
-            for _ in parts:  # no more of them are begun
-                pass
-            for each in waiting:
-                if not each.cancel():
-                    each.exception()
-            raise
-
-
-@functools.cache
-def _threads() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@functools.cache
-def _pool() -> Executor:
-    from concurrent.futures import ThreadPoolExecutor
-
-    return ThreadPoolExecutor(max(1, _threads() - 1), thread_name_prefix="cupar")
-
-
-@fork.in_child
-def _forget() -> None:
-    _pool.cache_clear()
+        if plan.size >= _SMALL and len(step) > 1:
+            in_threads(do, step, len(step))
+        else:
+            for part in step:
+                do(part)

@@ -8,9 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .._base import fork
+from .._base.background import apart
 from .._base.errors import BuildError
+from .._compile.toolchain import compilers
 from .._ir.operator import Operator
 from .._ir.specialisation import Specialisation
+from .._kernels.elf import NOT_ELF, Elf
 from .._kernels.image import DamagedError
 
 SYMBOL = "cupar_run"
@@ -30,7 +33,7 @@ def packed(needs: Sequence[str], code: bytes) -> bytes:
 
 def _opened(blob: bytes) -> tuple[list[str], bytes]:
     head, _, code = blob.partition(b"\n")
-    if not head.startswith(_MAGIC) or not (code.startswith(b"\x7fELF") or not code):
+    if not head.startswith(_MAGIC):
         raise DamagedError("this is no build for the CPU")
     return head[len(_MAGIC) :].decode().split(), code
 
@@ -38,16 +41,25 @@ def _opened(blob: bytes) -> tuple[list[str], bytes]:
 class HostCode:
     """A build's code."""
 
-    def __init__(self, spec: Specialisation, blob: bytes) -> None:
+    def __init__(self, spec: Specialisation, blob: bytes, has_code: bool = True) -> None:
         self.spec = spec
         self.blob = blob
+        self._has_code = has_code
         self._engine: Any = None
         self._function: Callable[[int], int] | None = None
         self._lock = fork.Lock()
 
     def check(self) -> int:
-        """Return the bytes of object code; raise DamagedError if this is no build's code."""
+        """Return the bytes of object code; raise DamagedError if it is no build's: LLVM would crash."""
         _, code = _opened(self.blob)
+        if not self._has_code and not code:
+            return 0
+        try:
+            has_function = any(each.name == SYMBOL and each.section for each in Elf(code).symbols())
+        except NOT_ELF as error:
+            raise DamagedError(f"its code is no object file: {error}") from None
+        if not has_function:
+            raise DamagedError(f"its code does not define {SYMBOL}")
         return len(code)
 
     def function(self) -> Callable[[int], int]:
@@ -61,23 +73,25 @@ class HostCode:
             with self._lock:
                 found = self._function
                 if found is None:
-                    found = self._function = self._loaded()
+                    found = self._function = apart(self._loaded)
         return found
 
     def _loaded(self) -> Callable[[int], int]:
         import llvmlite.binding as llvm
 
         needs, code = _opened(self.blob)
-        if any(name.startswith(_NUMBAS) for name in needs):  # which numba makes known when it begins
-            from numba.core.registry import cpu_target
-
-            assert cpu_target.target_context
         process = ctypes.CDLL(None)
-        missing = [name for name in needs if not llvm.address_of_symbol(name) and not hasattr(process, name)]
-        if missing:  # of which LLVM would end the process
-            raise BuildError(
-                f"{self.spec.algorithm}: the CPU's code calls {', '.join(missing)}, which is not there"
-            )
+
+        def missing() -> list[str]:
+            return [name for name in needs if not llvm.address_of_symbol(name) and not hasattr(process, name)]
+
+        if any(name.startswith(_NUMBAS) for name in missing()):  # which numba makes known when it begins
+            with compilers():
+                from numba.core.registry import cpu_target
+
+                assert cpu_target.target_context
+        if names := ", ".join(missing()):  # of which LLVM would end the process
+            raise BuildError(f"{self.spec.algorithm}: the CPU's code calls {names}, which is not there")
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         machine = llvm.Target.from_default_triple().create_target_machine(jit=True)

@@ -113,6 +113,11 @@ def is_numpys(spec: Specialisation) -> bool:
     return spec.option("order") is not None
 
 
+def has_code(spec: Specialisation) -> bool:
+    """Whether anything is compiled."""
+    return not is_numpys(spec) or is_gathered(spec)
+
+
 def is_gathered(spec: Specialisation) -> bool:
     """Whether values are read by compiled code, as they are no array, where NumPy does the rest."""
     return any(each.name == "d_in_values" and not each.is_pointer for each in spec.arguments)

@@ -15,13 +15,15 @@ from __future__ import annotations
 import builtins
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from types import CellType, CodeType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from cachetools import LRUCache
 
 from .. import structs
-from .._base import fork
+from .._base.bounded import Bounded
 from .._base.device import is_cpu
 from .._base.digests import sha256
 from .._device import arrays
@@ -414,32 +416,22 @@ def _fingerprint(operator: object) -> Fingerprint:
     if size > _LARGEST or (found.captures and type(operator) is not FunctionType):
         return found  # to remember it would keep large copies, or the operator and so its arrays, alive
     others = tuple(each for each in recent if each != found)
-    _remember(_recent, key, (found, *others[: _VARIANTS - 1]))
+    _recent[key] = (found, *others[: _VARIANTS - 1])
     return found
 
-
-_Kept = TypeVar("_Kept")
 
 # Bounded, for both keep objects of the user's alive. What they keep includes the object whose id is
 # the key, so that no other object gets that id.
 _KEPT: Final = 512
 _VARIANTS: Final = 4  # fingerprints kept for one code object: closures made of it differ in what they hold
 _LARGEST: Final = 1 << 16  # bytes of an encoding; a copy of all that an operator reads is kept with it
-_plans: dict[int, Plan] = {}
-_recent: dict[int, tuple[Fingerprint, ...]] = {}
-_lock = fork.Lock()
-
-
-def _remember(kept: dict[int, _Kept], key: int, value: _Kept) -> None:
-    with _lock:
-        kept[key] = value
-        while len(kept) > _KEPT:
-            del kept[next(iter(kept))]
+_plans: Bounded[Plan] = Bounded(partial(LRUCache, _KEPT))
+_recent: Bounded[tuple[Fingerprint, ...]] = Bounded(partial(LRUCache, _KEPT))
 
 
 def _plan(code: CodeType) -> Plan:
     plan = _plans.get(id(code))
     if plan is None:
         plan = scan(code)
-        _remember(_plans, id(code), plan)
+        _plans[id(code)] = plan
     return plan

@@ -20,7 +20,7 @@ __all__ = ["cache", "compilers", "gpus", "nvidia_driver", "packages", "python", 
 
 _NEEDED = (
     "cuda-cccl", "cuda-bindings", "cuda-core", "cuda-pathfinder", "numba-cuda", "numba", "llvmlite",
-    "numpy", "platformdirs", "rich",
+    "numpy", "cachetools", "platformdirs", "rich",
 )  # fmt: skip
 _OPTIONAL = (
     "nvidia-cuda-nvrtc", "nvidia-nvjitlink", "nvidia-nvvm", "nvidia-cuda-runtime",

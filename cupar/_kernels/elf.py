@@ -12,6 +12,9 @@ _MAX_THREADS = 0x05  # EIATTR_MAX_THREADS
 _SIZED = 4  # EIFMT_SVAL: the two bytes behind the attribute say how many follow
 
 
+NOT_ELF = (struct.error, IndexError, OverflowError, ValueError)  # what is raised of what is no ELF file
+
+
 class Resources(NamedTuple):
     """What a kernel takes.
 
@@ -56,7 +59,7 @@ class Symbol(NamedTuple):
 
 
 class Elf:
-    """An ELF file; struct.error, IndexError or ValueError if it is not one."""
+    """An ELF file; one of `NOT_ELF` is raised if it is not one, by its methods, too."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -121,5 +124,5 @@ def resources_of(cubin: bytes) -> dict[str, Resources]:
             name: Resources(registers[name], shared.get(name, 0), frames[name], threads.get(name))
             for name in sorted(kernels)
         }
-    except (struct.error, IndexError, KeyError, ValueError) as error:
+    except (*NOT_ELF, KeyError) as error:
         raise ValueError(f"no GPU code: {error!r}") from None

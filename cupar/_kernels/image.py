@@ -58,7 +58,7 @@ def facts_of(cubin: bytes) -> tuple[int, ...]:
 
     They are read from the ELF file: by its table of symbols, in the section that the symbol is of.
     """
-    from .elf import Elf
+    from .elf import NOT_ELF, Elf
 
     try:
         elf = Elf(cubin)
@@ -66,6 +66,6 @@ def facts_of(cubin: bytes) -> tuple[int, ...]:
             if symbol.name == _FACTS:
                 place = elf.sections[symbol.section].at + symbol.value
                 return struct.unpack_from(f"<{symbol.size // 4}i", cubin, place)
-    except (struct.error, IndexError, ValueError) as error:
+    except NOT_ELF as error:
         raise DamagedError(f"no GPU code: {error}") from None
     raise DamagedError(f"the code does not hold {_FACTS}")

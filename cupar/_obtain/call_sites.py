@@ -196,8 +196,11 @@ def memoised(factory: Callable[P, A]) -> Callable[P, A]:
             if cc is None:
                 return ask_on_cpu(*args, **named)
             if (is_on_cpu := is_cpu_name(cc)) or is_cpu():
-                with using(is_on_cpu):
-                    return (ask_on_cpu if is_on_cpu else functools.partial(_asked, factory))(*args, **named)
+                asked = ask_on_cpu if is_on_cpu else functools.partial(_asked, factory)
+                try:
+                    return using(is_on_cpu, asked, *args, **named)
+                except EXPECTED as error:
+                    raise without_own_frames(error)  # noqa: B904
         key: Any = None
         try:
             key = tuple([_TOKENS[type(arg)](arg) for arg in args])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from .. import _cache
 from .._base import fork
 from .._base.data import replace
 from .._base.device import is_cpu
-from .._base.errors import BuildError
+from .._base.errors import AbandonedError, BuildError
 from .._base.warnings import warn_once
 from .._call.algorithm import Algorithm
 from .._call.built import Built
@@ -256,25 +257,32 @@ class _Pending:
         self.spec = spec
         self._tier, self._used_on = tier, used_on
         self._is_lost = False
+        self._made: Built | None = None
         fork.in_child(self._lose)
-        self._future: Future[Algorithm] = _queue.submit(_kernels(spec), self._answer)
+        self._future: Future[None] = _queue.submit(_kernels(spec), self._work)
 
     def is_done(self) -> bool:
-        return self._future.done()
+        return self._made is not None or self._future.done()
 
     def wait(self, timeout: float | None) -> bool:
         return self._is_lost or self.is_done() or waited_for(self._future, timeout)
 
     def result(self) -> Built:
-        if not self._is_lost:
-            self.wait(None)
-        return (self._answer() if self._is_lost else self._future.result())._built
+        if self._made is None and not self._is_lost and self.wait(None):
+            with suppress(
+                AbandonedError
+            ):  # it was not begun, as the process ends; who asks now is still there
+                self._future.result()
+        if self._made is None:
+            self._work()
+        assert self._made is not None
+        return self._made
 
-    def _answer(self) -> Algorithm:
-        return answer(self.spec, None, tier=self._tier, used_on=self._used_on)
+    def _work(self) -> None:
+        self._made = answer(self.spec, None, tier=self._tier, used_on=self._used_on)._built
 
     def _lose(self) -> None:
-        self._is_lost = True  # the parent has the thread that builds
+        self._is_lost = self._made is None  # the parent has the thread that builds
 
 
 _queue = LazyQueue()

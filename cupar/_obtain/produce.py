@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import _cache
 from .._base import log
@@ -23,6 +23,7 @@ from .._kernels import image
 if TYPE_CHECKING:
     from .._external.linkable import Linkable
 
+T = TypeVar("T")
 _SECONDS = 300.0  # for a helper to link what takes 2
 
 templates: _cache.Memory[list[bytes]] = _cache.Memory(maxsize=32)
@@ -48,11 +49,11 @@ def produce(
     def make() -> _cache.Entry:
         nonlocal origin
         from .._base import progress
+        from .._base.background import apart
 
+        build = partial(make_build or build_here, spec, seconds)
         what = f"kernel {spec.operators[0][1].name}" if spec.is_kernel else spec.algorithm
-        blob, cubin_size, origin = progress.building(
-            f"{what} for {text(spec.cc)}", lambda: (make_build or build_here)(spec, seconds)
-        )
+        blob, cubin_size, origin = progress.building(f"{what} for {text(spec.cc)}", lambda: apart(build))
         return _entry(parts, blob, seconds, **notes(spec), cubin_size=cubin_size)
 
     def use(entry: _cache.Entry) -> tuple[Code, int]:
@@ -88,8 +89,9 @@ def code_of(kept: Specialisation, blob: bytes) -> Code:
     if not kept.is_cpu:
         return Code(kept, blob)
     from .._cpu.code import HostCode
+    from .._cpu.plans import has_code
 
-    host: Any = HostCode(kept, blob)
+    host: Any = HostCode(kept, blob, has_code(kept))
     return host  # type: ignore[no-any-return]
 
 
@@ -113,8 +115,15 @@ def _shown(spec: Specialisation, code: Code) -> Made:
     """Return what shows a build, made of what was fingerprinted, whatever that is by then."""
     kept = spec.without_user(with_code=True)
     if spec.is_cpu:
-        return Made(code.cubin, code.cubin, partial(_llvm, kept), code.cubin)  # type: ignore[arg-type]
-    return Made(code.cubin, partial(_ltoirs, kept), partial(_llvm, kept), partial(_ptx, kept))
+        return Made(code.cubin, code.cubin, partial(_made_again, _llvm, kept), code.cubin)  # type: ignore[arg-type]
+    ltoir, llvm = partial(_made_again, _ltoirs, kept), partial(_made_again, _llvm, kept)
+    return Made(code.cubin, ltoir, llvm, partial(_made_again, _ptx, kept))
+
+
+def _made_again(shown: Callable[[Specialisation], T], spec: Specialisation) -> T:
+    from .._base.background import apart
+
+    return apart(partial(shown, spec))
 
 
 def _linked(spec: Specialisation) -> tuple[dict[str, bytes | Linkable], list[str] | None]:

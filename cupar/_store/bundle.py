@@ -148,6 +148,11 @@ class Bundle(Layer):
         if changed is not None:
             raise DistrustedError(self.path, changed, "lies in a file that ", None)
 
+    def refuse(self, key: str, error: Exception) -> None:
+        """Warn of an entry that is not served; without the file, or with another in its place, none is."""
+        self.is_lost = isinstance(error, (OSError, DistrustedError))
+        super().refuse(key, error)
+
     def _records(self) -> Iterator[_Record]:
         index = self._index
         if index and self._changed() is None:

@@ -298,7 +298,7 @@ class Disk(Layer):
             file.seek(0)
             text = file.read(_JOURNAL_BYTES + 1)
         sizes = text.split()
-        if len(text) > _JOURNAL_BYTES or not all(map(bytes.isdigit, sizes)):
+        if len(text) > _JOURNAL_BYTES or not all(each.isdigit() and len(each) < 20 for each in sizes):
             return None
         return sum(map(int, sizes))
 

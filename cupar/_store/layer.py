@@ -47,6 +47,8 @@ class Layer(ABC):
 
     path: Path
     limit_bytes = 0
+    is_lost = False
+    """Whether no entry can be served until the layer is opened anew."""
 
     @abstractmethod
     def trust(self) -> None:

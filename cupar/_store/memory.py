@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any, Generic, TypeVar
 
+from cachetools import LRUCache
+
 from .._base import fork
+from .._base.bounded import Bounded
 
 V = TypeVar("V")
 
@@ -15,13 +18,17 @@ _MISSING: Any = object()
 
 
 class _Flight(Generic[V]):
-    """One make() under way, and what the threads that wait for it get."""
+    """One make() under way, and what the threads that wait for it get.
+
+    It goes on as long as its lock is held, which a ``with`` gives back whatever happens: after an interrupt
+    at any point, the next thread that asks makes the value.
+    """
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
-        self.done = threading.Event()
+        self.going = threading.Lock()
         self.value: V = _MISSING
-        self.error: BaseException | None = None
+        self.error: Exception | None = None
 
 
 class Memory(Generic[V]):
@@ -33,27 +40,19 @@ class Memory(Generic[V]):
     def __init__(self, maxsize: int) -> None:
         if maxsize < 1:
             raise ValueError(f"maxsize is {maxsize!r} and should be at least 1")
-        self._maxsize = maxsize
-        self._reset()
+        self._values = Bounded[V](partial(LRUCache, maxsize))
+        self._lock = fork.Lock()
+        self._flights: dict[Hashable, _Flight[V]] = {}
         fork.in_child(self._forget)
 
-    def _reset(self) -> None:
-        # Reentrant: the garbage collector may run a destructor under it that asks the cache for something.
-        self._lock = threading.RLock()
-        self._values: OrderedDict[Hashable, V] = OrderedDict()  # the most recently used one last
-        self._flights: dict[Hashable, _Flight[V]] = {}
-
     def _forget(self) -> None:
-        """Start a child with nothing of its parent's, and with a lock that no lost thread holds."""
-        if self._values or self._flights:
-            fork.leak((self._values, self._flights))
-        self._reset()
+        if self._flights:
+            fork.leak(self._flights)
+        self._flights = {}
 
     def get(self, key: Hashable) -> V | None:
         """Return the value under `key`, None if there is none."""
-        with self._lock:
-            value: V | None = self._value(key, None)
-            return value
+        return self._values.get(key)
 
     def get_or_make(self, key: Hashable, make: Callable[[], V]) -> V:
         """Return the value under `key`, or make it.
@@ -62,54 +61,46 @@ class Memory(Generic[V]):
         that fails all of them get the exception, and later calls try again. Raise RuntimeError if `make`
         asks for the key that it is making.
         """
-        with self._lock:
-            value: V = self._value(key, _MISSING)
-            if value is not _MISSING:
-                return value
-            flight = self._flights.get(key)
-            if flight is None:
-                ours = self._flights[key] = _Flight()
-        if flight is None:
-            return self._fly(key, ours, make)
-        if flight.thread == threading.get_ident():
-            raise RuntimeError(f"the function that makes {key!r} asked the cache for {key!r} itself")
-        flight.done.wait()
-        if flight.error is None:
-            return flight.value
-        if isinstance(flight.error, Exception):
-            raise flight.error
-        return self.get_or_make(key, make)  # what interrupted the other thread is not for this one
+        value: V = self._values.get(key, _MISSING)
+        if value is not _MISSING:
+            return value
+        ours = _Flight[V]()
+        while True:
+            with ours.going:
+                with self._lock:
+                    value = self._values.get(key, _MISSING)  # of a flight that has just ended
+                    if value is not _MISSING:
+                        return value
+                    flight = self._flights.get(key, ours)
+                    if not flight.going.locked():  # an interrupt has ended it
+                        flight = ours
+                    self._flights[key] = flight
+                if flight is ours:
+                    return self._fly(key, ours, make)
+            if flight.thread == ours.thread:
+                raise RuntimeError(f"the function that makes {key!r} asked the cache for {key!r} itself")
+            with flight.going:  # until it ends
+                pass
+            if flight.value is not _MISSING:
+                return flight.value
+            if flight.error is not None:
+                raise flight.error
 
     def clear(self) -> None:
         """Forget all values."""
-        with self._lock:
-            old, self._values = self._values, OrderedDict()
-        del old  # outside of the lock, as destroying values may take long, or come back here
+        self._values.clear()
 
     def __len__(self) -> int:
-        with self._lock:
-            return len(self._values)
-
-    def _value(self, key: Hashable, default: Any) -> Any:
-        value = self._values.get(key, _MISSING)
-        if value is _MISSING:
-            return default
-        self._values.move_to_end(key)
-        return value
+        return len(self._values)
 
     def _fly(self, key: Hashable, flight: _Flight[V], make: Callable[[], V]) -> V:
-        evicted = []  # kept until the lock is released, for the same reason as in clear()
         try:
             value = flight.value = make()
-            with self._lock:
-                while len(self._values) >= self._maxsize:
-                    evicted.append(self._values.popitem(last=False))
-                self._values[key] = value
-        except BaseException as error:
+            self._values[key] = value
+        except Exception as error:
             flight.error = error
             raise
         finally:
             with self._lock:
                 self._flights.pop(key, None)
-            flight.done.set()
         return value

@@ -20,7 +20,6 @@ one damaged entry after another. A client that waited in vain for a lease waits 
 
 from __future__ import annotations
 
-import math
 import os
 import random
 import re
@@ -36,12 +35,13 @@ from .._base.warnings import warn_once
 from .._base.words import counted
 from .entry import FORMAT, Entry, encode, seal, unseal
 from .locks import Deadline
+from .opened import REST, Resting
 from .remotes import LEASES
 
 LEASE = 10.0  # seconds for which a lease must stand still before another client takes it over
-REST = 60.0  # seconds for which a store that failed is not asked again
 _MOST_DAMAGED = 3  # entries, one after another, of a store that is used
 _SETTLE_SECONDS = 0.02  # at least; see _Lease.take
+_WAITING = "wait for other clients"
 _FIRST_PAUSE, _LAST_PAUSE = 0.01, 0.25  # seconds between two looks at what another client makes
 T = TypeVar("T")
 
@@ -59,10 +59,10 @@ class _Guard:
     `purpose` says what they do, as in ``read the store``.
     """
 
-    def __init__(self, purpose: str, outer: _Guard | None = None) -> None:
+    def __init__(self, purpose: str, resting: Resting, outer: _Guard | None = None) -> None:
         self._purpose = purpose
+        self._resting = resting
         self._outer = outer
-        self._rest = (-math.inf, "")
 
     def ask(self, operation: Callable[[], T], timeout: float) -> T:
         """Return what an operation returns, unless it fails or takes longer than `timeout` seconds.
@@ -70,8 +70,9 @@ class _Guard:
         It runs in a daemon thread: one that never ends must not keep the interpreter from ending.
         """
         for guard in (self, self._outer):
-            if guard is not None and time.monotonic() < guard._rest[0]:
-                raise _UnavailableError(guard._rest[1])
+            why = None if guard is None else self._resting.get(guard._purpose)
+            if why is not None:
+                raise _UnavailableError(why)
         answers: SimpleQueue[tuple[T] | BaseException] = SimpleQueue()
 
         def run() -> None:
@@ -95,7 +96,7 @@ class _Guard:
     def failed(self, why: str) -> _UnavailableError:
         """Let nothing through for a while; return the error that says why."""
         reason = f"{self._purpose}: {why}"
-        self._rest = (time.monotonic() + REST, reason)
+        self._resting[self._purpose] = reason
         return _UnavailableError(reason)
 
 
@@ -247,16 +248,18 @@ class _Lease:
 class Shared:
     """Entries in a store that other machines, and several threads, use at the same time.
 
-    `name` is what warnings call it.
+    `name` is what warnings call it, `timer` what tells how long it is left alone.
     """
 
-    def __init__(self, mapping: MutableMapping[str, bytes], name: str) -> None:
+    def __init__(
+        self, mapping: MutableMapping[str, bytes], name: str, timer: Callable[[], float] = time.monotonic
+    ) -> None:
         self.name = name
         self._mapping = mapping
-        self._reads = _Guard(f"read the shared store {name}")
-        self._writes = _Guard(f"write to the shared store {name}", self._reads)
+        self._resting = Resting(timer, REST)
+        self._reads = _Guard(f"read the shared store {name}", self._resting)
+        self._writes = _Guard(f"write to the shared store {name}", self._resting, self._reads)
         self._damaged: set[str] = set()  # keys of damaged entries, since the last good one
-        self._impatient = -math.inf  # until when no other client is waited for
 
     def fetch(
         self,
@@ -314,8 +317,7 @@ class Shared:
     ) -> tuple[Entry | None, _Lease | None]:
         """Wait until there is the entry or this client may make it; neither if the time is up before."""
         lease = _Lease(store, key)
-        begin = time.monotonic()
-        deadline = begin + (0 if begin < self._impatient else wait)
+        deadline = time.monotonic() + (wait if self._resting.get(_WAITING) is None else 0)
         entry: Entry | None = None
         refusal: str | None = None
 
@@ -342,7 +344,7 @@ class Shared:
             from .._base import progress
 
             if not progress.waiting("another machine", is_settled_in_time):
-                self._impatient = time.monotonic() + REST
+                self._resting[_WAITING] = "in vain"
                 warn_once(
                     "timeout",
                     f"Another client of the shared store {self.name} has been building what this one needs "

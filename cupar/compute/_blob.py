@@ -108,7 +108,7 @@ def loads(data: bytes) -> tuple[str, dict[str, int], dict[int, Algorithm]]:
         return header["factory"], header["options"], builds
     except ValueError as error:
         raise ValueError(f"blob: {error}") from None
-    except (AttributeError, KeyError, TypeError, RecursionError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, RecursionError) as error:
         raise ValueError(f"blob: its header is not one: {error!r}") from None
 
 

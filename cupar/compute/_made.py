@@ -175,8 +175,7 @@ class Made:
         if self._is_restored and not ops:
             return mine
         if is_cpu() != (cc == CPU):  # what it was made for, wherever it is called
-            with using(cc == CPU):
-                return self._other(cc, question, ops)
+            return using(cc == CPU, self._other, cc, question, ops)
         named = {**self._options, "cc": cc} if self._is_ahead and cc != CPU else self._options
         try:
             if not self._is_restored:

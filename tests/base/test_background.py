@@ -158,7 +158,7 @@ def test_the_end_of_the_process_waits_for_no_build_but_for_the_step_at_work(tmp_
     )
     assert done.returncode == 3, done.stderr
     assert done.stderr == ""
-    begun = done.stdout.split().count("begun")
+    begun = done.stdout.count("begun")  # of two threads, on one line perhaps
     assert 1 <= begun < 10  # of the templates; some may have ended before all were asked for
     disk = _cache.Disk(tmp_path / "cache", 1 << 30)
     assert all(disk.load(key) is not None for key, *_ in disk.entries())

@@ -3,10 +3,14 @@
 import gc
 import os
 import threading
+from functools import partial
 
 import pytest
+from cachetools import LRUCache
+from support.interrupts import each_interrupt
 
 from cupar._base import fork
+from cupar._base.bounded import Bounded
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 
@@ -55,3 +59,44 @@ def test_a_lock_is_free_in_a_child():
     assert in_child(lambda: lock.acquire(blocking=False))
     done.set()
     thread.join()
+
+
+def test_an_interrupt_leaves_no_lock_taken(ctrl_c):
+    lock = fork.Lock()
+
+    def use():
+        with lock:
+            pass
+
+    def check():
+        free = []
+        thread = threading.Thread(target=lambda: free.append(lock.acquire(blocking=False)))
+        thread.start()
+        thread.join()
+        assert free == [True]
+        lock._renew()
+
+    assert each_interrupt(use, check) > 0
+
+
+def test_a_map_with_a_bound_is_empty_in_a_child():
+    values = Bounded(partial(LRUCache, 2))
+    for number in range(3):
+        values[number] = str(number)
+    assert [values.get(number) for number in range(3)] == [None, "1", "2"]
+    assert in_child(lambda: len(values) == 0 and values.get(1, "none") == "none")
+    assert len(values) == 2
+
+
+def test_what_is_gone_is_not_kept_and_tells_nobody(ctrl_c, monkeypatch):
+    """No callback runs as it goes, in which an interrupt would be lost."""
+    monkeypatch.setattr(fork, "_many", 10)
+    told, others = [], len(fork._methods)
+    kept = Kept("kept", told)
+    each_interrupt(lambda: Kept("gone", told), lambda: None)
+    for _ in range(others + 100):
+        Kept("gone", told)
+    fork._drop_gone()
+    assert len(fork._methods) <= others + 1
+    assert in_child(lambda: told == ["kept"])
+    assert kept.told is told

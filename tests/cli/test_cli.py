@@ -58,7 +58,7 @@ def fresh(monkeypatch, tmp_path):
     monkeypatch.setenv("CUPAR_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(_warnings, "_warned", set())
     monkeypatch.setattr(_cache, "_used", [])
-    _cache._layer.cache_clear()
+    _cache._layers.clear()
     cupar.cache.clear(disk=False)
     yield
     cupar.cache.clear(disk=False)

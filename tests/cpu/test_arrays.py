@@ -1,8 +1,7 @@
-"""Arrays on the CPU, NumPy's and others': used as they are, or refused by name; threads, forks and Ctrl-C."""
+"""Arrays on the CPU, NumPy's and others': used as they are, or refused by name; threads and forks."""
 
 import gc
 import os
-import signal
 import threading
 import weakref
 
@@ -272,19 +271,6 @@ def test_children_use_several_threads_too():
         reduction.run(items, total, len(items), 0.0)
         os._exit(0 if total[0] == len(items) else 1)
     assert os.waitpid(child, 0)[1] == 0
-
-
-def test_after_an_interrupt_calls_go_on():
-    items, total = np.ones(2_000_000, "f8"), np.zeros(1)
-    reduction = cupar.reduce_into(items, total, OpKind.PLUS, 0.0, cc="cpu")
-    timer = threading.Timer(0.05, signal.raise_signal, (signal.SIGINT,))
-    with pytest.raises(KeyboardInterrupt):
-        timer.start()
-        for _ in range(100_000):
-            reduction.run(items, total, len(items), 0.0)
-    timer.join()
-    reduction.run(items, total, len(items), 0.0)
-    assert total[0] == len(items)
 
 
 # --- Memory that is only lent ----------------------------------------------------------------------------

@@ -25,9 +25,11 @@ import typing
 
 import numpy as np
 import pytest
+from cachetools import LRUCache
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from cupar._base.bounded import Bounded
 from cupar._fingerprint import bytecode, walk
 from cupar._fingerprint.walk import Fingerprint, Unfingerprintable, encode, fingerprint
 
@@ -1204,7 +1206,8 @@ def test_recursive_functions_are_known_by_identity():
 
 
 def test_what_is_kept_is_bounded_and_does_not_hold_arrays(monkeypatch):
-    monkeypatch.setattr(walk, "_KEPT", 10)
+    for name in ("_recent", "_plans"):
+        monkeypatch.setattr(walk, name, Bounded(functools.partial(LRUCache, 10)))
     array = np.zeros(3)
     alive = sys.getrefcount(array)
     function = make("def f(t):\n  return lambda a, b: t[0]\nop = f")(array)
@@ -1475,7 +1478,7 @@ def test_a_fingerprint_replaces_its_equals():
     made = make("def f(t):\n  return lambda a, b: a in t\nop = f")
     for _ in range(3):
         fingerprint(made(frozenset([1, 2])))  # another object each time, which the check does not look into
-    assert len(walk._recent[id(made(1).__code__)]) == 1
+    assert len(walk._recent.get(id(made(1).__code__))) == 1
 
 
 def test_an_edited_value_that_can_no_longer_be_encoded_is_noticed():

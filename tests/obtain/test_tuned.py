@@ -127,9 +127,9 @@ def test_never_for_another_problem(gpu):
 
 def test_never_for_other_kernels(gpu, monkeypatch):
     keep(asked_of(cupar.unary_transform, "f4", "f4", cupar.OpKind.NEGATE))
-    from cupar._kernels import source
+    from cupar._kernels import headers
 
-    monkeypatch.setattr(source, "digest", lambda file: "of a later version")
+    monkeypatch.setattr(headers, "digest", lambda file: "of a later version")
     assert ask().build.policy.source == "cupar"
 
 
@@ -227,6 +227,12 @@ def test_a_hit_asks_no_shared_store(gpu, store):
         b'{"policy": {"threads": 96, "bytes_in_flight": 64, "iterator_items": 4}}',
         b'{"policy": {"threads": "x", "bytes_in_flight": 64, "iterator_items": 4}}',
         b'{"policy": {"threads": 128, "bytes_in_flight": 64, "iterator_items": 4, "code": 1}}',
+        b'{"policy": {"threads": 128.0, "bytes_in_flight": 64, "iterator_items": 4}}',
+        b'{"policy": {"threads": NaN, "bytes_in_flight": 64, "iterator_items": 4}}',
+        b'{"policy": {"threads": 1' + b"0" * 5000 + b', "bytes_in_flight": 64, "iterator_items": 4}}',
+        b'{"policy": "\\ud800"}',
+        b"\xff",
+        b'{"policy":' * 100_000,
     ],
 )
 def test_what_is_no_policy_is_not_used(gpu, content):

@@ -27,6 +27,7 @@ from cupar._base import warnings as _warnings
 from cupar._cache import CacheWarning, Disk, Entry, Usage, fetch
 from cupar._store import bundle as _bundle
 from cupar._store import entry as _entry
+from cupar._store import opened
 from cupar._store.bundle import Bundle, write
 
 SECRET = b"a secret"
@@ -74,9 +75,16 @@ def fresh(monkeypatch, tmp_path):
     monkeypatch.setattr(_warnings, "_warned", set())
     monkeypatch.setattr(_cache, "_used", [])
     monkeypatch.setattr(_cache, "_unusable", set())
-    _cache._layer.cache_clear()
+    _cache._layers.clear()
     yield
-    _cache._layer.cache_clear()
+    _cache._layers.clear()
+
+
+def clock(monkeypatch):
+    """Give the layers a clock that the test sets; what fails rests by that."""
+    now = [1000.0]
+    monkeypatch.setattr(_cache, "_layers", opened.Opened(lambda: now[0]))
+    return now
 
 
 @pytest.fixture
@@ -416,7 +424,7 @@ class TestOpening:
         with pytest.raises(ValueError, match="is too large"):
             Bundle(path)
         with said("does not use a bundle", "is too large"):
-            assert _cache._layer.__wrapped__(path, None) is None
+            assert _cache._layer(path, None) is None
 
     @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666, 0o777])
     def test_others_may_write(self, path, mode):
@@ -737,7 +745,7 @@ class TestLayer:
         with said("is not signed"):
             assert fetch(key(1), lambda: entry(1)).origin == "built"
         write(path, [sealed(2, SECRET)])
-        _cache._layer.cache_clear()
+        _cache._layers.clear()
         assert fetch(key(2), refuse).entry == entry(2)
 
     def test_several_and_one_that_is_none(self, path, tmp_path, monkeypatch):
@@ -752,6 +760,40 @@ class TestLayer:
         assert len(found) == 2
         for warning, name in zip(found, names, strict=False):
             assert str(name) in str(warning.message)
+
+    def test_one_that_could_not_be_opened_is_tried_again(self, path, monkeypatch):
+        """As on a network's file system, which is not there for a moment."""
+        now = clock(monkeypatch)
+        away = path.rename(path.with_name("away"))
+        with said(str(path)):
+            for _ in range(3):
+                assert _cache.find(key(1)) is None
+        away.rename(path)
+        now[0] += opened.REST - 1
+        assert _cache.find(key(1)) is None
+        now[0] += 2
+        assert fetch(key(1), refuse).source == str(path)
+
+    def test_one_that_cannot_be_read_is_opened_anew(self, path, monkeypatch):
+        monkeypatch.setenv("CUPAR_CACHE", "0")
+        now = clock(monkeypatch)
+        assert fetch(key(1), refuse).source == str(path)
+        with said("Stale"), monkeypatch.context() as patch:
+            patch.setattr(os, "pread", failing(errno.ESTALE))
+            assert _cache.find(key(2)) is None
+        assert _cache.find(key(1)) is None  # it rests
+        write(path, map(sealed, range(9)))
+        now[0] += opened.REST + 1
+        assert fetch(key(8), refuse).source == str(path)
+
+    def test_one_that_is_named_by_the_program_is_used_at_once(self, path, monkeypatch):
+        clock(monkeypatch)
+        away = path.rename(path.with_name("away"))
+        with said(str(path)):
+            assert _cache.find(key(1)) is None
+        away.rename(path)
+        _cache.use_bundle(path)
+        assert fetch(key(1), refuse).source == str(path)
 
     def test_one_that_was_removed_while_in_use(self, path, monkeypatch):
         monkeypatch.setenv("CUPAR_CACHE", "0")

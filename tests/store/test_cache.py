@@ -19,6 +19,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.common import failing, fresh_cache, in_threads, refuse
+from support.interrupts import each_interrupt
 
 from cupar import _cache
 from cupar._cache import CacheWarning, Disk, Entry, Memory, Stats, Usage, disk, fetch
@@ -851,6 +852,37 @@ class TestMemory:
     def test_maxsize(self, maxsize):
         with pytest.raises(ValueError, match="maxsize"):
             Memory(maxsize)
+
+    def test_an_interrupt_at_any_place_leaves_it_whole(self, ctrl_c):
+        memory = Memory(2)
+
+        def ask():
+            nonlocal memory
+            memory = Memory(2)
+            for name in "aabc":
+                memory.get_or_make(name, lambda name=name: name)
+
+        def check():
+            found = in_threads(
+                3, lambda: [memory.get_or_make(name, lambda name=name: name) for name in "abcd"]
+            )
+            assert found == [[*"abcd"]] * 3
+            assert len(memory) == 2
+
+        assert each_interrupt(ask, check) > 50
+
+    def test_what_goes_is_destroyed_outside_of_the_lock(self):
+        memory, seen = Memory(1), []
+
+        class Value:
+            def __del__(self):
+                seen.append(in_threads(1, lambda: memory.get("b")))
+
+        memory.get_or_make("a", Value)
+        memory.get_or_make("b", lambda: "second")
+        memory.get_or_make("c", Value)
+        memory.clear()
+        assert seen == [["second"], [None]]
 
     def test_sixty_four_threads_make_one_value(self):
         memory, made = Memory(4), []

@@ -23,6 +23,7 @@ from cupar._cache import CacheWarning, Entry, fetch
 from cupar._store import entry as _entry
 from cupar._store import remotes, shared
 from cupar._store.locks import Deadline
+from cupar._store.opened import REST, Opened
 from cupar._store.shared import Shared
 
 KEY = hashlib.sha256(b"a").hexdigest()
@@ -522,16 +523,15 @@ class TestFaults:
         assert results == [(ENTRY, True)] * 16
         hang.set()
 
-    def test_a_store_is_tried_again_after_a_rest(self, monkeypatch):
-        monkeypatch.setattr(shared, "REST", 0.3)
-        mapping = Failing(failure(OSError("gone")))
-        store = Shared(mapping, "far")
+    def test_a_store_is_tried_again_after_a_rest(self):
+        mapping, now = Failing(failure(OSError("gone"))), [1000.0]
+        store = Shared(mapping, "far", lambda: now[0])
         with pytest.warns(CacheWarning) as caught:
             ask(store)
         mapping.operations = ()
         assert ask(store) == (ENTRY, True)
         assert NAME not in mapping.content
-        time.sleep(0.4)
+        now[0] += shared.REST + 1
         assert ask(store) == (ENTRY, True)
         assert mapping.content == {NAME: sealed()}
         mapping.operations = ("get",)
@@ -969,3 +969,29 @@ def test_an_error_that_cannot_be_shown_fails_no_call():
             assert fetch("0" * 64, lambda: Entry({}, b"made")).entry.payload == b"made"
     finally:
         cupar.use_shared(None)
+
+
+def test_a_store_that_could_not_be_opened_is_tried_again(monkeypatch, tmp_path):
+    now, opens = [1000.0], []
+
+    def open_url(url):
+        opens.append(url)
+        if len(opens) == 1:
+            raise ConnectionError("the name cannot be resolved for now")
+        return {}
+
+    monkeypatch.setattr(_cache, "_stores", Opened(lambda: now[0]))
+    monkeypatch.setattr(remotes, "open_url", open_url)
+    monkeypatch.setenv("CUPAR_SHARED", "redis://there")
+    with pytest.warns(CacheWarning, match="the name cannot be resolved"):
+        assert fetch(KEY, lambda: ENTRY).origin == "built"
+    now[0] += REST - 1
+    assert fetch(OTHER, lambda: ENTRY).origin == "built"
+    assert len(opens) == 1
+    now[0] += 2
+    assert _cache.find(hashlib.sha256(b"another").hexdigest()) is None
+    assert len(opens) == 2
+    monkeypatch.setenv("CUPAR_CACHE_DIR", str(tmp_path / "another"))
+    assert fetch(KEY, lambda: ENTRY).origin == "built"
+    monkeypatch.setenv("CUPAR_CACHE_DIR", str(tmp_path / "third"))
+    assert fetch(KEY, never).source == "redis://there"

@@ -56,7 +56,7 @@ def isolated(monkeypatch, tmp_path):
     monkeypatch.setattr(_cache, "_unusable", set())
     yield
     _cache.use_shared(None)
-    _cache._shared_at.cache_clear()
+    _cache._stores.clear()
 
 
 def in_threads(number, work):

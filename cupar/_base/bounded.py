@@ -1,0 +1,86 @@
+"""Maps with a bound, cachetools', as a process with threads, forks and interrupts needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from . import fork
+
+if TYPE_CHECKING:
+    from cachetools import Cache
+
+D = TypeVar("D")
+T = TypeVar("T")
+V = TypeVar("V")
+
+
+class Bounded(Generic[V]):
+    """A map that drops what its kind of cache says, for any number of threads.
+
+    cachetools' own are several objects that must agree, changed by code in Python. So what breaks off a
+    change, such as an interrupt, leaves an empty map; and a forked child starts with one, for its parent's
+    may be half changed, and hold GPU handles that are not the child's. What is dropped is destroyed outside
+    of the lock, as that may take long, or come back here.
+
+    Parameters
+    ----------
+    made : callable
+        Returns the empty map, such as ``partial(LRUCache, 1024)``.
+    """
+
+    def __init__(self, made: Callable[[], Cache[Hashable, V]]) -> None:
+        self._made = made
+        self._values = made()
+        # Reentrant: the garbage collector may run a destructor under it that asks the map for something.
+        self._lock = fork.Lock()
+        fork.in_child(self._forget)
+
+    def _forget(self) -> None:
+        if self._values:
+            fork.leak(self._values)
+            self._values = self._made()
+
+    def _do(self, operation: Callable[[Cache[Hashable, V]], T]) -> T:
+        with self._lock:
+            try:
+                return operation(self._values)
+            except BaseException:
+                self._values = self._made()
+                raise
+
+    @overload
+    def get(self, key: Hashable) -> V | None: ...
+    @overload
+    def get(self, key: Hashable, default: D) -> V | D: ...
+    def get(self, key: Hashable, default: Any = None) -> Any:
+        """Return the value under `key`, or else the default."""
+        return self._do(lambda values: values.get(key, default))
+
+    def __setitem__(self, key: Hashable, value: V) -> None:
+        dropped: list[Any] = []  # until the lock is released
+
+        def put(values: Cache[Hashable, V]) -> None:
+            dropped.append(values.pop(key, None))
+            while len(values) >= values.maxsize:
+                dropped.append(values.popitem())
+            values[key] = value
+
+        self._do(put)
+
+    def pop(self, key: Hashable) -> V | None:
+        """Remove what is under `key`, and return it."""
+        return self._do(lambda values: values.pop(key, None))
+
+    def clear(self) -> None:
+        """Remove all values."""
+        with self._lock:
+            old, self._values = self._values, self._made()
+        del old
+
+    def values(self) -> list[V]:
+        """Return all values."""
+        return self._do(lambda values: list(values.values()))
+
+    def __len__(self) -> int:
+        return self._do(len)

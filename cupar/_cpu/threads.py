@@ -1,0 +1,118 @@
+"""Several threads for one call: each takes the next part until there is none.
+
+An executor of the standard library refuses work as soon as the interpreter ends, while threads that outlive
+the main one and ``atexit`` functions still make calls. And an interrupt that arrives while it is handed work
+leaves it with a lock taken, or with work that nobody waits for and that writes to arrays that are gone. Here
+the main thread uses what is made in C alone, which a signal finds done or not begun.
+"""
+
+from __future__ import annotations
+
+import _thread
+import functools
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from queue import SimpleQueue
+from typing import Generic, TypeVar
+
+from .._base import fork
+
+P = TypeVar("P")
+
+
+def in_threads(do: Callable[[P], None], parts: Iterable[P], most: int) -> None:
+    """Do all parts, in this thread and at most so many in all; return, or raise, when no other is at work."""
+    shared = _Shared(do, parts)
+    try:
+        for _ in range(min(most, cores()) - 1):
+            _ask(shared.help)
+        shared.work()
+        shared.wait()
+    except BaseException:
+        shared.stop()
+        shared.wait()
+        raise
+    if shared.error is not None:
+        raise shared.error
+
+
+@functools.cache
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _Shared(Generic[P]):
+    """Parts that threads take one after another."""
+
+    def __init__(self, do: Callable[[P], None], parts: Iterable[P]) -> None:
+        self._do = do
+        self._parts = deque(parts)
+        self._helping: list[threading.Lock] = []  # each held by another thread as long as it is at work
+        self.error: BaseException | None = None
+
+    def work(self) -> None:
+        while True:
+            try:
+                part = self._parts.popleft()
+            except IndexError:
+                return
+            self._do(part)
+
+    def help(self) -> None:
+        """Do what is left, in another thread: before it takes a part, it is one that is waited for."""
+        held = threading.Lock()
+        with held:
+            self._helping.append(held)
+            try:
+                self.work()
+            except BaseException as error:
+                self.error = error
+                self.stop()
+
+    def stop(self) -> None:
+        self._parts.clear()
+
+    def wait(self) -> None:
+        """Wait until no other thread is at work, whatever arrives meanwhile: they use the caller's arrays."""
+        interrupt: BaseException | None = None
+        while True:
+            try:
+                for held in self._helping:  # one that comes later finds nothing to do
+                    with held:
+                        pass
+                break
+            except BaseException as error:
+                interrupt = error
+                self.stop()
+        if interrupt is not None:
+            raise interrupt
+
+
+_asked: SimpleQueue[Callable[[], None]] = SimpleQueue()
+_helpers = 0
+
+
+def _ask(help: Callable[[], None]) -> None:
+    global _helpers
+    if _helpers < cores() - 1:
+        try:
+            _thread.start_new_thread(_serve, (_asked,))
+            _helpers += 1
+        except RuntimeError:  # as when the interpreter ends: those that are there do
+            pass
+    if _helpers:
+        _asked.put(help)
+
+
+def _serve(asked: SimpleQueue[Callable[[], None]]) -> None:
+    while True:
+        asked.get()()
+
+
+@fork.in_child
+def _forget() -> None:
+    global _asked, _helpers
+    _asked, _helpers = SimpleQueue(), 0
