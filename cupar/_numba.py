@@ -32,6 +32,11 @@ _PLACES: Final = {
     "cuda_target": "numba.cuda.descriptor:cuda_target",
     "default_manager": "numba.cuda.datamodel:default_manager",
     "dispatcher": "numba.cuda.dispatcher",
+    "data_manager_of_cpu": "numba.core.datamodel:default_manager",  # of numba's own compiler, as all of these
+    "rewrite_registry_of_cpu": "numba.core.rewrites:rewrite_registry",
+    "target_of_cpu": "numba.core.registry:cpu_target",
+    "typeof_impl_of_cpu": "numba.core.typing.typeof:typeof_impl",
+    "types_of_cpu": "numba.core.types",
     "from_dtype": "numba.cuda.np.numpy_support:from_dtype",
     "global_compiler_lock": "numba.cuda.core.compiler_lock:global_compiler_lock",
     "ir": "llvmlite.ir",

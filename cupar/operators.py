@@ -257,8 +257,9 @@ def _resolved(op: Op, inputs: tuple[np.dtype[Any], ...], output: np.dtype[Any]) 
     if isinstance(op, np.ufunc) and all(structs.kind_of(dtype) == "f" for dtype in inputs):
         op = _OF_FLOATS.get(op, op)
     found = _function(op, inputs, output)
-    if found.source is not None and found.source.refused:
-        raise TypeError(f"op: {found.described}: {found.source.refused}")
+    refused = "" if found.source is None else found.source.refused or found.source.recursion
+    if refused:
+        raise TypeError(f"op: {found.described}: {refused}")
     return found
 
 

@@ -270,6 +270,9 @@ def plain_value(value: Any) -> Any:
     return value if dtype is None else plain_class(dtype)(*map(plain_value, value))
 
 
+_DEEPEST = 100  # structs within each other, below what Python's recursion allows
+
+
 @functools.lru_cache(maxsize=256)
 def normal(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return a dtype in the one form that cupar uses for its layout.
@@ -282,6 +285,8 @@ def normal(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
         return dtype
     if not dtype.names or dtype.hasobject:
         raise TypeError(f"{name}: dtype {dtype} is not supported; supported are {SUPPORTED}")
+    if name.count(": field ") > _DEEPEST:
+        raise TypeError(f"{name.partition(':')[0]}: expected at most {_DEEPEST} structs within each other")
     given = members(dtype)
     padding = {field: kind for field, kind, _ in given if _may_be_padding(field, kind)}
     fields = {

@@ -9,6 +9,7 @@ instruction is made to read a variable of the closure first.
 from __future__ import annotations
 
 import dis
+import inspect
 import sys
 from collections.abc import Sequence
 from types import CodeType, FunctionType
@@ -22,6 +23,11 @@ def parametrised(function: FunctionType, captures: Sequence[Capture]) -> Functio
     """Return a function that does the same, with the captured arrays as its first arguments."""
     code = _in_closure(function.__code__, [each.name for each in captures if not each.in_closure])
     arguments = [f"argument_{i}" for i in range(code.co_argcount)]
+    given = [*arguments]
+    if code.co_flags & inspect.CO_VARARGS:  # the closure gets them as the tuple that they are to its code
+        code = code.replace(co_flags=code.co_flags & ~inspect.CO_VARARGS, co_argcount=code.co_argcount + 1)
+        arguments.append("rest")
+        given.append("*rest")
     # A closure's variables are in the order of their names where it is made: here that of the code's.
     own = {name: f"variable_{i:04}" for i, name in enumerate(code.co_freevars)}
     closure = list(own.values())
@@ -29,7 +35,7 @@ def parametrised(function: FunctionType, captures: Sequence[Capture]) -> Functio
     others = [variable for variable in closure if variable not in arrays]
     lines = [
         f"def around({', '.join(others)}):",
-        f"  def outer({', '.join([*arrays, *arguments])}):",
+        f"  def outer({', '.join([*arrays, *given])}):",
         f"    def inner({', '.join(arguments)}):",
         f"      return ({', '.join(closure)},)",
         f"    return inner({', '.join(arguments)})",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ from cachetools import LRUCache
 
 from .. import _cache, structs
 from .._base.bounded import Bounded
+from .._base.device import is_cpu
 from .._fingerprint import extensions
 from .._fingerprint.refusals import Unfingerprintable
 from .._ir import cpp, kinds
@@ -22,8 +24,8 @@ from .key import digest, result_parts
 _CC = 75  # types, and what others have registered with numba, are the same on all GPUs
 
 _results: _cache.Memory[np.dtype[Any]] = _cache.Memory(maxsize=1024)
-# Operators and kernels that use no extension, and the epoch in which that was so.
-_unextended: Bounded[int] = Bounded(partial(LRUCache, 1024))
+# What uses nothing of others', and what of theirs was registered when that was so.
+_unextended: Bounded[object] = Bounded(partial(LRUCache, 1024))
 
 
 def result_dtype(op: Operator) -> np.dtype[Any]:
@@ -61,40 +63,43 @@ def forget() -> None:
     _results.clear()
 
 
-def refuse_extended_kernel(spec: Specialisation) -> None:
-    """Do what `refuse_extended` does for a kernel of the user's."""
-    if not extensions.foreign().may_be_used:
-        return
-    from . import python_kernel
+def refuse_extended(spec: Specialisation, build: Callable[[Specialisation], object]) -> None:
+    """Raise Unfingerprintable if numba would use what others have registered with it for a build.
 
-    now, kept = extensions.epoch(), spec.without_user()
-    if _unextended.get(kept) == now:
-        return
-    try:
-        python_kernel.compile_kernel(spec)
-    except Unfingerprintable:
-        raise
-    except Exception:
-        return
-    _unextended[kept] = now
-
-
-def refuse_extended(op: Operator) -> None:
-    """Raise Unfingerprintable if an operator's code uses what others than numba have registered with it.
-
-    To find out, it is compiled; what else is wrong with it, its build will tell.
+    To find out, what numba compiles of it is compiled; on the CPU that is all, by `build`. What else is wrong
+    with it, its build will tell.
     """
-    if op.source is None or not extensions.foreign().may_be_used:
+    found = extensions.foreign(spec.is_cpu)
+    if not found.may_be_used:
+        return
+    if spec.is_cpu:
+        _try(spec.without_user(), found, lambda: build(spec))
+    elif spec.is_kernel:
+        from . import python_kernel
+
+        _try(spec.without_user(), found, lambda: python_kernel.compile_kernel(spec))
+    else:
+        for op in spec.functions.values():
+            refuse_extended_operator(op)
+
+
+def refuse_extended_operator(op: Operator) -> None:
+    """Do what `refuse_extended` does for an operator on a GPU; on the CPU, that compiles it with all else."""
+    found = extensions.foreign()
+    if op.source is None or is_cpu() or not found.may_be_used:
         return
     from . import python_to_ltoir
 
-    now, kept = extensions.epoch(), op.without_user()
-    if _unextended.get(kept) == now:
+    _try(op.without_user(), found, lambda: python_to_ltoir.compile_operator(op, cpp.symbol("op"), _CC))
+
+
+def _try(kept: Specialisation | Operator, found: object, compiled: Callable[[], object]) -> None:
+    if _unextended.get(kept) == found:
         return
     try:
-        python_to_ltoir.compile_operator(op, cpp.symbol("op"), _CC)
+        compiled()
     except Unfingerprintable:
         raise
     except Exception:
         return
-    _unextended[kept] = now
+    _unextended[kept] = found

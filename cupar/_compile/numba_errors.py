@@ -17,17 +17,29 @@ from typing import Any
 
 from .._base.causes import is_ours
 from .._base.words import counted, split
+from .._fingerprint.refusals import TOO_MANY_CALLS
 
 
-def message(subject: str, error: BaseException) -> str:
+class RefusedError(TypeError):
+    """What numba would compile to something that is not to be: why, and the user's line."""
+
+    def __init__(self, why: str, file: str = "", line: int = 0) -> None:
+        super().__init__(why)
+        self.place = file, line
+
+
+def message(subject: str, error: BaseException, compiler: str = "numba.cuda") -> str:
     """Return why an operator cannot be compiled, in four lines: with the user's line that numba refuses.
 
     `subject` is as in ``"op: numba.cuda cannot compile operator f (f.py:12) for (int32)"``, and `error` what
-    numba raised, with its traceback.
+    numba raised, with its traceback; `compiler` is numba's for GPUs, or numba itself for the CPU.
     """
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
-    lines = [f"{subject}: {_why(error, text)}"]
-    file, line = _location(error, text)
+    if isinstance(error, RefusedError):
+        why, (file, line) = text, error.place
+    else:
+        why, (file, line) = _why(error, text).replace("numba.cuda", compiler), _location(error, text)
+    lines = [f"{subject}: {why}"]
     source = linecache.getline(file, line).strip()
     if source:
         lines += [f"  {file}:{line}", f"    {source}"]
@@ -134,7 +146,7 @@ _TYPES = (
     (r"OptionalType\((.*?)\)", r"\1 or None"),
     (r"list\((\w+)\)(<iv=.*?>)?", r"list of \1"),
     (r"'<object type:\w+>'", "a string"),  # what numba makes of str(a)
-    (r"type\(CUDADispatcher\(<function .*? at 0x\w+>\)\)", "a function"),
+    (r"type\(\w+Dispatcher\(<function .*? at 0x\w+>\)\)", "a function"),
     (r"\bclass\((\w+)\)", r"the class \1"),
     (r"\b(?:Int)?Enum<\w+>\((\w+)\)", r"the enum \1"),
     (r"(?:Function|type)\(<\w+ '?(?:function )?([\w.]+)'?(?: at 0x\w+)?>\)", r"\1"),
@@ -250,7 +262,7 @@ def _no_ufunc(match: re.Match[str]) -> str:
 
 def _recursion(match: re.Match[str]) -> str:
     # The functions that were being called, the innermost first.
-    names = re.findall(r"CUDADispatcher\(<function (?:\S*\.)?(\w+) at", match.string)
+    names = re.findall(r"(?:CUDA|CPU)Dispatcher\(<function (?:\S*\.)?(\w+) at", match.string)
     if len(names) > 1 and names[0] == names[1]:
         return f"{names[0]} calls itself: write a loop"
     return "functions call each other in a circle: write a loop"
@@ -313,6 +325,7 @@ _RULES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
         "a function calls itself, or functions call each other in a circle: write a loop",
     ),
     (r"cannot type infer runaway recursion", _recursion),
+    (r"maximum recursion depth exceeded", TOO_MANY_CALLS),
     (r"\A\W*<ufunc '(?P<name>\w+)'>\W*\Z", _no_ufunc),
     (r"Type of variable '\$[^\n]*? location: (?P<file>[^\n]+) \((?P<line>\d+)\)", _without_type),
     (_UNTYPED + r"Int value is too large", "{name} is an integer of more than 64 bits: use a float"),

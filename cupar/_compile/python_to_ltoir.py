@@ -40,7 +40,7 @@ from .._fingerprint.names import package
 from .._fingerprint.refusals import Unfingerprintable
 from .._ir.operator import Operator, ResultError
 from .._numba import OPTIONS
-from . import arithmetic, bfloat16, captured_arrays, numba_errors, wrapper
+from . import arithmetic, bfloat16, captured_arrays, numba_errors, numba_settings, wrapper
 from .cpp_calls import caller
 from .numba_types import array_type, dtype_of, parameter_type, struct_maker, value_type
 from .toolchain import compilers
@@ -148,12 +148,15 @@ class Thaw:
 
 T = TypeVar("T")
 _MOST_TRIES: Final = 10
+RESTLESS: Final = "numba's registrations or settings change all the time, so its code cannot be told"
 _target_cc: ContextVar[tuple[int, int] | None] = ContextVar("cupar_target_cc", default=None)
 
 
 @contextmanager
-def _compiling(cc: int) -> Iterator[None]:
+def _compiling(cc: int) -> Iterator[Callable[[], bool]]:
     """Have numba.cuda compile for a compute capability, while no other thread compiles.
+
+    What it yields tells whether numba's settings are cupar's still.
 
     A device function that calls another one asks numba for the current device, only to learn its compute
     capability (`CUDADispatcher.compile_device`). Without a GPU that fails; with one it would build for
@@ -180,18 +183,19 @@ def _compiling(cc: int) -> Iterator[None]:
 
     with compilers(), global_compiler_lock:
         bfloat16.register()
-    with compilers(), global_compiler_lock, arithmetic.overridden(), extensions.refuse_foreign():
+    own, refusing = numba_settings.own(config), extensions.refuse_foreign()
+    with compilers(), global_compiler_lock, own as holds, arithmetic.overridden(), refusing:
         token, ask_driver = _target_cc.set(divmod(cc, 10)), dispatcher.get_current_device
         dispatcher.get_current_device = get_current_device
         try:
-            yield
+            yield holds
         finally:
             dispatcher.get_current_device = ask_driver
             _target_cc.reset(token)
 
 
 def _compiled(cc: int, work: Callable[[], T]) -> T:
-    """Have numba compile; again, if others registered something with it meanwhile."""
+    """Have numba compile; again, if others registered something with it meanwhile, or changed settings."""
 
     def attempt() -> T:
         with collecting():
@@ -199,14 +203,12 @@ def _compiled(cc: int, work: Callable[[], T]) -> T:
 
     def tried() -> T:
         for _ in range(_MOST_TRIES):
-            with _compiling(cc):
+            with _compiling(cc) as holds:
                 before = extensions.foreign()
                 result = work()
-                if extensions.foreign() == before:
+                if holds() and extensions.foreign() == before:
                     return result
-        raise BuildError(
-            "something is registered with numba all the time, so what it compiles to cannot be told"
-        )
+        raise BuildError(RESTLESS)
 
     return apart(attempt)
 
@@ -226,7 +228,7 @@ def explained(op: Operator, cc: int) -> Iterator[None]:
         types = ", ".join(map(structs.text, op.inputs))
         compiler, place = ("numba", "the CPU") if cc == CPU else ("numba.cuda", f"sm_{cc}")
         subject = f"{op.parameter}: {compiler} cannot compile {op.described} for ({types}) on {place}"
-        text = numba_errors.message(subject, error)
+        text = numba_errors.message(subject, error, compiler)
         raise TypeError(_with_externals(text, op)) from cause(error)
 
 

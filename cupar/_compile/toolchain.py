@@ -239,35 +239,41 @@ def _in(room: str, names: str) -> tuple[str, ...]:
 KERNELS = ("_build", *_in("_compile", "external nvjitlink nvrtc"))
 OPERATORS = (
     *("_base.cpp_types", "_numba", "structs"),
-    *_in("_compile", "arithmetic bfloat16 captured_arrays cpp_calls inference numba_types python_kernel"),
-    *_in("_compile", "python_to_ltoir wrapper"),
+    *_in("_compile", "arithmetic bfloat16 captured_arrays cpp_calls inference numba_settings numba_types"),
+    *_in("_compile", "python_kernel python_to_ltoir wrapper"),
     *_in("_external", "cpp declared signatures"),
     *_in("_fingerprint", "bytecode fingerprint frozen names values walk"),
     *_in("_ir", "kinds nodes operator parameters specialisation"),
 )
 ON_CPU = (
-    *_in("_cpu", "algorithms bit_sorts build code compactions functions iterators kit operators plans"),
-    *_in("_cpu", "shuffle sorts target values"),
+    *_in("_cpu", "algorithms bit_sorts build code compactions compiling functions iterators kit operators"),
+    *_in("_cpu", "plans shuffle sorts target values"),
 )
+
+
+@functools.cache
+def host_cpu() -> tuple[str, str]:
+    """Return the CPU that builds are made for, and its features, as LLVM has them."""
+    from .._base.background import apart
+
+    return apart(_host_cpu)
+
+
+def _host_cpu() -> tuple[str, str]:
+    from .._numba import llvm
+
+    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
 
 
 @functools.cache
 def cpu_versions() -> dict[str, str]:
     """Return what a build for the CPU depends on: numba, LLVM, and the CPU itself."""
-    from .._base.background import apart
-
-    return apart(_cpu_versions)
-
-
-def _cpu_versions() -> dict[str, str]:
-    from .._numba import llvm
-
-    features = llvm.get_host_cpu_features().flatten()
+    name, features = host_cpu()
     return {
         **{name: package_version(name) for name in ("numba", "llvmlite")},
         "numpy": np.__version__,
         "python": ".".join(map(str, sys.version_info[:2])),
-        "the CPU": llvm.get_host_cpu_name(),
+        "the CPU": name,
         "features of the CPU": sha256(features.encode()).hexdigest()[:16],
         "platform": f"{sys.platform} {os.uname().machine}",
         "cupar's code for operators": own_version(OPERATORS),

@@ -8,12 +8,15 @@ from typing import Any
 from llvmlite import ir
 from numba.core import types
 from numba.core.callconv import PICKLE_BUF_IDX, PICKLE_BUFSZ_IDX
-from numba.core.compiler_lock import global_compiler_lock
+from numba.core.errors import NumbaError
 
 from .._base.background import collecting
+from .._base.causes import cause
 from .._base.errors import BuildError
-from .._fingerprint import extensions
+from .._compile import numba_errors
+from .._compile.python_to_ltoir import RESTLESS
 from .._ir.specialisation import Specialisation
+from . import compiling
 from .code import SYMBOL, packed
 from .plans import has_code
 from .target import target
@@ -39,13 +42,12 @@ def build(spec: Specialisation) -> bytes:
 
 
 def _object(spec: Specialisation) -> bytes:
-    library = _compiled(spec)
-    calls = {
-        each.name
-        for each in library._final_module.functions
-        if each.is_declaration and not each.name.startswith("llvm.")
-    }
-    return packed(sorted(calls), bytes(library._get_compiled_object()))
+    code = bytes(_compiled(spec).emit_native_object())
+    calls = compiling.called(code)
+    stranger = compiling.stranger(calls)
+    if stranger is not None:  # operators were looked at one by one
+        raise BuildError(f"{spec.algorithm}: the CPU's code would call {stranger}, which is no arithmetic")
+    return packed(calls, code)
 
 
 def llvm(spec: Specialisation) -> dict[str, str]:
@@ -55,13 +57,16 @@ def llvm(spec: Specialisation) -> dict[str, str]:
 
 def _compiled(spec: Specialisation) -> Any:
     """Return the library that numba makes of a specialisation."""
-    for _ in range(_MOST_TRIES):
-        with global_compiler_lock, extensions.refuse_foreign():
-            before = extensions.foreign()
-            made = _library(_function(spec))
-            if extensions.foreign() == before:
-                return made
-    raise BuildError("something is registered with numba all the time, so what it compiles to cannot be told")
+    try:
+        for _ in range(_MOST_TRIES):
+            with compiling.compiling(spec.algorithm) as holds:
+                made = _library(_function(spec))
+                if holds():
+                    return made
+    except NumbaError as error:  # operators were compiled by themselves, and explained
+        subject = f"{spec.algorithm}: numba cannot compile it for the CPU"
+        raise BuildError(numba_errors.message(subject, error, "numba")) from cause(error)
+    raise BuildError(RESTLESS)
 
 
 def _function(spec: Specialisation) -> Any:
@@ -98,6 +103,5 @@ def _library(compiled: Any) -> Any:
     library = context.codegen().create_library("cupar")
     library.add_ir_module(module)
     library.add_linking_library(compiled.library)
-    library.enable_object_caching()
     library.finalize()
     return library

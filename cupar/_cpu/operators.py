@@ -13,13 +13,18 @@ from numba.core.errors import NumbaError
 from .. import _numba, structs
 from .._base.device import CPU
 from .._compile import numba_errors
+from .._compile.numba_errors import RefusedError
 from .._compile.python_to_ltoir import Thaw, calling, explained
+from .._fingerprint import extensions
+from .._fingerprint.fingerprint import Capture
 from .._fingerprint.frozen import Function, Jitted
+from .._fingerprint.unsupported import line_of
 from .._ir import kinds
 from .._ir.operator import Operator
+from . import compiling
 from .code import fault_code
 from .functions import FUNCTIONS
-from .target import jitted
+from .target import jitted, target
 from .values import (
     Place,
     array_loader,
@@ -42,6 +47,16 @@ class _Thaw(Thaw):
     def _jitted(self, function: FunctionType, options: dict[str, Any]) -> Any:
         return jitted(function, **options)
 
+    def device_function(self, frozen: Function | Jitted, captures: Any = ()) -> Any:
+        """Make a function for the CPU; raise RefusedError if it prints, for which numba calls Python."""
+        body = frozen.function if isinstance(frozen, Jitted) else frozen
+        for name, value in body.globals.items():
+            if value is print:
+                line = line_of(body.code, name)
+                why = "it prints, which code on the CPU does not: it runs without Python"
+                raise RefusedError(why, body.code.co_filename, line)
+        return super().device_function(frozen, captures)
+
     def value(self, value: Any) -> Any:
         """Make what numba reads where an operator has a value; raise TypeError if that is for GPUs."""
         if isinstance(value, BuiltinFunctionType) and value in FUNCTIONS:
@@ -52,14 +67,14 @@ class _Thaw(Thaw):
         home = getattr(value, "__module__", None) or type(value).__module__
         if str(home).startswith("numba.cuda.") and not isinstance(value, types.Type):
             name = getattr(value, "__qualname__", type(value).__qualname__)
-            raise TypeError(f"it reads {home}.{name}, which is for GPUs")
+            raise RefusedError(f"it reads {home}.{name}, which is for GPUs")
         return super().value(value)
 
     def _real(self, name: _numba.Name) -> Any:
         real = name.real()
         if isinstance(real, types.Type):
             return real
-        raise TypeError(f"it reads {name.name}, which is for GPUs")
+        raise RefusedError(f"it reads {name.name}, which is for GPUs")
 
     @staticmethod
     def _compile(made: Any, text: str) -> None:
@@ -145,7 +160,7 @@ def function_of(op: Operator, place: Place | None) -> Any:
             names["call"] = blamed(_checked(op), len(op.inputs) + len(op.captures), fault_code(op))
             for i, capture in enumerate(op.captures):
                 assert place is not None
-                names[f"array{i}"] = array_loader(capture.dtype, capture.ndim, place.moved(8 * at))
+                names[f"array{i}"] = array_loader(_array_type(capture), place.moved(8 * at))
                 arrays.append(f"array{i}(p)")
                 at += 1 + capture.ndim
             call = f"call({', '.join([*arrays, *inputs])})"
@@ -158,36 +173,45 @@ def _checked(op: Operator) -> Any:
     frozen = op.function
     for each in op.captures:
         if _has_half(each.dtype):
-            raise TypeError(
+            raise RefusedError(
                 f"it captures {each.name!r}, an array of {each.dtype}, which numba has on GPUs alone"
             )
     if isinstance(frozen, Jitted) and "signatures" in frozen.options and op.captures:
-        raise TypeError("it was given signatures, and reads arrays: drop the signatures")
+        raise RefusedError("it was given signatures, and reads arrays: drop the signatures")
     if not isinstance(frozen, (Function, Jitted)) or (
         isinstance(frozen, Jitted) and "signatures" in frozen.options
     ):
         frozen = calling(frozen, len(op.inputs))
     function = _Thaw().device_function(frozen, op.captures)
-    arrays = [
-        types.Array(_item_type(each.dtype), each.ndim, "C", readonly=not each.is_writable)
-        for each in op.captures
-    ]
-    arguments = (*arrays, *map(value_type, op.inputs))
-    function.compile(arguments)
-    result = function.overloads[arguments].signature.return_type
+    arguments = (*map(_array_type, op.captures), *map(value_type, op.inputs))
+    with extensions.refuse_foreign(target.target_context):
+        _, _, folded, _ = function.get_call_template([*arguments], {})
+        if tuple(folded) != arguments:  # it has defaults, or takes any number
+            function = _with_arity(function, len(arguments))
+            function.compile(arguments)
+    compiled = function.overloads[arguments]
+    stranger = compiling.stranger(compiling.called(compiled.library.emit_native_object()))
+    if stranger is not None:
+        raise RefusedError(f"it calls {stranger}, and code on the CPU only computes: do without")
+    result = compiled.signature.return_type
     dtype = _dtype_of(result)
     if dtype is None:
         op.check_result(numba_errors.types(str(result)))
     else:
         given = (*op.inputs, *(each.dtype for each in op.captures))
         op.check_result(_halved(dtype, op.output) if any(map(_has_half, given)) else dtype)
-    return function.overloads[arguments]
+    return compiled
 
 
-def _item_type(dtype: np.dtype[Any]) -> Any:
+def _with_arity(function: Any, arity: int) -> Any:
+    names = ", ".join(f"a{i}" for i in range(arity))
+    return jitted(eval(f"lambda {names}: function({names})", {"function": function}))
+
+
+def _array_type(capture: Capture) -> Any:
     from numba.np.numpy_support import from_dtype
 
-    return from_dtype(dtype)
+    return types.Array(from_dtype(capture.dtype), capture.ndim, "C", readonly=not capture.is_writable)
 
 
 def _has_half(dtype: np.dtype[Any]) -> bool:

@@ -15,9 +15,12 @@ import functools
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
-from numba.core import types, typing
+from numba.core import config, types, typing
+from numba.core.codegen import AOTCodeLibrary, JITCPUCodegen
 from numba.core.compiler import Flags
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.cpu import CPUContext, CPUTargetOptions
 from numba.core.descriptors import TargetDescriptor
 from numba.core.imputils import Registry
@@ -27,11 +30,19 @@ from numba.core.targetconfig import ConfigStack
 from numba.cpython import numbers
 from numba.np import npyfuncs
 
-from .._compile import arithmetic
+from .._compile import arithmetic, numba_settings, toolchain
 
 _NAME = "cupar_cpu"
 
-OPTIONS = {"error_model": "numpy", "nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+OPTIONS = {
+    "boundscheck": False,
+    "debug": False,
+    "error_model": "numpy",
+    "no_cfunc_wrapper": True,
+    "no_cpython_wrapper": True,
+    "nogil": True,
+    "_nrt": False,  # what allocates is refused: object code is loaded without numba's runtime
+}
 
 _OVERRIDES = Registry(_NAME)
 
@@ -43,12 +54,50 @@ class _Target(CPU):  # type: ignore[misc]
 target_registry[_NAME] = _Target
 
 
+class _Library(AOTCodeLibrary):  # type: ignore[misc]
+    """Functions as LLVM's code, which nothing in this process calls."""
+
+    def get_pointer_to_function(self, name: str) -> int:
+        return 0
+
+
+class _Codegen(JITCPUCodegen):  # type: ignore[misc]
+    """Makes code as numba does for the CPU that it runs on, but no machine code on the way."""
+
+    _library_class = _Library
+
+    def _get_host_cpu_name(self) -> str:
+        return toolchain.host_cpu()[0]
+
+    def _get_host_cpu_features(self) -> str:
+        return toolchain.host_cpu()[1]
+
+    def _add_module(self, module: Any) -> None:
+        pass
+
+    def set_env(self, env_name: str, env: Any) -> None:
+        pass
+
+
 class _Context(CPUContext):  # type: ignore[misc]
     """What numba makes of types and functions."""
 
+    allow_dynamic_globals = False  # addresses of arrays that are in this process alone
+
     def init(self) -> None:
-        own = cpu_target.target_context  # whose code generator ours is: it sets LLVM up
-        self.is32bit, self._internal_codegen = own.is32bit, own._internal_codegen
+        self.is32bit = cpu_target.target_context.is32bit  # which sets LLVM up, and numba's runtime
+        with global_compiler_lock, numba_settings.own(config):
+            self._internal_codegen = _Codegen(_NAME)
+
+    def add_dynamic_addr(self, builder: Any, intaddr: int, info: str) -> Any:
+        """Return what stands in code for something at an address of this process."""
+        if info != _Dispatcher.__name__:  # of a function that is called, nobody reads the address
+            raise TypeError(f"it reads {info} by its address, which is another one in the next process")
+        return ir.IntType(8).as_pointer()(None)
+
+    def make_constant_array(self, builder: Any, typ: Any, ary: np.ndarray[Any, Any]) -> Any:
+        """Return an array as a constant, in its order: numba would read others from where they are."""
+        return super().make_constant_array(builder, typ, ary if typ.layout in "CF" else ary.copy("C"))
 
     def refresh(self) -> None:
         super().refresh()

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import carray
 from numba.core import types
 from numba.core.typing.collections import NamedTupleAttribute
 from numba.extending import intrinsic
+from numba.np.arrayobj import make_array, populate_array
 from numba.np.numpy_support import from_dtype
 
 from .. import structs
@@ -302,17 +302,21 @@ def struct_maker(dtype: DType) -> Any:
     return inlined(names["_make"])
 
 
-def array_loader(dtype: DType, ndim: int, place: Place) -> Any:
+def array_loader(array: Any, place: Place) -> Any:
     """Return ``load(p)``, which makes an array of the address and the shape that are in a place."""
-    if structs.has_bfloat16(dtype) or dtype == np.float16:
-        raise TypeError(f"numba has no arrays of {dtype} on the CPU")
-    kind = types.CPointer(from_dtype(dtype))
 
     def emit(context: Any, builder: Any, p: Any) -> Any:
-        return builder.bitcast(_address(builder, place.pointer(builder, p)), context.get_value_type(kind))
+        words = [place.moved(8 * (1 + i)).pointer(builder, p) for i in range(array.ndim)]
+        shape = [builder.load(builder.bitcast(each, _WORD.as_pointer())) for each in words]
+        made = make_array(array)(context, builder)
+        size = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(array.dtype)))
+        strides = [size]
+        for extent in reversed(shape[1:]):
+            strides.insert(0, builder.mul(strides[0], extent))
+        data = builder.bitcast(_address(builder, place.pointer(builder, p)), made.data.type)
+        populate_array(
+            made, data=data, shape=shape, strides=strides[: array.ndim], itemsize=size, meminfo=None
+        )
+        return made._getvalue()
 
-    names: dict[str, Any] = {f"size{i}": integer(place.moved(8 * (1 + i))) for i in range(ndim)}
-    names |= {"carray": carray, "start": _emitted(kind, (BYTES,), emit)}
-    shape = "".join(f"size{i}(p), " for i in range(ndim))
-    exec(f"def load(p):\n    return carray(start(p), ({shape}))\n", names)
-    return inlined(names["load"])
+    return _emitted(array, (BYTES,), emit)

@@ -20,15 +20,16 @@ from typing import Any, Final
 import numpy as np
 
 from .._base.data import dataclass
+from .._base.device import is_cpu
 from .names import COMPILERS, compilers_name, package, type_name
 from .refusals import Unfingerprintable, refusal
-from .registries import EXTENDING, epoch, expected_numba, lock, registries, typeof
+from .registries import EXTENDING, Compiler, compiler, epoch, expected_numba, lock, registries
 
 __all__ = ["check", "epoch", "foreign", "refuse_foreign"]
 
 _ADVICE: Final = (
-    "What that compiles to cannot be seen; call a function under @cuda.jit(device=True) instead, or do "
-    "without the registration."
+    "What that compiles to cannot be seen; put it into a function that the operator calls, or do without the "
+    "registration."
 )
 
 # Whose registrations are in the key by their versions; the standard library's wrap functions of these.
@@ -58,24 +59,25 @@ class _Foreign:
         return bool(self.templates or self.lowers)
 
 
-_last: tuple[int, _Foreign] = (0, _Foreign({}, "", (), 0, 0))
+_NOTHING: Final = 0, _Foreign({}, "", (), 0, 0)
+_last: dict[bool, tuple[int, _Foreign]] = {}
 
 
-def foreign() -> _Foreign:
-    """Return what others than numba have registered with it."""
-    global _last
+def foreign(on_cpu: bool = False) -> _Foreign:
+    """Return what others than numba have registered with its compiler for GPUs, or for the CPU."""
     now = epoch(exact=True)
-    if _last[0] != now:
+    last = _last.get(on_cpu, _NOTHING)
+    if last[0] != now:
         with lock, expected_numba():
-            _last = now, _read()
-    return _last[1]
+            last = _last[on_cpu] = now, _read(on_cpu)
+    return last[1]
 
 
-def _read() -> _Foreign:
+def _read(on_cpu: bool) -> _Foreign:
     objects: dict[int, Any] = {}
     templates: dict[type, str] = {}
     lowers = 0
-    for registry in registries():
+    for registry in registries(on_cpu):
         if hasattr(registry, "getattrs"):
             lowers += sum(_is_foreign_lowering(*each) for each in _lowerings(registry))
             continue
@@ -93,7 +95,9 @@ def _read() -> _Foreign:
         for template in registry.attributes:
             if _is_foreign_class(template) and not _is_foreign_type(template.key):
                 templates[template] = "resolve"
-    everywhere, of_classes = _everywhere() if EXTENDING in sys.modules else ("", 0)
+    everywhere, of_classes = "", 0
+    if ("numba" if on_cpu else EXTENDING) in sys.modules:
+        everywhere, of_classes = _everywhere(compiler(on_cpu))
     return _Foreign(objects, everywhere, tuple(templates.items()), lowers, of_classes)
 
 
@@ -107,20 +111,18 @@ def _is_foreign_lowering(impl: Any, signature: Any) -> bool:
     return _is_foreign_function(impl) and not any(map(_is_foreign_type, signature))
 
 
-def _everywhere() -> tuple[str, int]:
+def _everywhere(of: Compiler) -> tuple[str, int]:
     """Return what concerns each operator, and how many classes of the users' have types of theirs."""
-    from .._numba import cuda_data_manager, default_manager, rewrite_registry
-
-    for rewrites in rewrite_registry.rewrites.values():
+    for rewrites in of.rewrites.rewrites.values():
         for rewrite in rewrites:
             if _is_foreign_class(rewrite):
                 return f"{type_name(rewrite)}, a rewrite of numba's code,", 0
-    for manager in (default_manager, cuda_data_manager):
+    for manager in of.managers:
         for kind, model in list(manager._handlers.items()):
             if not _is_foreign_type(kind) and _is_foreign_function(model):
                 return f"a data model of {type_name(kind)}", 0
     of_classes = 0
-    for cls, handler in list(typeof().registry.items()):
+    for cls, handler in list(of.typeof.registry.items()):
         if _is_foreign_function(handler):
             # An abstract class may stand for classes that are not the user's, as numbers.Real does.
             if not _is_foreign_type(cls) or any(issubclass(each, cls) for each in _PLAIN):
@@ -193,12 +195,16 @@ def _is_foreign_function(value: Any, depth: int = 0) -> bool:
 
 def check(value: Any, where: str) -> None:
     """Refuse a function or class of the user's that means something else to numba."""
-    found = foreign()
+    found = foreign(is_cpu())
     if found.everywhere:
         raise refusal(where, value, f"{found.everywhere} is registered with numba by others. {_ADVICE}")
     if id(value) in found.objects:
         raise refusal(where, value, f"It is extended with numba's @overload or the like. {_ADVICE}")
-    if found.typeof and isinstance(value, type) and _is_foreign_function(typeof().dispatch(value)):
+    if (
+        found.typeof
+        and isinstance(value, type)
+        and _is_foreign_function(compiler(is_cpu()).typeof.dispatch(value))
+    ):
         raise refusal(where, value, f"Its numba type is registered by others. {_ADVICE}")
 
 
@@ -207,12 +213,14 @@ def check(value: Any, where: str) -> None:
 
 
 @contextmanager
-def refuse_foreign() -> Iterator[None]:
-    """Refuse what is compiled in the block if it uses what others have registered with numba.
+def refuse_foreign(context: Any = None, subject: str = "") -> Iterator[None]:
+    """Refuse what is compiled in the block if it uses what others than numba have registered with it.
 
-    numba's compiler lock must be held.
+    numba's compiler lock must be held. `context` is the target context that compiles for the CPU; None: it is
+    numba.cuda's. `subject` is what the error names, if the caller does not.
     """
-    found = foreign()
+    on_cpu = context is not None
+    found = foreign(on_cpu)
     if found.everywhere:
         raise Unfingerprintable(f"{found.everywhere} is registered with numba by others. {_ADVICE}")
     if not found.may_be_used:
@@ -221,26 +229,27 @@ def refuse_foreign() -> Iterator[None]:
     used: list[str] = []
     with ExitStack() as undo:
         with expected_numba():
-            from .._numba import cuda_target
-
-            target = cuda_target.target_context
+            target = compiler(on_cpu).target.target_context if context is None else context
             target.refresh()
-            for template, method in foreign().templates:
+            for template, method in foreign(on_cpu).templates:
                 _note_answers(template, method, used, undo)
             _note_lowering(target, used, undo)
             # What numba compiled of its own before may have used them, and would not ask again.
             _empty(target.cached_internal_func, undo)
-            for registry in registries():
+            for registry in registries(on_cpu):
                 for template in () if hasattr(registry, "getattrs") else registry.functions:
                     if hasattr(template, "_impl_cache"):
                         _empty(template._impl_cache, undo)
         try:
             yield
+        except Unfingerprintable:  # of a block within
+            raise
         except Exception:
             if not used:
                 raise
     if used:
-        raise Unfingerprintable(f"It uses {used[0]}, registered with numba by others. {_ADVICE}")
+        subject = f"{subject}: " if subject else ""
+        raise Unfingerprintable(f"{subject}It uses {used[0]}, registered with numba by others. {_ADVICE}")
 
 
 def _note_answers(template: Any, method: str, used: list[str], undo: ExitStack) -> None:
@@ -271,7 +280,7 @@ def _note_lowering(target: Any, used: list[str], undo: ExitStack) -> None:
     ]
     for name, selector in [*keyed, ("a conversion", target._casts), ("a constant", target._get_constants)]:
         for place, (signature, impl) in enumerate(selector.versions):
-            if _is_foreign_lowering(impl, signature):
+            if _is_foreign_lowering(getattr(impl, "noted", impl), signature):
                 selector._cache.clear()
                 undo.callback(selector._cache.clear)
                 undo.callback(selector.versions.__setitem__, place, (signature, impl))
@@ -287,6 +296,7 @@ def _noting(impl: Callable[..., Any], call: str, used: list[str]) -> Any:
             used.append(call)
         return impl(*args, **named)
 
+    lower.noted = getattr(impl, "noted", impl)  # type: ignore[attr-defined]
     return lower
 
 

@@ -55,6 +55,8 @@ class Fingerprint:
     codes: tuple[tuple[str, CodeType], ...] = field(compare=False, repr=False)  # with where: " in 'helper'"
     # What it does, or a function that it calls, that a kernel cannot; empty if there is nothing.
     refused: str = field(default="", compare=False)
+    # What is recursive in it, which numba compiles sometimes; empty if nothing is.
+    recursion: str = field(default="", compare=False)
     # Functions that are not written in Python, of those that it calls, each once.
     externals: tuple[External | CppFunction, ...] = field(default=(), compare=False, repr=False)
     links: tuple[Linkable, ...] = field(default=(), compare=False, repr=False)  # for functions in Python

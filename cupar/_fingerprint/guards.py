@@ -6,7 +6,7 @@ for most operators.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from .._external.kinds import is_external
 from . import registries
 from .frozen import MISSING
 from .names import compilers_name, is_dispatcher, numba_type_name
-from .refusals import Unfingerprintable, refuse
+from .refusals import Unfingerprintable, refusal, refuse
 from .values import ATOMS, Pair, Reader, encode, encode_atom, encode_device_array, frame, held
 
 if TYPE_CHECKING:
@@ -73,6 +73,21 @@ def is_fixed(value: object) -> bool:
     if isinstance(value, np.generic):
         return not isinstance(value, np.void)
     return compilers_name(value) is not None or numba_type_name(value) is not None or is_external(value)
+
+
+def check_dispatcher(dispatcher: Any, where: str, options: Mapping[str, object]) -> None:
+    """Refuse a jitted function of which no guard could tell whether it still compiles to the same."""
+    if not dispatcher._can_compile:
+        advice = "It was compiled when decorated, with the globals of then; drop the signature from cuda.jit."
+    elif dispatcher.__defaults__ is not dispatcher.py_func.__defaults__:
+        advice = (
+            "Its defaults changed after it was decorated, which numba does not notice; decorate it again."
+        )
+    elif not all(map(is_fixed, options.values())):
+        advice = f"Its options must be plain values; {dict(options)!r} are not."
+    else:
+        return
+    raise refusal(where, dispatcher, advice)
 
 
 def seen(value: object, where: str) -> object:
@@ -150,7 +165,7 @@ class Guard:
         """
         try:
             return self.epoch == registries.epoch() and self._check(operator)
-        except ValueError:  # an empty closure cell
+        except (ValueError, RecursionError):  # an empty closure cell; what nothing can read to its end
             return False
 
     def _check(self, operator: object) -> bool:

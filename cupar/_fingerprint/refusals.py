@@ -18,6 +18,9 @@ _READABLE: Final = (
 )
 
 
+TOO_MANY_CALLS: Final = "too many functions call each other in a row: write fewer, which do more each"
+
+
 class Unfingerprintable(TypeError):  # noqa: N818 - reads as what it says: the operator cannot be fingerprinted
     """Raised for an operator or value that depends on something without an exact encoding.
 

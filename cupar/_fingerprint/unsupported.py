@@ -23,7 +23,7 @@ _RAISES = (
 )
 _TRIES = "a kernel has no exceptions to catch: test for the case with `if`"
 _YIELDS = "a kernel runs an operator to its end in one go: return one value, a tuple or a struct"
-_KEYWORDS = "numba.cuda compiles calls by position: make them ordinary parameters"
+_KEYWORDS = "algorithms call it by position: make them ordinary parameters"
 _STRINGS = "a kernel makes no strings: return numbers, and format them on the host"
 _TABLES = "a kernel has no {0}: write a tuple, or a chain of `if`"
 
@@ -145,6 +145,12 @@ def _is_too_large(constant: object) -> bool:
 def _short(number: int) -> str:
     text = str(number) if number.bit_length() < 200 else ""
     return text if text and len(text) <= 24 else f"of {number.bit_length()} bits"
+
+
+def line_of(code: CodeType, name: str) -> int:
+    """Return the line on which a function first reads a name, 0 if it does not."""
+    within = (each for inner in _all(code) if (each := _line_of(inner, lambda it: it.argval == name)))
+    return next(within, 0)
 
 
 def _line_of(code: CodeType, matches: Any) -> int:

@@ -22,10 +22,14 @@ from .._base.device import is_cpu
 from .._device import arrays
 from .frozen import Instance, Missing, NamedTupleClass, StructClass
 from .names import compilers_name, numba_type_name, type_name
-from .refusals import refusal, refuse
+from .refusals import Unfingerprintable, refusal, refuse
 
 Pair = tuple[bytes, Any]
 """A value's encoding, and its frozen copy."""
+
+
+DEEPEST: Final = 50  # constants in constants: enough for all, and for each recursion over them
+_TOO_DEEP: Final = f"It has more than {DEEPEST} values within each other: make it flatter, as an array is."
 
 
 def encode(value: object) -> bytes:
@@ -95,6 +99,8 @@ def held(value: Any, where: str, around: frozenset[int] = frozenset()) -> Any:
         return value
     if id(value) in around:
         raise refusal(where, value, "It contains itself, which no constant in compiled code can.")
+    if len(around) == DEEPEST:
+        raise refusal(where, value, _TOO_DEEP)
     around |= {id(value)}
     if cls is dict:
         return {key: held(item, where, around) for key, item in value.copy().items()}
@@ -164,6 +170,7 @@ class Reader:
         self._identify = identify
         self.classes: dict[int, tuple[type, int]] = {}  # with their numbers, by id
         self._frozen: dict[int, NamedTupleClass] = {}
+        self._depth = 0  # of the value that is read, within others
 
     def read(self, value: Any, where: str) -> Pair:
         """Read a value; `where` says in errors where it was found."""
@@ -236,7 +243,11 @@ class Reader:
         return self._all(items, (f"{where}[{index}]" for index in count()))
 
     def _all(self, items: Iterable[object], wheres: Iterable[str]) -> tuple[list[bytes], list[Any]]:
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise Unfingerprintable(f"{next(iter(wheres))[:80]}… is within too many others. {_TOO_DEEP}")
         read = [self.read(item, where) for item, where in zip(items, wheres, strict=False)]
+        self._depth -= 1
         return [encoding for encoding, _ in read], [copy for _, copy in read]
 
 

@@ -32,9 +32,9 @@ from . import extensions, unsupported
 from .bytecode import Chain, Plan, parameters, scan
 from .fingerprint import Capture, Fingerprint, short, short_hash
 from .frozen import MISSING, Function, Jitted, Module
-from .guards import CapturedArray, FunctionGuard, Guard, is_fixed, seen
+from .guards import CapturedArray, FunctionGuard, Guard, check_dispatcher, seen
 from .names import compilers_name, is_dispatcher
-from .refusals import Unfingerprintable, refusal, refuse
+from .refusals import TOO_MANY_CALLS, Unfingerprintable, refusal, refuse
 from .values import Pair, Reader, encode, encode_device_array, encode_int, frame, held
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ class _Walk:
         self._met: dict[int, tuple[int, Function | Jitted]] = {}  # functions, with their numbers, by id
         self._inside = ""  # " in 'helper'" while the walk is in a function that the operator calls
         self._is_recursive = False
+        self._calling: list[Function] = []  # each called by the one before
+        self._recursion = ""
         self._parts: list[tuple[str, str]] = []
         self._codes: list[tuple[str, CodeType]] = []
         self._functions: list[tuple[FunctionType, FunctionGuard]] = []
@@ -85,6 +87,8 @@ class _Walk:
             encoding, frozen = self._read(operator)
         except Unfingerprintable as problem:
             raise Unfingerprintable(f"{_described(operator)}: {self._refused or problem}") from None
+        except RecursionError:
+            raise Unfingerprintable(f"{_described(operator)}: {TOO_MANY_CALLS}") from None
         only, guard, functions = operator, None, self._functions
         if isinstance(operator, FunctionType) and functions and not self._is_recursive:
             *functions, (_, guard) = functions
@@ -105,6 +109,7 @@ class _Walk:
             ),
             tuple(self._codes),
             self._refused,
+            self._recursion,
             tuple(self._externals),
             tuple(self._links),
         )
@@ -127,12 +132,24 @@ class _Walk:
         if met is not None:
             # Functions may call each other in circles: the second visit says which one it is.
             self._is_recursive |= value in self._operator
+            self._recursion = self._recursion or self._circle(met[1])
             return frame("again", encode_int(met[0])), met[1]
         if is_dispatcher(value):
             return self._dispatcher(value, where)
         frozen = Function(value.__code__, value.__name__)
         self._met[id(value)] = len(self._met), frozen
         return self._function(value, frozen), frozen
+
+    def _circle(self, callee: Function | Jitted) -> str:
+        """Say which function calls itself, or what calls it, if the one that is called is not done yet."""
+        function = callee.function if isinstance(callee, Jitted) else callee
+        places = [i for i, each in enumerate(self._calling) if each is function]
+        if not places:
+            return ""
+        if places[0] == len(self._calling) - 1:
+            return f"{function.name} calls itself: write a loop"
+        names = " and ".join(each.name for each in self._calling[places[0] :])
+        return f"the functions {names} call each other in a circle: write a loop"
 
     def _external(self, value: Any, where: str) -> Pair:
         """Read a function of elsewhere: how it is called, and what is linked for it."""
@@ -177,7 +194,7 @@ class _Walk:
             for name, default in _OPTIONS_WITH_EFFECT.items()
             if options.get(name) and options[name] != default
         }
-        _check_dispatcher(dispatcher, where, compiled)
+        check_dispatcher(dispatcher, where, compiled)
         function = dispatcher.py_func
         frozen = Jitted(Function(function.__code__, function.__name__), compiled)
         self._met[id(dispatcher)] = len(self._met), frozen
@@ -191,6 +208,7 @@ class _Walk:
         called = function not in self._operator
         self._refused = self._refused or _refused(frozen, called)
         outer, self._inside = self._inside, f" in {frozen.name!r}" if called else ""
+        self._calling.append(frozen)
         try:
             plan = _plan(frozen.code)
             self._parts.append((f"code{self._inside}", short_hash(plan.encoding)))
@@ -198,6 +216,7 @@ class _Walk:
             guard, encodings = self._look(function, plan, frozen)
         finally:
             self._inside = outer
+            self._calling.pop()
         self._functions.append((function, guard))
         # Algorithms give the operator's arguments by position. Its parameters may still be found by
         # name, by itself and in __kwdefaults__.
@@ -322,20 +341,6 @@ def _refused(function: Function, called: bool) -> str:
     if not sentence or not called:
         return sentence
     return f"in {function.name} ({code.co_filename}:{code.co_firstlineno}): {sentence}"
-
-
-def _check_dispatcher(dispatcher: Any, where: str, options: Mapping[str, object]) -> None:
-    if not dispatcher._can_compile:
-        advice = "It was compiled when decorated, with the globals of then; drop the signature from cuda.jit."
-    elif dispatcher.__defaults__ is not dispatcher.py_func.__defaults__:
-        advice = (
-            "Its defaults changed after it was decorated, which numba does not notice; decorate it again."
-        )
-    elif not all(map(is_fixed, options.values())):
-        advice = f"Its options must be plain values; {dict(options)!r} are not."
-    else:
-        return
-    raise refusal(where, dispatcher, advice)
 
 
 def _contents(cell: CellType) -> object:

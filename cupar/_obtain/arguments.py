@@ -10,7 +10,7 @@ import numpy as np
 from .. import operators, structs
 from .._base.data import dataclass
 from .._call.numbers import EXPECTED_INIT, initial_value
-from .._compile.inference import refuse_extended
+from .._compile.inference import refuse_extended_operator
 from .._device import arrays
 from .._ir import nodes
 from .._ir.iterator import Iterator, over
@@ -219,7 +219,7 @@ def recognised(op: Op, dtype: np.dtype[Any]) -> Op:
     Unfingerprintable
         If others than numba have registered with it what the function would be compiled with.
     """
-    return operators.recognised(op, dtype, refuse_extended)
+    return operators.recognised(op, dtype, refuse_extended_operator)
 
 
 def check_conversion(

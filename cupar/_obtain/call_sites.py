@@ -176,6 +176,13 @@ def _asked(factory: Callable[P, A], /, *args: P.args, **named: P.kwargs) -> A:
     try:
         with walk.Once():
             return factory(*args, **named)
+    except RecursionError as error:
+        from .._base.causes import cause
+
+        raise TypeError(
+            f"{factory.__name__}: an argument has too many iterators, structs or functions within each "
+            "other; write fewer, which do more each"
+        ) from cause(error)
     except EXPECTED as error:
         raise without_own_frames(error)  # noqa: B904 - it is the same error
 

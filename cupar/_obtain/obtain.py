@@ -120,11 +120,7 @@ def obtain(
         from .._cpu import refusals
 
         refusals.check(spec)
-    elif spec.is_kernel:
-        inference.refuse_extended_kernel(spec)
-    else:
-        for op in spec.functions.values():
-            inference.refuse_extended(op)
+    inference.refuse_extended(spec, produce.built_on_cpu)
     given = spec, device, bool(wait), _tier(spec, device is not None), device
     if watching is None:
         return answer(*given)  # type: ignore[return-value]

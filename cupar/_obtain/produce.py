@@ -200,10 +200,8 @@ def build_here(
 
     with toolchain.compilers():
         if spec.is_cpu:
-            from .._cpu import build
-
             with step(), _build.timed(seconds, "compile"):
-                blob = build.build(spec)
+                blob = built_on_cpu(spec)
             return blob, len(blob), "built"
         if spec.is_kernel:
             with step():
@@ -211,6 +209,13 @@ def build_here(
         template, made, operators = _parts(spec, seconds, {} if operators is None else operators)
         with step():
             return *_build.link(spec, template, operators, seconds), "built" if made else "linked"
+
+
+def built_on_cpu(spec: Specialisation) -> bytes:
+    """Return what numba makes of a specialisation for the CPU."""
+    from .._cpu import build
+
+    return build.build(spec)
 
 
 def _kernel_links(spec: Specialisation, seconds: dict[str, float]) -> list[bytes | Linkable]:

@@ -359,8 +359,8 @@ def not_bound_yet():
     ("op", "why"),
     [
         (lambda a, b: without_end(a) + b, "without_end calls itself: write a loop"),
-        (lambda a, b: there(a) + b, "functions call each other in a circle: write a loop"),
-        (lambda a, b: forever(a) + b, "a function calls itself, or functions call each other in a circle"),
+        (lambda a, b: there(a) + b, "the functions there and back call each other in a circle: write a loop"),
+        (lambda a, b: forever(a) + b, "forever calls itself: write a loop"),
         (not_bound_yet(), "later has no value yet"),
     ],
 )

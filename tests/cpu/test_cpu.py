@@ -53,6 +53,10 @@ def test_of_the_environment():
 
 HIT = """
 import sys, numpy as np, cupar
+table = np.arange(300_000.0)
+every_other = table[::2]
+def looked_up(i):
+    return table[i] + every_other[1]
 x, keys, out = np.arange(1000, dtype="i4"), np.arange(1000)[::-1].copy(), np.zeros(1000, "i8")
 with cupar.device("cpu"):
     scan = cupar.inclusive_scan(x, out, lambda a, b: a + b)
@@ -61,21 +65,26 @@ with cupar.device("cpu"):
     sort = cupar.merge_sort(keys, None, out, None, lambda a, b: a % 10 < b % 10)
     sort.run(keys, None, out, None, 1000)
     assert (out == keys[np.argsort(keys % 10, kind="stable")]).all()
-    looked_up = cupar.unary_transform(x, out, lambda a: (1, 2, 3)[a])
+    double = np.zeros(1000)
+    look = cupar.unary_transform(x, double, lambda i: looked_up(i))
+    table[:] = 0
+    look(x, double, 1000)
+    assert (double == x + 2).all()
+    raising = cupar.unary_transform(x, out, lambda a: (1, 2, 3)[a])
 try:
-    looked_up.run(x, out, 1000)
+    raising.run(x, out, 1000)
 except RuntimeError as error:
     assert str(error) == "unary_transform: operator <lambda> raised IndexError: tuple index out of range"
 else:
     raise AssertionError
-print(scan.build.origin, sort.build.origin, "numba" in sys.modules)
+print(scan.build.origin, sort.build.origin, look.build.origin, "numba" in sys.modules)
 """
 
 
 def test_the_next_process_imports_no_numba(tmp_path):
     environment = {**os.environ, "CUPAR_CACHE_DIR": str(tmp_path / "cache")}
     environment.pop("CUPAR_RECORD", None)
-    for said in ("built built True", "disk disk False"):
+    for said in ("built built built True", "disk disk disk False"):
         done = subprocess.run(
             [sys.executable, "-c", HIT], env=environment, capture_output=True, text=True, check=True
         )

@@ -419,3 +419,80 @@ def test_a_hit_imports_no_numba(run_again):
         "disk",
         "False",
     ]
+
+
+# --- Numba's compiler for the CPU --------------------------------------------------------------------------
+
+ON_CPU = """
+import math
+
+ON_CPU = {
+    "math.sqrt of (float64)": (lambda a: math.sqrt(a), "f8"),
+    "operator.sub of (float64, float64)": (lambda a: a - 2.5, "f8"),
+    "operator.neg of (float64)": (cupar.OpKind.NEGATE, "f8"),
+    "a conversion of (int32, float64)": (lambda a: a + 1.5, "i4"),
+    "": (lambda a: a * 3.0, "f8"),
+}
+
+def transform(name):
+    op, dtype = ON_CPU[name]
+    return cupar.unary_transform(dtype, "f8", op, cc="cpu").build.origin
+
+def register():
+    from numba import types
+    from numba.extending import lower_builtin, lower_cast, overload
+
+    for function in math.sqrt, operator.neg:
+        lower_builtin(function, types.float64)(lambda context, builder, signature, given: given[0])
+    lower_builtin(operator.sub, types.float64, types.float64)(generate)
+    lower_cast(types.int32, types.float64)(lambda context, builder, a, b, value: context.get_constant(b, 3))
+
+def check(origin):
+    assert transform("") == origin
+    for name in list(ON_CPU)[:-1]:
+        try:
+            found = transform(name)
+        except Unfingerprintable as error:
+            assert name in str(error) and "registered with numba by others" in str(error), error
+            assert str(error).startswith(("op: operator <lambda>", "unary_transform: ")), error
+        else:
+            assert False, (name, found)
+"""
+
+
+def test_registrations_for_the_cpu(tmp_path):
+    for _ in range(2):  # built before, and found on disk before
+        process(tmp_path, ON_CPU + "for name in ON_CPU: transform(name)\nregister()\ncheck('memory')\n")
+    process(tmp_path, ON_CPU + "register()\ncheck('disk')\n")
+    shutil.rmtree(tmp_path)
+    process(tmp_path, ON_CPU + "register()\ncheck('built')\n")
+
+
+def test_types_and_models_for_the_cpu(tmp_path):
+    process(
+        tmp_path,
+        ON_CPU
+        + """
+import numbers, numba
+from cupar._fingerprint import extensions
+numba.vectorize(["float64(float64)"])(lambda x: x * 2)  # which loads numba's own overloads of other modules
+numba.njit(lambda a: np.sort(a))(np.arange(3))
+found = extensions.foreign(on_cpu=True)
+assert not (found.objects or found.everywhere or found.templates or found.lowers or found.typeof), found
+assert transform("") == "built" and transform("") == "memory"
+
+from numba.extending import models, register_model, typeof_impl
+
+@register_model(numba.types.Float)
+class Model(models.PrimitiveModel):
+    def __init__(self, manager, kind):
+        super().__init__(manager, kind, numba.core.datamodel.models.ir.DoubleType())
+
+try:
+    transform("")
+except Unfingerprintable as error:
+    assert "a data model" in str(error), error
+else:
+    assert False
+""",
+    )

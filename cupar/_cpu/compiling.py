@@ -1,0 +1,60 @@
+"""Having numba compile for the CPU with cupar's settings, and looking at what that would call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from numba.core import config
+from numba.core.compiler_lock import global_compiler_lock
+
+from .._compile import numba_settings
+from .._fingerprint import extensions
+from .._kernels.elf import Elf
+from .target import target
+
+
+@contextmanager
+def compiling(subject: str) -> Iterator[Callable[[], bool]]:
+    """Compile for the CPU in the block, while no other thread compiles; errors name the subject.
+
+    What it yields tells whether all is as it was to begin with; if not, the block is to be done again.
+
+    Raises
+    ------
+    Unfingerprintable
+        At the end of the block, if what was compiled uses what others have registered with numba.
+    """
+    refusing = extensions.refuse_foreign(target.target_context, subject)
+    with global_compiler_lock, numba_settings.own(config) as holds, refusing:
+        registered = extensions.foreign(on_cpu=True)
+        yield lambda: holds() and extensions.foreign(on_cpu=True) == registered
+
+
+# --- What object code calls ------------------------------------------------------------------------------
+
+_MATH = """
+    acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp10 exp2 expm1 fabs fdim
+    floor fma fmax fmin fmod frexp hypot ldexp lgamma log log10 log1p log2 logb modf nearbyint nextafter pow
+    remainder rint round roundeven sin sincos sinh sqrt tan tanh tgamma trunc
+"""
+_NUMBAS = "cpow erf erfc fixed_fmod fptoui frexp gamma ldexp lgamma nextafter sdiv srem udiv urem"
+_COMPUTES: Final = frozenset(
+    ["memcmp", "memcpy", "memmove", "memset", *_MATH.split(), *(f"numba_{name}" for name in _NUMBAS.split())]
+)
+
+
+def stranger(names: Iterable[str]) -> str | None:
+    """Return the first of the functions that object code calls which does more than compute, if there is one.
+
+    Functions of Python's, of numba's runtime and the like are not there in the next process, or not without
+    the interpreter's lock.
+    """
+    strangers = (each for each in names if not {each, each.removesuffix("f")} & _COMPUTES)
+    return next(strangers, None)
+
+
+def called(code: bytes) -> list[str]:
+    """Return the functions and variables that an object file needs from outside."""
+    return sorted({each.name for each in Elf(code).symbols() if not each.section and each.name})
