@@ -157,6 +157,8 @@ def _level_dtype(samples: np.dtype[Any], lower: Any, upper: Any) -> np.dtype[Any
 
 def _level(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
     number = _scalar(name, value)
+    if isinstance(number, int) and number.bit_length() > 1024:
+        raise ValueError(f"{name}: {dtype} cannot hold an integer of {number.bit_length()} bits")
     if dtype.kind != "f":
         if isinstance(number, (float, np.floating)):
             raise TypeError(f"{name}: this histogram was built for levels of {dtype}, got {number!r}")

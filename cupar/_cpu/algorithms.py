@@ -203,10 +203,10 @@ def histogram(kit: Kit) -> Phases:
     read, write, (load, store) = kit.read("d_samples"), kit.write("d_histogram"), kit.column(0)
     dtype = np.dtype(kit.spec.option("levels"))
     bins, cast = integer(kit.numbers[0]), cast_to(dtype)
-    low, high, scale = (constant(dtype, place) for place in kit.numbers[1:])
+    low, high, unit, scale = (constant(dtype, place) for place in kit.numbers[1:])
 
     def of_floats(p: Any, x: Any) -> Any:
-        return min(np.int64((x - low(p)) * scale(p)), bins(p))
+        return min(np.int64((x - low(p)) * unit(p) * scale(p)), bins(p))
 
     def of_integers(p: Any, x: Any) -> Any:
         width = np.uint64(high(p)) - np.uint64(low(p))

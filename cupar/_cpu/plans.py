@@ -99,7 +99,7 @@ SHAPES = {
     "run_length_encode": _COMPACTION._replace(item=("d_in", "word")),
     "lower_bound": _SEARCH,
     "upper_bound": _SEARCH,
-    "histogram_even": Shape("algorithms:histogram", "p1", ("bins",), numbers=4),
+    "histogram_even": Shape("algorithms:histogram", "p1", ("bins",), numbers=5),
     "merge_sort": _MERGES,
     "segmented_sort": Shape("sorts:segmented_sort", item=("d_in_keys", "d_in_values"), numbers=1),
     "top_k": _NUMPYS,
@@ -174,9 +174,13 @@ def _problem(spec: Specialisation, problem: Any) -> tuple[int, int, tuple[int, .
     elif spec.algorithm == "histogram_even":
         bins, low, high, n = problem
         if spec.option("levels").endswith("f8"):
-            numbers = struct.unpack("=3q", struct.pack("=3d", low, high, bins / (high - low)))
+            from .._kernels.histogram import unit_of
+
+            unit = unit_of(low, high)
+            floats = low, high, unit, bins / ((high - low) * unit)
+            numbers = struct.unpack("=4q", struct.pack("=4d", *floats))
         else:
-            numbers = *((each + 2**63) % 2**64 - 2**63 for each in (low, high)), 0
+            numbers = *((each + 2**63) % 2**64 - 2**63 for each in (low, high)), 0, 0
         numbers, least = (bins, *numbers), max(_LEAST, 4 * bins)  # so that parts' bins are fewer than items
     return n, max(1, least, -(-n // _MOST)), numbers
 

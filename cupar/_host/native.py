@@ -60,6 +60,16 @@ def bits_of(typing: Any, number: Any) -> Any:
     return types.int64(types.float64), code
 
 
+@intrinsic
+def float_of(typing: Any, bits: Any) -> Any:
+    """Do what `histogram.float_of` does."""
+
+    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.bitcast(values[0], ir.DoubleType())
+
+    return types.float64(types.int64), code
+
+
 @register_jitable
 def word_of(number):  # type: ignore[no-untyped-def]
     """Do what `histogram.word_of` does: words are int64 here, whatever their bits mean."""
@@ -89,6 +99,7 @@ OF_PLANS = {
     "_bit_length": bit_length,
     "_aligned": aligned,
     "_bits_of": bits_of,
+    "_float_of": float_of,
     "_word_of": word_of,
     "_distance": distance,
     "_scaled": scaled,

@@ -23,6 +23,7 @@ from .trees import UntranslatableError, checked, copied, named_call, root, tree_
 NATIVE = {
     family.aligned: "aligned",
     histogram.bits_of: "bits_of",
+    histogram.float_of: "float_of",
     histogram.word_of: "word_of",
     histogram.distance: "distance",
     histogram.scaled: "scaled",

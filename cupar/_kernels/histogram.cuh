@@ -35,7 +35,9 @@ constexpr int narrow_bits       = sizeof(sample_t) <= 2 ? 16 : 32;  // of ranges
 // Levels that are floats, as a call hands them over.
 struct float_levels {
   double lower, upper;
-  double reciprocal;  // of a bin's width
+  double unit;        // a power of two, by which distances are multiplied, so that the width is about 1
+  double shift;       // -lower * unit
+  double reciprocal;  // of a bin's width in that unit, which overflows for no levels
   unsigned bins;
 };
 
@@ -57,9 +59,10 @@ struct float_scale {
   float_levels levels;
 
   __device__ __forceinline__ unsigned operator()(sample_t sample) const {
-    const auto x = static_cast<double>(sample);
+    const auto x          = static_cast<double>(sample);
+    const double distance = __fma_rn(x, levels.unit, levels.shift);  // (x - lower) * unit, rounded once
     // To add 2^52 rounds down to an integer, which the low word is then; that is quicker than a conversion.
-    const unsigned bin = __double2loint(__dadd_rz(__dmul_rn(x - levels.lower, levels.reciprocal), 0x1p52));
+    const unsigned bin = __double2loint(__dadd_rz(__dmul_rn(distance, levels.reciprocal), 0x1p52));
     return x >= levels.lower && x < levels.upper ? cuda::std::min(bin, levels.bins) : levels.bins;
   }
 };

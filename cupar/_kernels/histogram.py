@@ -42,7 +42,7 @@ class Problem(NamedTuple):
 
 
 # Levels as kernels take them: float_levels, integer_levels.
-_FLOATS = (u64("lower"), u64("upper"), u64("reciprocal"), u32("bins"))
+_FLOATS = (u64("lower"), u64("upper"), u64("unit"), u64("shift"), u64("reciprocal"), u32("bins"))
 _DISTANCES = u64("first"), u64("last"), u64("below")
 _INTEGERS = (*_DISTANCES, u64("reciprocal"), u32("bins"), u32("times"), i32("shift"))
 
@@ -113,7 +113,24 @@ _Levels = Callable[[Any, Any, int], tuple[bool, tuple[int, ...]]]
 
 
 def _float_levels(lower: float, upper: float, bins: int) -> tuple[bool, tuple[int, ...]]:
-    return True, (bits_of(lower), bits_of(upper), bits_of(bins / (upper - lower)), bins)
+    unit = unit_of(lower, upper)
+    reciprocal = bins / ((upper - lower) * unit)
+    return True, (
+        bits_of(lower),
+        bits_of(upper),
+        bits_of(unit),
+        bits_of(-lower * unit),
+        bits_of(reciprocal),
+        bins,
+    )
+
+
+def unit_of(lower: float, upper: float) -> float:
+    """Return the power of two that distances are multiplied by, so that the width is about 1.
+
+    That is exact, and no quotient by the width overflows or loses bits, however narrow or wide it is.
+    """
+    return float_of(min(max(2046 - (bits_of(upper - lower) >> 52), 23), 2023) << 52)
 
 
 def _integer_levels(facts: Facts) -> _Levels:
@@ -148,6 +165,12 @@ def bits_of(number: float) -> int:
     """Return a float's bits as an integer, since plans are made of these."""
     (bits,) = struct.unpack("<Q", struct.pack("<d", number))
     return int(bits)
+
+
+def float_of(bits: int) -> float:
+    """Return the float of these bits."""
+    (number,) = struct.unpack("<d", struct.pack("<Q", bits))
+    return float(number)
 
 
 def word_of(number: int) -> int:

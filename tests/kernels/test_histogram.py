@@ -169,9 +169,13 @@ def test_floats_are_handed_over_as_their_bits():
     _, numbers = planned("f4", 10, 1000, -0.5, 2.0, levels="f8")
     read = [
         struct.unpack("<d", numbers[name].to_bytes(8, "little"))[0]
-        for name in ("lower", "upper", "reciprocal")
+        for name in ("lower", "upper", "unit", "shift", "reciprocal")
     ]
-    assert read == [-0.5, 2.0, 4.0]
+    assert read == [-0.5, 2.0, 0.5, 0.25, 8.0]
+    for lower, upper in ((0.0, 5e-324), (0.0, 1e308), (-8e307, 8e307), (1.0, 1 + 2**-52)):
+        unit = histogram.unit_of(lower, upper)
+        assert 2**-75 <= (upper - lower) * unit <= 2**25
+        assert np.isfinite([lower * unit, upper * unit]).all() and np.frexp(unit)[0] == 0.5
 
 
 # --- Code ------------------------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """Partitions, histograms, searches and segmented sorts, against NumPy."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from support.results import DTYPES, Structs, cp, every, items, needs_gpu
@@ -415,9 +417,36 @@ def test_histogram_of_skewed_samples(samples, bins, rng):
     np.testing.assert_array_equal(d_out.get(), np.bincount(inside, minlength=bins))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "lower", "upper", "bins"),
+    [
+        ("f8", 0.0, 5e-323, 10),  # the bins of a unit of width are more than float64 has numbers for
+        ("f8", 0.0, 5e-323, 3),
+        ("f8", -1e-310, 1e-310, 7),
+        ("f8", 0.0, 1e-305, 4097),
+        ("f8", 1.0, 1 + 2.0**-50, 4),
+        ("f8", -8e307, 8e307, 999),
+        ("f4", 0.0, 2.0**-146, 4),
+        ("f4", float(np.finfo("f4").min), float(np.finfo("f4").max), 10),
+        ("f2", 0.0, 2.0**-20, 16),
+    ],
+)
+def test_histogram_of_levels_at_the_ends_of_floats(dtype, lower, upper, bins):
+    edges = [lower + (upper - lower) / 64 * i for i in range(65)]
+    host = np.array([*edges, -np.inf, np.inf, np.nan, -0.0, np.finfo(dtype).max]).astype(dtype)
+    start, width = Fraction(lower), Fraction(upper) - Fraction(lower)
+    places = [int((Fraction(x) - start) * bins / width) for x in host.tolist() if lower <= x < upper]
+    d_samples, d_out = cp.asarray(host), cp.zeros(bins, "i4")
+    histogram = histogram_even(d_samples, d_out, bins + 1, lower, upper, len(host))
+    histogram.run(d_samples, d_out, bins + 1, lower, upper, len(host))
+    np.testing.assert_array_equal(d_out.get(), np.bincount(places, minlength=bins))
+
+
 def test_histogram_refusals():
     d, d_out = cp.zeros(10, "f4"), cp.zeros(9, "i4")
     histogram = histogram_even(d, d_out, 11, 0, 1, 10)
+    with pytest.raises(ValueError, match="^h_upper_level: float64 cannot hold an integer of 5001 bits"):
+        histogram.run(d, d_out, 11, 0, 2**5000, 10)
     with pytest.raises(ValueError, match="^d_histogram: needs at least 10 items"):
         histogram.run(d, d_out, 11, 0, 1, 10)
     with pytest.raises(ValueError, match="^d_samples: needs at least 11 items"):
