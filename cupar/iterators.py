@@ -139,7 +139,7 @@ class PermutationIterator(Iterator):
     ----------
     values : device array, iterator or dtype
     indices : device array, iterator or dtype
-        Integers. That they lie within `values` is not checked.
+        Integers. That they lie within `values` is not checked, on the CPU neither.
 
     Raises
     ------

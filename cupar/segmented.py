@@ -58,7 +58,7 @@ class SegmentedReduce(
         Parameters
         ----------
         d_in : device array or iterator
-            It must hold all items that the offsets name; that is not checked.
+            It must hold all items that the offsets name, which is checked on the CPU alone.
         d_out : device array or iterator, at least `num_segments` items
         num_segments : int
             From 0 to 2**33 - 1.
@@ -112,8 +112,9 @@ def segmented_reduce(
     """Build a segmented reduction, or fetch it from the cache.
 
     Segment i is items ``start_offsets_in[i]`` to ``end_offsets_in[i] - 1``; segments may be empty, overlap,
-    and leave items out. Its items, and `h_init`, are combined into ``d_out[i]``. Without offsets, all
-    segments have one length, one after another, as the rows of a matrix.
+    and leave items out. One that ends where it begins or before is empty. Its items, and `h_init`, are
+    combined into ``d_out[i]``. Without offsets, all segments have one length, one after another, as the rows
+    of a matrix.
 
     Parameters
     ----------
@@ -190,7 +191,8 @@ class SegmentedSort(
             unspecified in both arrays of a `DoubleBuffer`. The inputs may be iterators if the sort was built
             for them.
         num_items : int
-            How many items the arrays have, 0 or more. No offset may be larger, which is not checked.
+            How many items the arrays have, 0 or more. No offset may be larger, or below 0; that is checked on
+            the CPU alone.
         num_segments : int
             From 0 to 2**32 - 1; without offsets, to 2**33 - 1.
         start_offsets_in, end_offsets_in : device arrays, at least `num_segments` items
@@ -266,8 +268,8 @@ def segmented_sort(
     given by name where they are left out.
 
     Segment i is items ``start_offsets_in[i]`` to ``end_offsets_in[i] - 1``. Segments may be empty and leave
-    items out, which the sort does not write; they may not overlap. Without offsets, all segments have one
-    length, one after another, as the rows of a matrix.
+    items out, which the sort does not write; they may not overlap. One that ends where it begins or before is
+    empty. Without offsets, all segments have one length, one after another, as the rows of a matrix.
 
     Parameters
     ----------

@@ -50,7 +50,7 @@ class SegmentedScan(
         Parameters
         ----------
         d_in, d_out : device arrays or iterators
-            They must hold all items that the offsets name; that is not checked.
+            They must hold all items that the offsets name, which is checked on the CPU alone.
         num_segments : int
             From 0 to 2**33 - 1.
         start_offsets_in, end_offsets_in : device arrays or iterators, at least `num_segments` items
@@ -149,9 +149,9 @@ def exclusive_segmented_scan(
 
     Item i of a segment combines `h_init` and its items 0 to i - 1. Segment s is items ``start_offsets_in[s]``
     to ``end_offsets_in[s] - 1``, and is written where it is in the input, or from ``start_offsets_out[s]``
-    on. Segments may be empty, be in any order, and leave items out, which are not written. If they overlap in
-    the output, an item there is what one of them writes. Without offsets, all segments have one length, one
-    after another, as the rows of a matrix.
+    on. Segments may be empty, be in any order, and leave items out, which are not written. One that ends
+    where it begins or before is empty. If they overlap in the output, an item there is what one of them
+    writes. Without offsets, all segments have one length, one after another, as the rows of a matrix.
 
     Parameters
     ----------

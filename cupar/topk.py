@@ -166,7 +166,8 @@ class SegmentedTopK(
         d_in_values : device array or iterator, at least `num_items` items
         d_out_values : device array, at least ``num_segments * k`` items
         num_items : int
-            How many items the inputs have, 0 or more. No offset may be larger, which is not checked.
+            How many items the inputs have, 0 or more. No offset may be larger, or below 0; that is checked on
+            the CPU alone.
         num_segments : int
             From 0 to 2**32 - 1; without offsets, to 2**33 - 1.
         k : int
@@ -224,7 +225,8 @@ def segmented_top_k(
 
     Segment i is items ``start_offsets_in[i]`` to ``end_offsets_in[i] - 1``; its first k items go, sorted, to
     row i of the outputs, which is k items long. Segments may be empty and leave items out; they may not
-    overlap. Without offsets, all segments have one length, one after another, as the rows of a matrix.
+    overlap. One that ends where it begins or before is empty. Without offsets, all segments have one length,
+    one after another, as the rows of a matrix.
 
     Parameters
     ----------

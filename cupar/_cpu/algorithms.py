@@ -86,7 +86,7 @@ def segmented_reduce(kit: Kit) -> Phases:
             total = op(p, total, fold(p, low, high))
         write(p, i, total)
 
-    return mapped(each)
+    return kit.segments(each)
 
 
 def scan(kit: Kit) -> Phases:
@@ -175,7 +175,7 @@ def segmented_scan(kit: Kit) -> Phases:
         if low < high:
             walk(p, low, high, True, start(p, i, low) - low, nothing(p, 0))
 
-    return mapped(each)
+    return kit.segments(each)
 
 
 def search(kit: Kit) -> Phases:

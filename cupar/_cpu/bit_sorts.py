@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import structs
 from .._ir.specialisation import Specialisation
+from . import offsets
 
 Gather = Callable[[Sequence[Any], Any, Any], None]
 
@@ -44,6 +45,7 @@ def sort(spec: Specialisation, problem: Any, values: Sequence[Any], gather: Gath
         return
     if has_offsets:
         starts, ends = (arrays[name].astype(np.int64) for name in ("start_offsets_in", "end_offsets_in"))
+        offsets.check_arrays(problem, starts, ends)
     else:
         starts = np.arange(segments) * problem.segment_size
         ends = starts + problem.segment_size

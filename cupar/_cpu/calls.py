@@ -15,8 +15,10 @@ from .._base.device import within_cpu_call
 from .._call import written
 from .._call.algorithm import Algorithm
 from .._device import arrays
-from . import bit_sorts
-from .plans import Part, Plan, is_gathered, is_numpys, plan
+from .._ir.iterator import room_of
+from .._kernels.segments import Segments
+from . import bit_sorts, offsets
+from .plans import Part, Plan, is_gathered, is_listed, is_numpys, plan
 from .threads import in_threads
 
 if TYPE_CHECKING:
@@ -39,9 +41,22 @@ class CpuAlgorithm(Algorithm, uses={}):
         if binder is None:
             binder = self._binder = written.binder(self)
         try:
-            return within_cpu_call(binder, arguments, lend)
+            bound = within_cpu_call(binder, arguments, lend)
+            if self._is_listed and isinstance(bound[0], Segments):
+                return within_cpu_call(self._with_room, bound, arguments)
+            return bound
         except EXPECTED as error:
             raise without_own_frames(error)  # noqa: B904 - it is the same error
+
+    @functools.cached_property
+    def _is_listed(self) -> bool:
+        return is_listed(self._spec)
+
+    def _with_room(self, bound: tuple[Any, ...], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return what is bound, with how many items the arrays have that offsets name."""
+        room = room_of("d_in", arguments[0])
+        room_out = room_of("d_out", arguments[1]) if "scan" in self._spec.algorithm else room
+        return (offsets.Listed(*bound[0], room=room, room_out=room_out), *bound[1:])
 
     def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:
         lent: list[Any] = []
@@ -173,3 +188,5 @@ def run(code: HostCode, plan: Plan, values: Sequence[Any]) -> None:
         else:
             for part in step:
                 do(part)
+        if plan.check is not None and step is plan.steps[0]:
+            plan.check(storage[plan.columns[-1] :].view(np.int64), len(step))

@@ -10,6 +10,7 @@ import numpy as np
 
 from .._ir.nodes import Argument
 from .._ir.specialisation import Specialisation
+from . import offsets
 from .iterators import functions_of
 from .operators import function_of
 from .plans import FIRST_VALUE, WORDS, Part, shape_of
@@ -37,9 +38,8 @@ class Kit:
         shape, names = shape_of(spec), spec.value_names(spec.kind._uses)
         self._words = {name: 8 * (FIRST_VALUE + i) for i, name in enumerate(names)}
         first = FIRST_VALUE + len(names)
-        columns = (*shape.part, *shape.item)
-        self.columns = [(self._dtype(each), Place(8 * (first + i))) for i, each in enumerate(columns)]
-        self.numbers = [Place(8 * (first + len(columns) + i)) for i in range(shape.numbers)]
+        self.columns = [(self._dtype(each), Place(8 * (first + i))) for i, each in enumerate(shape.columns)]
+        self.numbers = [Place(8 * (first + len(shape.columns) + i)) for i in range(shape.numbers)]
 
     def _dtype(self, column: str) -> np.dtype[Any]:
         if column in WORDS:
@@ -103,6 +103,46 @@ class Kit:
             return inlined(lambda p, i: (i * size(p), (i + 1) * size(p)))
         start, stop = self.read("start_offsets_in"), self.read("end_offsets_in")
         return inlined(lambda p, i: (np.int64(start(p, i)), np.int64(stop(p, i))))
+
+    def segments(self, each: Callable[..., None]) -> Phases:
+        """Return what does the same for each segment: first, if there are offsets, what checks them."""
+        phases = mapped(each)
+        return phases if "start_offsets_in" not in self.arguments else (self._check(), *phases)
+
+    def _check(self) -> Callable[[Any], None]:
+        """Return what looks for a segment whose items are not there."""
+        bounds, (_, store) = self.bounds(), self.column(-1)
+        room, room_out = map(integer, self.numbers[1:])
+        out = self.read("start_offsets_out") if "start_offsets_out" in self.arguments else None
+        if out is None:
+            begins = inlined(lambda p, i, low: low)
+        else:
+            begins = inlined(lambda p, i, low: np.int64(out(p, i)))
+        beyond_output = offsets.BEYOND_OUTPUT if out is None else offsets.OUTPUT_BEYOND
+        before, beyond, output_before = offsets.BEFORE, offsets.BEYOND, offsets.OUTPUT_BEFORE
+        has_outputs, words = out is not None, offsets.WORDS
+
+        def check(p: Any) -> None:
+            found, what, value = -1, 0, 0
+            for i in range(begin(p), end(p)):
+                low, high = bounds(p, i)
+                if low < high:
+                    to = begins(p, i, low)
+                    if low < 0:
+                        found, what, value = i, before, low
+                    elif high > room(p):
+                        found, what, value = i, beyond, high
+                    elif to < 0:
+                        found, what, value = i, output_before, to
+                    elif high - low > room_out(p) - to:
+                        found, what, value = i, beyond_output, to if has_outputs else high
+                if found >= 0:
+                    break
+            store(p, words * number(p), found)
+            store(p, words * number(p) + 1, what)
+            store(p, words * number(p) + 2, value)
+
+        return check
 
 
 def mapped(each: Callable[..., None]) -> Phases:

@@ -5,12 +5,16 @@ Parts depend on the problem alone and not on the CPU, so that sums are rounded i
 
 from __future__ import annotations
 
+import functools
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from .._ir.specialisation import Specialisation
+from . import offsets
 
 _LEAST, _MOST = 1 << 16, 64  # items of a part, and parts
 
@@ -29,6 +33,8 @@ class Shape(NamedTuple):
         each item and another for each part. They have the dtype of an argument; `total`: of the accumulator.
     numbers : int
         How many other numbers a plan has.
+    check : tuple of str
+        The last column, if the first phase checks offsets: what that finds, an item for each part.
     """
 
     made_by: str
@@ -36,6 +42,12 @@ class Shape(NamedTuple):
     part: tuple[str, ...] = ()
     item: tuple[str, ...] = ()
     numbers: int = 0
+    check: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns, in their order."""
+        return *self.part, *self.item, *self.check
 
 
 class Part(NamedTuple):
@@ -57,6 +69,7 @@ WORDS = {
     "word": 1,
     "words": 4,
     "bins": 0,
+    "check": offsets.WORDS,
 }  # columns of integers, and how many an item has; bins: as are asked for
 
 
@@ -68,11 +81,12 @@ class Plan(NamedTuple):
     nbytes: int = 0  # of that
     numbers: tuple[int, ...] = ()
     size: int = 0  # about how many items that is
+    check: Callable[[np.ndarray[Any, Any], int], None] | None = None  # given what the first step has found
 
 
 _SCAN = Shape("algorithms:scan", "p1p", ("total", "word"))
-_SEGMENTS = Shape("algorithms:segmented_reduce", numbers=1)
-_SEGMENTED_SCAN = Shape("algorithms:segmented_scan", part=("total",), numbers=1)
+_SEGMENTS = Shape("algorithms:segmented_reduce", numbers=3)
+_SEGMENTED_SCAN = Shape("algorithms:segmented_scan", part=("total",), numbers=3)
 _MERGES = Shape("sorts:merge_sort", item=("d_in_keys", "d_in_items"))
 _COMPACTION = Shape("compactions:runs", "p1p", ("words",))
 _UNIQUE = _COMPACTION._replace(made_by="compactions:unique_by_key", item=("d_in_keys", "d_in_items"))
@@ -101,7 +115,7 @@ SHAPES = {
     "upper_bound": _SEARCH,
     "histogram_even": Shape("algorithms:histogram", "p1", ("bins",), numbers=5),
     "merge_sort": _MERGES,
-    "segmented_sort": Shape("sorts:segmented_sort", item=("d_in_keys", "d_in_values"), numbers=1),
+    "segmented_sort": Shape("sorts:segmented_sort", item=("d_in_keys", "d_in_values"), numbers=3),
     "top_k": _NUMPYS,
     "segmented_top_k": _NUMPYS,
     "radix_sort": _NUMPYS,
@@ -123,11 +137,19 @@ def is_gathered(spec: Specialisation) -> bool:
     return any(each.name == "d_in_values" and not each.is_pointer for each in spec.arguments)
 
 
+def is_listed(spec: Specialisation) -> bool:
+    """Whether offsets say where segments are."""
+    return any(each.name == "start_offsets_in" for each in spec.arguments)
+
+
 def shape_of(spec: Specialisation) -> Shape:
     """Return how a specialisation is done, without columns of arguments that it has not."""
     shape = _NUMPYS if is_numpys(spec) else SHAPES[spec.algorithm]
     absent = {"d_in_items", "d_in_values"} - {each.name for each in spec.arguments}
-    return shape._replace(item=tuple(name for name in shape.item if name not in absent))
+    shape = shape._replace(item=tuple(name for name in shape.item if name not in absent))
+    if is_listed(spec) and not is_numpys(spec):
+        shape = shape._replace(phases="p" + shape.phases, check=("check",))
+    return shape
 
 
 def plan(spec: Specialisation, problem: Any) -> Plan:
@@ -148,8 +170,11 @@ def plan(spec: Specialisation, problem: Any) -> Plan:
     items = getattr(problem, "num_items", n) + count
     sizes = [count * _size(spec, each, numbers) for each in shape.part]
     sizes += [items * _size(spec, each, numbers) for each in shape.item]
+    sizes += [count * _size(spec, each, numbers) for each in shape.check]
     *columns, nbytes = accumulate((-(-each // 64) * 64 for each in sizes), initial=0)
-    return Plan(steps, columns, nbytes, numbers, items << 4 if shape is _SEARCH else items)
+    size = items << 4 if shape is _SEARCH else items
+    check = functools.partial(offsets.check, problem) if shape.check else None
+    return Plan(steps, columns, nbytes, numbers, size, check)
 
 
 def _size(spec: Specialisation, column: str, numbers: tuple[int, ...]) -> int:
@@ -167,7 +192,8 @@ def _problem(spec: Specialisation, problem: Any) -> tuple[int, int, tuple[int, .
     numbers: tuple[int, ...] = ()
     if "segment" in spec.algorithm:
         n = problem.num_segments
-        numbers = (int(getattr(problem, "largest", 0) or getattr(problem, "segment_size", 0)),)
+        length = int(getattr(problem, "largest", 0) or getattr(problem, "segment_size", 0))
+        numbers = length, *offsets.rooms(problem)
         least = -(-_LEAST * n // max(1, problem.num_items))
     elif spec.algorithm in ("lower_bound", "upper_bound"):
         n, least, numbers = problem.num_values, 1 << 12, (problem.num_items,)

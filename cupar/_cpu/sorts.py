@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .kit import Kit, Phases, begin, end, high, low, mapped, middle, number
+from .kit import Kit, Phases, begin, end, high, low, middle, number
 from .values import address, inlined, memory, outlined
 
 _RUN = 16  # items that are sorted by insertion
@@ -125,4 +125,4 @@ def segmented_sort(kit: Kit) -> Phases:
         if low < high:
             sort(p, out(p), spare(p), low, high)
 
-    return mapped(each)
+    return kit.segments(each)

@@ -16,6 +16,8 @@ from .._device.arrays import Lend
 from . import nodes
 from .operator import CapturedState
 
+ENDLESS = 2**63 - 1  # items of what no array bounds
+
 
 @dataclass(frozen=True)
 class Leaf:
@@ -40,6 +42,10 @@ class Leaf:
         `lend` and `alike` are those of `arrays.address`.
         """
         raise NotImplementedError
+
+    def room(self, name: str) -> int:
+        """Return how many items of the whole iterator it has."""
+        return ENDLESS
 
 
 @dataclass(frozen=True)
@@ -76,6 +82,11 @@ class Items(Leaf):
                 raise ValueError(f"{name}: it begins {-self.start} items before its array")
             raise ValueError(f"{name}: needs at least {used} items, got {self.start + 1} going backwards")
         return struct.pack("=Q", (address + self.start * self.dtype.itemsize) % 2**64)
+
+    def room(self, name: str) -> int:
+        if not self.step:
+            return ENDLESS
+        return max(0, arrays.view(name, self.array).size - self.start if self.step > 0 else self.start + 1)
 
 
 @dataclass(frozen=True)
@@ -175,6 +186,10 @@ class Iterator:
         """
         return b"".join([leaf.pack(name, items, output, lend, alike) for leaf in self.leaves])
 
+    def room(self, name: str) -> int:
+        """Return how many items its arrays have for it; of items here and there it is not known which."""
+        return min((leaf.room(name) for leaf in self.leaves), default=ENDLESS)
+
     @NumbaType
     def _numba_type_(self) -> Any:
         """Return what numba sees it as, in compiled host code."""
@@ -194,6 +209,13 @@ class ArrayIterator(Iterator):
 def over(name: str, array: Any) -> Iterator:
     """Return an iterator as it is, or one over an array or over what stands for one."""
     return array if isinstance(array, Iterator) else ArrayIterator(name, array)
+
+
+def room_of(name: str, array: Any) -> int:
+    """Return how many items an array or iterator has."""
+    if isinstance(array, Iterator):
+        return array.room(name)
+    return int(array.size) if type(array) is np.ndarray else arrays.view(name, array).size
 
 
 def state_of(

@@ -1,0 +1,62 @@
+"""Offsets of segments that name items which are not there: a call on the CPU refuses them.
+
+Kernels of GPUs take offsets as they are, since asking would cost a launch and a wait. Here a phase before all
+others looks at them, as they may be computed, and writes for each of its parts what it found.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+WORDS = 3  # of a part: the first segment that is wrong, what is, and the offset that says so; -1: none is
+BEFORE, BEYOND, BEYOND_OUTPUT, OUTPUT_BEFORE, OUTPUT_BEYOND = range(5)  # what is wrong
+
+
+class Listed(NamedTuple):
+    """The problem of a reduction or scan of segments with offsets, and how many items its arrays have."""
+
+    num_segments: int
+    num_items: int
+    largest: int
+    used: int
+    room: int
+    room_out: int
+
+
+def rooms(problem: Any) -> tuple[int, int]:
+    """Return how many items offsets may name, of the input and of the output."""
+    if isinstance(problem, Listed):
+        return problem.room, problem.room_out
+    return problem.num_items, problem.num_items
+
+
+def check(problem: Any, found: np.ndarray[Any, Any], parts: int) -> None:
+    """Raise ValueError if so many parts of a check found an offset that is wrong."""
+    words = found[: WORDS * parts].tolist()
+    for first in range(0, len(words), WORDS):
+        segment, what, value = words[first : first + WORDS]
+        if segment >= 0:
+            raise ValueError(_said(problem, segment, what, value))
+
+
+def check_arrays(problem: Any, starts: np.ndarray[Any, Any], ends: np.ndarray[Any, Any]) -> None:
+    """Raise ValueError if offsets of NumPy's sorts name items that are not there."""
+    for what, value, wrong in ((BEFORE, starts, starts < 0), (BEYOND, ends, ends > problem.num_items)):
+        wrong = wrong & (starts < ends)
+        if wrong.any():
+            segment = int(wrong.argmax())
+            raise ValueError(_said(problem, segment, what, int(value[segment])))
+
+
+def _said(problem: Any, segment: int, what: int, value: int) -> str:
+    name = ("start_offsets_in", "end_offsets_in", "end_offsets_in", "start_offsets_out", "start_offsets_out")
+    room, room_out = rooms(problem)
+    of_input = "the items of d_in" if isinstance(problem, Listed) else "which is num_items"
+    expected = {
+        BEYOND: f"at most {room}, {of_input}",
+        BEYOND_OUTPUT: f"at most {room_out}, the items of d_out",
+        OUTPUT_BEYOND: f"room for the segment in d_out, which has {room_out} items",
+    }.get(what, "0 or more")
+    return f"{name[what]}[{segment}]: expected {expected}, got {value}"
