@@ -1,0 +1,27 @@
+"""Random calls on the CPU against plain loops: all algorithms and dtypes, operators of a grammar.
+
+``CUPAR_FUZZ_SECONDS`` says how long, ``CUPAR_FUZZ_SEED`` which calls. A failure is a program that shows it,
+with the seed and the number of its case. `tests/support/fuzz` makes cases, and knows their results.
+"""
+
+import os
+
+import pytest
+from support.fuzz.cases import ALGORITHMS
+from support.fuzz.play import Player
+
+import cupar
+from cupar._cpu.plans import SHAPES
+
+SECONDS = float(os.environ.get("CUPAR_FUZZ_SECONDS", "20"))
+SEED = int(os.environ.get("CUPAR_FUZZ_SEED", "25"))
+
+
+@pytest.mark.slow
+def test_random_calls():
+    print(f"CUPAR_FUZZ_SEED={SEED} CUPAR_FUZZ_SECONDS={SECONDS:g}")
+    player = Player(SEED)
+    with cupar.device("cpu"):
+        player.play(SECONDS)
+        player.together()
+    assert set(ALGORITHMS) == set(SHAPES) and all(player.played.values())
