@@ -75,8 +75,8 @@ def _leaves(dtype):
 def unary_transform(rng, divides):
     given, result = _zipped(rng), _zipped(rng)
     if given.names is None and rng.random() < 0.3:
-        op = Kind(str(rng.choice(kinds_of(given, 1))))
-        result = np.dtype("?") if "LOGICAL" in op.name else given
+        op = Kind(str(rng.choice(kinds_of(given, 1, divides))), rng.random() < 0.3)
+        result = np.dtype("?") if "LOGICAL" in op.kind else given
     else:
         if code(_leaves(given)[0]) in ("c8", "c16") and given.names is None:
             result = _dtype(rng, [given, np.dtype("f8"), np.dtype("?")])
@@ -119,9 +119,9 @@ def binary_transform(rng, divides):
     one, other, result = _any(rng), _any(rng), _any(rng)
     if rng.random() < 0.4:
         one = other = _dtype(rng)
-        op = Kind(str(rng.choice(kinds_of(one, 2))))
-        relation = {"EQUAL", "NOT", "GREATER", "LESS", "LOGICAL"} & {op.name.split(".")[1].split("_")[0]}
-        result = np.dtype("?") if relation else one
+        op = Kind(str(rng.choice(kinds_of(one, 2, divides))), rng.random() < 0.3)
+        relations = "EQUAL", "NOT", "GREATER", "LESS", "LOGICAL"
+        result = np.dtype("?") if op.kind.startswith(relations) else one
     else:
         if any(each.kind == "c" for each in (*_leaves(one), *_leaves(other))):
             result = np.dtype("c16")

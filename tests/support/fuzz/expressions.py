@@ -81,10 +81,11 @@ class Writer:
             return f"({text} {self.pick('+-*&|^')} {other})", joined(own, kind)
         if form == "e":
             other, _ = self._int(depth - 2)
-            return f"({text} {self.pick(['<<', '>>'])} ({other} & 31))", "u8" if own[0] == "u" else "i8"
+            by = other if self.divides and self.rng.random() < 0.3 else f"({other} & 31)"
+            return f"({text} {self.pick(['<<', '>>'])} {by})", "u8" if own[0] == "u" else "i8"
         if form == "f" and self.divides:
-            divisor = self.pick([1, 2, 3, 7, -1, -2, -10])
-            return f"({text} {self.pick(['//', '%'])} {divisor})", joined(own, "i8")
+            divisor, kind = self._operand("int", depth)
+            return f"({text} {self.pick(['//', '%'])} {divisor})", joined(own, kind)
         if form == "g":
             other, kind = self._int(depth - 1)
             if unified(own, kind) != "f8":
@@ -97,7 +98,8 @@ class Writer:
             cast = self.pick(["int8", "uint8", "int16", "uint32", "int32", "int64", "uint64"])
             return f"np.{cast}({text})", np.dtype(cast).str[1:]
         if form == "k":
-            return f"np.int64({text} if {self.condition(depth - 1)} else {self._int(depth - 1)[0]})", "i8"
+            other, _ = self._int(depth - 1)
+            return f"(np.int64({text}) if {self.condition(depth - 1)} else np.int64({other}))", "i8"
         if form == "l":
             return f"int({self.condition(depth - 1)})", "i8"
         return f"({text} ** 2)", "i8"
@@ -126,6 +128,8 @@ class Writer:
             name = self.pick(["float32", "float64", "float16"])
             return f"np.{name}({text})", "f8" if name == "float64" else "f4"
         if form == "i" and self.divides:
+            if "int" in self.kinds() and self.rng.random() < 0.5:
+                return f"({self._int(depth - 1)[0]} / {self._operand('int', depth)[0]})", "f8"
             return f"({text} {self.pick(['//', '%'])} {self.pick([0.5, 3.0, -2.25])})", joined(own, "f8")
         return f"({text} ** {self.pick([2, 3])})", own
 
@@ -136,7 +140,7 @@ class Writer:
         other, kind = self._operand("complex", depth)
         if self.rng.random() < 0.2:
             return f"(-{text})", own
-        return f"({text} {self.pick('+-*')} {other})", joined(own, kind)
+        return f"({text} {self.pick('+-*/' if self.divides else '+-*')} {other})", joined(own, kind)
 
     def _operand(self, kind, depth):
         if kind != "complex" and self.rng.random() < 0.3:
@@ -239,18 +243,28 @@ def random_operator(rng, inputs, outputs, name="op", divides=True):
         divides,
     )
     fields = [outputs] if outputs.names is None else [outputs[each] for each in outputs.names]
-    body, results = [], []
+    body, results, before = [], [], ""
+    numbers = [each for each in variables if kind_of(each[1]) in ("int", "float")]
+    if numbers and rng.random() < 0.3:  # a function that it calls
+        text, own = numbers[int(rng.integers(len(numbers)))]
+        called, kind = Writer(rng, [("v", own)], divides=divides), kind_of(own)
+        inside, result = called.write(kind, 1)
+        before = f"def called_{name}(v):\n    return {inside}\n"
+        writer.variables.append((f"called_{name}({text})", result))
     for i, dtype in enumerate(fields):
         depth = int(rng.integers(1, 4 if len(fields) == 1 else 2))
         text = _to(writer, dtype, depth)
-        form = rng.random()
         kind = code(dtype)
-        if form < 0.25 and kind != "b1" and kind not in COMPLEX:  # a loop, or a branch
+        if rng.random() < 0.25 and (kind in INTS or kind in FLOATS):  # a loop, or a branch
             full = np.dtype("i8" if kind in INTS else "f8").name
             body.append(f"    x{i} = np.{full}({text})\n")
-            if rng.random() < 0.5:
+            form = rng.random()
+            if form < 0.4:
                 body.append(f"    for i{i} in range({int(rng.integers(0, 4))}):\n")
                 step = f"x{i} * 3 + i{i}" if kind in INTS else f"x{i} * 0.5 + i{i}"
+            elif form < 0.6:
+                body.append(f"    i{i} = 0\n    while i{i} < 5 and x{i} > -9:\n        i{i} += 2\n")
+                step = f"x{i} - i{i}"
             else:
                 body.append(f"    if {writer.condition(1)}:\n")
                 step = f"x{i} - 1"
@@ -258,7 +272,7 @@ def random_operator(rng, inputs, outputs, name="op", divides=True):
             text = f"x{i}"
         results.append(text)
     result = results[0] if outputs.names is None else f"({', '.join(results)},)"
-    source = f"def {name}({', '.join(parameters)}):\n{''.join(body)}    return {result}\n"
+    source = f"{before}def {name}({', '.join(parameters)}):\n{''.join(body)}    return {result}\n"
     used = {each: value for each, value in (*scalars, *tables) if _reads(source, each)}
     return Operator(name, source, used)
 
@@ -271,6 +285,8 @@ def _reads(source, name):
 
 def _to(writer, dtype, depth):
     """Return an expression that is converted to a dtype."""
+    if dtype.names is not None:
+        return f"({', '.join(_to(writer, dtype[i], 1) for i in range(len(dtype.names)))},)"
     from .numbers import code
 
     kind = code(dtype)

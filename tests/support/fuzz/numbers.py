@@ -220,7 +220,8 @@ class Num:
 
     def __truediv__(self, other):
         kind = joined(self.kind, typed(other).kind)
-        return self._with(other, operator.truediv, "f8" if kind in INTS else kind)
+        function = _complex_quotient if kind in COMPLEX else operator.truediv
+        return self._with(other, function, "f8" if kind in INTS else kind)
 
     def __floordiv__(self, other):
         return self._with(other, lambda a, b: _divided(a, b)[0])
@@ -248,11 +249,16 @@ class Num:
         return self._with(other, function)
 
     def __lshift__(self, other):
-        kind = "u8" if self.kind[0] == "u" else "i8"
-        return Num(kind, wrapped(int(self.value) << int(typed(other).value), kind))
+        return self._shifted(other, operator.lshift)
 
     def __rshift__(self, other):
-        return Num("u8" if self.kind[0] == "u" else "i8", int(self.value) >> int(typed(other).value))
+        return self._shifted(other, operator.rshift)
+
+    def _shifted(self, other, function):
+        """Shift an integer of 64 bits; what is out of range shifts everything out."""
+        kind = "u8" if self.kind[0] == "u" else "i8"
+        value, by = int(cast(self, kind).value), int(typed(other).value)
+        return Num(kind, wrapped(function(value, by if 0 <= by < 64 else 64), kind))
 
     def __neg__(self):
         if self.kind in INTS or self.kind == "b1":
@@ -316,6 +322,19 @@ def _product(a, b):
     if not isinstance(a, np.complexfloating):
         return a * b
     return _complex(a, a.real * b.real - a.imag * b.imag, a.real * b.imag + a.imag * b.real)
+
+
+def _complex_quotient(a, b):
+    """Divide as R. L. Smith does; by zero, each part by 0."""
+    if b.real == 0 and b.imag == 0:
+        return _complex(a, a.real / np.abs(b.real), a.imag / np.abs(b.real))
+    if np.abs(b.real) >= np.abs(b.imag):
+        ratio = b.imag / b.real
+        divisor = b.real + b.imag * ratio
+        return _complex(a, (a.real + a.imag * ratio) / divisor, (a.imag - a.real * ratio) / divisor)
+    ratio = b.real / b.imag
+    divisor = b.imag + b.real * ratio
+    return _complex(a, (a.imag + a.real * ratio) / divisor, (a.imag * ratio - a.real) / divisor)
 
 
 def _complex(like, real, imag):

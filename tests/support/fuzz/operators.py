@@ -5,12 +5,30 @@ import numpy as np
 from cupar import structs
 
 from .expressions import Operator
-from .numbers import INTS, code, typed
+from .numbers import INTS, Num, code, typed
 
 PAIR = np.dtype([("p", "i4"), ("q", "i4")], align=True)
 
 
+def _quotient(a, b):
+    """Divide as C does; integers by 0 give 0."""
+    if a.kind not in INTS and a.kind != "b1":
+        return a / b
+    return Num("i8", 0) if not b else Num("i8", _cut_off(a, b))
+
+
+def _remainder(a, b):
+    return Num("i8", 0) if not b else Num("i8", int(a.value) - _cut_off(a, b) * int(b.value))
+
+
+def _cut_off(a, b):
+    found = abs(int(a.value)) // abs(int(b.value))
+    return -found if (a.value < 0) != (b.value < 0) else found
+
+
 FUNCTIONS = {
+    "DIVIDES": _quotient,
+    "MODULUS": _remainder,
     "PLUS": lambda a, b: a + b,
     "MINUS": lambda a, b: a - b,
     "MULTIPLIES": lambda a, b: a * b,
@@ -34,24 +52,42 @@ FUNCTIONS = {
 }
 
 
-class Kind:
-    """A kind that CCCL knows by name."""
+UFUNCS = {
+    "PLUS": "add",
+    "MINUS": "subtract",
+    "MULTIPLIES": "multiply",
+    "MINIMUM": "minimum",
+    "MAXIMUM": "maximum",
+    "BIT_AND": "bitwise_and",
+    "BIT_NOT": "invert",
+    "LOGICAL_OR": "logical_or",
+    "NOT_EQUAL_TO": "not_equal",
+    "GREATER": "greater",
+    "NEGATE": "negative",
+}
 
-    def __init__(self, kind):
-        self.name, self._function = f"OpKind.{kind}", FUNCTIONS[kind]
+
+class Kind:
+    """A kind that CCCL knows by name, or the ufunc that it is."""
+
+    def __init__(self, kind, is_ufunc=False):
+        self.name, self.kind = f"np.{UFUNCS[kind]}" if is_ufunc and kind in UFUNCS else f"OpKind.{kind}", kind
+        self._function = FUNCTIONS[kind]
         self.source, self.captured = "", {}
 
     def __call__(self, *given):
         return self._function(*given)
 
 
-def kinds_of(dtype, count):
+def kinds_of(dtype, count, divides):
     """Return the kinds of some operands that items of a dtype have, and that stay in their kind of number."""
     kind = structs.kind_of(dtype)
     if count == 1:
         found = ["IDENTITY", "LOGICAL_NOT"] + (["NEGATE"] if kind != "b" else [])
         return found + (["BIT_NOT"] if kind in "biu" else [])
     found = ["PLUS", "MINUS", "MULTIPLIES", "EQUAL_TO", "NOT_EQUAL_TO", "LOGICAL_AND", "LOGICAL_OR"]
+    if divides:
+        found += ["DIVIDES", "MODULUS"] if kind in "biu" else ["DIVIDES"]
     if kind != "c":
         found += ["GREATER", "LESS", "GREATER_EQUAL", "LESS_EQUAL", "MINIMUM", "MAXIMUM"]
     return found + (["BIT_AND", "BIT_OR", "BIT_XOR"] if kind in "biu" else [])
@@ -104,7 +140,7 @@ def fold(rng, dtype, in_order, name="op"):
     if dtype.names is None:
         text, style = _choices(dtype, in_order)[int(rng.integers(len(_choices(dtype, in_order))))]
         if "{" not in text:
-            return Kind(text), style
+            return Kind(text, rng.random() < 0.3), style
         text = text.format(a="a", b="b")
     else:
         text, style = _written(rng, dtype, in_order, "a", "b")
