@@ -5,6 +5,7 @@ What is expected is found by plain loops over items, one after another.
 
 import functools
 import itertools
+from fractions import Fraction
 
 import numpy as np
 
@@ -426,30 +427,14 @@ def histogram_even(rng, divides):
     of_integers = structs.kind_of(given) in "biu" and rng.random() < 0.7
 
     def make(rng, n):
-        from fractions import Fraction
-
         arrays, items = source.make(rng, n)
-        bins = int(rng.choice([1, 2, 3, 10, 255, 300]))
-        if of_integers:
-            low, high = sorted(int(each) for each in rng.choice(data.edges(given), 2))
-            low, high = (low, high) if low < high else (low - (low > 0), low + 10 - (low > 0))
-            low = max(low, high - (2**63 - 1) // bins)
-        else:
-            width = float(rng.choice([1e-310, 2.0**-1060, 1e-5, 1.0, 3.7, 1e9, 1e300]))
-            low = float(rng.choice([0.0, -width / 2, 1.0, -3.0]))
-            high = low + width if low + width > low else float(np.nextafter(low, np.inf))
-        start, width = Fraction(low), Fraction(high) - Fraction(low)
-        places, expected = [], None
-        numbers = [float(each) if structs.kind_of(given) == "f" else int(each) for each in items]
-        for number in numbers:
-            if not of_integers:
-                number = float(number)
-            if low <= number < high:
-                place = (Fraction(number) - start) * bins / width
-                near = abs(place - round(place)) < Fraction(1, 10**9) and place != 0
-                if near and not of_integers:
-                    return make(rng, min(n, 20) if n > 1 else 0)  # within rounding of a level
-                places.append(int(place))
+        numbers = [int(item) if structs.kind_of(given) in "biu" else float(item) for item in items]
+        places = None
+        for attempt in range(9):
+            bins, low, high = _levels(rng, given, of_integers, is_exact=attempt == 8)
+            places = _places(numbers, bins, low, high, of_integers or attempt == 8)
+            if places is not None:
+                break
         arrays |= {"counts": np.full(bins + 1, 5, counts), "levels": [bins + 1, low, high]}
         expected = _copied({key: each for key, each in arrays.items() if key != "levels"})
         expected["counts"][:bins] = np.bincount(places, minlength=bins) if places else 0
@@ -458,6 +443,32 @@ def histogram_even(rng, divides):
     levels = "10, 0, 9" if of_integers else "10, 0.0, 9.0"
     build = f"{source.text}, counts, {levels}, 1"
     return Case("histogram_even", build, f"{source.text}, counts, *levels, n", make, source.operators)
+
+
+def _levels(rng, given, of_integers, is_exact):
+    """Return a number of bins and two levels."""
+    bins = int(rng.choice([1, 2, 3, 10, 255, 300]))
+    if of_integers:
+        low, high = sorted(int(each) for each in rng.choice(data.edges(given), 2))
+        low, high = (low, high) if low < high else (low - (low > 0), low + 10 - (low > 0))
+        return bins, max(low, high - (2**63 - 1) // bins), high
+    if is_exact:
+        return 1 << int(rng.integers(9)), 0.0, 1024.0
+    width = float(rng.choice([1e-310, 2.0**-1060, 1e-5, 1.0, 3.7, 1e9, 1e300]))
+    low = float(rng.choice([0.0, -width / 2, 1.0, -3.0]))
+    return bins, low, low + width if low + width > low else float(np.nextafter(low, np.inf))
+
+
+def _places(numbers, bins, low, high, is_exact):
+    """Return the bins of numbers; None if one is within rounding of a level."""
+    start, width, found = Fraction(low), Fraction(high) - Fraction(low), []
+    for number in numbers if isinstance(low, int) else map(float, numbers):
+        if low <= number < high:
+            place = (Fraction(number) - start) * bins / width
+            if not is_exact and place != 0 and abs(place - round(place)) < Fraction(1, 10**9):
+                return None
+            found.append(int(place))
+    return found
 
 
 def _search(name, rng, divides):

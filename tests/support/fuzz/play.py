@@ -9,6 +9,8 @@ import numpy as np
 
 import cupar
 from cupar import OpKind, SortOrder
+from cupar._cpu import calls as host_calls
+from cupar._cpu import plans
 
 from . import data
 from .cases import ALGORITHMS
@@ -21,6 +23,10 @@ CALLS = {
     "two phases": 'algorithm(np.empty(algorithm(None, {call}), "u1"), {call})',
     "one phase": "algorithm({call})",
 }
+
+
+# The least items of a part, and of a call that several threads do: as they are, and few.
+PARTS = [(plans._LEAST, host_calls._SMALL), (7, 1), (100, 500), (64, 1 << 17)]
 
 
 class Failure(AssertionError):
@@ -41,28 +47,24 @@ class Built:
         names = {**self.names, **arrays, "n": 5}
         self.algorithm = eval(f"cupar.{case.factory}({case.build})", names)
 
-    def call(self, rng, n, way, memory):
-        """Make a call; return the arrays before it, after it, and as expected."""
-        given, expected = self.case.make(rng, n)
-        arrays = {}
-        for name, each in given.items():
-            if not isinstance(each, np.ndarray) or name == "init":
-                arrays[name] = each
-                continue
-            is_input = name.startswith(("x", "y")) and each.tobytes() == expected[name].tobytes()
-            arrays[name] = memory.array(each, read_only=is_input and rng.random() < 0.3)
-        names = {**self.names, **arrays, "n": n, "algorithm": self.algorithm}
-        exec(CALLS[way].format(call=self.case.call), names)
-        return given, arrays, expected
-
     def check(self, rng, n, way):
         """Make a call and compare; raise Failure."""
         memory = data.Memory(rng)
         with np.errstate(all="ignore"):
+            given, expected = self.case.make(rng, n)
+            arrays = {}
+            for name, each in given.items():
+                if not isinstance(each, np.ndarray) or name == "init":
+                    arrays[name] = each
+                    continue
+                is_input = name.startswith(("x", "y")) and each.tobytes() == expected[name].tobytes()
+                arrays[name] = memory.array(each, read_only=is_input and rng.random() < 0.3)
+            names = {**self.names, **arrays, "n": n, "algorithm": self.algorithm}
             try:
-                given, arrays, expected = self.call(rng, n, way, memory)
+                exec(CALLS[way].format(call=self.case.call), names)
             except Exception as error:
-                raise Failure(f"{self.case.factory}: {type(error).__name__}: {error}") from error
+                program = self.program(given, n, way, {})
+                raise Failure(f"{program}# raised {type(error).__name__}: {error}\n") from error
         wrong = [name for name in expected if not same(arrays[name], expected[name])]
         if wrong:
             raise Failure(
@@ -127,6 +129,8 @@ def smaller(built, failure, way, seed):
 class Player:
     """Plays cases until the time is up; all follows from the seed and each case's number.
 
+    It changes how problems are split into parts, in `plans` and `calls`: restore that afterwards.
+
     Attributes
     ----------
     played : dict
@@ -142,6 +146,7 @@ class Player:
         rng = np.random.default_rng([self.seed, number])
         names = list(ALGORITHMS)
         name = names[number % len(names)]
+        plans._LEAST, host_calls._SMALL = PARTS[int(rng.integers(len(PARTS)))]
         with np.errstate(all="ignore"):
             case = ALGORITHMS[name](rng, self.divides)
             try:
