@@ -7,7 +7,7 @@ with the seed and the number of its case. `tests/support/fuzz` makes cases, and 
 import os
 
 import pytest
-from support.fuzz.cases import ALGORITHMS
+from support.fuzz.algorithms import ALGORITHMS
 from support.fuzz.play import Player
 
 import cupar

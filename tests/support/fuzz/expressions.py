@@ -20,14 +20,13 @@ class Writer:
     `exact` leaves out what is not the same everywhere: functions whose last bits are the library's.
     """
 
-    def __init__(self, rng, variables, scalars=(), tables=(), divides=True):
+    def __init__(self, rng, variables, scalars=(), tables=()):
         self.rng, self.variables, self.scalars, self.tables = (
             rng,
             list(variables),
             list(scalars),
             list(tables),
         )
-        self.divides = divides
 
     def pick(self, items):
         return items[int(self.rng.integers(len(items)))]
@@ -81,9 +80,9 @@ class Writer:
             return f"({text} {self.pick('+-*&|^')} {other})", joined(own, kind)
         if form == "e":
             other, _ = self._int(depth - 2)
-            by = other if self.divides and self.rng.random() < 0.3 else f"({other} & 31)"
+            by = other if self.rng.random() < 0.3 else f"({other} & 31)"
             return f"({text} {self.pick(['<<', '>>'])} {by})", "u8" if own[0] == "u" else "i8"
-        if form == "f" and self.divides:
+        if form == "f":
             divisor, kind = self._operand("int", depth)
             return f"({text} {self.pick(['//', '%'])} {divisor})", joined(own, kind)
         if form == "g":
@@ -127,7 +126,7 @@ class Writer:
         if form == "h":
             name = self.pick(["float32", "float64", "float16"])
             return f"np.{name}({text})", "f8" if name == "float64" else "f4"
-        if form == "i" and self.divides:
+        if form == "i":
             if "int" in self.kinds() and self.rng.random() < 0.5:
                 return f"({self._int(depth - 1)[0]} / {self._operand('int', depth)[0]})", "f8"
             return f"({text} {self.pick(['//', '%'])} {self.pick([0.5, 3.0, -2.25])})", joined(own, "f8")
@@ -140,7 +139,7 @@ class Writer:
         other, kind = self._operand("complex", depth)
         if self.rng.random() < 0.2:
             return f"(-{text})", own
-        return f"({text} {self.pick('+-*/' if self.divides else '+-*')} {other})", joined(own, kind)
+        return f"({text} {self.pick('+-*/')} {other})", joined(own, kind)
 
     def _operand(self, kind, depth):
         if kind != "complex" and self.rng.random() < 0.3:
@@ -225,7 +224,7 @@ def scalars_and_tables(rng, of):
     ]
 
 
-def random_operator(rng, inputs, outputs, name="op", divides=True):
+def random_operator(rng, inputs, outputs, name="op"):
     """Return an operator on items of dtypes, which gives what is converted to another; `outputs`: that dtype.
 
     Of a struct it gives a tuple.
@@ -240,14 +239,13 @@ def random_operator(rng, inputs, outputs, name="op", divides=True):
         variables,
         [(each, typed(value).kind) for each, value in scalars],
         [(each, code(value.dtype)) for each, value in tables],
-        divides,
     )
     fields = [outputs] if outputs.names is None else [outputs[each] for each in outputs.names]
     body, results, before = [], [], ""
     numbers = [each for each in variables if kind_of(each[1]) in ("int", "float")]
     if numbers and rng.random() < 0.3:  # a function that it calls
         text, own = numbers[int(rng.integers(len(numbers)))]
-        called, kind = Writer(rng, [("v", own)], divides=divides), kind_of(own)
+        called, kind = Writer(rng, [("v", own)]), kind_of(own)
         inside, result = called.write(kind, 1)
         before = f"def called_{name}(v):\n    return {inside}\n"
         writer.variables.append((f"called_{name}({text})", result))

@@ -79,15 +79,14 @@ class Kind:
         return self._function(*given)
 
 
-def kinds_of(dtype, count, divides):
+def kinds_of(dtype, count):
     """Return the kinds of some operands that items of a dtype have, and that stay in their kind of number."""
     kind = structs.kind_of(dtype)
     if count == 1:
         found = ["IDENTITY", "LOGICAL_NOT"] + (["NEGATE"] if kind != "b" else [])
         return found + (["BIT_NOT"] if kind in "biu" else [])
     found = ["PLUS", "MINUS", "MULTIPLIES", "EQUAL_TO", "NOT_EQUAL_TO", "LOGICAL_AND", "LOGICAL_OR"]
-    if divides:
-        found += ["DIVIDES", "MODULUS"] if kind in "biu" else ["DIVIDES"]
+    found += ["DIVIDES", "MODULUS"] if kind in "biu" else ["DIVIDES"]
     if kind != "c":
         found += ["GREATER", "LESS", "GREATER_EQUAL", "LESS_EQUAL", "MINIMUM", "MAXIMUM"]
     return found + (["BIT_AND", "BIT_OR", "BIT_XOR"] if kind in "biu" else [])

@@ -13,7 +13,7 @@ from cupar._cpu import calls as host_calls
 from cupar._cpu import plans
 
 from . import data
-from .cases import ALGORITHMS
+from .algorithms import ALGORITHMS
 from .sources import text_of
 
 NAMES = {"cupar": cupar, "np": np, "math": math, "OpKind": OpKind, "SortOrder": SortOrder}
@@ -137,8 +137,8 @@ class Player:
         How many cases of each algorithm there were, and how many calls.
     """
 
-    def __init__(self, seed, divides=True, report=None):
-        self.seed, self.divides, self.report = seed, divides, report
+    def __init__(self, seed):
+        self.seed = seed
         self.played, self.calls, self.kept = dict.fromkeys(ALGORITHMS, 0), 0, []
 
     def case(self, number, calls=12, large=False):
@@ -148,7 +148,7 @@ class Player:
         name = names[number % len(names)]
         plans._LEAST, host_calls._SMALL = PARTS[int(rng.integers(len(PARTS)))]
         with np.errstate(all="ignore"):
-            case = ALGORITHMS[name](rng, self.divides)
+            case = ALGORITHMS[name](rng)
             try:
                 built = Built(case, rng)
             except Exception as error:

@@ -26,7 +26,7 @@ class Source:
 
     GIVEN = "array", "reverse", "later"  # forms of which the items may be given
 
-    def __init__(self, rng, name, dtype, style="any", iterates=True, divides=True, only=None):
+    def __init__(self, rng, name, dtype, style="any", iterates=True, only=None):
         self.name, self.dtype, self.style, self.operators, self.parts = name, dtype, style, [], []
         forms = ["array"] * 4
         if iterates:
@@ -51,12 +51,12 @@ class Source:
             self.text = f"cupar.PermutationIterator({name}, {name}_at)"
         if form == "transform":
             self.given = data.NUMBERS[int(rng.integers(len(data.REAL)))]
-            op = random_operator(rng, [self.given], dtype, f"of_{name}", divides)
+            op = random_operator(rng, [self.given], dtype, f"of_{name}")
             self.operators.append(op)
             self.text = f"cupar.TransformIterator({name}, {op.name}, {text_of(dtype)})"
         if form == "zip":
             for i in range(len(dtype.names)):
-                self.parts.append(Source(rng, f"{name}{i}", dtype[i], style, divides=divides))
+                self.parts.append(Source(rng, f"{name}{i}", dtype[i], style))
                 self.operators += self.parts[-1].operators
             self.text = f"cupar.ZipIterator({', '.join(each.text for each in self.parts)})"
         if form in ("counting", "constant"):
@@ -104,7 +104,7 @@ class Source:
 class Sink:
     """An output."""
 
-    def __init__(self, rng, name, dtype, iterates=True, divides=True):
+    def __init__(self, rng, name, dtype, iterates=True):
         self.name, self.dtype, self.operators, self.parts = name, dtype, [], []
         forms = ["array"] * 4
         if iterates:
@@ -123,11 +123,11 @@ class Sink:
             self.kept = data.NUMBERS[int(rng.integers(len(data.REAL)))]
             if dtype.kind == "c" and self.kept.kind != "b":
                 self.kept = dtype
-            op = random_operator(rng, [dtype], self.kept, f"to_{name}", divides)
+            op = random_operator(rng, [dtype], self.kept, f"to_{name}")
             self.operators.append(op)
             self.text = f"cupar.TransformOutputIterator({name}, {op.name}, {text_of(dtype)})"
         if form == "zip":
-            self.parts = [Sink(rng, f"{name}{i}", dtype[i], divides=divides) for i in range(len(dtype.names))]
+            self.parts = [Sink(rng, f"{name}{i}", dtype[i]) for i in range(len(dtype.names))]
             self.operators = [op for each in self.parts for op in each.operators]
             self.text = f"cupar.ZipIterator({', '.join(each.text for each in self.parts)})"
 

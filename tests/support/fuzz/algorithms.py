@@ -1,0 +1,32 @@
+"""All algorithms, by name: what makes a random case of each."""
+
+import functools
+
+from . import cases, selections, sorts
+
+ALGORITHMS = {
+    each.__name__: each
+    for each in (
+        cases.unary_transform,
+        cases.binary_transform,
+        cases.reduce_into,
+        cases.reduce_by_key,
+        cases.run_length_encode,
+        selections.select,
+        selections.three_way_partition,
+        selections.unique_by_key,
+        selections.histogram_even,
+        sorts.merge_sort,
+        sorts.radix_sort,
+        sorts.segmented_reduce,
+        sorts.segmented_sort,
+        sorts.segmented_top_k,
+        sorts.top_k,
+    )
+}
+for _kind in ("inclusive", "exclusive"):
+    ALGORITHMS[f"{_kind}_scan"] = functools.partial(cases.scan, _kind)
+    ALGORITHMS[f"{_kind}_scan_by_key"] = functools.partial(cases.scan_by_key, _kind)
+    ALGORITHMS[f"{_kind}_segmented_scan"] = functools.partial(sorts.segmented_scan, _kind)
+for _name in ("lower_bound", "upper_bound"):
+    ALGORITHMS[_name] = functools.partial(selections.search, _name)
