@@ -246,8 +246,8 @@ OPERATORS = (
     *_in("_ir", "kinds nodes operator parameters specialisation"),
 )
 ON_CPU = (
-    *_in("_cpu", "algorithms bit_sorts build code compactions compiling functions iterators kit operators"),
-    *_in("_cpu", "plans shuffle sorts target values"),
+    *_in("_cpu", "algorithms bit_sorts build code compactions compiling functions iterators kit offsets"),
+    *_in("_cpu", "operators plans shuffle sorts target values"),
 )
 
 
