@@ -56,7 +56,7 @@ class CpuAlgorithm(Algorithm, uses={}):
         """Return what is bound, with how many items the arrays have that offsets name."""
         room = room_of("d_in", arguments[0])
         room_out = room_of("d_out", arguments[1]) if "scan" in self._spec.algorithm else room
-        return (offsets.Listed(*bound[0], room, room_out), *bound[1:])
+        return (offsets.Listed._make((*bound[0], room, room_out)), *bound[1:])
 
     def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:
         lent: list[Any] = []
