@@ -83,6 +83,17 @@ def test_every_name_of_cuda_compute_is_there():
     assert public <= first
 
 
+def test_every_header_of_cub_is_there():
+    from cupar._compile import toolchain
+
+    text = PAGE.read_text()
+    section = text[text.index("## CUB") : text.index("## Thrust")].lower()
+    headers = [path.stem for path in toolchain.include_folders()[0].glob("cub/device/device_*.cuh")]
+    assert len(headers) > 15
+    for each in headers:
+        assert f"`{each.replace('_', '')}" in section, each
+
+
 def test_names_of_cupar_are_there():
     for chain in re.findall(r"`((?:graph|cache)\.[a-z_]+)`", PAGE.read_text()):
         module, name = chain.split(".")
