@@ -3,10 +3,16 @@
 The structs are never in memory: an iterator zips each item with its index.
 """
 
-import cupy as cp
 import numpy as np
 
 import cupar
+
+try:
+    import cupy as xp  # arrays on the GPU
+    from cupy import asnumpy as fetch
+except ImportError:
+    import numpy as xp  # without CuPy: on the CPU
+    from numpy import asarray as fetch
 
 
 @cupar.gpu_struct
@@ -32,7 +38,7 @@ def better(a, b):
     return b
 
 
-def argmin(values: cp.ndarray) -> tuple[int, float]:
+def argmin(values: xp.ndarray) -> tuple[int, float]:
     """Return the index of the smallest item (the first one), and the item.
 
     `values` are float32, without NaNs.
@@ -42,10 +48,10 @@ def argmin(values: cp.ndarray) -> tuple[int, float]:
 
     # Pairs are made as they are read. They have the layout of a Candidate.
     pairs = cupar.ZipIterator(values, cupar.CountingIterator(np.int64(0)))
-    d_best = cp.empty(1, Candidate.dtype)
+    d_best = xp.empty(1, Candidate.dtype)
     reduction = cupar.reduce_into(pairs, d_best, better, WORST)
     reduction.run(pairs, d_best, len(values), WORST)
-    best = d_best.get()[0]
+    best = fetch(d_best)[0]
     return int(best["index"]), float(best["value"])
 
 
@@ -53,7 +59,7 @@ def main():
     """Find the smallest of a million numbers, many of them equal."""
     rng = np.random.default_rng(0)
     values = rng.integers(0, 10_000, 1_000_000).astype(np.float32)
-    index, value = argmin(cp.asarray(values))
+    index, value = argmin(xp.asarray(values))
     assert index == np.argmin(values)
     assert value == values.min()
     print(f"the smallest of {len(values)} numbers is {value:g},", end=" ")
@@ -61,4 +67,5 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    with cupar.device("cpu" if xp is np else "cuda"):
+        main()

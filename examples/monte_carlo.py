@@ -4,14 +4,18 @@ No number is ever in memory: an iterator draws two for each index, and a
 reduction counts what is inside of the circle.
 """
 
-import cupy as cp
 import numpy as np
 
 import cupar
 
+try:
+    import cupy as xp  # arrays on the GPU
+except ImportError:
+    import numpy as xp  # without CuPy: on the CPU
+
 # SplitMix64: the bits of an index and a seed, well mixed. It could as well be
 # in a file, `cupar.cpp("splitmix.cuh", ...)`, and include others.
-mixed = cupar.cpp(
+mixed_in_cpp = cupar.cpp(
     """
     #include <cuda/std/cstdint>
     using Bits = cuda::std::uint64_t;
@@ -27,6 +31,18 @@ mixed = cupar.cpp(
 )
 
 
+def mixed_in_python(i, seed):
+    """Return the same in Python, for the CPU."""
+    x = (seed + i + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return x ^ x >> np.uint64(31)
+
+
+# Functions in C++ are compiled for GPUs only.
+mixed = mixed_in_python if xp is np else mixed_in_cpp
+
+
 def pi(samples: int, seed: int) -> float:
     """Estimate pi by the points of a square that are in a circle."""
     start = np.uint64(seed)
@@ -39,7 +55,7 @@ def pi(samples: int, seed: int) -> float:
 
     indices = cupar.CountingIterator(np.uint64(0))
     points = cupar.TransformIterator(indices, is_inside)
-    inside = cp.empty(1, np.int64)
+    inside = xp.empty(1, np.int64)
     h_init = np.zeros(1, np.int64)
     count = cupar.reduce_into(points, inside, cupar.OpKind.PLUS, h_init)
     count.run(points, inside, samples, h_init)
@@ -67,4 +83,5 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    with cupar.device("cpu" if xp is np else "cuda"):
+        main()

@@ -1,9 +1,15 @@
 """A moving average: prefix sums, then differences of two shifted views."""
 
-import cupy as cp
 import numpy as np
 
 import cupar
+
+try:
+    import cupy as xp  # arrays on the GPU
+    from cupy import asnumpy as fetch
+except ImportError:
+    import numpy as xp  # without CuPy: on the CPU
+    from numpy import asarray as fetch
 
 
 def mean(window, width):
@@ -12,7 +18,7 @@ def mean(window, width):
     return (at_end - at_start) / width
 
 
-def moving_average(signal: cp.ndarray, width: int) -> cp.ndarray:
+def moving_average(signal: xp.ndarray, width: int) -> xp.ndarray:
     """Return the means of each `width` consecutive items, as float64.
 
     There are ``len(signal) - width + 1`` of them.
@@ -25,7 +31,7 @@ def moving_average(signal: cp.ndarray, width: int) -> cp.ndarray:
 
     # sums[i] is the sum of the first i items. The accumulator has the dtype
     # of h_init, so the sums are float64 whatever the signal is.
-    sums = cp.zeros(len(signal) + 1, np.float64)
+    sums = xp.zeros(len(signal) + 1, np.float64)
     h_init = np.zeros(1, np.float64)
     scan = cupar.inclusive_scan(signal, sums[1:], cupar.OpKind.PLUS, h_init)
     scan.run(signal, sums[1:], len(signal), h_init)
@@ -35,7 +41,7 @@ def moving_average(signal: cp.ndarray, width: int) -> cp.ndarray:
     # memory, and all widths share one build.
     windows = cupar.ZipIterator(sums, sums[width:])
     widths = cupar.ConstantIterator(np.float64(width))
-    means = cp.empty(len(signal) - width + 1, np.float64)
+    means = xp.empty(len(signal) - width + 1, np.float64)
     transform = cupar.binary_transform(windows, widths, means, mean)
     transform.run(windows, widths, means, len(means))
     return means
@@ -47,7 +53,7 @@ def main():
     sine = np.sin(np.linspace(0, 20, 100_000))
     signal = (sine + rng.normal(size=100_000)).astype(np.float32)
     for width in (10, 1000):
-        means = moving_average(cp.asarray(signal), width).get()
+        means = fetch(moving_average(xp.asarray(signal), width))
         expected = np.convolve(signal, np.full(width, 1 / width), "valid")
         np.testing.assert_allclose(means, expected, rtol=0, atol=1e-9)
         low, high = means.min(), means.max()
@@ -56,4 +62,5 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    with cupar.device("cpu" if xp is np else "cuda"):
+        main()

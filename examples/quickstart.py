@@ -25,27 +25,28 @@ def pour(a, b):
 
 
 def report(algorithm, start):
-    """Print where a build came from and what it cost."""
+    """Return a line: where a build came from and what it cost."""
     build = algorithm.build
     total = (time.perf_counter() - start) * 1e3
-    print(f"{build.algorithm:<14} {build.origin:<6} {total:7.1f} ms", end="")
-    stages = {name: 1e3 * seconds for name, seconds in build.seconds.items()}
-    for name, ms in stages.items():
-        if ms >= 1:
-            print(f", {name} {ms:.0f}", end="")
-    print()
+    line = f"{build.algorithm:<14} {build.origin:<6} {total:7.1f} ms"
+    for name, seconds in build.seconds.items():
+        if seconds >= 1e-3:
+            line += f", {name} {1e3 * seconds:.0f}"
+    return line
 
 
 def build():
     """Build both algorithms, or fetch them; then ask again."""
     kind, h_init = np.float32, np.zeros(1, np.float32)
+    lines = ["Built, or fetched from the cache:"]
     for _ in range(2):
         start = time.perf_counter()
         reduction = cupar.reduce_into(kind, kind, largest_magnitude, h_init)
-        report(reduction, start)
+        lines.append(report(reduction, start))
         start = time.perf_counter()
         scan = cupar.exclusive_scan(kind, kind, pour, h_init)
-        report(scan, start)
+        lines.append(report(scan, start))
+    print(*lines, sep="\n")
     return reduction, scan, h_init
 
 
@@ -68,7 +69,6 @@ def host_array(array):
 
 def main(place, fetch):
     """Reduce and scan a million numbers, and check the results."""
-    print("Building, or fetching from the cache:")
     reduction, scan, h_init = build()
 
     host = np.random.default_rng(0).normal(size=1_000_000)
@@ -95,7 +95,7 @@ if __name__ == "__main__":
     try:
         main(device_array, host_array)
     except cupar.NoDeviceError:
-        print("No GPU here, so on the CPU.")
+        print("There is no GPU here, so this runs on the CPU.")
         with cupar.device("cpu"):
             main(np.array, np.asarray)
     stats = cupar.cache.stats()

@@ -2,19 +2,25 @@
 
 import itertools
 
-import cupy as cp
 import numpy as np
 
 import cupar
 
+try:
+    import cupy as xp  # arrays on the GPU
+    from cupy import asnumpy as fetch
+except ImportError:
+    import numpy as xp  # without CuPy: on the CPU
+    from numpy import asarray as fetch
 
-def segmented_sums(items: cp.ndarray, offsets: cp.ndarray) -> cp.ndarray:
+
+def segmented_sums(items: xp.ndarray, offsets: xp.ndarray) -> xp.ndarray:
     """Return the sum of each segment, ``items[offsets[i] : offsets[i + 1]]``.
 
     Segments may be empty.
     """
     starts, ends = offsets[:-1], offsets[1:]
-    sums = cp.empty(len(starts), items.dtype)
+    sums = xp.empty(len(starts), items.dtype)
     h_init = np.zeros(1, items.dtype)  # the sum of an empty segment
     reduction = cupar.segmented_reduce(
         items, sums, starts, ends, cupar.OpKind.PLUS, h_init
@@ -23,9 +29,9 @@ def segmented_sums(items: cp.ndarray, offsets: cp.ndarray) -> cp.ndarray:
     return sums
 
 
-def row_sums(matrix: cp.ndarray) -> cp.ndarray:
+def row_sums(matrix: xp.ndarray) -> xp.ndarray:
     """Return the sum of each row of a C-contiguous matrix."""
-    sums = cp.empty(len(matrix), matrix.dtype)
+    sums = xp.empty(len(matrix), matrix.dtype)
     h_init = np.zeros(1, matrix.dtype)
     # Without offsets, segments are the rows of a matrix.
     reduction = cupar.segmented_reduce(
@@ -41,7 +47,7 @@ def main():
     items = rng.normal(size=100_000)
     offsets = rng.integers(0, len(items), 1000, endpoint=True)
     offsets.sort()
-    sums = segmented_sums(cp.asarray(items), cp.asarray(offsets)).get()
+    sums = fetch(segmented_sums(xp.asarray(items), xp.asarray(offsets)))
     pairs = itertools.pairwise(offsets)
     expected = [items[start:end].sum() for start, end in pairs]
     np.testing.assert_allclose(sums, expected, rtol=0, atol=1e-10)
@@ -50,10 +56,11 @@ def main():
     print(f"to {lengths.max()} items")
 
     matrix = rng.normal(size=(500, 300))
-    sums = row_sums(cp.asarray(matrix)).get()
+    sums = fetch(row_sums(xp.asarray(matrix)))
     np.testing.assert_allclose(sums, matrix.sum(axis=1), rtol=0, atol=1e-10)
     print(f"{len(matrix)} sums of rows of {matrix.shape[1]} items")
 
 
 if __name__ == "__main__":
-    main()
+    with cupar.device("cpu" if xp is np else "cuda"):
+        main()

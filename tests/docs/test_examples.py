@@ -1,0 +1,38 @@
+"""The examples run on the CPU, print what their pages say, and draw; on a GPU see tests/gpu."""
+
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+DRAWN = {
+    page.stem: picture[1]
+    for page in (ROOT / "docs/examples").glob("*.md")
+    if (picture := re.search(r"!\[[^\]]+\]\(([^)]+)\)", page.read_text()))
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_program(path, capsys, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "cupy", None)  # without it, they run on the CPU
+    arguments = [str(tmp_path / DRAWN[path.stem])] if path.stem in DRAWN else []
+    monkeypatch.setattr(sys, "argv", [str(path), *arguments])
+    runpy.run_path(str(path), run_name="__main__")
+    printed = capsys.readouterr().out
+    page = (ROOT / "docs/examples" / f"{path.stem}.md").read_text()
+    if path.stem == "quickstart":  # which prints times
+        assert printed.count("from the cache:") == 1
+    else:
+        assert re.findall(r"^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL) == [printed]
+    for drawn in arguments:
+        kept = ROOT / "docs/examples" / Path(drawn).name
+        assert 0.5 < Path(drawn).stat().st_size / kept.stat().st_size < 2
+
+
+def test_fields_are_drawn():
+    assert {"heat", "histogram", "stencil"} <= set(DRAWN)
