@@ -162,6 +162,15 @@ def test_plots_are_of_the_results(benchmark, monkeypatch):
             assert f">{text}</text>" in shown, f"{plot.name}: {text}"
 
 
+def test_pages_say_what_the_plot_of_starts_shows():
+    """The time of a start with a build on disk, and of one that reduces nothing."""
+    plot = (ROOT / "benchmarks/results/cold_start-h200.svg").read_text()
+    floor, found = sorted(map(int, re.findall(r">(\d+) ms, ", plot)))[:2]
+    assert f"{found - floor} ms later" in " ".join((DOCS / "index.md").read_text().split())
+    for path in (ROOT / "README.md", DOCS / "measurements.md"):
+        assert {f"{floor} ms", f"{found} ms"} <= set(re.findall(r"\d+ ms", path.read_text())), name(path)
+
+
 def test_the_reference_has_every_public_name():
     import cupar
 
