@@ -83,7 +83,7 @@ def top_k(
     wait: bool = True,
     link: Any = None,
 ) -> TopK:
-    """Build what finds the largest k items, or the smallest, or fetch it from the cache.
+    """Build a top-k, which finds the largest or smallest k items, or fetch it from the cache.
 
     They are sorted, and equal keys stay in their order: the result is that of a stable sort, cut off after k
     items.
@@ -95,7 +95,7 @@ def top_k(
     d_out_keys : device array or dtype, k items
         Where the first k keys go, of the same dtype.
     d_in_values : device array, iterator, dtype or None, num_items items
-        What goes with the keys, if anything: of any dtype. A `CountingIterator` for where they are.
+        Values that belong to the keys, if any: of any dtype. A `CountingIterator` yields indices.
     d_out_values : device array, dtype or None, k items
         Where the values go, of the same dtype; None if there are none.
     order : SortOrder
@@ -221,7 +221,9 @@ def segmented_top_k(
     wait: bool = True,
     link: Any = None,
 ) -> SegmentedTopK:
-    """Build what finds the largest k items of each segment, or the smallest, or fetch it from the cache.
+    """Build a per-segment top-k, or fetch it from the cache.
+
+    It finds the largest or smallest k items of each segment.
 
     Segment i is items ``start_offsets_in[i]`` to ``end_offsets_in[i] - 1``; its first k items go, sorted, to
     row i of the outputs, which is k items long. Segments may be empty and leave items out; they may not
@@ -236,7 +238,7 @@ def segmented_top_k(
         Where the first k keys of each segment go, of the same dtype. A segment that has fewer items leaves
         the rest of its row as it is.
     d_in_values : device array, iterator, dtype or None, num_items items
-        What goes with the keys, if anything: of any dtype. A `CountingIterator` for where they are, counted
+        Values that belong to the keys, if any: of any dtype. A `CountingIterator` yields indices, counted
         from the first item of the array.
     d_out_values : device array, dtype or None, num_segments * k items
         Where the values go, of the same dtype; None if there are none.

@@ -40,16 +40,16 @@ def _positive(text: str) -> int:
     metavar="CC",
     type=ccs_of,
     default=[],
-    help="compute capabilities, as in 80,90; by default those that the script or list names, else "
-    "that of the GPU here; what is for the CPU is built for this one",
+    help="compute capabilities, as in 80,90; default: those that the script or list names, "
+    "else that of this machine's GPU; builds for the CPU are for this CPU",
 )
-@argument("--jobs", metavar="N", type=_positive, help="how many at a time; by default one a core")
+@argument("--jobs", metavar="N", type=_positive, help="how many at a time; default: one per core")
 def build(arguments: Arguments) -> Result:
-    """Build all that a Python script or a recorded list asks for, for each compute capability.
+    """Build everything that a Python script or a recorded list asks for, for each compute capability.
 
-    A script is run, with factories that build nothing unless the script reads `build` of what it
-    gets; it must not call that. A list is
-    what a run under CUPAR_RECORD has written. Both run code: build only what you would run.
+    A script is run, and its factories build nothing unless it reads `build` of an algorithm; it must
+    not call algorithms. A list is the output of a run under CUPAR_RECORD. Both run code: build only
+    what you would run.
 
     Examples
     --------

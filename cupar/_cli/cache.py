@@ -30,7 +30,7 @@ _KEY = 12  # characters of a key on a terminal
 group(
     "cache",
     "list, check, empty and carry the cache",
-    """See what is in the cache, check and empty it, and carry it to other machines.
+    """List, check and empty the cache, and carry it to other machines.
 
     Examples
     --------
@@ -70,11 +70,11 @@ def _targets_of(text: str) -> list[int | str]:
     return found
 
 
-@command("cache list", "what is in the cache")
+@command("cache list", "list the entries")
 @argument("--bundle", metavar="FILE", help="a bundle, or another cache's directory")
-@argument("--algorithm", metavar="NAME", help="only this one, as in reduce_into")
+@argument("--algorithm", metavar="NAME", help="only this algorithm, as in reduce_into")
 @argument("--cc", metavar="CC", type=_targets_of, help="only these compute capabilities, as in 80,90, or cpu")
-@argument("--sort", choices=tuple(_ORDERS), default="used", help="by default: used")
+@argument("--sort", choices=tuple(_ORDERS), default="used", help="default: used")
 def list_(arguments: Arguments) -> Result:
     """List the entries of the user's directory, or of a bundle.
 
@@ -116,11 +116,11 @@ def _show_list(entries: list[dict[str, Any]], infos: list[cache.Info]) -> None:
     print_table(("key", "kind", "algorithm", "cc", "size", "used"), rows, numbers=("cc", "size"))
 
 
-@command("cache show", "all that is known of an entry")
-@argument("key", metavar="KEY", help="its key, or the beginning of it")
+@command("cache show", "show all metadata of an entry")
+@argument("key", metavar="KEY", help="key of an entry, or a prefix of one")
 @argument("--bundle", metavar="FILE", help="look in a bundle, or in another cache's directory")
 def show(arguments: Arguments) -> Result:
-    """Show all that is known of an entry: types, operators and what they read, versions, seconds.
+    """Show all metadata of an entry: types, operators and what they read, versions, build times.
 
     Examples
     --------
@@ -177,7 +177,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-@command("cache stats", "numbers and sizes by algorithm, compute capability and kind")
+@command("cache stats", "count entries and sizes by algorithm, compute capability and kind")
 def stats(arguments: Arguments) -> Result:
     """Count the entries of the user's directory.
 
@@ -233,11 +233,11 @@ def _sums(sizes: Iterable[tuple[str, int]]) -> dict[str, dict[str, int]]:
 
 @command("cache verify", "check every entry")
 @argument("file", metavar="FILE", nargs="?", help="a bundle, or another cache's directory")
-@argument("--repair", action="store_true", help="remove what is damaged")
+@argument("--repair", action="store_true", help="remove damaged entries")
 def verify(arguments: Arguments) -> Result:
-    """Read every entry of the user's directory or of a bundle, and check that it is what was stored.
+    """Read and check every entry of the user's directory or of a bundle.
 
-    The exit status is 1 if one is not.
+    The exit status is 1 if an entry is damaged.
 
     Examples
     --------
@@ -281,11 +281,17 @@ def _seconds(text: str) -> int:
     return _quantity(text, units, "a time such as 12h or 30d (s, m, h, d, w)")
 
 
-@command("cache prune", "remove what was not used for longest")
-@argument("--size", metavar="SIZE", type=_bytes, help="how much may remain, as in 500M")
-@argument("--unused", metavar="TIME", type=_seconds, help="for how long, as in 12h or 30d")
+@command("cache prune", "remove the least recently used entries")
+@argument(
+    "--size", metavar="SIZE", type=_bytes, help="size that may remain, as in 500M; default: CUPAR_CACHE_SIZE"
+)
+@argument(
+    "--unused", metavar="TIME", type=_seconds, help="also remove entries unused for longer, as in 12h or 30d"
+)
 def prune(arguments: Arguments) -> Result:
-    """Remove entries, those that were not used for longest first, and what processes that died left.
+    """Remove the least recently used entries, and leftovers of processes that died.
+
+    Without options, entries are removed only while the directory exceeds CUPAR_CACHE_SIZE.
 
     Examples
     --------
@@ -298,7 +304,7 @@ def prune(arguments: Arguments) -> Result:
 
 
 @command("cache clear", "remove every entry")
-@argument("--yes", action="store_true", help="do not ask")
+@argument("--yes", action="store_true", help="do not ask for confirmation")
 def clear(arguments: Arguments) -> Result:
     """Remove every entry of the user's directory.
 
@@ -316,7 +322,7 @@ def clear(arguments: Arguments) -> Result:
 
 def _agreed(question: str) -> bool:
     if sys.stdin is None or not sys.stdin.isatty():
-        raise UsageError("there is no terminal to ask at: say --yes")
+        raise UsageError("standard input is not a terminal; pass --yes")
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
@@ -332,12 +338,12 @@ def _removed(entries: int, size: int) -> Result:
 
 @command("cache export", "write a bundle for other machines")
 @argument("file", metavar="FILE")
-@argument("keys", metavar="KEY", nargs="*", help="of the entries to take; by default all")
+@argument("keys", metavar="KEY", nargs="*", help="key of an entry to export; default: all")
 def export(arguments: Arguments) -> Result:
     """Write entries of the user's directory to a bundle.
 
-    That is one file, which other machines import or read in place (CUPAR_BUNDLES). It is signed if
-    CUPAR_SIGNING_KEY is set.
+    A bundle is one file, which other machines import or read in place (CUPAR_BUNDLES). Its entries are
+    signed if CUPAR_SIGNING_KEY is set.
 
     Examples
     --------

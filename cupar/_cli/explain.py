@@ -9,13 +9,15 @@ from .command import Arguments, Result, argument, command
 from .terminal import say
 
 
-@command("explain", "in what two entries differ")
-@argument("key", metavar="KEY", help="key of an entry, or the beginning of one")
-@argument("other", metavar="OTHER", nargs="?", help="key of what to compare it with; else the nearest")
+@command("explain", "say how two entries differ")
+@argument("key", metavar="KEY", help="key of an entry, or a prefix of one")
+@argument(
+    "other", metavar="OTHER", nargs="?", help="key of the entry to compare it with; default: the nearest"
+)
 def explain(arguments: Arguments) -> Result:
-    """Say which parts of an entry's key differ from those of another, or of the nearest.
+    """Say which parts of an entry's key differ from those of another entry, or of the nearest one.
 
-    That is why a build was made although one like it was there.
+    This tells why something was built although a similar build was there.
 
     Examples
     --------

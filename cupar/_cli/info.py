@@ -11,7 +11,7 @@ from .command import FAULT, OK, Arguments, Result, command
 from .terminal import complain, print_fields
 
 
-@command("info", "versions, compilers, GPUs, and where the cache is")
+@command("info", "show versions, compilers, GPUs, and the cache")
 def info(arguments: Arguments) -> Result:
     """Show what cupar finds on this machine, and what is missing.
 

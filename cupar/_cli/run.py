@@ -16,15 +16,16 @@ def _of_cupar(words: Sequence[str]) -> int:
 
 
 @command("run", "run a program with cupar in place of cuda.compute", rest_after=_of_cupar)
-@argument("program", nargs="?", metavar="PROGRAM", help="a command line of python's: SCRIPT, -m MODULE, …")
-@argument("--quiet", action="store_true", help="say nothing at the end")
+@argument("program", nargs="?", metavar="PROGRAM", help="a Python command line: SCRIPT, -m MODULE, …")
+@argument("--quiet", action="store_true", help="print nothing at the end")
 def run(arguments: Arguments) -> Result:
-    """Run a Python program that stays as it is, with cupar.compute in place of cuda.compute.
+    """Run an unchanged Python program with cupar.compute in place of cuda.compute.
 
-    What it, or a package that it uses, asks of cuda.compute is built once and kept in the cache. At the
-    end, a line on standard error says what was built, what was found, and what that had cost. What
-    follows is what follows python: its options, a script, -m MODULE, -c CODE or -, and the program's
-    arguments. This process becomes python's. Processes that it starts anew are left alone.
+    Whatever the program, or a package that it uses, asks of cuda.compute is built once and kept in the
+    cache. At the end, a line on standard error says what was built, what was found, and how long that
+    once took to build. The arguments are those of python: options, a script, -m MODULE, -c CODE or -,
+    and the program's arguments. Python replaces this process. New processes that the program starts
+    have cuda.compute itself.
 
     Examples
     --------

@@ -49,33 +49,31 @@ def _count(text: str) -> int:
     return count
 
 
-@command("tune", "measure policies on the GPU here, and keep the best", takes_rest=True)
+@command("tune", "measure policies on this machine's GPU, and keep the best", takes_rest=True)
 @argument("what", metavar="WHAT", help="an algorithm, as in inclusive_scan; a recorded list; a script (.py)")
 @argument(
     "types", metavar="TYPE", nargs="*", help="of an algorithm: dtypes of input and output, or keys and items"
 )
 @argument("--op", metavar="NAME", help="of an algorithm: an OpKind, as in plus, maximum or less")
-@argument("--offsets", action="store_true", help="of a segmented algorithm: by offsets; by default rows")
-@argument("--seconds", metavar="S", type=_seconds, default=_SECONDS, help=f"for all; by default {_SECONDS:g}")
 @argument(
-    "--items", metavar="N", type=_count, help="measure with so many, as in 2^28; by default many and few"
+    "--offsets", action="store_true", help="of a segmented algorithm: segments by offsets; default: rows"
 )
-@argument("--segment-size", metavar="N", type=_count, help="items of a segment; by default several sizes")
-@argument(
-    "--cc", metavar="CC", type=ccs_of, help="take what a list has for other cards, too: that of the GPU here"
-)
+@argument("--seconds", metavar="S", type=_seconds, default=_SECONDS, help=f"in total; default: {_SECONDS:g}")
+@argument("--items", metavar="N", type=_count, help="number of items, as in 2^28; default: many and few")
+@argument("--segment-size", metavar="N", type=_count, help="items per segment; default: several sizes")
+@argument("--cc", metavar="CC", type=ccs_of, help="also tune what a list has for other GPUs, for this one")
 @argument("--dry-run", action="store_true", help="measure, but keep nothing")
 @argument(
     "--plot", metavar="FILE", type=Path, help="draw what was measured (.png, .svg, .pdf); needs matplotlib"
 )
 def tune(arguments: Arguments) -> Result:
-    """Measure policies on the GPU here: how many threads a block has, how many items a thread, and so on.
+    """Measure policies on this machine's GPU: threads per block, items per thread, and so on.
 
-    Candidates are built by helper processes and measured in turns with the policy that is there by
-    default; results of each are compared with the default's. What is quicker by more than the noise,
-    and nowhere slower, is kept as an entry of the cache. From then on builds for this kind of card
-    use it, and `build.policy` tells so. Entries travel in bundles and shared stores, and are never
-    used for another kind of card.
+    Helper processes build candidates, which are measured in turns with the default policy; the
+    results of each are compared with the default's. A policy that is faster by more than the noise,
+    and nowhere slower, is kept as an entry of the cache. Later builds for this GPU model use it, and
+    `build.policy` says so. Bundles and shared stores carry such entries, which are never used for
+    another GPU model.
 
     Examples
     --------
