@@ -121,7 +121,7 @@ def info(key: str, path: str | os.PathLike[str] | None = None) -> Info:
 
 
 def explain(algorithm: Algorithm | str, other: Algorithm | str | None = None) -> Explanation:
-    """Say in what a build differs from the nearest one that is kept: why it was not found, but made.
+    """Say how a build differs from the nearest one in the cache: why it was built, not found.
 
     Parameters
     ----------
@@ -229,16 +229,16 @@ def verify(path: str | os.PathLike[str] | None = None, *, repair: bool = False) 
 
 
 def prune(*, size: int | None = None, unused_for: float | None = None) -> Pruned:
-    """Remove entries from the user's directory, those that were not used for longest first.
+    """Remove the least recently used entries from the user's directory.
 
-    What processes that died left there goes in any case. Returns how many were removed, and their bytes.
+    Leftovers of processes that died are removed in any case. Returns the number of entries, and their bytes.
 
     Parameters
     ----------
     size : int, optional
-        Bytes that may remain; by default as many as the limit allows.
+        Bytes that may remain; by default the limit, `CUPAR_CACHE_SIZE`.
     unused_for : float, optional
-        Seconds; what was not used for longer goes, too. Uses are recorded to the hour.
+        Seconds; entries unused for longer are removed, too. Uses are recorded to the hour.
 
     Raises
     ------
@@ -329,7 +329,7 @@ class Transfer:
 
 
 def export(path: str | os.PathLike[str], keys: Iterable[str] | None = None) -> Transfer:
-    """Write a bundle of what is in the user's directory: one file, for other machines.
+    """Write a bundle of entries of the user's directory: one file, for other machines.
 
     It is signed if ``CUPAR_SIGNING_KEY`` is set. It holds the names of operators and, in short, the values of
     the globals and closure variables that they read, as the code itself does.
@@ -384,7 +384,7 @@ def export(path: str | os.PathLike[str], keys: Iterable[str] | None = None) -> T
 
 
 def import_(path: str | os.PathLike[str]) -> Transfer:
-    """Copy what is in a bundle, or in another cache's directory, into the user's directory.
+    """Copy the entries of a bundle, or of another cache's directory, into the user's directory.
 
     Each entry is checked. Those that are there already, and not damaged, are left alone.
 

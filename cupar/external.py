@@ -19,7 +19,7 @@ def cpp(
     include: str | PathLike[str] | Sequence[str | PathLike[str]] = (),
     options: str | Sequence[str] = (),
 ) -> CppFunction:
-    """Make a device function of C++, for operators and kernels to call like any other, or to be an operator.
+    """Make a device function from C++, for operators and kernels to call, or to be an operator itself.
 
     NVRTC compiles it once: the cache keeps it by the content of the source and of all that it includes,
     whatever the files are called and wherever they are.

@@ -60,7 +60,7 @@ class OpKind(IntEnum):
 
 @dataclass(frozen=True)
 class RawOp:
-    """An operator in LTO-IR of your own, made by nvcc or NVRTC with ``-dlto``, from C++ or whatever else.
+    """Your own operator as LTO-IR, made by nvcc or NVRTC with ``-dlto``, or by another compiler.
 
     Parameters
     ----------

@@ -32,7 +32,7 @@ __all__ = [
 
 
 class SortOrder(IntEnum):
-    """In which order keys are sorted. Values are those of CCCL's C interface (``cccl_sort_order_t``)."""
+    """The order in which keys are sorted. Values are those of CCCL's C interface (``cccl_sort_order_t``)."""
 
     ASCENDING = 0
     DESCENDING = 1

@@ -47,7 +47,7 @@ def device(name: str) -> Iterator[None]:
     """Build for the CPU or the GPU, and take arrays that are there, within the block.
 
     On the CPU, all algorithms take NumPy's arrays, PyTorch's tensors on the CPU, and whatever else has
-    ``__array_interface__`` or DLPack there; streams are accepted and mean nothing. ``CUPAR_DEVICE=cpu`` in
+    ``__array_interface__`` or DLPack there; streams are accepted and ignored. ``CUPAR_DEVICE=cpu`` in
     the environment does so for the whole process, and ``cc="cpu"`` for one factory.
 
     Parameters
