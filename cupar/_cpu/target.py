@@ -25,7 +25,13 @@ from numba.core.cpu import CPUContext, CPUTargetOptions
 from numba.core.descriptors import TargetDescriptor
 from numba.core.imputils import Registry
 from numba.core.registry import CPUDispatcher, cpu_target
-from numba.core.target_extension import CPU, dispatcher_registry, jit_registry, target_registry
+from numba.core.target_extension import (
+    CPU,
+    dispatcher_registry,
+    jit_registry,
+    target_override,
+    target_registry,
+)
 from numba.core.targetconfig import ConfigStack
 from numba.cpython import numbers
 from numba.np import npyfuncs
@@ -140,6 +146,11 @@ target = _Descriptor()
 
 class _Dispatcher(CPUDispatcher):  # type: ignore[misc]
     targetdescr = target
+
+    def compile(self, sig: Any) -> Any:
+        """Compile for some types; for this target, too, what numba compiles when it lowers methods."""
+        with target_override(_NAME):
+            return super().compile(sig)
 
 
 def jitted(function: Any, **options: Any) -> Any:

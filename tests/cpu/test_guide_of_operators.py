@@ -67,6 +67,10 @@ def constants(a):
     return a * SCALE + TABLE[2] + PAIR[1] + CONFIG.SCALE + (1 if Colour.RED is Colour.RED else 0)
 
 
+def methods(a):
+    return a + TABLE.sum() + TABLE.argmax() + np.prod(TABLE)
+
+
 def others(a):
     return helper(a) + helper(a, 3) + helper(a, 3, 4, 5) + helper(a, b=1)
 
@@ -98,6 +102,7 @@ TAKEN = {  # with words of the guide
     mathematics: "Functions of `math`, and of `cmath`",
     tuples: "Tuples, named tuples, unpacking without `*`; functions defined inside of it",
     constants: "members of enumerations (to compare)",
+    methods: "NumPy arrays (to read)",
     others: "Other functions, also of other modules, but not itself",
     default: "Parameters with defaults, and `*args`",
     star: "Parameters with defaults, and `*args`",
