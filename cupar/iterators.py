@@ -19,6 +19,7 @@ from typing import Any, get_type_hints
 import numpy as np
 
 from . import structs
+from ._base.causes import brief
 from ._base.data import replace
 from ._device import arrays
 from ._fingerprint import walk
@@ -340,6 +341,7 @@ class TransformIterator(Iterator):
     dtype('float32')
     """
 
+    @brief
     def __init__(self, underlying: Any, transform_op: Op, value_type: Any = None) -> None:
         items = over("underlying", underlying)
         if not items.node.readable:
@@ -380,6 +382,7 @@ class TransformOutputIterator(Iterator):
     'reduce_into'
     """
 
+    @brief
     def __init__(self, underlying: Any, transform_op: Op, value_type: Any = None) -> None:
         items = over("underlying", underlying)
         if not items.node.writable:

@@ -75,11 +75,14 @@ class CpuAlgorithm(Algorithm, uses={}):
 
     def _do(self, bound: tuple[Any, ...]) -> None:
         spec = self._spec
-        if is_numpys(spec):
-            gather = self._gather if is_gathered(spec) else None
-            bit_sorts.sort(spec, bound[0], bound[1:], gather)
-            return
-        run(self._built.code, plan(spec, bound[0]), bound[1:])  # type: ignore[arg-type]
+        try:
+            if is_numpys(spec):
+                gather = self._gather if is_gathered(spec) else None
+                bit_sorts.sort(spec, bound[0], bound[1:], gather)
+                return
+            run(self._built.code, plan(spec, bound[0]), bound[1:])  # type: ignore[arg-type]
+        except EXPECTED as error:
+            raise without_own_frames(error)  # noqa: B904 - it is the same error
 
     def _gather(self, values: Sequence[Any], places: Any, targets: Any) -> None:
         """Write the values at some places to others."""

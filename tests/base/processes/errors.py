@@ -13,6 +13,7 @@ import numba  # noqa: E402
 import numpy as np  # noqa: E402
 
 import cupar  # noqa: E402
+import cupar.compute  # noqa: E402
 from cupar import cuda  # noqa: E402
 
 d_x, x, h_init = Array(0x700000000000, 4, "f4"), np.zeros(4, "f4"), np.zeros(1, "f4")
@@ -36,6 +37,7 @@ PLUS = cupar.OpKind.PLUS
 SUM = cupar.reduce_into("f4", "f4", PLUS, h_init, cc=90)
 WAITED = cupar.reduce_into("f4", "f4", no_method, h_init, cc=90, wait=False)
 CPU_SUM = cupar.reduce_into("f4", "f4", PLUS, h_init, cc="cpu")
+CPU_WAITED = cupar.reduce_into("f4", "f4", no_method, h_init, cc="cpu", wait=False)
 UNBUILT = undefined.compile("void(float64[::1])", cc=90, wait=False)
 
 
@@ -103,6 +105,10 @@ ANYWHERE = {
     "called with too much": lambda: SUM.run(d_x, d_x, 5, h_init),
     "bound": lambda: SUM.bind(d_x, 3, 4, h_init),
     "on the CPU, called with a number": lambda: CPU_SUM.run(x, 3, 4, h_init),
+    "on the CPU, waited for by a call": lambda: CPU_WAITED.run(x, x, 4, h_init),
+    "iterator": lambda: cupar.TransformIterator("f4", lambda a: a.foo),
+    "output iterator": lambda: cupar.TransformOutputIterator(3, no_method),
+    "iterator of cupar.compute": lambda: cupar.compute.TransformIterator(d_x, lambda a: a.foo),
     "njit calls a kernel": lambda: calls_a_kernel(x),
     "njit, host array for a kernel": lambda: launches_on_a_host_array(x),
     "njit, too many arguments": lambda: launches_with_too_much(x),
