@@ -130,7 +130,7 @@ def _start(words: Sequence[str], what: str) -> tuple[list[str], dict[str, str]]:
     for refused in ("-E", "-I", "-S"):
         if refused in (*options, *_options(words)):
             raise UsageError(
-                f"{refused}: python would leave out what begins cupar in the program; start it without that"
+                f"{refused}: python would not import the sitecustomize that starts cupar; leave it out"
             )
     environment = {**os.environ, STARTED: what, "PYTHONPATH": str(_FOLDER)}
     path = os.environ.get("PYTHONPATH")

@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 _NO_DEVICE_HINT = (
     "to build without a GPU, pass cc=, the compute capability to build for, as in cc=90; "
-    "to run, a machine with an NVIDIA GPU and driver is needed"
+    'to run, a machine with an NVIDIA GPU and driver is needed, or for algorithms cupar.device("cpu")'
 )
 
 

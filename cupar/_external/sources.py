@@ -32,7 +32,7 @@ _LIBRARIES: Final = ("cublas", "cufft", "curand", "cusolver", "cusparse")  # how
 
 # In place of a question about a file that a macro names: no constant, and no function that there is.
 ASKED_BY_MACRO: Final = "cupar_has_include_of_a_macro"
-_WHY: Final = "what is included is found before macros are expanded: name the file itself"
+_WHY: Final = "cupar finds included files before macros are expanded: name the file itself"
 _NOT_FOLLOWED: Final = "cupar cannot tell what it reads: use #include"
 WHY_NOT_ASKED: Final = f"__has_include of a macro, or in one: {_WHY}"
 ABSENT: Final = f"{NOWHERE}absent"  # begins names that lead to nothing

@@ -307,7 +307,7 @@ def test_a_signal_reaches_a_program_that_is_waited_for(program, tmp_path, receiv
 def test_mistakes(run, program):
     assert "name a script" in run(status=2).stderr
     assert "unrecognized arguments: --fast" in run("--fast", program(""), status=2).stderr
-    assert "error: -I: python would leave out" in run("-OI", program(""), status=2).stderr
+    assert "error: -I: python would not import" in run("-OI", program(""), status=2).stderr
 
 
 def test_what_was_imported_before_is_not_replaced():

@@ -544,7 +544,7 @@ def test_cpp_of_functions_that_does_not_compile(source, message, empty_cache):
 
 
 F = "\n__device__ int f() { return IT; }"
-WHY = "what is included is found before macros are expanded: name the file itself"
+WHY = "cupar finds included files before macros are expanded: name the file itself"
 
 
 @pytest.mark.parametrize(
