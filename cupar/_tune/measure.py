@@ -10,8 +10,8 @@ from __future__ import annotations
 import ctypes
 import math
 import time
+import weakref
 from collections.abc import Callable
-from contextlib import suppress
 from ctypes import byref, c_float, c_size_t, c_uint, c_void_p
 from typing import Any
 
@@ -55,6 +55,8 @@ class DeviceArray:
             lambda: ask(byref(address), c_size_t(self.nbytes)), f"cuMemAlloc of {self.nbytes} bytes"
         )
         self.address = address.value or 0
+        # By the driver that allocated it; not as the interpreter ends, when the driver may be gone.
+        weakref.finalize(self, driver.library().cuMemFree_v2, c_void_p(self.address)).atexit = False
         driver.call("cuMemsetD8_v2", c_void_p(self.address), ctypes.c_ubyte(0), c_size_t(self.nbytes))
 
     @property
@@ -95,10 +97,6 @@ class DeviceArray:
             "cuMemcpyDtoH_v2", found.ctypes.data_as(c_void_p), c_void_p(self.address), c_size_t(found.nbytes)
         )
         return found
-
-    def __del__(self) -> None:
-        with suppress(Exception):  # as when the interpreter ends
-            driver.library().cuMemFree_v2(c_void_p(self.address))
 
 
 class _Words:
