@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 CPU = 0  # in place of a compute capability
 
-_NAMES = {"cpu": True, "cuda": False, "gpu": False}
+_NAMES = {"cpu": True, "cuda": False}
 
 
 def _from_environment() -> bool:
