@@ -218,7 +218,9 @@ def explained(op: Operator, cc: int) -> Iterator[None]:
     """Say which operator it is that numba cannot compile, and why."""
     try:
         yield
-    except (ResultError, BuildError):
+    except ResultError as error:
+        raise TypeError(str(error)) from None
+    except BuildError:
         raise
     except Unfingerprintable as error:
         raise Unfingerprintable(f"{op.parameter}: {op.described}: {error}") from None

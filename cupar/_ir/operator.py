@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ResultError(TypeError):
-    """What an operator returns is not converted to the type that is needed."""
+    """What an operator returns is not converted to the type that is needed: users see a TypeError."""
 
 
 @dataclass(frozen=True)
