@@ -59,6 +59,11 @@ class CountingIterator(Iterator):
         leaves = constant(value.tobytes()), Index(step=1)
         super().__init__(nodes.Counting(value.dtype), leaves)
 
+    def _given(self) -> str:
+        first, index = self.leaves
+        now = first.first(self.dtype) + index.start  # type: ignore[attr-defined]
+        return f"({np.asarray(now).astype(self.dtype).item()!r})"
+
 
 class ConstantIterator(Iterator):
     """Yields the same value everywhere.
@@ -92,6 +97,9 @@ class ConstantIterator(Iterator):
         array = np.zeros((), structs.normal("value", given.dtype))  # with zeros for padding, too
         array[()] = given
         super().__init__(nodes.Constant(array.dtype), [constant(array.tobytes())])
+
+    def _given(self) -> str:
+        return f"({self.leaves[0].first(self.dtype)!r})"  # type: ignore[attr-defined]
 
 
 class ZipIterator(Iterator):

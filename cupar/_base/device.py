@@ -100,6 +100,11 @@ def _within(device: int, function: Callable[..., T], arguments: tuple[Any, ...],
     return function(*arguments, **named)
 
 
-def text(cc: int) -> str:
+def text(cc: int | str) -> str:
     """Return what code is for, as in messages."""
-    return "the CPU" if cc == CPU else f"sm_{cc}"
+    return "the CPU" if cc in (CPU, "cpu") else f"sm_{cc}"
+
+
+def public(cc: int) -> int | str:
+    """Return what code is for, as factories take it: a compute capability, or ``"cpu"``."""
+    return "cpu" if cc == CPU else cc

@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._base.device import text
+from .._base.device import public, text
 from .._base.words import counted
 from .._inspect import listing
 from . import program
@@ -150,7 +150,7 @@ def _described(job: Job, outcome: Outcome) -> dict[str, Any]:
     return {
         "key": job.key,
         "algorithm": job.spec.algorithm,
-        "cc": job.spec.cc,
+        "cc": public(job.spec.cc),
         "types": job.types,
         "operators": job.operators,
         "result": outcome.result,

@@ -10,7 +10,6 @@ import numpy as np
 
 from .. import structs
 
-
 ON_CPU = 'or run algorithms on the CPU, as in `with cupar.device("cpu"):`'
 
 

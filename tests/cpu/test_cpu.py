@@ -40,6 +40,7 @@ def test_never_by_accident(monkeypatch):
                 cupar.reduce_into(X, X, add, 0.0)
             assert cupar.reduce_into("f4", "f4", add, 0.0, cc=90).build.cc == 90
         assert summed(cc="cpu") == 45
+    assert cupar.reduce_into("f4", "f4", add, 0.0, cc="cpu").build.cc == "cpu"
     for name in ("tpu", "gpu", "CPU", None):
         with pytest.raises(ValueError, match="^device: expected 'cpu' or 'cuda', got "), cupar.device(name):
             pass
