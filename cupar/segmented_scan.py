@@ -25,6 +25,7 @@ class SegmentedScan(
         "end_offsets_in": "num_segments",
         "start_offsets_out": "num_segments",
     },
+    rows="d_in",
 ):
     """A segmented scan for given types, operator and device.
 
@@ -35,7 +36,7 @@ class SegmentedScan(
         self,
         d_in: Any,
         d_out: Any,
-        num_segments: int,
+        num_segments: int | None = None,
         start_offsets_in: Any = None,
         end_offsets_in: Any = None,
         h_init: Any = None,
@@ -52,7 +53,7 @@ class SegmentedScan(
         d_in, d_out : device arrays or iterators
             They must hold all items that the offsets name, which is checked on the CPU alone.
         num_segments : int
-            From 0 to 2**33 - 1.
+            From 0 to 2**33 - 1. Of rows, by default all of `d_in`.
         start_offsets_in, end_offsets_in : device arrays or iterators, at least `num_segments` items
             None if the scan was built without.
         h_init : numpy.ndarray or device array of one element, or number

@@ -76,6 +76,7 @@ class Algorithm:
     _uses: ClassVar[Mapping[str, str | int]]
     _buffers: ClassVar[Mapping[str, str]]
     _any_order: ClassVar[tuple[str, ...]] = ()
+    _rows: ClassVar[str] = ""
     # Takes the arguments of `run` but the stream; returns what a problem has beside a count: a named tuple.
     _problem: ClassVar[Any] = None
 
@@ -86,6 +87,7 @@ class Algorithm:
         uses: Mapping[str, str | int],
         buffers: Mapping[str, str] | None = None,
         any_order: tuple[str, ...] = (),
+        rows: str = "",
     ) -> None:
         """Declare what builds an algorithm, and what its calls use.
 
@@ -102,8 +104,12 @@ class Algorithm:
         any_order : tuple of str, optional
             The arrays whose items a call takes each by itself, and if there are outputs among them, writes to
             the same places: these may be in another order than C's, all in the same.
+        rows : str, optional
+            The array of which the rows are segments, where there are no offsets: it tells how many segments
+            and items there are.
         """
         cls._family, cls._uses, cls._buffers, cls._any_order = family, uses, buffers or {}, any_order
+        cls._rows = rows
 
     def __init__(self, source: Built | Pending, states: Sequence[Callable[[], bytes] | None]) -> None:
         self._states = states if any(states) else ()

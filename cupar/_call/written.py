@@ -39,6 +39,7 @@ class Caller(Protocol):
     _uses: ClassVar[Mapping[str, str | int]]
     _buffers: ClassVar[Mapping[str, str]]
     _any_order: ClassVar[tuple[str, ...]]
+    _rows: ClassVar[str]
     _problem: ClassVar[Callable[..., Any] | None]
     _states: Sequence[State | None]
     run: Callable[..., None]
@@ -70,6 +71,7 @@ def binder(caller: Caller, lend: arrays.Lend | None = None) -> Callable[..., tup
         "_opened": opened,
         "_lend": lend,
         "_any_order": declared._any_order,
+        "_counts_of_rows": _counts_of_rows,
         # Not to keep each other alive.
         "_problem": partial(declared._problem, weakref.proxy(caller)) if declared._problem else None,
     }
@@ -146,6 +148,13 @@ def _first_lines(
             message = f"{name}: this {declared.__name__} was built without it; expected None, got "
             lines.append(f"if {name} is not None: raise TypeError({message!r} + type({name}).__name__)")
     counts = [str(count) for count in dict.fromkeys(declared._uses.values()) if count in parameters]
+    if declared._rows and "end_offsets_in" not in built:
+        rows, follow = declared._rows, [name for name in ("num_segments", "num_items") if name in counts]
+        names = ", ".join(follow)
+        lines += [
+            f"if {' is None or '.join(follow)} is None:",
+            f"    {names}, *_ = _counts_of_rows({rows!r}, {rows}, segment_size, {names})",
+        ]
     lines += [
         f"if type({count}) is not int or {count} < 0: {count} = _count({count!r}, {count})"
         for count in counts
@@ -158,6 +167,12 @@ def _first_lines(
             f"{source}, {target} = _opened({source!r}, {source}, {target!r}, {target})"
         )
     return lines, "problem" if declared._problem else counts[0]
+
+
+def _counts_of_rows(*given: Any) -> tuple[Any, Any]:
+    from .segments import counts_of_rows  # which most calls do not need
+
+    return counts_of_rows(*given)
 
 
 def _no_init(h_init: Any) -> None:
