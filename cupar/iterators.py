@@ -396,9 +396,14 @@ class TransformOutputIterator(Iterator):
         if not items.node.writable:
             raise TypeError(f"underlying: expected something to write to, got {items!r}")
         value = _value_type(value_type, transform_op, None)
+        taken = items.dtype if value is None else value
+        op = resolve(transform_op, (taken,), items.dtype, "transform_op", "underlying", as_function=True)
         if value is None:
-            value = items.dtype
-        op = resolve(transform_op, (value,), items.dtype, "transform_op", "underlying", as_function=True)
+            advice = (
+                f"the TransformOutputIterator of {op.name} takes {structs.text(taken)}, the dtype of "
+                "`underlying`: for other items annotate the parameter of its function, or give value_type"
+            )
+            op, value = replace(op, advice=advice), taken
         super().__init__(nodes.Transform(value, items.node, True, op), _leaves(items, op))
 
 
