@@ -126,8 +126,9 @@ def segmented_reduce(
     start_offsets_in, end_offsets_in : device arrays, iterators, dtypes or None, num_segments items
         Of any integer dtype. Both None: rows.
     op : callable, OpKind or RawOp
-        Combines two values of the accumulator's dtype. It must be associative and commutative: the order and
-        grouping of items are unspecified, but the same in every run on the same kind of GPU.
+        Combines two values of the accumulator's dtype. It must be associative and commutative: either may be
+        that of earlier items. Order and grouping are unspecified, but the same in every run on the same
+        kind of GPU.
     h_init : numpy.ndarray of one element or number
         The initial value of each segment. An array's dtype is the accumulator's; a number is taken in
         `d_in`'s dtype.
