@@ -59,7 +59,8 @@ class Algorithm:
     storage of cupar's own. Transforms and searches are called as `run` is. All take
 
     stream : optional
-        None (the default stream), a handle, or a stream of CuPy, PyTorch, Numba or cuda.core.
+        None (CUDA's default stream, and not the current one of CuPy or PyTorch), a handle, or a stream of
+        CuPy, PyTorch, Numba or cuda.core.
 
     and raise ``TypeError`` or ``ValueError`` if an argument is not what the algorithm was built for, or is
     too small, and `NoDeviceError` if there is no GPU.
@@ -342,7 +343,7 @@ class Algorithm:
         *arguments, **named
             Those of `run`, but for the stream.
         stream : optional
-            None (the default stream), a handle, or a stream of CuPy, PyTorch, Numba or cuda.core.
+            As in `Algorithm`.
 
         Returns
         -------
