@@ -142,7 +142,7 @@ class ZipIterator(Iterator):
 
 
 class PermutationIterator(Iterator):
-    """Item i is ``values[indices[i]]``, read or written.
+    """Item i is ``values[indices[i]]``, read or written; not to an array that the call reads in order.
 
     Parameters
     ----------

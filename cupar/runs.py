@@ -27,6 +27,7 @@ class ReduceByKey(
         "d_out_aggregates": 0,
         "d_out_num_runs": 1,
     },
+    apart=True,
 ):
     """A reduction of each run of equal keys; see `reduce_by_key`."""
 
@@ -82,6 +83,7 @@ class RunLengthEncode(
     Algorithm,
     family=RUN_LENGTH_ENCODE,
     uses={"d_in": "num_items", "d_out_unique": 0, "d_out_counts": 0, "d_out_num_runs": 1},
+    apart=True,
 ):
     """A run-length encoding; see `run_length_encode`."""
 

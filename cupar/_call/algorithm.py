@@ -78,6 +78,7 @@ class Algorithm:
     _buffers: ClassVar[Mapping[str, str]]
     _any_order: ClassVar[tuple[str, ...]] = ()
     _rows: ClassVar[str] = ""
+    _apart: ClassVar[bool] = False
     # Takes the arguments of `run` but the stream; returns what a problem has beside a count: a named tuple.
     _problem: ClassVar[Any] = None
 
@@ -89,6 +90,7 @@ class Algorithm:
         buffers: Mapping[str, str] | None = None,
         any_order: tuple[str, ...] = (),
         rows: str = "",
+        apart: bool = False,
     ) -> None:
         """Declare what builds an algorithm, and what its calls use.
 
@@ -108,9 +110,11 @@ class Algorithm:
         rows : str, optional
             The array of which the rows are segments, where there are no offsets: it tells how many segments
             and items there are.
+        apart : bool, optional
+            Whether outputs may be no other array of the call.
         """
         cls._family, cls._uses, cls._buffers, cls._any_order = family, uses, buffers or {}, any_order
-        cls._rows = rows
+        cls._rows, cls._apart = rows, apart
 
     def __init__(self, source: Built | Pending, states: Sequence[Callable[[], bytes] | None]) -> None:
         self._states = states if any(states) else ()

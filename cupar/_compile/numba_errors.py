@@ -32,8 +32,8 @@ def message(subject: str, error: BaseException, compiler: str = "numba.cuda", ad
     """Return why an operator cannot be compiled, in four lines: with the user's line that numba refuses.
 
     `subject` is as in ``"op: numba.cuda cannot compile operator f (f.py:12) for (int32)"``, and `error` what
-    numba raised, with its traceback; `compiler` is numba's for GPUs, or numba itself for the CPU. `advice` is the
-    end of the sentence.
+    numba raised, with its traceback; `compiler` is numba's for GPUs, or numba itself for the CPU. `advice`
+    is the end of the sentence.
     """
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
     if isinstance(error, RefusedError):
