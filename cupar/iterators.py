@@ -398,13 +398,8 @@ class TransformOutputIterator(Iterator):
         value = _value_type(value_type, transform_op, None)
         taken = items.dtype if value is None else value
         op = resolve(transform_op, (taken,), items.dtype, "transform_op", "underlying", as_function=True)
-        if value is None:
-            advice = (
-                f"the TransformOutputIterator of {op.name} takes {structs.text(taken)}, the dtype of "
-                "`underlying`: for other items annotate the parameter of its function, or give value_type"
-            )
-            op, value = replace(op, advice=advice), taken
-        super().__init__(nodes.Transform(value, items.node, True, op), _leaves(items, op))
+        op = op.of_output(taken) if value is None else op
+        super().__init__(nodes.Transform(taken, items.node, True, op), _leaves(items, op))
 
 
 def _leaves(items: Iterator, op: Operator) -> list[Leaf]:

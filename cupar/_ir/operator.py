@@ -66,6 +66,14 @@ class Operator:
         """Its advice as the end of a message."""
         return f"; {self.advice}" if self.advice else ""
 
+    def of_output(self, taken: np.dtype[Any]) -> Operator:
+        """Return it as that of an output iterator which takes items to be of a type that nobody named."""
+        advice = (
+            f"the TransformOutputIterator of {self.name} takes {structs.text(taken)}, the dtype of "
+            "`underlying`: for other items annotate the parameter of its function, or give value_type"
+        )
+        return replace(self, advice=advice)
+
     @property
     def function(self) -> Any:
         """What numba compiles, as it was when it was asked for; None if numba compiles nothing."""
