@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 # The one list of what is public: names by the file that has them.
 _NAMES = {
     "_ahead.preload": "preload",
-    "_ahead.record": "Recording record",
+    "_ahead.record": "RecordError Recording record",
     "_base.device": "device",
-    "_base.errors": "BuildError VersionError",
+    "_base.errors": "BuildError RefusedError VersionError",
     "_cache": "CacheWarning use_bundle use_shared",
     "_call.algorithm": "Algorithm",
     "_call.bound": "Bound",
@@ -26,6 +28,8 @@ _NAMES = {
     "_call.double_buffer": "DoubleBuffer",
     "_device.driver": "DriverError NoDeviceError",
     "_device.storage": "release_memory",
+    "_fingerprint.refusals": "Unfingerprintable",
+    "_host.errors": "LaunchError",
     "external": "CppFunction cpp",
     "histogram": "Histogram histogram_even",
     "host": "View view",
@@ -64,10 +68,12 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from . import cuda as cuda
     from . import graph as graph
     from ._ahead.preload import preload as preload
+    from ._ahead.record import RecordError as RecordError
     from ._ahead.record import Recording as Recording
     from ._ahead.record import record as record
     from ._base.device import device as device
     from ._base.errors import BuildError as BuildError
+    from ._base.errors import RefusedError as RefusedError
     from ._base.errors import VersionError as VersionError
     from ._cache import CacheWarning as CacheWarning
     from ._cache import use_bundle as use_bundle
@@ -80,6 +86,8 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from ._device.driver import DriverError as DriverError
     from ._device.driver import NoDeviceError as NoDeviceError
     from ._device.storage import release_memory as release_memory
+    from ._fingerprint.refusals import Unfingerprintable as Unfingerprintable
+    from ._host.errors import LaunchError as LaunchError
     from .external import CppFunction as CppFunction
     from .external import cpp as cpp
     from .histogram import Histogram as Histogram
@@ -174,11 +182,33 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f".{name}", __name__)
     module = _MODULES.get(name)
     if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        instead = f"; {_meant(name)}" if name in _FAMILIES else ""
+        message = f"module {__name__!r} has no attribute {name!r}{instead}"
+        raise AttributeError(message, name=name, obj=sys.modules[__name__])
     # No module may have the name of something public: importing it would put the module in its place here.
     value = globals()[name] = getattr(importlib.import_module(f".{module}", __name__), name)
+    for each in _FAMILIES:  # which are attributes here once they are imported
+        imported = sys.modules.get(f"{__name__}.{each}")
+        if imported is not None:
+            imported.__class__ = _Family
     return value
 
 
+# Files of which each has the algorithms of a family, as `reduce`: not public, but what users may well call.
+_FAMILIES = [name for name in _NAMES if name.isidentifier() and name[0] != "_" and name != "structs"]
+
+
+def _meant(family: str) -> str:
+    names = [f"cupar.{name}" for name in _NAMES[family].split() if name[0].islower()]
+    return f"what there is: {', '.join(names or [f'cupar.{name}' for name in _NAMES[family].split()])}"
+
+
+class _Family(ModuleType):
+    """A file that has the name of what it does, so that a call of it can be told what is meant."""
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        raise TypeError(f"{self.__name__} is a module; {_meant(self.__name__.rpartition('.')[2])}")
+
+
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return [*__all__, "__version__"]

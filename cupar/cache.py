@@ -50,6 +50,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def directory() -> Path | None:
     """Return the directory of the disk cache, None if it is switched off or cannot be used."""
     disk = _cache.disk()

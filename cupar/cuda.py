@@ -130,7 +130,9 @@ def _found(home: str, names: Mapping[str, Any], name: str) -> Any:
 
 
 def _listed(home: str, names: Mapping[str, Any]) -> Iterable[str]:
-    return sorted({*names, *dir(sys.modules[home])}) if _numba.is_imported(home) else sorted(names)
+    theirs = vars(sys.modules[home]) if _numba.is_imported(home) else {}
+    more = (name for name, each in theirs.items() if name[0] != "_" and not isinstance(each, ModuleType))
+    return sorted({*names, *more})
 
 
 def jit(func_or_sig: Any = None, *more: Any, **options: Any) -> Any:

@@ -32,6 +32,11 @@ from ._device.graphs import After, Node
 
 __all__ = ["After", "Graph", "Node", "call", "copy", "host", "kernel", "memset"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 # --- Nodes -----------------------------------------------------------------------------------------------
 
 

@@ -59,6 +59,11 @@ class CountingIterator(Iterator):
         leaves = constant(value.tobytes()), Index(step=1)
         super().__init__(nodes.Counting(value.dtype), leaves)
 
+    def _given(self) -> str:
+        first, index = self.leaves
+        now = first.first(self.dtype) + index.start  # type: ignore[attr-defined]
+        return f"({np.asarray(now).astype(self.dtype).item()!r})"
+
 
 class ConstantIterator(Iterator):
     """Yields the same value everywhere.
@@ -92,6 +97,9 @@ class ConstantIterator(Iterator):
         array = np.zeros((), structs.normal("value", given.dtype))  # with zeros for padding, too
         array[()] = given
         super().__init__(nodes.Constant(array.dtype), [constant(array.tobytes())])
+
+    def _given(self) -> str:
+        return f"({self.leaves[0].first(self.dtype)!r})"  # type: ignore[attr-defined]
 
 
 class ZipIterator(Iterator):
@@ -134,7 +142,7 @@ class ZipIterator(Iterator):
 
 
 class PermutationIterator(Iterator):
-    """Item i is ``values[indices[i]]``, read or written.
+    """Item i is ``values[indices[i]]``, read or written; not to an array that the call reads in order.
 
     Parameters
     ----------
@@ -388,10 +396,10 @@ class TransformOutputIterator(Iterator):
         if not items.node.writable:
             raise TypeError(f"underlying: expected something to write to, got {items!r}")
         value = _value_type(value_type, transform_op, None)
-        if value is None:
-            value = items.dtype
-        op = resolve(transform_op, (value,), items.dtype, "transform_op", "underlying", as_function=True)
-        super().__init__(nodes.Transform(value, items.node, True, op), _leaves(items, op))
+        taken = items.dtype if value is None else value
+        op = resolve(transform_op, (taken,), items.dtype, "transform_op", "underlying", as_function=True)
+        op = op.of_output(taken) if value is None else op
+        super().__init__(nodes.Transform(taken, items.node, True, op), _leaves(items, op))
 
 
 def _leaves(items: Iterator, op: Operator) -> list[Leaf]:

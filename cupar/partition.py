@@ -27,6 +27,7 @@ class ThreeWayPartition(
         "d_unselected_out": 0,
         "d_num_selected_out": 2,
     },
+    apart=True,
 ):
     """A partition into three arrays; see `three_way_partition`."""
 
@@ -51,7 +52,9 @@ class ThreeWayPartition(
     __call__ = two_phases(run)
 
 
-class Select(Algorithm, family=SELECT, uses={"d_in": "num_items", "d_out": 0, "d_num_selected_out": 1}):
+class Select(
+    Algorithm, family=SELECT, uses={"d_in": "num_items", "d_out": 0, "d_num_selected_out": 1}, apart=True
+):
     """A selection of the items for which a predicate holds; see `select`."""
 
     def run(self, d_in: Any, d_out: Any, d_num_selected_out: Any, num_items: int, stream: Any = None) -> None:
@@ -90,7 +93,7 @@ def three_way_partition(
         The input. Only its dtype matters here.
     d_first_part_out, d_second_part_out, d_unselected_out : device arrays, iterators or dtypes
         Where the items go, of the same dtype or one that they are converted to. None of them may overlap the
-        input.
+        input, or another one; one array given twice is refused.
     d_num_selected_out : device array, iterator or dtype, 2 items
         Where the sizes of the first and the second part go: integers of 4 or 8 bytes.
     select_first_part_op, select_second_part_op : callable, OpKind or RawOp

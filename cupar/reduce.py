@@ -62,8 +62,9 @@ def reduce_into(
     d_out : device array, iterator or dtype, 1 item
         Where the result goes. Its dtype may differ from the accumulator's.
     op : callable, OpKind or RawOp
-        Combines two values of the accumulator's dtype. It must be associative and commutative: the order and
-        grouping of items are unspecified, but by default the same in every run on the same kind of GPU.
+        Combines two values of the accumulator's dtype. It must be associative and commutative: either may be
+        that of earlier items. Order and grouping are unspecified, but by default the same in every run on the
+        same kind of GPU.
     h_init : numpy.ndarray of one element, number or None
         The initial value. An array's dtype is the accumulator's; a number is taken in `d_in`'s dtype. With
         None there is no initial value, the accumulator has `d_in`'s dtype, and a reduction of 0 items

@@ -27,6 +27,7 @@ class ReduceByKey(
         "d_out_aggregates": 0,
         "d_out_num_runs": 1,
     },
+    apart=True,
 ):
     """A reduction of each run of equal keys; see `reduce_by_key`."""
 
@@ -82,6 +83,7 @@ class RunLengthEncode(
     Algorithm,
     family=RUN_LENGTH_ENCODE,
     uses={"d_in": "num_items", "d_out_unique": 0, "d_out_counts": 0, "d_out_num_runs": 1},
+    apart=True,
 ):
     """A run-length encoding; see `run_length_encode`."""
 
@@ -137,7 +139,8 @@ def reduce_by_key(
     d_out_num_runs : device array, iterator or dtype, 1 item
         Where the number of runs goes: an integer of 4 or 8 bytes.
     op : callable, OpKind or RawOp
-        Combines two values of the accumulator's dtype. It must be associative; it need not be commutative.
+        Combines two values of the accumulator's dtype, the first of which is that of earlier items (`h_init`
+        comes before a run's). It must be associative; it need not be commutative.
     equality_op : callable, OpKind or RawOp, optional
         Whether a key is equal to the one before it. By default ``==``, which structs do not have.
     h_init : numpy.ndarray or device array of one element, number or None
@@ -205,7 +208,8 @@ def exclusive_scan_by_key(
         Where the result goes; it may be `d_in_values` itself, but not `d_in_keys`. Its dtype may differ from
         the accumulator's.
     op : callable, OpKind or RawOp
-        Combines two values of the accumulator's dtype. It must be associative; it need not be commutative.
+        Combines two values of the accumulator's dtype, the first of which is that of earlier items (`h_init`
+        comes before a run's). It must be associative; it need not be commutative.
     h_init : numpy.ndarray or device array of one element, or number
         The initial value of each run; that of a device array is read when the scan runs. An array's dtype is
         the accumulator's; a number is taken in `d_in_values`' dtype.
@@ -257,8 +261,10 @@ def inclusive_scan_by_key(
 
     Parameters
     ----------
-    d_in_keys, d_in_values, d_out_values, op, equality_op, cc, wait, link
+    d_in_keys, d_in_values, d_out_values, equality_op, cc, wait, link
         As for `exclusive_scan_by_key`.
+    op : callable, OpKind or RawOp
+        As for `exclusive_scan_by_key`: its first operand is that of earlier items.
     h_init : numpy.ndarray or device array of one element, number or None
         As for `exclusive_scan_by_key`. With None there is no initial value, and the accumulator has
         `d_in_values`' dtype.

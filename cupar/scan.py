@@ -39,7 +39,8 @@ def exclusive_scan(
     d_out : device array, iterator or dtype, n items
         Where the result goes; it may be `d_in` itself. Its dtype may differ from the accumulator's.
     op : callable, OpKind or RawOp
-        Combines two values of the accumulator's dtype. It must be associative; it need not be commutative.
+        Combines two values of the accumulator's dtype, the first of which is that of earlier items (`h_init`
+        comes before all). It must be associative; it need not be commutative.
     h_init : numpy.ndarray or device array of one element, or number
         The initial value; that of a device array is read when the scan runs. An array's dtype is the
         accumulator's; a number is taken in `d_in`'s dtype.
@@ -78,8 +79,10 @@ def inclusive_scan(
 
     Parameters
     ----------
-    d_in, d_out, op, cc, wait, link
+    d_in, d_out, cc, wait, link
         As for `exclusive_scan`.
+    op : callable, OpKind or RawOp
+        As for `exclusive_scan`: its first operand is that of earlier items.
     h_init : numpy.ndarray or device array of one element, number or None
         As for `exclusive_scan`. With None there is no initial value, and the accumulator has `d_in`'s dtype.
 

@@ -37,6 +37,7 @@ class SegmentedReduce(
         "start_offsets_in": "num_segments",
         "end_offsets_in": "num_segments",
     },
+    rows="d_in",
 ):
     """A segmented reduction for given types, operator and device; see `segmented_reduce`."""
 
@@ -44,7 +45,7 @@ class SegmentedReduce(
         self,
         d_in: Any,
         d_out: Any,
-        num_segments: int,
+        num_segments: int | None = None,
         start_offsets_in: Any = None,
         end_offsets_in: Any = None,
         h_init: Any = None,
@@ -61,7 +62,7 @@ class SegmentedReduce(
             It must hold all items that the offsets name, which is checked on the CPU alone.
         d_out : device array or iterator, at least `num_segments` items
         num_segments : int
-            From 0 to 2**33 - 1.
+            From 0 to 2**33 - 1. Of rows, by default all of `d_in`.
         start_offsets_in, end_offsets_in : device arrays or iterators, at least `num_segments` items
             None if the reduction was built without.
         h_init : numpy.ndarray of one element or number
@@ -125,8 +126,9 @@ def segmented_reduce(
     start_offsets_in, end_offsets_in : device arrays, iterators, dtypes or None, num_segments items
         Of any integer dtype. Both None: rows.
     op : callable, OpKind or RawOp
-        Combines two values of the accumulator's dtype. It must be associative and commutative: the order and
-        grouping of items are unspecified, but the same in every run on the same kind of GPU.
+        Combines two values of the accumulator's dtype. It must be associative and commutative: either may be
+        that of earlier items. Order and grouping are unspecified, but the same in every run on the same
+        kind of GPU.
     h_init : numpy.ndarray of one element or number
         The initial value of each segment. An array's dtype is the accumulator's; a number is taken in
         `d_in`'s dtype.
@@ -165,6 +167,7 @@ class SegmentedSort(
     family=SEGMENTED_SORT,
     uses=_USES,
     buffers=BUFFERS,
+    rows="d_in_keys",
 ):
     """A sort of segments, each by itself; see `segmented_sort`."""
 
@@ -192,9 +195,9 @@ class SegmentedSort(
             for them.
         num_items : int
             How many items the arrays have, 0 or more. No offset may be larger, or below 0; that is checked on
-            the CPU alone.
+            the CPU alone. Of rows, by default ``num_segments * segment_size``.
         num_segments : int
-            From 0 to 2**32 - 1; without offsets, to 2**33 - 1.
+            From 0 to 2**32 - 1; without offsets, to 2**33 - 1, and by default all rows of `d_in_keys`.
         start_offsets_in, end_offsets_in : device arrays, at least `num_segments` items
             None if the sort was built without.
         stream : optional
@@ -237,11 +240,13 @@ class SegmentedSort(
     def _enqueued(self, arguments: tuple[Any, ...]) -> None:
         """Let double buffers know that their values are going to be in the other array."""
         found = buffers(arguments[0], arguments[2])
-        if found and arguments[4] and arguments[5]:
+        if found and 0 not in arguments[4:6]:
             select(found, 1)
 
 
-class SegmentedMergeSort(SegmentedSort, family=SEGMENTED_MERGE_SORT, uses=_USES, buffers=BUFFERS):
+class SegmentedMergeSort(
+    SegmentedSort, family=SEGMENTED_MERGE_SORT, uses=_USES, buffers=BUFFERS, rows="d_in_keys"
+):
     """A sort of segments by a comparison, called as a `SegmentedSort` is; see `segmented_sort`."""
 
 
@@ -284,7 +289,8 @@ def segmented_sort(
         Where the values go; None if there are none, or they are in a `DoubleBuffer`.
     start_offsets_in, end_offsets_in : device arrays, dtypes or None, num_segments items
         Of any integer dtype. Both None: rows.
-    order : SortOrder or None
+    order : SortOrder, optional
+        By default the smallest come first.
     op : callable, OpKind, RawOp or None
         In place of `order`: whether its first key goes before its second, a strict weak order.
     cc, wait, link
@@ -297,11 +303,10 @@ def segmented_sort(
     Examples
     --------
     >>> import cupar
-    >>> order = cupar.SortOrder.ASCENDING
-    >>> segments = cupar.segmented_sort("u4", "u4", None, None, "i8", "i8", order, cc=90)
+    >>> segments = cupar.segmented_sort("u4", "u4", None, None, "i8", "i8", cc=90)
     >>> segments.build.algorithm
     'segmented_sort'
-    >>> rows = cupar.segmented_sort("u4", "u4", order=order, cc=90)
+    >>> rows = cupar.segmented_sort("u4", "u4", order=cupar.SortOrder.DESCENDING, cc=90)
     >>> by_magnitude = cupar.segmented_sort("f4", "f4", op=lambda a, b: abs(a) < abs(b), cc=90)
 
     Notes
@@ -320,5 +325,5 @@ def segmented_sort(
         return obtain(SegmentedMergeSort, "segmented_sort", arguments, operators, cc, wait, link)
     instead = "give op, a comparison of yours, in place of order"
     arguments = *sorted_arguments(d_in_keys, d_out_keys, d_in_values, d_out_values, instead), *offsets
-    order = choice("order", SortOrder, order)
+    order = choice("order", SortOrder, SortOrder.ASCENDING if order is None else order)
     return obtain(SegmentedSort, "segmented_sort", arguments, {}, cc, wait, link, order=order.name)

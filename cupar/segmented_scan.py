@@ -25,6 +25,7 @@ class SegmentedScan(
         "end_offsets_in": "num_segments",
         "start_offsets_out": "num_segments",
     },
+    rows="d_in",
 ):
     """A segmented scan for given types, operator and device.
 
@@ -35,7 +36,7 @@ class SegmentedScan(
         self,
         d_in: Any,
         d_out: Any,
-        num_segments: int,
+        num_segments: int | None = None,
         start_offsets_in: Any = None,
         end_offsets_in: Any = None,
         h_init: Any = None,
@@ -52,7 +53,7 @@ class SegmentedScan(
         d_in, d_out : device arrays or iterators
             They must hold all items that the offsets name, which is checked on the CPU alone.
         num_segments : int
-            From 0 to 2**33 - 1.
+            From 0 to 2**33 - 1. Of rows, by default all of `d_in`.
         start_offsets_in, end_offsets_in : device arrays or iterators, at least `num_segments` items
             None if the scan was built without.
         h_init : numpy.ndarray or device array of one element, or number
@@ -110,8 +111,10 @@ def inclusive_segmented_scan(
 
     Parameters
     ----------
-    d_in, d_out, start_offsets_in, end_offsets_in, op, start_offsets_out, cc, wait, link
+    d_in, d_out, start_offsets_in, end_offsets_in, start_offsets_out, cc, wait, link
         As for `exclusive_segmented_scan`.
+    op : callable, OpKind or RawOp
+        As for `exclusive_segmented_scan`: its first operand is that of earlier items.
     h_init : numpy.ndarray or device array of one element, number or None
         As for `exclusive_segmented_scan`. With None there is no initial value, and the accumulator has
         `d_in`'s dtype.
@@ -163,9 +166,9 @@ def exclusive_segmented_scan(
     start_offsets_in, end_offsets_in : device arrays, iterators, dtypes or None, num_segments items
         Of any integer dtype. Both None: rows.
     op : callable, OpKind or RawOp
-        Combines two values of the accumulator's dtype. It must be associative; it need not be commutative.
-        How items are grouped is unspecified, but the same in every run on the same kind of GPU, if the arrays
-        are aligned alike.
+        Combines two values of the accumulator's dtype, the first of which is that of earlier items (`h_init`
+        comes before a segment's). It must be associative; it need not be commutative. How items are grouped
+        is unspecified, but the same in every run on the same kind of GPU, if the arrays are aligned alike.
     h_init : numpy.ndarray or device array of one element, or number
         The initial value of each segment; that of a device array is read when the scan runs. An array's dtype
         is the accumulator's; a number is taken in `d_in`'s dtype.

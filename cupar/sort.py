@@ -223,7 +223,7 @@ def radix_sort(
     d_out_keys: Any = None,
     d_in_values: Any = None,
     d_out_values: Any = None,
-    order: SortOrder | Any = None,
+    order: SortOrder | Any = SortOrder.ASCENDING,
     *,
     cc: Any = None,
     wait: bool = True,
@@ -245,6 +245,7 @@ def radix_sort(
     d_out_values : device array, dtype or None, n items
         Where the values go; None if there are none, or they are in a `DoubleBuffer`.
     order : SortOrder
+        By default the smallest come first.
     cc, wait, link
         As for every factory: see `Algorithm`, which also lists what is raised.
 

@@ -137,6 +137,7 @@ class SegmentedTopK(
         "start_offsets_in": "num_segments",
         "end_offsets_in": "num_segments",
     },
+    rows="d_in_keys",
 ):
     """The first k items of each segment; see `segmented_top_k`."""
 
@@ -167,9 +168,9 @@ class SegmentedTopK(
         d_out_values : device array, at least ``num_segments * k`` items
         num_items : int
             How many items the inputs have, 0 or more. No offset may be larger, or below 0; that is checked on
-            the CPU alone.
+            the CPU alone. Of rows, by default ``num_segments * segment_size``.
         num_segments : int
-            From 0 to 2**32 - 1; without offsets, to 2**33 - 1.
+            From 0 to 2**32 - 1; without offsets, to 2**33 - 1, and by default all rows of `d_in_keys`.
         k : int
             0 or more; without offsets, no more than each segment has.
         start_offsets_in, end_offsets_in : device arrays, at least `num_segments` items

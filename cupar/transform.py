@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ._base.data import replace
 from ._call.algorithm import Algorithm
+from ._ir.nodes import Argument
+from ._ir.operator import Operator
 from ._kernels.transform import TRANSFORM
 from ._obtain.arguments import argument
 from ._obtain.call_sites import memoised
@@ -82,7 +85,7 @@ def unary_transform(
     The algorithm is CUB's ``DeviceTransform``.
     """
     source, result = argument("d_in", d_in), argument("d_out", d_out, output=True)
-    operators = {"op": resolve(op, (source.value,), result.value, "op", "d_out")}
+    operators = {"op": _operator(op, (source,), result)}
     return obtain(UnaryTransform, "unary_transform", (source, result), operators, cc, wait, link)
 
 
@@ -114,5 +117,10 @@ def binary_transform(
     """
     first, second = argument("d_in1", d_in1), argument("d_in2", d_in2)
     result = argument("d_out", d_out, output=True)
-    operators = {"op": resolve(op, (first.value, second.value), result.value, "op", "d_out")}
+    operators = {"op": _operator(op, (first, second), result)}
     return obtain(BinaryTransform, "binary_transform", (first, second, result), operators, cc, wait, link)
+
+
+def _operator(op: Op, inputs: tuple[Argument, ...], result: Argument) -> Operator:
+    found = resolve(op, [each.value for each in inputs], result.value, "op", "d_out")
+    return replace(found, advice=result.advice) if result.advice else found

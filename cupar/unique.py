@@ -28,6 +28,7 @@ class UniqueByKey(
         "d_out_items": 0,
         "d_out_num_selected": 1,
     },
+    apart=True,
 ):
     """A selection of the first of each run of equal keys; see `unique_by_key`."""
 

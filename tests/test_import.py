@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import cupar
 
 
@@ -72,13 +74,35 @@ def test_no_module_hides_a_public_name():
     assert modules & set(cupar.__all__) == {"cache", "compute", "cuda", "graph"}
 
 
+@pytest.mark.parametrize("module", [cupar, cupar.cache, cupar.graph, cupar.compute])
+def test_completion_shows_the_api_alone(module):
+    assert {*dir(module)} - {*module.__all__} <= {"__version__", *cupar.compute._SUBMODULES}
+
+
+def test_completion_of_cuda_shows_no_modules_of_numbas():
+    from numba import cuda as numbas
+
+    shown = dir(cupar.cuda)
+    assert {"grid", "to_device", "types", "cg"} <= {*shown} and hasattr(numbas, "os")
+    assert not {"os", "warnings", "typing", "__file__"} & {*shown}
+
+
 def test_unknown_name():
-    try:
+    with pytest.raises(AttributeError, match="'cupar' has no attribute 'reduce_onto'") as caught:
         cupar.reduce_onto
-    except AttributeError as error:
-        assert "reduce_onto" in str(error)
-    else:
-        raise AssertionError
+    assert (caught.value.name, caught.value.obj) == ("reduce_onto", cupar)  # so Python says what is near
+
+
+def test_a_call_of_a_familys_file_says_which_algorithms_there_are():
+    assert cupar.reduce_into and cupar.segmented_sort  # which imports the file of sorts, too
+    for family, meant in (
+        ("reduce", r"cupar\.reduce_into"),
+        ("scan", r"cupar\.exclusive_scan, cupar\.inclusive_scan"),
+        ("sort", r"cupar\.merge_sort, cupar\.radix_sort"),
+        ("histogram", r"cupar\.histogram_even"),
+    ):
+        with pytest.raises((TypeError, AttributeError), match=rf"{family}.*; what there is: {meant}$"):
+            getattr(cupar, family)([1, 2, 3])
 
 
 def test_type_checkers_see_the_names_that_there_are():

@@ -23,7 +23,7 @@ class Outcome:
     """What became of a build."""
 
     # Linked: CCCL's kernels were in the cache. There: all of it was.
-    result: Literal["built", "linked", "there", "failed"]
+    result: Literal["built", "linked", "found", "failed"]
     seconds: float
     cubin_size: int = 0  # bytes of GPU code
     error: str = ""  # why it failed
@@ -44,7 +44,7 @@ def make(spec: Specialisation) -> Outcome:
     texts = tuple(str(each.message) for each in said if issubclass(each.category, CacheWarning))
     if failed:
         return Outcome("failed", seconds, error=failed, warnings=texts)
-    result = built.origin if built.origin in ("built", "linked") else "there"
+    result = built.origin if built.origin in ("built", "linked") else "found"
     return Outcome(cast(Any, result), seconds, built.cubin_size, warnings=texts)
 
 

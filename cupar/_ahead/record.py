@@ -49,6 +49,8 @@ AnyPath = str | os.PathLike[str]
 class RecordError(ValueError):
     """A recorded list, or a line of one, is not what it should be. The message begins with its place."""
 
+    __module__ = "cupar"
+
 
 def types(spec: Specialisation) -> list[str]:
     """Return each array or iterator of a specialisation, as in ``d_in: Pointer(int32)``."""

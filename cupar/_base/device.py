@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 CPU = 0  # in place of a compute capability
 
-_NAMES = {"cpu": True, "cuda": False, "gpu": False}
+_NAMES = {"cpu": True, "cuda": False}
 
 
 def _from_environment() -> bool:
@@ -100,6 +100,11 @@ def _within(device: int, function: Callable[..., T], arguments: tuple[Any, ...],
     return function(*arguments, **named)
 
 
-def text(cc: int) -> str:
+def text(cc: int | str) -> str:
     """Return what code is for, as in messages."""
-    return "the CPU" if cc == CPU else f"sm_{cc}"
+    return "the CPU" if cc in (CPU, "cpu") else f"sm_{cc}"
+
+
+def public(cc: int) -> int | str:
+    """Return what code is for, as factories take it: a compute capability, or ``"cpu"``."""
+    return "cpu" if cc == CPU else cc

@@ -29,6 +29,8 @@ class RefusedError(ValueError):
     `file` is the status of the file that was refused: another process may have put a good one in its place.
     """
 
+    __module__ = "cupar"
+
     def __init__(self, why: str, file: os.stat_result | None = None) -> None:
         super().__init__(why)
         self.file = file

@@ -59,7 +59,8 @@ class Algorithm:
     storage of cupar's own. Transforms and searches are called as `run` is. All take
 
     stream : optional
-        None (the default stream), a handle, or a stream of CuPy, PyTorch, Numba or cuda.core.
+        None (CUDA's default stream, and not the current one of CuPy or PyTorch), a handle, or a stream of
+        CuPy, PyTorch, Numba or cuda.core.
 
     and raise ``TypeError`` or ``ValueError`` if an argument is not what the algorithm was built for, or is
     too small, and `NoDeviceError` if there is no GPU.
@@ -76,6 +77,8 @@ class Algorithm:
     _uses: ClassVar[Mapping[str, str | int]]
     _buffers: ClassVar[Mapping[str, str]]
     _any_order: ClassVar[tuple[str, ...]] = ()
+    _rows: ClassVar[str] = ""
+    _apart: ClassVar[bool] = False
     # Takes the arguments of `run` but the stream; returns what a problem has beside a count: a named tuple.
     _problem: ClassVar[Any] = None
 
@@ -86,6 +89,8 @@ class Algorithm:
         uses: Mapping[str, str | int],
         buffers: Mapping[str, str] | None = None,
         any_order: tuple[str, ...] = (),
+        rows: str = "",
+        apart: bool = False,
     ) -> None:
         """Declare what builds an algorithm, and what its calls use.
 
@@ -102,8 +107,14 @@ class Algorithm:
         any_order : tuple of str, optional
             The arrays whose items a call takes each by itself, and if there are outputs among them, writes to
             the same places: these may be in another order than C's, all in the same.
+        rows : str, optional
+            The array of which the rows are segments, where there are no offsets: it tells how many segments
+            and items there are.
+        apart : bool, optional
+            Whether outputs may be no other array of the call.
         """
         cls._family, cls._uses, cls._buffers, cls._any_order = family, uses, buffers or {}, any_order
+        cls._rows, cls._apart = rows, apart
 
     def __init__(self, source: Built | Pending, states: Sequence[Callable[[], bytes] | None]) -> None:
         self._states = states if any(states) else ()
@@ -336,7 +347,7 @@ class Algorithm:
         *arguments, **named
             Those of `run`, but for the stream.
         stream : optional
-            None (the default stream), a handle, or a stream of CuPy, PyTorch, Numba or cuda.core.
+            As in `Algorithm`.
 
         Returns
         -------

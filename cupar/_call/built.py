@@ -59,8 +59,8 @@ class Build:
         As in ``"reduce_into"``.
     key : str
         Of the build in the cache: a SHA-256 in hexadecimal.
-    cc : int
-        Compute capability it is for, as in 90; 0: the CPU.
+    cc : int or str
+        Compute capability it is for, as in 90; ``"cpu"``.
     origin : {"memory", "disk", "linked", "built"}
         ``"linked"``: the kernels were in the cache and only the operator was new.
     seconds : mapping of str to float
@@ -80,7 +80,7 @@ class Build:
 
     algorithm: str
     key: str
-    cc: int
+    cc: int | str
     origin: str
     seconds: Mapping[str, float] = field(hash=False)
     cubin_size: int

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._base.device import in_cpu_call
 from .._device import arrays
+from .._ir.iterator import Iterator
 from .._kernels.segments import MOST_LISTED, Segments
+from .double_buffer import DoubleBuffer
 from .numbers import item_count
 
 MOST_SEGMENTS = 2**33 - 1  # for which one grid has blocks enough, with a warp for each
@@ -58,6 +61,35 @@ def ordered(
             f"segment_size: {n} segments of {size} items each are more than num_items, {num_items}"
         )
     return n * size, n, size
+
+
+def counts_of_rows(
+    name: str, array: Any, segment_size: Any, num_segments: Any, num_items: Any = None
+) -> tuple[Any, Any]:
+    """Return how many segments and items there are where each row is a segment; None: as the rows say.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the rows do not say it.
+    """
+    if isinstance(array, DoubleBuffer):
+        array = array.current()
+    size = _row_length(array, segment_size)
+    if num_segments is None:
+        if num_items is None and isinstance(array, Iterator):
+            raise TypeError("num_segments: expected an integer, as an iterator does not tell it, got None")
+        if num_items is None:
+            items = arrays.read(name, array, in_cpu_call()).size
+        else:
+            items = item_count("num_items", num_items)
+        num_segments, rest = divmod(items, max(size, 1))
+        if rest:
+            raise ValueError(
+                f"num_segments: expected an integer, as {items} items are no whole number of rows of {size}, "
+                "got None"
+            )
+    return num_segments, item_count("num_segments", num_segments) * size if num_items is None else num_items
 
 
 def _row_length(array: Any, segment_size: Any) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache, partial
+from itertools import combinations
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -39,6 +40,8 @@ class Caller(Protocol):
     _uses: ClassVar[Mapping[str, str | int]]
     _buffers: ClassVar[Mapping[str, str]]
     _any_order: ClassVar[tuple[str, ...]]
+    _rows: ClassVar[str]
+    _apart: ClassVar[bool]
     _problem: ClassVar[Callable[..., Any] | None]
     _states: Sequence[State | None]
     run: Callable[..., None]
@@ -70,6 +73,8 @@ def binder(caller: Caller, lend: arrays.Lend | None = None) -> Callable[..., tup
         "_opened": opened,
         "_lend": lend,
         "_any_order": declared._any_order,
+        "_counts_of_rows": _counts_of_rows,
+        "_check_apart": _check_apart,
         # Not to keep each other alive.
         "_problem": partial(declared._problem, weakref.proxy(caller)) if declared._problem else None,
     }
@@ -107,6 +112,7 @@ def binder(caller: Caller, lend: arrays.Lend | None = None) -> Callable[..., tup
         else:
             names[f"_state_of_{i}"] = partial(state_of, argument)
             checks.append(f"{value} = _state_of_{i}({array}, {items}, {more})")
+    checks += _overlap_lines(spec, declared, names)
     states = caller._states or [None] * len(spec.operators)
     for i, ((_, op), state) in enumerate(zip(spec.operators, states, strict=True)):
         if op.state_size:
@@ -146,6 +152,13 @@ def _first_lines(
             message = f"{name}: this {declared.__name__} was built without it; expected None, got "
             lines.append(f"if {name} is not None: raise TypeError({message!r} + type({name}).__name__)")
     counts = [str(count) for count in dict.fromkeys(declared._uses.values()) if count in parameters]
+    if declared._rows and "end_offsets_in" not in built:
+        rows, follow = declared._rows, [name for name in ("num_segments", "num_items") if name in counts]
+        names = ", ".join(follow)
+        lines += [
+            f"if {' is None or '.join(follow)} is None:",
+            f"    {names}, *_ = _counts_of_rows({rows!r}, {rows}, segment_size, {names})",
+        ]
     lines += [
         f"if type({count}) is not int or {count} < 0: {count} = _count({count!r}, {count})"
         for count in counts
@@ -158,6 +171,48 @@ def _first_lines(
             f"{source}, {target} = _opened({source!r}, {source}, {target!r}, {target})"
         )
     return lines, "problem" if declared._problem else counts[0]
+
+
+def _overlap_lines(spec: Specialisation, declared: type[Caller], names: dict[str, Any]) -> list[str]:
+    """Return the lines that refuse arrays which are given twice, where a call may not have that.
+
+    What they read is added to `names`.
+    """
+    lines = []
+    known = [(i, each) for i, each in enumerate(spec.arguments) if each.name in declared._uses]
+    outputs = tuple(each.name for _, each in known if each.output)
+    pairs = [
+        f"value_{i} == value_{j}"
+        for (i, one), (j, other) in combinations(known, 2)
+        if one.is_pointer and other.is_pointer and (one.output or other.output)
+    ]
+    if declared._apart and pairs:  # which takes less time than a set of them
+        given = ", ".join(f"{each.name}={each.name}" for _, each in known if each.is_pointer)
+        lines.append(f"if {' or '.join(pairs)}: _check_apart({outputs}, {given})")
+    inputs = ", ".join(f"{each.name}={each.name}" for _, each in known if not each.output)
+    for _, each in known:
+        if each.output and not each.is_pointer:
+            from . import overlaps
+
+            if overlaps.may_scatter(each.given):
+                names["_check_scatter"] = overlaps.check_scatter
+                lines.append(f"_check_scatter({each.name!r}, {each.name}, {inputs})")
+    return lines
+
+
+# Imported when they are called: most calls need neither.
+
+
+def _check_apart(outputs: Sequence[str], **given: Any) -> None:
+    from . import overlaps
+
+    overlaps.check_apart(outputs, **given)
+
+
+def _counts_of_rows(*given: Any) -> tuple[Any, Any]:
+    from .segments import counts_of_rows
+
+    return counts_of_rows(*given)
 
 
 def _no_init(h_init: Any) -> None:

@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._base.device import text
+from .._base.device import public, text
 from .._base.words import counted
 from .._inspect import listing
 from . import program
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from .._ahead.batch import Failure, Job, Outcome
 
-_RESULTS = {"built": "built", "linked": "linked", "there": "already there", "failed": "failed"}
+_RESULTS = ("built", "linked", "found", "failed")
 
 
 def _positive(text: str) -> int:
@@ -65,16 +65,19 @@ def build(arguments: Arguments) -> Result:
         complain(f"warning: {said}")
     seconds = time.perf_counter() - start
 
+    counts = _counts(outcomes.values())
+
     def show() -> None:
         _print_counts(jobs, outcomes)
-        say(f"{counted(len(jobs), 'build')} in {seconds:.1f} s")
+        found = counts["found"]
+        more = f", {found} found in the cache" if found else ""
+        say(f"{counted(len(jobs) - found, 'build')} in {seconds:.1f} s{more}")
         for job in jobs:
             if outcomes[job.key].result == "failed":
                 complain(f"error: {job}: {outcomes[job.key].error}")
         for each in failures:
             complain(f"error: {each.place}: {each.error}")
 
-    counts = _counts(outcomes.values())
     document = {
         "builds": [_described(job, outcomes[job.key]) for job in jobs],
         "not_asked": [{"place": each.place, "error": each.error} for each in failures],
@@ -123,7 +126,7 @@ def _built(arguments: Arguments, jobs: list[Job], made: dict[str, Outcome]) -> d
             what = f"{job.spec.algorithm} for {text(job.spec.cc)}"
             bar.update(task, advance=1, description=what, refresh=True)
             if not has_bar and not arguments.json:
-                result = f"{_RESULTS[outcome.result]:<13} {outcome.seconds:6.2f} s"
+                result = f"{outcome.result:<6} {outcome.seconds:6.2f} s"
                 say(f"[{number:{width}}/{len(jobs)}] {result}  {job}")
                 sys.stdout.flush()
     return batch.kept(outcomes)
@@ -150,7 +153,7 @@ def _described(job: Job, outcome: Outcome) -> dict[str, Any]:
     return {
         "key": job.key,
         "algorithm": job.spec.algorithm,
-        "cc": job.spec.cc,
+        "cc": public(job.spec.cc),
         "types": job.types,
         "operators": job.operators,
         "result": outcome.result,
@@ -170,6 +173,6 @@ def _print_counts(jobs: list[Job], outcomes: dict[str, Outcome]) -> None:
     for cc in dict.fromkeys(job.spec.cc for job in jobs):
         of_cc = [outcomes[job.key] for job in jobs if job.spec.cc == cc]
         seconds = f"{sum(each.seconds for each in of_cc):.1f}"
-        rows.append((text(cc), *map(str, _counts(of_cc).values()), seconds))
-    numbers = (*_RESULTS.values(), "seconds")
-    print_table(("for", *numbers), rows, numbers)
+        rows.append((str(public(cc)), *map(str, _counts(of_cc).values()), seconds))
+    numbers = (*_RESULTS, "seconds")
+    print_table(("cc", *numbers), rows, numbers)

@@ -14,7 +14,7 @@ from .. import cache
 from .._base.words import counted, date_text, size_text
 from .._inspect import listing
 from .._store.entry import is_key
-from .command import FAULT, OK, Arguments, Result, UsageError, argument, ccs_of, command, group
+from .command import FAULT, OK, Arguments, Result, UsageError, argument, ccs_of, command, group, naming
 from .terminal import (
     complain,
     is_narrow,
@@ -95,25 +95,33 @@ def list_(arguments: Arguments) -> Result:
 
 
 def _described(info: cache.Info) -> dict[str, Any]:
+    from .._inspect import differences
+
+    types, operators = differences.types_and_operators(info.meta)
     return {
         "key": info.key,
-        "entry": info.entry,
+        "kind": info.entry,
         "algorithm": info.algorithm or None,
         "cc": info.cc or None,
         "size": info.size,
         "used": iso_text(info.used),
+        "types": types,
+        "operators": operators,
     }
 
 
 def _show_list(entries: list[dict[str, Any]], infos: list[cache.Info]) -> None:
-    short, length = on_terminal(), 10 if is_narrow() else None  # asked once: there may be many rows
+    short, narrow = on_terminal(), is_narrow()  # asked once: there may be many rows
     rows = []
     for entry, info in zip(entries, infos, strict=True):
         key = info.key[:_KEY] if short else info.key
         size = size_text(info.size) if short else str(info.size)
-        used = date_text(info.used)[:length] if short else entry["used"] or ""
-        rows.append((key, info.entry, info.algorithm, str(info.cc or ""), size, used))
-    print_table(("key", "kind", "algorithm", "cc", "size", "used"), rows, numbers=("cc", "size"))
+        used = date_text(info.used)[: 10 if narrow else None] if short else entry["used"] or ""
+        of = ", ".join([*entry["types"], *entry["operators"]])
+        rows.append((key, info.entry, info.algorithm, str(info.cc or ""), size, used, of))
+    columns = ("key", "kind", "algorithm", "cc", "size", "used", "types and operators")
+    end = -1 if short and narrow else None  # for which there is no room
+    print_table(columns[:end], [row[:end] for row in rows], numbers=("cc", "size"))
 
 
 @command("cache show", "show all metadata of an entry")
@@ -126,7 +134,8 @@ def show(arguments: Arguments) -> Result:
     --------
     cupar cache show 3f7a90
     """
-    info = cache.info(arguments.key, arguments.bundle)
+    with naming(key="KEY"):
+        info = cache.info(arguments.key, arguments.bundle)
     meta = info.meta
     return Result({**_described(info), "meta": meta}, lambda: _show_entry(info, meta))
 
@@ -142,7 +151,7 @@ def _show_entry(info: cache.Info, meta: dict[str, Any]) -> None:
         "kind": info.entry,
         "types and operators": differences.summary(meta),
         "size": f"{size_text(info.size)} ({info.size})",
-        "last used": date_text(info.used),
+        "used": date_text(info.used),
     }
     rest = [(name, _text(value)) for name, value in meta.items() if name not in _APART]
     title = differences.subject(meta) or "an entry that cannot be read"
@@ -209,8 +218,8 @@ def stats(arguments: Arguments) -> Result:
         fields = {
             "entries": str(len(found)),
             "size": f"{size_text(size)} of {size_text(usage.limit)}",
-            "oldest use": date_text(oldest),
-            "newest use": date_text(newest),
+            "oldest": date_text(oldest),
+            "newest": date_text(newest),
         }
         print_fields(directory, fields.items())
         for name, table in sums.items():
@@ -293,6 +302,8 @@ def prune(arguments: Arguments) -> Result:
 
     Without options, entries are removed only while the directory exceeds CUPAR_CACHE_SIZE.
 
+    Without options as many as the limit (CUPAR_CACHE_SIZE) demands, which is kept to anyway: mostly none.
+
     Examples
     --------
     cupar cache prune --size 500M
@@ -351,7 +362,8 @@ def export(arguments: Arguments) -> Result:
     cupar cache export two.cupar-bundle 3f7a90 b1eb7f
     """
     listing.own()  # or fail
-    return _carried("exported", cache.export(arguments.file, arguments.keys or None))
+    with naming(keys="KEY"):
+        return _carried("exported", cache.export(arguments.file, arguments.keys or None))
 
 
 @command("cache import", "copy the entries of a bundle into the cache")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import argparse
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,6 +101,18 @@ def argument(*names: str, **keywords: Any) -> Callable[[Run], Run]:
         return run
 
     return declare
+
+
+@contextmanager
+def naming(**names: str) -> Iterator[None]:
+    """Have errors of the Python interface name the arguments of the command in place of its parameters."""
+    try:
+        yield
+    except ValueError as error:
+        parameter, colon, rest = str(error).partition(":")
+        if parameter not in names:
+            raise
+        raise FailedError(f"{names[parameter]}{colon}{rest}") from None
 
 
 def _help(text: str) -> tuple[str, str]:

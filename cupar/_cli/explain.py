@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from .. import cache
-from .command import Arguments, Result, argument, command
+from .command import Arguments, Result, argument, command, naming
 from .terminal import say
 
 
@@ -24,5 +24,6 @@ def explain(arguments: Arguments) -> Result:
     cupar explain 3f7a90 b1eb7f
     cupar explain 3f7a90
     """
-    found = cache.explain(arguments.key, arguments.other)
+    with naming(algorithm="KEY", other="OTHER"):
+        found = cache.explain(arguments.key, arguments.other)
     return Result(asdict(found), lambda: say(str(found)))

@@ -21,7 +21,18 @@ from typing import Any
 
 from .. import __version__
 from .._base.warnings import CacheWarning
-from .command import COMMANDS, FAULT, USAGE, Arguments, Command, FailedError, Result, Terminated, UsageError
+from .command import (
+    COMMANDS,
+    FAULT,
+    OK,
+    USAGE,
+    Arguments,
+    Command,
+    FailedError,
+    Result,
+    Terminated,
+    UsageError,
+)
 from .terminal import OutputError, complain, leave_output, open_closed_streams, print_json
 
 __all__ = ["main"]
@@ -77,6 +88,9 @@ def _status(words: list[str]) -> int:
         arguments = parser.parse_args(words)
     except SystemExit as end:  # after help, the version, or what is wrong with the command line
         return int(end.code or 0)
+    if arguments.run is None:  # of a group of commands, or of all
+        arguments.parser.print_help(sys.stdout)
+        return OK
     arguments.rest = rest
     with _warnings_as_lines(), _ending_cleanly():
         return _run(arguments)
@@ -153,6 +167,17 @@ class _Parser(argparse.ArgumentParser):
             super()._print_message(message, file)
 
 
+class _Formatter(argparse.HelpFormatter):
+    """Wraps descriptions paragraph by paragraph, and leaves examples as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if text.startswith(_EXAMPLES):
+            return text
+        return "\n\n".join(textwrap.fill(each, width) for each in text.split("\n\n"))
+
+
+_EXAMPLES = "examples:\n"
+
 _ALL = Command(
     "",
     "See cupar's cache, build ahead of time, and carry builds to other machines.",
@@ -181,14 +206,15 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _folder(parser: argparse.ArgumentParser) -> Any:
-    return parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    parser.set_defaults(run=None, parser=parser)
+    return parser.add_subparsers(title="commands", metavar="COMMAND")
 
 
 def _help(command: Command) -> dict[str, Any]:
     return {
         "description": command.description,
-        "epilog": "examples:\n" + textwrap.indent(command.examples, "  "),
-        "formatter_class": argparse.RawDescriptionHelpFormatter,
+        "epilog": _EXAMPLES + textwrap.indent(command.examples, "  "),
+        "formatter_class": _Formatter,
     }
 
 

@@ -28,18 +28,19 @@ class RefusedError(TypeError):
         self.place = file, line
 
 
-def message(subject: str, error: BaseException, compiler: str = "numba.cuda") -> str:
+def message(subject: str, error: BaseException, compiler: str = "numba.cuda", advice: str = "") -> str:
     """Return why an operator cannot be compiled, in four lines: with the user's line that numba refuses.
 
     `subject` is as in ``"op: numba.cuda cannot compile operator f (f.py:12) for (int32)"``, and `error` what
-    numba raised, with its traceback; `compiler` is numba's for GPUs, or numba itself for the CPU.
+    numba raised, with its traceback; `compiler` is numba's for GPUs, or numba itself for the CPU. `advice`
+    is the end of the sentence.
     """
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
     if isinstance(error, RefusedError):
         why, (file, line) = text, error.place
     else:
         why, (file, line) = _why(error, text).replace("numba.cuda", compiler), _location(error, text)
-    lines = [f"{subject}: {why}"]
+    lines = [f"{subject}: {why}{advice}"]
     source = linecache.getline(file, line).strip()
     if source:
         lines += [f"  {file}:{line}", f"    {source}"]

@@ -218,7 +218,9 @@ def explained(op: Operator, cc: int) -> Iterator[None]:
     """Say which operator it is that numba cannot compile, and why."""
     try:
         yield
-    except (ResultError, BuildError):
+    except ResultError as error:
+        raise TypeError(str(error)) from None
+    except BuildError:
         raise
     except Unfingerprintable as error:
         raise Unfingerprintable(f"{op.parameter}: {op.described}: {error}") from None
@@ -228,7 +230,8 @@ def explained(op: Operator, cc: int) -> Iterator[None]:
         types = ", ".join(map(structs.text, op.inputs))
         compiler, place = ("numba", "the CPU") if cc == CPU else ("numba.cuda", f"sm_{cc}")
         subject = f"{op.parameter}: {compiler} cannot compile {op.described} for ({types}) on {place}"
-        text = numba_errors.message(subject, error, compiler)
+        advice = op.advised if op.parameter == "transform_op" else ""
+        text = numba_errors.message(subject, error, compiler, advice)
         raise TypeError(_with_externals(text, op)) from cause(error)
 
 

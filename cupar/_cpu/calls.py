@@ -155,7 +155,7 @@ def class_of(kind: Any) -> Any:
     """Return the class of an algorithm's objects for the CPU."""
     names = {"__module__": kind.__module__, "__doc__": kind.__doc__, "__qualname__": kind.__qualname__}
     declared = {"family": kind._family, "uses": kind._uses, "buffers": kind._buffers}
-    declared["any_order"] = kind._any_order
+    declared |= {"any_order": kind._any_order, "rows": kind._rows, "apart": kind._apart}
     return type(kind)(kind.__name__, (kind, CpuAlgorithm), names, **declared)
 
 

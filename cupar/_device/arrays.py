@@ -67,8 +67,12 @@ def _has(array: Any, *attributes: str) -> bool:
 
 def _describe(cls: type) -> str:
     if issubclass(cls, np.ndarray):
-        return "a NumPy array, which is in host memory; copy it to the device first, as with cupy.asarray"
-    return f"{cls.__name__}, which has neither __cuda_array_interface__ nor DLPack"
+        kind = "a NumPy array"
+    elif hasattr(cls, "__array_interface__") and not issubclass(cls, np.generic):
+        kind = cls.__name__
+    else:
+        return f"{cls.__name__}, which has neither __cuda_array_interface__ nor DLPack"
+    return f"{kind}, which is in host memory; copy it to the device, as with cupy.asarray, {readers.ON_CPU}"
 
 
 _host_readers: dict[type, Callable[[Any], np.ndarray[Any, Any]]] = {}

@@ -21,8 +21,9 @@ from .._base.data import Recent, dataclass
 _T = TypeVar("_T")
 
 _NO_DEVICE_HINT = (
-    "to build without a GPU, pass cc=, the compute capability to build for, as in cc=90; "
-    'to run, a machine with an NVIDIA GPU and driver is needed, or for algorithms cupar.device("cpu")'
+    'to build and run algorithms on the CPU, use `with cupar.device("cpu"):`; '
+    "to build for a GPU without one, pass cc=, its compute capability, as in cc=90; "
+    "to run on a GPU, a machine with an NVIDIA GPU and driver is needed"
 )
 
 

@@ -10,6 +10,8 @@ import numpy as np
 
 from .. import structs
 
+ON_CPU = 'or run algorithms on the CPU, as in `with cupar.device("cpu"):`'
+
 
 class View(NamedTuple):
     """What cupar needs to know of a device array.
@@ -46,7 +48,8 @@ torch_dtypes: dict[Any, np.dtype[Any]] = {}
 def view_torch(tensor: Any) -> View:
     if not tensor.is_cuda:
         raise TypeError(
-            f"expected a device array, got a PyTorch tensor on {tensor.device}; move it with .cuda()"
+            f"expected a device array, got a PyTorch tensor on {tensor.device}; move it with .cuda(), "
+            f"{ON_CPU}"
         )
     dtype = torch_dtypes.get(tensor.dtype)
     if dtype is None:
@@ -152,7 +155,10 @@ _DEFAULT_STREAM = 1  # in DLPack's terms
 
 def view_dlpack(array: Any) -> View:
     if array.__dlpack_device__()[0] not in _DLPACK_CUDA:
-        raise TypeError(f"expected a device array, got a {type(array).__name__} that is not on a CUDA device")
+        raise TypeError(
+            f"expected a device array, got a {type(array).__name__} that is not on a CUDA device; copy it "
+            f"there, {ON_CPU}"
+        )
     view = from_dlpack(array)
     strides = view.strides
     try:

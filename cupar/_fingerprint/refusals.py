@@ -28,6 +28,8 @@ class Unfingerprintable(TypeError):  # noqa: N818 - reads as what it says: the o
     ``config.table``), the type that was found there, and what to do.
     """
 
+    __module__ = "cupar"
+
 
 def refusal(where: str, value: object, advice: str) -> Unfingerprintable:
     """Return the error for a value that cannot be encoded."""

@@ -156,11 +156,41 @@ class Call:
         for count in dict.fromkeys(self._cls._uses.values()):
             if isinstance(count, int) or count not in self._given:
                 continue
+            if self._given[count] is types.none and self._follows(count):
+                continue
             self._checks += [
                 f"_n_{count} = {integer(count, self._given[count], count)}",
                 f"if _n_{count} < 0:",
                 f'    raise ValueError("{count}: expected 0 or more")',
             ]
+
+    def _follows(self, count: str) -> bool:
+        """Find a count of segments or items that is not given, where rows tell it; return whether they do."""
+        rows = self._given.get(self._cls._rows)
+        if not self._cls._rows or "end_offsets_in" in self._built:
+            return False
+        size = self._given["segment_size"]
+        if size is not types.none:
+            row = integer("segment_size", size, "segment_size")
+        elif isinstance(rows, ViewType) and rows.ndim > 1:
+            row = f"_int({self._cls._rows}.shape[{rows.ndim - 1}])"
+        else:
+            return False
+        if count == "num_items" and self._given["num_segments"] is not types.none:
+            segments = integer("num_segments", self._given["num_segments"], "num_segments")
+            self._checks.append(f"_n_num_items = {segments} * {row}")
+            return True
+        if self._given.get("num_items", types.none) is not types.none:
+            items = integer("num_items", self._given["num_items"], "num_items")
+        elif isinstance(rows, ViewType):
+            items = f"_int({self._cls._rows}.size)"
+        else:
+            return False
+        self._checks += [f"_row, _n_{count} = max({row}, 1), {items}", f"if _n_{count} % _row:"]
+        wrong = "num_segments: expected an integer, as the items are no whole number of rows"
+        self._checks.append(f"    raise ValueError({wrong!r})")
+        self._checks += [f"_n_{count} //= _row"] if count == "num_segments" else []
+        return True
 
     def _array(self, name: str, items: str, what: Any) -> None:
         """Check an array or iterator, and name its value."""

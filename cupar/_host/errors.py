@@ -10,6 +10,8 @@ from .._device import driver
 class LaunchError(driver.DriverError):
     """The CUDA driver refused a call that compiled code made."""
 
+    __module__ = "cupar"
+
     def __init__(self, subject: str, calls: str, status: int) -> None:
         self.args = (subject, calls, status)
 

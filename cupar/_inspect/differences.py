@@ -12,6 +12,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 from .._base.data import dataclass
@@ -270,11 +271,17 @@ def subject(meta: Meta) -> str:
 
 def summary(meta: Meta) -> str:
     """Return arguments and operators of an entry, as in ``d_in: float32, op: OpKind.PLUS``."""
+    return ", ".join(chain(*types_and_operators(meta)))
+
+
+def types_and_operators(meta: Meta) -> tuple[list[str], list[str]]:
+    """Return arguments of an entry, as in ``d_in: float32``, and operators, as in ``op: OpKind.PLUS``."""
+    tables = _table(meta.get("parts")).get("arguments"), meta.get("operators")
     try:
-        shown = {**_table(_table(meta.get("parts")).get("arguments")), **_table(meta.get("operators"))}
-        return ", ".join(f"{name}: {_text(part)}" for name, part in shown.items())
+        types, operators = ([f"{name}: {_text(of)}" for name, of in _table(each).items()] for each in tables)
     except RecursionError:
-        return _DEEP
+        return [_DEEP], []
+    return types, operators
 
 
 def _text(part: Any) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import structs
 from .._base.causes import NumbaType
 from .._base.data import dataclass, field, replace
 from .._device import arrays
@@ -112,6 +113,11 @@ class Value(Leaf):
             return self.current
         return _padded(self.current(lend) if isinstance(self.current, CapturedState) else self.current())
 
+    def first(self, dtype: np.dtype[Any]) -> Any:
+        """Return the value that its bytes begin with, as Python has it."""
+        assert isinstance(self.current, bytes)
+        return np.frombuffer(self.current, dtype, 1)[0].item()
+
 
 def constant(state: bytes) -> Value:
     """Return a state that is the same in every call."""
@@ -154,7 +160,11 @@ class Iterator:
     __radd__ = __add__
 
     def __repr__(self) -> str:
-        return f"<cupar {type(self).__name__} of {self.dtype}>"
+        return f"<cupar {type(self).__name__}{self._given()} of {structs.text(self.dtype)}>"
+
+    def _given(self) -> str:
+        """Return the number that it was made of as text, as in ``(5)``; empty if it was made of others."""
+        return ""
 
     def captured(self) -> list[Any]:
         """Return the device arrays that operators in it have captured."""

@@ -371,6 +371,11 @@ class Argument:
             return self
         return replace(self, node=Convert(value, self.node, self.output))
 
+    @property
+    def advice(self) -> str:
+        """What to write if it is written other items than it says it takes; empty if that was decided."""
+        return self.given.operator.advice if self.output and self.given.operator is not None else ""
+
     def without_user(self, *, with_code: bool = False) -> Argument:
         """Return it without what keeps the users' functions in it alive; see `Operator.without_user`."""
         given, node = (each.without_user(with_code=with_code) for each in (self.given, self.node))

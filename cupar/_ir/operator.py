@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ResultError(TypeError):
-    """What an operator returns is not converted to the type that is needed."""
+    """What an operator returns is not converted to the type that is needed: users see a TypeError."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,9 @@ class Operator:
     # For messages: what it was given as, and what decides the output's type, if that may be another.
     parameter: str = field(default="op", compare=False)
     decided_by: str = field(default="", compare=False)
+    advice: str = field(
+        default="", compare=False
+    )  # where a type was taken for granted, and may be meant otherwise
 
     @property
     def described(self) -> str:
@@ -57,6 +60,19 @@ class Operator:
         from .._base.causes import place
 
         return f"operator {self.name}{place(self.user)}"
+
+    @property
+    def advised(self) -> str:
+        """Its advice as the end of a message."""
+        return f"; {self.advice}" if self.advice else ""
+
+    def of_output(self, taken: np.dtype[Any]) -> Operator:
+        """Return it as that of an output iterator which takes items to be of a type that nobody named."""
+        advice = (
+            f"the TransformOutputIterator of {self.name} takes {structs.text(taken)}, the dtype of "
+            "`underlying`: for other items annotate the parameter of its function, or give value_type"
+        )
+        return replace(self, advice=advice)
 
     @property
     def function(self) -> Any:
@@ -95,12 +111,12 @@ class Operator:
         if isinstance(result, str) or (result.names is None) != (self.output.names is None):
             expected = f"expected a {'number' if self.output.names is None else 'struct'}"
             forgets = returned.endswith("None")
-            raise ResultError(f"{does}, {expected}{': a `return` is missing' if forgets else ''}")
+            raise ResultError(f"{does}, {expected}{': a `return` is missing' if forgets else self.advised}")
         if not _fits(result, self.output):
             other = f", or let {self.decided_by} be {returned}" if self.decided_by else ""
             raise ResultError(
                 f"{does}, which is not converted to {structs.text(self.output)} silently: convert it in the "
-                f"operator{other}"
+                f"operator{other}{self.advised}"
             )
 
     def without_user(self, *, with_code: bool = False) -> Operator:

@@ -138,9 +138,10 @@ def converting(name: str, array: Any, other: Argument) -> Argument:
         return discarding(name, other.value)
     if not structs.convertible(other.value, found.value):
         wanted, got = structs.text(other.value), structs.text(found.value)
+        advice = found.advice or "a TransformOutputIterator converts as you say"
         raise TypeError(
             f"{name}: expected {wanted}, the dtype of {other.name}, or one that it is converted to silently, "
-            f"got {got}; a TransformOutputIterator converts as you say"
+            f"got {got}; {advice}"
         )
     return found.converted(other.value)
 
@@ -204,7 +205,7 @@ def accumulation(
     if type(target.node) is nodes.Discard:
         target = discarding(names[1], accumulator)
     check_conversion(names[0], source.value, "the accumulator", accumulator)
-    check_conversion("the accumulator", accumulator, names[1], target.value)
+    check_conversion("the accumulator", accumulator, names[1], target.value, target.advice)
     if is_scan:
         op = recognised(op, accumulator)
     operator = resolve(op, (accumulator, accumulator), accumulator, "op", "h_init (and so the accumulator)")
@@ -223,11 +224,12 @@ def recognised(op: Op, dtype: np.dtype[Any]) -> Op:
 
 
 def check_conversion(
-    source_name: str, source: np.dtype[Any], target_name: str, target: np.dtype[Any]
+    source_name: str, source: np.dtype[Any], target_name: str, target: np.dtype[Any], advice: str = ""
 ) -> None:
     """Raise TypeError if items would be converted from float to integer or from complex to real."""
+    advice = advice or "give h_init as a NumPy array of the dtype to accumulate in"
     if not structs.convertible(source, target):
         raise TypeError(
             f"{source_name}: {structs.text(source)} is not converted to {structs.text(target)} of "
-            f"{target_name} silently; give h_init as a NumPy array of the dtype to accumulate in"
+            f"{target_name} silently; {advice}"
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import _cache
 from .._base import log
-from .._base.device import text
+from .._base.device import public, text
 from .._call.built import Build, Built, Made, Policy
 from .._call.code import Code
 from .._compile import entries, toolchain
@@ -76,7 +76,8 @@ def produce(
     tier = spec.option("tier") or "fast"
     made = _shown(spec, code)
     policy = _policy(spec, fetched.entry.payload)
-    build = Build(spec.algorithm, key, spec.cc, origin, seconds, size, fetched.source, tier, policy, made)
+    cc = public(spec.cc)
+    build = Build(spec.algorithm, key, cc, origin, seconds, size, fetched.source, tier, policy, made)
     if os.environ.get("CUPAR_DUMP"):
         from .._inspect import dump
 

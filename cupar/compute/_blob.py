@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from .. import __version__, structs
+from .._base.device import public
 from .._base.digests import sha256
 from .._call.algorithm import Algorithm
 from .._call.built import Build, Built
@@ -33,7 +34,7 @@ from ..operators import OpKind
 FORMAT: Final = 1  # another one whenever what `_plain` writes changes
 _MAGIC: Final = b"CUPARALG"
 _PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
-_BUILD: Final = ("algorithm", "key", "cc", "cubin_size", "tier")
+_BUILD: Final = ("algorithm", "key", "cubin_size", "tier")
 # Nothing else is made of what is read. Linked code is not, as no algorithm here has any.
 _CLASSES: Final[dict[str, Any]] = {
     each.__name__: each
@@ -144,6 +145,7 @@ def _restored(spec: Specialisation, code: bytes, build: dict[str, Any]) -> Algor
     found = code_of(spec, code)
     found.check()
     told = {field: build[field] for field in _BUILD}
+    told["cc"] = public(spec.cc)
     built = Built(found, Build(**told, origin="disk", seconds={}, source="deserialize"))
     return class_of(spec)(built, ())  # type: ignore[no-any-return]
 

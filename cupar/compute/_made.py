@@ -8,7 +8,7 @@ from types import NoneType
 from typing import Any, ClassVar, NamedTuple
 from weakref import WeakValueDictionary
 
-from .._base.device import CPU, is_cpu, text, using
+from .._base.device import CPU, is_cpu, public, text, using
 from .._call.algorithm import Algorithm
 from .._call.built import Build
 from .._device import driver
@@ -127,9 +127,9 @@ class Made:
         return made
 
     @property
-    def builds(self) -> dict[int, Build]:
-        """Where the code came from, by compute capability, as in 90, 0 for the CPU; see `cupar.Build`."""
-        return {cc: each.build for cc, each in self._builds.items()}
+    def builds(self) -> dict[int | str, Build]:
+        """Where the code came from, by compute capability, as in 90, or ``"cpu"``; see `cupar.Build`."""
+        return {public(cc): each.build for cc, each in self._builds.items()}
 
     def serialize(self) -> bytes:
         """Return it as bytes, with its builds for all compute capabilities; see `deserialize`."""

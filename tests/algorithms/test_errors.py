@@ -42,7 +42,7 @@ def no_gpu(monkeypatch):
 
 
 def test_no_gpu_and_no_cc(no_gpu):
-    with pytest.raises(cupar.NoDeviceError, match=r"no GPU.*pass cc=.*cc=90"):
+    with pytest.raises(cupar.NoDeviceError, match=r'no GPU.*cupar\.device\("cpu"\).*pass cc=.*cc=90'):
         build(cc=None)
 
 

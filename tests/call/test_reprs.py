@@ -4,6 +4,7 @@ import re
 import threading
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 
 import cupar
@@ -176,3 +177,12 @@ def test_an_explanation(reduction):
 
 def test_a_table_without_rows_is_its_title():
     assert html.table("a < b", ["c"], []) == "<div>a &lt; b</div>"
+
+
+def test_iterators_of_a_number_show_it():
+    assert repr(cupar.CountingIterator(5) + 3) == "<cupar CountingIterator(8) of int64>"
+    assert repr(cupar.CountingIterator(np.uint8(250)) + 10) == "<cupar CountingIterator(4) of uint8>"
+    assert repr(cupar.ConstantIterator(np.float32(2.5))) == "<cupar ConstantIterator(2.5) of float32>"
+    assert repr(cupar.ZipIterator("i4", "f4")) == (
+        "<cupar ZipIterator of {field_0: int32, field_1: float32}>"
+    )

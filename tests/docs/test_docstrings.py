@@ -36,6 +36,11 @@ def test_factories_have_an_example_and_say_what_they_raise(name):
     assert ">>> " in text
 
 
+@pytest.mark.parametrize("name", [name for name in FACTORIES if re.search("scan|reduce", name)])
+def test_scans_and_reductions_say_which_operand_comes_earlier(name):
+    assert re.search(r"that\s+of earlier items", inspect.getdoc(getattr(cupar, name)))
+
+
 def test_everything_public_is_documented():
     for name in cupar.__all__:
         assert inspect.getdoc(getattr(cupar, name)), name

@@ -963,3 +963,19 @@ REFUSED = [
 def test_refusals(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize("cc", [CC, "cpu"])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda pairs, out, cc: cupar.unary_transform(pairs, out, lambda a: a, cc=cc),
+        lambda pairs, out, cc: cupar.unary_transform(pairs, out, lambda a: a[1], cc=cc),
+        lambda pairs, out, cc: cupar.reduce_into(pairs, out, lambda a, b: a, None, cc=cc),
+        lambda pairs, out, cc: cupar.select(pairs, out, "i8", lambda a: a[0] > 0, cc=cc),
+    ],
+)
+def test_outputs_of_structs_are_told_to_say_so(ask, cc):
+    out = TransformOutputIterator("f4", lambda p: p[1])
+    with pytest.raises(TypeError, match="takes float32, the dtype of `underlying`: .*annotate .*value_type"):
+        ask(ZipIterator("i4", "f4"), out, cc)

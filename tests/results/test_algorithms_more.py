@@ -705,13 +705,50 @@ def test_segmented_sort_of_a_matrix(rng):
     sort.run(d_keys, d_out, num_items=60_000, num_segments=200)
     np.testing.assert_array_equal(d_out.get(), np.sort(host, axis=1))
     sort.run(d_keys, d_out, num_items=60_000, num_segments=10)  # of rows so long, the first
-    buffer = cupar.DoubleBuffer(cp.asarray(host), cp.zeros((200, 300), "i2"))
-    sort.run(buffer, num_items=60_000, num_segments=200)
-    np.testing.assert_array_equal(buffer.current().get(), np.sort(host, axis=1))
+    for counts in ({"num_items": 60_000, "num_segments": 200}, {}):
+        buffer = cupar.DoubleBuffer(cp.asarray(host), cp.zeros((200, 300), "i2"))
+        sort.run(buffer, **counts)
+        np.testing.assert_array_equal(buffer.current().get(), np.sort(host, axis=1))
     with pytest.raises(ValueError, match="^segment_size: 200 segments of 301 items"):
         sort.run(d_keys, d_out, num_items=60_000, num_segments=200, segment_size=301)
     with pytest.raises(TypeError, match="^segment_size: expected an integer, as there are neither"):
         sort.run(d_keys.ravel(), d_out, num_items=60_000, num_segments=200)
+
+
+def test_sorts_ascend_unless_they_are_told_and_rows_tell_how_many_there_are(rng):
+    host = items(rng, 60_000, "i2").reshape(200, 300)
+    d_keys, d_out, flat = cp.asarray(host), cp.zeros((200, 300), "i2"), cp.zeros(60_000, "i2")
+    cupar.radix_sort(d_keys.ravel(), flat).run(d_keys.ravel(), flat, num_items=60_000)
+    np.testing.assert_array_equal(flat.get(), np.sort(host.ravel()))
+    sort = segmented_sort(d_keys, d_out)
+    for keys, given in (
+        (d_keys, {}),
+        (d_keys, {"num_segments": 200}),
+        (d_keys, {"num_items": 60_000}),
+        (d_keys.ravel(), {"segment_size": 300}),
+    ):
+        d_out[...] = 0
+        sort.run(keys, d_out, **given)
+        np.testing.assert_array_equal(d_out.get(), np.sort(host, axis=1))
+    d_out[...] = 0
+    sort.run(d_keys, d_out, num_segments=3)
+    np.testing.assert_array_equal(d_out.get()[:3], np.sort(host[:3], axis=1))
+    assert not d_out.get()[3:].any()
+    with pytest.raises(ValueError, match="^num_segments: .* 60000 items are no whole number of rows of 299"):
+        sort.run(d_keys, d_out, segment_size=299)
+
+    bound = cupar.segmented_top_k("i2", "i2").bind(d_keys, flat, k=2)
+    bound()
+    np.testing.assert_array_equal(flat.get()[:400].reshape(200, 2), np.sort(host, axis=1)[:, ::-1][:, :2])
+    cupar.inclusive_segmented_scan("i2", "i2", op=OpKind.MAXIMUM).run(d_keys, d_out)
+    np.testing.assert_array_equal(d_out.get(), np.maximum.accumulate(host, axis=1))
+    largest = cupar.segmented_reduce("i2", "i2", op=OpKind.MAXIMUM, h_init=0)
+    largest.run(d_keys, flat, h_init=0)
+    np.testing.assert_array_equal(flat.get()[:200], np.maximum(host.max(axis=1), 0))
+    with pytest.raises(TypeError, match="^num_segments: .* an iterator does not tell it"):
+        largest.run(cupar.TransformIterator("i2", lambda a: a), flat, h_init=0, segment_size=3)
+    with pytest.raises(TypeError, match="^num_items: expected an integer, got NoneType"):
+        segmented_sort("i2", "i2", None, None, "i4", "i4").run(d_keys, d_out)
 
 
 @pytest.mark.parametrize("order", list(SortOrder))

@@ -225,3 +225,42 @@ def test_one_object_from_many_threads():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_no_array_is_written_twice_or_while_it_is_read(rng):
+    items, first, second, third = (cp.asarray(rng.integers(0, 9, 1000), "i4") for _ in range(4))
+    count, places = cp.zeros(2, "i8"), cp.arange(1000)
+    parts = cupar.three_way_partition("i4", "i4", "i4", "i4", "i8", lambda a: a < 3, lambda a: a > 6)
+    chosen = cupar.select("i4", "i4", "i8", lambda a: a < 3)
+    runs = cupar.run_length_encode("i4", "i4", "i4", "i8")
+    for call, name, other in (
+        (lambda: parts.run(items, first, first, third, count, 1000), "d_second_part_out", "d_first_part_out"),
+        (lambda: parts.run(items, first, second, items, count, 1000), "d_unselected_out", "d_in"),
+        (lambda: parts(cp.zeros(1 << 20, "u1"), items, items, first, second, count, 9), "d_first", "d_in"),
+        (lambda: chosen.run(items, items, count, 1000), "d_out", "d_in"),
+        (lambda: runs.bind(items, first, first, count, 1000), "d_out_counts", "d_out_unique"),
+    ):
+        with pytest.raises(ValueError, match=f"^{name}.*: expected an array of its own, .* of {other};"):
+            call()
+    parts.run(items, first, second[:0], second, count, 0)  # an empty array is where another begins
+    parts.run(items, first, second, third, count, 1000)
+    assert int(count.get()[0]) == int((items.get() < 3).sum())
+
+    def at(array):
+        return cupar.PermutationIterator(array, places)
+
+    scatter = cupar.unary_transform("i4", cupar.PermutationIterator("i4", "i8"), lambda a: a)
+    with pytest.raises(ValueError, match="^d_out: PermutationIterator writes to the array of d_in in"):
+        scatter.run(items, at(items), 1000)
+    scatter.run(items, at(first), 1000)
+    scatter.run(items, at(items[:]), 1000)  # who gives a slice knows that places do not meet
+    update = cupar.unary_transform(*2 * [cupar.PermutationIterator("i4", "i8")], lambda a: a + 1)
+    update.run(at(first), at(first), 1000)
+    np.testing.assert_array_equal(first.get(), items.get() + 1)
+    both = cupar.unary_transform(
+        "i4", cupar.ZipIterator(*2 * [cupar.PermutationIterator("i4", "i8")]), lambda a: (a, a)
+    )
+    with pytest.raises(ValueError, match="^d_out: ZipIterator writes to one array twice"):
+        both.run(items, cupar.ZipIterator(at(first), at(first)), 1000)
+    both.run(items, cupar.ZipIterator(at(first), at(second)), 1000)
+    np.testing.assert_array_equal(second.get(), items.get())

@@ -186,6 +186,9 @@ def segments():
     rows = cupar.segmented_reduce("f4", "f4", op=cupar.OpKind.PLUS, h_init=0)
     matrix = view(0, (5000, 300), "f4")
     compare("segmented_reduce of rows", rows, *[(matrix, d_out, n, None, None, 0.0) for n in (0, 1, 5000)])
+    compare("segmented_reduce of all rows", rows, (matrix, d_out, None, None, None, 0.0))
+    compare("of all rows of a size", rows, (matrix, d_out, None, None, None, 0.0, 200), names="segment_size")
+    compare("of no whole rows", rows, (matrix, d_out, None, None, None, 0.0, 299), names="segment_size")
     arguments = [(d_in, d_out, 2000, None, None, 0.0, size) for size in (1, 30, 10**6)]
     compare("segmented_reduce of equal size", rows, *arguments, names="segment_size")
     compare("segmented_reduce of too many", rows, (matrix, d_out, 5001, None, None, 0.0))
@@ -242,6 +245,9 @@ def segmented_sorts():
     compare("sort of rows by op", by_op, *own, names="segment_size")
     matrix = view(0, (5000, 300), "i4")
     compare("sort of a matrix", rows, (matrix, *arrays[1:], 5000 * 300, 5000, None, None))
+    compare("sort of all of a matrix", rows, (matrix, *arrays[1:], None, None, None, None))
+    compare("sort of some rows", rows, (matrix, *arrays[1:], None, 10, None, None))
+    compare("sort of some items", rows, (matrix, *arrays[1:], 3000, None, None, None))
 
 
 def histograms():

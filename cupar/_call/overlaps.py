@@ -1,0 +1,68 @@
+"""Arrays that a call may not be given twice: where it writes one while it reads it, or writes it twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .._base.device import in_cpu_call
+from .._device import arrays
+from .._ir import nodes
+from .._ir.iterator import Items, Iterator
+
+
+def may_scatter(node: nodes.IteratorNode) -> bool:
+    """Whether an output may write one array twice, or in another order than an input reads it."""
+    return any(isinstance(each, (nodes.Permutation, nodes.Reverse, nodes.Zip)) for each in node.walk())
+
+
+def check_apart(outputs: Sequence[str], **given: Any) -> None:
+    """Raise ValueError if one of the outputs begins where another array does, and neither is empty.
+
+    Calls ask when they have met an address twice.
+    """
+    on_cpu = in_cpu_call()
+    met: dict[int, str] = {}
+    for name, array in given.items():
+        found = None if array is None or isinstance(array, Iterator) else arrays.read(name, array, on_cpu)
+        if found is None or not found.size:
+            continue
+        other = met.setdefault(found.address, name)
+        if other != name and (name in outputs or other in outputs):
+            raise ValueError(f"{name}: expected an array of its own, got the one of {other}; copy it first")
+
+
+def check_scatter(name: str, output: Any, **inputs: Any) -> None:
+    """Raise ValueError if an output iterator writes an array twice, or not as an input goes through it.
+
+    Arrays are told by identity, which costs next to nothing. So a slice of an array is another one: whoever
+    knows that places do not meet may give that.
+    """
+    if not isinstance(output, Iterator):
+        return
+    written: list[Items] = []
+    for leaf in output.leaves:
+        if not isinstance(leaf, Items) or leaf.read_only:
+            continue
+        if any(each.array is leaf.array for each in written):
+            raise ValueError(
+                f"{name}: {_shown(output)} writes to one array twice: items may meet; {_WAY_OUT}"
+            )
+        written.append(leaf)
+    for other, array in inputs.items():
+        read = array.leaves if isinstance(array, Iterator) else (Items(step=1, array=array),)
+        for each in read:
+            if isinstance(each, Items) and any(
+                each.array is leaf.array and each.step != leaf.step for leaf in written
+            ):
+                raise ValueError(
+                    f"{name}: {_shown(output)} writes to the array of {other} in another order than that is "
+                    f"read in: items may be overwritten before they are read; {_WAY_OUT}"
+                )
+
+
+_WAY_OUT = "copy it first, or give a slice of it if they never are the same places"
+
+
+def _shown(iterator: Iterator) -> str:
+    return type(iterator).__name__
