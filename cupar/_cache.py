@@ -82,11 +82,12 @@ Origin = Literal["memory", "disk", "linked", "built"]
 class Found:
     """An entry, and how it was got.
 
-    The origin is ``"disk"`` if it was kept anywhere: in a directory, a bundle or the shared store. `seconds`
-    says what reading or making it took; `source` is the path or URL of the layer that had it, empty if it was
-    made.
+    It lies under `key`. The origin is ``"disk"`` if it was kept anywhere: in a directory, a bundle or the
+    shared store. `seconds` says what reading or making it took; `source` is the path or URL of the layer that
+    had it, empty if it was made.
     """
 
+    key: str
     entry: Entry
     origin: Literal["disk", "built"]
     seconds: float
@@ -284,23 +285,23 @@ def find(key: str, *, remote: bool = True) -> Found | None:
     """
     start, own = time.perf_counter(), disk()
     found = _load_any(own, key, True)
-    store = shared() if remote and found is None and key not in _unusable else None
+    store = shared() if remote and found is None and key not in unusable else None
     if store is not None:
         entry = store.find(key, timeout=settings.shared_timeout(), secret=signing_key())
         if entry is not None:
             if own is not None:
                 own.store(key, entry)
-            return Found(entry, "disk", time.perf_counter() - start, store.name)
+            return Found(key, entry, "disk", time.perf_counter() - start, store.name)
     return found
 
 
 def _load_any(own: Disk | None, key: str, portable: bool) -> Found | None:
     """Look for an entry in the user's directory and in those that are read only."""
     start = time.perf_counter()
-    found = _load(own, key, start)
-    if found is None and portable and key not in _unusable:
+    found = load(own, key, start)
+    if found is None and portable and key not in unusable:
         for layer in bundles():
-            found = _load(layer, key, start)
+            found = load(layer, key, start)
             if found is not None:
                 if own is not None:
                     own.store(key, found.entry)
@@ -313,14 +314,14 @@ def under_one_deadline(call: Callable[[Deadline], _T]) -> _T:
     return locks.under_one_deadline(settings.lock_timeout(), call)
 
 
-def _load(layer: Layer | None, key: str, start: float) -> Found | None:
+def load(layer: Layer | None, key: str, start: float) -> Found | None:
     """Look for an entry in a directory or bundle."""
     entry = None if layer is None else layer.load(key)
     if layer is None or entry is None:
         if layer is not None and layer.is_lost:
             _layers.lose(layer)
         return None
-    return Found(entry, "disk", time.perf_counter() - start, str(layer.path))
+    return Found(key, entry, "disk", time.perf_counter() - start, str(layer.path))
 
 
 def _locked(
@@ -337,7 +338,7 @@ def _locked(
                 f"{counted(settings.lock_timeout(), 'second')}. cupar builds it here without waiting any "
                 "longer (CUPAR_LOCK_TIMEOUT).",
             )
-        found = _load(own, key, start)  # a process that we waited for has stored it
+        found = load(own, key, start)  # a process that we waited for has stored it
         if found is None:
             found = _shared_or_made(key, make, portable, deadline)
             if own is not None:
@@ -349,28 +350,28 @@ def _shared_or_made(key: str, make: Callable[[], Entry], portable: bool, deadlin
     start = time.perf_counter()
     store = shared() if portable else None
     if store is None:
-        return Found(make(), "built", time.perf_counter() - start)
+        return Found(key, make(), "built", time.perf_counter() - start)
     entry, was_made = store.fetch(
         key,
         make,
         timeout=settings.shared_timeout(),
         deadline=deadline,
         secret=signing_key(),
-        replace=key in _unusable,
+        replace=key in unusable,
     )
     seconds = time.perf_counter() - start
-    return Found(entry, "built", seconds) if was_made else Found(entry, "disk", seconds, store.name)
+    return Found(key, entry, "built", seconds) if was_made else Found(key, entry, "disk", seconds, store.name)
 
 
 def discard(key: str) -> None:
     """Drop an entry that turned out to be unusable, although it is what was stored."""
-    _unusable.add(key)
+    unusable.add(key)
     store = disk()
     if store is not None:
         store.discard(key)
 
 
-_unusable: set[str] = set()  # what lower layers have under these keys is not used
+unusable: set[str] = set()  # what lower layers have under these keys is not used
 
 
 # --- Counts --------------------------------------------------------------------------------------------

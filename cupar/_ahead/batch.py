@@ -176,11 +176,6 @@ def jobs(asked: Iterable[Specialisation], ccs: Sequence[int] = ()) -> list[Job]:
     """Return what was asked for as builds for each compute capability, each once.
 
     Without compute capabilities, each is for the one that it was asked for; what is for the CPU stays so.
-
-    Raises
-    ------
-    ImportError
-        If a compiler is missing, whose version is part of a key.
     """
     found: dict[str, Job] = {}
     for spec in [each if each.is_cpu else replace(each, cc=cc) for each in asked for cc in ccs or (each.cc,)]:

@@ -20,6 +20,7 @@ import pickle
 import pkgutil
 import sys
 import zlib
+from contextlib import suppress
 from types import CodeType, ModuleType
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ import numpy as np
 from .._fingerprint import frozen, guards, names
 from .._ir.operator import Operator
 from .._ir.specialisation import Specialisation
+from .._numba import Name
 
 __all__ = ["PYTHON", "dumps", "loads"]
 
@@ -75,7 +77,7 @@ class _Pickler(pickle.Pickler):
             return _array, (obj.tobytes(), obj.dtype, obj.shape, obj.strides, flags.writeable, flags.aligned)
         name = names.compilers_name(obj)
         if name is not None:
-            return pkgutil.resolve_name, (name,)
+            return _resolved, (name,)
         if isinstance(obj, enum.EnumMeta) and not _is_everywhere(obj):
             enumeration: Any = obj
             members = [(each, member.value) for each, member in enumeration.__members__.items()]
@@ -99,8 +101,18 @@ def _code(python: str, data: bytes) -> Any:
 
 def _module(name: str) -> ModuleType:
     """Return a module: numba knows its own by identity, of others a frozen copy has what was read of them."""
-    is_numbas = names.package(name) in ("numba", "numba_cuda")
-    return importlib.import_module(name) if is_numbas else ModuleType(name)
+    if names.package(name) in ("numba", "numba_cuda"):
+        with suppress(ImportError):  # where there is no numba, nothing is compiled
+            return importlib.import_module(name)
+    return ModuleType(name)
+
+
+def _resolved(name: str) -> Any:
+    """Return what is of a compiler; where that is missing, what stands for it until it is wanted."""
+    try:
+        return pkgutil.resolve_name(name)
+    except ImportError:
+        return Name(name)
 
 
 def _is_everywhere(cls: type) -> bool:

@@ -7,9 +7,9 @@ of that.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["sha256"]
+__all__ = ["canonical", "sha256"]
 
 if TYPE_CHECKING or "_hashlib" in sys.modules:
     from hashlib import sha256
@@ -21,3 +21,18 @@ else:
             from _sha256 import sha256
     except ImportError:  # of a Python without them
         from hashlib import sha256
+
+
+def canonical(part: Any) -> str:
+    """Return a text that is the same for equal parts alone, whatever the order of what is named.
+
+    As JSON's, but with Python's literals: importing `json` costs 2 ms, a thirtieth of a start.
+    """
+    kind = type(part)
+    if kind is str or kind is int or kind is bool or part is None:
+        return ascii(part)
+    if kind is list or kind is tuple:
+        return f"[{','.join(map(canonical, part))}]"
+    if kind is not dict:
+        raise TypeError(f"a part of a key is text, a number, a list or a table, got {part!r}")
+    return f"{{{','.join([f'{name!a}:{canonical(part[name])}' for name in sorted(part)])}}}"

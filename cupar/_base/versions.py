@@ -24,7 +24,9 @@ from typing import Final
 
 from .digests import sha256
 
-__all__ = ["beside", "own_file", "own_version", "package_folder", "package_version"]
+__all__ = ["ABSENT", "beside", "own_file", "own_version", "package_folder", "package_version"]
+
+ABSENT: Final = "absent"  # in place of a version
 
 # Of each distribution, the package to look for: one that stands beside its metadata.
 _PACKAGES = {
@@ -77,11 +79,11 @@ def beside(folder: Path) -> dict[str, set[str]]:
 
 @functools.cache
 def package_version(project: str) -> str:
-    """Return the version of a distribution as it is imported, ``"source-<hash>"`` or ``"absent"``."""
+    """Return the version of a distribution as it is imported, ``"source-<hash>"`` or `ABSENT`."""
     package = _PACKAGES[project]
     folder = package_folder(package)
     if folder is None:
-        return "absent"
+        return ABSENT
     home = folder.parents[package.count(".")]
     versions = beside(home).get(project, set())
     return next(iter(versions)) if len(versions) == 1 else f"source-{_hash(folder)}"

@@ -76,6 +76,9 @@ class Build:
         `Algorithm.ready`.
     policy : Policy or None
         What its kernels are tuned by; None if they have nothing to be tuned, as a kernel of the user's.
+    compilers : mapping of str to str
+        Where a compiler is missing, and so a build of any compilers will do: their versions, by name. Empty
+        where all are there, and a build of these alone is found.
     """
 
     algorithm: str
@@ -87,6 +90,7 @@ class Build:
     source: str = ""
     tier: str = "fast"
     policy: Policy | None = None
+    compilers: Mapping[str, str] = field(default_factory=dict, hash=False)
     _made: Made | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -111,6 +115,8 @@ class Build:
             found.append(("tier", self.tier))
         if self.policy is not None:
             found.append(("policy", str(self.policy)))
+        if self.compilers:
+            found.append(("compilers", ", ".join(f"{name} {each}" for name, each in self.compilers.items())))
         return [*found, ("key", self.key[:_SHORT_KEY])]
 
     def llvm(self) -> dict[str, str]:

@@ -1,13 +1,18 @@
-"""Entries of the cache and what is made of them; an unusable entry is made again."""
+"""Entries of the cache and what is made of them; an unusable entry is made again.
+
+Where a compiler is missing, one takes an entry that means the same, whichever compilers made it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from .. import _cache
 from .._base.warnings import warn_once
 from .._device import driver
+from . import toolchain
+from .toolchain import digest
 
 T = TypeVar("T")
 
@@ -15,21 +20,41 @@ T = TypeVar("T")
 _NOT_THE_ENTRYS = (MemoryError, OSError, ImportError, driver.DriverError, driver.NoDeviceError)
 
 
+def find(parts: Mapping[str, Any], *, remote: bool = True) -> _cache.Found | None:
+    """Return the entry that these parts of a key describe, if there is one; nothing is made.
+
+    Unless it may be `remote`, the shared store is not asked.
+    """
+    if toolchain.missing(parts["versions"]):
+        from . import alike
+
+        return alike.find(digest(parts), remote=remote)
+    return _cache.find(digest(parts), remote=remote)
+
+
 def fetch(
-    key: str,
+    parts: Mapping[str, Any],
     make: Callable[[], _cache.Entry],
     use: Callable[[_cache.Entry], T],
     load: Callable[[T], None] = lambda made: None,
     found: _cache.Found | None = None,
 ) -> tuple[_cache.Found, T]:
-    """Fetch or make an entry, and return what `use` makes of it, once `load` has loaded that.
+    """Fetch or make the entry that these parts of a key describe.
 
-    It may have been found already.
+    Return it, and what `use` makes of it, once `load` has loaded that. It may have been found already. Raise
+    ImportError if it has to be made, and a compiler is missing.
 
     An entry that `use` fails on, although it is what was stored, is made again: something else was stored
     under its key. It is replaced once the new one has loaded. One that `load` fails on may be as good as any:
     the GPU's memory, context or driver is the cause.
     """
+    key, is_open = digest(parts), bool(toolchain.missing(parts["versions"]))
+    if found is None and is_open:
+        found = find(parts)
+        if found is None:
+            from . import alike
+
+            raise alike.error(parts)
     found = found or _cache.fetch(key, make)
     try:
         made = use(found.entry)
@@ -38,7 +63,7 @@ def fetch(
             raise
         warn_once(
             "useless",
-            f"cupar's cache entry {key} in {found.source} is unusable and will be rebuilt: {error!r}",
+            f"cupar's cache entry {found.key} in {found.source} is unusable and will be rebuilt: {error!r}",
         )
     else:
         load(made)
@@ -49,7 +74,9 @@ def fetch(
         load(use(entry))
         return entry
 
-    _cache.discard(key)
+    _cache.discard(found.key)
+    if is_open:
+        return fetch(parts, make, use, load)
     found = _cache.fetch(key, make_and_load)
     made = use(found.entry)
     load(made)

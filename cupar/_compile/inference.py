@@ -19,7 +19,7 @@ from .._ir import cpp, kinds
 from .._ir.operator import Operator
 from .._ir.specialisation import Specialisation
 from . import entries
-from .key import digest, result_parts
+from .key import result_parts
 
 _CC = 75  # types, and what others have registered with numba, are the same on all GPUs
 
@@ -55,7 +55,7 @@ def result_dtype(op: Operator) -> np.dtype[Any]:
         except MemoryError as error:  # as Python's parser says of nesting that is too deep
             raise ValueError("it is nested too deeply") from error
 
-    return _results.get_or_make(op.without_user(), lambda: entries.fetch(digest(parts), make, use)[1])
+    return _results.get_or_make(op.without_user(), lambda: entries.fetch(parts, make, use)[1])
 
 
 def forget() -> None:

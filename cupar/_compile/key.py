@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from .._device.card import Card
     from .._external.linkable import Linkable
 
-FORMAT = 6  # of keys and of what is stored under them
+FORMAT = 7  # of keys and of what is stored under them
 
 _NO_TEXT = ""
+
+digest = toolchain.digest
 
 
 def template_parts(spec: Specialisation) -> dict[str, Any]:
@@ -83,7 +85,8 @@ def build_parts(spec: Specialisation) -> dict[str, Any]:
         return _cpu_parts(spec)
     parts = {**template_parts(spec), "entry": "build"}
     versions, generated = {**parts["versions"]}, {**parts["generated"]}
-    versions["options of the linker"] = " ".join(toolchain.link_options())
+    linker = *toolchain.LINK_OPTIONS, "and with CUDA 13", *toolchain.LINK_OPTIONS_OF_13
+    versions["options of the linker"] = " ".join(linker)
     functions = _functions(spec)
     for name, op in functions.items():
         wrapped = [_NO_TEXT, _hash(wrapper.source(op))] if op.cpp is None else _cpp_part(op.cpp)
@@ -204,26 +207,6 @@ def notes(spec: Specialisation) -> dict[str, Any]:
         "operators": {name: op.name for name, op in (*spec.operators, *functions.items())},
         "reads": {name: source.reads() for name, source in sources if source is not None},
     }
-
-
-def digest(parts: Mapping[str, Any]) -> str:
-    """Return the key: the SHA-256 of the parts' canonical text, in hexadecimal."""
-    return _hash(_canonical(parts))
-
-
-def _canonical(part: Any) -> str:
-    """Return a text that is the same for equal parts alone, whatever the order of what is named.
-
-    As JSON's, but with Python's literals: importing `json` costs 2 ms, a thirtieth of a start.
-    """
-    kind = type(part)
-    if kind is str or kind is int or kind is bool or part is None:
-        return ascii(part)
-    if kind is list or kind is tuple:
-        return f"[{','.join(map(_canonical, part))}]"
-    if kind is not dict:
-        raise TypeError(f"a part of a key is text, a number, a list or a table, got {part!r}")
-    return f"{{{','.join([f'{name!a}:{_canonical(part[name])}' for name in sorted(part)])}}}"
 
 
 def _hash(text: str) -> str:

@@ -9,21 +9,23 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import re
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from .. import _cache
 from .._base import fork
-from .._base.digests import sha256
+from .._base.digests import canonical, sha256
 from .._base.errors import BuildError, VersionError
-from .._base.versions import beside, own_version, package_folder, package_version
+from .._base.versions import ABSENT, beside, own_version, package_folder, package_version
+from .._store.entry import key_of
 
 _busy: Counter[int] = Counter()  # of each thread, in how many blocks of `compilers` it is
 _is_stuck = False
@@ -246,9 +248,37 @@ OPERATORS = (
     *_in("_ir", "kinds nodes operator parameters specialisation"),
 )
 ON_CPU = (
-    *_in("_cpu", "algorithms bit_sorts build code compactions compiling functions iterators kit offsets"),
-    *_in("_cpu", "operators plans shuffle sorts target values"),
+    *_in("_cpu", "algorithms bit_sorts build code compactions compiling functions iterators kit loader"),
+    *_in("_cpu", "offsets operators plans shuffle sorts target values"),
 )
+
+
+# The versions in keys that are of compilers; all others are of what a build means. Builds that mean the same
+# are compared by these in this order, where one of any compilers will do.
+COMPILERS: Final = (
+    *("cuda-major", "cuda-cccl", "nvrtc", "nvjitlink", "nvvm", "cuda-headers"),
+    *("numba-cuda", "numba", "llvmlite", "numpy", "features of the CPU", "the CPU"),
+)
+
+
+_NAMES: Final = frozenset(COMPILERS)
+
+
+def digest(parts: Mapping[str, Any]) -> str:
+    """Return the key: made of the SHA-256 of the parts' canonical text, in hexadecimal.
+
+    It is one of what the parts mean, and one of the compilers' versions: see `entry.key_of`.
+    """
+    versions = parts.get("versions")
+    if not isinstance(versions, Mapping):
+        return key_of(_hash(parts), _hash({}))
+    compilers = {name: versions[name] for name in versions if name in _NAMES}
+    others = {name: versions[name] for name in versions if name not in _NAMES}
+    return key_of(_hash({**parts, "versions": others}), _hash(compilers))
+
+
+def _hash(part: Any) -> str:
+    return sha256(canonical(part).encode()).hexdigest()
 
 
 @functools.cache
@@ -266,25 +296,57 @@ def _host_cpu() -> tuple[str, str]:
 
 
 @functools.cache
-def cpu_versions() -> dict[str, str]:
+def cpu_versions() -> dict[str, Any]:
     """Return what a build for the CPU depends on: numba, LLVM, and the CPU itself."""
-    name, features = host_cpu()
+    versions: dict[str, Any] = {name: package_version(name) for name in ("numba", "llvmlite")}
+    name, features, told = ABSENT, ABSENT, ""
+    if ABSENT not in versions.values():
+        name, found = host_cpu()
+        features = sha256(found.encode()).hexdigest()[:16]
+        told = ",".join(each for each in found.split(",") if each.startswith("+"))
     return {
-        **{name: package_version(name) for name in ("numba", "llvmlite")},
+        **versions,
         "numpy": np.__version__,
         "python": ".".join(map(str, sys.version_info[:2])),
         "the CPU": name,
-        "features of the CPU": sha256(features.encode()).hexdigest()[:16],
+        "features of the CPU": [features, told],
         "platform": f"{sys.platform} {os.uname().machine}",
         "cupar's code for operators": own_version(OPERATORS),
         "cupar's code for the CPU": own_version(ON_CPU),
     }
 
 
+# By library, the wheels that it comes in, with CUDA 13 and 12.
+_WHEELS: Final = {
+    "nvrtc": ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"),
+    "nvJitLink": ("nvidia-nvjitlink", "nvidia-nvjitlink-cu12"),
+    "nvvm": ("nvidia-nvvm", "nvidia-cuda-nvcc-cu12"),
+}
+_IN_TOOLKIT: Final = re.compile(rb'"(?:libnvvm|cuda_nvcc)"\s*:\s*{[^{}]*"version"\s*:\s*"([0-9.]+)"')
+
+
 @functools.cache
 def _library_version(name: str) -> str:
-    """Return a tag of the library's very file: the head of an ELF file holds its layout and build id."""
-    path = library_path(name)
+    """Return the version of a library, the same on all kinds of machines: of its wheel, or else of a toolkit.
+
+    One that says none has a tag of its very file: the head of an ELF file holds its layout and build id.
+    """
+    try:
+        path = library_path(name)
+    except ImportError:
+        return ABSENT
+    nvidia = next((each for each in path.parents if each.name == "nvidia"), None)
+    found = set() if nvidia is None else beside(nvidia.parent).get(_WHEELS[name][cuda_major() == 12], set())
+    if len(found) == 1:
+        return next(iter(found))
+    if name == "nvvm":  # whose file has a number of its own
+        with suppress(OSError):
+            match = _IN_TOOLKIT.search((path.resolve().parents[2] / "version.json").read_bytes())
+            if match is not None:
+                return match[1].decode()
+    numbers = path.resolve().name.rpartition(".so.")[2]
+    if name != "nvvm" and re.fullmatch(r"[0-9]+[.][0-9]+[.][0-9]+", numbers):
+        return numbers
     with path.open("rb") as file:
         head = file.read(4096)
         size = os.fstat(file.fileno()).st_size
@@ -302,15 +364,18 @@ def _headers_version() -> str:
 
 @functools.cache
 def template_versions() -> dict[str, str]:
-    """Return the versions that CCCL's kernels depend on: the sources, their compiler and the linker."""
-    return {
-        "cuda-cccl": package_version("cuda-cccl"),
-        "cuda-major": str(cuda_major()),
-        "nvrtc": _library_version("nvrtc"),
-        "nvjitlink": _library_version("nvJitLink"),
-        "cuda-headers": _headers_version(),
-        "cupar's code for kernels": own_version(KERNELS, in_any_python=True),
-    }
+    """Return the versions that CCCL's kernels depend on: the sources, their compiler and the linker.
+
+    If one of the packages is missing, no library is looked for.
+    """
+    versions = dict.fromkeys(("cuda-cccl", "cuda-major", "nvrtc", "nvjitlink", "cuda-headers"), ABSENT)
+    versions["cuda-cccl"] = package_version("cuda-cccl")
+    if package_version("cuda-bindings") != ABSENT:
+        versions["cuda-major"] = str(cuda_major())
+        if versions["cuda-cccl"] != ABSENT:
+            versions["nvrtc"], versions["nvjitlink"] = map(_library_version, ("nvrtc", "nvJitLink"))
+            versions["cuda-headers"] = _headers_version()
+    return {**versions, "cupar's code for kernels": own_version(KERNELS, in_any_python=True)}
 
 
 @functools.cache
@@ -319,13 +384,27 @@ def operator_versions() -> dict[str, str]:
 
     NumPy is among them because numba reads the types of ufuncs from it.
     """
+    projects = ("cuda-bindings", "numba-cuda", "numba", "llvmlite")
+    versions = {project: package_version(project) for project in projects}
+    are_there = ABSENT not in versions.values()
+    del versions["cuda-bindings"]
     return {
         "python": f"{sys.implementation.name}-{sys.version_info.major}.{sys.version_info.minor}",
-        **{project: package_version(project) for project in ("numba-cuda", "numba", "llvmlite")},
+        **versions,
         "numpy": np.__version__,
-        "nvvm": _library_version("nvvm"),
+        "nvvm": _library_version("nvvm") if are_there else ABSENT,
         "cupar's code for operators": own_version(OPERATORS),
     }
+
+
+def missing(versions: Mapping[str, Any]) -> list[str]:
+    """Return which compilers are missing of those whose versions these are."""
+    return [name for name in COMPILERS if name in versions and plain(versions[name]) == ABSENT]
+
+
+def plain(version: Any) -> Any:
+    """Return a version without what it says beside its text."""
+    return version[0] if isinstance(version, (list, tuple)) and version else version
 
 
 # Of NVRTC, for CCCL's headers. Macros in them write out templates for lists of up to 16 types, which takes
@@ -349,11 +428,13 @@ CPP_OPTIONS = ("-dlto", "-rdc=true", "-std=c++17")  # of NVRTC, for C++ that is 
 # have it drop kernels beside PTX, cubins and archives (seen with CUDA 13.0). And for kernels of the user's.
 PLAIN_LINK_OPTIONS = ("-lto",)
 
+# CUB's headers define hundreds of constants that no kernel uses and nobody looks up: without them a cubin has
+# a third of its size. Kernels go through ptxas on several cores (15 % of a link on two); tried with CUDA 13
+# alone.
+LINK_OPTIONS = ("-lto", "-optimize-unused-variables", "-variables-used=cupar_facts")
+LINK_OPTIONS_OF_13 = ("-Xptxas=--split-compile=0",)
+
 
 def link_options() -> list[str]:
     """Return how nvJitLink links LTO-IR."""
-    # CUB's headers define hundreds of constants that no kernel uses and nobody looks up: without them a
-    # cubin has a third of its size. Kernels go through ptxas on several cores (15 % of a link on two);
-    # tried with CUDA 13 alone.
-    options = ["-lto", "-optimize-unused-variables", "-variables-used=cupar_facts"]
-    return [*options, "-Xptxas=--split-compile=0"] if cuda_major() == 13 else options
+    return [*LINK_OPTIONS, *(LINK_OPTIONS_OF_13 if cuda_major() == 13 else ())]

@@ -240,7 +240,9 @@ class Helper:
                 env={**os.environ, **self._environment},
             )
         self._pipe = ours
-        libraries = [str(toolchain.library_path(name)) for name in _LIBRARIES]
+        libraries: list[str] = []
+        with suppress(ImportError):  # as below
+            libraries = [str(toolchain.library_path(name)) for name in _LIBRARIES]
         ours.send([*(each for each in sys.path if isinstance(each, str)), str(Path(__file__).parents[2])])
         ours.send((os.getpid(), libraries, _surroundings(), self._finishes))
         return ours
@@ -416,5 +418,7 @@ def _surroundings() -> dict[str, Any]:
     """Return all that kernels depend on and that is not sent with a request."""
     from .. import __version__
 
-    folders = [str(folder) for folder in toolchain.include_folders()]
+    folders: list[str] = []
+    with suppress(ImportError):  # a helper finds builds where there is nothing to compile with, too
+        folders = [str(folder) for folder in toolchain.include_folders()]
     return {"cupar": __version__, "include": folders, **toolchain.template_versions()}

@@ -1,4 +1,4 @@
-"""A build's code for the CPU: as it is kept, and loaded with llvmlite alone. A hit imports no numba."""
+"""A build's code for the CPU: kept, and loaded, by llvmlite if that is there. A hit imports no numba."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from .._base import fork
 from .._base.background import apart
 from .._base.errors import BuildError
+from .._base.versions import ABSENT, package_version
 from .._compile.toolchain import compilers
 from .._ir.operator import Operator
 from .._ir.specialisation import Specialisation
@@ -77,6 +78,8 @@ class HostCode:
         return found
 
     def _loaded(self) -> Callable[[int], int]:
+        if package_version("llvmlite") == ABSENT:
+            return self._loaded_without_llvm()
         import llvmlite.binding as llvm
 
         needs, code = _opened(self.blob)
@@ -99,6 +102,27 @@ class HostCode:
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
         return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(self._engine.get_function_address(SYMBOL))
+
+    def _loaded_without_llvm(self) -> Callable[[int], int]:
+        from . import loader
+
+        needs, code = _opened(self.blob)
+        why, wanted = "", "llvmlite"
+        numbas = [name for name in needs if name.startswith(_NUMBAS) and loader.symbol(name) is None]
+        if numbas:
+            why, wanted = f"it calls {', '.join(numbas)} of numba", "numba"
+        elif not loader.is_possible():
+            why = "this is no Linux on x86-64"
+        else:
+            try:
+                self._engine, address = loader.load(code, SYMBOL)
+                return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(address)
+            except loader.UnsupportedError as error:
+                why = str(error)
+        raise ImportError(
+            f"{self.spec.algorithm}: its code for the CPU cannot be loaded without {wanted}, as {why}: "
+            f"pip install {wanted}"
+        )
 
     def fault(self, code: int, place: int, size: int) -> RuntimeError:
         """Return the error that says what raised in a call."""

@@ -35,7 +35,6 @@ def linked(parameter: str, codes: Iterable[Code], cc: int) -> list[Code]:
 
 def _made(code: Linkable, cc: int) -> Linkable:
     parts = source_parts(code, cc)
-    key = digest(parts)
 
     def make() -> _cache.Entry:
         from .._compile import external
@@ -44,7 +43,9 @@ def _made(code: Linkable, cc: int) -> Linkable:
         meta |= {"operators": {"function": code.name}, "parts": parts}
         return _cache.Entry(meta, external.compile_cpp(code, cc))
 
-    ltoir = _compiled.get_or_make(key, lambda: entries.fetch(key, make, lambda entry: entry.payload)[1])
+    ltoir = _compiled.get_or_make(
+        digest(parts), lambda: entries.fetch(parts, make, lambda entry: entry.payload)[1]
+    )
     return replace(code, kind="ltoir", data=ltoir, headers=())
 
 

@@ -43,7 +43,6 @@ def produce(
     """Fetch or make a build; `kept` is what stays in memory of its specialisation."""
     seconds: dict[str, float] = {}
     parts = build_parts(spec)
-    key = digest(parts)
     origin = "disk"
 
     def make() -> _cache.Entry:
@@ -66,7 +65,8 @@ def produce(
             found[0].loaded(driver.current_context())
             seconds["load"] = time.perf_counter() - start
 
-    fetched, (code, size) = entries.fetch(key, make, use, load, found)
+    fetched, (code, size) = entries.fetch(parts, make, use, load, found)
+    key = fetched.key
     if log.logger(log.INFO):
         from .._inspect import log as lines
 
@@ -77,7 +77,14 @@ def produce(
     made = _shown(spec, code)
     policy = _policy(spec, fetched.entry.payload)
     cc = public(spec.cc)
-    build = Build(spec.algorithm, key, cc, origin, seconds, size, fetched.source, tier, policy, made)
+    compilers: dict[str, str] = {}
+    if toolchain.missing(parts["versions"]):
+        from .._compile import alike
+
+        compilers = alike.versions(fetched.entry)
+    build = Build(
+        spec.algorithm, key, cc, origin, seconds, size, fetched.source, tier, policy, compilers, made
+    )
     if os.environ.get("CUPAR_DUMP"):
         from .._inspect import dump
 
@@ -338,7 +345,7 @@ def _template(spec: Specialisation, seconds: dict[str, float]) -> tuple[list[byt
         return _entry(parts, payload, stages)
 
     def find() -> list[bytes]:
-        found, template = entries.fetch(key, make, lambda entry: _build.unpack(entry.payload))
+        found, template = entries.fetch(parts, make, lambda entry: _build.unpack(entry.payload))
         if log.logger(log.DEBUG):
             from .._inspect import log as lines
 

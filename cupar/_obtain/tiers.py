@@ -18,11 +18,11 @@ from functools import partial
 from typing import Any
 from weakref import WeakSet
 
-from .. import _cache
 from .._base import fork, log
 from .._base.data import replace
 from .._base.warnings import warn_once
 from .._call.built import Built
+from .._compile import entries
 from .._compile.key import build_parts, digest, template_parts
 from .._device import driver
 from .._ir.specialisation import Specialisation
@@ -45,7 +45,7 @@ def produced(spec: Specialisation, kept: Specialisation, device: driver.Device |
     """Fetch or make the quick build; of both, the fast one if it is there, and else it will follow."""
     if tier == "quick":
         return produce.produce(spec.quick(), kept.quick(), device)
-    found = _cache.find(digest(build_parts(spec)))
+    found = entries.find(build_parts(spec))
     if found is not None:
         return produce.produce(spec, kept, device, found=found)
     operators: produce.Operators = {}

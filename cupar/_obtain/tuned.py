@@ -19,6 +19,7 @@ from typing import Any
 from .. import _cache
 from .._base import fork, log
 from .._base.warnings import warn_once
+from .._compile import entries
 from .._compile.key import build_parts, digest, policy_parts
 from .._device import driver
 from .._device.card import Card, card_of
@@ -52,14 +53,14 @@ def _look(spec: Specialisation, card: Card) -> str:
     tunable = spec.kind._family.tunable
     if not tunable.space(spec):
         return ""
-    key = digest(policy_parts(spec, card))
-    found = _cache.find(key, remote=False)
+    parts = policy_parts(spec, card)
+    found = entries.find(parts, remote=False)
     if (
         found is None
         and _cache.shared() is not None
-        and _cache.find(digest(build_parts(spec)), remote=False) is None
+        and entries.find(build_parts(spec), remote=False) is None
     ):
-        found = _cache.find(key)
+        found = entries.find(parts)
     if found is None:
         return ""
     import json
@@ -70,6 +71,7 @@ def _look(spec: Specialisation, card: Card) -> str:
             raise ValueError(f"{policy} is no policy of {tunable.name}")
     except Exception as error:  # whatever is there: nesting too deep for a parser, numbers too long
         why = str(error) if len(str(error)) < 200 else type(error).__name__
+        key = found.key
         warn_once(("policy", key), f"cupar does not use the tuned policy {key} of {found.source}: {why}")
         return ""
     log.info("%s has a tuned policy for %s: %s", spec.algorithm, card, write(policy))

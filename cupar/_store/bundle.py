@@ -34,7 +34,7 @@ from typing import BinaryIO, NamedTuple
 from .._base.digests import sha256
 from .._base.errors import RefusedError
 from .._base.words import counted
-from .entry import Entry, is_key, unseal
+from .entry import Entry, is_key, meaning_of, unseal
 from .files import DistrustedError, fault, remove_leftovers, replacing
 from .layer import Layer, Listed
 
@@ -169,15 +169,28 @@ class Bundle(Layer):
         if not index or not is_key(key):
             return None
         wanted = bytes.fromhex(key)
-
-        def key_at(position: int) -> bytes:  # of no length at the end of the index
-            start = position * _RECORD.size
-            return index[start : start + len(wanted)]
-
-        position = bisect_left(range(len(index) // _RECORD.size), wanted, key=key_at)
-        if key_at(position) != wanted:
+        position = self._position(wanted)
+        if self._key_at(position) != wanted:
             return None
         return _Record._make(_RECORD.unpack_from(index, position * _RECORD.size))
+
+    def alike(self, key: str) -> Iterator[str]:
+        """Yield the keys of entries that mean the same as one under `key`, whatever compilers made them."""
+        first = bytes.fromhex(key[:8])
+        position = self._position(first)
+        while (found := self._key_at(position)).startswith(first):
+            if meaning_of(found.hex()) == meaning_of(key):
+                yield found.hex()
+            position += 1
+
+    def _key_at(self, position: int) -> bytes:
+        """Return a key of the index; at its end, one of no length."""
+        start = position * _RECORD.size
+        return self._index[start : start + 32]
+
+    def _position(self, wanted: bytes) -> int:
+        """Return where the first key stands that is not less than this."""
+        return bisect_left(range(len(self._index) // _RECORD.size), wanted, key=self._key_at)
 
     def peek(self, where: _Record, offset: int, size: int) -> bytes:
         """Read part of an entry, unchecked but for what concerns the file as a whole."""

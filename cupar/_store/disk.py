@@ -28,7 +28,7 @@ from .._base.errors import RefusedError
 from .._base.warnings import warn_once
 from .._base.words import counted
 from . import files, locks
-from .entry import DAMAGED, FORMAT, LARGEST, SUFFIX, Entry, decode, encode, is_key
+from .entry import DAMAGED, FORMAT, LARGEST, SUFFIX, Entry, decode, encode, is_key, meaning_of
 from .files import DistrustedError
 from .layer import Layer, Listed
 
@@ -129,6 +129,13 @@ class Disk(Layer):
     def find(self, key: str) -> Path:
         """Return the path that an entry has, if there is one."""
         return self._base / key[:2] / f"{key}{SUFFIX}"
+
+    def alike(self, key: str) -> Iterator[str]:
+        """Yield the keys of entries that mean the same as one under `key`, whatever compilers made them."""
+        for file, _ in files.listed(self.find(key).parent):
+            found = file.name.removesuffix(SUFFIX)
+            if found != file.name and is_key(found) and meaning_of(found) == meaning_of(key):
+                yield found
 
     def holds(self, key: str) -> bool:
         """Tell whether there is an entry under `key`, without reading it."""

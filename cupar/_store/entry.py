@@ -26,6 +26,7 @@ DAMAGED = "is damaged or of another format"
 _HEADER_BYTES = 128
 _SEAL = b"cupar-signature "
 _SEAL_BYTES = len(_SEAL) + 64 + 1
+_FIRST, _LAST = 8, 32  # between these characters of a key, the compilers are told
 _HEXADECIMAL = frozenset("0123456789abcdef")
 
 
@@ -54,6 +55,20 @@ class Entry:
 def is_key(text: str) -> bool:
     """Tell whether this is a key: a SHA-256 in lower-case hexadecimal."""
     return len(text) == 64 and _HEXADECIMAL.issuperset(text)
+
+
+def key_of(meaning: str, compilers: str) -> str:
+    """Return the key of an entry that means something, made by these compilers: a SHA-256 of each.
+
+    What means the same has the same first digits, so it lies together; and the next ones, which people see,
+    tell compilers apart.
+    """
+    return meaning[:_FIRST] + compilers[: _LAST - _FIRST] + meaning[_FIRST : 64 - _LAST + _FIRST]
+
+
+def meaning_of(key: str) -> str:
+    """Return what the keys have in common of entries that mean the same, whatever compilers made them."""
+    return key[:_FIRST] + key[_LAST:]
 
 
 def _header(key: str, meta: bytes, payload: bytes) -> bytes:

@@ -63,6 +63,10 @@ class Layer(ABC):
         """Return where the entry under `key` lies, if there is one; None if there surely is not."""
 
     @abstractmethod
+    def alike(self, key: str) -> Iterator[str]:
+        """Yield the keys of entries that mean the same as one under `key`, whatever compilers made them."""
+
+    @abstractmethod
     def peek(self, where: Any, offset: int, size: int) -> bytes:
         """Read part of an entry, unchecked; less if it ends before."""
 

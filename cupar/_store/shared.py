@@ -33,7 +33,7 @@ from typing import TypeVar
 from .._base.errors import RefusedError
 from .._base.warnings import warn_once
 from .._base.words import counted
-from .entry import FORMAT, Entry, encode, seal, unseal
+from .entry import FORMAT, Entry, encode, is_key, meaning_of, seal, unseal
 from .locks import Deadline
 from .opened import REST, Resting
 from .remotes import LEASES
@@ -136,6 +136,11 @@ class _Store:
     def claim(self, name: str, value: bytes) -> bytes | None:
         """Put a lease there if there is none, and return the one there."""
         return self._writes.ask(lambda: _answered(self.mapping.setdefault(name, value)), self.timeout)
+
+    def names(self) -> list[str]:
+        names = self.reads.ask(lambda: [*self.mapping], self.timeout)
+        keys = [(each[-64:], each) for each in names if isinstance(each, str)]
+        return sorted(key for key, name in keys if is_key(key) and name == _entry_name(key))
 
     def remove(self, name: str) -> None:
         def delete() -> None:
@@ -260,6 +265,7 @@ class Shared:
         self._reads = _Guard(f"read the shared store {name}", self._resting)
         self._writes = _Guard(f"write to the shared store {name}", self._resting, self._reads)
         self._damaged: set[str] = set()  # keys of damaged entries, since the last good one
+        self._names: tuple[float, list[str]] | None = None  # until when they hold, and the keys of all
 
     def fetch(
         self,
@@ -311,6 +317,22 @@ class Shared:
         except _UnavailableError as error:
             self._warn_unavailable(error)
             return None
+
+    def alike(self, key: str, *, timeout: float) -> list[str]:
+        """Return the keys of entries that mean the same as one under `key`, whatever compilers made them.
+
+        For that, all names in the store are listed, now and then.
+        """
+        found = self._names
+        if found is None or time.monotonic() > found[0]:
+            store = _Store(self._mapping, self._reads, self._writes, timeout)
+            try:
+                found = self._names = time.monotonic() + REST, store.names()
+            except _UnavailableError as error:
+                self._warn_unavailable(error)
+                return []
+        wanted = meaning_of(key)
+        return [each for each in found[1] if meaning_of(each) == wanted]
 
     def _entry_or_lease(
         self, store: _Store, key: str, secret: bytes | None, wait: float

@@ -54,10 +54,11 @@ class Scratch:
 
     def found(self, spec: Specialisation) -> _cache.Found:
         """Return the entry of what was built."""
-        entry = self.disk.read(digest(build_parts(spec)))
+        key = digest(build_parts(spec))
+        entry = self.disk.read(key)
         if entry is None:
             raise FileNotFoundError(f"the build of {spec.option('policy')} is not in {self._folder}")
-        return _cache.Found(entry, "disk", 0.0, str(self._folder))
+        return _cache.Found(key, entry, "disk", 0.0, str(self._folder))
 
     def keep(self, spec: Specialisation) -> None:
         """Copy a build and its template to the user's directory."""

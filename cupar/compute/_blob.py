@@ -20,8 +20,7 @@ from .._base.device import public
 from .._base.digests import sha256
 from .._call.algorithm import Algorithm
 from .._call.built import Build, Built
-from .._compile import toolchain
-from .._compile.key import digest
+from .._compile import alike, toolchain
 from .._fingerprint.walk import Capture
 from .._ir import nodes
 from .._ir.operator import Operator
@@ -97,7 +96,7 @@ def loads(data: bytes) -> tuple[str, dict[str, int], dict[int, Algorithm]]:
             if sha256(code).hexdigest() != each["sha256"]:
                 raise ValueError("truncated or damaged")
             spec = _made(each["spec"], kinds)
-            if each["kernels"] != _kernels(spec):
+            if not (alike.may_run(each["kernels"]) if spec.is_cpu else each["kernels"] == _kernels(spec)):
                 of_cpu = "or for another CPU, or made by other compilers, " if spec.is_cpu else ""
                 raise ValueError(
                     f"version mismatch: it is of cupar {header['cupar']}, {of_cpu}whose kernels are others "
@@ -134,10 +133,13 @@ def _same(mine: Operator, given: Operator) -> bool:
     return what == (given.kind, given.fingerprint, given.state_size, given.captures)
 
 
-def _kernels(spec: Specialisation) -> str:
-    """Return the digest of what the kernels are made of, which plan and parameters belong to."""
+def _kernels(spec: Specialisation) -> Any:
+    """Return what tells what the kernels are made of, which plan and parameters belong to.
+
+    That is a digest, and for the CPU the versions of what made them.
+    """
     if spec.is_cpu:
-        return digest(toolchain.cpu_versions())
+        return toolchain.cpu_versions()
     return headers.digest(spec.kind._family.source_of(spec))
 
 

@@ -114,7 +114,7 @@ def test_versions_of_what_compiles_operators(name, specialise, monkeypatch):
 def test_link_options_are_in_the_key_of_what_is_linked(specialise, monkeypatch):
     spec, known = specialise(), specialise(op=cupar.OpKind.PLUS)
     before = key(spec), key(known), template(spec)
-    monkeypatch.setattr(toolchain, "link_options", lambda: ["-another"])
+    monkeypatch.setattr(toolchain, "LINK_OPTIONS", ("-another",))
     after = key(spec), key(known), template(spec)
     assert [one != other for one, other in zip(before, after, strict=True)] == [True, True, False]
 

@@ -74,7 +74,7 @@ def fresh(monkeypatch, tmp_path):
     monkeypatch.setenv("CUPAR_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(_warnings, "_warned", set())
     monkeypatch.setattr(_cache, "_used", [])
-    monkeypatch.setattr(_cache, "_unusable", set())
+    monkeypatch.setattr(_cache, "unusable", set())
     _cache._layers.clear()
     yield
     _cache._layers.clear()

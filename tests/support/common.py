@@ -53,7 +53,7 @@ def isolated(monkeypatch, tmp_path):
             monkeypatch.delenv(name)
     monkeypatch.setenv("CUPAR_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(_warnings, "_warned", set())
-    monkeypatch.setattr(_cache, "_unusable", set())
+    monkeypatch.setattr(_cache, "unusable", set())
     yield
     _cache.use_shared(None)
     _cache._stores.clear()

@@ -1,0 +1,70 @@
+"""What the CPU at hand can do, by LLVM's names but without LLVM: for builds that another machine has made."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Final
+
+# Linux's names for what LLVM calls otherwise, beside dots and underscores.
+_LINUX: Final = {
+    "64bit": "lm",
+    "bmi": "bmi1",
+    "crc": "crc32",
+    "dotprod": "asimddp",
+    "fp-armv8": "fp",
+    "fp16fml": "asimdfhm",
+    "fullfp16": "asimdhp",
+    "lse": "atomics",
+    "lzcnt": "abm",
+    "neon": "asimd",
+    "pclmul": "pclmulqdq",
+    "rcpc": "lrcpc",
+    "rdm": "asimdrdm",
+    "sahf": "lahf_lm",
+    "sha": "sha_ni",
+    "sse3": "pni",
+    "sve2-aes": "sveaes",
+    "sve2-bitperm": "svebitperm",
+    "sve2-sha3": "svesha3",
+    "sve2-sm4": "svesm4",
+    "x87": "fpu",
+}
+_IMPLIED: Final = {"crc32": "sse4_2", "crypto": "aes", "evex512": "avx512f"}
+# For systems, or called by name alone: no compiler uses them by itself. Linux hides some that are not set up.
+_UNUSED: Final = (
+    *("amx-avx512", "amx-bf16", "amx-complex", "amx-fp16", "amx-fp8", "amx-int8", "amx-movrs", "amx-tf32"),
+    *("amx-tile", "amx-transpose", "cldemote", "clflushopt", "clwb", "clzero", "enqcmd", "fsgsbase", "fxsr"),
+    *("hreset", "invpcid", "kl", "lwp", "mmx", "movdir64b", "movdiri", "movrs", "mwaitx", "pconfig"),
+    *("perfmon", "pku", "prefetchi", "prfchw", "ptwrite", "raoint", "rdpid", "rdpru", "rdrnd", "rdseed"),
+    *("rtm", "sahf", "serialize", "sgx", "shstk", "tsxldtrk", "uintr", "usermsr", "vmx", "waitpkg"),
+    *("wbnoinvd", "widekl", "xsave", "xsavec", "xsaveopt", "xsaves"),
+)
+_FIELDS: Final = ("flags", "Features")  # where Linux says it, of x86-64 and of aarch64
+
+
+@functools.cache
+def _here() -> frozenset[str]:
+    """Return what Linux says of the first CPU; nothing where it says nothing."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        return frozenset()
+    named = (line.partition(":") for line in lines)
+    return frozenset(_plain(next((end for name, _, end in named if name.strip() in _FIELDS), "")).split())
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").replace(".", "").replace("-", "")
+
+
+def missing(features: str) -> list[str]:
+    """Return what the CPU at hand lacks of features, as in ``"+avx2,+fma"``, that code may use."""
+    names = [each[1:] for each in features.split(",") if each.startswith("+")]
+    return [name for name in names if name not in _UNUSED and not _is_here(name)]
+
+
+def _is_here(name: str) -> bool:
+    here = _here()
+    others = _LINUX.get(name), _IMPLIED.get(name)
+    return _plain(name) in here or any(each is not None and _plain(each) in here for each in others)
