@@ -19,7 +19,7 @@ from cupar._ahead import codec
 from cupar._call.numbers import initial_bytes
 from cupar._compile import inference, key
 from cupar._compile.bfloat16 import _bits
-from cupar._device import arrays
+from cupar._device import arrays, readers
 from cupar._ir import cpp, kinds, parameters
 from cupar.operators import resolve
 
@@ -72,7 +72,7 @@ def test_without_ml_dtypes(monkeypatch):
         is_cuda = True
         dtype = "torch.bfloat16"
 
-    monkeypatch.setattr(arrays, "_torch_dtypes", {})
+    monkeypatch.setattr(readers, "torch_dtypes", {})
     with pytest.raises(TypeError, match=rf"^d_in: .*{missing}"):
         cupar.reduce_into("bfloat16", "f4", PLUS, None, cc=CC)
     with pytest.raises(TypeError, match=rf"^d_in: .*{missing}"):
