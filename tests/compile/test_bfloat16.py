@@ -71,6 +71,7 @@ def test_without_ml_dtypes(monkeypatch):
         __module__ = "torch"
         is_cuda = True
         dtype = "torch.bfloat16"
+        is_neg = shape = stride = data_ptr = None  # which are read of tensors
 
     monkeypatch.setattr(readers, "torch_dtypes", {})
     with pytest.raises(TypeError, match=rf"^d_in: .*{missing}"):
