@@ -14,7 +14,7 @@ ROOT = Path(cupar.__file__).parent
 MODULES = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for path in ROOT.rglob("*.py")
-    if path.stem not in ("__init__", "__main__")
+    if path.stem not in ("__init__", "__main__", "sitecustomize")  # which begin something
 )
 
 
