@@ -12,7 +12,7 @@ KERNEL = re.compile(r'extern "C" __global__.*?(cupar_[\w#]+)\((.*?)\n}\n', re.DO
 # Functions that wait for the stream, and of CUB's, the one that does.
 WAITS = (
     *("join_stream()", "wait_for_stream()", "compact<", "count_digits(", "write_lists("),
-    "device_scan_lookahead_body<",
+    "look_ahead<",  # device_scan_lookahead_body
 )
 
 

@@ -125,7 +125,7 @@ def test_what_is_in_a_bundle_runs(tmp_path, empty_cache, monkeypatch):
     assert all(compilers for _, _, compilers in builds), "it tells which compilers these were"
 
     done = blocked(LIST, **bundles)
-    assert done.returncode == 0 and "already there" in done.stdout, done.stderr
+    assert done.returncode == 0 and "found in the cache" in done.stdout, done.stderr
     done = blocked(SHOW)
     assert "pip install 'cupar[cu13]'" in done.stderr.splitlines()[-1]
     assert "ImportError: an operator has to be compiled, as no cache" in done.stderr
