@@ -286,9 +286,9 @@ def test_partition_refusals():
     selection = select(d, d, d_count, small)
     with pytest.raises(ValueError, match="^d_in: needs at least 11 items"):
         selection.run(d, d, d_count, 11)
-    many = cp.zeros(1 << 20, "f4")
+    many, out = (cp.zeros(1 << 20, "f4") for _ in range(2))
     with pytest.raises(ValueError, match="^temp_storage: needs"):
-        selection(cp.empty(0, "u1"), many, many, d_count, 1 << 20)
+        selection(cp.empty(0, "u1"), many, out, d_count, 1 << 20)
 
 
 # --- Histograms ------------------------------------------------------------------------------------------
