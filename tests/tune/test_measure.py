@@ -89,7 +89,7 @@ def test_turns_are_taken_with_the_default(gpu, bench):
     assert last[::2] == [last[0]] * 5 and last[1::2] == [last[1]] * 5 and last[0] != last[1]
     (quicker,) = made.turns(found[1], 3, True)
     assert (quicker.ratio, quicker.noise) == (pytest.approx(0.5), pytest.approx(0, abs=1e-9))
-    assert gpu.memory.events == {}
+    assert len(gpu.memory.events) <= 1  # that of arrays that are lent to calls
 
 
 def test_short_calls_are_measured_in_batches(gpu, bench):
