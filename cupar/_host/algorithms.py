@@ -192,7 +192,7 @@ class _Method(types.BoundFunction):  # type: ignore[misc]
         return super().get_call_type(context, args, kws)
 
 
-register_model(_Method)(models.OpaqueModel)
+register_model(_Method)(lambda manager, method: manager[method.this])  # as numba's own are: the object
 
 
 class _Methods(AttributeTemplate):  # type: ignore[misc]

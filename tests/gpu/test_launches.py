@@ -192,6 +192,7 @@ def test_one_object_on_many_threads():
 
 def algorithms():
     f4, i8 = cp.zeros(200_000, "f4"), cp.zeros(200_000, "i8")
+    keys, items = cp.zeros(200_000, "f4"), cp.zeros(200_000, "f4")
     one = cp.zeros(2, "i8")
     n = len(f4)
     k = time.perf_counter()  # of its own, so that the builds are new
@@ -201,10 +202,13 @@ def algorithms():
     yield cupar.unary_transform(f4, f4, lambda a: a * k), (f4, f4, n)
     less = lambda a, b: a * k < b * k
     yield cupar.merge_sort(f4, None, f4, None, less), (f4, None, f4, None, n)
-    yield cupar.unique_by_key(f4, f4, f4, f4, one, lambda a, b: a * k == b), (f4, f4, f4, f4, one, n)
-    yield cupar.select(f4, f4, one, lambda a: a > k), (f4, f4, one, n)
-    yield cupar.reduce_by_key(f4, f4, f4, f4, one, op), (f4, f4, f4, f4, one, n)
-    yield cupar.run_length_encode(f4, f4, i8, one, lambda a, b: a * k == b), (f4, f4, i8, one, n)
+    yield (
+        cupar.unique_by_key(f4, f4, keys, items, one, lambda a, b: a * k == b),
+        (f4, f4, keys, items, one, n),
+    )
+    yield cupar.select(f4, keys, one, lambda a: a > k), (f4, keys, one, n)
+    yield cupar.reduce_by_key(f4, keys, f4, items, one, op), (f4, keys, f4, items, one, n)
+    yield cupar.run_length_encode(f4, keys, i8, one, lambda a, b: a * k == b), (f4, keys, i8, one, n)
     yield cupar.lower_bound(f4, f4, i8, less), (f4, n, f4, n, i8)
     yield (
         cupar.segmented_reduce(f4, f4, i8, i8, op, np.zeros(1, "f4")),

@@ -30,6 +30,7 @@ def test_compiled_code_launches_what_python_launches(lines):
 
 def test_all_ways_to_launch(lines):
     assert lines("forms") == ["8 True"]
+    assert lines("parallel", NUMBA_NUM_THREADS="1") == ["[0, 0, 0, 1, 1, 1, 2, 2, 2]"]
 
 
 def test_what_is_refused_is_named(lines):

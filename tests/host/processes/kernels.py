@@ -295,4 +295,19 @@ def forms():
     print(len(taken), taken == expected)
 
 
+def parallel():
+    x, streams = view(0, 1000, "f4"), np.arange(3)
+    twice = cupar.unary_transform("f4", "f4", lambda a: a * 2, cc=90)
+
+    @numba.njit(parallel=True)
+    def run(x, streams):
+        for k in numba.prange(len(streams)):
+            for _ in range(2):  # so that a method is found in a block, and called in another
+                twice.run(x, x, len(x), streams[k])
+            one[1, 1, streams[k]](x)
+
+    run(x, streams)
+    print(sorted(launch.stream for launch in driver.taken()))
+
+
 globals()[sys.argv[2]]()
