@@ -25,6 +25,7 @@ def link(
     For errors, `names` say what the parts are, and `callers` of functions who calls them. `options` are those
     of cupar's own kernels, unless others are given.
     """
+    _check_architectures(parts, cc, names)
     _check_once(parts, cc, names)
     try:
         return _link(parts, cc, options)
@@ -178,6 +179,19 @@ def _check_once(parts: Sequence[Code], cc: int, names: Sequence[str]) -> None:
         if twice is not None and twice[2] in found:
             why = _defined_twice(twice[2], parts, names, found[twice[2]], intermediate[int(twice[1]) - 1])
             raise BuildError(f"nvJitLink for sm_{cc}: {why}")
+
+
+def _check_architectures(parts: Sequence[Code], cc: int, names: Sequence[str]) -> None:
+    """Raise BuildError for a cubin that does not run on ``sm_<cc>``.
+
+    nvJitLink refuses it too, but keeps a lock of its own then: another thread's next link of a cubin never ends.
+    """
+    for number, part in enumerate(parts):
+        of = symbols.architecture(part.data) if isinstance(part, Linkable) and part.kind == "cubin" else None
+        if of is not None and (of // 10 != cc // 10 or of > cc):
+            name = names[number] if number < len(names) else f"part {number}"
+            why = _OF_A_PART["bad input"].format(cc=cc)
+            raise BuildError(f"nvJitLink for sm_{cc}: the cubin of {name} {why}")
 
 
 def _definitions(functions: Iterable[str], cc: int) -> bytes:

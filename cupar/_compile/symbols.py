@@ -22,3 +22,11 @@ def defined(code: Linkable) -> list[str]:
     except (struct.error, IndexError, ValueError):
         return []  # what is wrong with it, the linker will say
     return [each.name for each in symbols if each.info == _GLOBAL_FUNCTION and each.section]
+
+
+def architecture(cubin: bytes) -> int | None:
+    """Return the compute capability that a cubin is for, None if it does not say in a way that is known."""
+    if len(cubin) < 52 or cubin[:4] != b"\x7fELF" or cubin[8] not in (7, 8):  # of CUDA 12 and before, and 13
+        return None
+    (flags,) = struct.unpack_from("<I", cubin, 48)
+    return int(flags >> 8 & 0xFFFF if cubin[8] == 8 else flags & 0xFF)

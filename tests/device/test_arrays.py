@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import cupar
-from cupar._base.device import using
+from cupar._base.device import within_cpu_call
 from cupar._device import arrays as _arrays
 from cupar._device import graphs
 
@@ -213,8 +213,8 @@ def test_what_broken_arrays_raise_is_shown_on_demand(array, debug, monkeypatch):
 
 def test_a_call_takes_arrays_of_what_it_was_built_for():
     array, dtype = np.zeros(3, np.float32), np.dtype(np.float32)
-    with using(True, in_call=True):
-        assert _arrays.address("d_in", array, dtype, 3, False) == array.ctypes.data
+    address = within_cpu_call(_arrays.address, "d_in", array, dtype, 3, False)
+    assert address == array.ctypes.data
     with cupar.device("cpu"):
         for on_cpu in (False, None):
             with pytest.raises(TypeError, match=r"d_in: .*host memory"):
