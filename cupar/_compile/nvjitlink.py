@@ -184,7 +184,7 @@ def _check_once(parts: Sequence[Code], cc: int, names: Sequence[str]) -> None:
 def _check_architectures(parts: Sequence[Code], cc: int, names: Sequence[str]) -> None:
     """Raise BuildError for a cubin that does not run on ``sm_<cc>``.
 
-    nvJitLink refuses it too, but keeps a lock of its own then: another thread's next link of a cubin never ends.
+    nvJitLink refuses it too, but keeps a lock then: the next cubin that another thread links never ends.
     """
     for number, part in enumerate(parts):
         of = symbols.architecture(part.data) if isinstance(part, Linkable) and part.kind == "cubin" else None

@@ -99,3 +99,16 @@ def test_one_of_c_can_be_given(empty_cache):
 def test_names_of_c_are_as_they_are():
     for name in ("mul", "_Z", "_Zx", "_ZN3foo"):
         assert demangled.shown(name) in (name, "foo")
+
+
+def test_a_cubin_for_another_architecture_is_not_given_to_nvjitlink(empty_cache):
+    """It would keep a lock of the thread that gave it, for ever."""
+    found = {cc: cuda.Cubin(finished(mul(), "CUBIN", cc), name=f"for {cc}") for cc in (80, 86, 90)}
+    for cc, other, is_taken in [(90, 80, False), (80, 86, False), (86, 80, True), (90, 90, True)]:
+        op = calling(declared())
+        if is_taken:
+            assert cupar.binary_transform("f4", "f4", "f4", op, cc=cc, link=found[other]).build.cubin_size
+            continue
+        for _ in range(2):
+            with pytest.raises(cupar.BuildError, match=f"for {other}.* for another compute capability"):
+                cupar.binary_transform("f4", "f4", "f4", op, cc=cc, link=found[other])

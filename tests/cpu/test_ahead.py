@@ -47,7 +47,7 @@ def test_from_a_list_to_a_program_that_builds_nothing(tmp_path):
     assert [json.loads(line)["cc"] for line in asked.read_text().splitlines()] == [0, 0]
 
     # Whatever --cc says, they are for the CPU: made once, then there.
-    for result in ("built", "there"):
+    for result in ("built", "found"):
         made = json.loads(run("-m", "cupar", "build", asked, "--cc", "90", "--json", CUPAR_CACHE_DIR=other))
         assert [(each["cc"], each["result"]) for each in made["builds"]] == [("cpu", result)] * 2
     assert "for the CPU" in run("-m", "cupar", "build", asked, CUPAR_CACHE_DIR=other)
