@@ -28,6 +28,7 @@ def info(arguments: Arguments) -> Result:
     packages = environment.packages()
     missing = list(dict.fromkeys(why for path, why in compilers.values() if path is None))
     missing += [f"pip install {name}" for name, version in packages.items() if version is None]
+    conflicts = environment.conflicts()
     found = {
         "cupar": __version__,
         "python": environment.python(),
@@ -39,8 +40,9 @@ def info(arguments: Arguments) -> Result:
         "cache": environment.cache(),
         "environment": environment.variables(),
         "missing": missing,
+        "conflicts": conflicts,
     }
-    return Result(found, lambda: _show(found), FAULT if missing else OK)
+    return Result(found, lambda: _show(found), FAULT if missing or conflicts else OK)
 
 
 def _show(found: dict[str, Any]) -> None:
@@ -60,6 +62,8 @@ def _show(found: dict[str, Any]) -> None:
     print_fields("environment", found["environment"].items() or [("none", "")])
     for each in found["missing"]:
         complain(f"missing: {each}")
+    for each in found["conflicts"]:
+        complain(f"another version is needed: {each}")
 
 
 def _cache_fields(found: dict[str, Any]) -> list[tuple[str, str]]:

@@ -62,6 +62,28 @@ def _version(package: str) -> str | None:
         return None
 
 
+def conflicts() -> list[str]:
+    """Return which installed packages are not of the versions that cupar's own metadata asks for.
+
+    ``pip install --no-deps``, conda and distributions may bring such. Nothing is compared where cupar is not
+    installed, or where ``packaging`` is not, which numba-cuda needs.
+    """
+    try:
+        from packaging.requirements import Requirement
+
+        needed = [Requirement(each) for each in metadata.requires("cupar") or ()]
+    except (ImportError, metadata.PackageNotFoundError):
+        return []
+    found = []
+    for each in needed:
+        if each.marker is not None and not each.marker.evaluate({"extra": ""}):
+            continue
+        version = _version(each.name)
+        if version is not None and not each.specifier.contains(version, prereleases=True):
+            found.append(f"{each.name} {version}: cupar needs {each.specifier}")
+    return found
+
+
 def compilers() -> dict[str, tuple[str | None, str]]:
     """Return, for all that a build needs, where it is, and what to do if it is missing or unusable."""
     found: dict[str, Callable[[], object]] = {

@@ -285,6 +285,18 @@ class TestInfo:
         assert err == f"cupar: missing: {why}\n"
         assert run_json("info", status=1)["missing"] == [why]
 
+    def test_versions_are_compared_with_what_cupar_needs(self, run, run_json, monkeypatch):
+        needed = ["numpy<2.5,>=2.0", "numba-cuda<0.31,>=0.30.4", 'redis>=99; extra == "shared"', "gone>=1"]
+        monkeypatch.setattr(_environment.metadata, "requires", lambda name: needed)
+        assert run_json("info")["conflicts"] == []
+        monkeypatch.setattr(_environment, "_version", {"numpy": "2.5.1", "numba-cuda": "0.30.4"}.get)
+        monkeypatch.setattr(_environment, "packages", dict)
+        status, _, err = run("info")
+        assert (status, err) == (
+            1,
+            "cupar: another version is needed: numpy 2.5.1: cupar needs <2.5,>=2.0\n",
+        )
+
     def test_secrets_are_not_shown(self, run, monkeypatch, tmp_path):
         monkeypatch.setenv("CUPAR_SIGNING_KEY", "hunter2")
         monkeypatch.setenv("CUPAR_SHARED", "redis://me:swordfish@127.0.0.1:1/0?password=xyzzy")
