@@ -163,8 +163,8 @@ class Jitted:
     def __init__(self, function: FunctionType, options: Mapping[str, Any]) -> None:
         functools.update_wrapper(self, function)
         self.py_func = function
-        self.targetoptions = dict(options)
-        self.__defaults__ = function.__defaults__
+        self.targetoptions: dict[str, Any] = dict(options)
+        self.__defaults__: tuple[Any, ...] | None = function.__defaults__
         self._can_compile = True
         self._made: Any = None
 

@@ -42,7 +42,9 @@ class Histogram(
         levels = (h_num_output_levels, h_lower_level, h_upper_level)
         self._run(stream, (d_samples, d_histogram, *levels, num_samples))
 
-    __call__ = two_phases(run)
+    @two_phases(run)
+    def __call__(self) -> None:
+        """Query the size of the temporary storage, or run with it."""
 
     def _problem(
         self, d_samples: Any, d_histogram: Any, num_levels: Any, lower: Any, upper: Any, num_samples: Any

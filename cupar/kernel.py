@@ -131,8 +131,8 @@ class DeviceFunction:
     def __init__(self, function: FunctionType, options: Mapping[str, Any]) -> None:
         functools.update_wrapper(self, function)
         self.py_func = function
-        self.targetoptions = {**options, "device": True}
-        self.__defaults__ = function.__defaults__
+        self.targetoptions: dict[str, Any] = {**options, "device": True}
+        self.__defaults__: tuple[Any, ...] | None = function.__defaults__
         self._can_compile = True
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:

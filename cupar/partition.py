@@ -49,7 +49,9 @@ class ThreeWayPartition(
         outputs = (d_first_part_out, d_second_part_out, d_unselected_out, d_num_selected_out)
         self._run(stream, (d_in, *outputs, num_items))
 
-    __call__ = two_phases(run)
+    @two_phases(run)
+    def __call__(self) -> None:
+        """Query the size of the temporary storage, or run with it."""
 
 
 class Select(
@@ -65,7 +67,9 @@ class Select(
         """
         self._run(stream, (d_in, d_out, d_num_selected_out, num_items))
 
-    __call__ = two_phases(run)
+    @two_phases(run)
+    def __call__(self) -> None:
+        """Query the size of the temporary storage, or run with it."""
 
 
 @memoised

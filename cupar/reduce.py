@@ -38,7 +38,9 @@ class Reduce(Algorithm, family=REDUCE, uses={"d_in": "num_items", "d_out": 1}, a
         """
         self._run(stream, (d_in, d_out, num_items, h_init))
 
-    __call__ = two_phases(run)
+    @two_phases(run)
+    def __call__(self) -> None:
+        """Query the size of the temporary storage, or run with it."""
 
 
 @memoised

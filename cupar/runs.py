@@ -51,7 +51,9 @@ class ReduceByKey(
         arrays = d_in_keys, d_out_unique, d_in_values, d_out_aggregates, d_out_num_runs
         self._run(stream, (*arrays, num_items, h_init))
 
-    __call__ = two_phases(run)
+    @two_phases(run)
+    def __call__(self) -> None:
+        """Query the size of the temporary storage, or run with it."""
 
 
 class ScanByKey(
@@ -76,7 +78,9 @@ class ScanByKey(
         """
         self._run(stream, (d_in_keys, d_in_values, d_out_values, num_items, h_init))
 
-    __call__ = two_phases(run)
+    @two_phases(run)
+    def __call__(self) -> None:
+        """Query the size of the temporary storage, or run with it."""
 
 
 class RunLengthEncode(
@@ -103,7 +107,9 @@ class RunLengthEncode(
         """
         self._run(stream, (d_in, d_out_unique, d_out_counts, d_out_num_runs, num_items))
 
-    __call__ = two_phases(run)
+    @two_phases(run)
+    def __call__(self) -> None:
+        """Query the size of the temporary storage, or run with it."""
 
 
 @memoised

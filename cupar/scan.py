@@ -23,7 +23,9 @@ class Scan(Algorithm, family=SCAN, uses={"d_in": "num_items", "d_out": "num_item
         """
         self._run(stream, (d_in, d_out, num_items, h_init))
 
-    __call__ = two_phases(run)
+    @two_phases(run)
+    def __call__(self) -> None:
+        """Query the size of the temporary storage, or run with it."""
 
 
 @memoised

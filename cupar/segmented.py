@@ -80,7 +80,9 @@ class SegmentedReduce(
         sizes = max_segment_size, segment_size
         self._run(stream, (d_in, d_out, num_segments, *offsets, h_init, *sizes))
 
-    __call__ = two_phases(run)
+    @two_phases(run)
+    def __call__(self) -> None:
+        """Query the size of the temporary storage, or run with it."""
 
     def _problem(
         self,
@@ -212,7 +214,9 @@ class SegmentedSort(
         if isinstance(d_in_keys, DoubleBuffer):
             self._enqueued(arguments)
 
-    __call__ = two_phases(run)
+    @two_phases(run)
+    def __call__(self) -> None:
+        """Query the size of the temporary storage, or run with it."""
 
     def _problem(
         self,

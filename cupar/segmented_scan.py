@@ -73,7 +73,9 @@ class SegmentedScan(
         more = start_offsets_out, max_segment_size, segment_size
         self._run(stream, (d_in, d_out, num_segments, *offsets, h_init, *more))
 
-    __call__ = two_phases(run)
+    @two_phases(run)
+    def __call__(self) -> None:
+        """Query the size of the temporary storage, or run with it."""
 
     def _problem(
         self,

@@ -60,7 +60,9 @@ class MergeSort(
         """
         self._run(stream, (d_in_keys, d_in_items, d_out_keys, d_out_items, num_items))
 
-    __call__ = two_phases(run)
+    @two_phases(run)
+    def __call__(self) -> None:
+        """Query the size of the temporary storage, or run with it."""
 
 
 @memoised
@@ -178,7 +180,9 @@ class RadixSort(
         if isinstance(d_in_keys, DoubleBuffer):
             self._enqueued((*arrays, num_items, begin_bit, end_bit))
 
-    __call__ = two_phases(run)
+    @two_phases(run)
+    def __call__(self) -> None:
+        """Query the size of the temporary storage, or run with it."""
 
     def _problem(
         self,

@@ -50,7 +50,9 @@ class TopK(
         """
         self._run(stream, (d_in_keys, d_out_keys, d_in_values, d_out_values, num_items, k))
 
-    __call__ = two_phases(run)
+    @two_phases(run)
+    def __call__(self) -> None:
+        """Query the size of the temporary storage, or run with it."""
 
     def _problem(
         self, d_in_keys: Any, d_out_keys: Any, d_in_values: Any, d_out_values: Any, num_items: int, k: int
@@ -185,7 +187,9 @@ class SegmentedTopK(
         arguments = (*arrays, num_items, num_segments, k, start_offsets_in, end_offsets_in, segment_size)
         self._run(stream, arguments)
 
-    __call__ = two_phases(run)
+    @two_phases(run)
+    def __call__(self) -> None:
+        """Query the size of the temporary storage, or run with it."""
 
     def _problem(
         self,

@@ -50,7 +50,9 @@ class UniqueByKey(
         outputs = (d_out_keys, d_out_items, d_out_num_selected)
         self._run(stream, (d_in_keys, d_in_items, *outputs, num_items))
 
-    __call__ = two_phases(run)
+    @two_phases(run)
+    def __call__(self) -> None:
+        """Query the size of the temporary storage, or run with it."""
 
 
 @memoised

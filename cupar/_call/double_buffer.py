@@ -24,7 +24,7 @@ class DoubleBuffer:
     """
 
     def __init__(self, d_current: Any, d_alternate: Any) -> None:
-        self.d_buffers = (d_current, d_alternate)
+        self.d_buffers: tuple[Any, Any] = (d_current, d_alternate)
         self.selector = 0
 
     def current(self) -> Any:

@@ -11,11 +11,14 @@ S = TypeVar("S")
 P = ParamSpec("P")
 
 
-def two_phases(run: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, Any, P], int]:
-    """Return the method ``__call__`` of an algorithm whose method `run` this is.
+def two_phases(
+    run: Callable[Concatenate[S, P], None],
+) -> Callable[[Callable[..., None]], Callable[Concatenate[S, Any, P], int]]:
+    """Write the method ``__call__`` of an algorithm whose method `run` this is, where one is declared.
 
-    It takes the temporary storage in front of what `run` takes. It is written out, as a wrapper that
-    binds its arguments by the signature would add several microseconds to each call.
+    A decorated function has a type for all type checkers, which what is assigned has not. It takes the
+    temporary storage in front of what `run` takes, and is written out, as a wrapper that binds its arguments
+    by the signature would add several microseconds to each call.
     """
     parameters = [each for name, each in inspect.signature(run).parameters.items() if name != "self"]
     names = [each.name for each in parameters if each.name != "stream"]
@@ -31,7 +34,7 @@ def two_phases(run: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S
     call.__annotations__ = {"temp_storage": "Any", **run.__annotations__, "return": "int"}
     call.__module__, call.__doc__ = run.__module__, _CALL
     call.__qualname__ = run.__qualname__.replace("run", "__call__")
-    return call  # type: ignore[no-any-return]
+    return lambda declared: call
 
 
 _CALL = """Query the size of the temporary storage, or run with it.

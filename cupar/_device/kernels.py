@@ -138,7 +138,9 @@ class Executable:
     """
 
     def __init__(self, chain: Sequence[NodeParams], overlaps: bool = False) -> None:
-        library, self._graph, self.handle = driver.library(), c_void_p(), c_void_p()
+        library = driver.library()
+        self._graph: c_void_p = c_void_p()
+        self.handle: c_void_p = c_void_p()
         self.nodes: list[c_void_p] = []
         self._context = driver.current_context()
         fork.in_child(self.abandon)

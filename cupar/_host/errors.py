@@ -13,7 +13,7 @@ class LaunchError(driver.DriverError):
     __module__ = "cupar"
 
     def __init__(self, subject: str, calls: str, status: int) -> None:
-        self.args = (subject, calls, status)
+        self.args: tuple[str, str, int] = (subject, calls, status)
 
     def __str__(self) -> str:
         subject, calls, status = self.args

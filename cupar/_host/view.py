@@ -48,8 +48,11 @@ class View:
         writable: bool,
         owner: Any,
     ) -> None:
-        self.address, self.dtype, self.writable = address, dtype, writable
-        self.shape, self.strides = tuple(shape), tuple(strides)
+        self.address: int = address
+        self.dtype: np.dtype[Any] = dtype
+        self.writable: bool = writable
+        self.shape: tuple[int, ...] = tuple(shape)
+        self.strides: tuple[int, ...] = tuple(strides)
         self._owner = owner  # the array, or whatever has the memory
         words = struct.pack(f"=Q{2 * self.ndim}q", address, *self.shape, *self.strides)
         self._memory = ctypes.create_string_buffer(words, len(words))

@@ -141,7 +141,7 @@ class Iterator:
 
     def __init__(self, node: nodes.IteratorNode, leaves: Sequence[Leaf]) -> None:
         self.node = node
-        self.leaves = tuple(leaves)
+        self.leaves: tuple[Leaf, ...] = tuple(leaves)
 
     @property
     def dtype(self) -> np.dtype[Any]:

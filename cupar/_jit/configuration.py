@@ -13,6 +13,8 @@ import numpy as np
 
 from .._device.kernels import PROGRAMMATIC, LaunchAttribute, LaunchConfig, NodeParams
 
+Extent = tuple[int, int, int]  # in x, y and z
+
 _LARGEST_GRID = (2**31 - 1, 65535, 65535)
 _LARGEST_BLOCK, _MOST_THREADS = (1024, 1024, 64), 1024
 _MOST_SHARED = 2**31 - 1
@@ -45,19 +47,21 @@ class Configuration:
     def __init__(
         self, grid: Any, block: Any, shared: Any = 0, cluster: Any = None, overlaps: bool = False
     ) -> None:
-        self.grid = _dimensions("grid", grid, _LARGEST_GRID)
-        self.block = _dimensions("block", block, _LARGEST_BLOCK)
-        self.threads = math.prod(self.block)
+        self.grid: Extent = _dimensions("grid", grid, _LARGEST_GRID)
+        self.block: Extent = _dimensions("block", block, _LARGEST_BLOCK)
+        self.threads: int = math.prod(self.block)
         if self.threads > _MOST_THREADS:
             raise ValueError(
                 f"block: has {self.threads} threads, {_shown(self.block)}; a block can have {_MOST_THREADS}"
             )
-        self.shared = integer("shared", shared)
+        self.shared: int = integer("shared", shared)
         if not 0 <= self.shared <= _MOST_SHARED:
             raise ValueError(f"shared: expected bytes of shared memory, got {self.shared}")
-        self.cluster = None if cluster is None else _dimensions("cluster", cluster, (16, 16, 16))
-        self.overlaps = bool(overlaps)
-        self.dimensions = (*self.grid, *self.block, self.shared)
+        self.cluster: Extent | None = None
+        if cluster is not None:
+            self.cluster = _dimensions("cluster", cluster, (16, 16, 16))
+        self.overlaps: bool = bool(overlaps)
+        self.dimensions: tuple[int, ...] = (*self.grid, *self.block, self.shared)
         self.attributes: tuple[LaunchAttribute, ...] = ()
         if self.cluster is not None:
             for name, blocks, each in zip("xyz", self.grid, self.cluster, strict=True):

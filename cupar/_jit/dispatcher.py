@@ -46,14 +46,14 @@ class Dispatcher(Accessors):
     ) -> None:
         functools.update_wrapper(self, function)  # type: ignore[arg-type]
         self.py_func = function
-        self.targetoptions = dict(options)
-        self.names = _parameters(function)
-        self.overloads = Overloads(self.__name__, self.names)
-        self.__defaults__ = function.__defaults__
+        self.targetoptions: dict[str, Any] = dict(options)
+        self.names: Sequence[str] = _parameters(function)
+        self.overloads: Overloads = Overloads(self.__name__, self.names)
+        self.__defaults__: tuple[Any, ...] | None = function.__defaults__
         self._can_compile = declared is None  # whether other kernels and operators can call it
         self._cc = None if cc is None else parse_cc(cc)
         self._declared: list[Types] = []
-        self.specialized = declared is not None and not isinstance(declared, list)
+        self.specialized: bool = declared is not None and not isinstance(declared, list)
         self._is_closed = False
         self._last: Overload | None = None
         if declared is not None:

@@ -98,8 +98,10 @@ class Site:
     def __init__(
         self, kernel: Launched, config: Configuration, stream: Any, remember: Callable[[Launch], None]
     ) -> None:
-        self.kernel, self.config, self.stream = kernel, config, stream
-        self.handle = driver.stream_handle(stream)
+        self.kernel: Launched = kernel
+        self.config: Configuration = config
+        self.stream: Any = stream
+        self.handle: int = driver.stream_handle(stream)
         self._remember = remember
         # How it is launched: for the default stream or another one; or by itself, as a graph cannot do it.
         self.kind = "default" if self.handle in (0, driver.LEGACY) else "stream"

@@ -20,7 +20,8 @@ class Overloads(Mapping[Types, Overload]):
     """The overloads of a kernel by their types; a signature in any form finds them, too."""
 
     def __init__(self, name: str, names: Sequence[str]) -> None:
-        self.name, self.names = name, names
+        self.name: str = name
+        self.names: Sequence[str] = names
         self._found: dict[tuple[Types, int], Overload] = {}
 
     def __getitem__(self, signature: Any) -> Overload:

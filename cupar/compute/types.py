@@ -97,11 +97,20 @@ def as_dtype(value: Any) -> Any:
     return value.dtype if isinstance(value, TypeDescriptor) else value
 
 
-int8, int16, int32, int64 = map(from_numpy_dtype, ("i1", "i2", "i4", "i8"))
-uint8, uint16, uint32, uint64 = map(from_numpy_dtype, ("u1", "u2", "u4", "u8"))
-float16, float32, float64 = map(from_numpy_dtype, ("f2", "f4", "f8"))
-boolean = from_numpy_dtype("?")
+int8: TypeDescriptor = from_numpy_dtype("i1")
+int16: TypeDescriptor = from_numpy_dtype("i2")
+int32: TypeDescriptor = from_numpy_dtype("i4")
+int64: TypeDescriptor = from_numpy_dtype("i8")
+uint8: TypeDescriptor = from_numpy_dtype("u1")
+uint16: TypeDescriptor = from_numpy_dtype("u2")
+uint32: TypeDescriptor = from_numpy_dtype("u4")
+uint64: TypeDescriptor = from_numpy_dtype("u8")
+float16: TypeDescriptor = from_numpy_dtype("f2")
+float32: TypeDescriptor = from_numpy_dtype("f4")
+float64: TypeDescriptor = from_numpy_dtype("f8")
+boolean: TypeDescriptor = from_numpy_dtype("?")
 
+bfloat16: TypeDescriptor
 try:  # NumPy itself has no bfloat16
     import ml_dtypes
 
