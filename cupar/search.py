@@ -42,7 +42,10 @@ class BinarySearch(
         self._run(stream, (d_data, num_items, d_values, num_values, d_out))
 
     __call__ = run
-    _in_two_phases = two_phases(run)  # for graphs, whose storage it is
+
+    @two_phases(run)
+    def _in_two_phases(self) -> None:
+        """For graphs, whose storage it is."""
 
     def _problem(self, d_data: Any, num_items: int, d_values: Any, num_values: int, d_out: Any) -> _Counts:
         index = self._spec.arguments[2].value

@@ -8,6 +8,7 @@ import pytest
 import cupar
 from cupar._call.double_buffer import DoubleBuffer, buffers
 from cupar._call.signatures import completed, signature, two_phases
+from cupar.search import BinarySearch
 
 TWO_PHASES = [
     each
@@ -29,11 +30,17 @@ def test_a_call_takes_the_storage_in_front_of_what_run_takes(cls):
     assert cls.__call__.__qualname__ == f"{cls.__name__}.__call__"
 
 
+def test_graphs_give_searches_storage_as_a_call_in_two_phases_does():
+    call = BinarySearch._in_two_phases
+    assert list(inspect.signature(call).parameters)[:3] == ["self", "temp_storage", "d_data"]
+
+
 class Sum:
     def run(self, a, n=2, stream=None, *, most=None):
         raise NotImplementedError
 
-    __call__ = two_phases(run)
+    @two_phases(run)
+    def __call__(self) -> None: ...
 
     def _execute(self, *arguments):
         return arguments

@@ -22,7 +22,8 @@ class Twofold(Algorithm, family=FAMILY, uses={"d_in": "num_items", "d_out": 1}):
     def run(self, d_in, d_out, num_items, h_init=None, stream=None):
         self._run(stream, (d_in, d_out, num_items, h_init))
 
-    __call__ = two_phases(run)
+    @two_phases(run)
+    def __call__(self) -> None: ...
 
 
 @memoised
