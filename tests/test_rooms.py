@@ -41,6 +41,7 @@ FLOORS = [
     "_device",
     "_numba",
     "structs",
+    "_jobs",
     "_base",
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms.split()}
@@ -174,6 +175,7 @@ DECIDE_NOTHING = {
     "_fingerprint.unsupported": "errors",
     "_ir.cpp": "the C++ that it writes is in keys by value",
     "_ir.source": "the C++ that it writes is in keys by value",
+    "_jobs": "where and when it is compiled",
     "_kernels": "the C++ of kernels is in keys by value",
     "_store": "keeps what was made",
 }

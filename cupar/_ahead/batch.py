@@ -1,7 +1,7 @@
 """Building ahead of time: all that a script or a recorded list asks for, without a GPU.
 
 While a script runs, factories build nothing. What they would have built is collected, and built afterwards
-for each compute capability, in helper processes (see `_compile.workers`). So a compiler that crashes takes
+for each compute capability, in helper processes (see `_jobs.pool`). So a compiler that crashes takes
 one build with it.
 """
 
@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import pickle
 import re
-import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -29,6 +29,8 @@ from .._call.built import Built
 from .._compile import workers
 from .._compile.key import build_parts, digest, template_parts
 from .._ir.specialisation import Specialisation
+from .._jobs.helpers import Helper, HelperError
+from .._jobs.pool import Crew
 from .._obtain import call_sites, obtain
 from . import record
 from .make import Outcome, make, request
@@ -245,104 +247,62 @@ def build(
         Called several times a second.
     """
     processes = min(processes, len(todo))
-    crew = _Crew(_in_order(todo), _common_headers(todo, processes))
-    builders = [threading.Thread(target=crew.work, daemon=True) for _ in range(processes)]
-    left = len(todo)
-    try:
-        for builder in builders:
-            builder.start()
-        while left:
-            idle()
-            try:
-                job, outcome = crew.done.get(timeout=_TICK_SECONDS)
-            except Empty:
-                continue
-            if isinstance(outcome, Exception):
-                why = message(outcome)
-                warn_once(
-                    ("no helper", why),
-                    f"What no helper process can build is built in this one, which takes longer: {why}",
-                )
-                outcome = make(job.spec)
-            left -= 1
-            yield job, outcome
-    finally:
-        crew.end(builders)
+    common = _common_headers(todo, processes)
+    done: SimpleQueue[tuple[Job, Outcome | Exception]] = SimpleQueue()  # or why no helper can make it
+    # Nor can they where a script named a store that is an object of this process.
+    unusable: Exception | None = None
+    if _cache._shared is not None:
+        unusable = RuntimeError("the script called cupar.use_shared")
 
+    def ask(job: Job, helper: Helper) -> None:
+        done.put((job, outcome(job, helper)))
 
-class _Crew:
-    """Helper processes, and the threads of this one that wait for them.
-
-    Attributes
-    ----------
-    done : SimpleQueue
-        Each job with what became of it, or why no helper can make it.
-    """
-
-    def __init__(self, todo: Iterable[Job], common: Container[tuple[str, int]]) -> None:
-        self.done: SimpleQueue[tuple[Job, Outcome | Exception]] = SimpleQueue()
-        self._common = common
-        self._waiting = deque(todo)
-        self._helpers: set[workers.Helper] = set()
-        self._is_ending = False
-        self._lock = threading.Lock()
-        # Nor can they where a script named a store that is an object of this process.
-        self._unusable: Exception | None = None
-        if _cache._shared is not None:
-            self._unusable = RuntimeError("the script called cupar.use_shared")
-
-    def work(self) -> None:
-        """Have one helper after the other make builds, the next one when one crashes, until all are begun."""
-        helper = None
-        while not self._is_ending:
-            try:
-                job = self._waiting.popleft()
-            except IndexError:
-                return
-            if helper is None or helper.is_lost:
-                helper = self._helper()
-            self.done.put((job, self._outcome(helper, job)))
-
-    def _helper(self) -> workers.Helper:
-        """Return a helper that has not begun; if this crew ends, one that cannot."""
-        paths = [*map(str, _cache._used), *filter(None, [os.environ.get("CUPAR_BUNDLES")])]
-        bundles = {"CUPAR_BUNDLES": os.pathsep.join(paths)} if paths else {}
-        helper = workers.Helper(output=_STDERR, environment=bundles)
-        with self._lock:
-            self._helpers.add(helper)
-            if self._is_ending:
-                helper.terminate()
-        return helper
-
-    def _outcome(self, helper: workers.Helper, job: Job) -> Outcome | Exception:
-        if self._unusable is not None:
-            return self._unusable
+    def outcome(job: Job, helper: Helper) -> Outcome | Exception:
+        nonlocal unusable
+        if unusable is not None:
+            return unusable
         start = time.perf_counter()
         try:
-            asked = request(job.spec, _headers(job) in self._common)
-            answer = helper.ask(f"{make.__module__}:make_in_helper", asked)
-            outcome: Outcome = pickle.loads(answer)
-            return outcome
-        except workers.HelperError as error:
+            asked = request(job.spec, _headers(job) in common)
+            made: Outcome = pickle.loads(helper.ask(f"{make.__module__}:make_in_helper", asked))
+            return made
+        except HelperError as error:
             _unlock(job)
             return Outcome("failed", time.perf_counter() - start, error=str(error))
         except Exception as error:  # whatever starting a helper, or pickling what an operator reads, raises
             if helper.is_lost:
-                self._unusable = error
+                unusable = error
             return error
 
-    def end(self, builders: Iterable[threading.Thread]) -> None:
-        """End the helpers, whatever they do. Nothing half made is left where others look for entries."""
-        with self._lock:
-            self._is_ending = True
-        until = time.monotonic() + _GRACE_SECONDS
-        for helper in self._helpers:
-            helper.terminate()
-        for helper in self._helpers:
-            helper.kill(max(0.0, until - time.monotonic()))
-        for builder in builders:
-            if builder.is_alive():
-                builder.join(_GRACE_SECONDS)  # it removes the locks of a helper that was killed
+    crew = Crew(processes, _helper)
+    try:
+        for job in _in_order(todo):
+            crew.submit(job.template, partial(ask, job))
+        left = len(todo)
+        while left:
+            idle()
+            with suppress(Empty):
+                job, made = done.get(timeout=_TICK_SECONDS)
+                left -= 1
+                yield job, _made_here(job, made) if isinstance(made, Exception) else made
+    finally:
+        crew.close(_GRACE_SECONDS)  # nothing half made is left where others look for entries
+
+
+def _helper() -> Helper:
+    """Return a helper process with this one's bundles."""
+    paths = [*map(str, _cache._used), *filter(None, [os.environ.get("CUPAR_BUNDLES")])]
+    return workers.helper(_STDERR, {"CUPAR_BUNDLES": os.pathsep.join(paths)} if paths else None)
+
+
+def _made_here(job: Job, error: Exception) -> Outcome:
+    """Make a build that no helper can make."""
+    why = message(error)
+    warn_once(
+        ("no helper", why),
+        f"What no helper process can build is built in this one, which takes longer: {why}",
+    )
+    return make(job.spec)
 
 
 def _unlock(job: Job) -> None:

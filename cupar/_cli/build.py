@@ -112,7 +112,7 @@ def _built(arguments: Arguments, jobs: list[Job], made: dict[str, Outcome]) -> d
     Return what came of each key.
     """
     from .._ahead import batch
-    from .._base.background import cores
+    from .._jobs.threads import cores
 
     has_bar = on_terminal() and not arguments.json
     width = len(str(len(jobs)))

@@ -19,7 +19,6 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from .. import _numba, structs
-from .._base.background import apart, collecting
 from .._base.causes import cause
 from .._base.device import CPU
 from .._base.errors import BuildError
@@ -39,6 +38,7 @@ from .._fingerprint.frozen import (
 from .._fingerprint.names import package
 from .._fingerprint.refusals import Unfingerprintable
 from .._ir.operator import Operator, ResultError
+from .._jobs.threads import apart, collecting
 from .._numba import OPTIONS
 from . import arithmetic, bfloat16, captured_arrays, numba_errors, numba_settings, wrapper
 from .cpp_calls import caller

@@ -284,7 +284,7 @@ def _hash(part: Any) -> str:
 @functools.cache
 def host_cpu() -> tuple[str, str]:
     """Return the CPU that builds are made for, and its features, as LLVM has them."""
-    from .._base.background import apart
+    from .._jobs.threads import apart
 
     return apart(_host_cpu)
 

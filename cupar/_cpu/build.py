@@ -10,12 +10,12 @@ from numba.core import types
 from numba.core.callconv import PICKLE_BUF_IDX, PICKLE_BUFSZ_IDX
 from numba.core.errors import NumbaError
 
-from .._base.background import collecting
 from .._base.causes import cause
 from .._base.errors import BuildError
 from .._compile import numba_errors
 from .._compile.python_to_ltoir import RESTLESS
 from .._ir.specialisation import Specialisation
+from .._jobs.threads import collecting
 from . import compiling
 from .code import SYMBOL, packed
 from .plans import has_code

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .._base import fork
-from .._base.background import apart
 from .._base.errors import BuildError
 from .._base.versions import ABSENT, package_version
 from .._compile.toolchain import compilers
 from .._ir.operator import Operator
 from .._ir.specialisation import Specialisation
+from .._jobs.threads import apart
 from .._kernels.elf import NOT_ELF, Elf
 from .._kernels.image import DamagedError
 

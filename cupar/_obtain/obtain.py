@@ -25,7 +25,6 @@ from .._ir.nodes import Argument
 from .._ir.operator import Operator
 from .._ir.specialisation import Specialisation
 from . import produce, tuned
-from .queues import LazyQueue, waited_for
 from .target import target
 
 if TYPE_CHECKING:
@@ -250,24 +249,26 @@ class _Pending:
     refusal = ""
 
     def __init__(self, spec: Specialisation, tier: str, used_on: driver.Device | None) -> None:
+        from .._jobs.queue import builds
+
         self.spec = spec
         self._tier, self._used_on = tier, used_on
         self._is_lost = False
         self._made: Built | None = None
         fork.in_child(self._lose)
-        self._future: Future[None] = _queue.submit(_kernels(spec), self._work)
+        self._future: Future[None] = builds.submit(_kernels(spec), self._work)
 
     def is_done(self) -> bool:
         return self._made is not None or self._future.done()
 
     def wait(self, timeout: float | None) -> bool:
+        from .._jobs.queue import waited_for
+
         return self._is_lost or self.is_done() or waited_for(self._future, timeout)
 
     def result(self) -> Built:
         if self._made is None and not self._is_lost and self.wait(None):
-            with suppress(
-                AbandonedError
-            ):  # it was not begun, as the process ends; who asks now is still there
+            with suppress(AbandonedError):  # not begun, as the process ends; who asks now is still there
                 self._future.result()
         if self._made is None:
             self._work()
@@ -279,9 +280,6 @@ class _Pending:
 
     def _lose(self) -> None:
         self._is_lost = self._made is None  # the parent has the thread that builds
-
-
-_queue = LazyQueue()
 
 
 def _kernels(spec: Specialisation) -> str:

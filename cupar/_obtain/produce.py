@@ -48,7 +48,7 @@ def produce(
     def make() -> _cache.Entry:
         nonlocal origin
         from .._base import progress
-        from .._base.background import apart
+        from .._jobs.threads import apart
 
         build = partial(make_build or build_here, spec, seconds)
         what = f"kernel {spec.operators[0][1].name}" if spec.is_kernel else spec.algorithm
@@ -129,7 +129,7 @@ def _shown(spec: Specialisation, code: Code) -> Made:
 
 
 def _made_again(shown: Callable[[Specialisation], T], spec: Specialisation) -> T:
-    from .._base.background import apart
+    from .._jobs.threads import apart
 
     return apart(partial(shown, spec))
 
@@ -204,7 +204,7 @@ def build_here(
     Of `operators`, those that are there are used, and all others put there.
     """
     from .. import _build
-    from .._base.background import step
+    from .._jobs.threads import step
 
     with toolchain.compilers():
         if spec.is_cpu:
@@ -241,11 +241,11 @@ def _parts(
     spec: Specialisation, seconds: dict[str, float], operators: Operators
 ) -> tuple[list[bytes], bool, Operators]:
     """Return what is linked: the template, whether it was made, and the operators."""
-    from .._base import background
+    from .._jobs import threads
 
     pending = None
     if spec.functions or spec.links:  # at the same time: numba works in Python, and NVRTC needs no Python
-        pending = background.begin(lambda: compile_operators(spec, seconds, operators))
+        pending = threads.begin(lambda: compile_operators(spec, seconds, operators))
     try:
         template, made = _template(spec, seconds)
     except Exception:
@@ -260,7 +260,7 @@ def _parts(
 def compile_operators(spec: Specialisation, seconds: dict[str, float], operators: Operators) -> None:
     """Compile the operators of a specialisation, unless that was done."""
     from .. import _build
-    from .._base.background import step
+    from .._jobs.threads import step
     from .linked import linked
 
     if not operators and (spec.functions or spec.links):
@@ -279,8 +279,8 @@ def build_apart(
     """Do what `build_here` does in a helper process that nobody waits for, and if it cannot, here."""
     import pickle
 
-    from .._base import background
     from .._compile import workers
+    from .._jobs import threads
 
     compile_operators(spec, seconds, operators)
     with workers.apart() as helper:
@@ -295,8 +295,8 @@ def build_apart(
                     return blob, size, origin
             except Exception as error:  # whatever it is, here it may work
                 log.debug("linked without a helper process: %s: %s", type(error).__name__, error)
-        if background.is_abandoned():
-            raise background.AbandonedError("not linked, as the process ends")
+        if threads.is_abandoned():
+            raise threads.AbandonedError("not linked, as the process ends")
         return build_here(spec, seconds, operators)
 
 
@@ -308,7 +308,7 @@ def build_in_helper(request: bytes) -> bytes:
     import pickle
 
     from .. import _build
-    from .._compile import workers
+    from .._jobs import helpers
 
     spec, operators, template_key, parts, more = pickle.loads(request)
     answer = None
@@ -318,7 +318,7 @@ def build_in_helper(request: bytes) -> bytes:
             template, made = _template(spec, seconds)
             blob, size = _build.link(spec, template, operators, seconds)
             answer = blob, size, "built" if made else "linked", seconds
-            store = _cache.disk() if workers.is_orphan() else None
+            store = _cache.disk() if helpers.is_orphan() else None
             if store is not None:
                 store.store(digest(parts), _entry(parts, blob, seconds, **more, cubin_size=size))
     return pickle.dumps(answer)
@@ -329,7 +329,7 @@ def build_in_helper(request: bytes) -> bytes:
 
 def _template(spec: Specialisation, seconds: dict[str, float]) -> tuple[list[bytes], bool]:
     from .. import _build
-    from .._base.background import step
+    from .._jobs.threads import step
 
     parts = template_parts(spec)
     key = digest(parts)

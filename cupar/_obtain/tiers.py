@@ -26,8 +26,9 @@ from .._compile import entries
 from .._compile.key import build_parts, digest, template_parts
 from .._device import driver
 from .._ir.specialisation import Specialisation
+from .._jobs.queue import upgrades, waited_for
+from .._jobs.threads import step
 from . import produce
-from .queues import LazyQueue, waited_for
 
 
 def wanted(is_called: bool) -> str:
@@ -65,7 +66,7 @@ class _Upgrade:
         # What makes it, with what the user gave; None once that was done.
         self._make: Callable[[], Built] | None = partial(_fast, spec, operators)
         fork.in_child(self._lose)
-        self._future: Future[None] | None = _queue.submit(digest(template_parts(spec)), self._work)
+        self._future: Future[None] | None = upgrades.submit(digest(template_parts(spec)), self._work)
 
     def follow(self, algorithm: Any) -> None:
         """Let an algorithm object have the code as soon as it is there."""
@@ -88,8 +89,6 @@ class _Upgrade:
 
     def _work(self) -> None:
         """Make the code, load it where the quick one is loaded, and have it take that one's place."""
-        from .._base.background import step
-
         name = self._before.build.algorithm
         try:
             if self._make is None:
@@ -128,6 +127,3 @@ class _Upgrade:
 def _fast(spec: Specialisation, operators: produce.Operators) -> Built:
     make = partial(produce.build_apart, operators=operators)
     return produce.produce(spec, spec.without_user(), None, make)
-
-
-_queue = LazyQueue()

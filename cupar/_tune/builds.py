@@ -5,19 +5,19 @@ from __future__ import annotations
 import pickle
 import shutil
 import tempfile
-import threading
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from .. import _cache
 from .._ahead import make
-from .._base.background import cores
 from .._base.words import message
 from .._compile import workers
 from .._compile.key import build_parts, digest, template_parts
 from .._ir.specialisation import Specialisation
+from .._jobs.helpers import Helper
+from .._jobs.pool import Crew
+from .._jobs.threads import cores
 from .._kernels.tuning import write
 from .._store.disk import Disk
 from .search import Policy
@@ -34,23 +34,24 @@ class Scratch:
         self.processes = processes or max(1, min(cores() - 1, _MOST_HELPERS))
         self._folder = Path(tempfile.mkdtemp(prefix="cupar-tune-"))
         self.disk = Disk(self._folder, _LIMIT_BYTES)
-        self._todo: SimpleQueue[tuple[Specialisation, Callable[[str], None]] | None] = SimpleQueue()
-        self._helpers: set[workers.Helper] = set()
-        self._lock = threading.Lock()
-        self._is_ending = False
-        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(self.processes)]
-        for each in self._threads:
-            each.start()
+        self._crew = Crew(self.processes, self._helper)
 
     def submit(self, spec: Specialisation, done: Callable[[str], None]) -> None:
         """Have a specialisation built, and then `done` called with what is wrong, empty if nothing is."""
-        self._todo.put((spec, done))
+
+        def ask(helper: Helper) -> None:
+            try:
+                answer = helper.ask(f"{make.__name__}:make_in_helper", make.request(spec, True))
+                outcome: make.Outcome = pickle.loads(answer)
+                done(outcome.error)
+            except Exception as error:  # a helper that crashed, or could not start
+                done(message(error) or type(error).__name__)
+
+        self._crew.submit(None, ask)
 
     def drop(self) -> None:
         """Build nothing more of what was submitted and has not begun."""
-        with suppress(Empty):
-            while True:
-                self._todo.get_nowait()
+        self._crew.drop()
 
     def found(self, spec: Specialisation) -> _cache.Found:
         """Return the entry of what was built."""
@@ -69,41 +70,14 @@ class Scratch:
             if own is not None and entry is not None and not own.holds(key):
                 own.store(key, entry)
 
-    def _helper(self) -> workers.Helper:
+    def _helper(self) -> Helper:
         environment = {"CUPAR_CACHE_DIR": str(self._folder), "CUPAR_CACHE": "1", "CUPAR_CACHE_SIZE": "8G"}
         nothing = dict.fromkeys(("CUPAR_BUNDLES", "CUPAR_SHARED", "CUPAR_TIER", "CUPAR_DUMP"), "")
-        helper = workers.Helper(environment={**environment, **nothing})
-        with self._lock:
-            self._helpers.add(helper)
-            if self._is_ending:
-                helper.terminate()
-        return helper
-
-    def _work(self) -> None:
-        helper = None
-        while (asked := self._todo.get()) is not None and not self._is_ending:
-            if helper is None or helper.is_lost:
-                helper = self._helper()
-            spec, done = asked
-            try:
-                answer = helper.ask(f"{make.__name__}:make_in_helper", make.request(spec, True))
-                outcome: make.Outcome = pickle.loads(answer)
-                done(outcome.error)
-            except Exception as error:  # a helper that crashed, or could not start
-                done(message(error) or type(error).__name__)
+        return workers.helper(environment={**environment, **nothing})
 
     def close(self) -> None:
         """End the helpers, whatever they do, and remove the directory."""
-        with self._lock:
-            self._is_ending = True
-        for _ in self._threads:
-            self._todo.put(None)
-        for helper in self._helpers:
-            helper.terminate()
-        for helper in self._helpers:
-            helper.kill(_GRACE_SECONDS)
-        for each in self._threads:
-            each.join(_GRACE_SECONDS)
+        self._crew.close(_GRACE_SECONDS)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def __enter__(self) -> Scratch:

@@ -14,8 +14,9 @@ from support.common import context, pretend
 
 import cupar
 from cupar import _build, _cache
-from cupar._base import background
 from cupar._call import algorithm as _algorithm
+from cupar._jobs import threads
+from cupar._jobs.queue import Queue
 from cupar._obtain import produce
 from cupar._obtain.arguments import recognised
 from cupar.operators import OpKind
@@ -166,21 +167,20 @@ def test_the_end_of_the_process_waits_for_no_build_but_for_the_step_at_work(tmp_
 
 def test_what_is_in_the_queue_at_the_end_says_so(monkeypatch):
     go = threading.Event()
-    queue = background.Queue()
-    monkeypatch.setattr(queue, "_most", 1)
+    queue = Queue(1)
 
     def work():
         go.wait(60)
-        with background.step():
+        with threads.step():
             return "made"
 
     futures = [queue.submit(number, work) for number in range(3)]
-    monkeypatch.setattr(background, "_is_ending", True)
+    monkeypatch.setattr(threads, "_is_ending", True)
     go.set()
     for future in futures:
-        with pytest.raises(background.AbandonedError, match="as the process ends"):
+        with pytest.raises(threads.AbandonedError, match="as the process ends"):
             future.result(60)
-    with background.step():  # of who waits for it
+    with threads.step():  # of who waits for it
         pass
 
 
@@ -188,8 +188,8 @@ def test_without_threads_the_caller_does_the_work(monkeypatch):
     def fail(self):
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(background._Thread, "start", fail)
-    queue = background.Queue()
+    monkeypatch.setattr(threads.Thread, "start", fail)
+    queue = Queue()
     assert queue.submit("a", lambda: 1).result(0) == 1
     assert queue.submit("a", lambda: 2).result(0) == 2
 

@@ -15,8 +15,9 @@ import pytest
 
 import cupar
 from cupar import _build
-from cupar._base import background, progress
+from cupar._base import progress
 from cupar._compile import workers
+from cupar._jobs import threads
 from cupar._store import locks
 
 ROOT = Path(cupar.__file__).parents[1]
@@ -71,7 +72,7 @@ def test_a_build_is_named_with_its_stages(place):
     def make():
         with progress.stage("template"):
             assert "(template)" in drawn(place, "(template)")
-            background.begin(operator).result()
+            threads.begin(operator).result()
             assert "operator" not in drawn(place, "(template)")
         return 7
 
@@ -262,7 +263,7 @@ def test_a_place_that_fails_fails_no_build(place, monkeypatch):
 
 
 def test_helpers_draw_nothing():
-    assert workers.Helper()._environment["CUPAR_PROGRESS"] == "0"
+    assert workers.helper()._environment["CUPAR_PROGRESS"] == "0"
 
 
 # --- Notebooks

@@ -27,9 +27,9 @@ from cupar._cli import cache as _commands
 from cupar._cli import main as _cli
 from cupar._cli import program
 from cupar._cli.main import main
-from cupar._compile import workers
 from cupar._device import driver
 from cupar._inspect import environment as _environment
+from cupar._jobs import helpers
 from cupar._obtain import produce
 from cupar._store import entry as _entry
 
@@ -975,14 +975,14 @@ PATCH = "\nproduce.build_here = make\n"
 
 def helpers_that(make):
     """Return the program of helper processes that make builds as some source says."""
-    program, call = workers._PROGRAM.split("_workers.serve(pipe)")
-    return f"{program}{make}{PATCH}_workers.serve(pipe){call}"
+    program, call = helpers._PROGRAM.split("_helpers.serve(pipe)")
+    return f"{program}{make}{PATCH}_helpers.serve(pipe){call}"
 
 
 # In a script: the same of the helpers that its process starts.
 QUICK_HELPERS = f"""
-from cupar._compile import workers
-workers._PROGRAM = {helpers_that(QUICK)!r}
+from cupar._jobs import helpers
+helpers._PROGRAM = {helpers_that(QUICK)!r}
 """
 
 
@@ -992,7 +992,7 @@ def quick(monkeypatch):
     names = {}
     exec(QUICK, names)
     monkeypatch.setattr(produce, "build_here", names["make"])
-    monkeypatch.setattr(workers, "_PROGRAM", helpers_that(QUICK))
+    monkeypatch.setattr(helpers, "_PROGRAM", helpers_that(QUICK))
 
 
 @pytest.fixture
@@ -1258,7 +1258,7 @@ cupar.reduce_into("f4", "f4", cupar.OpKind.PLUS, 0)
         ],
     )
     def test_where_no_helper_starts_this_process_builds(self, run, script, monkeypatch, fault, why):
-        monkeypatch.setattr(workers, "_PROGRAM", fault)
+        monkeypatch.setattr(helpers, "_PROGRAM", fault)
         status, out, err = run("build", script(), "--cc", "90", "--jobs", 2)
         assert (status, out.count("] built ")) == (0, 3)
         assert err.count("What no helper process can build is built in this one") == 1
@@ -1410,10 +1410,10 @@ def make(spec, seconds):
 import signal, sys
 from cupar._cli import main as _cli
 from cupar._cli import program
-from cupar._compile import workers
+from cupar._jobs import helpers
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
-workers._PROGRAM = {helpers_that(make)!r}
+helpers._PROGRAM = {helpers_that(make)!r}
 sys.exit(_cli.main(["build", {str(script())!r}, "--cc", "90", "--jobs", "2"]))
 """
         process = subprocess.Popen(
@@ -1452,9 +1452,9 @@ def make(spec, seconds):
 import sys
 from cupar._cli import main as _cli
 from cupar._cli import program
-from cupar._compile import workers
+from cupar._jobs import helpers
 
-workers._PROGRAM = {helpers_that(make)!r}
+helpers._PROGRAM = {helpers_that(make)!r}
 sys.exit(_cli.main(["build", {str(script())!r}, "--cc", "90", "--jobs", "1"]))
 """
         process = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "MARK": mark})

@@ -102,7 +102,7 @@ def test_no_destructor_of_a_compiler_is_left_to_the_main_thread(empty_cache, mon
 
 
 def test_an_interrupt_of_a_build_ends_it_at_the_next_step(empty_cache, monkeypatch):
-    from cupar._base import background
+    from cupar._jobs import threads
 
     went_on, done = threading.Event(), []
 
@@ -110,15 +110,15 @@ def test_an_interrupt_of_a_build_ends_it_at_the_next_step(empty_cache, monkeypat
         os.kill(os.getpid(), signal.SIGINT)
         went_on.wait(60)
         try:
-            with background.step():
+            with threads.step():
                 done.append("step")
-        except background.AbandonedError:
+        except threads.AbandonedError:
             done.append("abandoned")
             raise
 
     before = {*threading.enumerate()}
     with pytest.raises(KeyboardInterrupt):
-        background.apart(work)
+        threads.apart(work)
     (thread,) = {*threading.enumerate()} - before
     went_on.set()
     thread.join()
@@ -128,13 +128,13 @@ def test_an_interrupt_of_a_build_ends_it_at_the_next_step(empty_cache, monkeypat
 def test_a_module_that_is_imported_builds_in_its_own_thread(tmp_path, monkeypatch):
     """Another one, which imports the module, too, would wait for this one for ever."""
     (tmp_path / "building.py").write_text(
-        "import threading\nfrom cupar._base.background import apart\nthread = apart(threading.get_ident)\n"
+        "import threading\nfrom cupar._jobs.threads import apart\nthread = apart(threading.get_ident)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     import building
 
     assert building.thread == threading.get_ident()
-    from cupar._base.background import apart
+    from cupar._jobs.threads import apart
 
     assert apart(threading.get_ident) != threading.get_ident()
 

@@ -18,8 +18,8 @@ from support.two_tiers import twofold
 
 import cupar
 from cupar import _cache
-from cupar._base import background
 from cupar._base import warnings as _warnings
+from cupar._jobs.queue import Queue
 from cupar._obtain import produce
 
 CC = 90
@@ -42,8 +42,8 @@ def run(algorithm, items=SMALL):
 
 @pytest.fixture
 def gpu(monkeypatch, empty_cache):
-    begun, submit = [], background.Queue.submit
-    monkeypatch.setattr(background.Queue, "submit", lambda *given: begun.append(submit(*given)) or begun[-1])
+    begun, submit = [], Queue.submit
+    monkeypatch.setattr(Queue, "submit", lambda *given: begun.append(submit(*given)) or begun[-1])
     monkeypatch.delenv("CUPAR_TIER", raising=False)
     monkeypatch.setattr(_warnings, "_warned", set())
     yield pretended(monkeypatch, CC)

@@ -1,4 +1,4 @@
-"""Work in the background, on all cores: first what others wait for.
+"""Threads that work in the background.
 
 The threads are daemons: a program that ends does not wait for builds that nobody asks for any more. But a
 compiler must not be at work when the process ends, for it would crash it. So builds consist of steps, and the
@@ -19,14 +19,24 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import fork
-from .data import dataclass
-from .errors import AbandonedError
+from .._base import fork
+from .._base.errors import AbandonedError
 
 if TYPE_CHECKING:
     from concurrent.futures import Future  # 5 ms, which `apart` does not pay
 
-__all__ = ["AbandonedError", "Queue", "abandon", "apart", "begin", "collecting", "cores", "step"]
+__all__ = [
+    "AbandonedError",
+    "Job",
+    "Thread",
+    "abandon",
+    "apart",
+    "begin",
+    "collecting",
+    "cores",
+    "is_abandoned",
+    "step",
+]
 
 T = TypeVar("T")
 
@@ -39,7 +49,7 @@ def cores() -> int:
 # --- The end of the process ----------------------------------------------------------------------------
 
 
-class _Thread(threading.Thread):
+class Thread(threading.Thread):
     """One that works in the background; it is `idle` between two steps.
 
     Somebody who is there until the end may want what it makes, such as an ``atexit`` function: then it goes
@@ -55,12 +65,28 @@ class _Thread(threading.Thread):
         self.idle = threading.Event()
         self.idle.set()
 
+    def start(self) -> None:
+        """Start it; raise RuntimeError if that is not possible, as when the interpreter ends."""
+        _threads.add(self)
+        try:
+            super().start()
+        except RuntimeError:
+            _threads.discard(self)
+            raise
+
+    def run(self) -> None:
+        """Do the work, which the end of the process waits for as long as a step of it is not done."""
+        try:
+            super().run()
+        finally:
+            _threads.discard(self)
+
     def is_abandoned(self) -> bool:
         return self.is_given_up or (_is_ending and not self.is_wanted)
 
 
 _is_ending = False
-_threads: set[_Thread] = set()
+_threads: set[Thread] = set()
 _steps = fork.Lock()  # held to begin one
 
 
@@ -74,7 +100,7 @@ def step() -> Iterator[None]:
         In a thread that works in the background, if the process ends or nobody waits for it any more.
     """
     thread = threading.current_thread()
-    if not isinstance(thread, _Thread) or not thread.idle.is_set():
+    if not isinstance(thread, Thread) or not thread.idle.is_set():
         yield
         return
     with _steps:
@@ -90,7 +116,7 @@ def step() -> Iterator[None]:
 def is_abandoned() -> bool:
     """Whether this thread works in the background for nobody, as where the process ends."""
     thread = threading.current_thread()
-    return isinstance(thread, _Thread) and thread.is_abandoned()
+    return isinstance(thread, Thread) and thread.is_abandoned()
 
 
 def abandon() -> None:
@@ -117,13 +143,18 @@ def _after_fork() -> None:
 # --- Work ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Job:
-    common: Hashable
-    work: Callable[[], Any]
-    future: Future[Any]
+class Job:
+    """Work to be done once, and its future."""
+
+    __slots__ = ("common", "future", "work")
+
+    def __init__(self, work: Callable[[], Any], common: Hashable = None) -> None:
+        from concurrent.futures import Future
+
+        self.work, self.common, self.future = work, common, Future[Any]()
 
     def do(self) -> None:
+        """Do it; what it returns or raises is for who waits for the future."""
         try:
             self.future.set_result(self.work())
         except BaseException as error:
@@ -131,28 +162,20 @@ class _Job:
 
 
 def begin(work: Callable[[], T]) -> Future[T]:
-    """Do work in a thread of its own, with this one's context variables; here if there is none to be had."""
-    from concurrent.futures import Future
-
-    future = Future[T]()
-    _start(_thread(_Job(None, work, future).do))
-    return future
+    """Do work in a thread of its own, with this one's context variables; here if no thread can be started."""
+    job = Job(work)
+    _start(_thread(job.do))
+    return job.future
 
 
-def _thread(do: Callable[[], None]) -> _Thread:
+def _thread(do: Callable[[], None]) -> Thread:
     """Return a thread with this one's context variables, to be started."""
     asking, context = threading.current_thread(), contextvars.copy_context()
-
-    def run() -> None:
-        context.run(do)
-        _threads.discard(thread)
-
-    thread = _Thread(run, asking.is_wanted if isinstance(asking, _Thread) else not asking.daemon)
-    return thread
+    is_wanted = asking.is_wanted if isinstance(asking, Thread) else not asking.daemon
+    return Thread(lambda: context.run(do), is_wanted)
 
 
-def _start(thread: _Thread) -> None:
-    _threads.add(thread)
+def _start(thread: Thread) -> None:
     try:
         thread.start()
     except RuntimeError:  # as the interpreter ends
@@ -222,88 +245,3 @@ def _is_importing() -> bool:
     while frame is not None and frame.f_code.co_filename != "<frozen importlib._bootstrap>":
         frame = frame.f_back
     return frame is not None
-
-
-class Queue:
-    """Does work in as many threads as there are cores.
-
-    Builds that link the same kernels wait for the first of them to be compiled. They should not do that in
-    threads that could compile other kernels meanwhile, so they stay in the queue for so long.
-    """
-
-    def __init__(self) -> None:
-        self._most = cores()
-        self._working = 0  # threads
-        self._lock = threading.Lock()
-        self._jobs: list[_Job] = []
-        self._begun: set[Hashable] = set()
-        self._there: set[Hashable] = set()
-
-    def submit(self, common: Hashable, work: Callable[[], Any]) -> Future[Any]:
-        """Begin to work in the background, or as soon as others have made what they have in common.
-
-        Parameters
-        ----------
-        common : hashable
-            The first piece of work with the same one is done alone.
-        work : callable
-            Takes nothing.
-
-        Returns
-        -------
-        Future
-            With what `work` returns.
-        """
-        from concurrent.futures import Future
-
-        job = _Job(common, work, Future())
-        with self._lock:
-            self._jobs.append(job)
-        if not self._start(1):  # there is no thread to be had, perhaps as the interpreter ends
-            self._work(is_counted=False)
-        return job.future
-
-    def _start(self, count: int) -> bool:
-        """Have so many threads more, or as many as there may be; return whether there are any."""
-        for _ in range(count):
-            with self._lock:
-                if self._working >= self._most:
-                    break
-                self._working += 1
-            thread = _Thread(self._work)
-            _threads.add(thread)
-            try:
-                thread.start()
-            except RuntimeError:
-                _threads.discard(thread)
-                with self._lock:
-                    self._working -= 1
-                break
-        return self._working > 0
-
-    def _work(self, is_counted: bool = True) -> None:
-        """Do what is in the queue, in a thread that is counted or in the one that is here."""
-        while (job := self._next(is_counted)) is not None:
-            job.do()
-            self._release(job.common)
-            del job  # with what the user gave
-        _threads.discard(threading.current_thread())
-
-    def _next(self, is_counted: bool) -> _Job | None:
-        """Return what may begin; if nothing may, count this thread out."""
-        with self._lock:
-            for place, job in enumerate(self._jobs):
-                if job.common in self._there or job.common not in self._begun:
-                    self._begun.add(job.common)
-                    return self._jobs.pop(place)
-            self._working -= is_counted
-        return None
-
-    def _release(self, common: Hashable) -> None:
-        """Let all begin that waited for the first one; if that failed, no other need wait in turn."""
-        with self._lock:
-            if common in self._there:
-                return
-            self._there.add(common)
-            released = sum(job.common == common for job in self._jobs)
-        self._start(released)

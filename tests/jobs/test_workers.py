@@ -16,8 +16,11 @@ import numpy as np
 import pytest
 
 import cupar
-from cupar._base import background
+from cupar._base.errors import AbandonedError
 from cupar._compile import nvrtc, precompiled, python_to_ltoir, workers
+from cupar._jobs import helpers
+from cupar._jobs import pool as pools
+from cupar._jobs.queue import Queue
 from cupar.operators import OpKind
 
 CC = 90
@@ -37,9 +40,8 @@ def until(condition):
 
 
 @pytest.fixture
-def queue(monkeypatch):
-    monkeypatch.setattr(background, "cores", lambda: 2)
-    return background.Queue()
+def queue():
+    return Queue(2)
 
 
 def test_what_waits_for_others_keeps_no_thread(queue):
@@ -79,21 +81,44 @@ def test_a_failure_is_for_who_waits_and_stops_nobody_else(queue):
     assert other.result(MANY) == 1
 
 
+def test_what_has_nothing_in_common_begins_at_once(queue):
+    meeting = threading.Barrier(2)
+    both = [queue.submit(None, lambda: meeting.wait(MANY)) for _ in range(2)]
+    assert sorted(each.result(MANY) for each in both) == [0, 1]
+
+
+def test_what_is_dropped_is_cancelled_and_what_has_begun_is_not(queue):
+    begun, go = threading.Barrier(3), threading.Event()
+
+    def work():
+        begun.wait(MANY)
+        assert go.wait(MANY)
+        return "done"
+
+    futures = [queue.submit(None, work) for _ in range(5)]
+    begun.wait(MANY)
+    queue.drop()
+    go.set()
+    assert [each.cancelled() for each in futures] == [False, False, True, True, True]
+    assert [each.result(MANY) for each in futures[:2]] == ["done", "done"]
+    assert queue.submit(None, lambda: "more").result(MANY) == "more"
+
+
 # --- Places to compile in ------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def pool(monkeypatch):
     """Return a function that lets there be so many helpers, and none when the test is over."""
-    pools = []
+    made = []
 
     def limited(limit):
-        pools.append(workers.Pool(limit))
-        monkeypatch.setattr(workers, "_pool", pools[-1])
-        return pools[-1]
+        made.append(pools.Pool(limit, workers.helper, here=True))
+        monkeypatch.setattr(workers, "_pool", made[-1])
+        return made[-1]
 
     yield limited
-    for each in pools:
+    for each in made:
         each.close()
 
 
@@ -181,7 +206,7 @@ def test_what_is_compiled_can_be_sent(ask, empty_cache, monkeypatch):
 
 HERE = b"here"
 SOURCE = "// C++\n"
-STARTS = workers._PROGRAM.partition("from cupar")[0]
+STARTS = helpers._PROGRAM.partition("from cupar")[0]
 READY = STARTS + "pipe.recv(); pipe.send_bytes(b'ready'); import os, time, signal\n"
 
 
@@ -203,7 +228,7 @@ def helped(pool, monkeypatch):
     monkeypatch.setattr(precompiled, "compile_kernels", lambda *_: HERE)
 
     def compile_with(program, compile=workers.compile_kernels, arguments=(SOURCE, CC)):
-        monkeypatch.setattr(workers, "_PROGRAM", program)
+        monkeypatch.setattr(helpers, "_PROGRAM", program)
         with places.seat() as here:
             assert here is None
             return compile(*arguments), places
@@ -234,8 +259,8 @@ def test_what_a_helper_made_is_used(helped):
     ],
 )
 def test_who_gets_nothing_from_a_helper_compiles_here(helped, started, monkeypatch, program, left):
-    for name in ("_START_SECONDS", "_COMPILE_SECONDS"):
-        monkeypatch.setattr(workers, name, 3)
+    monkeypatch.setattr(helpers, "_START_SECONDS", 3)
+    monkeypatch.setattr(workers, "_COMPILE_SECONDS", 3)
     made, places = helped(program)
     assert made is HERE
     assert places._limit == left
@@ -255,7 +280,7 @@ def test_what_does_not_compile_costs_no_helper_and_prints_nothing(helped, capfd)
 def test_a_helper_with_other_versions_is_not_used(helped, monkeypatch):
     found = workers._surroundings()
     monkeypatch.setattr(workers, "_surroundings", lambda: {**found, "nvrtc": "another"})
-    made, places = helped(workers._PROGRAM)
+    made, places = helped(helpers._PROGRAM)
     assert made is HERE
     assert places._limit == 0
 
@@ -273,14 +298,14 @@ def test_an_interrupt_ends_the_helper_that_was_asked(helped, monkeypatch):
             raise KeyboardInterrupt
         return pipe.recv_bytes()
 
-    monkeypatch.setattr(workers, "_received", interrupted)
+    monkeypatch.setattr(helpers, "_received", interrupted)
     with pytest.raises(KeyboardInterrupt):
         helped(READY + "pipe.recv_bytes(); pipe.send_bytes(b'late'); time.sleep(1000)")
     assert not workers._pool._helpers
 
 
 def test_helpers_end_when_there_is_nothing_to_do(helped, started, monkeypatch):
-    monkeypatch.setattr(workers, "_IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(pools, "_IDLE_SECONDS", 0.05)
     made, places = helped(READY + "pipe.send_bytes(pipe.recv_bytes()); pipe.recv_bytes()")
     assert made is not HERE
     until(lambda: started[0].returncode is not None)
@@ -299,6 +324,57 @@ def test_a_forked_process_leaves_its_parents_helpers_alone(helped):
     assert os.waitpid(child, 0)[1] == 0
     assert helper._process.poll() is None
     assert helped("")[0] is not HERE  # which did not start another
+
+
+# --- Crews ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def crew(monkeypatch):
+    """Return a function that makes a crew of so many helpers, which run some program."""
+    made = []
+
+    def of(size, program):
+        monkeypatch.setattr(helpers, "_PROGRAM", program)
+        made.append(pools.Crew(size, workers.helper))
+        return made[-1]
+
+    yield of
+    for each in made:
+        each.close(0)
+
+
+def asked(helper):
+    return helper.ask("any:function", b"")
+
+
+def test_a_crew_replaces_each_helper_that_is_lost(crew, started):
+    few = crew(1, READY + "pipe.recv_bytes(); os.kill(os.getpid(), signal.SIGKILL)")
+    for future in [few.submit(None, asked) for _ in range(3)]:
+        with pytest.raises(helpers.HelperError, match="SIGKILL"):
+            future.result(MANY)
+    assert len(started) == 3
+    few.close(MANY)
+    assert [each.returncode for each in started] == [-signal.SIGKILL] * 3
+
+
+def test_a_crew_that_is_closed_begins_nothing_and_waits_for_what_it_asked(crew, started):
+    few, after = crew(2, READY + "pipe.recv_bytes(); time.sleep(1000)"), []
+
+    def ask(helper):
+        try:
+            return asked(helper)
+        finally:
+            after.append("unlocked")
+
+    futures = [few.submit(None, ask) for _ in range(4)]
+    until(lambda: [each.has_started for each in few._pool._helpers] == [True, True])
+    few.close(MANY)
+    assert after == ["unlocked"] * 2
+    assert [each.cancelled() for each in futures] == [False, False, True, True]
+    assert [each.returncode for each in started] == [-signal.SIGTERM] * 2
+    with pytest.raises(AbandonedError, match="nobody waits"):
+        few.submit(None, ask).result(MANY)
 
 
 # --- Real builds ---------------------------------------------------------------------------------------
@@ -350,8 +426,8 @@ def test_kernels_compiled_in_helpers_are_the_same(empty_cache, pool, monkeypatch
 @pytest.mark.slow
 def test_builds_in_helpers_are_the_same(empty_cache, pool, monkeypatch):
     there = []
-    ask = workers.Helper.ask
-    monkeypatch.setattr(workers.Helper, "ask", lambda *given: there.append(given) or ask(*given))
+    ask = helpers.Helper.ask
+    monkeypatch.setattr(helpers.Helper, "ask", lambda *given: there.append(given) or ask(*given))
     places = pool(2)
     with places.seat():
         at_once = transforms(wait=False)
@@ -399,7 +475,8 @@ SCRIPT = """
         print("ran", file=file)
     import cupar
     from cupar._compile import workers as _workers
-    _workers._pool = places = _workers.Pool(1)
+    from cupar._jobs.pool import Pool
+    _workers._pool = places = Pool(1, _workers.helper, here=True)
     seat = places.seat()
     seat.__enter__()
     built = cupar.unary_transform("i8", "i8", lambda a: a + a, cc=90, wait=False)
