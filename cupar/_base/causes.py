@@ -61,7 +61,7 @@ def is_ours(file: str) -> bool:
     """Whether a file is a compiler's or cupar's own."""
     modules = map(sys.modules.get, ("cupar", "numba", "numba.cuda"))
     folders = (os.path.dirname(module.__file__) for module in modules if module and module.__file__)  # noqa: PTH120
-    return file == "<string>" or any(file.startswith(f"{folder}{os.sep}") for folder in folders)
+    return file in ("<cupar>", "<string>") or any(file.startswith(f"{folder}{os.sep}") for folder in folders)
 
 
 def brief(function: Callable[P, R]) -> Callable[P, R]:

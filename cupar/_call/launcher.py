@@ -13,12 +13,12 @@ import ctypes
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import byref, c_char, c_void_p
-from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from .._base import trace
 from .._base.data import dataclass, replace
+from .._base.generated import define
 from .._device import driver
 from .._device.kernels import PROGRAMMATIC, Executable, LaunchConfig, NodeParams
 from .._kernels.family import Launch, Number, Parameter, Shape, Storage, Value
@@ -125,7 +125,7 @@ def number(name: str | int) -> str:
 _SOURCE = """
 def made():
     last, last_address = None, 0
-{lasts}
+    {lasts}
     def {function}:
         nonlocal last, last_address{nonlocals}
         if bound != last or address != last_address:
@@ -174,8 +174,6 @@ if status := _launch(_config_ref_{k}, _function_{k}, _pointers_{k}, None):
 """
 
 _OTHER_DIMENSIONS = ("grid_y", "grid_z", "block_y", "block_z")
-
-_compiled = lru_cache(lambda source: compile(source, "<cupar launch>", "exec"))
 
 
 class Chain:
@@ -290,29 +288,27 @@ class Chain:
         """Write out a function: what sets values that are not those of the call before, and what launches."""
         names["_fail"] = driver.check
         lasts = [f"last_{k}" for k in range(len(self._launches))]
-        source = _SOURCE.format(
+        made: Callable[[], Callable[..., None]] = define(
+            " and ".join(dict.fromkeys(launch.kernel for launch, *_ in self._launches)),
+            "made",
+            _SOURCE,
+            names,
             function=function,
             name=function.partition("(")[0],
-            lasts="".join(f"    {each} = None\n" for each in lasts),
+            lasts=[f"{each} = None" for each in lasts],
             nonlocals="".join(f", {each}" for each in lasts),
             values=f"(_, {''.join(f'v_{name}, ' for name in self._values.sizes)})",
             numbers=f"({''.join(f'{number(each)}, ' for each in self._numbers)})" if self._numbers else "_",
-            set=_indented(set_values, 12),
-            launch=_indented(launch, 8),
+            set=set_values.strip().splitlines(),
+            launch=launch.strip().splitlines(),
         )
-        exec(_compiled(source), names)
-        made: Callable[..., None] = names.pop("made")()
-        return made
+        return made()
 
 
 def executable_of(chains: Sequence[Chain]) -> Executable:
     """Make an executable graph of chains, one after another, in the current context."""
     kept = [each for chain in chains for each in chain.memories()]
     return Executable([each.params for each in kept], all(each.overlaps for each in chains))
-
-
-def _indented(code: str, by: int) -> str:
-    return code.strip().replace("\n", "\n" + " " * by)
 
 
 def _with_facts(launch: Launch, facts: Mapping[str, int], numbers: Sequence[str]) -> Launch:

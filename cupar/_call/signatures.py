@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from .._base.generated import define
+
 S = TypeVar("S")
 P = ParamSpec("P")
 
@@ -25,11 +27,10 @@ def two_phases(
     positional = [each.name for each in parameters if each.kind is not each.KEYWORD_ONLY]
     keywords = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
     head = ", ".join(["self", "temp_storage", *positional, *(["*", *keywords] if keywords else [])])
-    namespace: dict[str, Any] = {}
     phase = f"self._execute(temp_storage, stream, ({', '.join(names)},))"
     # With the module's globals, by which warnings and `typing.get_type_hints` find their way.
-    exec(f"def __call__({head}):\n    return {phase}", run.__globals__, namespace)
-    call = namespace["__call__"]
+    source = f"def __call__({head}):\n    return {phase}"
+    call = define(run.__qualname__, "__call__", source, run.__globals__)
     call.__defaults__, call.__kwdefaults__ = run.__defaults__, run.__kwdefaults__
     call.__annotations__ = {"temp_storage": "Any", **run.__annotations__, "return": "int"}
     call.__module__, call.__doc__ = run.__module__, _CALL

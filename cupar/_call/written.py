@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from itertools import combinations
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from .. import structs
+from .._base.generated import define
 from .._device import arrays, driver, peers
 from .._ir.iterator import state_of
 from .._ir.operator import CapturedState
 from .._ir.specialisation import Specialisation
-from .double_buffer import DoubleBuffer, opened
 from .numbers import initial_bytes, item_count
 from .signatures import signature
 
@@ -30,8 +30,6 @@ def bind({given}):
     {checks}
     return {bound}
 """
-
-_compiled = lru_cache(lambda source: compile(source, "<cupar call>", "exec"))
 
 
 class Caller(Protocol):
@@ -69,8 +67,6 @@ def binder(caller: Caller, lend: arrays.Lend | None = None) -> Callable[..., tup
         "_torch": () if spec.is_cpu else arrays.TORCH,
         "_numpy_dtype": arrays.numpy_dtype,
         "_check_memory": peers.check_memory,
-        "_DoubleBuffer": DoubleBuffer,
-        "_opened": opened,
         "_lend": lend,
         "_any_order": declared._any_order,
         "_counts_of_rows": _counts_of_rows,
@@ -78,6 +74,10 @@ def binder(caller: Caller, lend: arrays.Lend | None = None) -> Callable[..., tup
         # Not to keep each other alive.
         "_problem": partial(declared._problem, weakref.proxy(caller)) if declared._problem else None,
     }
+    if declared._buffers:
+        from .double_buffer import DoubleBuffer, opened
+
+        names.update(_DoubleBuffer=DoubleBuffer, _opened=opened)
     checks, problem = _first_lines(declared, parameters, {argument.name for argument in spec.arguments})
     values = []
     alike = f"(_any_order, {', '.join(declared._any_order)})"
@@ -138,8 +138,10 @@ def binder(caller: Caller, lend: arrays.Lend | None = None) -> Callable[..., tup
         }[kind]
     bound = f"({''.join(f'{each}, ' for each in [problem, *values])})"
     given = "arguments, _lend=None" if lend is None else "arguments"
-    exec(_compiled(_SOURCE.format(given=given, bound=bound, checks="\n    ".join(checks))), names)
-    return names.pop("bind")  # type: ignore[no-any-return]
+    subject = f"call of {spec.algorithm}"
+    return define(  # type: ignore[no-any-return]
+        subject, "bind", _SOURCE, names, given=given, bound=bound, checks=checks
+    )
 
 
 def _first_lines(

@@ -15,8 +15,19 @@ from collections.abc import Sequence
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
+from .._base.generated import define
+
 if TYPE_CHECKING:
     from .._fingerprint.walk import Capture
+
+_AROUND = """
+def around({others}):
+    def outer({given}):
+        def inner({arguments}):
+            return ({closure},)
+        return inner({arguments})
+    return outer
+"""
 
 
 def parametrised(function: FunctionType, captures: Sequence[Capture]) -> FunctionType:
@@ -33,17 +44,17 @@ def parametrised(function: FunctionType, captures: Sequence[Capture]) -> Functio
     closure = list(own.values())
     arrays = [own[capture.name] for capture in captures]
     others = [variable for variable in closure if variable not in arrays]
-    lines = [
-        f"def around({', '.join(others)}):",
-        f"  def outer({', '.join([*arrays, *given])}):",
-        f"    def inner({', '.join(arguments)}):",
-        f"      return ({', '.join(closure)},)",
-        f"    return inner({', '.join(arguments)})",
-        "  return outer",
-    ]
-    namespace: dict[str, Any] = {}
-    exec("\n".join(lines), namespace)
-    outer = namespace["around"](*others)
+    around = define(
+        f"parameters of {function.__name__}",
+        "around",
+        _AROUND,
+        {},
+        others=", ".join(others),
+        given=", ".join([*arrays, *given]),
+        arguments=", ".join(arguments),
+        closure=", ".join(closure),
+    )
+    outer = around(*others)
     inner = code.replace(co_freevars=tuple(closure))
     constants = tuple(inner if isinstance(each, CodeType) else each for each in outer.__code__.co_consts)
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))

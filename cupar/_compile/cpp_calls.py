@@ -6,10 +6,16 @@ import functools
 from typing import Any
 
 from .. import structs
+from .._base.generated import define
 from .._external.cpp import CppFunction
 from .._external.signatures import Parameter
 from .._numba import OPTIONS
 from .numba_types import number_type, struct_maker
+
+_CALL = """
+def call({parameters}):
+    {lines}
+"""
 
 
 @functools.lru_cache(256)
@@ -31,16 +37,18 @@ def caller(function: CppFunction) -> Any:
     if not signature.returns_in_parts and all(each.dtype.names is None for each in signature.parameters):
         return foreign
     names: dict[str, Any] = {"foreign": foreign, "__name__": __name__, "cuda": cuda}
-    lines = [f"def call({', '.join(f'a{i}' for i in range(len(signature.parameters)))}):"]
     if signature.returns_in_parts:
         names["out_type"] = arguments[0].dtype
-        lines.append("    out = cuda.local.array(1, out_type)")
-        lines.append(f"    foreign({', '.join(['out', *passed])})")
-        lines.append(f"    return {_read('out[0]', signature.result, names)}")
+        lines = [
+            "out = cuda.local.array(1, out_type)",
+            f"foreign({', '.join(['out', *passed])})",
+            f"return {_read('out[0]', signature.result, names)}",
+        ]
     else:
-        lines.append(f"    return foreign({', '.join(passed)})")
-    exec("\n".join(lines), names)
-    return cuda.jit(device=True, **OPTIONS)(names["call"])
+        lines = [f"return foreign({', '.join(passed)})"]
+    parameters = ", ".join(f"a{i}" for i in range(len(signature.parameters)))
+    call = define(f"call of {function.name}", "call", _CALL, names, parameters=parameters, lines=lines)
+    return cuda.jit(device=True, **OPTIONS)(call)
 
 
 def _pass(name: str, parameter: Parameter, arguments: list[Any], passed: list[str]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import structs
+from .._base.generated import define
 from .._numba import OPTIONS
 from . import bfloat16
 
@@ -89,8 +90,7 @@ def struct_maker(dtype: np.dtype[Any]) -> Any:
             converted.append(f"{own}{i}({', '.join(f'{name}[{j}]' for j in range(len(kind.names)))})")
     value_type(dtype)  # so that numba knows its fields
     source = f"def _make({', '.join(names)}):\n    return {own}plain({', '.join(converted)})\n"
-    exec(source, namespace)
-    return cuda.jit(device=True, **OPTIONS)(namespace["_make"])
+    return cuda.jit(device=True, **OPTIONS)(define("maker of a struct", "_make", source, namespace))
 
 
 def dtype_of(numba_type: Any) -> np.dtype[Any] | None:

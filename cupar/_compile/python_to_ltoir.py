@@ -22,6 +22,7 @@ from .. import _numba, structs
 from .._base.causes import cause
 from .._base.device import CPU
 from .._base.errors import BuildError
+from .._base.generated import define
 from .._base.versions import package_folder
 from .._external.cpp import CppFunction
 from .._external.declared import External
@@ -335,12 +336,12 @@ def _wrapped(op: Operator, symbol: str, cc: int) -> tuple[Any, Any, dict[str, An
     function, result = _typed(op)
     dtype = dtype_of(result)
     op.check_result(numba_errors.types(str(result)) if dtype is None else dtype)
-    namespace = {"call": function, **_wrapped_names(op)}
-    exec(wrapper.source(op), namespace)
+    names = {"call": function, **_wrapped_names(op)}
+    operator = define(f"operator {op.name}", "operator", wrapper.source(op), names)
     state = [types.CPointer(types.uint64)] * bool(op.captures)
     signature = types.void(*state, *map(parameter_type, (*op.inputs, op.output)))
     options = {"device": True, "abi": "c", "abi_info": {"abi_name": symbol}, "cc": divmod(cc, 10)}
-    return namespace["operator"], signature, {**options, **OPTIONS}
+    return operator, signature, {**options, **OPTIONS}
 
 
 def _wrapped_names(op: Operator) -> dict[str, Any]:

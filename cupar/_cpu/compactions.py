@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from .._base.generated import define
 from .kit import Kit, Phases, begin, end, number, size
 from .values import inlined
 
@@ -33,15 +34,15 @@ def _compacted(kit: Kit, stage: Any, total: str, outs: Sequence[str], first: int
     (count, store_count), write_total = kit.column(0), kit.write(total)
     counts, told = (3, 2) if len(outs) == 3 else (1, 1)
     names: dict[str, Any] = {"begin": begin, "number": number, "count": count}
-    source = f"def copy(p):\n    place, word = begin(p) + number(p) + {first}, {_WORDS} * number(p)\n"
+    lines = [f"place, word = begin(p) + number(p) + {first}, {_WORDS} * number(p)"]
     for i, name in enumerate(outs):
         names[f"load{i}"], names[f"write{i}"] = kit.column(1 + i)[0], kit.write(name)
-        source += (
-            f"    to = count(p, word + {i % counts - _WORDS}) if word > 0 else 0\n"
-            f"    for i in range(count(p, word + {i % counts}) - to):\n"
-            f"        write{i}(p, to + i, load{i}(p, place + i))\n"
-        )
-    exec(source, names)
+        lines += [
+            f"to = count(p, word + {i % counts - _WORDS}) if word > 0 else 0",
+            f"for i in range(count(p, word + {i % counts}) - to):",
+            f"    write{i}(p, to + i, load{i}(p, place + i))",
+        ]
+    copy = define("copies of a compaction", "copy", "def copy(p):\n    {lines}", names, lines=lines)
 
     def add(p: Any) -> None:
         for i in range(counts):
@@ -52,7 +53,7 @@ def _compacted(kit: Kit, stage: Any, total: str, outs: Sequence[str], first: int
             if i < told:
                 write_total(p, i, total)
 
-    return stage, add, names["copy"]
+    return stage, add, copy
 
 
 def _selected(kit: Kit, keys: str, items: str, kept: Any) -> Any:

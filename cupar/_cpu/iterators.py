@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import structs
+from .._base.generated import define
 from .._ir import nodes
 from .operators import function_of
 from .values import Place, cast_to, constant, inlined, integer, memory
@@ -57,16 +58,23 @@ def _shuffle(node: Any, place: Place) -> Functions:
     ), _no_write
 
 
+_ZIP = """
+def read(p, index):
+    return cast(make({reads}))
+def write(p, index, value):
+    {writes}
+"""
+
+
 def _zip(node: nodes.Zip, place: Place) -> Functions:
     names: dict[str, Any] = {"make": structs.plain_class(node.value), "cast": cast_to(node.value)}
     for i, child in enumerate(node.parts):
         names[f"read{i}"], names[f"write{i}"] = functions_of(child, place)
         place = place.moved(child.size)
     reads = ", ".join(f"read{i}(p, index)" for i in range(len(node.parts)))
-    writes = "".join(f"    write{i}(p, index, value[{i}])\n" for i in range(len(node.parts)))
-    source = f"def read(p, index):\n    return cast(make({reads}))\ndef write(p, index, value):\n{writes}"
-    exec(source, names)
-    return inlined(names["read"]), inlined(names["write"])
+    writes = [f"write{i}(p, index, value[{i}])" for i in range(len(node.parts))]
+    read, write = define("zipped items", "read write", _ZIP, names, reads=reads, writes=writes)
+    return inlined(read), inlined(write)
 
 
 def _permutation(node: nodes.Permutation, place: Place) -> Functions:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .._base.generated import define
 from .._ir.nodes import Argument
 from .._ir.specialisation import Specialisation
 from . import offsets
@@ -156,12 +157,16 @@ def mapped(each: Callable[..., None]) -> Phases:
     return (run,)
 
 
+_RUN = """
+def run(p):
+    {lines}
+"""
+
+
 def whole(spec: Specialisation) -> Callable[[Any], None]:
     """Return what does the phase that is asked for, of a specialisation."""
     phases: Phases = pkgutil.resolve_name(f"{__package__}.{shape_of(spec).made_by}")(Kit(spec))
     names: dict[str, Any] = {f"phase{i}": inlined(each) for i, each in enumerate(phases)}
-    source = "".join(f"    if phase(p) == {i}:\n        phase{i}(p)\n" for i in range(len(phases)))
     names["phase"] = phase
-    exec(f"def run(p):\n{source}", names)
-    run: Callable[[Any], None] = names["run"]
-    return run
+    lines = [f"if phase(p) == {i}:\n    phase{i}(p)" for i in range(len(phases))]
+    return define(spec.algorithm, "run", _RUN, names, lines=lines)  # type: ignore[no-any-return]

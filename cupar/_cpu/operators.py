@@ -12,6 +12,7 @@ from numba.core.errors import NumbaError
 
 from .. import _numba, structs
 from .._base.device import CPU
+from .._base.generated import define
 from .._compile import numba_errors
 from .._compile.numba_errors import RefusedError
 from .._compile.python_to_ltoir import Thaw, calling, explained
@@ -164,8 +165,8 @@ def function_of(op: Operator, place: Place | None) -> Any:
                 arrays.append(f"array{i}(p)")
                 at += 1 + capture.ndim
             call = f"call({', '.join([*arrays, *inputs])})"
-    exec(f"def operator({', '.join(['p', *inputs])}):\n    return cast({call})\n", names)
-    return inlined(names["operator"])
+    source = f"def operator({', '.join(['p', *inputs])}):\n    return cast({call})\n"
+    return inlined(define(f"operator {op.name}", "operator", source, names))
 
 
 def _checked(op: Operator) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .._base.generated import define
 from .values import inlined, outlined
 
 _ROUNDS = 24
@@ -54,13 +55,19 @@ def _seeded(seed: Any) -> Any:
     return _next(_added(_U(0), seed))
 
 
+_KEYS = """
+def keys(seed):
+    s0 = seeded(seed)
+    {steps}
+    return ({keys})
+"""
+
+
 def _written() -> Any:
-    steps = "".join(f"    s{i + 1} = step(s{i})\n" for i in range(_ROUNDS))
+    steps = [f"s{i + 1} = step(s{i})" for i in range(_ROUNDS)]
     keys = ", ".join(f"output(s{i + 1})" for i in range(_ROUNDS))
-    source = f"def keys(seed):\n    s0 = seeded(seed)\n{steps}    return ({keys})\n"
     names: dict[str, Any] = {"seeded": _seeded, "step": _next, "output": _output}
-    exec(source, names)
-    return inlined(names["keys"])
+    return inlined(define("keys of a shuffle", "keys", _KEYS, names, steps=steps, keys=keys))
 
 
 keys_of = _written()

@@ -22,6 +22,7 @@ from numba.np.arrayobj import make_array, populate_array
 from numba.np.numpy_support import from_dtype
 
 from .. import structs
+from .._base.generated import define
 from .._compile import arithmetic
 from .._compile.numba_types import prefer_fields
 from .target import jitted, target
@@ -211,8 +212,8 @@ def blamed(compiled: Any, arity: int, code: int) -> Any:
 
     names: dict[str, Any] = {"__name__": __name__, "typed": typed}
     arguments = "".join(f", a{i}" for i in range(arity))  # numba asks how many there are
-    exec(f"def call(typing{arguments}):\n    return typed({arguments[2:]})\n", names)
-    return intrinsic(names["call"])
+    source = f"def call(typing{arguments}):\n    return typed({arguments[2:]})\n"
+    return intrinsic(define("intrinsic", "call", source, names))
 
 
 # --- numba's functions -----------------------------------------------------------------------------------
@@ -298,8 +299,8 @@ def struct_maker(dtype: DType) -> Any:
     own = "_" * max(map(len, dtype.names or ())) + "_"
     names: dict[str, Any] = {f"{own}make": structs.plain_class(dtype), f"{own}cast": cast_to(dtype)}
     fields = ", ".join(dtype.names or ())
-    exec(f"def _make({fields}):\n    return {own}cast({own}make({fields}))\n", names)
-    return inlined(names["_make"])
+    source = f"def _make({fields}):\n    return {own}cast({own}make({fields}))\n"
+    return inlined(define("maker of a struct", "_make", source, names))
 
 
 def array_loader(array: Any, place: Place) -> Any:

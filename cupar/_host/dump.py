@@ -6,8 +6,9 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from .._base import dump
 from .._base.digests import sha256
-from .._inspect import dump
+from .._inspect.dump import name_of
 
 
 def write(build: Any, suffix: str, show: Callable[[], str]) -> None:
@@ -15,8 +16,8 @@ def write(build: Any, suffix: str, show: Callable[[], str]) -> None:
     if not os.environ.get("CUPAR_DUMP"):
         return
     kinds, folder = dump.asked()
-    if dump.OF_HOST not in kinds:
+    if "host" not in kinds:
         return
     text = show()
-    name = f"{dump.name_of(build)}.{sha256(text.encode()).hexdigest()[:8]}"
+    name = f"{name_of(build)}.{sha256(text.encode()).hexdigest()[:8]}"
     dump.attempt(f"the launch code of {build.algorithm}", folder, name, f".host{suffix}", lambda: text)

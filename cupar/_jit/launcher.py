@@ -10,9 +10,9 @@ from __future__ import annotations
 import keyword
 import struct
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any, Protocol
 
+from .._base.generated import define
 from .._device import arrays, driver, peers
 from .._ir.operator import CapturedState
 from .._ir.parameters import Member, Scalar, Tuple, Type, slots
@@ -55,7 +55,6 @@ return packed
 """
 _HOLD = "if lent: _hold(lent, _handle)"
 
-_compiled = lru_cache(lambda source: compile(source, "<cupar kernel>", "exec"))
 # By which a launch that is free is found: the number of the current context, and none that there is if that
 # cannot be told; or the stream's.
 _CONTEXT, _STREAM = "-1 if (thread := _this_thread).ask() else thread.number.value", "_number_of(_handle)"
@@ -228,15 +227,16 @@ def _write(overload: Overload, kernel: Launched, kind: str) -> Callable[..., Lau
     rest = (_BYTES if kind == "bytes" else _LAUNCH).format(
         items=items, parameters=_tuple(parameters), stream=stream, hold=_HOLD if may_be_lent else ""
     )
-    source = _SOURCE.format(
+    return define(  # type: ignore[no-any-return]
+        f"launch of {kernel.__name__}",
+        "made",
+        _SOURCE,
+        names,
         name=own,
         parameters=", ".join(parameters),
-        reads="\n        ".join(lines) or "pass",
-        rest=rest.strip().replace("\n", "\n        "),
+        reads=lines,
+        rest=rest.strip().splitlines(),
     )
-    exec(_compiled(source), names)
-    made: Callable[..., Launch] = names.pop("made")
-    return made
 
 
 def _guard_tensors(overload: Overload, arguments: Sequence[Any]) -> None:

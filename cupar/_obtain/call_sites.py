@@ -23,7 +23,6 @@ from .._base.causes import EXPECTED, without_own_frames
 from .._base.data import Recent, dataclass
 from .._base.device import is_cpu, using
 from .._call.algorithm import Algorithm
-from .._call.double_buffer import DoubleBuffer
 from .._device import arrays, driver
 from .._fingerprint import registries, walk
 from .._ir.iterator import Iterator
@@ -77,7 +76,7 @@ def _iterator(iterator: Any) -> Hashable:
 
 
 def _double_buffer(tokens: _Tokens, buffer: Any) -> Hashable:
-    return DoubleBuffer, *[tokens[type(array)](array) for array in buffer.d_buffers]
+    return type(buffer), *[tokens[type(array)](array) for array in buffer.d_buffers]
 
 
 def _struct_value(value: Any) -> Hashable:
@@ -99,6 +98,8 @@ class _Tokens(dict[type, Callable[[Any], Hashable]]):
             found = _number  # a dtype is told from an array of it, whose token is the dtype alone
         elif issubclass(cls, Iterator):
             found = _iterator
+        elif hasattr(cls, "alternate"):  # a `DoubleBuffer`, which most programs never import
+            found = functools.partial(_double_buffer, self)
         elif structs.is_struct(cls):
             found = _struct_value
         else:
@@ -153,9 +154,7 @@ _COMMON: dict[type, Callable[[Any], Hashable]] = {
     RawOp: _itself,  # which is equal only to one with the same code and state
 }
 _TOKENS = _Tokens({**_COMMON, np.ndarray: _host_array})
-_TOKENS[DoubleBuffer] = functools.partial(_double_buffer, _TOKENS)
 _TOKENS_ON_CPU = _TokensOnCpu({**_COMMON, np.ndarray: _numpy_array})
-_TOKENS_ON_CPU[DoubleBuffer] = functools.partial(_double_buffer, _TOKENS_ON_CPU)
 
 
 # Of each Python function among the arguments, its place, and whether one of the same code does the same.

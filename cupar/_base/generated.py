@@ -1,0 +1,60 @@
+"""Generated Python: a filled template, executed, and dumped on request.
+
+What each call runs, and what numba compiles for some types, is written out for these types, without loops and
+without tests whose results are known. ``CUPAR_DUMP=python:folder`` writes all of it to files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import lru_cache
+from types import CodeType
+from typing import Any
+
+
+def fill(template: str, **values: str | Sequence[str]) -> str:
+    """Return a template with each ``{name}`` filled in: by a text, or by a list of lines.
+
+    A list takes the place of a line that is its name alone, at the same indentation; an empty one removes it.
+    """
+    if not values:
+        return template
+    lines = []
+    for line in template.strip("\n").split("\n"):
+        name = line.strip()
+        value = values.get(name[1:-1]) if name[:1] == "{" and name[-1:] == "}" else None
+        if value is None or isinstance(value, str):
+            lines.append(line.format_map(values) if "{" in line else line)
+        else:
+            indent = line[: line.index("{")]
+            lines += [indent + each for one in value for each in one.split("\n")]
+    return "\n".join(lines)
+
+
+def define(
+    subject: str, wanted: str, template: str, names: dict[str, Any], **values: str | Sequence[str]
+) -> Any:
+    """Execute a filled template and return the wanted function, or a tuple of those named, by spaces.
+
+    Parameters
+    ----------
+    subject : str
+        What the code is for; dumped files are named after it.
+    names : dict
+        The functions' globals. The functions themselves are removed from it, or they would keep each other
+        alive.
+    """
+    text = fill(template, **values)
+    if os.environ.get("CUPAR_DUMP"):
+        from . import dump
+
+        dump.write_text("python", subject, ".py", text)
+    exec(_compiled(text), names)
+    found = tuple([names.pop(each) for each in wanted.split()])
+    return found if len(found) > 1 else found[0]
+
+
+@lru_cache(256)
+def _compiled(text: str) -> CodeType:
+    return compile(text, "<cupar>", "exec")  # a name that `causes` hides from tracebacks
