@@ -26,7 +26,8 @@ from ._fingerprint import walk
 from ._ir import nodes
 from ._ir.iterator import ArrayIterator, Index, Items, Iterator, Leaf, Value, constant, over
 from ._ir.operator import Operator
-from .operators import Op, resolve
+from ._ir.resolve import resolve
+from .operators import Op
 
 
 class CountingIterator(Iterator):

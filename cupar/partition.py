@@ -10,11 +10,12 @@ from ._call.algorithm import Algorithm
 from ._call.signatures import two_phases
 from ._ir.nodes import Argument
 from ._ir.operator import Operator
+from ._ir.resolve import resolve
 from ._kernels.compact import PARTITION, SELECT
 from ._obtain.arguments import argument, converting, integers
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
-from .operators import Op, resolve
+from .operators import Op
 
 
 class ThreeWayPartition(

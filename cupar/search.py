@@ -8,11 +8,12 @@ import numpy as np
 
 from ._call.algorithm import Algorithm
 from ._call.signatures import two_phases
+from ._ir.resolve import resolve
 from ._kernels.search import SEARCH
 from ._obtain.arguments import argument, integers, same_dtype
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
-from .operators import Op, OpKind, resolve
+from .operators import Op, OpKind
 
 
 class _Counts(NamedTuple):

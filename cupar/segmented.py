@@ -11,14 +11,15 @@ from ._call.double_buffer import DoubleBuffer, buffers, select
 from ._call.numbers import choice
 from ._call.segments import ordered, reduced
 from ._call.signatures import two_phases
+from ._ir.resolve import resolve
 from ._kernels.segmented_merge_sort import SEGMENTED_MERGE_SORT
 from ._kernels.segmented_reduce import SEGMENTED_REDUCE
 from ._kernels.segmented_sort import SEGMENTED_SORT, Sorted
 from ._kernels.segments import Segments
-from ._obtain.arguments import accumulation, recognised, segment_offsets
+from ._obtain.arguments import accumulation, segment_offsets
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
-from .operators import Op, resolve
+from .operators import Op
 from .sort import ARRAYS, BUFFERS, SortOrder, pairs, sorted_arguments
 
 _USES = {
@@ -325,7 +326,7 @@ def segmented_sort(
             raise TypeError(f"order: expected None, since there is op, a comparison; got {order!r}")
         arguments = *pairs(d_in_keys, d_out_keys, d_in_values, d_out_values, may_iterate=True), *offsets
         dtype = arguments[0].value
-        operators = {"op": resolve(recognised(op, dtype), (dtype, dtype), np.dtype(bool))}
+        operators = {"op": resolve(op, (dtype, dtype), np.dtype(bool), recognise=True)}
         return obtain(SegmentedMergeSort, "segmented_sort", arguments, operators, cc, wait, link)
     instead = "give op, a comparison of yours, in place of order"
     arguments = *sorted_arguments(d_in_keys, d_out_keys, d_in_values, d_out_values, instead), *offsets

@@ -14,12 +14,13 @@ from ._call.double_buffer import DoubleBuffer, buffers, opened, select
 from ._call.numbers import choice, item_count
 from ._call.signatures import two_phases
 from ._ir.nodes import Argument
+from ._ir.resolve import resolve
 from ._kernels.merge_sort import MERGE_SORT
 from ._kernels.radix_sort import RADIX_SORT, Bits
-from ._obtain.arguments import paired, recognised
+from ._obtain.arguments import paired
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
-from .operators import Op, resolve
+from .operators import Op
 
 __all__ = [
     "DoubleBuffer",
@@ -113,7 +114,7 @@ def merge_sort(
     keys = paired("d_in_keys", d_in_keys, "d_out_keys", d_out_keys, may_iterate=True)
     items = paired("d_in_items", d_in_items, "d_out_items", d_out_items, may_iterate=True, optional=True)
     dtype = keys[0].value
-    compare = resolve(recognised(op, dtype), (dtype, dtype), np.dtype(bool))
+    compare = resolve(op, (dtype, dtype), np.dtype(bool), recognise=True)
     return obtain(MergeSort, "merge_sort", (*keys, *items), {"op": compare}, cc, wait, link)
 
 

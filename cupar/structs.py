@@ -12,7 +12,7 @@ from collections import namedtuple
 from collections.abc import Mapping, Sequence
 from keyword import iskeyword
 from operator import itemgetter
-from typing import Any, get_type_hints
+from typing import Any, Final, get_type_hints
 
 import numpy as np
 
@@ -21,6 +21,13 @@ SUPPORTED = (
     "bool, int8 to int64, uint8 to uint64, bfloat16, float16 to float64, complex64, complex128, and structs "
     "of these"
 )
+# What numbers are called in C++, by `code_of`.
+CPP_NAMES: Final = {
+    **{"b1": "bool", "i1": "signed char", "i2": "short", "i4": "int", "i8": "long long"},
+    **{"u1": "unsigned char", "u2": "unsigned short", "u4": "unsigned int", "u8": "unsigned long long"},
+    **{"f2": "__half", "bf2": "__nv_bfloat16", "f4": "float", "f8": "double"},
+    **{"c8": "Complex<float>", "c16": "Complex<double>"},
+}
 
 
 class NoBfloat16Error(TypeError):

@@ -8,11 +8,12 @@ from ._base.data import replace
 from ._call.algorithm import Algorithm
 from ._ir.nodes import Argument
 from ._ir.operator import Operator
+from ._ir.resolve import resolve
 from ._kernels.transform import TRANSFORM
 from ._obtain.arguments import argument
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
-from .operators import Op, resolve
+from .operators import Op
 
 
 class UnaryTransform(

@@ -11,11 +11,12 @@ from ._call.signatures import two_phases
 from ._ir import nodes
 from ._ir.iterator import Iterator
 from ._ir.nodes import Argument
+from ._ir.resolve import resolve
 from ._kernels.compact import UNIQUE
 from ._obtain.arguments import argument, converting, integers
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
-from .operators import Op, resolve
+from .operators import Op
 
 
 class UniqueByKey(

@@ -31,7 +31,6 @@ FLOORS = [
     "_build _inspect",
     "_compile",
     "_kernels",
-    "operators",
     "_ir",
     "_fingerprint",
     "_external",
@@ -40,7 +39,7 @@ FLOORS = [
     "graph",
     "_device",
     "_numba",
-    "structs",
+    "operators structs",
     "_jobs",
     "_base",
 ]
@@ -178,6 +177,7 @@ DECIDE_NOTHING = {
     "_jobs": "where and when it is compiled",
     "_kernels": "the C++ of kernels is in keys by value",
     "_store": "keeps what was made",
+    "operators": "what users give is in keys by value",
 }
 
 

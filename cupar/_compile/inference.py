@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ from cachetools import LRUCache
 
 from .. import _cache, structs
 from .._base.bounded import Bounded
-from .._base.device import is_cpu
 from .._fingerprint import extensions
 from .._fingerprint.refusals import Unfingerprintable
 from .._ir import cpp, kinds
@@ -25,7 +24,7 @@ _CC = 75  # types, and what others have registered with numba, are the same on a
 
 _results: _cache.Memory[np.dtype[Any]] = _cache.Memory(maxsize=1024)
 # What uses nothing of others', and what of theirs was registered when that was so.
-_unextended: Bounded[object] = Bounded(partial(LRUCache, 1024))
+_unextended: Bounded[object] = Bounded(functools.partial(LRUCache, 1024))
 
 
 def result_dtype(op: Operator) -> np.dtype[Any]:
@@ -37,7 +36,7 @@ def result_dtype(op: Operator) -> np.dtype[Any]:
         If it cannot be compiled for its inputs, or returns something that arrays cannot hold.
     """
     if op.kind is not None:
-        return np.dtype(bool) if kinds.gives_bool(op.kind.name) else op.output
+        return np.dtype(bool) if kinds.gives_bool(op.kind) else op.output
     if op.source is None:
         raise TypeError(f"value_type: the result of {op.name} is not known: give its dtype")
     parts = result_parts(op)
@@ -79,18 +78,16 @@ def refuse_extended(spec: Specialisation, build: Callable[[Specialisation], obje
 
         _try(spec.without_user(), found, lambda: python_kernel.compile_kernel(spec))
     else:
-        for op in spec.functions.values():
-            refuse_extended_operator(op)
+        recognised = (op.plain for _, op in spec.operators if op.plain is not None)
+        for op in (*spec.functions.values(), *recognised):
+            if op.source is not None:
+                _try(op.without_user(), found, functools.partial(_compile, op))
 
 
-def refuse_extended_operator(op: Operator) -> None:
-    """Do what `refuse_extended` does for an operator on a GPU; on the CPU, that compiles it with all else."""
-    found = extensions.foreign()
-    if op.source is None or is_cpu() or not found.may_be_used:
-        return
+def _compile(op: Operator) -> None:
     from . import python_to_ltoir
 
-    _try(op.without_user(), found, lambda: python_to_ltoir.compile_operator(op, cpp.symbol("op"), _CC))
+    python_to_ltoir.compile_operator(op, cpp.symbol("op"), _CC)
 
 
 def _try(kept: Specialisation | Operator, found: object, compiled: Callable[[], object]) -> None:

@@ -240,7 +240,7 @@ def _in(room: str, names: str) -> tuple[str, ...]:
 # the reason why it decides nothing, in `tests/test_rooms.py`.
 KERNELS = ("_build", *_in("_compile", "external nvjitlink nvrtc"))
 OPERATORS = (
-    *("_base.cpp_types", "_base.generated", "_numba", "structs"),
+    *("_base.generated", "_numba", "structs"),
     *_in("_compile", "arithmetic bfloat16 captured_arrays cpp_calls inference numba_settings numba_types"),
     *_in("_compile", "python_kernel python_to_ltoir wrapper"),
     *_in("_external", "cpp declared signatures"),

@@ -22,6 +22,7 @@ from .._fingerprint.frozen import Function, Jitted
 from .._fingerprint.unsupported import line_of
 from .._ir import kinds
 from .._ir.operator import Operator
+from ..operators import OpKind
 from . import compiling
 from .code import fault_code
 from .functions import FUNCTIONS
@@ -82,54 +83,30 @@ class _Thaw(Thaw):
         made.compile(text)
 
 
-_EXPRESSIONS = {
-    "PLUS": "a + b",
-    "MINUS": "a - b",
-    "MULTIPLIES": "a * b",
-    "DIVIDES": "a / b",
-    "EQUAL_TO": "a == b",
-    "NOT_EQUAL_TO": "a != b",
-    "GREATER": "a > b",
-    "LESS": "a < b",
-    "GREATER_EQUAL": "a >= b",
-    "LESS_EQUAL": "a <= b",
-    "LOGICAL_AND": "bool(a) and bool(b)",
-    "LOGICAL_OR": "bool(a) or bool(b)",
-    "LOGICAL_NOT": "not bool(a)",
-    "BIT_AND": "a & b",
-    "BIT_OR": "a | b",
-    "BIT_XOR": "a ^ b",
-    "BIT_NOT": "~a",
-    "IDENTITY": "a",
-    "NEGATE": "-a",
-    "MINIMUM": "b if b < a else a",
-    "MAXIMUM": "b if a < b else a",
-}
-
-
-def _expression(name: str, op: Operator) -> str:
+def _expression(kind: OpKind, op: Operator) -> str:
     """Return what a kind is of `a` and `b`, which does with integers what C does."""
+    python = kinds.TRAITS[kind].python
     is_bool = all(each.kind == "b" for each in op.inputs)
     integers = all(each.kind in "biu" for each in op.inputs)
-    if integers and kinds.is_uniform(name, op.inputs, op.output):
+    if integers and kinds.is_uniform(kind, op.inputs, op.output):
         whole = "{0}" if not is_bool else "int({0})"  # numba divides no bools
         a, b = whole.format("a"), whole.format("b")
-        if name == "DIVIDES":
+        if kind is OpKind.DIVIDES:
             return f"quotient({a}, {b})"
-        if name == "MODULUS":
+        if kind is OpKind.MODULUS:
             return f"remainder({a}, {b})"
-    if is_bool and name == "BIT_NOT":
+    if is_bool and kind is OpKind.BIT_NOT:
         return "not a"
-    if is_bool and name in ("PLUS", "MINUS", "MULTIPLIES", "NEGATE"):
-        return re.sub(r"[ab]", r"int(\g<0>)", _EXPRESSIONS[name])
-    return _EXPRESSIONS[name]
+    if is_bool and kind in (OpKind.PLUS, OpKind.MINUS, OpKind.MULTIPLIES, OpKind.NEGATE):
+        return re.sub(r"[ab]", r"int(\g<0>)", python)
+    return python
 
 
-def kind_name(op: Operator) -> str | None:
-    """Return the name of the kind that an operator is, be it in C++; None if it is a user's function."""
-    if op.kind is not None:
-        return str(op.kind.name)
-    return op.name.removeprefix("OpKind.") if op.name.startswith("OpKind.") and not op.ltoirs else None
+def kind_of(op: Operator) -> OpKind | None:
+    """Return the kind that an operator is, even if it is in C++; None for a user's function."""
+    if op.kind is None and op.name.startswith("OpKind.") and not op.ltoirs:
+        return OpKind[op.name.removeprefix("OpKind.")]
+    return op.kind
 
 
 def function_of(op: Operator, place: Place | None) -> Any:
@@ -146,17 +123,17 @@ def function_of(op: Operator, place: Place | None) -> Any:
     TypeError
         If numba cannot compile it for its types, or its result is not converted to the type needed.
     """
-    name = kind_name(op)
-    inputs = "ab" if name is not None else [f"in{i}" for i in range(len(op.inputs))]
+    kind = kind_of(op)
+    inputs = "ab" if kind is not None else [f"in{i}" for i in range(len(op.inputs))]
     inputs = inputs[: len(op.inputs)]
     names: dict[str, Any] = {"cast": cast_to(op.output)}
-    if name in ("DIVIDES", "MODULUS") and op.inputs[0].kind in "biu":
+    if kind in (OpKind.DIVIDES, OpKind.MODULUS) and op.inputs[0].kind in "biu":
         whole = np.dtype(np.int64) if op.inputs[0].kind == "b" else op.inputs[0]
         names["quotient"], names["remainder"] = division(whole)
     arrays, at = [], 0
     with explained(op, CPU):
-        if name is not None:
-            call = _expression(name, op)
+        if kind is not None:
+            call = _expression(kind, op)
         else:
             names["call"] = blamed(_checked(op), len(op.inputs) + len(op.captures), fault_code(op))
             for i, capture in enumerate(op.captures):

@@ -15,13 +15,12 @@ from typing import Any, Final
 import numpy as np
 
 from .. import structs
-from .._base.cpp_types import NUMBERS
 from .lexer import included_head
 from .signatures import Signature
 from .sources import NOWHERE
 
 # As they are passed: bools as bytes, floats of 16 bits as their bits.
-_PASSED: Final = {**NUMBERS, "b1": "unsigned char", "f2": "unsigned short", "bf2": "unsigned short"}
+_PASSED: Final = {**structs.CPP_NAMES, "b1": "unsigned char", "f2": "unsigned short", "bf2": "unsigned short"}
 # Of floats of 16 bits: their header, what tells them apart, what makes bits of them, and them of bits.
 _HALVES: Final = {
     "f2": ("cuda_fp16.h", "cupar_sort(__half, 4)", "__half_as_ushort", "__ushort_as_half"),
@@ -176,7 +175,7 @@ def _wrapper(dtype: np.dtype[Any]) -> str:
 
 def _like(dtype: np.dtype[Any]) -> str:
     """Return the type of a number in C++; for others, any that is none."""
-    return "No" if _has_parts(dtype) else NUMBERS[structs.code_of(dtype)]
+    return "No" if _has_parts(dtype) else structs.CPP_NAMES[structs.code_of(dtype)]
 
 
 def _has_parts(dtype: np.dtype[Any]) -> bool:

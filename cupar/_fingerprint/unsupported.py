@@ -169,6 +169,11 @@ def not_an_operator(op: Any) -> str | None:
 
     None for a Python function. The compilers' own (`abs`, `math.sqrt`, `float`) must not be asked for.
     """
+    if not callable(op):
+        return (
+            "expected a function, an OpKind, a RawOp, a ufunc or a function of the module operator, "
+            f"got {op!r}"
+        )
     if isinstance(op, type):
         return f"expected a function, got the class {op.__name__}; write a function of its arguments"
     if isinstance(op, MethodType):

@@ -118,6 +118,9 @@ class _Walk:
     def _read(self, operator: object) -> Pair:
         is_function = isinstance(operator, FunctionType) or is_dispatcher(operator) or is_external(operator)
         if not (is_function or compilers_name(operator)):
+            wrong = unsupported.not_an_operator(operator)
+            if wrong is not None:
+                raise TypeError(wrong)
             raise refusal(_OPERATOR, operator, "Give a Python function, or a function under @cuda.jit.")
         extensions.check(operator, _OPERATOR)
         self._operator = operator, getattr(operator, "py_func", None) if is_dispatcher(operator) else None

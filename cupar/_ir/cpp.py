@@ -9,9 +9,6 @@ from typing import Any
 import numpy as np
 
 from .. import structs
-from .._base.cpp_types import NUMBERS
-
-_NUMBERS = {**NUMBERS, "c8": "Complex<float>", "c16": "Complex<double>"}
 
 _HEADERS = {"__half": "cuda_fp16.h", "__nv_bfloat16": "cuda_bf16.h"}  # that types are defined in
 
@@ -71,7 +68,7 @@ def type_name(dtype: np.dtype[Any]) -> str:
     """Return the C++ type of a value."""
     if dtype.names is not None:
         return f"Bytes<{dtype.itemsize}, {dtype.alignment}>"
-    return _NUMBERS[structs.code_of(dtype)]
+    return structs.CPP_NAMES[structs.code_of(dtype)]
 
 
 def symbol(parameter: str) -> str:
@@ -93,18 +90,3 @@ def unit(code: str, headers: Sequence[str] = ()) -> str:
     """Return C++ that may be compiled: with the headers that it needs and the types of `type_name`."""
     own = [header for name, header in _HEADERS.items() if name in code]
     return "".join(f"#include <{header}>\n" for header in dict.fromkeys([*headers, *own])) + _PREAMBLE + code
-
-
-def forwarder(name: str, arity: int, has_state: bool) -> str:
-    """Return the C++ of an operator's function, ``SYMBOL``, that calls the one of the user's own LTO-IR.
-
-    The user's name stays behind cupar's: one that CUB's headers know, such as ``half``, would not compile.
-    """
-    arguments = [f"a{i}" for i in range(has_state + arity + 1)]
-    types = ", ".join("void*" for _ in arguments)
-    parameters = ", ".join(f"void* {argument}" for argument in arguments)
-    return (
-        f'extern "C" __device__ void {name}({types});\n'
-        f'extern "C" __device__ void SYMBOL({parameters}) {{\n'
-        f"  {name}({', '.join(arguments)});\n}}\n"
-    )

@@ -1,34 +1,142 @@
-"""What a kind of operator is in C++, for whatever types it is defined for.
+"""The kinds of operator that CCCL knows by name: which functions are one, and what each is in C++.
 
-CCCL's own operators take values of one type and give that type, or a bool. For all others a kind does what
-numba makes of the function that it is: it computes in the type that numba would, and converts the result to
-the output's.
+CCCL's own operators take values of one type and return that type, or a bool. For all other types a kind
+does what numba makes of the same function: it computes in the type that numba would, and converts the result
+to the output's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from .. import structs
+from .._base.data import dataclass
+from .._base.device import is_cpu
+from .._base.digests import sha256
+from .._base.words import counted
+from ..operators import OpKind
 from . import cpp
+from .operator import Operator
 
 DType = np.dtype[Any]
 
-_RELATIONS = {
-    "EQUAL_TO": "==",
-    "NOT_EQUAL_TO": "!=",
-    "GREATER": ">",
-    "LESS": "<",
-    "GREATER_EQUAL": ">=",
-    "LESS_EQUAL": "<=",
+
+@dataclass(frozen=True)
+class Traits:
+    """What defines a kind. Dtypes are the letters of NumPy's kinds of dtype."""
+
+    group: str
+    cpp: str  # its operator, or a template of its result
+    python: str  # an expression of `a` and `b`
+    dtypes: str  # for which it is defined
+    function: Callable[..., Any] | None = None  # compiled by numba for types that C++ is not written for
+    same_for: str = ""  # the dtypes for which the functions in `same` are exactly this kind
+    same: tuple[Any, ...] = ()
+    arity: int = 2
+
+
+def _infix(
+    group: str, symbol: str, dtypes: str, same_for: str, function: Callable[..., Any], ufunc: np.ufunc
+) -> Traits:
+    return Traits(group, symbol, f"a {symbol} b", dtypes, function, same_for, (function, ufunc))
+
+
+TRAITS: dict[OpKind, Traits] = {
+    OpKind.PLUS: _infix("arithmetic", "+", "biufc", "biufc", operator.add, np.add),
+    OpKind.MINUS: _infix("arithmetic", "-", "biufc", "iufc", operator.sub, np.subtract),
+    OpKind.MULTIPLIES: _infix("arithmetic", "*", "biufc", "biufc", operator.mul, np.multiply),
+    OpKind.DIVIDES: _infix("arithmetic", "/", "biufc", "fc", operator.truediv, np.true_divide),
+    OpKind.MODULUS: Traits("", "", "a % b", "biu"),
+    OpKind.EQUAL_TO: _infix("relation", "==", "biufc", "biufc", operator.eq, np.equal),
+    OpKind.NOT_EQUAL_TO: _infix("relation", "!=", "biufc", "biufc", operator.ne, np.not_equal),
+    OpKind.GREATER: _infix("relation", ">", "biuf", "biuf", operator.gt, np.greater),
+    OpKind.LESS: _infix("relation", "<", "biuf", "biuf", operator.lt, np.less),
+    OpKind.GREATER_EQUAL: _infix("relation", ">=", "biuf", "biuf", operator.ge, np.greater_equal),
+    OpKind.LESS_EQUAL: _infix("relation", "<=", "biuf", "biuf", operator.le, np.less_equal),
+    OpKind.LOGICAL_AND: Traits(
+        *("logical", "{a} && {b}", "bool(a) and bool(b)", "biufc"),
+        *(lambda a, b: a != 0 and b != 0, "biufc", (np.logical_and,)),
+    ),
+    OpKind.LOGICAL_OR: Traits(
+        *("logical", "{a} || {b}", "bool(a) or bool(b)", "biufc"),
+        *(lambda a, b: a != 0 or b != 0, "biufc", (np.logical_or,)),
+    ),
+    OpKind.LOGICAL_NOT: Traits(
+        *("logical", "!{a}", "not bool(a)", "biufc"),
+        *(lambda a: a == 0, "biuf", (operator.not_, np.logical_not), 1),
+    ),
+    OpKind.BIT_AND: _infix("bitwise", "&", "biu", "biu", operator.and_, np.bitwise_and),
+    OpKind.BIT_OR: _infix("bitwise", "|", "biu", "biu", operator.or_, np.bitwise_or),
+    OpKind.BIT_XOR: _infix("bitwise", "^", "biu", "biu", operator.xor, np.bitwise_xor),
+    OpKind.BIT_NOT: Traits("", "", "~a", "biu", operator.invert, "iu", (operator.invert, np.invert), 1),
+    OpKind.IDENTITY: Traits("", "", "a", "biufcV", lambda a: a, arity=1),
+    OpKind.NEGATE: Traits("", "", "-a", "biufc", operator.neg, "iuf", (operator.neg, np.negative), 1),
+    # NumPy's minimum and maximum of floats treat NaN as no kind does.
+    OpKind.MINIMUM: Traits(
+        *("choice", "{b} < {a} ? {b} : {a}", "b if b < a else a", "biuf"),
+        *(lambda a, b: b if b < a else a, "biu", (np.minimum, np.fmin)),
+    ),
+    OpKind.MAXIMUM: Traits(
+        *("choice", "{a} < {b} ? {b} : {a}", "b if a < b else a", "biuf"),
+        *(lambda a, b: b if a < b else a, "biu", (np.maximum, np.fmax)),
+    ),
 }
-_LOGICAL = {"LOGICAL_AND": "{a} && {b}", "LOGICAL_OR": "{a} || {b}", "LOGICAL_NOT": "!{a}"}
-_ARITHMETIC = {"PLUS": "+", "MINUS": "-", "MULTIPLIES": "*", "DIVIDES": "/"}
-_BITWISE = {"BIT_AND": "&", "BIT_OR": "|", "BIT_XOR": "^"}
-_CHOICES = {"MINIMUM": "{b} < {a} ? {b} : {a}", "MAXIMUM": "{a} < {b} ? {b} : {a}"}
+SAME: dict[Any, tuple[OpKind, str]] = {
+    function: (kind, traits.same_for) for kind, traits in TRAITS.items() for function in traits.same
+}
+
+# Functions of two values that are exactly a kind, and the dtypes for which they are. A minimum of floats is
+# not: with NaN and -0.0 the order of its arguments matters. numba computes small integers in 64 bits and
+# truncates the result, C++ in 32 bits, which gives the same.
+_PATTERNS: dict[OpKind, tuple[str, tuple[Callable[[Any, Any], Any], ...]]] = {
+    OpKind.PLUS: ("biuf", (lambda a, b: a + b, lambda a, b: b + a)),
+    OpKind.MULTIPLIES: ("biuf", (lambda a, b: a * b, lambda a, b: b * a)),
+    OpKind.BIT_AND: ("biu", (lambda a, b: a & b, lambda a, b: b & a)),
+    OpKind.BIT_OR: ("biu", (lambda a, b: a | b, lambda a, b: b | a)),
+    OpKind.BIT_XOR: ("biu", (lambda a, b: a ^ b, lambda a, b: b ^ a)),
+    OpKind.LESS: ("iuf", (lambda a, b: a < b, lambda a, b: b > a)),
+    OpKind.GREATER: ("iuf", (lambda a, b: a > b, lambda a, b: b < a)),
+    OpKind.MINIMUM: (
+        "iu",
+        (
+            lambda a, b: a if a < b else b,
+            lambda a, b: a if a <= b else b,
+            lambda a, b: b if b < a else a,
+            lambda a, b: b if b <= a else a,
+            lambda a, b: b if a > b else a,
+            lambda a, b: b if a >= b else a,
+            lambda a, b: a if b > a else b,
+            lambda a, b: a if b >= a else b,
+            lambda a, b: min(a, b),  # noqa: PLW0108
+            lambda a, b: min(b, a),
+        ),
+    ),
+    OpKind.MAXIMUM: (
+        "iu",
+        (
+            lambda a, b: a if a > b else b,
+            lambda a, b: a if a >= b else b,
+            lambda a, b: b if b > a else a,
+            lambda a, b: b if b >= a else a,
+            lambda a, b: b if a < b else a,
+            lambda a, b: b if a <= b else a,
+            lambda a, b: a if b < a else b,
+            lambda a, b: a if b <= a else b,
+            lambda a, b: max(a, b),  # noqa: PLW0108
+            lambda a, b: max(b, a),
+        ),
+    ),
+}
+_KIND_OF_CODE = {
+    (pattern.__code__.co_code, pattern.__code__.co_names): (kind, dtypes)
+    for kind, (dtypes, patterns) in _PATTERNS.items()
+    for pattern in patterns
+}
 
 _BOOL, _INT, _UNSIGNED = np.dtype(bool), np.dtype(np.int64), np.dtype(np.uint64)
 _FLOAT, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
@@ -37,22 +145,85 @@ _FLOAT, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 _HALVES, _FLOATS = "?be", "?beEBhfF"
 
 
-def gives_bool(kind: str) -> bool:
+def kind_of(op: Any, inputs: Sequence[DType], recognise: bool) -> OpKind | None:
+    """Return the kind that an operator is exactly for these dtypes, None if it is another function.
+
+    With `recognise`, a Python function of two values of one dtype is known by its bytecode, if it is one of
+    the few expressions above; what `min` and `max` are to it is for the caller to check.
+    """
+    if isinstance(op, OpKind):
+        return op
+    if type(op) is FunctionType:
+        return _kind_of_code(op, inputs[0]) if recognise else None
+    try:
+        kind, dtypes = SAME.get(op, (None, ""))
+    except TypeError:  # a callable that cannot be hashed
+        return None
+    return kind if all(structs.kind_of(dtype) in dtypes for dtype in inputs) else None
+
+
+def _kind_of_code(function: FunctionType, dtype: DType) -> OpKind | None:
+    code = function.__code__
+    kind, dtypes = _KIND_OF_CODE.get((code.co_code, code.co_names), (None, ""))
+    # Constants and closure variables would show in the code, but not which parameters are by name. Sums of 16
+    # bits depend so much on the order that CCCL's own plus may not stand in; bfloat16 has another kind.
+    is_plain = code.co_argcount == 2 and not code.co_kwonlyargcount
+    return kind if dtype.kind in dtypes and dtype != np.float16 and is_plain else None
+
+
+def resolve(
+    kind: OpKind,
+    inputs: tuple[DType, ...],
+    output: DType,
+    as_function: bool,
+    make: Callable[..., Operator],
+) -> Operator | Callable[..., Any]:
+    """Return a kind for given types: CCCL's own or in C++, else a function for numba to compile.
+
+    `make` makes an operator for the types; `as_function` is that of `_ir.resolve`.
+    """
+    name, traits = f"OpKind.{kind.name}", TRAITS[kind]
+    if traits.arity != len(inputs):
+        takes = counted(traits.arity, "argument")
+        raise TypeError(f"{name} takes {takes}, this algorithm gives it {len(inputs)}")
+    undefined = {structs.kind_of(dtype) for dtype in inputs} - {*traits.dtypes}
+    if "V" in undefined:
+        raise TypeError(f"{name} is not defined for structs; write a function of their fields")
+    if undefined:
+        raise TypeError(f"{name} is not defined for {', '.join(map(str, inputs))}")
+    code = expression(kind, inputs, output)
+    is_one_type = is_uniform(kind, inputs, output)
+    if as_function and not is_cpu():  # where a kind is a function as any other
+        if code is not None:
+            source = _function(inputs, output, code)
+            return make(name, fingerprint=sha256(source.encode()).hexdigest(), cpp=source)
+    elif code is not None or is_one_type:
+        return make(name, kind=kind, fingerprint=kind.name)
+    if traits.function is None:
+        raise TypeError(
+            f"expected a function, got {name}"
+            if is_one_type
+            else f"{name} takes and gives one type, not those of {inputs}, {output}"
+        )
+    return traits.function
+
+
+def gives_bool(kind: OpKind) -> bool:
     """Whether a kind gives a bool, whatever it takes."""
-    return kind in _RELATIONS or kind in _LOGICAL
+    return TRAITS[kind].group in ("relation", "logical")
 
 
-def is_uniform(kind: str, inputs: Sequence[DType], output: DType) -> bool:
+def is_uniform(kind: OpKind, inputs: Sequence[DType], output: DType) -> bool:
     """Whether a kind takes values of one type here and gives that type, or a bool if it is one that does."""
     given = _BOOL if gives_bool(kind) else inputs[0]
     return set(inputs) == {inputs[0]} and structs.layout(output) == structs.layout(given)
 
 
-def expression(kind: str, inputs: Sequence[DType], output: DType) -> str | None:
+def expression(kind: OpKind, inputs: Sequence[DType], output: DType) -> str | None:
     """Return the C++ of what a kind gives for `a` and `b`, as a value of the output's type.
 
-    The kind, by its name, must be defined for the inputs. None if it is not written in C++ for the types, or
-    its result is not converted to the output's silently.
+    The kind must be defined for the inputs. None if no C++ is written for the types, or the result is not
+    converted to the output's silently.
     """
     computed = _computed(kind, inputs)
     if computed is None or not structs.convertible(computed[0], output):
@@ -61,11 +232,8 @@ def expression(kind: str, inputs: Sequence[DType], output: DType) -> str | None:
     return f"({code})" if result == output else _as(output, f"({code})")
 
 
-def source(kind: str, inputs: Sequence[DType], output: DType) -> str | None:
-    """Return the C++ of a function ``SYMBOL`` that stores what `expression` says; None if that is None."""
-    result = expression(kind, inputs, output)
-    if result is None:
-        return None
+def _function(inputs: Sequence[DType], output: DType, result: str) -> str:
+    """Return the C++ of a function ``SYMBOL`` that stores an expression of `a` and `b`."""
     names = "ab"[: len(inputs)]
     parameters = ", ".join(f"void* p_{name}" for name in names)
     loads = "".join(
@@ -88,39 +256,34 @@ def _as(dtype: DType, value: str) -> str:
     return f"static_cast<{cpp.type_name(dtype)}>({value})"
 
 
-def _computed(kind: str, inputs: Sequence[DType]) -> tuple[DType, str] | None:
-    """Return the type in which a kind is computed and what gives its result, None if C++ is not asked."""
-    named = dict(zip("ab", inputs, strict=False))
-    if kind == "IDENTITY":
+def _computed(kind: OpKind, inputs: Sequence[DType]) -> tuple[DType, str] | None:
+    """Return the type in which a kind is computed, and its result in that type; None if C++ has none."""
+    traits, names = TRAITS[kind], "ab"[: len(inputs)]
+    if kind is OpKind.IDENTITY:
         return inputs[0], "a"
-    if kind in _LOGICAL:
-        return _BOOL, _LOGICAL[kind].format(**{name: _truth(name, each) for name, each in named.items()})
+    if traits.group == "logical":
+        truths = {name: _truth(name, each) for name, each in zip(names, inputs, strict=True)}
+        return _BOOL, traits.cpp.format(**truths)
     common = _common(inputs)
-    if kind == "BIT_NOT":
+    if kind is OpKind.BIT_NOT:
         return inputs[0], "!a" if inputs[0] == _BOOL else _as(inputs[0], "~a")
-    if kind in _BITWISE:
-        common = _BOOL if set(inputs) == {_BOOL} else common
-        return common, _BITWISE[kind].join(_as(common, name) for name in named)
-    if kind in _RELATIONS or kind in _CHOICES:
-        return _compared(kind, inputs, common)
-    if kind == "NEGATE":
+    if kind is OpKind.NEGATE:
         own = _INT if inputs[0] == _BOOL else inputs[0]
         return own, _as(own, "-" + _as(_exact(own), "a"))
-    if kind in _ARITHMETIC and not _is_half(common):  # whose rounding is a matter of instructions
-        common = _DOUBLE if kind == "DIVIDES" and common.kind in "iu" else common
-        sides = (_as(_exact(common), name) for name in named)
-        return common, _as(common, _ARITHMETIC[kind].join(sides))
-    return None
-
-
-def _compared(kind: str, inputs: Sequence[DType], common: DType) -> tuple[DType, str] | None:
-    if _UNSIGNED in inputs and common == _INT:  # no type has all values of both
+    if traits.group == "bitwise":
+        common = _BOOL if set(inputs) == {_BOOL} else common
+        return common, traits.cpp.join(_as(common, name) for name in names)
+    if traits.group == "arithmetic" and not _is_half(common):  # its rounding depends on the instructions
+        common = _DOUBLE if kind is OpKind.DIVIDES and common.kind in "iu" else common
+        return common, _as(common, traits.cpp.join(_as(_exact(common), name) for name in names))
+    no_type_for_both = _UNSIGNED in inputs and common == _INT
+    if traits.group not in ("relation", "choice") or no_type_for_both:
         return None
-    wide = _FLOAT if _is_half(common) else common  # which has all its values
-    sides = {name: _as(wide, name) for name in "ab"}
-    if kind in _CHOICES:
-        return wide, _CHOICES[kind].format(**sides)
-    return _BOOL, f"{sides['a']} {_RELATIONS[kind]} {sides['b']}"
+    wide = _FLOAT if _is_half(common) else common  # float32 has all values of 16 bits
+    sides = {name: _as(wide, name) for name in names}
+    if traits.group == "choice":
+        return wide, traits.cpp.format(**sides)
+    return _BOOL, f" {traits.cpp} ".join(sides.values())
 
 
 def _exact(common: DType) -> DType:

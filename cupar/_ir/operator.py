@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import structs
 from .._base.data import dataclass, field, replace
-from .._base.digests import sha256
 from .._device import arrays
 from .._device.arrays import Lend
+from ..operators import OpKind
 
 if TYPE_CHECKING:
     from .._external.cpp import CppFunction
@@ -33,7 +32,7 @@ class Operator:
     name: str = field(compare=False)  # for messages
     inputs: tuple[np.dtype[Any], ...]
     output: np.dtype[Any]  # what the result of a function is converted to
-    kind: IntEnum | None  # an OpKind, if CCCL's own operator serves
+    kind: OpKind | None  # if CCCL's own operator serves
     fingerprint: str  # the kind's name, or the SHA-256 of all that a function depends on, or of LTO-IR
     # If numba compiles it: its fingerprint, with the frozen copy that is compiled; and what the user gave,
     # which may have changed since.
@@ -50,9 +49,8 @@ class Operator:
     # For messages: what it was given as, and what decides the output's type, if that may be another.
     parameter: str = field(default="op", compare=False)
     decided_by: str = field(default="", compare=False)
-    advice: str = field(
-        default="", compare=False
-    )  # where a type was taken for granted, and may be meant otherwise
+    advice: str = field(default="", compare=False)  # what to write if a type was inferred and is not meant
+    plain: Operator | None = field(default=None, compare=False)  # the function that was recognised as a kind
 
     @property
     def described(self) -> str:
@@ -126,8 +124,8 @@ class Operator:
         """
         if with_code:
             source = None if self.source is None else self.source.without_guard()
-            return replace(self, source=source, user=None, state=None)
-        return replace(self, source=None, user=None, cpp=None, ltoirs=(), state=None)
+            return replace(self, source=source, plain=None, user=None, state=None)
+        return replace(self, source=None, plain=None, user=None, cpp=None, ltoirs=(), state=None)
 
 
 def _fits(result: np.dtype[Any], output: np.dtype[Any]) -> bool:
@@ -136,20 +134,6 @@ def _fits(result: np.dtype[Any], output: np.dtype[Any]) -> bool:
         return structs.convertible(result, output)
     fields = zip(result.names, output.names, strict=False)
     return len(result.names) == len(output.names) and all(_fits(result[a], output[b]) for a, b in fields)
-
-
-def cpp_operator(
-    name: str,
-    inputs: tuple[np.dtype[Any], ...],
-    output: np.dtype[Any],
-    source: str,
-    *,
-    state_size: int = 0,
-    state_alignment: int = 1,
-) -> Operator:
-    """Return an operator of cupar's own, in C++, whose state, if it has one, its algorithm sets."""
-    found = Operator(name, inputs, output, None, sha256(source.encode()).hexdigest(), cpp=source)
-    return replace(found, state_size=state_size, state_alignment=state_alignment)
 
 
 class CapturedState:

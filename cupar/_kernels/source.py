@@ -17,39 +17,12 @@ from .._ir import cpp, kinds
 from .._ir.nodes import Argument
 from .._ir.operator import Operator
 from .._ir.source import node_structs
+from ..operators import OpKind
 from .family import Family
 from .headers import included
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
-
-# What CCCL's kinds are in C++, by name.
-_FUNCTORS = {
-    "PLUS": "cuda::std::plus<>",
-    "MINUS": "cuda::std::minus<>",
-    "MULTIPLIES": "cuda::std::multiplies<>",
-    "DIVIDES": "cuda::std::divides<>",
-    "EQUAL_TO": "cuda::std::equal_to<>",
-    "NOT_EQUAL_TO": "cuda::std::not_equal_to<>",
-    "GREATER": "cuda::std::greater<>",
-    "LESS": "cuda::std::less<>",
-    "GREATER_EQUAL": "cuda::std::greater_equal<>",
-    "LESS_EQUAL": "cuda::std::less_equal<>",
-    "LOGICAL_AND": "cuda::std::logical_and<>",
-    "LOGICAL_OR": "cuda::std::logical_or<>",
-    "LOGICAL_NOT": "cuda::std::logical_not<>",
-    "BIT_AND": "cuda::std::bit_and<>",
-    "BIT_OR": "cuda::std::bit_or<>",
-    "BIT_XOR": "cuda::std::bit_xor<>",
-    "BIT_NOT": "cuda::std::bit_not<>",
-    "IDENTITY": "cuda::std::identity",
-    "NEGATE": "cuda::std::negate<>",
-    "MINIMUM": "cuda::minimum<>",
-    "MAXIMUM": "cuda::maximum<>",
-}
-
-# What C++ leaves undefined of them, for integers.
-_OF_INTEGERS = {"DIVIDES": "cupar::divides", "MODULUS": "cupar::modulus"}
 
 # Of the functors above, and of half precision: CUB's headers have it in any case.
 _HEADERS = (
@@ -94,13 +67,12 @@ def _argument(argument: Argument) -> str:
 def _operator(name: str, op: Operator) -> str:
     inputs, result = [cpp.type_name(each) for each in op.inputs], cpp.type_name(op.output)
     # CUB adds bools up as bytes where it sees that they are added.
-    adds_bools = op.kind is not None and op.kind.name == "PLUS" and op.inputs[0].kind == "b"
-    if op.kind is not None and kinds.is_uniform(op.kind.name, op.inputs, op.output) and not adds_bools:
-        functors = _FUNCTORS if op.inputs[0].kind not in "biu" else {**_FUNCTORS, **_OF_INTEGERS}
-        return f"using {name}_t = {functors[op.kind.name]};"
+    adds_bools = op.kind is OpKind.PLUS and op.inputs[0].kind == "b"
+    if op.kind is not None and kinds.is_uniform(op.kind, op.inputs, op.output) and not adds_bools:
+        return f"using {name}_t = {_functor(op.kind, op.inputs[0].kind in 'biu')};"
     if op.kind is not None:
         values = ", ".join(f"{each} {value}" for each, value in zip(inputs, "ab", strict=False))
-        does = f"return {kinds.expression(op.kind.name, op.inputs, op.output)};"
+        does = f"return {kinds.expression(op.kind, op.inputs, op.output)};"
         head = f"__device__ __forceinline__ {result} operator()({values}) const"
         return f"struct {name}_t {{\n  {head} {{ {does} }}\n}};"
     given = [f"const {each}& a{i}" for i, each in enumerate(inputs)]
@@ -120,6 +92,15 @@ struct {name}_t {{{state}
     return result;
   }}
 }};"""
+
+
+def _functor(kind: OpKind, of_integers: bool) -> str:
+    """Return the function object that a kind is in CCCL, or cupar's where C++ leaves it undefined."""
+    name = kind.name.lower()
+    if of_integers and kind in (OpKind.DIVIDES, OpKind.MODULUS):
+        return f"cupar::{name}"
+    home = "cuda" if kind in (OpKind.MINIMUM, OpKind.MAXIMUM) else "cuda::std"
+    return f"{home}::{name}{'' if kind is OpKind.IDENTITY else '<>'}"
 
 
 @functools.cache

@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from .. import operators, structs
+from .. import structs
 from .._base.data import dataclass
 from .._call.numbers import EXPECTED_INIT, initial_value
-from .._compile.inference import refuse_extended_operator
 from .._device import arrays
 from .._ir import nodes
 from .._ir.iterator import Iterator, over
 from .._ir.nodes import Argument
 from .._ir.operator import Operator
-from ..operators import Op, resolve
+from .._ir.resolve import resolve
+from ..operators import Op
 
 
 def _init_dtype(h_init: Any, d_in: np.dtype[Any]) -> np.dtype[Any]:
@@ -206,21 +206,14 @@ def accumulation(
         target = discarding(names[1], accumulator)
     check_conversion(names[0], source.value, "the accumulator", accumulator)
     check_conversion("the accumulator", accumulator, names[1], target.value, target.advice)
-    if is_scan:
-        op = recognised(op, accumulator)
-    operator = resolve(op, (accumulator, accumulator), accumulator, "op", "h_init (and so the accumulator)")
+    operator = resolve(
+        op,
+        (accumulator, accumulator),
+        accumulator,
+        decided_by="h_init (and so the accumulator)",
+        recognise=is_scan,
+    )
     return Accumulation(source, target, operator, init)
-
-
-def recognised(op: Op, dtype: np.dtype[Any]) -> Op:
-    """Return the kind that a Python function of two values of a dtype is, or the function itself.
-
-    Raises
-    ------
-    Unfingerprintable
-        If others than numba have registered with it what the function would be compiled with.
-    """
-    return operators.recognised(op, dtype, refuse_extended_operator)
 
 
 def check_conversion(

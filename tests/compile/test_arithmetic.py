@@ -9,6 +9,7 @@ from support.executed import for_gpus
 import cupar
 from cupar import OpKind
 from cupar._compile import nvrtc, python_to_ltoir
+from cupar._ir.resolve import resolve
 
 INTEGERS = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]
 DEVICES = ["cpu", "gpu"]
@@ -196,7 +197,7 @@ def test_floats_that_no_integer_holds_on_the_cpu():
 
 
 def test_conversions_are_an_instruction_of_gpus():
-    op = cupar.operators.resolve(lambda a: np.int32(a) + 0, [np.dtype("f4")], np.dtype("i4"))
+    op = resolve(lambda a: np.int32(a) + 0, [np.dtype("f4")], np.dtype("i4"))
     assert "fptosi float" in python_to_ltoir.operator_llvm(op, "f", 90)  # and not numbers that are compared
 
 

@@ -21,7 +21,7 @@ from cupar._compile import inference, key
 from cupar._compile.bfloat16 import _bits
 from cupar._device import arrays, readers
 from cupar._ir import cpp, kinds, parameters
-from cupar.operators import resolve
+from cupar._ir.resolve import resolve
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 
@@ -263,8 +263,8 @@ def test_builds_for_gpus_without_its_instructions(cc):
 
 
 def test_sums_of_it_are_not_taken_for_a_kind():
-    assert cupar._obtain.arguments.recognised(add := lambda a, b: a + b, BF16) is add
-    assert kinds.expression("PLUS", (BF16, BF16), BF16) is None
+    assert resolve(lambda a, b: a + b, (BF16, BF16), BF16, recognise=True).kind is None
+    assert kinds.expression(cupar.OpKind.PLUS, (BF16, BF16), BF16) is None
 
 
 # --- Operators ----------------------------------------------------------------------------------------------

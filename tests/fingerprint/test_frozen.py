@@ -18,7 +18,7 @@ import cupar
 from cupar import TransformIterator
 from cupar._compile import python_to_ltoir
 from cupar._fingerprint import values, walk
-from cupar._obtain import arguments
+from cupar._ir.resolve import resolve
 
 CC = 90
 SCALE = 2
@@ -352,13 +352,15 @@ def test_a_class_defined_again_is_noticed_in_memory():
 
 
 def test_a_builtin_that_was_replaced_is_not_recognised(monkeypatch):
-    op, dtype = lambda a, b: min(a, b), np.dtype("i4")  # noqa: PLW0108
-    assert arguments.recognised(op, dtype) is cupar.OpKind.MINIMUM
+    dtype = np.dtype("i4")
+    recognised = lambda: resolve(op, (dtype, dtype), dtype, recognise=True).kind
+    op = lambda a, b: min(a, b)  # noqa: PLW0108
+    assert recognised() is cupar.OpKind.MINIMUM
     with monkeypatch.context() as context:
         context.setattr(builtins, "min", lambda *a, **named: sorted(a if len(a) > 1 else a[0], **named)[0])
-        found = arguments.recognised(op, dtype)
-    assert found is op
-    assert arguments.recognised(op, dtype) is cupar.OpKind.MINIMUM
+        with pytest.raises(TypeError, match=r"parameter \*\*named"):  # it is read as any other function
+            recognised()
+    assert recognised() is cupar.OpKind.MINIMUM
 
 
 # --- Copies ----------------------------------------------------------------------------------------------

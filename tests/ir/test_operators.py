@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cupar
-from cupar import operators
-from cupar.operators import OpKind, resolve
+from cupar._ir import resolve as _resolve
+from cupar._ir.kinds import SAME
+from cupar._ir.resolve import resolve
+from cupar.operators import OpKind
 from cupar.structs import convertible
 
 NUMBERS = [np.dtype(code) for code in "?bBhHiIqQefdFD"]
@@ -83,7 +85,7 @@ def test_builtins_without_bytecode():
 
 def test_minima_and_maxima_do_with_nan_what_numpy_does():
     values = [np.nan, -np.inf, -1.0, 0.0, 2.0, np.inf]
-    minima = [(ufunc, function) for ufunc, function in operators._OF_FLOATS.items() if ufunc.nin == 2]
+    minima = [(ufunc, function) for ufunc, function in _resolve._OF_FLOATS.items() if ufunc.nin == 2]
     assert len(minima) == 4
     for ufunc, function in minima:
         for a in values:
@@ -260,7 +262,7 @@ def test_names_that_cub_knows():
 
 
 def test_every_entry_of_the_table_is_a_binary_or_unary_kind():
-    for function, (kind, kinds) in operators._SAME.items():
+    for function, (kind, kinds) in SAME.items():
         assert isinstance(kind, OpKind)
         assert set(kinds) <= set("biufc")
         assert callable(function)
@@ -291,7 +293,7 @@ C_MEANING = {
 def test_functions_do_what_their_kind_does():
     """The table claims that a function is exactly a kind; compare both on samples of each type."""
     codes = {"b": "?", "i": "i2", "u": "u1", "f": "f4"}
-    for function, (kind, kinds) in operators._SAME.items():
+    for function, (kind, kinds) in SAME.items():
         meaning = C_MEANING.get(kind)
         if meaning is None:
             continue

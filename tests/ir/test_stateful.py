@@ -22,8 +22,8 @@ from cupar import OpKind, RawOp, _build, gpu_struct
 from cupar._compile import key as _key
 from cupar._compile import nvjitlink, nvrtc, python_to_ltoir
 from cupar._fingerprint import walk
+from cupar._ir.resolve import resolve
 from cupar._obtain import produce
-from cupar.operators import resolve
 
 CC = 90
 

@@ -20,7 +20,7 @@ from cupar._call import numbers as _numbers
 from cupar._compile import key as _key
 from cupar._device import arrays
 from cupar._fingerprint import walk
-from cupar.operators import resolve
+from cupar._ir.resolve import resolve
 
 CC = 90
 CODES = "?bBhHiIqQefdFD"

@@ -6,8 +6,8 @@ import re
 import llvmlite.binding as llvm
 import numpy as np
 
-from cupar import operators
 from cupar._compile import python_to_ltoir
+from cupar._ir.resolve import resolve
 
 _FUNCTIONS = ("fabs", "fabsf", "pow", "powf")  # of libdevice, which C's library has, too
 
@@ -15,7 +15,7 @@ _FUNCTIONS = ("fabs", "fabsf", "pow", "powf")  # of libdevice, which C's library
 def for_gpus(function, inputs, output):
     """Return a function of columns that does what an operator for these dtypes does on a GPU."""
     inputs, output = [*map(np.dtype, inputs)], np.dtype(output)
-    text = python_to_ltoir.operator_llvm(operators.resolve(function, inputs, output), "f", 90)
+    text = python_to_ltoir.operator_llvm(resolve(function, inputs, output), "f", 90)
     text = re.sub(r"(?m)^target .*\n", "", text)
     first, *others = (each for each in re.split(r"(?m)^; ModuleID.*$", text) if "define" in each)
     module = llvm.parse_assembly(first)
