@@ -10,7 +10,10 @@ import functools
 import importlib
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
+
+import numpy as np
 
 from . import structs
 
@@ -58,12 +61,35 @@ def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     place, _, attribute = _PLACES[name].partition(":")
-    if place.startswith("numba.cuda."):
-        # All of it first: a part alone is locked before the whole, and another thread that imports the whole
-        # would be given a part that is half there.
-        importlib.import_module("numba.cuda")
-    module = importlib.import_module(place)
+    module = _module(place)
     return getattr(module, attribute) if attribute else module
+
+
+def _module(place: str) -> Any:
+    """Import a module of numba's or numba-cuda's."""
+    if place.startswith("numba.cuda"):
+        _import_numba_cuda()
+    return importlib.import_module(place)
+
+
+def _import_numba_cuda() -> None:
+    """Import numba.cuda so that all of its modules can be imported."""
+    if "numba.cuda" not in sys.modules:
+        # It is numba-cuda that defines numba.cuda, by a .pth file, which Python reads in site-packages alone:
+        # not in a folder of `pip install --target`, or in an application that carries its packages.
+        with suppress(ImportError):
+            importlib.import_module("_numba_cuda_redirector")
+    # All of it first: a part alone is locked before the whole, and another thread that imports the whole
+    # would be given a part that is half there.
+    importlib.import_module("numba.cuda")
+    arrays = "numba.cuda.np.arrayobj"
+    if not (arrays in sys.modules or hasattr(np, "row_stack")):
+        # NumPy 2.5 removed the name, which this module of numba-cuda 0.30 defines for kernels.
+        vars(np)["row_stack"] = lambda tup: np.vstack(tup)  # noqa: PLW0108 - another than vstack
+        try:
+            importlib.import_module(arrays)
+        finally:
+            vars(np).pop("row_stack", None)
 
 
 # --- Names of numba.cuda's, before it is imported ----------------------------------------------------------
@@ -89,22 +115,20 @@ def is_imported(module: str) -> bool:
 
 def attribute(module: str, name: str) -> Any:
     """Return what is in a module of numba-cuda's, which is imported for that; raise AttributeError."""
-    return getattr(importlib.import_module(module), name)
+    return getattr(_module(module), name)
 
 
 def own_module(module: Any) -> Any:
     """Return the module of numba.cuda's that one of `cupar.cuda` stands for; any other as it is."""
     name = str(module.__name__)
     if name == "cupar.cuda" or name.startswith("cupar.cuda."):
-        return importlib.import_module("numba" + name.removeprefix("cupar"))
+        return _module("numba" + name.removeprefix("cupar"))
     return module
 
 
 def module_type(home: str) -> Any:
     """Return what numba sees a module as: for functions that cupar does not compile."""
-    from numba.cuda import types
-
-    return types.Module(importlib.import_module(home))
+    return _module("numba.cuda.types").Module(_module(home))
 
 
 class Name:
@@ -132,14 +156,15 @@ class Name:
         if self._found is None:
             import pkgutil
 
+            if self._place.startswith("numba.cuda"):
+                _import_numba_cuda()
             self._found = pkgutil.resolve_name(self._place)
         return self._found
 
     @property
     def _numba_type_(self) -> Any:
         """What numba sees it as, in functions that cupar does not compile."""
-        from numba.cuda.descriptor import cuda_target
-
+        cuda_target = _module("numba.cuda.descriptor").cuda_target
         return cuda_target.typing_context.resolve_value_type(self.real())
 
     def __getattr__(self, name: str) -> Any:
@@ -175,8 +200,7 @@ def parsed(text: str) -> Any:
     """
     import ast
 
-    from numba.cuda import types
-
+    types = _module("numba.cuda.types")
     known = vars(types)
     tree = ast.parse(text.strip(), mode="eval")
     for node in ast.walk(tree):
@@ -199,8 +223,7 @@ def _within_types() -> tuple[type, ...]:
 
 def _normalized(given: Any) -> tuple[tuple[Any, ...], Any]:
     """Return arguments and result of a signature, numba's own or a text; None if it has no result."""
-    from numba.cuda.core import sigutils
-
+    sigutils = _module("numba.cuda.core.sigutils")
     arguments, result = sigutils.normalize_signature(parsed(given) if isinstance(given, str) else given)
     return tuple(arguments), result
 
@@ -222,8 +245,7 @@ def signature_text(given: Any) -> str:
 
 def compile_device(function: Any, text: str) -> None:
     """Compile a device function for a signature, and for no other from then on."""
-    from numba.cuda.core import typeinfer
-
+    typeinfer = _module("numba.cuda.core.typeinfer")
     arguments, result = _normalized(text)
     with typeinfer.register_dispatcher(function):
         function.compile_device(arguments, result)
@@ -234,12 +256,11 @@ def declared(function: Any) -> tuple[str, Any, tuple[Any, ...], str, bool, tuple
 
     That is symbol, result, arguments, ABI, whether it waits for the grid, and what is linked.
     """
-    from numba.cuda.core.callconv import CUDACABICallConv
-    from numba.cuda.descriptor import cuda_target
-
+    c_abi = _module("numba.cuda.core.callconv").CUDACABICallConv
+    cuda_target = _module("numba.cuda.descriptor").cuda_target
     ((_, implementation),) = cuda_target.target_context._defns[function].versions
     (description,) = implementation.__defaults__
-    abi = "c" if isinstance(description.call_conv, CUDACABICallConv) else "numba"
+    abi = "c" if isinstance(description.call_conv, c_abi) else "numba"
     items = tuple(item for library in implementation.libs for item in library._linking_files)
     waits = any(item.use_cooperative for item in implementation.libs)
     return description.llvm_func_name, description.restype, tuple(description.argtypes), abi, waits, items
@@ -248,8 +269,7 @@ def declared(function: Any) -> tuple[str, Any, tuple[Any, ...], str, bool, tuple
 @functools.lru_cache(1024)
 def declare(name: str, text: str, abi: str, waits_for_grid: bool) -> Any:
     """Declare a function of elsewhere by its signature as text; return what compiled code calls it by."""
-    from numba import cuda
-
+    cuda = _module("numba.cuda")
     made: Any = cuda.declare_device(name, parsed(text), use_cooperative=waits_for_grid, abi=abi)
     made.__name__ = name  # for numba's messages
     return made
@@ -257,9 +277,7 @@ def declare(name: str, text: str, abi: str, waits_for_grid: bool) -> Any:
 
 def dtype_of(kind: Any) -> Any:
     """Return the dtype of a numba type; that of a record is aligned if the record is."""
-    import numpy as np
-    from numba.cuda.np.numpy_support import as_dtype
-
+    as_dtype = _module("numba.cuda.np.numpy_support").as_dtype
     if type(kind).__name__ == "Bfloat16":
         return structs.bfloat16()
     if type(kind).__name__ != "Record":

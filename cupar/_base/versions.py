@@ -24,7 +24,7 @@ from typing import Final
 
 from .digests import sha256
 
-__all__ = ["ABSENT", "beside", "own_file", "own_version", "package_folder", "package_version"]
+__all__ = ["ABSENT", "beside", "folder_hash", "own_file", "own_version", "package_folder", "package_version"]
 
 ABSENT: Final = "absent"  # in place of a version
 
@@ -86,17 +86,18 @@ def package_version(project: str) -> str:
         return ABSENT
     home = folder.parents[package.count(".")]
     versions = beside(home).get(project, set())
-    return next(iter(versions)) if len(versions) == 1 else f"source-{_hash(folder)}"
+    return next(iter(versions)) if len(versions) == 1 else f"source-{folder_hash(folder)}"
 
 
-def _hash(folder: Path) -> str:
-    """Return a hash of all files of a package that are not made of others."""
+def folder_hash(*tops: Path) -> str:
+    """Return a hash of all files in folders that are not made of others."""
     digest = sha256()
-    for root, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name != "__pycache__")
-        for path in (Path(root, name) for name in sorted(names)):
-            digest.update(f"{path.relative_to(folder).as_posix()}\0{path.stat().st_size}\0".encode())
-            digest.update(path.read_bytes())
+    for top in tops:
+        for root, folders, names in os.walk(top):
+            folders[:] = sorted(name for name in folders if name != "__pycache__")
+            for path in (Path(root, name) for name in sorted(names)):
+                digest.update(f"{path.relative_to(top).as_posix()}\0{path.stat().st_size}\0".encode())
+                digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 

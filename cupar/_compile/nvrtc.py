@@ -6,6 +6,7 @@ The C++ is that of iterators and operators.
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -103,7 +104,7 @@ def _compiled(
     nvrtc = _loaded()
     check = functools.partial(_checked, nvrtc)
     folders = (f"-I{folder}" for folder in toolchain.include_folders())
-    options = [option.encode() for option in (f"-arch=sm_{cc}", *given, *folders)]
+    options = [os.fsencode(option) for option in (f"-arch=sm_{cc}", *given, *folders)]
     names = [header.encode(errors="surrogateescape") for header, _ in headers]
     texts = [text for _, text in headers]
     program = check(nvrtc.nvrtcCreateProgram(source, name.encode(), len(headers), texts, names))

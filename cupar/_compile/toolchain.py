@@ -23,8 +23,8 @@ import numpy as np
 from .. import _cache
 from .._base import fork
 from .._base.digests import canonical, sha256
-from .._base.errors import BuildError, VersionError
-from .._base.versions import ABSENT, beside, own_version, package_folder, package_version
+from .._base.errors import BuildError
+from .._base.versions import ABSENT, beside, own_version, package_version
 from .._store.entry import key_of
 
 _busy: Counter[int] = Counter()  # of each thread, in how many blocks of `compilers` it is
@@ -103,7 +103,7 @@ def _loaded_path(soname: str) -> Path | None:
     """Return the file of a library that this process has loaded already, PyTorch's perhaps."""
     try:
         ctypes.CDLL(soname, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
-        mapped = Path("/proc/self/maps").read_text()
+        mapped = os.fsdecode(Path("/proc/self/maps").read_bytes())
     except OSError:
         return None
     found = (Path(line.partition("/")[2]) for line in mapped.splitlines() if f"/{soname}" in line)
@@ -167,36 +167,19 @@ def _cuda_headers() -> Path | None:
     return _in_wheels("cuda_runtime/include", "include")
 
 
-_SUPPORTED = (1, 2, 1), (1, 3)  # cuda-cccl from the first on, and below the second: kernels use CUB's insides
-
-
-def _check_cccl() -> None:
-    import cuda
-
-    if not hasattr(cuda, "__path__"):
-        raise VersionError(f"{cuda.__file__} hides NVIDIA's package 'cuda': rename it")
-    version = package_version("cuda-cccl")
-    numbers = tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
-    low, below = _SUPPORTED
-    if not low <= numbers < below:
-        wanted = f">={'.'.join(map(str, low))},<{'.'.join(map(str, below))}"
-        raise VersionError(f"cupar needs cuda-cccl{wanted}, found {version}: pip install 'cuda-cccl{wanted}'")
-
-
 @functools.cache
-def include_folders() -> tuple[Path, Path]:
-    """Return the folders of CCCL's headers and of the CUDA toolkit's.
+def include_folders() -> tuple[Path, ...]:
+    """Return the folders of CCCL's headers and, last, of the CUDA toolkit's.
 
     Raises
     ------
     ImportError
         If one of them is not there; a `VersionError` if CCCL is another than those that cupar was written
-        for.
+        for, unless `CUPAR_CCCL` names it.
     """
-    _check_cccl()
-    cccl = package_folder("cuda.cccl.headers.include")
-    if cccl is None:
-        raise ImportError("cuda-cccl is installed without its headers: reinstall cuda-cccl")
+    from . import cccl
+
+    folders = cccl.folders()
     toolkit = _cuda_headers()
     if toolkit is None:
         from cuda import pathfinder
@@ -207,7 +190,7 @@ def include_folders() -> tuple[Path, Path]:
                 f"cupar needs CUDA's headers to build: pip install cupar[cu{cuda_major()}], or set CUDA_HOME"
             )
         toolkit = Path(located)
-    return cccl, toolkit
+    return *folders, toolkit
 
 
 def device_runtime() -> bytes:
@@ -362,6 +345,14 @@ def _headers_version() -> str:
     return " ".join(sorted(beside(folder.parents[2]).get(project, ())))
 
 
+def _cccl_version() -> str:
+    if not os.environ.get("CUPAR_CCCL"):
+        return package_version("cuda-cccl")
+    from . import cccl
+
+    return cccl.version_of_named()
+
+
 @functools.cache
 def template_versions() -> dict[str, str]:
     """Return the versions that CCCL's kernels depend on: the sources, their compiler and the linker.
@@ -369,7 +360,7 @@ def template_versions() -> dict[str, str]:
     If one of the packages is missing, no library is looked for.
     """
     versions = dict.fromkeys(("cuda-cccl", "cuda-major", "nvrtc", "nvjitlink", "cuda-headers"), ABSENT)
-    versions["cuda-cccl"] = package_version("cuda-cccl")
+    versions["cuda-cccl"] = _cccl_version()
     if package_version("cuda-bindings") != ABSENT:
         versions["cuda-major"] = str(cuda_major())
         if versions["cuda-cccl"] != ABSENT:

@@ -80,7 +80,7 @@ def linkable(
 ) -> Linkable:
     """Return code of a kind."""
     content = sha256(kind.encode())
-    of_headers = (part for header, text in headers for part in (header.encode(), text))
+    of_headers = (part for header, text in headers for part in (os.fsencode(header), text))
     for part in (data, *of_headers, b"options", *map(str.encode, options)):
         content.update(b"%d:" % len(part) + part)
     return Linkable(kind, content.hexdigest(), name, data, tuple(headers), tuple(options))

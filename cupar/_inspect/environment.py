@@ -29,7 +29,7 @@ _OPTIONAL = (
 )  # fmt: skip
 _OWN = (
     "CUPAR_BUNDLES", "CUPAR_CACHE", "CUPAR_CACHE_DIR", "CUPAR_CACHE_SIZE", "CUPAR_DEBUG",
-    "CUPAR_DEVICE", "CUPAR_DUMP", "CUPAR_GRAPHS",
+    "CUPAR_CCCL", "CUPAR_DEVICE", "CUPAR_DUMP", "CUPAR_GRAPHS",
     "CUPAR_LOCK_TIMEOUT", "CUPAR_PROGRESS", "CUPAR_RECORD", "CUPAR_SHARED", "CUPAR_SHARED_TIMEOUT",
     "CUPAR_SIGNING_KEY", "CUPAR_TIER", "CUPAR_TRACE", "CUPAR_TUNED",
 )  # fmt: skip
@@ -91,7 +91,7 @@ def compilers() -> dict[str, tuple[str | None, str]]:
         "nvJitLink": lambda: toolchain.library_path("nvJitLink"),
         "libNVVM": lambda: toolchain.library_path("nvvm"),
         "CCCL's headers": lambda: toolchain.include_folders()[0],
-        "CUDA's headers": lambda: toolchain.include_folders()[1],
+        "CUDA's headers": lambda: toolchain.include_folders()[-1],
     }
     return {name: _located(find) for name, find in found.items()}
 

@@ -16,7 +16,7 @@ import pytest
 from numba import cuda
 
 import cupar
-from cupar._compile import nvrtc, toolchain
+from cupar._compile import cccl, nvrtc, toolchain
 from cupar._device import driver
 from cupar._obtain import target
 from cupar._obtain.target import parse_cc
@@ -517,16 +517,16 @@ def test_kinds_that_need_an_order(kind):
 
 @pytest.mark.parametrize("version", ["1.2.0", "1.3.0", "2.0", "1.1.9", "absent", "1.2"])
 def test_another_cuda_cccl(version, monkeypatch, empty_cache):
-    monkeypatch.setattr(toolchain, "package_version", lambda name: version)
+    monkeypatch.setattr(cccl, "package_version", lambda name: version)
     with pytest.raises(ValueError, match=rf"cupar needs cuda-cccl>=1.2.1,<1.3, found {version}"):
-        toolchain._check_cccl()
+        cccl._check()
     assert issubclass(cupar.VersionError, ImportError)
 
 
 @pytest.mark.parametrize("version", ["1.2.1", "1.2.9"])
 def test_supported_cuda_cccl(version, monkeypatch):
-    monkeypatch.setattr(toolchain, "package_version", lambda name: version)
-    toolchain._check_cccl()
+    monkeypatch.setattr(cccl, "package_version", lambda name: version)
+    cccl._check()
 
 
 PLUS, UP = cupar.OpKind.PLUS, cupar.SortOrder.ASCENDING
