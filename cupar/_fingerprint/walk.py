@@ -401,6 +401,8 @@ def fingerprint(operator: object) -> Fingerprint:
 
     Raises
     ------
+    TypeError
+        If it is none of these.
     Unfingerprintable
         If the operator depends on something that has no exact encoding.
     """
