@@ -94,17 +94,9 @@ def _import_numba_cuda() -> None:
 
 # --- Names of numba.cuda's, before it is imported ----------------------------------------------------------
 
-# Those of types, with NumPy's for the same.
-TYPE_NAMES: Final = {
-    **{name: name for bits in (8, 16, 32, 64) for name in (f"int{bits}", f"uint{bits}")},
-    **{f"{kind[0]}{bits // 8}": f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
-    **{"float32": "float32", "f4": "float32", "float64": "float64", "f8": "float64", "double": "float64"},
-    **{"complex64": "complex64", "c8": "complex64", "complex128": "complex128", "c16": "complex128"},
-    **{"boolean": "bool", "bool_": "bool", "b1": "bool", "byte": "uint8", "char": "int8", "uchar": "uint8"},
-    **{"short": "int16", "ushort": "uint16", "intc": "int32", "uintc": "uint32", "int_": "int64"},
-    **{"uint": "uint64", "intp": "int64", "uintp": "uint64", "size_t": "uint64", "ssize_t": "int64"},
-    **{"long_": "int64", "ulong": "uint64", "longlong": "int64", "ulonglong": "uint64"},
-}
+# Its types, with NumPy's names for the same.
+_NOT_THERE: Final = {"bool", "float16", "f2", "bfloat16", "bf2", "int", "float", "float_"}
+TYPE_NAMES: Final = {name: of for name, of in structs.NAMES.items() if name not in _NOT_THERE}
 
 
 def is_imported(module: str) -> bool:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from os import PathLike
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
+
+from . import structs
+from ._external import signatures
 from ._external.cpp import CppFunction, function
+from ._ir.signature import Signature, UnknownError, from_numba, parse
+from ._ir.types import Address, Array, Member, Record, Scalar, Tuple
 
 __all__ = ["CppFunction", "cpp"]
 
@@ -63,4 +70,74 @@ def cpp(
     >>> norm.build.algorithm
     'reduce_into'
     """
-    return function(source, signature, name, include, options)
+    return function(source, _signature(signature), name, include, options)
+
+
+_EXPECTED: Final = (
+    "signature: expected text as in 'float32(float32, int64)', where float32[::1] is a C-contiguous array "
+    "and float32* a pointer, or a result and a list of dtypes, as in (np.float32, [np.float32, Pair])"
+)
+
+
+def _signature(given: Any) -> signatures.Signature:
+    """Read the signature of a function in C++: text, one of numba's, or a result and a list of dtypes."""
+    if isinstance(given, str):
+        try:
+            found = parse(given)
+        except SyntaxError:
+            found = None
+        except UnknownError as error:
+            raise _unknown(str(error)) from None
+        if not isinstance(found, Signature):
+            raise ValueError(f"{_EXPECTED}; got {given!r}")
+        result, parameters = found
+    elif isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], (list, tuple)):
+        result, parameters = given
+    elif hasattr(given, "return_type") and hasattr(given, "args"):
+        returned, parameters = given.return_type, given.args
+        result = None if str(returned) in ("none", "void") else returned
+    else:
+        raise TypeError(f"{_EXPECTED}; got {given!r}")
+    return signatures.Signature(
+        None if result is None else _parameter(result).dtype, tuple(map(_parameter, parameters))
+    )
+
+
+def _unknown(part: Any) -> Exception:
+    text = str(part)
+    if text.isidentifier():
+        return TypeError(f"signature: expected {structs.SUPPORTED}, got {text!r}")
+    is_array = isinstance(part, Array) or "[" in text or "Array" in text
+    hint = "; an array must be C-contiguous, as in float32[::1]" if is_array else ""
+    return ValueError(f"signature: {text!r} is no type that is known here{hint}")
+
+
+def _parameter(given: Any) -> signatures.Parameter:
+    kind: Any = given
+    if isinstance(given, str):
+        try:
+            kind = parse(given)
+        except (SyntaxError, UnknownError):
+            if re.search(r"[\[*(+ ]", given):
+                raise _unknown(given) from None
+    elif type(given).__module__.startswith("numba."):
+        kind = from_numba(given)
+    if isinstance(kind, Address) or (isinstance(kind, Array) and kind.layout == "C"):
+        dtype = _dtype(kind.item.dtype)
+        if dtype.names is not None:
+            raise ValueError(f"signature: {given}: arrays and pointers are of numbers here")
+        return signatures.Parameter(dtype, getattr(kind, "ndim", 0))
+    if isinstance(kind, Scalar):
+        kind = kind.item.dtype
+    elif kind is None or isinstance(kind, (Array, Member, Record, Tuple)):
+        raise _unknown(kind or given)
+    return signatures.Parameter(_dtype(kind))
+
+
+def _dtype(given: Any) -> np.dtype[Any]:
+    try:
+        return structs.normal("signature", structs.as_dtype(given))
+    except structs.NoBfloat16Error as error:
+        raise TypeError(f"signature: {error}") from None
+    except TypeError:
+        raise TypeError(f"signature: expected {structs.SUPPORTED}, got {given!r}") from None

@@ -21,12 +21,27 @@ SUPPORTED = (
     "bool, int8 to int64, uint8 to uint64, bfloat16, float16 to float64, complex64, complex128, and structs "
     "of these"
 )
-# What numbers are called in C++, by `code_of`.
-CPP_NAMES: Final = {
-    **{"b1": "bool", "i1": "signed char", "i2": "short", "i4": "int", "i8": "long long"},
-    **{"u1": "unsigned char", "u2": "unsigned short", "u4": "unsigned int", "u8": "unsigned long long"},
-    **{"f2": "__half", "bf2": "__nv_bfloat16", "f4": "float", "f8": "double"},
-    **{"c8": "Complex<float>", "c16": "Complex<double>"},
+# Numbers by `code_of`: what NumPy and C++ call each, and by which other names numba knows it.
+_SPELLINGS: Final = {
+    "b1": ("bool", "bool", "boolean bool_"),
+    "i1": ("int8", "signed char", "char"),
+    "i2": ("int16", "short", "short"),
+    "i4": ("int32", "int", "intc"),
+    "i8": ("int64", "long long", "int int_ intp long_ longlong ssize_t"),
+    "u1": ("uint8", "unsigned char", "byte uchar"),
+    "u2": ("uint16", "unsigned short", "ushort"),
+    "u4": ("uint32", "unsigned int", "uintc"),
+    "u8": ("uint64", "unsigned long long", "uint uintp size_t ulong ulonglong"),
+    "f2": ("float16", "__half", ""),
+    "bf2": ("bfloat16", "__nv_bfloat16", ""),
+    "f4": ("float32", "float", "float_"),
+    "f8": ("float64", "double", "float double"),
+    "c8": ("complex64", "Complex<float>", ""),
+    "c16": ("complex128", "Complex<double>", ""),
+}
+CPP_NAMES: Final = {code: cpp for code, (_, cpp, _) in _SPELLINGS.items()}
+NAMES: Final = {  # NumPy's names by all names in signatures
+    each: name for code, (name, _, more) in _SPELLINGS.items() for each in (name, code, *more.split())
 }
 
 

@@ -18,7 +18,7 @@ from .._base.data import dataclass
 from .._base.errors import BuildError
 from .._fingerprint.names import package
 from .._fingerprint.refusals import Unfingerprintable
-from .._ir import parameters
+from .._ir import types as described
 from .._ir.cpp import kernel_symbol
 from .._ir.specialisation import Specialisation
 from .._numba import OPTIONS
@@ -109,20 +109,20 @@ def _reshapes(compiler: Any) -> str:
     return str(Path(compiler.__file__).with_name("reshape_funcs.cu"))
 
 
-def _numba_type(kind: parameters.Type) -> Any:
+def _numba_type(kind: described.Type) -> Any:
     from .._numba import types
 
-    if isinstance(kind, parameters.Tuple):
+    if isinstance(kind, described.Tuple):
         cls: Any = namedtuple(kind.name, kind.fields, rename=True) if kind.fields else tuple
         return types.BaseTuple.from_types([_numba_type(each) for each in kind.items], cls)
     dtype = kind.item.dtype
-    if isinstance(kind, parameters.Array):
+    if isinstance(kind, described.Array):
         return types.Array(number_type(dtype), kind.ndim, kind.layout, readonly=not kind.mutable)
-    if isinstance(kind, parameters.Struct):
+    if isinstance(kind, described.Struct):
         return value_type(dtype)
-    if isinstance(kind, parameters.Address):
+    if isinstance(kind, described.Address):
         return types.CPointer(number_type(dtype))
-    if isinstance(kind, parameters.Member):
+    if isinstance(kind, described.Member):
         is_integer = issubclass(kind.enum, enum.IntEnum)
         return (types.IntEnumMember if is_integer else types.EnumMember)(kind.enum, number_type(dtype))
     return number_type(dtype)

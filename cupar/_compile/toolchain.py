@@ -228,7 +228,7 @@ OPERATORS = (
     *_in("_compile", "python_kernel python_to_ltoir wrapper"),
     *_in("_external", "cpp declared signatures"),
     *_in("_fingerprint", "bytecode fingerprint frozen names values walk"),
-    *_in("_ir", "kinds nodes operator parameters specialisation"),
+    *_in("_ir", "kinds nodes operator specialisation types"),
 )
 ON_CPU = (
     *_in("_cpu", "algorithms bit_sorts build code compactions compiling functions iterators kit loader"),

@@ -10,7 +10,7 @@ from typing import Any, Final
 from .. import structs
 from .._base.data import dataclass
 from .._base.digests import sha256
-from . import shim, signatures
+from . import shim
 from .files import Guard
 from .lexer import Source
 from .linkable import Linkable, linkable
@@ -97,9 +97,8 @@ def _name(found: dict[str, str], given: str | None, shown: str) -> str:
     return next(iter(found))
 
 
-def function(source: Any, signature: Any, name: str | None, include: Any, options: Any) -> CppFunction:
+def function(source: Any, types: Signature, name: str | None, include: Any, options: Any) -> CppFunction:
     """Return a device function in C++: what `cupar.cpp` does."""
-    types = signatures.parse(signature)
     text, folder, shown = _read(source)
     flags = _options(options)
     standard = _standard(flags)

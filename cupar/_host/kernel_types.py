@@ -25,7 +25,7 @@ from .._base import fork, trace
 from .._base.causes import EXPECTED, cause
 from .._base.digests import sha256
 from .._device import driver
-from .._ir.parameters import Array, Item, Member, Scalar, Tuple, Type
+from .._ir.types import Array, Item, Member, Scalar, Tuple, Type
 from .._jit.configuration import COOPERATIVE
 from .._jit.launcher import captured
 from . import native

@@ -13,7 +13,7 @@ from numba.extending import intrinsic, overload, overload_method
 from numba.np.numpy_support import from_dtype
 
 from .._base import trace
-from .._ir.parameters import Array, Constant, Member, Scalar, Tuple, Type, slots
+from .._ir.types import Array, Constant, Member, Scalar, Tuple, Type, slots
 from . import dump, native, view_types
 from .errors import LaunchError
 from .given import NO_CONTEXT, aligned, integer, stream

@@ -9,7 +9,7 @@ from .._base.data import dataclass, replace
 from .._base.device import CPU
 from .nodes import Argument
 from .operator import Operator
-from .parameters import Parameter
+from .types import Parameter
 
 if TYPE_CHECKING:
     from .._external.linkable import Linkable

@@ -17,7 +17,7 @@ from .._call.built import Build
 from .._device import driver
 from .._fingerprint import walk
 from .._ir.operator import CapturedState, Operator
-from .._ir.parameters import Parameter
+from .._ir.types import Parameter
 from .._obtain import obtain as obtaining
 from .._obtain.target import parse_cc
 from .accessors import Accessors

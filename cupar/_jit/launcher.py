@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from .._base.generated import define
 from .._device import arrays, driver, peers
 from .._ir.operator import CapturedState
-from .._ir.parameters import Member, Scalar, Tuple, Type, slots
+from .._ir.types import Member, Scalar, Tuple, Type, slots
 from .configuration import Configuration
 from .overload import Overload, all_types
 from .reads import Writer, is_plain_array, targets

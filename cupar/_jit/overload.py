@@ -14,8 +14,8 @@ from .._call.code import Loaded
 from .._device import driver
 from .._device.kernels import Executable, Library, device_facts
 from .._ir.cpp import kernel_symbol
-from .._ir.parameters import Array, Item, Type
 from .._ir.specialisation import Specialisation
+from .._ir.types import Array, Item, Type
 from .._kernels.family import Family
 from .._kernels.image import Image
 from .._obtain.target import parse_cc

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._base import device
-from .._ir.parameters import Address, Array, Scalar, Type
+from .._ir.types import Address, Array, Scalar, Type
 from .overload import Overload
 from .signatures import types_of
 

@@ -9,7 +9,7 @@ from ctypes import c_char, c_void_p
 
 from .._base.data import dataclass
 from .._device.kernels import LaunchConfig, NodeParams
-from .._ir.parameters import Constant, Type, slots
+from .._ir.types import Constant, Type, slots
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import structs
 from .._device import arrays, driver
-from .._ir.parameters import Array, Scalar, Tuple, Type, slots
+from .._ir.types import Array, Scalar, Tuple, Type, slots
 
 _IN_LINE = {
     np.dtype(np.int64): (int, np.int64),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,11 +9,10 @@ import numpy as np
 
 from .. import structs
 from .._device import arrays
-from .._ir.parameters import Address, Array, Item, Member, Record, Scalar, Struct, Tuple, Type
-from .._numba import TYPE_NAMES, Name
+from .._ir.signature import Signature, UnknownError, from_numba, parse
+from .._ir.types import Address, Array, Item, Member, Record, Scalar, Struct, Tuple, Type
+from .._numba import Name
 from .typeof import typeof
-
-_NAMES = {**TYPE_NAMES, "float16": "f2", "f2": "f2", "bool": "?", "bfloat16": "bfloat16"}
 
 
 def types_of(signature: Any, names: Sequence[str]) -> tuple[Type, ...]:
@@ -101,7 +99,7 @@ def type_of(name: str, given: Any) -> Type:
         dtype = np.dtype(given)
         return Struct(Item.of(structs.normal(name, dtype))) if dtype.names else Scalar(Item.of(dtype))
     if type(given).__module__.startswith("numba."):
-        found = _from_numba(given)
+        found = from_numba(given)
         if found is not None:
             return found
         if not arrays.is_device_array(given):
@@ -109,85 +107,20 @@ def type_of(name: str, given: Any) -> Type:
     return typeof(name, given)
 
 
-def _from_numba(given: Any) -> Type | None:
-    """Return one of numba's types; it is known by its class, so that nothing is imported."""
-    bases = {cls.__name__ for cls in type(given).__mro__}
-    if "Array" in bases and hasattr(given, "layout"):
-        inner = _from_numba(given.dtype)
-        if isinstance(inner, (Scalar, Record)):
-            return Array(inner.item, given.ndim, given.layout, bool(given.mutable))
-    if "Bfloat16" in bases:
-        return Scalar(Item.of(structs.bfloat16()))
-    if bases & {"Boolean", "Integer", "Float", "Complex"}:
-        return Scalar(Item.of(np.dtype(str(given.name).replace("boolean", "bool"))))
-    if bases & {"Record", "NPDatetime", "NPTimedelta", "CharSeq", "NestedArray"}:
-        from .. import _numba
-
-        item = Item.of(_numba.dtype_of(given))
-        return Record(item) if "Record" in bases else Scalar(item)
-    if "CPointer" in bases and isinstance(inner := _from_numba(given.dtype), Scalar):
-        return Address(inner.item)
-    if bases & {"EnumMember", "IntEnumMember"} and isinstance(inner := _from_numba(given.dtype), Scalar):
-        return Member(given.instance_class, inner.item)
-    if "BaseTuple" in bases:
-        items = tuple(_from_numba(each) for each in given)
-        cls = getattr(given, "instance_class", tuple)
-        fields = tuple(getattr(cls, "_fields", ()))
-        if None not in items:
-            return Tuple(items, fields, cls.__name__ if fields else "")  # type: ignore[arg-type]
-    return None
-
-
-# --- Texts -------------------------------------------------------------------------------------------------
-
-
 def _parsed(text: str) -> Any:
     """Return what a text says: a type, or the types of all parameters in a tuple."""
     try:
-        return _evaluated(ast.parse(text.strip(), mode="eval").body)
+        found = parse(text)
     except SyntaxError:
         raise TypeError(f"signature: expected one as in 'void(float32[:], int64)', got {text!r}") from None
-    except _UnknownError:
-        pass
-    from .. import _numba
+    except UnknownError:
+        from .. import _numba
 
-    try:
-        return _numba.parsed(text)  # which knows more
-    except Exception as error:
-        raise TypeError(f"signature: {text!r}: {error}") from None
-
-
-class _UnknownError(Exception):
-    """A text is none of those that are read here."""
-
-
-def _evaluated(node: Any) -> Any:
-    if isinstance(node, ast.Name) and node.id in _NAMES:
         try:
-            return Scalar(Item.of(structs.as_dtype(_NAMES[node.id])))
-        except structs.NoBfloat16Error as error:
-            raise TypeError(f"signature: {error}") from None
-    if isinstance(node, ast.Tuple):
-        return tuple(map(_evaluated, node.elts))
-    if isinstance(node, ast.Subscript) and isinstance(inner := _evaluated(node.value), Scalar):
-        index = node.slice
-        axes = index.elts if isinstance(index, ast.Tuple) else [index]
-        if all(isinstance(each, ast.Slice) and not each.lower and not each.upper for each in axes):
-            steps = [ast.unparse(each.step) if each.step else "" for each in axes]  # type: ignore[attr-defined]
-            if set(steps) <= {"", "1"} and steps.count("1") <= 1:
-                layout = "C" if steps[-1] else "F" if steps[0] else "A"
-                if "1" not in steps[1:-1]:
-                    return Array(inner.item, len(axes), layout)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
-        name, values = node.func.id, node.args
-        if name in ("void", "none"):
-            return tuple(map(_evaluated, values))
-        if name == "UniTuple" and len(values) == 2 and isinstance(values[1], ast.Constant):
-            return Tuple((_evaluated(values[0]),) * int(ast.unparse(values[1])))
-        if name == "Tuple" and len(values) == 1 and isinstance(values[0], (ast.Tuple, ast.List)):
-            return Tuple(tuple(map(_evaluated, values[0].elts)))
-        if name == "CPointer" and len(values) == 1:
-            return Address(_evaluated(values[0]).item)
-        if name in _NAMES:
-            _check_void(name)
-    raise _UnknownError
+            return _numba.parsed(text)  # which knows more
+        except Exception as error:
+            raise TypeError(f"signature: {text!r}: {error}") from None
+    if isinstance(found, Signature):
+        _check_void(found.result)
+        return found.parameters
+    return found

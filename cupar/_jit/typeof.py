@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import structs
 from .._device import arrays, driver, peers
-from .._ir.parameters import Address, Array, Item, Member, Record, Scalar, Struct, Tuple, Type
+from .._ir.types import Address, Array, Item, Member, Record, Scalar, Struct, Tuple, Type
 
 _PYTHON: dict[type, np.dtype[Any]] = {
     bool: np.dtype(bool),

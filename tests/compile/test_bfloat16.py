@@ -20,7 +20,7 @@ from cupar._call.numbers import initial_bytes
 from cupar._compile import inference, key
 from cupar._compile.bfloat16 import _bits
 from cupar._device import arrays, readers
-from cupar._ir import cpp, kinds, parameters
+from cupar._ir import cpp, kinds, types
 from cupar._ir.resolve import resolve
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
@@ -116,7 +116,7 @@ def test_different_dtypes_have_different_keys(one, other):
     one, other = structs.normal("x", one), structs.normal("x", other)
     same = structs.layout(one) == structs.layout(other)
     assert (structs.type_part(one) == structs.type_part(other)) == same
-    assert (parameters.Item.of(one) == parameters.Item.of(other)) == (one == other)
+    assert (types.Item.of(one) == types.Item.of(other)) == (one == other)
 
 
 def test_a_field_of_it_is_no_padding():

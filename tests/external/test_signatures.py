@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import cupar
-from cupar._external import signatures
+from cupar.external import _signature
 
 
 @pytest.mark.parametrize(
@@ -17,19 +17,21 @@ from cupar._external import signatures
             "void(float32[::1], float64[:, ::1], int32*, int8*)",
         ),
         ("complex64()", "complex64()"),
+        ("half(byte, char, long_, float_)", "float16(uint8, int8, int64, float32)"),
+        (("<f4", ["float64[::1]", "?", "int8*"]), "float32(float64[::1], bool, int8*)"),
         ((np.float32, ["f2", np.dtype("u1"), bool]), "float32(float16, uint8, bool)"),
         ((None, [cupar.gpu_struct({"a": "f4", "b": "i8"})]), "void({a: float32, b: int64})"),
     ],
 )
 def test_they_are_read(given, text):
-    assert str(signatures.parse(given)) == text
+    assert str(_signature(given)) == text
 
 
 def test_those_of_numba():
     from numba.cuda import types
 
     given = types.float32(types.Array(types.int32, 2, "C"), types.CPointer(types.float64), types.boolean)
-    assert str(signatures.parse(given)) == "float32(int32[:, ::1], float64*, bool)"
+    assert str(_signature(given)) == "float32(int32[:, ::1], float64*, bool)"
 
 
 @pytest.mark.parametrize(
@@ -39,6 +41,9 @@ def test_those_of_numba():
         (3, TypeError, "signature: expected text as in"),
         ("float32(float33)", TypeError, "got 'float33'"),
         ("float32(float32[:])", ValueError, "an array must be C-contiguous"),
+        ("float32(float32[::1, :])", ValueError, "an array must be C-contiguous"),
+        ("float32(Tuple((int8, int8)))", ValueError, "is no type that is known here"),
+        ("float32(int8(int8))", ValueError, "is no type that is known here"),
         ("float32(object)", TypeError, "signature: expected bool"),
         ((np.float32, [object]), TypeError, "signature: expected bool"),
         ("float32(a + b)", ValueError, "'a + b' is no type"),
@@ -46,5 +51,5 @@ def test_those_of_numba():
 )
 def test_what_is_none(given, error, message):
     with pytest.raises(error, match="signature") as caught:
-        signatures.parse(given)
+        _signature(given)
     assert message in str(caught.value)

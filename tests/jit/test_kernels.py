@@ -21,7 +21,7 @@ from cupar._ahead import codec
 from cupar._ahead import record as _record
 from cupar._compile.key import build_parts, digest
 from cupar._ir.cpp import kernel_symbol
-from cupar._ir.parameters import Array, Item, slots
+from cupar._ir.types import Array, Item, slots
 from cupar._jit.overload import all_types
 from cupar._jit.signatures import type_of
 
