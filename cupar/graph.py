@@ -23,12 +23,15 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ._device import arrays, driver, graphs
 from ._device.graphs import After, Node
+
+if TYPE_CHECKING:
+    from ._base.given import Stream
 
 __all__ = ["After", "Graph", "Node", "call", "copy", "host", "kernel", "memset"]
 
@@ -365,7 +368,7 @@ class Graph:
         """The ``cuda.core.graph.Graph``, for such as its ``upload``."""
         return self._open().executable
 
-    def launch(self, stream: Any = None) -> None:
+    def launch(self, stream: Stream = None) -> None:
         """Enqueue all nodes on a stream.
 
         Parameters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from ._obtain.arguments import argument, integers
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
 
+if TYPE_CHECKING:
+    from ._base.given import Array, ArrayOrType, ComputeCapability, Stream
+
 
 class Histogram(
     Algorithm,
@@ -26,13 +29,13 @@ class Histogram(
 
     def run(
         self,
-        d_samples: Any,
-        d_histogram: Any,
+        d_samples: Array,
+        d_histogram: Array,
         h_num_output_levels: Any,
         h_lower_level: Any,
         h_upper_level: Any,
         num_samples: int,
-        stream: Any = None,
+        stream: Stream = None,
     ) -> None:
         """Count the first `num_samples` samples, 0 or more, in ``num_output_levels - 1`` bins.
 
@@ -55,14 +58,14 @@ class Histogram(
 
 @memoised
 def histogram_even(
-    d_samples: Any,
-    d_histogram: Any,
+    d_samples: ArrayOrType,
+    d_histogram: ArrayOrType,
     h_num_output_levels: Any,
     h_lower_level: Any,
     h_upper_level: Any,
     num_samples: int,
     *,
-    cc: Any = None,
+    cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
 ) -> Histogram:

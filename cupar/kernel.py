@@ -15,10 +15,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ._base.causes import NumbaType, brief
 from ._base.data import Recent
@@ -30,6 +30,7 @@ from ._jit.overloads import Types
 from ._jit.signatures import is_signature, text_of, type_of
 
 if TYPE_CHECKING:
+    from ._base.given import ComputeCapability, Stream
     from ._jit.bound import BoundKernel
 
 __all__ = ["DeviceFunction", "Kernel", "jit"]
@@ -38,6 +39,42 @@ _MOST_SITES = 512  # configurations that a kernel remembers
 _FEW = 2  # signatures, which are shown
 
 
+@overload
+def jit(
+    function: Callable[..., Any],
+    *,
+    cc: ComputeCapability = None,
+    wait: bool = True,
+    device: Literal[True],
+    **options: Any,
+) -> DeviceFunction: ...
+@overload
+def jit(
+    function: Callable[..., Any],
+    *,
+    cc: ComputeCapability = None,
+    wait: bool = True,
+    device: Literal[False] = False,
+    **options: Any,
+) -> Kernel: ...
+@overload
+def jit(
+    function: str | Sequence[Any] | None = None,
+    *,
+    cc: ComputeCapability = None,
+    wait: bool = True,
+    device: Literal[True],
+    **options: Any,
+) -> Callable[[Callable[..., Any]], DeviceFunction]: ...
+@overload
+def jit(
+    function: str | Sequence[Any] | None = None,
+    *,
+    cc: ComputeCapability = None,
+    wait: bool = True,
+    device: Literal[False] = False,
+    **options: Any,
+) -> Callable[[Callable[..., Any]], Kernel]: ...
 def jit(function: Any = None, *, cc: Any = None, wait: bool = True, **options: Any) -> Any:
     """Make a kernel of a Python function, as ``numba.cuda.jit`` does.
 
@@ -229,7 +266,7 @@ class Kernel(Dispatcher):
         self,
         grid: Any,
         block: Any,
-        stream: Any = None,
+        stream: Stream = None,
         shared: int = 0,
         *,
         cluster: Any = None,
@@ -277,11 +314,11 @@ class Kernel(Dispatcher):
         remember(launch)
         return launch
 
-    def once(self, grid: Any, block: Any, stream: Any, shared: int = 0) -> Launch:
+    def once(self, grid: Any, block: Any, stream: Stream, shared: int = 0) -> Launch:
         """Do what `configure` does, and do not remember it."""
         return Site(self, Configuration(grid, block, shared), stream, lambda launch: None).first()
 
-    def forall(self, ntasks: int, tpb: int = 0, stream: Any = None, sharedmem: int = 0) -> Launch:
+    def forall(self, ntasks: int, tpb: int = 0, stream: Stream = None, sharedmem: int = 0) -> Launch:
         """Return what launches it with at least so many threads, in blocks that make the most of the card.
 
         Parameters
@@ -313,7 +350,7 @@ class Kernel(Dispatcher):
         grid: Any,
         block: Any,
         *arguments: Any,
-        stream: Any = None,
+        stream: Stream = None,
         shared: int = 0,
         cluster: Any = None,
     ) -> BoundKernel:

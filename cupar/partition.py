@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from ._obtain.arguments import argument, converting, integers
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
 from .operators import Op
+
+if TYPE_CHECKING:
+    from ._base.given import Array, ArrayOrType, ComputeCapability, Stream
 
 
 class ThreeWayPartition(
@@ -34,13 +37,13 @@ class ThreeWayPartition(
 
     def run(
         self,
-        d_in: Any,
-        d_first_part_out: Any,
-        d_second_part_out: Any,
-        d_unselected_out: Any,
-        d_num_selected_out: Any,
+        d_in: Array,
+        d_first_part_out: Array,
+        d_second_part_out: Array,
+        d_unselected_out: Array,
+        d_num_selected_out: Array,
         num_items: int,
-        stream: Any = None,
+        stream: Stream = None,
     ) -> None:
         """Partition the first `num_items` items of `d_in`, 0 or more, 2**32 and beyond included.
 
@@ -60,7 +63,9 @@ class Select(
 ):
     """A selection of the items for which a predicate holds; see `select`."""
 
-    def run(self, d_in: Any, d_out: Any, d_num_selected_out: Any, num_items: int, stream: Any = None) -> None:
+    def run(
+        self, d_in: Array, d_out: Array, d_num_selected_out: Array, num_items: int, stream: Stream = None
+    ) -> None:
         """Select from the first `num_items` items of `d_in`, 0 or more, 2**32 and beyond included.
 
         `d_out` must have space for as many items as are selected, which is not checked; `stream` as in
@@ -75,15 +80,15 @@ class Select(
 
 @memoised
 def three_way_partition(
-    d_in: Any,
-    d_first_part_out: Any,
-    d_second_part_out: Any,
-    d_unselected_out: Any,
-    d_num_selected_out: Any,
+    d_in: ArrayOrType,
+    d_first_part_out: ArrayOrType,
+    d_second_part_out: ArrayOrType,
+    d_unselected_out: ArrayOrType,
+    d_num_selected_out: ArrayOrType,
     select_first_part_op: Op,
     select_second_part_op: Op,
     *,
-    cc: Any = None,
+    cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
 ) -> ThreeWayPartition:
@@ -139,12 +144,12 @@ def three_way_partition(
 
 @memoised
 def select(
-    d_in: Any,
-    d_out: Any,
-    d_num_selected_out: Any,
+    d_in: ArrayOrType,
+    d_out: ArrayOrType,
+    d_num_selected_out: ArrayOrType,
     cond: Op,
     *,
-    cc: Any = None,
+    cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
 ) -> Select:

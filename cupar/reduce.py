@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._call.algorithm import Algorithm
 from ._call.numbers import choice
@@ -13,6 +13,9 @@ from ._obtain.arguments import Accumulation, accumulation
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
 from .operators import Op, OpKind
+
+if TYPE_CHECKING:
+    from ._base.given import Array, ArrayOrType, ComputeCapability, Stream
 
 
 class Determinism(IntEnum):
@@ -31,7 +34,9 @@ class Determinism(IntEnum):
 class Reduce(Algorithm, family=REDUCE, uses={"d_in": "num_items", "d_out": 1}, any_order=("d_in",)):
     """A reduction for given types, operator and device; see `reduce_into`."""
 
-    def run(self, d_in: Any, d_out: Any, num_items: int, h_init: Any = None, stream: Any = None) -> None:
+    def run(
+        self, d_in: Array, d_out: Array, num_items: int, h_init: Any = None, stream: Stream = None
+    ) -> None:
         """Reduce the first `num_items` items, 0 or more, 2**32 and beyond included, into ``d_out[0]``.
 
         `h_init` is the initial value, of the kind the reduction was built with; `stream` as in `Algorithm`.
@@ -45,13 +50,13 @@ class Reduce(Algorithm, family=REDUCE, uses={"d_in": "num_items", "d_out": 1}, a
 
 @memoised
 def reduce_into(
-    d_in: Any,
-    d_out: Any,
+    d_in: ArrayOrType,
+    d_out: ArrayOrType,
     op: Op,
     h_init: Any = None,
     *,
     determinism: Determinism = Determinism.RUN_TO_RUN,
-    cc: Any = None,
+    cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
 ) -> Reduce:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from ._obtain.arguments import accumulation, argument, converting, integers
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
 from .operators import Op, OpKind
+
+if TYPE_CHECKING:
+    from ._base.given import Array, ArrayOrType, ComputeCapability, Stream
 
 
 class ReduceByKey(
@@ -34,14 +37,14 @@ class ReduceByKey(
 
     def run(
         self,
-        d_in_keys: Any,
-        d_out_unique: Any,
-        d_in_values: Any,
-        d_out_aggregates: Any,
-        d_out_num_runs: Any,
+        d_in_keys: Array,
+        d_out_unique: Array,
+        d_in_values: Array,
+        d_out_aggregates: Array,
+        d_out_num_runs: Array,
         num_items: int,
         h_init: Any = None,
-        stream: Any = None,
+        stream: Stream = None,
     ) -> None:
         """Reduce the first `num_items` values, 0 or more, 2**32 and beyond included.
 
@@ -66,12 +69,12 @@ class ScanByKey(
 
     def run(
         self,
-        d_in_keys: Any,
-        d_in_values: Any,
-        d_out_values: Any,
+        d_in_keys: Array,
+        d_in_values: Array,
+        d_out_values: Array,
         num_items: int,
         h_init: Any = None,
-        stream: Any = None,
+        stream: Stream = None,
     ) -> None:
         """Scan the first `num_items` values, 0 or more, 2**32 and beyond included, into `d_out_values`.
 
@@ -94,12 +97,12 @@ class RunLengthEncode(
 
     def run(
         self,
-        d_in: Any,
-        d_out_unique: Any,
-        d_out_counts: Any,
-        d_out_num_runs: Any,
+        d_in: Array,
+        d_out_unique: Array,
+        d_out_counts: Array,
+        d_out_num_runs: Array,
         num_items: int,
-        stream: Any = None,
+        stream: Stream = None,
     ) -> None:
         """Encode the first `num_items` items of `d_in`, 0 or more, 2**32 and beyond included.
 
@@ -115,16 +118,16 @@ class RunLengthEncode(
 
 @memoised
 def reduce_by_key(
-    d_in_keys: Any,
-    d_out_unique: Any,
-    d_in_values: Any,
-    d_out_aggregates: Any,
-    d_out_num_runs: Any,
+    d_in_keys: ArrayOrType,
+    d_out_unique: ArrayOrType,
+    d_in_values: ArrayOrType,
+    d_out_aggregates: ArrayOrType,
+    d_out_num_runs: ArrayOrType,
     op: Op,
     equality_op: Op | None = None,
     h_init: Any = None,
     *,
-    cc: Any = None,
+    cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
 ) -> ReduceByKey:
@@ -190,14 +193,14 @@ def reduce_by_key(
 
 @memoised
 def exclusive_scan_by_key(
-    d_in_keys: Any,
-    d_in_values: Any,
-    d_out_values: Any,
+    d_in_keys: ArrayOrType,
+    d_in_values: ArrayOrType,
+    d_out_values: ArrayOrType,
     op: Op,
     h_init: Any,
     equality_op: Op | None = None,
     *,
-    cc: Any = None,
+    cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
 ) -> ScanByKey:
@@ -250,14 +253,14 @@ def exclusive_scan_by_key(
 
 @memoised
 def inclusive_scan_by_key(
-    d_in_keys: Any,
-    d_in_values: Any,
-    d_out_values: Any,
+    d_in_keys: ArrayOrType,
+    d_in_values: ArrayOrType,
+    d_out_values: ArrayOrType,
     op: Op,
     h_init: Any = None,
     equality_op: Op | None = None,
     *,
-    cc: Any = None,
+    cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
 ) -> ScanByKey:
@@ -313,13 +316,13 @@ def _scan(
 
 @memoised
 def run_length_encode(
-    d_in: Any,
-    d_out_unique: Any,
-    d_out_counts: Any,
-    d_out_num_runs: Any,
+    d_in: ArrayOrType,
+    d_out_unique: ArrayOrType,
+    d_out_counts: ArrayOrType,
+    d_out_num_runs: ArrayOrType,
     equality_op: Op | None = None,
     *,
-    cc: Any = None,
+    cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
 ) -> RunLengthEncode:

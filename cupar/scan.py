@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._call.algorithm import Algorithm
 from ._call.signatures import two_phases
@@ -12,11 +12,16 @@ from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
 from .operators import Op
 
+if TYPE_CHECKING:
+    from ._base.given import Array, ArrayOrType, ComputeCapability, Stream
+
 
 class Scan(Algorithm, family=SCAN, uses={"d_in": "num_items", "d_out": "num_items"}):
     """A scan for given types, operator and device; see `exclusive_scan` and `inclusive_scan`."""
 
-    def run(self, d_in: Any, d_out: Any, num_items: int, h_init: Any = None, stream: Any = None) -> None:
+    def run(
+        self, d_in: Array, d_out: Array, num_items: int, h_init: Any = None, stream: Stream = None
+    ) -> None:
         """Scan the first `num_items` items of `d_in`, 0 or more, 2**32 and beyond included, into `d_out`.
 
         `h_init` is the initial value, of the kind the scan was built with; `stream` as in `Algorithm`.
@@ -30,7 +35,14 @@ class Scan(Algorithm, family=SCAN, uses={"d_in": "num_items", "d_out": "num_item
 
 @memoised
 def exclusive_scan(
-    d_in: Any, d_out: Any, op: Op, h_init: Any, *, cc: Any = None, wait: bool = True, link: Any = None
+    d_in: ArrayOrType,
+    d_out: ArrayOrType,
+    op: Op,
+    h_init: Any,
+    *,
+    cc: ComputeCapability = None,
+    wait: bool = True,
+    link: Any = None,
 ) -> Scan:
     """Build an exclusive scan, or fetch it from the cache: item i combines `h_init` and items 0 to i - 1.
 
@@ -75,7 +87,14 @@ def exclusive_scan(
 
 @memoised
 def inclusive_scan(
-    d_in: Any, d_out: Any, op: Op, h_init: Any = None, *, cc: Any = None, wait: bool = True, link: Any = None
+    d_in: ArrayOrType,
+    d_out: ArrayOrType,
+    op: Op,
+    h_init: Any = None,
+    *,
+    cc: ComputeCapability = None,
+    wait: bool = True,
+    link: Any = None,
 ) -> Scan:
     """Build an inclusive scan, or fetch it from the cache: item i combines `h_init` and items 0 to i.
 

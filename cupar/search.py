@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from ._obtain.arguments import argument, integers, same_dtype
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
 from .operators import Op, OpKind
+
+if TYPE_CHECKING:
+    from ._base.given import Array, ArrayOrType, ComputeCapability, Stream
 
 
 class _Counts(NamedTuple):
@@ -33,7 +36,13 @@ class BinarySearch(
     """
 
     def run(
-        self, d_data: Any, num_items: int, d_values: Any, num_values: int, d_out: Any, stream: Any = None
+        self,
+        d_data: Array,
+        num_items: int,
+        d_values: Array,
+        num_values: int,
+        d_out: Array,
+        stream: Stream = None,
     ) -> None:
         """Search the first `num_items` items of `d_data`, which are sorted, for `num_values` values.
 
@@ -57,13 +66,13 @@ class BinarySearch(
 
 @memoised
 def lower_bound(
-    d_data: Any,
-    d_values: Any,
-    d_out: Any,
+    d_data: ArrayOrType,
+    d_values: ArrayOrType,
+    d_out: ArrayOrType,
     comp: Op | None = OpKind.LESS,
     *,
     values_sorted: bool = False,
-    cc: Any = None,
+    cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
 ) -> BinarySearch:
@@ -110,13 +119,13 @@ def lower_bound(
 
 @memoised
 def upper_bound(
-    d_data: Any,
-    d_values: Any,
-    d_out: Any,
+    d_data: ArrayOrType,
+    d_values: ArrayOrType,
+    d_out: ArrayOrType,
     comp: Op | None = OpKind.LESS,
     *,
     values_sorted: bool = False,
-    cc: Any = None,
+    cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
 ) -> BinarySearch:

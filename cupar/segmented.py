@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
 from .operators import Op
 from .sort import ARRAYS, BUFFERS, SortOrder, pairs, sorted_arguments
+
+if TYPE_CHECKING:
+    from ._base.given import Array, ArrayOrType, ComputeCapability, Keys, KeysOrType, Order, Stream
 
 _USES = {
     **dict.fromkeys(ARRAYS, "num_items"),
@@ -44,13 +47,13 @@ class SegmentedReduce(
 
     def run(
         self,
-        d_in: Any,
-        d_out: Any,
+        d_in: Array,
+        d_out: Array,
         num_segments: int | None = None,
-        start_offsets_in: Any = None,
-        end_offsets_in: Any = None,
+        start_offsets_in: Array | None = None,
+        end_offsets_in: Array | None = None,
         h_init: Any = None,
-        stream: Any = None,
+        stream: Stream = None,
         *,
         max_segment_size: int | None = None,
         segment_size: int | None = None,
@@ -102,14 +105,14 @@ class SegmentedReduce(
 
 @memoised
 def segmented_reduce(
-    d_in: Any,
-    d_out: Any,
-    start_offsets_in: Any = None,
-    end_offsets_in: Any = None,
-    op: Op | Any = None,
+    d_in: ArrayOrType,
+    d_out: ArrayOrType,
+    start_offsets_in: ArrayOrType | None = None,
+    end_offsets_in: ArrayOrType | None = None,
+    op: Op | None = None,
     h_init: Any = None,
     *,
-    cc: Any = None,
+    cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
 ) -> SegmentedReduce:
@@ -176,15 +179,15 @@ class SegmentedSort(
 
     def run(
         self,
-        d_in_keys: Any,
-        d_out_keys: Any = None,
-        d_in_values: Any = None,
-        d_out_values: Any = None,
+        d_in_keys: Keys,
+        d_out_keys: Keys | None = None,
+        d_in_values: Keys | None = None,
+        d_out_values: Keys | None = None,
         num_items: int | None = None,
         num_segments: int | None = None,
-        start_offsets_in: Any = None,
-        end_offsets_in: Any = None,
-        stream: Any = None,
+        start_offsets_in: Array | None = None,
+        end_offsets_in: Array | None = None,
+        stream: Stream = None,
         *,
         segment_size: int | None = None,
     ) -> None:
@@ -257,16 +260,16 @@ class SegmentedMergeSort(
 
 @memoised
 def segmented_sort(
-    d_in_keys: Any,
-    d_out_keys: Any = None,
-    d_in_values: Any = None,
-    d_out_values: Any = None,
-    start_offsets_in: Any = None,
-    end_offsets_in: Any = None,
-    order: SortOrder | Any = None,
+    d_in_keys: KeysOrType,
+    d_out_keys: KeysOrType | None = None,
+    d_in_values: KeysOrType | None = None,
+    d_out_values: KeysOrType | None = None,
+    start_offsets_in: ArrayOrType | None = None,
+    end_offsets_in: ArrayOrType | None = None,
+    order: Order | None = None,
     *,
-    op: Op | Any = None,
-    cc: Any = None,
+    op: Op | None = None,
+    cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
 ) -> SegmentedSort:

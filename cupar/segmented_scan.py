@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._call.algorithm import Algorithm
 from ._call.segments import reduced
@@ -13,6 +13,9 @@ from ._obtain.arguments import accumulation, integers
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
 from .operators import Op
+
+if TYPE_CHECKING:
+    from ._base.given import Array, ArrayOrType, ComputeCapability, Stream
 
 
 class SegmentedScan(
@@ -34,15 +37,15 @@ class SegmentedScan(
 
     def run(
         self,
-        d_in: Any,
-        d_out: Any,
+        d_in: Array,
+        d_out: Array,
         num_segments: int | None = None,
-        start_offsets_in: Any = None,
-        end_offsets_in: Any = None,
+        start_offsets_in: Array | None = None,
+        end_offsets_in: Array | None = None,
         h_init: Any = None,
-        stream: Any = None,
+        stream: Stream = None,
         *,
-        start_offsets_out: Any = None,
+        start_offsets_out: Array | None = None,
         max_segment_size: int | None = None,
         segment_size: int | None = None,
     ) -> None:
@@ -95,15 +98,15 @@ class SegmentedScan(
 
 @memoised
 def inclusive_segmented_scan(
-    d_in: Any,
-    d_out: Any,
-    start_offsets_in: Any = None,
-    end_offsets_in: Any = None,
-    op: Op | Any = None,
+    d_in: ArrayOrType,
+    d_out: ArrayOrType,
+    start_offsets_in: ArrayOrType | None = None,
+    end_offsets_in: ArrayOrType | None = None,
+    op: Op | None = None,
     h_init: Any = None,
     *,
-    start_offsets_out: Any = None,
-    cc: Any = None,
+    start_offsets_out: ArrayOrType | None = None,
+    cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
 ) -> SegmentedScan:
@@ -138,15 +141,15 @@ def inclusive_segmented_scan(
 
 @memoised
 def exclusive_segmented_scan(
-    d_in: Any,
-    d_out: Any,
-    start_offsets_in: Any = None,
-    end_offsets_in: Any = None,
-    op: Op | Any = None,
+    d_in: ArrayOrType,
+    d_out: ArrayOrType,
+    start_offsets_in: ArrayOrType | None = None,
+    end_offsets_in: ArrayOrType | None = None,
+    op: Op | None = None,
     h_init: Any = None,
     *,
-    start_offsets_out: Any = None,
-    cc: Any = None,
+    start_offsets_out: ArrayOrType | None = None,
+    cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
 ) -> SegmentedScan:

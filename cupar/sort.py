@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from ._obtain.arguments import paired
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
 from .operators import Op
+
+if TYPE_CHECKING:
+    from ._base.given import Array, ArrayOrType, ComputeCapability, Keys, KeysOrType, Order, Stream
 
 __all__ = [
     "DoubleBuffer",
@@ -48,12 +51,12 @@ class MergeSort(
 
     def run(
         self,
-        d_in_keys: Any,
-        d_in_items: Any = None,
-        d_out_keys: Any = None,
-        d_out_items: Any = None,
+        d_in_keys: Keys,
+        d_in_items: Array | None = None,
+        d_out_keys: Keys | None = None,
+        d_out_items: Array | None = None,
         num_items: int | None = None,
-        stream: Any = None,
+        stream: Stream = None,
     ) -> None:
         """Sort the first `num_items` keys, 0 or more, with their items unless the sort was built without.
 
@@ -68,13 +71,13 @@ class MergeSort(
 
 @memoised
 def merge_sort(
-    d_in_keys: Any,
-    d_in_items: Any = None,
-    d_out_keys: Any = None,
-    d_out_items: Any = None,
-    op: Op | Any = None,
+    d_in_keys: KeysOrType,
+    d_in_items: ArrayOrType | None = None,
+    d_out_keys: KeysOrType | None = None,
+    d_out_items: ArrayOrType | None = None,
+    op: Op | None = None,
     *,
-    cc: Any = None,
+    cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
 ) -> MergeSort:
@@ -155,14 +158,14 @@ class RadixSort(
 
     def run(
         self,
-        d_in_keys: Any,
-        d_out_keys: Any = None,
-        d_in_values: Any = None,
-        d_out_values: Any = None,
+        d_in_keys: Keys,
+        d_out_keys: Keys | None = None,
+        d_in_values: Keys | None = None,
+        d_out_values: Keys | None = None,
         num_items: int | None = None,
         begin_bit: int | None = None,
         end_bit: int | None = None,
-        stream: Any = None,
+        stream: Stream = None,
     ) -> None:
         """Sort the first `num_items` keys, 0 or more, with their values unless the sort was built without.
 
@@ -224,13 +227,13 @@ class RadixSort(
 
 @memoised
 def radix_sort(
-    d_in_keys: Any,
-    d_out_keys: Any = None,
-    d_in_values: Any = None,
-    d_out_values: Any = None,
-    order: SortOrder | Any = SortOrder.ASCENDING,
+    d_in_keys: KeysOrType,
+    d_out_keys: KeysOrType | None = None,
+    d_in_values: KeysOrType | None = None,
+    d_out_values: KeysOrType | None = None,
+    order: Order = SortOrder.ASCENDING,
     *,
-    cc: Any = None,
+    cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
 ) -> RadixSort:

@@ -12,9 +12,19 @@ from collections import namedtuple
 from collections.abc import Mapping, Sequence
 from keyword import iskeyword
 from operator import itemgetter
-from typing import Any, Final, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, get_origin, get_type_hints, overload
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**told):  # noqa: D103 - for type checkers, which know the name
+        return lambda function: function
+
+
+T = TypeVar("T")
 
 NUMBERS = frozenset(map(np.dtype, "?bBhHiIqQefdFD"))
 SUPPORTED = (
@@ -132,6 +142,11 @@ def from_descr(given: Any) -> np.dtype[Any]:
     return result
 
 
+@overload
+@dataclass_transform(frozen_default=True)
+def gpu_struct(fields: type[T]) -> type[T]: ...
+@overload
+def gpu_struct(fields: np.dtype[Any] | Mapping[str, Any], name: str = "Struct") -> Any: ...
 def gpu_struct(fields: Any, name: str = "Struct") -> Any:
     """Make a struct type from an annotated class, a structured dtype or a dict.
 
@@ -154,6 +169,9 @@ def gpu_struct(fields: Any, name: str = "Struct") -> Any:
         operators. Operators read fields by name, by index or by unpacking, and may return any tuple of as
         many values.
 
+        Type checkers see a decorated class as a frozen dataclass, with the attribute ``dtype`` if the class
+        declares it: ``dtype: ClassVar[np.dtype[Any]]``, which is no field.
+
     Raises
     ------
     TypeError, ValueError
@@ -175,7 +193,8 @@ def gpu_struct(fields: Any, name: str = "Struct") -> Any:
     'reduce_into'
     """
     if isinstance(fields, type):
-        name, fields = fields.__name__, get_type_hints(fields)
+        hints = get_type_hints(fields)
+        name, fields = fields.__name__, {each: kind for each, kind in hints.items() if not _is_of_class(kind)}
     if isinstance(fields, np.dtype):
         dtype = fields
     elif isinstance(fields, Mapping):
@@ -198,6 +217,11 @@ def gpu_struct(fields: Any, name: str = "Struct") -> Any:
         "__replace__": _replace,
     }
     return type(name, (base,), {"__slots__": (), **methods, "dtype": checked})
+
+
+def _is_of_class(hint: Any) -> bool:
+    """Whether what is annotated is an attribute of the class, and no field."""
+    return hint is ClassVar or get_origin(hint) is ClassVar
 
 
 _OWN_NAMES = {"_asdict", "_field_defaults", "_fields", "_make", "_replace"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import structs
 from ._call.algorithm import Algorithm
@@ -16,6 +16,9 @@ from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
 from .sort import SortOrder
 
+if TYPE_CHECKING:
+    from ._base.given import Array, ArrayOrType, ComputeCapability, Order, Stream
+
 
 class TopK(
     Algorithm,
@@ -26,13 +29,13 @@ class TopK(
 
     def run(
         self,
-        d_in_keys: Any,
-        d_out_keys: Any,
-        d_in_values: Any = None,
-        d_out_values: Any = None,
+        d_in_keys: Array,
+        d_out_keys: Array | None,
+        d_in_values: Array | None = None,
+        d_out_values: Array | None = None,
         num_items: int | None = None,
         k: int | None = None,
-        stream: Any = None,
+        stream: Stream = None,
     ) -> None:
         """Find the first k of so many keys, with their values unless it was built without.
 
@@ -75,13 +78,13 @@ def _arguments(d_in_keys: Any, d_out_keys: Any, d_in_values: Any, d_out_values: 
 
 @memoised
 def top_k(
-    d_in_keys: Any,
-    d_out_keys: Any,
-    d_in_values: Any = None,
-    d_out_values: Any = None,
-    order: SortOrder | Any = SortOrder.DESCENDING,
+    d_in_keys: ArrayOrType,
+    d_out_keys: ArrayOrType,
+    d_in_values: ArrayOrType | None = None,
+    d_out_values: ArrayOrType | None = None,
+    order: Order = SortOrder.DESCENDING,
     *,
-    cc: Any = None,
+    cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
 ) -> TopK:
@@ -145,16 +148,16 @@ class SegmentedTopK(
 
     def run(
         self,
-        d_in_keys: Any,
-        d_out_keys: Any,
-        d_in_values: Any = None,
-        d_out_values: Any = None,
+        d_in_keys: Array,
+        d_out_keys: Array | None,
+        d_in_values: Array | None = None,
+        d_out_values: Array | None = None,
         num_items: int | None = None,
         num_segments: int | None = None,
         k: int | None = None,
-        start_offsets_in: Any = None,
-        end_offsets_in: Any = None,
-        stream: Any = None,
+        start_offsets_in: Array | None = None,
+        end_offsets_in: Array | None = None,
+        stream: Stream = None,
         *,
         segment_size: int | None = None,
     ) -> None:
@@ -214,15 +217,15 @@ class SegmentedTopK(
 
 @memoised
 def segmented_top_k(
-    d_in_keys: Any,
-    d_out_keys: Any,
-    d_in_values: Any = None,
-    d_out_values: Any = None,
-    start_offsets_in: Any = None,
-    end_offsets_in: Any = None,
-    order: SortOrder | Any = SortOrder.DESCENDING,
+    d_in_keys: ArrayOrType,
+    d_out_keys: ArrayOrType,
+    d_in_values: ArrayOrType | None = None,
+    d_out_values: ArrayOrType | None = None,
+    start_offsets_in: ArrayOrType | None = None,
+    end_offsets_in: ArrayOrType | None = None,
+    order: Order = SortOrder.DESCENDING,
     *,
-    cc: Any = None,
+    cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
 ) -> SegmentedTopK:

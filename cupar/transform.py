@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._base.data import replace
 from ._call.algorithm import Algorithm
@@ -15,6 +15,9 @@ from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
 from .operators import Op
 
+if TYPE_CHECKING:
+    from ._base.given import Array, ArrayOrType, ComputeCapability, Stream
+
 
 class UnaryTransform(
     Algorithm, family=TRANSFORM, uses={"d_in": "num_items", "d_out": "num_items"}, any_order=("d_in", "d_out")
@@ -26,7 +29,7 @@ class UnaryTransform(
 
     _needs_storage = False
 
-    def run(self, d_in: Any, d_out: Any, num_items: int, stream: Any = None) -> None:
+    def run(self, d_in: Array, d_out: Array, num_items: int, stream: Stream = None) -> None:
         """Transform `num_items` items, 0 or more, 2**32 and beyond included; `stream` as in `Algorithm`."""
         self._run(stream, (d_in, d_out, num_items))
 
@@ -46,7 +49,7 @@ class BinaryTransform(
 
     _needs_storage = False
 
-    def run(self, d_in1: Any, d_in2: Any, d_out: Any, num_items: int, stream: Any = None) -> None:
+    def run(self, d_in1: Array, d_in2: Array, d_out: Array, num_items: int, stream: Stream = None) -> None:
         """Transform `num_items` items, 0 or more, 2**32 and beyond included; `stream` as in `Algorithm`."""
         self._run(stream, (d_in1, d_in2, d_out, num_items))
 
@@ -55,7 +58,13 @@ class BinaryTransform(
 
 @memoised
 def unary_transform(
-    d_in: Any, d_out: Any, op: Op, *, cc: Any = None, wait: bool = True, link: Any = None
+    d_in: ArrayOrType,
+    d_out: ArrayOrType,
+    op: Op,
+    *,
+    cc: ComputeCapability = None,
+    wait: bool = True,
+    link: Any = None,
 ) -> UnaryTransform:
     """Build a transform of one array, or fetch it from the cache: ``d_out[i] = op(d_in[i])``.
 
@@ -92,7 +101,14 @@ def unary_transform(
 
 @memoised
 def binary_transform(
-    d_in1: Any, d_in2: Any, d_out: Any, op: Op, *, cc: Any = None, wait: bool = True, link: Any = None
+    d_in1: ArrayOrType,
+    d_in2: ArrayOrType,
+    d_out: ArrayOrType,
+    op: Op,
+    *,
+    cc: ComputeCapability = None,
+    wait: bool = True,
+    link: Any = None,
 ) -> BinaryTransform:
     """Build a transform of two arrays, or fetch it from the cache: ``d_out[i] = op(d_in1[i], d_in2[i])``.
 

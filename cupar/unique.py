@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from ._obtain.arguments import argument, converting, integers
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
 from .operators import Op
+
+if TYPE_CHECKING:
+    from ._base.given import Array, ArrayOrType, ComputeCapability, Stream
 
 
 class UniqueByKey(
@@ -35,13 +38,13 @@ class UniqueByKey(
 
     def run(
         self,
-        d_in_keys: Any,
-        d_in_items: Any = None,
-        d_out_keys: Any = None,
-        d_out_items: Any = None,
-        d_out_num_selected: Any = None,
+        d_in_keys: Array,
+        d_in_items: Array | None = None,
+        d_out_keys: Array | None = None,
+        d_out_items: Array | None = None,
+        d_out_num_selected: Array | None = None,
         num_items: int | None = None,
-        stream: Any = None,
+        stream: Stream = None,
     ) -> None:
         """Select from the first `num_items` keys, 0 or more.
 
@@ -58,14 +61,14 @@ class UniqueByKey(
 
 @memoised
 def unique_by_key(
-    d_in_keys: Any,
-    d_in_items: Any = None,
-    d_out_keys: Any = None,
-    d_out_items: Any = None,
-    d_out_num_selected: Any = None,
-    op: Op | Any = None,
+    d_in_keys: ArrayOrType,
+    d_in_items: ArrayOrType | None = None,
+    d_out_keys: ArrayOrType | None = None,
+    d_out_items: ArrayOrType | None = None,
+    d_out_num_selected: ArrayOrType | None = None,
+    op: Op | None = None,
     *,
-    cc: Any = None,
+    cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
 ) -> UniqueByKey:

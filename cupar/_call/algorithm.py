@@ -22,6 +22,7 @@ from .code import Code, Loaded
 from .signatures import completed
 
 if TYPE_CHECKING:
+    from .._base.given import Stream
     from .bound import Bound
 
 _CUPY = arrays.CUPY
@@ -339,7 +340,7 @@ class Algorithm:
         free.append(call)
 
     @brief
-    def bind(self, *arguments: Any, stream: Any = None, **named: Any) -> Bound:
+    def bind(self, *arguments: Any, stream: Stream = None, **named: Any) -> Bound:
         """Bind arrays, sizes, initial value, stream and temporary storage: what is left is to enqueue.
 
         Parameters

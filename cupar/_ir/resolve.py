@@ -43,7 +43,7 @@ _BUILTINS = {name: getattr(builtins, name) for name in ("min", "max")}
 
 
 def resolve(
-    op: Op,
+    op: Op | None,
     inputs: Sequence[np.dtype[Any]],
     output: np.dtype[Any],
     parameter: str = "op",

@@ -180,7 +180,7 @@ class Accumulation:
 def accumulation(
     d_in: Any,
     d_out: Any,
-    op: Op,
+    op: Op | None,
     h_init: Any,
     *,
     is_scan: bool = False,
