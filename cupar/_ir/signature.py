@@ -92,9 +92,8 @@ def _compound(name: str, values: list[Any]) -> Type | None:
     elif name == "Tuple":
         if len(values) == 1 and isinstance(values[0], (ast.Tuple, ast.List)):
             return Tuple(tuple(map(_read, values[0].elts)))
-    elif name == "CPointer":
-        if len(values) == 1 and isinstance(pointed := _read(values[0]), Scalar):
-            return Address(pointed.item)
+    elif name == "CPointer" and len(values) == 1 and isinstance(pointed := _read(values[0]), Scalar):
+        return Address(pointed.item)
     return None
 
 
