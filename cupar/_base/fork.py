@@ -1,17 +1,21 @@
 """What a forked child must forget: each module that keeps it registers that with `in_child`.
 
 A child has one thread. It inherits locks that others held, work that others had begun, and handles that only
-the parent may use or destroy.
+the parent may use or destroy. For two kinds of locks that are not cupar's own a fork waits: LLVM's, and those of
+modules that other threads import.
 """
 
 from __future__ import annotations
 
 import _thread
 import os
-from collections.abc import Callable
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from importlib import _bootstrap  # type: ignore[attr-defined]
 from itertools import count
 from types import MethodType
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from weakref import ref
 
 _F = TypeVar("_F", bound=Callable[[], object])
@@ -83,3 +87,51 @@ def _forget() -> None:
     for each, forget in [(kept(), forget) for kept, forget in _methods.values()]:
         if each is not None:
             forget(each)
+
+
+# --- Locks that a child could not take -------------------------------------------------------------------
+
+_IMPORTED: Final = {"cupar", "numba", "numba_cuda", "llvmlite", "numpy", "ml_dtypes", "cuda", "cachetools"}
+_OFTEN: Final = 100  # a module that another thread imports, which waits for one that this thread imports
+
+_llvms: list[Any] = []  # the lock of LLVM, while a thread forks
+
+
+def _wait() -> None:
+    """Wait until no other thread imports what builds import, and none is within LLVM.
+
+    A child needs LLVM to load what was built, whatever others build. A module that another thread imports
+    would stay half-imported and locked in the child. Only modules of the standard library and of `_IMPORTED`
+    are waited for: importing a program's own may take for ever, or wait for this thread.
+    """
+    waited: Counter[str] = Counter()
+    while True:
+        lock = getattr(getattr(sys.modules.get("llvmlite.binding.ffi"), "lib", None), "_lock", None)
+        if lock is not None:
+            lock.__enter__()
+            _llvms.append(lock)
+        name = next((each for each in _imported_by_others() if waited[each] < _OFTEN), None)
+        if name is None:
+            return
+        _let_go()
+        waited[name] += 1
+        _bootstrap._lock_unlock_module(name)  # as an import of it waits; it tells deadlocks
+
+
+def _imported_by_others() -> Iterator[str]:
+    """Yield the names of modules that other threads import: of what a child may want to import."""
+    me = _thread.get_ident()
+    for name, kept in [*getattr(_bootstrap, "_module_locks", {}).items()]:
+        lock, package = kept(), name.partition(".")[0]
+        owner = getattr(lock, "owner", None)
+        if owner not in (None, me) and (package in _IMPORTED or package in sys.stdlib_module_names):
+            yield name
+
+
+def _let_go() -> None:
+    while _llvms:
+        _llvms.pop().__exit__(None, None, None)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_wait, after_in_parent=_let_go, after_in_child=_let_go)

@@ -59,26 +59,6 @@ def _forget() -> None:
     _busy.clear()
 
 
-_llvms: list[Any] = []  # the lock of LLVM, while a thread forks
-
-
-def _hold_llvm() -> None:
-    """Wait until no thread is within LLVM: a child needs it to load what was built, whatever others build."""
-    lock = getattr(getattr(sys.modules.get("llvmlite.binding.ffi"), "lib", None), "_lock", None)
-    if lock is not None:
-        lock.__enter__()
-        _llvms.append(lock)
-
-
-def _let_go_of_llvm() -> None:
-    while _llvms:
-        _llvms.pop().__exit__(None, None, None)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_hold_llvm, after_in_parent=_let_go_of_llvm, after_in_child=_let_go_of_llvm)
-
-
 # ---------------------------------------------------------------------------------------------------------
 # Places
 # ---------------------------------------------------------------------------------------------------------

@@ -1,7 +1,10 @@
 """What a forked child forgets, and in which order."""
 
 import gc
+import importlib
 import os
+import signal
+import sys
 import threading
 from functools import partial
 
@@ -100,3 +103,47 @@ def test_what_is_gone_is_not_kept_and_tells_nobody(ctrl_c, monkeypatch):
     assert len(fork._methods) <= others + 1
     assert in_child(lambda: told == ["kept"])
     assert kept.told is told
+
+
+IMPORTED = """
+import threading
+threading.begun.set()
+threading.may_go_on.wait()
+whole = True
+"""
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+@pytest.mark.parametrize("is_waited_for", [True, False])
+def test_a_fork_waits_for_what_builds_import_in_other_threads(is_waited_for, tmp_path, monkeypatch):
+    """It would be locked in the child for ever; a program's own modules may take as long."""
+    begun, may_go_on = threading.Event(), threading.Event()
+    monkeypatch.setattr(threading, "begun", begun, raising=False)
+    monkeypatch.setattr(threading, "may_go_on", may_go_on, raising=False)
+    (tmp_path / "half_imported.py").write_text(IMPORTED)
+    monkeypatch.syspath_prepend(tmp_path)
+    if is_waited_for:
+        monkeypatch.setattr(fork, "_IMPORTED", {"half_imported"})
+    wait = fork._bootstrap._lock_unlock_module
+
+    def waits(name):
+        may_go_on.set()
+        wait(name)
+
+    thread = threading.Thread(target=importlib.import_module, args=["half_imported"])
+    thread.start()
+    begun.wait()
+    monkeypatch.setattr(fork._bootstrap, "_lock_unlock_module", waits)
+
+    def check():
+        signal.alarm(30)
+        if not is_waited_for:
+            return not may_go_on.is_set()
+        return importlib.import_module("half_imported").whole
+
+    try:
+        assert in_child(check)
+    finally:
+        may_go_on.set()
+        thread.join()
+        sys.modules.pop("half_imported", None)
