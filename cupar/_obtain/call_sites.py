@@ -1,17 +1,17 @@
-"""The quickest way to an algorithm that was asked for before: by the arguments as they are.
+"""Call-site cache: raw factory arguments to a built algorithm.
 
-Finding out what a factory's arguments mean, and so which specialisation it is, takes 15 microseconds. A
-program that asks for the same again, with these arrays or others of the same types, should not wait for that.
-So each factory remembers what it was asked, as a tuple of small tokens, one for each argument: an array's
-dtype, the code of a Python function, a number's value, the identity of what never changes. What has no token
-goes the long way. A Python function is the same only if what it reads is, too; its fingerprint knows that.
+Resolving a factory's arguments to a specialisation takes 15 microseconds. A program that asks for the same
+again, with these arrays or others of the same types, does not wait for that: each factory keeps a table. Its
+keys are tuples of tokens, one for each argument: an array's dtype, the code of a Python function, a number's
+value, the identity of an immutable object. Arguments without a token are resolved each time. Equal code alone
+does not make two Python functions equal; the guard of a fingerprint checks what they read.
 """
 
 from __future__ import annotations
 
 import enum
-import functools
 from collections.abc import Callable, Hashable
+from functools import partial, wraps
 from types import BuiltinFunctionType, FunctionType, NoneType
 from typing import Any, ParamSpec, TypeVar
 
@@ -99,7 +99,7 @@ class _Tokens(dict[type, Callable[[Any], Hashable]]):
         elif issubclass(cls, Iterator):
             found = _iterator
         elif hasattr(cls, "alternate"):  # a `DoubleBuffer`, which most programs never import
-            found = functools.partial(_double_buffer, self)
+            found = partial(_double_buffer, self)
         elif structs.is_struct(cls):
             found = _struct_value
         else:
@@ -171,7 +171,7 @@ class _Answer:
 _tables: list[Recent[Hashable, _Answer]] = []  # one for each factory
 
 
-def _asked(factory: Callable[P, A], /, *args: P.args, **named: P.kwargs) -> A:
+def _asked(factory: Callable[..., A], args: tuple[Any, ...], named: dict[str, Any]) -> A:
     try:
         with walk.Once():
             return factory(*args, **named)
@@ -187,41 +187,58 @@ def _asked(factory: Callable[P, A], /, *args: P.args, **named: P.kwargs) -> A:
 
 
 def memoised(factory: Callable[P, A]) -> Callable[P, A]:
-    """Decorate a factory: what it was asked before, it answers at once."""
+    """Decorate a factory: repeated requests are answered at once."""
+    on_gpu, on_cpu = _lookup(factory, _TOKENS, 0), _lookup(factory, _TOKENS_ON_CPU, _first_option(factory))
+
+    @wraps(factory)
+    def ask(*args: P.args, **named: P.kwargs) -> A:
+        cc = named.get("cc") if named else None
+        found: A
+        if cc is None:
+            found = on_cpu(args, named) if is_cpu() else on_gpu(args, named)
+        elif not (is_on_cpu := is_cpu_name(cc)) and not is_cpu():
+            found = on_gpu(args, named)
+        else:
+            try:
+                found = using(is_on_cpu, on_cpu if is_on_cpu else partial(_asked, factory), args, named)
+            except EXPECTED as error:
+                raise without_own_frames(error)  # noqa: B904
+        return found
+
+    return ask
+
+
+def _first_option(factory: Callable[..., Any]) -> int:
+    """Return the position of a factory's first parameter that is not data of the algorithm."""
+    names = factory.__code__.co_varnames
+    return next((i for i, name in enumerate(names) if not name.startswith(("d_", "start_", "end_"))), 0)
+
+
+def _lookup(
+    factory: Callable[..., Algorithm], tokens: _Tokens, first_option: int
+) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
+    """Return a function of a request's arguments that answers from a table, else asks the factory."""
     table: Recent[Hashable, _Answer] = Recent(_MOST)
     _tables.append(table)
-    # Of an initial value the type alone matters, of other NumPy arrays, as a histogram's levels, the value.
+    # Of an initial value only the type matters; of other NumPy arrays, as a histogram's levels, the value.
     takes_init = "h_init" in factory.__code__.co_varnames
     count = _cache.counter("memory")
-    ask_on_cpu = _memoised_on_cpu(factory)
 
-    @functools.wraps(factory)
-    def ask(*args: P.args, **named: P.kwargs) -> A:
-        if is_cpu() or (named and named.get("cc") is not None):
-            cc = named.get("cc")
-            if cc is None:
-                return ask_on_cpu(*args, **named)
-            if (is_on_cpu := is_cpu_name(cc)) or is_cpu():
-                asked = ask_on_cpu if is_on_cpu else functools.partial(_asked, factory)
-                try:
-                    return using(is_on_cpu, asked, *args, **named)
-                except EXPECTED as error:
-                    raise without_own_frames(error)  # noqa: B904
+    def ask(args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         key: Any = None
         try:
-            key = tuple([_TOKENS[type(arg)](arg) for arg in args])
-            if named:
-                key = key, tuple([(name, _TOKENS[type(arg)](arg)) for name, arg in named.items()])
-                if named.get("link") is not None:  # files may change
-                    key = None
-                if any(type(arg) is np.ndarray and name != "h_init" for name, arg in named.items()):
-                    key = None
-            if not takes_init and any(type(arg) is np.ndarray for arg in args):
-                key = None
+            if takes_init or not any(
+                isinstance(arg, np.ndarray) for arg in (*args[first_option:], *named.values())
+            ):
+                key = tuple([tokens[type(arg)](arg) for arg in args])
+                if named:
+                    key = key, tuple([(name, tokens[type(arg)](arg)) for name, arg in named.items()])
+                    if named.get("link") is not None:  # files may change
+                        key = None
         except (_NoTokenError, TypeError, ValueError):
-            key = None  # the factory says what is wrong, if something is
+            key = None  # the factory reports errors
         if key is None:
-            return _asked(factory, *args, **named)
+            return _asked(factory, args, named)
         try:
             known: _Answer | None = table[key]
         except KeyError:
@@ -232,43 +249,8 @@ def memoised(factory: Callable[P, A]) -> Callable[P, A]:
             and _is_for_this_device(known)
         ):
             count()
-            return known.algorithm  # type: ignore[return-value]
-        return _asked_anew(factory, table, key, args, named)  # type: ignore[return-value]
-
-    return ask
-
-
-def _memoised_on_cpu(factory: Callable[P, A]) -> Callable[P, A]:
-    """Do the same for questions with arrays in host memory."""
-    table: Recent[Hashable, _Answer] = Recent(_MOST)
-    _tables.append(table)
-    parameters = factory.__code__.co_varnames
-    takes_init = "h_init" in parameters
-    # Arrays before that are what algorithms work on.
-    first = next((i for i, name in enumerate(parameters) if not name.startswith(("d_", "start_", "end_"))), 0)
-    count = _cache.counter("memory")
-
-    def ask(*args: P.args, **named: P.kwargs) -> A:
-        key: Any = None
-        try:
-            if named.get("link") is None and (
-                takes_init or not any(isinstance(arg, np.ndarray) for arg in (*args[first:], *named.values()))
-            ):
-                key = tuple([_TOKENS_ON_CPU[type(arg)](arg) for arg in args])
-                if named:
-                    key = key, tuple([(name, _TOKENS_ON_CPU[type(arg)](arg)) for name, arg in named.items()])
-        except (_NoTokenError, TypeError, ValueError):
-            key = None
-        if key is None:
-            return _asked(factory, *args, **named)
-        try:
-            known: _Answer | None = table[key]
-        except KeyError:
-            known = None
-        if known is not None and (not known.functions or _holds(known.functions, args)):
-            count()
-            return known.algorithm  # type: ignore[return-value]
-        return _asked_anew(factory, table, key, args, named)  # type: ignore[return-value]
+            return known.algorithm
+        return _asked_anew(factory, table, key, args, named)
 
     return ask
 
@@ -283,7 +265,7 @@ def _asked_anew(
     # What is remembered is what was asked: no function is read again while the factory looks at it.
     with walk.Once():
         functions = _fingerprints(args, named)
-        algorithm = _asked(factory, *args, **named)
+        algorithm = _asked(factory, args, named)
     if functions is not None:
         _memoise(table, key, algorithm, functions, named)
     return algorithm
