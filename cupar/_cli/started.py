@@ -41,9 +41,9 @@ def _run(told: str) -> None:
     It is told on standard error if `told` is ``said``, to nobody if it is ``quiet``, and else as JSON to the
     file of that number.
     """
-    from ..compute import _alias
+    from . import alias
 
-    _alias.replace()
+    alias.replace()
     if told == "quiet":
         return
     watchers: list[Any] = []

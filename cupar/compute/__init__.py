@@ -15,21 +15,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ._table import TABLE
+
 _NAMES = {
-    "_binary_search": "lower_bound make_lower_bound make_upper_bound upper_bound",
-    "_caching": "clear_all_caches clear_pch_cache pch_cache_dir",
-    "_histogram": "histogram_even make_histogram_even",
-    "_made": "deserialize serialize",
-    "_partition": "make_select make_three_way_partition select three_way_partition",
+    "_algorithms": " ".join(["DoubleBuffer SortOrder", *TABLE, *(f"make_{each}" for each in TABLE)]),
+    "_made": "clear_all_caches clear_pch_cache deserialize pch_cache_dir serialize",
     "_proxy": "ProxyArray ProxyValue",
-    "_reduce": "make_reduce_into make_segmented_reduce reduce_into segmented_reduce",
-    "_scan": "exclusive_scan inclusive_scan make_exclusive_scan make_inclusive_scan",
-    "_sort": (
-        "DoubleBuffer SortOrder make_merge_sort make_radix_sort make_segmented_sort merge_sort radix_sort "
-        "segmented_sort"
-    ),
-    "_transform": "binary_transform make_binary_transform make_unary_transform unary_transform",
-    "_unique_by_key": "make_unique_by_key unique_by_key",
     "determinism": "Determinism",
     "iterators": (
         "CacheModifiedInputIterator ConstantIterator CountingIterator DiscardIterator PermutationIterator "
@@ -46,17 +37,9 @@ _BINDINGS_AVAILABLE = True  # where cuda.compute has False, without a driver, th
 __all__ = ["_BINDINGS_AVAILABLE", *sorted(_MODULES)]  # noqa: PLE0604
 
 if TYPE_CHECKING:  # the same for type checkers
-    from ._binary_search import *  # noqa: F403
-    from ._caching import *  # noqa: F403
-    from ._histogram import *  # noqa: F403
+    from ._algorithms import *  # noqa: F403
     from ._made import *  # noqa: F403
-    from ._partition import *  # noqa: F403
     from ._proxy import *  # noqa: F403
-    from ._reduce import *  # noqa: F403
-    from ._scan import *  # noqa: F403
-    from ._sort import *  # noqa: F403
-    from ._transform import *  # noqa: F403
-    from ._unique_by_key import *  # noqa: F403
     from .determinism import *  # noqa: F403
     from .iterators import *  # noqa: F403
     from .op import OpKind as OpKind

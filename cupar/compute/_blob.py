@@ -34,6 +34,7 @@ FORMAT: Final = 1  # another one whenever what `_plain` writes changes
 _MAGIC: Final = b"CUPARALG"
 _PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 _BUILD: Final = ("algorithm", "key", "cubin_size", "tier")
+_SAME: Final = ("kind", "fingerprint", "state_size", "captures")  # of operators that do the same
 # Nothing else is made of what is read. Linked code is not, as no algorithm here has any.
 _CLASSES: Final[dict[str, Any]] = {
     each.__name__: each
@@ -67,13 +68,7 @@ def dumps(name: str, options: Mapping[str, int], builds: Mapping[int, Built]) ->
 
 
 def loads(data: bytes) -> tuple[str, dict[str, int], dict[int, Algorithm]]:
-    """Return what `dumps` was given, but algorithm objects for builds. Needs no GPU, and compiles nothing.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is something else, damaged, or of a cupar with other kernels.
-    """
+    """Return what `dumps` was given, but algorithm objects for builds. Needs no GPU, and compiles nothing."""
     kinds = {each.__name__: each for each in Algorithm.__subclasses__()}
     try:
         view = memoryview(data)
@@ -115,7 +110,7 @@ def loads(data: bytes) -> tuple[str, dict[str, int], dict[int, Algorithm]]:
 def check_operators(built: Specialisation, asked: Specialisation) -> None:
     """Raise ValueError if an algorithm was built for other operators than a call has."""
     for (name, mine), (_, given) in zip(built.operators, asked.operators, strict=True):
-        if _same(mine, given):
+        if all(getattr(mine, each) == getattr(given, each) for each in _SAME):
             continue
         got = (
             f"got {given.name} as it is now, with other code or other values"
@@ -128,16 +123,8 @@ def check_operators(built: Specialisation, asked: Specialisation) -> None:
         )
 
 
-def _same(mine: Operator, given: Operator) -> bool:
-    what = (mine.kind, mine.fingerprint, mine.state_size, mine.captures)
-    return what == (given.kind, given.fingerprint, given.state_size, given.captures)
-
-
 def _kernels(spec: Specialisation) -> Any:
-    """Return what tells what the kernels are made of, which plan and parameters belong to.
-
-    That is a digest, and for the CPU the versions of what made them.
-    """
+    """Return what the kernels are made of, as a digest; for the CPU, the versions of what made them."""
     if spec.is_cpu:
         return toolchain.cpu_versions()
     return headers.digest(spec.kind._family.source_of(spec))
@@ -146,8 +133,7 @@ def _kernels(spec: Specialisation) -> Any:
 def _restored(spec: Specialisation, code: bytes, build: dict[str, Any]) -> Algorithm:
     found = code_of(spec, code)
     found.check()
-    told = {field: build[field] for field in _BUILD}
-    told["cc"] = public(spec.cc)
+    told = {"cc": public(spec.cc), **{field: build[field] for field in _BUILD}}
     built = Built(found, Build(**told, origin="disk", seconds={}, source="deserialize"))
     return class_of(spec)(built, ())  # type: ignore[no-any-return]
 
@@ -194,11 +180,6 @@ def _dtype(value: Any) -> np.dtype[Any]:
     if isinstance(value, str):
         return structs.as_dtype(value)
     names, kinds, offsets = zip(*value["fields"], strict=True)
-    layout: Any = {
-        "names": list(names),
-        "formats": [_dtype(kind) for kind in kinds],
-        "offsets": list(offsets),
-        "itemsize": value["itemsize"],
-    }
-    result: np.dtype[Any] = np.dtype(layout, align=True)
-    return result
+    layout: Any = {"names": names, "formats": [*map(_dtype, kinds)], "offsets": offsets}
+    layout["itemsize"] = value["itemsize"]
+    return np.dtype(layout, align=True)  # type: ignore[no-any-return]

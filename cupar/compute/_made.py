@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from types import NoneType
 from typing import Any, ClassVar, NamedTuple
 from weakref import WeakValueDictionary
 
+from .. import cache
 from .._base.device import CPU, is_cpu, public, text, using
 from .._call.algorithm import Algorithm
 from .._call.built import Build
@@ -17,23 +19,12 @@ from .._ir.specialisation import Specialisation
 from .._obtain.obtain import specification
 from .._obtain.target import is_cpu_name, parse_cc
 from ..operators import OpKind, RawOp
+from ..reduce import Determinism
 from . import _blob
 
-__all__ = ["deserialize", "serialize"]
+__all__ = ["clear_all_caches", "clear_pch_cache", "deserialize", "pch_cache_dir", "serialize"]
 
-_FILES = (  # in which there are classes of what can be deserialized
-    "_binary_search",
-    "_histogram",
-    "_partition",
-    "_reduce",
-    "_scan",
-    "_sort",
-    "_transform",
-    "_unique_by_key",
-)
 _made: WeakValueDictionary[Specialisation, Made] = WeakValueDictionary()
-
-
 _Checks = tuple[tuple[Callable[[Any], bool], Any], ...]
 
 
@@ -67,17 +58,8 @@ class Made:
 
     __slots__ = ("__weakref__", "_builds", "_cc", "_is_ahead", "_is_restored", "_known", "_options")
 
-    classes: ClassVar[dict[str, type[Made]]] = {}  # by the names of their factories
-    _factory: ClassVar[Callable[..., Algorithm]]
-    _names: ClassVar[Mapping[str, str]]
-
-    def __init_subclass__(
-        cls, *, factory: Callable[..., Algorithm] | None = None, names: Mapping[str, str] | None = None
-    ) -> None:
-        """Declare the factory that is asked, and what parameters are called here that it calls otherwise."""
-        if factory is not None:
-            cls._factory, cls._names = staticmethod(factory), names or {}
-            Made.classes[factory.__name__] = cls
+    _factory: ClassVar[Callable[..., Algorithm]]  # which is asked
+    _names: ClassVar[Iterable[tuple[str, str]]]  # what it calls parameters, and what they are called here
 
     def __init__(
         self,
@@ -116,6 +98,9 @@ class Made:
                 algorithm = cls._factory(*question, **options)
                 known = {algorithm._spec.cc: _Known(ops, _checks(ops), algorithm)}
         except (TypeError, ValueError) as error:
+            if options.get("determinism") == Determinism.NOT_GUARANTEED and isinstance(error, ValueError):
+                options["determinism"] = Determinism.RUN_TO_RUN
+                return cls.make(question, *ops, compute_capability=compute_capability, **options)
             rename(error, cls._names)
             raise
         spec = algorithm._spec.without_user().as_asked()
@@ -142,10 +127,9 @@ class Made:
     def deserialize(cls, blob: bytes) -> Any:
         """Return what `serialize` made bytes of; see the function `deserialize`."""
         name, options, builds = _blob.loads(blob)
-        found = Made.classes.get(name)
-        if found is None or not issubclass(found, cls):
+        if name != cls._factory.__name__:
             raise ValueError(f"blob: wrong algorithm: expected a {cls.__name__}, got {name!r}")
-        return found(builds, options, is_restored=True)
+        return cls(builds, options, is_restored=True)
 
     def _for(self, question: tuple[Any, ...], *ops: Any) -> Any:
         """Return the algorithm for the arguments of a call, and the operators among them."""
@@ -189,34 +173,23 @@ class Made:
 
 
 def capabilities(value: Any) -> list[int]:
-    """Return one compute capability, or several, in order and each once; 0 for ``"cpu"``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If one of them is none, or there is none.
-    """
+    """Return one compute capability, or several, in order and each once; 0 for ``"cpu"``."""
     is_pair = isinstance(value, tuple) and len(value) == 2 and all(isinstance(each, int) for each in value)
     try:
         several = [value] if is_pair or isinstance(value, (int, str)) else list(value)
         found = sorted({CPU if is_cpu_name(each) else parse_cc(each) for each in several})
     except (TypeError, ValueError) as error:
-        rename(error, {"cc:": "compute_capability:"})
+        rename(error, [("cc:", "compute_capability:")])
         raise
     if not found:
         raise ValueError("compute_capability: expected one or several, got none")
     return found
 
 
-def rename(error: Exception, names: Mapping[str, str]) -> None:
+def rename(error: Exception, names: Iterable[tuple[str, str]]) -> None:
     """Let an error call parameters by their names here."""
-    for name, here in names.items():
+    for name, here in names:
         error.args = tuple(each.replace(name, here) if isinstance(each, str) else each for each in error.args)
-
-
-def forget() -> None:
-    """Forget which objects there are for what was asked."""
-    _made.clear()
 
 
 def serialize(algorithm: Any) -> bytes:
@@ -228,10 +201,8 @@ def serialize(algorithm: Any) -> bytes:
         If it is none.
     """
     if not isinstance(algorithm, Made):
-        raise TypeError(
-            f"{type(algorithm).__name__} is not a serializable algorithm: expected what a make_… function "
-            "returned"
-        )
+        name = type(algorithm).__name__
+        raise TypeError(f"{name} is not a serializable algorithm: expected what a make_… function returned")
     return algorithm.serialize()
 
 
@@ -250,6 +221,22 @@ def deserialize(blob: bytes) -> Any:
     -----
     It holds code. Use what you would run. What was built for the CPU is for CPUs of the same kind alone.
     """
-    for file in _FILES:
-        importlib.import_module(f".{file}", __package__)
-    return Made.deserialize(blob)
+    name, options, builds = _blob.loads(blob)
+    algorithms: Any = importlib.import_module("._algorithms", __package__)  # which imports this file
+    return algorithms.class_of(name)(builds, options, is_restored=True)
+
+
+def clear_all_caches() -> None:
+    """Forget all builds of this process. Those on disk are found again; `cupar.cache.clear` removes them."""
+    _made.clear()
+    cache.clear(disk=False)
+
+
+def pch_cache_dir() -> Path | None:
+    """Return None: cupar keeps no precompiled headers, as kernels of the same types are compiled once."""
+    return None
+
+
+def clear_pch_cache() -> int:
+    """Remove nothing, and return 0; see `pch_cache_dir`."""
+    return 0

@@ -34,13 +34,8 @@ class _Interface(dict[str, Any]):
         return self[key] if key == "data" else super().get(key, default)
 
 
-class ProxyArray:
-    """Stands for a device array of a dtype in ``make_…``, with ``compute_capability=`` and without a GPU.
-
-    Parameters
-    ----------
-    dtype : dtype or struct
-    """
+class _Proxy:
+    """Has a dtype, and nothing else."""
 
     __slots__ = ("_dtype",)
 
@@ -52,15 +47,26 @@ class ProxyArray:
         """The dtype of its items."""
         return self._dtype
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(dtype={self._dtype})"
+
+
+class ProxyArray(_Proxy):
+    """Stands for a device array of a dtype in ``make_…``, with ``compute_capability=`` and without a GPU.
+
+    Parameters
+    ----------
+    dtype : dtype or struct
+    """
+
+    __slots__ = ()
+
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         return _Interface(shape=(1,), typestr=self._dtype.str, version=3, strides=None)
 
-    def __repr__(self) -> str:
-        return f"ProxyArray(dtype={self._dtype})"
 
-
-class ProxyValue:
+class ProxyValue(_Proxy):
     """Stands for an initial value of a dtype in ``make_…``.
 
     Parameters
@@ -68,18 +74,7 @@ class ProxyValue:
     dtype : dtype or struct
     """
 
-    __slots__ = ("_dtype",)
-
-    def __init__(self, dtype: Any) -> None:
-        self._dtype = arrays.dtype_of("dtype", types.as_dtype(dtype))
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Its dtype."""
-        return self._dtype
-
-    def __repr__(self) -> str:
-        return f"ProxyValue(dtype={self._dtype})"
+    __slots__ = ()
 
 
 class _NoAddress(int):
@@ -97,13 +92,7 @@ arrays.register(ProxyArray, _view, anywhere=True)
 
 
 def initial(value: Any, *, may_be_proxy: bool = False) -> Any:
-    """Return an initial value as factories take it: its own type, and not the input's, is the accumulator's.
-
-    Raises
-    ------
-    RuntimeError
-        If it is a `ProxyValue`, and may not be.
-    """
+    """Return an initial value as factories take it: its own type is the accumulator's, not the input's."""
     if isinstance(value, ProxyValue):
         if not may_be_proxy:
             raise RuntimeError(_NO_VALUE)

@@ -13,19 +13,9 @@ from .._ir.iterator import Iterator
 from ..operators import Op
 from . import types
 
-__all__ = [
-    "CacheModifiedInputIterator",
-    "ConstantIterator",
-    "CountingIterator",
-    "DiscardIterator",
-    "IteratorBase",
-    "PermutationIterator",
-    "ReverseIterator",
-    "ShuffleIterator",
-    "TransformIterator",
-    "TransformOutputIterator",
-    "ZipIterator",
-]
+__all__ = ["CacheModifiedInputIterator", "ConstantIterator", "CountingIterator", "DiscardIterator"]
+__all__ += ["IteratorBase", "PermutationIterator", "ReverseIterator", "ShuffleIterator", "TransformIterator"]
+__all__ += ["TransformOutputIterator", "ZipIterator"]
 
 
 class IteratorBase(ABC):  # noqa: B024 - others are registered

@@ -9,25 +9,8 @@ import numpy as np
 
 from .._base.data import dataclass, field
 
-__all__ = [
-    "bfloat16",
-    "boolean",
-    "float16",
-    "float32",
-    "float64",
-    "from_numpy_dtype",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "pointer",
-    "struct",
-    "to_ctypes_type",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-]
+__all__ = ["bfloat16", "boolean", "float16", "float32", "float64", "from_numpy_dtype", "int8", "int16"]
+__all__ += ["int32", "int64", "pointer", "struct", "to_ctypes_type", "uint8", "uint16", "uint32", "uint64"]
 
 
 @dataclass(frozen=True)

@@ -314,17 +314,17 @@ def test_what_was_imported_before_is_not_replaced():
     code = """
 import sys, types
 sys.modules["cuda.compute"] = types.ModuleType("cuda.compute")
-from cupar.compute import _alias
+from cupar._cli import alias
 try:
-    _alias.replace()
+    alias.replace()
 except RuntimeError as error:
     assert "is imported already" in str(error)
 else:
     raise AssertionError
 del sys.modules["cuda.compute"]
-_alias.replace()
-_alias.replace()
-assert sum(isinstance(each, _alias._Finder) for each in sys.meta_path) == 1
+alias.replace()
+alias.replace()
+assert sum(isinstance(each, alias._Finder) for each in sys.meta_path) == 1
 import cuda.pathfinder, cuda.compute
 assert cuda.compute.__name__ == "cupar.compute" and cuda.pathfinder.__name__ == "cuda.pathfinder"
 """
