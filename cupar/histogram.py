@@ -37,10 +37,13 @@ class Histogram(
         num_samples: int,
         stream: Stream = None,
     ) -> None:
-        """Count the first `num_samples` samples, 0 or more, in ``num_output_levels - 1`` bins.
+        """Count the first `num_samples` samples, 0 or more, in bins.
 
-        2**32 samples and beyond are included; counts that `d_histogram` cannot hold wrap around. What it held
-        before is overwritten. The levels are as for `histogram_even`; `stream` as in `Algorithm`.
+        There are ``num_output_levels - 1`` of them.
+
+        2**32 samples and beyond are included; counts that `d_histogram` cannot
+        hold wrap around. What it held before is overwritten. The levels are as
+        for `histogram_even`; `stream` as in `Algorithm`.
         """
         levels = (h_num_output_levels, h_lower_level, h_upper_level)
         self._run(stream, (d_samples, d_histogram, *levels, num_samples))
@@ -71,9 +74,10 @@ def histogram_even(
 ) -> Histogram:
     """Build a histogram with bins of equal width, or fetch it from the cache.
 
-    Bin i counts the samples from ``lower + i * width`` on and below ``lower + (i + 1) * width``, where
-    ``width = (upper - lower) / (num_output_levels - 1)``. Samples outside of the levels are not counted, nor
-    are NaNs.
+    Bin i counts the samples from ``lower + i * width`` on and below
+    ``lower + (i + 1) * width``, where
+    ``width = (upper - lower) / (num_output_levels - 1)``. Samples outside of
+    the levels are not counted, nor are NaNs.
 
     Parameters
     ----------
@@ -84,31 +88,40 @@ def histogram_even(
     h_num_output_levels : int or numpy.ndarray of one element
         How many levels bound the bins: one more than there are bins.
     h_lower_level, h_upper_level : numbers or numpy.ndarrays of one element
-        The first level, which is in the first bin, and the last, which is in none. They are taken in float64
-        if they or the samples are floats, else in uint64 if the samples are, else in int64.
+        The first level, which is in the first bin, and the last, which is in
+        none. They are taken in float64 if they or the samples are floats, else
+        in uint64 if the samples are, else in int64.
     num_samples : int
         How many samples there will be. Only checked here.
-    cc, wait, link
-        As for every factory: see `Algorithm`, which also lists what is raised.
+    cc, wait, link : optional
+        What to build for (90, "cpu"), whether to wait for that, and code that
+        operators call: see `Algorithm`, which also lists what is raised.
 
     Returns
     -------
     Histogram
-        It serves any number of bins and samples, and all levels of the same kind of number.
+        It serves any number of bins and samples, and all levels of the same
+        kind of number.
 
     Examples
     --------
-    >>> import cupar
-    >>> tenths = cupar.histogram_even("f4", "i4", 11, 0.0, 1.0, 1_000_000, cc=90)
-    >>> tenths.build.algorithm
-    'histogram_even'
+    >>> import numpy as np, cupar
+    >>> samples = np.array([0.05, 0.5, 0.55, 0.95], np.float32)
+    >>> counts = np.zeros(10, np.int32)
+    >>> arguments = samples, counts, 11, 0.0, 1.0, 4
+    >>> tenths = cupar.histogram_even(*arguments, cc="cpu")
+    >>> tenths.run(*arguments)
+    >>> print(counts)
+    [1 0 0 0 0 2 0 0 0 1]
 
     Notes
     -----
-    Samples are put into bins as CUB's ``DeviceHistogram::HistogramEven`` does it, and counted in shared
-    memory if the bins fit there. Floats are scaled by a rounded reciprocal, so a sample that is within
-    rounding of a level may be counted on its other side: never one of float16 or float32 that is the largest
-    below the upper level, since levels are float64, which is why they are.
+    Samples are put into bins as CUB's ``DeviceHistogram::HistogramEven`` does
+    it, and counted in shared memory if the bins fit there. Floats are scaled by
+    a rounded reciprocal, so a sample that is within rounding of a level may be
+    counted on its other side: never one of float16 or float32 that is the
+    largest below the upper level, since levels are float64, which is why they
+    are.
     """
     given = argument("d_samples", d_samples)
     samples = given.value

@@ -358,8 +358,10 @@ class Kernel(Dispatcher):
 
         Parameters
         ----------
-        grid, block, stream, shared, cluster
-            As for `configure`.
+        grid, block : int or tuple of int
+            Blocks, and threads in each.
+        stream, shared, cluster : optional
+            The stream, bytes of dynamic shared memory, and blocks of a cluster.
         *arguments
             The kernel's.
 

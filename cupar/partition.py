@@ -45,10 +45,12 @@ class ThreeWayPartition(
         num_items: int,
         stream: Stream = None,
     ) -> None:
-        """Partition the first `num_items` items of `d_in`, 0 or more, 2**32 and beyond included.
+        """Partition the first `num_items` items of `d_in`.
 
-        The outputs must have space for as many items as go there, which is not checked; `stream` as in
-        `Algorithm`.
+        There may be 0 items, and 2**32 and more.
+
+        The outputs must have space for as many items as go there, which is not
+        checked; `stream` as in `Algorithm`.
         """
         outputs = (d_first_part_out, d_second_part_out, d_unselected_out, d_num_selected_out)
         self._run(stream, (d_in, *outputs, num_items))
@@ -66,10 +68,12 @@ class Select(
     def run(
         self, d_in: Array, d_out: Array, d_num_selected_out: Array, num_items: int, stream: Stream = None
     ) -> None:
-        """Select from the first `num_items` items of `d_in`, 0 or more, 2**32 and beyond included.
+        """Select from the first `num_items` items of `d_in`.
 
-        `d_out` must have space for as many items as are selected, which is not checked; `stream` as in
-        `Algorithm`.
+        There may be 0 items, and 2**32 and more.
+
+        `d_out` must have space for as many items as are selected, which is not
+        checked; `stream` as in `Algorithm`.
         """
         self._run(stream, (d_in, d_out, d_num_selected_out, num_items))
 
@@ -94,22 +98,26 @@ def three_way_partition(
 ) -> ThreeWayPartition:
     """Build a partition into three arrays, or fetch it from the cache.
 
-    An item goes to the first part if the first predicate holds, else to the second part if the second one
-    does, else to the unselected items. Within each array, items are in the order of the input.
+    An item goes to the first part if the first predicate holds, else to the
+    second part if the second one does, else to the unselected items. Within
+    each array, items are in the order of the input.
 
     Parameters
     ----------
     d_in : device array, iterator or dtype, n items
         The input. Only its dtype matters here.
-    d_first_part_out, d_second_part_out, d_unselected_out : device arrays, iterators or dtypes
-        Where the items go, of the same dtype or one that they are converted to. None of them may overlap the
-        input, or another one; one array given twice is refused.
+    d_first_part_out, d_second_part_out, d_unselected_out : arrays or dtypes
+        Where the items go, of the same dtype or one that they are converted to.
+        None of them may overlap the input, or another one; one array given
+        twice is refused.
     d_num_selected_out : device array, iterator or dtype, 2 items
-        Where the sizes of the first and the second part go: integers of 4 or 8 bytes.
+        Where the sizes of the first and the second part go: integers of 4 or 8
+        bytes.
     select_first_part_op, select_second_part_op : callable, OpKind or RawOp
         Predicates of one item.
-    cc, wait, link
-        As for every factory: see `Algorithm`, which also lists what is raised.
+    cc, wait, link : optional
+        What to build for (90, "cpu"), whether to wait for that, and code that
+        operators call: see `Algorithm`, which also lists what is raised.
 
     Returns
     -------
@@ -117,15 +125,21 @@ def three_way_partition(
 
     Examples
     --------
-    >>> import cupar
+    >>> import numpy as np, cupar
+    >>> items = np.array([5, -1, 500, 7, -2])
+    >>> first, second, rest = np.zeros((3, 5), np.int64)
+    >>> counts = np.zeros(2, np.int64)
+    >>> arrays = items, first, second, rest, counts
     >>> negative, large = lambda a: a < 0, lambda a: a > 100
-    >>> parts = cupar.three_way_partition("f4", "f4", "f4", "f4", "i8", negative, large, cc=90)
-    >>> parts.build.algorithm
-    'three_way_partition'
+    >>> parts = cupar.three_way_partition(*arrays, negative, large, cc="cpu")
+    >>> parts.run(*arrays, 5)
+    >>> print(first[: counts[0]], second[: counts[1]], rest[: 5 - counts.sum()])
+    [-1 -2] [500] [5 7]
 
     Notes
     -----
-    It does what CUB's ``DevicePartition::If`` with two predicates does, by kernels of cupar's own.
+    It does what CUB's ``DevicePartition::If`` with two predicates does, by
+    kernels of cupar's own.
     """
     items = argument("d_in", d_in)
     arguments = (
@@ -153,21 +167,22 @@ def select(
     wait: bool = True,
     link: Any = None,
 ) -> Select:
-    """Build a selection of the items for which a predicate holds, or fetch it from the cache.
+    """Build a selection by a predicate, or fetch it from the cache.
 
     Parameters
     ----------
     d_in : device array, iterator or dtype, n items
         The input. Only its dtype matters here.
     d_out : device array, iterator or dtype, as many items as are selected
-        Where they go, in the order of the input, of the same dtype or one that they are converted to. It may
-        not overlap the input.
+        Where they go, in the order of the input, of the same dtype or one that
+        they are converted to. It may not overlap the input.
     d_num_selected_out : device array, iterator or dtype, 1 item
         Where the number of selected items goes: an integer of 4 or 8 bytes.
     cond : callable, OpKind or RawOp
         A predicate of one item.
-    cc, wait, link
-        As for every factory: see `Algorithm`, which also lists what is raised.
+    cc, wait, link : optional
+        What to build for (90, "cpu"), whether to wait for that, and code that
+        operators call: see `Algorithm`, which also lists what is raised.
 
     Returns
     -------
@@ -175,10 +190,13 @@ def select(
 
     Examples
     --------
-    >>> import cupar
-    >>> positive = cupar.select("f4", "f4", "i8", lambda a: a > 0, cc=90)
-    >>> positive.build.algorithm
-    'select'
+    >>> import numpy as np, cupar
+    >>> items, kept = np.array([3, -1, 2, -5]), np.zeros(4, np.int64)
+    >>> count = np.zeros(1, np.int64)
+    >>> positive = cupar.select(items, kept, count, lambda a: a > 0, cc="cpu")
+    >>> positive.run(items, kept, count, 4)
+    >>> print(kept[: count[0]])
+    [3 2]
 
     Notes
     -----

@@ -19,11 +19,14 @@ if TYPE_CHECKING:
 
 
 class Determinism(IntEnum):
-    """How far the result of a reduction is repeatable. Values are CCCL's (``cccl_determinism_t``).
+    """How far the result of a reduction is repeatable.
 
-    `NOT_GUARANTEED` may be quicker, as blocks add their sums in whatever order they finish; CCCL 3.6 has it
-    for `OpKind.PLUS` with an initial value and an output of the accumulator's dtype. `GPU_TO_GPU`, the same
-    on all GPUs, its C interface does not have yet.
+    Values are CCCL's (``cccl_determinism_t``).
+
+    `NOT_GUARANTEED` may be quicker, as blocks add their sums in whatever order
+    they finish; CCCL 3.6 has it for `OpKind.PLUS` with an initial value and an
+    output of the accumulator's dtype. `GPU_TO_GPU`, the same on all GPUs, its C
+    interface does not have yet.
     """
 
     NOT_GUARANTEED = 0
@@ -37,9 +40,12 @@ class Reduce(Algorithm, family=REDUCE, uses={"d_in": "num_items", "d_out": 1}, a
     def run(
         self, d_in: Array, d_out: Array, num_items: int, h_init: Any = None, stream: Stream = None
     ) -> None:
-        """Reduce the first `num_items` items, 0 or more, 2**32 and beyond included, into ``d_out[0]``.
+        """Reduce the first `num_items` items into ``d_out[0]``.
 
-        `h_init` is the initial value, of the kind the reduction was built with; `stream` as in `Algorithm`.
+        There may be 0 items, and 2**32 and more.
+
+        `h_init` is the initial value, of the kind the reduction was built with;
+        `stream` as in `Algorithm`.
         """
         self._run(stream, (d_in, d_out, num_items, h_init))
 
@@ -69,17 +75,20 @@ def reduce_into(
     d_out : device array, iterator or dtype, 1 item
         Where the result goes. Its dtype may differ from the accumulator's.
     op : callable, OpKind or RawOp
-        Combines two values of the accumulator's dtype. It must be associative and commutative: either may be
-        that of earlier items. Order and grouping are unspecified, but by default the same in every run on the
-        same kind of GPU.
+        Combines two values of the accumulator's dtype. It must be associative
+        and commutative: either may be that of earlier items. Order and grouping
+        are unspecified, but by default the same in every run on the same kind
+        of GPU.
     h_init : numpy.ndarray of one element, number or None
-        The initial value. An array's dtype is the accumulator's; a number is taken in `d_in`'s dtype. With
-        None there is no initial value, the accumulator has `d_in`'s dtype, and a reduction of 0 items
-        leaves `d_out` as it was.
+        The initial value. An array's dtype is the accumulator's; a number is
+        taken in `d_in`'s dtype. With None there is no initial value, the
+        accumulator has `d_in`'s dtype, and a reduction of 0 items leaves
+        `d_out` as it was.
     determinism : Determinism, optional
         Whether floats must give the same sum in every run.
-    cc, wait, link
-        As for every factory: see `Algorithm`, which also lists what is raised.
+    cc, wait, link : optional
+        What to build for (90, "cpu"), whether to wait for that, and code that
+        operators call: see `Algorithm`, which also lists what is raised.
 
     Returns
     -------
@@ -88,13 +97,19 @@ def reduce_into(
     Examples
     --------
     >>> import numpy as np, cupar
-    >>> sum_into = cupar.reduce_into(np.int32, np.int32, lambda a, b: a + b, np.zeros(1, np.int32), cc=90)
-    >>> sum_into.build.cc
-    90
+    >>> items, total = np.arange(1, 5), np.zeros(1, np.int64)
+    >>> add = lambda a, b: a + b
+    >>> sum_into = cupar.reduce_into(items, total, add, 0, cc="cpu")
+    >>> sum_into.run(items, total, len(items), 0)
+    >>> print(total)
+    [10]
+
+    On a GPU, leave out `cc`, and give arrays that are there.
 
     Notes
     -----
-    The algorithm is CUB's ``DeviceReduce``: D. Merrill, "CUB", https://nvidia.github.io/cccl/cub.
+    The algorithm is CUB's ``DeviceReduce``: D. Merrill, "CUB",
+    https://nvidia.github.io/cccl/cub.
     """
     types = accumulation(d_in, d_out, op, h_init)
     wanted = _supported(determinism, types)

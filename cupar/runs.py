@@ -46,11 +46,13 @@ class ReduceByKey(
         h_init: Any = None,
         stream: Stream = None,
     ) -> None:
-        """Reduce the first `num_items` values, 0 or more, 2**32 and beyond included.
+        """Reduce the first `num_items` values.
 
-        `d_out_unique` and `d_out_aggregates` must have space for as many items as there are runs, which is
-        not checked. `h_init` is the initial value, of the kind the reduction was built with; `stream` as in
-        `Algorithm`.
+        There may be 0 values, and 2**32 and more.
+
+        `d_out_unique` and `d_out_aggregates` must have space for as many items
+        as there are runs, which is not checked. `h_init` is the initial value,
+        of the kind the reduction was built with; `stream` as in `Algorithm`.
         """
         arrays = d_in_keys, d_out_unique, d_in_values, d_out_aggregates, d_out_num_runs
         self._run(stream, (*arrays, num_items, h_init))
@@ -65,7 +67,7 @@ class ScanByKey(
     family=SCAN_BY_KEY,
     uses=dict.fromkeys(("d_in_keys", "d_in_values", "d_out_values"), "num_items"),
 ):
-    """A scan of each run of equal keys; see `exclusive_scan_by_key` and `inclusive_scan_by_key`."""
+    """A scan of each run of equal keys; see `exclusive_scan_by_key`."""
 
     def run(
         self,
@@ -76,9 +78,12 @@ class ScanByKey(
         h_init: Any = None,
         stream: Stream = None,
     ) -> None:
-        """Scan the first `num_items` values, 0 or more, 2**32 and beyond included, into `d_out_values`.
+        """Scan the first `num_items` values into `d_out_values`.
 
-        `h_init` is the initial value, of the kind the scan was built with; `stream` as in `Algorithm`.
+        There may be 0 values, and 2**32 and more.
+
+        `h_init` is the initial value, of the kind the scan was built with;
+        `stream` as in `Algorithm`.
         """
         self._run(stream, (d_in_keys, d_in_values, d_out_values, num_items, h_init))
 
@@ -104,10 +109,12 @@ class RunLengthEncode(
         num_items: int,
         stream: Stream = None,
     ) -> None:
-        """Encode the first `num_items` items of `d_in`, 0 or more, 2**32 and beyond included.
+        """Encode the first `num_items` items of `d_in`.
 
-        `d_out_unique` and `d_out_counts` must have space for as many items as there are runs, which is not
-        checked; `stream` as in `Algorithm`.
+        There may be 0 items, and 2**32 and more.
+
+        `d_out_unique` and `d_out_counts` must have space for as many items as
+        there are runs, which is not checked; `stream` as in `Algorithm`.
         """
         self._run(stream, (d_in, d_out_unique, d_out_counts, d_out_num_runs, num_items))
 
@@ -131,34 +138,41 @@ def reduce_by_key(
     wait: bool = True,
     link: Any = None,
 ) -> ReduceByKey:
-    """Build a reduction of the values of each run of equal keys, or fetch it from the cache.
+    """Build a reduction of runs of equal keys, or fetch it from the cache.
 
-    A run is a sequence of keys of which each is equal to the one before it. Keys that are equal but not
-    neighbours are in several runs: sort by key to have one of each.
+    A run is a sequence of keys of which each is equal to the one before it.
+    Keys that are equal but not neighbours are in several runs: sort by key to
+    have one of each.
 
     Parameters
     ----------
     d_in_keys : device array, iterator or dtype, num_items items
         The keys. Only their dtype matters here.
-    d_out_unique : device array, iterator or dtype, as many items as there are runs
-        Where the last key of each run goes, of the same dtype or one that it is converted to.
+    d_out_unique : device array, iterator or dtype
+        As many items as there are runs. Where the last key of each run goes, of
+        the same dtype or one that it is converted to.
     d_in_values : device array, iterator or dtype, num_items items
         What is reduced.
-    d_out_aggregates : device array, iterator or dtype, as many items as there are runs
-        Where the results go. Its dtype may differ from the accumulator's.
+    d_out_aggregates : device array, iterator or dtype
+        As many items as there are runs. Where the results go. Its dtype may
+        differ from the accumulator's.
     d_out_num_runs : device array, iterator or dtype, 1 item
         Where the number of runs goes: an integer of 4 or 8 bytes.
     op : callable, OpKind or RawOp
-        Combines two values of the accumulator's dtype, the first of which is that of earlier items (`h_init`
-        comes before a run's). It must be associative; it need not be commutative.
+        Combines two values of the accumulator's dtype, the first of which is
+        that of earlier items (`h_init` comes before a run's). It must be
+        associative; it need not be commutative.
     equality_op : callable, OpKind or RawOp, optional
-        Whether a key is equal to the one before it. By default ``==``, which structs do not have.
+        Whether a key is equal to the one before it. By default ``==``, which
+        structs do not have.
     h_init : numpy.ndarray or device array of one element, number or None
-        The initial value of each run; that of a device array is read when the reduction runs. An array's
-        dtype is the accumulator's; a number is taken in `d_in_values`' dtype. With None there is none, and
-        the accumulator has `d_in_values`' dtype.
-    cc, wait, link
-        As for every factory: see `Algorithm`, which also lists what is raised.
+        The initial value of each run; that of a device array is read when the
+        reduction runs. An array's dtype is the accumulator's; a number is taken
+        in `d_in_values`' dtype. With None there is none, and the accumulator
+        has `d_in_values`' dtype.
+    cc, wait, link : optional
+        What to build for (90, "cpu"), whether to wait for that, and code that
+        operators call: see `Algorithm`, which also lists what is raised.
 
     Returns
     -------
@@ -166,16 +180,23 @@ def reduce_by_key(
 
     Examples
     --------
-    >>> import cupar
-    >>> sums = cupar.reduce_by_key("i4", "i4", "f4", "f4", "i8", cupar.OpKind.PLUS, cc=90)
-    >>> sums.build.algorithm
-    'reduce_by_key'
+    >>> import numpy as np, cupar
+    >>> keys, values = np.array([1, 1, 2]), np.array([10, 11, 20])
+    >>> unique, sums = np.zeros((2, 3), np.int64)
+    >>> count = np.zeros(1, np.int64)
+    >>> arrays = keys, unique, values, sums, count
+    >>> add = cupar.OpKind.PLUS
+    >>> sums_of_runs = cupar.reduce_by_key(*arrays, add, cc="cpu")
+    >>> sums_of_runs.run(*arrays, 3)
+    >>> print(unique[: count[0]], sums[: count[0]])
+    [1 2] [21 20]
 
     Notes
     -----
-    It does what CUB's ``DeviceReduce::ReduceByKey`` does, by kernels of cupar's own. No output may overlap an
-    input. The sums of floats of a run of some thousand values or more may differ in their last bits from run
-    to run, since the grouping of items depends on timing.
+    It does what CUB's ``DeviceReduce::ReduceByKey`` does, by kernels of cupar's
+    own. No output may overlap an input. The sums of floats of a run of some
+    thousand values or more may differ in their last bits from run to run, since
+    the grouping of items depends on timing.
     """
     keys = argument("d_in_keys", d_in_keys)
     names = "d_in_values", "d_out_aggregates"
@@ -204,9 +225,12 @@ def exclusive_scan_by_key(
     wait: bool = True,
     link: Any = None,
 ) -> ScanByKey:
-    """Build an exclusive scan of each run of equal keys, or fetch it from the cache.
+    """Build an exclusive scan by key, or fetch it from the cache.
 
-    Item i combines `h_init` and those items of its run that come before it. Runs are as in `reduce_by_key`.
+    Each run of equal keys is scanned by itself.
+
+    Item i combines `h_init` and those items of its run that come before it.
+    Runs are as in `reduce_by_key`.
 
     Parameters
     ----------
@@ -215,16 +239,22 @@ def exclusive_scan_by_key(
     d_in_values : device array, iterator or dtype, num_items items
         What is scanned.
     d_out_values : device array, iterator or dtype, num_items items
-        Where the result goes; it may be `d_in_values` itself, but not `d_in_keys`. Its dtype may differ from
-        the accumulator's.
+        Where the result goes; it may be `d_in_values` itself, but not
+        `d_in_keys`. Its dtype may differ from the accumulator's.
     op : callable, OpKind or RawOp
-        Combines two values of the accumulator's dtype, the first of which is that of earlier items (`h_init`
-        comes before a run's). It must be associative; it need not be commutative.
+        Combines two values of the accumulator's dtype, the first of which is
+        that of earlier items (`h_init` comes before a run's). It must be
+        associative; it need not be commutative.
     h_init : numpy.ndarray or device array of one element, or number
-        The initial value of each run; that of a device array is read when the scan runs. An array's dtype is
-        the accumulator's; a number is taken in `d_in_values`' dtype.
-    equality_op, cc, wait, link
-        As for `reduce_by_key`.
+        The initial value of each run; that of a device array is read when the
+        scan runs. An array's dtype is the accumulator's; a number is taken in
+        `d_in_values`' dtype.
+    equality_op : callable, OpKind or RawOp, optional
+        Whether a key is equal to the one before it. By default ``==``, which
+        structs do not have.
+    cc, wait, link : optional
+        What to build for (90, "cpu"), whether to wait for that, and code that
+        operators call: see `Algorithm`, which also lists what is raised.
 
     Returns
     -------
@@ -232,15 +262,21 @@ def exclusive_scan_by_key(
 
     Examples
     --------
-    >>> import cupar
-    >>> offsets = cupar.exclusive_scan_by_key("i4", "i4", "i4", lambda a, b: a + b, 0, cc=90)
-    >>> offsets.build.algorithm
-    'exclusive_scan_by_key'
+    >>> import numpy as np, cupar
+    >>> keys, lengths = np.array([1, 1, 2, 2]), np.array([3, 1, 2, 5])
+    >>> starts = np.zeros(4, np.int64)
+    >>> offsets = cupar.exclusive_scan_by_key(
+    ...     keys, lengths, starts, lambda a, b: a + b, 0, cc="cpu"
+    ... )
+    >>> offsets.run(keys, lengths, starts, 4, 0)
+    >>> print(starts)
+    [0 3 0 2]
 
     Notes
     -----
-    It does what CUB's ``DeviceScan::ExclusiveScanByKey`` does, by kernels of cupar's own. The sums of floats
-    may differ in their last bits from run to run, as in `reduce_by_key`.
+    It does what CUB's ``DeviceScan::ExclusiveScanByKey`` does, by kernels of
+    cupar's own. The sums of floats may differ in their last bits from run to
+    run, as in `reduce_by_key`.
     """
     if h_init is None:
         raise TypeError(
@@ -264,20 +300,37 @@ def inclusive_scan_by_key(
     wait: bool = True,
     link: Any = None,
 ) -> ScanByKey:
-    """Build an inclusive scan of each run of equal keys, or fetch it from the cache.
+    """Build an inclusive scan by key, or fetch it from the cache.
 
-    Item i combines `h_init`, those items of its run that come before it, and itself. Runs are as in
-    `reduce_by_key`.
+    Each run of equal keys is scanned by itself.
+
+    Item i combines `h_init`, those items of its run that come before it, and
+    itself. Runs are as in `reduce_by_key`.
 
     Parameters
     ----------
-    d_in_keys, d_in_values, d_out_values, equality_op, cc, wait, link
-        As for `exclusive_scan_by_key`.
+    d_in_keys : device array, iterator or dtype, num_items items
+        The keys. Only their dtype matters here.
+    d_in_values : device array, iterator or dtype, num_items items
+        What is scanned.
+    d_out_values : device array, iterator or dtype, num_items items
+        Where the result goes; it may be `d_in_values` itself, but not
+        `d_in_keys`. Its dtype may differ from the accumulator's.
     op : callable, OpKind or RawOp
-        As for `exclusive_scan_by_key`: its first operand is that of earlier items.
+        Combines two values of the accumulator's dtype, the first of which is
+        that of earlier items (`h_init` comes before a run's). It must be
+        associative; it need not be commutative.
     h_init : numpy.ndarray or device array of one element, number or None
-        As for `exclusive_scan_by_key`. With None there is no initial value, and the accumulator has
+        The initial value of each run; that of a device array is read when the
+        scan runs. An array's dtype is the accumulator's; a number is taken in
+        `d_in_values`' dtype. With None there is none, and the accumulator has
         `d_in_values`' dtype.
+    equality_op : callable, OpKind or RawOp, optional
+        Whether a key is equal to the one before it. By default ``==``, which
+        structs do not have.
+    cc, wait, link : optional
+        What to build for (90, "cpu"), whether to wait for that, and code that
+        operators call: see `Algorithm`, which also lists what is raised.
 
     Returns
     -------
@@ -285,10 +338,15 @@ def inclusive_scan_by_key(
 
     Examples
     --------
-    >>> import cupar
-    >>> peaks = cupar.inclusive_scan_by_key("i4", "f4", "f4", lambda a, b: a if a > b else b, cc=90)
-    >>> peaks.build.cc
-    90
+    >>> import numpy as np, cupar
+    >>> keys, items = np.array([1, 1, 2, 2]), np.array([3, 1, 2, 5])
+    >>> highest = np.zeros(4, np.int64)
+    >>> peaks = cupar.inclusive_scan_by_key(
+    ...     keys, items, highest, lambda a, b: a if a > b else b, cc="cpu"
+    ... )
+    >>> peaks.run(keys, items, highest, 4)
+    >>> print(highest)
+    [3 3 2 5]
     """
     given = d_in_keys, d_in_values, d_out_values, op, h_init, equality_op
     return _scan("inclusive_scan_by_key", *given, cc, wait, link)
@@ -328,23 +386,27 @@ def run_length_encode(
 ) -> RunLengthEncode:
     """Build a run-length encoding, or fetch it from the cache.
 
-    A run is a sequence of items of which each is equal to the one before it. Of each, the last item and the
-    number of items are kept.
+    A run is a sequence of items of which each is equal to the one before it. Of
+    each, the last item and the number of items are kept.
 
     Parameters
     ----------
     d_in : device array, iterator or dtype, num_items items
         The input. Only its dtype matters here.
-    d_out_unique : device array, iterator or dtype, as many items as there are runs
-        Where the last item of each run goes, of the same dtype or one that it is converted to.
-    d_out_counts : device array, iterator or dtype, as many items as there are runs
-        Where the lengths of runs go: integers, which must hold that of the longest.
+    d_out_unique : device array, iterator or dtype
+        As many items as there are runs. Where the last item of each run goes,
+        of the same dtype or one that it is converted to.
+    d_out_counts : device array, iterator or dtype
+        As many items as there are runs. Where the lengths of runs go: integers,
+        which must hold that of the longest.
     d_out_num_runs : device array, iterator or dtype, 1 item
         Where the number of runs goes: an integer of 4 or 8 bytes.
     equality_op : callable, OpKind or RawOp, optional
-        Whether an item is equal to the one before it. By default ``==``, which structs do not have.
-    cc, wait, link
-        As for every factory: see `Algorithm`, which also lists what is raised.
+        Whether an item is equal to the one before it. By default ``==``, which
+        structs do not have.
+    cc, wait, link : optional
+        What to build for (90, "cpu"), whether to wait for that, and code that
+        operators call: see `Algorithm`, which also lists what is raised.
 
     Returns
     -------
@@ -352,15 +414,20 @@ def run_length_encode(
 
     Examples
     --------
-    >>> import cupar
-    >>> encode = cupar.run_length_encode("u1", "u1", "i4", "i8", cc=90)
-    >>> encode.build.algorithm
-    'run_length_encode'
+    >>> import numpy as np, cupar
+    >>> items = np.array([7, 7, 9, 7])
+    >>> unique, lengths = np.zeros((2, 4), np.int64)
+    >>> count = np.zeros(1, np.int64)
+    >>> arrays = items, unique, lengths, count
+    >>> encode = cupar.run_length_encode(*arrays, cc="cpu")
+    >>> encode.run(*arrays, 4)
+    >>> print(unique[: count[0]], lengths[: count[0]])
+    [7 9 7] [2 1 1]
 
     Notes
     -----
-    It does what CUB's ``DeviceRunLengthEncode::Encode`` does, by kernels of cupar's own. No output may
-    overlap the input.
+    It does what CUB's ``DeviceRunLengthEncode::Encode`` does, by kernels of
+    cupar's own. No output may overlap the input.
     """
     items = argument("d_in", d_in)
     arguments = (

@@ -17,14 +17,17 @@ if TYPE_CHECKING:
 
 
 class Scan(Algorithm, family=SCAN, uses={"d_in": "num_items", "d_out": "num_items"}):
-    """A scan for given types, operator and device; see `exclusive_scan` and `inclusive_scan`."""
+    """A scan for given types, operator and device; see `exclusive_scan`."""
 
     def run(
         self, d_in: Array, d_out: Array, num_items: int, h_init: Any = None, stream: Stream = None
     ) -> None:
-        """Scan the first `num_items` items of `d_in`, 0 or more, 2**32 and beyond included, into `d_out`.
+        """Scan the first `num_items` items of `d_in` into `d_out`.
 
-        `h_init` is the initial value, of the kind the scan was built with; `stream` as in `Algorithm`.
+        There may be 0 items, and 2**32 and more.
+
+        `h_init` is the initial value, of the kind the scan was built with;
+        `stream` as in `Algorithm`.
         """
         self._run(stream, (d_in, d_out, num_items, h_init))
 
@@ -44,22 +47,27 @@ def exclusive_scan(
     wait: bool = True,
     link: Any = None,
 ) -> Scan:
-    """Build an exclusive scan, or fetch it from the cache: item i combines `h_init` and items 0 to i - 1.
+    """Build an exclusive scan, or fetch it from the cache.
+
+    Item i combines `h_init` and items 0 to i - 1.
 
     Parameters
     ----------
     d_in : device array, iterator or dtype, n items
         The input. Only its dtype matters here.
     d_out : device array, iterator or dtype, n items
-        Where the result goes; it may be `d_in` itself. Its dtype may differ from the accumulator's.
+        Where the result goes; it may be `d_in` itself. Its dtype may differ
+        from the accumulator's.
     op : callable, OpKind or RawOp
-        Combines two values of the accumulator's dtype, the first of which is that of earlier items (`h_init`
-        comes before all). It must be associative; it need not be commutative.
+        Combines two values of the accumulator's dtype, the first of which is
+        that of earlier items (`h_init` comes before all). It must be
+        associative; it need not be commutative.
     h_init : numpy.ndarray or device array of one element, or number
-        The initial value; that of a device array is read when the scan runs. An array's dtype is the
-        accumulator's; a number is taken in `d_in`'s dtype.
-    cc, wait, link
-        As for every factory: see `Algorithm`, which also lists what is raised.
+        The initial value; that of a device array is read when the scan runs. An
+        array's dtype is the accumulator's; a number is taken in `d_in`'s dtype.
+    cc, wait, link : optional
+        What to build for (90, "cpu"), whether to wait for that, and code that
+        operators call: see `Algorithm`, which also lists what is raised.
 
     Returns
     -------
@@ -68,14 +76,18 @@ def exclusive_scan(
     Examples
     --------
     >>> import numpy as np, cupar
-    >>> scan = cupar.exclusive_scan(np.float32, np.float32, cupar.OpKind.PLUS, 0.0, cc=90)
-    >>> scan.build.algorithm
-    'exclusive_scan'
+    >>> lengths, starts = np.array([3, 1, 2]), np.zeros(3, np.int64)
+    >>> add = cupar.OpKind.PLUS
+    >>> scan = cupar.exclusive_scan(lengths, starts, add, 0, cc="cpu")
+    >>> scan.run(lengths, starts, 3, 0)
+    >>> print(starts)
+    [0 3 4]
 
     Notes
     -----
-    The algorithm is CUB's ``DeviceScan``: D. Merrill and M. Garland, "Single-pass Parallel Prefix Scan with
-    Decoupled Look-back", NVIDIA Technical Report NVR-2016-002. The sums of floats may differ in their last
+    The algorithm is CUB's ``DeviceScan``: D. Merrill and M. Garland,
+    "Single-pass Parallel Prefix Scan with Decoupled Look-back", NVIDIA
+    Technical Report NVR-2016-002. The sums of floats may differ in their last
     bits from run to run, since the grouping of items depends on timing.
     """
     if h_init is None:
@@ -96,16 +108,29 @@ def inclusive_scan(
     wait: bool = True,
     link: Any = None,
 ) -> Scan:
-    """Build an inclusive scan, or fetch it from the cache: item i combines `h_init` and items 0 to i.
+    """Build an inclusive scan, or fetch it from the cache.
+
+    Item i combines `h_init` and items 0 to i.
 
     Parameters
     ----------
-    d_in, d_out, cc, wait, link
-        As for `exclusive_scan`.
+    d_in : device array, iterator or dtype, n items
+        The input. Only its dtype matters here.
+    d_out : device array, iterator or dtype, n items
+        Where the result goes; it may be `d_in` itself. Its dtype may differ
+        from the accumulator's.
     op : callable, OpKind or RawOp
-        As for `exclusive_scan`: its first operand is that of earlier items.
+        Combines two values of the accumulator's dtype, the first of which is
+        that of earlier items (`h_init` comes before all). It must be
+        associative; it need not be commutative.
     h_init : numpy.ndarray or device array of one element, number or None
-        As for `exclusive_scan`. With None there is no initial value, and the accumulator has `d_in`'s dtype.
+        The initial value; that of a device array is read when the scan runs. An
+        array's dtype is the accumulator's; a number is taken in `d_in`'s dtype.
+        With None there is no initial value, and the accumulator has `d_in`'s
+        dtype.
+    cc, wait, link : optional
+        What to build for (90, "cpu"), whether to wait for that, and code that
+        operators call: see `Algorithm`, which also lists what is raised.
 
     Returns
     -------
@@ -114,9 +139,12 @@ def inclusive_scan(
     Examples
     --------
     >>> import numpy as np, cupar
-    >>> running_max = cupar.inclusive_scan(np.int64, np.int64, lambda a, b: a if a > b else b, cc="sm_90")
-    >>> running_max.build.cc
-    90
+    >>> items, highest = np.array([3, 1, 4, 1]), np.zeros(4, np.int64)
+    >>> larger = lambda a, b: a if a > b else b
+    >>> running = cupar.inclusive_scan(items, highest, larger, cc="cpu")
+    >>> running.run(items, highest, 4)
+    >>> print(highest)
+    [3 3 4 4]
     """
     return _scan("inclusive_scan", d_in, d_out, op, h_init, cc, wait, link)
 

@@ -30,9 +30,10 @@ class BinarySearch(
     uses={"d_data": "num_items", "d_values": "num_values", "d_out": "num_values"},
     any_order=("d_values", "d_out"),
 ):
-    """A search for given types, operator and device; see `lower_bound` and `upper_bound`.
+    """A search for given types, operator and device; see `lower_bound`.
 
-    It is called in one phase: the temporary storage that it may need is cupar's own.
+    It is called in one phase: the temporary storage that it may need is cupar's
+    own.
     """
 
     def run(
@@ -44,10 +45,12 @@ class BinarySearch(
         d_out: Array,
         stream: Stream = None,
     ) -> None:
-        """Search the first `num_items` items of `d_data`, which are sorted, for `num_values` values.
+        """Search the first `num_items` items for `num_values` values.
 
-        Both counts may be 0 or more; 2**32 and beyond are fine if `d_out` holds them. `stream` as in
-        `Algorithm`.
+        The items are sorted.
+
+        Both counts may be 0 or more; 2**32 and beyond are fine if `d_out` holds
+        them. `stream` as in `Algorithm`.
         """
         self._run(stream, (d_data, num_items, d_values, num_values, d_out))
 
@@ -76,10 +79,10 @@ def lower_bound(
     wait: bool = True,
     link: Any = None,
 ) -> BinarySearch:
-    """Build a search for the first place where each value can be inserted, or fetch it from the cache.
+    """Build a search for first places of insertion, or fetch it from the cache.
 
-    ``d_out[i]`` is the number of items of `d_data` that go before ``d_values[i]``, as of
-    ``numpy.searchsorted(data, values, side="left")``.
+    ``d_out[i]`` is the number of items of `d_data` that go before
+    ``d_values[i]``, as of ``numpy.searchsorted(data, values, side="left")``.
 
     Parameters
     ----------
@@ -90,12 +93,15 @@ def lower_bound(
     d_out : device array, iterator or dtype, m items
         Where the indices go: integers of 4 or 8 bytes.
     comp : callable, OpKind, RawOp or None
-        Whether its first argument goes before its second: the order that `d_data` is sorted by. None: ``<``.
+        Whether its first argument goes before its second: the order that
+        `d_data` is sorted by. None: ``<``.
     values_sorted : bool, optional
-        Promises that `d_values` are sorted by `comp`, too, which makes many of them several times quicker to
-        find. If they are not, what is written to `d_out` is undefined, and no more than that.
-    cc, wait, link
-        As for every factory: see `Algorithm`, which also lists what is raised.
+        Promises that `d_values` are sorted by `comp`, too, which makes many of
+        them several times quicker to find. If they are not, what is written to
+        `d_out` is undefined, and no more than that.
+    cc, wait, link : optional
+        What to build for (90, "cpu"), whether to wait for that, and code that
+        operators call: see `Algorithm`, which also lists what is raised.
 
     Returns
     -------
@@ -103,16 +109,21 @@ def lower_bound(
 
     Examples
     --------
-    >>> import cupar
-    >>> places = cupar.lower_bound("f4", "f4", "i8", cc=90)
-    >>> places.build.algorithm
-    'lower_bound'
+    >>> import numpy as np, cupar
+    >>> items, values = np.array([1, 3, 3, 5]), np.array([3, 4])
+    >>> places = np.zeros(2, np.int64)
+    >>> find = cupar.lower_bound(items, values, places, cc="cpu")
+    >>> find.run(items, 4, values, 2, places)
+    >>> print(places)
+    [1 3]
 
     Notes
     -----
-    For many values in any order, each call makes a tree of samples of `d_data`, which takes a fifteenth of
-    the memory that the items take, or a seventh if they have more than 8 bytes: J. Rao and K. A. Ross, "Cache
-    conscious indexing for decision-support in main memory", VLDB 1999. Those of more than 16 bytes have none.
+    For many values in any order, each call makes a tree of samples of `d_data`,
+    which takes a fifteenth of the memory that the items take, or a seventh if
+    they have more than 8 bytes: J. Rao and K. A. Ross, "Cache conscious
+    indexing for decision-support in main memory", VLDB 1999. Those of more than
+    16 bytes have none.
     """
     return _search("lower_bound", d_data, d_values, d_out, comp, values_sorted, cc, wait, link)
 
@@ -129,15 +140,29 @@ def upper_bound(
     wait: bool = True,
     link: Any = None,
 ) -> BinarySearch:
-    """Build a search for the last place where each value can be inserted, or fetch it from the cache.
+    """Build a search for last places of insertion, or fetch it from the cache.
 
-    ``d_out[i]`` is the number of items of `d_data` that ``d_values[i]`` does not go before, as of
-    ``numpy.searchsorted(data, values, side="right")``.
+    ``d_out[i]`` is the number of items of `d_data` that ``d_values[i]`` does
+    not go before, as of ``numpy.searchsorted(data, values, side="right")``.
 
     Parameters
     ----------
-    d_data, d_values, d_out, comp, values_sorted, cc, wait, link
-        As for `lower_bound`.
+    d_data : device array or dtype, n items
+        What is searched, sorted by `comp`. Only its dtype matters here.
+    d_values : device array, iterator or dtype, m items
+        What is searched for, of the same dtype.
+    d_out : device array, iterator or dtype, m items
+        Where the indices go: integers of 4 or 8 bytes.
+    comp : callable, OpKind, RawOp or None
+        Whether its first argument goes before its second: the order that
+        `d_data` is sorted by. None: ``<``.
+    values_sorted : bool, optional
+        Promises that `d_values` are sorted by `comp`, too, which makes many of
+        them several times quicker to find. If they are not, what is written to
+        `d_out` is undefined, and no more than that.
+    cc, wait, link : optional
+        What to build for (90, "cpu"), whether to wait for that, and code that
+        operators call: see `Algorithm`, which also lists what is raised.
 
     Returns
     -------
@@ -145,10 +170,15 @@ def upper_bound(
 
     Examples
     --------
-    >>> import cupar
-    >>> descending = cupar.upper_bound("i4", "i4", "u4", lambda a, b: a > b, cc=90)
-    >>> descending.build.algorithm
-    'upper_bound'
+    >>> import numpy as np, cupar
+    >>> items, values = np.array([5, 3, 3, 1]), np.array([3, 4])
+    >>> places = np.zeros(2, np.int64)
+    >>> descending = cupar.upper_bound(
+    ...     items, values, places, lambda a, b: a > b, cc="cpu"
+    ... )
+    >>> descending.run(items, 4, values, 2, places)
+    >>> print(places)
+    [3 1]
     """
     return _search("upper_bound", d_data, d_values, d_out, comp, values_sorted, cc, wait, link)
 

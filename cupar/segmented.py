@@ -43,7 +43,7 @@ class SegmentedReduce(
     },
     rows="d_in",
 ):
-    """A segmented reduction for given types, operator and device; see `segmented_reduce`."""
+    """A segmented reduction for given types; see `segmented_reduce`."""
 
     def run(
         self,
@@ -63,22 +63,25 @@ class SegmentedReduce(
         Parameters
         ----------
         d_in : device array or iterator
-            It must hold all items that the offsets name, which is checked on the CPU alone.
+            It must hold all items that the offsets name, which is checked on
+            the CPU alone.
         d_out : device array or iterator, at least `num_segments` items
         num_segments : int
             From 0 to 2**33 - 1. Of rows, by default all of `d_in`.
-        start_offsets_in, end_offsets_in : device arrays or iterators, at least `num_segments` items
-            None if the reduction was built without.
+        start_offsets_in, end_offsets_in : device arrays or iterators
+            At least `num_segments` items. None if the reduction was built
+            without.
         h_init : numpy.ndarray of one element or number
             The initial value, of the kind that the reduction was built with.
         stream : optional
             As in `Algorithm`.
         max_segment_size : int, optional
-            How many items a segment has at most, if that is known: calls for short ones launch less. The
-            result is right also if one has more.
+            How many items a segment has at most, if that is known: calls for
+            short ones launch less. The result is right also if one has more.
         segment_size : int, optional
-            Without offsets, how many items each segment has: segment i is row i of so many. By default the
-            length of the last axis of `d_in`, if it has several.
+            Without offsets, how many items each segment has: segment i is row i
+            of so many. By default the length of the last axis of `d_in`, if it
+            has several.
         """
         offsets = start_offsets_in, end_offsets_in
         sizes = max_segment_size, segment_size
@@ -118,10 +121,11 @@ def segmented_reduce(
 ) -> SegmentedReduce:
     """Build a segmented reduction, or fetch it from the cache.
 
-    Segment i is items ``start_offsets_in[i]`` to ``end_offsets_in[i] - 1``; segments may be empty, overlap,
-    and leave items out. One that ends where it begins or before is empty. Its items, and `h_init`, are
-    combined into ``d_out[i]``. Without offsets, all segments have one length, one after another, as the rows
-    of a matrix.
+    Segment i is items ``start_offsets_in[i]`` to ``end_offsets_in[i] - 1``;
+    segments may be empty, overlap, and leave items out. One that ends where it
+    begins or before is empty. Its items, and `h_init`, are combined into
+    ``d_out[i]``. Without offsets, all segments have one length, one after
+    another, as the rows of a matrix.
 
     Parameters
     ----------
@@ -129,17 +133,18 @@ def segmented_reduce(
         The input. Only its dtype matters here.
     d_out : device array, iterator or dtype, num_segments items
         Where the results go. Its dtype may differ from the accumulator's.
-    start_offsets_in, end_offsets_in : device arrays, iterators, dtypes or None, num_segments items
-        Of any integer dtype. Both None: rows.
+    start_offsets_in, end_offsets_in : device arrays, iterators, dtypes or None
+        `num_segments` items. Of any integer dtype. Both None: rows.
     op : callable, OpKind or RawOp
-        Combines two values of the accumulator's dtype. It must be associative and commutative: either may be
-        that of earlier items. Order and grouping are unspecified, but the same in every run on the same
-        kind of GPU.
+        Combines two values of the accumulator's dtype. It must be associative
+        and commutative: either may be that of earlier items. Order and grouping
+        are unspecified, but the same in every run on the same kind of GPU.
     h_init : numpy.ndarray of one element or number
-        The initial value of each segment. An array's dtype is the accumulator's; a number is taken in
-        `d_in`'s dtype.
-    cc, wait, link
-        As for every factory: see `Algorithm`, which also lists what is raised.
+        The initial value of each segment. An array's dtype is the
+        accumulator's; a number is taken in `d_in`'s dtype.
+    cc, wait, link : optional
+        What to build for (90, "cpu"), whether to wait for that, and code that
+        operators call: see `Algorithm`, which also lists what is raised.
 
     Returns
     -------
@@ -148,10 +153,25 @@ def segmented_reduce(
     Examples
     --------
     >>> import numpy as np, cupar
-    >>> sums = cupar.segmented_reduce("f4", "f4", "i8", "i8", lambda a, b: a + b, np.zeros(1, "f4"), cc=90)
-    >>> sums.build.algorithm
-    'segmented_reduce'
-    >>> of_rows = cupar.segmented_reduce("f4", "f4", op=lambda a, b: a + b, h_init=0, cc=90)
+    >>> items, sums = np.arange(6), np.zeros(2, np.int64)
+    >>> starts, ends = np.array([0, 2]), np.array([2, 6])
+    >>> add = lambda a, b: a + b
+    >>> by_offsets = cupar.segmented_reduce(
+    ...     items, sums, starts, ends, add, 0, cc="cpu"
+    ... )
+    >>> by_offsets.run(items, sums, 2, starts, ends, 0)
+    >>> print(sums)
+    [ 1 14]
+
+    Of the rows of a matrix:
+
+    >>> matrix = items.reshape(2, 3)
+    >>> of_rows = cupar.segmented_reduce(
+    ...     matrix, sums, op=add, h_init=0, cc="cpu"
+    ... )
+    >>> of_rows.run(matrix, sums, h_init=0)
+    >>> print(sums)
+    [ 3 12]
 
     Notes
     -----
@@ -191,26 +211,30 @@ class SegmentedSort(
         *,
         segment_size: int | None = None,
     ) -> None:
-        """Sort the keys of each segment, with their values unless the sort was built without.
+        """Sort the keys of each segment, with their values if it has any.
 
         Parameters
         ----------
-        d_in_keys, d_out_keys, d_in_values, d_out_values : device arrays, at least `num_items` items
-            Or a `DoubleBuffer` for the inputs and None for the outputs. Afterwards, items in no segment are
-            unspecified in both arrays of a `DoubleBuffer`. The inputs may be iterators if the sort was built
-            for them.
+        d_in_keys, d_out_keys, d_in_values, d_out_values : device arrays
+            At least `num_items` items. Or a `DoubleBuffer` for the inputs and
+            None for the outputs. Afterwards, items in no segment are
+            unspecified in both arrays of a `DoubleBuffer`. The inputs may be
+            iterators if the sort was built for them.
         num_items : int
-            How many items the arrays have, 0 or more. No offset may be larger, or below 0; that is checked on
-            the CPU alone. Of rows, by default ``num_segments * segment_size``.
+            How many items the arrays have, 0 or more. No offset may be larger,
+            or below 0; that is checked on the CPU alone. Of rows, by default
+            ``num_segments * segment_size``.
         num_segments : int
-            From 0 to 2**32 - 1; without offsets, to 2**33 - 1, and by default all rows of `d_in_keys`.
-        start_offsets_in, end_offsets_in : device arrays, at least `num_segments` items
-            None if the sort was built without.
+            From 0 to 2**32 - 1; without offsets, to 2**33 - 1, and by default
+            all rows of `d_in_keys`.
+        start_offsets_in, end_offsets_in : device arrays
+            At least `num_segments` items. None if the sort was built without.
         stream : optional
             As in `Algorithm`.
         segment_size : int, optional
-            Without offsets, how many items each segment has: segment i is row i of so many. By default the
-            length of the last axis of `d_in_keys`, if it has several.
+            Without offsets, how many items each segment has: segment i is row i
+            of so many. By default the length of the last axis of `d_in_keys`,
+            if it has several.
         """
         arrays = (d_in_keys, d_out_keys, d_in_values, d_out_values)
         arguments = (*arrays, num_items, num_segments, start_offsets_in, end_offsets_in, segment_size)
@@ -273,36 +297,44 @@ def segmented_sort(
     wait: bool = True,
     link: Any = None,
 ) -> SegmentedSort:
-    """Build a stable sort of segments, each by itself, or fetch it from the cache.
+    """Build a stable sort of each segment, or fetch it from the cache.
 
-    By the bits of numbers, in an `order`; or of whatever keys by a comparison, `op`.
+    By the bits of numbers, in an `order`; or of whatever keys by a comparison,
+    `op`.
 
-    Only the values, the offsets and, with a `DoubleBuffer`, the outputs have a default; what follows them is
-    given by name where they are left out.
+    Only the values, the offsets and, with a `DoubleBuffer`, the outputs have a
+    default; what follows them is given by name where they are left out.
 
-    Segment i is items ``start_offsets_in[i]`` to ``end_offsets_in[i] - 1``. Segments may be empty and leave
-    items out, which the sort does not write; they may not overlap. One that ends where it begins or before is
-    empty. Without offsets, all segments have one length, one after another, as the rows of a matrix.
+    Segment i is items ``start_offsets_in[i]`` to ``end_offsets_in[i] - 1``.
+    Segments may be empty and leave items out, which the sort does not write;
+    they may not overlap. One that ends where it begins or before is empty.
+    Without offsets, all segments have one length, one after another, as the
+    rows of a matrix.
 
     Parameters
     ----------
     d_in_keys : device array, DoubleBuffer or dtype, num_items items
-        The keys: bool, integers or floats; with `op` of any dtype, and an iterator, too. Only their dtype
-        matters here.
+        The keys: bool, integers or floats; with `op` of any dtype, and an
+        iterator, too. Only their dtype matters here.
     d_out_keys : device array, dtype or None, num_items items
-        Where the sorted keys go, of the same dtype; None if `d_in_keys` is a `DoubleBuffer`.
+        Where the sorted keys go, of the same dtype; None if `d_in_keys` is a
+        `DoubleBuffer`.
     d_in_values : device array, DoubleBuffer, dtype or None, num_items items
-        What goes with the keys, if anything: of any dtype; with `op`, an iterator, too.
+        What goes with the keys, if anything: of any dtype; with `op`, an
+        iterator, too.
     d_out_values : device array, dtype or None, num_items items
-        Where the values go; None if there are none, or they are in a `DoubleBuffer`.
-    start_offsets_in, end_offsets_in : device arrays, dtypes or None, num_segments items
-        Of any integer dtype. Both None: rows.
+        Where the values go; None if there are none, or they are in a
+        `DoubleBuffer`.
+    start_offsets_in, end_offsets_in : device arrays, dtypes or None
+        `num_segments` items. Of any integer dtype. Both None: rows.
     order : SortOrder, optional
         By default the smallest come first.
     op : callable, OpKind, RawOp or None
-        In place of `order`: whether its first key goes before its second, a strict weak order.
-    cc, wait, link
-        As for every factory: see `Algorithm`, which also lists what is raised.
+        In place of `order`: whether its first key goes before its second, a
+        strict weak order.
+    cc, wait, link : optional
+        What to build for (90, "cpu"), whether to wait for that, and code that
+        operators call: see `Algorithm`, which also lists what is raised.
 
     Returns
     -------
@@ -310,18 +342,32 @@ def segmented_sort(
 
     Examples
     --------
-    >>> import cupar
-    >>> segments = cupar.segmented_sort("u4", "u4", None, None, "i8", "i8", cc=90)
-    >>> segments.build.algorithm
-    'segmented_sort'
-    >>> rows = cupar.segmented_sort("u4", "u4", order=cupar.SortOrder.DESCENDING, cc=90)
-    >>> by_magnitude = cupar.segmented_sort("f4", "f4", op=lambda a, b: abs(a) < abs(b), cc=90)
+    >>> import numpy as np, cupar
+    >>> keys = np.array([[3, -1, 2], [5, -6, 4]])
+    >>> sorted_keys = np.empty_like(keys)
+    >>> rows = cupar.segmented_sort(keys, sorted_keys, cc="cpu")
+    >>> rows.run(keys, sorted_keys)
+    >>> print(sorted_keys)
+    [[-1  2  3]
+     [-6  4  5]]
+
+    By a comparison:
+
+    >>> nearer = lambda a, b: abs(a) < abs(b)
+    >>> by_magnitude = cupar.segmented_sort(
+    ...     keys, sorted_keys, op=nearer, cc="cpu"
+    ... )
+    >>> by_magnitude.run(keys, sorted_keys)
+    >>> print(sorted_keys)
+    [[-1  2  3]
+     [ 4  5 -6]]
 
     Notes
     -----
-    In an `order`, floats are ordered by sign and magnitude: NaNs go to the ends, and with values -0.0 and 0.0
-    are equal. The outputs may not be the inputs themselves. Nothing is read back, whatever the lengths, so
-    calls can be captured.
+    In an `order`, floats are ordered by sign and magnitude: NaNs go to the
+    ends, and with values -0.0 and 0.0 are equal. The outputs may not be the
+    inputs themselves. Nothing is read back, whatever the lengths, so calls can
+    be captured.
     """
     offsets = segment_offsets(start_offsets_in, end_offsets_in, may_iterate=False)
     if op is not None:

@@ -54,23 +54,25 @@ class SegmentedScan(
         Parameters
         ----------
         d_in, d_out : device arrays or iterators
-            They must hold all items that the offsets name, which is checked on the CPU alone.
+            They must hold all items that the offsets name, which is checked on
+            the CPU alone.
         num_segments : int
             From 0 to 2**33 - 1. Of rows, by default all of `d_in`.
-        start_offsets_in, end_offsets_in : device arrays or iterators, at least `num_segments` items
-            None if the scan was built without.
+        start_offsets_in, end_offsets_in : device arrays or iterators
+            At least `num_segments` items. None if the scan was built without.
         h_init : numpy.ndarray or device array of one element, or number
             The initial value, of the kind that the scan was built with.
         stream : optional
             As in `Algorithm`.
-        start_offsets_out : device array or iterator, at least `num_segments` items
-            None if the scan was built without.
+        start_offsets_out : device array or iterator
+            At least `num_segments` items. None if the scan was built without.
         max_segment_size : int, optional
-            How many items a segment has at most, if that is known: calls for short ones launch less. The
-            result is right also if one has more.
+            How many items a segment has at most, if that is known: calls for
+            short ones launch less. The result is right also if one has more.
         segment_size : int, optional
-            Without offsets, how many items each segment has: segment i is row i of so many. By default the
-            length of the last axis of `d_in`, if it has several.
+            Without offsets, how many items each segment has: segment i is row i
+            of so many. By default the length of the last axis of `d_in`, if it
+            has several.
         """
         offsets = start_offsets_in, end_offsets_in
         more = start_offsets_out, max_segment_size, segment_size
@@ -112,17 +114,40 @@ def inclusive_segmented_scan(
 ) -> SegmentedScan:
     """Build an inclusive scan of segments, or fetch it from the cache.
 
-    Item i of a segment combines `h_init` and its items 0 to i.
+    Item i of a segment combines `h_init` and its items 0 to i. Segment s is
+    items ``start_offsets_in[s]`` to ``end_offsets_in[s] - 1``, and is written
+    where it is in the input, or from ``start_offsets_out[s]`` on. Segments may
+    be empty, be in any order, and leave items out, which are not written. One
+    that ends where it begins or before is empty. If they overlap in the output,
+    an item there is what one of them writes. Without offsets, all segments have
+    one length, one after another, as the rows of a matrix.
 
     Parameters
     ----------
-    d_in, d_out, start_offsets_in, end_offsets_in, start_offsets_out, cc, wait, link
-        As for `exclusive_segmented_scan`.
+    d_in : device array, iterator or dtype
+        The input. Only its dtype matters here.
+    d_out : device array, iterator or dtype
+        Where the results go; it may be `d_in` itself, unless segments overlap
+        or there are `start_offsets_out`. Its dtype may differ from the
+        accumulator's.
+    start_offsets_in, end_offsets_in : device arrays, iterators, dtypes or None
+        `num_segments` items. Of any integer dtype. Both None: rows.
     op : callable, OpKind or RawOp
-        As for `exclusive_segmented_scan`: its first operand is that of earlier items.
+        Combines two values of the accumulator's dtype, the first of which is
+        that of earlier items (`h_init` comes before a segment's). It must be
+        associative; it need not be commutative. How items are grouped is
+        unspecified, but the same in every run on the same kind of GPU, if the
+        arrays are aligned alike.
     h_init : numpy.ndarray or device array of one element, number or None
-        As for `exclusive_segmented_scan`. With None there is no initial value, and the accumulator has
+        The initial value of each segment; that of a device array is read when
+        the scan runs. An array's dtype is the accumulator's; a number is taken
+        in `d_in`'s dtype. With None there is none, and the accumulator has
         `d_in`'s dtype.
+    start_offsets_out : device array, iterator, dtype or None
+        `num_segments` items. Of any integer dtype. None: those of the input.
+    cc, wait, link : optional
+        What to build for (90, "cpu"), whether to wait for that, and code that
+        operators call: see `Algorithm`, which also lists what is raised.
 
     Returns
     -------
@@ -131,9 +156,14 @@ def inclusive_segmented_scan(
     Examples
     --------
     >>> import numpy as np, cupar
-    >>> running_max = cupar.inclusive_segmented_scan("i8", "i8", "i4", "i4", max, cc="sm_90")
-    >>> running_max.build.algorithm
-    'inclusive_segmented_scan'
+    >>> items, highest = np.array([3, 1, 4, 1]), np.zeros(4, np.int64)
+    >>> starts, ends = np.array([0, 2]), np.array([2, 4])
+    >>> running = cupar.inclusive_segmented_scan(
+    ...     items, highest, starts, ends, max, cc="cpu"
+    ... )
+    >>> running.run(items, highest, 2, starts, ends)
+    >>> print(highest)
+    [3 3 4 4]
     """
     offsets = start_offsets_in, end_offsets_in, start_offsets_out
     return _scan("inclusive_segmented_scan", d_in, d_out, offsets, op, h_init, cc, wait, link)
@@ -155,32 +185,39 @@ def exclusive_segmented_scan(
 ) -> SegmentedScan:
     """Build an exclusive scan of segments, or fetch it from the cache.
 
-    Item i of a segment combines `h_init` and its items 0 to i - 1. Segment s is items ``start_offsets_in[s]``
-    to ``end_offsets_in[s] - 1``, and is written where it is in the input, or from ``start_offsets_out[s]``
-    on. Segments may be empty, be in any order, and leave items out, which are not written. One that ends
-    where it begins or before is empty. If they overlap in the output, an item there is what one of them
-    writes. Without offsets, all segments have one length, one after another, as the rows of a matrix.
+    Item i of a segment combines `h_init` and its items 0 to i - 1. Segment s is
+    items ``start_offsets_in[s]`` to ``end_offsets_in[s] - 1``, and is written
+    where it is in the input, or from ``start_offsets_out[s]`` on. Segments may
+    be empty, be in any order, and leave items out, which are not written. One
+    that ends where it begins or before is empty. If they overlap in the output,
+    an item there is what one of them writes. Without offsets, all segments have
+    one length, one after another, as the rows of a matrix.
 
     Parameters
     ----------
     d_in : device array, iterator or dtype
         The input. Only its dtype matters here.
     d_out : device array, iterator or dtype
-        Where the results go; it may be `d_in` itself, unless segments overlap or there are
-        `start_offsets_out`. Its dtype may differ from the accumulator's.
-    start_offsets_in, end_offsets_in : device arrays, iterators, dtypes or None, num_segments items
-        Of any integer dtype. Both None: rows.
+        Where the results go; it may be `d_in` itself, unless segments overlap
+        or there are `start_offsets_out`. Its dtype may differ from the
+        accumulator's.
+    start_offsets_in, end_offsets_in : device arrays, iterators, dtypes or None
+        `num_segments` items. Of any integer dtype. Both None: rows.
     op : callable, OpKind or RawOp
-        Combines two values of the accumulator's dtype, the first of which is that of earlier items (`h_init`
-        comes before a segment's). It must be associative; it need not be commutative. How items are grouped
-        is unspecified, but the same in every run on the same kind of GPU, if the arrays are aligned alike.
+        Combines two values of the accumulator's dtype, the first of which is
+        that of earlier items (`h_init` comes before a segment's). It must be
+        associative; it need not be commutative. How items are grouped is
+        unspecified, but the same in every run on the same kind of GPU, if the
+        arrays are aligned alike.
     h_init : numpy.ndarray or device array of one element, or number
-        The initial value of each segment; that of a device array is read when the scan runs. An array's dtype
-        is the accumulator's; a number is taken in `d_in`'s dtype.
-    start_offsets_out : device array, iterator, dtype or None, num_segments items
-        Of any integer dtype. None: those of the input.
-    cc, wait, link
-        As for every factory: see `Algorithm`, which also lists what is raised.
+        The initial value of each segment; that of a device array is read when
+        the scan runs. An array's dtype is the accumulator's; a number is taken
+        in `d_in`'s dtype.
+    start_offsets_out : device array, iterator, dtype or None
+        `num_segments` items. Of any integer dtype. None: those of the input.
+    cc, wait, link : optional
+        What to build for (90, "cpu"), whether to wait for that, and code that
+        operators call: see `Algorithm`, which also lists what is raised.
 
     Returns
     -------
@@ -189,15 +226,20 @@ def exclusive_segmented_scan(
     Examples
     --------
     >>> import numpy as np, cupar
-    >>> places = cupar.exclusive_segmented_scan("i4", "i4", "i8", "i8", cupar.OpKind.PLUS, 0, cc=90)
-    >>> places.build.algorithm
-    'exclusive_segmented_scan'
-    >>> of_rows = cupar.exclusive_segmented_scan("i4", "i4", op=cupar.OpKind.PLUS, h_init=0, cc=90)
+    >>> lengths = np.array([[3, 1, 2], [1, 1, 1]])
+    >>> places = np.zeros_like(lengths)
+    >>> of_rows = cupar.exclusive_segmented_scan(
+    ...     lengths, places, op=cupar.OpKind.PLUS, h_init=0, cc="cpu"
+    ... )
+    >>> of_rows.run(lengths, places, h_init=0)
+    >>> print(places)
+    [[0 3 4]
+     [0 1 2]]
 
     Notes
     -----
-    Nothing is read back, whatever the lengths, so calls can be captured. In C++ it is CUB's
-    ``DeviceSegmentedScan``.
+    Nothing is read back, whatever the lengths, so calls can be captured. In C++
+    it is CUB's ``DeviceSegmentedScan``.
     """
     if h_init is None:
         raise TypeError(

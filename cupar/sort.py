@@ -36,7 +36,10 @@ __all__ = [
 
 
 class SortOrder(IntEnum):
-    """The order in which keys are sorted. Values are those of CCCL's C interface (``cccl_sort_order_t``)."""
+    """The order in which keys are sorted.
+
+    Values are those of CCCL's C interface (``cccl_sort_order_t``).
+    """
 
     ASCENDING = 0
     DESCENDING = 1
@@ -58,7 +61,7 @@ class MergeSort(
         num_items: int | None = None,
         stream: Stream = None,
     ) -> None:
-        """Sort the first `num_items` keys, 0 or more, with their items unless the sort was built without.
+        """Sort the first `num_items` keys, with their items if it has any.
 
         `stream` as in `Algorithm`.
         """
@@ -83,7 +86,8 @@ def merge_sort(
 ) -> MergeSort:
     """Build a stable sort by a comparison, or fetch it from the cache.
 
-    Only the items have a default; what follows them is given by name where they are left out.
+    Only the items have a default; what follows them is given by name where they
+    are left out.
 
     Parameters
     ----------
@@ -92,12 +96,13 @@ def merge_sort(
     d_in_items : device array, iterator, dtype or None, n items
         What goes with them, if anything.
     d_out_keys, d_out_items : device arrays or dtypes, n items
-        Where the sorted keys and their items go, of the same dtypes; they may be the inputs themselves.
-        `d_out_items` is None if `d_in_items` is.
+        Where the sorted keys and their items go, of the same dtypes; they may
+        be the inputs themselves. `d_out_items` is None if `d_in_items` is.
     op : callable, OpKind or RawOp
         Whether its first key goes before its second: a strict weak order.
-    cc, wait, link
-        As for every factory: see `Algorithm`, which also lists what is raised.
+    cc, wait, link : optional
+        What to build for (90, "cpu"), whether to wait for that, and code that
+        operators call: see `Algorithm`, which also lists what is raised.
 
     Returns
     -------
@@ -105,10 +110,15 @@ def merge_sort(
 
     Examples
     --------
-    >>> import cupar
-    >>> by_magnitude = cupar.merge_sort("f4", "i4", "f4", "i4", lambda a, b: abs(a) < abs(b), cc=90)
-    >>> by_magnitude.build.algorithm
-    'merge_sort'
+    >>> import numpy as np, cupar
+    >>> keys, names = np.array([-3, 1, 2]), np.array([0, 1, 2])
+    >>> out_keys, out_names = np.empty_like(keys), np.empty_like(names)
+    >>> arrays = keys, names, out_keys, out_names
+    >>> nearer = lambda a, b: abs(a) < abs(b)
+    >>> by_magnitude = cupar.merge_sort(*arrays, nearer, cc="cpu")
+    >>> by_magnitude.run(*arrays, 3)
+    >>> print(out_keys, out_names)
+    [ 1  2 -3] [1 2 0]
 
     Notes
     -----
@@ -167,15 +177,17 @@ class RadixSort(
         end_bit: int | None = None,
         stream: Stream = None,
     ) -> None:
-        """Sort the first `num_items` keys, 0 or more, with their values unless the sort was built without.
+        """Sort the first `num_items` keys, with their values if it has any.
 
         Parameters
         ----------
-        d_in_keys, d_out_keys, d_in_values, d_out_values : device arrays, at least `num_items` items
-            Or a `DoubleBuffer` for the inputs and None for the outputs.
+        d_in_keys, d_out_keys, d_in_values, d_out_values : device arrays
+            At least `num_items` items. Or a `DoubleBuffer` for the inputs and
+            None for the outputs.
         num_items : int
         begin_bit, end_bit : int, optional
-            Only these bits of the keys count, from the lowest on, `end_bit` not included; by default all.
+            Only these bits of the keys count, from the lowest on, `end_bit` not
+            included; by default all.
         stream : optional
             As in `Algorithm`.
         """
@@ -239,23 +251,26 @@ def radix_sort(
 ) -> RadixSort:
     """Build a stable sort of numbers by their bits, or fetch it from the cache.
 
-    Only the values and, with a `DoubleBuffer`, the outputs have a default; what follows them is given by name
-    where they are left out.
+    Only the values and, with a `DoubleBuffer`, the outputs have a default; what
+    follows them is given by name where they are left out.
 
     Parameters
     ----------
     d_in_keys : device array, DoubleBuffer or dtype, n items
         The keys: bool, integers or floats. Only their dtype matters here.
     d_out_keys : device array, dtype or None, n items
-        Where the sorted keys go, of the same dtype; None if `d_in_keys` is a `DoubleBuffer`.
+        Where the sorted keys go, of the same dtype; None if `d_in_keys` is a
+        `DoubleBuffer`.
     d_in_values : device array, DoubleBuffer, dtype or None, n items
         What goes with the keys, if anything: of any dtype.
     d_out_values : device array, dtype or None, n items
-        Where the values go; None if there are none, or they are in a `DoubleBuffer`.
+        Where the values go; None if there are none, or they are in a
+        `DoubleBuffer`.
     order : SortOrder
         By default the smallest come first.
-    cc, wait, link
-        As for every factory: see `Algorithm`, which also lists what is raised.
+    cc, wait, link : optional
+        What to build for (90, "cpu"), whether to wait for that, and code that
+        operators call: see `Algorithm`, which also lists what is raised.
 
     Returns
     -------
@@ -263,16 +278,20 @@ def radix_sort(
 
     Examples
     --------
-    >>> import cupar
-    >>> descending = cupar.radix_sort("u4", "u4", None, None, cupar.SortOrder.DESCENDING, cc=90)
-    >>> descending.build.algorithm
-    'radix_sort'
+    >>> import numpy as np, cupar
+    >>> keys, sorted_keys = np.array([3, 1, 2]), np.zeros(3, np.int64)
+    >>> order = cupar.SortOrder.DESCENDING
+    >>> sort = cupar.radix_sort(keys, sorted_keys, order=order, cc="cpu")
+    >>> sort.run(keys, sorted_keys, None, None, 3)
+    >>> print(sorted_keys)
+    [3 2 1]
 
     Notes
     -----
-    The algorithm is CUB's ``DeviceRadixSort``: A. Adinets and D. Merrill, "Onesweep: A Faster Least
-    Significant Digit Radix Sort for GPUs", arXiv:2206.01784. Floats are ordered by sign and magnitude: -0.0
-    and 0.0 are equal, and NaNs go to the ends.
+    The algorithm is CUB's ``DeviceRadixSort``: A. Adinets and D. Merrill,
+    "Onesweep: A Faster Least Significant Digit Radix Sort for GPUs",
+    arXiv:2206.01784. Floats are ordered by sign and magnitude: -0.0 and 0.0 are
+    equal, and NaNs go to the ends.
     """
     arguments = sorted_arguments(
         d_in_keys, d_out_keys, d_in_values, d_out_values, "use merge_sort with a comparison of yours"

@@ -37,7 +37,7 @@ class TopK(
         k: int | None = None,
         stream: Stream = None,
     ) -> None:
-        """Find the first k of so many keys, with their values unless it was built without.
+        """Find the first k of so many keys, with their values if it has any.
 
         Parameters
         ----------
@@ -88,10 +88,12 @@ def top_k(
     wait: bool = True,
     link: Any = None,
 ) -> TopK:
-    """Build a top-k, which finds the largest or smallest k items, or fetch it from the cache.
+    """Build a top-k, or fetch it from the cache.
 
-    They are sorted, and equal keys stay in their order: the result is that of a stable sort, cut off after k
-    items.
+    It finds the largest or the smallest items.
+
+    They are sorted, and equal keys stay in their order: the result is that of a
+    stable sort, cut off after k items.
 
     Parameters
     ----------
@@ -100,13 +102,15 @@ def top_k(
     d_out_keys : device array or dtype, k items
         Where the first k keys go, of the same dtype.
     d_in_values : device array, iterator, dtype or None, num_items items
-        Values that belong to the keys, if any: of any dtype. A `CountingIterator` yields indices.
+        Values that belong to the keys, if any: of any dtype. A
+        `CountingIterator` yields indices.
     d_out_values : device array, dtype or None, k items
         Where the values go, of the same dtype; None if there are none.
     order : SortOrder
         By default the largest come first.
-    cc, wait, link
-        As for every factory: see `Algorithm`, which also lists what is raised.
+    cc, wait, link : optional
+        What to build for (90, "cpu"), whether to wait for that, and code that
+        operators call: see `Algorithm`, which also lists what is raised.
 
     Returns
     -------
@@ -115,16 +119,20 @@ def top_k(
     Examples
     --------
     >>> import numpy as np, cupar
-    >>> largest = cupar.top_k("f4", "f4", cupar.CountingIterator(np.int64(0)), "i8", cc=90)
-    >>> largest.build.algorithm
-    'top_k'
-    >>> smallest = cupar.top_k("f4", "f4", order=cupar.SortOrder.ASCENDING, cc=90)
+    >>> keys, largest = np.array([3, 9, 1, 7]), np.zeros(2, np.int64)
+    >>> indices = cupar.CountingIterator(np.int64(0))
+    >>> places = np.zeros(2, np.int64)
+    >>> select = cupar.top_k(keys, largest, indices, places, cc="cpu")
+    >>> select.run(keys, largest, indices, places, 4, 2)
+    >>> print(np.sort(largest), np.sort(places))
+    [7 9] [1 3]
 
     Notes
     -----
-    Keys are ordered as by `radix_sort`: -0.0 and 0.0 are equal, and NaNs go to the ends, those without a sign
-    before all others if the largest come first. The outputs may not overlap the inputs. Nothing is read back,
-    so calls can be captured.
+    Keys are ordered as by `radix_sort`: -0.0 and 0.0 are equal, and NaNs go to
+    the ends, those without a sign before all others if the largest come first.
+    The outputs may not overlap the inputs. Nothing is read back, so calls can
+    be captured.
     """
     order = choice("order", SortOrder, order)
     arguments = _arguments(d_in_keys, d_out_keys, d_in_values, d_out_values)
@@ -161,30 +169,33 @@ class SegmentedTopK(
         *,
         segment_size: int | None = None,
     ) -> None:
-        """Find the first k keys of each segment, with their values unless it was built without.
+        """Find the first k keys of each segment, with values if it has any.
 
         Parameters
         ----------
         d_in_keys : device array, at least `num_items` items
         d_out_keys : device array, at least ``num_segments * k`` items
-            What is found of segment i goes to row i of `k` items. A segment that has fewer leaves the rest of
-            its row as it is.
+            What is found of segment i goes to row i of `k` items. A segment
+            that has fewer leaves the rest of its row as it is.
         d_in_values : device array or iterator, at least `num_items` items
         d_out_values : device array, at least ``num_segments * k`` items
         num_items : int
-            How many items the inputs have, 0 or more. No offset may be larger, or below 0; that is checked on
-            the CPU alone. Of rows, by default ``num_segments * segment_size``.
+            How many items the inputs have, 0 or more. No offset may be larger,
+            or below 0; that is checked on the CPU alone. Of rows, by default
+            ``num_segments * segment_size``.
         num_segments : int
-            From 0 to 2**32 - 1; without offsets, to 2**33 - 1, and by default all rows of `d_in_keys`.
+            From 0 to 2**32 - 1; without offsets, to 2**33 - 1, and by default
+            all rows of `d_in_keys`.
         k : int
             0 or more; without offsets, no more than each segment has.
-        start_offsets_in, end_offsets_in : device arrays, at least `num_segments` items
-            None if it was built without.
+        start_offsets_in, end_offsets_in : device arrays
+            At least `num_segments` items. None if it was built without.
         stream : optional
             As in `Algorithm`.
         segment_size : int, optional
-            Without offsets, how many items each segment has: segment i is row i of so many. By default the
-            length of the last axis of `d_in_keys`, if it has several.
+            Without offsets, how many items each segment has: segment i is row i
+            of so many. By default the length of the last axis of `d_in_keys`,
+            if it has several.
         """
         arrays = (d_in_keys, d_out_keys, d_in_values, d_out_values)
         arguments = (*arrays, num_items, num_segments, k, start_offsets_in, end_offsets_in, segment_size)
@@ -233,29 +244,32 @@ def segmented_top_k(
 
     It finds the largest or smallest k items of each segment.
 
-    Segment i is items ``start_offsets_in[i]`` to ``end_offsets_in[i] - 1``; its first k items go, sorted, to
-    row i of the outputs, which is k items long. Segments may be empty and leave items out; they may not
-    overlap. One that ends where it begins or before is empty. Without offsets, all segments have one length,
-    one after another, as the rows of a matrix.
+    Segment i is items ``start_offsets_in[i]`` to ``end_offsets_in[i] - 1``; its
+    first k items go, sorted, to row i of the outputs, which is k items long.
+    Segments may be empty and leave items out; they may not overlap. One that
+    ends where it begins or before is empty. Without offsets, all segments have
+    one length, one after another, as the rows of a matrix.
 
     Parameters
     ----------
     d_in_keys : device array or dtype, num_items items
         The keys: bool, integers or floats. Only their dtype matters here.
     d_out_keys : device array or dtype, num_segments * k items
-        Where the first k keys of each segment go, of the same dtype. A segment that has fewer items leaves
-        the rest of its row as it is.
+        Where the first k keys of each segment go, of the same dtype. A segment
+        that has fewer items leaves the rest of its row as it is.
     d_in_values : device array, iterator, dtype or None, num_items items
-        Values that belong to the keys, if any: of any dtype. A `CountingIterator` yields indices, counted
-        from the first item of the array.
+        Values that belong to the keys, if any: of any dtype. A
+        `CountingIterator` yields indices, counted from the first item of the
+        array.
     d_out_values : device array, dtype or None, num_segments * k items
         Where the values go, of the same dtype; None if there are none.
-    start_offsets_in, end_offsets_in : device arrays, dtypes or None, num_segments items
-        Of any integer dtype. Both None: rows.
+    start_offsets_in, end_offsets_in : device arrays, dtypes or None
+        `num_segments` items. Of any integer dtype. Both None: rows.
     order : SortOrder
         By default the largest come first.
-    cc, wait, link
-        As for every factory: see `Algorithm`, which also lists what is raised.
+    cc, wait, link : optional
+        What to build for (90, "cpu"), whether to wait for that, and code that
+        operators call: see `Algorithm`, which also lists what is raised.
 
     Returns
     -------
@@ -264,16 +278,20 @@ def segmented_top_k(
     Examples
     --------
     >>> import numpy as np, cupar
-    >>> of_rows = cupar.segmented_top_k("f4", "f4", cupar.CountingIterator(np.int64(0)), "i8", cc=90)
-    >>> of_rows.build.algorithm
-    'segmented_top_k'
+    >>> keys = np.array([[3, 9, 1], [7, 5, 6]])
+    >>> smallest = np.zeros((2, 1), np.int64)
     >>> order = cupar.SortOrder.ASCENDING
-    >>> smallest = cupar.segmented_top_k("f4", "f4", None, None, "i8", "i8", order, cc=90)
+    >>> of_rows = cupar.segmented_top_k(keys, smallest, order=order, cc="cpu")
+    >>> of_rows.run(keys, smallest, None, None, k=1)
+    >>> print(smallest)
+    [[1]
+     [5]]
 
     Notes
     -----
-    Keys are ordered as by `top_k`, and equal keys stay in their order. The outputs may not overlap the
-    inputs. Nothing is read back, whatever the lengths, so calls can be captured.
+    Keys are ordered as by `top_k`, and equal keys stay in their order. The
+    outputs may not overlap the inputs. Nothing is read back, whatever the
+    lengths, so calls can be captured.
     """
     order = choice("order", SortOrder, order)
     arguments = (

@@ -30,7 +30,7 @@ class UnaryTransform(
     _needs_storage = False
 
     def run(self, d_in: Array, d_out: Array, num_items: int, stream: Stream = None) -> None:
-        """Transform `num_items` items, 0 or more, 2**32 and beyond included; `stream` as in `Algorithm`."""
+        """Transform `num_items` items; `stream` as in `Algorithm`."""
         self._run(stream, (d_in, d_out, num_items))
 
     __call__ = run
@@ -50,7 +50,7 @@ class BinaryTransform(
     _needs_storage = False
 
     def run(self, d_in1: Array, d_in2: Array, d_out: Array, num_items: int, stream: Stream = None) -> None:
-        """Transform `num_items` items, 0 or more, 2**32 and beyond included; `stream` as in `Algorithm`."""
+        """Transform `num_items` items; `stream` as in `Algorithm`."""
         self._run(stream, (d_in1, d_in2, d_out, num_items))
 
     __call__ = run
@@ -66,18 +66,22 @@ def unary_transform(
     wait: bool = True,
     link: Any = None,
 ) -> UnaryTransform:
-    """Build a transform of one array, or fetch it from the cache: ``d_out[i] = op(d_in[i])``.
+    """Build a transform of one array, or fetch it from the cache.
+
+    It does ``d_out[i] = op(d_in[i])``.
 
     Parameters
     ----------
     d_in : device array, iterator or dtype, n items
         The input. Only its dtype matters here.
     d_out : device array, iterator or dtype, n items
-        Where the results go; it may be the input itself. What the operator returns is converted to its dtype.
+        Where the results go; it may be the input itself. What the operator
+        returns is converted to its dtype.
     op : callable, OpKind or RawOp
         An operator on one value of `d_in`'s dtype.
-    cc, wait, link
-        As for every factory: see `Algorithm`, which also lists what is raised.
+    cc, wait, link : optional
+        What to build for (90, "cpu"), whether to wait for that, and code that
+        operators call: see `Algorithm`, which also lists what is raised.
 
     Returns
     -------
@@ -86,9 +90,13 @@ def unary_transform(
     Examples
     --------
     >>> import numpy as np, cupar
-    >>> square = cupar.unary_transform(np.float32, np.float32, lambda a: a * a, cc=90)
-    >>> square.build.algorithm
-    'unary_transform'
+    >>> items, squares = np.array([1.0, 2.0, 3.0]), np.zeros(3)
+    >>> square = cupar.unary_transform(
+    ...     items, squares, lambda a: a * a, cc="cpu"
+    ... )
+    >>> square.run(items, squares, 3)
+    >>> print(squares)
+    [1. 4. 9.]
 
     Notes
     -----
@@ -110,16 +118,22 @@ def binary_transform(
     wait: bool = True,
     link: Any = None,
 ) -> BinaryTransform:
-    """Build a transform of two arrays, or fetch it from the cache: ``d_out[i] = op(d_in1[i], d_in2[i])``.
+    """Build a transform of two arrays, or fetch it from the cache.
+
+    It does ``d_out[i] = op(d_in1[i], d_in2[i])``.
 
     Parameters
     ----------
     d_in1, d_in2 : device arrays, iterators or dtypes, n items
         The inputs. Only their dtypes matter here, and may differ.
-    d_out, cc, wait, link
-        As for `unary_transform`.
+    d_out : device array, iterator or dtype, n items
+        Where the results go; it may be an input itself. What the operator
+        returns is converted to its dtype.
     op : callable, OpKind or RawOp
         An operator on a value of `d_in1`'s dtype and one of `d_in2`'s.
+    cc, wait, link : optional
+        What to build for (90, "cpu"), whether to wait for that, and code that
+        operators call: see `Algorithm`, which also lists what is raised.
 
     Returns
     -------
@@ -128,9 +142,14 @@ def binary_transform(
     Examples
     --------
     >>> import numpy as np, cupar
-    >>> scale = cupar.binary_transform(np.float32, np.int8, np.float64, lambda a, b: a * b, cc=90)
-    >>> scale.build.algorithm
-    'binary_transform'
+    >>> items, factors = np.array([1.5, 2.5]), np.array([2, -2], np.int8)
+    >>> scaled = np.zeros(2)
+    >>> scale = cupar.binary_transform(
+    ...     items, factors, scaled, lambda a, b: a * b, cc="cpu"
+    ... )
+    >>> scale.run(items, factors, scaled, 2)
+    >>> print(scaled)
+    [ 3. -5.]
     """
     first, second = argument("d_in1", d_in1), argument("d_in2", d_in2)
     result = argument("d_out", d_out, output=True)

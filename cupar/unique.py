@@ -34,7 +34,7 @@ class UniqueByKey(
     },
     apart=True,
 ):
-    """A selection of the first of each run of equal keys; see `unique_by_key`."""
+    """A selection of unique keys; see `unique_by_key`."""
 
     def run(
         self,
@@ -48,8 +48,9 @@ class UniqueByKey(
     ) -> None:
         """Select from the first `num_items` keys, 0 or more.
 
-        The outputs must have space for as many items as there are runs, which is not checked. None for the
-        items, in and out, if the selection was built without. `stream` as in `Algorithm`.
+        The outputs must have space for as many items as there are runs, which
+        is not checked. None for the items, in and out, if the selection was
+        built without. `stream` as in `Algorithm`.
         """
         outputs = (d_out_keys, d_out_items, d_out_num_selected)
         self._run(stream, (d_in_keys, d_in_items, *outputs, num_items))
@@ -72,25 +73,31 @@ def unique_by_key(
     wait: bool = True,
     link: Any = None,
 ) -> UniqueByKey:
-    """Build a selection of the first of each run of equal keys, with its item, or fetch it from the cache.
+    """Build a selection of unique keys, or fetch it from the cache.
 
-    Only the items have a default; what follows them is given by name where they are left out.
+    The first of each run of equal keys is selected, with its item.
+
+    Only the items have a default; what follows them is given by name where they
+    are left out.
 
     Parameters
     ----------
     d_in_keys : device array, iterator or dtype, n items
         The keys. Only their dtype matters here.
     d_in_items : device array, iterator, dtype or None, n items
-        What goes with them, if anything. A `DiscardIterator` says that it does not matter.
-    d_out_keys, d_out_items : device arrays, iterators or dtypes, as many items as there are runs
-        Where they go, of the same dtypes or ones that they are converted to. `d_out_items` is None if
-        `d_in_items` is, and a `DiscardIterator` if that is one.
+        What goes with them, if anything. A `DiscardIterator` says that it does
+        not matter.
+    d_out_keys, d_out_items : device arrays, iterators or dtypes
+        As many items as there are runs. Where they go, of the same dtypes or
+        ones that they are converted to. `d_out_items` is None if `d_in_items`
+        is, and a `DiscardIterator` if that is one.
     d_out_num_selected : device array, iterator or dtype, 1 item
         Where the number of runs goes: an integer of 4 or 8 bytes.
     op : callable, OpKind or RawOp
         Whether two keys are equal.
-    cc, wait, link
-        As for every factory: see `Algorithm`, which also lists what is raised.
+    cc, wait, link : optional
+        What to build for (90, "cpu"), whether to wait for that, and code that
+        operators call: see `Algorithm`, which also lists what is raised.
 
     Returns
     -------
@@ -98,14 +105,20 @@ def unique_by_key(
 
     Examples
     --------
-    >>> import cupar
-    >>> runs = cupar.unique_by_key("i4", "f4", "i4", "f4", "i8", lambda a, b: a == b, cc=90)
-    >>> runs.build.algorithm
-    'unique_by_key'
+    >>> import numpy as np, cupar
+    >>> keys, items = np.array([1, 1, 2, 2]), np.array([10, 11, 20, 21])
+    >>> out_keys, out_items = np.zeros((2, 4), np.int64)
+    >>> count = np.zeros(1, np.int64)
+    >>> arrays = keys, items, out_keys, out_items, count
+    >>> runs = cupar.unique_by_key(*arrays, lambda a, b: a == b, cc="cpu")
+    >>> runs.run(*arrays, 4)
+    >>> print(out_keys[: count[0]], out_items[: count[0]])
+    [1 2] [10 20]
 
     Notes
     -----
-    It does what CUB's ``DeviceSelect::UniqueByKey`` does, by kernels of cupar's own.
+    It does what CUB's ``DeviceSelect::UniqueByKey`` does, by kernels of cupar's
+    own.
     """
     keys = argument("d_in_keys", d_in_keys)
     items = _items(d_in_items, d_out_items)

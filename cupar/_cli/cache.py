@@ -300,9 +300,8 @@ def _seconds(text: str) -> int:
 def prune(arguments: Arguments) -> Result:
     """Remove the least recently used entries, and leftovers of processes that died.
 
-    Without options, entries are removed only while the directory exceeds CUPAR_CACHE_SIZE.
-
-    Without options as many as the limit (CUPAR_CACHE_SIZE) demands, which is kept to anyway: mostly none.
+    Without options, entries are removed only while the directory exceeds CUPAR_CACHE_SIZE. As every build
+    sees to that, there are mostly none.
 
     Examples
     --------

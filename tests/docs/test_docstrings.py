@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import inspect
+import pydoc
 import re
 from pathlib import Path
 
@@ -44,3 +45,26 @@ def test_scans_and_reductions_say_which_operand_comes_earlier(name):
 def test_everything_public_is_documented():
     for name in cupar.__all__:
         assert inspect.getdoc(getattr(cupar, name)), name
+
+
+ALGORITHMS = {
+    name
+    for name in cupar.__all__
+    if inspect.isclass(each := getattr(cupar, name)) and issubclass(each, cupar.Algorithm)
+}
+
+
+def _returned(name):
+    return inspect.signature(getattr(cupar, name)).return_annotation
+
+
+@pytest.mark.parametrize("name", [name for name in FACTORIES if _returned(name) in ALGORITHMS])
+def test_help_is_whole_and_fits_a_terminal(name):
+    """Of each algorithm: 80 columns, an example that runs on the CPU and prints its result, no other page."""
+    text = pydoc.plain(pydoc.render_doc(getattr(cupar, name))).splitlines()
+    assert [line for line in text[3:] if len(line) > 80] == []
+    whole = "\n".join(text)
+    assert ".run(" in whole
+    assert 'cc="cpu"' in whole
+    assert ">>> print(" in whole
+    assert not re.search(r"As for `(?!Algorithm)", whole)
