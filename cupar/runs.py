@@ -48,11 +48,10 @@ class ReduceByKey(
     ) -> None:
         """Reduce the first `num_items` values.
 
-        There may be 0 values, and 2**32 and more.
-
-        `d_out_unique` and `d_out_aggregates` must have space for as many items
-        as there are runs, which is not checked. `h_init` is the initial value,
-        of the kind the reduction was built with; `stream` as in `Algorithm`.
+        There may be 0 values, and 2**32 and more. `d_out_unique` and
+        `d_out_aggregates` must have space for as many items as there are runs,
+        which is not checked. `h_init` is the initial value, of the kind the
+        reduction was built with; `stream` as in `Algorithm`.
         """
         arrays = d_in_keys, d_out_unique, d_in_values, d_out_aggregates, d_out_num_runs
         self._run(stream, (*arrays, num_items, h_init))
@@ -80,10 +79,8 @@ class ScanByKey(
     ) -> None:
         """Scan the first `num_items` values into `d_out_values`.
 
-        There may be 0 values, and 2**32 and more.
-
-        `h_init` is the initial value, of the kind the scan was built with;
-        `stream` as in `Algorithm`.
+        There may be 0 values, and 2**32 and more. `h_init` is the initial
+        value, of the kind the scan was built with; `stream` as in `Algorithm`.
         """
         self._run(stream, (d_in_keys, d_in_values, d_out_values, num_items, h_init))
 
@@ -111,10 +108,9 @@ class RunLengthEncode(
     ) -> None:
         """Encode the first `num_items` items of `d_in`.
 
-        There may be 0 items, and 2**32 and more.
-
-        `d_out_unique` and `d_out_counts` must have space for as many items as
-        there are runs, which is not checked; `stream` as in `Algorithm`.
+        There may be 0 items, and 2**32 and more. `d_out_unique` and
+        `d_out_counts` must have space for as many items as there are runs,
+        which is not checked; `stream` as in `Algorithm`.
         """
         self._run(stream, (d_in, d_out_unique, d_out_counts, d_out_num_runs, num_items))
 
@@ -227,10 +223,8 @@ def exclusive_scan_by_key(
 ) -> ScanByKey:
     """Build an exclusive scan by key, or fetch it from the cache.
 
-    Each run of equal keys is scanned by itself.
-
-    Item i combines `h_init` and those items of its run that come before it.
-    Runs are as in `reduce_by_key`.
+    Each run of equal keys is scanned by itself. Item i combines `h_init` and
+    those items of its run that come before it. Runs are as in `reduce_by_key`.
 
     Parameters
     ----------
@@ -302,10 +296,9 @@ def inclusive_scan_by_key(
 ) -> ScanByKey:
     """Build an inclusive scan by key, or fetch it from the cache.
 
-    Each run of equal keys is scanned by itself.
-
-    Item i combines `h_init`, those items of its run that come before it, and
-    itself. Runs are as in `reduce_by_key`.
+    Each run of equal keys is scanned by itself. Item i combines `h_init`, those
+    items of its run that come before it, and itself. Runs are as in
+    `reduce_by_key`.
 
     Parameters
     ----------
