@@ -64,6 +64,14 @@ def is_ours(file: str) -> bool:
     return file in ("<cupar>", "<string>") or any(file.startswith(f"{folder}{os.sep}") for folder in folders)
 
 
+def nested(name: str) -> TypeError:
+    """Return the error for an argument of `name` that Python cannot follow to its end."""
+    return TypeError(
+        f"{name}: an argument has too many iterators, structs or functions within each other; write fewer, "
+        "which do more each"
+    )
+
+
 def brief(function: Callable[P, R]) -> Callable[P, R]:
     """Decorate what users call off the path of a call: errors show the user's frames alone.
 
@@ -74,6 +82,8 @@ def brief(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **named: P.kwargs) -> R:
         try:
             return function(*args, **named)
+        except RecursionError as error:
+            raise nested(function.__qualname__.removesuffix(".__init__")) from cause(error)
         except EXPECTED as error:
             raise without_own_frames(error)  # noqa: B904 - it is the same error
 

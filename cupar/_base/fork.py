@@ -1,8 +1,8 @@
 """What a forked child must forget: each module that keeps it registers that with `in_child`.
 
 A child has one thread. It inherits locks that others held, work that others had begun, and handles that only
-the parent may use or destroy. For two kinds of locks that are not cupar's own a fork waits: LLVM's, and those of
-modules that other threads import.
+the parent may use or destroy. A fork waits for two kinds of locks that are not cupar's own: LLVM's, and those
+of modules that other threads import.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from importlib import _bootstrap  # type: ignore[attr-defined]
+from importlib import _bootstrap
 from itertools import count
 from types import MethodType
 from typing import Any, Final, TypeVar
@@ -115,7 +115,7 @@ def _wait() -> None:
             return
         _let_go()
         waited[name] += 1
-        _bootstrap._lock_unlock_module(name)  # as an import of it waits; it tells deadlocks
+        _bootstrap._lock_unlock_module(name)  # type: ignore[attr-defined] # waits as imports do
 
 
 def _imported_by_others() -> Iterator[str]:

@@ -136,7 +136,7 @@ _SIGNS = {
 # fmt: on
 _NO_LIST = "it makes a list, for which a kernel has no memory: use a tuple, or variables"
 _NO_ARRAY = "it makes an array, for which a kernel has no memory: use a tuple, or variables"
-_NO_STRING = "a kernel makes no strings: return numbers, and format them on the host"
+NO_STRING = "a kernel makes no strings: return numbers, and format them on the host"
 
 # What numba says of types, and how users know them.
 _TYPES = (
@@ -173,7 +173,7 @@ def _no_implementation(match: re.Match[str]) -> str:
     if name == "getattr":
         return "a kernel does not find attributes by name: write them out, as in `a.real`"
     if name in ("str", "format", "repr", "print_item") or re.search(r"\bstr\b|'", arguments):
-        return _NO_STRING
+        return NO_STRING
     if "Only accept returning of array" in match.string:
         return f"numba.cuda has no {call} of numbers; {_NO_ARRAY}"
     given = split(arguments)

@@ -38,11 +38,13 @@ from .._fingerprint.frozen import (
 )
 from .._fingerprint.names import package
 from .._fingerprint.refusals import Unfingerprintable
+from .._fingerprint.unsupported import line_of
 from .._ir.operator import Operator, ResultError
 from .._jobs.threads import apart, collecting
 from .._numba import OPTIONS
 from . import arithmetic, bfloat16, captured_arrays, numba_errors, numba_settings, wrapper
 from .cpp_calls import caller
+from .numba_errors import RefusedError
 from .numba_types import array_type, dtype_of, parameter_type, struct_maker, value_type
 from .toolchain import compilers
 
@@ -73,11 +75,20 @@ class Thaw:
         """Return what a name of numba.cuda's stands for."""
         return name.real()
 
+    def _refusal(self, value: Any) -> str | None:
+        """Say why an operator may not read a function, of which numba would make something else."""
+        if value is str or value is repr:  # of a float, numba makes '<object type:float64>'
+            return f"it calls {value.__name__}, and {numba_errors.NO_STRING}"
+        return None
+
     def device_function(self, frozen: Function | Jitted, captures: Any = ()) -> Any:
         """Make a device function that numba has not seen yet; captured arrays are its first arguments."""
         if id(frozen) in self._made:
             return self._made[id(frozen)]
         body, given = (frozen.function, frozen.options) if isinstance(frozen, Jitted) else (frozen, {})
+        for name, each in body.globals.items():
+            if (why := self._refusal(each)) is not None:
+                raise RefusedError(why, body.code.co_filename, line_of(body.code, name))
         options = {name: given[name] for name in ("fastmath", "forceinline", "inline") if given.get(name)}
         names: dict[str, Any] = {"__name__": __name__}
         cells = tuple(CellType() for _ in body.cells)

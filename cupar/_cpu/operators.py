@@ -19,7 +19,6 @@ from .._compile.python_to_ltoir import Thaw, calling, explained
 from .._fingerprint import extensions
 from .._fingerprint.fingerprint import Capture
 from .._fingerprint.frozen import Function, Jitted
-from .._fingerprint.unsupported import line_of
 from .._ir import kinds
 from .._ir.operator import Operator
 from ..operators import OpKind
@@ -49,15 +48,10 @@ class _Thaw(Thaw):
     def _jitted(self, function: FunctionType, options: dict[str, Any]) -> Any:
         return jitted(function, **options)
 
-    def device_function(self, frozen: Function | Jitted, captures: Any = ()) -> Any:
-        """Make a function for the CPU; raise RefusedError if it prints, for which numba calls Python."""
-        body = frozen.function if isinstance(frozen, Jitted) else frozen
-        for name, value in body.globals.items():
-            if value is print:
-                line = line_of(body.code, name)
-                why = "it prints, which code on the CPU does not: it runs without Python"
-                raise RefusedError(why, body.code.co_filename, line)
-        return super().device_function(frozen, captures)
+    def _refusal(self, value: Any) -> str | None:
+        if value is print:
+            return "it prints, which code on the CPU does not: it runs without Python"
+        return super()._refusal(value)
 
     def value(self, value: Any) -> Any:
         """Make what numba reads where an operator has a value; raise TypeError if that is for GPUs."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from .. import _cache, structs
 from .._base import fork
-from .._base.causes import EXPECTED, without_own_frames
+from .._base.causes import EXPECTED, cause, nested, without_own_frames
 from .._base.data import Recent, dataclass
 from .._base.device import is_cpu, using
 from .._call.algorithm import Algorithm
@@ -176,12 +176,7 @@ def _asked(factory: Callable[..., A], args: tuple[Any, ...], named: dict[str, An
         with walk.Once():
             return factory(*args, **named)
     except RecursionError as error:
-        from .._base.causes import cause
-
-        raise TypeError(
-            f"{factory.__name__}: an argument has too many iterators, structs or functions within each "
-            "other; write fewer, which do more each"
-        ) from cause(error)
+        raise nested(factory.__name__) from cause(error)
     except EXPECTED as error:
         raise without_own_frames(error)  # noqa: B904 - it is the same error
 
@@ -235,13 +230,13 @@ def _lookup(
                     key = key, tuple([(name, tokens[type(arg)](arg)) for name, arg in named.items()])
                     if named.get("link") is not None:  # files may change
                         key = None
-        except (_NoTokenError, TypeError, ValueError):
+        except (_NoTokenError, TypeError, ValueError, RecursionError):
             key = None  # the factory reports errors
         if key is None:
             return _asked(factory, args, named)
         try:
             known: _Answer | None = table[key]
-        except KeyError:
+        except (KeyError, RecursionError):  # the latter of iterators nested deeply
             known = None
         if (
             known is not None

@@ -233,6 +233,14 @@ def odd(n):
     return 0.0 if n < 1 else even(n - 1)
 
 
+def texts(a):
+    return len(str(a))  # of "<object type:float64>", if numba has its way
+
+
+def represents(a):
+    return helper(a) + len(repr(a))
+
+
 REFUSED = {  # with words of the guide, and of the message
     raises: ("`raise`, `assert`", "raises an exception"),
     tries: ("`try`, `with`", "uses `try`"),
@@ -246,6 +254,8 @@ REFUSED = {  # with words of the guide, and of the message
     sorts: ("lists, dicts, sets, `np.zeros`", "it makes an array"),
     adds_arrays: ("lists, dicts, sets, `np.zeros`", "it makes an array"),
     strings: ("strings, f-strings", "a kernel makes no strings"),
+    texts: ("strings, f-strings", "it calls str, and a kernel makes no strings"),
+    represents: ("strings, f-strings", "it calls repr, and a kernel makes no strings"),
     formats: ("strings, f-strings", "formats a string"),
     imports: ("`import` inside", "imports a module"),
     by_keyword: ("keyword-only parameters", "keyword-only"),
@@ -335,3 +345,12 @@ def test_functions_and_iterators_in_each_other():
     )
     with pytest.raises(TypeError, match="^unary_transform: an argument has too many iterators"):
         cupar.unary_transform(iterator, "i4", abs, cc="cpu")
+
+
+@pytest.mark.parametrize("cc", ["cpu", 90])
+def test_iterators_in_each_other_beyond_what_python_follows(cc):
+    with pytest.raises(TypeError, match="^TransformIterator: an argument has too many iterators"):
+        nested(cupar.CountingIterator(0), lambda x: cupar.TransformIterator(x, cupar.OpKind.NEGATE), 2000)
+    iterator = nested(cupar.CountingIterator(0), cupar.ReverseIterator, 2000)
+    with pytest.raises(TypeError, match="^unary_transform: an argument has too many iterators"):
+        cupar.unary_transform(iterator, "i8", abs, cc=cc)
