@@ -269,7 +269,7 @@ class ShuffleIterator(Iterator):
     Parameters
     ----------
     num_items : int
-        How many numbers, at least 1.
+        How many numbers, at least 1. A call that uses more raises a ValueError.
     seed : int, optional
         Another one gives another order; the same one gives the same order everywhere.
 
@@ -293,7 +293,7 @@ class ShuffleIterator(Iterator):
 
     def __init__(self, num_items: int, seed: int = 0) -> None:
         items, chosen = _checked("num_items", num_items, 1, 2**63), _checked("seed", seed, -(2**63), 2**64)
-        leaves = Index(step=1), constant(struct.pack("=QQ", items, chosen % 2**64))
+        leaves = Index(step=1, end=items), constant(struct.pack("=QQ", items, chosen % 2**64))
         super().__init__(nodes.Shuffle(np.dtype(np.int64)), leaves)
 
 

@@ -92,12 +92,24 @@ class Items(Leaf):
 
 @dataclass(frozen=True)
 class Index(Leaf):
-    """A counter."""
+    """A counter, from 0 on to `end` if that is not `ENDLESS`."""
+
+    end: int = ENDLESS
 
     def pack(
         self, name: str, items: int, output: bool, lend: Lend | None = None, alike: Sequence[Any] | None = ()
     ) -> bytes:
+        if self.end != ENDLESS and self.step and items:
+            ends = self.start, self.start + (items - 1) * self.step
+            if min(ends) < 0 or max(ends) >= self.end:
+                used = f"{min(ends)} to {max(ends)}"
+                raise ValueError(f"{name}: uses the items from {used} of an iterator that has {self.end}")
         return struct.pack("=q", self.start)
+
+    def room(self, name: str) -> int:
+        if self.end == ENDLESS or not self.step:
+            return ENDLESS
+        return max(0, self.end - self.start if self.step > 0 else self.start + 1)
 
 
 @dataclass(frozen=True)

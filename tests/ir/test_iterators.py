@@ -575,6 +575,24 @@ def test_shuffle():
     assert words(ShuffleIterator(5, 2**64 - 1)) == words(ShuffleIterator(5, -1))
 
 
+@pytest.mark.parametrize(
+    ("iterator", "items", "used"),
+    [
+        (ShuffleIterator(5), 6, "0 to 5"),
+        (ShuffleIterator(5) + 3, 3, "3 to 5"),
+        (ShuffleIterator(5) + -1, 1, "-1 to -1"),
+        (ReverseIterator(ShuffleIterator(5) + 4), 6, "-1 to 4"),
+        (PermutationIterator(CountingIterator(0), ShuffleIterator(5)), 6, "0 to 5"),
+        (ZipIterator(CountingIterator(0), ShuffleIterator(5)), 6, "0 to 5"),
+    ],
+)
+def test_a_shuffle_has_no_other_items(iterator, items, used):
+    """The search for one of them would never end."""
+    assert len(iterator.pack("d_in", items - 1, False)) == iterator.node.size
+    with pytest.raises(ValueError, match=f"^d_in: uses the items from {used} of an iterator that has 5$"):
+        iterator.pack("d_in", items, False)
+
+
 def test_permutation():
     gathered = PermutationIterator(Device("f4"), Device("i2", at=2 * BASE))
     assert words(gathered + 3, 2) == [BASE, 2 * BASE + 6]
