@@ -106,7 +106,7 @@ _PYC_HEADER: Final = 16  # bytes before a module's code: among them the time of 
 
 
 def own_file(name: str) -> bytes:
-    """Return the content of a file of cupar's, as in ``"_kernels/reduce.cuh"``; raise OSError if it has none.
+    """Return the content of a file of cupar's, as in ``"_kernels/family.py"``; raise OSError if it has none.
 
     cupar may be in a zip.
     """

@@ -92,7 +92,7 @@ def _constants(tunable: Tunable[Compact], spec: Specialisation, item: str, *colu
     check_size(spec, columns, sum(column.value.itemsize for column in columns))
     found = tunable.given(spec)._asdict().items()
     constants = ", ".join(f"{name} = {value}" for name, value in found)
-    return f"using item_t = {item}_v;\nconstexpr int {constants};"
+    return f"using item_t = {item}_v;\nstatic constexpr int {constants};"
 
 
 # --- Families --------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ def _first(spec: Specialisation) -> tuple[Argument, ...]:
 _OF_SELECT, _OF_PARTITION = _tunable("select", _first), _tunable("partition", _first)
 
 SELECT = Family(
-    "select.cuh",
+    "compact/select.cuh",
     _FACTS,
     shapes("cupar_compact_init", "cupar_select", ("d_in", "d_out", "d_num_selected_out"), ("cond",)),
     planner("cupar_select", _BLOCK_TILES, 8),
@@ -114,7 +114,7 @@ SELECT = Family(
 )
 
 PARTITION = Family(
-    "partition.cuh",
+    "compact/partition.cuh",
     _FACTS,
     shapes(
         "cupar_compact_init",
@@ -139,20 +139,20 @@ def _staged(spec: Specialisation) -> list[Argument]:
 _OF_UNIQUE = _tunable("unique", _staged)
 
 
-def _unique_prelude(spec: Specialisation) -> str:
+def _unique_traits(spec: Specialisation) -> str:
     names, columns = {each.name for each in spec.arguments}, _staged(spec)
     code = [
         f"struct {name}_t {{}};\nusing {name}_v = unsigned char;"
         for name in ("d_in_items", "d_out_items")
         if name not in names
     ]
-    code.append(f"constexpr bool has_items = {str(len(columns) > 1).lower()};")
+    code.append(f"static constexpr bool has_items = {str(len(columns) > 1).lower()};")
     code.append(_constants(_OF_UNIQUE, spec, "d_in_keys", *columns))
     return "\n".join(code)
 
 
 UNIQUE = Family(
-    "unique.cuh",
+    "compact/unique.cuh",
     _FACTS,
     shapes(
         "cupar_compact_init",
@@ -161,6 +161,6 @@ UNIQUE = Family(
         ("op",),
     ),
     planner("cupar_unique", _BLOCK_TILES, 8),
-    _unique_prelude,
+    _unique_traits,
     tunable=_OF_UNIQUE,
 )

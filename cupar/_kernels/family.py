@@ -74,6 +74,13 @@ Field = Number | Storage | Value
 Parameter = Field | tuple[Field, ...]  # a tuple is a struct, laid out as C does it
 
 
+class InPlace(tuple[Field, ...]):
+    """A struct that threads read where it is (``__grid_constant__``).
+
+    It holds an array that is indexed at run time, which each thread would otherwise copy to local memory.
+    """
+
+
 def i32(name: str | int) -> Number:
     """Return a number as an ``int``."""
     return Number(name, "i")
@@ -138,16 +145,17 @@ class Family:
     Attributes
     ----------
     source : str or callable
-        The file of its kernels, beside this one; or what takes the specialisation, and returns it.
+        The file of its kernels in ``cuh/``, or what takes the specialisation and returns it. A file
+        ``x/y.cuh`` has the class template ``cupar::y_kernels``.
     facts : tuple of str
-        Names for the integers of ``cupar_facts`` in the source, in order.
+        Names for the integers of ``facts`` in the class template, in order.
     shapes : callable
-        Takes the specialisation; returns the shapes by name. Together they use all kernels that a build has.
+        Takes the specialisation; returns the shapes by name. A build has the kernels that they launch.
     planner : callable
         Takes the facts; returns what gives the plan of a problem.
-    prelude : callable
-        Takes the specialisation; returns C++ that stands before the source, beside the types and operators
-        that all families get.
+    traits : callable
+        Takes the specialisation; returns members of the struct that the kernels are templates of, beside the
+        types and operators that all families get.
     has_quick_tier : callable
         Takes the specialisation; tells whether its fastest kernels link slowly, and its option ``"tier"``
         chooses between them (``"fast"``, or None) and others that link quickly (``"quick"``).
@@ -159,7 +167,7 @@ class Family:
     facts: tuple[str, ...]
     shapes: Callable[[Specialisation], Mapping[str, Shape]]
     planner: Callable[[Facts], Callable[[Any], Plan | PlanTuple]]
-    prelude: Callable[[Specialisation], str] = lambda spec: ""
+    traits: Callable[[Specialisation], str] = lambda spec: ""
     has_quick_tier: Callable[[Specialisation], bool] = lambda spec: False
     tunable: Tunable[Any] | None = None
 

@@ -18,11 +18,6 @@ def digest(family_source: str) -> str:
     return found.hexdigest()
 
 
-def included(family_source: str) -> list[str]:
-    """Return the headers of CUDA and CCCL that a family's source and cupar's own files in it include."""
-    return [header for _, data in _files([family_source]) for header in _names(data.decode(), "<>")]
-
-
 def own(text: str) -> list[tuple[str, bytes]]:
     """Return cupar's own files that the C++ of kernels includes, by name.
 
@@ -33,7 +28,7 @@ def own(text: str) -> list[tuple[str, bytes]]:
 
 def _files(names: Iterable[str]) -> list[tuple[str, bytes]]:
     found: dict[str, bytes] = {}
-    _read(["cupar.cuh", *names], found)
+    _read(names, found)
     return [*found.items()]
 
 
@@ -46,7 +41,7 @@ def _read(names: Iterable[str], found: dict[str, bytes]) -> None:
 
 @functools.cache
 def _content(name: str) -> bytes:
-    return own_file(f"_kernels/{name}")
+    return own_file(f"_kernels/cuh/{name}")
 
 
 def _names(text: str, quotes: str) -> list[str]:

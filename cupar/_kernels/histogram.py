@@ -215,12 +215,12 @@ def _facts_of(spec: Specialisation) -> dict[str, str]:
 _TUNABLE = Tunable("histogram", policies.Histogram, _default, _facts_of, _space, _fits)
 
 
-def _prelude(spec: Specialisation) -> str:
-    policy = _TUNABLE.given(spec)
+def _traits(spec: Specialisation) -> str:
+    threads, loads, resident, is_spread = _TUNABLE.given(spec)
     return (
         f"using level_t = {cpp.type_name(_level_dtype(spec))};\n"
-        f"constexpr int threads = {policy.threads}, loads = {policy.loads}, resident = {policy.resident};\n"
-        f"constexpr bool is_spread = {str(bool(policy.is_spread)).lower()};"
+        f"static constexpr int threads = {threads}, loads = {loads}, resident = {resident};\n"
+        f"static constexpr bool is_spread = {str(bool(is_spread)).lower()};"
     )
 
 
@@ -230,10 +230,10 @@ def _level_dtype(spec: Specialisation) -> np.dtype[Any]:
 
 
 HISTOGRAM = Family(
-    lambda spec: "histogram.cuh" if _is_of_bytes(spec) else "histogram_cached.cuh",
+    "histogram/histogram.cuh",
     ("threads", "vector_items", "is_spread", "sample_size", "is_signed", "narrow_bits", "has_float_levels"),
     _shapes,
     _planner,
-    _prelude,
+    _traits,
     tunable=_TUNABLE,
 )

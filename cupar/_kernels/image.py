@@ -7,7 +7,7 @@ import struct
 from .._base.data import dataclass
 
 _MAGIC = b"CUPARIMG"
-_FACTS = "cupar_facts"
+FACTS = "cupar_facts"
 
 
 class DamagedError(ValueError):
@@ -54,7 +54,7 @@ def _head(data: bytes) -> tuple[dict[str, int], int]:
 
 
 def facts_of(cubin: bytes) -> tuple[int, ...]:
-    """Return the integers that ``CUPAR_FACTS`` put into the code; raise DamagedError if they are not there.
+    """Return the integers that a family put into the code; raise DamagedError if they are not there.
 
     They are read from the ELF file: by its table of symbols, in the section that the symbol is of.
     """
@@ -63,9 +63,9 @@ def facts_of(cubin: bytes) -> tuple[int, ...]:
     try:
         elf = Elf(cubin)
         for symbol in elf.symbols():
-            if symbol.name == _FACTS:
+            if symbol.name == FACTS:
                 place = elf.sections[symbol.section].at + symbol.value
                 return struct.unpack_from(f"<{symbol.size // 4}i", cubin, place)
     except NOT_ELF as error:
         raise DamagedError(f"no GPU code: {error}") from None
-    raise DamagedError(f"the code does not hold {_FACTS}")
+    raise DamagedError(f"the code does not hold {FACTS}")

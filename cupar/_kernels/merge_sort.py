@@ -101,19 +101,19 @@ def _facts_of(spec: Specialisation) -> dict[str, str]:
 _TUNABLE = Tunable("merge sort", policies.Tile, _default, _facts_of, _space, _fits)
 
 
-def _prelude(spec: Specialisation) -> str:
+def _traits(spec: Specialisation) -> str:
     sizes, tile = _sizes(spec), _TUNABLE.given(spec)
-    code = f"constexpr int tile_threads = {tile.threads}, tile_items = {tile.items};"
+    code = f"static constexpr int tile_threads = {tile.threads}, tile_items = {tile.items};"
     if len(sizes) == 1:
         code += "\nusing d_in_items_t = void;\nusing d_out_items_v = void;"
     return code
 
 
 MERGE_SORT = Family(
-    "merge_sort.cuh",
+    "merge_sort/merge_sort.cuh",
     ("threads", "items", "key_size", "item_size"),
     _shapes,
     _planner,
-    _prelude,
+    _traits,
     tunable=_TUNABLE,
 )

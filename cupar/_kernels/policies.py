@@ -79,7 +79,7 @@ _H200, _DATE = "H200", "2026-11-22"
 
 
 class Lookahead(NamedTuple):
-    """Of scans of arrays that look ahead (``scan_fast.cuh``)."""
+    """Of scans of arrays that look ahead (``scan/scan_fast.cuh``)."""
 
     warps: int  # that reduce, and as many that scan
     items: int  # of each of their threads in a tile
@@ -169,7 +169,7 @@ REDUCE = Table(
 
 
 class Compact(NamedTuple):
-    """Of selections, partitions and unique by key, as in compact.cuh."""
+    """Of selections, partitions and unique by key, as in ``compact/compact.cuh``."""
 
     threads: int
     rows: int  # of a warp, in a tile
@@ -182,7 +182,7 @@ COMPACT: Table[Compact] = Table()
 
 
 class Runs(NamedTuple):
-    """Of what is done by runs of keys, as in runs.cuh."""
+    """Of what is done by runs of keys, as in ``runs/runs.cuh``."""
 
     threads: int
     items: int  # of each thread in a tile: an odd number

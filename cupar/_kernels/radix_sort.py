@@ -277,16 +277,16 @@ def _fits(spec: Specialisation, policy: policies.Tile) -> bool:
 _TUNABLE = Tunable("radix sort", policies.Tile, _default, types, _space, _fits)
 
 
-def _prelude(spec: Specialisation) -> str:
+def _traits(spec: Specialisation) -> str:
     is_descending = str(spec.option("order") == "DESCENDING").lower()
     tile = _TUNABLE.given(spec)
-    code = f"constexpr bool is_descending = {is_descending};"
-    code += f"\nconstexpr int tuned_threads = {tile.threads}, tuned_items = {tile.items};"
+    code = f"static constexpr bool is_descending = {is_descending};"
+    code += f"\nstatic constexpr int tuned_threads = {tile.threads}, tuned_items = {tile.items};"
     return code if len(spec.arguments) > 2 else f"{code}\nusing d_in_values_v = void;"
 
 
 RADIX_SORT = Family(
-    "radix_sort.cuh",
+    "radix_sort/radix_sort.cuh",
     (
         "tile_threads",
         "tile_items",
@@ -303,6 +303,6 @@ RADIX_SORT = Family(
     ),
     _shapes,
     _planner,
-    _prelude,
+    _traits,
     tunable=_TUNABLE,
 )

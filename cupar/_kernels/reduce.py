@@ -103,20 +103,20 @@ def _facts_of(spec: Specialisation) -> dict[str, str]:
 _TUNABLE = Tunable("reduce", policies.Reduce, _default, _facts_of, _space)
 
 
-def _prelude(spec: Specialisation) -> str:
+def _traits(spec: Specialisation) -> str:
     accumulator = cpp.type_name(spec.operators[0][1].output)
     flags = {"has_init": spec.option("init") is not None, "is_stable": _is_stable(spec)}
     constants = ", ".join(f"{name} = {str(value).lower()}" for name, value in flags.items())
     policy = _TUNABLE.given(spec)
-    tuned = f"constexpr int threads = {policy.threads}, rows = {policy.rows};"
-    return f"using accum_t = {accumulator};\nconstexpr bool {constants};\n{tuned}"
+    tuned = f"static constexpr int threads = {policy.threads}, rows = {policy.rows};"
+    return f"using accum_t = {accumulator};\nstatic constexpr bool {constants};\n{tuned}"
 
 
 REDUCE = Family(
-    "reduce.cuh",
+    "reduce/reduce.cuh",
     ("threads", "items", "rows", "large_threads", "large_items", "accum_size"),
     _shapes,
     _planner,
-    _prelude,
+    _traits,
     tunable=_TUNABLE,
 )

@@ -65,8 +65,8 @@ def _constants(algorithm: str, spec: Specialisation, types: Mapping[str, str], s
         [
             f"using key_t = {columns[0].name}_v;",
             *(f"using {name} = {type_};" for name, type_ in types.items()),
-            f"constexpr int {', '.join(f'{name} = {value}' for name, value in found._asdict().items())};",
-            *(f"constexpr bool {name} = {str(value).lower()};" for name, value in flags.items()),
+            *(f"static constexpr int {name} = {value};" for name, value in found._asdict().items()),
+            *(f"static constexpr bool {name} = {str(value).lower()};" for name, value in flags.items()),
         ]
     )
 
@@ -81,13 +81,13 @@ def _of_values(algorithm: str, spec: Specialisation, keys: Argument, values: Arg
 # --- Families --------------------------------------------------------------------------------------------
 
 
-def _reduce_prelude(spec: Specialisation) -> str:
+def _reduce_traits(spec: Specialisation) -> str:
     keys, _, values = spec.arguments[:3]
     return _of_values("reduce", spec, keys, values)
 
 
 REDUCE_BY_KEY = Family(
-    "reduce_by_key.cuh",
+    "runs/reduce_by_key.cuh",
     _FACTS,
     shapes(
         "cupar_runs_init",
@@ -96,18 +96,18 @@ REDUCE_BY_KEY = Family(
         ("op", "equality_op", "init"),
     ),
     planner("cupar_reduce_by_key", _BLOCK_TILES),
-    _reduce_prelude,
+    _reduce_traits,
 )
 
 
-def _scan_prelude(spec: Specialisation) -> str:
+def _scan_traits(spec: Specialisation) -> str:
     keys, values, _ = spec.arguments
     is_inclusive = str(spec.algorithm == "inclusive_scan_by_key").lower()
-    return f"constexpr bool is_inclusive = {is_inclusive};\n{_of_values('scan', spec, keys, values)}"
+    return f"static constexpr bool is_inclusive = {is_inclusive};\n{_of_values('scan', spec, keys, values)}"
 
 
 SCAN_BY_KEY = Family(
-    "scan_by_key.cuh",
+    "runs/scan_by_key.cuh",
     _FACTS,
     shapes(
         "cupar_runs_init",
@@ -116,18 +116,18 @@ SCAN_BY_KEY = Family(
         ("op", "equality_op", "init"),
     ),
     planner("cupar_scan_by_key", _BLOCK_TILES),
-    _scan_prelude,
+    _scan_traits,
 )
 
 
-def _encode_prelude(spec: Specialisation) -> str:
+def _encode_traits(spec: Specialisation) -> str:
     # The counts of a tile are small, and staged as such.
     types = {"local_t": "unsigned", "accum_t": "unsigned long long", "staged_t": "unsigned short"}
     return _constants("encode", spec, types, (spec.arguments[0].value.itemsize, 2))
 
 
 RUN_LENGTH_ENCODE = Family(
-    "run_length_encode.cuh",
+    "runs/run_length_encode.cuh",
     _FACTS,
     shapes(
         "cupar_runs_init",
@@ -136,5 +136,5 @@ RUN_LENGTH_ENCODE = Family(
         ("equality_op",),
     ),
     planner("cupar_run_length_encode", _BLOCK_TILES),
-    _encode_prelude,
+    _encode_traits,
 )

@@ -163,7 +163,7 @@ def _ahead_planner(facts: Facts) -> Callable[[int], PlanTuple]:
     return plan
 
 
-def _prelude(spec: Specialisation) -> str:
+def _traits(spec: Specialisation) -> str:
     accumulator, init = spec.operators[0][1].output, spec.option("init")
     constants = {
         "is_inclusive": spec.algorithm == "inclusive_scan",
@@ -171,10 +171,10 @@ def _prelude(spec: Specialisation) -> str:
         "init_is_on_device": init == "device",
     }
     lines = [f"using accum_t = {cpp.type_name(accumulator)};"]
-    lines += [f"constexpr bool {name} = {str(value).lower()};" for name, value in constants.items()]
+    lines += [f"static constexpr bool {name} = {str(value).lower()};" for name, value in constants.items()]
     if _looks_ahead(spec):
         policy = _TUNABLE.given(spec)._asdict().items()
-        lines += [f"constexpr int ahead_{name} = {value};" for name, value in policy]
+        lines += [f"static constexpr int ahead_{name} = {value};" for name, value in policy]
     return "\n".join(lines)
 
 
@@ -190,11 +190,11 @@ _FACTS = (
 )
 
 SCAN = Family(
-    lambda spec: "scan_fast.cuh" if _looks_ahead(spec) else "scan_quick.cuh",
+    lambda spec: "scan/scan_fast.cuh" if _looks_ahead(spec) else "scan/scan_quick.cuh",
     _FACTS,
     _shapes,
     _planner,
-    _prelude,
+    _traits,
     has_quick_tier=_may_look_ahead,
     tunable=_TUNABLE,
 )

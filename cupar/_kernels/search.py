@@ -97,16 +97,12 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     return {**shapes, "tree": _TREE} if _TUNABLE.given(spec).fanout else shapes
 
 
-def _prelude(spec: Specialisation) -> str:
+def _traits(spec: Specialisation) -> str:
     policy, is_sorted = _TUNABLE.given(spec), bool(spec.option("values_sorted"))
     constants = {"few_values": _FEW_VALUES, **policy._asdict()}
-    lines = [f"constexpr int {name} = {value};" for name, value in constants.items()]
+    lines = [f"static constexpr int {name} = {value};" for name, value in constants.items()]
     flags = {"is_upper": spec.algorithm == "upper_bound", "values_sorted": is_sorted}
-    lines += [f"constexpr bool {name} = {str(value).lower()};" for name, value in flags.items()]
-    if is_sorted:
-        lines.append("#define CUPAR_BOUNDS")
-    elif policy.fanout:
-        lines.append("#define CUPAR_TREE")
+    lines += [f"static constexpr bool {name} = {str(value).lower()};" for name, value in flags.items()]
     return "\n".join(lines)
 
 
@@ -148,7 +144,7 @@ def _items_of_tree(samples: int, fanout: int, top: int) -> int:
 
 
 SEARCH = Family(
-    "search.cuh",
+    "search/search.cuh",
     (
         "item_size",
         "values_sorted",
@@ -162,6 +158,6 @@ SEARCH = Family(
     ),
     _shapes,
     _planner,
-    _prelude,
+    _traits,
     tunable=_TUNABLE,
 )

@@ -129,18 +129,18 @@ def _planner(facts: Facts) -> Callable[[Sorted], Plan]:
     return plan
 
 
-def _prelude(spec: Specialisation) -> str:
+def _traits(spec: Specialisation) -> str:
     names = [each.name for each in spec.arguments]
-    code = ["#define CUPAR_OFFSETS" if "start_offsets_in" in names else ROWS]
+    code = [] if "start_offsets_in" in names else [ROWS]
     if "d_in_values" not in names:
         code.append("using d_in_values_t = void;\nusing d_out_values_v = void;")
     return "\n".join(code)
 
 
 SEGMENTED_MERGE_SORT = Family(
-    "segmented_merge_sort.cuh",
+    "segmented_merge_sort/segmented_merge_sort.cuh",
     ("threads", "items", "segment_size", "key_size", "value_size"),
     _shapes,
     _planner,
-    _prelude,
+    _traits,
 )

@@ -107,20 +107,20 @@ def _planner(facts: Facts) -> Callable[[Segments], Plan]:
     return plan
 
 
-def _prelude(spec: Specialisation) -> str:
+def _traits(spec: Specialisation) -> str:
     code = f"using accum_t = {cpp.type_name(spec.operators[0][1].output)};"
     if len(spec.arguments) > 2:
-        return f"{code}\nconstexpr bool is_rows = false;"
-    return f"{code}\nconstexpr bool is_rows = true;\n{ROWS}"
+        return f"{code}\nstatic constexpr bool is_rows = false;"
+    return f"{code}\nstatic constexpr bool is_rows = true;\n{ROWS}"
 
 
 SEGMENTED_REDUCE = Family(
-    "segmented_reduce.cuh",
+    "segmented_reduce/segmented_reduce.cuh",
     (
         *("threads", "accum_size", "segment_size", "chunk_items", "item_size"),
         *("batch_bytes", "staged_lanes", "staged_bytes"),
     ),
     _shapes,
     _planner,
-    _prelude,
+    _traits,
 )

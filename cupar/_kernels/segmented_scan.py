@@ -28,10 +28,7 @@ from .segments import ROWS, Segments
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
 
-_NO_OUTPUTS = """struct start_offsets_out_t {
-  int unused;
-  __device__ __forceinline__ long long operator[](long long) const { return 0; }
-};"""
+_NO_OUTPUTS = "using start_offsets_out_t = cupar::no_offsets;"
 
 _BATCH = 32  # segments of a warp at most, unless they are rows
 _LONG_BATCH = 4  # where most are for blocks
@@ -134,7 +131,7 @@ def _planner(facts: Facts) -> Callable[[Segments], Plan]:
     return plan
 
 
-def _prelude(spec: Specialisation) -> str:
+def _traits(spec: Specialisation) -> str:
     given, init = _offsets(spec), spec.option("init")
     constants = {
         "is_rows": not given,
@@ -144,9 +141,9 @@ def _prelude(spec: Specialisation) -> str:
         "init_is_on_device": init == "device",
     }
     lines = [f"using accum_t = {cpp.type_name(spec.operators[0][1].output)};"]
-    lines += [f"constexpr bool {name} = {str(value).lower()};" for name, value in constants.items()]
+    lines += [f"static constexpr bool {name} = {str(value).lower()};" for name, value in constants.items()]
     policy = policies.SEGMENTED_SCAN.get(spec.cc)._asdict()
-    lines += [f"constexpr int policy_{name} = {value};" for name, value in policy.items()]
+    lines += [f"static constexpr int policy_{name} = {value};" for name, value in policy.items()]
     if not given:
         lines.append(ROWS)
     if len(given) < 3:
@@ -155,12 +152,12 @@ def _prelude(spec: Specialisation) -> str:
 
 
 SEGMENTED_SCAN = Family(
-    "segmented_scan.cuh",
+    "segmented_scan/segmented_scan.cuh",
     (
         *("threads", "chunk_threads", "items", "tile_items", "span", "long_items"),
         *("chunk_items", "chunk_shared", "segment_size", "known_size", "is_rows"),
     ),
     _shapes,
     _planner,
-    _prelude,
+    _traits,
 )

@@ -268,29 +268,30 @@ def _planner(facts: Facts) -> Callable[[Sorted], Plan]:
     return plan
 
 
-def _prelude(spec: Specialisation) -> str:
+def _traits(spec: Specialisation) -> str:
     is_descending = str(spec.option("order") == "DESCENDING").lower()
-    code = [f"constexpr bool is_descending = {is_descending};"]
+    code = [f"static constexpr bool is_descending = {is_descending};"]
     names = [each.name for each in spec.arguments]
     if "d_in_values" not in names:
         code.append("using d_in_values_v = void;")
-    if 512 in _groups(_smallest_team(spec)):
-        code.append("#define CUPAR_512")
+    has_512 = str(512 in _groups(_smallest_team(spec))).lower()
+    code.append(f"static constexpr bool has_512 = {has_512};")
     policy = _TUNABLE.given(spec)
     constants = ", ".join(f"{name} = {value}" for name, value in policy._asdict().items())
-    code.append(f"constexpr int {constants};")
-    code.append("#define CUPAR_OFFSETS" if "start_offsets_in" in names else ROWS)
+    code.append(f"static constexpr int {constants};")
+    if "start_offsets_in" not in names:
+        code.append(ROWS)
     return "\n".join(code)
 
 
 SEGMENTED_SORT = Family(
-    "segmented_sort.cuh",
+    "segmented_sort/segmented_sort.cuh",
     (
         *("group_threads", "team_threads", "team_items", "team_bytes", "digit_threads", "tile_items"),
         *("passes", "segment_size", "key_size", "value_size", "rows_threads"),
     ),
     _shapes,
     _planner,
-    _prelude,
+    _traits,
     tunable=_TUNABLE,
 )

@@ -1,37 +1,30 @@
-"""What families share that work on segments; of their kernels, see `segment_lists.cuh`."""
+"""What families share that work on segments; of their kernels, see `cuh/common/lists.cuh`."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from .family import Field, Number, Parameter, Storage, Value, i64, u64
+from .family import InPlace, Parameter, Storage, Value, i64, u64
 
-LISTS = 12  # of segments by size, at most: as `segment_lists.cuh` has them
+LISTS = 12  # of segments by size, at most: as `cuh/common/lists.cuh` has them
 LIST_THREADS, LIST_ITEMS = 256, 1024  # of a block that writes them
 MOST_BLOCKS = 2**31 - 1  # of a launch
 MOST_LISTED = 2**32 - 1  # segments with offsets, as lists have 32 bits for each
 
 # Offsets of segments that are all of one length, in place of arrays of them.
-ROWS = """struct start_offsets_in_t {
-  long long length;
-  __device__ __forceinline__ long long operator[](long long row) const { return row * length; }
-};
-struct end_offsets_in_t {
-  long long length;
-  __device__ __forceinline__ long long operator[](long long row) const { return (row + 1) * length; }
-};"""
+ROWS = "using start_offsets_in_t = cupar::row_starts;\nusing end_offsets_in_t = cupar::row_ends;"
 
 # Of lists, whose counters are at the start of the temporary storage; numbers of a plan, and what is in their
 # place where there are none.
 LIST_NUMBERS = ("segments", *(f"list {i}" for i in range(LISTS + 1)))
-NO_LISTS: tuple[Number, ...] = (u64(0),) * (2 + LISTS + 1)
+NO_LISTS = InPlace([u64(0)] * (2 + LISTS + 1))
 
 
 def sorted_segments(has_offsets: bool) -> tuple[Parameter, ...]:
     """Return parameters of kernels that sort segments: where they are, how many, and their lists by size."""
     if not has_offsets:
         return i64("size"), i64("size"), i64("n"), NO_LISTS
-    lists: tuple[Field, ...] = (Storage(), Storage("segments"), *map(u64, LIST_NUMBERS[1:]))
+    lists = InPlace([Storage(), Storage("segments"), *map(u64, LIST_NUMBERS[1:])])
     return Value("start_offsets_in"), Value("end_offsets_in"), i64("n"), lists
 
 

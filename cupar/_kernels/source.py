@@ -1,16 +1,16 @@
-"""The C++ of a specialisation's kernels: types, operators and iterators, and the source of the family.
+"""The C++ of a specialisation's kernels: the family's templates, its traits, and an entry for each kernel.
 
-The user's operators are left to the linker. That source is the template's, which all operators share: so it
-tells none of them but by its types.
+The user's operators are left to the linker: the source is the template's, which all operators share, and
+depends on their types alone.
 
-It begins with the headers, those of the family's source among them. So all sources of a family begin with the
-same lines, up to `cpp.END_OF_HEADERS`, and a process that compiles several can keep what they say
-precompiled.
+It begins with the headers, the family's among them. So all sources of a family begin with the same lines, up
+to `cpp.END_OF_HEADERS`, and a process that compiles several can keep them precompiled.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .._ir import cpp, kinds
@@ -18,8 +18,8 @@ from .._ir.nodes import Argument
 from .._ir.operator import Operator
 from .._ir.source import node_structs
 from ..operators import OpKind
-from .family import Family
-from .headers import included
+from .family import Family, InPlace, Parameter
+from .image import FACTS
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -37,44 +37,66 @@ _HEADERS = (
 def source(family: Family, spec: Specialisation) -> str:
     """Return the C++ of a specialisation's kernels.
 
-    Each argument ``x`` has a type ``x_t``: a pointer, or an iterator whose bytes a call hands over; and the
-    type ``x_v`` of its items. Each operator ``f`` has a type ``f_t``: a functor, whose state a call hands
-    over.
+    Its ``traits`` hold what they are templates of. Each argument ``x`` has a type ``x_t``: a pointer, or an
+    iterator whose bytes a call hands over; and the type ``x_v`` of its items. Each operator ``f`` has a type
+    ``f_t``: a functor, whose state a call hands over. What else there is comes from the family.
     """
     headers = [header for each in spec.arguments for node in each.node.walk() for header in node.headers]
-    code = [f"constexpr int target = {spec.cc};", *map(_argument, spec.arguments)]
-    code += [_operator(name, op) for name, op in spec.operators]
-    code.append(family.prelude(spec))
-    body = "\n".join(each for each in code if each)
-    # In the global namespace, as the functions that are left to the linker are.
-    unit = cpp.unit(body, headers)
+    code, traits = [], []
+    for argument in spec.arguments:
+        structs, aliases = _argument(argument)
+        code.append(structs)
+        traits += aliases
+    for name, op in spec.operators:
+        struct, alias = _operator(name, op)
+        code.append(struct)
+        traits.append(alias)
+    traits += family.traits(spec).splitlines()
+    code.append("struct traits {\n" + "".join(f"  {line}\n" for line in traits) + "};")
     file = family.source_of(spec)
-    return f'{_prefix(file)}{cpp.END_OF_HEADERS}{unit}\n#include "{file}"\n'
+    code.append(f"using kernels = cupar::{file.rpartition('/')[2].removesuffix('.cuh')}_kernels<traits>;")
+    launches = {each.kernel: each for shape in family.shapes(spec).values() for each in shape.launches}
+    code += [_entry(name, launch.parameters) for name, launch in sorted(launches.items())]
+    code.append(f'extern "C" __device__ const auto {FACTS} = kernels::facts;\n')
+    # In the global namespace, as the functions that are left to the linker are.
+    return _prefix(file) + cpp.END_OF_HEADERS + cpp.unit("\n".join(each for each in code if each), headers)
 
 
-def _argument(argument: Argument) -> str:
+def _entry(name: str, given: Sequence[Parameter]) -> str:
+    """Return a kernel's entry: it has its name, and its parameters."""
+    kernel, numbers = f"kernels::{name}", range(len(given))
+    kinds = ["const __grid_constant__ " * isinstance(each, InPlace) for each in given]
+    parameters = ", ".join(f"{kinds[i]}cupar::parameter<{kernel}, {i}> p{i}" for i in numbers)
+    return f"""extern "C" __global__ __launch_bounds__({kernel}::max_threads, {kernel}::min_blocks)
+void {name}({parameters}) {{
+  {kernel}::run({", ".join(f"p{i}" for i in numbers)});
+}}"""
+
+
+def _argument(argument: Argument) -> tuple[str, list[str]]:
+    """Return the structs of an argument's type, and what the traits have of it."""
     name, item = argument.name, cpp.type_name(argument.value)
-    lines = [f"using {name}_v = {item};"]
+    aliases = [f"using {name}_v = {item};"]
     if argument.is_pointer:
-        lines.append(f"using {name}_t = {'' if argument.output else 'const '}{item}*;")
-    else:
-        structs, node = node_structs(argument)
-        kind = "output" if argument.output else "input"
-        lines += [structs, f"using {name}_t = cupar::{kind}_iterator<{node}, {item}>;"]
-    return "\n".join(lines)
+        return "", [*aliases, f"using {name}_t = {'' if argument.output else 'const '}{item}*;"]
+    structs, node = node_structs(argument)
+    kind = "output" if argument.output else "input"
+    return structs, [*aliases, f"using {name}_t = cupar::{kind}_iterator<{node}, {item}>;"]
 
 
-def _operator(name: str, op: Operator) -> str:
+def _operator(name: str, op: Operator) -> tuple[str, str]:
+    """Return the struct of an operator, if it has one of its own, and what the traits have of it."""
     inputs, result = [cpp.type_name(each) for each in op.inputs], cpp.type_name(op.output)
     # CUB adds bools up as bytes where it sees that they are added.
     adds_bools = op.kind is OpKind.PLUS and op.inputs[0].kind == "b"
     if op.kind is not None and kinds.is_uniform(op.kind, op.inputs, op.output) and not adds_bools:
-        return f"using {name}_t = {_functor(op.kind, op.inputs[0].kind in 'biu')};"
+        return "", f"using {name}_t = {_functor(op.kind, op.inputs[0].kind in 'biu')};"
+    struct, alias = cpp.symbol(f"{name}_functor"), f"using {name}_t = {cpp.symbol(f'{name}_functor')};"
     if op.kind is not None:
         values = ", ".join(f"{each} {value}" for each, value in zip(inputs, "ab", strict=False))
         does = f"return {kinds.expression(op.kind, op.inputs, op.output)};"
         head = f"__device__ __forceinline__ {result} operator()({values}) const"
-        return f"struct {name}_t {{\n  {head} {{ {does} }}\n}};"
+        return f"struct {struct} {{\n  {head} {{ {does} }}\n}};", alias
     given = [f"const {each}& a{i}" for i, each in enumerate(inputs)]
     passed = [
         *(["const_cast<unsigned char*>(state)"] * bool(op.state_size)),
@@ -84,14 +106,17 @@ def _operator(name: str, op: Operator) -> str:
         f"\n  alignas({op.state_alignment}) unsigned char state[{op.state_size}];" if op.state_size else ""
     )
     parameters = ", ".join([*(["void*"] * bool(op.state_size)), *(["const void*"] * len(inputs)), "void*"])
-    return f"""extern "C" __device__ void {cpp.symbol(name)}({parameters});
-struct {name}_t {{{state}
+    return (
+        f"""extern "C" __device__ void {cpp.symbol(name)}({parameters});
+struct {struct} {{{state}
   __device__ __forceinline__ {result} operator()({", ".join(given)}) const {{
     {result} result;
     {cpp.symbol(name)}({", ".join(passed)}, &result);
     return result;
   }}
-}};"""
+}};""",
+        alias,
+    )
 
 
 def _functor(kind: OpKind, of_integers: bool) -> str:
@@ -105,6 +130,5 @@ def _functor(kind: OpKind, of_integers: bool) -> str:
 
 @functools.cache
 def _prefix(family_source: str) -> str:
-    """Return the lines that include what a family's source does, but for those beside it."""
-    found = [*_HEADERS, *included(family_source)]
-    return "".join(f"#include <{header}>\n" for header in (*dict.fromkeys(found), "cupar.cuh"))
+    """Return the lines that include what operators need, and the family's kernels."""
+    return "".join(f"#include <{header}>\n" for header in _HEADERS) + f'#include "{family_source}"\n'

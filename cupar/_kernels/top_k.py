@@ -311,28 +311,28 @@ def _planner(facts: Facts) -> Callable[[Top], Plan]:  # noqa: PLR0915 - it is ma
     return plan
 
 
-def _prelude(spec: Specialisation) -> str:
+def _traits(spec: Specialisation) -> str:
     names = [each.name for each in spec.arguments]
     has_values = "d_in_values" in names
     code = [
-        f"constexpr bool is_descending = {str(spec.option('order') == 'DESCENDING').lower()};",
-        f"constexpr bool has_payload = {str(has_values).lower()};",
-        "#define CUPAR_TOP_K_OFFSETS" if "start_offsets_in" in names else ROWS,
+        f"static constexpr bool is_descending = {str(spec.option('order') == 'DESCENDING').lower()};",
+        f"static constexpr bool has_payload = {str(has_values).lower()};",
+        *([] if "start_offsets_in" in names else [ROWS]),
     ]
     # As segmented sorts of keys with positions have them.
-    code.append("constexpr int team_items = 16, digit_threads = 512, digit_items = 8;")
+    code.append("static constexpr int digit_threads = 512, digit_items = 8;")
     if not has_values:
         code.append("using d_in_values_t = const char*;\nusing d_out_values_t = char*;")
     return "\n".join(code)
 
 
 TOP_K = Family(
-    "top_k.cuh",
+    "top_k/top_k.cuh",
     (
         *("threads", "tile", "warp", "segment_size", "key_size", "word_size"),
         *("sort_threads", "sort_tile", "sort_segment_size"),
     ),
     _shapes,
     _planner,
-    _prelude,
+    _traits,
 )

@@ -58,20 +58,19 @@ def _facts_of(spec: Specialisation) -> dict[str, str]:
 _TUNABLE = Tunable("transform", policies.Tiles, _default, _facts_of, _space)
 
 
-def _prelude(spec: Specialisation) -> str:
+def _traits(spec: Specialisation) -> str:
     inputs = ", ".join(f"{name}_t" for name in _inputs(spec))
     policy = _TUNABLE.given(spec)
-    return f"""namespace cupar {{ template <class... Its> struct inputs; }}
-using inputs_t = cupar::inputs<{inputs}>;
-constexpr int threads = {policy.threads}, bytes_in_flight = {policy.bytes_in_flight};
-constexpr int iterator_items = {policy.iterator_items};"""
+    return f"""using inputs_t = cupar::inputs<{inputs}>;
+static constexpr int threads = {policy.threads}, bytes_in_flight = {policy.bytes_in_flight};
+static constexpr int iterator_items = {policy.iterator_items};"""
 
 
 TRANSFORM = Family(
-    "transform.cuh",
+    "transform/transform.cuh",
     ("threads", "items", "rows", "item_bytes"),
     _shapes,
     _planner,
-    _prelude,
+    _traits,
     tunable=_TUNABLE,
 )

@@ -89,7 +89,7 @@ def test_integers_of_kinds_on_the_cpu(dtype):
 
 
 def test_integers_of_kinds_on_gpus():
-    lines = ['#include "cupar.cuh"']
+    lines = ['#include "common/types.cuh"']
     names = {"1": "signed char", "2": "short", "4": "int", "8": "long long"}
     for dtype in INTEGERS:
         name = names[dtype[1]] if dtype[0] == "i" else f"unsigned {names[dtype[1]].removeprefix('signed ')}"

@@ -73,7 +73,9 @@ def test_a_folder_without_headers(tmp_path, monkeypatch):
 def test_what_is_private_in_cccl_is_listed():
     listed = (ROOT / ".ci/private.txt").read_text().splitlines()
     assert listed == PRIVATE["used"](), "write what `.ci/private --list` prints to .ci/private.txt"
-    assert {"AgentScan", "cub::detail::load_relaxed", "<cub/agent/agent_scan.cuh>"} <= set(listed)
+    assert {"cub::detail::scan::AgentScan", "cub::detail::load_relaxed", "<cub/agent/agent_scan.cuh>"} <= set(
+        listed
+    )
 
 
 def test_the_probe_builds_every_family():

@@ -86,7 +86,7 @@ def test_tiles_fit(algorithm, is_bulk):
 
 def test_what_decides_which_tiles_there_are(specified):
     def code(*arguments, cc=CC):
-        return SELECT.prelude(specified(cupar.select, *arguments, "i8", positive, cc=cc))
+        return SELECT.traits(specified(cupar.select, *arguments, "i8", positive, cc=cc))
 
     counting = cupar.CountingIterator(np.int32(0))
     assert code("f4", "f4") == code("f4", "f8") != code("f8", "f8")
@@ -96,7 +96,7 @@ def test_what_decides_which_tiles_there_are(specified):
 def test_items_that_nobody_wants_are_not_read(specified):
     def prelude(items, out_items):
         keys = "i4", items, "i4", out_items, "i8"
-        return UNIQUE.prelude(specified(cupar.unique_by_key, *keys, cupar.OpKind.EQUAL_TO))
+        return UNIQUE.traits(specified(cupar.unique_by_key, *keys, cupar.OpKind.EQUAL_TO))
 
     nothing = cupar.DiscardIterator()
     assert "has_items = true" in prelude("f4", "f4")

@@ -95,8 +95,8 @@ def ways(spec):
     found = {}
     for cc in CARDS:
         of_card = replace(spec, cc=cc)
-        if SCAN.source_of(of_card) == "scan_fast.cuh":
-            values = dict(re.findall(r"ahead_(\w+) = (\d+)", SCAN.prelude(of_card)))
+        if SCAN.source_of(of_card) == "scan/scan_fast.cuh":
+            values = dict(re.findall(r"ahead_(\w+) = (\d+)", SCAN.traits(of_card)))
             found[cc] = Lookahead(*(int(values[name]) for name in Lookahead._fields))
     return found
 

@@ -97,7 +97,7 @@ def test_tiles_fit(algorithm, cc):
 
 def test_what_decides_which_tiles_there_are(specified):
     def code(*arguments, cc=CC):
-        return SCAN_BY_KEY.prelude(specified(cupar.inclusive_scan_by_key, *arguments, PLUS, cc=cc))
+        return SCAN_BY_KEY.traits(specified(cupar.inclusive_scan_by_key, *arguments, PLUS, cc=cc))
 
     counting = cupar.CountingIterator(np.int32(0))
     assert code("i4", "f4", "f4") == code("u4", "f4", "f8") != code("i8", "f4", "f4")
@@ -110,7 +110,7 @@ def test_what_decides_which_tiles_there_are(specified):
     [(None, "false false"), (0.5, "true false"), (np.zeros(1, "f8"), "true false")],
 )
 def test_initial_values(h_init, flags, specified):
-    code = REDUCE_BY_KEY.prelude(
+    code = REDUCE_BY_KEY.traits(
         specified(cupar.reduce_by_key, "i4", "i4", "f4", "f4", "i8", PLUS, h_init=h_init)
     )
     value, device = flags.split()

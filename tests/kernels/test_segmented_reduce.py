@@ -100,8 +100,8 @@ def test_rows_have_a_length_in_place_of_offsets(specified):
         for shape in SEGMENTED_REDUCE.shapes(spec).values():
             kernels = {each.kernel for each in shape.launches}
             assert kernels & {"cupar_segmented_reduce", "cupar_segmented_reduce_queue"}
-    assert "row * length" in SEGMENTED_REDUCE.prelude(rows)
-    assert "length" not in SEGMENTED_REDUCE.prelude(offsets)
+    assert "row_starts" in SEGMENTED_REDUCE.traits(rows)
+    assert "row_starts" not in SEGMENTED_REDUCE.traits(offsets)
 
 
 def test_one_offset_without_the_other():

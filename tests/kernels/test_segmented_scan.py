@@ -134,7 +134,7 @@ def test_offsets_are_arguments(specified):
     )
     for spec, given in ((all_of_rows, 0), (by_offsets, 2), (to_others, 3)):
         assert len(spec.arguments) == 2 + given
-        prelude = SEGMENTED_SCAN.prelude(spec)
+        prelude = SEGMENTED_SCAN.traits(spec)
         assert f"is_rows = {str(not given).lower()};" in prelude
         assert f"has_outputs = {str(given == 3).lower()};" in prelude
         shapes = SEGMENTED_SCAN.shapes(spec)

@@ -89,7 +89,7 @@ def test_words_of_64_bits_have_no_groups_of_as_many_as_the_smallest_team(specifi
         plan = planner(team_items=16, team_bytes=136)(Sorted(10**7, 10**6, 0))
         names, _, numbers = launches(spec, plan)
         assert names[-6:] == ["teams", "256", "128", "64", "32", "16"]
-        assert "CUPAR_512" not in SEGMENTED_SORT.prelude(spec)
+        assert "has_512 = false" in SEGMENTED_SORT.traits(spec)
         assert numbers["list 5"] == sum(min(10**6, 10**7 // least) for least in (1, 17, 33, 65, 129))
         by_rows = specified(cupar.segmented_sort, keys, keys, values, values, None, None, UP)
         rows = planner(team_items=16, team_bytes=136)(Sorted(512 * 9, 9, 512))
@@ -97,7 +97,7 @@ def test_words_of_64_bits_have_no_groups_of_as_many_as_the_smallest_team(specifi
         assert "512" not in SEGMENTED_SORT.shapes(by_rows)
     for keys, values in (("i4", None), ("u1", None), ("f2", "c16")):
         spec = specified(cupar.segmented_sort, keys, keys, values, values, "i8", "i8", UP)
-        assert "CUPAR_512" in SEGMENTED_SORT.prelude(spec)
+        assert "has_512 = true" in SEGMENTED_SORT.traits(spec)
 
 
 def test_where_less_shared_memory_is_there_teams_are_smaller():

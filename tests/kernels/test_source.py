@@ -5,10 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from cupar._kernels import source
+from cupar._compile import nvrtc
+from cupar._kernels import headers, source
 
-FOLDER = Path(source.__file__).parent
-KERNEL = re.compile(r'extern "C" __global__.*?(cupar_[\w#]+)\((.*?)\n}\n', re.DOTALL)
+FOLDER = Path(source.__file__).parent / "cuh"
+FILES = sorted(file.relative_to(FOLDER).as_posix() for file in FOLDER.rglob("*.cuh"))
+TEXT = "".join((FOLDER / file).read_text() for file in FILES)
+KERNEL = re.compile(
+    r"^( +)struct (cupar_\w+|groups|top_of) : kernel<.*?\n(.*?)^\1\};", re.DOTALL | re.MULTILINE
+)
 # Functions that wait for the stream, and of CUB's, the one that does.
 WAITS = (
     *("join_stream()", "wait_for_stream()", "compact<", "count_digits(", "write_lists("),
@@ -16,19 +21,12 @@ WAITS = (
 )
 
 
-MACRO = re.compile(r"\s*\\\n  ")  # what is between the lines of one
-
-
 def kernels():
-    found = {}
-    for file in sorted(FOLDER.glob("*.cuh")):
-        found.update(KERNEL.findall(MACRO.sub("\n", file.read_text())))
-    return found
+    return {name: body for file in FILES for _, name, body in KERNEL.findall((FOLDER / file).read_text())}
 
 
 def test_kernels_are_found():
-    text = "".join(file.read_text() for file in FOLDER.glob("*.cuh"))
-    assert len(kernels()) == text.count('extern "C" __global__') > 20
+    assert len(kernels()) == len(re.findall(r"struct \w+ : kernel<", TEXT)) > 20
 
 
 @pytest.mark.parametrize("kernel", kernels())
@@ -39,3 +37,18 @@ def test_kernels_wait_for_the_stream_before_they_begin(kernel):
     assert waits
     before = body[body.index("{") : min(waits)]
     assert not re.search(r"\breturn\b", before), before
+
+
+# Builds begin with those of families.
+@pytest.mark.parametrize("file", [file for file in FILES if f"{Path(file).stem}_kernels" not in TEXT])
+def test_each_file_stands_by_itself(file):
+    """Its templates need traits alone, and no name or macro that is there before."""
+    nvrtc.compile_kernels(f'#include "{file}"\n', 90, "-fdevice-syntax-only")
+    macros = re.findall(r"^#\s*(?:el)?if(?:n?def)?\b(.*)", (FOLDER / file).read_text(), re.MULTILINE)
+    assert all(re.fullmatch(r" __CUDA_ARCH__( >= \d+)?", each) for each in macros)
+
+
+def test_digests_cover_what_a_file_includes():
+    assert {name for name, _ in headers.own('#include "runs/reduce_by_key.cuh"')} >= {
+        *("runs/reduce_by_key.cuh", "runs/reduce_runs.cuh", "runs/runs.cuh", "common/types.cuh")
+    }

@@ -316,7 +316,7 @@ def test_spaces_are_ordered_and_policies_are_told_apart():
         assert all([*each] == sorted(set(each)) for each in space.values())
         found = [*family.tunable.policies(spec)]
         assert 4 <= len(found) == len(set(found)) <= 3000, spec.algorithm
-        preludes = {family.prelude(spec.with_policy(tuning.write(each))) for each in found}
+        preludes = {family.traits(spec.with_policy(tuning.write(each))) for each in found}
         assert len(preludes) == len(found)
         assert all(family.tunable.read(tuning.write(each)) == each for each in found)
 

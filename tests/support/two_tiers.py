@@ -11,7 +11,7 @@ from cupar._obtain.obtain import obtain
 
 FAMILY = replace(
     REDUCE,
-    prelude=lambda spec: f"{REDUCE.prelude(spec)}\n// {spec.option('tier') or 'fast'}",
+    traits=lambda spec: f"{REDUCE.traits(spec)}\n// {spec.option('tier') or 'fast'}",
     has_quick_tier=lambda spec: True,
 )
 

@@ -1,0 +1,73 @@
+// What reductions combine items with.
+#pragma once
+
+#include <cuda/std/__functional/operations.h>
+
+#include "common/types.cuh"
+
+namespace cupar {
+// What is combined. Sums of small integers are made in words, and converted when they are stored.
+template <class Op, class Accum>
+constexpr bool is_small_sum = cuda::std::is_integral_v<Accum> && sizeof(Accum) < sizeof(int) &&
+                              cuda::std::is_same_v<Op, cuda::std::plus<>>;
+template <class Op, class Accum>
+using combined = cuda::std::conditional_t<is_small_sum<Op, Accum>, unsigned, Accum>;
+
+// A value of any type as words, each of which is exchanged by `exchange(word)`.
+template <class T, class Exchange>
+__device__ __forceinline__ T exchange_words(T value, Exchange exchange) {
+  unsigned int words[(sizeof(T) + 3) / 4];
+  memcpy(words, &value, sizeof(T));
+#pragma unroll
+  for (unsigned int& word : words) {
+    word = exchange(word);
+  }
+  memcpy(&value, words, sizeof(T));
+  return value;
+}
+
+template <class T>
+__device__ __forceinline__ T shuffle_up(T value, int lanes) {
+  return exchange_words(value, [=](unsigned int word) { return __shfl_up_sync(~0u, word, lanes); });
+}
+
+template <class T>
+__device__ __forceinline__ T shuffle_down(T value, int lanes) {
+  return exchange_words(value, [=](unsigned int word) { return __shfl_down_sync(~0u, word, lanes); });
+}
+
+template <class T>
+__device__ __forceinline__ T shuffle(T value, int lane) {
+  return exchange_words(value, [=](unsigned int word) { return __shfl_sync(~0u, word, lane); });
+}
+
+// Combines two neighbours.
+template <class V, class Op>
+__device__ __forceinline__ V combine(const V& a, const V& b, const Op& op) {
+  return static_cast<V>(op(a, b));
+}
+
+// Combines items that a thread has, in pairs.
+template <class V, class Accum, int items, class T, class Op>
+__device__ __forceinline__ V reduce_thread(const T* item, const Op& op) {
+  if constexpr (items == 1) {
+    return static_cast<Accum>(*item);
+  } else {
+    return op(reduce_thread<V, Accum, items / 2>(item, op),
+              reduce_thread<V, Accum, items / 2>(item + items / 2, op));
+  }
+}
+
+// What a thread has so far.
+template <class V>
+struct partial_of {
+  V value;
+  bool is_there = false;
+
+  template <class Op>
+  __device__ __forceinline__ void add(V more, const Op& op) {
+    value    = is_there ? static_cast<V>(op(value, more)) : more;
+    is_there = true;
+  }
+};
+}  // namespace cupar

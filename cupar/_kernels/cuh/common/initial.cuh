@@ -1,0 +1,13 @@
+// Initial values, as calls give them: none, a value, or the address of one on the device.
+#pragma once
+
+#include "common/types.cuh"
+
+namespace cupar {
+struct no_init {};
+
+// The type of a kernel's parameter.
+template <class T, bool is_value, bool is_on_device>
+using init_parameter =
+    cuda::std::conditional_t<is_value, T, cuda::std::conditional_t<is_on_device, const T*, no_init>>;
+}  // namespace cupar

@@ -1,0 +1,58 @@
+// Global memory written and read 8 or 16 bytes at once, in no order with other accesses. The 16 bytes are one
+// scalar: of a vector, the compiler reads part by part where not all of its parts are used.
+//
+// ptxas does so with a scalar, too: it drops what nobody uses, and reads what is left by several loads, some
+// of which may see what another thread wrote, and some what was there before. So all of it is used: for a
+// pause that hardly ever happens, and does no harm.
+//
+// Source: PTX ISA, "ld" and "st" of type .b128.
+#pragma once
+
+#include "common/types.cuh"
+
+namespace cupar {
+template <class T>
+__device__ __forceinline__ void store_whole(T* to, const T& value) {
+  static_assert(sizeof(T) == 8 || sizeof(T) == 16);
+  u64 word[sizeof(T) / 8];
+  memcpy(word, &value, sizeof(T));
+  if constexpr (sizeof(T) == 8) {
+    asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(to), "l"(word[0]) : "memory");
+  } else {
+    asm volatile(
+        "{\n"
+        "  .reg .b128 whole;\n"
+        "  mov.b128 whole, {%1, %2};\n"
+        "  st.relaxed.gpu.global.b128 [%0], whole;\n"
+        "}" ::"l"(to),
+        "l"(word[0]), "l"(word[1])
+        : "memory");
+  }
+}
+template <class T>
+__device__ __forceinline__ T load_whole(const T* from) {
+  static_assert(sizeof(T) == 8 || sizeof(T) == 16);
+  u64 word[sizeof(T) / 8];
+  if constexpr (sizeof(T) == 8) {
+    asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(word[0]) : "l"(from) : "memory");
+  } else {
+    asm volatile(
+        "{\n"
+        "  .reg .b128 whole;\n"
+        "  .reg .b64 mixed;\n"
+        "  .reg .pred pauses;\n"
+        "  ld.relaxed.gpu.global.b128 whole, [%2];\n"
+        "  mov.b128 {%0, %1}, whole;\n"
+        "  xor.b64 mixed, %0, %1;\n"
+        "  setp.eq.u64 pauses, mixed, 0x9e3779b97f4a7c15;\n"
+        "  @pauses nanosleep.u32 1;\n"
+        "}"
+        : "=l"(word[0]), "=l"(word[1])
+        : "l"(from)
+        : "memory");
+  }
+  T value;
+  memcpy(&value, word, sizeof(T));
+  return value;
+}
+}  // namespace cupar

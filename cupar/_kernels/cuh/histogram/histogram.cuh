@@ -1,0 +1,345 @@
+// Histograms with bins of equal width. Each block counts in shared memory, and adds what it has counted to
+// the output, which a kernel before it has set to zero; a grid of one block does that itself.
+//
+// - Bins that fit into shared memory are counted there, with 16-byte loads of samples. Lanes that count in
+//   one bin are merged by the hardware; lanes that count in bins of the same bank are not, and take turns.
+//   Where that would be what the samples wait for, there are 32 copies of the bins, one a lane, so that no
+//   two lanes meet in a bank.
+// - Samples of one byte are counted by their 256 values, and the values are put into bins at the end.
+// - More bins are counted in the output, but for the frequent ones. Each block looks at some samples
+//   from all over the input, and keeps the bins that it meets first in a direct-mapped cache in shared
+//   memory. For others, a warp adds what all of its lanes have for a bin at once, since additions to one
+//   address take turns.
+//
+// Which bin a sample is in is what cub::DeviceHistogram says (kernel_histogram.cuh, ScaleTransform), without
+// its division: by reciprocals that the host made, exact for integers (T. Granlund, P. Montgomery, "Division
+// by invariant integers using multiplication", PLDI 1994).
+//
+// Traits: d_samples_t, d_histogram_t, level_t (double, long long or unsigned long long) and, by histogram.py,
+// threads, loads, resident, is_spread.
+#pragma once
+
+#include <cuda/std/__algorithm/min.h>
+#include <cuda/std/__bit/bit_cast.h>
+
+#include "common/kernel.cuh"
+
+namespace cupar {
+extern __shared__ uint4 memory[];
+
+template <class Traits>
+struct histogram_kernels {
+  using d_samples_t               = typename Traits::d_samples_t;
+  using d_samples_v               = typename Traits::d_samples_v;
+  using d_histogram_t             = typename Traits::d_histogram_t;
+  using d_histogram_v             = typename Traits::d_histogram_v;
+  using level_t                   = typename Traits::level_t;
+  static constexpr int threads    = Traits::threads;
+  static constexpr int loads      = Traits::loads;
+  static constexpr int resident   = Traits::resident;
+  static constexpr bool is_spread = Traits::is_spread;
+
+  using sample_t = d_samples_v;
+  using count_t  = d_histogram_v;
+
+  static constexpr bool is_byte          = sizeof(sample_t) == 1;
+  static constexpr bool has_float_levels = cuda::std::is_same_v<level_t, double>;
+  static constexpr int vector_items      = is_array<d_samples_t> ? 16 / sizeof(sample_t) : 1;
+  static constexpr int narrow_bits =
+      sizeof(sample_t) <= 2 ? 16 : 32;  // of ranges that are quicker to divide by
+
+  // ---- From a sample to its bin ----
+
+  // Levels that are floats, as a call hands them over.
+  struct float_levels {
+    double lower, upper;
+    double unit;        // a power of two, by which distances are multiplied, so that the width is about 1
+    double shift;       // -lower * unit
+    double reciprocal;  // of a bin's width in that unit, which overflows for no levels
+    unsigned bins;
+  };
+
+  // Levels that are integers.
+  struct integer_levels {
+    u64 first;  // the smallest sample that there is from the lower level on; of a negative one, its low bits
+    u64 last;   // the distance of the largest from that
+    u64 below;  // the distance of the first from the lower level
+    u64 reciprocal;
+    unsigned bins;
+    unsigned times;
+    int shift;  // 0: the levels are at most 2^narrow_bits apart
+  };
+
+  using levels_t = cuda::std::conditional_t<has_float_levels, float_levels, integer_levels>;
+
+  // Each takes a sample and returns its bin, or the number of bins if it is in none.
+  struct float_scale {
+    float_levels levels;
+
+    __device__ __forceinline__ unsigned operator()(sample_t sample) const {
+      const auto x          = static_cast<double>(sample);
+      const double distance = __fma_rn(x, levels.unit, levels.shift);  // (x - lower) * unit, rounded once
+      // To add 2^52 rounds down to an integer, which the low word is then; that is quicker than a conversion.
+      const unsigned bin = __double2loint(__dadd_rz(__dmul_rn(distance, levels.reciprocal), 0x1p52));
+      return x >= levels.lower && x < levels.upper ? cuda::std::min(bin, levels.bins) : levels.bins;
+    }
+  };
+
+  // How samples and their distances are computed with: modulo 2^32 if that is as much as samples have.
+  using word_t = cuda::std::conditional_t<sizeof(sample_t) == 8, u64, unsigned>;
+
+  // floor(distance * bins / range) for range <= 2^narrow_bits: distance * (bins / range), of which `times` is
+  // the integer part, and `reciprocal` / 2^(2 narrow_bits) the fraction, rounded up.
+  struct narrow_scale {
+    integer_levels levels;
+
+    __device__ __forceinline__ unsigned operator()(sample_t sample) const {
+      const word_t offset = static_cast<word_t>(sample) - static_cast<word_t>(levels.first);
+      const auto distance = static_cast<unsigned>(offset) + static_cast<unsigned>(levels.below);
+      unsigned bin        = __umulhi(distance, static_cast<unsigned>(levels.reciprocal));
+      if constexpr (narrow_bits == 32) {
+        const auto high = static_cast<unsigned>(levels.reciprocal >> 32);
+        bin             = static_cast<unsigned>((u64{distance} * high + bin) >> 32);
+      }
+      bin += distance * levels.times;
+      return offset <= static_cast<word_t>(levels.last) ? bin : levels.bins;
+    }
+  };
+
+  // The same for any range: `times` is the number of bins, and distance * bins less than 2^64.
+  struct wide_scale {
+    integer_levels levels;
+
+    __device__ __forceinline__ unsigned operator()(sample_t sample) const {
+      const word_t offset = static_cast<word_t>(sample) - static_cast<word_t>(levels.first);
+      const u64 product   = (offset + levels.below) * levels.times;
+      const u64 high      = __umul64hi(product, levels.reciprocal);
+      const auto bin      = static_cast<unsigned>((high + ((product - high) >> 1)) >> levels.shift);
+      return offset <= static_cast<word_t>(levels.last) ? bin : levels.bins;
+    }
+  };
+
+  // Calls `use` with what the levels need.
+  template <class Use>
+  static __device__ __forceinline__ void with_scale(const float_levels& levels, Use use) {
+    use(float_scale{levels});
+  }
+  template <class Use>
+  static __device__ __forceinline__ void with_scale(const integer_levels& levels, Use use) {
+    if (levels.shift == 0) {
+      use(narrow_scale{levels});
+    } else {
+      use(wide_scale{levels});
+    }
+  }
+
+  // ---- All samples ----
+
+  // Calls `use` with each index below a count that is this thread's, `unroll` of them at a time: `read(i)` of
+  // all, then `use` of what was read.
+  template <int unroll, class Read, class Use>
+  static __device__ __forceinline__ void for_each_index(u64 count, Read read, Use use) {
+    const u64 stride = u64{gridDim.x} * threads;
+    u64 i            = u64{blockIdx.x} * threads + threadIdx.x;
+    if constexpr (unroll > 1) {
+      for (; i + (unroll - 1) * stride < count; i += unroll * stride) {
+        decltype(read(i)) items[unroll];
+#pragma unroll
+        for (int k = 0; k < unroll; ++k) {
+          items[k] = read(i + k * stride);
+        }
+#pragma unroll
+        for (int k = 0; k < unroll; ++k) {
+          use(items[k]);
+        }
+      }
+    }
+    for (; i < count; i += stride) {
+      use(read(i));
+    }
+  }
+
+  // Calls `use` with each sample that is this thread's, read one by one.
+  template <class Use>
+  static __device__ __forceinline__ void for_each_sample(d_samples_t samples, u64 num_samples, Use use) {
+    constexpr int unroll = sizeof(sample_t) == 8 ? 2 : 4;
+    for_each_index<unroll>(num_samples, [=](u64 i) { return static_cast<sample_t>(samples[i]); }, use);
+  }
+
+  // The same, but arrays are read in vectors of 16 bytes.
+  template <class Samples, class Use>
+  static __device__ __forceinline__ void for_each_sample_of_vectors(Samples samples, u64 num_samples,
+                                                                    Use use) {
+    if constexpr (is_array<Samples>) {
+      struct vector_t {
+        sample_t items[vector_items];
+      };
+      // What is before the first 16-byte boundary and after the last is left over: at most two samples less
+      // than two vectors have, so it is for the first block.
+      const u64 misaligned  = reinterpret_cast<u64>(samples) / sizeof(sample_t) % vector_items;
+      const u64 head        = cuda::std::min((vector_items - misaligned) % vector_items, num_samples);
+      const u64 num_vectors = (num_samples - head) / vector_items;
+      const u64 left_over   = num_samples - num_vectors * vector_items;
+      if (blockIdx.x == 0 && threadIdx.x < left_over) {
+        use(samples[threadIdx.x < head ? threadIdx.x : threadIdx.x + num_vectors * vector_items]);
+      }
+      const auto* vectors = reinterpret_cast<const uint4*>(samples + head);
+      auto use_all        = [=](uint4 loaded) {
+        const auto vector = cuda::std::bit_cast<vector_t>(loaded);
+#pragma unroll
+        for (int k = 0; k < vector_items; ++k) {
+          use(vector.items[k]);
+        }
+      };
+      for_each_index<loads>(num_vectors, [=](u64 i) { return __ldcs(vectors + i); }, use_all);
+    } else {
+      for_each_sample(samples, num_samples, use);
+    }
+  }
+
+  // ---- Counters ----
+
+  static __device__ __forceinline__ void add(count_t* counter, unsigned count) {
+    // There are atomic additions for unsigned integers, and they are the same for signed ones.
+    using unsigned_t = cuda::std::conditional_t<sizeof(count_t) == 8, u64, unsigned>;
+    atomicAdd(reinterpret_cast<unsigned_t*>(counter), unsigned_t{count});
+  }
+
+  static __device__ __forceinline__ void set_to_zero(count_t* counters, unsigned count) {
+    const u64 stride = u64{gridDim.x} * blockDim.x;
+    for (u64 i = u64{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) {
+      counters[i] = 0;
+    }
+  }
+
+  // Calls `use` with each of the first rows of a block's counters that is not zero, and the sum of its
+  // copies.
+  template <class Use>
+  static __device__ __forceinline__ void for_each_count(unsigned rows, unsigned copies, Use use) {
+    if (copies == 1) {
+      for (unsigned row = threadIdx.x; row < rows; row += threads) {
+        if (const unsigned count = reinterpret_cast<const unsigned*>(memory)[row]) {
+          use(row, count);
+        }
+      }
+      return;
+    }
+    // Of 32 copies, eight lanes add four each, so a warp has four rows.
+    const unsigned lane = threadIdx.x % 8;
+    for (unsigned first = threadIdx.x / 32 * 4; first < rows; first += threads / 8) {
+      const unsigned row = first + threadIdx.x % 32 / 8;
+      unsigned count     = 0;
+      if (row < rows) {
+        const uint4 four = memory[row * 8 + lane];
+        count            = four.x + four.y + four.z + four.w;
+      }
+#pragma unroll
+      for (int distance = 4; distance > 0; distance /= 2) {
+        count += __shfl_xor_sync(~0u, count, distance);
+      }
+      if (lane == 0 && count != 0) {
+        use(row, count);
+      }
+    }
+  }
+
+  struct cupar_histogram_zero : kernel<1024> {
+    static __device__ __forceinline__ void run(d_histogram_t histogram, unsigned bins) {
+      join_stream();
+      set_to_zero(histogram, bins);
+    }
+  };
+
+  // Counts bins, or the values of bytes, in shared memory, in 1 or 32 copies. Samples in no bin are counted,
+  // too, in a row of their own, so that nothing branches.
+  struct cupar_histogram_shared : kernel<threads, resident> {
+    static __device__ __forceinline__ void run(d_samples_t samples, u64 num_samples, d_histogram_t histogram,
+                                               unsigned copies, levels_t levels) {
+      const unsigned rows = is_byte ? 256 : levels.bins + 1;
+      for (unsigned i = threadIdx.x; i < (rows * copies + 3) / 4; i += threads) {
+        memory[i] = {};
+      }
+      join_stream();
+      if (gridDim.x == 1) {
+        set_to_zero(histogram, levels.bins);
+      }
+      __syncthreads();
+      const unsigned stride = copies * sizeof(unsigned);
+      char* const mine = reinterpret_cast<char*>(memory) + (threadIdx.x & (copies - 1)) * sizeof(unsigned);
+      auto count_in = [=](unsigned row) { atomicAdd(reinterpret_cast<unsigned*>(mine + row * stride), 1u); };
+      if constexpr (is_byte) {
+        for_each_sample_of_vectors(samples, num_samples,
+                                   [=](sample_t sample) { count_in(static_cast<unsigned char>(sample)); });
+        __syncthreads();
+        with_scale(levels, [=](auto scale) {
+          for_each_count(rows, copies, [=](unsigned value, unsigned count) {
+            const unsigned bin = scale(static_cast<sample_t>(value));
+            if (bin < levels.bins) {
+              add(histogram + bin, count);
+            }
+          });
+        });
+      } else {
+        with_scale(levels, [=](auto scale) {
+          for_each_sample_of_vectors(samples, num_samples, [=](sample_t sample) { count_in(scale(sample)); });
+        });
+        __syncthreads();
+        for_each_count(levels.bins, copies,
+                       [=](unsigned bin, unsigned count) { add(histogram + bin, count); });
+      }
+    }
+  };
+
+  // Adds one for each lane of a warp that is here together.
+  static __device__ __forceinline__ void count_together(count_t* counters, unsigned bin) {
+    const unsigned same = __match_any_sync(__activemask(), bin);
+    if (threadIdx.x % 32 == __ffs(same) - 1) {
+      add(counters + bin, __popc(same));
+    }
+  }
+
+  // Counts in a cache of 2^k slots, and in the output. For the cache, each block reads as many samples as
+  // there are slots, `step` apart.
+  struct cupar_histogram_cached : kernel<threads, resident> {
+    static __device__ __forceinline__ void run(d_samples_t samples, u64 num_samples, d_histogram_t histogram,
+                                               unsigned slots, u64 step, levels_t levels) {
+      unsigned* const bins     = reinterpret_cast<unsigned*>(memory);
+      unsigned* const counters = bins + slots;
+      for (unsigned i = threadIdx.x; i < slots; i += threads) {
+        bins[i]     = levels.bins;  // none
+        counters[i] = 0;
+      }
+      join_stream();
+      __syncthreads();
+      with_scale(levels, [=](auto scale) {
+        for (unsigned i = threadIdx.x; i < slots; i += threads) {
+          const u64 at = (u64{gridDim.x} * i + blockIdx.x) * step;
+          if (at < num_samples) {
+            const unsigned bin = scale(samples[at]);
+            atomicCAS(bins + (bin & (slots - 1)), levels.bins, bin);
+          }
+        }
+        __syncthreads();
+        for_each_sample(samples, num_samples, [=](sample_t sample) {
+          const unsigned bin  = scale(sample);
+          const unsigned slot = bin & (slots - 1);
+          if (bins[slot] == bin) {
+            atomicAdd(counters + slot, 1u);
+          } else if (bin < levels.bins) {
+            count_together(histogram, bin);
+          }
+        });
+      });
+      __syncthreads();
+      for (unsigned i = threadIdx.x; i < slots; i += threads) {
+        if (bins[i] < levels.bins && counters[i] != 0) {
+          add(histogram + bins[i], counters[i]);
+        }
+      }
+    }
+  };
+
+  static constexpr auto facts = facts_of(threads, vector_items, is_spread, sizeof(sample_t),
+                                         cuda::std::is_signed_v<sample_t>, narrow_bits, has_float_levels);
+};
+}  // namespace cupar

@@ -1,0 +1,192 @@
+// Reduction. A thread takes several vectors of items at once, so that enough bytes are on their way from
+// memory, combines them, and goes on to those of its block's next tile; what the threads of a block have is
+// combined by shuffles. So does a grid of blocks, whose results another block combines, or one block alone,
+// which may be a large one: it reads 64 kB quicker than two kernels do. What stands before the first vector
+// of an array and after the last goes one by one.
+//
+// Source: ours. The grid, how tiles are dealt out to it, and adding up in any order are those of CUB's
+// DeviceReduce.
+//
+// Traits: d_in_t, d_out_t, op_t, accum_t, has_init, is_stable (false: blocks add their results to d_out in
+// any order); the policy: threads, and rows, the vectors that a thread takes at once.
+#pragma once
+
+#include "common/combining.cuh"
+#include "common/initial.cuh"
+#include "common/kernel.cuh"
+#include "common/vectors.cuh"
+
+namespace cupar {
+constexpr i64 least(i64 a, i64 b) {
+  return a < b ? a : b;
+}
+
+template <class T>
+__device__ __forceinline__ void add_atomically(T* to, T value) {
+  if constexpr (cuda::std::is_same_v<T, i64>) {
+    atomicAdd(reinterpret_cast<u64*>(to), static_cast<u64>(value));
+  } else {
+    atomicAdd(to, value);
+  }
+}
+
+template <class Traits>
+struct reduce_kernels {
+  using d_in_t                    = typename Traits::d_in_t;
+  using d_in_v                    = typename Traits::d_in_v;
+  using d_out_t                   = typename Traits::d_out_t;
+  using d_out_v                   = typename Traits::d_out_v;
+  using op_t                      = typename Traits::op_t;
+  using accum_t                   = typename Traits::accum_t;
+  static constexpr bool has_init  = Traits::has_init;
+  static constexpr bool is_stable = Traits::is_stable;
+  static constexpr int threads    = Traits::threads;
+  static constexpr int rows       = Traits::rows;
+
+  using value_t = combined<op_t, accum_t>;
+
+  using init_t = cuda::std::conditional_t<has_init, accum_t, no_init>;
+
+  static constexpr int large_threads =
+      sizeof(accum_t) <= 16 ? 1024 : threads;  // more would be short of registers
+  static constexpr int large_bytes = 64 * 1024;
+
+  static constexpr int items = vector_items<d_in_t>();
+  // What one block takes: as much as it can have on its way, or more of an array.
+  static constexpr int in_one_tile    = large_threads * items * rows;
+  static constexpr int in_large_bytes = is_array<d_in_t> ? large_bytes / static_cast<int>(sizeof(d_in_v)) : 0;
+  static constexpr int large_items    = in_one_tile > in_large_bytes ? in_one_tile : in_large_bytes;
+
+  // Combines what the first lanes of a warp have; the result is the first one's.
+  static __device__ __forceinline__ value_t reduce_warp(value_t value, int valid_lanes, const op_t& op) {
+#pragma unroll
+    for (int lanes = 1; lanes < 32; lanes *= 2) {
+      const value_t other = shuffle_down(value, lanes);
+      if (static_cast<int>(threadIdx.x % 32) + lanes < valid_lanes) {
+        value = op(value, other);
+      }
+    }
+    return value;
+  }
+
+  // Combines what the first threads of a block have; the result is the first one's.
+  static __device__ __forceinline__ value_t reduce_block(value_t value, int valid_threads, const op_t& op) {
+    __shared__ value_t of_warps[large_threads / 32];
+    const int warp = threadIdx.x / 32;
+    value          = reduce_warp(value, valid_threads - warp * 32, op);
+    if (threadIdx.x % 32 == 0) {
+      of_warps[warp] = value;
+    }
+    __syncthreads();
+    if (warp == 0) {
+      const int warps = (valid_threads + 31) / 32;
+      if (static_cast<int>(threadIdx.x) < warps) {
+        value = of_warps[threadIdx.x];
+      }
+      value = reduce_warp(value, warps, op);
+    }
+    return value;
+  }
+
+  // Combines a block's share of the items: every so many tiles of vectors, and, if it is one of the last
+  // blocks, of the items that are in no vector. No block is without a share if there are as many as tiles of
+  // items at most. The result is the first thread's; without items there is none.
+  template <int items, int rows, class It>
+  static __device__ __forceinline__ value_t reduce(It in, i64 num_items, int tile, const op_t& op) {
+    i64 before = 0, vectors = num_items / items;
+    if constexpr (is_array<It>) {
+      const i64 beyond = reinterpret_cast<u64>(in) % (items * sizeof(item_t<It>));
+      before           = least(num_items, (items - beyond / static_cast<i64>(sizeof(item_t<It>))) % items);
+      vectors          = is_aligned<items>(in + before) ? (num_items - before) / items : 0;
+    }
+    const i64 singles = num_items - vectors * items;
+
+    partial_of<value_t> sum;
+    const i64 first_tile = i64{blockIdx.x} * tile;
+    for (i64 first = first_tile; first < vectors; first += i64{gridDim.x} * tile) {
+      const auto count = static_cast<unsigned int>(least(vectors - first, tile));
+      const It from    = in + before + first * items;
+      vector<item_t<It>, items> loaded[rows];
+#pragma unroll
+      for (int r = 0; r < rows; ++r) {
+        const unsigned int i = threadIdx.x + r * blockDim.x;
+        if (i < count) {
+          load<true>(loaded[r], from + i * items);
+        }
+      }
+      if (threadIdx.x < count) {
+        value_t part = reduce_thread<value_t, accum_t, items>(loaded[0].item, op);
+#pragma unroll
+        for (int r = 1; r < rows; ++r) {
+          if (threadIdx.x + r * blockDim.x < count) {
+            part = op(part, reduce_thread<value_t, accum_t, items>(loaded[r].item, op));
+          }
+        }
+        sum.add(part, op);
+      }
+    }
+    const i64 first_single = i64{gridDim.x - 1 - blockIdx.x} * blockDim.x;
+    if constexpr (items > 1 || (is_word<array_bytes<It>> && sizeof(item_t<It>) > alignof(item_t<It>))) {
+#pragma unroll 1
+      for (i64 i = first_single + threadIdx.x; i < singles; i += i64{gridDim.x} * blockDim.x) {
+        sum.add(static_cast<accum_t>(in[i < before ? i : i + vectors * items]), op);
+      }
+    }
+    const i64 share =
+        vectors - first_tile > singles - first_single ? vectors - first_tile : singles - first_single;
+    return reduce_block(sum.value, static_cast<int>(least(share, blockDim.x)), op);
+  }
+
+  // Stores the result of a reduction; without items that is the initial value, if there is one.
+  static __device__ __forceinline__ void finish(d_out_t out, i64 num_items, value_t value, const op_t& op,
+                                                accum_t init) {
+    *out = static_cast<d_out_v>(num_items > 0 ? static_cast<accum_t>(op(init, value)) : init);
+  }
+
+  static __device__ __forceinline__ void finish(d_out_t out, i64 num_items, value_t value, const op_t&,
+                                                no_init) {
+    if (num_items > 0) {
+      *out = static_cast<d_out_v>(static_cast<accum_t>(value));
+    }
+  }
+
+  // Leaves the result of one block of several where those are combined, or are added up.
+  template <bool is_stable, class Out>
+  static __device__ __forceinline__ void leave(value_t value, accum_t* partials, Out out) {
+    if constexpr (is_stable) {
+      partials[blockIdx.x] = static_cast<accum_t>(value);
+    } else {
+      add_atomically(out, static_cast<accum_t>(value));
+    }
+  }
+
+  struct cupar_reduce : kernel<large_threads> {
+    static __device__ __forceinline__ void run(d_in_t in, d_out_t out, accum_t* partials, i64 num_items,
+                                               int tile, op_t op, init_t init) {
+      join_stream();
+      const value_t value = reduce<items, rows>(in, num_items, tile, op);
+      if (threadIdx.x == 0) {
+        if (gridDim.x == 1) {
+          finish(out, num_items, value, op, init);
+        } else {
+          leave<is_stable>(value, partials, out);
+        }
+      }
+    }
+  };
+
+  struct cupar_reduce_partials : kernel<threads> {
+    static __device__ __forceinline__ void run(const accum_t* partials, d_out_t out, i64 num_partials,
+                                               op_t op, init_t init) {
+      join_stream();
+      constexpr int rows  = 4;
+      const value_t value = reduce<1, rows>(partials, num_partials, rows * threads, op);
+      if (threadIdx.x == 0) {
+        finish(out, num_partials, value, op, init);
+      }
+    }
+  };
+
+  static constexpr auto facts = facts_of(threads, items, rows, large_threads, large_items, sizeof(accum_t));
+};
+}  // namespace cupar

@@ -1,0 +1,548 @@
+// Reductions of segments: a group of lanes, from 1 to 32, has a segment.
+//
+// - If the segments of a warp lie beside each other, and what they span is short, that is copied to shared
+//   memory as a whole.
+// - Else the lanes of a group combine vectors from memory. Segments much longer than those that groups of
+//   this size are for are left to all lanes of the warp.
+// - Long ones are cut into chunks, which go into a queue for a kernel that follows; whoever is the last to
+//   finish a chunk of a segment combines what its chunks gave. If the queue is full, the warp takes the
+//   chunks itself, one by one. Where most segments are long, a kernel does nothing but queue all.
+//
+// Nothing is read back, and what is combined with what depends on where segments lie and on their lengths
+// alone, so it is the same in every run. The operator needs no identity.
+//
+// Source: ours; lanes by length are those of modern sparse matrix-vector products (J. Greathouse and M. Daga,
+// "Efficient Sparse Matrix-Vector Multiplication on GPUs using the CSR Storage Format", SC 2014).
+//
+// Traits: d_in_t, d_out_t, start_offsets_in_t, end_offsets_in_t, op_t, accum_t, is_rows.
+#pragma once
+
+#include <cuda/std/__bit/countr.h>
+
+#include "common/combining.cuh"
+#include "common/kernel.cuh"
+#include "common/offsets.cuh"
+#include "common/vectors.cuh"
+
+namespace cupar {
+template <class Traits>
+struct segmented_reduce_kernels {
+  using d_in_t                  = typename Traits::d_in_t;
+  using d_in_v                  = typename Traits::d_in_v;
+  using d_out_t                 = typename Traits::d_out_t;
+  using d_out_v                 = typename Traits::d_out_v;
+  using start_offsets_in_t      = typename Traits::start_offsets_in_t;
+  using end_offsets_in_t        = typename Traits::end_offsets_in_t;
+  using op_t                    = typename Traits::op_t;
+  using accum_t                 = typename Traits::accum_t;
+  static constexpr bool is_rows = Traits::is_rows;
+
+  using value_t = combined<op_t, accum_t>;
+  using partial = partial_of<value_t>;
+
+  // --- Shares of segments: what lanes of a group combine of one, and how they combine that ---
+
+  static constexpr int threads = 256, warps = threads / 32;
+  static constexpr int resident =
+      sizeof(accum_t) <= 8 ? 5 : 1;  // blocks that a multiprocessor is to run at once
+
+  static constexpr int items = vector_items<d_in_t>();  // of a vector
+  static constexpr int rows  = items > 8 ? 2 : 4;       // vectors that a lane takes at once
+
+  struct segment {
+    i64 begin, length;
+  };
+
+  // Combines what lanes of groups of `lanes` have; the result is each group's first lane's.
+  static __device__ __forceinline__ void combine_lanes(partial& sum, int lanes, const op_t& op) {
+    if (__all_sync(~0u, sum.is_there)) {
+      // What lanes take from another group, no first lane takes from them.
+      for (int distance = lanes / 2; distance > 0; distance /= 2) {
+        sum.value = static_cast<value_t>(op(sum.value, shuffle_down(sum.value, distance)));
+      }
+      return;
+    }
+    const int lane = threadIdx.x & (lanes - 1);
+    for (int distance = lanes / 2; distance > 0; distance /= 2) {
+      const value_t other = shuffle_down(sum.value, distance);
+      const int is_other  = __shfl_down_sync(~0u, static_cast<int>(sum.is_there), distance);
+      if (is_other && lane + distance < lanes) {
+        sum.add(other, op);
+      }
+    }
+  }
+
+  // Combines what there is in rows of vectors.
+  template <int rows>
+  static __device__ __forceinline__ value_t combine_rows(const vector<d_in_v, items>* loaded,
+                                                         const op_t& op) {
+    if constexpr (rows == 1) {
+      return reduce_thread<value_t, accum_t, items>(loaded->item, op);
+    } else {
+      return op(combine_rows<rows / 2>(loaded, op), combine_rows<rows / 2>(loaded + rows / 2, op));
+    }
+  }
+
+  // Combines a lane's share of some items, fewer than 2^31: every so many vectors, and of what is before the
+  // first and behind the last one. The first of those is on its way while vectors are combined.
+  template <class It>
+  static __device__ __forceinline__ void combine_share(partial& sum, It from, int length, int lane, int lanes,
+                                                       const op_t& op) {
+    int before = 0, vectors = length / items;
+    if constexpr (is_array<It>) {
+      const auto beyond = static_cast<int>(reinterpret_cast<u64>(from) % (items * sizeof(d_in_v)));
+      before            = (items - beyond / static_cast<int>(sizeof(d_in_v))) % items;
+      before            = before < length ? before : length;
+      vectors           = is_aligned<items>(from + before) ? (length - before) / items : 0;
+    }
+    const It body     = from + before;
+    const int singles = length - vectors * items;
+    const auto single = [&](int i) {
+      return static_cast<accum_t>(from[i < before ? i : i + vectors * items]);
+    };
+    constexpr bool has_singles = items > 1 || (is_word<array_bytes<It>> && sizeof(d_in_v) > alignof(d_in_v));
+    value_t early;
+    if (has_singles && lane < singles) {
+      early = single(lane);
+    }
+    for (int first = lane; first < vectors; first += rows * lanes) {
+      vector<d_in_v, items> loaded[rows];
+      if (first + (rows - 1) * lanes < vectors) {
+#pragma unroll
+        for (int r = 0; r < rows; ++r) {
+          load<true>(loaded[r], body + i64{first + r * lanes} * items);
+        }
+        sum.add(combine_rows<rows>(loaded, op), op);
+      } else {
+#pragma unroll
+        for (int r = 0; r < rows - 1; ++r) {
+          if (first + r * lanes < vectors) {
+            load<true>(loaded[r], body + i64{first + r * lanes} * items);
+          }
+        }
+#pragma unroll
+        for (int r = 0; r < rows - 1; ++r) {
+          if (first + r * lanes < vectors) {
+            sum.add(reduce_thread<value_t, accum_t, items>(loaded[r].item, op), op);
+          }
+        }
+      }
+    }
+    if (has_singles && lane < singles) {
+      sum.add(early, op);
+      for (int i = lane + lanes; i < singles; i += lanes) {
+        sum.add(single(i), op);
+      }
+    }
+  }
+
+  static __device__ __forceinline__ void finish(d_out_t out, i64 index, const partial& sum, const op_t& op,
+                                                accum_t init) {
+    out[index] = static_cast<d_out_v>(sum.is_there ? static_cast<accum_t>(op(init, sum.value)) : init);
+  }
+
+  // --- Segments of a warp that are copied to shared memory as a whole: loads of memory do not depend on how
+  // long each is, and all are on their way at once ---
+
+  // The largest groups whose segments are staged. Of rows, it is those of a few items, which are no vectors:
+  // others' lanes load as many vectors from memory.
+  static constexpr int staged_lanes = !is_array<d_in_t> ? 0 : is_rows ? 1 : 16;
+
+  static constexpr int batch_bytes  = is_rows ? 2048 : 4096;  // that the segments of a warp should have
+  static constexpr int staged_bytes = is_rows ? 4096 : 5120;  // of shared memory for what they span
+  static constexpr int staged_items = is_array<d_in_t> ? staged_bytes / static_cast<int>(sizeof(d_in_v)) : 0;
+  static constexpr int staged_most  = 64;  // items of a segment for each lane that combines it
+  static constexpr int stage_bytes  = staged_bytes + widest;
+
+  // Begins to copy a vector to shared memory.
+  static __device__ __forceinline__ void begin_copy(void* to, const void* from) {
+    if constexpr (target >= 80 && !is_rows) {
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                       static_cast<unsigned>(__cvta_generic_to_shared(to))),
+                   "l"(__cvta_generic_to_global(from))
+                   : "memory");
+    } else {
+      *static_cast<uint4*>(to) = *static_cast<const uint4*>(from);
+    }
+  }
+
+  static __device__ __forceinline__ void wait_for_copies() {
+    if constexpr (target >= 80 && !is_rows) {
+      asm volatile("cp.async.wait_all;" ::: "memory");
+    }
+    __syncwarp();
+  }
+
+  // Combines a lane's share of a segment in shared memory: items that are in no vector, then vectors. Groups
+  // begin at different ones: if all segments have 8, 16 or 32 words, in different banks.
+  static __device__ __forceinline__ void combine_staged_share(partial& sum, const d_in_v* from, int length,
+                                                              int lane, int log_lanes, const op_t& op) {
+    constexpr int width = is_rows ? 1 : items < 4 ? items : 4;
+    const int lanes = 1 << log_lanes, own = lane & (lanes - 1), group = lane >> log_lanes;
+    int before = 0;
+    if constexpr (width > 1) {
+      constexpr auto bytes = static_cast<unsigned>(width * sizeof(d_in_v));
+      const auto beyond    = static_cast<unsigned>(__cvta_generic_to_shared(from)) % bytes;
+      before               = static_cast<int>((bytes - beyond) % bytes / sizeof(d_in_v));
+      before               = before < length ? before : length;
+    }
+    const int vectors = (length - before) / width, singles = length - vectors * width;
+    if constexpr (width > 1) {
+      for (int i = own; i < singles; i += lanes) {
+        sum.add(static_cast<accum_t>(from[i < before ? i : i + vectors * width]), op);
+      }
+    }
+    const int count = (vectors - own + lanes - 1) >> log_lanes;
+    if (count > 0) {
+      int at          = own + ((group << log_lanes) * count / 32 << log_lanes);
+      const auto next = [&] {
+        vector<d_in_v, width> loaded;
+        load<true>(loaded, from + before + at * width);
+        at += lanes;
+        at -= at < vectors ? 0 : count << log_lanes;
+        return reduce_thread<value_t, accum_t, width>(loaded.item, op);
+      };
+      value_t all = next();
+#pragma unroll is_rows ? 4 : 2
+      for (int k = 1; k < count; ++k) {
+        all = static_cast<value_t>(op(all, next()));
+      }
+      sum.add(all, op);
+    }
+  }
+
+  // Combines the segments of a warp's groups of lanes in shared memory, if they lie beside each other and
+  // none is too long. `its` is a lane's segment, and `first` the first lane's number.
+  template <class It>
+  static __device__ __forceinline__ bool combine_staged(It in, d_out_t out, const segment& its, i64 first,
+                                                        int count, int log_lanes, const op_t& op,
+                                                        accum_t init) {
+    if constexpr (is_array<It>) {
+      extern __shared__ uint4 stages[];
+      log_lanes      = is_rows ? 0 : log_lanes;  // known when this is compiled
+      const int lane = threadIdx.x % 32, group = lane >> log_lanes;
+      const i64 low = shuffle(its.begin, 0), high = shuffle(its.begin + its.length, (count - 1) << log_lanes);
+      const bool is_inside = its.length == 0 || (its.begin >= low && its.begin + its.length <= high &&
+                                                 its.length <= staged_most << log_lanes);
+      if (high - low > staged_items || !__all_sync(~0u, is_inside)) {
+        return false;
+      }
+      const int size   = high > low ? static_cast<int>(high - low) : 0;
+      const It from    = in + low;
+      const int beyond = static_cast<int>(reinterpret_cast<u64>(from) % widest);
+      // What is a vector in memory is one in shared memory.
+      auto* const own_stage = reinterpret_cast<unsigned char*>(stages) + threadIdx.x / 32 * stage_bytes;
+      d_in_v* const stage   = reinterpret_cast<d_in_v*>(own_stage + beyond);
+      int head = 0, vectors = 0;
+      if constexpr (is_word<sizeof(d_in_v)>) {
+        head    = (widest - beyond) % widest / static_cast<int>(sizeof(d_in_v));
+        head    = head < size ? head : size;
+        vectors = beyond % sizeof(d_in_v) == 0 ? (size - head) / items : 0;
+      }
+#pragma unroll 4
+      for (int v = lane; v < vectors; v += 32) {
+        begin_copy(stage + head + v * items, from + head + v * items);
+      }
+      for (int i = lane; i < size - vectors * items; i += 32) {
+        const int at = i < head ? i : i + vectors * items;
+        stage[at]    = from[at];
+      }
+      wait_for_copies();
+      partial sum;
+      if (group < count) {
+        combine_staged_share(sum, stage + (its.begin - low), static_cast<int>(its.length), lane, log_lanes,
+                             op);
+      }
+      if (log_lanes > 0) {
+        __syncwarp();
+        combine_lanes(sum, 1 << log_lanes, op);
+      }
+      if (group < count && lane == group << log_lanes) {
+        finish(out, first + group, sum, op, init);
+      }
+      return true;
+    }
+    return false;
+  }
+
+  // --- The queue of long segments, and their chunks. A segment of more than `chunk_items` is long. It has at
+  // most `most_chunks`, which may be larger then. ---
+
+  static constexpr i64 chunk_items = i64{2048} * items;  // a power of two
+  static constexpr i64 most_chunks = 4096;
+
+  struct long_segment {
+    i64 index, begin, length;
+    unsigned first_chunk, chunks, left, unused;
+  };
+
+  static constexpr unsigned no_segment = ~0u;
+
+  // What is cut into chunks: segments, and for each chunk its segment and what it gave.
+  struct queue {
+    u64* head;  // how many segments there are, in the upper half, and chunks
+    long_segment* segments;
+    unsigned* segment_of;
+    accum_t* partials;
+    unsigned most_segments, most_chunks;
+  };
+
+  // The chunks that a long segment is cut into: each has so many items, but for the last.
+  struct chunks_of {
+    int log_items;
+    __device__ __forceinline__ explicit chunks_of(i64 length)
+        : log_items(cuda::std::countr_zero(u64{chunk_items})) {
+      while (length >> log_items >= most_chunks) {
+        ++log_items;
+      }
+    }
+    __device__ __forceinline__ i64 items() const { return i64{1} << log_items; }
+    __device__ __forceinline__ i64 number(i64 length) const { return (length + items() - 1) >> log_items; }
+  };
+
+  static __device__ __forceinline__ partial combine_chunk(d_in_t from, i64 length, const op_t& op) {
+    partial sum;
+    combine_share(sum, from, static_cast<int>(length), threadIdx.x % 32, 32, op);
+    __syncwarp();
+    combine_lanes(sum, 32, op);
+    return sum;
+  }
+
+  // Combines a segment with all lanes, chunk by chunk, as `cupar_segmented_reduce_chunks` does.
+  static __device__ __forceinline__ void combine_chunks(d_in_t in, d_out_t out, const segment& given,
+                                                        i64 index, const op_t& op, accum_t init) {
+    const int lane  = threadIdx.x % 32;
+    const i64 chunk = chunks_of(given.length).items();
+    partial sum;
+    int k = 0;
+    for (i64 first = 0; first < given.length; first += chunk, ++k) {
+      const i64 left   = given.length - first;
+      const partial of = combine_chunk(in + given.begin + first, left < chunk ? left : chunk, op);
+      // As it is where partial results are stored.
+      const accum_t stored = static_cast<accum_t>(of.value);
+      const value_t all    = shuffle(static_cast<value_t>(stored), 0);
+      if (k % 32 == lane) {
+        sum.add(all, op);
+      }
+    }
+    __syncwarp();
+    combine_lanes(sum, 32, op);
+    if (lane == 0) {
+      finish(out, index, sum, op, init);
+    }
+  }
+
+  // Whether the queue takes no more; then it is left alone, or its counts would overflow.
+  static __device__ __forceinline__ bool is_full(const queue& q) {
+    return *static_cast<volatile u64*>(q.head) >> 32 >= q.most_segments;
+  }
+
+  // Where in the queue a segment and its chunks are to be, if there is room for them.
+  struct place {
+    unsigned at, first_chunk, chunks;
+
+    __device__ __forceinline__ bool has_room(const queue& q) const {
+      return at < q.most_segments && u64{first_chunk} + chunks <= q.most_chunks;
+    }
+
+    // Puts the segment there. What was taken and is not used must say so.
+    __device__ __forceinline__ void put(const queue& q, const segment& given, i64 index) const {
+      if (has_room(q)) {
+        q.segments[at] = {index, given.begin, given.length, first_chunk, chunks, chunks, 0};
+      }
+    }
+
+    // Tells so many of its chunks, from one on, whose they are.
+    __device__ __forceinline__ void tell(const queue& q, unsigned from, unsigned step) const {
+      const unsigned whose = has_room(q) ? at : no_segment;
+      for (unsigned k = from; k < chunks && first_chunk + k < q.most_chunks; k += step) {
+        q.segment_of[first_chunk + k] = whose;
+      }
+    }
+  };
+
+  // Queues a lane's segment; returns whether there was room for it.
+  static __device__ __forceinline__ bool enqueue(const queue& q, const segment& given, i64 index) {
+    if (q.head == nullptr || is_full(q)) {
+      return false;
+    }
+    const auto chunks = static_cast<unsigned>(chunks_of(given.length).number(given.length));
+    const u64 before  = atomicAdd(q.head, u64{1} << 32 | chunks);
+    const place its{static_cast<unsigned>(before >> 32), static_cast<unsigned>(before), chunks};
+    its.put(q, given, index);
+    its.tell(q, 0, 1);
+    return its.has_room(q);
+  }
+
+  // Queues those segments of a warp's lanes that are not empty; returns of which lanes there was room for.
+  static __device__ __forceinline__ unsigned enqueue_all(const queue& q, const segment& given, i64 index) {
+    const unsigned all = __ballot_sync(~0u, given.length > 0);
+    if (all == 0 || __any_sync(~0u, is_full(q))) {
+      return 0;
+    }
+    const int lane    = threadIdx.x % 32;
+    const auto chunks = static_cast<unsigned>(chunks_of(given.length).number(given.length));
+    unsigned end      = chunks;  // of those up to this lane
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const unsigned before = __shfl_up_sync(~0u, end, distance);
+      end += lane >= distance ? before : 0;
+    }
+    u64 before = 0;
+    if (lane == 31) {
+      before = atomicAdd(q.head, static_cast<u64>(__popc(all)) << 32 | end);
+    }
+    before = __shfl_sync(~0u, before, 31);
+    const place its{static_cast<unsigned>(before >> 32) + __popc(all & ((1u << lane) - 1)),
+                    static_cast<unsigned>(before) + end - chunks, chunks};
+    if (chunks > 0) {
+      its.put(q, given, index);
+    }
+    for (unsigned each = all; each != 0; each &= each - 1) {
+      const int whose = __ffs(each) - 1;
+      place{__shfl_sync(~0u, its.at, whose), __shfl_sync(~0u, its.first_chunk, whose),
+            __shfl_sync(~0u, its.chunks, whose)}
+          .tell(q, lane, 32);
+    }
+    return __ballot_sync(~0u, chunks > 0 && its.has_room(q));
+  }
+
+  // --- Kernels ---
+
+  struct cupar_segmented_reduce_init : kernel<1> {
+    static __device__ __forceinline__ void run(u64* head) {
+      join_stream();
+      *head = 0;
+    }
+  };
+
+  struct cupar_segmented_reduce : kernel<threads, resident> {
+    static __device__ __forceinline__ void run(d_in_t in, d_out_t out, start_offsets_in_t starts,
+                                               end_offsets_in_t ends, i64 num_segments, int log_lanes,
+                                               queue q, op_t op, accum_t init) {
+      join_stream();
+      const int lane = threadIdx.x % 32, lanes = 1 << log_lanes, own = lane & (lanes - 1);
+      const i64 first = (i64{blockIdx.x} * warps + threadIdx.x / 32) << (5 - log_lanes);
+      if (first >= num_segments) {
+        return;
+      }
+      const i64 index = first + (lane >> log_lanes);
+      segment its{0, 0};
+      if (index < num_segments) {
+        its.begin  = static_cast<i64>(starts[index]);
+        its.length = static_cast<i64>(ends[index]) - its.begin;
+        its.length = its.length > 0 ? its.length : 0;
+      }
+      const i64 left_over = num_segments - first;
+      const int count     = left_over < 32 >> log_lanes ? static_cast<int>(left_over) : 32 >> log_lanes;
+      if (lanes <= staged_lanes && combine_staged(in, out, its, first, count, log_lanes, op, init)) {
+        return;
+      }
+
+      // What is much longer than what others of the warp may have is for all of its lanes, one by one.
+      const bool is_wide = lanes < 32 && its.length > (i64{4} * items * rows << log_lanes);
+      const bool is_long = its.length > chunk_items;
+      partial sum;
+      combine_share(sum, in + its.begin, is_wide || is_long ? 0 : static_cast<int>(its.length), own, lanes,
+                    op);
+      __syncwarp();
+      combine_lanes(sum, lanes, op);
+      if (own == 0 && index < num_segments && !is_wide && !is_long) {
+        finish(out, index, sum, op, init);
+      }
+      for (unsigned wide = __ballot_sync(~0u, own == 0 && (is_wide || is_long)); wide != 0;
+           wide &= wide - 1) {
+        const int from     = __ffs(wide) - 1;
+        const segment that = {shuffle(its.begin, from), shuffle(its.length, from)};
+        const i64 place    = first + (from >> log_lanes);
+        const bool is_queued =
+            that.length > chunk_items && __shfl_sync(~0u, lane == 0 && enqueue(q, that, place), 0);
+        if (!is_queued) {
+          combine_chunks(in, out, that, place, op, init);
+        }
+      }
+    }
+  };
+
+  // Queues all segments, where most are long: a lane for each. A warp combines those there is no room for.
+  struct cupar_segmented_reduce_queue : kernel<threads> {
+    static __device__ __forceinline__ void run(d_in_t in, d_out_t out, start_offsets_in_t starts,
+                                               end_offsets_in_t ends, i64 num_segments, queue q, op_t op,
+                                               accum_t init) {
+      join_stream();
+      const i64 index = i64{blockIdx.x} * threads + threadIdx.x;
+      segment its{0, 0};
+      if (index < num_segments) {
+        its.begin         = static_cast<i64>(starts[index]);
+        const auto length = static_cast<i64>(ends[index]) - its.begin;
+        its.length        = length > 0 ? length : 0;
+        if (its.length == 0) {
+          finish(out, index, partial{}, op, init);
+        }
+      }
+      const unsigned queued = enqueue_all(q, its, index);
+      for (unsigned left = __ballot_sync(~0u, its.length > 0) & ~queued; left != 0; left &= left - 1) {
+        const int from     = __ffs(left) - 1;
+        const segment that = {shuffle(its.begin, from), shuffle(its.length, from)};
+        combine_chunks(in, out, that, shuffle(index, from), op, init);
+      }
+    }
+  };
+
+  // A warp for each chunk in the queue.
+  struct cupar_segmented_reduce_chunks : kernel<threads> {
+    static __device__ __forceinline__ void run(d_in_t in, d_out_t out, queue q, op_t op, accum_t init) {
+      join_stream();
+      const int lane      = threadIdx.x % 32;
+      const auto queued   = static_cast<unsigned>(*q.head);
+      const auto chunks   = queued < q.most_chunks ? queued : q.most_chunks;
+      const unsigned step = gridDim.x * warps;
+      for (unsigned at = blockIdx.x * warps + threadIdx.x / 32; at < chunks; at += step) {
+        if (q.segment_of[at] == no_segment) {
+          continue;
+        }
+        long_segment* const its = q.segments + q.segment_of[at];
+        const i64 chunk = chunks_of(its->length).items(), before = (at - its->first_chunk) * chunk;
+        const i64 left    = its->length - before;
+        const partial sum = combine_chunk(in + its->begin + before, left < chunk ? left : chunk, op);
+        bool is_last      = false;
+        if (lane == 0) {
+          q.partials[at] = static_cast<accum_t>(sum.value);
+          __threadfence();
+          is_last = atomicSub(&its->left, 1u) == 1;
+          __threadfence();
+        }
+        __syncwarp();
+        if (__any_sync(~0u, is_last)) {
+          partial all;
+          const unsigned count          = its->chunks;
+          const accum_t* const partials = q.partials + its->first_chunk;
+          unsigned k                    = lane;
+          for (; k + 7 * 32 < count; k += 8 * 32) {
+            accum_t loaded[8];
+#pragma unroll
+            for (int i = 0; i < 8; ++i) {
+              loaded[i] = partials[k + i * 32];
+            }
+#pragma unroll
+            for (int i = 0; i < 8; ++i) {
+              all.add(loaded[i], op);
+            }
+          }
+          for (; k < count; k += 32) {
+            all.add(partials[k], op);
+          }
+          __syncwarp();
+          combine_lanes(all, 32, op);
+          if (lane == 0) {
+            finish(out, its->index, all, op, init);
+          }
+        }
+      }
+    }
+  };
+
+  static constexpr auto facts =
+      facts_of(threads, sizeof(accum_t), sizeof(long_segment), chunk_items,
+               is_array<d_in_t> ? sizeof(d_in_v) : 0, batch_bytes, staged_lanes, warps* stage_bytes);
+};
+}  // namespace cupar
