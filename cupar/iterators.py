@@ -20,11 +20,10 @@ import numpy as np
 
 from . import structs
 from ._base.causes import brief
-from ._base.data import replace
 from ._device import arrays
 from ._fingerprint import walk
 from ._ir import nodes
-from ._ir.iterator import ArrayIterator, Index, Items, Iterator, Leaf, Value, constant, over
+from ._ir.iterator import ArrayIterator, Iterator, Leaf, over
 from ._ir.operator import Operator
 from ._ir.resolve import resolve
 from .operators import Op
@@ -57,12 +56,11 @@ class CountingIterator(Iterator):
         known = structs.is_number(value.dtype) and structs.kind_of(value.dtype) in "iuf"
         if value.shape != () or not known:
             raise TypeError(f"start: expected a real number, got {_short(start)}")
-        leaves = constant(value.tobytes()), Index(step=1)
-        super().__init__(nodes.Counting(value.dtype), leaves)
+        super().__init__(nodes.Counting(value.dtype), [Leaf(value.tobytes()), Leaf()])
 
     def _given(self) -> str:
         first, index = self.leaves
-        now = first.first(self.dtype) + index.start  # type: ignore[attr-defined]
+        now = first.first(self.dtype) + index.start
         return f"({np.asarray(now).astype(self.dtype).item()!r})"
 
 
@@ -97,10 +95,10 @@ class ConstantIterator(Iterator):
             raise TypeError(f"value: expected one number or struct, got {_short(value)}")
         array = np.zeros((), structs.normal("value", given.dtype))  # with zeros for padding, too
         array[()] = given
-        super().__init__(nodes.Constant(array.dtype), [constant(array.tobytes())])
+        super().__init__(nodes.Constant(array.dtype), [Leaf(array.tobytes())])
 
     def _given(self) -> str:
-        return f"({self.leaves[0].first(self.dtype)!r})"  # type: ignore[attr-defined]
+        return f"({self.leaves[0].first(self.dtype)!r})"
 
 
 class ZipIterator(Iterator):
@@ -168,9 +166,8 @@ class PermutationIterator(Iterator):
         items, places = over("values", values), over("indices", indices)
         if places.dtype.kind not in "iu" or not places.node.readable:
             raise TypeError(f"indices: expected integers to read, got {places.dtype} of {places!r}")
-        read = [replace(leaf, read_only=True) if isinstance(leaf, Items) else leaf for leaf in places.leaves]
         node = nodes.Permutation(items.dtype, items.node, places.node)
-        super().__init__(node, [*items.times(0), *read])
+        super().__init__(node, [*items.leaves, *places.leaves])
 
 
 class ReverseIterator(Iterator):
@@ -199,7 +196,7 @@ class ReverseIterator(Iterator):
         items = over("underlying", underlying)
         if isinstance(items, ArrayIterator) and not isinstance(underlying, (type, np.dtype, str)):
             items = items + (arrays.view("underlying", underlying).size - 1)
-        super().__init__(nodes.Reverse(items.dtype, items.node), items.times(-1))
+        super().__init__(nodes.Reverse(items.dtype, items.node), items.leaves)
 
 
 class ReverseInputIterator(ReverseIterator):
@@ -260,7 +257,7 @@ class DiscardIterator(Iterator):
 
     def __init__(self, reference: Any = np.uint8) -> None:
         dtype = over("reference", reference).dtype
-        super().__init__(nodes.Discard(dtype), [constant(bytes(8))])
+        super().__init__(nodes.Discard(dtype), [Leaf()])
 
 
 class ShuffleIterator(Iterator):
@@ -293,7 +290,7 @@ class ShuffleIterator(Iterator):
 
     def __init__(self, num_items: int, seed: int = 0) -> None:
         items, chosen = _checked("num_items", num_items, 1, 2**63), _checked("seed", seed, -(2**63), 2**64)
-        leaves = Index(step=1, end=items), constant(struct.pack("=QQ", items, chosen % 2**64))
+        leaves = Leaf(items), Leaf(struct.pack("=QQ", items, chosen % 2**64))
         super().__init__(nodes.Shuffle(np.dtype(np.int64)), leaves)
 
 
@@ -408,7 +405,7 @@ def _leaves(items: Iterator, op: Operator) -> list[Leaf]:
         raise ValueError(
             f"transform_op: in an iterator a state is aligned to 8 bytes, not to {op.state_alignment}"
         )
-    return [*items.leaves, *([] if op.state is None else [Value(current=op.state)])]
+    return [*items.leaves, *([] if op.state is None else [Leaf(op.state)])]
 
 
 def _value_type(given: Any, op: Any, name: str | None) -> np.dtype[Any] | None:

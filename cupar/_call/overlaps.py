@@ -8,7 +8,7 @@ from typing import Any
 from .._base.device import in_cpu_call
 from .._device import arrays
 from .._ir import nodes
-from .._ir.iterator import Items, Iterator
+from .._ir.iterator import Iterator
 
 
 def may_scatter(node: nodes.IteratorNode) -> bool:
@@ -40,21 +40,20 @@ def check_scatter(name: str, output: Any, **inputs: Any) -> None:
     """
     if not isinstance(output, Iterator):
         return
-    written: list[Items] = []
+    written: list[tuple[Any, int]] = []  # arrays, with their steps
     for leaf in output.leaves:
-        if not isinstance(leaf, Items) or leaf.read_only:
+        if not leaf.is_array or leaf.slot.read_only:
             continue
-        if any(each.array is leaf.array for each in written):
+        if any(array is leaf.given for array, _ in written):
             raise ValueError(
                 f"{name}: {_shown(output)} writes to one array twice: items may meet; {_WAY_OUT}"
             )
-        written.append(leaf)
-    for other, array in inputs.items():
-        read = array.leaves if isinstance(array, Iterator) else (Items(step=1, array=array),)
-        for each in read:
-            if isinstance(each, Items) and any(
-                each.array is leaf.array and each.step != leaf.step for leaf in written
-            ):
+        written.append((leaf.given, leaf.slot.step))
+    for other, given in inputs.items():
+        leaves = given.leaves if isinstance(given, Iterator) else ()
+        read = [(leaf.given, leaf.slot.step) for leaf in leaves if leaf.is_array] or [(given, 1)]
+        for array, step in read:
+            if any(array is each and step != other_step for each, other_step in written):
                 raise ValueError(
                     f"{name}: {_shown(output)} writes to the array of {other} in another order than that is "
                     f"read in: items may be overwritten before they are read; {_WAY_OUT}"

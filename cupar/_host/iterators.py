@@ -1,14 +1,14 @@
 """Iterators in numba: made in Python, they come in as their state, which algorithms take.
 
-A type is an iterator's structure. Its value is words, some for each leaf of the structure: of an array its
-address, the item at which the iterator begins and how many items there are; of a counter where it begins; of
-what is the same for all items its bytes.
+A type is an iterator's structure. Its value is words for each slot of that: of an array its address, the item
+at which the iterator begins and the number of items; of a counter its start; of all else its bytes.
 """
 
 from __future__ import annotations
 
 import operator
 import struct
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -25,10 +25,10 @@ from numba.extending import (
     unbox,
 )
 
-from .._base.data import dataclass
 from .._device import arrays
 from .._ir import nodes
-from .._ir.iterator import Index, Items, Iterator, Leaf, Value
+from .._ir.iterator import Iterator
+from .._ir.operator import CapturedState
 from . import native, view_types
 from .portable import Portable, digest, interned
 
@@ -36,48 +36,24 @@ _I64 = ir.IntType(64)
 _OF_ITEMS = 3  # words of an array
 
 
-@dataclass(frozen=True)
-class LeafKind:
-    """What a type knows of a leaf."""
-
-    step: int
-    words: int
-    itemsize: int = 0  # of an array; 0 for what is none
-    is_counter: bool = False
-    may_be_written: bool = True
-
-    @staticmethod
-    def of(leaf: Leaf) -> LeafKind:
-        """Return that of a leaf."""
-        if isinstance(leaf, Items):
-            writable = leaf.read_only or arrays.view("iterator", leaf.array).writable
-            return LeafKind(leaf.step, _OF_ITEMS, leaf.dtype.itemsize, False, writable)
-        if isinstance(leaf, Index):
-            return LeafKind(leaf.step, 1, is_counter=True)
-        assert isinstance(leaf, Value)
-        if not isinstance(leaf.current, bytes):
-            raise TypeError(
-                "iterator: its operator has captured device arrays, which compiled host code cannot look up: "
-                "call the algorithm from Python"
-            )
-        return LeafKind(leaf.step, len(leaf.current) // 8)
-
-
 class IteratorType(Portable):
     """Iterators of one structure."""
 
     node: nodes.IteratorNode
-    leaves: tuple[LeafKind, ...]
+    writable: bool  # all arrays that an output is written to may be written
+
+    def slots(self) -> Iterable[tuple[nodes.Slot, int, int]]:
+        """Yield the slots of its structure, each with its first word and the number of its words."""
+        at = 0
+        for slot in self.node.slots():
+            words = _OF_ITEMS if slot.kind == "items" else slot.size // 8
+            yield slot, at, words
+            at += words
 
     @property
     def words(self) -> int:
-        """How many its value has."""
-        return sum(leaf.words for leaf in self.leaves)
-
-    @property
-    def writable(self) -> bool:
-        """Whether all arrays may be written that are written to."""
-        return all(leaf.may_be_written for leaf in self.leaves)
+        """How many words its value has."""
+        return sum(words for *_, words in self.slots())
 
 
 def structure(node: nodes.IteratorNode) -> Any:
@@ -98,15 +74,12 @@ def words_of(iterator: Iterator) -> Any:
     words: list[int] = []
     lent: list[Any] = []
     for leaf in iterator.leaves:
-        if isinstance(leaf, Items):
-            given = leaf.dtype, 0, False, False, lent.append, None
-            address = arrays.address("iterator", leaf.array, *given)
-            words += address, leaf.start, arrays.read("iterator", leaf.array, on_cpu=False).size
-        elif isinstance(leaf, Index):
-            words.append(leaf.start)
+        if leaf.slot.dtype is not None:
+            given = leaf.slot.dtype, 0, False, False, lent.append, None
+            address = arrays.address("iterator", leaf.given, *given)
+            words += address, leaf.start, arrays.read("iterator", leaf.given, on_cpu=False).size
         else:
-            assert isinstance(leaf, Value) and isinstance(leaf.current, bytes)
-            words += struct.unpack(f"={len(leaf.current) // 8}q", leaf.current)
+            words += struct.unpack(f"={leaf.slot.size // 8}q", leaf.pack("iterator", 0, False))
     found = np.array(words, np.int64)
     if lent:
         vars(iterator)["_host_lent"] = found, lent
@@ -117,9 +90,15 @@ def type_of(iterator: Iterator) -> IteratorType:
     """Return the type of an iterator."""
     found: IteratorType | None = vars(iterator).get("_host_type")
     if found is None:
-        leaves = tuple(map(LeafKind.of, iterator.leaves))
-        name = f"cupar.{nodes.description(iterator.node)}({digest([structure(iterator.node), leaves])})"
-        found = interned(IteratorType, name, node=iterator.node, leaves=leaves)
+        if any(isinstance(leaf.given, CapturedState) for leaf in iterator.leaves):
+            raise TypeError(
+                "iterator: its operator has captured device arrays, which compiled host code cannot look up: "
+                "call the algorithm from Python"
+            )
+        outputs = (leaf for leaf in iterator.leaves if leaf.is_array and not leaf.slot.read_only)
+        writable = all(arrays.view("iterator", leaf.given).writable for leaf in outputs)
+        name = f"cupar.{nodes.description(iterator.node)}({digest([structure(iterator.node), writable])})"
+        found = interned(IteratorType, name, node=iterator.node, writable=writable)
         vars(iterator)["_host_type"] = found
     return found
 
@@ -172,27 +151,25 @@ def does_not_fit(start, size, step, items):  # type: ignore[no-untyped-def]
 
 def checks_of(kind: IteratorType, name: str, items: str) -> list[str]:
     """Return the lines that put an iterator's words into ``_words_`` and its name, and check its arrays."""
-    lines, at = [f"_words_{name} = _words({name})"], 0
-    for leaf in kind.leaves:
-        if leaf.itemsize:
+    lines = [f"_words_{name} = _words({name})"]
+    for slot, at, _ in kind.slots():
+        if slot.kind == "items":
             start, size = (f"_words_{name}[{at + k}]" for k in (1, 2))
             lines += [
-                f"if _does_not_fit({start}, {size}, {leaf.step}, {items}):",
+                f"if _does_not_fit({start}, {size}, {slot.step}, {items}):",
                 f'    raise ValueError("{name}: an array of the iterator has too few items")',
             ]
-        at += leaf.words
     return lines
 
 
 def state_of(kind: IteratorType, name: str) -> str:
     """Return the expression of an iterator's state, once `checks_of` is done."""
-    items, at = [], 0
-    for leaf in kind.leaves:
-        each = [f"_words_{name}[{at + k}]" for k in range(leaf.words)]
-        if leaf.itemsize:
-            each = [f"{each[0]} + {each[1]} * {leaf.itemsize}"]
+    items: list[str] = []
+    for slot, at, count in kind.slots():
+        each = [f"_words_{name}[{at + k}]" for k in range(count)]
+        if slot.dtype is not None:
+            each = [f"{each[0]} + {each[1]} * {slot.dtype.itemsize}"]
         items += each
-        at += leaf.words
     return f"({', '.join(items)},)"
 
 
@@ -200,11 +177,10 @@ def _added(iterator: Any, offset: Any) -> Any:
     if not isinstance(iterator, IteratorType) or not isinstance(offset, types.Integer):
         return None
     parts: list[str] = []
-    for leaf in iterator.leaves:
-        at = len(parts)
-        parts += [f"words[{at + k}]" for k in range(leaf.words)]
-        if leaf.step and (leaf.itemsize or leaf.is_counter):
-            parts[at + bool(leaf.itemsize)] += f" + {leaf.step} * offset"
+    for slot, at, count in iterator.slots():
+        parts += [f"words[{at + k}]" for k in range(count)]
+        if slot.step:
+            parts[at + (slot.kind == "items")] += f" + {slot.step} * offset"
     made = f"make(iterator, ({', '.join(parts)},))"
     text = f"def added(iterator, offset):\n    words = of(iterator)\n    return {made}"
     names: dict[str, Any] = {"of": words, "make": _made}

@@ -1,39 +1,52 @@
-"""An iterator: its structure, and the state that a call hands to the kernel."""
+"""An iterator: its structure, and the state that a call passes to the kernel."""
 
 from __future__ import annotations
 
 import operator
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from .. import structs
 from .._base.causes import NumbaType
-from .._base.data import dataclass, field, replace
 from .._device import arrays
 from .._device.arrays import Lend
 from . import nodes
+from .nodes import Slot
 from .operator import CapturedState
 
 ENDLESS = 2**63 - 1  # items of what no array bounds
 
 
-@dataclass(frozen=True)
+_ANY = Slot("bytes")
+
+
 class Leaf:
-    """What a node has of state, beside its children's."""
+    """What an iterator has for a slot of its structure; it does not change.
 
-    start: int = 0  # the item at which it begins
-    step: int = 0  # for each item of the whole iterator: 1, -1 (backwards), 0 (not at all, or here and there)
+    Parameters
+    ----------
+    given : array, int, bytes or callable
+        An array; the end of an index, if it has one; or bytes, or a function that each call asks for them, as
+        what an operator has captured.
+    start : int
+        The item at which it begins.
+    slot : Slot
+        Set by the iterator that it is in.
+    """
 
-    def advanced(self, offset: int) -> Leaf:
-        """Return it for an iterator that begins later."""
-        return replace(self, start=self.start + offset * self.step)
+    __slots__ = ("given", "is_array", "slot", "start")
 
-    def times(self, factor: int) -> Leaf:
-        """Return it for an iterator that is gone through at another pace."""
-        return replace(self, step=self.step * factor)
+    def __init__(self, given: Any = b"", start: int = 0, slot: Slot = _ANY) -> None:
+        self.given, self.start, self.slot = given, start, slot
+        self.is_array = slot.kind == "items"
+
+    @property
+    def reads_in_order(self) -> bool:
+        """Whether it is an array whose items are taken from the first one on."""
+        return self.is_array and self.slot.step == 1 and self.start == 0
 
     def pack(
         self, name: str, items: int, output: bool, lend: Lend | None = None, alike: Sequence[Any] | None = ()
@@ -42,102 +55,52 @@ class Leaf:
 
         `lend` and `alike` are those of `arrays.address`.
         """
-        raise NotImplementedError
+        if self.is_array:
+            return self._address(name, items, output, lend, alike if self.reads_in_order else None)
+        if self.slot.kind == "index":
+            if self.given and self.slot.step and items:
+                ends = self.start, self.start + (items - 1) * self.slot.step
+                if min(ends) < 0 or max(ends) >= self.given:
+                    used = f"{min(ends)} to {max(ends)}"
+                    raise ValueError(
+                        f"{name}: uses the items from {used} of an iterator that has {self.given}"
+                    )
+            return struct.pack("=q", self.start)
+        found = self.given
+        if not isinstance(found, bytes):
+            found = found(lend) if isinstance(found, CapturedState) else found()
+        return found.ljust(self.slot.size, b"\0")  # type: ignore[no-any-return]
 
-    def room(self, name: str) -> int:
-        """Return how many items of the whole iterator it has."""
-        return ENDLESS
-
-
-@dataclass(frozen=True)
-class Items(Leaf):
-    """An array; `read_only` if what is written goes elsewhere, as it does with indices."""
-
-    array: Any = None
-    dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.uint8))
-    read_only: bool = False
-
-    @property
-    def is_gone_through(self) -> bool:
-        """Whether its items are taken from the first one on."""
-        return self.step == 1 and self.start == 0
-
-    def pack(
-        self, name: str, items: int, output: bool, lend: Lend | None = None, alike: Sequence[Any] | None = ()
+    def _address(
+        self, name: str, items: int, output: bool, lend: Lend | None, alike: Sequence[Any] | None
     ) -> bytes:
-        used = items if self.step else 0  # of items here and there it is not known which
-        last = self.start + max(used - 1, 0) if self.step > 0 else self.start
+        step, dtype = self.slot.step, self.slot.dtype
+        assert dtype is not None
+        used = items if step else 0  # random access: which items is not known
+        last = self.start + max(used - 1, 0) if step > 0 else self.start
         needed = last + 1 if used else max(self.start, 0)
-        address = arrays.address(
-            name,
-            self.array,
-            self.dtype,
-            needed,
-            output and not self.read_only,
-            lend=lend,
-            alike=alike if self.is_gone_through else None,
-        )
-        first = self.start if self.step > 0 else self.start - max(used - 1, 0)
+        is_written = output and not self.slot.read_only
+        address = arrays.address(name, self.given, dtype, needed, is_written, lend=lend, alike=alike)
+        first = self.start if step > 0 else self.start - max(used - 1, 0)
         if first < 0 and (used or self.start < -1):
             if self.start < 0:
                 raise ValueError(f"{name}: it begins {-self.start} items before its array")
             raise ValueError(f"{name}: needs at least {used} items, got {self.start + 1} going backwards")
-        return struct.pack("=Q", (address + self.start * self.dtype.itemsize) % 2**64)
+        return struct.pack("=Q", (address + self.start * dtype.itemsize) % 2**64)
 
     def room(self, name: str) -> int:
-        if not self.step:
+        """Return how many items of the whole iterator it has."""
+        has_end = self.is_array or (self.slot.kind == "index" and self.given)
+        if not has_end or not self.slot.step:
             return ENDLESS
-        return max(0, arrays.view(name, self.array).size - self.start if self.step > 0 else self.start + 1)
-
-
-@dataclass(frozen=True)
-class Index(Leaf):
-    """A counter, from 0 on to `end` if that is not `ENDLESS`."""
-
-    end: int = ENDLESS
-
-    def pack(
-        self, name: str, items: int, output: bool, lend: Lend | None = None, alike: Sequence[Any] | None = ()
-    ) -> bytes:
-        if self.end != ENDLESS and self.step and items:
-            ends = self.start, self.start + (items - 1) * self.step
-            if min(ends) < 0 or max(ends) >= self.end:
-                used = f"{min(ends)} to {max(ends)}"
-                raise ValueError(f"{name}: uses the items from {used} of an iterator that has {self.end}")
-        return struct.pack("=q", self.start)
-
-    def room(self, name: str) -> int:
-        if self.end == ENDLESS or not self.step:
-            return ENDLESS
-        return max(0, self.end - self.start if self.step > 0 else self.start + 1)
-
-
-@dataclass(frozen=True)
-class Value(Leaf):
-    """What is the same for all items: bytes, or what an operator has captured, asked for in each call."""
-
-    current: bytes | Callable[[], bytes] = b""
-
-    def pack(
-        self, name: str, items: int, output: bool, lend: Lend | None = None, alike: Sequence[Any] | None = ()
-    ) -> bytes:
-        if isinstance(self.current, bytes):
-            return self.current
-        return _padded(self.current(lend) if isinstance(self.current, CapturedState) else self.current())
+        if self.slot.step < 0:
+            return max(0, self.start + 1)
+        size: int = arrays.view(name, self.given).size if self.is_array else self.given
+        return max(0, size - self.start)
 
     def first(self, dtype: np.dtype[Any]) -> Any:
-        """Return the value that its bytes begin with, as Python has it."""
-        assert isinstance(self.current, bytes)
-        return np.frombuffer(self.current, dtype, 1)[0].item()
-
-
-def constant(state: bytes) -> Value:
-    """Return a state that is the same in every call."""
-    return Value(current=_padded(state))
-
-
-def _padded(state: bytes) -> bytes:
-    return state.ljust(nodes.rounded_up(len(state)), b"\0")
+        """Return the value that its bytes begin with, as a Python object."""
+        return np.frombuffer(self.given, dtype, 1)[0].item()
 
 
 class Iterator:
@@ -153,7 +116,8 @@ class Iterator:
 
     def __init__(self, node: nodes.IteratorNode, leaves: Sequence[Leaf]) -> None:
         self.node = node
-        self.leaves: tuple[Leaf, ...] = tuple(leaves)
+        slots = zip(leaves, node.slots(), strict=True)
+        self.leaves: tuple[Leaf, ...] = tuple([Leaf(leaf.given, leaf.start, slot) for leaf, slot in slots])
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -166,7 +130,8 @@ class Iterator:
         except TypeError:
             return NotImplemented
         other = object.__new__(type(self))
-        Iterator.__init__(other, self.node, [leaf.advanced(items) for leaf in self.leaves])
+        moved = [Leaf(leaf.given, leaf.start + items * leaf.slot.step, leaf.slot) for leaf in self.leaves]
+        other.node, other.leaves = self.node, tuple(moved)
         return other
 
     __radd__ = __add__
@@ -180,19 +145,15 @@ class Iterator:
 
     def captured(self) -> list[Any]:
         """Return the device arrays that operators in it have captured."""
-        states = (leaf.current for leaf in self.leaves if isinstance(leaf, Value))
+        states = (leaf.given for leaf in self.leaves)
         return [array for each in states if isinstance(each, CapturedState) for array in each.arrays()]
-
-    def times(self, factor: int) -> list[Leaf]:
-        """Return its state if it is gone through at another pace."""
-        return [leaf.times(factor) for leaf in self.leaves]
 
     def gone_through(self) -> list[Any] | None:
         """Return the arrays that it goes through from their first items on; None if places matter."""
-        if any(leaf.step and not isinstance(leaf, Items) for leaf in self.leaves):
+        if any(leaf.slot.step and not leaf.is_array for leaf in self.leaves):
             return None
-        items = [leaf for leaf in self.leaves if isinstance(leaf, Items)]
-        return [leaf.array for leaf in items] if all(leaf.is_gone_through for leaf in items) else None
+        items = [leaf for leaf in self.leaves if leaf.is_array]
+        return [leaf.given for leaf in items] if all(leaf.reads_in_order for leaf in items) else None
 
     def pack(
         self, name: str, items: int, output: bool, lend: Lend | None = None, alike: Sequence[Any] | None = ()
@@ -225,7 +186,7 @@ class ArrayIterator(Iterator):
 
     def __init__(self, name: str, array: Any) -> None:
         dtype = arrays.dtype_of(name, array)
-        super().__init__(nodes.Pointer(dtype), [Items(step=1, array=array, dtype=dtype)])
+        super().__init__(nodes.Pointer(dtype), [Leaf(array)])
 
 
 def over(name: str, array: Any) -> Iterator:

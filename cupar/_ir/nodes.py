@@ -1,9 +1,11 @@
 """How an algorithm reaches its items: the structure of an input or output, and the C++ that it becomes.
 
-An iterator is a tree of nodes. A node knows types and operators, and no values: where the arrays are, where a
-count starts and what a constant is are state, which a call hands to the kernel as bytes (see `iterator`). So
-all iterators of one structure share a build. The state of a node is that of its children, in order, and then
-its own, each of a multiple of 8 bytes, so that Python joins bytes where C++ nests structs.
+An iterator is a tree of nodes. A node has types and operators, and no values: the addresses of arrays, the
+start of a count and constants are state, which each call passes to the kernel as bytes. So all iterators of
+one structure share a build. A tree is lowered to a list of slots (`IteratorNode.slots`), which say what that
+state is: Python packs it (`iterator`), compiled host code packs it (`_host.iterators`), C++ nests structs of
+the same layout, and the CPU reads it in place. The slots of a node are its children's, in order, and then its
+own; each has a multiple of 8 bytes.
 
 One kind of node is cupar's own. To CCCL's C interface complex numbers are opaque storage, and its reduction
 writes the accumulator's type through whatever output it is given (seen with CCCL 3.6.0: a float32 accumulator
@@ -36,6 +38,31 @@ class Members:
     write: str = ""  # what takes an item from `in`
 
 
+class Slot:
+    """A piece of an iterator's state.
+
+    Parameters
+    ----------
+    kind : {"items", "index", "bytes"}
+        The address of an array's first item, a position, or bytes that are the same for all items.
+    size : int
+        Bytes, a multiple of 8.
+    step : int
+        How far it moves for each item of the whole iterator: 1, -1 (backwards), or 0 (random access).
+    dtype : numpy.dtype or None
+        Of an array's items.
+    read_only : bool
+        Whether outputs only read it, as indices are.
+    """
+
+    __slots__ = ("dtype", "kind", "read_only", "size", "step")
+
+    def __init__(
+        self, kind: str, size: int = 8, step: int = 0, dtype: DType | None = None, read_only: bool = False
+    ) -> None:
+        self.kind, self.size, self.step, self.dtype, self.read_only = kind, size, step, dtype, read_only
+
+
 @dataclass(frozen=True)
 class IteratorNode:
     """What yields items of a dtype, or takes them."""
@@ -64,15 +91,15 @@ class IteratorNode:
         """What is applied to the items on their way."""
         return None
 
-    @property
-    def own_size(self) -> int:
-        """Bytes of its own state."""
-        return 0
+    def slots(self, step: int = 1, read_only: bool = False) -> Iterator[Slot]:
+        """Yield the pieces of its state, its children's first, if the whole iterator moves it by `step`."""
+        for child in self.children:
+            yield from child.slots(step, read_only)
 
     @property
     def size(self) -> int:
         """Bytes of state, its children's and its own."""
-        return sum(child.size for child in self.children) + self.own_size
+        return sum(slot.size for slot in self.slots())
 
     def walk(self) -> Iterator[IteratorNode]:
         """Yield the nodes, children first."""
@@ -109,8 +136,10 @@ def _without_user(value: Any, with_code: bool) -> Any:
 class Pointer(IteratorNode):
     """A contiguous array."""
 
-    own_size = 8
     writable = True
+
+    def slots(self, step: int = 1, read_only: bool = False) -> Iterator[Slot]:
+        yield Slot("items", 8, step, self.value, read_only)
 
     def members(self, children: Sequence[str], operator: str) -> Members:
         t = cpp.type_name(self.value)
@@ -124,8 +153,10 @@ class CacheModified(IteratorNode):
 
     modifier: str
 
-    own_size = 8
     LOADS: ClassVar[dict[str, str]] = {"stream": "__ldcs", "global": "__ldcg", "volatile": "__ldcv"}
+
+    def slots(self, step: int = 1, read_only: bool = False) -> Iterator[Slot]:
+        yield Slot("items", 8, step, self.value, read_only)
 
     def _detail(self) -> list[Any]:
         return [self.modifier]
@@ -146,7 +177,8 @@ class CacheModified(IteratorNode):
 class Counting(IteratorNode):
     """Numbers, each one more than the one before."""
 
-    own_size = 16
+    def slots(self, step: int = 1, read_only: bool = False) -> Iterator[Slot]:
+        yield from (Slot("bytes"), Slot("index", 8, step))
 
     def members(self, children: Sequence[str], operator: str) -> Members:
         t = cpp.type_name(self.value)
@@ -159,9 +191,8 @@ class Counting(IteratorNode):
 class Constant(IteratorNode):
     """The same value everywhere."""
 
-    @property
-    def own_size(self) -> int:
-        return rounded_up(self.value.itemsize)
+    def slots(self, step: int = 1, read_only: bool = False) -> Iterator[Slot]:
+        yield Slot("bytes", rounded_up(self.value.itemsize))
 
     def members(self, children: Sequence[str], operator: str) -> Members:
         t = cpp.type_name(self.value)
@@ -172,9 +203,11 @@ class Constant(IteratorNode):
 class Discard(IteratorNode):
     """Takes anything and keeps nothing."""
 
-    own_size = 8  # CCCL wants some state
     readable = False
     writable = True
+
+    def slots(self, step: int = 1, read_only: bool = False) -> Iterator[Slot]:
+        yield Slot("bytes")  # CCCL wants some state
 
     def members(self, children: Sequence[str], operator: str) -> Members:
         return Members("i64 unused;")
@@ -184,8 +217,10 @@ class Discard(IteratorNode):
 class Shuffle(IteratorNode):
     """The numbers below a number, in a random order."""
 
-    own_size = 24
     headers = ("cuda/__random/random_bijection.h", "cuda/__random/pcg_engine.h")
+
+    def slots(self, step: int = 1, read_only: bool = False) -> Iterator[Slot]:
+        yield from (Slot("index", 8, step), Slot("bytes", 16))
 
     def members(self, children: Sequence[str], operator: str) -> Members:
         # Not inlined, or the keys of the bijection's 24 rounds take the kernel's registers, as cuda.compute
@@ -230,6 +265,10 @@ class Permutation(IteratorNode):
     def children(self) -> tuple[IteratorNode, ...]:
         return self.values, self.indices
 
+    def slots(self, step: int = 1, read_only: bool = False) -> Iterator[Slot]:
+        yield from self.values.slots(0, read_only)
+        yield from self.indices.slots(step, read_only=True)
+
     @property
     def readable(self) -> bool:
         return self.values.readable
@@ -265,6 +304,9 @@ class _Wrapper(IteratorNode):
 @dataclass(frozen=True)
 class Reverse(_Wrapper):
     """Another iterator, backwards."""
+
+    def slots(self, step: int = 1, read_only: bool = False) -> Iterator[Slot]:
+        yield from self.child.slots(-step, read_only)
 
     def members(self, children: Sequence[str], operator: str) -> Members:
         return Members(f"{children[0]} child;", "child.advance(-n);", "child.read(out);", "child.write(in);")
@@ -306,15 +348,16 @@ class Transform(_Changing):
     def operator(self) -> Operator:
         return self.function
 
-    @property
-    def own_size(self) -> int:
-        return rounded_up(self.function.state_size)
+    def slots(self, step: int = 1, read_only: bool = False) -> Iterator[Slot]:
+        yield from self.child.slots(step, read_only)
+        if self.function.state_size:
+            yield Slot("bytes", rounded_up(self.function.state_size))
 
     def _detail(self) -> list[Any]:
         return ["out" if self.output else "in", self.function.part()]
 
     def members(self, children: Sequence[str], operator: str) -> Members:
-        x, size = f"{cpp.type_name(self.child.value)} x;", self.own_size
+        x, size = f"{cpp.type_name(self.child.value)} x;", rounded_up(self.function.state_size)
         state = f" alignas(8) unsigned char state[{size}];" if size else ""
         first = "const_cast<unsigned char*>(state), " if size else ""
         read = f"{x} child.read(&x); {operator}({first}&x, out);"
