@@ -25,7 +25,7 @@ _NAMES = {
     "_call.algorithm": "Algorithm",
     "_call.bound": "Bound",
     "_call.built": "Build Policy",
-    "_call.double_buffer": "DoubleBuffer",
+    "_launch.double_buffer": "DoubleBuffer",
     "_device.driver": "DriverError NoDeviceError",
     "_device.storage": "release_memory",
     "_fingerprint.refusals": "Unfingerprintable",
@@ -82,12 +82,12 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from ._call.bound import Bound as Bound
     from ._call.built import Build as Build
     from ._call.built import Policy as Policy
-    from ._call.double_buffer import DoubleBuffer as DoubleBuffer
     from ._device.driver import DriverError as DriverError
     from ._device.driver import NoDeviceError as NoDeviceError
     from ._device.storage import release_memory as release_memory
     from ._fingerprint.refusals import Unfingerprintable as Unfingerprintable
     from ._host.errors import LaunchError as LaunchError
+    from ._launch.double_buffer import DoubleBuffer as DoubleBuffer
     from .external import CppFunction as CppFunction
     from .external import cpp as cpp
     from .histogram import Histogram as Histogram

@@ -8,9 +8,8 @@ import numpy as np
 
 from . import structs
 from ._call.algorithm import Algorithm
-from ._call.numbers import item_count
-from ._call.signatures import two_phases
 from ._kernels.histogram import HISTOGRAM, Problem
+from ._launch.arguments import item_count, two_phases
 from ._obtain.arguments import argument, integers
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain

@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ._base.causes import NumbaType, brief
 from ._base.data import Recent
-from ._jit.configuration import Configuration, integer
 from ._jit.dispatcher import Dispatcher
-from ._jit.launcher import Launch, Site, ordered
 from ._jit.options import checked
 from ._jit.overloads import Types
 from ._jit.signatures import is_signature, text_of, type_of
+from ._jit.site import Launch, Site
+from ._launch.arguments import ordered
+from ._launch.configuration import Configuration, integer
 
 if TYPE_CHECKING:
     from ._base.given import ComputeCapability, Stream
@@ -308,7 +309,7 @@ class Kernel(Dispatcher):
         last = self._last
         if last is not None and last.is_loaded_here():
             last.loaded.check(config)
-            launch = site.written(last)
+            launch = site.launcher(last)
         else:
             launch = site.first()
         remember(launch)
@@ -339,7 +340,7 @@ class Kernel(Dispatcher):
         def launch(*arguments: Any, **named: Any) -> None:
             if count == 0:
                 return
-            every = ordered(self, arguments, named)
+            every = ordered(self.__name__, self.names, arguments, named)
             block = tpb or self.overload_for(every).best_block(sharedmem)
             self[-(-count // block), block, stream, sharedmem](*every)
 

@@ -6,9 +6,8 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from ._call.algorithm import Algorithm
-from ._call.numbers import choice
-from ._call.signatures import two_phases
 from ._kernels.reduce import REDUCE
+from ._launch.arguments import choice, two_phases
 from ._obtain.arguments import Accumulation, accumulation
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain

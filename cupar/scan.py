@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ._call.algorithm import Algorithm
-from ._call.signatures import two_phases
 from ._kernels.scan import SCAN
+from ._launch.arguments import two_phases
 from ._obtain.arguments import accumulation
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain

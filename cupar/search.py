@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ._call.algorithm import Algorithm
-from ._call.signatures import two_phases
 from ._ir.resolve import resolve
 from ._kernels.search import SEARCH
+from ._launch.arguments import two_phases
 from ._obtain.arguments import argument, integers, same_dtype
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain

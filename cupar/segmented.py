@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._call.algorithm import Algorithm
-from ._call.double_buffer import DoubleBuffer, buffers, select
-from ._call.numbers import choice
-from ._call.segments import ordered, reduced
-from ._call.signatures import two_phases
 from ._ir.resolve import resolve
 from ._kernels.segmented_merge_sort import SEGMENTED_MERGE_SORT
 from ._kernels.segmented_reduce import SEGMENTED_REDUCE
 from ._kernels.segmented_sort import SEGMENTED_SORT, Sorted
 from ._kernels.segments import Segments
+from ._launch.arguments import choice, two_phases
+from ._launch.double_buffer import DoubleBuffer, buffers, select
+from ._launch.segments import ordered, reduced
 from ._obtain.arguments import accumulation, segment_offsets
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain

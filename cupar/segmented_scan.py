@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ._call.algorithm import Algorithm
-from ._call.segments import reduced
-from ._call.signatures import two_phases
 from ._kernels.segmented_scan import SEGMENTED_SCAN
 from ._kernels.segments import Segments
+from ._launch.arguments import two_phases
+from ._launch.segments import reduced
 from ._obtain.arguments import accumulation, integers
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain

@@ -10,13 +10,12 @@ import numpy as np
 
 from . import structs
 from ._call.algorithm import Algorithm
-from ._call.double_buffer import DoubleBuffer, buffers, opened, select
-from ._call.numbers import choice, item_count
-from ._call.signatures import two_phases
 from ._ir.nodes import Argument
 from ._ir.resolve import resolve
 from ._kernels.merge_sort import MERGE_SORT
 from ._kernels.radix_sort import RADIX_SORT, Bits
+from ._launch.arguments import choice, item_count, two_phases
+from ._launch.double_buffer import DoubleBuffer, buffers, opened, select
 from ._obtain.arguments import paired
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from . import structs
 from ._call.algorithm import Algorithm
-from ._call.numbers import choice, item_count
-from ._call.segments import ordered
-from ._call.signatures import two_phases
 from ._ir.nodes import Argument
 from ._kernels.top_k import TOP_K, Top
+from ._launch.arguments import choice, item_count, two_phases
+from ._launch.segments import ordered
 from ._obtain.arguments import paired, segment_offsets
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain

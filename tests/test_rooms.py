@@ -27,6 +27,7 @@ FLOORS = [
     "_obtain",
     "_cpu",
     "_call",
+    "_launch",
     "iterators",
     "_build _inspect",
     "_compile",

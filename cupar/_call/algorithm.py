@@ -16,10 +16,11 @@ from .._ir.iterator import Iterator
 from .._ir.operator import CapturedState
 from .._ir.specialisation import Specialisation
 from .._kernels.family import Family
+from .._launch.arguments import completed, signature
+from .._launch.marshal import binder
 from .built import Build, Built, Pending
-from .call import Call
+from .call import Call, Checked
 from .code import Code, Loaded
-from .signatures import completed
 
 if TYPE_CHECKING:
     from .._base.given import Stream
@@ -106,11 +107,10 @@ class Algorithm:
         buffers : mapping, optional
             Maps the inputs that may be double buffers to the outputs, which are None then.
         any_order : tuple of str, optional
-            The arrays whose items a call takes each by itself, and if there are outputs among them, writes to
-            the same places: these may be in another order than C's, all in the same.
+            Arrays of which a call takes each item by itself, and writes outputs to the same places: they may
+            be in Fortran's order, if all are.
         rows : str, optional
-            The array of which the rows are segments, where there are no offsets: it tells how many segments
-            and items there are.
+            The array whose rows are the segments, if there are no offsets: it tells their number.
         apart : bool, optional
             Whether outputs may be no other array of the call.
         """
@@ -280,31 +280,35 @@ class Algorithm:
             fork.leak(self._free)
             self._free = _no_calls()
 
-    def _take(self, stream: int) -> tuple[Call, list[Call]]:
-        """Return a call that is free for a stream, and the list that it goes back to."""
-        number = driver.stream_number(stream) if stream else 0
+    def _binder(self, lend: arrays.Lend | None) -> Callable[..., Checked]:
+        """Return a function that checks the arguments of a call; see `marshal.binder`."""
+        return binder(self, [*signature(type(self).run).parameters], lend)
+
+    def _take(self, stream: int, alone: bool = False) -> tuple[Call, list[Call]]:
+        """Return a free call for a stream, and its list; if `alone`, one that launches kernels one by one."""
+        number = None if alone else driver.stream_number(stream) if stream else 0
         of_default, of_streams, of_any = self._free
         try:
             if number:
-                return (free := of_streams[number]).pop(), free
-            thread = _this_thread
-            context = -1 if thread.ask() else thread.number.value
-            return (free := (of_any if number is None else of_default)[context]).pop(), free
+                free = of_streams[number]
+            else:
+                context = -1 if (thread := _this_thread).ask() else thread.number.value
+                free = (of_any if number is None else of_default)[context]
+            return free.pop(), free
         except (KeyError, IndexError):
             pass
         return self._take_new(stream, number)
 
     @brief
     def _take_new(self, stream: int, number: int | None) -> tuple[Call, list[Call]]:
-        """Return a new call for a stream, and the list that it goes back to."""
-        _, of_streams, _ = self._free
+        """Return a new call for a stream, and its list."""
+        of_default, of_streams, of_any = self._free
         self._check_may_be_called()
         current = driver.current_context()
         current.part(storage.Memory).calls.add(self)
-        if number:
-            free = of_streams.setdefault(number, [])
-        else:
-            free = self._free[2 if number is None else 0].setdefault(current.number, [])
+        free = of_streams.setdefault(number, []) if number else None
+        if free is None:
+            free = (of_any if number is None else of_default).setdefault(current.number, [])
         with driver.relaxed_capture_mode():
             return self._new_call(current, number, stream), free
 
@@ -313,8 +317,7 @@ class Algorithm:
 
     def _release(self, context: driver.Context) -> None:
         """Forget calls that are free, in a context and on streams: they give back their graphs."""
-        of_default, of_streams, _ = self._free
-        for free in [of_default.get(context.number, []), *of_streams.all().values()]:
+        for free in [self._free[0].get(context.number, []), *self._free[1].all().values()]:
             storage.taken(free)
 
     def _check_may_be_called(self) -> None:
@@ -358,8 +361,7 @@ class Algorithm:
         Raises
         ------
         TypeError, ValueError
-            If an argument is not what the algorithm was built for, or is too small; or while the stream is
-            being captured.
+            If an argument is not what it was built for, or is too small, or the stream is captured.
         NoDeviceError
             If there is no GPU.
         """

@@ -6,33 +6,21 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from ctypes import c_void_p
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .._base import fork, trace
 from .._device import driver, storage
 from .._device.kernels import Executable
-from .._kernels.family import Family
-from .code import Code
-from .launcher import Chain, Fill, executable_of
+from .._launch.chain import Chain, Fill, executable_of
+
+if TYPE_CHECKING:
+    from .call import Call
 
 
-class Caller(Protocol):
-    """What calls are bound of: an algorithm object."""
+class Bindable(Protocol):
+    """An algorithm object, or the overload of a kernel, of which calls are bound."""
 
-    _family: ClassVar[Family | None]
-    _uses: ClassVar[Any]
-    _buffers: ClassVar[Any]
-    _problem: ClassVar[Any]
-    _states: Sequence[Any]
-    run: Callable[..., None]
-
-    @property
-    def _spec(self) -> Any: ...
-
-    @property
-    def _code(self) -> Code: ...
-
-    def _new_call(self, context: driver.Context, number: int | None, stream: int) -> Any: ...
+    def _new_call(self, context: driver.Context, number: int | None, stream: int) -> Call: ...
 
     def _completed(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]: ...
 
@@ -50,8 +38,8 @@ class Bound:
     Notes
     -----
     It is a CUDA graph of the call's kernels. It is launched where the context is current that it was made in,
-    and runs with the default priority on the whole GPU, whatever the stream. To call it never waits for the
-    GPU; to make it may, when the driver needs more memory for graphs.
+    and runs with the default priority on the whole GPU, whatever the stream. Calling it never waits for the
+    GPU; making it may, when the driver needs more memory for graphs.
 
     It cannot be captured: a graph is not launched in a capture. Call `run` there.
 
@@ -59,7 +47,7 @@ class Bound:
     was given as a handle and may be gone, is left to `cupar.release_memory`.
     """
 
-    def __init__(self, algorithm: Caller, stream: Any, arguments: tuple[Any, ...], named: Any) -> None:
+    def __init__(self, algorithm: Bindable, stream: Any, arguments: tuple[Any, ...], named: Any) -> None:
         self._algorithm = algorithm
         self._handle = driver.stream_handle(stream)
         self._context = driver.current_context()
@@ -74,8 +62,11 @@ class Bound:
         self._kept: Any = None  # the arrays
         self._is_closed, self._is_traced = False, trace.is_on()
         with driver.relaxed_capture_mode():
-            self._call = algorithm._new_call(self._context, None, 0)
+            self._call = self._new_call()
         self.rebind(*arguments, **named)
+
+    def _new_call(self) -> Call:
+        return self._algorithm._new_call(self._context, None, 0)
 
     def __call__(self) -> None:
         """Enqueue the call again.
@@ -117,7 +108,7 @@ class Bound:
         algorithm._enqueued(every)
 
     def _set(self, bound: tuple[Any, ...]) -> None:
-        """Have the next call do what was bound."""
+        """Set the graph to what was bound."""
         self._call.prepare(bound)
         needed, held = self._call.nbytes, self._held
         if self._handle and driver.is_captured(self._handle):
@@ -129,7 +120,7 @@ class Bound:
         try:
             self._bind_plan(bound, new[0])
         except BaseException:
-            if new is not old:  # what was bound before still uses the old one
+            if new is not old:  # earlier launches still use the old one
                 storage.free_or_retire(new[0], new[1], self._handle)
             raise
         else:
@@ -142,7 +133,8 @@ class Bound:
 
     def _bind_plan(self, bound: tuple[Any, ...], address: int) -> None:
         call, held = self._call, self._held
-        shapes = list(call.shape) if isinstance(call.shape, tuple) else [call.shape] * bool(call.shape)
+        shape = call.shape or ()
+        shapes = [shape] if isinstance(shape, str) else list(shape)
         numbers = call.numbers if isinstance(call.shape, tuple) else [call.numbers]
         chains = [call.loaded.chains[shape] for shape in shapes]
         if shapes != self._shapes:
@@ -170,7 +162,7 @@ class Bound:
         bound: tuple[Any, ...],
         what: list[tuple[Chain, tuple[int, ...]]],
     ) -> Callable[[Any, Any], int]:
-        """Return what launches and shows that, to those who asked for it."""
+        """Return the function that launches, with NVTX ranges and trace lines if these are on."""
         launch = trace.ranged(launch, self._call.name)
         if not self._is_traced:
             return launch
@@ -209,10 +201,9 @@ def _closed(executable: Any, where: Any) -> int:
 
 
 class _Held:
-    """What a bound call has to give back, and its stream.
+    """Resources that a bound call gives back, and its stream.
 
-    It is no part of the call, so that the garbage collector does not take the stream first: then its handle
-    would be none.
+    They are apart from the call, or the garbage collector could take the stream, and its handle, first.
     """
 
     def __init__(self, stream: Any, handle: int, context: driver.Context) -> None:
@@ -229,7 +220,7 @@ class _Held:
         self.storage, self._lent = (0, 0), ()
 
     def replace_lent(self, lent: tuple[Any, ...], is_gone: bool = False) -> None:
-        """Hold what was lent, and what was before until the stream has passed what was enqueued with it."""
+        """Hold lent memory; release the former once the stream has passed the launches that use it."""
         before, self._lent = self._lent, lent
         if before:
             from .._device.lent import Lent
@@ -238,12 +229,12 @@ class _Held:
             part.keep(before) if is_gone else part.hold(before, self._handle)
 
     def collect(self) -> None:
-        """Give it all back, wherever the garbage collector runs."""
+        """Give everything back, wherever the garbage collector runs."""
         with suppress(Exception):
             self.give_back(is_collected=True)
 
     def give_back(self, is_collected: bool = False) -> None:
-        """Give it all back; of a call that was collected, a stream given as a handle may be gone."""
+        """Give everything back; if the call was collected, a stream given as a handle may be gone."""
         executable, self.executable = self.executable, None
         (address, nbytes), self.storage = self.storage, (0, 0)
         try:

@@ -1,4 +1,4 @@
-"""One call of an algorithm at a time: its arguments checked, its plan found, and that launched."""
+"""One call of an algorithm at a time: its arguments are checked, its plan is found and launched."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from functools import partial
 from typing import Any, Protocol
 
 from .._base import trace
-from .._device import driver, storage
-from . import written
+from .._device import arrays, driver, storage
+from .._launch.chain import KERNEL, Enqueue
 from .code import Code
-from .launcher import Enqueue
 
 Checked = tuple[Any, ...]  # the problem, and the values: what `bind` returns
 
 
-class Caller(written.Caller, Protocol):
-    """What makes calls: an algorithm object."""
+class Callee(Protocol):
+    """An algorithm object, or the overload of a kernel."""
 
     @property
     def _code(self) -> Code: ...
+
+    def _binder(self, lend: arrays.Lend) -> Callable[[tuple[Any, ...]], Checked]: ...
 
 
 def _nothing(bound: Checked, address: int, numbers: tuple[int, ...], stream: int) -> None:
@@ -44,57 +45,57 @@ def _holding(enqueue: Enqueue, lent: list[Any], context: driver.Context) -> Enqu
 
 
 class Call:
-    """What calls one after another use: the buffers that their parameters are written to.
+    """What successive calls use: the buffers that their parameters are written to.
 
     They belong to one call at a time, so that one algorithm object serves many threads, and to one stream:
     see `Executable`.
 
     Parameters
     ----------
-    caller : Algorithm
+    algorithm : Algorithm
     context : Context
         The current one.
     number : int or None
-        The driver's number of the stream that its calls are for; None: for any, kernels are launched one by
-        one.
+        The driver's number of the stream that its calls are for; None: for any stream, and kernels are
+        launched one by one.
     stream : int
         The handle of that stream.
 
     Attributes
     ----------
     name : str
-        The algorithm's.
+        The algorithm's or kernel's.
     number
         As given.
     bind : callable
         Takes the arguments of `run`, all but the stream, in a tuple; checks them, and returns the problem and
         all values that the call has: addresses as int, and what is copied as bytes.
     memory : Memory
-        What is kept of the context's memory.
+        The context's.
     loaded : Loaded
         The code.
     problem : object
-        That of the call before. Of another one, `prepare` finds the plan.
+        That of the call before. For another one, `prepare` finds the plan.
     nbytes, shape, numbers
-        Of the plan.
+        The plan.
     enqueue : callable
-        Takes what `bind` returned, the address of the temporary storage, `numbers` and the stream's handle.
+        Takes the result of `bind`, the address of the temporary storage, `numbers` and the stream's handle.
     """
 
-    def __init__(self, caller: Caller, context: driver.Context, number: int | None, stream: int) -> None:
+    def __init__(self, algorithm: Callee, context: driver.Context, number: int | None, stream: int) -> None:
         self._context = context
-        self.loaded = caller._code.loaded(context)
+        self.loaded = algorithm._code.loaded(context)
+        self.name = self.loaded.name
         self.memory = context.part(storage.Memory)
         self._lent: list[Any] = []
         # Not to keep itself alive.
         lend = partial(Call.lend, weakref.proxy(self))
-        self.bind: Callable[[tuple[Any, ...]], Checked] = written.binder(caller, lend)
+        self.bind: Callable[[tuple[Any, ...]], Checked] = algorithm._binder(lend)
         self.problem: Any = None
         self.nbytes = 0
         self.shape: str | tuple[str, ...] | None = ""
         self.numbers: tuple[Any, ...] = ()
         self.enqueue: Enqueue = _nothing
-        self.name = caller._spec.algorithm
         self.number, self._stream = number, stream
         self._may_be_graphs = number == 0 or (number is not None and driver.is_plain(stream))
         self._find_plan = self.loaded.plan
@@ -102,17 +103,21 @@ class Call:
         self._taken: list[tuple[str, Any]] = []
 
     def prepare(self, bound: Checked) -> None:
-        """Find the plan of a call, if its problem is another than that of the call before."""
+        """Find the plan of a call whose problem is not that of the call before."""
         self.problem = None  # until all of the plan is there
         shape, self.nbytes, self.numbers = self._find_plan(bound[0])
         if shape != self.shape or self._lent:
-            self.shape = None  # until the enqueuer is there
-            self.enqueue = self._enqueuers.get(shape) or self._new(shape)
+            self.select(shape)
             if self._lent:  # then that serves this call alone, and the next one comes here again
-                self.enqueue = _holding(self.enqueue, self._lent, self._context)
+                self.shape, self.enqueue = None, _holding(self.enqueue, self._lent, self._context)
                 return
-            self.shape = shape
         self.problem = bound[0]
+
+    def select(self, shape: str | tuple[str, ...]) -> None:
+        """Have `enqueue` launch a shape, or several."""
+        self.shape = None  # until the enqueuer is there
+        self.enqueue = self._enqueuers.get(shape) or self._new(shape)
+        self.shape = shape
 
     def lend(self, owner: Any) -> None:
         """Note what must live until the stream has passed the call; `prepare` sees to that.
@@ -130,14 +135,15 @@ class Call:
 
     def _new(self, shape: str | tuple[str, ...]) -> Enqueue:
         if isinstance(shape, str):
-            made = trace.ranged(self._one(shape), f"{self.name} ({shape})")
+            name = self.name if shape == KERNEL else f"{self.name} ({shape})"
+            made = trace.ranged(self._one(shape), name)
         else:
             made = trace.ranged(self._several(shape), self.name)
         self._enqueuers[shape] = made
         return made
 
     def _several(self, shapes: tuple[str, ...]) -> Enqueue:
-        """Return what enqueues several shapes. It is given a tuple of numbers for each."""
+        """Return a function that enqueues several shapes, given a tuple of numbers for each."""
         first = {each: self._enqueuers.get(each) or self._new(each) for each in shapes}
         # What is enqueued twice has two enqueuers, as each leaves alone what it set before.
         each = tuple(first.pop(one) if one in first else self._one(one) for one in shapes)

@@ -13,7 +13,7 @@ from .._device.kernels import Executable, Library, device_facts
 from .._ir.specialisation import Specialisation
 from .._kernels.family import Facts, Plan, PlanTuple
 from .._kernels.image import Image
-from .launcher import Chain, Values, executable_of
+from .._launch.chain import Chain, Values, executable_of
 
 # Code that nobody needs any more. To unload it spoils what other threads capture, unless the thread that does
 # so is relaxed about captures; so it is done where that is so anyway.
@@ -54,8 +54,10 @@ class Loaded:
 
     Attributes
     ----------
+    name : str
+        The algorithm's or kernel's.
     plan : callable
-        Takes a problem; returns what is launched.
+        Takes a problem; returns its plan.
     chains : dict
         The family's shapes by name.
     """
@@ -63,26 +65,38 @@ class Loaded:
     def __init__(
         self, spec: Specialisation, image: Image, arrays: Sequence[str], context: driver.Context
     ) -> None:
-        family = spec.kind._family
+        family, self._context = spec.kind._family, context
         assert family is not None
         shapes = family.shapes(spec)
         kernels = dict.fromkeys(launch.kernel for shape in shapes.values() for launch in shape.launches)
-        subject = f"loading the code of a {spec.algorithm} for sm_{spec.cc}"
-        library = Library(image.cubin, [*kernels], subject)
+        self.name = spec.operators[0][1].name if spec.is_kernel else spec.algorithm
+        subject = f"kernel {self.name}" if spec.is_kernel else f"a {self.name}"
+        subject = f"loading the code of {subject} for sm_{spec.cc}"
+        self._library = library = Library(image.cubin, [*kernels], subject)
         with library.kept():
-            facts = Facts({**image.facts, **device_facts(context.device)}, library.occupancy)
+            self.facts = facts = Facts({**image.facts, **device_facts(context.device)}, library.occupancy)
             self.plan: Callable[[Any], Plan | PlanTuple] = family.planner(facts)
-            values = Values.of(spec, arrays)
-            self.chains: Mapping[str, Any] = {
-                name: Chain(shape, values, facts, library.functions, overlaps=spec.cc >= 90)
-                for name, shape in shapes.items()
+            self._prepare(spec)
+            values, overlaps = self._values(spec, arrays), spec.cc >= 90 and not spec.is_kernel
+            name = self.name * spec.is_kernel
+            self.chains: Mapping[str, Chain] = {
+                each: Chain(shape, values, facts, library.functions, overlaps, name)
+                for each, shape in shapes.items()
             }
-            self._begin(library, context, {name: shape.executables for name, shape in shapes.items()})
+            most = (
+                0 if facts.get("cooperative") else _EXECUTABLES
+            )  # a kernel that waits for its grid is no graph
+            self._make_executables({name: min(each.executables, most) for name, each in shapes.items()})
 
-    def _begin(self, library: Library, context: driver.Context, executables: Mapping[str, int]) -> None:
-        """Keep what is loaded, and make executables of its chains: so many of each at most."""
-        self._library, self._context = library, context
-        self._count = context.part(_Count)
+    def _prepare(self, spec: Specialisation) -> None:
+        """Set the driver's attributes of the kernels, before graphs are made."""
+
+    def _values(self, spec: Specialisation, arrays: Sequence[str]) -> Values:
+        return Values.of(spec, arrays)
+
+    def _make_executables(self, executables: Mapping[str, int]) -> None:
+        """Make executables of the chains, at most some number of each."""
+        context, self._count = self._context, self._context.part(_Count)
         self._keeps_spares = True
         self._spare: dict[str, list[Executable]] = {name: [] for name in self.chains}
         self._released = dict.fromkeys(self.chains, 0)
@@ -91,8 +105,9 @@ class Loaded:
         context.part(storage.Memory).graphs.add(self)
         try:
             for name in self.chains:
-                wanted = min(executables[name], _EXECUTABLES)
-                while len(self._spare[name]) < wanted and self._may_be_made(bool(self._spare[name])):
+                while len(self._spare[name]) < executables[name] and self._may_be_made(
+                    bool(self._spare[name])
+                ):
                     self._spare[name].append(self._new(name))
         except BaseException:
             self.release_spares()
@@ -144,7 +159,7 @@ class Loaded:
         self._count.made -= len(executables)
 
     def retire(self) -> None:
-        """Have it unloaded, once there is an occasion."""
+        """Have it unloaded at the next occasion."""
         spares = [each for spares in self._spare.values() for each in storage.taken(spares)]
         if not driver.is_there(self._context):  # nobody can tell whether it may be touched
             fork.leak((self._library, spares))

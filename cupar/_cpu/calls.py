@@ -12,7 +12,6 @@ import numpy as np
 
 from .._base.causes import EXPECTED, NumbaType, without_own_frames
 from .._base.device import within_cpu_call
-from .._call import written
 from .._call.algorithm import Algorithm
 from .._device import arrays
 from .._ir.iterator import room_of
@@ -30,16 +29,16 @@ _SMALL = 1 << 17  # items that one thread does sooner than it asks others
 class CpuAlgorithm(Algorithm, uses={}):
     """An algorithm for the CPU: its calls are done when they return."""
 
-    _binder: Callable[..., tuple[Any, ...]] | None = None
+    _cpu_binder: Callable[..., tuple[Any, ...]] | None = None
 
     def _bind_values(self, arguments: tuple[Any, ...], lend: arrays.Lend) -> tuple[Any, ...]:
         """Check the arguments of a call; return its problem and its values.
 
         `lend` is told what must live as long as these are used.
         """
-        binder = self._binder
+        binder = self._cpu_binder
         if binder is None:
-            binder = self._binder = written.binder(self)
+            binder = self._cpu_binder = self._binder(None)
         try:
             bound = within_cpu_call(binder, arguments, lend)
             if self._is_listed and isinstance(bound[0], Segments):

@@ -26,8 +26,8 @@ from .._base.causes import EXPECTED, cause
 from .._base.digests import sha256
 from .._device import driver
 from .._ir.types import Array, Item, Member, Scalar, Tuple, Type
-from .._jit.configuration import COOPERATIVE
-from .._jit.launcher import captured
+from .._jit.site import captured
+from .._launch.configuration import COOPERATIVE
 from . import native
 from .layout import FIRST, words_of
 from .portable import Portable, digest, interned

@@ -16,9 +16,9 @@ import numpy as np
 
 from .._base import trace
 from .._base.data import dataclass
-from .._call.launcher import Chain, number
 from .._device import driver, storage
 from .._device.kernels import PROGRAMMATIC
+from .._launch.chain import Chain, number
 
 FUNCTIONS = (
     "cuLaunchKernelEx",

@@ -14,12 +14,12 @@ from numba.np.numpy_support import as_dtype
 
 from .._base.data import dataclass, field
 from .._call.algorithm import Algorithm
-from .._call.segments import MOST_SEGMENTS
 from .._ir.specialisation import Specialisation
 from .._kernels import histogram
 from .._kernels.radix_sort import Bits
 from .._kernels.segmented_sort import Sorted
 from .._kernels.segments import MOST_LISTED, Segments
+from .._launch.segments import MOST_SEGMENTS
 from .given import integer
 from .view_types import ViewType
 

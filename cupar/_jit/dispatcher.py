@@ -18,14 +18,14 @@ from .._device import driver
 from .._fingerprint import walk
 from .._ir.operator import CapturedState, Operator
 from .._ir.types import Parameter
+from .._launch.arguments import ordered
+from .._launch.typeof import typeof
 from .._obtain import obtain as obtaining
 from .._obtain.target import parse_cc
 from .accessors import Accessors
-from .launcher import ordered
 from .overload import Overload
 from .overloads import Overloads, Types, nearest
 from .signatures import types_of
-from .typeof import typeof
 
 
 class Dispatcher(Accessors):
@@ -71,7 +71,7 @@ class Dispatcher(Accessors):
     def types_for(self, arguments: tuple[Any, ...]) -> Types:
         """Return the types that it is compiled for to be launched with arguments."""
         if len(arguments) != len(self.names):
-            ordered(self, arguments, {})
+            ordered(self.__name__, self.names, arguments, {})
         types = tuple(typeof(name, each) for name, each in zip(self.names, arguments, strict=True))
         return self._declared_for(types) if self._declared else types
 

@@ -1,34 +1,26 @@
-"""A kernel for one tuple of types: what was built for it, loaded where it is launched."""
+"""A kernel for one tuple of types: a family with one shape, loaded where it is launched."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
-from ctypes import addressof, byref, c_int, c_size_t, c_void_p
+from collections.abc import Callable, Mapping, Sequence
+from ctypes import byref, c_int, c_size_t
 from typing import Any
 
-from .._base import trace
 from .._base.causes import brief
 from .._call.algorithm import Algorithm
+from .._call.call import Call, Checked
 from .._call.code import Loaded
 from .._device import driver
-from .._device.kernels import Executable, Library, device_facts
 from .._ir.cpp import kernel_symbol
 from .._ir.specialisation import Specialisation
-from .._ir.types import Array, Item, Type
-from .._kernels.family import Family
-from .._kernels.image import Image
+from .._ir.types import Array, Constant, Item, Type, slots
+from .._kernels.family import Facts, Family, Launch, PlanTuple, Shape
+from .._launch.arguments import ordered
+from .._launch.chain import KERNEL, KERNEL_NUMBERS, Arguments, Values
+from .._launch.configuration import Configuration
+from .._launch.tensors import Guard
 from .._obtain.target import parse_cc
-from .configuration import COOPERATIVE, Configuration, attributes_of
-from .packing import Memory, Packing
-from .tensors import Guard
-
-_ONE = "kernel"  # the shape of all kernels: a launch
-_EXECUTABLES = 8
-_FAMILY = Family("", ("cooperative",), lambda spec: {}, lambda facts: lambda problem: (_ONE, 0, ()))
-
-# Takes what is packed, how it is launched, and the stream's handle.
-Enqueue = Callable[[bytes, Configuration, int], None]
 
 _CARVEOUT = 9  # CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
 _NON_PORTABLE_CLUSTERS = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
@@ -42,37 +34,68 @@ ATTRIBUTES = {  # CU_FUNC_ATTRIBUTE_…
 
 
 def all_types(spec: Specialisation) -> list[Type]:
-    """Return the types of what a launch hands over: of captured arrays, then of parameters."""
+    """Return the types of a launch's arguments: of captured arrays, then of parameters."""
     ((_, op),) = spec.operators
     captured: list[Type] = [Array(Item.of(each.dtype), each.ndim, "C") for each in op.captures]
     return [*captured, *(each.type for each in spec.parameters)]
 
 
+def packed_arguments(kinds: Sequence[Type]) -> tuple[str, tuple[str, ...], Arguments]:
+    """Return how arguments of these types are packed: format and names of what varies, and the parameters."""
+    code, places, constants = "=", [], b""
+    met: dict[Any, int] = {}
+    found = [slot for i, kind in enumerate(kinds) for slot in slots(kind, f"{i}_")]
+    for slot in found:
+        if not isinstance(slot, Constant) and slot.name not in met:
+            met[slot.name] = struct.calcsize(code)
+            code += slot.code
+    names, size = tuple(met), struct.calcsize(code)
+    for slot in found:
+        key = slot if isinstance(slot, Constant) else slot.name
+        if isinstance(slot, Constant) and slot not in met:
+            met[slot] = size + len(constants)
+            constants += struct.pack(f"={slot.code}", slot.value)
+        places.append(met[key])
+    return code, names, Arguments(size, tuple(places), constants)
+
+
+def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
+    (grid, block), (*_, arguments) = (
+        (KERNEL_NUMBERS[:3], KERNEL_NUMBERS[3:6]),
+        packed_arguments(all_types(spec)),
+    )
+    symbol: Any = kernel_symbol(spec.operators[0][1].name)
+    launch = Launch(symbol, grid, block, (arguments,), "shared")  # type: ignore[arg-type]
+    return {KERNEL: Shape(KERNEL_NUMBERS, (launch,))}
+
+
+def _planner(facts: Facts) -> Callable[[Configuration], PlanTuple]:
+    is_cooperative = bool(facts.get("cooperative"))
+    return lambda config: (KERNEL, 0, config.numbers(is_cooperative))
+
+
+FAMILY = Family("", ("cooperative",), _shapes, _planner)
+
+
 class LoadedKernel(Loaded):
     """A kernel in one context."""
 
-    overlaps = False  # as a graph: nothing is before it
+    def _prepare(self, spec: Specialisation) -> None:
+        ((self._symbol, self.function),) = self._library.functions.items()
+        code, self.names, self._arguments = packed_arguments(all_types(spec))
+        self.pack = struct.Struct(code).pack
+        carveout = spec.option("shared_memory_carveout")
+        if carveout is not None:
+            driver.call("cuFuncSetAttribute", self.function, _CARVEOUT, c_int(carveout))
+        self.attributes = {name: self._attribute(number) for name, number in ATTRIBUTES.items()}
 
-    def __init__(
-        self, spec: Specialisation, image: Image, arrays: Sequence[str], context: driver.Context
-    ) -> None:
-        ((_, op),) = spec.operators
-        own, self.name = kernel_symbol(op.name), op.name
-        library = Library(image.cubin, [own], f"loading the code of kernel {op.name} for sm_{spec.cc}")
-        self.function = library.functions[own]
-        self._symbol = own
-        self.packing = Packing.of(all_types(spec))
-        self.pack = struct.Struct(self.packing.format).pack
-        self.is_cooperative = bool(image.facts.get("cooperative"))
-        with library.kept():
-            carveout = spec.option("shared_memory_carveout")
-            if carveout is not None:
-                driver.call("cuFuncSetAttribute", self.function, _CARVEOUT, c_int(carveout))
-            self.attributes = {name: self._attribute(number) for name, number in ATTRIBUTES.items()}
-            self.device = device_facts(context.device)
-            executables = 0 if self.is_cooperative else _EXECUTABLES
-            self.chains = {_ONE: self}
-            self._begin(library, context, {_ONE: executables})
+    def _values(self, spec: Specialisation, arrays: Sequence[str]) -> Values:
+        return Values({"arguments": self._arguments.size}, {})
+
+    @property
+    def is_cooperative(self) -> bool:
+        """Whether it waits for its whole grid."""
+        return bool(self.facts.get("cooperative"))
 
     def _attribute(self, number: int) -> int:
         value = c_int()
@@ -83,7 +106,7 @@ class LoadedKernel(Loaded):
         """Raise ValueError if the kernel cannot be launched so on this card."""
         found = self.attributes
         most, registers = found["max_threads_per_block"], found["regs_per_thread"]
-        config.check(self.name, most, registers, found["shared_mem_per_block"], self.device["shared_memory"])
+        config.check(self.name, most, registers, found["shared_mem_per_block"], self.facts["shared_memory"])
         if config.cluster is not None:
             driver.call("cuFuncSetAttribute", self.function, _NON_PORTABLE_CLUSTERS, c_int(1))
         if self.is_cooperative:
@@ -97,118 +120,17 @@ class LoadedKernel(Loaded):
 
     def most_blocks(self, threads: int, shared: int) -> int:
         """Return how many blocks run at once on the card."""
-        return self._library.occupancy(self._symbol, threads, shared) * self.device["sms"]
+        return self._library.occupancy(self._symbol, threads, shared) * self.facts["sms"]
 
     def best_block(self, shared: int) -> int:
-        """Return how many threads in a block make the most of the card."""
+        """Return the threads in a block that make the most of the card."""
         grid, block = c_int(), c_int()
         ask = "cuOccupancyMaxPotentialBlockSize"
         driver.call(ask, byref(grid), byref(block), self.function, None, c_size_t(shared), c_int(1024))
         return block.value
 
-    # --- As a chain of launches, see `Chain` -------------------------------------------------------------
 
-    def memories(self) -> list[Memory]:
-        """Return what the driver reads of its launches."""
-        return [Memory(self.packing, self.function)]
-
-    def filler(self, executable: Executable, nodes: Iterable[c_void_p]) -> Callable[..., None]:
-        """Return what sets the parameters of the graph's next node, and launches nothing."""
-        memory, node = self.memories()[0], next(iter(nodes))
-        set_params, params = driver.library().cuGraphExecKernelNodeSetParams_v2, byref(memory.params)
-
-        def fill(bound: tuple[bytes, Configuration], address: int, numbers: tuple[int, ...]) -> None:
-            memory.view[:], config = bound
-            config.write(memory.params)
-            driver.check(set_params(executable.handle, node, params), "cuGraphExecKernelNodeSetParams")
-
-        return fill
-
-    def enqueuer(self, executable: Executable | None, stream: int) -> Enqueue:
-        """Return what launches it: as that graph, on that stream; or by itself, on any.
-
-        It is for one thread at a time.
-        """
-        memory = self.memories()[0]
-        made = self._single(memory) if executable is None else self._graph(memory, executable, stream)
-        made = trace.ranged(made, self.name)
-        if not trace.is_on():
-            return made
-
-        def enqueue(packed: bytes, config: Configuration, stream: int) -> None:
-            self.trace((packed, config), (), stream)
-            made(packed, config, stream)
-
-        return enqueue
-
-    def trace(self, bound: tuple[bytes, Configuration], numbers: tuple[int, ...], stream: int) -> None:
-        """Print a launch."""
-        config = bound[1]
-        trace.launch(self.name, config.grid, config.block, config.shared, stream)
-
-    def _graph(self, memory: Memory, executable: Executable, stream: int) -> Enqueue:
-        library, fail = driver.library(), driver.check
-        set_params, launch = library.cuGraphExecKernelNodeSetParams_v2, library.cuGraphLaunch
-        handle, node, where = executable.handle, executable.nodes[0], c_void_p(stream)
-        view, params, reference = memory.view, memory.params, byref(memory.params)
-        last: bytes | None = None
-        last_config: Configuration | None = None
-
-        def enqueue(packed: bytes, config: Configuration, stream: int) -> None:
-            nonlocal last, last_config
-            if packed != last or config is not last_config:
-                last = None  # if this is interrupted, there is some of both
-                view[:] = packed
-                if config is not last_config:
-                    last_config = None
-                    config.write(params)
-                if status := set_params(handle, node, reference):
-                    fail(status, "cuGraphExecKernelNodeSetParams")
-                last, last_config = packed, config
-            if status := launch(handle, where):
-                fail(status, "cuGraphLaunch")
-
-        enqueue.__dict__["memory"] = memory  # of which the driver reads what is not in `view` and `params`
-        return enqueue
-
-    def _single(self, memory: Memory) -> Enqueue:
-        launch, fail, function = driver.library().cuLaunchKernelEx, driver.check, self.function
-        view, target, reference, pointers = memory.view, memory.config, byref(memory.config), memory.pointers
-        own = (COOPERATIVE,) if self.is_cooperative else ()
-        last_config: Configuration | None = None
-        kept: Any = memory  # and the attributes of the launch before, which the driver reads
-
-        def enqueue(packed: bytes, config: Configuration, stream: int) -> None:
-            nonlocal last_config, kept
-            view[:] = packed
-            if config is not last_config:
-                last_config = None
-                config.write(target)
-                attributes = attributes_of((*own, *config.attributes))
-                target.count, target.attributes = len(attributes), addressof(attributes)
-                last_config, kept = config, (memory, attributes)
-            target.stream = stream
-            if status := launch(reference, function, pointers, None):
-                fail(status, "cuLaunchKernelEx")
-
-        return enqueue
-
-
-class _Taken:
-    """An executable that is given back when nobody uses it."""
-
-    def __init__(self, loaded: LoadedKernel, executable: Executable) -> None:
-        self._given = loaded, executable
-
-    def __del__(self) -> None:
-        try:
-            loaded, executable = self._given
-            loaded.give_back(_ONE, executable)
-        except Exception:
-            pass
-
-
-class Overload(Algorithm, family=_FAMILY, uses={}):
+class Overload(Algorithm, family=FAMILY, uses={}):
     """A kernel for one tuple of argument types and one compute capability.
 
     Kernels have them in `overloads`, and `compile` returns them.
@@ -223,9 +145,8 @@ class Overload(Algorithm, family=_FAMILY, uses={}):
 
     def __init__(self, source: Any, states: Any) -> None:
         super().__init__(source, states)
-        self.written: dict[Any, Callable[..., Any]] = {}  # what makes functions that launch it
-        # Which arguments are tensors that are checked at once, and what does it; None before there
-        # were tensors.
+        self.launchers: dict[Any, Callable[..., Any]] = {}  # see `site`
+        # Which arguments are tensors that are checked in one call, and the check; None before the first.
         self.guarded: tuple[tuple[int, ...], Guard | None] | None = None
 
     @property
@@ -240,32 +161,18 @@ class Overload(Algorithm, family=_FAMILY, uses={}):
         found: Any = self._code.loaded(driver.current_context())
         return found  # type: ignore[no-any-return]
 
-    def _new_call(self, context: driver.Context, number: int | None, stream: int) -> Any:
-        loaded: Any = self._code.loaded(context)
-        may_be_graph = number == 0 or (number is not None and driver.is_plain(stream))
-        executable = loaded.take(_ONE) if may_be_graph else None
-        enqueue = loaded.enqueuer(executable, stream)
-        if executable is not None:
-            enqueue.__dict__["taken"] = _Taken(loaded, executable)
-        return enqueue
+    def _binder(self, lend: Any) -> Callable[..., Checked]:
+        return tuple  # configuration and packed arguments, which the site has checked
 
-    def take(self, handle: int, alone: bool) -> tuple[Enqueue, list[Enqueue]]:
-        """Return what launches it on a stream and is free, and the list that it goes back to.
+    def _new_call(self, context: driver.Context, number: int | None, stream: int) -> Call:
+        call = super()._new_call(context, number, stream)
+        call.select(KERNEL)
+        return call
 
-        If `alone`, it is launched by itself and not as a graph.
-        """
-        found: Any
-        if not alone:
-            found = self._take(handle)
-            return found  # type: ignore[no-any-return]
-        self._check_may_be_called()
-        context = driver.current_context()
-        free: list[Any] = self._free[2].setdefault(context.number, [])
-        try:
-            return free.pop(), free
-        except IndexError:
-            with driver.relaxed_capture_mode():
-                return self._new_call(context, None, handle), free
+    def _completed(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+        return ordered(
+            self._spec.operators[0][1].name, [e.name for e in self._spec.parameters], arguments, named
+        )
 
     @property
     def attributes(self) -> dict[str, int]:
@@ -329,9 +236,9 @@ class Overload(Algorithm, family=_FAMILY, uses={}):
         return self.is_built and driver.current_context() in self._code.contexts
 
     def best_block(self, shared: int = 0) -> int:
-        """Return how many threads in a block make the most of the current device."""
+        """Return the threads in a block that make the most of the current device."""
         return self.loaded.best_block(shared)
 
     def max_cooperative_grid_blocks(self, block: Any, shared: int = 0) -> int:
-        """Return how many blocks run at once on the current device, of so many threads each."""
+        """Return how many blocks of some threads run at once on the current device."""
         return self.loaded.most_blocks(Configuration(1, block, shared).threads, shared)

@@ -9,13 +9,13 @@ import numpy as np
 
 from .. import structs
 from .._base.data import dataclass
-from .._call.numbers import EXPECTED_INIT, initial_value
 from .._device import arrays
 from .._ir import nodes
 from .._ir.iterator import Iterator, over
 from .._ir.nodes import Argument
 from .._ir.operator import Operator
 from .._ir.resolve import resolve
+from .._launch.arguments import EXPECTED_INIT, initial_value
 from ..operators import Op
 
 

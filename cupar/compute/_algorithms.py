@@ -8,7 +8,7 @@ from numpy import ndarray
 import cupar
 
 from .._base.generated import define
-from .._call.double_buffer import DoubleBuffer
+from .._launch.double_buffer import DoubleBuffer
 from ..sort import SortOrder
 from ._made import Made, rename
 from ._proxy import initial

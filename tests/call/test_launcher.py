@@ -6,10 +6,10 @@ from ctypes import c_uint64, c_void_p
 
 import pytest
 
-from cupar._call.launcher import Chain, Values, executable_of
 from cupar._device import driver
 from cupar._device.kernels import PROGRAMMATIC, Executable, LaunchConfig, NodeParams
 from cupar._kernels.family import Launch, Shape, Storage, Value, i32, u64
+from cupar._launch.chain import Chain, Values, executable_of
 
 VALUES = Values({"d_in": 0, "it": 16, "op": 12, "init": 4}, {"op": 4, "init": 4})
 ITERATOR, STATE, INIT = bytes(range(16)), b"state of op.", struct.pack("f", 2.5)

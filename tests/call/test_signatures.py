@@ -7,8 +7,8 @@ import pytest
 
 import cupar
 from cupar._base import given
-from cupar._call.double_buffer import DoubleBuffer, buffers
-from cupar._call.signatures import completed, signature, two_phases
+from cupar._launch.arguments import completed, signature, two_phases
+from cupar._launch.double_buffer import DoubleBuffer, buffers
 from cupar.search import BinarySearch
 
 TWO_PHASES = [

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 import cupar
 from cupar import OpKind, SortOrder, gpu_struct, structs
 from cupar._ahead import codec
-from cupar._call.numbers import initial_bytes
 from cupar._compile import inference, key
 from cupar._compile.bfloat16 import _bits
 from cupar._device import arrays, readers
 from cupar._ir import cpp, kinds, types
 from cupar._ir.resolve import resolve
+from cupar._launch.arguments import initial_bytes
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 

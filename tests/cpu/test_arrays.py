@@ -11,7 +11,6 @@ from support.results import DLPack
 
 import cupar
 from cupar import OpKind
-from cupar._call import written
 
 N = 1000
 X = np.arange(N, dtype="f4")
@@ -154,7 +153,7 @@ def test_iterators_and_captured_arrays_of_the_other_device():
     on_gpu = cupar.TransformIterator(Device(N), negated, "f4")
     with cupar.device("cpu"):
         on_cpu = cupar.TransformIterator(X, negated, "f4")
-    bind = written.binder(cupar.unary_transform(on_gpu, "f4", scaled, cc=90))
+    bind = cupar.unary_transform(on_gpu, "f4", scaled, cc=90)._binder(None)
     negation = cupar.unary_transform(on_cpu, "f4", negated, cc="cpu")
     out = np.zeros(N, "f4")
     expected = bind((on_gpu, Device(N), N))

@@ -12,7 +12,6 @@ import cupar
 from cupar._call import code
 from cupar._device import driver, storage
 from cupar._device.card import Card
-from cupar._jit import overload
 from cupar._obtain import tuned
 
 A, B = DeviceArray(1 << 20, 1 << 30), DeviceArray(1 << 16, 1)
@@ -76,8 +75,7 @@ def gpu(monkeypatch):
     monkeypatch.setattr(driver.this_thread, "number", c_uint64(context().number))
     monkeypatch.setattr(driver, "_parts", {})
     monkeypatch.setattr(driver, "library", lambda: gpu)
-    for each in (code, overload):
-        monkeypatch.setattr(each, "_EXECUTABLES", 3)
+    monkeypatch.setattr(code, "_EXECUTABLES", 3)
     monkeypatch.setattr(tuned, "card_of", lambda device: Card(CARD, device.cc, 132))
     yield gpu
     cupar.cache.clear(disk=False)

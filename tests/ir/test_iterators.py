@@ -29,7 +29,6 @@ from cupar import (
     ZipIterator,
     _cache,
 )
-from cupar._call import written
 from cupar._compile import key as _key
 from cupar._compile import nvjitlink, nvrtc, python_to_ltoir
 from cupar._ir import iterator as iterator_
@@ -791,7 +790,7 @@ def test_other_iterators_than_the_algorithm_was_built_for(built, given, message)
 
 def test_an_iterator_for_an_array():
     """What the call itself checks: an array's address is taken without the iterators' help."""
-    bind = written.binder(STRUCTURES["reverse"]("unary_transform")(0))
+    bind = STRUCTURES["reverse"]("unary_transform")(0)._binder(None)
     with pytest.raises(TypeError, match="^d_out: .*Iterator"):
         bind((ReverseIterator(Device()), ReverseIterator(Device()), 5))
     with pytest.raises(TypeError, match=r"^d_in: .*Reverse\(.*got Pointer"):

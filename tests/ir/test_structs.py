@@ -16,11 +16,11 @@ from support.disassembly import instructions, kernels, spills_or_calls
 
 import cupar
 from cupar import OpKind, RawOp, _build, gpu_struct, structs
-from cupar._call import numbers as _numbers
 from cupar._compile import key as _key
 from cupar._device import arrays
 from cupar._fingerprint import walk
 from cupar._ir.resolve import resolve
+from cupar._launch import arguments as _numbers
 
 CC = 90
 CODES = "?bBhHiIqQefdFD"

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import cupar
-from cupar._call import launcher
 from cupar._kernels.family import Facts
 from cupar._kernels.merge_sort import MERGE_SORT
 from cupar._kernels.radix_sort import RADIX_SORT, Bits
+from cupar._launch import chain
 
 CC = 90
 UP = cupar.SortOrder.ASCENDING
@@ -309,7 +309,7 @@ def sizes_of_parameters(cubin):
 
 def packed_sizes(launch, values):
     one_by_one = (replace(launch, grid=1, shared=0, parameters=(each,)) for each in launch.parameters)
-    return [struct.calcsize(launcher._packed(each, values).format) for each in one_by_one]
+    return [struct.calcsize(chain._packed(each, values).format) for each in one_by_one]
 
 
 PEAK = np.dtype([("mass", "f8"), ("charge", "i4"), ("flag", "i2")], align=True)
@@ -345,7 +345,7 @@ def test_kernels_take_what_shapes_give(make):
     algorithm = make()
     spec = algorithm._spec
     expected = sizes_of_parameters(algorithm.cubin())
-    values = launcher.Values.of(spec, [*spec.kind._uses])
+    values = chain.Values.of(spec, [*spec.kind._uses])
     used = set()
     for shape in spec.kind._family.shapes(spec).values():
         for launch in shape.launches:

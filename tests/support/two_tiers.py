@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from cupar._call.algorithm import Algorithm
-from cupar._call.signatures import two_phases
 from cupar._kernels.reduce import REDUCE
+from cupar._launch.arguments import two_phases
 from cupar._obtain.arguments import accumulation
 from cupar._obtain.call_sites import memoised
 from cupar._obtain.obtain import obtain

@@ -20,7 +20,7 @@ from numba.cuda.cudadrv.driver import MemoryPointer  # noqa: E402
 import cupar  # noqa: E402
 from cupar import kernel as kernels  # noqa: E402
 from cupar._device import arrays, readers  # noqa: E402
-from cupar._jit import tensors as _tensors  # noqa: E402
+from cupar._launch import tensors as _tensors  # noqa: E402
 
 A = [0x700000000000 + k * 0x1000000000 for k in range(16)]
 Pair = namedtuple("Pair", "first second")
@@ -277,7 +277,7 @@ def libraries():
 
             kernel = compiled(sized, f"{np.dtype(dtype)}[::1]")
             for overload in kernel.overloads.values():
-                overload.written.clear()
+                overload.launchers.clear()
             kernel[2, 32]  # another site, whose function is the first one
             for turn, make in enumerate([*makes, *makes]):
                 reads = 0 if turn >= 3 else 1
@@ -337,7 +337,7 @@ def tensors():
         _tensors._works.cache_clear()
         kernel = compiled(together, x, y, 7, out)
         for overload in kernel.overloads.values():
-            overload.written.clear()
+            overload.launchers.clear()
             overload.guarded = None
         at_once = 0 if not way else 3
         kernel[1, 32](x, y, 7, out)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import ctypes
 import math
 import operator
-from collections.abc import Iterable
 from ctypes import c_int
 from typing import Any
 
 import numpy as np
 
-from .._device.kernels import PROGRAMMATIC, LaunchAttribute, LaunchConfig, NodeParams
+from .._device.kernels import PROGRAMMATIC, LaunchAttribute
 
 Extent = tuple[int, int, int]  # in x, y and z
 
@@ -42,7 +41,9 @@ class Configuration:
         If one is no such number, 0, or beyond what any card has.
     """
 
-    __slots__ = ("attributes", "block", "cluster", "dimensions", "grid", "overlaps", "shared", "threads")
+    __slots__ = (
+        *("attributes", "block", "cluster", "grid", "overlaps", "shared", "threads", "_arrays", "_numbers"),
+    )
 
     def __init__(
         self, grid: Any, block: Any, shared: Any = 0, cluster: Any = None, overlaps: bool = False
@@ -61,7 +62,8 @@ class Configuration:
         if cluster is not None:
             self.cluster = _dimensions("cluster", cluster, (16, 16, 16))
         self.overlaps: bool = bool(overlaps)
-        self.dimensions: tuple[int, ...] = (*self.grid, *self.block, self.shared)
+        self._numbers: dict[bool, tuple[int, ...]] = {}
+        self._arrays: list[Any] = []  # of attributes, which the driver reads
         self.attributes: tuple[LaunchAttribute, ...] = ()
         if self.cluster is not None:
             for name, blocks, each in zip("xyz", self.grid, self.cluster, strict=True):
@@ -74,17 +76,16 @@ class Configuration:
         if self.overlaps:
             self.attributes += (PROGRAMMATIC,)
 
-    def write(self, target: NodeParams | LaunchConfig) -> None:
-        """Write it to what the driver reads."""
-        (
-            target.grid,
-            target.grid_y,
-            target.grid_z,
-            target.block,
-            target.block_y,
-            target.block_z,
-            target.shared,
-        ) = self.dimensions
+    def numbers(self, is_cooperative: bool) -> tuple[int, ...]:
+        """Return the plan of a launch: see `chain.KERNEL_NUMBERS`. It lives as long as this does."""
+        found = self._numbers.get(is_cooperative)
+        if found is None:
+            given = (COOPERATIVE,) * is_cooperative + self.attributes
+            array = (LaunchAttribute * len(given))(*given)
+            self._arrays.append(array)
+            found = (*self.grid, *self.block, self.shared, ctypes.addressof(array), len(given))
+            self._numbers[is_cooperative] = found
+        return found
 
     def check(self, name: str, most_threads: int, registers: int, static: int, most_shared: int) -> None:
         """Raise ValueError if a kernel cannot be launched so: by what it and the card have at most."""
@@ -99,15 +100,6 @@ class Configuration:
                 f"shared: {self.shared} bytes beside the {static} that kernel {name} has of its own; a block "
                 f"can have {most_shared} on this card"
             )
-
-
-def attributes_of(each: Iterable[LaunchAttribute]) -> Any:
-    """Return launch attributes as the array that the driver reads."""
-    found = tuple(each)
-    array = (LaunchAttribute * len(found))()
-    for i, attribute in enumerate(found):
-        ctypes.memmove(ctypes.byref(array[i]), ctypes.byref(attribute), ctypes.sizeof(attribute))
-    return array
 
 
 def _dimensions(name: str, given: Any, largest: tuple[int, int, int]) -> tuple[int, int, int]:

@@ -1,8 +1,8 @@
-"""Launches: a function for a kernel's configuration and argument types, written out.
+"""Launch sites: a function for a kernel's configuration and argument types, generated.
 
-It reads arrays of CuPy, PyTorch and Numba and plain numbers in line, packs what varies, and launches that.
-What is not of the types it was written for, it hands on: then the types are found out, code for them is
-obtained, and another function takes its place.
+It reads arrays of CuPy, PyTorch and Numba and plain numbers in line, packs what varies, and launches the
+kernel. Arguments of other types are handed on: their types are found, code for them is obtained, and another
+function takes its place.
 """
 
 from __future__ import annotations
@@ -12,57 +12,48 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from .._base.generated import define
-from .._device import arrays, driver, peers
+from .._base.generated import define, fill
+from .._device import arrays, driver
 from .._ir.operator import CapturedState
 from .._ir.types import Member, Scalar, Tuple, Type, slots
-from .configuration import Configuration
+from .._launch.arguments import ordered
+from .._launch.configuration import Configuration
+from .._launch.marshal import Reader, is_plain_array, targets
+from .._launch.tensors import guarded, tensor
+from .._launch.typeof import array_values, typeof, values
 from .overload import Overload, all_types
-from .reads import Writer, is_plain_array, targets
-from .tensors import guarded, tensor
-from .typeof import array_values, typeof, values
 
 Launch = Callable[..., None]
 
 _SOURCE = """
-def made(_config, _handle, _other):
+def made(_config, _numbers, _handle, _other):
     def {name}({parameters}):
-        {reads}
+        {lines}
+        try:
+            packed = _pack({items})
+            {take}
+        except _errors:
+            return _other(({parameters}))
         {rest}
     return {name}
 """
-
-_LAUNCH = """
+_ENQUEUE = """
 try:
-    packed = _pack({items})
-    enqueue = (free := _free[{stream}]).pop()
-except _errors:
-    return _other(({parameters}))
-try:
-    enqueue(packed, _config, _handle)
+    call.enqueue((_config, packed), 0, _numbers, _handle)
 finally:
-    free.append(enqueue)
+    free.append(call)
 {hold}
-"""
-
-_BYTES = """
-try:
-    packed = _pack({items})
-except _errors:
-    return _other(({parameters}))
-{hold}
-return packed
 """
 _HOLD = "if lent: _hold(lent, _handle)"
 
-# By which a launch that is free is found: the number of the current context, and none that there is if that
-# cannot be told; or the stream's.
+# Where a free call is found in `Algorithm._free`: by the number of the current context (-1 if
+# unknown) or the stream. For the default stream, another one, and launches without a graph.
 _CONTEXT, _STREAM = "-1 if (thread := _this_thread).ask() else thread.number.value", "_number_of(_handle)"
 _PLACES = {"default": (0, _CONTEXT), "stream": (1, _STREAM), "alone": (2, _CONTEXT), "bytes": (0, "")}
 
 
-class Launched(Protocol):
-    """What sites launch: a kernel."""
+class Launchable(Protocol):
+    """A kernel, as launch sites see it."""
 
     names: Sequence[str]
     __name__: str
@@ -95,23 +86,24 @@ class Site:
     """
 
     def __init__(
-        self, kernel: Launched, config: Configuration, stream: Any, remember: Callable[[Launch], None]
+        self, kernel: Launchable, config: Configuration, stream: Any, remember: Callable[[Launch], None]
     ) -> None:
-        self.kernel: Launched = kernel
+        self.kernel: Launchable = kernel
         self.config: Configuration = config
         self.stream: Any = stream
         self.handle: int = driver.stream_handle(stream)
         self._remember = remember
-        # How it is launched: for the default stream or another one; or by itself, as a graph cannot do it.
+        # For the default stream or another one; or by itself, where a graph cannot have it.
         self.kind = "default" if self.handle in (0, driver.LEGACY) else "stream"
         if config.attributes or self.handle == driver.PER_THREAD:
             self.kind = "alone"
 
     def first(self) -> Launch:
-        """Return what launches anything."""
+        """Return a function that launches with arguments of any types."""
+        kernel = self.kernel
 
         def launch(*arguments: Any, **named: Any) -> None:
-            self.other(ordered(self.kernel, arguments, named))
+            self.other(ordered(kernel.__name__, kernel.names, arguments, named))
 
         return self._with_methods(launch)
 
@@ -120,21 +112,22 @@ class Site:
         overload = self.kernel.overload_for(arguments)
         overload.loaded.check(self.config)
         lent: list[Any] = []
-        packed = self.packed(overload, arguments, lent)
-        enqueue, free = overload.take(self.handle, self.kind == "alone")
+        bound = self.config, self.packed(overload, arguments, lent)
+        _, _, numbers = overload.loaded.plan(self.config)
+        call, free = overload._take(self.handle, self.kind == "alone")
         try:
-            enqueue(packed, self.config, self.handle)
+            call.enqueue(bound, 0, numbers, self.handle)
         finally:
-            free.append(enqueue)
+            free.append(call)
         if lent:
             _hold(lent, self.handle)
         _guard_tensors(overload, arguments)
-        self._remember(self.written(overload))
+        self._remember(self.launcher(overload))
 
     def packed(self, overload: Overload, arguments: tuple[Any, ...], lent: list[Any]) -> bytes:
-        """Return what is handed over of arguments, which are of the overload's types or converted to them.
+        """Return the packed arguments, which are of the overload's types or converted to them.
 
-        What has the memory of arrays, if that is not they, is added to `lent`.
+        The owners of arrays' memory, where they are not the arrays, are added to `lent`.
         """
         found = [value for read in captured(overload) for value in read(lent)]
         kinds = overload.types
@@ -145,13 +138,14 @@ class Site:
         except (struct.error, OverflowError) as error:
             raise _refused(self.kernel.names, kinds, arguments, error) from None
 
-    def written(self, overload: Overload) -> Launch:
+    def launcher(self, overload: Overload) -> Launch:
         """Return the function for an overload."""
-        made = _written(overload, self.kernel, self.kind)
-        return self._with_methods(made(self.config, self.handle, self.other))
+        made = _maker(overload, self.kernel, self.kind)
+        _, _, numbers = overload.loaded.plan(self.config)
+        return self._with_methods(made(self.config, numbers, self.handle, self.other))
 
     def packer(self, overload: Overload, lent: list[Any]) -> Callable[..., bytes]:
-        """Return what packs arguments of an overload's types, or that are converted to them; see `packed`."""
+        """Return a function that packs arguments; see `packed`."""
 
         def other(arguments: tuple[Any, ...]) -> bytes:
             found = self.kernel.types_for(arguments)
@@ -160,24 +154,24 @@ class Site:
                 raise TypeError(f"this launch was bound for ({types}): bind another one for other types")
             return self.packed(overload, arguments, lent)
 
-        made: Any = _written(overload, self.kernel, "bytes")
-        return made(None, lent, other)  # type: ignore[no-any-return]
+        made: Any = _maker(overload, self.kernel, "bytes")
+        return made(None, None, lent, other)  # type: ignore[no-any-return]
 
     def _with_methods(self, launch: Any) -> Launch:
         launch.site, launch.__qualname__ = self, self.kernel.__name__
         return launch  # type: ignore[no-any-return]
 
 
-def _written(overload: Overload, kernel: Launched, kind: str) -> Callable[..., Launch]:
-    """Return what makes functions for an overload: of a configuration, a stream, and where others go."""
+def _maker(overload: Overload, kernel: Launchable, kind: str) -> Callable[..., Launch]:
+    """Return what makes functions for an overload: of configuration, numbers, stream, and where others go."""
     key = kind, kernel.converts, arrays.seen(), overload.guarded and overload.guarded[0]
-    found = overload.written.get(key)
+    found = overload.launchers.get(key)
     if found is None:
-        found = overload.written[key] = _write(overload, kernel, kind)
+        found = overload.launchers[key] = _generated(overload, kernel, kind)
     return found
 
 
-def _write(overload: Overload, kernel: Launched, kind: str) -> Callable[..., Launch]:
+def _generated(overload: Overload, kernel: Launchable, kind: str) -> Callable[..., Launch]:
     kinds, held = all_types(overload._spec), captured(overload)
     place, stream = _PLACES[kind]
     names: dict[str, Any] = {
@@ -187,28 +181,24 @@ def _write(overload: Overload, kernel: Launched, kind: str) -> Callable[..., Lau
         "_free": overload._free[place],
         "_number_of": driver.stream_number,
         "_this_thread": driver.this_thread,
-        "_cupy": arrays.CUPY,
-        "_torch": arrays.TORCH,
         "_tensor": tensor(),
-        "_numba": arrays.NUMBA,
-        "_seen": arrays.seen,
-        "_check_memory": peers.check_memory,
         "_typeof": typeof,
         "_array_values": array_values,
         "_values": values,
         "_hold": _hand_over if kind == "bytes" else _hold,
     }
     parameters = [each if _is_plain(each) else f"_a{i}" for i, each in enumerate(kernel.names)]
-    # Python says of wrong arguments which function they are for.
+    # Python names the function in errors about wrong arguments.
     own = kernel.__name__ if _is_plain(kernel.__name__) else "kernel"
     lines: list[str] = []
     for i, read in enumerate(held):
         names[f"_captured_{i}"] = read
         lines.append(f"{targets(kinds[i], f'{i}_')} = _captured_{i}(lent)")
-    # Before there were tensors, they are handed on; but what only packs is not written anew.
+    # Before there were tensors, they are handed on; but packing is not generated anew.
     positions, names["_guard"] = overload.guarded or ((), None)
     hands_on = overload.guarded is None and kind != "bytes"
-    writer = Writer(names, not kernel.converts, f"return _other(({_tuple(parameters)}))")
+    given = "".join(f"{each}, " for each in parameters)
+    reader = Reader(names, not kernel.converts, f"return _other(({given}))")
     arguments = [
         (name, each, f"{i}_", label)
         for i, (name, each, label) in enumerate(
@@ -216,26 +206,26 @@ def _write(overload: Overload, kernel: Launched, kind: str) -> Callable[..., Lau
         )
     ]
     if positions:
-        lines += writer.tensors([arguments[i] for i in positions])
+        lines += reader.tensors([arguments[i] for i in positions])
     for i, argument in enumerate(arguments):
         if i not in positions:
-            lines += writer.read(*argument, hands_on)
-    may_be_lent = held or writer.may_be_lent
-    if may_be_lent:  # of which arrays that are read in line know nothing
+            lines += reader.read(*argument, hands_on)
+    hold = []
+    if held or reader.may_be_lent:  # of which arrays that are read in line know nothing
         lines.insert(0, f"lent = {'[]' if held else None}")
-    items = ", ".join(f"v{each}" for each in overload.loaded.packing.names)
-    rest = (_BYTES if kind == "bytes" else _LAUNCH).format(
-        items=items, parameters=_tuple(parameters), stream=stream, hold=_HOLD if may_be_lent else ""
-    )
+        hold = [_HOLD]
+    is_launch = kind != "bytes"
     return define(  # type: ignore[no-any-return]
         f"launch of {kernel.__name__}",
         "made",
         _SOURCE,
         names,
         name=own,
-        parameters=", ".join(parameters),
-        reads=lines,
-        rest=rest.strip().splitlines(),
+        parameters=given,
+        lines=lines,
+        items=", ".join(f"v{each}" for each in overload.loaded.names),
+        take=[f"call = (free := _free[{stream}]).pop()"] * is_launch,
+        rest=[fill(_ENQUEUE, hold=hold)] if is_launch else [*hold, "return packed"],
     )
 
 
@@ -250,10 +240,6 @@ def _guard_tensors(overload: Overload, arguments: Sequence[Any]) -> None:
         overload.guarded = guarded(arguments, in_line)
 
 
-def _tuple(names: Sequence[str]) -> str:
-    return "".join(f"{each}, " for each in names)
-
-
 def _is_plain(name: str) -> bool:
     return (
         name.isidentifier()
@@ -263,19 +249,7 @@ def _is_plain(name: str) -> bool:
     )
 
 
-_TAKEN = {"packed", "read", "lent", "enqueue", "free", "thread", "type", "len", "KeyError"}
-
-
-def ordered(kernel: Launched, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
-    """Return arguments in the order of a kernel's parameters; TypeError if they are not for all of them."""
-    wanted = kernel.names
-    if not named and len(arguments) == len(wanted):
-        return arguments
-    given = dict(zip(wanted, arguments, strict=False))
-    if len(arguments) > len(wanted) or given.keys() & named.keys() or {*given, *named} != {*wanted}:
-        got = ", ".join([f"{len(arguments)} by position", *named])
-        raise TypeError(f"{kernel.__name__}: takes {len(wanted)} arguments ({', '.join(wanted)}), got {got}")
-    return tuple({**given, **named}[name] for name in wanted)
+_TAKEN = {"packed", "read", "lent", "call", "free", "thread", "type", "len", "tuple"}
 
 
 def _hold(lent: list[Any], stream: int) -> None:

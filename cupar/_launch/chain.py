@@ -1,10 +1,10 @@
-"""The one launcher: what a plan says, enqueued.
+"""Chains of launches: what a plan says, packed and enqueued.
 
-A family's shape is a chain of launches. For each call that is made of it, what varies is packed into a buffer
-for each kernel: its grid, its dynamic shared memory and its parameters. What has changed since the call
-before is set in the chain's executable graph, and that is launched; where there is none, kernels are launched
-one by one, from the same buffers. The functions that do so are written out for a shape, without a loop or a
-test that always has the same answer.
+A family's shape is a chain of launches, and a user's kernel is a chain of one. For each call, what varies is
+packed into a buffer for each kernel: grid, dynamic shared memory and parameters. What has changed since the
+call before is set in the chain's executable graph, and the graph is launched; without a graph, kernels are
+launched one by one, from the same buffers. The functions that do so are generated for a shape, without loops
+and without tests whose results are known.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._base import trace
 from .._base.data import dataclass, replace
-from .._base.generated import define
+from .._base.generated import define, fill
 from .._device import driver
 from .._device.kernels import PROGRAMMATIC, Executable, LaunchConfig, NodeParams
 from .._kernels.family import Launch, Number, Parameter, Shape, Storage, Value
@@ -26,17 +26,23 @@ from .._kernels.family import Launch, Number, Parameter, Shape, Storage, Value
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
 
-# Takes what `bind` returned, the address of the temporary storage, and the plan's numbers; and the stream's
-# handle.
-Fill = Callable[[tuple[Any, ...], int, tuple[int, ...]], None]
-Enqueue = Callable[[tuple[Any, ...], int, tuple[int, ...], int], None]
+# Takes the result of `bind`, the address of the temporary storage, and the plan's numbers; and the stream.
+Fill = Callable[[tuple[Any, ...], int, tuple[Any, ...]], None]
+Enqueue = Callable[[tuple[Any, ...], int, tuple[Any, ...], int], None]
 
 _SIZES = {code: struct.calcsize(f"={code}") for code in "?bBhHiIqQfd"}
+_DIMENSIONS = ("grid", "grid_y", "grid_z", "block", "block_y", "block_z", "shared")
+_ATTRIBUTES = (
+    "attributes",
+    "count",
+)  # of launches that are not graphs; also names of a plan's numbers
+KERNEL = "kernel"  # the shape of all users' kernels
+KERNEL_NUMBERS = (*_DIMENSIONS, *_ATTRIBUTES)  # of a launch of a user's kernel
 
 
 @dataclass(frozen=True)
 class Values:
-    """What a call hands over: a name and the bytes of each value, in the order of what `bind` returns.
+    """The values of a call: a name and a number of bytes for each, in the order in which `bind` returns them.
 
     An address has 0 bytes: it is an integer, and takes 8.
     """
@@ -64,18 +70,31 @@ class Values:
 
 
 @dataclass(frozen=True)
-class _Packed:
-    """How a launch's grid, shared memory and parameters are packed: a format, and what goes into it."""
+class Arguments:
+    """All parameters of a user's kernel: one value, packed before it is bound, and constants behind it."""
+
+    size: int
+    places: tuple[int, ...]  # of the parameters
+    constants: bytes
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How a launch's grid, shared memory and parameters are packed: a format, and the items packed by it."""
 
     format: str
     items: tuple[str, ...]
     offsets: tuple[int, ...]  # of the parameters
-    # Of the parameters alone: where a field is, its bytes, its format and what goes into it.
-    fields: tuple[tuple[int, int, str, str], ...]
+    # Of the parameters alone: offset, bytes, format and item of each field.
+    fields: tuple[tuple[int, int, str, str], ...] = ()
+    constants: bytes = b""  # behind the rest, written once
 
 
-def _packed(launch: Launch, values: Values) -> _Packed:
-    # What is launched with other numbers is told from what was launched before by its bytes alone.
+def _packed(launch: Launch, values: Values) -> Packing:
+    first: Any = launch.parameters[0] if launch.parameters else None
+    if isinstance(first, Arguments):
+        return Packing(f"{first.size}s", ("v_arguments",), first.places, constants=first.constants)
+    # Grid and shared memory are packed too: changes are detected by the bytes alone.
     varying = [number(each) for each in (launch.grid, launch.shared) if isinstance(each, str)]
     code, items, at, offsets, packed = "=" + "I" * len(varying), [*varying], 4 * len(varying), [], []
     for parameter in launch.parameters:
@@ -92,7 +111,7 @@ def _packed(launch: Launch, values: Values) -> _Packed:
         code += f"{whole - end}x"
         offsets.append(start)
         at = start + whole
-    return _Packed(code, tuple(items), tuple(offsets), tuple(packed))
+    return Packing(code, tuple(items), tuple(offsets), tuple(packed))
 
 
 def _fields(parameter: Parameter, values: Values) -> tuple[list[tuple[str, str | None, int, int]], int]:
@@ -118,20 +137,20 @@ def _field(field: Any, values: Values) -> tuple[str, str | None, int, int]:
 
 
 def number(name: str | int) -> str:
-    """Return what a number of the plan is called in the functions that are written out."""
+    """Return the name of a plan's number in generated functions."""
     return str(name) if isinstance(name, int) else f"n_{name.replace(' ', '_')}"
 
 
 _SOURCE = """
 def made():
-    last, last_address = None, 0
+    last, last_address, last_numbers = None, 0, None
     {lasts}
     def {function}:
-        nonlocal last, last_address{nonlocals}
+        nonlocal last, last_address, last_numbers{nonlocals}
         if bound != last or address != last_address:
             last = None  # if this is interrupted, there is some of both
             {values} = bound
-            {numbers} = numbers
+            {unpacking}
             {set}
             last, last_address = bound, address
         {launch}
@@ -143,7 +162,7 @@ _SET = """
 packed = _pack_{k}({items})
 if packed != last_{k}:
     last_{k} = None
-    _memory_{k}[:] = packed
+    _buffer_{k}[:] = packed
     {grids}
     if status := _set(_executable, _node_{k}, _params_ref_{k}):
         _fail(status, "cuGraphExecKernelNodeSetParams")
@@ -151,7 +170,7 @@ if packed != last_{k}:
 """
 
 _SET_THE_ONLY = """
-_pack_into_{k}(_memory_{k}, 0, {items})
+{pack}
 {grids}
 if status := _set(_executable, _node_{k}, _params_ref_{k}):
     _fail(status, "cuGraphExecKernelNodeSetParams")
@@ -163,7 +182,7 @@ if status := _launch(_executable, _stream):
 """
 
 _PACK = """
-_pack_into_{k}(_memory_{k}, 0, {items})
+{pack}
 {grids}
 """
 
@@ -173,7 +192,14 @@ if status := _launch(_config_ref_{k}, _function_{k}, _pointers_{k}, None):
     _fail(status, "cuLaunchKernelEx")
 """
 
-_OTHER_DIMENSIONS = ("grid_y", "grid_z", "block_y", "block_z")
+# Of a user's kernel, whose configuration is most often that of the launch before.
+_IF_CONFIGURED = """
+if numbers is not last_numbers:
+    last_numbers = None
+    {numbers} = numbers
+    {grids}
+    last_numbers = numbers
+"""
 
 
 class Chain:
@@ -188,7 +214,9 @@ class Chain:
     functions : mapping of str to c_void_p
         The kernels' handles by their symbols.
     overlaps : bool
-        Whether kernels may begin before what is ahead of them has ended, for which they wait themselves.
+        Whether kernels may begin before earlier ones have ended, for which they wait themselves.
+    name : str, optional
+        In traces; by default each kernel's symbol.
     """
 
     def __init__(
@@ -198,21 +226,22 @@ class Chain:
         facts: Mapping[str, int],
         functions: Mapping[str, c_void_p],
         overlaps: bool = False,
+        name: str = "",
     ) -> None:
-        self.overlaps = overlaps
-        self._numbers = shape.numbers
+        self.overlaps, self.name = overlaps, name
+        self._numbers, self._is_users = shape.numbers, shape.numbers == KERNEL_NUMBERS
         self._values = values
-        self._launches = [
-            (each, _packed(each, values), functions[each.kernel], int(each.block))
+        self._launches: list[tuple[Launch, Packing, c_void_p, Any]] = [
+            (each, _packed(each, values), functions[each.kernel], each.block)
             for each in (_with_facts(launch, facts, shape.numbers) for launch in shape.launches)
         ]
 
-    def memories(self) -> list[_Memory]:
-        """Return what the driver reads of its launches."""
-        return [_Memory(*each, self.overlaps) for each in self._launches]
+    def buffers(self) -> list[LaunchBuffer]:
+        """Return a buffer for each of its launches."""
+        return [LaunchBuffer(*each, self.overlaps) for each in self._launches]
 
     def enqueuer(self, executable: Executable | None, stream: int = 0) -> Enqueue:
-        """Return what enqueues it: as that graph, on that stream; or kernel by kernel, on any.
+        """Return the function that enqueues it: as a graph, on its stream; or kernel by kernel, on any.
 
         It is for one thread at a time.
         """
@@ -229,9 +258,13 @@ class Chain:
     def trace(self, bound: tuple[Any, ...], numbers: tuple[int, ...], stream: int) -> None:
         """Print what is launched with the plan's numbers."""
         given = dict(zip(self._numbers, numbers, strict=True))
+
+        def known(each: Any) -> Any:
+            return tuple(map(known, each)) if isinstance(each, tuple) else given.get(each, each)
+
         for launch, _, _, block in self._launches:
-            grid, shared = (given[n] if isinstance(n, str) else n for n in (launch.grid, launch.shared))
-            trace.launch(launch.kernel, grid, block, shared, stream)
+            grid, block, shared = map(known, (launch.grid, block, launch.shared))
+            trace.launch(self.name or launch.kernel, grid, block, shared, stream)
 
     def _enqueuer(self, executable: Executable | None, stream: int) -> Enqueue:
         names: dict[str, Any] = {}
@@ -249,7 +282,7 @@ class Chain:
         return self._written("enqueue(bound, address, numbers, stream)", pack, launch, names)
 
     def filler(self, executable: Executable, nodes: Iterable[c_void_p]) -> Fill:
-        """Return what sets the parameters of the graph's next nodes, and launches nothing."""
+        """Return a function that sets the parameters of the graph's next nodes, and launches nothing."""
         names: dict[str, Any] = {}
         return self._written("fill(bound, address, numbers)", self._set(executable, nodes, names), "", names)
 
@@ -261,31 +294,40 @@ class Chain:
         return "".join(template.format(**text) for text in texts)
 
     def _texts(self, k: int, where: str, names: dict[str, Any]) -> dict[str, Any]:
-        """Name what one launch is made of; return the texts that are filled in for it."""
+        """Add the names that generated code has for one launch; return the texts of its templates."""
         launch, packed, function, block = self._launches[k]
-        memory = _Memory(launch, packed, function, block, self.overlaps)
+        buffer = LaunchBuffer(launch, packed, function, block, self.overlaps)
         form = struct.Struct(packed.format)
         names.update(
             {
                 f"_pack_{k}": form.pack,
                 f"_pack_into_{k}": form.pack_into,
-                f"_memory_{k}": memory.view,
-                f"_params_{k}": memory.params,
-                f"_params_ref_{k}": byref(memory.params),
-                f"_config_{k}": memory.config,
-                f"_config_ref_{k}": byref(memory.config),
+                f"_buffer_{k}": buffer.view,
+                f"_params_{k}": buffer.params,
+                f"_params_ref_{k}": byref(buffer.params),
+                f"_config_{k}": buffer.config,
+                f"_config_ref_{k}": byref(buffer.config),
                 f"_function_{k}": function,
-                f"_pointers_{k}": memory.pointers,
+                f"_pointers_{k}": buffer.pointers,
             }
         )
-        varying = {"grid": launch.grid, "shared": launch.shared}
-        grids = [f"_{where}_{k}.{n} = {number(each)}" for n, each in varying.items() if isinstance(each, str)]
-        return {"k": k, "items": ", ".join(packed.items), "grids": "; ".join(grids) or "pass"}
+        varying = [(n, each) for n, each in _dimensions(launch, block) if isinstance(each, str)]
+        if where == "config" and self._is_users:
+            varying += zip(_ATTRIBUTES, _ATTRIBUTES, strict=True)
+        grids = "; ".join(f"_{where}_{k}.{n} = {number(each)}" for n, each in varying) or "pass"
+        if self._is_users:
+            grids = fill(_IF_CONFIGURED, grids=grids, numbers=self._names_of_numbers())
+        items = ", ".join(packed.items)
+        pack = f"_buffer_{k}[:] = {items}" if self._is_users else f"_pack_into_{k}(_buffer_{k}, 0, {items})"
+        return {"k": k, "items": items, "pack": pack, "grids": grids}
+
+    def _names_of_numbers(self) -> str:
+        return f"({''.join(f'{number(each)}, ' for each in self._numbers)})"
 
     def _written(
         self, function: str, set_values: str, launch: str, names: dict[str, Any]
     ) -> Callable[..., None]:
-        """Write out a function: what sets values that are not those of the call before, and what launches."""
+        """Generate a function that sets the values that have changed since the call before, and launches."""
         names["_fail"] = driver.check
         lasts = [f"last_{k}" for k in range(len(self._launches))]
         made: Callable[[], Callable[..., None]] = define(
@@ -298,7 +340,7 @@ class Chain:
             lasts=[f"{each} = None" for each in lasts],
             nonlocals="".join(f", {each}" for each in lasts),
             values=f"(_, {''.join(f'v_{name}, ' for name in self._values.sizes)})",
-            numbers=f"({''.join(f'{number(each)}, ' for each in self._numbers)})" if self._numbers else "_",
+            unpacking=[f"{self._names_of_numbers()} = numbers"] * bool(self._numbers and not self._is_users),
             set=set_values.strip().splitlines(),
             launch=launch.strip().splitlines(),
         )
@@ -307,7 +349,7 @@ class Chain:
 
 def executable_of(chains: Sequence[Chain]) -> Executable:
     """Make an executable graph of chains, one after another, in the current context."""
-    kept = [each for chain in chains for each in chain.memories()]
+    kept = [each for chain in chains for each in chain.buffers()]
     return Executable([each.params for each in kept], all(each.overlaps for each in chains))
 
 
@@ -319,21 +361,37 @@ def _with_facts(launch: Launch, facts: Mapping[str, int], numbers: Sequence[str]
     return replace(launch, shared=shared, block=facts[block] if isinstance(block, str) else block)
 
 
-class _Memory:
-    """What the driver reads of one launch: its parameters, pointers to them, and what it is launched with."""
+class LaunchBuffer:
+    """Memory that the driver reads for one launch.
+
+    Attributes
+    ----------
+    view : memoryview
+        Where items are packed to.
+    pointers
+        To the parameters.
+    params, config
+        The launch, for graphs and by itself.
+    """
 
     def __init__(
-        self, launch: Launch, packed: _Packed, function: c_void_p, block: int, overlaps: bool
+        self, launch: Launch, packing: Packing, function: c_void_p, block: Any, overlaps: bool
     ) -> None:
-        size = struct.calcsize(packed.format)
-        memory = (c_char * size)()
-        self.view = memoryview(memory).cast("B")
+        size = struct.calcsize(packing.format)
+        memory = (c_char * (size + len(packing.constants) or 1))()
+        self.view = memoryview(memory).cast("B")[:size]
         start = ctypes.addressof(memory)
-        self.pointers = (c_void_p * len(packed.offsets))(*[start + each for each in packed.offsets])
-        varying = ((launch.grid, 1), (launch.shared, 0))
-        grid, shared = (least if isinstance(each, str) else each for each, least in varying)
-        shape = {"grid": grid, "block": block, "shared": shared, **dict.fromkeys(_OTHER_DIMENSIONS, 1)}
+        ctypes.memmove(start + size, packing.constants, len(packing.constants))
+        self.pointers = (c_void_p * max(1, len(packing.offsets)))(*[start + each for each in packing.offsets])
+        least = {name: int(name != "shared") for name in _DIMENSIONS}
+        shape = {n: least[n] if isinstance(each, str) else each for n, each in _dimensions(launch, block)}
         self.params = NodeParams(function=function.value, parameters=ctypes.addressof(self.pointers), **shape)
         self.config = LaunchConfig(**shape)
         if overlaps:
             self.config.attributes, self.config.count = ctypes.addressof(PROGRAMMATIC), 1
+
+
+def _dimensions(launch: Launch, block: Any) -> Iterable[tuple[str, str | int]]:
+    """Return grid, block and shared memory by the driver's names: as numbers, or names of a plan's."""
+    grid, block = (each if isinstance(each, tuple) else (each, 1, 1) for each in (launch.grid, block))
+    return zip(_DIMENSIONS, (*grid, *block, launch.shared), strict=True)

@@ -8,8 +8,8 @@ from .._base.device import in_cpu_call
 from .._device import arrays
 from .._ir.iterator import Iterator
 from .._kernels.segments import MOST_LISTED, Segments
+from .arguments import item_count
 from .double_buffer import DoubleBuffer
-from .numbers import item_count
 
 MOST_SEGMENTS = 2**33 - 1  # for which one grid has blocks enough, with a warp for each
 

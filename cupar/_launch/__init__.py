@@ -1,0 +1,1 @@
+"""How kernels are launched: arguments read and packed, plans enqueued, as graphs or one by one."""

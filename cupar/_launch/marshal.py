@@ -1,0 +1,379 @@
+"""Arguments of calls and launches, read by generated lines.
+
+Arrays of CuPy, PyTorch and Numba, numbers, and an initial value in a NumPy array are read in line: each call
+waits for that. Everything else is read by functions, which raise if an argument is wrong.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import combinations, pairwise
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeGuard
+
+import numpy as np
+
+from .. import structs
+from .._base.generated import define
+from .._device import arrays, driver, peers
+from .._ir.iterator import state_of
+from .._ir.operator import CapturedState
+from .._ir.specialisation import Specialisation
+from .._ir.types import Array, Scalar, Tuple, Type, slots
+from .arguments import initial_bytes, item_count
+
+State = Callable[[], bytes]
+
+# --- Arrays, in line -------------------------------------------------------------------------------------
+
+
+class _Library(NamedTuple):
+    """Expressions for an array of a library, ``{x}``."""
+
+    known: str  # the library's classes of arrays, as generated code names them
+    address: str
+    size: str
+    strides: str
+    c_order: str
+    f_order: str = ""
+    checks: tuple[str, ...] = ()
+
+
+_CUPY = _Library("_cupy", "{x}.data.ptr", "{x}.size", "{x}.strides", "{x}._c_contiguous", "{x}._f_contiguous")
+_TORCH = _Library(
+    *("_torch", "{x}.data_ptr()", "{x}.numel()", "{x}.stride()", "{x}.is_contiguous()"),
+    checks=("{x}.is_cuda",),
+)
+_NUMBA = _Library(
+    *("_numba", "{x}.gpu_data.device_ctypes_pointer.value", "{x}.size", "{x}.strides"),
+    c_order='{x}._dummy.flags["C_CONTIGUOUS"]',
+    f_order='{x}._dummy.flags["F_CONTIGUOUS"]',
+)
+
+
+def _is(library: _Library, x: str, dtype: np.dtype[Any], address: str, *checks: str) -> str:
+    """Return the condition that `x` is a library's array, passes the checks, and has an aligned address.
+
+    The address is assigned to a variable.
+    """
+    lazy = ["not {x}.is_neg()"] if library is _TORCH and structs.kind_of(dtype) == "f" else []
+    every = [f"type({x}) in {library.known}", *checks, *library.checks, *lazy]
+    every.append(f"not ({address} := {library.address}) & {dtype.alignment - 1}")
+    return " and ".join(every).replace("{x}", x)
+
+
+# --- Calls of algorithms ---------------------------------------------------------------------------------
+
+_BIND = """
+def bind({given}):
+    {lines}
+    return ({bound})
+"""
+
+
+class Caller(Protocol):
+    """An algorithm object, as its calls see it; see `Algorithm.__init_subclass__`."""
+
+    _uses: ClassVar[Mapping[str, str | int]]
+    _buffers: ClassVar[Mapping[str, str]]
+    _any_order: ClassVar[tuple[str, ...]]
+    _rows: ClassVar[str]
+    _apart: ClassVar[bool]
+    _problem: ClassVar[Callable[..., Any] | None]
+    _states: Sequence[State | None]
+
+    @property
+    def _spec(self) -> Specialisation: ...
+
+
+def binder(
+    caller: Caller, parameters: Sequence[str], lend: arrays.Lend | None = None
+) -> Callable[..., tuple[Any, ...]]:
+    """Return a function that takes the arguments of a call and returns its problem and its values.
+
+    Values are in the order of `Specialisation.value_names`. `parameters` are those of the call, without the
+    stream. `lend` is told what must live until the call is done; None: each call is given one, behind them.
+    """
+    spec, declared = caller._spec, type(caller)
+    uses = declared._uses
+    names: dict[str, Any] = {
+        "_address": arrays.address,
+        "_count": item_count,
+        "_cupy": () if spec.is_cpu else arrays.CUPY,
+        "_torch": () if spec.is_cpu else arrays.TORCH,
+        "_numpy_dtype": arrays.numpy_dtype,
+        "_check_memory": peers.check_memory,
+        "_lend": lend,
+        "_any_order": declared._any_order,
+    }
+    if declared._problem:  # by a proxy, not to keep each other alive
+        names["_problem"] = partial(declared._problem, weakref.proxy(caller))
+    lines, problem = _counts(declared, parameters, {argument.name for argument in spec.arguments}, names)
+    values = []
+    alike = f"(_any_order, {', '.join(declared._any_order)})"
+    for i, argument in enumerate(spec.arguments):
+        array = argument.name
+        if array not in uses:
+            continue  # built in, and no parameter: it discards what is written to it
+        count = uses[array]
+        items = count if count in parameters or isinstance(count, int) else f"problem.{count}"
+        value = f"value_{i}"
+        values.append(value)
+        more = f"_lend, {alike if array in declared._any_order else () if count == 1 else None}"
+        if not argument.is_pointer:
+            names[f"_state_of_{i}"] = partial(state_of, argument)
+            lines.append(f"{value} = _state_of_{i}({array}, {items}, {more})")
+            continue
+        names[f"_dtype_{i}"] = dtype = argument.value
+        for library, word in ((_CUPY, f"{array}.dtype"), (_TORCH, f"_numpy_dtype({array}.dtype)")):
+            if library is _TORCH and dtype.kind == "c":
+                continue
+            checks = f"{word} is _dtype_{i}", library.c_order, f"{library.size} >= {items}"
+            lines.append(
+                f"{'if' if library is _CUPY else 'elif'} {_is(library, array, dtype, value, *checks)}: pass"
+            )
+        arguments = f"{array!r}, {array}, _dtype_{i}, {items}, {argument.output}, {spec.is_cpu}, {more}"
+        lines.append(f"else: {value} = _address({arguments})")
+        if driver.has_several_devices and not spec.is_cpu:
+            lines.append(f"_check_memory({array!r}, {value})")
+    lines += _overlaps(spec, declared, names)
+    states = caller._states or [None] * len(spec.operators)
+    for i, ((_, op), state) in enumerate(zip(spec.operators, states, strict=True)):
+        if op.state_size:
+            names[f"_state_{i}"] = state
+            lines.append(f"state_{i} = _state_{i}({'_lend' if isinstance(state, CapturedState) else ''})")
+            values.append(f"state_{i}")
+    if "h_init" in parameters:
+        lines += _init(spec, names)
+        values += ["init"] * (spec.option("init") is not None)
+    given = "arguments, _lend=None" if lend is None else "arguments"
+    bound = "".join(f"{each}, " for each in [problem, *values])
+    texts: dict[str, Any] = {"given": given, "bound": bound, "lines": lines}
+    return define(f"call of {spec.algorithm}", "bind", _BIND, names, **texts)  # type: ignore[no-any-return]
+
+
+def _counts(
+    declared: type[Caller], parameters: Sequence[str], built: Collection[str], names: dict[str, Any]
+) -> tuple[list[str], str]:
+    """Return the lines that check counts and find the problem, and the variable that the problem is in."""
+    lines = [f"{', '.join(parameters)} = arguments"]
+    for name in declared._uses:
+        if name not in built:
+            message = f"{name}: this {declared.__name__} was built without it; expected None, got "
+            lines.append(f"if {name} is not None: raise TypeError({message!r} + type({name}).__name__)")
+    counts = [str(count) for count in dict.fromkeys(declared._uses.values()) if count in parameters]
+    if declared._rows and "end_offsets_in" not in built:
+        from .segments import counts_of_rows
+
+        rows, follow = declared._rows, [name for name in ("num_segments", "num_items") if name in counts]
+        names["_counts_of_rows"] = counts_of_rows
+        lines += [
+            f"if {' is None or '.join(follow)} is None:",
+            f"    {', '.join(follow)}, *_ = "
+            f"_counts_of_rows({rows!r}, {rows}, segment_size, {', '.join(follow)})",
+        ]
+    lines += [
+        f"if type({count}) is not int or {count} < 0: {count} = _count({count!r}, {count})"
+        for count in counts
+    ]
+    if declared._problem:
+        lines.append(f"problem = _problem({', '.join(parameters)})")
+    if declared._buffers:
+        from .double_buffer import DoubleBuffer, opened
+
+        names.update(_DoubleBuffer=DoubleBuffer, _opened=opened)
+    for source, target in declared._buffers.items():
+        lines.append(
+            f"if isinstance({source}, _DoubleBuffer): "
+            f"{source}, {target} = _opened({source!r}, {source}, {target!r}, {target})"
+        )
+    return lines, "problem" if declared._problem else counts[0]
+
+
+def _overlaps(spec: Specialisation, declared: type[Caller], names: dict[str, Any]) -> list[str]:
+    """Return the lines that refuse arrays given twice, where a call does not allow it."""
+    lines = []
+    known = [(i, each) for i, each in enumerate(spec.arguments) if each.name in declared._uses]
+    outputs = tuple(each.name for _, each in known if each.output)
+    pairs = [
+        f"value_{i} == value_{j}"
+        for (i, one), (j, other) in combinations(known, 2)
+        if one.is_pointer and other.is_pointer and (one.output or other.output)
+    ]
+    if declared._apart and pairs:  # which takes less time than a set of them
+        names["_check_apart"] = _check_apart
+        given = ", ".join(f"{each.name}={each.name}" for _, each in known if each.is_pointer)
+        lines.append(f"if {' or '.join(pairs)}: _check_apart({outputs}, {given})")
+    inputs = ", ".join(f"{each.name}={each.name}" for _, each in known if not each.output)
+    for _, each in known:
+        if each.output and not each.is_pointer:
+            from . import overlaps
+
+            if overlaps.may_scatter(each.given):
+                names["_check_scatter"] = overlaps.check_scatter
+                lines.append(f"_check_scatter({each.name!r}, {each.name}, {inputs})")
+    return lines
+
+
+def _check_apart(outputs: Sequence[str], **given: Any) -> None:
+    from . import overlaps  # which most calls do not need
+
+    overlaps.check_apart(outputs, **given)
+
+
+def _init(spec: Specialisation, names: dict[str, Any]) -> list[str]:
+    """Return the lines that read the initial value."""
+    kind = spec.option("init")
+    if kind is None:
+        names["_no_init"] = _no_init
+        return ["if h_init is not None: _no_init()"]
+    names.update(_dtype=spec.operators[0][1].output, _ndarray=np.ndarray, _bytes=initial_bytes)
+    if kind == "device":
+        return [f"init = _address('h_init', h_init, _dtype, 1, False, {spec.is_cpu}, _lend)"]
+    return [
+        "if type(h_init) is _ndarray and h_init.dtype is _dtype and h_init.size == 1:",
+        "    init = h_init.tobytes()",
+        "else: init = _bytes(h_init, _dtype)",
+    ]
+
+
+def _no_init() -> None:
+    raise TypeError("h_init: this algorithm was built without an initial value (h_init=None)")
+
+
+# --- Arguments of users' kernels -------------------------------------------------------------------------
+
+# Classes that are read in line, Python's and NumPy's; of other dtypes NumPy's alone.
+_NUMBERS = {
+    np.dtype(np.int64): (int, np.int64),
+    np.dtype(np.float64): (float, np.float64),
+    np.dtype(np.complex128): (complex, np.complex128),
+    np.dtype(bool): (bool, np.bool_),
+}
+
+
+def is_plain_array(kind: Type) -> TypeGuard[Array]:
+    """Whether arrays of a type can be read by attributes of their libraries."""
+    return isinstance(kind, Array) and kind.mutable and kind.item.dtype.names is None
+
+
+def targets(kind: Type, name: str) -> str:
+    """Return the variables for what varies of a value, in the order in which `values` returns it."""
+    found = dict.fromkeys(slot.name for slot in slots(kind, name) if hasattr(slot, "name"))
+    return f"[{', '.join(f'v{each}' for each in found)}]"
+
+
+class Reader:
+    """Writes lines that read arguments of known types into variables.
+
+    If `exact`, an array must have the very layout; else any strides are read. Arguments of other types are
+    handed on: `hand_on` is the statement.
+    """
+
+    def __init__(self, names: dict[str, Any], exact: bool, hand_on: str) -> None:
+        self._names, self._exact, self._hand_on = names, exact, hand_on
+        self.may_be_lent = False  # whether lines add to a variable `lent`
+        names.update(_cupy=arrays.CUPY, _torch=arrays.TORCH, _numba=arrays.NUMBA, _seen=arrays.seen)
+        names.update(_check_memory=peers.check_memory)
+
+    def read(
+        self, x: str, kind: Type, name: str, label: str, hands_on_tensors: bool = False
+    ) -> Iterator[str]:
+        """Yield the lines for a variable `x`, which errors call `label`."""
+        names, hand_on = self._names, self._hand_on
+        if is_plain_array(kind):
+            yield from self._array(x, kind, name, label, hands_on_tensors)
+        elif isinstance(kind, Scalar) and kind.item.dtype.kind in "biufc":
+            dtype = kind.item.dtype
+            names[f"_c{name}"] = frozenset(_NUMBERS.get(dtype, (dtype.type,)))
+            yield f"if type({x}) not in _c{name}: {hand_on}"
+            parts = (("re", ".real"), ("im", ".imag")) if dtype.kind == "c" else (("v", ""),)
+            for part, attribute in parts:
+                yield f"v{name}{part} = {x}{attribute}"
+        elif isinstance(kind, Tuple) and not kind.fields:
+            yield f"if type({x}) is not tuple or len({x}) != {len(kind.items)}: {hand_on}"
+            items = [f"_i{name}_{i}" for i in range(len(kind.items))]
+            if items:
+                yield f"[{', '.join(items)}] = {x}"
+            for i, (item, each) in enumerate(zip(items, kind.items, strict=True)):
+                yield from self.read(item, each, f"{name}_{i}", f"{label}[{i}]")
+        else:
+            yield from self._slowly(x, kind, name, label)
+
+    def _slowly(self, x: str, kind: Type, name: str, label: str) -> Iterator[str]:
+        self._names[f"_k{name}"] = kind
+        self.may_be_lent = True
+        yield "lent = lent or []"
+        if isinstance(kind, Array):
+            yield f"if (read := _array_values({label!r}, _k{name}, {x}, lent)) is None: {self._hand_on}"
+            yield f"{targets(kind, name)} = read"
+            return
+        yield f"if _typeof({label!r}, {x}) != _k{name}: {self._hand_on}"
+        yield f"{targets(kind, name)} = _values({label!r}, _k{name}, {x}, lent)"
+
+    def tensors(self, arguments: Sequence[tuple[str, Any, str, str]]) -> Iterator[str]:
+        """Yield the lines for arguments that are tensors, most often: they are checked in one call."""
+        planes = "".join(f" and {x}.is_contiguous()" for x, kind, *_ in arguments if kind.ndim > 1)
+        first = arguments[0][0]  # so that arrays of other libraries need not wait for a call
+        yield f"if type({first}) is _tensor and _guard({', '.join(x for x, *_ in arguments)}){planes}:"
+        masks: dict[int, list[str]] = {}
+        for x, kind, name, label in arguments:
+            yield f"    v{name}p = {x}.data_ptr()"
+            masks.setdefault(kind.item.dtype.alignment - 1, []).append(f"v{name}p")
+            yield from self._extents(_TORCH, x, kind, name)
+            if driver.has_several_devices:
+                yield f"    _check_memory({label!r}, v{name}p)"
+        wrong = " or ".join(f"({' | '.join(each)}) & {mask}" for mask, each in masks.items() if mask)
+        if wrong:
+            yield f"    if {wrong}: {self._hand_on}"
+        yield "else:"
+        for argument in arguments:
+            yield from (f"    {line}" for line in self.read(*argument))
+
+    def _array(self, x: str, kind: Array, name: str, label: str, hands_on_tensors: bool) -> Iterator[str]:
+        """Yield the lines for an array, without those of libraries of which none was seen yet."""
+        dtype, any_layout = kind.item.dtype, kind.layout == "A" and not self._exact
+        self._names[f"_d{name}"] = dtype
+        known = [_CUPY] * bool(arrays.CUPY)
+        if (own := arrays.torch_dtype(dtype)) and dtype.kind != "c" and (kind.layout == "C" or any_layout):
+            self._names[f"_t{name}"] = own
+            known.append(_TORCH)
+        known += [_NUMBA] * bool(arrays.NUMBA)
+        for i, library in enumerate(known):
+            word = "el" if i else ""
+            if library is _TORCH and hands_on_tensors:
+                yield f"{word}if type({x}) in _torch: {self._hand_on}"
+                continue
+            c, f = library.c_order, library.f_order
+            layout = {"C": c, "F": f"{f} and not {c}", "A": f"not ({c} or {f})"}[kind.layout]
+            is_dtype = f"{{x}}.dtype is {'_t' if library is _TORCH else '_d'}{name}"
+            checks = [is_dtype, f"{{x}}.ndim == {kind.ndim}", *[layout] * (not any_layout)]
+            yield f"{word}if {_is(library, x, dtype, f'v{name}p', *checks)}:"
+            yield from self._extents(library, x, kind, name)
+        yield "else:" if known else "if True:"
+        yield from (f"    {line}" for line in self._slowly(x, kind, name, label))
+        # It may have been the first of a library that can be read in line.
+        yield f"    if _seen() != {arrays.seen()}: {self._hand_on}"
+        if driver.has_several_devices:
+            yield f"_check_memory({label!r}, v{name}p)"
+
+    def _extents(self, library: _Library, x: str, kind: Array, name: str) -> Iterator[str]:
+        """Yield the lines for the size, shape and strides of an array."""
+        if not kind.ndim:
+            yield "    pass"
+            return
+        yield f"    v{name}n = {library.size.replace('{x}', x)}"
+        if kind.ndim > 1:
+            yield f"    {', '.join(f'v{name}s{i}' for i in range(kind.ndim))} = {x}.shape"
+        if kind.layout == "A":
+            each = [f"v{name}t{i}" for i in range(kind.ndim)]
+            yield f"    {', '.join(each)}, = {library.strides.replace('{x}', x)}"
+            if library is _TORCH and kind.item.dtype.itemsize != 1:  # whose strides are in items
+                yield "    " + "; ".join(f"{one} *= {kind.item.dtype.itemsize}" for one in each)
+            return
+        axes = range(kind.ndim)[::-1] if kind.layout == "C" else range(kind.ndim)
+        before = str(kind.item.dtype.itemsize)
+        for last, axis in pairwise(axes):
+            yield f"    v{name}t{axis} = {before} * v{name}s{last}"
+            before = f"v{name}t{axis}"
