@@ -50,7 +50,7 @@ def template(spec: Specialisation, seconds: Seconds) -> bytes:
     BuildError
         If a compiler refuses.
     """
-    with timed(seconds, "template"), limits.explained(spec):
+    with timed(seconds, "template"):
         family = spec.kind._family
         assert family is not None
         return _pack([workers.compile_kernels(source.source(family, spec), spec.cc)])

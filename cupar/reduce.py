@@ -23,9 +23,8 @@ class Determinism(IntEnum):
     Values are CCCL's (``cccl_determinism_t``).
 
     `NOT_GUARANTEED` may be quicker, as blocks add their sums in whatever order
-    they finish; CCCL 3.6 has it for `OpKind.PLUS` with an initial value and an
-    output of the accumulator's dtype. `GPU_TO_GPU`, the same on all GPUs, its C
-    interface does not have yet.
+    they finish. It is for `OpKind.PLUS` with an initial value and an output of
+    the accumulator's dtype. There is no `GPU_TO_GPU`, the same on all GPUs, yet.
     """
 
     NOT_GUARANTEED = 0
@@ -127,15 +126,15 @@ def reduce_into(
 
 
 def _supported(determinism: Any, types: Accumulation) -> Determinism:
-    """Return a determinism, or raise unless CCCL has it for these types and operator."""
+    """Return a determinism, or raise unless there are kernels of it for these types and operator."""
     wanted = choice("determinism", Determinism, determinism)
     if wanted is Determinism.GPU_TO_GPU:
-        raise ValueError("determinism: CCCL's C interface has no GPU_TO_GPU; RUN_TO_RUN is the default")
+        raise ValueError("determinism: there is no GPU_TO_GPU yet; RUN_TO_RUN is the default")
     same = types.d_out.value == types.accumulator and types.accumulator.kind != "c"
     plus = types.operator.kind is OpKind.PLUS and types.init is not None and same
     if wanted is Determinism.NOT_GUARANTEED and not plus:
         raise ValueError(
-            "determinism: CCCL has NOT_GUARANTEED for OpKind.PLUS of real numbers alone, with an initial "
+            "determinism: NOT_GUARANTEED is for OpKind.PLUS of real numbers alone, with an initial "
             f"value and an output of the accumulator's dtype; got operator {types.operator.name} for "
             f"{types.operator.signature}, output {types.d_out.value}"
         )

@@ -251,7 +251,7 @@ def _time(seconds: float) -> str:
     return f"{seconds * 1e6:.1f} us" if seconds < 1e-3 else f"{seconds * 1e3:.3f} ms"
 
 
-def _policy(spec: Specialisation, policy: Any) -> str:
+def _policy(policy: Any) -> str:
     from .._kernels.tuning import write
 
     return "CUB's" if policy is None else write(policy)
@@ -279,9 +279,9 @@ def _print_results(results: list[Tuned], is_dry: bool) -> None:
                 f"{spec.algorithm} {' '.join(str(arg.value) for arg in spec.arguments[:1])}",
                 "" if outcome is None else str(len(outcome.trials)),
                 ", ".join(turn["problem"] for turn in turns),
-                "" if outcome is None else _policy(spec, outcome.default),
+                "" if outcome is None else _policy(outcome.default),
                 before,
-                "" if outcome is None or outcome.winner is None else _policy(spec, outcome.winner),
+                "" if outcome is None or outcome.winner is None else _policy(outcome.winner),
                 after,
                 _result(each, is_dry),
             )
@@ -296,7 +296,7 @@ def _complain_of(each: Tuned) -> None:
         return
     failed: dict[str, list[str]] = {}
     for trial in each.outcome.failed:
-        failed.setdefault(trial.error.splitlines()[0], []).append(_policy(each.spec, trial.policy))
+        failed.setdefault(trial.error.splitlines()[0], []).append(_policy(trial.policy))
     for why, policies in failed.items():
         more = f", and {len(policies) - 1} others" if len(policies) > 1 else ""
         complain(f"warning: {each.spec.algorithm}: {policies[0]}{more}: {why}")
@@ -323,7 +323,7 @@ def _described(each: Tuned) -> dict[str, Any]:
         "gain": round(outcome.gain, 4),
         "measured": [turn.as_measured() for turn in outcome.turns],
         "tried": [
-            {"policy": _policy(spec, trial.policy), "ratio": trial.ratio, "error": trial.error or None}
+            {"policy": _policy(trial.policy), "ratio": trial.ratio, "error": trial.error or None}
             for trial in outcome.trials
         ],
     }
@@ -359,12 +359,12 @@ def _plot(path: Path, card: Card, results: list[Tuned]) -> None:
         trials = outcome.trials
         works = [(at, trial) for at, trial in enumerate(trials, start=1) if trial.ratio is not None]
         fails = [at for at, trial in enumerate(trials, start=1) if trial.ratio is None]
-        axes.axhline(1, color="0.6", linewidth=1, label=f"default: {_policy(each.spec, outcome.default)}")
+        axes.axhline(1, color="0.6", linewidth=1, label=f"default: {_policy(outcome.default)}")
         axes.plot([at for at, _ in works], [trial.ratio for _, trial in works], ".", label="tried")
         axes.plot(fails, [1] * len(fails), "x", color="tab:red", label="does not work") if fails else None
         chosen = [(at, trial) for at, trial in works if trial.policy == outcome.winner]
         for at, trial in chosen:
-            axes.plot(at, trial.ratio, "o", color="tab:green", label=_policy(each.spec, trial.policy))
+            axes.plot(at, trial.ratio, "o", color="tab:green", label=_policy(trial.policy))
         axes.set_title(f"{each.spec.algorithm} {each.spec.arguments[0].value}", fontsize="medium")
         axes.set_xlabel("policy, in the order of measuring")
         axes.set_ylabel("time by the default's")

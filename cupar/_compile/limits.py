@@ -1,8 +1,6 @@
-"""Large items that CCCL has no code for, found by building (CCCL 3.6, CUDA 13), and what to do instead.
+"""Large items, for which a kernel needs more shared memory than there is, and what to do instead.
 
-Its host code chooses by the items' sizes how a kernel is tuned, and large ones need more shared memory than
-there is. On sm_90, items of 512 bytes build everywhere, if slowly. `explained` says so, once that is why a
-build fails.
+On sm_90, items of 512 bytes build everywhere, if slowly.
 """
 
 from __future__ import annotations
@@ -25,21 +23,17 @@ def _is_opaque(dtype: np.dtype[Any]) -> bool:
 
 @contextmanager
 def explained(spec: Specialisation) -> Iterator[None]:
-    """Say in a sentence, and not in C++, that CCCL has no code for the items, where that is why it fails."""
+    """Say in a sentence that items are too large, where that is why ptxas refuses a kernel."""
     try:
         yield
     except BuildError as error:
         odd = {each.name: each.value for each in spec.arguments if _is_opaque(each.value)}
         sizes = {name: dtype.itemsize for name, dtype in odd.items() if dtype.itemsize not in (1, 2, 4, 8)}
-        if not sizes or not any(sign in str(error) for sign in _SIGNS):
+        if not sizes or "too much shared" not in str(error):
             raise
         names = ", ".join(f"{name} (items of {size} bytes)" for name, size in sizes.items())
         raise BuildError(
-            f"{names}: CCCL's {spec.algorithm} does not build for these on sm_{spec.cc}; pad the struct, "
+            f"{names}: {spec.algorithm} does not build for these on sm_{spec.cc}; pad the struct, "
             "make it smaller, or give indices in their place, and read the items through a "
             "cupar.PermutationIterator (CUPAR_DEBUG=1 shows what the compiler says)"
         ) from cause(error)
-
-
-# What is said by CCCL when NVRTC refuses its kernels, and by ptxas.
-_SIGNS = ("Failed compiling", "too much shared")

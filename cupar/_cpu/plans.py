@@ -89,7 +89,6 @@ _SEGMENTS = Shape("algorithms:segmented_reduce", numbers=3)
 _SEGMENTED_SCAN = Shape("algorithms:segmented_scan", part=("total",), numbers=3)
 _MERGES = Shape("sorts:merge_sort", item=("d_in_keys", "d_in_items"))
 _COMPACTION = Shape("compactions:runs", "p1p", ("words",))
-_UNIQUE = _COMPACTION._replace(made_by="compactions:unique_by_key", item=("d_in_keys", "d_in_items"))
 _SEARCH = Shape("algorithms:search", numbers=1)
 _NUMPYS = Shape("algorithms:gather", numbers=2)
 

@@ -28,7 +28,6 @@ LARGEST_WORKSPACE = 1 << 26  # bytes: what needs more, a fraction of a milliseco
 _MOST_WORKSPACES = 64
 _MOST_BYTES = 1 << 28  # of all streams' workspaces but the default one's, and of what is retired
 _USES_BEFORE_ONE_IS_KEPT = 3
-_LEAST_SCRATCH = 1 << 20
 
 ALIGNMENT = 256  # bytes, of temporary storage, as of CUB's and of all that the driver allocates
 
@@ -73,7 +72,6 @@ class Memory:
         self._context = context
         self._lock = threading.RLock()  # held while the pool is made
         self._pool: c_void_p | None = None
-        self.scratch: list[Block] = []  # the largest last
         # What nobody needs any more, and `release_memory` frees after a wait: when a stream that is gone has
         # finished its work nobody tells, and to ask about its handle reads freed memory.
         self.retired: list[Block] = []
@@ -218,22 +216,6 @@ def temporary_storage(nbytes: int, stream: int) -> Iterator[int]:
         free(address, stream)
 
 
-def scratch(nbytes: int) -> int:
-    """Return the address of at least that many bytes in the current context, in which nothing is kept.
-
-    It is for what never runs, and is kept until `release_memory`: to free it would wait for the GPU.
-    """
-    kept = memory().scratch
-    ((address, size),) = kept[-1:] or [Block(0, 0)]
-    if nbytes > size:
-        size, found = max(_LEAST_SCRATCH, 1 << (nbytes - 1).bit_length()), c_void_p()
-        ask = partial(driver.library().cuMemAlloc_v2, byref(found), c_size_t(size))
-        retry_after_trim(ask, f"cuMemAlloc of {size} bytes")
-        address = found.value or 0
-        kept.append(Block(address, size))
-    return address
-
-
 def retire(address: int, nbytes: int) -> None:
     """Leave memory of the current context to `release_memory`."""
     memory().retired.append(Block(address, nbytes))
@@ -335,7 +317,7 @@ def release_memory() -> None:
         part.retired.extend(lent)
         raise
     with driver.relaxed_capture_mode():
-        for block in [*retired, *taken(kept.scratch)]:
+        for block in retired:
             driver.call("cuMemFree_v2", c_void_p(block.address))
         kept.calls.release(context)  # which give their graphs back
         kept.graphs.release(context)

@@ -7,10 +7,8 @@ state is: Python packs it (`iterator`), compiled host code packs it (`_host.iter
 the same layout, and the CPU reads it in place. The slots of a node are its children's, in order, and then its
 own; each has a multiple of 8 bytes.
 
-One kind of node is cupar's own. To CCCL's C interface complex numbers are opaque storage, and its reduction
-writes the accumulator's type through whatever output it is given (seen with CCCL 3.6.0: a float32 accumulator
-and a float16 output overwrite the output's neighbour), so a `Convert` goes where array and accumulator differ
-and CCCL would not convert.
+One kind of node no user makes: a `Convert` around an output that has another dtype than the items that an
+algorithm moves to it.
 """
 
 from __future__ import annotations

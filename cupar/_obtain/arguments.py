@@ -166,16 +166,6 @@ class Accumulation:
         """The type in which items are accumulated."""
         return self.operator.output
 
-    def converted(self) -> tuple[Argument, Argument]:
-        """Return input and output as CCCL's reductions need them.
-
-        They convert what they read between real types, and write the accumulator's type whatever the
-        output's is.
-        """
-        accumulator = self.accumulator
-        d_in = self.d_in.converted(accumulator) if accumulator.kind == "c" else self.d_in
-        return d_in, self.d_out.converted(accumulator)
-
 
 def accumulation(
     d_in: Any,

@@ -171,7 +171,7 @@ def answer(
 
     def make() -> Algorithm:
         built = _cache.under_one_deadline(
-            lambda _: _with_policy(spec, device, tier, used_on) or _produced(spec, device, tier)
+            lambda _: _with_policy(spec, device, used_on) or _produced(spec, device, tier)
         )
         mine.append(cls(built, spec.states))
         if device is not None:
@@ -196,7 +196,7 @@ def _produced(spec: Specialisation, device: driver.Device | None, tier: str) -> 
 
 
 def _with_policy(
-    spec: Specialisation, device: driver.Device | None, tier: str, used_on: driver.Device | None
+    spec: Specialisation, device: driver.Device | None, used_on: driver.Device | None
 ) -> Built | None:
     """Fetch or make the build with the policy that was measured on such a card; None if there is none."""
     found = tuned.applied(spec, used_on)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import cupar
+from cupar import _build
 
 ASCENDING = cupar.SortOrder.ASCENDING
 
@@ -47,6 +48,20 @@ def test_what_is_too_large_is_said_before_it_is_compiled(empty_cache):
         "takes 512 bytes at most; make the struct smaller, or give indices in their place, and read the "
         "items through a cupar.PermutationIterator"
     )
+
+
+def test_what_needs_too_much_shared_memory_says_what_to_do(empty_cache, monkeypatch):
+    def refuse(*given):
+        raise cupar.BuildError("ptxas: Entry function 'kernel' uses too much shared data (0x10000 bytes)")
+
+    monkeypatch.setattr(_build, "_link", refuse)
+    pair = struct("f8", 2)
+    with pytest.raises(
+        cupar.BuildError, match=r"^d_in \(items of 16 bytes\), .* does not build for"
+    ):
+        cupar.unary_transform(pair, pair, lambda x: x, cc=90)
+    with pytest.raises(cupar.BuildError, match="^ptxas: Entry function"):  # of which no struct is the cause
+        cupar.unary_transform("f8", "f8", lambda x: x, cc=90)
 
 
 def test_other_failures_of_the_compilers_are_shown(empty_cache):

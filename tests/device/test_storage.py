@@ -117,16 +117,16 @@ def test_all_is_given_back(library):
     default = context().part(storage.Memory).default
     default.grow(MIB)
     one = used(7)
-    first, second = storage.scratch(1), storage.scratch(4 * MIB)
-    assert len(library.memory) == 4
+    address = storage.allocate(MIB, 7)
+    storage.retire(address, MIB)
+    assert len(library.memory) == 3
     cupar.release_memory()
     assert not library.memory
     assert not library.cached
-    assert {address for address, stream in library.frees if stream is None} >= {first, second}
+    assert (address, None) in library.frees
     assert (default.nbytes, one.nbytes) == (0, 0)
     assert used(7) is one
     assert one.nbytes == MIB
-    assert storage.scratch(1) in library.memory
 
 
 def test_nothing_is_given_back_before_the_gpu_is_done(library):
@@ -227,15 +227,14 @@ def test_contexts_share_nothing(library, monkeypatch):
     first = one.part(storage.Memory).default
     assert one.part(storage.Memory).default is first
     assert other.part(storage.Memory).default is not first
-    scratch = storage.scratch(1)
-    storage.allocate(1, 0)
+    kept = storage.allocate(1, 0)
+    storage.retire(kept, 1)
     pretend(monkeypatch, other)
-    assert storage.scratch(1) != scratch
     storage.allocate(1, 0)
     assert [each.part(storage.Memory).pool().value for each in (one, other)] == [POOL, DEFAULT_POOL]
     library.frees.clear()
     cupar.release_memory()  # of this one alone
-    assert scratch in library.memory
+    assert kept in library.memory
 
 
 # --- Bound calls -----------------------------------------------------------------------------------------
