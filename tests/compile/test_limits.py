@@ -56,9 +56,7 @@ def test_what_needs_too_much_shared_memory_says_what_to_do(empty_cache, monkeypa
 
     monkeypatch.setattr(_build, "_link", refuse)
     pair = struct("f8", 2)
-    with pytest.raises(
-        cupar.BuildError, match=r"^d_in \(items of 16 bytes\), .* does not build for"
-    ):
+    with pytest.raises(cupar.BuildError, match=r"^d_in \(items of 16 bytes\), .* does not build for"):
         cupar.unary_transform(pair, pair, lambda x: x, cc=90)
     with pytest.raises(cupar.BuildError, match="^ptxas: Entry function"):  # of which no struct is the cause
         cupar.unary_transform("f8", "f8", lambda x: x, cc=90)
