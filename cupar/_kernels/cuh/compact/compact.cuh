@@ -204,7 +204,7 @@ struct compaction {
                                                      const warp_ranks* ranks, int place, unsigned before_warp,
                                                      unsigned all, int count) {
     constexpr unsigned size = sizeof(place_t);
-    const unsigned start    = shared_address(list);
+    const unsigned start    = static_cast<unsigned>(__cvta_generic_to_shared(list));
     if constexpr (parts == 1) {
       unsigned row_start = start + size * before_warp;
 #pragma unroll

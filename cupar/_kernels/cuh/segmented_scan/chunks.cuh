@@ -203,7 +203,7 @@ struct scan_of_chunks : scan_tile<Traits> {
         at.arrive();
       } else {
         __threadfence_block();
-        atomicAdd(&at.state, u64{1});
+        atomicAdd(reinterpret_cast<u64*>(&at.state), u64{1});
       }
     }
     // Of a warp: all lanes call it. It is `of_warp` arrivals.
@@ -219,7 +219,7 @@ struct scan_of_chunks : scan_tile<Traits> {
       if constexpr (target >= 90) {
         at.wait(static_cast<int>(round & 1));
       } else {
-        while (*static_cast<volatile u64*>(&at.state) < (u64{round} + 1) * arrivals) {
+        while (*reinterpret_cast<volatile u64*>(&at.state) < (u64{round} + 1) * arrivals) {
         }
         __threadfence_block();
       }
