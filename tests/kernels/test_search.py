@@ -215,3 +215,13 @@ def test_values_and_places_may_be_iterators(tmp_path):
     for options in ({}, {"values_sorted": True}):
         search = cupar.lower_bound("f4", values, places, cc=CC, **options)
         assert spills_or_calls(search, tmp_path) == []
+
+
+def test_trees_are_read_by_loads_that_see_what_the_kernel_before_wrote():
+    build = cupar.lower_bound("f4", "f4", "i8", cc=90).build
+    (code,) = (
+        part for part in re.split(r"\n\.text\.", build.sass()) if part.startswith("cupar_search_tree:")
+    )
+    loads = re.findall(r"\bLDG?\.E\S*", code)
+    assert "LDG.E.128" in loads  # of nodes, whose address space the compiler does not know
+    assert not [each for each in loads if "CONSTANT" in each or each.startswith("LD.")]

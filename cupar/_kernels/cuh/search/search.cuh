@@ -46,14 +46,16 @@ struct group {
   static __device__ __forceinline__ bool is_aligned(const T* items) {
     return reinterpret_cast<cuda::std::uintptr_t>(items) % sizeof(word_t) == 0;
   }
-  // What is read once need not be kept in caches; what is not must be the same as long as the kernel runs.
+  // What is read once need not be kept in caches. No read-only loads (`__ldg`): the kernel before writes the
+  // tree, and may still run when this one begins. So the compiler is told what address this is.
   template <bool is_once>
   static __device__ __forceinline__ void read(const T* from, T (&to)[count]) {
     word_t read[words];
 #pragma unroll
     for (int i = 0; i < words; ++i) {
       const word_t* at = reinterpret_cast<const word_t*>(from) + i;
-      read[i]          = is_once ? __ldcs(at) : __ldg(at);
+      __builtin_assume(__isGlobal(at));
+      read[i] = is_once ? __ldcs(at) : *at;
     }
     memcpy(to, read, sizeof(to));
   }
@@ -71,13 +73,14 @@ struct group {
 template <int threads, bool is_once, class Word>
 __device__ __forceinline__ void copy_words(Word* to, const Word* from, int words) {
   constexpr int at_once = 4;
+  __builtin_assume(__isGlobal(from));
 #pragma unroll 1
   for (int start = threadIdx.x; start < words; start += at_once * threads) {
     Word read[at_once];
 #pragma unroll
     for (int i = 0; i < at_once; ++i) {
       if (start + i * threads < words) {
-        read[i] = is_once ? __ldcs(from + start + i * threads) : __ldg(from + start + i * threads);
+        read[i] = is_once ? __ldcs(from + start + i * threads) : from[start + i * threads];
       }
     }
 #pragma unroll
