@@ -5,6 +5,8 @@
 // name, and with the parameters of `run`.
 #pragma once
 
+#include <cuda/std/__cccl/cuda_capabilities.h>
+
 #include "common/types.cuh"
 
 namespace cupar {
@@ -41,15 +43,11 @@ constexpr fact_list<sizeof...(Values)> facts_of(Values... values) {
 // ended (programmatic dependent launch). So all of its threads wait for that first, before they read or write
 // anything, and then let what is behind it become resident in turn.
 __device__ __forceinline__ void wait_for_stream() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
+  _CCCL_PDL_GRID_DEPENDENCY_SYNC();
 }
 
 __device__ __forceinline__ void launch_dependents() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
+  _CCCL_PDL_TRIGGER_NEXT_LAUNCH();
 }
 
 __device__ __forceinline__ void join_stream() {
