@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -131,6 +131,17 @@ def _end() -> None:
     abandon()
     for thread in list(_threads):
         thread.idle.wait()
+    if isinstance(getattr(sys, "last_value", None), KeyboardInterrupt) and not hasattr(sys, "ps1"):
+        _tell_of_the_interrupt()
+
+
+def _tell_of_the_interrupt() -> None:
+    """Have the interpreter die by SIGINT, as it does of an interrupt that nobody has caught.
+
+    It forgets that as soon as any thread executes text, as numba does; shells would begin the next command.
+    """
+    with suppress(KeyboardInterrupt):
+        exec("raise KeyboardInterrupt")
 
 
 @fork.in_child

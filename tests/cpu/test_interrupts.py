@@ -223,3 +223,35 @@ def test_calls_and_builds_go_on_until_the_very_end(tmp_path, cores):
     assert done.stderr == ""
     said = ["program True", "thread True", "last registered True", "first registered True"]
     assert done.stdout.splitlines() == said
+
+
+INTERRUPTED = """
+import atexit, os, signal, threading
+from cupar._jobs import threads
+
+left = threading.Event()
+
+def work():
+    os.kill(os.getpid(), signal.SIGINT)
+    left.wait()
+    exec("0")  # as numba does
+
+atexit.register(lambda: [left.set(), *(each.join() for each in threading.enumerate() if each.daemon)])
+{interrupted}
+"""
+CAUGHT = """
+try:
+    threads.apart(work)
+except KeyboardInterrupt:
+    pass
+"""
+
+
+@pytest.mark.parametrize("interrupted", ["threads.apart(work)", CAUGHT], ids=["not caught", "caught"])
+def test_a_process_dies_by_the_interrupt_that_ends_it(interrupted):
+    """Whatever its threads execute meanwhile: or a shell would begin the next command."""
+    program = INTERRUPTED.format(interrupted=interrupted)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    is_caught = interrupted == CAUGHT
+    assert done.returncode == (0 if is_caught else -signal.SIGINT)
+    assert done.stderr.endswith("" if is_caught else "KeyboardInterrupt\n")
