@@ -79,7 +79,7 @@ _EXPECTED: Final = (
 )
 
 
-def _signature(given: Any) -> signatures.Signature:
+def _signature(given: Any) -> signatures.CppSignature:
     """Read the signature of a function in C++: text, one of numba's, or a result and a list of dtypes."""
     if isinstance(given, str):
         try:
@@ -98,7 +98,7 @@ def _signature(given: Any) -> signatures.Signature:
         result = None if str(returned) in ("none", "void") else returned
     else:
         raise TypeError(f"{_EXPECTED}; got {given!r}")
-    return signatures.Signature(
+    return signatures.CppSignature(
         None if result is None else _parameter(result).dtype, tuple(map(_parameter, parameters))
     )
 
@@ -112,7 +112,7 @@ def _unknown(part: Any) -> Exception:
     return ValueError(f"signature: {text!r} is no type that is known here{hint}")
 
 
-def _parameter(given: Any) -> signatures.Parameter:
+def _parameter(given: Any) -> signatures.CppParameter:
     kind: Any = given
     if isinstance(given, str):
         try:
@@ -126,12 +126,12 @@ def _parameter(given: Any) -> signatures.Parameter:
         dtype = _dtype(kind.item.dtype)
         if dtype.names is not None:
             raise ValueError(f"signature: {given}: arrays and pointers are of numbers here")
-        return signatures.Parameter(dtype, getattr(kind, "ndim", 0))
+        return signatures.CppParameter(dtype, getattr(kind, "ndim", 0))
     if isinstance(kind, Scalar):
         kind = kind.item.dtype
     elif kind is None or isinstance(kind, (Array, Member, Record, Tuple)):
         raise _unknown(kind or given)
-    return signatures.Parameter(_dtype(kind))
+    return signatures.CppParameter(_dtype(kind))
 
 
 def _dtype(given: Any) -> np.dtype[Any]:

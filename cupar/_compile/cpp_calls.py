@@ -8,7 +8,7 @@ from typing import Any
 from .. import structs
 from .._base.generated import define
 from .._external.cpp import CppFunction
-from .._external.signatures import Parameter
+from .._external.signatures import CppParameter
 from .._numba import OPTIONS
 from .numba_types import number_type, struct_maker
 
@@ -51,7 +51,7 @@ def caller(function: CppFunction) -> Any:
     return cuda.jit(device=True, **OPTIONS)(call)
 
 
-def _pass(name: str, parameter: Parameter, arguments: list[Any], passed: list[str]) -> None:
+def _pass(name: str, parameter: CppParameter, arguments: list[Any], passed: list[str]) -> None:
     """Add the types that a parameter has in C, and the expressions that are passed."""
     from .._numba import types
 
@@ -67,7 +67,7 @@ def _pass(name: str, parameter: Parameter, arguments: list[Any], passed: list[st
         passed.append(name)
     else:
         for i in range(len(dtype.names)):
-            _pass(f"{name}[{i}]", Parameter(dtype[i]), arguments, passed)
+            _pass(f"{name}[{i}]", CppParameter(dtype[i]), arguments, passed)
 
 
 def _read(place: str, dtype: Any, names: dict[str, Any]) -> str:

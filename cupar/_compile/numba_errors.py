@@ -20,7 +20,7 @@ from .._base.words import counted, split
 from .._fingerprint.refusals import TOO_MANY_CALLS
 
 
-class RefusedError(TypeError):
+class NotCompiledError(TypeError):
     """What numba would compile to something that is not to be: why, and the user's line."""
 
     def __init__(self, why: str, file: str = "", line: int = 0) -> None:
@@ -36,7 +36,7 @@ def message(subject: str, error: BaseException, compiler: str = "numba.cuda", ad
     is the end of the sentence.
     """
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
-    if isinstance(error, RefusedError):
+    if isinstance(error, NotCompiledError):
         why, (file, line) = text, error.place
     else:
         why, (file, line) = _why(error, text).replace("numba.cuda", compiler), _location(error, text)

@@ -29,10 +29,10 @@ from .._external.declared import External
 from .._fingerprint import extensions
 from .._fingerprint.frozen import (
     MISSING,
-    Function,
+    FrozenFunction,
+    FrozenJitted,
+    FrozenModule,
     Instance,
-    Jitted,
-    Module,
     NamedTupleClass,
     StructClass,
 )
@@ -44,7 +44,7 @@ from .._jobs.threads import apart, collecting
 from .._numba import OPTIONS
 from . import arithmetic, bfloat16, captured_arrays, numba_errors, numba_settings, wrapper
 from .cpp_calls import caller
-from .numba_errors import RefusedError
+from .numba_errors import NotCompiledError
 from .numba_types import array_type, dtype_of, parameter_type, struct_maker, value_type
 from .toolchain import compilers
 
@@ -81,14 +81,14 @@ class Thaw:
             return f"it calls {value.__name__}, and {numba_errors.NO_STRING}"
         return None
 
-    def device_function(self, frozen: Function | Jitted, captures: Any = ()) -> Any:
+    def device_function(self, frozen: FrozenFunction | FrozenJitted, captures: Any = ()) -> Any:
         """Make a device function that numba has not seen yet; captured arrays are its first arguments."""
         if id(frozen) in self._made:
             return self._made[id(frozen)]
-        body, given = (frozen.function, frozen.options) if isinstance(frozen, Jitted) else (frozen, {})
+        body, given = (frozen.function, frozen.options) if isinstance(frozen, FrozenJitted) else (frozen, {})
         for name, each in body.globals.items():
             if (why := self._refusal(each)) is not None:
-                raise RefusedError(why, body.code.co_filename, line_of(body.code, name))
+                raise NotCompiledError(why, body.code.co_filename, line_of(body.code, name))
         options = {name: given[name] for name in ("fastmath", "forceinline", "inline") if given.get(name)}
         names: dict[str, Any] = {"__name__": __name__}
         cells = tuple(CellType() for _ in body.cells)
@@ -108,7 +108,7 @@ class Thaw:
 
     def value(self, value: Any) -> Any:
         """Make what numba reads where an operator has a value."""
-        if isinstance(value, (Function, Jitted)):
+        if isinstance(value, (FrozenFunction, FrozenJitted)):
             return self.device_function(value)
         if isinstance(value, _numba.Name):
             return self._real(value)
@@ -125,9 +125,9 @@ class Thaw:
             else:
                 made = self.value(value.cls)
             return made(*map(self.value, value.fields))
-        if isinstance(value, (NamedTupleClass, Module)):
+        if isinstance(value, (NamedTupleClass, FrozenModule)):
             if id(value) not in self._made:
-                make: Any = self._module if isinstance(value, Module) else self._named_tuple
+                make: Any = self._module if isinstance(value, FrozenModule) else self._named_tuple
                 self._made[id(value)] = make(value)
             return self._made[id(value)]
         if type(value) in (tuple, list):
@@ -141,7 +141,7 @@ class Thaw:
         made.__new__.__defaults__ = self.value(cls.defaults)
         return made
 
-    def _module(self, frozen: Module) -> ModuleType:
+    def _module(self, frozen: FrozenModule) -> ModuleType:
         """Make a module with nothing but what is read of it."""
         attributes = {name: self.value(each) for name, each in frozen.attributes.items()}
         own: ModuleType = _numba.own_module(frozen.module)
@@ -258,10 +258,10 @@ def _with_externals(text: str, op: Operator) -> str:
 def _typed(op: Operator) -> tuple[Any, Any]:
     """Compile an operator's function for its types; return it and the numba type of its result."""
     frozen = op.function
-    has_signatures = isinstance(frozen, Jitted) and "signatures" in frozen.options
+    has_signatures = isinstance(frozen, FrozenJitted) and "signatures" in frozen.options
     if has_signatures and op.captures:
         raise TypeError("it was given signatures, and reads device arrays: drop the signatures")
-    if has_signatures or not isinstance(frozen, (Function, Jitted)):
+    if has_signatures or not isinstance(frozen, (FrozenFunction, FrozenJitted)):
         frozen = calling(frozen, len(op.inputs))
     function = Thaw().device_function(frozen, op.captures)
     arrays = [array_type(capture.dtype, capture.ndim) for capture in op.captures]
@@ -269,10 +269,10 @@ def _typed(op: Operator) -> tuple[Any, Any]:
     return function, function.overloads[tuple(folded)].signature.return_type
 
 
-def calling(function: Any, arity: int) -> Function:
+def calling(function: Any, arity: int) -> FrozenFunction:
     """Return a function that calls a built-in function or ufunc, which numba cannot jit itself."""
     call: Any = (lambda a: function(a)) if arity == 1 else (lambda a, b: function(a, b))  # noqa: PLW0108
-    return Function(call.__code__, "call", cells=[function])
+    return FrozenFunction(call.__code__, "call", cells=[function])
 
 
 def result_dtype(op: Operator, cc: int) -> np.dtype[Any]:

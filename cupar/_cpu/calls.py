@@ -17,7 +17,7 @@ from .._device import arrays
 from .._ir.iterator import room_of
 from .._kernels.segments import Segments
 from . import bit_sorts, offsets
-from .plans import Part, Plan, is_gathered, is_listed, is_numpys, plan
+from .plans import Part, Schedule, is_gathered, is_listed, is_numpys, plan
 from .threads import in_threads
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class CpuAlgorithm(Algorithm, uses={}):
         """Return what is bound, with how many items the arrays have that offsets name."""
         room = room_of("d_in", arguments[0])
         room_out = room_of("d_out", arguments[1]) if "scan" in self._spec.algorithm else room
-        return (offsets.Listed._make((*bound[0], room, room_out)), *bound[1:])
+        return (offsets.SegmentOffsets._make((*bound[0], room, room_out)), *bound[1:])
 
     def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:
         lent: list[Any] = []
@@ -86,7 +86,7 @@ class CpuAlgorithm(Algorithm, uses={}):
     def _gather(self, values: Sequence[Any], places: Any, targets: Any) -> None:
         """Write the values at some places to others."""
         numbers = places.ctypes.data, targets.ctypes.data
-        gathers = Plan([[Part(0, 0, len(places), 0)]], numbers=numbers)
+        gathers = Schedule([[Part(0, 0, len(places), 0)]], numbers=numbers)
         run(self._built.code, gathers, values)  # type: ignore[arg-type]
 
     @NumbaType
@@ -161,7 +161,7 @@ def class_of(kind: Any) -> Any:
 # --- Running a plan --------------------------------------------------------------------------------------
 
 
-def run(code: HostCode, plan: Plan, values: Sequence[Any]) -> None:
+def run(code: HostCode, plan: Schedule, values: Sequence[Any]) -> None:
     """Do what a plan says: `values` are addresses, and bytes of which the address is handed over.
 
     An operator that raises ends it.

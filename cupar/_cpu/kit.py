@@ -14,7 +14,7 @@ from .._ir.specialisation import Specialisation
 from . import offsets
 from .iterators import functions_of
 from .operators import function_of
-from .plans import FIRST_VALUE, WORDS, Part, shape_of
+from .plans import FIRST_VALUE, WORDS, Part, execution_plan_of
 from .values import Place, cast_to, constant, inlined, integer, memory
 
 Phases = tuple[Callable[[Any], None], ...]  # what is done in each, given the parameters
@@ -36,7 +36,7 @@ class Kit:
     def __init__(self, spec: Specialisation) -> None:
         self.spec = spec
         self.arguments: dict[str, Argument] = {each.name: each for each in spec.arguments}
-        shape, names = shape_of(spec), spec.value_names(spec.kind._uses)
+        shape, names = execution_plan_of(spec), spec.value_names(spec.kind._uses)
         self._words = {name: 8 * (FIRST_VALUE + i) for i, name in enumerate(names)}
         first = FIRST_VALUE + len(names)
         self.columns = [(self._dtype(each), Place(8 * (first + i))) for i, each in enumerate(shape.columns)]
@@ -165,7 +165,7 @@ def run(p):
 
 def whole(spec: Specialisation) -> Callable[[Any], None]:
     """Return what does the phase that is asked for, of a specialisation."""
-    phases: Phases = pkgutil.resolve_name(f"{__package__}.{shape_of(spec).made_by}")(Kit(spec))
+    phases: Phases = pkgutil.resolve_name(f"{__package__}.{execution_plan_of(spec).made_by}")(Kit(spec))
     names: dict[str, Any] = {f"phase{i}": inlined(each) for i, each in enumerate(phases)}
     names["phase"] = phase
     lines = [f"if phase(p) == {i}:\n    phase{i}(p)" for i in range(len(phases))]

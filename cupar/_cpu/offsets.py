@@ -14,7 +14,7 @@ WORDS = 3  # of a part: the first segment that is wrong, what is, and the offset
 BEFORE, BEYOND, BEYOND_OUTPUT, OUTPUT_BEFORE, OUTPUT_BEYOND = range(5)  # what is wrong
 
 
-class Listed(NamedTuple):
+class SegmentOffsets(NamedTuple):
     """The problem of a reduction or scan of segments with offsets, and how many items its arrays have."""
 
     num_segments: int
@@ -27,7 +27,7 @@ class Listed(NamedTuple):
 
 def rooms(problem: Any) -> tuple[int, int]:
     """Return how many items offsets may name, of the input and of the output."""
-    if isinstance(problem, Listed):
+    if isinstance(problem, SegmentOffsets):
         return problem.room, problem.room_out
     return problem.num_items, problem.num_items
 
@@ -53,7 +53,7 @@ def check_arrays(problem: Any, starts: np.ndarray[Any, Any], ends: np.ndarray[An
 def _said(problem: Any, segment: int, what: int, value: int) -> str:
     name = ("start_offsets_in", "end_offsets_in", "end_offsets_in", "start_offsets_out", "start_offsets_out")
     room, room_out = rooms(problem)
-    of_input = "the items of d_in" if isinstance(problem, Listed) else "which is num_items"
+    of_input = "the items of d_in" if isinstance(problem, SegmentOffsets) else "which is num_items"
     expected = {
         BEYOND: f"at most {room}, {of_input}",
         BEYOND_OUTPUT: f"at most {room_out}, the items of d_out",

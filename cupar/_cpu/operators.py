@@ -14,11 +14,11 @@ from .. import _numba, structs
 from .._base.device import CPU
 from .._base.generated import define
 from .._compile import numba_errors
-from .._compile.numba_errors import RefusedError
+from .._compile.numba_errors import NotCompiledError
 from .._compile.python_to_ltoir import Thaw, calling, explained
 from .._fingerprint import extensions
 from .._fingerprint.fingerprint import Capture
-from .._fingerprint.frozen import Function, Jitted
+from .._fingerprint.frozen import FrozenFunction, FrozenJitted
 from .._ir import kinds
 from .._ir.operator import Operator
 from ..operators import OpKind
@@ -63,14 +63,14 @@ class _Thaw(Thaw):
         home = getattr(value, "__module__", None) or type(value).__module__
         if str(home).startswith("numba.cuda.") and not isinstance(value, types.Type):
             name = getattr(value, "__qualname__", type(value).__qualname__)
-            raise RefusedError(f"it reads {home}.{name}, which is for GPUs")
+            raise NotCompiledError(f"it reads {home}.{name}, which is for GPUs")
         return super().value(value)
 
     def _real(self, name: _numba.Name) -> Any:
         real = name.real()
         if isinstance(real, types.Type):
             return real
-        raise RefusedError(f"it reads {name.name}, which is for GPUs")
+        raise NotCompiledError(f"it reads {name.name}, which is for GPUs")
 
     @staticmethod
     def _compile(made: Any, text: str) -> None:
@@ -145,13 +145,13 @@ def _checked(op: Operator) -> Any:
     frozen = op.function
     for each in op.captures:
         if _has_half(each.dtype):
-            raise RefusedError(
+            raise NotCompiledError(
                 f"it captures {each.name!r}, an array of {each.dtype}, which numba has on GPUs alone"
             )
-    if isinstance(frozen, Jitted) and "signatures" in frozen.options and op.captures:
-        raise RefusedError("it was given signatures, and reads arrays: drop the signatures")
-    if not isinstance(frozen, (Function, Jitted)) or (
-        isinstance(frozen, Jitted) and "signatures" in frozen.options
+    if isinstance(frozen, FrozenJitted) and "signatures" in frozen.options and op.captures:
+        raise NotCompiledError("it was given signatures, and reads arrays: drop the signatures")
+    if not isinstance(frozen, (FrozenFunction, FrozenJitted)) or (
+        isinstance(frozen, FrozenJitted) and "signatures" in frozen.options
     ):
         frozen = calling(frozen, len(op.inputs))
     function = _Thaw().device_function(frozen, op.captures)
@@ -164,7 +164,7 @@ def _checked(op: Operator) -> Any:
     compiled = function.overloads[arguments]
     stranger = compiling.stranger(compiling.called(compiled.library.emit_native_object()))
     if stranger is not None:
-        raise RefusedError(f"it calls {stranger}, and code on the CPU only computes: do without")
+        raise NotCompiledError(f"it calls {stranger}, and code on the CPU only computes: do without")
     result = compiled.signature.return_type
     dtype = _dtype_of(result)
     if dtype is None:

@@ -19,8 +19,8 @@ from . import offsets
 _LEAST, _MOST = 1 << 16, 64  # items of a part, and parts
 
 
-class Shape(NamedTuple):
-    """How an algorithm is done.
+class ExecutionPlan(NamedTuple):
+    """Execution plan of an algorithm: phases and temporary columns.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ WORDS = {
 }  # columns of integers, and how many an item has; bins: as are asked for
 
 
-class Plan(NamedTuple):
+class Schedule(NamedTuple):
     """Steps, one after another; the parts of each at once."""
 
     steps: Sequence[Sequence[Part]]
@@ -84,18 +84,18 @@ class Plan(NamedTuple):
     check: Callable[[np.ndarray[Any, Any], int], None] | None = None  # given what the first step has found
 
 
-_SCAN = Shape("algorithms:scan", "p1p", ("total", "word"))
-_SEGMENTS = Shape("algorithms:segmented_reduce", numbers=3)
-_SEGMENTED_SCAN = Shape("algorithms:segmented_scan", part=("total",), numbers=3)
-_MERGES = Shape("sorts:merge_sort", item=("d_in_keys", "d_in_items"))
-_COMPACTION = Shape("compactions:runs", "p1p", ("words",))
-_SEARCH = Shape("algorithms:search", numbers=1)
-_NUMPYS = Shape("algorithms:gather", numbers=2)
+_SCAN = ExecutionPlan("algorithms:scan", "p1p", ("total", "word"))
+_SEGMENTS = ExecutionPlan("algorithms:segmented_reduce", numbers=3)
+_SEGMENTED_SCAN = ExecutionPlan("algorithms:segmented_scan", part=("total",), numbers=3)
+_MERGES = ExecutionPlan("sorts:merge_sort", item=("d_in_keys", "d_in_items"))
+_COMPACTION = ExecutionPlan("compactions:runs", "p1p", ("words",))
+_SEARCH = ExecutionPlan("algorithms:search", numbers=1)
+_NUMPYS = ExecutionPlan("algorithms:gather", numbers=2)
 
-SHAPES = {
-    "reduce_into": Shape("algorithms:reduce", "p1", ("total",)),
-    "unary_transform": Shape("algorithms:transform"),
-    "binary_transform": Shape("algorithms:transform"),
+EXECUTION_PLANS = {
+    "reduce_into": ExecutionPlan("algorithms:reduce", "p1", ("total",)),
+    "unary_transform": ExecutionPlan("algorithms:transform"),
+    "binary_transform": ExecutionPlan("algorithms:transform"),
     "inclusive_scan": _SCAN,
     "exclusive_scan": _SCAN,
     "inclusive_scan_by_key": _SCAN,
@@ -112,9 +112,9 @@ SHAPES = {
     "run_length_encode": _COMPACTION._replace(item=("d_in", "word")),
     "lower_bound": _SEARCH,
     "upper_bound": _SEARCH,
-    "histogram_even": Shape("algorithms:histogram", "p1", ("bins",), numbers=5),
+    "histogram_even": ExecutionPlan("algorithms:histogram", "p1", ("bins",), numbers=5),
     "merge_sort": _MERGES,
-    "segmented_sort": Shape("sorts:segmented_sort", item=("d_in_keys", "d_in_values"), numbers=3),
+    "segmented_sort": ExecutionPlan("sorts:segmented_sort", item=("d_in_keys", "d_in_values"), numbers=3),
     "top_k": _NUMPYS,
     "segmented_top_k": _NUMPYS,
     "radix_sort": _NUMPYS,
@@ -141,9 +141,9 @@ def is_listed(spec: Specialisation) -> bool:
     return any(each.name == "start_offsets_in" for each in spec.arguments)
 
 
-def shape_of(spec: Specialisation) -> Shape:
+def execution_plan_of(spec: Specialisation) -> ExecutionPlan:
     """Return how a specialisation is done, without columns of arguments that it has not."""
-    shape = _NUMPYS if is_numpys(spec) else SHAPES[spec.algorithm]
+    shape = _NUMPYS if is_numpys(spec) else EXECUTION_PLANS[spec.algorithm]
     absent = {"d_in_items", "d_in_values"} - {each.name for each in spec.arguments}
     shape = shape._replace(item=tuple(name for name in shape.item if name not in absent))
     if is_listed(spec) and not is_numpys(spec):
@@ -151,9 +151,9 @@ def shape_of(spec: Specialisation) -> Shape:
     return shape
 
 
-def plan(spec: Specialisation, problem: Any) -> Plan:
+def plan(spec: Specialisation, problem: Any) -> Schedule:
     """Return the plan of a call."""
-    shape = shape_of(spec)
+    shape = execution_plan_of(spec)
     n, size, numbers = _problem(spec, problem)
     bounds = [(begin, min(begin + size, n)) for begin in range(0, n, size)]
     count = len(bounds)
@@ -173,7 +173,7 @@ def plan(spec: Specialisation, problem: Any) -> Plan:
     *columns, nbytes = accumulate((-(-each // 64) * 64 for each in sizes), initial=0)
     size = items << 4 if shape is _SEARCH else items
     check = functools.partial(offsets.check, problem) if shape.check else None
-    return Plan(steps, columns, nbytes, numbers, size, check)
+    return Schedule(steps, columns, nbytes, numbers, size, check)
 
 
 def _size(spec: Specialisation, column: str, numbers: tuple[int, ...]) -> int:

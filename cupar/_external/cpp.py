@@ -11,10 +11,10 @@ from .. import structs
 from .._base.data import dataclass
 from .._base.digests import sha256
 from . import shim
-from .files import Guard
+from .files import FileGuard
 from .lexer import Source
 from .linkable import Linkable, linkable
-from .signatures import Signature
+from .signatures import CppSignature
 from .sources import with_headers
 
 
@@ -26,13 +26,13 @@ class CppFunction:
     ----------
     name : str
         As it is called in C++.
-    signature : Signature
+    signature : CppSignature
         Result and arguments; as a string, like ``float32(float32, int64)``.
     """
 
     name: str
     symbol: str  # of the function of C
-    signature: Signature
+    signature: CppSignature
     links: tuple[Linkable, ...]
 
     @property
@@ -97,7 +97,7 @@ def _name(found: dict[str, str], given: str | None, shown: str) -> str:
     return next(iter(found))
 
 
-def function(source: Any, types: Signature, name: str | None, include: Any, options: Any) -> CppFunction:
+def function(source: Any, types: CppSignature, name: str | None, include: Any, options: Any) -> CppFunction:
     """Return a device function in C++: what `cupar.cpp` does."""
     text, folder, shown = _read(source)
     flags = _options(options)
@@ -110,7 +110,7 @@ def function(source: Any, types: Signature, name: str | None, include: Any, opti
     encoded = text.encode("utf-8", "surrogateescape")
     folders = _folders(include)
     try:
-        body, headers = with_headers(encoded, folder, folders, Guard(), standard)
+        body, headers = with_headers(encoded, folder, folders, FileGuard(), standard)
     except ValueError as error:
         raise ValueError(f"source: {error}") from None
     found = linkable("cu", body, shown, headers, flags)
@@ -124,7 +124,7 @@ def function(source: Any, types: Signature, name: str | None, include: Any, opti
     return CppFunction(named, symbol, types, (code,))
 
 
-def _is_probed(head: str, types: Signature) -> bool:
+def _is_probed(head: str, types: CppSignature) -> bool:
     """Whether a function may be called with other types than it is meant for, to see what it takes.
 
     A template is compiled for them, if its result depends on its body, and may refuse all but those.

@@ -1,8 +1,8 @@
-"""Functions of elsewhere that numba.cuda can call, as data.
+"""External functions that numba.cuda can call, as plain data.
 
 Two kinds of object are such functions. ``cuda.declare_device`` returns the one. The other has ``name``, its
 symbol, and ``sig``, a signature of numba's or the text of one; ``abi`` as `declare_device` takes it, by
-default ``"c"``; and what is linked for it as ``__numba_cuda_link__``, which the first kind may have, too.
+default ``"c"``; and the code to link as ``__numba_cuda_link__``, which the first kind may have, too.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from types import MethodType
 from typing import Any
 
 from .._base.data import dataclass
-from .files import Guard
+from .files import FileGuard
 from .kinds import LINK, is_declared
 from .linkable import Linkable, collect
 
 
 @dataclass(frozen=True)
 class External:
-    """A function of elsewhere, and the code that is linked for it."""
+    """An external function, and the code linked with it."""
 
     symbol: str
     result: str  # types, as text
@@ -30,7 +30,7 @@ class External:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Its name, for messages."""
         return self.symbol
 
     @property
@@ -39,8 +39,8 @@ class External:
         return f"{self.result}({', '.join(self.arguments)})"
 
 
-class Watch(Guard):
-    """A guard of what is linked for one function."""
+class FunctionFiles(FileGuard):
+    """A guard of the code linked for one function."""
 
     def __init__(self, function: Any) -> None:
         super().__init__()
@@ -48,13 +48,13 @@ class Watch(Guard):
         self._items: tuple[Any, ...] = ()
 
     def holds(self) -> bool:
-        """Whether what is linked is what it was."""
+        """Whether the linked code is unchanged."""
         items = _given(self._function)
         same = len(items) == len(self._items) and all(a is b for a, b in zip(items, self._items, strict=True))
         return same and super().holds()
 
     def links(self, where: str, more: Any, types: Callable[[], tuple[Any, ...]]) -> tuple[Linkable, ...]:
-        """Return the code to link: what it was declared with, and what it says for the types of a call."""
+        """Return the code to link: its declaration's, and what it names for the types of a call."""
         self._items = _given(self._function)
         own = getattr(self._function, LINK, None)
         if isinstance(own, MethodType):
@@ -65,15 +65,15 @@ class Watch(Guard):
         return collect([*more, own], where, self)
 
 
-def read_own(function: Any, where: str) -> tuple[tuple[Linkable, ...], Watch]:
-    """Return what a function in Python says that is linked for it, and the guard of that.
+def read_own(function: Any, where: str) -> tuple[tuple[Linkable, ...], FunctionFiles]:
+    """Return the code that a Python function asks to be linked, and a guard of it.
 
     Raises
     ------
     TypeError, ValueError
         If it is no code, or a file is missing.
     """
-    watch = Watch(function)
+    watch = FunctionFiles(function)
     if callable(getattr(function, LINK)):
         raise TypeError(
             f"{where}: {LINK} of a function in Python is code or a list of code; one that is called is of an "
@@ -83,20 +83,20 @@ def read_own(function: Any, where: str) -> tuple[tuple[Linkable, ...], Watch]:
 
 
 def _given(function: Any) -> tuple[Any, ...]:
-    """Return what a function says that is linked, where that is no method, as objects."""
+    """Return the objects that a function names as code to link, or its method that returns them."""
     own = getattr(function, LINK, None)
     if isinstance(own, MethodType):
         return (own.__func__,)
     return tuple(own) if isinstance(own, (list, tuple, set, frozenset)) else (own,)
 
 
-def read(function: Any, where: str) -> tuple[External, Watch]:
-    """Return a function of elsewhere as data, and the guard of it.
+def read(function: Any, where: str) -> tuple[External, FunctionFiles]:
+    """Return an external function as plain data, and a guard of it.
 
     Raises
     ------
     TypeError, ValueError
-        If something of it is not as expected, or a file is missing.
+        If one of its attributes is invalid, or a file is missing.
     """
     from .. import _numba
 
@@ -116,7 +116,7 @@ def read(function: Any, where: str) -> tuple[External, Watch]:
             result, arguments = _numba.signature(function.sig)
         except Exception as error:
             raise ValueError(f"{where}: its `sig` is no signature: {error}") from None
-    watch = Watch(function)
+    watch = FunctionFiles(function)
     links = watch.links(f"{where}: {name}", items, lambda: tuple(arguments))
     try:
         texts = [_numba.type_text(each) for each in (result, *arguments)]

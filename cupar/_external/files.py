@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 
-class Guard:
+class FileGuard:
     """Tells whether files are as they were read, by size and time of change, and objects still the same."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Which values are functions that are not written in Python, told without an import: each hit asks."""
+"""Recognises functions that are not written in Python, without imports, since every hit asks."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def is_declared(value: object) -> bool:
 
 
 def is_external(value: object) -> bool:
-    """Whether a value is one of these, or an object that says what is linked for it."""
+    """Whether a value is an external function, or an object that names code to link."""
     if isinstance(value, (type, FunctionType, ModuleType)):
         return False
     if is_cpp(value) or is_declared(value):
         return True
-    return hasattr(value, LINK) and not hasattr(value, "py_func")  # a jitted function may say it, too
+    return hasattr(value, LINK) and not hasattr(value, "py_func")  # a jitted function may have it, too

@@ -50,7 +50,7 @@ class Directive(NamedTuple):
     end: int
 
 
-class Name(NamedTuple):
+class WrittenName(NamedTuple):
     """A file that a source names, or would name if a macro were expanded."""
 
     word: str  # "include", "include_next", "has_include"; by a macro: "computed", "asked by macro"
@@ -67,7 +67,7 @@ class Source:
     def __init__(self, data: bytes, standard: int = 17) -> None:
         self.data = data
         self.directives: list[Directive] = []
-        self.names: list[Name] = []
+        self.names: list[WrittenName] = []
         self._gaps: list[tuple[int, int]] = []  # what is no code
         self._places, self._originals = [0], [0]  # of pieces of the text: where they begin, and did in `data`
         self._text = self._spliced(_SPLICES if standard >= 17 else _SPLICES_AND_TRIGRAPHS)
@@ -172,14 +172,16 @@ class Source:
             start, stop = self._span(mark, end)
             while self.names and self.names[-1].start > start:
                 self.names.pop()
-            self.names.append(Name("computed", start, stop, self._text[mark:end]))
+            self.names.append(WrittenName("computed", start, stop, self._text[mark:end]))
         self._gaps.append((mark, end))
         self.directives.append(Directive(word.decode(errors="replace"), self._original(after)))
 
     def _add(self, word: str, match: re.Match[bytes], mark: int = 0) -> None:
         name = match["quoted"] or match["angled"]
         is_quoted = match["quoted"] is not None
-        self.names.append(Name(word, *self._span(*match.span("file")), name, is_quoted, self._original(mark)))
+        self.names.append(
+            WrittenName(word, *self._span(*match.span("file")), name, is_quoted, self._original(mark))
+        )
 
     def _asked(self, match: re.Match[bytes], word: bytes | None, mark: int) -> int:
         """Note that a file is asked for; return where to go on."""
@@ -195,7 +197,7 @@ class Source:
             self._add("has_include", asked)
             return asked.end()
         if word == b"define" or _CALL.match(text, at):
-            self.names.append(Name("asked by macro", *self._span(start, at), match[0]))
+            self.names.append(WrittenName("asked by macro", *self._span(start, at), match[0]))
         return at
 
 

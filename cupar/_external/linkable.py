@@ -1,6 +1,6 @@
 """Code that the linker takes, by content: read from files, and from the objects that others have for it.
 
-A key holds the content, and never where it was found. A `Guard` tells whether that is still there.
+A key holds the content, and never where it was found. A `FileGuard` tells whether that is still there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 from .._base.data import dataclass, field, replace
 from .._base.digests import sha256
 from . import sources
-from .files import Guard
+from .files import FileGuard
 
 KINDS: Final = {
     "ltoir": "LTO-IR",
@@ -86,7 +86,7 @@ def linkable(
     return Linkable(kind, content.hexdigest(), name, data, tuple(headers), tuple(options))
 
 
-def collect(given: Any, where: str, guard: Guard, folders: Sequence[Path] = ()) -> tuple[Linkable, ...]:
+def collect(given: Any, where: str, guard: FileGuard, folders: Sequence[Path] = ()) -> tuple[Linkable, ...]:
     """Return what is given as linkable code: one piece or a list of them, each once, in an order of its own.
 
     Parameters
@@ -94,7 +94,7 @@ def collect(given: Any, where: str, guard: Guard, folders: Sequence[Path] = ()) 
     given : path, object of numba.cuda or cuda.core with code, or a list of these
     where : str
         Begins messages, as in ``"link"``.
-    guard : Guard
+    guard : FileGuard
         Is told of the files that are read.
     folders : sequence of Path
         Where else C++ finds what it includes.
@@ -108,7 +108,7 @@ def collect(given: Any, where: str, guard: Guard, folders: Sequence[Path] = ()) 
     return _once(codes)
 
 
-def argument(given: Any, name: str, guard: Guard) -> tuple[Linkable, ...]:
+def argument(given: Any, name: str, guard: FileGuard) -> tuple[Linkable, ...]:
     """Do as `collect` does with what an argument is given; messages call an item of a list by its index."""
     if not isinstance(given, (list, tuple)) or len(given) < 2:
         return collect(given, name, guard)
@@ -137,7 +137,7 @@ def _items(given: Any) -> Iterator[Any]:
         yield given
 
 
-def _one(item: Any, where: str, guard: Guard, folders: Sequence[Path]) -> Linkable:
+def _one(item: Any, where: str, guard: FileGuard, folders: Sequence[Path]) -> Linkable:
     if isinstance(item, Linkable):
         return item
     if isinstance(item, (str, os.PathLike)):
@@ -177,7 +177,7 @@ def _of_core(item: Any) -> tuple[str, Any, str] | None:
     return _CORES[item.code_type], code, str(getattr(item, "name", "") or "an ObjectCode")
 
 
-def _file(path: Path, where: str, guard: Guard, folders: Sequence[Path]) -> Linkable:
+def _file(path: Path, where: str, guard: FileGuard, folders: Sequence[Path]) -> Linkable:
     kind = _EXTENSIONS.get(path.suffix)
     if kind is None:
         raise ValueError(f"{where}: expected a file that ends with {', '.join(_EXTENSIONS)}, got '{path}'")
@@ -191,7 +191,7 @@ def _file(path: Path, where: str, guard: Guard, folders: Sequence[Path]) -> Link
 
 
 def _made(
-    kind: str, data: bytes, name: str, folder: Path | None, guard: Guard, folders: Iterable[Path]
+    kind: str, data: bytes, name: str, folder: Path | None, guard: FileGuard, folders: Iterable[Path]
 ) -> Linkable:
     if kind != "cu":
         return linkable(kind, data, name)

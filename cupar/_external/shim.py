@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import structs
 from .lexer import included_head
-from .signatures import Signature
+from .signatures import CppSignature
 from .sources import NOWHERE
 
 # As they are passed: bools as bytes, floats of 16 bits as their bits.
@@ -89,7 +89,7 @@ TELL: Final = "cupar_tell"  # macro: the compiler shall tell the type of the fun
 
 
 def unit(
-    source: str, name: str, signature: Signature, symbol: str, is_probed: bool, standard: int = 17
+    source: str, name: str, signature: CppSignature, symbol: str, is_probed: bool, standard: int = 17
 ) -> str:
     """Return all the C++ that is compiled: the source, and the function `symbol` that calls `name` in it.
 
@@ -118,7 +118,7 @@ def unit(
     return "\n".join(pieces) + "\n"
 
 
-def _shim(name: str, signature: Signature, symbol: str, is_probed: bool) -> str:
+def _shim(name: str, signature: CppSignature, symbol: str, is_probed: bool) -> str:
     """Return the function of C by which compiled Python calls the function, and what that needs."""
     heads: list[str] = []
     steps: list[str] = []
@@ -182,7 +182,7 @@ def _has_parts(dtype: np.dtype[Any]) -> bool:
     return structs.kind_of(dtype) in "cV"
 
 
-def _checks(signature: Signature, types: list[str], is_probed: bool) -> list[str]:
+def _checks(signature: CppSignature, types: list[str], is_probed: bool) -> list[str]:
     """Return what asserts that the function takes the signature's types; the messages are for cupar alone."""
     values = [each.dtype for each in signature.parameters if each.ndim is None]
     numbers = [_like(dtype) for dtype in values if not _has_parts(dtype)]

@@ -11,7 +11,7 @@ from .._base.data import dataclass
 
 
 @dataclass(frozen=True)
-class Parameter:
+class CppParameter:
     """What a function takes: a value, or an array or pointer of values."""
 
     dtype: np.dtype[Any]
@@ -25,11 +25,11 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Signature:
+class CppSignature:
     """What a function takes and returns; None: nothing."""
 
     result: np.dtype[Any] | None
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[CppParameter, ...]
 
     def __str__(self) -> str:
         result = "void" if self.result is None else structs.text(self.result)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from .lexer import Source
 
 if TYPE_CHECKING:
-    from .files import Guard
+    from .files import FileGuard
 
 # A folder that is nowhere, in which sources and headers are for NVRTC. It looks for what a file includes
 # beside that file, and in the current folder if the file has no other.
@@ -64,8 +64,8 @@ class _Header(NamedTuple):
         return os.path.realpath(self.folder), Path(self.path).name
 
 
-class _Collector:
-    def __init__(self, folders: Sequence[Path], guard: Guard, standard: int) -> None:
+class _Headers:
+    def __init__(self, folders: Sequence[Path], guard: FileGuard, standard: int) -> None:
         self._folders = tuple(folders)
         self._guard = guard
         self._standard = standard
@@ -179,7 +179,7 @@ def _leaves(name: str) -> bool:
 
 
 def with_headers(
-    source: bytes, folder: Path | None, folders: Sequence[Path], guard: Guard, standard: int = 17
+    source: bytes, folder: Path | None, folders: Sequence[Path], guard: FileGuard, standard: int = 17
 ) -> tuple[bytes, tuple[tuple[str, bytes], ...]]:
     """Return a source, and the files that it includes by the names that it has for them now.
 
@@ -191,5 +191,5 @@ def with_headers(
     ValueError
         If a file is there, and cannot be read.
     """
-    collector = _Collector(folders, guard, standard)
+    collector = _Headers(folders, guard, standard)
     return collector.rewritten(source, folder), tuple(collector.headers.items())

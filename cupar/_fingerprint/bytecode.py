@@ -42,7 +42,7 @@ _LOADS_CONSTANT: Final = frozenset(dis.hasconst)
 
 
 @dataclass(frozen=True)
-class Plan:
+class Loads:
     """What a code object is and which names it reads, which is the same for all functions that share it."""
 
     code: CodeType  # kept so that no other code gets its id
@@ -51,7 +51,7 @@ class Plan:
     closure: tuple[Chain, ...]
 
 
-def scan(code: CodeType) -> Plan:
+def scan(code: CodeType) -> Loads:
     """Read a code object and the ones nested in it.
 
     Raises
@@ -64,7 +64,7 @@ def scan(code: CodeType) -> Plan:
     encoding = _encode(code, frozenset(code.co_freevars), in_globals, in_closure)
     loaded = {chain[0] for chain in in_closure}
     passed_on = [(name,) for name in code.co_freevars if name not in loaded]
-    return Plan(code, encoding, (*in_globals,), (*in_closure, *passed_on))
+    return Loads(code, encoding, (*in_globals,), (*in_closure, *passed_on))
 
 
 def _encode(

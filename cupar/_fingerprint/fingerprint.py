@@ -1,4 +1,4 @@
-"""What a fingerprint tells: a digest, what it is made of, and the copy of the operator that is compiled."""
+"""A fingerprint: a digest of an operator, the parts of that, and the frozen copy that is compiled."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Capture:
-    """A device array that an operator reads or updates: what its code depends on, and where it is found."""
+    """A device array that an operator reads or updates, and the variable that holds it."""
 
     name: str  # of the variable
     in_closure: bool  # otherwise it is a global
@@ -40,7 +40,7 @@ class Capture:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What an operator compiles to, as far as the operator decides it."""
+    """All properties of an operator that decide its compiled code."""
 
     # SHA-256 of all that the operator depends on, the same in every process and on every machine.
     digest: bytes
@@ -48,25 +48,25 @@ class Fingerprint:
     # ("global 'SCALE'", "float 3.0"), ("global 'helper'", "function 5ad2c0ffee12").
     parts: tuple[tuple[str, str], ...] = field(compare=False)
     captures: tuple[Capture, ...]
-    # The operator as it was, with all that the digest covers: a `frozen.Function` or `Jitted`, or one of the
-    # compilers' own. This is what is compiled.
+    # What is compiled: a frozen copy of the operator with all that the digest covers, a `FrozenFunction` or
+    # `FrozenJitted`; or one of the compilers' own functions.
     frozen: Any = field(compare=False, repr=False)
     guard: Guard = field(compare=False, repr=False)
     codes: tuple[tuple[str, CodeType], ...] = field(compare=False, repr=False)  # with where: " in 'helper'"
-    # What it does, or a function that it calls, that a kernel cannot; empty if there is nothing.
+    # A construct, in it or in a function that it calls, that kernels do not support; empty if there is none.
     refused: str = field(default="", compare=False)
-    # What is recursive in it, which numba compiles sometimes; empty if nothing is.
+    # A recursion in it, which numba compiles only sometimes; empty if there is none.
     recursion: str = field(default="", compare=False)
-    # Functions that are not written in Python, of those that it calls, each once.
+    # The functions it calls that are not written in Python, without duplicates.
     externals: tuple[External | CppFunction, ...] = field(default=(), compare=False, repr=False)
     links: tuple[Linkable, ...] = field(default=(), compare=False, repr=False)  # for functions in Python
 
     def without_guard(self) -> Fingerprint:
-        """Return it without what keeps the user's own alive: nothing tells whether it still holds."""
+        """Return a copy that keeps no object of the user's alive, and cannot be checked any more."""
         return replace(self, guard=NO_GUARD)
 
     def reads(self) -> list[tuple[str, str]]:
-        """Return `parts` with the constants apart from the code, to tell which of them changed.
+        """Return `parts` with constants listed separately from the code, to show which of them changed.
 
         They are numbered in the order in which the code loads them: ``("constant 1", "int 2")``,
         ``("constant 2 in 'helper'", "float 0.5")``.

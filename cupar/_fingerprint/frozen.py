@@ -1,4 +1,4 @@
-"""Frozen copies of functions, classes and modules: data, which `_compile.python_to_ltoir` compiles."""
+"""Frozen copies of functions, classes and modules, as plain data that `_compile.python_to_ltoir` compiles."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ MISSING: Final = Missing()
 
 
 @dataclass(eq=False)
-class Function:
-    """A Python function as it was, with all that it read."""
+class FrozenFunction:
+    """A snapshot of a Python function and everything it reads."""
 
     code: CodeType
     name: str
@@ -30,15 +30,15 @@ class Function:
 
 
 @dataclass(eq=False)
-class Jitted:
-    """A function under ``cuda.jit`` or ``njit``, with its options."""
+class FrozenJitted:
+    """A snapshot of a function under ``cuda.jit`` or ``njit``, with its options."""
 
-    function: Function
+    function: FrozenFunction
     options: dict[str, Any]
 
 
 @dataclass(eq=False)
-class Module:
+class FrozenModule:
     """The attributes of a module that an operator reads."""
 
     module: ModuleType

@@ -22,7 +22,7 @@ from .refusals import Unfingerprintable, refusal, refuse
 from .values import ATOMS, Pair, Reader, encode, encode_atom, encode_device_array, frame, held
 
 if TYPE_CHECKING:
-    from .._external.files import Guard as FileGuard
+    from .._external.files import FileGuard
 
 
 class _ByValue:

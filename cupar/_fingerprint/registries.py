@@ -126,7 +126,7 @@ class _Watched:
         return [each for registries in installed for each in registries], grows
 
 
-class _Counter:
+class _Registrations:
     """Counts registrations. Lists and dicts grow with each; typeof's cache is emptied by each.
 
     A data model may take the place of another one without a trace, so the commonest are compared.
@@ -224,7 +224,7 @@ def _lists(registries: Iterable[Any]) -> list[list[Any]]:
     return [each for name, each in kinds if isinstance(each, list) and name != "setattrs"]
 
 
-_counter: _Counter | None = None
+_counter: _Registrations | None = None
 
 
 def epoch(exact: bool = False) -> int:
@@ -245,11 +245,11 @@ def registries(on_cpu: bool = False) -> list[Any]:
     return list(_look().registries[on_cpu].values())
 
 
-def _look() -> _Counter:
+def _look() -> _Registrations:
     global _counter
     with lock, expected_numba():
         if _counter is None:
-            _counter = _Counter()
+            _counter = _Registrations()
         else:
             _counter.look()
         return _counter

@@ -7,7 +7,7 @@ code, as do the functions that it calls. So all of these are encoded by value (s
 is: no file names or line numbers, no names of functions. The frozen copy holds these values and nothing else,
 and it is what numba compiles, now or later: what the user changes after the walk is seen by neither.
 
-A call with an operator that was seen before must not pay for that again: each fingerprint has a guard.
+Repeated calls do not walk again: each fingerprint has a guard, which checks that it still holds.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from .._base.digests import sha256
 from .._device import arrays
 from .._external.kinds import LINK, is_cpp, is_external
 from . import extensions, unsupported
-from .bytecode import Chain, Plan, parameters, scan
+from .bytecode import Chain, Loads, parameters, scan
 from .fingerprint import Capture, Fingerprint, short, short_hash
-from .frozen import MISSING, Function, Jitted, Module
+from .frozen import MISSING, FrozenFunction, FrozenJitted, FrozenModule
 from .guards import CapturedArray, FunctionGuard, Guard, check_dispatcher, seen
 from .names import compilers_name, is_dispatcher
 from .refusals import TOO_MANY_CALLS, Unfingerprintable, refusal, refuse
@@ -40,16 +40,16 @@ from .values import Pair, Reader, encode, encode_device_array, encode_int, frame
 if TYPE_CHECKING:
     from .._external.cpp import CppFunction
     from .._external.declared import External
-    from .._external.files import Guard as FileGuard
+    from .._external.files import FileGuard
     from .._external.linkable import Linkable
 
 __all__ = ["Capture", "Fingerprint", "Once", "Unfingerprintable", "encode", "fingerprint", "is_dispatcher"]
 
 _FORMAT: Final = b"cupar operator 2"
-_OPERATOR: Final = "it"  # where the operator itself was found, in errors
+_OPERATOR: Final = "it"  # the operator itself, in errors
 
-# Options of cuda.jit and njit that are heeded when an operator calls the function, with what is as none.
-# All others concern launching a kernel, or the CPU.
+# Options of cuda.jit and njit that apply when an operator calls the function, with their defaults. All others
+# concern kernel launches, or the CPU.
 _OPTIONS_WITH_EFFECT: Final[Mapping[str, object]] = {
     "fastmath": False,
     "forceinline": False,
@@ -59,15 +59,17 @@ _OPTIONS_WITH_EFFECT: Final[Mapping[str, object]] = {
 
 
 class _Walk:
-    """One computation of a fingerprint: goes through a function and all that it reads and calls."""
+    """One computation of a fingerprint, which visits a function and everything it reads and calls."""
 
     def __init__(self) -> None:
         self._reader = Reader(self._callee, check=extensions.check)
         self._operator: tuple[object, object] = (None, None)  # and the function that it wraps, if it does
-        self._met: dict[int, tuple[int, Function | Jitted]] = {}  # functions, with their numbers, by id
+        self._met: dict[
+            int, tuple[int, FrozenFunction | FrozenJitted]
+        ] = {}  # functions, with their numbers, by id
         self._inside = ""  # " in 'helper'" while the walk is in a function that the operator calls
         self._is_recursive = False
-        self._calling: list[Function] = []  # each called by the one before
+        self._calling: list[FrozenFunction] = []  # each called by the one before
         self._recursion = ""
         self._parts: list[tuple[str, str]] = []
         self._codes: list[tuple[str, CodeType]] = []
@@ -81,7 +83,7 @@ class _Walk:
         self._refused = ""
 
     def fingerprint(self, operator: object) -> tuple[Fingerprint, int]:
-        """Return the fingerprint of an operator, and about how many bytes its frozen copy has."""
+        """Return the fingerprint of an operator, and the approximate size of its frozen copy in bytes."""
         epoch = extensions.epoch(exact=True)
         try:
             encoding, frozen = self._read(operator)
@@ -133,19 +135,19 @@ class _Walk:
             refuse(value, where)
         met = self._met.get(id(value))
         if met is not None:
-            # Functions may call each other in circles: the second visit says which one it is.
+            # Functions may call each other recursively: the second visit encodes the number of the first.
             self._is_recursive |= value in self._operator
             self._recursion = self._recursion or self._circle(met[1])
             return frame("again", encode_int(met[0])), met[1]
         if is_dispatcher(value):
             return self._dispatcher(value, where)
-        frozen = Function(value.__code__, value.__name__)
+        frozen = FrozenFunction(value.__code__, value.__name__)
         self._met[id(value)] = len(self._met), frozen
         return self._function(value, frozen), frozen
 
-    def _circle(self, callee: Function | Jitted) -> str:
-        """Say which function calls itself, or what calls it, if the one that is called is not done yet."""
-        function = callee.function if isinstance(callee, Jitted) else callee
+    def _circle(self, callee: FrozenFunction | FrozenJitted) -> str:
+        """Describe the recursion if the callee is still being visited; empty if there is none."""
+        function = callee.function if isinstance(callee, FrozenJitted) else callee
         places = [i for i, each in enumerate(self._calling) if each is function]
         if not places:
             return ""
@@ -155,7 +157,7 @@ class _Walk:
         return f"the functions {names} call each other in a circle: write a loop"
 
     def _external(self, value: Any, where: str) -> Pair:
-        """Read a function of elsewhere: how it is called, and what is linked for it."""
+        """Read an external function: its calling convention, and the code linked with it."""
         frozen: External | CppFunction
         if is_cpp(value):
             function: CppFunction = value
@@ -177,7 +179,7 @@ class _Walk:
         return frame("external", called, encode(tuple(each.digest for each in frozen.links))), frozen
 
     def _own_links(self, value: Any) -> list[bytes]:
-        """Read what a function in Python says that is linked for it."""
+        """Read the code that a Python function asks to be linked with it."""
         if getattr(value, LINK, None) is None:
             return []
         from .._external import declared
@@ -199,7 +201,7 @@ class _Walk:
         }
         check_dispatcher(dispatcher, where, compiled)
         function = dispatcher.py_func
-        frozen = Jitted(Function(function.__code__, function.__name__), compiled)
+        frozen = FrozenJitted(FrozenFunction(function.__code__, function.__name__), compiled)
         self._met[id(dispatcher)] = len(self._met), frozen
         self._dispatchers.append((dispatcher, options))
         self._attributes += [(dispatcher, "py_func", function), (dispatcher, "_can_compile", True)]
@@ -207,45 +209,45 @@ class _Walk:
         of_function, frozen.function = self._callee(function, where)
         return frame("dispatcher", of_options, of_function, *self._own_links(dispatcher)), frozen
 
-    def _function(self, function: FunctionType, frozen: Function) -> bytes:
+    def _function(self, function: FunctionType, frozen: FrozenFunction) -> bytes:
         called = function not in self._operator
         self._refused = self._refused or _refused(frozen, called)
         outer, self._inside = self._inside, f" in {frozen.name!r}" if called else ""
         self._calling.append(frozen)
         try:
-            plan = _plan(frozen.code)
-            self._parts.append((f"code{self._inside}", short_hash(plan.encoding)))
+            loads = _loads(frozen.code)
+            self._parts.append((f"code{self._inside}", short_hash(loads.encoding)))
             self._codes.append((self._inside, frozen.code))  # an equal one may be of another file
-            guard, encodings = self._look(function, plan, frozen)
+            guard, encodings = self._look(function, loads, frozen)
         finally:
             self._inside = outer
             self._calling.pop()
         self._functions.append((function, guard))
-        # Algorithms give the operator's arguments by position. Its parameters may still be found by
-        # name, by itself and in __kwdefaults__.
+        # Algorithms pass the operator's arguments by position. Its parameters' names still matter to
+        # recursive calls and __kwdefaults__.
         by_name = called or self._is_recursive or frozen.keyword_defaults
-        names = encode(parameters(plan.code) if by_name else None)
-        return frame("function", plan.encoding, names, *encodings, *self._own_links(function))
+        names = encode(parameters(loads.code) if by_name else None)
+        return frame("function", loads.encoding, names, *encodings, *self._own_links(function))
 
     def _look(
-        self, function: FunctionType, plan: Plan, frozen: Function
+        self, function: FunctionType, loads: Loads, frozen: FrozenFunction
     ) -> tuple[FunctionGuard, list[bytes]]:
-        """Read all that a function depends on, each object once, and hold it before encoding it."""
+        """Read everything a function depends on, each object once, and copy it before encoding it."""
         in_defaults, in_keywords = f"defaults{self._inside}", f"keyword defaults{self._inside}"
         if type(function.__globals__) is not dict:
             raise refusal(f"__globals__{self._inside}", function.__globals__, "It must be a plain dict.")
         cells = {
             name: self._hold_variable(_contents(cell), self._label("closure variable", (name,)))
-            for name, cell in zip(plan.code.co_freevars, function.__closure__ or (), strict=True)
+            for name, cell in zip(loads.code.co_freevars, function.__closure__ or (), strict=True)
         }
         defaults, seen_defaults = self._hold(function.__defaults__, in_defaults)
         keyword_defaults, seen_keyword_defaults = self._hold(function.__kwdefaults__, in_keywords)
         names = {
             name: self._hold_variable(function.__globals__.get(name, MISSING), self._label("global", (name,)))
-            for name in dict.fromkeys(chain[0] for chain in plan.globals)
+            for name in dict.fromkeys(chain[0] for chain in loads.globals)
         }
         guard = FunctionGuard(
-            plan.code,
+            loads.code,
             function.__globals__,
             tuple(kept for _, kept in cells.values()),
             seen_defaults,
@@ -263,27 +265,27 @@ class _Walk:
         encodings = [
             of_defaults,
             of_keywords,
-            *self._chains("closure variable", plan.closure, in_closure, copies),
-            *self._chains("global", plan.globals, in_globals, frozen.globals),
+            *self._chains("closure variable", loads.closure, in_closure, copies),
+            *self._chains("global", loads.globals, in_globals, frozen.globals),
         ]
-        frozen.cells[:] = [copies.get(name, MISSING) for name in plan.code.co_freevars]
+        frozen.cells[:] = [copies.get(name, MISSING) for name in loads.code.co_freevars]
         return guard, encodings
 
     def _hold_variable(self, value: object, where: str) -> tuple[Any, object]:
-        """Do what `_hold` does, but for a host array that is captured, and not read."""
+        """Do the same as `_hold`, except for host arrays that are captured instead of read."""
         if type(value) is np.ndarray and not self._inside and arrays.is_device_array(value):
             return value, CapturedArray(value, where)
         return self._hold(value, where)
 
     def _hold(self, value: object, where: str) -> tuple[Any, object]:
-        """Return a value that nobody else can change, and what a guard keeps of it."""
+        """Return a copy that no other code can change, and the part of it that a guard keeps."""
         value = held(value, where)
         return value, seen(value, where)
 
     def _chains(
         self, kind: str, chains: Iterable[Chain], roots: Mapping[str, Any], frozen: dict[str, Any]
     ) -> Iterator[bytes]:
-        """Read what is at the end of each chain, and put it into the namespace of the frozen function."""
+        """Read the value at the end of each chain into the namespace of the frozen function."""
         done: set[Chain] = set()
         for chain in chains:
             value, modules = self._follow(roots[chain[0]], chain)
@@ -298,7 +300,7 @@ class _Walk:
             encoding, copy = self._value(label, value)
             namespace = frozen
             for name, module in zip(read, modules, strict=False):
-                namespace = namespace.setdefault(name, Module(module)).attributes
+                namespace = namespace.setdefault(name, FrozenModule(module)).attributes
             if copy is not MISSING:
                 namespace[read[-1]] = copy
             yield frame("read", encode((kind, *read)), encoding)
@@ -312,7 +314,7 @@ class _Walk:
         return encode_device_array(array, where)
 
     def _follow(self, value: Any, chain: Chain) -> tuple[Any, list[ModuleType]]:
-        """Follow a chain as far as it goes through modules; return what is there, and these."""
+        """Follow a chain through modules; return the value it ends at, and the modules."""
         modules: list[ModuleType] = []
         for depth, name in enumerate(chain[1:], start=1):
             if not isinstance(value, ModuleType):
@@ -337,8 +339,8 @@ class _Walk:
         return (f"{kind} {read[0]!r}" if len(read) == 1 else ".".join(read)) + self._inside
 
 
-def _refused(function: Function, called: bool) -> str:
-    """Return what a function does that a kernel cannot, and which one it is if not the operator itself."""
+def _refused(function: FrozenFunction, called: bool) -> str:
+    """Return a construct that kernels do not support, with the function unless that is the operator."""
     code = function.code
     sentence = unsupported.refusal(code) or ""
     if not sentence or not called:
@@ -364,7 +366,7 @@ def _described(operator: object) -> str:
 
 
 class _Asked(threading.local):
-    """What this thread fingerprinted while `Once` is in force, with the operators themselves."""
+    """Fingerprints that this thread made inside `Once`, with their operators."""
 
     found: dict[int, tuple[object, Fingerprint]] | None = None
 
@@ -373,10 +375,10 @@ _asked = _Asked()
 
 
 class Once:
-    """A context in which this thread fingerprints each operator once, however often it is asked for.
+    """A context in which this thread fingerprints each operator at most once.
 
-    A factory looks at an operator several times: at what it returns, at what it is, at what it compiles to.
-    All of these must see the same operator, whatever another thread assigns meanwhile.
+    A factory inspects an operator several times: its result, its kind, its compiled code. All of these must
+    see the same operator, even if another thread assigns to something it reads meanwhile.
     """
 
     __slots__ = ("_outer",)
@@ -393,8 +395,8 @@ class Once:
 def fingerprint(operator: object) -> Fingerprint:
     """Return the fingerprint of an operator; of equal ones, the same compilers make equal code.
 
-    The last fingerprints of each code object are kept, so that a repeated call with an unchanged
-    operator costs well under a microsecond and what its guard costs.
+    The last fingerprints of each code object are kept, so a repeated call with an unchanged operator costs
+    well under a microsecond plus the check of its guard.
 
     An operator is a Python function or lambda, a function under ``numba.cuda.jit`` or ``numba.njit``, a NumPy
     ufunc, or a function of ``operator`` or ``math``.
@@ -424,24 +426,24 @@ def _fingerprint(operator: object) -> Fingerprint:
             return each
     found, size = _Walk().fingerprint(operator)
     if size > _LARGEST or (found.captures and type(operator) is not FunctionType):
-        return found  # to remember it would keep large copies, or the operator and so its arrays, alive
+        return found  # caching it would keep large copies, or the operator and its arrays, alive
     others = tuple(each for each in recent if each != found)
     _recent[key] = (found, *others[: _VARIANTS - 1])
     return found
 
 
-# Bounded, for both keep objects of the user's alive. What they keep includes the object whose id is
-# the key, so that no other object gets that id.
+# Bounded, because both keep the user's objects alive. They keep the object whose id is the key, too, so no
+# other object gets that id.
 _KEPT: Final = 512
-_VARIANTS: Final = 4  # fingerprints kept for one code object: closures made of it differ in what they hold
-_LARGEST: Final = 1 << 16  # bytes of an encoding; a copy of all that an operator reads is kept with it
-_plans: Bounded[Plan] = Bounded(partial(LRUCache, _KEPT))
+_VARIANTS: Final = 4  # fingerprints kept for each code object, of closures over different values
+_LARGEST: Final = 1 << 16  # bytes of an encoding; a copy of everything the operator reads is kept with it
+_known_loads: Bounded[Loads] = Bounded(partial(LRUCache, _KEPT))
 _recent: Bounded[tuple[Fingerprint, ...]] = Bounded(partial(LRUCache, _KEPT))
 
 
-def _plan(code: CodeType) -> Plan:
-    plan = _plans.get(id(code))
-    if plan is None:
-        plan = scan(code)
-        _plans[id(code)] = plan
-    return plan
+def _loads(code: CodeType) -> Loads:
+    loads = _known_loads.get(id(code))
+    if loads is None:
+        loads = scan(code)
+        _known_loads[id(code)] = loads
+    return loads

@@ -89,7 +89,7 @@ class Leaf:
         return struct.pack("=Q", (address + self.start * dtype.itemsize) % 2**64)
 
     def room(self, name: str) -> int:
-        """Return how many items of the whole iterator it has."""
+        """Return how many items of the whole iterator it provides."""
         has_end = self.is_array or (self.slot.kind == "index" and self.given)
         if not has_end or not self.slot.step:
             return ENDLESS
@@ -104,7 +104,7 @@ class Leaf:
 
 
 class Iterator:
-    """What may be given in place of an array; one of the classes that derive from it.
+    """Base class of everything that may be passed in place of an array, except dtypes.
 
     ``iterator + n`` begins `n` items later.
 
@@ -140,16 +140,16 @@ class Iterator:
         return f"<cupar {type(self).__name__}{self._given()} of {structs.text(self.dtype)}>"
 
     def _given(self) -> str:
-        """Return the number that it was made of as text, as in ``(5)``; empty if it was made of others."""
+        """Return the number that it was constructed from as text, as in ``(5)``; otherwise an empty text."""
         return ""
 
     def captured(self) -> list[Any]:
-        """Return the device arrays that operators in it have captured."""
+        """Return the device arrays captured by its operators."""
         states = (leaf.given for leaf in self.leaves)
         return [array for each in states if isinstance(each, CapturedState) for array in each.arrays()]
 
     def gone_through(self) -> list[Any] | None:
-        """Return the arrays that it goes through from their first items on; None if places matter."""
+        """Return the arrays that it reads in order from their first items; None if the order is another."""
         if any(leaf.slot.step and not leaf.is_array for leaf in self.leaves):
             return None
         items = [leaf for leaf in self.leaves if leaf.is_array]
@@ -170,12 +170,12 @@ class Iterator:
         return b"".join([leaf.pack(name, items, output, lend, alike) for leaf in self.leaves])
 
     def room(self, name: str) -> int:
-        """Return how many items its arrays have for it; of items here and there it is not known which."""
+        """Return how many items its arrays have for it; arrays with random access are not counted."""
         return min((leaf.room(name) for leaf in self.leaves), default=ENDLESS)
 
     @NumbaType
     def _numba_type_(self) -> Any:
-        """Return what numba sees it as, in compiled host code."""
+        """Return its numba type in compiled host code."""
         from .. import _numba_type
 
         return _numba_type(self)
@@ -190,7 +190,7 @@ class ArrayIterator(Iterator):
 
 
 def over(name: str, array: Any) -> Iterator:
-    """Return an iterator as it is, or one over an array or over what stands for one."""
+    """Return an iterator unchanged, otherwise one over an array or over a dtype that stands for one."""
     return array if isinstance(array, Iterator) else ArrayIterator(name, array)
 
 
@@ -225,7 +225,7 @@ def state_of(
 
 
 def same_structure(one: nodes.IteratorNode, other: nodes.IteratorNode) -> bool:
-    """Whether two nodes have the same code, whatever the fields of their structs are called."""
+    """Whether two nodes have the same code, ignoring the names of struct fields."""
     if type(one) is type(other) is nodes.Discard:
         return True
     operators = [

@@ -209,18 +209,18 @@ def resolve(
 
 
 def gives_bool(kind: OpKind) -> bool:
-    """Whether a kind gives a bool, whatever it takes."""
+    """Whether the result of a kind is a bool for all types."""
     return TRAITS[kind].group in ("relation", "logical")
 
 
 def is_uniform(kind: OpKind, inputs: Sequence[DType], output: DType) -> bool:
-    """Whether a kind takes values of one type here and gives that type, or a bool if it is one that does."""
+    """Whether a kind takes values of one type here and returns that type, or a bool if it is a predicate."""
     given = _BOOL if gives_bool(kind) else inputs[0]
     return set(inputs) == {inputs[0]} and structs.layout(output) == structs.layout(given)
 
 
 def expression(kind: OpKind, inputs: Sequence[DType], output: DType) -> str | None:
-    """Return the C++ of what a kind gives for `a` and `b`, as a value of the output's type.
+    """Return the C++ of a kind's result for `a` and `b`, as a value of the output's type.
 
     The kind must be defined for the inputs. None if no C++ is written for the types, or the result is not
     converted to the output's silently.
@@ -247,7 +247,7 @@ def _function(inputs: Sequence[DType], output: DType, result: str) -> str:
 
 
 def _loaded(pointer: str, dtype: DType) -> str:
-    if dtype.kind == "b":  # of which memory may hold any byte
+    if dtype.kind == "b":  # in memory it may be any byte
         return f"*static_cast<const unsigned char*>({pointer}) != 0"
     return f"*static_cast<const {cpp.type_name(dtype)}*>({pointer})"
 

@@ -28,7 +28,7 @@ DType = np.dtype[Any]
 
 @dataclass(frozen=True)
 class Members:
-    """The C++ of a node's struct."""
+    """The members of a node's struct in C++."""
 
     state: str  # its data members, and functions of its own
     advance: str = ""  # what moves it by `n` items
@@ -63,7 +63,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class IteratorNode:
-    """What yields items of a dtype, or takes them."""
+    """A source or sink of items of a dtype."""
 
     value: DType
 
@@ -71,7 +71,7 @@ class IteratorNode:
 
     @property
     def children(self) -> tuple[IteratorNode, ...]:
-        """The nodes that this one reaches its items through."""
+        """The nodes that this one reads or writes through."""
         return ()
 
     @property
@@ -86,7 +86,7 @@ class IteratorNode:
 
     @property
     def operator(self) -> Operator | None:
-        """What is applied to the items on their way."""
+        """The operator applied to each item, if there is one."""
         return None
 
     def slots(self, step: int = 1, read_only: bool = False) -> Iterator[Slot]:
@@ -114,7 +114,7 @@ class IteratorNode:
         return []
 
     def without_user(self, *, with_code: bool = False) -> IteratorNode:
-        """Return it without what keeps the users' functions in it alive; see `Operator.without_user`."""
+        """Return a copy that does not keep the user's functions alive; see `Operator.without_user`."""
         own = ((each.name, getattr(self, each.name)) for each in fields(self))
         kept = {name: _without_user(value, with_code) for name, value in own if name != "value"}
         return replace(self, **kept)
@@ -173,7 +173,7 @@ class CacheModified(IteratorNode):
 
 @dataclass(frozen=True)
 class Counting(IteratorNode):
-    """Numbers, each one more than the one before."""
+    """Consecutive numbers."""
 
     def slots(self, step: int = 1, read_only: bool = False) -> Iterator[Slot]:
         yield from (Slot("bytes"), Slot("index", 8, step))
@@ -254,7 +254,7 @@ class Zip(IteratorNode):
 
 @dataclass(frozen=True)
 class Permutation(IteratorNode):
-    """The items of one iterator at the places that another one yields."""
+    """The items of one iterator at the positions that another one yields."""
 
     values: IteratorNode
     indices: IteratorNode
@@ -290,7 +290,7 @@ class Permutation(IteratorNode):
 
 @dataclass(frozen=True)
 class _Wrapper(IteratorNode):
-    """What has one child."""
+    """A node with one child."""
 
     child: IteratorNode
 
@@ -301,7 +301,7 @@ class _Wrapper(IteratorNode):
 
 @dataclass(frozen=True)
 class Reverse(_Wrapper):
-    """Another iterator, backwards."""
+    """Another iterator in reverse order."""
 
     def slots(self, step: int = 1, read_only: bool = False) -> Iterator[Slot]:
         yield from self.child.slots(-step, read_only)
@@ -312,7 +312,7 @@ class Reverse(_Wrapper):
 
 @dataclass(frozen=True)
 class _Changing(_Wrapper):
-    """What changes items as they are read from its child, or as they are written to it."""
+    """A node that changes items as they are read from its child, or written to it."""
 
     output: bool
 
@@ -338,7 +338,7 @@ class Convert(_Changing):
 
 @dataclass(frozen=True)
 class Transform(_Changing):
-    """What an operator makes of another iterator's items, or of items on their way to one."""
+    """The results of an operator on another iterator's items, or on items before they are written to it."""
 
     function: Operator
 
@@ -377,7 +377,7 @@ def description(node: IteratorNode | Any) -> str:
 
 
 def rounded_up(size: int) -> int:
-    """Return the bytes that a node's own state of some bytes takes."""
+    """Return a size rounded up to a multiple of 8 bytes."""
     return -(-size // 8) * 8
 
 
@@ -386,8 +386,8 @@ class Argument:
     """An array or iterator of an algorithm, as its build sees it."""
 
     name: str  # of the parameter, as in "d_in"
-    given: IteratorNode  # what the user gives
-    node: IteratorNode  # what the algorithm reads or writes: that, or something of cupar's own around it
+    given: IteratorNode  # as the user gave it
+    node: IteratorNode  # as the algorithm reads or writes it: the same, or wrapped by cupar
     output: bool = False  # whether it is written
 
     @property
@@ -407,18 +407,18 @@ class Argument:
         return {f"{self.name}_op{i}": op for i, op in enumerate(op for op in found if op is not None)}
 
     def converted(self, value: DType) -> Argument:
-        """Return it with items of another type, if that is another."""
+        """Return a copy that converts items to another type, or itself if the type is the same."""
         if structs.layout(value) == structs.layout(self.value):
             return self
         return replace(self, node=Convert(value, self.node, self.output))
 
     @property
     def advice(self) -> str:
-        """What to write if it is written other items than it says it takes; empty if that was decided."""
+        """Advice for messages if its item type was inferred; otherwise empty."""
         return self.given.operator.advice if self.output and self.given.operator is not None else ""
 
     def without_user(self, *, with_code: bool = False) -> Argument:
-        """Return it without what keeps the users' functions in it alive; see `Operator.without_user`."""
+        """Return a copy that does not keep the user's functions alive; see `Operator.without_user`."""
         given, node = (each.without_user(with_code=with_code) for each in (self.given, self.node))
         return replace(self, given=given, node=node)
 

@@ -1,4 +1,4 @@
-"""An operator as kernels see it: its types, what it does, and the state that a call hands to it."""
+"""A resolved operator: its types, its code, and the state that each call passes to it."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ if TYPE_CHECKING:
 
 
 class ResultError(TypeError):
-    """What an operator returns is not converted to the type that is needed: users see a TypeError."""
+    """An operator's result does not convert to the required type; users see a TypeError."""
 
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator for given types: a kind that CCCL has for them, a Python function, or C++ and LTO-IR."""
+    """An operator for given types: one of CCCL's kinds, a Python function, or C++ and LTO-IR."""
 
     name: str = field(compare=False)  # for messages
     inputs: tuple[np.dtype[Any], ...]
-    output: np.dtype[Any]  # what the result of a function is converted to
-    kind: OpKind | None  # if CCCL's own operator serves
-    fingerprint: str  # the kind's name, or the SHA-256 of all that a function depends on, or of LTO-IR
-    # If numba compiles it: its fingerprint, with the frozen copy that is compiled; and what the user gave,
+    output: np.dtype[Any]  # a function's result is converted to it
+    kind: OpKind | None  # if it is one of CCCL's own
+    fingerprint: str  # the kind's name, or the SHA-256 of everything a function depends on, or of LTO-IR
+    # If numba compiles it: its fingerprint, with the frozen copy that is compiled; and the user's object,
     # which may have changed since.
     source: walk.Fingerprint | None = field(default=None, compare=False)
     user: Any = field(default=None, compare=False, repr=False)
-    # If it is C++: the definition of a function that stands as `SYMBOL` there, and what that calls.
+    # If it is C++: the definition of a function named `SYMBOL`, and the code that this calls.
     cpp: str | None = field(default=None, compare=False)
     ltoirs: tuple[bytes, ...] = field(default=(), compare=False, repr=False)
     captures: tuple[walk.Capture, ...] = ()  # device arrays that it reads or updates
-    # Of what is handed to it in each call, in bytes, and what returns that for the next call.
+    # The state that each call passes to it: bytes, alignment, and a function that returns the current state.
     state_size: int = 0
     state_alignment: int = 1
     state: Callable[[], bytes] | None = field(default=None, compare=False)
-    # For messages: what it was given as, and what decides the output's type, if that may be another.
+    # For messages: the parameter it was given as, and what decides the output's type, if that may change.
     parameter: str = field(default="op", compare=False)
     decided_by: str = field(default="", compare=False)
     advice: str = field(default="", compare=False)  # what to write if a type was inferred and is not meant
@@ -54,7 +54,7 @@ class Operator:
 
     @property
     def described(self) -> str:
-        """Its name and where it is defined, for messages."""
+        """Its name and the place of its definition, for messages."""
         from .._base.causes import place
 
         return f"operator {self.name}{place(self.user)}"
@@ -65,7 +65,7 @@ class Operator:
         return f"; {self.advice}" if self.advice else ""
 
     def of_output(self, taken: np.dtype[Any]) -> Operator:
-        """Return it as that of an output iterator which takes items to be of a type that nobody named."""
+        """Return a copy for an output iterator whose item type was inferred, with advice for messages."""
         advice = (
             f"the TransformOutputIterator of {self.name} takes {structs.text(taken)}, the dtype of "
             "`underlying`: for other items annotate the parameter of its function, or give value_type"
@@ -74,17 +74,17 @@ class Operator:
 
     @property
     def function(self) -> Any:
-        """What numba compiles, as it was when it was asked for; None if numba compiles nothing."""
+        """The frozen copy that numba compiles; None if it compiles nothing."""
         return None if self.source is None else self.source.frozen
 
     @property
     def externals(self) -> tuple[External | CppFunction, ...]:
-        """The functions that it calls which are not in Python."""
+        """The functions it calls that are not written in Python."""
         return () if self.source is None else self.source.externals
 
     @property
     def links(self) -> tuple[Linkable, ...]:
-        """What is linked with it for these, and for functions in Python, each piece once."""
+        """The code linked with it, for external functions and for Python functions, without duplicates."""
         own = () if self.source is None else self.source.links
         return tuple(dict.fromkeys([*(code for each in self.externals for code in each.links), *own]))
 
@@ -118,9 +118,9 @@ class Operator:
             )
 
     def without_user(self, *, with_code: bool = False) -> Operator:
-        """Return it without what keeps the user's function, and so the arrays in its closure, alive.
+        """Return a copy that does not keep the user's function, and so the arrays in its closure, alive.
 
-        What is compiled stays, if wanted.
+        With `with_code` the code to compile stays.
         """
         if with_code:
             source = None if self.source is None else self.source.without_guard()
@@ -137,9 +137,9 @@ def _fits(result: np.dtype[Any], output: np.dtype[Any]) -> bool:
 
 
 class CapturedState:
-    """What an operator has captured: called, it returns the arrays' addresses and shapes as they are now.
+    """The state of an operator that captures arrays: their current addresses and shapes.
 
-    It tells `lend` what has their memory, if that is not they; see `arrays.address`.
+    `lend` is called with the owner of their memory if they do not own it; see `arrays.address`.
     """
 
     def __init__(self, captures: Sequence[walk.Capture], function: Any) -> None:
@@ -149,7 +149,7 @@ class CapturedState:
         return b"".join([self._captured(each, lend) for each in self.captures])
 
     def arrays(self) -> list[Any]:
-        """Return the arrays themselves, for the caller who must keep them alive."""
+        """Return the arrays, for callers that must keep them alive."""
         return [capture.of(self.function) for capture in self.captures]
 
     def _captured(self, capture: walk.Capture, lend: Lend | None) -> bytes:

@@ -15,7 +15,7 @@ from .. import structs
 from .._base.data import replace
 from .._base.words import counted
 from .._fingerprint import walk
-from .._fingerprint.frozen import Function
+from .._fingerprint.frozen import FrozenFunction
 from ..operators import Op, RawOp
 from . import kinds
 from .operator import CapturedState, Operator
@@ -92,7 +92,7 @@ def resolve(
     return plain
 
 
-def _means_builtins(function: Function) -> bool:
+def _means_builtins(function: FrozenFunction) -> bool:
     """Whether the globals that a function reads are Python's own `min` and `max`."""
     return all(value is _BUILTINS.get(name) for name, value in function.globals.items())
 

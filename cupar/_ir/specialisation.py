@@ -1,4 +1,4 @@
-"""What is built: an algorithm for given types, operators and device, as plain data."""
+"""A specialisation: an algorithm for given types, operators and device, as plain data."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from .._external.linkable import Linkable
 
 
-_OF_KERNELS = ("tier", "policy")  # options that nobody asks for
+_OF_KERNELS = ("tier", "policy")  # options that no factory passes
 
 
 class Kind(Protocol):
-    """What a class of algorithms says of how its specialisations are built."""
+    """The attributes of a class of algorithms that decide how its specialisations are built."""
 
     _family: Any  # its kernels, a `Family`; None: it is a kernel of the user's
     _loaded: Any  # the class of its code in a context: `Loaded`, or one like it
@@ -33,19 +33,19 @@ class Specialisation:
     Attributes
     ----------
     kind : type of Algorithm
-        Says of which family its kernels are.
+        Names the family of its kernels.
     algorithm : str
         As in ``"reduce_into"``.
     arguments : tuple of Argument
-        Of a kernel of the user's, its `parameters.Parameter`.
+        Of a user's kernel, its `types.Parameter`.
     operators : tuple of (str, Operator)
-        By parameter. Of a kernel, what it does.
+        By parameter. Of a user's kernel, its function.
     options : tuple of (str, value)
-        All else that changes the code: kind of initial value, determinism, …
+        Everything else that changes the code: kind of initial value, determinism, …
     cc : int
         Compute capability, as in 90; 0: it is for the CPU.
     links : tuple of Linkable
-        Code that is linked beside that of the operators.
+        Further code to link, beside that of the operators.
     """
 
     kind: type[Kind]
@@ -63,35 +63,35 @@ class Specialisation:
 
     @property
     def is_kernel(self) -> bool:
-        """Whether it is a kernel of the user's, and not an algorithm."""
+        """Whether it is a user's kernel, not an algorithm."""
         return self.algorithm == "kernel"
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """The arguments of a kernel of the user's."""
+        """The parameters of a user's kernel."""
         found: Any = self.arguments
         return found  # type: ignore[no-any-return]
 
     def option(self, name: str) -> Any:
-        """Return an option; None if there is none of that name."""
+        """Return an option, None if it is not set."""
         return dict(self.options).get(name)
 
     def quick(self) -> Specialisation:
-        """Return that of the kernels that link quickly, where there are others that do not."""
+        """Return the specialisation of the quick tier, for families that have two tiers."""
         return replace(self, options=(*self.options, ("tier", "quick")))
 
     def with_policy(self, policy: str) -> Specialisation:
-        """Return that of kernels with a policy that was measured, and is not the family's default."""
+        """Return the specialisation with a measured policy in place of the family's default."""
         kept = (each for each in self.options if each[0] != "policy")
         return replace(self, options=(*kept, ("policy", policy)))
 
     def as_asked(self) -> Specialisation:
-        """Return it as it was asked for, whichever kernels it is of, and with whichever policy."""
+        """Return the specialisation without its tier and policy, as the factory requested it."""
         return replace(self, options=tuple(each for each in self.options if each[0] not in _OF_KERNELS))
 
     @property
     def functions(self) -> dict[str, Operator]:
-        """The operators that are device functions, and not CCCL's own; those of iterators among them."""
+        """The operators that are device functions and not CCCL's own, including those of iterators."""
         found = {name: op for name, op in self.operators if op.kind is None}
         for argument in self.arguments:
             found.update(argument.operators)
@@ -99,19 +99,19 @@ class Specialisation:
 
     @property
     def states(self) -> tuple[Any, ...]:
-        """Of each operator, what gives its state; None if it has none."""
+        """The state functions of the operators; None for those without a state."""
         return tuple(op.state for _, op in self.operators)
 
     def value_names(self, uses: Collection[str]) -> list[str]:
-        """Return whose the values of a call are, given the arrays that it uses: see `_call.written`."""
+        """Return the parameter names of a call's values, given the arrays that it uses."""
         names = [argument.name for argument in self.arguments if argument.name in uses]
         names += [name for name, op in self.operators if op.state_size]
         return names + ["init"] * (self.option("init") is not None)
 
     def without_user(self, *, with_code: bool = False) -> Specialisation:
-        """Return it without what keeps the user's functions alive; it is equal.
+        """Return an equal specialisation that does not keep the user's functions alive.
 
-        It cannot be built, unless the code that is compiled stays.
+        It can be built only if `with_code` keeps the code to compile.
         """
         return replace(
             self,

@@ -1,4 +1,4 @@
-"""What the arguments of factories mean, and the errors of those that mean nothing."""
+"""Describes the arguments of factories, and raises errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -147,23 +147,23 @@ def converting(name: str, array: Any, other: Argument) -> Argument:
 
 
 def discarding(name: str, value: np.dtype[Any]) -> Argument:
-    """Describe an output of which nothing is kept."""
+    """Describe an output that discards its items."""
     node = nodes.Discard(value)
     return Argument(name, node, node, output=True)
 
 
 @dataclass(frozen=True)
 class Accumulation:
-    """Input, output and operator of a reduction or scan, and how its initial value is given."""
+    """Input, output and operator of a reduction or scan, and the kind of its initial value."""
 
     d_in: Argument
     d_out: Argument
     operator: Operator
-    init: str | None  # "value": with the call; "device": in device memory; None: there is none
+    init: str | None  # "value": passed by the call; "device": in device memory; None: no initial value
 
     @property
     def accumulator(self) -> np.dtype[Any]:
-        """The type in which items are accumulated."""
+        """The accumulator's dtype."""
         return self.operator.output
 
 
@@ -176,7 +176,7 @@ def accumulation(
     is_scan: bool = False,
     names: tuple[str, str] = ("d_in", "d_out"),
 ) -> Accumulation:
-    """Find out in which type items are accumulated, and what the operator means for it.
+    """Determine the accumulator's type, and resolve the operator for it.
 
     A scan may have its initial value on the device, and CCCL has faster scans for some operators. `names` are
     those of the parameters that input and output are given as.

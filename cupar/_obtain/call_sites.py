@@ -257,7 +257,7 @@ def _asked_anew(
     args: tuple[Any, ...],
     named: dict[str, Any],
 ) -> Algorithm:
-    # What is remembered is what was asked: no function is read again while the factory looks at it.
+    # The table must describe exactly this request: no function is read twice while it is resolved.
     with walk.Once():
         functions = _fingerprints(args, named)
         algorithm = _asked(factory, args, named)

@@ -1,4 +1,4 @@
-"""Code from elsewhere as the linker takes it: C++ is compiled once, and kept as an entry of its own."""
+"""External code for the linker: C++ is compiled once, and cached as an entry of its own."""
 
 from __future__ import annotations
 
@@ -50,5 +50,5 @@ def _made(code: Linkable, cc: int) -> Linkable:
 
 
 def forget() -> None:
-    """Forget what was compiled, as far as this process has it in memory."""
+    """Clear the compiled code in memory."""
     _compiled.clear()

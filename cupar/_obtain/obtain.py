@@ -38,22 +38,22 @@ _algorithms: _cache.Memory[Algorithm] = _cache.Memory(maxsize=1024)
 
 
 class Observer(Protocol):
-    """Who is told of each specialisation that factories ask for, where it is not memoised."""
+    """Observer called for each requested specialisation, except memoised ones."""
 
     @property
     def cc(self) -> int | None:
-        """Compute capability for those who name none; None: that of the current device."""
+        """Default compute capability; None: that of the current device."""
 
     @property
     def is_ahead(self) -> bool:
-        """Whether algorithms are asked for to be built alone, and not to be loaded or called here."""
+        """Whether algorithms are only built, not loaded or called here."""
 
     def ask(self, spec: Specialisation, answer: Callable[[], Algorithm]) -> Algorithm:
         """Return the algorithm object: what `answer` returns, or another in its place."""
 
 
 class _Unasked:
-    """Stands in place of the observer until the first question."""
+    """Placeholder for the observer until the first request."""
 
 
 _unasked = _Unasked()
@@ -62,7 +62,7 @@ observer: Observer | _Unasked | None = _unasked
 
 
 def observed() -> Observer | None:
-    """Return the observer; at the first question, the one that a command or the environment names."""
+    """Return the observer; at the first request, the one that a command or the environment names."""
     global observer
     found = observer
     if isinstance(found, _Unasked):
@@ -85,7 +85,7 @@ def obtain(
     link: Any = None,
     **options: Any,
 ) -> A:
-    """Return an algorithm object: what all factories end with.
+    """Return an algorithm object: the last step of all factories.
 
     Parameters
     ----------
@@ -99,17 +99,17 @@ def obtain(
     """
     if wait is not True and wait is not False and not isinstance(wait, np.bool_):
         raise TypeError(f"wait: expected True or False, got {wait!r}")
-    watching = observed()  # once, as another thread may replace it
-    if watching is not None and is_cpu() and watching.is_ahead:  # where all can be built and called at once
+    watching = observed()  # read once, because another thread may replace it
+    if watching is not None and is_cpu() and watching.is_ahead:  # the CPU builds and calls at once
         watching = None
     found, device = target(watching.cc if cc is None and watching is not None else cc)
     kind: Any = cls
     links: tuple[Linkable, ...] = ()
     if link is not None:
-        from .._external.files import Guard
+        from .._external.files import FileGuard
         from .._external.linkable import argument
 
-        links = argument(link, "link", Guard())
+        links = argument(link, "link", FileGuard())
     spec = Specialisation(
         kind, algorithm, tuple(arguments), tuple(operators.items()), tuple(options.items()), found, links
     )
@@ -130,11 +130,11 @@ _this_thread = threading.local()
 
 
 class _SpecifiedError(Exception):
-    """Ends a factory with the specialisation that it would obtain."""
+    """Carries the specialisation out of a factory that is only asked to specify it."""
 
 
 def specification(factory: Callable[..., Algorithm], *args: Any, **named: Any) -> Specialisation:
-    """Return what a factory would obtain, and obtain nothing."""
+    """Return the specialisation that a factory would obtain, without obtaining it."""
     unremembered: Any = getattr(factory, "__wrapped__", factory)
     _this_thread.specifies = True
     try:
@@ -198,7 +198,7 @@ def _produced(spec: Specialisation, device: driver.Device | None, tier: str) -> 
 def _with_policy(
     spec: Specialisation, device: driver.Device | None, used_on: driver.Device | None
 ) -> Built | None:
-    """Fetch or make the build with the policy that was measured on such a card; None if there is none."""
+    """Fetch or make the build with the policy measured on such a card; None if no policy was measured."""
     found = tuned.applied(spec, used_on)
     if found is spec:
         return None
@@ -220,7 +220,7 @@ def class_of(spec: Specialisation) -> Any:
 
 
 def _tier(spec: Specialisation, is_called: bool) -> str:
-    """Return what a factory builds of an algorithm that has two tiers, empty for all others."""
+    """Return the tier that a factory builds; empty for algorithms without tiers."""
     family = spec.kind._family
     if family is None or spec.is_cpu or not family.has_quick_tier(spec):
         return ""
@@ -230,13 +230,13 @@ def _tier(spec: Specialisation, is_called: bool) -> str:
 
 
 def _shared(cls: Any, built: Built) -> Algorithm:
-    """Return the object that is kept in memory: it has no state, and says that it was in memory."""
+    """Return the object kept in memory, without a state and with the origin ``"memory"``."""
     build = replace(built.build, origin="memory", seconds={})
     return cls(replace(built, build=build), ())  # type: ignore[no-any-return]
 
 
 def keep(algorithm: Algorithm, device: driver.Device | None) -> None:
-    """Let `obtain` find an algorithm's code in memory, for a device; None: for the CPU."""
+    """Put an algorithm's code into memory for `obtain`, for a device; None: for the CPU."""
     built = algorithm._built
     spec = built.spec.as_asked()
     kept = spec, device, _tier(spec, True)
@@ -244,7 +244,7 @@ def keep(algorithm: Algorithm, device: driver.Device | None) -> None:
 
 
 class _Pending:
-    """What is built in the background."""
+    """A build in the background."""
 
     refusal = ""
 
@@ -283,7 +283,7 @@ class _Pending:
 
 
 def _kernels(spec: Specialisation) -> str:
-    """Return what builds have in common that link the same kernels; of others, what equal ones have."""
+    """Return a key that is equal for builds that link the same kernels, or of others for equal builds."""
     try:
         return digest(build_parts(spec) if spec.is_kernel or spec.is_cpu else template_parts(spec))
     except ImportError:  # a compiler is missing, as the build will say to the caller that waits for it
@@ -291,7 +291,7 @@ def _kernels(spec: Specialisation) -> str:
 
 
 def forget() -> None:
-    """Forget what this process has in memory, but for what call sites have memoised."""
+    """Clear all builds in memory, except those memoised by call sites."""
     from .._compile import inference
     from . import linked
 

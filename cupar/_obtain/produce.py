@@ -40,7 +40,7 @@ def produce(
     make_build: Make | None = None,
     found: _cache.Found | None = None,
 ) -> Built:
-    """Fetch or make a build; `kept` is what stays in memory of its specialisation."""
+    """Fetch or make a build; `kept` is the specialisation that stays in memory."""
     seconds: dict[str, float] = {}
     parts = build_parts(spec)
     origin = "disk"
@@ -93,7 +93,7 @@ def produce(
 
 
 def code_of(kept: Specialisation, blob: bytes) -> Code:
-    """Return the code of a build; `kept` is what stays in memory of its specialisation."""
+    """Return the code of a build; `kept` is the specialisation that stays in memory."""
     if not kept.is_cpu:
         return Code(kept, blob)
     from .._cpu.code import HostCode
@@ -104,7 +104,7 @@ def code_of(kept: Specialisation, blob: bytes) -> Code:
 
 
 def _policy(spec: Specialisation, blob: bytes) -> Policy | None:
-    """Return the policy of a build, and where it came from."""
+    """Return the policy of a build, and its source."""
     family = spec.kind._family
     if family is None or family.tunable is None or spec.is_cpu:
         return None
@@ -113,14 +113,14 @@ def _policy(spec: Specialisation, blob: bytes) -> Policy | None:
         source = "cupar" if spec.option("policy") is None else "tuned"
         return Policy({name: int(value) for name, value in found._asdict().items()}, source)
     facts: dict[str, int] = {}
-    with suppress(image.DamagedError):  # whoever loads it says so
+    with suppress(image.DamagedError):  # loading it reports that
         facts = image.facts_in(blob)
     names = ("threads", "items", *(("ahead_threads", "ahead_tile") if facts.get("ahead_tile") else ()))
     return Policy({name: facts[name] for name in names if name in facts}, "CUB")
 
 
 def _shown(spec: Specialisation, code: Code) -> Made:
-    """Return what shows a build, made of what was fingerprinted, whatever that is by then."""
+    """Return functions that show a build, recompiling the frozen copies of its operators."""
     kept = spec.without_user(with_code=True)
     if spec.is_cpu:
         return Made(code.cubin, code.cubin, partial(_made_again, _llvm, kept), code.cubin)  # type: ignore[arg-type]
@@ -135,9 +135,9 @@ def _made_again(shown: Callable[[Specialisation], T], spec: Specialisation) -> T
 
 
 def _linked(spec: Specialisation) -> tuple[dict[str, bytes | Linkable], list[str] | None]:
-    """Return all that is linked by what it is of, and the linker's options, None for the usual ones.
+    """Return all linked code by its source, and the linker's options, None for the default ones.
 
-    It is compiled again, but for what the cache has.
+    It is compiled again, except for code in the cache.
     """
     from .. import _build
     from .._compile import python_kernel
@@ -220,7 +220,7 @@ def build_here(
 
 
 def built_on_cpu(spec: Specialisation) -> bytes:
-    """Return what numba makes of a specialisation for the CPU."""
+    """Return the object code of a specialisation for the CPU."""
     from .._cpu import build
 
     return build.build(spec)
@@ -240,7 +240,7 @@ def _kernel_links(spec: Specialisation, seconds: dict[str, float]) -> list[bytes
 def _parts(
     spec: Specialisation, seconds: dict[str, float], operators: Operators
 ) -> tuple[list[bytes], bool, Operators]:
-    """Return what is linked: the template, whether it was made, and the operators."""
+    """Return the code to link: the template, whether it was made, and the operators."""
     from .._jobs import threads
 
     pending = None
@@ -258,7 +258,7 @@ def _parts(
 
 
 def compile_operators(spec: Specialisation, seconds: dict[str, float], operators: Operators) -> None:
-    """Compile the operators of a specialisation, unless that was done."""
+    """Compile the operators of a specialisation, unless they are there."""
     from .. import _build
     from .._jobs.threads import step
     from .linked import linked
@@ -276,7 +276,7 @@ def compile_operators(spec: Specialisation, seconds: dict[str, float], operators
 def build_apart(
     spec: Specialisation, seconds: dict[str, float], operators: Operators
 ) -> tuple[bytes, int, str]:
-    """Do what `build_here` does in a helper process that nobody waits for, and if it cannot, here."""
+    """Do the same as `build_here` in an idle helper process; if that fails, in this process."""
     import pickle
 
     from .._compile import workers
@@ -293,7 +293,7 @@ def build_apart(
                     blob, size, origin, stages = answer
                     seconds.update(stages)
                     return blob, size, origin
-            except Exception as error:  # whatever it is, here it may work
+            except Exception as error:  # it may still work in this process
                 log.debug("linked without a helper process: %s: %s", type(error).__name__, error)
         if threads.is_abandoned():
             raise threads.AbandonedError("not linked, as the process ends")

@@ -6,7 +6,7 @@ helper process, and take their place between two calls. They are kept under the 
 it was asked for, so every later process finds them first. The quick ones are another specialisation, with an
 option more.
 
-What is built ahead is the fast one. ``CUPAR_TIER`` pins one tier for what factories build.
+Building ahead makes the fast one. ``CUPAR_TIER`` pins one tier for what factories build.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from . import produce
 
 
 def wanted(is_called: bool) -> str:
-    """Return which tier factories build: ``"quick"`` or ``"fast"``, or ``"both"`` of what is called here."""
+    """Return the tier that factories build: ``"quick"``, ``"fast"``, or ``"both"`` if it is called here."""
     pinned = os.environ.get("CUPAR_TIER", "").strip().lower()
     if pinned not in ("", "quick", "fast"):
         warn_once(
@@ -56,7 +56,7 @@ def produced(spec: Specialisation, kept: Specialisation, device: driver.Device |
 
 
 class _Upgrade:
-    """The fast code for what calls the quick one meanwhile."""
+    """The fast build that replaces a quick one in use."""
 
     def __init__(self, spec: Specialisation, before: Built, operators: produce.Operators) -> None:
         self._before = before
@@ -69,7 +69,7 @@ class _Upgrade:
         self._future: Future[None] | None = upgrades.submit(digest(template_parts(spec)), self._work)
 
     def follow(self, algorithm: Any) -> None:
-        """Let an algorithm object have the code as soon as it is there."""
+        """Give an algorithm object the code as soon as it is available."""
         with self._lock:
             self._algorithms.add(algorithm)
             made = self._made
@@ -88,7 +88,7 @@ class _Upgrade:
         return True
 
     def _work(self) -> None:
-        """Make the code, load it where the quick one is loaded, and have it take that one's place."""
+        """Build the code, load it in the contexts of the quick build, and replace that."""
         name = self._before.build.algorithm
         try:
             if self._make is None:
@@ -114,7 +114,7 @@ class _Upgrade:
         log.info("%s has its fast code now, key %s", name, made.build.key)
 
     def _load(self, made: Built) -> None:
-        """Load the code where that needs no thread of the user's; elsewhere, the next call does it."""
+        """Load the code in contexts that need no user's thread; elsewhere, the next call loads it."""
         for context in filter(driver.is_there, self._before.code.contexts):
             with driver.in_background(context):
                 made.code.loaded(context)

@@ -4,10 +4,10 @@ Such an entry is small: a policy, and what it was measured with. Its key holds t
 family says that a policy depends on (`Tunable.facts`), and the kernels' source, for a policy of other kernels
 says nothing of these. It lies where builds lie, and travels with them. A build for the device at hand asks
 for it before its own key is made, so a policy makes another build and no build is ever stale; builds for a
-compute capability alone (``cc=``) have the default policies, as nobody knows the card.
+compute capability alone (``cc=``) have the default policies, because the card is not known.
 
-To ask costs a file that is not there, once in a process for each kind of problem. A shared store is asked
-only where the build is not at hand either.
+A lookup costs one access to a missing file, once per process for each kind of problem. A shared store is
+queried only if the build is not available locally either.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .._ir.specialisation import Specialisation
 from .._kernels.tuning import write
 from .._store import settings
 
-_known: dict[Any, str] = {}  # policies as text by device, name and facts; empty: there is none
+_known: dict[Any, str] = {}  # policies as text by device, name and facts; empty: no policy
 
 
 def applied(spec: Specialisation, device: driver.Device | None) -> Specialisation:
@@ -49,7 +49,7 @@ def is_off() -> bool:
 
 
 def _look(spec: Specialisation, card: Card) -> str:
-    """Return the policy that is kept for a specialisation on a kind of card; empty if there is none."""
+    """Return the policy kept for a specialisation on a kind of card; empty if there is no policy."""
     tunable = spec.kind._family.tunable
     if not tunable.space(spec):
         return ""
@@ -69,7 +69,7 @@ def _look(spec: Specialisation, card: Card) -> str:
         policy = tunable.made(**json.loads(found.entry.payload)["policy"])
         if not all(type(each) is int for each in policy) or not tunable.may_be(spec, policy):
             raise ValueError(f"{policy} is no policy of {tunable.name}")
-    except Exception as error:  # whatever is there: nesting too deep for a parser, numbers too long
+    except Exception as error:  # any content: nesting too deep for a parser, numbers too long
         why = str(error) if len(str(error)) < 200 else type(error).__name__
         key = found.key
         warn_once(("policy", key), f"cupar does not use the tuned policy {key} of {found.source}: {why}")
@@ -123,5 +123,5 @@ def keep(key: str, entry: _cache.Entry) -> bool:
 
 @fork.in_child
 def forget() -> None:
-    """Forget what was found, and what was not."""
+    """Clear the policies known to this process."""
     _known.clear()

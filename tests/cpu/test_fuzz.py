@@ -26,4 +26,4 @@ def test_random_calls(monkeypatch):
     with cupar.device("cpu"):
         player.play(SECONDS)
         player.together()
-    assert set(ALGORITHMS) == set(plans.SHAPES) and all(player.played.values())
+    assert set(ALGORITHMS) == set(plans.EXECUTION_PLANS) and all(player.played.values())

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from cupar._compile import nvrtc
-from cupar._external.files import Guard
+from cupar._external.files import FileGuard
 from cupar._external.lexer import Source, included_head
 from cupar._external.sources import with_headers
 
@@ -195,5 +195,5 @@ def test_as_nvrtc_reads_it(tmp_path, source):
         (tmp_path / f"h{number}.h").write_text(f"#define FOUND_{number} 1\n")
     (tmp_path / "h0.h").write_text('#include "h1.h"\n#define FOUND_0 1\n')
     checks = "".join(f'static_assert(FOUND_{name[1]}, "");\n' for name in names)
-    code, headers = with_headers(f"{text}\n{checks}".encode(), None, [tmp_path], Guard())
+    code, headers = with_headers(f"{text}\n{checks}".encode(), None, [tmp_path], FileGuard())
     assert nvrtc.compile_source(code, 90, headers, ["-default-device"])

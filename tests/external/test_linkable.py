@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from cupar._external.files import Guard
+from cupar._external.files import FileGuard
 from cupar._external.linkable import collect
 
 
 def digests(given):
-    return [each.digest for each in collect(given, "link", Guard())]
+    return [each.digest for each in collect(given, "link", FileGuard())]
 
 
 def test_files_are_equal_by_content(tmp_path):
@@ -52,7 +52,7 @@ def test_cpp_by_what_it_includes(tmp_path):
 )
 def test_what_is_none(given, error, message):
     with pytest.raises(error) as caught:
-        collect(given, "link", Guard())
+        collect(given, "link", FileGuard())
     assert message in str(caught.value)
 
 
@@ -61,12 +61,12 @@ def test_what_cupar_does_not_serve():
 
     for more in ({"setup_callback": print}, {"teardown_callback": print}, {"nrt": True}):
         with pytest.raises(ValueError, match=f"link: code has a {next(iter(more))}"):
-            collect(cuda.LTOIR(b"code", name="code", **more), "link", Guard())
+            collect(cuda.LTOIR(b"code", name="code", **more), "link", FileGuard())
     with pytest.raises(ValueError, match="link: <unnamed-ptx> is empty, expected PTX"):
-        collect(cuda.PTXSource(" "), "link", Guard())
+        collect(cuda.PTXSource(" "), "link", FileGuard())
 
 
 def test_an_empty_file(tmp_path):
     (tmp_path / "a.o").write_bytes(b"")
     with pytest.raises(ValueError, match=r"a.o' is empty, expected an object file"):
-        collect(tmp_path / "a.o", "link", Guard())
+        collect(tmp_path / "a.o", "link", FileGuard())

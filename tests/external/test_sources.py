@@ -3,7 +3,7 @@
 import pytest
 
 from cupar._external import sources
-from cupar._external.files import Guard
+from cupar._external.files import FileGuard
 from cupar._external.sources import with_headers
 
 
@@ -20,7 +20,7 @@ def test_files_are_found_as_a_compiler_does(tmp_path):
         b'#include "a.h"\n#include <cuda_fp16.h>\n// #include "gone.h"\n',
         tmp_path / "own",
         [tmp_path / "more"],
-        Guard(),
+        FileGuard(),
     )
     names = dict(headers)
     assert sorted(text for text in names.values()) == sorted(
@@ -38,32 +38,32 @@ def test_places_are_not_told(tmp_path):
     found = []
     for place in ("one", "another"):
         write(tmp_path / place / "sub", x="#define X 3")
-        found.append(with_headers(b'#include "sub/x.h"\n', tmp_path / place, [], Guard()))
+        found.append(with_headers(b'#include "sub/x.h"\n', tmp_path / place, [], FileGuard()))
     assert found[0] == found[1]
     assert str(tmp_path).encode() not in repr(found).encode()
 
 
 def test_files_that_include_each_other(tmp_path):
     write(tmp_path, a='#include "b.h"', b='#include "a.h"')
-    _, headers = with_headers(b'#include "a.h"', tmp_path, [], Guard())
+    _, headers = with_headers(b'#include "a.h"', tmp_path, [], FileGuard())
     assert len(headers) == 2
 
 
 def test_has_include(tmp_path):
     write(tmp_path, a="")
-    source, headers = with_headers(b'#if __has_include("a.h") && 1\n#endif', tmp_path, [], Guard())
+    source, headers = with_headers(b'#if __has_include("a.h") && 1\n#endif', tmp_path, [], FileGuard())
     assert b"/cupar-nowhere/1/a.h" in source
     assert len(headers) == 1
 
 
 def test_a_guard_sees_changes(tmp_path):
     write(tmp_path, a="1")
-    guard = Guard()
+    guard = FileGuard()
     with_headers(b'#include "a.h"\n#include "b.h"', tmp_path, [], guard)
     assert guard.holds()
     write(tmp_path, b="2")
     assert not guard.holds()
-    guard = Guard()
+    guard = FileGuard()
     with_headers(b'#include "a.h"', tmp_path, [], guard)
     write(tmp_path, a="12")
     assert not guard.holds()
@@ -76,7 +76,7 @@ def test_headers_of_libraries_are_found_and_collected_but_not_cudas_beside_them(
     write(tmp_path / "cuda", cuda_fp16="CUDA's own")
     monkeypatch.setattr(sources, "library_folder", {"curand": tmp_path / "cuda"}.get)
     given = b"#include <curand_kernel.h>\n#include <cuda_fp16.h>\n"
-    source, headers = with_headers(given, None, [], Guard())
+    source, headers = with_headers(given, None, [], FileGuard())
     assert source == b'#include "/cupar-nowhere/1/curand_kernel.h"\n#include <cuda_fp16.h>\n'
     assert [text for _, text in headers] == [
         b'#include "/cupar-nowhere/2/curand.h"\n#include "cuda_fp16.h"\n',
@@ -93,7 +93,7 @@ def test_curand_is_found_where_it_is_installed():
 
 def collected(source, folder=None, folders=(), standard=17):
     """Return a source as it is changed, and the files that it includes by the names that they have then."""
-    code, headers = with_headers(source.encode(), folder, folders, Guard(), standard)
+    code, headers = with_headers(source.encode(), folder, folders, FileGuard(), standard)
     return code.decode(), {name.removeprefix(sources.NOWHERE): text.decode() for name, text in headers}
 
 
@@ -110,7 +110,7 @@ def test_absolute_paths_are_collected_and_not_told(tmp_path):
 def test_what_is_not_there_is_looked_for_nowhere(tmp_path, name):
     """NVRTC would read what is there by then, or what dots lead to from its own folders."""
     write(tmp_path, a="#define A")
-    guard = Guard()
+    guard = FileGuard()
     given = f'#include "{name.format(tmp_path)}"\n'
     code, headers = with_headers(given.encode(), None, [], guard)
     assert code.startswith(b'#include "/cupar-nowhere/absent/')
@@ -145,7 +145,7 @@ def test_a_folder_that_is_led_elsewhere_is_seen(tmp_path):
     write(tmp_path / "one", a="1")
     write(tmp_path / "two", a="2")
     (tmp_path / "now").symlink_to(tmp_path / "one")
-    guard = Guard()
+    guard = FileGuard()
     with_headers(b'#include "now/a.h"', tmp_path, [], guard)
     assert guard.holds()
     (tmp_path / "now").unlink()
@@ -155,7 +155,7 @@ def test_a_folder_that_is_led_elsewhere_is_seen(tmp_path):
 
 def test_a_folder_is_no_file(tmp_path):
     (tmp_path / "one" / "atomic").mkdir(parents=True)
-    guard = Guard()
+    guard = FileGuard()
     code, headers = with_headers(b"#include <atomic>", None, [tmp_path / "one"], guard)
     assert (code, headers) == (b"#include <atomic>", ())
     assert guard.holds()
@@ -189,6 +189,6 @@ def test_a_file_that_cannot_be_read(tmp_path, monkeypatch):
     def read(self, path):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Guard, "read", read)
+    monkeypatch.setattr(FileGuard, "read", read)
     with pytest.raises(ValueError, match=r"cannot read '.*/a\.h', which is included: Permission denied"):
         collected('#include "a.h"', tmp_path)

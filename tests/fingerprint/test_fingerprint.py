@@ -531,11 +531,11 @@ def test_running_tracing_and_marshalling_do_not_count(source):
     sys.settrace(lambda *_: lambda *_: None)  # instruments it
     try:
         function(1, 2)
-        assert bytecode.scan(function.__code__).encoding == walk._plan(function.__code__).encoding
+        assert bytecode.scan(function.__code__).encoding == walk._loads(function.__code__).encoding
     finally:
         sys.settrace(previous)
     loaded = marshal.loads(marshal.dumps(function.__code__))  # as from a .pyc
-    assert bytecode.scan(loaded).encoding == walk._plan(function.__code__).encoding
+    assert bytecode.scan(loaded).encoding == walk._loads(function.__code__).encoding
 
 
 def test_names_of_functions_do_not_count():
@@ -1206,7 +1206,7 @@ def test_recursive_functions_are_known_by_identity():
 
 
 def test_what_is_kept_is_bounded_and_does_not_hold_arrays(monkeypatch):
-    for name in ("_recent", "_plans"):
+    for name in ("_recent", "_known_loads"):
         monkeypatch.setattr(walk, name, Bounded(functools.partial(LRUCache, 10)))
     array = np.zeros(3)
     alive = sys.getrefcount(array)
@@ -1218,7 +1218,7 @@ def test_what_is_kept_is_bounded_and_does_not_hold_arrays(monkeypatch):
     for i in range(50):
         fingerprint(make(f"op = lambda a, b: a + {i}"))
     assert len(walk._recent) <= 10
-    assert len(walk._plans) <= 10
+    assert len(walk._known_loads) <= 10
     made = make("def f(s):\n  return lambda a, b: a + s\nop = f")
     for i in range(50):
         fingerprint(made(i))

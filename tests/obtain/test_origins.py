@@ -355,7 +355,7 @@ def test_a_fork_while_other_threads_hold_locks():
         make(1)
         held = threading.Event()
         def hold():
-            with _fingerprint._plans._lock, _fingerprint._recent._lock, _extensions.lock:
+            with _fingerprint._known_loads._lock, _fingerprint._recent._lock, _extensions.lock:
                 held.set()
                 threading.Event().wait(20)
         threading.Thread(target=hold, daemon=True).start()
