@@ -28,6 +28,7 @@ from .._ir import nodes
 from .._ir.specialisation import Specialisation
 from .._obtain import call_sites, obtain
 from .._obtain.target import parse_cc
+from .._store.files import read_at
 
 __all__ = [
     "RecordError",
@@ -201,10 +202,11 @@ class Recorder:
     def _append(self, line: bytes) -> None:
         try:
             # Readable by its owner alone, as it may hold secrets; and written by others, it would be theirs.
-            file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
+            file = os.open(self._path, flags, 0o600)
             try:
                 size = os.fstat(file).st_size
-                if line and size and os.pread(file, 1, size - 1) != b"\n":
+                if line and size and read_at(file, 1, size - 1) != b"\n":
                     line = b"\n" + line  # after what a process left that was killed
                 if os.write(file, line) != len(line):  # one call, so that no two processes' lines mix
                     raise OSError("no space left for a whole line")

@@ -24,7 +24,16 @@ from typing import Final
 
 from .digests import sha256
 
-__all__ = ["ABSENT", "beside", "folder_hash", "own_file", "own_version", "package_folder", "package_version"]
+__all__ = [
+    "ABSENT",
+    "beside",
+    "folder_hash",
+    "machine",
+    "own_file",
+    "own_version",
+    "package_folder",
+    "package_version",
+]
 
 ABSENT: Final = "absent"  # in place of a version
 
@@ -101,7 +110,13 @@ def folder_hash(*tops: Path) -> str:
     return digest.hexdigest()[:16]
 
 
+def machine() -> str:
+    """Return the kind of processor, as in ``"x86_64"``, without what importing `platform` costs."""
+    return os.uname().machine if hasattr(os, "uname") else os.environ.get("PROCESSOR_ARCHITECTURE", "")
+
+
 _PACKAGE: Final = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120 - it may be in a zip
+_READ: Final = os.O_RDONLY | getattr(os, "O_BINARY", 0)
 _PYC_HEADER: Final = 16  # bytes before a module's code: among them the time of its source
 
 
@@ -112,7 +127,7 @@ def own_file(name: str) -> bytes:
     """
     path = f"{_PACKAGE}/{name}"
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # a third of what `open` costs, which starts notice
+        file = os.open(path, _READ)  # a third of what `open` costs, which starts notice
     except NotADirectoryError:
         return bytes(getattr(__spec__, "loader").get_data(path))  # noqa: B009 - not every loader has it
     try:

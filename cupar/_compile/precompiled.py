@@ -59,7 +59,7 @@ class _Headers:
             path = f"{folder}/headers"
             code = nvrtc.compile_kernels(source, key[0], f"-create-pch={path}")
             try:
-                self._files[key] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                self._files[key] = os.open(path, os.O_RDONLY)
             except OSError:  # it was not made, though the code was
                 self._files[key] = None
         return code

@@ -24,7 +24,7 @@ from .. import _cache
 from .._base import fork
 from .._base.digests import canonical, sha256
 from .._base.errors import BuildError
-from .._base.versions import ABSENT, beside, own_version, package_version
+from .._base.versions import ABSENT, beside, machine, own_version, package_version
 from .._store.entry import key_of
 
 _busy: Counter[int] = Counter()  # of each thread, in how many blocks of `compilers` it is
@@ -97,6 +97,8 @@ def library_path(name: str) -> Path:
     The places and their order are cuda.pathfinder's: what is loaded, NVIDIA's wheels, then all others. For
     those pathfinder itself is asked, which costs 40 ms, so the cache keeps its answer.
     """
+    if sys.platform != "linux":
+        raise ImportError('cupar builds for GPUs on Linux; elsewhere it runs on the CPU: cupar.device("cpu")')
     soname, folder = {
         "nvrtc": (f"libnvrtc.so.{cuda_major()}", "cuda_nvrtc/lib"),
         "nvJitLink": (f"libnvJitLink.so.{cuda_major()}", "nvjitlink/lib"),
@@ -273,7 +275,7 @@ def cpu_versions() -> dict[str, Any]:
         "python": ".".join(map(str, sys.version_info[:2])),
         "the CPU": name,
         "features of the CPU": [features, told],
-        "platform": f"{sys.platform} {os.uname().machine}",
+        "platform": f"{sys.platform} {machine()}",
         "cupar's code for operators": own_version(OPERATORS),
         "cupar's code for the CPU": own_version(ON_CPU),
     }

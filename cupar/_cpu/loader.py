@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
+from .._base.versions import machine
 from .._kernels.elf import Elf
 
 _X86_64, _OBJECT = 62, 1  # EM_X86_64, ET_REL
@@ -47,7 +48,7 @@ class _Section(NamedTuple):
 
 def is_possible() -> bool:
     """Whether objects for this machine can be loaded here."""
-    return sys.platform == "linux" and os.uname().machine == "x86_64" and sys.maxsize > 1 << 32
+    return sys.platform == "linux" and machine() == "x86_64" and sys.maxsize > 1 << 32
 
 
 def symbol(name: str) -> int | None:

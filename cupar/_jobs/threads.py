@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 def cores() -> int:
     """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0))
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 # --- The end of the process ----------------------------------------------------------------------------

@@ -35,7 +35,7 @@ from .._base.digests import sha256
 from .._base.errors import RefusedError
 from .._base.words import counted
 from .entry import Entry, is_key, meaning_of, unseal
-from .files import DistrustedError, fault, remove_leftovers, replacing
+from .files import DistrustedError, fault, read_at, remove_leftovers, replacing
 from .layer import Layer, Listed
 
 _VERSION = 1
@@ -113,7 +113,7 @@ class Bundle(Layer):
             raise RefusedError(
                 f"{self.path} {changed}. Run 'chmod go-w {self.path}' if it is yours, or use a copy that is."
             )
-        header = os.pread(self._file, _HEADER_BYTES, 0)
+        header = read_at(self._file, _HEADER_BYTES, 0)
         if not header.startswith(b"cupar-bundle "):
             raise RefusedError(f"{self.path} is no bundle, which 'cupar cache export' makes")
         match = _HEADER.fullmatch(header)
@@ -131,7 +131,7 @@ class Bundle(Layer):
         """Read the index; a file with holes in it may claim to be of any size."""
         if count <= _MOST_ENTRIES:
             with suppress(MemoryError):
-                return os.pread(self._file, count * _RECORD.size, start)
+                return read_at(self._file, count * _RECORD.size, start)
         raise RefusedError(f"{self.path} is too large: its index is of {counted(count, 'entry')}")
 
     def _changed(self) -> str | None:
@@ -197,7 +197,7 @@ class Bundle(Layer):
         self.trust()
         if where.offset < _HEADER_BYTES or where.end > self._start:
             raise RefusedError("is damaged: it does not lie between the bundle's header and index")
-        return os.pread(self._file, min(size, max(0, where.size - offset)), where.offset + offset)
+        return read_at(self._file, min(size, max(0, where.size - offset)), where.offset + offset)
 
     def read_at(self, where: _Record, key: str) -> Entry:
         """Read an entry; raise `RefusedError` if it is not to be served."""

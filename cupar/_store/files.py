@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import itertools
 import os
 import stat
@@ -19,6 +20,18 @@ _LEFTOVER_SECONDS = 3600  # nothing is written, and nothing built, for that long
 # O_NONBLOCK: opening a pipe that somebody left in place of an entry must not wait for a writer.
 _READ_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
 _WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+
+
+_moving = _thread.allocate_lock()
+
+
+def read_at(file: int, size: int, offset: int) -> bytes:
+    """Return at most `size` bytes of an open file, from `offset` on."""
+    if hasattr(os, "pread"):
+        return os.pread(file, size, offset)
+    with _moving:  # a place of reading that all threads share
+        os.lseek(file, offset, os.SEEK_SET)
+        return os.read(file, size)
 
 
 class DistrustedError(RefusedError):
