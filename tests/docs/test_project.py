@@ -134,3 +134,25 @@ def test_a_release_is_what_its_tag_says(release):
     release.wheel(there)
     (release.path / "CHANGELOG.md").write_text("## 1.2.3 (unreleased)\n")
     assert "CHANGELOG.md has no date" in release.run("v1.2.3", there).stderr
+
+
+def test_pythons_that_are_claimed_are_tested():
+    claimed = re.findall(r"Python :: (3\.\d+)", PROJECT)
+    first, last = re.search(r"Python\s+(3\.\d+) to (3\.\d+)", (ROOT / "README.md").read_text()).groups()
+    assert claimed == [f"3.{minor}" for minor in range(int(first[2:]), int(last[2:]) + 1)]
+    assert f"Python {first} to {last}" in (ROOT / "docs/install.md").read_text()
+    in_ci = re.search(r"python: \[(.*)\]", (ROOT / ".github/workflows/test.yml").read_text())[1]
+    rows = runpy.run_path(str(ROOT / ".ci/matrix"))["ROWS"]
+    for each in claimed:
+        assert f'"{each}"' in in_ci
+        assert f"Python {each}, cu13" in rows
+
+
+def test_gpus_are_asked_for_on_linux_alone():
+    """There are no such packages for macOS, where the CPU backend runs."""
+    needed = re.search(r"^dependencies = \[\n(.*?)^\]", PROJECT, re.MULTILINE | re.DOTALL)[1]
+    for line in re.findall(r'^    "(.*)",$', needed, re.MULTILINE):
+        name = re.match(r"[\w-]+", line)[0]
+        assert line.endswith("; sys_platform == 'linux'") == (
+            name.startswith("cuda-") or name == "numba-cuda"
+        )
