@@ -99,6 +99,11 @@ class IteratorNode:
         """Bytes of state, its children's and its own."""
         return sum(slot.size for slot in self.slots())
 
+    @property
+    def streams(self) -> bool:
+        """Whether its items lie side by side in arrays, where plain loads reach them, or in no memory."""
+        return not any(isinstance(node, (CacheModified, Permutation, Shuffle)) for node in self.walk())
+
     def walk(self) -> Iterator[IteratorNode]:
         """Yield the nodes, children first."""
         for child in self.children:

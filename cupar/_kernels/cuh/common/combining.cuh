@@ -47,6 +47,20 @@ __device__ __forceinline__ V combine(const V& a, const V& b, const Op& op) {
   return static_cast<V>(op(a, b));
 }
 
+// Of each lane up to some, what those up to it have.
+template <class V, class Op>
+__device__ __forceinline__ V scan_first_lanes(V value, int count, const Op& op) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll 1
+  for (int distance = 1; distance < count; distance *= 2) {
+    const V other = shuffle_up(value, distance);
+    if (lane >= distance && lane < count) {
+      value = combine(other, value, op);
+    }
+  }
+  return value;
+}
+
 // Combines items that a thread has, in pairs.
 template <class V, class Accum, int items, class T, class Op>
 __device__ __forceinline__ V reduce_thread(const T* item, const Op& op) {

@@ -44,9 +44,14 @@ struct published {
     }
   }
 
-  // What can be read of one at some time: whether it was published, and what.
+  // What can be read of one at some time: whether it was published, and what. `arrive` comes before both:
+  // loads of several copies are under way together if all of them are read before the first arrives.
   struct copy {
     part at[parts];
+
+    __device__ __forceinline__ void arrive() const {
+      for (const part& each : at) use_whole(each);
+    }
 
     __device__ __forceinline__ bool is_there() const {
       bool all = true;
@@ -67,7 +72,7 @@ struct published {
   };
   __device__ __forceinline__ copy read() const {
     copy found;
-    for (int i = 0; i < parts; ++i) found.at[i] = load_whole(&at[i]);
+    for (int i = 0; i < parts; ++i) found.at[i] = issue_load(&at[i]);
     return found;
   }
 

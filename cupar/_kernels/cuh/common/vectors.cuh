@@ -1,7 +1,7 @@
 // Vectors of items: what a thread loads or stores at once, if an array is aligned for that.
 #pragma once
 
-#include "common/types.cuh"
+#include "common/arrays.cuh"
 
 namespace cupar {
 constexpr int widest = 16;  // bytes
@@ -9,8 +9,9 @@ constexpr int widest = 16;  // bytes
 template <class It>
 using item_t = typename cuda::std::iterator_traits<It>::value_type;
 
+// Bytes of an item in arrays; 0 if they are not loaded as vectors.
 template <class It>
-constexpr int array_bytes = is_array<It> ? static_cast<int>(sizeof(item_t<It>)) : 0;  // of an item in memory
+constexpr int array_bytes = arrays_of<It>::widest > 0 ? arrays_of<It>::item_bytes : 0;
 
 template <int bytes>
 struct word {};
@@ -38,13 +39,18 @@ struct word<16> {
 template <int bytes>
 constexpr bool is_word = bytes > 0 && bytes <= widest && (bytes & (bytes - 1)) == 0;
 
-// Items of a vector: as many as make the widest word of the largest items.
+// Items of a vector: as many as make the widest word of the largest items in arrays.
 template <class... Its>
 constexpr int vector_items() {
   int largest = 0;
-  ((largest = array_bytes<Its> > largest ? array_bytes<Its> : largest), ...);
-  return largest > 0 && ((!is_array<Its> || is_word<array_bytes<Its>>) && ...) ? widest / largest : 1;
+  ((largest = arrays_of<Its>::widest > largest ? arrays_of<Its>::widest : largest), ...);
+  const bool are_words = ((arrays_of<Its>::widest == 0 || is_word<arrays_of<Its>::widest>) && ...);
+  return largest > 0 && are_words ? widest / largest : 1;
 }
+
+// Whether vectors of so many items are made of words of each array.
+template <int items, class It>
+constexpr bool has_words = is_word<items * arrays_of<It>::widest>;
 
 template <class T, int items>
 struct alignas(widest) vector {
@@ -55,17 +61,58 @@ struct alignas(widest) vector {
 // Whether vectors may be loaded from there, or stored.
 template <int items, class It>
 __device__ __forceinline__ bool is_aligned(It it) {
-  if constexpr (is_word<items * array_bytes<It>>) {
-    return reinterpret_cast<u64>(it) % (items * sizeof(item_t<It>)) == 0;
+  bool all = true;
+  if constexpr (has_words<items, It>) {
+    arrays_of<It>::each(it,
+                        [&](auto* p, auto) { all &= reinterpret_cast<u64>(p) % (items * sizeof(*p)) == 0; });
   }
-  return true;
+  return all;
+}
+
+// How many items after the start of a vector that is: of the first array, if there are several.
+template <int items, class It>
+__device__ __forceinline__ int beyond_vector(It it) {
+  int beyond = -1;
+  arrays_of<It>::each(it, [&](auto* p, auto) {
+    if (beyond < 0) {
+      beyond = static_cast<int>(reinterpret_cast<u64>(p) % (items * sizeof(*p)) / sizeof(*p));
+    }
+  });
+  return beyond < 0 ? 0 : beyond;
+}
+
+// Some items of each array of an iterator, in registers.
+template <class It>
+struct arrays_of_vector {
+  uint4 word[arrays_of<It>::count];
+
+  // Gives the pointers of an iterator, and what they point to here, to `f(p, there)`; they point here then.
+  template <class F>
+  __device__ __forceinline__ void hold(It& it, F f) {
+    int i = 0;
+    arrays_of<It>::each(it, [&](auto*& p, auto) {
+      const auto there = reinterpret_cast<cuda::std::remove_reference_t<decltype(p)>>(&word[i++]);
+      f(p, there);
+      p = there;
+    });
+  }
+};
+
+template <int items, class T>
+__device__ __forceinline__ void copy_word(T* to, const T* from) {
+  using word_t = typename word<items * sizeof(T)>::type;
+  *reinterpret_cast<word_t*>(const_cast<cuda::std::remove_cv_t<T>*>(to)) =
+      *reinterpret_cast<const word_t*>(from);
 }
 
 template <bool aligned, class It, class T, int items>
 __device__ __forceinline__ void load(vector<T, items>& to, It from) {
-  if constexpr (aligned && is_word<items * array_bytes<It>>) {
-    using word_t                        = typename word<items * sizeof(T)>::type;
-    *reinterpret_cast<word_t*>(to.item) = *reinterpret_cast<const word_t*>(from);
+  if constexpr (aligned && has_words<items, It> && is_array<It>) {
+    copy_word<items>(to.item, from);
+  } else if constexpr (aligned && has_words<items, It>) {
+    arrays_of_vector<It> held;
+    held.hold(from, [](auto* p, auto* there) { copy_word<items>(there, p); });
+    load<false>(to, from);
   } else {
 #pragma unroll
     for (int i = 0; i < items; ++i) {
@@ -76,9 +123,14 @@ __device__ __forceinline__ void load(vector<T, items>& to, It from) {
 
 template <bool aligned, class It, class T, int items>
 __device__ __forceinline__ void store(It to, const vector<T, items>& from) {
-  if constexpr (aligned && is_word<items * array_bytes<It>>) {
-    using word_t                   = typename word<items * sizeof(T)>::type;
-    *reinterpret_cast<word_t*>(to) = *reinterpret_cast<const word_t*>(from.item);
+  if constexpr (aligned && has_words<items, It> && is_array<It>) {
+    copy_word<items>(to, from.item);
+  } else if constexpr (aligned && has_words<items, It>) {
+    arrays_of_vector<It> held;
+    It here = to;
+    held.hold(here, [](auto*, auto*) {});
+    store<false>(here, from);
+    held.hold(to, [](auto* p, auto* there) { copy_word<items>(p, there); });
   } else {
 #pragma unroll
     for (int i = 0; i < items; ++i) {

@@ -1,9 +1,10 @@
 // Global memory written and read 8 or 16 bytes at once, in no order with other accesses. The 16 bytes are one
 // scalar: of a vector, the compiler reads part by part where not all of its parts are used.
 //
-// ptxas does so with a scalar, too: it drops what nobody uses, and reads what is left by several loads, some
-// of which may see what another thread wrote, and some what was there before. So all of it is used: for a
-// pause that hardly ever happens, and does no harm.
+// ptxas does so with a scalar, too: it drops unused words, and reads the others by several loads, some of
+// which may see what another thread wrote, and some what was there before. So all of it is used: for a pause
+// that hardly ever happens, and does no harm. That waits for the load; who loads several issues them all
+// first.
 //
 // Source: PTX ISA, "ld" and "st" of type .b128.
 #pragma once
@@ -29,8 +30,9 @@ __device__ __forceinline__ void store_whole(T* to, const T& value) {
         : "memory");
   }
 }
+// Issues a load, whose result `use_whole` has to be given before it is used.
 template <class T>
-__device__ __forceinline__ T load_whole(const T* from) {
+__device__ __forceinline__ T issue_load(const T* from) {
   static_assert(sizeof(T) == 8 || sizeof(T) == 16);
   u64 word[sizeof(T) / 8];
   if constexpr (sizeof(T) == 8) {
@@ -39,13 +41,8 @@ __device__ __forceinline__ T load_whole(const T* from) {
     asm volatile(
         "{\n"
         "  .reg .b128 whole;\n"
-        "  .reg .b64 mixed;\n"
-        "  .reg .pred pauses;\n"
         "  ld.relaxed.gpu.global.b128 whole, [%2];\n"
         "  mov.b128 {%0, %1}, whole;\n"
-        "  xor.b64 mixed, %0, %1;\n"
-        "  setp.eq.u64 pauses, mixed, 0x9e3779b97f4a7c15;\n"
-        "  @pauses nanosleep.u32 1;\n"
         "}"
         : "=l"(word[0]), "=l"(word[1])
         : "l"(from)
@@ -54,5 +51,22 @@ __device__ __forceinline__ T load_whole(const T* from) {
   T value;
   memcpy(&value, word, sizeof(T));
   return value;
+}
+template <class T>
+__device__ __forceinline__ void use_whole(const T& value) {
+  if constexpr (sizeof(T) == 16) {
+    u64 word[2];
+    memcpy(word, &value, 16);
+    asm volatile(
+        "{\n"
+        "  .reg .b64 mixed;\n"
+        "  .reg .pred pauses;\n"
+        "  xor.b64 mixed, %0, %1;\n"
+        "  setp.eq.u64 pauses, mixed, 0x9e3779b97f4a7c15;\n"
+        "  @pauses nanosleep.u32 1;\n"
+        "}" ::"l"(word[0]),
+        "l"(word[1])
+        : "memory");
+  }
 }
 }  // namespace cupar

@@ -41,7 +41,6 @@ struct reduce_kernels {
   static constexpr bool has_init  = Traits::has_init;
   static constexpr bool is_stable = Traits::is_stable;
   static constexpr int threads    = Traits::threads;
-  static constexpr int rows       = Traits::rows;
 
   using value_t = combined<op_t, accum_t>;
 
@@ -52,6 +51,11 @@ struct reduce_kernels {
   static constexpr int large_bytes = 64 * 1024;
 
   static constexpr int items = vector_items<d_in_t>();
+  // What is made of arrays' items, such as tuples of an item and its index, has to fit into registers.
+  static constexpr int most_rows = 128 / (items * static_cast<int>(sizeof(d_in_v)));
+  static constexpr int rows      = is_array<d_in_t> || items == 1 || Traits::rows <= most_rows ? Traits::rows
+                                   : most_rows > 0                                             ? most_rows
+                                                                                               : 1;
   // What one block takes: as much as it can have on its way, or more of an array.
   static constexpr int in_one_tile    = large_threads * items * rows;
   static constexpr int in_large_bytes = is_array<d_in_t> ? large_bytes / static_cast<int>(sizeof(d_in_v)) : 0;
@@ -93,37 +97,45 @@ struct reduce_kernels {
   // items at most. The result is the first thread's; without items there is none.
   template <int items, int rows, class It>
   static __device__ __forceinline__ value_t reduce(It in, i64 num_items, int tile, const op_t& op) {
-    i64 before = 0, vectors = num_items / items;
-    if constexpr (is_array<It>) {
-      const i64 beyond = reinterpret_cast<u64>(in) % (items * sizeof(item_t<It>));
-      before           = least(num_items, (items - beyond / static_cast<i64>(sizeof(item_t<It>))) % items);
-      vectors          = is_aligned<items>(in + before) ? (num_items - before) / items : 0;
+    i64 before      = 0;
+    bool is_aligned = true;
+    if constexpr (arrays_of<It>::widest > 0) {
+      before     = least(num_items, (items - beyond_vector<items>(in)) % items);
+      is_aligned = cupar::is_aligned<items>(in + before);
     }
+    const i64 vectors = is_array<It> && !is_aligned ? 0 : (num_items - before) / items;
     const i64 singles = num_items - vectors * items;
 
     partial_of<value_t> sum;
     const i64 first_tile = i64{blockIdx.x} * tile;
-    for (i64 first = first_tile; first < vectors; first += i64{gridDim.x} * tile) {
-      const auto count = static_cast<unsigned int>(least(vectors - first, tile));
-      const It from    = in + before + first * items;
-      vector<item_t<It>, items> loaded[rows];
+    const auto add_tiles = [&](auto aligned) {
+      for (i64 first = first_tile; first < vectors; first += i64{gridDim.x} * tile) {
+        const auto count = static_cast<unsigned int>(least(vectors - first, tile));
+        const It from    = in + before + first * items;
+        vector<item_t<It>, items> loaded[rows];
 #pragma unroll
-      for (int r = 0; r < rows; ++r) {
-        const unsigned int i = threadIdx.x + r * blockDim.x;
-        if (i < count) {
-          load<true>(loaded[r], from + i * items);
-        }
-      }
-      if (threadIdx.x < count) {
-        value_t part = reduce_thread<value_t, accum_t, items>(loaded[0].item, op);
-#pragma unroll
-        for (int r = 1; r < rows; ++r) {
-          if (threadIdx.x + r * blockDim.x < count) {
-            part = op(part, reduce_thread<value_t, accum_t, items>(loaded[r].item, op));
+        for (int r = 0; r < rows; ++r) {
+          const unsigned int i = threadIdx.x + r * blockDim.x;
+          if (i < count) {
+            load<decltype(aligned)::value>(loaded[r], from + i * items);
           }
         }
-        sum.add(part, op);
+        if (threadIdx.x < count) {
+          value_t part = reduce_thread<value_t, accum_t, items>(loaded[0].item, op);
+#pragma unroll
+          for (int r = 1; r < rows; ++r) {
+            if (threadIdx.x + r * blockDim.x < count) {
+              part = op(part, reduce_thread<value_t, accum_t, items>(loaded[r].item, op));
+            }
+          }
+          sum.add(part, op);
+        }
       }
+    };
+    if (is_array<It> || is_aligned) {
+      add_tiles(cuda::std::true_type{});
+    } else if constexpr (!is_array<It> && items > 1) {
+      add_tiles(cuda::std::false_type{});
     }
     const i64 first_single = i64{gridDim.x - 1 - blockIdx.x} * blockDim.x;
     if constexpr (items > 1 || (is_word<array_bytes<It>> && sizeof(item_t<It>) > alignof(item_t<It>))) {

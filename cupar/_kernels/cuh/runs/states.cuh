@@ -82,10 +82,7 @@ struct run_states {
     bool is_first = true, is_open = true;  // whether the value lacks some tile's
     for (i64 nearest = tile - 1;; nearest -= 32 * windows) {
       runs_t state[windows];
-#pragma unroll
-      for (int w = 0; w < windows; ++w) {
-        state[w] = load(nearest - 32 * w - lane);
-      }
+      load(state, nearest - lane);
 #pragma unroll
       for (int w = 0; w < windows; ++w) {
         unsigned ends, needed;
@@ -129,19 +126,53 @@ struct run_states {
   }
 
  private:
-  // Before the first tile there is nothing, and nobody asks for it.
-  __device__ __forceinline__ runs_t load(i64 tile) const {
+  // The states of tiles 32 apart, the last one first. Their loads are under way together.
+  __device__ __forceinline__ void load(runs_t (&state)[windows], i64 last) const {
+    if constexpr (is_small) {
+      ulonglong2 both[windows];
+#pragma unroll
+      for (int w = 0; w < windows; ++w) {
+        if (last >= 32 * w) {
+          both[w] = issue_load(states + (last - 32 * w));
+        }
+      }
+#pragma unroll
+      for (int w = 0; w < windows; ++w) {
+        state[w] = last >= 32 * w ? loaded(both[w]) : before_all();
+      }
+    } else {
+#pragma unroll
+      for (int w = 0; w < windows; ++w) {
+        state[w] = load(last - 32 * w);
+      }
+    }
+  }
+
+  __device__ __forceinline__ static runs_t loaded(const ulonglong2& both) {
+    use_whole(both);
     runs_t found;
-    found.count = up_to_tile;
+    found.count = both.x;
+    memcpy(&found.value, &both.y, sizeof(V));
+    return found;
+  }
+
+  // Before the first tile there is nothing, and nobody asks for it.
+  __device__ __forceinline__ static runs_t before_all() {
+    runs_t none;
+    none.count = up_to_tile;
+    return none;
+  }
+
+  __device__ __forceinline__ runs_t load(i64 tile) const {
+    runs_t found = before_all();
     if (tile >= 0) {
       if constexpr (is_small) {
-        const ulonglong2 both = load_whole(states + tile);
-        found.count           = both.x;
-        memcpy(&found.value, &both.y, sizeof(V));
+        found = loaded(issue_load(states + tile));
       } else {
         found.count = cub::detail::load_relaxed(&states[tile].word);
         if (kind(found) != 0) {
           const auto copy = states[tile].value[kind(found) == up_to_tile].read();
+          copy.arrive();
           if (copy.is_there()) {
             found.value = copy.value();
           } else {

@@ -88,14 +88,22 @@ struct segmented_reduce_kernels {
   template <class It>
   static __device__ __forceinline__ void combine_share(partial& sum, It from, int length, int lane, int lanes,
                                                        const op_t& op) {
-    int before = 0, vectors = length / items;
-    if constexpr (is_array<It>) {
-      const auto beyond = static_cast<int>(reinterpret_cast<u64>(from) % (items * sizeof(d_in_v)));
-      before            = (items - beyond / static_cast<int>(sizeof(d_in_v))) % items;
-      before            = before < length ? before : length;
-      vectors           = is_aligned<items>(from + before) ? (length - before) / items : 0;
+    int before      = 0;
+    bool is_aligned = true;
+    if constexpr (arrays_of<It>::widest > 0) {
+      before     = (items - beyond_vector<items>(from)) % items;
+      before     = before < length ? before : length;
+      is_aligned = cupar::is_aligned<items>(from + before);
     }
-    const It body     = from + before;
+    const int vectors      = is_array<It> && !is_aligned ? 0 : (length - before) / items;
+    const It body          = from + before;
+    const auto load_vector = [&](auto& to, It at) {
+      if (is_array<It> || is_aligned) {
+        load<true>(to, at);
+      } else {
+        load<false>(to, at);
+      }
+    };
     const int singles = length - vectors * items;
     const auto single = [&](int i) {
       return static_cast<accum_t>(from[i < before ? i : i + vectors * items]);
@@ -110,14 +118,14 @@ struct segmented_reduce_kernels {
       if (first + (rows - 1) * lanes < vectors) {
 #pragma unroll
         for (int r = 0; r < rows; ++r) {
-          load<true>(loaded[r], body + i64{first + r * lanes} * items);
+          load_vector(loaded[r], body + i64{first + r * lanes} * items);
         }
         sum.add(combine_rows<rows>(loaded, op), op);
       } else {
 #pragma unroll
         for (int r = 0; r < rows - 1; ++r) {
           if (first + r * lanes < vectors) {
-            load<true>(loaded[r], body + i64{first + r * lanes} * items);
+            load_vector(loaded[r], body + i64{first + r * lanes} * items);
           }
         }
 #pragma unroll

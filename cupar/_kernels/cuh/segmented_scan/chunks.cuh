@@ -11,9 +11,6 @@
 //   itself, without waiting for any other. So one exchange between blocks is all that a chunk waits for, and
 //   a chunk behind it is combined, and more are on their way, in the meantime.
 //
-// Chunks are combined in the same order whatever the timing: groups of 128 from left to right, or of
-// 32 if values are large; those of a group as a tree.
-//
 // A block that waits needs chunks that were taken from the queue before its own. Whoever took one combines it
 // without waiting for any other, or after waiting for chunks that were taken still earlier.
 //
@@ -28,13 +25,10 @@
 #pragma once
 
 #include "common/bulk.cuh"
-#include "common/published.cuh"
+#include "common/lookahead.cuh"
 #include "segmented_scan/tile.cuh"
 
 namespace cupar {
-constexpr int larger(int a, int b) {
-  return a > b ? a : b;
-}
 constexpr int rounded(int bytes) {
   return (bytes + 127) / 128 * 128;
 }
@@ -293,19 +287,6 @@ struct scan_of_chunks : scan_tile<Traits> {
     return reinterpret_cast<value_t*>(data_of(slot) + data_bytes);
   }
   static __device__ __forceinline__ value_t& before_chunk(int slot) { return of_slices(slot)[workers]; }
-
-  // Of each lane up to some, what those up to it have.
-  static __device__ __forceinline__ value_t scan_first_lanes(value_t value, int count, const op_t& op) {
-    const int lane = threadIdx.x % 32;
-#pragma unroll 1
-    for (int distance = 1; distance < count; distance *= 2) {
-      const value_t other = shuffle_up(value, distance);
-      if (lane >= distance && lane < count) {
-        value = combine(other, value, op);
-      }
-    }
-    return value;
-  }
 
   // How many bytes after a multiple of 16 a chunk's first position is.
   template <class In>
@@ -627,74 +608,11 @@ struct scan_of_chunks : scan_tile<Traits> {
     }
   }
 
-  // What chunks of a segment up to some group come to.
-  struct lookahead {
-    static constexpr unsigned each  = sizeof(value_t) <= 16 ? 4 : 1;  // chunks of a lane
-    static constexpr unsigned group = 32 * each;
-
-    value_t up_to;
-    unsigned seen;  // chunks
-    bool has_any;   // whether `up_to` is anything
-
-    __device__ __forceinline__ void begin(const value_t& init) {
-      up_to   = init;
-      seen    = 0;
-      has_any = has_init;
-    }
-
-    __device__ __forceinline__ value_t with(const value_t& more, const op_t& op) const {
-      return has_any ? combine(up_to, more, op) : more;
-    }
-
-    // What comes before chunk k, if anything does.
-    __device__ __forceinline__ value_t before(const known* of_chunks, unsigned k, const op_t& op) {
-      const unsigned lane = threadIdx.x % 32;
-      while (seen < k) {
-        const unsigned left = k - seen < group ? k - seen : group;
-        const int own       = static_cast<int>(left) - static_cast<int>(lane * each);
-        value_t value[each];
-        unsigned lacking = own <= 0 ? 0 : own < static_cast<int>(each) ? (1u << own) - 1 : (1u << each) - 1;
-        while (__any_sync(~0u, lacking != 0)) {
-          typename known::copy found[each];
-#pragma unroll
-          for (unsigned i = 0; i < each; ++i) {
-            if (lacking >> i & 1) {
-              found[i] = of_chunks[seen + lane * each + i].read();
-            }
-          }
-#pragma unroll
-          for (unsigned i = 0; i < each; ++i) {
-            if (lacking >> i & 1 && found[i].is_there()) {
-              value[i] = found[i].value();
-              lacking &= ~(1u << i);
-            }
-          }
-        }
-        value_t sum = value[0];
-#pragma unroll
-        for (unsigned i = 1; i < each; ++i) {
-          if (static_cast<int>(i) < own) {
-            sum = combine(sum, value[i], op);
-          }
-        }
-        const int lanes = static_cast<int>((left + each - 1) / each);
-        sum             = with(shuffle(scan_first_lanes(sum, lanes, op), lanes - 1), op);
-        if (left < group) {
-          return sum;
-        }
-        up_to   = sum;
-        has_any = true;
-        seen += group;
-      }
-      return up_to;
-    }
-  };
-
   // The lookahead warp.
   static __device__ __forceinline__ void look_ahead(block_state& block, const queue& q, bool is_over,
                                                     const value_t& init, const op_t& op) {
     const int lane = threadIdx.x % 32;
-    lookahead ahead;
+    lookahead<value_t, op_t, has_init> ahead(init);
     unsigned segment = ~0u;  // by its first chunk
     for (turn now;; now.next()) {
       block.is_full[now.slot].wait(now.round);
@@ -705,7 +623,7 @@ struct scan_of_chunks : scan_tile<Traits> {
       if (!is_over) {
         if (its.its.first_chunk != segment) {
           segment = its.its.first_chunk;
-          ahead.begin(init);
+          ahead   = lookahead<value_t, op_t, has_init>(init);
         }
         const value_t before = ahead.before(q.of_chunks + segment, its.k, op);
         if (lane == 0) {

@@ -19,6 +19,18 @@ constexpr int tile_rows(int most) {
   return most < 1 ? 1 : most < 8 ? most : 8;
 }
 
+constexpr int larger(int a, int b) {
+  return a > b ? a : b;
+}
+
+// Items of a vector. Those of several arrays are no more than a word together, so that lanes meet in no bank
+// where they are in shared memory.
+template <class In, class Out>
+constexpr int lane_items(int bytes) {
+  constexpr int most = vector_items<In, Out>();
+  return (is_array<In> && is_array<Out>) || most * bytes <= widest ? most : larger(widest / bytes, 1);
+}
+
 template <class Traits>
 struct scan_tile {
   using d_in_t                            = typename Traits::d_in_t;
@@ -36,7 +48,7 @@ struct scan_tile {
   static constexpr bool has_init = init_is_value || init_is_on_device;
   using init_t                   = init_parameter<accum_t, init_is_value, init_is_on_device>;
 
-  static constexpr int items      = vector_items<d_in_t, d_out_t>();  // of a vector
+  static constexpr int items      = lane_items<d_in_t, d_out_t>(sizeof(d_in_v));  // of a vector
   static constexpr int item_words = sizeof(value_t) > 4 ? static_cast<int>(sizeof(value_t)) / 4 : 1;
 
   static constexpr int rows       = tile_rows(policy_words / (items * item_words));
@@ -71,19 +83,14 @@ struct scan_tile {
     bool is_wide, is_wider;  // whether there are vectors in the input, and in the output
   };
 
-  template <class It>
-  static __device__ __forceinline__ int beyond_vector(It it) {
-    return static_cast<int>(reinterpret_cast<u64>(it) % (items * sizeof(item_t<It>)) / sizeof(item_t<It>));
-  }
-
   template <class In, class Out>
   static __device__ __forceinline__ span span_of(In in, Out out, i64 length) {
-    if constexpr (is_array<In> || is_array<Out>) {
+    if constexpr (arrays_of<In>::widest > 0 || arrays_of<Out>::widest > 0) {
       int beyond;
-      if constexpr (is_array<In>) {
-        beyond = beyond_vector(in);
+      if constexpr (arrays_of<In>::widest > 0) {
+        beyond = beyond_vector<items>(in);
       } else {
-        beyond = beyond_vector(out);
+        beyond = beyond_vector<items>(out);
       }
       in  = in - beyond;
       out = out - beyond;
