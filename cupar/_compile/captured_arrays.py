@@ -15,7 +15,9 @@ from collections.abc import Sequence
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
+from .. import _numba
 from .._base.generated import define
+from .numba_types import array_of
 
 if TYPE_CHECKING:
     from .._fingerprint.walk import Capture
@@ -111,7 +113,7 @@ def loader(array_type: Any, at: int) -> Any:
 
     They begin `at` words of 8 bytes into it.
     """
-    from .._numba import cgutils, intrinsic, make_array, populate_array, types
+    from .._numba import cgutils, intrinsic, ir
 
     @intrinsic  # type: ignore[untyped-decorator]
     def load(typing_context: Any, state: Any) -> Any:
@@ -119,21 +121,8 @@ def loader(array_type: Any, at: int) -> Any:
             words = [
                 builder.load(cgutils.gep(builder, arguments[0], at + i)) for i in range(1 + array_type.ndim)
             ]
-            array = make_array(array_type)(context, builder)
-            item = context.get_data_type(array_type.dtype)
-            size = context.get_constant(types.intp, context.get_abi_sizeof(item))
-            strides = [size]
-            for extent in reversed(words[2:]):
-                strides.insert(0, builder.mul(strides[0], extent))
-            populate_array(
-                array,
-                data=builder.inttoptr(words[0], array.data.type),
-                shape=words[1:],
-                strides=strides[: array_type.ndim],
-                itemsize=size,
-                meminfo=None,
-            )
-            return array._getvalue()
+            address = builder.inttoptr(words[0], ir.IntType(8).as_pointer())
+            return array_of(context, builder, array_type, address, words[1:], _numba)
 
         return array_type(state), generate
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import structs
+from .. import _numba, structs
 from .._base.generated import define
 from .._numba import OPTIONS
 from . import bfloat16
@@ -39,27 +39,23 @@ def parameter_type(dtype: np.dtype[Any]) -> Any:
 
 def value_type(dtype: np.dtype[Any]) -> Any:
     """Return the numba type of a value in an operator."""
-    from .._numba import types
-
     if dtype.names is None:
         return number_type(dtype)
-    fields = [value_type(dtype[i]) for i in range(len(dtype.names))]
-    struct = types.BaseTuple.from_types(fields, structs.plain_class(dtype))
-    if {"count", "index"} & {*dtype.names}:
-        from .._numba import NamedTupleAttribute, cuda_target
-
-        prefer_fields(struct, cuda_target, NamedTupleAttribute)
-    return struct
+    return struct_type(dtype, [value_type(dtype[i]) for i in range(len(dtype.names))], _numba)
 
 
-def prefer_fields(struct: Any, of: Any, attribute: Any) -> None:
-    """Let the attributes of a named tuple be its fields, even where tuples have methods of these names.
+def struct_type(dtype: np.dtype[Any], fields: list[Any], numba: Any) -> Any:
+    """Return the type of a struct as a named tuple; `numba` is as for `dtype_of`.
 
-    `of` is the target, as numba has it, and `attribute` its template of a named tuple's attributes.
+    Its attributes are its fields, even where tuples have methods of these names.
     """
-    typing, target = of.typing_context, of.target_context
+    struct = numba.types.BaseTuple.from_types(fields, structs.plain_class(dtype))
+    if not {"count", "index"} & {*(dtype.names or ())}:
+        return struct
+    typing, target = numba.cuda_target.typing_context, numba.cuda_target.target_context
     if struct in typing._attributes:
-        return
+        return struct
+    attribute: Any = numba.NamedTupleAttribute
 
     class FieldAttribute(attribute):  # type: ignore[misc]
         key = struct
@@ -69,6 +65,7 @@ def prefer_fields(struct: Any, of: Any, attribute: Any) -> None:
 
     typing.insert_attributes(FieldAttribute(typing))
     target._insert_getattr_defn([(get, field, (struct,)) for field in struct.fields])
+    return struct
 
 
 def struct_maker(dtype: np.dtype[Any]) -> Any:
@@ -93,20 +90,36 @@ def struct_maker(dtype: np.dtype[Any]) -> Any:
     return cuda.jit(device=True, **OPTIONS)(define("maker of a struct", "_make", source, namespace))
 
 
-def dtype_of(numba_type: Any) -> np.dtype[Any] | None:
-    """Return the dtype of a value in an operator, None if arrays cannot hold it."""
-    from .._numba import NumbaError, as_dtype, types
+def array_of(context: Any, builder: Any, kind: Any, address: Any, shape: list[Any], numba: Any) -> Any:
+    """Return a C-contiguous array, in LLVM's code, of a pointer and extents; `numba` is as for `dtype_of`."""
+    made = numba.make_array(kind)(context, builder)
+    item = context.get_abi_sizeof(context.get_data_type(kind.dtype))
+    size = context.get_constant(numba.types.intp, item)
+    strides = [size]
+    for extent in reversed(shape[1:]):
+        strides.insert(0, builder.mul(strides[0], extent))
+    data = builder.bitcast(address, made.data.type)
+    strides = strides[: kind.ndim]
+    numba.populate_array(made, data=data, shape=shape, strides=strides, itemsize=size, meminfo=None)
+    return made._getvalue()
 
+
+def dtype_of(numba_type: Any, numba: Any = _numba) -> np.dtype[Any] | None:
+    """Return the dtype of a value in an operator, None if arrays cannot hold it.
+
+    `numba` has the parts of numba-cuda, or of numba for the CPU, by the names that `_numba` has for them.
+    """
+    types = numba.types
     if isinstance(numba_type, types.BaseTuple):
-        fields = [dtype_of(field) for field in numba_type]
+        fields = [dtype_of(field, numba) for field in numba_type]
         if not fields or any(field is None for field in fields):  # a dtype equals None if it is float64
             return None
         names = getattr(numba_type, "fields", [f"field_{i}" for i in range(len(fields))])
         return structs.normal("op", np.dtype(list(zip(names, fields, strict=True)), align=True))
-    if numba_type == types.bfloat16:
+    if numba_type == getattr(types, "bfloat16", None):
         return structs.bfloat16()
     try:
-        dtype: np.dtype[Any] = as_dtype(getattr(numba_type, "literal_type", numba_type))
-    except (NumbaError, NotImplementedError):
+        dtype: np.dtype[Any] = numba.as_dtype(getattr(numba_type, "literal_type", numba_type))
+    except (numba.NumbaError, NotImplementedError):
         return None
     return dtype if structs.is_number(dtype) else None

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 from numba.core import types
-from numba.core.errors import NumbaError
 
 from .. import _numba, structs
 from .._base.device import CPU
 from .._base.generated import define
 from .._compile import numba_errors
 from .._compile.numba_errors import NotCompiledError
+from .._compile.numba_types import dtype_of
 from .._compile.python_to_ltoir import Thaw, calling, explained
 from .._fingerprint import extensions
 from .._fingerprint.fingerprint import Capture
@@ -27,6 +27,7 @@ from .code import fault_code
 from .functions import FUNCTIONS
 from .target import jitted, target
 from .values import (
+    NUMBA,
     Place,
     array_loader,
     blamed,
@@ -166,7 +167,7 @@ def _checked(op: Operator) -> Any:
     if stranger is not None:
         raise NotCompiledError(f"it calls {stranger}, and code on the CPU only computes: do without")
     result = compiled.signature.return_type
-    dtype = _dtype_of(result)
+    dtype = dtype_of(result, NUMBA)
     if dtype is None:
         op.check_result(numba_errors.types(str(result)))
     else:
@@ -198,19 +199,3 @@ def _halved(result: np.dtype[Any], output: np.dtype[Any]) -> np.dtype[Any]:
         return result
     fields = [(name, _halved(result[i], output[i])) for i, name in enumerate(result.names)]
     return np.dtype(fields, align=True)
-
-
-def _dtype_of(kind: Any) -> np.dtype[Any] | None:
-    from numba.np.numpy_support import as_dtype
-
-    if isinstance(kind, types.BaseTuple):
-        fields = [_dtype_of(field) for field in kind]
-        if not fields or any(field is None for field in fields):
-            return None
-        names = getattr(kind, "fields", [f"field_{i}" for i in range(len(fields))])
-        return np.dtype(list(zip(names, fields, strict=True)), align=True)
-    try:
-        dtype: np.dtype[Any] = as_dtype(getattr(kind, "literal_type", kind))
-    except (NumbaError, NotImplementedError):
-        return None
-    return dtype if structs.is_number(dtype) else None

@@ -11,20 +11,22 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from llvmlite import ir
 from numba.core import types
+from numba.core.errors import NumbaError
 from numba.core.typing.collections import NamedTupleAttribute
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
-from numba.np.numpy_support import from_dtype
+from numba.np.numpy_support import as_dtype, from_dtype
 
 from .. import structs
 from .._base.generated import define
 from .._compile import arithmetic
-from .._compile.numba_types import prefer_fields
+from .._compile.numba_types import array_of, struct_type
 from .target import jitted, target
 
 DType = np.dtype[Any]
@@ -32,6 +34,17 @@ DType = np.dtype[Any]
 BYTES = types.CPointer(types.uint8)  # how memory is reached: with pointers that LLVM sees through
 INDEX = types.int64
 _WORD = ir.IntType(64)
+
+# numba's parts for the CPU, by the names that `_numba` has for those of numba-cuda.
+NUMBA: Final = SimpleNamespace(
+    types=types,
+    as_dtype=as_dtype,
+    NumbaError=NumbaError,
+    NamedTupleAttribute=NamedTupleAttribute,
+    cuda_target=target,
+    make_array=make_array,
+    populate_array=populate_array,
+)
 
 
 def inlined(function: Any) -> Any:
@@ -57,11 +70,7 @@ def value_type(dtype: DType) -> Any:
     """Return the numba type of a value in an operator."""
     if dtype.names is None:
         return types.float32 if is_half(dtype) else from_dtype(dtype)
-    fields = [value_type(dtype[i]) for i in range(len(dtype.names))]
-    struct = types.BaseTuple.from_types(fields, structs.plain_class(dtype))
-    if {"count", "index"} & {*dtype.names}:
-        prefer_fields(struct, target, NamedTupleAttribute)
-    return struct
+    return struct_type(dtype, [value_type(dtype[i]) for i in range(len(dtype.names))], NUMBA)
 
 
 # --- LLVM's code -----------------------------------------------------------------------------------------
@@ -309,15 +318,6 @@ def array_loader(array: Any, place: Place) -> Any:
     def emit(context: Any, builder: Any, p: Any) -> Any:
         words = [place.moved(8 * (1 + i)).pointer(builder, p) for i in range(array.ndim)]
         shape = [builder.load(builder.bitcast(each, _WORD.as_pointer())) for each in words]
-        made = make_array(array)(context, builder)
-        size = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(array.dtype)))
-        strides = [size]
-        for extent in reversed(shape[1:]):
-            strides.insert(0, builder.mul(strides[0], extent))
-        data = builder.bitcast(_address(builder, place.pointer(builder, p)), made.data.type)
-        populate_array(
-            made, data=data, shape=shape, strides=strides[: array.ndim], itemsize=size, meminfo=None
-        )
-        return made._getvalue()
+        return array_of(context, builder, array, _address(builder, place.pointer(builder, p)), shape, NUMBA)
 
     return _emitted(array, (BYTES,), emit)
