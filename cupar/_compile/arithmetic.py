@@ -57,11 +57,11 @@ def lowerings(types: Any, make_signature: Any) -> list[Lowering]:
 
 
 @functools.cache
-def _of_cuda() -> tuple[list[Lowering], dict[Any, Any]]:
-    """Return the overrides for GPUs, and what numba compiles of its own with them."""
+def _of_cuda() -> tuple[list[Lowering], dict[str, Any], dict[Any, Any]]:
+    """Return the overrides for GPUs, those of ufuncs, and what numba compiles of its own with them."""
     from .._numba import signature_of, types
 
-    return lowerings(types, signature_of), {}
+    return lowerings(types, signature_of), of_ufuncs(types, signature_of), {}
 
 
 @contextmanager
@@ -74,7 +74,9 @@ def overridden() -> Iterator[None]:
 
 
 @contextmanager
-def _overriding(context: Any, overrides: list[Lowering], compiled: dict[Any, Any]) -> Iterator[None]:
+def _overriding(
+    context: Any, overrides: list[Lowering], ufuncs: dict[str, Any], compiled: dict[Any, Any]
+) -> Iterator[None]:
     """Have a target context, which others use too, lower some functions in another way in the block.
 
     `compiled` is where numba keeps what it compiles of its own meanwhile.
@@ -85,7 +87,7 @@ def _overriding(context: Any, overrides: list[Lowering], compiled: dict[Any, Any
         selector.append(each.emit, each.signature)
     others, context.cached_internal_func = context.cached_internal_func, compiled
     numbas = context.get_ufunc_info
-    context.get_ufunc_info = lambda ufunc: of_ufunc(numbas(ufunc))
+    context.get_ufunc_info = lambda ufunc: of_ufunc(numbas(ufunc), ufuncs)
     try:
         yield
     finally:
@@ -146,18 +148,6 @@ def _shift(context: Any, builder: Any, signature: Any, values: Any) -> tuple[Any
     kind = signature.return_type
     value, by = _as(context, builder, signature, kind, values)
     return value, by, builder.icmp_unsigned(">=", by, by.type(by.type.width))
-
-
-_OF_UFUNCS = {
-    "int_shl_impl": shifted_left,
-    "int_shr_impl": shifted_right,
-    "np_complex_div_impl": _divided,
-}
-
-
-def of_ufunc(numbas: dict[str, Any]) -> dict[str, Any]:
-    """Return what computes the items of a ufunc, by types, with ours for what numba has."""
-    return {kinds: _OF_UFUNCS.get(emit.__name__, emit) for kinds, emit in numbas.items()}
 
 
 # --- Divisions of integers -------------------------------------------------------------------------------
@@ -243,6 +233,44 @@ _OF_INTEGERS = {
     modulo: (operator.mod, operator.imod),
     divmod_of: (divmod,),
 }
+
+
+# --- Ufuncs ----------------------------------------------------------------------------------------------
+
+
+def of_ufuncs(types: Any, make_signature: Any) -> dict[str, Callable[..., Any]]:
+    """Return what computes items of ufuncs, by the names of numba's own: some have two copies."""
+    own = SimpleNamespace(types=types, signature=make_signature)
+    return {
+        "int_power_impl": power_of(own),
+        "int_shl_impl": shifted_left,
+        "int_shr_impl": shifted_right,
+        "np_complex_div_impl": _divided,
+        "np_int_sdiv_impl": floor_divided,
+        "np_int_sdivrem_impl": divmod_of,
+        "np_int_srem_impl": modulo,
+        "np_int_urem_impl": _cut_remainder,  # of `fmod`, with signed integers, too
+        "np_lcm_impl": _least_common_multiple,
+    }
+
+
+def of_ufunc(numbas: dict[str, Any], ours: dict[str, Callable[..., Any]]) -> dict[str, Any]:
+    """Return what computes the items of a ufunc, by types, with ours for what numba has."""
+    return {kinds: ours.get(emit.__name__, emit) for kinds, emit in numbas.items()}
+
+
+def _cut_remainder(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    return remainder(builder, signature.args[0].signed, *values)
+
+
+def _least_common_multiple(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    """Compute it in integers; numba's own has a 0 of int64, for which it makes uint64 a float."""
+    zero = signature.return_type(0)
+
+    def of(a: Any, b: Any) -> Any:
+        return zero if a == zero else abs(a * (b // np.gcd(b, a)))
+
+    return context.compile_internal(builder, of, signature, values)
 
 
 # --- Powers ----------------------------------------------------------------------------------------------

@@ -254,7 +254,8 @@ def _no_ufunc(match: re.Match[str]) -> str:
     name = match["name"]
     plain = {"absolute": "abs", "power": "pow", "arctan2": "atan2"}.get(name, name)
     plain = re.sub(r"^arc(?=cos|sin|tan)", "a", plain)
-    if plain in ("abs", "pow"):
+    plain = {"floor_divide": "//", "remainder": "%"}.get(plain, plain)  # `math.remainder` is another
+    if plain in ("abs", "pow", "divmod", "//", "%"):
         return f"numba.cuda has no np.{name}; use {plain}"
     if hasattr(math, plain) and plain not in ("cbrt", "exp2", "gcd", "lcm"):  # which numba.cuda has not
         return f"numba.cuda has no np.{name}; use math.{plain}"

@@ -12,7 +12,6 @@ others have numba compile are as they ever were. Beside what `_compile.arithmeti
 from __future__ import annotations
 
 import functools
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,8 +32,6 @@ from numba.core.target_extension import (
     target_registry,
 )
 from numba.core.targetconfig import ConfigStack
-from numba.cpython import numbers
-from numba.np import npyfuncs
 
 from .._compile import arithmetic, numba_settings, toolchain
 
@@ -111,8 +108,7 @@ class _Context(CPUContext):  # type: ignore[misc]
 
     def get_ufunc_info(self, ufunc: Any) -> dict[str, Any]:
         """Return what computes a ufunc's items, by their types."""
-        found = arithmetic.of_ufunc(super().get_ufunc_info(ufunc))
-        return {types: _OF_UFUNCS.get(emit, emit) for types, emit in found.items()}
+        return arithmetic.of_ufunc(super().get_ufunc_info(ufunc), _OF_UFUNCS)
 
     def _compile_subroutine_no_cache(
         self, builder: Any, impl: Any, sig: Any, locals: Any = None, flags: Any = None
@@ -188,17 +184,7 @@ def _rounded(context: Any, builder: Any, signature: Any, values: Any) -> Any:
     return context.cast(builder, found, signature.args[0], signature.return_type)
 
 
-def _fmod_of_ufunc(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-    return arithmetic.remainder(builder, signature.args[0].signed, *values)
-
-
-_OF_UFUNCS = {
-    numbers.int_power_impl: arithmetic.power_of(SimpleNamespace(types=types, signature=typing.signature)),
-    npyfuncs.np_int_sdiv_impl: arithmetic.floor_divided,
-    npyfuncs.np_int_srem_impl: arithmetic.modulo,
-    npyfuncs.np_int_sdivrem_impl: arithmetic.divmod_of,
-    npyfuncs.np_int_fmod_impl: _fmod_of_ufunc,  # of signed integers, too, which numba takes for unsigned
-}
+_OF_UFUNCS = arithmetic.of_ufuncs(types, typing.signature)
 
 for _each in arithmetic.lowerings(types, typing.signature):
     _OVERRIDES.lower(_each.function, *_each.signature)(_each.emit)

@@ -115,30 +115,44 @@ def test_integers_of_kinds_on_gpus():
         assert f"cupar::{kind}" in cupar._kernels.source.source(spec.kind._family, spec)
 
 
-def test_ufuncs_of_integers():
+@pytest.mark.parametrize("dtype", ["i1", "i8", "u4", "u8"])
+def test_ufuncs_of_integers(dtype):
+    """On the CPU: numba.cuda has the shifts alone."""
     functions = ["floor_divide", "remainder", "fmod", "left_shift", "right_shift"]
-    for dtype in ("i1", "i8", "u4"):
-        every = np.dtype([(name, dtype) for name in (*functions, "first", "second")])
-        a, b = pairs(dtype)
-        found = on(
-            "cpu",
-            lambda a, b: (
-                np.floor_divide(a, b),
-                np.remainder(a, b),
-                np.fmod(a, b),
-                np.left_shift(a, b),
-                np.right_shift(a, b),
-                *np.divmod(a, b),
-            ),
-            [dtype] * 2,
-            every,
-        )(a, b)
-        with np.errstate(all="ignore"):
-            columns = np.array(a, dtype), np.array(b, dtype)
-            for name in functions:
-                np.testing.assert_array_equal(found[name], getattr(np, name)(*columns), name)
-            for name, expected in zip(("first", "second"), np.divmod(*columns), strict=True):
-                np.testing.assert_array_equal(found[name], expected, name)
+    every = np.dtype([(name, dtype) for name in (*functions, "first", "second", "power")])
+    a, b = pairs(dtype)
+    found = on(
+        "cpu",
+        lambda a, b: (
+            np.floor_divide(a, b),
+            np.remainder(a, b),
+            np.fmod(a, b),
+            np.left_shift(a, b),
+            np.right_shift(a, b),
+            *np.divmod(a, b),
+            np.power(a, b),
+        ),
+        [dtype] * 2,
+        every,
+    )(a, b)
+    with np.errstate(all="ignore"):
+        columns = np.array(a, dtype), np.array(b, dtype)
+        for name in functions:
+            np.testing.assert_array_equal(found[name], getattr(np, name)(*columns), name)
+        for name, expected in zip(("first", "second"), np.divmod(*columns), strict=True):
+            np.testing.assert_array_equal(found[name], expected, name)
+    powers = [power(x, y) % 2**64 for x, y in zip(a, b, strict=True)]
+    least = np.iinfo(dtype).min
+    powers = [least if x == 0 and y < 0 else each for x, y, each in zip(a, b, powers, strict=True)]
+    np.testing.assert_array_equal(found["power"], wrapped(powers, dtype), "power")
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u4", "u8"])
+def test_common_multiples_of_integers(dtype):
+    """numba computes those of uint64 in float64."""
+    a, b = pairs(dtype)
+    found = on("cpu", np.lcm, [dtype] * 2, dtype)(a, b)
+    np.testing.assert_array_equal(found, np.lcm(np.array(a, dtype), np.array(b, dtype)))
 
 
 @pytest.mark.parametrize("device", DEVICES)

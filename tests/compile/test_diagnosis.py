@@ -64,6 +64,10 @@ def ufunc_sqrt(a, b):
     return np.sqrt(a) + b  # here
 
 
+def ufunc_remainder(a, b):
+    return np.remainder(a, b)  # here
+
+
 def ufunc_absolute(a, b):
     return np.abs(a) + b  # here
 
@@ -219,6 +223,7 @@ MISTAKES = {
     global_set: "it reads a set of numbers, which a kernel cannot: make it a tuple",
     too_large: "LARGE is an integer of more than 64 bits: use a float",
     ufunc_sqrt: "numba.cuda has no np.sqrt; use math.sqrt",
+    ufunc_remainder: "numba.cuda has no np.remainder; use %",
     ufunc_absolute: "numba.cuda has no np.absolute; use abs",
     ufunc_sign: "numba.cuda has no np.sign; write it out",
     index_of_a_struct: "cannot be indexed by a variable, as its items differ in type",
