@@ -81,7 +81,7 @@ class Table:
                 own.function.value or 0,
                 own.attributes["max_threads_per_block"],
                 own.attributes["shared_mem_per_block"],
-                own.device["shared_memory"],
+                own.facts["shared_memory"],
                 addressof(COOPERATIVE) if own.is_cooperative else 0,
                 own.best_block(0),
             )
