@@ -25,6 +25,7 @@ from .._device.driver import NoDeviceError
 from .._ir.specialisation import Specialisation
 from . import batch, codec, record
 from .batch import NOTHING_RUNS
+from .make import make
 
 __all__ = ["Teller", "tell_failure"]
 
@@ -45,12 +46,16 @@ class Teller:
         self._seen: set[Specialisation] = set()
 
     def ask(self, spec: Specialisation, answer: Any) -> Algorithm:
-        """Tell what is asked for, and answer with what is built if the script looks into it."""
+        """Tell what is asked for, and answer with what is built if the script looks into it.
+
+        What is for the CPU is built at once: the script may call it.
+        """
         kept = spec.without_user()
         if kept not in self._seen:
             self._seen.add(kept)
             _tell(self._file, self._line(spec))
-        return batch.unbuilt(spec)
+        algorithm: Algorithm = answer() if spec.is_cpu else batch.unbuilt(spec)
+        return algorithm
 
     def _line(self, spec: Specialisation) -> dict[str, Any]:
         now, before = os.environ, self._environment
@@ -63,9 +68,14 @@ class Teller:
         try:
             line["spec"] = base64.b64encode(codec.dumps(spec)).decode()
         except Exception as error:  # whatever the pickling of what the user's operators read raises
+            if spec.is_cpu:  # it is built here all the same
+                return line
             names = ", ".join(record.operators(spec))
             return {**line, "failure": f"{spec.algorithm}: {names} cannot be pickled: {message(error)}"}
-        if _cache._shared is not None:
+        if spec.is_cpu:
+            (job,) = batch.jobs([spec])
+            line["outcomes"] = {job.key: vars(make(spec))}
+        elif _cache._shared is not None:
             made = batch.build(batch.jobs([spec], self._ccs), 1)
             line["outcomes"] = {job.key: vars(outcome) for job, outcome in made}
         return line

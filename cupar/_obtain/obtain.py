@@ -100,9 +100,9 @@ def obtain(
     if wait is not True and wait is not False and not isinstance(wait, np.bool_):
         raise TypeError(f"wait: expected True or False, got {wait!r}")
     watching = observed()  # read once, because another thread may replace it
-    if watching is not None and is_cpu() and watching.is_ahead:  # the CPU builds and calls at once
-        watching = None
-    found, device = target(watching.cc if cc is None and watching is not None else cc)
+    # The CPU builds and calls at once, whatever compute capability is built ahead.
+    of_ahead = None if watching is None or (is_cpu() and watching.is_ahead) else watching.cc
+    found, device = target(of_ahead if cc is None else cc)
     kind: Any = cls
     links: tuple[Linkable, ...] = ()
     if link is not None:

@@ -78,8 +78,11 @@ def test_lists_with_both(tmp_path, monkeypatch):
 def test_scripts_that_are_built_ahead_call_what_is_for_the_cpu(tmp_path, empty_cache):
     script = tmp_path / "script.py"
     script.write_text(PROGRAM + "cupar.reduce_into('i4', 'i4', cupar.OpKind.PLUS, 0)")
-    asked, failures, _ = asked_by(script, [], [90])
-    assert [each.cc for each in asked] == [90] and not failures
+    asked, failures, outcomes = asked_by(script, [], [90])
+    assert [each.cc for each in asked] == [0, 0, 90] and not failures
+    assert [each.result for each in outcomes.values()] == ["built", "built"]
+    again = asked_by(script, [], [90])[2]
+    assert [each.result for each in again.values()] == ["found", "found"]
     assert [each.cc for each in cupar.cache.entries() if each.entry == "build"] == ["cpu", "cpu"]
 
 
