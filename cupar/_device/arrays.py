@@ -66,6 +66,10 @@ def _has(array: Any, *attributes: str) -> bool:
 
 
 def _describe(cls: type) -> str:
+    from . import host_arrays
+
+    if host_arrays.is_pytorchs_dtype(cls):
+        return host_arrays.PYTORCHS_DTYPE
     if issubclass(cls, np.ndarray):
         kind = "a NumPy array"
     elif hasattr(cls, "__array_interface__") and not issubclass(cls, np.generic):

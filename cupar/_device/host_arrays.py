@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -24,6 +24,14 @@ def is_array_class(cls: type) -> bool:
     return not issubclass(cls, np.generic) and (
         hasattr(cls, "__array_interface__") or hasattr(cls, "__dlpack_device__")
     )
+
+
+PYTORCHS_DTYPE: Final = "a dtype of PyTorch's; give NumPy's, as in np.float32 or 'f4', or a tensor"
+
+
+def is_pytorchs_dtype(cls: type) -> bool:
+    """Whether a class is that of PyTorch's dtypes, which NumPy does not know."""
+    return (cls.__module__, cls.__name__) == ("torch", "dtype")
 
 
 def reader(array: Any) -> Callable[[Any], np.ndarray[Any, Any]]:
@@ -48,6 +56,8 @@ def reader(array: Any) -> Callable[[Any], np.ndarray[Any, Any]]:
     kind = (
         "None"
         if array is None
+        else PYTORCHS_DTYPE
+        if is_pytorchs_dtype(type(array))
         else f"{type(array).__name__}, which has neither __array_interface__ nor DLPack"
     )
     raise TypeError(f"expected a host array, got {kind}")

@@ -10,6 +10,7 @@ from types import BuiltinFunctionType, MethodType, ModuleType
 from typing import Final, NoReturn
 
 from .._device import arrays
+from . import unsupported
 from .names import package, type_name
 
 _READABLE: Final = (
@@ -61,6 +62,8 @@ def _before_the_call(value: object) -> str | None:
     """Say what to do before the call instead of calling a function of Python's or NumPy's in a kernel."""
     if not isinstance(value, (BuiltinFunctionType, MethodType)):
         return None
+    if unsupported.is_pytorchs(value):
+        return unsupported.OF_TENSORS
     owner = type(getattr(value, "__self__", None)).__module__
     home = getattr(value, "__module__", None) or owner
     if "random" in f"{home}.{owner}".split("."):

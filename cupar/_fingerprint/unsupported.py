@@ -14,8 +14,23 @@ import dis
 import functools
 import inspect
 from collections.abc import Iterator
-from types import CodeType, MethodType
-from typing import Any
+from types import BuiltinFunctionType, CodeType, MethodType
+from typing import Any, Final
+
+OF_TENSORS: Final = (
+    "PyTorch's functions take tensors, and an operator takes items; write it with operators and functions of "
+    "math, as in `lambda a, b: a + b`, or give a NumPy ufunc"
+)
+
+
+def is_pytorchs(value: object) -> bool:
+    """Whether a function is one of PyTorch's that are not written in Python."""
+    owner = getattr(value, "__self__", None)
+    homes = [getattr(each, "__module__", None) for each in (value, owner, type(owner))]
+    return isinstance(value, BuiltinFunctionType) and any(
+        (home or "").partition(".")[0] == "torch" for home in homes
+    )
+
 
 _RAISES = (
     "a kernel has no exceptions and would go on as if nothing had happened: return a value that tells, or "
@@ -199,7 +214,9 @@ def not_an_operator(op: Any) -> str | None:
             return f"expected a Python function, got the ufunc {op.__name__}, which is not one of NumPy's own"
         if kind.__module__ == "builtins":  # a method of a str or dict, which has no code to compile
             name = getattr(op, "__qualname__", repr(op))
-            return f"expected a Python function, got the built-in {name}, which numba.cuda does not know"
+            if is_pytorchs(op):
+                return f"expected a Python function, got torch.{op.__name__}: {OF_TENSORS}"
+            return f"expected a Python function, got the built-in {name}, which numba does not know"
         return (
             f"expected a function, got an object of {kind.__name__}, which is callable; a kernel has no "
             "objects: write a function, and put what it reads of the object into variables outside of it"

@@ -432,3 +432,13 @@ def test_storage_at_any_address():
     reduction = cupar.reduce_into("f8", "f8", OpKind.PLUS, 0.0, cc="cpu")
     reduction(storage[1:], M, total, 16, 0.0)
     assert total == M.sum()
+
+
+@pytest.mark.parametrize("cc", [90, "cpu"])
+def test_what_is_pytorchs_is_named(cc):
+    torch = pytest.importorskip("torch")
+    for op in (torch.add, lambda a, b: torch.add(a, b) + 0):
+        with pytest.raises(TypeError, match=r"PyTorch's functions take tensors, and an operator takes items"):
+            cupar.reduce_into("f4", "f4", op, 0.0, cc=cc)
+    with pytest.raises(TypeError, match=r"^d_in: expected .* array, got a dtype of PyTorch's; give NumPy's"):
+        cupar.reduce_into(torch.float32, "f4", cupar.OpKind.PLUS, 0.0, cc=cc)
