@@ -292,10 +292,12 @@ def clear(*, memory: bool = True, disk: bool = True) -> None:
     _check_bool("memory", memory)
     _check_bool("disk", disk)
     if memory:
+        from . import iterators
         from ._obtain import call_sites, obtain
 
         obtain.forget()
         call_sites.forget()
+        iterators.forget()
     if disk:
         found = _cache.disk()
         if found is not None:

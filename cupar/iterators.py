@@ -13,20 +13,23 @@ from __future__ import annotations
 
 import operator
 import struct
-from types import FunctionType, NoneType
+from collections.abc import Callable
+from types import BuiltinFunctionType, FunctionType, NoneType
 from typing import Any, get_type_hints
 
 import numpy as np
 
 from . import structs
 from ._base.causes import brief
+from ._base.data import Recent
+from ._base.device import is_cpu
 from ._device import arrays
 from ._fingerprint import walk
 from ._ir import nodes
 from ._ir.iterator import ArrayIterator, Iterator, Leaf, over
 from ._ir.operator import Operator
 from ._ir.resolve import resolve
-from .operators import Op
+from .operators import Op, OpKind
 
 
 class CountingIterator(Iterator):
@@ -56,7 +59,9 @@ class CountingIterator(Iterator):
         known = structs.is_number(value.dtype) and structs.kind_of(value.dtype) in "iuf"
         if value.shape != () or not known:
             raise TypeError(f"start: expected a real number, got {_short(start)}")
-        super().__init__(nodes.Counting(value.dtype), [Leaf(value.tobytes()), Leaf()])
+        dtype = value.dtype
+        node = nodes.interned((nodes.Counting, dtype), lambda: nodes.Counting(dtype))
+        super().__init__(node, [Leaf(value.tobytes()), Leaf()])
 
     def _given(self) -> str:
         first, index = self.leaves
@@ -95,7 +100,9 @@ class ConstantIterator(Iterator):
             raise TypeError(f"value: expected one number or struct, got {_short(value)}")
         array = np.zeros((), structs.normal("value", given.dtype))  # with zeros for padding, too
         array[()] = given
-        super().__init__(nodes.Constant(array.dtype), [Leaf(array.tobytes())])
+        dtype = array.dtype
+        node = nodes.interned((nodes.Constant, dtype), lambda: nodes.Constant(dtype))
+        super().__init__(node, [Leaf(array.tobytes())])
 
     def _given(self) -> str:
         return f"({self.leaves[0].first(self.dtype)!r})"
@@ -135,9 +142,8 @@ class ZipIterator(Iterator):
         if not iterators:
             raise ValueError("iterators: expected at least one array or iterator, got none")
         parts = [over(f"iterators[{i}]", iterator) for i, iterator in enumerate(iterators)]
-        value = np.dtype([(f"field_{i}", part.dtype) for i, part in enumerate(parts)], align=True)
-        leaves = [leaf for part in parts for leaf in part.leaves]
-        super().__init__(nodes.Zip(value, tuple(part.node for part in parts)), leaves)
+        self.node = nodes.zipped(tuple([part.node for part in parts]))
+        self.leaves = tuple([leaf for part in parts for leaf in part.leaves])  # whose slots are its own, too
 
 
 class PermutationIterator(Iterator):
@@ -166,7 +172,10 @@ class PermutationIterator(Iterator):
         items, places = over("values", values), over("indices", indices)
         if places.dtype.kind not in "iu" or not places.node.readable:
             raise TypeError(f"indices: expected integers to read, got {places.dtype} of {places!r}")
-        node = nodes.Permutation(items.dtype, items.node, places.node)
+        node = nodes.interned(
+            (nodes.Permutation, id(items.node), id(places.node)),
+            lambda: nodes.Permutation(items.dtype, items.node, places.node),
+        )
         super().__init__(node, [*items.leaves, *places.leaves])
 
 
@@ -196,7 +205,8 @@ class ReverseIterator(Iterator):
         items = over("underlying", underlying)
         if isinstance(items, ArrayIterator) and not isinstance(underlying, (type, np.dtype, str)):
             items = items + (arrays.view("underlying", underlying).size - 1)
-        super().__init__(nodes.Reverse(items.dtype, items.node), items.leaves)
+        node = nodes.interned((nodes.Reverse, id(items.node)), lambda: nodes.Reverse(items.dtype, items.node))
+        super().__init__(node, items.leaves)
 
 
 class ReverseInputIterator(ReverseIterator):
@@ -352,12 +362,12 @@ class TransformIterator(Iterator):
         items = over("underlying", underlying)
         if not items.node.readable:
             raise TypeError(f"underlying: expected something to read, got {items!r}")
-        with walk.Once():
-            value = _value_type(value_type, transform_op, "return")
-            if value is None:
-                value = _inferred(transform_op, items.dtype)
-            op = resolve(transform_op, (items.dtype,), value, "transform_op", "value_type", as_function=True)
-        super().__init__(nodes.Transform(value, items.node, False, op), _leaves(items, op))
+        op, value = _operator(transform_op, value_type, items.dtype, False)
+        node = nodes.interned(
+            (nodes.Transform, id(items.node), id(op)),
+            lambda: nodes.Transform(value, items.node, False, op),
+        )
+        super().__init__(node, _leaves(items, op))
 
 
 class TransformOutputIterator(Iterator):
@@ -393,11 +403,61 @@ class TransformOutputIterator(Iterator):
         items = over("underlying", underlying)
         if not items.node.writable:
             raise TypeError(f"underlying: expected something to write to, got {items!r}")
-        value = _value_type(value_type, transform_op, None)
-        taken = items.dtype if value is None else value
-        op = resolve(transform_op, (taken,), items.dtype, "transform_op", "underlying", as_function=True)
-        op = op.of_output(taken) if value is None else op
-        super().__init__(nodes.Transform(taken, items.node, True, op), _leaves(items, op))
+        op, taken = _operator(transform_op, value_type, items.dtype, True)
+        node = nodes.interned(
+            (nodes.Transform, id(items.node), id(op)),
+            lambda: nodes.Transform(taken, items.node, True, op),
+        )
+        super().__init__(node, _leaves(items, op))
+
+
+_Resolved = tuple[Operator, np.dtype[Any]]
+# Operators of transforms, and what tells whether a function of the same code still means the same. None has
+# captured arrays, which it would keep alive.
+_operators: Recent[tuple[Any, ...], tuple[Callable[[Any], bool], _Resolved]] = Recent(128)
+
+
+def _operator(op: Op, value_type: Any, dtype: np.dtype[Any], is_output: bool) -> _Resolved:
+    """Return the operator of a transform from a dtype, or to it, and the dtype of the transform's items."""
+    token: Any = None
+    if type(op) is FunctionType and not op.__annotations__:
+        token = id(op.__code__)
+    elif isinstance(op, (OpKind, np.ufunc, BuiltinFunctionType)):
+        token = op
+    if token is None or not isinstance(value_type, (NoneType, str, type, np.dtype)):
+        return _resolved(op, value_type, dtype, is_output)
+    key = token, value_type, dtype, is_output, is_cpu()
+    known = _operators.find(key)
+    if known is not None and known[0](op):
+        return known[1]
+    with walk.Once():
+        found = _resolved(op, value_type, dtype, is_output)
+        if found[0].state is None:
+            holds = walk.fingerprint(op).guard.checker() if type(op) is FunctionType else _always
+            _operators[key] = holds, found
+    return found
+
+
+def forget() -> None:
+    """Forget the operators of transforms, and the structures of iterators."""
+    _operators.clear()
+    nodes.forget()
+
+
+def _always(op: Any) -> bool:
+    return True
+
+
+def _resolved(op: Op, value_type: Any, dtype: np.dtype[Any], is_output: bool) -> _Resolved:
+    with walk.Once():
+        value = _value_type(value_type, op, None if is_output else "return")
+        if is_output:
+            taken = dtype if value is None else value
+            found = resolve(op, (taken,), dtype, "transform_op", "underlying", as_function=True)
+            return found.of_output(taken) if value is None else found, taken
+        if value is None:
+            value = _inferred(op, dtype)
+        return resolve(op, (dtype,), value, "transform_op", "value_type", as_function=True), value
 
 
 def _leaves(items: Iterator, op: Operator) -> list[Leaf]:
@@ -405,7 +465,7 @@ def _leaves(items: Iterator, op: Operator) -> list[Leaf]:
         raise ValueError(
             f"transform_op: in an iterator a state is aligned to 8 bytes, not to {op.state_alignment}"
         )
-    return [*items.leaves, *([] if op.state is None else [Leaf(op.state)])]
+    return [*items.leaves] if op.state is None else [*items.leaves, Leaf(op.state)]
 
 
 def _value_type(given: Any, op: Any, name: str | None) -> np.dtype[Any] | None:

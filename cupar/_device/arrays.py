@@ -165,6 +165,8 @@ def dtype_of(name: str, array: Any) -> np.dtype[Any]:
         except (TypeError, ValueError, SyntaxError):
             raise TypeError(f"{name}: expected a {_kind(is_cpu())} or a dtype, got {array!r}") from None
         return structs.normal(name, dtype)
+    if type(array) in CUPY and array._c_contiguous and not is_cpu():  # read in line, as calls do
+        return structs.normal(name, array.dtype)
     found = view(name, array)
     _check_contiguous(name, found)
     return structs.normal(name, found.dtype)

@@ -79,7 +79,11 @@ def words_of(iterator: Iterator) -> Any:
             address = arrays.address("iterator", leaf.given, *given)
             words += address, leaf.start, arrays.read("iterator", leaf.given, on_cpu=False).size
         else:
-            words += struct.unpack(f"={leaf.slot.size // 8}q", leaf.pack("iterator", 0, False))
+            state = leaf.state("iterator", 0, False)
+            if isinstance(state, bytes):
+                words += struct.unpack(f"={leaf.slot.size // 8}q", state.ljust(leaf.slot.size, b"\0"))
+            else:
+                words.append(state)
     found = np.array(words, np.int64)
     if lent:
         vars(iterator)["_host_lent"] = found, lent

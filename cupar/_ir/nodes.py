@@ -13,17 +13,21 @@ algorithm moves to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any, ClassVar, TypeVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from .. import structs
-from .._base.data import dataclass, fields, replace
+from .._base.data import Recent, dataclass, fields, replace
 from . import cpp
 from .operator import Operator
 
 DType = np.dtype[Any]
+N = TypeVar("N", bound="IteratorNode")
 
 
 @dataclass(frozen=True)
@@ -61,13 +65,82 @@ class Slot:
         self.kind, self.size, self.step, self.dtype, self.read_only = kind, size, step, dtype, read_only
 
 
-@dataclass(frozen=True)
+class _Identity:
+    """The fields of a node, one object for all equal nodes that live, so that comparing them is quick."""
+
+    __slots__ = ("__weakref__", "_fields", "_hash")
+
+    def __init__(self, fields: tuple[Any, ...]) -> None:
+        self._fields, self._hash = fields, hash(fields)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (type(other) is _Identity and self._fields == other._fields)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @staticmethod
+    def of(node: IteratorNode) -> _Identity:
+        """Return that of a node: one that is there already, if a node with the same fields lives."""
+        found = _Identity((type(node), *(_compared(getattr(node, each.name)) for each in fields(node))))
+        return _identities.setdefault(found, found)
+
+
+_identities: WeakValueDictionary[_Identity, _Identity] = WeakValueDictionary()
+
+
+def _compared(value: Any) -> Any:
+    """Return what nodes compare of a field, without what keeps users' functions alive."""
+    if isinstance(value, IteratorNode):
+        return value.identity
+    if isinstance(value, Operator):
+        return tuple([getattr(value, each.name) for each in fields(value) if each.compare])
+    return tuple(map(_compared, value)) if isinstance(value, tuple) else value
+
+
+@dataclass(frozen=True, eq=False)
 class IteratorNode:
-    """A source or sink of items of a dtype."""
+    """A source or sink of items of a dtype.
+
+    Attributes
+    ----------
+    identity : object
+        Equal nodes have the same, or an equal one.
+    layout : tuple of Slot
+        Its `slots`, where it is the whole iterator.
+    packer : struct.Struct
+        Packs a value for each of these.
+    """
 
     value: DType
 
     headers: ClassVar[tuple[str, ...]] = ()
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, IteratorNode) and self.identity == other.identity)
+
+    def __hash__(self) -> int:
+        return hash(self.identity)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    @cached_property
+    def identity(self) -> _Identity:
+        return _Identity.of(self)
+
+    @cached_property
+    def layout(self) -> tuple[Slot, ...]:
+        return tuple(self.slots())
+
+    @cached_property
+    def packer(self) -> struct.Struct:
+        codes = {"items": "Q", "index": "q"}
+        return struct.Struct("=" + "".join([codes.get(each.kind, f"{each.size}s") for each in self.layout]))
+
+    @cached_property
+    def has_operators(self) -> bool:
+        return any(each.operator is not None for each in self.walk())
 
     @property
     def children(self) -> tuple[IteratorNode, ...]:
@@ -92,12 +165,12 @@ class IteratorNode:
     def slots(self, step: int = 1, read_only: bool = False) -> Iterator[Slot]:
         """Yield the pieces of its state, its children's first, if the whole iterator moves it by `step`."""
         for child in self.children:
-            yield from child.slots(step, read_only)
+            yield from child.layout if step == 1 and not read_only else child.slots(step, read_only)
 
     @property
     def size(self) -> int:
         """Bytes of state, its children's and its own."""
-        return sum(slot.size for slot in self.slots())
+        return self.packer.size
 
     @property
     def streams(self) -> bool:
@@ -120,6 +193,8 @@ class IteratorNode:
 
     def without_user(self, *, with_code: bool = False) -> IteratorNode:
         """Return a copy that does not keep the user's functions alive; see `Operator.without_user`."""
+        if not self.has_operators:
+            return self
         own = ((each.name, getattr(self, each.name)) for each in fields(self))
         kept = {name: _without_user(value, with_code) for name, value in own if name != "value"}
         return replace(self, **kept)
@@ -135,7 +210,7 @@ def _without_user(value: Any, with_code: bool) -> Any:
     return value.without_user(with_code=with_code) if hasattr(value, "without_user") else value
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Pointer(IteratorNode):
     """A contiguous array."""
 
@@ -150,7 +225,7 @@ class Pointer(IteratorNode):
         return Members(f"{t}* p;", "p += n;", read, write)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CacheModified(IteratorNode):
     """A contiguous array, loaded with one of PTX's cache operators."""
 
@@ -176,7 +251,7 @@ class CacheModified(IteratorNode):
         return Members(f"const {cpp.type_name(self.value)}* p;", "p += n;", read)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Counting(IteratorNode):
     """Consecutive numbers."""
 
@@ -190,7 +265,7 @@ class Counting(IteratorNode):
         return Members(f"{t} start; alignas(8) i64 index;", "index += n;", read)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Constant(IteratorNode):
     """The same value everywhere."""
 
@@ -202,7 +277,7 @@ class Constant(IteratorNode):
         return Members(f"alignas(8) {t} constant;", read=f"*static_cast<{t}*>(out) = constant;")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Discard(IteratorNode):
     """Takes anything and keeps nothing."""
 
@@ -216,7 +291,7 @@ class Discard(IteratorNode):
         return Members("i64 unused;")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Shuffle(IteratorNode):
     """The numbers below a number, in a random order."""
 
@@ -237,7 +312,7 @@ class Shuffle(IteratorNode):
         return Members(state, "index += n;", "*static_cast<i64*>(out) = at(items, seed, index);")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Zip(IteratorNode):
     """Structs of the items of several iterators."""
 
@@ -257,7 +332,7 @@ class Zip(IteratorNode):
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Permutation(IteratorNode):
     """The items of one iterator at the positions that another one yields."""
 
@@ -293,7 +368,7 @@ class Permutation(IteratorNode):
         return Members(state, "indices.advance(n);", "at().read(out);", "at().write(in);")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Wrapper(IteratorNode):
     """A node with one child."""
 
@@ -304,7 +379,7 @@ class _Wrapper(IteratorNode):
         return (self.child,)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Reverse(_Wrapper):
     """Another iterator in reverse order."""
 
@@ -315,7 +390,7 @@ class Reverse(_Wrapper):
         return Members(f"{children[0]} child;", "child.advance(-n);", "child.read(out);", "child.write(in);")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Changing(_Wrapper):
     """A node that changes items as they are read from its child, or written to it."""
 
@@ -330,7 +405,7 @@ class _Changing(_Wrapper):
         return self.output and self.child.writable
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Convert(_Changing):
     """Another iterator, whose items have another type."""
 
@@ -341,7 +416,7 @@ class Convert(_Changing):
         return Members(f"{children[0]} child;", "child.advance(n);", read, write)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Transform(_Changing):
     """The results of an operator on another iterator's items, or on items before they are written to it."""
 
@@ -352,7 +427,7 @@ class Transform(_Changing):
         return self.function
 
     def slots(self, step: int = 1, read_only: bool = False) -> Iterator[Slot]:
-        yield from self.child.slots(step, read_only)
+        yield from super().slots(step, read_only)
         if self.function.state_size:
             yield Slot("bytes", rounded_up(self.function.state_size))
 
@@ -366,6 +441,48 @@ class Transform(_Changing):
         read = f"{x} child.read(&x); {operator}({first}&x, out);"
         write = f"{x} {operator}({first}in, &x); child.write(&x);"
         return Members(f"{children[0]} child;{state}", "child.advance(n);", read, write)
+
+
+_made: Recent[tuple[Any, ...], Any] = Recent(512)
+
+
+def interned(key: tuple[Any, ...], make: Callable[[], N]) -> N:
+    """Return the node that was made for a key, or make it.
+
+    Iterators are made for each call, with other arrays: their structure should cost no more than a lookup.
+    Other nodes and operators are in the key by `id`, as the node keeps them alive. Nodes whose operators have
+    state, as captured arrays are, would keep the user's arrays alive, and are made anew.
+    """
+    try:
+        return _made[key]  # type: ignore[no-any-return]
+    except KeyError:
+        node = make()
+        if all(each.operator is None or each.operator.state is None for each in node.walk()):
+            _made[key] = node
+        return node
+
+
+def forget() -> None:
+    """Forget the nodes that were made."""
+    _made.clear()
+
+
+def pointer(dtype: DType) -> Pointer:
+    """Return the node of an array."""
+    try:
+        return _made[Pointer, dtype]  # type: ignore[no-any-return]
+    except KeyError:
+        return interned((Pointer, dtype), lambda: Pointer(dtype))
+
+
+def zipped(parts: tuple[IteratorNode, ...]) -> Zip:
+    """Return the node of several iterators' items in structs."""
+    key = (Zip, *map(id, parts))
+    try:
+        return _made[key]  # type: ignore[no-any-return]
+    except KeyError:
+        fields = [(f"field_{i}", part.value) for i, part in enumerate(parts)]
+        return interned(key, lambda: Zip(np.dtype(fields, align=True), parts))
 
 
 def description(node: IteratorNode | Any) -> str:

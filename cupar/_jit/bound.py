@@ -25,3 +25,6 @@ class BoundKernel(Bound):
         pack = self._site.packer(overload, call._lent)
         call.bind = lambda arguments: (config, pack(*arguments))
         return call
+
+    def _bind_plan(self, bound: Any, address: int) -> None:
+        super()._bind_plan(bound[1], address)  # the packed arguments

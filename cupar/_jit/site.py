@@ -26,7 +26,7 @@ from .overload import Overload, all_types
 Launch = Callable[..., None]
 
 _SOURCE = """
-def made(_config, _numbers, _handle, _other):
+def made(_numbers, _handle, _other):
     def {name}({parameters}):
         {lines}
         try:
@@ -39,7 +39,7 @@ def made(_config, _numbers, _handle, _other):
 """
 _ENQUEUE = """
 try:
-    call.enqueue((_config, packed), 0, _numbers, _handle)
+    call.enqueue(packed, 0, _numbers, _handle)
 finally:
     free.append(call)
 {hold}
@@ -112,11 +112,11 @@ class Site:
         overload = self.kernel.overload_for(arguments)
         overload.loaded.check(self.config)
         lent: list[Any] = []
-        bound = self.config, self.packed(overload, arguments, lent)
+        packed = self.packed(overload, arguments, lent)
         _, _, numbers = overload.loaded.plan(self.config)
         call, free = overload._take(self.handle, self.kind == "alone")
         try:
-            call.enqueue(bound, 0, numbers, self.handle)
+            call.enqueue(packed, 0, numbers, self.handle)
         finally:
             free.append(call)
         if lent:
@@ -142,7 +142,7 @@ class Site:
         """Return the function for an overload."""
         made = _maker(overload, self.kernel, self.kind)
         _, _, numbers = overload.loaded.plan(self.config)
-        return self._with_methods(made(self.config, numbers, self.handle, self.other))
+        return self._with_methods(made(numbers, self.handle, self.other))
 
     def packer(self, overload: Overload, lent: list[Any]) -> Callable[..., bytes]:
         """Return a function that packs arguments; see `packed`."""
@@ -155,7 +155,7 @@ class Site:
             return self.packed(overload, arguments, lent)
 
         made: Any = _maker(overload, self.kernel, "bytes")
-        return made(None, None, lent, other)  # type: ignore[no-any-return]
+        return made(None, lent, other)  # type: ignore[no-any-return]
 
     def _with_methods(self, launch: Any) -> Launch:
         launch.site, launch.__qualname__ = self, self.kernel.__name__
@@ -163,7 +163,7 @@ class Site:
 
 
 def _maker(overload: Overload, kernel: Launchable, kind: str) -> Callable[..., Launch]:
-    """Return what makes functions for an overload: of configuration, numbers, stream, and where others go."""
+    """Return what makes functions for an overload: of a plan's numbers, a stream, and where others go."""
     key = kind, kernel.converts, arrays.seen(), overload.guarded and overload.guarded[0]
     found = overload.launchers.get(key)
     if found is None:

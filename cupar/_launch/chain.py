@@ -26,9 +26,10 @@ from .._kernels.family import Launch, Number, Parameter, Shape, Storage, Value
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
 
-# Takes the result of `bind`, the address of the temporary storage, and the plan's numbers; and the stream.
-Fill = Callable[[tuple[Any, ...], int, tuple[Any, ...]], None]
-Enqueue = Callable[[tuple[Any, ...], int, tuple[Any, ...], int], None]
+# Takes the result of `bind`, or a user's kernel's packed arguments; the address of the temporary storage; the
+# plan's numbers; and the stream.
+Fill = Callable[[Any, int, tuple[Any, ...]], None]
+Enqueue = Callable[[Any, int, tuple[Any, ...], int], None]
 
 _SIZES = {code: struct.calcsize(f"={code}") for code in "?bBhHiIqQfd"}
 _DIMENSIONS = ("grid", "grid_y", "grid_z", "block", "block_y", "block_z", "shared")
@@ -93,7 +94,7 @@ class Packing:
 def _packed(launch: Launch, values: Values) -> Packing:
     first: Any = launch.parameters[0] if launch.parameters else None
     if isinstance(first, Arguments):
-        return Packing(f"{first.size}s", ("v_arguments",), first.places, constants=first.constants)
+        return Packing(f"{first.size}s", ("bound",), first.places, constants=first.constants)
     # Grid and shared memory are packed too: changes are detected by the bytes alone.
     varying = [number(each) for each in (launch.grid, launch.shared) if isinstance(each, str)]
     code, items, at, offsets, packed = "=" + "I" * len(varying), [*varying], 4 * len(varying), [], []
@@ -147,12 +148,12 @@ def made():
     {lasts}
     def {function}:
         nonlocal last, last_address, last_numbers{nonlocals}
-        if bound != last or address != last_address:
+        if bound != last or {changed}:
             last = None  # if this is interrupted, there is some of both
-            {values} = bound
+            {values}
             {unpacking}
             {set}
-            last, last_address = bound, address
+            {kept}
         {launch}
     return {name}
 """
@@ -339,7 +340,10 @@ class Chain:
             name=function.partition("(")[0],
             lasts=[f"{each} = None" for each in lasts],
             nonlocals="".join(f", {each}" for each in lasts),
-            values=f"(_, {''.join(f'v_{name}, ' for name in self._values.sizes)})",
+            changed="numbers is not last_numbers" if self._is_users else "address != last_address",
+            kept="last = bound" if self._is_users else "last, last_address = bound, address",
+            values=[f"(_, {''.join(f'v_{name}, ' for name in self._values.sizes)}) = bound"]
+            * (not self._is_users),
             unpacking=[f"{self._names_of_numbers()} = numbers"] * bool(self._numbers and not self._is_users),
             set=set_values.strip().splitlines(),
             launch=launch.strip().splitlines(),

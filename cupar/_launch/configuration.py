@@ -77,7 +77,10 @@ class Configuration:
             self.attributes += (PROGRAMMATIC,)
 
     def numbers(self, is_cooperative: bool) -> tuple[int, ...]:
-        """Return the plan of a launch: see `chain.KERNEL_NUMBERS`. It lives as long as this does."""
+        """Return the plan's numbers, see `chain.KERNEL_NUMBERS`: always the same tuple.
+
+        The addresses in it are valid as long as this object lives.
+        """
         found = self._numbers.get(is_cooperative)
         if found is None:
             given = (COOPERATIVE,) * is_cooperative + self.attributes

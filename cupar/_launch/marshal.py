@@ -205,14 +205,15 @@ def _overlaps(spec: Specialisation, declared: type[Caller], names: dict[str, Any
         names["_check_apart"] = _check_apart
         given = ", ".join(f"{each.name}={each.name}" for _, each in known if each.is_pointer)
         lines.append(f"if {' or '.join(pairs)}: _check_apart({outputs}, {given})")
-    inputs = ", ".join(f"{each.name}={each.name}" for _, each in known if not each.output)
     for _, each in known:
         if each.output and not each.is_pointer:
             from . import overlaps
 
             if overlaps.may_scatter(each.given):
                 names["_check_scatter"] = overlaps.check_scatter
-                lines.append(f"_check_scatter({each.name!r}, {each.name}, {inputs})")
+                inputs = [one.name for _, one in known if not one.output and overlaps.differ(each, one)]
+                given = "".join(f", {name}={name}" for name in inputs)
+                lines.append(f"_check_scatter({each.name!r}, {each.name}{given})")
     return lines
 
 

@@ -16,6 +16,12 @@ def may_scatter(node: nodes.IteratorNode) -> bool:
     return any(isinstance(each, (nodes.Permutation, nodes.Reverse, nodes.Zip)) for each in node.walk())
 
 
+def differ(output: nodes.Argument, other: nodes.Argument) -> bool:
+    """Whether an input goes through some array in another order than an output through one that it writes."""
+    written = {slot.step for slot in output.given.layout if slot.kind == "items" and not slot.read_only}
+    return any(written - {slot.step} for slot in other.given.layout if slot.kind == "items")
+
+
 def check_apart(outputs: Sequence[str], **given: Any) -> None:
     """Raise ValueError if one of the outputs begins where another array does, and neither is empty.
 
@@ -35,8 +41,8 @@ def check_apart(outputs: Sequence[str], **given: Any) -> None:
 def check_scatter(name: str, output: Any, **inputs: Any) -> None:
     """Raise ValueError if an output iterator writes an array twice, or not as an input goes through it.
 
-    Arrays are told by identity, which costs next to nothing. So a slice of an array is another one: whoever
-    knows that places do not meet may give that.
+    Inputs are those that `differ`. Arrays are compared by identity, which is cheap. So a slice of an array is
+    another one: users who know that places do not meet may give that.
     """
     if not isinstance(output, Iterator):
         return

@@ -1,8 +1,11 @@
 """Iterators: what a build depends on, the state that a call hands over, what is checked, and the code."""
 
+import gc
 import math
 import operator
+import pickle
 import struct
+import weakref
 
 import numpy as np
 import pytest
@@ -28,6 +31,7 @@ from cupar import (
     TransformOutputIterator,
     ZipIterator,
     _cache,
+    iterators,
 )
 from cupar._compile import key as _key
 from cupar._compile import nvjitlink, nvrtc, python_to_ltoir
@@ -996,3 +1000,62 @@ def test_outputs_of_structs_are_told_to_say_so(ask, cc):
     out = TransformOutputIterator("f4", lambda p: p[1])
     with pytest.raises(TypeError, match="takes float32, the dtype of `underlying`: .*annotate .*value_type"):
         ask(ZipIterator("i4", "f4"), out, cc)
+
+
+# --- Structure, found once ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*READ, *WRITTEN])
+def test_a_structure_is_one_object(name):
+    make = READ.get(name) or WRITTEN[name]
+    one, other = make(0), make(1)
+    assert one.node == other.node and hash(one.node) == hash(other.node)
+    assert one.node.identity is other.node.identity
+    again = pickle.loads(pickle.dumps(one.node.without_user()))
+    assert again == one.node and again.layout is not one.node.layout
+    assert one.node != nodes.Reverse(one.dtype, one.node)
+
+
+def test_a_transforms_function_is_resolved_once_as_long_as_it_means_the_same(monkeypatch):
+    factor, asked = 2, []
+    own = iterators.resolve
+    monkeypatch.setattr(iterators, "resolve", lambda *given, **named: asked.append(1) or own(*given, **named))
+
+    def made():
+        return TransformIterator(Device(), lambda a: a * factor, "f4")
+
+    first, second = made(), made()
+    assert first.node is second.node and len(asked) == 1
+    factor = 3
+    assert made().node != first.node and len(asked) == 2
+    assert TransformIterator(Device("i4"), lambda a: a, "f4").node != first.node
+    outputs = [TransformOutputIterator(Device(), abs) for _ in range(2)]
+    assert outputs[0].node is outputs[1].node != TransformIterator(Device(), abs).node
+
+
+def test_what_transforms_keep_has_no_users_arrays():
+    class Array(Device):
+        pass
+
+    def made():
+        array = Array()
+        captured = TransformIterator(Device(), lambda a: array[0] + a, "f4")
+        assert ZipIterator(captured, captured).node == ZipIterator(captured, captured).node
+        return weakref.ref(array)
+
+    there = made()
+    gc.collect()
+    assert there() is None
+
+
+def test_iterators_by_template():
+    pairs = ZipIterator(Device(), CountingIterator(np.int32(7)), ReverseIterator(Device("i4")))
+    made = iterator_.Template(pairs + 2).of(BASE, 3 * BASE)
+    assert made.node is pairs.node and made.leaves == ()
+    expected = ZipIterator(
+        Device(), CountingIterator(np.int32(7)), ReverseIterator(Device("i4", at=3 * BASE))
+    )
+    argument_ = argument("d_in", pairs)
+    assert iterator_.state_of(argument_, made, 3) == iterator_.state_of(argument_, expected + 2, 3)
+    with pytest.raises(TypeError, match="argument"):
+        iterator_.Template(pairs).of(BASE)
