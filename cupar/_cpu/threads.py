@@ -12,9 +12,9 @@ import _thread
 import functools
 import os
 import threading
+from _queue import SimpleQueue  # without `queue`, which imports more
 from collections import deque
 from collections.abc import Callable, Iterable
-from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 from .._base import fork

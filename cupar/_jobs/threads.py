@@ -13,9 +13,9 @@ import gc
 import os
 import sys
 import threading
+from _queue import SimpleQueue  # without `queue`, which imports more
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
-from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 

@@ -6,6 +6,8 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from .._base.data import dataclass
+
 _SYMBOLS, _CUDA_INFO = 2, 0x70000000  # SHT_SYMTAB, SHT_CUDA_INFO
 _REGISTERS, _FRAME = 0x2F, 0x11  # EIATTR_REGCOUNT, EIATTR_FRAME_SIZE: a symbol's number, and a value
 _MAX_THREADS = 0x05  # EIATTR_MAX_THREADS
@@ -36,7 +38,8 @@ class Resources(NamedTuple):
     max_threads: int | None
 
 
-class Section(NamedTuple):
+@dataclass(frozen=True)
+class Section:
     """A section of an ELF file."""
 
     name: str
@@ -48,7 +51,8 @@ class Section(NamedTuple):
     entry: int
 
 
-class Symbol(NamedTuple):
+@dataclass(frozen=True)
+class Symbol:
     """A symbol of an ELF file."""
 
     name: str
