@@ -69,12 +69,13 @@ class Loaded:
         assert family is not None
         shapes = family.shapes(spec)
         kernels = dict.fromkeys(launch.kernel for shape in shapes.values() for launch in shape.launches)
-        self.name = spec.operators[0][1].name if spec.is_kernel else spec.algorithm
+        self.name: str = spec.operators[0][1].name if spec.is_kernel else spec.algorithm
         subject = f"kernel {self.name}" if spec.is_kernel else f"a {self.name}"
         subject = f"loading the code of {subject} for sm_{spec.cc}"
         self._library = library = Library(image.cubin, [*kernels], subject)
         with library.kept():
-            self.facts = facts = Facts({**image.facts, **device_facts(context.device)}, library.occupancy)
+            facts = Facts({**image.facts, **device_facts(context.device)}, library.occupancy)
+            self.facts: Facts = facts
             self.plan: Callable[[Any], Plan | PlanTuple] = family.planner(facts)
             self._prepare(spec)
             values, overlaps = self._values(spec, arrays), spec.cc >= 90 and not spec.is_kernel
