@@ -4,6 +4,7 @@
 #include <cuda/std/__functional/operations.h>
 
 #include "common/types.cuh"
+#include "common/warp.cuh"
 
 namespace cupar {
 // What is combined. Sums of small integers are made in words, and converted when they are stored.
@@ -12,34 +13,6 @@ constexpr bool is_small_sum = cuda::std::is_integral_v<Accum> && sizeof(Accum) <
                               cuda::std::is_same_v<Op, cuda::std::plus<>>;
 template <class Op, class Accum>
 using combined = cuda::std::conditional_t<is_small_sum<Op, Accum>, unsigned, Accum>;
-
-// A value of any type as words, each of which is exchanged by `exchange(word)`.
-template <class T, class Exchange>
-__device__ __forceinline__ T exchange_words(T value, Exchange exchange) {
-  unsigned int words[(sizeof(T) + 3) / 4];
-  memcpy(words, &value, sizeof(T));
-#pragma unroll
-  for (unsigned int& word : words) {
-    word = exchange(word);
-  }
-  memcpy(&value, words, sizeof(T));
-  return value;
-}
-
-template <class T>
-__device__ __forceinline__ T shuffle_up(T value, int lanes) {
-  return exchange_words(value, [=](unsigned int word) { return __shfl_up_sync(~0u, word, lanes); });
-}
-
-template <class T>
-__device__ __forceinline__ T shuffle_down(T value, int lanes) {
-  return exchange_words(value, [=](unsigned int word) { return __shfl_down_sync(~0u, word, lanes); });
-}
-
-template <class T>
-__device__ __forceinline__ T shuffle(T value, int lane) {
-  return exchange_words(value, [=](unsigned int word) { return __shfl_sync(~0u, word, lane); });
-}
 
 // Combines two neighbours.
 template <class V, class Op>

@@ -8,20 +8,9 @@
 #include <cub/detail/strong_load.cuh>
 #include <cub/detail/strong_store.cuh>
 
-#include "common/types.cuh"
+#include "common/warp.cuh"
 
 namespace cupar {
-__device__ __forceinline__ unsigned warp_sum(unsigned value) {
-#if __CUDA_ARCH__ >= 800
-  return __reduce_add_sync(~0u, value);
-#else
-  for (int offset = 16; offset > 0; offset /= 2) {
-    value += __shfl_xor_sync(~0u, value, offset);
-  }
-  return value;
-#endif
-}
-
 // States of tiles: one count or two of each, in words whose two highest bits say what the others are. They
 // are zero at first. A word is read and written as a whole, two are not: of a tile whose words do not say the
 // same, nothing is known yet.
@@ -70,7 +59,8 @@ struct tile_states {
 #pragma unroll
         for (int c = 0; c < counts; ++c) {
           const u64 count = state[w].count[c] & count_bits;
-          sum.count[c] += warp_sum(is_added ? static_cast<unsigned>(count) : 0);  // of a tile, it is small
+          sum.count[c] +=
+              sum_of_lanes(is_added ? static_cast<unsigned>(count) : 0);  // of a tile, it is small
           if (ends) {
             sum.count[c] += __shfl_sync(~0u, count, __ffs(ends) - 1);
           }

@@ -1,27 +1,10 @@
-// Values of any type as words, as which they are shuffled, and as which one thread publishes them to others.
+// Values of any type that one thread publishes to others.
 #pragma once
 
 #include "common/whole.cuh"
+#include "common/words.cuh"
 
 namespace cupar {
-// A value as words of 32 bits.
-template <class T>
-struct words {
-  static constexpr int count = (sizeof(T) + 3) / 4;
-  unsigned word[count];
-
-  words() = default;
-  __device__ __forceinline__ explicit words(const T& value) {
-    word[count - 1] = 0;
-    memcpy(word, &value, sizeof(T));
-  }
-  __device__ __forceinline__ T value() const {
-    T result;
-    memcpy(&result, word, sizeof(T));
-    return result;
-  }
-};
-
 // A value in global memory that one thread publishes and others wait for. It is kept in parts that are
 // written and read at once, each with a flag; so it needs no order of memory accesses. All flags must be 0
 // before.

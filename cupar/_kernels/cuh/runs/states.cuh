@@ -6,6 +6,7 @@
 // NVR-2016-002; the runs as in CUB's DeviceReduce::ReduceByKey.
 #pragma once
 
+#include "common/combining.cuh"
 #include "common/lookback.cuh"
 #include "common/published.cuh"
 #include "common/warp.cuh"
@@ -19,12 +20,7 @@ struct runs {
   V value;
 };
 
-// Combines the values of two neighbours.
-template <class V, class Op>
-__device__ __forceinline__ V combine(const V& a, const V& b, const Op& op) {
-  return static_cast<V>(op(a, b));
-}
-
+// Combines two neighbours.
 template <class Count, class V, class Op>
 __device__ __forceinline__ runs<Count, V> combine(const runs<Count, V>& a, const runs<Count, V>& b,
                                                   const Op& op) {
@@ -116,7 +112,7 @@ struct run_states {
           is_open  = closing == 0;
         }
         const bool is_added = kind(state[w]) == of_tile && needed >> lane & 1;
-        sum.count += warp_sum(is_added ? static_cast<unsigned>(count) : 0);  // of a tile, it is small
+        sum.count += sum_of_lanes(is_added ? static_cast<unsigned>(count) : 0);  // of a tile, it is small
         if (ends) {
           sum.count += __shfl_sync(~0u, count, __ffs(ends) - 1);
           return sum;

@@ -9,20 +9,10 @@
 #pragma once
 
 #include "common/vectors.cuh"
+#include "common/warp.cuh"
 #include "segmented_sort/words.cuh"
 
 namespace cupar {
-__device__ __forceinline__ u32 sum_of_lanes(u32 own) {
-#if __CUDA_ARCH__ >= 800
-  return __reduce_add_sync(~0u, own);
-#else
-  for (int mask = 16; mask > 0; mask /= 2) {
-    own += __shfl_xor_sync(~0u, own, mask);
-  }
-  return own;
-#endif
-}
-
 template <int size>
 struct team {
   static constexpr int warps = size / 32;
