@@ -22,6 +22,7 @@
 #include "common/column.cuh"
 #include "common/kernel.cuh"
 #include "common/lookback.cuh"
+#include "common/warp.cuh"
 
 namespace cupar {
 template <class Traits>
@@ -60,7 +61,6 @@ struct compaction {
     // Ranks a warp's items; a thread's marks are one bit for each of its own.
     __device__ __forceinline__ void rank(unsigned marks) {
       constexpr unsigned of_row = width == 32 ? ~0u : (1u << width % 32) - 1;
-      const int lane            = threadIdx.x % 32;
 #pragma unroll
       for (int w = 0; w < words; ++w) {
         unsigned counts = 0;
@@ -68,14 +68,9 @@ struct compaction {
         for (int r = w * in_word; r < min((w + 1) * in_word, rows); ++r) {
           counts |= __popc(marks >> (r * width) & of_row) << (r % in_word * bits);
         }
-        unsigned sums = counts;
-#pragma unroll
-        for (int offset = 1; offset < 32; offset *= 2) {
-          const unsigned other = __shfl_up_sync(~0u, sums, offset);
-          sums += lane >= offset ? other : 0;
-        }
-        before[w] = sums - counts;
-        all[w]    = __shfl_sync(~0u, sums, 31);
+        const unsigned sums = sum_up_to_lane(counts);
+        before[w]           = sums - counts;
+        all[w]              = __shfl_sync(~0u, sums, 31);
       }
     }
 

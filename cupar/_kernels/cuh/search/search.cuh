@@ -22,6 +22,7 @@
 
 #include "common/kernel.cuh"
 #include "common/vectors.cuh"
+#include "common/warp.cuh"
 
 namespace cupar {
 // --- Items that lie together -------------------------------------------------------------------------------
@@ -387,21 +388,6 @@ struct search_kernels {
     unsigned size;
   };
 
-  template <class T>
-  static __device__ __forceinline__ T from_lane(const T& value, int lane) {
-    using word_t        = largest_word<sizeof(T), 4>;
-    constexpr int words = sizeof(T) / sizeof(word_t);
-    word_t word[words];
-    memcpy(word, &value, sizeof(T));
-#pragma unroll
-    for (int i = 0; i < words; ++i) {
-      word[i] = __shfl_sync(all_lanes, static_cast<unsigned>(word[i]), lane);
-    }
-    T result;
-    memcpy(&result, word, sizeof(T));
-    return result;
-  }
-
   // Counts, for a value of each lane, what goes before it in a node.
   template <class Part, bool is_once>
   static __device__ __forceinline__ unsigned count_in_node(const item_t& wanted, const item_t* node,
@@ -411,12 +397,12 @@ struct search_kernels {
     item_t items[lanes][part];  // parts of the nodes that the four lanes ask for
 #pragma unroll
     for (int of = 0; of < lanes; ++of) {
-      Part::template read<is_once>(from_lane(node, first + of) + lane * part, items[of]);
+      Part::template read<is_once>(shuffle(node, first + of) + lane * part, items[of]);
     }
     unsigned counts = 0;  // a byte for each of the four lanes
 #pragma unroll
     for (int of = 0; of < lanes; ++of) {
-      const item_t value = from_lane(wanted, first + of);
+      const item_t value = shuffle(wanted, first + of);
       unsigned count     = 0;
 #pragma unroll
       for (int i = 0; i < part; ++i) {

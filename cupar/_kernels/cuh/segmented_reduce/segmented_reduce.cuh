@@ -388,14 +388,10 @@ struct segmented_reduce_kernels {
     if (all == 0 || __any_sync(~0u, is_full(q))) {
       return 0;
     }
-    const int lane    = threadIdx.x % 32;
-    const auto chunks = static_cast<unsigned>(chunks_of(given.length).number(given.length));
-    unsigned end      = chunks;  // of those up to this lane
-    for (int distance = 1; distance < 32; distance *= 2) {
-      const unsigned before = __shfl_up_sync(~0u, end, distance);
-      end += lane >= distance ? before : 0;
-    }
-    u64 before = 0;
+    const int lane     = threadIdx.x % 32;
+    const auto chunks  = static_cast<unsigned>(chunks_of(given.length).number(given.length));
+    const unsigned end = sum_up_to_lane(chunks);
+    u64 before         = 0;
     if (lane == 31) {
       before = atomicAdd(q.head, static_cast<u64>(__popc(all)) << 32 | end);
     }

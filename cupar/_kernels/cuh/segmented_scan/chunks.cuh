@@ -89,13 +89,8 @@ struct scan_of_chunks : scan_tile<Traits> {
     if (all == 0) {
       return;
     }
-    u64 end = given.chunks;  // of those up to this lane
-#pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-      const u64 before = shuffle_up(end, distance);
-      end += lane >= distance ? before : 0;
-    }
-    u64 before = 0;
+    const u64 end = sum_up_to_lane(u64{given.chunks});
+    u64 before    = 0;
     if (lane == 31) {
       // A queue that is full is left alone, or its counts would overflow.
       const u64 now = *static_cast<volatile u64*>(&q.heads->filled);

@@ -188,12 +188,8 @@ struct segmented_scan_kernels : scan_of_chunks<Traits> {
       const int lead = __ffs(filled) - 1;
       i64 all        = its.length;
       if (!is_one) {
-#pragma unroll
-        for (int distance = 1; distance < 32; distance *= 2) {
-          const i64 other = shuffle_up(all, distance);
-          all += lane >= distance ? other : 0;
-        }
-        at = all - its.length;
+        all = sum_up_to_lane(all);
+        at  = all - its.length;
       }
       all            = shuffle(all, is_one ? lead : 31);
       const i64 from = shuffle(its.begin - at, lead), to = shuffle(its.to - at, lead);

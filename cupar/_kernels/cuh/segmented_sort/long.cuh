@@ -10,6 +10,7 @@
 
 #include "common/kernel.cuh"
 #include "common/lists.cuh"
+#include "common/warp.cuh"
 #include "segmented_sort/words.cuh"
 
 namespace cupar {
@@ -71,13 +72,7 @@ struct long_sort : sort_words<Key, Value, is_descending> {
         counts[i] = __ldcg(own + i);  // other blocks have written it: not from this one's L1
         sum += counts[i];
       }
-      u64 before = sum;
-#pragma unroll
-      for (int distance = 1; distance < 32; distance *= 2) {
-        const u64 other = __shfl_up_sync(~0u, before, distance);
-        before += lane >= distance ? other : 0;
-      }
-      before -= sum;
+      u64 before = sum_up_to_lane(sum) - sum;
 #pragma unroll
       for (int i = 0; i < each; ++i) {
         own[i] = before;

@@ -23,6 +23,7 @@
 #include "common/lists.cuh"
 #include "common/offsets.cuh"
 #include "common/vectors.cuh"
+#include "common/warp.cuh"
 #include "segmented_sort/long.cuh"
 #include "top_k/teams.cuh"
 
@@ -557,13 +558,8 @@ struct top_k_kernels
             counts[i] = (valid >> i & 1) ? (own[i] < last) << 16 | (own[i] == last) : 0;
             of_lane += counts[i];
           }
-          u32 up = of_lane;
-#pragma unroll
-          for (int distance = 1; distance < 32; distance *= 2) {
-            const u32 other = __shfl_up_sync(~0u, up, distance);
-            up += lane >= distance ? other : 0;
-          }
-          before[row] = sum + up - of_lane;
+          const u32 up = sum_up_to_lane(of_lane);
+          before[row]  = sum + up - of_lane;
           sum += __shfl_sync(~0u, up, 31);
         }
         turn ^= 1;
