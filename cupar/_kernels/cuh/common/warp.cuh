@@ -4,29 +4,41 @@
 #include "common/words.cuh"
 
 namespace cupar {
+// A value of any type as words, each of which is exchanged by `exchange(word)`. In place of CCCL's
+// `warp_shuffle`, with which scans and reductions spill; and in two ways, as each costs registers with the
+// other's sizes.
+template <class T, class Exchange>
+__device__ __forceinline__ T exchange_words(const T& value, Exchange exchange) {
+  if constexpr (sizeof(T) > 16) {
+    words<T> given(value);
+    for (unsigned& word : given.word) word = exchange(word);
+    return given.value();
+  } else {
+    unsigned word[words<T>::count];
+    word[words<T>::count - 1] = 0;
+    memcpy(word, &value, sizeof(T));
+#pragma unroll
+    for (unsigned& each : word) each = exchange(each);
+    T result;
+    memcpy(&result, word, sizeof(T));
+    return result;
+  }
+}
+
 // The value of the lane so many lanes below, or above; of those that have none, the lane's own.
 template <class T>
 __device__ __forceinline__ T shuffle_up(const T& value, int lanes) {
-  words<T> given(value);
-#pragma unroll
-  for (unsigned& word : given.word) word = __shfl_up_sync(~0u, word, lanes);
-  return given.value();
+  return exchange_words(value, [=](unsigned word) { return __shfl_up_sync(~0u, word, lanes); });
 }
 template <class T>
 __device__ __forceinline__ T shuffle_down(const T& value, int lanes) {
-  words<T> given(value);
-#pragma unroll
-  for (unsigned& word : given.word) word = __shfl_down_sync(~0u, word, lanes);
-  return given.value();
+  return exchange_words(value, [=](unsigned word) { return __shfl_down_sync(~0u, word, lanes); });
 }
 
 // The value of one lane.
 template <class T>
 __device__ __forceinline__ T shuffle(const T& value, int lane) {
-  words<T> given(value);
-#pragma unroll
-  for (unsigned& word : given.word) word = __shfl_sync(~0u, word, lane);
-  return given.value();
+  return exchange_words(value, [=](unsigned word) { return __shfl_sync(~0u, word, lane); });
 }
 
 // The sum of all lanes.
