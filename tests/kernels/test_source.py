@@ -12,7 +12,7 @@ FOLDER = Path(source.__file__).parent / "cuh"
 FILES = sorted(file.relative_to(FOLDER).as_posix() for file in FOLDER.rglob("*.cuh"))
 TEXT = "".join((FOLDER / file).read_text() for file in FILES)
 KERNEL = re.compile(
-    r"^( +)struct (cupar_\w+|groups|top_of) : kernel<.*?\n(.*?)^\1\};", re.DOTALL | re.MULTILINE
+    r"^( *)struct (\w+) : kernel<.*?\n(.*?)^\1\};", re.DOTALL | re.MULTILINE
 )
 # Functions that wait for the stream, and of CUB's, the one that does.
 WAITS = (

@@ -23,6 +23,7 @@
 #include "common/kernel.cuh"
 #include "common/lookback.cuh"
 #include "common/warp.cuh"
+#include "common/zero.cuh"
 
 namespace cupar {
 template <class Traits>
@@ -423,12 +424,6 @@ struct compaction {
     }
   }
 
-  // Zeroes the storage of another kernel: 256 words a block.
-  struct cupar_compact_init : kernel<256> {
-    static __device__ __forceinline__ void run(cupar::u64* storage) {
-      cupar::join_stream();
-      storage[blockIdx.x * cupar::u64{256} + threadIdx.x] = 0;
-    }
-  };
+  struct cupar_compact_init : zero<u64> {};
 };
 }  // namespace cupar

@@ -19,6 +19,7 @@
 #include <cub/device/dispatch/tuning/tuning_radix_sort.cuh>
 
 #include "common/kernel.cuh"
+#include "common/last_block.cuh"
 
 namespace cupar {
 constexpr int radix_bits   = 8;
@@ -126,18 +127,10 @@ struct radix_sort_kernels {
                                                       int begin_bit, int end_bit) {
     using agent = typename policies<Offset>::count_agent;
     __shared__ typename agent::TempStorage temporary;
-    __shared__ bool is_last;
     wait_for_stream();
     clear(lookback, lookback_tiles);
     agent(temporary, bins, keys, num_items, begin_bit, end_bit).Process();
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      is_last = atomicAdd(blocks_done, 1) == gridDim.x - 1;
-    }
-    __syncthreads();
-    if (is_last) {
-      __threadfence();
+    if (is_last_block([&] { return atomicAdd(blocks_done, 1) == gridDim.x - 1; })) {
       const int passes = cuda::ceil_div(end_bit - begin_bit, radix_bits);
       sum_bins<Offset, policies<Offset>::count.threads_per_block>(bins, passes);
     }

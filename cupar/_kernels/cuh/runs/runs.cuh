@@ -25,6 +25,7 @@
 #include "common/column.cuh"
 #include "common/initial.cuh"
 #include "common/kernel.cuh"
+#include "common/zero.cuh"
 #include "runs/states.cuh"
 
 namespace cupar {
@@ -320,12 +321,6 @@ struct run_tiles {
     }
   }
 
-  // Zeroes the storage of another kernel: 256 words a block.
-  struct cupar_runs_init : kernel<256> {
-    static __device__ __forceinline__ void run(cupar::u64* storage) {
-      cupar::join_stream();
-      storage[blockIdx.x * cupar::u64{256} + threadIdx.x] = 0;
-    }
-  };
+  struct cupar_runs_init : zero<u64> {};
 };
 }  // namespace cupar

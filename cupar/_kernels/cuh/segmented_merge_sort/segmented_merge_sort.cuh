@@ -19,6 +19,7 @@
 #include "common/kernel.cuh"
 #include "common/lists.cuh"
 #include "common/offsets.cuh"
+#include "common/zero.cuh"
 #include "segmented_merge_sort/merges.cuh"
 
 namespace cupar {
@@ -85,12 +86,7 @@ struct segmented_merge_sort_kernels {
   static constexpr int team_sizes = 32 - cuda::std::countl_zero(static_cast<u32>(merge_threads));
   static_assert(team_sizes < most_lists);
 
-  struct cupar_segmented_merge_sort_init : kernel<1024> {
-    static __device__ __forceinline__ void run(u32* counts) {
-      join_stream();
-      counts[threadIdx.x] = 0;
-    }
-  };
+  struct cupar_segmented_merge_sort_init : zero<u32> {};
 
   struct cupar_segmented_merge_sort_list : kernel<list_threads> {
     static __device__ __forceinline__ void run(start_offsets_in_t starts, end_offsets_in_t ends,

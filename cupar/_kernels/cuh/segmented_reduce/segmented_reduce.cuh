@@ -23,6 +23,7 @@
 #include "common/kernel.cuh"
 #include "common/offsets.cuh"
 #include "common/vectors.cuh"
+#include "common/zero.cuh"
 
 namespace cupar {
 template <class Traits>
@@ -412,12 +413,7 @@ struct segmented_reduce_kernels {
 
   // --- Kernels ---
 
-  struct cupar_segmented_reduce_init : kernel<1> {
-    static __device__ __forceinline__ void run(u64* head) {
-      join_stream();
-      *head = 0;
-    }
-  };
+  struct cupar_segmented_reduce_init : zero<u64> {};
 
   struct cupar_segmented_reduce : kernel<threads, resident> {
     static __device__ __forceinline__ void run(d_in_t in, d_out_t out, start_offsets_in_t starts,

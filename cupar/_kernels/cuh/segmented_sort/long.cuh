@@ -9,8 +9,10 @@
 #include <cub/block/block_radix_rank.cuh>
 
 #include "common/kernel.cuh"
+#include "common/last_block.cuh"
 #include "common/lists.cuh"
 #include "common/warp.cuh"
+#include "common/zero.cuh"
 #include "segmented_sort/words.cuh"
 
 namespace cupar {
@@ -118,12 +120,7 @@ struct long_sort : sort_words<Key, Value, is_descending> {
     return before;
   }
 
-  struct cupar_segmented_sort_init : kernel<1024> {
-    static __device__ __forceinline__ void run(u32* counts) {
-      join_stream();
-      counts[threadIdx.x] = 0;
-    }
-  };
+  struct cupar_segmented_sort_init : zero<u32> {};
 
   // Cuts long segments into tiles, and zeroes their bins.
   struct cupar_segmented_sort_tiles : kernel<256> {
@@ -165,7 +162,6 @@ struct long_sort : sort_words<Key, Value, is_descending> {
     static __device__ __forceinline__ void run(const bits* keys, queue q) {
       constexpr int loads = 4;
       __shared__ u32 bins[passes * digits];
-      __shared__ bool is_last;
       for (int i = threadIdx.x; i < passes * digits; i += digit_threads) {
         bins[i] = 0;
       }
@@ -212,14 +208,7 @@ struct long_sort : sort_words<Key, Value, is_descending> {
             bins[i] = 0;
           }
         }
-        __threadfence();
-        __syncthreads();
-        if (threadIdx.x == 0) {
-          is_last = atomicSub(&its->left, stop - tile) == stop - tile;
-        }
-        __syncthreads();
-        if (is_last) {
-          __threadfence();
+        if (is_last_block([&] { return atomicSub(&its->left, stop - tile) == stop - tile; })) {
           sum_bins(totals);
         }
         tile = stop;

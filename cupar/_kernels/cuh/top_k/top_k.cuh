@@ -20,6 +20,7 @@
 #include <cub/block/block_scan.cuh>
 
 #include "common/kernel.cuh"
+#include "common/last_block.cuh"
 #include "common/lists.cuh"
 #include "common/offsets.cuh"
 #include "common/vectors.cuh"
@@ -395,17 +396,7 @@ struct top_k_kernels
 
   // Whether a block is the last one to have done its part of a segment: so many tiles.
   static __device__ __forceinline__ bool is_last_of(tiled_segment& its, u32 tiles) {
-    __shared__ bool is_last;
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      is_last = atomicSub(&its.left, tiles) == tiles;
-    }
-    __syncthreads();
-    if (is_last) {
-      __threadfence();
-    }
-    return is_last;
+    return is_last_block([&] { return atomicSub(&its.left, tiles) == tiles; });
   }
 
   // Finds a digit of the k-th key: counts the keys that have its digits before that. A block takes tiles that
