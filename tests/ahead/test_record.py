@@ -53,7 +53,7 @@ class Colour(enum.IntEnum):
 def nothing_is_recorded(monkeypatch):
     """Each test begins as a process does that records nothing, and has warned of nothing."""
     monkeypatch.setattr(obtain, "observer", None)
-    monkeypatch.setattr(_warnings, "_warned", set())
+    monkeypatch.setattr(_warnings, "warned", set())
     monkeypatch.setenv("CUPAR_TUNED", "0")  # a GPU that a test pretends is of no kind of card
     call_sites.forget()
 
@@ -420,7 +420,7 @@ class Thawed:
             self._made[id(value)] = make(value) if make else value
         return self._made[id(value)]
 
-    def Function(self, frozen):
+    def FrozenFunction(self, frozen):
         cells = tuple(types.CellType() for _ in frozen.cells)
         function = types.FunctionType(frozen.code, {"__builtins__": {}}, frozen.name, None, cells)
         self._made[id(frozen)] = function
@@ -440,12 +440,12 @@ class Thawed:
         found = self._arrays[name]
         return DeviceArray(found.dtype, (2,) * found.ndim)
 
-    def Jitted(self, frozen):
+    def FrozenJitted(self, frozen):
         from numba import cuda
 
         return cuda.jit(**frozen.options)(self(frozen.function))
 
-    def Module(self, frozen):
+    def FrozenModule(self, frozen):
         made = types.ModuleType(frozen.module.__name__)
         vars(made).update((name, self(each)) for name, each in frozen.attributes.items())
         return made
@@ -696,12 +696,12 @@ def test_a_torn_last_line_is_ignored_wherever_it_is_torn(nothing_is_built, tmp_p
     start = whole.index(b"\n") + 1
     for end in range(start + 1, len(whole) - 1):
         path.write_bytes(whole[:end])
-        _warnings._warned.clear()
+        _warnings.warned.clear()
         with pytest.warns(_warnings.CacheWarning, match="list:2: the line is incomplete"):
             assert len(record.read(path)) == 1
     with cupar.record(path):
         reduction("i2")
-    _warnings._warned.clear()
+    _warnings.warned.clear()
     with pytest.warns(_warnings.CacheWarning, match="list:2: "):
         assert len(record.read(path)) == 2
 
