@@ -20,8 +20,8 @@ class CacheWarning(UserWarning):
 def warn_once(topic: Hashable, message: str) -> None:
     """Warn of a topic the first time it comes up in this process."""
     with _lock:
-        is_new = topic not in _warned
-        _warned.add(topic)
+        is_new = topic not in warned
+        warned.add(topic)
     if is_new:
         warnings.warn(message, CacheWarning, stacklevel=_level())
 
@@ -35,4 +35,4 @@ def _level() -> int:
 
 
 _lock = fork.Lock()
-_warned: set[Hashable] = set()
+warned: set[Hashable] = set()  # topics

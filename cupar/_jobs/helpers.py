@@ -58,7 +58,7 @@ class Helper:
         self.is_lost = False
         self._output = output
         self._environment = {"CUDA_VISIBLE_DEVICES": "", "CUPAR_PROGRESS": "0", **(environment or {})}
-        self._process: Popen[bytes] | None = None
+        self.process: Popen[bytes] | None = None
         self._pipe: Connection | None = None
         self._starting = threading.Lock()
 
@@ -82,7 +82,7 @@ class Helper:
             return _received(pipe, seconds)
         except BaseException as error:  # an interrupt, too: it would answer what nobody asks any more
             self.is_lost = True
-            if isinstance(error, (EOFError, ConnectionError)) and self._process is not None:
+            if isinstance(error, (EOFError, ConnectionError)) and self.process is not None:
                 how = self._end_of_process()
                 if self.has_started:
                     raise HelperError(
@@ -103,7 +103,7 @@ class Helper:
             if self.is_lost:
                 raise RuntimeError("it was ended before it began")
             number = theirs.fileno()
-            self._process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 [interpreter, "-I", "-c", _PROGRAM, str(number)],
                 pass_fds=[number],
                 stdin=subprocess.DEVNULL,
@@ -122,18 +122,18 @@ class Helper:
         import signal
         import subprocess
 
-        assert self._process is not None
+        assert self.process is not None
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(1)
-        code = self._process.returncode or 0
+            self.process.wait(1)
+        code = self.process.returncode or 0
         return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
 
     def terminate(self) -> None:
         """Let the process end as soon as it can: what is locked is unlocked, what is half written removed."""
         with self._starting:
             self.is_lost = True
-        if self._process is not None:
-            self._process.terminate()
+        if self.process is not None:
+            self.process.terminate()
 
     def kill(self, grace: float = 0.0) -> None:
         """End the process after some seconds, whatever it does then."""
@@ -141,17 +141,17 @@ class Helper:
 
         with self._starting:
             self.is_lost = True
-        if self._process is not None:
+        if self.process is not None:
             if grace:
                 with suppress(subprocess.TimeoutExpired):
-                    self._process.wait(grace)
-            self._process.kill()
-            self._process.wait()
+                    self.process.wait(grace)
+            self.process.kill()
+            self.process.wait()
 
     def leave(self) -> bool:
         """Return whether this process may end without it: it finishes what it has begun by itself."""
-        if self._finishes and self._process is not None:
-            self._process.returncode = 0  # nobody waits for it
+        if self._finishes and self.process is not None:
+            self.process.returncode = 0  # nobody waits for it
         return self._finishes
 
 

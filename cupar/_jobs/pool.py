@@ -42,13 +42,13 @@ class Pool:
     def __init__(
         self, limit: int, new: Callable[[], Helper], *, here: bool = False, lasts: bool = False
     ) -> None:
-        self._limit = limit
+        self.limit = limit
         self._new = new
         self._here, self._lasts = here, lasts
         self._changed = threading.Condition()
         self._is_used_here = False
-        self._helpers: set[Helper] = set()
-        self._idle: list[Helper] = []
+        self.helpers: set[Helper] = set()
+        self.idle: list[Helper] = []
         self._timer: threading.Timer | None = None
 
     @contextmanager
@@ -66,14 +66,14 @@ class Pool:
                 if self._timer is not None:
                     self._timer.cancel()
                     self._timer = None
-                if not self._is_used_here and (self._here or not self._limit):
+                if not self._is_used_here and (self._here or not self.limit):
                     self._is_used_here = True
                     return None
-                if self._idle:
-                    return self._idle.pop()
-                if len(self._helpers) < self._limit:
+                if self.idle:
+                    return self.idle.pop()
+                if len(self.helpers) < self.limit:
                     helper = self._new()
-                    self._helpers.add(helper)
+                    self.helpers.add(helper)
                     return helper
                 self._changed.wait()
 
@@ -82,11 +82,11 @@ class Pool:
             if helper is None:
                 self._is_used_here = False
             elif helper.is_lost:
-                self._helpers.discard(helper)
+                self.helpers.discard(helper)
                 if not self._lasts:  # where one did not even start, no other would
-                    self._limit = self._limit - 1 if helper.has_started else 0
+                    self.limit = self.limit - 1 if helper.has_started else 0
             else:
-                self._idle.append(helper)
+                self.idle.append(helper)
             if self._is_at_rest() and not self._lasts:
                 self._wait_for_work()
             self._changed.notify_all()
@@ -94,11 +94,11 @@ class Pool:
             helper.kill()
 
     def _is_at_rest(self) -> bool:
-        return not self._is_used_here and len(self._idle) == len(self._helpers)
+        return not self._is_used_here and len(self.idle) == len(self.helpers)
 
     def _wait_for_work(self) -> None:
         """End the helpers if there is nothing to do for some seconds."""
-        if not self._idle:
+        if not self.idle:
             return
         self._timer = threading.Timer(_IDLE_SECONDS, self._rest)
         self._timer.daemon = True
@@ -109,8 +109,8 @@ class Pool:
         with self._changed:
             if not self._is_at_rest():
                 return
-            idle, self._idle = self._idle, []
-            self._helpers.clear()
+            idle, self.idle = self.idle, []
+            self.helpers.clear()
         for helper in idle:
             helper.kill()
 
@@ -120,8 +120,8 @@ class Pool:
         They have so many seconds to unwind, and as long those who asked them.
         """
         with self._changed:
-            self._limit = 0
-            helpers = [each for each in self._helpers if not each.leave()]
+            self.limit = 0
+            helpers = [each for each in self.helpers if not each.leave()]
         until = time.monotonic() + grace
         if grace:
             for helper in helpers:

@@ -56,7 +56,7 @@ def fresh(monkeypatch, tmp_path):
     for name in [name for name in os.environ if name.startswith("CUPAR_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("CUPAR_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(_warnings, "_warned", set())
+    monkeypatch.setattr(_warnings, "warned", set())
     monkeypatch.setattr(_cache, "_used", [])
     _cache._layers.clear()
     cupar.cache.clear(disk=False)

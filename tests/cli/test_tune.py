@@ -20,7 +20,7 @@ TRANSFORM = ["tune", "unary_transform", "float32", "--items", "4096"]
 
 @pytest.fixture
 def gpu(monkeypatch, empty_cache):
-    monkeypatch.setattr(_warnings, "_warned", set())
+    monkeypatch.setattr(_warnings, "warned", set())
     return timed_gpu(monkeypatch)
 
 

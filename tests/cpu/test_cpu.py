@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 from numba import TypingError
+from support.operators import add
 
 import cupar
 from cupar import OpKind
@@ -16,10 +17,6 @@ from cupar._compile import toolchain
 
 X = np.arange(10, dtype="f4")
 TWO = np.float16(2)
-
-
-def add(a, b):
-    return a + b
 
 
 def summed(**named):
@@ -122,7 +119,7 @@ def test_a_damaged_entry_is_made_again(empty_cache):
     for content in contents:
         store.store(entry.key, cupar._cache.Entry(found.meta, content))
         cupar.cache.clear(disk=False)
-        cupar._base.warnings._warned.discard("useless")
+        cupar._base.warnings.warned.discard("useless")
         with pytest.warns(cupar.CacheWarning, match="unusable"):
             assert summed(cc="cpu") == 45
 

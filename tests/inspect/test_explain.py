@@ -29,7 +29,7 @@ PLUS, TIMES = cupar.OpKind.PLUS, cupar.OpKind.MULTIPLIES
 @pytest.fixture
 def without_compilers(empty_cache, monkeypatch):
     """A cache in which nothing is, and builds that are made of nothing."""
-    monkeypatch.setattr(_warnings, "_warned", set())
+    monkeypatch.setattr(_warnings, "warned", set())
     monkeypatch.setattr(produce, "build_here", lambda spec, seconds: (NO_CODE, 4, "built"))
     return empty_cache
 

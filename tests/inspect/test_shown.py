@@ -202,4 +202,4 @@ def test_what_cannot_be_written_fails_no_build(monkeypatch, tmp_path):
     monkeypatch.setenv("CUPAR_DUMP", f"cubin:{tmp_path / 'file' / 'dump'}")
     with pytest.warns(cupar.CacheWarning, match="CUPAR_DUMP: the cubin of reduce_into is not written"):
         assert scaled().build.origin == "built"
-    assert _warnings._warned
+    assert _warnings.warned

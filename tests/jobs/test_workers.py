@@ -243,8 +243,8 @@ def test_what_a_helper_made_is_used(helped):
     code, places = helped(ECHO)
     assert code.startswith(b"cupar._compile.workers:kernels\n90\n// C++\n")
     assert helped(ECHO)[0] == code  # by the same process
-    (helper,) = places._helpers
-    assert os.getsid(helper._process.pid) == helper._process.pid  # what a terminal sends is not for it
+    (helper,) = places.helpers
+    assert os.getsid(helper.process.pid) == helper.process.pid  # what a terminal sends is not for it
 
 
 @pytest.mark.parametrize(
@@ -263,8 +263,8 @@ def test_who_gets_nothing_from_a_helper_compiles_here(helped, started, monkeypat
     monkeypatch.setattr(workers, "_COMPILE_SECONDS", 3)
     made, places = helped(program)
     assert made is HERE
-    assert places._limit == left
-    assert not places._helpers
+    assert places.limit == left
+    assert not places.helpers
     assert [process.returncode is None for process in started] == [False]  # nor is it left as a zombie
 
 
@@ -273,7 +273,7 @@ def test_what_does_not_compile_costs_no_helper_and_prints_nothing(helped, capfd)
         READY + "while pipe.recv_bytes(): print('out'); os.write(2, b'err'); pipe.send_bytes(b'')"
     )
     assert made is HERE
-    assert (places._limit, len(places._idle)) == (3, 1)
+    assert (places.limit, len(places.idle)) == (3, 1)
     assert capfd.readouterr() == ("", "")
 
 
@@ -282,7 +282,7 @@ def test_a_helper_with_other_versions_is_not_used(helped, monkeypatch):
     monkeypatch.setattr(workers, "_surroundings", lambda: {**found, "nvrtc": "another"})
     made, places = helped(helpers._PROGRAM)
     assert made is HERE
-    assert places._limit == 0
+    assert places.limit == 0
 
 
 @pytest.mark.parametrize("executable", ["", None, "/usr/bin/photo-editor"])
@@ -301,7 +301,7 @@ def test_an_interrupt_ends_the_helper_that_was_asked(helped, monkeypatch):
     monkeypatch.setattr(helpers, "_received", interrupted)
     with pytest.raises(KeyboardInterrupt):
         helped(READY + "pipe.recv_bytes(); pipe.send_bytes(b'late'); time.sleep(1000)")
-    assert not workers._pool._helpers
+    assert not workers._pool.helpers
 
 
 def test_helpers_end_when_there_is_nothing_to_do(helped, started, monkeypatch):
@@ -309,20 +309,20 @@ def test_helpers_end_when_there_is_nothing_to_do(helped, started, monkeypatch):
     made, places = helped(READY + "pipe.send_bytes(pipe.recv_bytes()); pipe.recv_bytes()")
     assert made is not HERE
     until(lambda: started[0].returncode is not None)
-    assert not places._helpers
+    assert not places.helpers
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_forked_process_leaves_its_parents_helpers_alone(helped):
     _, places = helped(READY + "while True: pipe.send_bytes(pipe.recv_bytes())")
-    (helper,) = places._helpers
+    (helper,) = places.helpers
     child = os.fork()
     if not child:
-        mine = workers._pool is not places and not workers._pool._helpers
+        mine = workers._pool is not places and not workers._pool.helpers
         workers._close()
         os._exit(0 if mine else 1)
     assert os.waitpid(child, 0)[1] == 0
-    assert helper._process.poll() is None
+    assert helper.process.poll() is None
     assert helped("")[0] is not HERE  # which did not start another
 
 
@@ -368,7 +368,7 @@ def test_a_crew_that_is_closed_begins_nothing_and_waits_for_what_it_asked(crew, 
             after.append("unlocked")
 
     futures = [few.submit(None, ask) for _ in range(4)]
-    until(lambda: [each.has_started for each in few._pool._helpers] == [True, True])
+    until(lambda: [each.has_started for each in few._pool.helpers] == [True, True])
     few.close(MANY)
     assert after == ["unlocked"] * 2
     assert [each.cancelled() for each in futures] == [False, False, True, True]
@@ -410,8 +410,8 @@ def test_kernels_compiled_in_helpers_are_the_same(empty_cache, pool, monkeypatch
     ):  # so that the helper compiles all of them, the third and fourth with headers that it kept
         at_once = reductions(wait=False)
         assert all(each.ready(MANY) for each in at_once)
-    assert [helper.has_started for helper in places._helpers] == [True]
-    assert places._limit == 1
+    assert [helper.has_started for helper in places.helpers] == [True]
+    assert places.limit == 1
     origins = [each.build.origin for each in at_once]
     assert (origins.count("built"), origins.count("linked")) == (4, 1)
 
@@ -433,7 +433,7 @@ def test_builds_in_helpers_are_the_same(empty_cache, pool, monkeypatch):
         at_once = transforms(wait=False)
         assert all(each.ready(MANY) for each in at_once)
     assert len(there) == 3
-    assert all(helper.has_started for helper in places._helpers)
+    assert all(helper.has_started for helper in places.helpers)
     origins = [each.build.origin for each in at_once]
     assert (origins.count("built"), origins.count("linked")) == (3, 1)
 
@@ -452,20 +452,20 @@ def test_without_a_directory_too(empty_cache, pool, monkeypatch):
         built = cupar.unary_transform("i8", "i8", twice, cc=CC, wait=False)
         assert built.ready(MANY)
     assert built.build.origin == "built"
-    assert [helper.has_started for helper in places._helpers] == [True]
-    assert places._limit == 1
+    assert [helper.has_started for helper in places.helpers] == [True]
+    assert places.limit == 1
 
 
 def test_a_helper_that_is_killed_costs_time_alone(empty_cache, pool):
     places = pool(1)
     with places.seat():
         built = cupar.unary_transform("i8", "i8", twice, cc=CC, wait=False)
-        until(lambda: any(helper.has_started for helper in list(places._helpers)))
-        (helper,) = places._helpers
-        os.kill(helper._process.pid, signal.SIGKILL)
+        until(lambda: any(helper.has_started for helper in list(places.helpers)))
+        (helper,) = places.helpers
+        os.kill(helper.process.pid, signal.SIGKILL)
         assert built.ready(MANY)
     assert built.build.origin == "built"
-    assert (places._limit, places._helpers) == (0, set())
+    assert (places.limit, places.helpers) == (0, set())
 
 
 # Compiles here for so long as it takes a helper to start and to compile.
@@ -480,7 +480,7 @@ SCRIPT = """
     seat = places.seat()
     seat.__enter__()
     built = cupar.unary_transform("i8", "i8", lambda a: a + a, cc=90, wait=False)
-    while not any(helper.has_started for helper in list(places._helpers)):
+    while not any(helper.has_started for helper in list(places.helpers)):
         time.sleep(0.01)
     print("has started", flush=True)
 """

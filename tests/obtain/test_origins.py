@@ -211,7 +211,7 @@ def test_entries_say_what_they_are(empty_cache):
 @pytest.fixture
 def gpu(monkeypatch):
     """A GPU that loads code; its status is what loading ends with."""
-    monkeypatch.setattr(_warnings, "_warned", set())
+    monkeypatch.setattr(_warnings, "warned", set())
     return pretended(monkeypatch, CC)
 
 
@@ -309,7 +309,7 @@ def test_an_entry_that_is_of_no_use_is_made_again(empty_cache, monkeypatch, kind
     from cupar import _cache
     from cupar._base import warnings as _warnings
 
-    monkeypatch.setattr(_warnings, "_warned", set())
+    monkeypatch.setattr(_warnings, "warned", set())
 
     def ask():
         items = cupar.TransformIterator("i4", lambda a: a + 1.5)
@@ -411,7 +411,7 @@ def test_a_call_waits_for_all_its_locks_no_longer_than_for_one(empty_cache, tmp_
     def ask():
         return cupar.unary_transform("i4", "i4", lambda a: 3 * a, cc=90).build
 
-    monkeypatch.setattr(_warnings, "_warned", set())
+    monkeypatch.setattr(_warnings, "warned", set())
     assert ask().origin == "built"
     keys = [each.key for each in cupar.cache.entries() if each.entry in ("build", "template")]
     assert len(keys) == 2

@@ -45,7 +45,7 @@ def gpu(monkeypatch, empty_cache):
     begun, submit = [], Queue.submit
     monkeypatch.setattr(Queue, "submit", lambda *given: begun.append(submit(*given)) or begun[-1])
     monkeypatch.delenv("CUPAR_TIER", raising=False)
-    monkeypatch.setattr(_warnings, "_warned", set())
+    monkeypatch.setattr(_warnings, "warned", set())
     yield pretended(monkeypatch, CC)
     assert not wait(begun, MANY).not_done  # or another test would meet it
 
@@ -381,7 +381,7 @@ def test_what_was_begun_is_finished_when_the_program_ends(empty_cache):
     code = """
     found = ask()
     from cupar._compile import workers
-    while not any(each.has_started for each in list(workers._apart._helpers)):
+    while not any(each.has_started for each in list(workers._apart.helpers)):
         time.sleep(0.001)
     print(found.build.tier)
     """
@@ -399,9 +399,9 @@ def test_and_nothing_is_where_nothing_is_kept(empty_cache):
     code = """
     found = ask()
     from cupar._compile import workers
-    while not any(each.has_started for each in list(workers._apart._helpers)):
+    while not any(each.has_started for each in list(workers._apart.helpers)):
         time.sleep(0.001)
-    print(*[each._process.pid for each in workers._apart._helpers])
+    print(*[each.process.pid for each in workers._apart.helpers])
     """
     with script(code, CUPAR_CACHE="0") as process:
         out, err = process.communicate(timeout=MANY)

@@ -24,7 +24,7 @@ A, B = DeviceArray(1 << 20, 1 << 30, "<f4"), DeviceArray(1 << 16, 1 << 30, "<f4"
 
 @pytest.fixture
 def gpu(monkeypatch, empty_cache):
-    monkeypatch.setattr(_warnings, "_warned", set())
+    monkeypatch.setattr(_warnings, "warned", set())
     monkeypatch.delenv("CUPAR_TUNED", raising=False)
     yield pretended(monkeypatch, 90)
     tuned.forget()

@@ -72,7 +72,7 @@ def fresh(monkeypatch, tmp_path):
     for name in ("CUPAR_CACHE", "CUPAR_BUNDLES", "CUPAR_SHARED", "CUPAR_SIGNING_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("CUPAR_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(_warnings, "_warned", set())
+    monkeypatch.setattr(_warnings, "warned", set())
     monkeypatch.setattr(_cache, "_used", [])
     monkeypatch.setattr(_cache, "unusable", set())
     _cache._layers.clear()

@@ -35,7 +35,7 @@ def fresh(empty_cache, monkeypatch):
     """Give each test a cache directory, and no warnings given yet."""
     for name in ("CUPAR_BUNDLES", "CUPAR_SIGNING_KEY", "CUPAR_SHARED", "CUPAR_CACHE_SIZE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(_warnings, "_warned", set())
+    monkeypatch.setattr(_warnings, "warned", set())
 
 
 @pytest.fixture

@@ -133,7 +133,7 @@ while time.monotonic() < end:
         with suppress(OSError), open(disk.find(key), "r+b") as file:
             file.seek(draw.randrange(200))
             file.write(b"?")
-assert {topic[0] for topic in _warnings._warned} <= {"unusable"}, _warnings._warned
+assert {topic[0] for topic in _warnings.warned} <= {"unusable"}, _warnings.warned
 """
     os.environ["CUPAR_CACHE_SIZE"] = "10k"
     try:

@@ -117,7 +117,7 @@ until("second")
 del os.environ["CUPAR_CACHE_SIZE"]
 begin = float(text("second"))
 repeat(builds_and_hits, seconds * 0.4)
-assert not _warnings._warned, _warnings._warned
+assert not _warnings.warned, _warnings.warned
 print(json.dumps([done, built]))
 """
 

@@ -510,7 +510,7 @@ class TestFaults:
     def test_threads_wait_for_a_store_that_hangs_side_by_side(self):
         hang = threading.Event()
         store, results = Shared(Failing(hang.wait), "far"), []
-        _warnings._warned.add(("shared unavailable", "far"))
+        _warnings.warned.add(("shared unavailable", "far"))
         begin = time.monotonic()
         threads = [
             threading.Thread(target=lambda: results.append(ask(store, timeout=0.5))) for _ in range(16)

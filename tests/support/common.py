@@ -52,7 +52,7 @@ def isolated(monkeypatch, tmp_path):
         if name.startswith("CUPAR_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("CUPAR_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(_warnings, "_warned", set())
+    monkeypatch.setattr(_warnings, "warned", set())
     monkeypatch.setattr(_cache, "unusable", set())
     yield
     _cache.use_shared(None)
@@ -116,5 +116,5 @@ def fresh_cache(monkeypatch, tmp_path):
     for name in ("CUPAR_CACHE", "CUPAR_CACHE_SIZE", "CUPAR_LOCK_TIMEOUT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("CUPAR_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(_warnings, "_warned", set())
+    monkeypatch.setattr(_warnings, "warned", set())
     _cache.reset_stats()

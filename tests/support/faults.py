@@ -51,7 +51,7 @@ def isolate(monkeypatch, tmp_path):
 def use(monkeypatch, root):
     """Let `fetch` work in a directory as a new process would."""
     monkeypatch.setenv("CUPAR_CACHE_DIR", str(root))
-    monkeypatch.setattr(_warnings, "_warned", set())
+    monkeypatch.setattr(_warnings, "warned", set())
     _cache._disk_at.cache_clear()
 
 
