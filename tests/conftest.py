@@ -4,6 +4,7 @@ import os
 import signal
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 
@@ -49,6 +50,18 @@ def compilers(session_cache):
     with pytest.MonkeyPatch.context() as patch:
         compilers.once(session_cache.with_name("compiled"), patch)
         yield compilers
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(20261121)
+
+
+@pytest.fixture
+def summed():
+    from support import operators
+
+    return operators.summed()
 
 
 @pytest.fixture

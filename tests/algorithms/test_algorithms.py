@@ -3,19 +3,12 @@
 import numpy as np
 import pytest
 from support.disassembly import kernels, spills_or_calls
+from support.operators import add, equal, less
 
 import cupar
 from cupar import SortOrder
 
 CC = 90
-
-
-def add(a, b):
-    return a + b
-
-
-def less(a, b):
-    return a < b
 
 
 def smaller(a, b):
@@ -24,10 +17,6 @@ def smaller(a, b):
 
 def nearer(a, b):
     return a if a * a < b * b else b
-
-
-def equal(a, b):
-    return a == b
 
 
 ZERO = np.zeros(1, "f4")

@@ -5,6 +5,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 from support.gpu import pretended
+from support.operators import add, less
 
 import cupar
 from cupar import compute
@@ -35,14 +36,6 @@ ZERO = np.zeros(1, "i4")
 X, Y, Z = (DeviceArray(0x10000 * (i + 1)) for i in range(3))
 BYTES = DeviceArray(0x90000, 1 << 20, "u1")
 PAIR = compute.gpu_struct({"a": np.int32, "b": compute.types.float32}, "Pair")
-
-
-def add(a, b):
-    return a + b
-
-
-def less(a, b):
-    return a < b
 
 
 def positive(a):

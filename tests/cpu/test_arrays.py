@@ -7,6 +7,7 @@ import weakref
 
 import numpy as np
 import pytest
+from support.operators import add
 from support.results import DLPack
 
 import cupar
@@ -15,10 +16,6 @@ from cupar import OpKind
 N = 1000
 X = np.arange(N, dtype="f4")
 SUMS = np.cumsum(X)
-
-
-def add(a, b):
-    return a + b
 
 
 @pytest.fixture

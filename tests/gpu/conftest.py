@@ -10,7 +10,6 @@ import json
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import cupar
@@ -27,11 +26,6 @@ except (cupar.NoDeviceError, ImportError):
     collect_ignore_glob = ["test_*.py"]
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(20261121)
-
-
 @pytest.fixture(autouse=True)
 def nothing_left_running():
     yield
@@ -41,7 +35,9 @@ def nothing_left_running():
 def source_hash() -> str:
     digest = hashlib.sha256()
     found = (
-        path for folder in ("cupar", "tests/gpu", "tests/results") for path in (ROOT / folder).rglob("*")
+        path
+        for folder in ("cupar", "tests/gpu", "tests/results", "tests/support")
+        for path in (ROOT / folder).rglob("*")
     )
     files = [path for path in found if path.suffix in (".py", ".cu", ".cuh", ".h")]
     for path in sorted(files, key=lambda path: path.relative_to(ROOT).as_posix()):

@@ -9,24 +9,9 @@ import cupy as cp
 import numpy as np
 import pytest
 from numba import cuda as numba_cuda
+from support.operators import EXPECTED, N, add
 
 import cupar
-
-N = 10_000
-
-
-def add(a, b):
-    return a + b
-
-
-@pytest.fixture
-def summed():
-    d_in, d_out = cp.arange(N, dtype="i4"), cp.zeros(1, "i4")
-    h_init = np.array([3], "i4")
-    return cupar.reduce_into(d_in, d_out, add, h_init), d_in, d_out, h_init
-
-
-EXPECTED = N * (N - 1) // 2 + 3
 
 
 def test_torch(summed):

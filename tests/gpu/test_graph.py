@@ -9,31 +9,12 @@ import cupyx
 import numpy as np
 import pytest
 from numba import cuda as numba_cuda
+from support.operators import add, equal, large, less, small
 
 import cupar
 from cupar import SortOrder, graph
 
 N = 10_000
-
-
-def add(a, b):
-    return a + b
-
-
-def less(a, b):
-    return a < b
-
-
-def equal(a, b):
-    return a == b
-
-
-def small(a):
-    return a < 30
-
-
-def large(a):
-    return a > 60
 
 
 @numba_cuda.jit

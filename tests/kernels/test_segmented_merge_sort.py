@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 import pytest
+from support.operators import less
 
 import cupar
 from cupar._kernels.family import Facts
@@ -14,10 +15,6 @@ THREADS, ITEMS = 512, 8
 TILE = THREADS * ITEMS
 TOPS = [ITEMS << size for size in range(10)]
 NAME = "cupar_segmented_merge_sort_"
-
-
-def less(a, b):
-    return a < b
 
 
 def planner(threads=THREADS, items=ITEMS, key=4, value=4):

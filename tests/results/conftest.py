@@ -2,7 +2,6 @@
 
 from collections import Counter
 
-import numpy as np
 import pytest
 from support.results import IS_CPU, cp
 
@@ -20,11 +19,6 @@ def pytest_collection_modifyitems(config, items):
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = kept
-
-
-@pytest.fixture
-def rng():
-    return np.random.default_rng(20261121)
 
 
 @pytest.fixture(autouse=True)

@@ -2,24 +2,13 @@
 
 import numpy as np
 import pytest
+from support.operators import add, equal, less
 from support.results import DTYPES, cp, every, items, needs_gpu
 
 import cupar
 from cupar import SortOrder
 
 SIZES = [0, 1, 2, 31, 32, 33, 2047, 2048, 2049, 100_003]
-
-
-def add(a, b):
-    return a + b
-
-
-def less(a, b):
-    return a < b
-
-
-def equal(a, b):
-    return a == b
 
 
 # --- Reductions ---

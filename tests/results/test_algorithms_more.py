@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from support.operators import large, small
 from support.results import DTYPES, Structs, cp, every, items, needs_gpu
 
 import cupar
@@ -34,14 +35,6 @@ def free():
 
 
 # --- Partitions ------------------------------------------------------------------------------------------
-
-
-def small(a):
-    return a < 30
-
-
-def large(a):
-    return a > 60
 
 
 def small_real(a):

@@ -5,11 +5,10 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
+from support.operators import EXPECTED, N, add
 from support.results import IS_CPU, DLPack, Interface, address, cp, described
 
 import cupar
-
-N = 10_000
 
 
 class Bare(Interface):
@@ -20,20 +19,6 @@ class Bare(Interface):
 
     def described(self):
         return {**described(self.array), **self.change}
-
-
-def add(a, b):
-    return a + b
-
-
-@pytest.fixture
-def summed():
-    d_in, d_out = cp.arange(N, dtype="i4"), cp.zeros(1, "i4")
-    h_init = np.array([3], "i4")
-    return cupar.reduce_into(d_in, d_out, add, h_init), d_in, d_out, h_init
-
-
-EXPECTED = N * (N - 1) // 2 + 3
 
 
 def test_two_phases(summed):

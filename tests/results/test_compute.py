@@ -11,6 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from support.operators import add, equal
 from support.results import IS_CPU, cp, every, needs_gpu
 
 import cupar.compute as cc
@@ -55,14 +56,6 @@ def forms(name, made_with, counts, one_call=None):
     ahead = make(**made_with, compute_capability=several)
     for made in (make(**made_with), ahead, cc.deserialize(cc.serialize(ahead))):
         yield lambda made=made: in_two_phases(made, **call) if two_phases else made(**call)
-
-
-def add(a, b):
-    return a + b
-
-
-def equal(a, b):
-    return a == b
 
 
 @every(4)

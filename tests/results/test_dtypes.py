@@ -7,6 +7,7 @@ reduction, which takes items in any order, because few of its items are other th
 
 import numpy as np
 import pytest
+from support.operators import add, either
 from support.results import DTYPES, IS_CPU, cp, every, few, needs_gpu
 
 import cupar
@@ -35,16 +36,8 @@ def unordered(rng, n, dtype):
     return (few() + 1j * few()).astype(dtype) if np.dtype(dtype).kind == "c" else few().astype(dtype)
 
 
-def add(a, b):
-    return a + b
-
-
 def larger(a, b):
     return a if a > b else b
-
-
-def either(a, b):
-    return a or b
 
 
 def last(a, b):

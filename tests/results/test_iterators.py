@@ -9,6 +9,7 @@ import threading
 import numpy as np
 import pytest
 from numba import cuda as numba_cuda
+from support.operators import add, equal, less
 from support.results import IS_CPU, cp, every, needs_gpu
 
 import cupar
@@ -32,20 +33,8 @@ SIZES = [1, 31, 1000, N]
 ZERO = np.zeros(1, "i8")
 
 
-def add(a, b):
-    return a + b
-
-
 def same(a):
     return a
-
-
-def less(a, b):
-    return a < b
-
-
-def equal(a, b):
-    return a == b
 
 
 def larger(a, b):

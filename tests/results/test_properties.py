@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.operators import add
 from support.results import cp
 
 import cupar
@@ -14,10 +15,6 @@ N = 5000
 HOST = np.random.default_rng(7).integers(-1000, 1000, N).astype("i8")
 
 few = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-
-
-def add(a, b):
-    return a + b
 
 
 segments = st.lists(

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.operators import add, either
 from support.results import DTYPES, IS_CPU, Interface, address, cp, described, every, needs_gpu
 
 import cupar
@@ -18,14 +19,6 @@ MANY = 2**20 + 3
 KEY = np.dtype([("id", "i4"), ("time", "f8")], align=True)
 AFFINE = np.dtype([("a", "u4"), ("b", "u4")], align=True)
 WIDE = np.dtype([(f"x{i}", "i8") for i in range(6)], align=True)
-
-
-def add(a, b):
-    return a + b
-
-
-def either(a, b):
-    return a or b
 
 
 def last_nonzero(a, b):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.operators import less
 from support.results import DTYPES, Structs, cp, every, needs_gpu
 
 import cupar
@@ -18,10 +19,6 @@ PEAKS = (
     np.dtype([("height", "f4"), ("index", "i8"), ("flag", "u1")], align=True),
     np.dtype([("index", "i8"), *((f"x{i}", "i8") for i in range(9))], align=True),
 )
-
-
-def less(a, b):
-    return a < b
 
 
 def by_digit(a, b):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.operators import add, either
 from support.results import IS_CPU, cp, every
 
 import cupar
@@ -9,14 +10,6 @@ from cupar import OpKind
 
 DTYPES = ["?", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16"]
 ITEMS = 30_000 if IS_CPU else 300_000
-
-
-def add(a, b):
-    return a + b
-
-
-def either(a, b):
-    return a or b
 
 
 def larger(a, b):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.operators import add, either
 from support.results import IS_CPU, Structs, cp, every, needs_gpu
 
 import cupar
@@ -21,14 +22,6 @@ class Affine:
 
     a: np.uint32
     b: np.uint32
-
-
-def add(a, b):
-    return a + b
-
-
-def either(a, b):
-    return a or b
 
 
 def composed(first, second):
