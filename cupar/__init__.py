@@ -58,11 +58,14 @@ _NAMES = {
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
+_PUBLIC_MODULES = ("arrays", "cache", "compute", "cuda", "graph")
+
 __version__ = "0.1.0"
 
-__all__ = sorted([*_MODULES, "cache", "compute", "cuda", "graph"])  # noqa: PLE0605
+__all__ = sorted([*_MODULES, *_PUBLIC_MODULES])  # noqa: PLE0605
 
 if TYPE_CHECKING:  # the same for type checkers; a test compares the two
+    from . import arrays as arrays
     from . import cache as cache
     from . import compute as compute
     from . import cuda as cuda
@@ -178,7 +181,7 @@ def _numba_type(given: Any) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("cache", "compute", "cuda", "graph"):
+    if name in _PUBLIC_MODULES:
         return importlib.import_module(f".{name}", __name__)
     module = _MODULES.get(name)
     if module is None:

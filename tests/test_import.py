@@ -71,10 +71,10 @@ def test_every_public_name_is_there():
 
 def test_no_module_hides_a_public_name():
     modules = {path.stem for path in Path(cupar.__file__).parent.glob("*")}
-    assert modules & set(cupar.__all__) == {"cache", "compute", "cuda", "graph"}
+    assert modules & set(cupar.__all__) == {"arrays", "cache", "compute", "cuda", "graph"}
 
 
-@pytest.mark.parametrize("module", [cupar, cupar.cache, cupar.graph, cupar.compute])
+@pytest.mark.parametrize("module", [cupar, cupar.arrays, cupar.cache, cupar.graph, cupar.compute])
 def test_completion_shows_the_api_alone(module):
     assert {*dir(module)} - {*module.__all__} <= {"__version__", *cupar.compute._SUBMODULES}
 
@@ -105,11 +105,17 @@ def test_a_call_of_a_familys_file_says_which_algorithms_there_are():
             getattr(cupar, family)([1, 2, 3])
 
 
-def test_type_checkers_see_the_names_that_there_are():
-    tree = ast.parse(Path(cupar.__file__).read_text())
+def names_for_type_checkers(module):
+    tree = ast.parse(Path(module.__file__).read_text())
     (checked,) = (each for each in tree.body if isinstance(each, ast.If))
-    seen = {alias.name: node.module for node in checked.body for alias in node.names}
-    assert seen == cupar._MODULES | {"cache": None, "compute": None, "cuda": None, "graph": None}
+    return {alias.name: node.module for node in checked.body for alias in node.names}
+
+
+def test_type_checkers_see_the_names_that_there_are():
+    assert names_for_type_checkers(cupar) == cupar._MODULES | dict.fromkeys(cupar._PUBLIC_MODULES)
+    of_arrays = {name: f"_functions.{module}" for name, module in cupar.arrays._MODULES.items()}
+    assert names_for_type_checkers(cupar.arrays) == of_arrays
+    assert all(getattr(cupar.arrays, name) for name in cupar.arrays.__all__)
 
 
 IN_TWO_THREADS = """

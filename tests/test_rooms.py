@@ -20,6 +20,8 @@ FLOORS = [
     "_tune",
     "_ahead",
     "compute",
+    "arrays",
+    "_functions",
     "segmented topk",  # which sort, too
     "cache reduce sort",  # and all other algorithms, and kernels of the user's
     "_host",

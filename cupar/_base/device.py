@@ -19,14 +19,15 @@ CPU = 0  # in place of a compute capability
 _NAMES = {"cpu": True, "cuda": False}
 
 
-def _from_environment() -> bool:
+def _from_environment() -> bool | None:
     name = os.environ.get("CUPAR_DEVICE", "").strip().lower()
     if name and name not in _NAMES:
         raise ValueError(f"CUPAR_DEVICE: expected cpu or cuda, got {name!r}")
-    return _NAMES.get(name, False)
+    return _NAMES.get(name)
 
 
-_default = _from_environment()
+_named = _from_environment()  # None: it names no device
+_default = bool(_named)
 _current: ContextVar[int | None] = ContextVar("cupar_device", default=None)
 _CALL = 2  # of the CPU, and in a call of what was built for it
 
@@ -35,6 +36,12 @@ def is_cpu() -> bool:
     """Whether arrays are in host memory, and algorithms for the CPU."""
     found = _current.get()
     return _default if found is None else bool(found)
+
+
+def refuses_host() -> bool:
+    """Whether the GPU is asked for by name, so that arrays in host memory are an error in any case."""
+    found = _current.get()
+    return (_named is False and not _default) if found is None else not found
 
 
 def in_cpu_call() -> bool:

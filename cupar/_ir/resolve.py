@@ -16,7 +16,7 @@ from .._base.data import replace
 from .._base.words import counted
 from .._fingerprint import walk
 from .._fingerprint.frozen import FrozenFunction
-from ..operators import Op, RawOp
+from ..operators import Op, OpKind, RawOp
 from . import kinds
 from .operator import CapturedState, Operator
 
@@ -90,6 +90,19 @@ def resolve(
     if isinstance(found, Operator) and _means_builtins(plain.function):
         return replace(found, plain=plain)
     return plain
+
+
+def function_of(op: Op) -> Any:
+    """Return what a kind or a ufunc is as a function that functions can call; anything else as it is."""
+    if not isinstance(op, (OpKind, np.ufunc)):
+        return op
+    if op in _OF_FLOATS:
+        return _OF_FLOATS[op]
+    kind = op if isinstance(op, OpKind) else kinds.SAME.get(op, (None, ""))[0]
+    found = op if kind is None else kinds.TRAITS[kind].function
+    if found is None:
+        raise TypeError(f"op: {op!r} has no function in Python")
+    return found
 
 
 def _means_builtins(function: FrozenFunction) -> bool:

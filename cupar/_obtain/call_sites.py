@@ -168,7 +168,7 @@ class _Answer:
     functions: _Functions
 
 
-_tables: list[Recent[Hashable, _Answer]] = []  # one for each factory
+tables: list[Recent[Any, Any]] = []  # one for each factory, and others that are forgotten with these
 
 
 def _asked(factory: Callable[..., A], args: tuple[Any, ...], named: dict[str, Any]) -> A:
@@ -214,7 +214,7 @@ def _lookup(
 ) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
     """Return a function of a request's arguments that answers from a table, else asks the factory."""
     table: Recent[Hashable, _Answer] = Recent(_MOST)
-    _tables.append(table)
+    tables.append(table)
     # Of an initial value only the type matters; of other NumPy arrays, as a histogram's levels, the value.
     takes_init = "h_init" in factory.__code__.co_varnames
     count = _cache.counter("memory")
@@ -306,12 +306,12 @@ def _memoise(
 
 def forget() -> None:
     """Forget what all factories were asked."""
-    for table in _tables:
+    for table in tables:
         table.clear()
 
 
 @fork.in_child
 def _forget_all() -> None:
-    for table in _tables:
+    for table in tables:
         fork.leak(table.all())
         table.clear()

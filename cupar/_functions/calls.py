@@ -1,0 +1,418 @@
+"""One call of a function: what it was given as operands, and work for a library and a stream."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import structs
+from .._base import device
+from .._device import driver
+from .._ir.iterator import ENDLESS, Iterator, over
+from ..host import View
+from ..iterators import TransformIterator, TransformOutputIterator, ZipIterator
+from ..operators import OpKind
+from ..transform import unary_transform
+from . import libraries
+from .axes import INT64, collapsed, strided
+from .libraries import Library
+
+
+class Operand:
+    """An array, an iterator or a tuple of arrays, as kernels take it.
+
+    Attributes
+    ----------
+    own : array or tuple of arrays
+        The library's; None of an iterator and of temporaries.
+    items : array or iterator
+        The items in C's order, one after another.
+    shape : tuple of int
+    dtype : numpy.dtype
+        That of a tuple is a struct.
+    parts : tuple of Operand
+        Those of a tuple; else none.
+    """
+
+    __slots__ = ("dtype", "items", "own", "parts", "shape")
+
+    def __init__(self, own: Any, items: Any, shape: tuple[int, ...], parts: tuple[Operand, ...] = ()) -> None:
+        self.own, self.items, self.shape, self.parts = own, items, shape, parts
+        self.dtype: np.dtype[Any] = items.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of items."""
+        return math.prod(self.shape)
+
+
+class Work:
+    """What a call works with: a library, its device and a stream."""
+
+    def __init__(self, library: Library, stream: Any) -> None:
+        self.library = library
+        self.stream = library.stream() if stream is None else stream
+
+    # --- Memory ------------------------------------------------------------------------------------------
+
+    def empty(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Operand:
+        """Return a new array of the library's; of a struct's fields, a tuple of arrays."""
+        found = tuple(shape)
+        if dtype.names is not None:
+            return zipped([self.empty(found, each) for _, each, _ in structs.members(dtype)])
+        return self.operand(self.library.empty(found, dtype))
+
+    def temporary(self, size: int, dtype: np.dtype[Any]) -> Any:
+        """Return items of any dtype, structs too, in memory of the library's."""
+        memory = self.operand(self.library.empty((max(size, 1) * dtype.itemsize,), np.dtype(np.uint8))).items
+        if isinstance(memory, View):
+            return View(memory.address, dtype, (size,), (dtype.itemsize,), True, memory)
+        return memory.view(dtype)[:size]
+
+    def operand(self, array: Any, name: str = "x") -> Operand:
+        """Return an array of the library's as an operand, copied to C's order if it is in another."""
+        memory = self.library.memory(array)
+        dtype, shape = structs.normal(name, memory.dtype), tuple(memory.shape)
+        if not isinstance(memory, View):
+            flat = np.ascontiguousarray(memory).reshape(-1)
+            return Operand(array, flat, shape)
+        if not _in_c_order(memory):
+            copied = self.library.contiguous(array)
+            if copied is None:
+                return Operand(array, self._gathered(memory), shape)
+            array, memory = copied, self.library.memory(copied)
+        size = memory.size
+        return Operand(array, View(memory.address, dtype, (size,), (dtype.itemsize,), True, memory), shape)
+
+    def _gathered(self, memory: View) -> Any:
+        """Return a copy of a strided array in C's order."""
+        out = self.temporary(memory.size, memory.dtype)
+        self._gather_into(out, memory)
+        return out
+
+    def _gather_into(self, out: Any, memory: View) -> None:
+        size, itemsize = memory.size, memory.itemsize
+        if not size:
+            return
+        steps = tuple(each // itemsize for each in memory.strides)
+        shape, strides = collapsed(memory.shape, steps)
+        if len(shape) > 4:
+            part = size // memory.shape[0]
+            for i in range(memory.shape[0]):
+                self._gather_into(out[i * part : (i + 1) * part], memory[i])
+            return
+        reach = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
+        low, high = sum(each for each in reach if each < 0), sum(each for each in reach if each > 0)
+        address = memory.address + low * itemsize
+        flat = View(address, memory.dtype, (high - low + 1,), (itemsize,), True, memory)
+        self.copy(strided(over("x", flat) + -low if low else flat, shape, strides), out, size)
+
+    def permuted(self, x: Operand, axes: tuple[int, ...]) -> Operand:
+        """Return a copy with the axes in another order."""
+        if axes == tuple(range(x.ndim)) or x.size <= 1:
+            return Operand(x.own, x.items, tuple(x.shape[i] for i in axes), x.parts)
+        if x.parts:
+            return zipped([self.permuted(each, axes) for each in x.parts])
+        items, shape = x.items, tuple(x.shape[i] for i in axes)
+        if isinstance(items, Iterator):
+            raise TypeError("axis: an iterator has one dimension")
+        strides = [math.prod(x.shape[i + 1 :]) * x.dtype.itemsize for i in axes]
+        if isinstance(items, View):
+            moved = View(items.address, x.dtype, shape, strides, True, items)
+            return Operand(None, self._gathered(moved), shape)
+        flat = np.ascontiguousarray(items.reshape(x.shape).transpose(axes)).reshape(-1)
+        return Operand(None, flat, shape)
+
+    # --- What all functions do -----------------------------------------------------------------------------
+
+    def run(self, algorithm: Any, *arguments: Any, **named: Any) -> None:
+        """Enqueue a call."""
+        algorithm.run(*arguments, stream=self.stream, **named)
+
+    def copy(self, source: Any, out: Any, size: int, op: Any = OpKind.IDENTITY) -> None:
+        """Write what an operator makes of items, or the items."""
+        if size:
+            self.run(unary_transform(source, out, op), source, out, size)
+
+    def made(self, source: Any, shape: Sequence[int], dtype: np.dtype[Any] | None = None) -> Operand:
+        """Return an array of what an iterator yields."""
+        out = self.empty(shape, source.dtype if dtype is None else dtype)
+        self.copy(source, out.items, out.size)
+        return out
+
+    def kept(self, source: Any, size: int, dtype: np.dtype[Any] | None = None) -> Any:
+        """Return a temporary of what an iterator yields, or the items themselves if they are an array."""
+        if not isinstance(source, Iterator) and (dtype is None or dtype == source.dtype):
+            return source
+        out = self.temporary(size, source.dtype if dtype is None else dtype)
+        self.copy(source if dtype is None else cast(source, dtype), out, size)
+        return out
+
+    def host(self, given: Any, name: str = "size") -> Any:
+        """Return items of an array on the host, once they are there; the one read of a call."""
+        own = given.own if isinstance(given, Operand) else given
+        if not self.library.on_cpu and driver.is_captured(driver.stream_handle(self.stream)):
+            raise ValueError(
+                f"{name}: expected a number while the stream is being captured, as a graph cannot read the "
+                "length of the result, got None"
+            )
+        with self.library.on(self.stream):
+            return self.library.host(own)
+
+    def first(self, x: Operand, count: int) -> Operand:
+        """Return the first items of an array, in the same memory."""
+        if x.parts:
+            return zipped([self.first(each, count) for each in x.parts])
+        return Operand(x.own[:count], x.items[:count], (count, *x.shape[1:]))
+
+    def cut(self, results: Sequence[Operand], count: Operand, size: Any, number: int = 0) -> tuple[Any, ...]:
+        """Return results as long as a count says, which is read; or of a given size, and then the count."""
+        if size is None:
+            known = int(self.host(count).reshape(-1)[number])
+            return tuple(self.first(each, known) for each in results)
+        return (*(self.first(each, size) for each in results), count)
+
+
+def _in_c_order(memory: View) -> bool:
+    if memory.size <= 1:
+        return True
+    expected = memory.itemsize
+    for extent, stride in zip(reversed(memory.shape), reversed(memory.strides), strict=True):
+        if extent != 1 and stride != expected:
+            return False
+        expected *= extent
+    return True
+
+
+def zipped(parts: Sequence[Operand]) -> Operand:
+    """Return several operands of one shape as one: a tuple of arrays."""
+    items = ZipIterator(*[each.items for each in parts])
+    return Operand(tuple(each.own for each in parts), items, parts[0].shape, tuple(parts))
+
+
+# --- Types ------------------------------------------------------------------------------------------------
+
+
+def accumulated(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype in which items are combined: float32 for float16 and bfloat16."""
+    return np.dtype(np.float32) if structs.kind_of(dtype) == "f" and dtype.itemsize == 2 else dtype
+
+
+def summed(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype in which NumPy and the Array API sum: bool and small integers in one of 64 bits."""
+    if dtype.kind in "bi":
+        return INT64
+    return np.dtype(np.uint64) if dtype.kind == "u" else dtype
+
+
+def _to_integer(kind: Any) -> Any:
+    return lambda value: kind(value)  # noqa: PLW0108 - a function, as types are no operators
+
+
+def _real(value: Any) -> Any:
+    return value.real
+
+
+def cast(items: Any, dtype: np.dtype[Any]) -> Any:
+    """Return items of another dtype, converted as they are read; as NumPy does it, whatever is lost."""
+    if items.dtype == dtype or dtype.names is not None:
+        return items
+    if items.dtype.kind == "c" and dtype.kind not in "cb":
+        items = TransformIterator(items, _real, np.dtype(f"f{items.dtype.itemsize // 2}"))
+    if dtype.kind == "b":
+        return TransformIterator(items, is_nonzero, dtype)
+    if structs.convertible(items.dtype, dtype):
+        return TransformIterator(items, OpKind.IDENTITY, dtype)
+    return TransformIterator(items, _to_integer(dtype.type), dtype)
+
+
+def casting(out: Any, source: np.dtype[Any]) -> Any:
+    """Return an output that takes items of another dtype, converted as they are written."""
+    if out.dtype == source or source.names is not None:
+        return out
+    if structs.convertible(source, out.dtype):
+        return TransformOutputIterator(out, OpKind.IDENTITY, source)
+    op = _real if source.kind == "c" and out.dtype.kind == "f" else _to_integer(out.dtype.type)
+    return TransformOutputIterator(out, op, source)
+
+
+def is_nonzero(value: Any) -> bool:
+    """Whether a value counts as true."""
+    return value != 0  # type: ignore[no-any-return]
+
+
+def dtype_of(name: str, given: Any) -> Any:
+    """Return a dtype that is given by NumPy's name for it, or by PyTorch's; None stays None."""
+    if given is None:
+        return None
+    try:
+        if type(given).__module__ == "torch":
+            given = str(given).removeprefix("torch.")
+        return structs.normal(name, structs.as_dtype(given))
+    except (TypeError, ValueError, SyntaxError) as error:
+        raise TypeError(f"{name}: expected a dtype, got {given!r}: {error}") from None
+
+
+def initial(name: str, value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Return an initial value as an array of one item."""
+    if libraries.is_array(value) and not isinstance(value, np.ndarray):
+        raise TypeError(f"{name}: expected a number on the host, got a {type(value).__name__}")
+    try:
+        if dtype.names is not None:
+            value = tuple(np.asarray(value).tolist() if isinstance(value, np.ndarray) else value)
+            return np.array([value], dtype)
+        return np.asarray(value).astype(dtype).reshape(1)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"{name}: expected one value of {structs.text(dtype)}, got {value!r}: {error}"
+        ) from None
+
+
+# --- Operands ---------------------------------------------------------------------------------------------
+
+
+def _array_in(given: Any) -> Any:
+    """Return the first array in what is given, None if there is none."""
+    if isinstance(given, tuple):
+        return next((found for each in given if (found := _array_in(each)) is not None), None)
+    if isinstance(given, Iterator):
+        leaves = (leaf.given for leaf in given.leaves if leaf.is_array)
+        return next((each for each in leaves if libraries.is_array(each)), None)
+    return given
+
+
+def operand_of(work: Work, name: str, given: Any, num_items: Any) -> Operand:
+    """Return what is given as an operand; raise TypeError or ValueError, beginning with `name`."""
+    if isinstance(given, tuple):
+        if not given:
+            raise ValueError(f"{name}: expected an array or a tuple of arrays, got an empty tuple")
+        parts = [operand_of(work, f"{name}[{i}]", each, num_items) for i, each in enumerate(given)]
+        for i, each in enumerate(parts):
+            if each.shape != parts[0].shape:
+                raise ValueError(
+                    f"{name}[{i}]: expected the shape of {name}[0], {parts[0].shape}, got {each.shape}"
+                )
+        return zipped(parts)
+    if isinstance(given, Iterator):
+        size = given.room(name) if num_items is None else num_items
+        if size == ENDLESS:
+            raise ValueError(f"{name}: no array bounds this iterator; expected num_items, got None")
+        return Operand(None, given, (size,))
+    found = libraries.of(name, given)
+    if found.on_cpu != work.library.on_cpu:
+        where = "in host memory" if work.library.on_cpu else "on a GPU"
+        raise TypeError(
+            f"{name}: expected an array {where}, as the first one is, got a {type(given).__name__}"
+        )
+    library, work.library = work.library, found
+    try:
+        return work.operand(np.asarray(given) if isinstance(given, np.generic) else given, name)
+    except (TypeError, ValueError) as error:
+        text = str(error)
+        raise type(error)(
+            text if text.startswith(name) else f"{name}: {text.partition(': ')[2] or text}"
+        ) from None
+    finally:
+        work.library = library
+
+
+def output_of(
+    work: Work, out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], inputs: Sequence[Operand]
+) -> Operand:
+    """Return where results go: a new array, or `out`, checked."""
+    if out is None:
+        return work.empty(shape, dtype)
+    if dtype.names is not None:
+        fields = [each for _, each, _ in structs.members(dtype)]
+        if not isinstance(out, tuple) or len(out) != len(fields):
+            raise TypeError(f"out: expected a tuple of {len(fields)} arrays, as `x` is one, got {_kind(out)}")
+        given = zip(out, fields, strict=True)
+        return zipped([output_of(work, one, shape, each, inputs) for one, each in given])
+    if isinstance(out, Iterator):
+        return Operand(out, out, shape)
+    found = libraries.of("out", out)
+    memory = found.memory(out)
+    if tuple(memory.shape) != shape:
+        raise ValueError(f"out: expected shape {shape}, got {tuple(memory.shape)}")
+    writable = memory.flags.writeable if isinstance(memory, np.ndarray) else memory.writable
+    if not writable:
+        raise ValueError("out: expected an array to write to, got a read-only one")
+    contiguous = memory.flags.c_contiguous if isinstance(memory, np.ndarray) else _in_c_order(memory)
+    if not contiguous:
+        raise ValueError("out: expected an array in C's order, got a strided one")
+    target = work.operand(out, "out")
+    begin, end = libraries.address(target.items, work.library.on_cpu)
+    for each in inputs:
+        leaves = over("x", each.items).leaves
+        for leaf in [one for one in leaves if one.is_array]:
+            other, last = libraries.address(leaf.given, work.library.on_cpu)
+            if other < end and begin < last and ((other, last) != (begin, end) or not leaf.reads_in_order):
+                raise ValueError(
+                    "out: expected the input itself or an array apart from it, got one that overlaps it"
+                )
+    return target
+
+
+def _kind(value: Any) -> str:
+    return f"a tuple of {len(value)}" if isinstance(value, tuple) else type(value).__name__
+
+
+def _given_back(result: Any) -> Any:
+    if isinstance(result, Operand):
+        return result.own
+    if isinstance(result, tuple):
+        backed = [_given_back(each) for each in result]
+        return type(result)(*backed) if hasattr(result, "_fields") else tuple(backed)
+    return result
+
+
+def enter(
+    function: Callable[..., Any],
+    inputs: dict[str, Any],
+    *arguments: Any,
+    stream: Any = None,
+    like: Any = None,
+    num_items: Any = None,
+) -> Any:
+    """Return what a function makes of operands, as arrays of the library of the first array among them.
+
+    Parameters
+    ----------
+    function : callable
+        Takes the work, an operand for each input, None for None, and the arguments.
+    inputs : dict
+        By the names of parameters: an array, a tuple of arrays, an iterator or None.
+    stream, like, num_items
+        As for the functions of `cupar.arrays`.
+    """
+    first, name = like, "like"
+    if like is None:
+        found = [(name, _array_in(each)) for name, each in inputs.items()]
+        name, first = next((each for each in found if each[1] is not None), (found[0][0], None))
+        if first is None:
+            raise TypeError(
+                f"like: expected an array of the library that makes the result, as `{name}` has none"
+            )
+    library = libraries.of(name, first)
+
+    def call() -> Any:
+        work = Work(library, stream)
+        operands = [
+            None if each is None else operand_of(work, name, each, num_items) for name, each in inputs.items()
+        ]
+        return _given_back(function(work, *operands, *arguments))
+
+    if library.on_cpu:
+        return device.using(True, call)
+    if stream is None:
+        return call()
+    with library.on(stream):
+        return call()

@@ -1,0 +1,184 @@
+"""The least and the greatest items, and where they are."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import structs
+from ..iterators import CountingIterator, TransformIterator, ZipIterator
+from . import operators
+from .axes import INT64, axes_of, axis_of, with_numbers
+from .calls import Operand, Work, enter
+from .reductions import check_items, check_kind, over_axes, reduced_rows, result_shape
+
+
+def _first_least(a: Any, b: Any) -> Any:
+    return a if a[0] < b[0] or (a[0] == b[0] and a[1] < b[1]) else b
+
+
+def _first_greatest(a: Any, b: Any) -> Any:
+    return a if a[0] > b[0] or (a[0] == b[0] and a[1] < b[1]) else b
+
+
+def _first_least_float(a: Any, b: Any) -> Any:
+    if a[0] != a[0] or b[0] != b[0]:
+        return a if a[0] != a[0] and (b[0] == b[0] or a[1] < b[1]) else b
+    return a if a[0] < b[0] or (a[0] == b[0] and a[1] < b[1]) else b
+
+
+def _first_greatest_float(a: Any, b: Any) -> Any:
+    if a[0] != a[0] or b[0] != b[0]:
+        return a if a[0] != a[0] and (b[0] == b[0] or a[1] < b[1]) else b
+    return a if a[0] > b[0] or (a[0] == b[0] and a[1] < b[1]) else b
+
+
+def _arg(work: Work, x: Operand, name: str, axis: Any, keepdims: bool, is_least: bool) -> Operand:
+    check_kind(name, x, "biuf")
+    if axis is not None:
+        axis = axis_of(axis, x.ndim)
+    check_items(name, x, axes_of(axis, x.ndim))
+    items, _, layout, shape = over_axes(work, x, axis)
+    out = work.empty(result_shape(shape, keepdims), INT64)
+    if not out.size:
+        return out
+    pairs = ZipIterator(items, CountingIterator(np.int64(0)))
+    is_float = structs.kind_of(x.dtype) == "f"
+    plain, of_floats = (
+        (_first_least, _first_least_float) if is_least else (_first_greatest, _first_greatest_float)
+    )
+    worst = (operators.highest if is_least else operators.lowest)(x.dtype)
+    h_init = np.zeros(1, pairs.dtype)
+    h_init["field_0"], h_init["field_1"] = worst, np.iinfo(np.int64).max
+    found = work.empty((layout.rows,), pairs.dtype)
+    reduced_rows(work, pairs, found.items, layout, of_floats if is_float else plain, h_init)
+    flat = found.parts[1].items
+    if layout.rows == 1:
+        work.copy(flat, out.items, 1)
+        return out
+    rows = with_numbers(ZipIterator(flat), CountingIterator(np.int64(0)), layout.length)
+    work.copy(TransformIterator(rows, _of_row, INT64), out.items, out.size)
+    return out
+
+
+def _of_row(s: Any) -> Any:
+    return s[0][0] - s[1] * s[2]
+
+
+def argmin(x: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any = None) -> Any:
+    """Return the index of the first least item, of all in C's order or along an axis.
+
+    A NaN is less than anything else, as in NumPy.
+
+    Parameters
+    ----------
+    x : array
+        Of real numbers.
+    axis : int or None, optional
+    keepdims, stream
+        As for `reduce`.
+
+    Returns
+    -------
+    array of int64
+
+    Raises
+    ------
+    ValueError
+        If there are no items.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> int(arrays.argmin(np.array([3, 1, 1])))
+    1
+    """
+    return enter(_arg, {"x": x}, "argmin", axis, keepdims, True, stream=stream)
+
+
+def argmax(x: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any = None) -> Any:
+    """Return the index of the first greatest item, of all in C's order or along an axis.
+
+    A NaN is greater than anything else, as in NumPy.
+
+    Parameters
+    ----------
+    x, axis, keepdims, stream
+        As for `argmin`.
+
+    Returns
+    -------
+    array of int64
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> arrays.argmax(np.array([[3, 1], [2, 5]]), axis=1)
+    array([0, 1])
+    """
+    return enter(_arg, {"x": x}, "argmax", axis, keepdims, False, stream=stream)
+
+
+def _twice(value: Any) -> Any:
+    return (value, value)
+
+
+def _least_and_greatest(a: Any, b: Any) -> Any:
+    return (b[0] if b[0] < a[0] else a[0], b[1] if b[1] > a[1] else a[1])
+
+
+def _least_and_greatest_float(a: Any, b: Any) -> Any:
+    return (
+        b[0] if b[0] < a[0] or b[0] != b[0] else a[0],
+        b[1] if b[1] > a[1] or b[1] != b[1] else a[1],
+    )
+
+
+class MinMax(NamedTuple):
+    """The least and the greatest item."""
+
+    min: Any
+    max: Any
+
+
+def _minmax(work: Work, x: Operand, axis: Any, keepdims: bool) -> MinMax:
+    check_kind("minmax", x, "biuf")
+    check_items("minmax", x, axes_of(axis, x.ndim))
+    items, _, layout, shape = over_axes(work, x, axis)
+    both = np.dtype([("field_0", x.dtype), ("field_1", x.dtype)], align=True)
+    out = work.empty(result_shape(shape, keepdims), both)
+    if out.size:
+        h_init = np.zeros(1, both)
+        h_init["field_0"], h_init["field_1"] = operators.highest(x.dtype), operators.lowest(x.dtype)
+        is_float = structs.kind_of(x.dtype) == "f"
+        op = _least_and_greatest_float if is_float else _least_and_greatest
+        reduced_rows(work, TransformIterator(items, _twice, both), out.items, layout, op, h_init)
+    return MinMax(*out.parts)
+
+
+def minmax(x: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any = None) -> MinMax:
+    """Return the least and the greatest item, or those along axes, in one pass; NaN if there is one.
+
+    Parameters
+    ----------
+    x, axis, keepdims, stream
+        As for `min`.
+
+    Returns
+    -------
+    MinMax
+        A named tuple of two arrays, `min` and `max`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> least, greatest = arrays.minmax(np.array([3, 1, 2]))
+    >>> int(least), int(greatest)
+    (1, 3)
+    """
+    found: MinMax = enter(_minmax, {"x": x}, axis, keepdims, stream=stream)
+    return found

@@ -1,0 +1,265 @@
+"""Libraries of arrays: how each makes an array, names its current stream, copies strided ones, reads back."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from .. import structs
+from .._base import device
+from .._base.fork import in_child
+from .._device import arrays, driver, host_arrays
+from ..host import View, view
+
+
+class Library:
+    """NumPy, and the base of the others: results and temporaries come from one of these.
+
+    Attributes
+    ----------
+    on_cpu : bool
+        Whether its arrays are in host memory.
+    """
+
+    on_cpu = True
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        """Return a new array of the library's."""
+        return np.empty(shape, dtype)
+
+    def maker(self, dtype: np.dtype[Any]) -> Callable[[Any], Any]:
+        """Return what makes arrays of a dtype, given a shape or a length: the quickest there is."""
+        return partial(np.empty, dtype=dtype)
+
+    def stream(self) -> int | None:
+        """Return the handle of the current stream, None for the default one and on the CPU."""
+        return None
+
+    def on(self, stream: Any) -> AbstractContextManager[Any]:
+        """Return a context in which the library allocates for a stream, and copies on it."""
+        return nullcontext()
+
+    def contiguous(self, array: Any) -> Any:
+        """Return a copy in C's order, made by the library; None if it makes none."""
+        return np.ascontiguousarray(array)
+
+    def host(self, array: Any) -> np.ndarray[Any, Any]:
+        """Return a copy in host memory, once what was enqueued is done."""
+        return np.array(host_arrays.reader(array)(array))
+
+    def memory(self, array: Any) -> Any:
+        """Return the array as kernels take it, with shape and strides: NumPy's, or a view on a device."""
+        return host_arrays.reader(array)(array)
+
+
+class _Torch(Library):
+    """PyTorch, for one device."""
+
+    def __init__(self, module: Any, place: Any) -> None:
+        self._torch, self._place = module, place
+        self.on_cpu = place.type == "cpu"
+        self._index = 0 if self.on_cpu else place.index
+        self._current = None if self.on_cpu else module._C._cuda_getCurrentRawStream
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        return self.maker(dtype)(shape)
+
+    def maker(self, dtype: np.dtype[Any]) -> Callable[[Any], Any]:
+        return partial(self._torch.empty, dtype=_torch_dtype(self._torch, dtype), device=self._place)
+
+    def stream(self) -> int | None:
+        return None if self._current is None else self._current(self._index) or None
+
+    def on(self, stream: Any) -> AbstractContextManager[Any]:
+        if self.on_cpu:
+            return nullcontext()
+        cuda = self._torch.cuda
+        found: AbstractContextManager[Any] = cuda.stream(cuda.ExternalStream(driver.stream_handle(stream)))
+        return found
+
+    def contiguous(self, array: Any) -> Any:
+        return array.contiguous()
+
+    def host(self, array: Any) -> np.ndarray[Any, Any]:
+        return np.array(host_arrays.reader(array.cpu())(array.cpu()))
+
+    def memory(self, array: Any) -> Any:
+        return super().memory(array) if self.on_cpu else view(array)
+
+
+@cache
+def _torch_dtype(torch: Any, dtype: np.dtype[Any]) -> Any:
+    found = getattr(torch, "bfloat16" if structs.is_bfloat16(dtype) else dtype.name, None)
+    if found is None:
+        raise TypeError(f"dtype: PyTorch has no {structs.text(dtype)}")
+    return found
+
+
+class _Cupy(Library):
+    on_cpu = False
+
+    def __init__(self, cupy: Any) -> None:
+        self._cupy, self._current = cupy, cupy.cuda.get_current_stream
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        return self._cupy.ndarray(shape, dtype)
+
+    def maker(self, dtype: np.dtype[Any]) -> Callable[[Any], Any]:
+        return partial(self._cupy.ndarray, dtype=dtype)
+
+    def stream(self) -> int | None:
+        return self._current().ptr or None
+
+    def on(self, stream: Any) -> AbstractContextManager[Any]:
+        found: AbstractContextManager[Any] = self._cupy.cuda.ExternalStream(driver.stream_handle(stream))
+        return found
+
+    def contiguous(self, array: Any) -> Any:
+        return self._cupy.ascontiguousarray(array)
+
+    def host(self, array: Any) -> np.ndarray[Any, Any]:
+        found: np.ndarray[Any, Any] = array.get()
+        return found
+
+    def memory(self, array: Any) -> Any:
+        return view(array)
+
+
+class _Numba(Library):
+    on_cpu = False
+
+    def __init__(self, cuda: Any) -> None:
+        self._cuda = cuda
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        return self._cuda.device_array(shape, dtype)
+
+    def maker(self, dtype: np.dtype[Any]) -> Callable[[Any], Any]:
+        return partial(self._cuda.device_array, dtype=dtype)
+
+    def contiguous(self, array: Any) -> Any:
+        return None
+
+    def host(self, array: Any) -> np.ndarray[Any, Any]:
+        self._cuda.synchronize()
+        found: np.ndarray[Any, Any] = array.copy_to_host()
+        return found
+
+    def memory(self, array: Any) -> Any:
+        return view(array)
+
+
+NUMPY = Library()
+# By the class of an array, what tells its library. PyTorch's depends on the tensor.
+_known: dict[type, Callable[[Any], Library]] = {}
+
+
+def of(name: str, array: Any) -> Library:
+    """Return the library of an array; raise TypeError, which begins with `name`, if it is no array.
+
+    A tensor that requires grad is refused, and so is a host array where ``cupar.device("cuda")`` or
+    ``CUPAR_DEVICE=cuda`` asks for the GPU.
+    """
+    find = _known.get(type(array))
+    if find is None:
+        find = _known[type(array)] = _finder(name, array)
+    found = find(array)
+    if found.on_cpu:
+        if device.refuses_host():
+            raise TypeError(
+                f"{name}: expected a device array, as the device is 'cuda', got a {type(array).__name__} in "
+                "host memory"
+            )
+    elif device.is_cpu():
+        raise TypeError(
+            f"{name}: expected a host array, as the device is 'cpu', got a {type(array).__name__} on a GPU"
+        )
+    if found.__class__ is _Torch and array.requires_grad and found._torch.is_grad_enabled():
+        raise TypeError(
+            f"{name}: got a tensor that requires grad, and cupar.arrays has no derivatives: use operators of "
+            "PyTorch (torch.sum, torch.cumsum, …, or a torch.autograd.Function of yours), .detach() or "
+            "torch.no_grad()"
+        )
+    return found
+
+
+def _finder(name: str, array: Any) -> Callable[[Any], Library]:
+    cls = type(array)
+    roots = {(base.__module__.partition(".")[0], base.__name__) for base in cls.__mro__}
+    if issubclass(cls, (np.ndarray, np.generic)):
+        return lambda array: NUMPY
+    if ("torch", "Tensor") in roots:
+        module = sys.modules["torch"]
+        return lambda tensor: _torch(module, tensor.device)
+    if ("cupy", "ndarray") in roots:
+        return lambda array: _cupy()
+    if cls.__module__.startswith("numba.cuda.") and hasattr(array, "copy_to_host"):
+        return lambda array: _numba()
+    if cls is View or hasattr(array, "__cuda_array_interface__"):
+        return lambda array: _of_devices()
+    if hasattr(array, "__dlpack_device__") and not hasattr(array, "__array_interface__"):
+        return lambda array: NUMPY if array.__dlpack_device__()[0] == host_arrays.CPU else _of_devices()
+    if hasattr(array, "__array_interface__"):
+        return lambda array: NUMPY
+    raise TypeError(
+        f"{name}: expected an array of NumPy, CuPy, PyTorch or Numba, or one with DLPack, an iterator or a "
+        f"tuple of arrays, got {cls.__name__}"
+    )
+
+
+@cache
+def _torch(module: Any, place: Any) -> _Torch:
+    if place.type not in ("cpu", "cuda"):
+        raise TypeError(f"x: expected a tensor on the CPU or a CUDA device, got one on {place}")
+    return _Torch(module, place)
+
+
+@cache
+def _cupy() -> _Cupy:
+    return _Cupy(importlib.import_module("cupy"))
+
+
+@cache
+def _numba() -> _Numba:
+    return _Numba(importlib.import_module("numba.cuda"))
+
+
+def _of_devices() -> Library:
+    """Return the library that makes what comes of arrays that say nothing but where they are."""
+    for name in ("cupy", "torch"):
+        if name in sys.modules or importlib.util.find_spec(name) is not None:
+            if name == "cupy":
+                return _cupy()
+            torch = importlib.import_module("torch")
+            return _torch(torch, torch.device("cuda", torch.cuda.current_device()))
+    return _numba()
+
+
+def is_array(value: Any) -> bool:
+    """Whether a value says that it is an array, wherever it is."""
+    cls = type(value)
+    return isinstance(value, np.ndarray) or (
+        cls is View
+        or hasattr(cls, "__dlpack_device__")
+        or hasattr(cls, "__array_interface__")
+        or hasattr(cls, "__cuda_array_interface__")
+    )
+
+
+def address(array: Any, on_cpu: bool) -> tuple[int, int]:
+    """Return where the memory of a contiguous array begins and ends."""
+    found = arrays.read("", array, on_cpu)
+    return found.address, found.address + found.size * found.dtype.itemsize
+
+
+@in_child
+def _forget() -> None:
+    for each in (_torch, _cupy, _numba):
+        each.cache_clear()

@@ -1,0 +1,291 @@
+"""Reductions by the names of NumPy and the Array API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..operators import OpKind
+from . import quick
+from .axes import INT64, axes_of
+from .calls import Operand, Work, cast, dtype_of, enter, summed
+from .reductions import check_items, check_kind, learn, reduced
+
+_BOOL = np.dtype(bool)
+
+
+class Named(NamedTuple):
+    """A reduction that has a name: what it combines items with, and of which dtype."""
+
+    op: Any
+    dtype: Callable[[np.dtype[Any]], np.dtype[Any]] = lambda dtype: dtype
+    empty: Any = None  # the result of no items, where that is not the identity
+    kinds: str = "biufc"
+
+
+NAMED = {
+    "sum": Named(OpKind.PLUS, summed, empty=0),
+    "prod": Named(OpKind.MULTIPLIES, summed),
+    "min": Named(np.minimum, kinds="biuf"),
+    "max": Named(np.maximum, kinds="biuf"),
+    "any": Named(OpKind.LOGICAL_OR, lambda dtype: _BOOL),
+    "all": Named(OpKind.LOGICAL_AND, lambda dtype: _BOOL),
+    "count_nonzero": Named(OpKind.PLUS, lambda dtype: INT64, empty=0),
+}
+_KNOWN = quick.table()
+
+
+def _named(
+    name: str,
+    x: Any,
+    axis: Any,
+    keepdims: bool,
+    stream: Any,
+    where: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+) -> Any:
+    named = NAMED[name]
+    plain = axis is None and not keepdims and where is None and dtype is None and out is None
+    if plain and stream is None:
+        try:
+            found = _KNOWN[type(x), x.dtype, id(named)](x, named.op)
+        except (KeyError, AttributeError):
+            found = None
+        if found is not None:
+            return found
+    inputs = {"x": x, "where": where}
+    result = enter(_reduced_by_name, inputs, name, axis, keepdims, dtype, out, stream=stream)
+    if plain and name in ("sum", "prod", "min", "max"):
+        learn(_KNOWN, x, named.op, result, named)
+    return result
+
+
+def _reduced_by_name(
+    work: Work,
+    x: Operand,
+    where: Operand | None,
+    name: str,
+    axis: Any,
+    keepdims: bool,
+    dtype: Any,
+    out: Any,
+) -> Operand:
+    named = NAMED[name]
+    check_kind(name, x, named.kinds)
+    if not x.size and name in ("min", "max"):
+        check_items(name, x, axes_of(axis, x.ndim))
+    if named.dtype(x.dtype) == _BOOL or name == "count_nonzero":
+        x = Operand(None, cast(x.items, _BOOL), x.shape)
+    wanted = named.dtype(x.dtype) if dtype is None else dtype_of("dtype", dtype)
+    return reduced(work, x, where, named.op, axis, None, keepdims, wanted, out, named.empty)
+
+
+def sum(
+    x: Any,
+    /,
+    *,
+    axis: Any = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    where: Any = None,
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """Return the sum of all items, or along axes.
+
+    Bool and small integers are summed in an integer of 64 bits, float16 and bfloat16 in float32. The sum of
+    no items is 0.
+
+    Parameters
+    ----------
+    x : array
+        Of numbers.
+    axis, dtype, keepdims, where, out, stream
+        As for `reduce`.
+
+    Returns
+    -------
+    array
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> int(arrays.sum(np.array([100, 100], np.int8)))
+    200
+    """
+    return _named("sum", x, axis, keepdims, stream, where, dtype, out)
+
+
+def prod(
+    x: Any,
+    /,
+    *,
+    axis: Any = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    where: Any = None,
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """Return the product of all items, or along axes; that of no items is 1.
+
+    Parameters
+    ----------
+    x, axis, dtype, keepdims, where, out, stream
+        As for `sum`.
+
+    Returns
+    -------
+    array
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> arrays.prod(np.array([[1, 2], [3, 4]]), axis=1)
+    array([ 2, 12])
+    """
+    return _named("prod", x, axis, keepdims, stream, where, dtype, out)
+
+
+def min(
+    x: Any,
+    /,
+    *,
+    axis: Any = None,
+    keepdims: bool = False,
+    where: Any = None,
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """Return the least item, or those along axes; NaN if there is one.
+
+    Parameters
+    ----------
+    x : array
+        Of real numbers.
+    axis, keepdims, out, stream
+        As for `reduce`.
+    where : array of bool, optional
+        Which items count; if none does, the result is the greatest value of the dtype.
+
+    Returns
+    -------
+    array
+
+    Raises
+    ------
+    ValueError
+        If there are no items.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> float(arrays.min(np.array([2.0, np.nan, 1.0])))
+    nan
+    """
+    return _named("min", x, axis, keepdims, stream, where, None, out)
+
+
+def max(
+    x: Any,
+    /,
+    *,
+    axis: Any = None,
+    keepdims: bool = False,
+    where: Any = None,
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """Return the greatest item, or those along axes; NaN if there is one.
+
+    Parameters
+    ----------
+    x, axis, keepdims, out, stream
+        As for `min`.
+    where : array of bool, optional
+        Which items count; if none does, the result is the least value of the dtype.
+
+    Returns
+    -------
+    array
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> arrays.max(np.array([[1, 5], [7, 2]]), axis=0)
+    array([7, 5])
+    """
+    return _named("max", x, axis, keepdims, stream, where, None, out)
+
+
+def any(x: Any, /, *, axis: Any = None, keepdims: bool = False, out: Any = None, stream: Any = None) -> Any:
+    """Return whether an item is not 0, or one along axes. NaN is not 0.
+
+    Parameters
+    ----------
+    x, axis, keepdims, out, stream
+        As for `sum`.
+
+    Returns
+    -------
+    array of bool
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> bool(arrays.any(np.array([0, 0, 3])))
+    True
+    """
+    return _named("any", x, axis, keepdims, stream, None, None, out)
+
+
+def all(x: Any, /, *, axis: Any = None, keepdims: bool = False, out: Any = None, stream: Any = None) -> Any:
+    """Return whether no item is 0, or none along axes.
+
+    Parameters
+    ----------
+    x, axis, keepdims, out, stream
+        As for `sum`.
+
+    Returns
+    -------
+    array of bool
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> bool(arrays.all(np.array([1, 0, 3])))
+    False
+    """
+    return _named("all", x, axis, keepdims, stream, None, None, out)
+
+
+def count_nonzero(x: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any = None) -> Any:
+    """Return how many items are not 0, of all or along axes.
+
+    Parameters
+    ----------
+    x, axis, keepdims, stream
+        As for `sum`.
+
+    Returns
+    -------
+    array of int64
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> int(arrays.count_nonzero(np.array([0.0, 2.0, np.nan])))
+    2
+    """
+    return _named("count_nonzero", x, axis, keepdims, stream)

@@ -1,0 +1,157 @@
+"""Operators that functions are made of, and what is known of those that users give."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from types import BuiltinFunctionType
+from typing import Any
+
+import numpy as np
+
+from .. import structs
+from .._ir.resolve import function_of
+from ..operators import Op, OpKind, RawOp
+
+
+def identity_of(op: Op, dtype: np.dtype[Any]) -> Any:
+    """Return the value that an operator leaves others as they are with, None if none is known."""
+    kind = structs.kind_of(dtype)
+    if kind == "V" or isinstance(op, RawOp):
+        return None
+    if isinstance(op, (OpKind, np.ufunc, BuiltinFunctionType)):
+        name = _NAMES.get(op)
+        return None if name is None else _IDENTITIES[name](dtype, kind)
+    return None
+
+
+_NAMES: dict[Any, str] = {
+    **dict.fromkeys((OpKind.PLUS, np.add, operator.add), "plus"),
+    **dict.fromkeys((OpKind.MULTIPLIES, np.multiply, operator.mul), "times"),
+    **dict.fromkeys((OpKind.MINIMUM, np.minimum, np.fmin), "least"),
+    **dict.fromkeys((OpKind.MAXIMUM, np.maximum, np.fmax), "greatest"),
+    **dict.fromkeys((OpKind.BIT_OR, np.bitwise_or, operator.or_), "zero"),
+    **dict.fromkeys((OpKind.BIT_XOR, np.bitwise_xor, operator.xor), "zero"),
+    **dict.fromkeys((OpKind.BIT_AND, np.bitwise_and, operator.and_), "ones"),
+    **dict.fromkeys((OpKind.LOGICAL_OR, np.logical_or), "zero"),
+    **dict.fromkeys((OpKind.LOGICAL_AND, np.logical_and), "true"),
+}
+
+
+def highest(dtype: np.dtype[Any]) -> Any:
+    """Return the greatest value of a real dtype."""
+    kind = structs.kind_of(dtype)
+    return np.inf if kind == "f" else True if kind == "b" else np.iinfo(dtype).max
+
+
+def lowest(dtype: np.dtype[Any]) -> Any:
+    """Return the least value of a real dtype."""
+    kind = structs.kind_of(dtype)
+    return -np.inf if kind == "f" else False if kind == "b" else np.iinfo(dtype).min
+
+
+_IDENTITIES: dict[str, Callable[[np.dtype[Any], str], Any]] = {
+    # -0.0 is the one that leaves -0.0 as it is.
+    "plus": lambda dtype, kind: -0.0 if kind == "f" else complex(-0.0, -0.0) if kind == "c" else 0,
+    "times": lambda dtype, kind: 1,
+    "least": lambda dtype, kind: highest(dtype) if kind != "c" else None,
+    "greatest": lambda dtype, kind: lowest(dtype) if kind != "c" else None,
+    "zero": lambda dtype, kind: 0 if kind in "biu" else None,
+    "ones": lambda dtype, kind: True if kind == "b" else -1 if kind == "i" else np.iinfo(dtype).max,
+    "true": lambda dtype, kind: 1,
+}
+
+
+def within(op: Op) -> Any:
+    """Return an operator as a function that others can call; TypeError if it is LTO-IR, which none can."""
+    if isinstance(op, RawOp):
+        raise TypeError("op: expected a function or an OpKind, since another function calls it, got a RawOp")
+    return function_of(op)
+
+
+def flagged(op: Op, dtype: np.dtype[Any]) -> Callable[[Any, Any], Any]:
+    """Return an operator on values with a flag, which says whether there is a value.
+
+    `dtype` is that of the values: structs become tuples, so that what is returned is of one type.
+    """
+    function, plain = within(op), _PLAIN[len(structs.members(dtype))]
+
+    def combined(a: Any, b: Any) -> Any:
+        if a[1] and b[1]:
+            return (plain(function(a[0], b[0])), True)
+        if a[1]:
+            return (plain(a[0]), True)
+        return (plain(b[0]), b[1])
+
+    return combined
+
+
+_PLAIN: list[Callable[[Any], Any]] = [
+    lambda s: s,
+    lambda s: (s[0],),
+    lambda s: (s[0], s[1]),
+    lambda s: (s[0], s[1], s[2]),
+    lambda s: (s[0], s[1], s[2], s[3]),
+    lambda s: (s[0], s[1], s[2], s[3], s[4]),
+    lambda s: (s[0], s[1], s[2], s[3], s[4], s[5]),
+]
+
+
+def swapped(op: Op) -> Callable[[Any, Any], Any]:
+    """Return a comparison the other way round."""
+    function = within(op)
+    return lambda a, b: function(b, a)
+
+
+def spread(op: Op, number: int) -> Any:
+    """Return an operator of one tuple, that hands its items to one of several values."""
+    if number not in _SPREAD:
+        raise TypeError(
+            f"xs: expected at most {len(_SPREAD) + 1} arrays, got {number}; give them in one tuple"
+        )
+    return _SPREAD[number](within(op))
+
+
+_SPREAD: dict[int, Any] = {
+    2: lambda f: lambda s: f(s[0], s[1]),
+    3: lambda f: lambda s: f(s[0], s[1], s[2]),
+    4: lambda f: lambda s: f(s[0], s[1], s[2], s[3]),
+    5: lambda f: lambda s: f(s[0], s[1], s[2], s[3], s[4]),
+    6: lambda f: lambda s: f(s[0], s[1], s[2], s[3], s[4], s[5]),
+}
+
+
+# --- Orders -----------------------------------------------------------------------------------------------
+
+
+def _less_float(a: Any, b: Any) -> Any:
+    return a < b or (b != b and a == a)  # noqa: PLR0124
+
+
+def _less_complex(a: Any, b: Any) -> Any:
+    """NumPy's order: by the real part, then the imaginary one; then those with NaN, by where that is."""
+    if a.real == a.real and b.real == b.real:
+        if a.imag == a.imag and b.imag == b.imag:
+            return a.real < b.real or (a.real == b.real and a.imag < b.imag)
+        if a.imag == a.imag or b.imag == b.imag:
+            return a.imag == a.imag
+        return a.real < b.real
+    if a.real == a.real or b.real == b.real:
+        return a.real == a.real
+    return a.imag < b.imag or (b.imag != b.imag and a.imag == a.imag)
+
+
+def less_of(dtype: np.dtype[Any]) -> Any:
+    """Return NumPy's order of a dtype."""
+    kind = structs.kind_of(dtype)
+    return _less_complex if kind == "c" else _less_float if kind == "f" else OpKind.LESS
+
+
+def with_one_nan(dtype: np.dtype[Any]) -> Any:
+    """Return an operator that makes all NaNs of floats the one that sorts by bits put last."""
+    nan = dtype.type("nan")
+
+    def canonical(value: Any) -> Any:
+        return value if value == value else nan  # noqa: PLR0124
+
+    return canonical

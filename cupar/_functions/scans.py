@@ -1,0 +1,405 @@
+"""Scans: each item of the result combines all items up to it, of all or along an axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import structs
+from ..iterators import (
+    ConstantIterator,
+    CountingIterator,
+    PermutationIterator,
+    ReverseIterator,
+    TransformIterator,
+    TransformOutputIterator,
+    ZipIterator,
+)
+from ..operators import Op, OpKind
+from ..scan import exclusive_scan, inclusive_scan
+from ..segmented_scan import exclusive_segmented_scan, inclusive_segmented_scan
+from . import libraries, operators, quick
+from .axes import Layout, axis_of, columns, constant, indices, layout_of
+from .calls import Operand, Work, accumulated, cast, casting, dtype_of, enter, initial, output_of, summed
+
+
+def scanned_rows(
+    work: Work, items: Any, out: Any, layout: Layout, op: Any, h_init: Any, exclusive: bool = False
+) -> None:
+    """Scan each row of `items` into `out`."""
+    if not layout.size:
+        return
+    if layout.rows == 1:
+        scan = (exclusive_scan if exclusive else inclusive_scan)(items, out, op, h_init)
+        work.run(scan, items, out, layout.length, h_init)
+    else:
+        made = exclusive_segmented_scan if exclusive else inclusive_segmented_scan
+        rows = made(items, out, op=op, h_init=h_init)
+        work.run(rows, items, out, layout.rows, h_init=h_init, segment_size=layout.length)
+
+
+def layout_along(x: Operand, axis: Any) -> tuple[Layout, tuple[int, ...]]:
+    """Return the layout of an axis, and the shape of what has one item for each; None: of all items."""
+    if axis is None:
+        return Layout(1, x.size, 1), (x.size,)
+    at = axis_of(axis, x.ndim)
+    return layout_of(x.shape, at, at), x.shape
+
+
+def _scan(
+    work: Work,
+    x: Operand,
+    op: Any,
+    axis: Any,
+    init: Any,
+    exclusive: bool,
+    reverse: bool,
+    dtype: Any,
+    out: Any,
+) -> Operand:
+    layout, shape = layout_along(x, axis)
+    wanted = dtype_of("dtype", dtype)
+    if wanted is not None and x.parts:
+        raise TypeError("dtype: expected None, as `x` is a tuple, whose arrays keep their dtypes")
+    result = x.dtype if wanted is None else wanted
+    target = output_of(work, out, shape, result, [x])
+    within = accumulated(result)
+    items, written = columns(x.items, layout), casting(columns(target.items, layout), within)
+    known = operators.identity_of(op, within)
+    h_init: Any = None
+    if init is not None:
+        h_init = initial("init", init, within)
+    elif exclusive or within != x.dtype:
+        if exclusive and known is None:
+            raise TypeError("init: an exclusive scan begins with it, and the operator has no known identity")
+        # An exclusive sum begins with 0, and no item of an inclusive one is to become 0 that was -0.0.
+        h_init = (
+            None
+            if known is None
+            else initial("init", abs(known) if exclusive and known == 0 else known, within)
+        )
+    if h_init is None or not structs.convertible(items.dtype, within):
+        items = cast(items, within)
+    if reverse:
+        items, written = _backwards(items, layout.size), _backwards(written, layout.size)
+    scanned_rows(work, items, written, layout, op, h_init, exclusive)
+    return target
+
+
+def _backwards(items: Any, size: int) -> Any:
+    """Return items from the last one on."""
+    return ReverseIterator(items + (size - 1) if hasattr(items, "node") else items)
+
+
+_SCANS = quick.table()
+
+
+def scan(
+    x: Any,
+    op: Op = OpKind.PLUS,
+    /,
+    *,
+    axis: int | None = None,
+    init: Any = None,
+    exclusive: bool = False,
+    reverse: bool = False,
+    dtype: Any = None,
+    out: Any = None,
+    num_items: int | None = None,
+    like: Any = None,
+    stream: Any = None,
+) -> Any:
+    """Return the prefix scan by an operator: each item combines all up to it.
+
+    Parameters
+    ----------
+    x : array, iterator or tuple of arrays
+        As for `reduce`.
+    op : callable, OpKind or RawOp, optional
+        Combines two values, the first of which is that of earlier items. It must be associative; it need not
+        be commutative.
+    axis : int or None, optional
+        By default all items in C's order, and the result has one dimension.
+    init : number or tuple, optional
+        Comes before all items of each row.
+    exclusive : bool, optional
+        Whether each item combines those before it alone, the first one being `init`, or by default the
+        operator's identity.
+    reverse : bool, optional
+        Whether the scan goes from the last item to the first; `op` has that of later items first then.
+    dtype : dtype, optional
+        Of the result, in which items are combined; by default that of `x`. float16 and bfloat16 are combined
+        in float32.
+    out : array, optional
+        Where the result goes, of its shape: it may be `x` itself.
+    num_items, like, stream
+        As for `reduce`.
+
+    Returns
+    -------
+    array
+        Of the library and the shape of `x`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is none of these.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> arrays.scan(np.array([3, 1, 4, 1, 5]), lambda a, b: a if a > b else b)
+    array([3, 3, 4, 4, 5])
+    >>> arrays.scan(np.array([[1, 2], [3, 4]]), axis=1, reverse=True)
+    array([[3, 2],
+           [7, 4]])
+    """
+    plain = axis is None and init is None and not (exclusive or reverse) and dtype is None and out is None
+    if plain and stream is None and like is None:
+        try:
+            found = _SCANS[type(x), x.dtype, quick.token(op)](x, op)
+        except (KeyError, AttributeError):
+            found = None
+        if found is not None:
+            return found
+    result = enter(
+        _scan,
+        {"x": x},
+        *(op, axis, init, exclusive, reverse, dtype, out),
+        stream=stream,
+        like=like,
+        num_items=num_items,
+    )
+    if plain and libraries.is_array(x):
+        found = libraries.of("x", x).memory(x).dtype
+        if accumulated(found) == found:
+            quick.learn(_SCANS, x, op, lambda: inclusive_scan(found, found, op, None), found, None, True)
+    return result
+
+
+# --- By name ----------------------------------------------------------------------------------------------
+
+
+def _cumulative(
+    work: Work, x: Operand, op: Any, axis: Any, dtype: Any, include_initial: bool, out: Any
+) -> Operand:
+    wanted = summed(x.dtype) if dtype is None else dtype_of("dtype", dtype)
+    if axis is None and x.ndim > 1:
+        raise ValueError(f"axis: expected one of {x.ndim}, as `x` has several, got None")
+    if x.parts or structs.kind_of(x.dtype) not in "biufc":
+        raise TypeError(f"x: expected numbers, got {structs.text(x.dtype)}")
+    if not include_initial:
+        return _scan(work, x, op, axis, None, False, False, wanted, out)
+    layout, shape = layout_along(x, 0 if axis is None else axis)
+    at = 0 if axis is None else axis_of(axis, x.ndim)
+    target = output_of(work, out, (*shape[:at], shape[at] + 1, *shape[at + 1 :]), wanted, [x])
+    within = accumulated(wanted)
+    whole = Layout(layout.outer, layout.length + 1, layout.inner)
+    first = indices(_first_of_row, whole.length, whole.inner)
+    start = initial("init", 0 if op is OpKind.PLUS else 1, wanted)[0]
+    work.copy(ConstantIterator(start), PermutationIterator(target.items, first), layout.rows)
+    later = indices(_after_first, layout.length)
+    written = casting(PermutationIterator(columns(target.items, whole), later), within)
+    items = columns(x.items, layout)
+    h_init = initial("init", operators.identity_of(op, within), within)
+    if not structs.convertible(items.dtype, within):
+        items = cast(items, within)
+    scanned_rows(work, items, written, layout, op, h_init)
+    return target
+
+
+def _first_of_row(s: Any) -> Any:
+    i, length, inner = s
+    return (i // inner) * length * inner + i % inner
+
+
+def _after_first(s: Any) -> Any:
+    i, length = s
+    return i + i // length + 1
+
+
+def cumulative_sum(
+    x: Any,
+    /,
+    *,
+    axis: int | None = None,
+    dtype: Any = None,
+    include_initial: bool = False,
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """Return the sums of all items up to each, along an axis.
+
+    Parameters
+    ----------
+    x : array
+        Of numbers.
+    axis : int, optional
+        Needed if `x` has several dimensions.
+    dtype, out, stream
+        As for `scan`; by default, bool and small integers are summed as by `sum`.
+    include_initial : bool, optional
+        Whether the result begins with the sum of none, and so is longer by one.
+
+    Returns
+    -------
+    array
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> arrays.cumulative_sum(np.array([1, 2, 3]), include_initial=True)
+    array([0, 1, 3, 6])
+    """
+    return enter(_cumulative, {"x": x}, OpKind.PLUS, axis, dtype, include_initial, out, stream=stream)
+
+
+def cumulative_prod(
+    x: Any,
+    /,
+    *,
+    axis: int | None = None,
+    dtype: Any = None,
+    include_initial: bool = False,
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """Return the products of all items up to each, along an axis.
+
+    Parameters
+    ----------
+    x, axis, dtype, include_initial, out, stream
+        As for `cumulative_sum`.
+
+    Returns
+    -------
+    array
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> arrays.cumulative_prod(np.array([1, 2, 3, 4]))
+    array([ 1,  2,  6, 24])
+    """
+    return enter(_cumulative, {"x": x}, OpKind.MULTIPLIES, axis, dtype, include_initial, out, stream=stream)
+
+
+# --- Recurrences ------------------------------------------------------------------------------------------
+
+
+def _combined(left: Any, right: Any) -> Any:
+    return (left[0] * right[0], right[0] * left[1] + right[1])
+
+
+def _second(s: Any) -> Any:
+    return s[1]
+
+
+def _with_initial(s: Any) -> Any:
+    """Return the pair of an item, of which the first of a row takes what comes before it."""
+    (a, b), i, length, before = s
+    return (a, a * before + b if i % length == 0 else b)
+
+
+def _row_of(s: Any) -> Any:
+    return s[0] // s[1]
+
+
+def _linear_recurrence(
+    work: Work,
+    a: Operand,
+    b: Operand,
+    initial_: Operand | None,
+    before_first: Any,
+    axis: Any,
+    reverse: bool,
+    out: Any,
+) -> Operand:
+    if a.shape != b.shape:
+        raise ValueError(f"b: expected the shape of `a`, {a.shape}, got {b.shape}")
+    layout, shape = layout_along(b, axis)
+    result = np.result_type(a.dtype, b.dtype)
+    if structs.kind_of(result) not in "iufc":
+        raise TypeError(f"b: expected numbers, got {structs.text(result)}")
+    within = accumulated(result)
+    target = output_of(work, out, shape, result, [a, b])
+    if not target.size:
+        return target
+    pairs: Any = ZipIterator(*[cast(columns(each.items, layout), within) for each in (a, b)])
+    written = TransformOutputIterator(casting(columns(target.items, layout), within), _second, pairs.dtype)
+    if reverse:
+        pairs, written = _backwards(pairs, layout.size), _backwards(written, layout.size)
+    before = _before_rows(before_first, initial_, b, axis, layout, reverse, within)
+    if before is not None:
+        every = ZipIterator(pairs, CountingIterator(np.int64(0)), constant(layout.length), before)
+        pairs = TransformIterator(every, _with_initial, pairs.dtype)
+    scanned_rows(work, pairs, written, layout, _combined, None)
+    return target
+
+
+def _before_rows(
+    number: Any, given: Operand | None, b: Operand, axis: Any, layout: Layout, reverse: bool, within: Any
+) -> Any:
+    """Return an iterator over what comes before the row of each item, None if nothing does."""
+    if number is not None:
+        return constant(initial("initial", number, within)[0])
+    if given is None:
+        return None
+    shape = tuple(n for i, n in enumerate(b.shape) if i != axis_of(axis, b.ndim))
+    if given.shape not in (shape, ()):
+        raise ValueError(f"initial: expected shape {shape} or (), got {given.shape}")
+    if given.shape == ():
+        return PermutationIterator(cast(given.items, within), constant(0))
+    first = _backwards(given.items, given.size) if reverse else given.items
+    return PermutationIterator(cast(first, within), indices(_row_of, layout.length))
+
+
+def linear_recurrence(
+    a: Any,
+    b: Any,
+    /,
+    *,
+    axis: int = -1,
+    initial: Any = None,
+    reverse: bool = False,
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """Return h with ``h[t] = a[t] * h[t - 1] + b[t]`` along an axis.
+
+    Parameters
+    ----------
+    a, b : arrays
+        Of one shape.
+    axis : int, optional
+    initial : array or number, optional
+        What comes before the first item of each row, of the shape of `b` without the axis. Without it,
+        ``h[0]`` is ``b[0]``, whatever ``a[0]`` is.
+    reverse : bool, optional
+        Whether ``h[t] = a[t] * h[t + 1] + b[t]``.
+    out, stream
+        As for `scan`.
+
+    Returns
+    -------
+    array
+
+    Notes
+    -----
+    It is a scan of pairs: G. Blelloch, "Prefix Sums and Their Applications", 1990. As products of `a` are
+    made first, these may overflow where a loop's numbers would not.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> arrays.linear_recurrence(np.array([0.5, 0.5, 0.5]), np.array([1.0, 1.0, 1.0]))
+    array([1.  , 1.5 , 1.75])
+    """
+    number = initial if isinstance(initial, (int, float, complex)) else None
+    inputs = {"a": a, "b": b, "initial": initial if number is None else None}
+    return enter(_linear_recurrence, inputs, number, axis, reverse, out, stream=stream)

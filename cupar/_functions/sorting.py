@@ -1,0 +1,383 @@
+"""Sorts along axes, the first k items, merges, and searches in sorted arrays."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import structs
+from ..iterators import CountingIterator, PermutationIterator, TransformIterator, ZipIterator
+from ..operators import Op
+from ..search import lower_bound, upper_bound
+from ..segmented import segmented_sort
+from ..sort import SortOrder, merge_sort, radix_sort
+from ..topk import segmented_top_k
+from ..topk import top_k as first_k
+from . import operators
+from .axes import INT64, Layout, axis_of, columns, indices, layout_of
+from .calls import Operand, Work, cast, enter, output_of
+
+
+def _within_row(s: Any) -> Any:
+    return s[0] % s[1]
+
+
+def positions(work: Work, layout: Layout) -> Any:
+    """Return an array of the index of each item in its row."""
+    out = work.temporary(layout.size, INT64)
+    work.copy(
+        CountingIterator(np.int64(0)) if layout.rows == 1 else indices(_within_row, layout.length),
+        out,
+        layout.size,
+    )
+    return out
+
+
+def ordered(items: Any, less: Any) -> Any:
+    """Return items as sorts by bits put them in NumPy's order: with one NaN, which is the greatest."""
+    if less is None and structs.kind_of(items.dtype) == "f":
+        return TransformIterator(items, operators.with_one_nan(items.dtype), items.dtype)
+    return items
+
+
+def sorted_rows(
+    work: Work, items: Any, layout: Layout, descending: bool, less: Any, values: Any = None, out: Any = None
+) -> tuple[Any, Any]:
+    """Return the items of each row sorted, stably, and values that go with them, if there are any.
+
+    By `less`, or in NumPy's order. `out` is where the items go, if that is known.
+    """
+    size, dtype = layout.size, items.dtype
+    if less is None and structs.kind_of(dtype) == "c":
+        less = operators.less_of(dtype)
+    source = work.kept(ordered(items, less), size)
+    keys = work.temporary(size, dtype) if out is None or out is source else out
+    moved = None if values is None else work.temporary(size, values.dtype)
+    if not size:
+        return keys, moved
+    arrays = source, keys, values, moved
+    if less is not None:
+        op = operators.swapped(less) if descending else less
+        if layout.rows == 1:
+            given = source, values, keys, moved
+            work.run(merge_sort(*given, op), *given, size)
+        else:
+            work.run(
+                segmented_sort(*arrays, op=op), *arrays, segment_size=layout.length, num_segments=layout.rows
+            )
+        return keys, moved
+    order = SortOrder.DESCENDING if descending else SortOrder.ASCENDING
+    if layout.rows == 1:
+        work.run(radix_sort(*arrays, order), *arrays, size)
+    else:
+        sort = segmented_sort(*arrays, order=order)
+        work.run(sort, *arrays, segment_size=layout.length, num_segments=layout.rows)
+    return keys, moved
+
+
+def _along(x: Operand, axis: Any, less: Any) -> tuple[Layout, tuple[int, ...]]:
+    if axis is None:
+        return Layout(1, x.size, 1), (x.size,)
+    if x.parts and less is None:
+        raise TypeError("less: expected a comparison of two tuples, as `x` is one, got None")
+    at = axis_of(axis, x.ndim)
+    return layout_of(x.shape, at, at), x.shape
+
+
+def _sort(work: Work, x: Operand, axis: Any, descending: bool, less: Any, out: Any) -> Operand:
+    layout, shape = _along(x, axis, less)
+    target = output_of(work, out, shape, x.dtype, [x])
+    in_place = layout.inner == 1 and not x.parts and target.items.dtype == x.dtype
+    wanted = target.items if in_place and out is not x.own else None
+    keys, _ = sorted_rows(work, columns(x.items, layout), layout, descending, less, out=wanted)
+    if keys is not target.items:
+        work.copy(keys, columns(target.items, layout), layout.size)
+    return target
+
+
+def _argsort(work: Work, x: Operand, axis: Any, descending: bool, less: Any) -> Operand:
+    layout, shape = _along(x, axis, less)
+    _, places = sorted_rows(work, columns(x.items, layout), layout, descending, less, positions(work, layout))
+    return work.made(places, shape) if layout.inner == 1 else _scattered(work, places, shape, layout)
+
+
+def _scattered(work: Work, rows: Any, shape: tuple[int, ...], layout: Layout) -> Operand:
+    """Return an array of which the rows along an axis are given one after another."""
+    out = work.empty(shape, rows.dtype)
+    work.copy(rows, columns(out.items, layout), layout.size)
+    return out
+
+
+def sort(
+    x: Any,
+    /,
+    *,
+    axis: int | None = -1,
+    descending: bool = False,
+    stable: bool = True,
+    less: Op | None = None,
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """Return the items sorted along an axis.
+
+    Parameters
+    ----------
+    x : array or tuple of arrays
+        A tuple needs `less`.
+    axis : int or None, optional
+        None: all items in C's order, and the result has one dimension.
+    descending : bool, optional
+        Whether the greatest come first. Equal items stay in their order then, too.
+    stable : bool, optional
+        Sorts are stable in any case.
+    less : callable, OpKind or RawOp, optional
+        Whether its first item goes before its second: a strict weak order. By default NumPy's, in which NaN
+        is the greatest, and complex numbers go by their real part first.
+    out : array, optional
+        Where the result goes, of its shape: it may be `x` itself.
+    stream
+        As for `reduce`.
+
+    Returns
+    -------
+    array
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> arrays.sort(np.array([3, -1, 2]), descending=True)
+    array([ 3,  2, -1])
+    >>> arrays.sort(np.array([3, -1, 2]), less=lambda a, b: abs(a) < abs(b))
+    array([-1,  2,  3])
+    """
+    return enter(_sort, {"x": x}, axis, descending, less, out, stream=stream)
+
+
+def argsort(
+    x: Any,
+    /,
+    *,
+    axis: int | None = -1,
+    descending: bool = False,
+    stable: bool = True,
+    less: Op | None = None,
+    stream: Any = None,
+) -> Any:
+    """Return the indices that sort an array along an axis.
+
+    Parameters
+    ----------
+    x, axis, descending, stable, less, stream
+        As for `sort`.
+
+    Returns
+    -------
+    array of int64
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> arrays.argsort(np.array([30, 10, 20]))
+    array([1, 2, 0])
+    """
+    return enter(_argsort, {"x": x}, axis, descending, less, stream=stream)
+
+
+class TopK(NamedTuple):
+    """The greatest items, and where they are."""
+
+    values: Any
+    indices: Any
+
+
+def _top_k(work: Work, x: Operand, k: int, axis: Any, largest: bool) -> TopK:
+    if x.parts or structs.kind_of(x.dtype) not in "biuf":
+        raise TypeError(f"x: top_k takes real numbers, got {structs.text(x.dtype)}")
+    layout, shape = _along(x, axis, None)
+    if not isinstance(k, (int, np.integer)) or isinstance(k, bool):
+        raise TypeError(f"k: expected an integer, got {type(k).__name__}")
+    if not 0 <= k <= layout.length:
+        raise ValueError(f"k: expected from 0 to {layout.length}, the length of the axis, got {k}")
+    at = 0 if axis is None else axis_of(axis, x.ndim)
+    some = (*shape[:at], int(k), *shape[at + 1 :])
+    values, places = work.empty(some, x.dtype), work.empty(some, INT64)
+    if not values.size:
+        return TopK(values, places)
+    keys = work.kept(ordered(columns(x.items, layout), None), layout.size)
+    found = Layout(layout.outer, int(k), layout.inner)
+    direct = layout.inner == 1
+    into = values.items if direct else work.temporary(found.size, x.dtype)
+    at_ = places.items if direct else work.temporary(found.size, INT64)
+    order = SortOrder.DESCENDING if largest else SortOrder.ASCENDING
+    if layout.rows == 1:
+        given = keys, into, CountingIterator(np.int64(0)), at_
+        work.run(first_k(*given, order), *given, layout.length, found.length)
+    else:
+        given = keys, into, indices(_within_row, layout.length), at_
+        top = segmented_top_k(*given, order=order)
+        work.run(top, *given, k=found.length, num_segments=layout.rows, segment_size=layout.length)
+    if not direct:
+        work.copy(into, columns(values.items, found), found.size)
+        work.copy(at_, columns(places.items, found), found.size)
+    return TopK(values, places)
+
+
+def top_k(x: Any, k: int, /, *, axis: int | None = -1, largest: bool = True, stream: Any = None) -> TopK:
+    """Return the k greatest items along an axis, sorted, and their indices.
+
+    Parameters
+    ----------
+    x : array
+        Of real numbers. NaN is the greatest, as in `sort`.
+    k : int
+    axis : int or None, optional
+        As for `sort`.
+    largest : bool, optional
+        False: the least.
+    stream
+        As for `reduce`.
+
+    Returns
+    -------
+    TopK
+        A named tuple of two arrays, `values` and `indices`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> values, indices = arrays.top_k(np.array([3, 9, 1, 7]), 2)
+    >>> values, indices
+    (array([9, 7]), array([1, 3]))
+    """
+    found: TopK = enter(_top_k, {"x": x}, k, axis, largest, stream=stream)
+    return found
+
+
+# --- Sorted arrays ----------------------------------------------------------------------------------------
+
+
+def packed(work: Work, x: Operand) -> Any:
+    """Return the items as an array, where they are an iterator's or a tuple's, which become structs."""
+    return work.kept(x.items, x.size)
+
+
+def _sum(s: Any) -> Any:
+    return s[0] + s[1]
+
+
+def _merge(work: Work, a: Operand, b: Operand, less: Any) -> Operand:
+    if a.ndim != 1 or b.ndim != 1:
+        raise ValueError(f"a: expected one dimension, got {a.ndim} and {b.ndim}")
+    if a.parts and less is None:
+        raise TypeError("less: expected a comparison of two tuples, as `a` is one, got None")
+    dtype = a.dtype if a.parts else np.result_type(a.dtype, b.dtype)
+    if a.parts and structs.layout(a.dtype) != structs.layout(b.dtype):
+        raise TypeError(f"b: expected {structs.text(a.dtype)}, as `a` has it, got {structs.text(b.dtype)}")
+    first, second = (work.kept(x.items, x.size, None if x.parts else dtype) for x in (a, b))
+    first, second = (
+        packed(work, Operand(None, each, (n,))) for each, n in ((first, a.size), (second, b.size))
+    )
+    comp = operators.less_of(dtype) if less is None else less
+    out = work.empty((a.size + b.size,), dtype)
+    for search, items, others in ((lower_bound, first, second), (upper_bound, second, first)):
+        if not items.size:
+            continue
+        ranks = work.temporary(items.size, INT64)
+        work.run(
+            search(others, items, ranks, comp, values_sorted=True),
+            others,
+            others.size,
+            items,
+            items.size,
+            ranks,
+        )
+        places = TransformIterator(ZipIterator(ranks, CountingIterator(np.int64(0))), _sum, INT64)
+        work.copy(items, PermutationIterator(out.items, places), items.size)
+    return out
+
+
+def merge(a: Any, b: Any, /, *, less: Op | None = None, stream: Any = None) -> Any:
+    """Return the items of two sorted arrays in one, sorted; of equal ones, those of `a` come first.
+
+    Parameters
+    ----------
+    a, b : arrays or tuples of arrays
+        Of one dimension, and sorted.
+    less : callable, OpKind or RawOp, optional
+        The order in which they are; by default that of `sort`.
+    stream
+        As for `reduce`.
+
+    Returns
+    -------
+    array
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> arrays.merge(np.array([1, 4, 6]), np.array([2, 4]))
+    array([1, 2, 4, 4, 6])
+    """
+    return enter(_merge, {"a": a, "b": b}, less, stream=stream)
+
+
+def _searchsorted(work: Work, x1: Operand, x2: Operand, sorter: Operand | None, side: str) -> Operand:
+    if x1.ndim != 1:
+        raise ValueError(f"x1: expected one dimension, got {x1.ndim}")
+    if side not in ("left", "right"):
+        raise ValueError(f"side: expected 'left' or 'right', got {side!r}")
+    dtype = np.result_type(x1.dtype, x2.dtype)
+    items = x1.items
+    if sorter is not None:
+        if sorter.shape != x1.shape:
+            raise ValueError(f"sorter: expected shape {x1.shape}, that of `x1`, got {sorter.shape}")
+        items = PermutationIterator(items, sorter.items)
+    data = work.kept(items, x1.size, dtype)
+    data = work.kept(data, x1.size)
+    out = work.empty(x2.shape, INT64)
+    if out.size:
+        search = lower_bound if side == "left" else upper_bound
+        values = cast(x2.items, dtype)
+        comp = operators.less_of(dtype)
+        work.run(search(data, values, out.items, comp), data, x1.size, values, x2.size, out.items)
+    return out
+
+
+def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None, stream: Any = None) -> Any:
+    """Return where items can be inserted into a sorted array so that it stays sorted.
+
+    Parameters
+    ----------
+    x1 : array
+        Of one dimension, sorted as by `sort`, unless there is a `sorter`.
+    x2 : array or number
+        What is searched for.
+    side : {"left", "right"}, optional
+        Whether before or behind equal items.
+    sorter : array of integers, optional
+        Indices that sort `x1`.
+    stream
+        As for `reduce`.
+
+    Returns
+    -------
+    array of int64
+        Of the shape of `x2`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> arrays.searchsorted(np.array([1, 3, 5]), np.array([0, 3, 9]))
+    array([0, 1, 3])
+    """
+    return enter(_searchsorted, {"x1": x1, "x2": x2, "sorter": sorter}, side, stream=stream)
+
+
+__all__ = ["TopK", "argsort", "merge", "searchsorted", "sort", "top_k"]

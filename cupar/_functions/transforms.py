@@ -1,0 +1,102 @@
+"""Transforms: an operator applied to the items of arrays, one by one."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..iterators import TransformIterator, ZipIterator
+from ..operators import Op
+from ..transform import binary_transform
+from . import operators
+from .axes import constant, strided
+from .calls import Operand, Work, casting, dtype_of, enter, output_of
+
+
+def _transform(work: Work, *given: Any) -> Operand:
+    *xs, op, numbers, dtype, out = given
+    shape = np.broadcast_shapes(*[each.shape for each in xs if each is not None])
+    sources = [
+        _spread(each, shape) if each is not None else constant(np.asarray(number)[()])
+        for each, number in zip(xs, numbers, strict=True)
+    ]
+    source = sources[0] if len(sources) == 1 else ZipIterator(*sources)
+    one = op if len(sources) == 1 else operators.spread(op, len(sources))
+    found = TransformIterator(source, one, dtype_of("dtype", dtype))
+    target = output_of(work, out, shape, found.dtype, [each for each in xs if each is not None])
+    written = casting(target.items, found.dtype)
+    if not target.size:
+        return target
+    if len(sources) == 2 and not target.parts:
+        first, second = sources
+        work.run(binary_transform(first, second, written, op), first, second, written, target.size)
+    else:
+        work.copy(source, written, target.size, one)
+    return target
+
+
+def _spread(x: Operand, shape: tuple[int, ...]) -> Any:
+    """Return the items of an array as of one of a larger shape."""
+    if x.shape == shape:
+        return x.items
+    padded = (1,) * (len(shape) - x.ndim) + x.shape
+    steps = [math.prod(padded[i + 1 :]) if n > 1 else 0 for i, n in enumerate(padded)]
+    from .axes import collapsed
+
+    extents, strides = collapsed(shape, tuple(steps))
+    if len(extents) > 4:
+        raise ValueError(f"xs: shape {x.shape} is broadcast to {shape} along too many axes; expand it first")
+    return strided(x.items, extents, strides)
+
+
+def transform(
+    op: Op,
+    /,
+    *xs: Any,
+    dtype: Any = None,
+    out: Any = None,
+    num_items: int | None = None,
+    like: Any = None,
+    stream: Any = None,
+) -> Any:
+    """Return what an operator makes of the items of arrays, one by one.
+
+    Parameters
+    ----------
+    op : callable, OpKind or RawOp
+        Takes an item of each of `xs`. If it returns a tuple, so does this.
+    *xs : arrays, iterators, tuples of arrays or numbers
+        As for `reduce`; at most 6. Shapes are broadcast as in NumPy. A number has NumPy's dtype for it.
+    dtype : dtype, optional
+        Of the result; by default what the operator returns.
+    out : array, optional
+        Where the result goes, of its shape: it may be one of `xs`.
+    num_items, like, stream
+        As for `reduce`.
+
+    Returns
+    -------
+    array
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is none of these.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> arrays.transform(lambda a, b: a * a + b, np.array([1, 2, 3]), 10)
+    array([11, 14, 19])
+    """
+    if not xs:
+        raise TypeError("xs: expected at least one array, got none")
+    numbers = [each if isinstance(each, (bool, int, float, complex, np.generic)) else None for each in xs]
+    inputs = {
+        f"xs[{i}]": each if number is None else None
+        for i, (each, number) in enumerate(zip(xs, numbers, strict=True))
+    }
+    return enter(_transform, inputs, op, numbers, dtype, out, stream=stream, like=like, num_items=num_items)
