@@ -54,7 +54,7 @@ class Bound:
         self._where = c_void_p(self._handle)
         self._launch: Callable[[Any, Any], int] = _closed
         self._executable: Any = None
-        self._shapes: list[str] | None = None
+        self._shapes: list[int] | None = None
         self._fills: list[Fill] = []
         self._held = held = _Held(stream, self._handle, self._context)
         self._collected = weakref.finalize(self, held.collect)
@@ -133,10 +133,9 @@ class Bound:
 
     def _bind_plan(self, bound: tuple[Any, ...], address: int) -> None:
         call, held = self._call, self._held
-        shape = call.shape or ()
-        shapes = [shape] if isinstance(shape, str) else list(shape)
-        numbers = call.numbers if isinstance(call.shape, tuple) else [call.numbers]
-        chains = [call.loaded.chains[shape] for shape in shapes]
+        shape = () if call.shape is None else call.shape
+        shapes, numbers = ([shape], [call.numbers]) if isinstance(shape, int) else ([*shape], call.numbers)
+        chains = [call.loaded.chains[call.loaded.shape_names[shape]] for shape in shapes]
         if shapes != self._shapes:
             self._launch, self._shapes, self._fills = _closed, None, []  # until all is done
             if not shapes:

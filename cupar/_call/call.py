@@ -28,6 +28,30 @@ def _nothing(bound: Checked, address: int, numbers: tuple[int, ...], stream: int
     """Enqueue nothing, for a problem that has nothing to do."""
 
 
+class Emitted:
+    """What a plan has emitted: most emit one shape, which takes no list."""
+
+    __slots__ = ("numbers", "others", "shape")
+
+    def __init__(self) -> None:
+        self.shape: int | None = None
+        self.numbers: tuple[int, ...] = ()
+        self.others: list[Any] = []  # shapes, each with its numbers behind it
+
+    def emit(self, shape: int, numbers: tuple[int, ...]) -> None:
+        """Take a shape and its numbers."""
+        if self.shape is None:
+            self.shape, self.numbers = shape, numbers
+        else:
+            self.others += shape, numbers
+
+    def several(self) -> tuple[tuple[int, ...], tuple[Any, ...]]:
+        """Return all shapes, and the numbers of each."""
+        if self.shape is None:
+            return (), ()
+        return (self.shape, *self.others[::2]), (self.numbers, *self.others[1::2])
+
+
 def _holding(enqueue: Enqueue, lent: list[Any], context: driver.Context) -> Enqueue:
     """Return what enqueues, and has the stream hold what was lent until it has passed that."""
 
@@ -77,7 +101,8 @@ class Call:
     problem : object
         That of the call before. For another one, `prepare` finds the plan.
     nbytes, shape, numbers
-        The plan.
+        The plan: bytes of temporary storage; a shape by its number, and its numbers. Unless it is a single
+        shape, tuples of these.
     enqueue : callable
         Takes the result of `bind`, the address of the temporary storage, `numbers` and the stream's handle.
     """
@@ -93,19 +118,29 @@ class Call:
         self.bind: Callable[[tuple[Any, ...]], Checked] = algorithm._binder(lend)
         self.problem: Any = None
         self.nbytes = 0
-        self.shape: str | tuple[str, ...] | None = ""
+        self.shape: int | tuple[int, ...] | None = ()
         self.numbers: tuple[Any, ...] = ()
         self.enqueue: Enqueue = _nothing
         self.number, self._stream = number, stream
         self._may_be_graphs = number == 0 or (number is not None and driver.is_plain(stream))
-        self._find_plan = self.loaded.plan
-        self._enqueuers: dict[str | tuple[str, ...], Enqueue] = {"": _nothing}
+        self._plan, self._facts = self.loaded.plan, self.loaded.facts
+        self._emitted = Emitted()
+        self._emit = self._emitted.emit
+        self._enqueuers: dict[int | tuple[int, ...], Enqueue] = {(): _nothing}
         self._taken: list[tuple[str, Any]] = []
 
     def prepare(self, bound: Checked) -> None:
         """Find the plan of a call whose problem is not that of the call before."""
         self.problem = None  # until all of the plan is there
-        shape, self.nbytes, self.numbers = self._find_plan(bound[0])
+        emitted = self._emitted
+        emitted.shape = None
+        if emitted.others:  # of several, or of a plan that was interrupted
+            emitted.others.clear()
+        self.nbytes = self._plan(self._facts, bound[0], self._emit)
+        shape: Any = emitted.shape
+        self.numbers = emitted.numbers
+        if shape is None or emitted.others:
+            shape, self.numbers = emitted.several()
         if shape != self.shape or self._lent:
             self.select(shape)
             if self._lent:  # then that serves this call alone, and the next one comes here again
@@ -113,7 +148,7 @@ class Call:
                 return
         self.problem = bound[0]
 
-    def select(self, shape: str | tuple[str, ...]) -> None:
+    def select(self, shape: int | tuple[int, ...]) -> None:
         """Have `enqueue` launch a shape, or several."""
         self.shape = None  # until the enqueuer is there
         self.enqueue = self._enqueuers.get(shape) or self._new(shape)
@@ -133,16 +168,17 @@ class Call:
         self._lent.clear()
         return found
 
-    def _new(self, shape: str | tuple[str, ...]) -> Enqueue:
-        if isinstance(shape, str):
-            name = self.name if shape == KERNEL else f"{self.name} ({shape})"
+    def _new(self, shape: int | tuple[int, ...]) -> Enqueue:
+        if isinstance(shape, int):
+            shown = self.loaded.shape_names[shape]
+            name = self.name if shown == KERNEL else f"{self.name} ({shown})"
             made = trace.ranged(self._one(shape), name)
         else:
             made = trace.ranged(self._several(shape), self.name)
         self._enqueuers[shape] = made
         return made
 
-    def _several(self, shapes: tuple[str, ...]) -> Enqueue:
+    def _several(self, shapes: tuple[int, ...]) -> Enqueue:
         """Return a function that enqueues several shapes, given a tuple of numbers for each."""
         first = {each: self._enqueuers.get(each) or self._new(each) for each in shapes}
         # What is enqueued twice has two enqueuers, as each leaves alone what it set before.
@@ -154,7 +190,8 @@ class Call:
 
         return enqueue
 
-    def _one(self, shape: str) -> Enqueue:
+    def _one(self, number: int) -> Enqueue:
+        shape = self.loaded.shape_names[number]
         executable = self.loaded.take(shape) if self._may_be_graphs else None
         if executable is not None:
             self._taken.append((shape, executable))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -11,7 +11,7 @@ from .._base import fork
 from .._device import driver, storage
 from .._device.kernels import Executable, Library, device_facts
 from .._ir.specialisation import Specialisation
-from .._kernels.family import Facts, Plan, PlanTuple
+from .._kernels.family import Plan, Properties
 from .._kernels.image import Image
 from .._launch.chain import Chain, Values, executable_of
 
@@ -50,16 +50,22 @@ class _Count:
 
 
 class Loaded:
-    """Code in one context: its kernels, the plans for that device, and executables that wait for a stream.
+    """Code in one context: its kernels, its plan, and executables that wait for a stream.
 
     Attributes
     ----------
     name : str
         The algorithm's or kernel's.
     plan : callable
-        Takes a problem; returns its plan.
+        The family's; see `family`.
+    facts : tuple
+        What the plan is given of the build and this device.
+    properties : dict
+        What the facts are made of: those of the build, and of this device.
+    shape_names : tuple of str
+        Of the family, by the numbers that the plan emits.
     chains : dict
-        The family's shapes by name.
+        The build's shapes by name.
     """
 
     def __init__(
@@ -74,19 +80,21 @@ class Loaded:
         subject = f"loading the code of {subject} for sm_{spec.cc}"
         self._library = library = Library(image.cubin, [*kernels], subject)
         with library.kept():
-            facts = Facts({**image.facts, **device_facts(context.device)}, library.occupancy)
-            self.facts: Facts = facts
-            self.plan: Callable[[Any], Plan | PlanTuple] = family.planner(facts)
+            found = Properties({**image.facts, **device_facts(context.device)}, library.occupancy)
+            self.properties: Properties = found
+            self.shape_names = family.names
+            self.plan: Plan
+            self.facts: Any
+            self.plan, self.facts = family.planner(found)
             self._prepare(spec)
             values, overlaps = self._values(spec, arrays), spec.cc >= 90 and not spec.is_kernel
             name = self.name * spec.is_kernel
             self.chains: Mapping[str, Chain] = {
-                each: Chain(shape, values, facts, library.functions, overlaps, name)
+                each: Chain(shape, values, found, library.functions, overlaps, name)
                 for each, shape in shapes.items()
             }
-            most = (
-                0 if facts.get("cooperative") else _EXECUTABLES
-            )  # a kernel that waits for its grid is no graph
+            # A kernel that waits for its grid is no graph.
+            most = 0 if found.get("cooperative") else _EXECUTABLES
             self._make_executables({name: min(each.executables, most) for name, each in shapes.items()})
 
     def _prepare(self, spec: Specialisation) -> None:

@@ -7,7 +7,6 @@ block of words (see `layout`) that an object's value points to.
 from __future__ import annotations
 
 import inspect
-from ctypes import c_void_p
 from functools import partial
 from typing import Any
 
@@ -20,7 +19,6 @@ from numba.extending import (
     intrinsic,
     models,
     overload_method,
-    register_jitable,
     register_model,
     unbox,
 )
@@ -30,13 +28,12 @@ from .._call.algorithm import Algorithm
 from .._call.code import Loaded
 from .._device import driver
 from .._ir.specialisation import Specialisation
-from . import calls, dump, iterators, launches, native, view_types
+from .._kernels.family import Plan
+from . import calls, dump, iterators, native, plans, view_types
 from .errors import LaunchError
 from .given import plain
 from .layout import Layout, layout_of, words_of
-from .plans import Translation, UntranslatableError
 from .portable import Portable, digest, interned
-from .problems import is_known
 
 
 @dataclass(frozen=True)
@@ -46,13 +43,15 @@ class Prepared:
     Attributes
     ----------
     layout : Layout
-    translation : Translation
+    plan : callable
+    facts : tuple
     words : numpy.ndarray
         The block; see `layout`.
     """
 
     layout: Layout
-    translation: Translation
+    plan: Plan
+    facts: Any
     words: Any
 
 
@@ -68,24 +67,14 @@ def prepared(algorithm: Algorithm) -> Prepared:
     loaded = algorithm._code.loaded(driver.current_context())
     found: Prepared | None = vars(loaded).get("_host")
     if found is None:
-        found = vars(loaded)["_host"] = _prepare(algorithm._spec, loaded)
+        found = vars(loaded)["_host"] = _prepare(loaded)
     return found
 
 
-def _prepare(spec: Specialisation, loaded: Loaded) -> Prepared:
-    chains = [*loaded.chains.values()]
-    layout = layout_of(chains)
-    try:
-        translation = Translation(loaded.plan, loaded.chains, layout.first_constant)
-    except UntranslatableError as error:
-        raise errors.TypingError(_cannot_run(spec)) from error
-    # A build without some kernels has facts by which no plan asks for them.
-    kernels = [loaded._library.functions.get(name, c_void_p()) for name in translation.kernels]
-    return Prepared(layout, translation, words_of(chains, translation.constants, kernels))
-
-
-def _cannot_run(spec: Specialisation) -> str:
-    return f"{spec.algorithm}: compiled host code cannot run it; call it from Python"
+def _prepare(loaded: Loaded) -> Prepared:
+    chains = {name: loaded.chains[name] for name in loaded.shape_names if name in loaded.chains}
+    words = words_of(chains.values(), plans.words_of(loaded.facts))
+    return Prepared(layout_of(loaded.shape_names, chains), loaded.plan, loaded.facts, words)
 
 
 class AlgorithmType(Portable):
@@ -125,7 +114,7 @@ def _identity(spec: Specialisation, prepared: Prepared) -> list[Any]:
         [(name, op.state_size) for name, op in spec.operators],
         [spec.option("init"), str(accumulator), spec.option("levels")],
         prepared.layout,
-        prepared.translation.text,
+        [prepared.plan.__module__, prepared.plan.__name__],
     ]
 
 
@@ -139,8 +128,6 @@ def type_of(algorithm: Algorithm) -> AlgorithmType:
     except Exception:  # then it goes on with what it has
         algorithm.ready()
     cls, spec = type(algorithm), algorithm._spec
-    if not is_known(cls):
-        raise errors.TypingError(_cannot_run(spec))
     for name, op in spec.operators:
         if op.state_size:
             raise errors.TypingError(
@@ -258,12 +245,15 @@ def _resolve(method: Any, kind: AlgorithmType, *given: Any) -> Any:
     """Return a method for arguments of some types, as numba compiles it."""
     parameters = [*inspect.signature(method).parameters][1:]
     types_given = dict(zip(parameters, map(plain, given), strict=True))
-    layout, translation = kind.prepared.layout, kind.prepared.translation
+    layout, plan, facts = kind.prepared.layout, kind.prepared.plan, kind.prepared.facts
     call = calls.Call(kind.algorithm, kind.spec, types_given, layout)
-    plan = _plan_of(layout, translation)
+    plans.register(plan)
     names = {
-        "_nbytes": plan[translation.nbytes],
-        "_launch": plan[translation.launch],
+        "_plan": plan,
+        "_facts": plans.reader(facts, layout.first_fact),
+        "_nothing": plans.emitter(None),
+        "_emitter": plans.emitter(layout),
+        "_status_of": plans.status_of,
         "_block": _block,
         "_allocate": native.allocate,
         "_release": native.release,
@@ -273,25 +263,9 @@ def _resolve(method: Any, kind: AlgorithmType, *given: Any) -> Any:
         "_int": types.int64,
         **call.names,
     }
-    dump.write(kind.build, ".py", lambda: f"{call.text}\n\n{translation.text}\n")
+    dump.write(kind.build, ".py", lambda: call.text)
     exec(call.text, names)
     return names["call"]
-
-
-_plans: dict[tuple[Layout, int, str], dict[str, Any]] = {}
-
-
-def _plan_of(layout: Layout, translation: Translation) -> dict[str, Any]:
-    """Return the functions of a plan: the same for all calls, so that numba compiles each of them once."""
-    key = layout, len(translation.constants), translation.text
-    if key not in _plans:
-        names = {
-            **native.OF_PLANS,
-            "_occupancy": native.occupancy(layout.first_constant + len(translation.constants)),
-            "_launch": launches.launcher(layout),
-        }
-        _plans[key] = translation.compiled(names, register_jitable)
-    return _plans[key]
 
 
 @intrinsic

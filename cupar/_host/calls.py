@@ -29,8 +29,8 @@ def call(self, {parameters}):
     _state = _block(self)
     _stream = {stream}
     {checks}
-    _values = ({values},)
-    _needed = _nbytes(_state, {problem})
+    _given, _problem = _facts(_state), {problem}
+    _needed = _plan(_given, _problem, _nothing(_state, 0, ()))
     if _needed < 0 or _needed > {most}:
         raise MemoryError("{subject}: needs temporary storage of 2**63 bytes or more")
 """
@@ -53,9 +53,13 @@ _RUN = """
 """
 
 _LAUNCH = """
-    _status = _launch(_state, _address, _values, {problem})
-    if _status & 0xFFFFFFFF == {no_context} and _adopt(_state):
-        _status = _launch(_state, _address, _values, {problem})
+    _status = {no_context}
+    while _status & 0xFFFFFFFF == {no_context}:
+        _emit = _emitter(_state, _address, ({values},))
+        _plan(_given, _problem, _emit)
+        _status = _status_of(_emit)
+        if _status & 0xFFFFFFFF == {no_context} and not _adopt(_state):
+            break
 """
 
 # The two phases of a call, as in `Algorithm._execute`.

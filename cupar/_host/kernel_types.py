@@ -69,7 +69,7 @@ class Table:
         found = self._words.get(context)
         if found is None:
             words = np.zeros(FIRST + ENTRY * _MOST + 1, np.int64)
-            words[:FIRST] = words_of((), (), ())
+            words[:FIRST] = words_of((), ())
             found = self._words[context] = words, {}
         words, overloads = found
         for number, given in [*launched.items()]:
@@ -81,7 +81,7 @@ class Table:
                 own.function.value or 0,
                 own.attributes["max_threads_per_block"],
                 own.attributes["shared_mem_per_block"],
-                own.facts["shared_memory"],
+                own.properties["shared_memory"],
                 addressof(COOPERATIVE) if own.is_cooperative else 0,
                 own.best_block(0),
             )

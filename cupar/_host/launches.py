@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils, types
-from numba.extending import intrinsic
+from numba.core import cgutils
 
 from .._base.digests import sha256
 from .._device.kernels import LaunchConfig
@@ -19,32 +18,18 @@ _I8, _I32, _I64 = (ir.IntType(bits) for bits in (8, 32, 64))
 _BYTES = _I8.as_pointer()
 
 
-def launcher(layout: Layout) -> Any:
-    """Return ``launch(state, address, values, shape, numbers)``: it launches a shape and returns a status.
+def launched(
+    builder: Any, layout: Layout, state: Any, address: Any, values: Sequence[Any], shape: Any, numbers: Any
+) -> Any:
+    """Launch a shape; return a status, which if it is not 0 has the launch that failed in its upper half.
 
-    The values are the stream, and then those of the call: addresses, of arrays or of bytes. A status that is
-    not 0 has the launch that failed in its upper half. It is one function for all who call it, which LLVM may
-    put into these.
+    It is one function for all who call it, which LLVM may put into these.
     """
-
-    @intrinsic
-    def launch(typing: Any, state: Any, address: Any, values: Any, shape: Any, numbers: Any) -> Any:
-        def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-            state, address, values, shape, numbers = given
-            kinds = signature.args[4]
-            place = cgutils.alloca_once(builder, ir.ArrayType(_I64, len(kinds)))
-            for k, each in enumerate(cgutils.unpack_tuple(builder, numbers)):
-                whole = context.cast(builder, each, kinds[k], types.int64)
-                builder.store(whole, builder.gep(place, [_I32(0), _I32(k)]))
-            function = _function(builder.module, layout)
-            first = builder.bitcast(place, _I64.as_pointer())
-            return builder.call(
-                function, [state, address, shape, first, *cgutils.unpack_tuple(builder, values)]
-            )
-
-        return types.int64(types.int64, types.int64, values, types.int64, numbers), code
-
-    return launch
+    place = cgutils.alloca_once(builder, ir.ArrayType(_I64, len(numbers)))
+    for k, each in enumerate(numbers):
+        builder.store(each, builder.gep(place, [_I32(0), _I32(k)]))
+    first = builder.bitcast(place, _I64.as_pointer())
+    return builder.call(_function(builder.module, layout), [state, address, shape, first, *values])
 
 
 def _function(module: Any, layout: Layout) -> Any:
@@ -85,6 +70,8 @@ class _Writer:
         none = self.function.append_basic_block("none")
         switch = builder.switch(self.shape, none)
         for number, shape in enumerate(self.layout.shapes):
+            if not shape:
+                continue
             block = self.function.append_basic_block(f"shape_{number}")
             switch.add_case(_I64(number), block)
             builder.position_at_end(block)

@@ -1,14 +1,14 @@
 """What compiled code reads of one build in one context: a block of words, and where in it what is.
 
 The block begins with what is the same for all builds: functions of the driver, the memory pool, the context.
-Then come three words for each launch of each shape, and the constants of the plan.
+Then come three words for each launch of each shape, and the facts of the plan.
 """
 
 from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from ctypes import addressof, byref, c_void_p
 from typing import Any
 
@@ -26,7 +26,6 @@ FUNCTIONS = (
     "cuMemFreeAsync",
     "cuCtxGetCurrent",
     "cuCtxSetCurrent",
-    "cuOccupancyMaxActiveBlocksPerMultiprocessor",
 )
 PLACES = {name: place for place, name in enumerate((*FUNCTIONS, "pool", "context", "programmatic"))}
 FIRST = len(PLACES)
@@ -77,7 +76,7 @@ class NativeLaunch:
 class Layout:
     """How all shapes of a build are launched; equal for builds that compiled code need not tell apart."""
 
-    shapes: tuple[tuple[NativeLaunch, ...], ...]
+    shapes: tuple[tuple[NativeLaunch, ...], ...]  # by their numbers; of those that a build has not, nothing
     values: tuple[str, ...]
     is_traced: bool
 
@@ -87,15 +86,18 @@ class Layout:
         return ", ".join(f"cuLaunchKernelEx of {each.kernel}" for shape in self.shapes for each in shape)
 
     @property
-    def first_constant(self) -> int:
-        """Where the constants of the plan begin."""
+    def first_fact(self) -> int:
+        """Where the facts of the plan begin."""
         return FIRST + WORDS_OF_A_LAUNCH * sum(map(len, self.shapes))
 
 
-def layout_of(chains: Sequence[Chain]) -> Layout:
-    """Return how chains are launched."""
-    values = tuple(chains[0]._values.sizes) if chains else ()
-    shapes = tuple(tuple(_launch(chain, *each[:2]) for each in chain._launches) for chain in chains)
+def layout_of(names: Sequence[str], chains: Mapping[str, Chain]) -> Layout:
+    """Return how a build's chains are launched, by the names of all that its family has."""
+    values = next(tuple(chain._values.sizes) for chain in chains.values())
+    shapes = tuple(
+        tuple(_launch(chains[name], *each[:2]) for each in chains[name]._launches) if name in chains else ()
+        for name in names
+    )
     return Layout(shapes, values, trace.is_on())
 
 
@@ -128,7 +130,7 @@ def _store(
     return Store(offset, size, "number", -1, int(item))
 
 
-def words_of(chains: Sequence[Chain], constants: Sequence[int], kernels: Sequence[c_void_p]) -> Any:
+def words_of(chains: Iterable[Chain], facts: Sequence[int]) -> Any:
     """Return the block of words for the current context."""
     library = driver.library()
     context = c_void_p()
@@ -139,7 +141,7 @@ def words_of(chains: Sequence[Chain], constants: Sequence[int], kernels: Sequenc
         for launch, _, function, block in chain._launches:
             shared = launch.shared if isinstance(launch.shared, int) else 0
             words += [function.value or 0, block, shared]
-    words += [*constants, *(each.value or 0 for each in kernels)]
+    words += facts
     return np.array([each - 2**64 if each >= 2**63 else each for each in words], np.int64)
 
 

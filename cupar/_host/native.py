@@ -9,9 +9,9 @@ from weakref import WeakKeyDictionary
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.cpython.unsafe.numbers import leading_zeros
-from numba.cpython.unsafe.tuple import tuple_setitem
-from numba.extending import NativeValue, intrinsic, register_jitable
+from numba.extending import NativeValue, intrinsic, overload
 
+from .._kernels import family, histogram
 from .layout import PLACES
 
 _I8, _I32, _I64 = (ir.IntType(bits) for bits in (8, 32, 64))
@@ -35,75 +35,54 @@ def word(typing: Any, state: Any, place: Any) -> Any:
     return types.int64(types.int64, types.int64), code
 
 
-@register_jitable
-def bit_length(number):  # type: ignore[no-untyped-def]
-    return 64 - leading_zeros(types.int64(number))
+# --- What plans call that CPython has in another way --------------------------------------------------------
+
+# Words are int64 here, whatever their bits mean.
 
 
-@register_jitable
-def aligned(*sizes):  # type: ignore[no-untyped-def]
-    """Do what `family.aligned` does."""
-    at, offsets = 0, sizes + (0,)  # numba has no stars in the middle of a function
-    for k in range(len(sizes)):
-        offsets = tuple_setitem(offsets, k, at)
-        at += (sizes[k] + 255) // 256 * 256
-    return tuple_setitem(offsets, len(sizes), at)
+@overload(family.bits, strict=False)
+def _bits(number: Any) -> Any:
+    return lambda number: 64 - leading_zeros(types.int64(number))
 
 
 @intrinsic
-def bits_of(typing: Any, number: Any) -> Any:
-    """Do what `histogram.bits_of` does."""
+def _cast_bits(typing: Any, value: Any, kind: Any) -> Any:
+    """Return the bits of a value as those of another type."""
 
     def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return builder.bitcast(values[0], _I64)
+        return builder.bitcast(values[0], context.get_value_type(kind.instance_type))
 
-    return types.int64(types.float64), code
-
-
-@intrinsic
-def float_of(typing: Any, bits: Any) -> Any:
-    """Do what `histogram.float_of` does."""
-
-    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return builder.bitcast(values[0], ir.DoubleType())
-
-    return types.float64(types.int64), code
+    return kind.instance_type(value, kind), code
 
 
-@register_jitable
-def word_of(number):  # type: ignore[no-untyped-def]
-    """Do what `histogram.word_of` does: words are int64 here, whatever their bits mean."""
-    return number
+@overload(histogram.bits_of, strict=False)
+def _bits_of(number: Any) -> Any:
+    return lambda number: _cast_bits(number, types.int64)
 
 
-@register_jitable
-def distance(upper, lower):  # type: ignore[no-untyped-def]
-    """Do what `histogram.distance` does."""
-    return types.int64(types.uint64(upper) - types.uint64(lower))
+@overload(histogram.float_of, strict=False)
+def _float_of(bits: Any) -> Any:
+    return lambda bits: _cast_bits(bits, types.float64)
 
 
-@register_jitable
-def scaled(part, whole, bits):  # type: ignore[no-untyped-def]
-    """Do what `histogram.scaled` does, bit by bit."""
-    one, rest, divisor, found = types.uint64(1), types.uint64(part), types.uint64(whole), types.uint64(0)
-    for _ in range(bits):
-        rest, found = rest << one, found << one
-        if rest >= divisor:
-            rest, found = rest - divisor, found | one
-    return types.int64(found + one if rest > types.uint64(0) else found)
+@overload(histogram.word_of, strict=False)
+def _word_of(number: Any) -> Any:
+    return lambda number: number
 
 
-# What plans call, by the names that they have there.
-OF_PLANS = {
-    "_word": word,
-    "_bit_length": bit_length,
-    "_aligned": aligned,
-    "_bits_of": bits_of,
-    "_float_of": float_of,
-    "_word_of": word_of,
-    "_distance": distance,
-    "_scaled": scaled,
-}
+@overload(histogram.scaled, strict=False)
+def _scaled(part: Any, whole: Any, bits: Any) -> Any:
+    def scaled(part, whole, bits):  # type: ignore[no-untyped-def]
+        rest, found = part, 0
+        for _ in range(bits):  # without ever doubling the rest, which may have 63 bits
+            found += found
+            if rest >= whole - rest:
+                rest, found = rest - (whole - rest), found + 1
+            else:
+                rest += rest
+        return found + 1 if rest > 0 else found
+
+    return scaled
 
 
 # --- Calls of the driver -----------------------------------------------------------------------------------
@@ -159,25 +138,6 @@ def adopt_context(typing: Any, state: Any) -> Any:
         return builder.zext(has_none, _I64)
 
     return types.int64(types.int64), code
-
-
-def occupancy(first: int) -> Any:
-    """Return what asks how many blocks of a kernel run at once; kernels are words from `first` on."""
-
-    @intrinsic
-    def occupancy(typing: Any, state: Any, kernel: Any, threads: Any, shared: Any) -> Any:
-        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            state, kernel, threads, shared = values
-            place = cgutils.alloca_once(builder, _I32, zfill=True)
-            function = word_at(builder, state, builder.add(kernel, _I64(first)))
-            threads = builder.trunc(threads, _I32)
-            ask = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
-            called(builder, state, ask, place, function, threads, shared)
-            return builder.sext(builder.load(place), _I64)
-
-        return types.int64(types.int64, types.int64, types.int64, types.int64), code
-
-    return occupancy
 
 
 # --- Values ------------------------------------------------------------------------------------------------

@@ -39,17 +39,20 @@ def interned(kind: type[K], name: str, **known: Any) -> K:
 
 
 # Those whose code is in what numba keeps, or decides what that is.
-_MODULES = (
-    *("algorithms", "calls", "errors", "given", "iterators", "kernel_types", "kernels", "known", "launches"),
-    *("layout", "native", "plans", "portable", "problems", "sequences", "translated", "trees"),
-    *("view", "view_types"),
+_HOST = (
+    *("algorithms", "calls", "errors", "given", "iterators", "kernel_types", "kernels", "launches"),
+    *("layout", "native", "plans", "portable", "problems", "view", "view_types"),
+)
+_KERNELS = (
+    *("family", "histogram", "merge_sort", "radix_sort", "reduce", "scan", "search", "segmented_merge_sort"),
+    *("segmented_reduce", "segmented_scan", "segmented_sort", "segments", "tiles", "top_k", "transform"),
 )
 
 
 @functools.cache
 def own_code() -> str:
-    """Return a hash of cupar's code that compiles all types here."""
-    return own_version([f"_host.{each}" for each in _MODULES])
+    """Return a hash of cupar's code that compiles all types here, and of all plans."""
+    return own_version([*(f"_host.{each}" for each in _HOST), *(f"_kernels.{each}" for each in _KERNELS)])
 
 
 def digest(parts: Any) -> str:

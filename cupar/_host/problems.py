@@ -19,6 +19,7 @@ from .._kernels import histogram
 from .._kernels.radix_sort import Bits
 from .._kernels.segmented_sort import Sorted
 from .._kernels.segments import MOST_LISTED, Segments
+from .._kernels.top_k import Top
 from .._launch.segments import MOST_SEGMENTS
 from .given import integer
 from .view_types import ViewType
@@ -46,23 +47,13 @@ class Problem:
     names: dict[str, Any] = field(default_factory=dict)
 
 
-def is_known(cls: type[Algorithm]) -> bool:
-    """Whether compiled code can make the problems of an algorithm."""
-    return cls._problem is None or _maker(cls) is not None
-
-
 def problem_of(cls: type[Algorithm], spec: Specialisation, given: Mapping[str, Any]) -> Problem:
     """Return the problem of a call with arguments of some types; raise TypingError for wrong ones."""
     if cls._problem is None:
         first = next(count for count in cls._uses.values() if count in given)
         return Problem(f"_n_{first}")
-    made = _maker(cls)
-    assert made is not None  # see `is_known`
-    return made(spec, given)
-
-
-def _maker(cls: type[Algorithm]) -> Callable[[Specialisation, Mapping[str, Any]], Problem] | None:
-    return next((_PROBLEMS[each.__name__] for each in cls.__mro__ if each.__name__ in _PROBLEMS), None)
+    maker = next(_PROBLEMS[each.__name__] for each in cls.__mro__ if each.__name__ in _PROBLEMS)
+    return maker(spec, given)
 
 
 def _search(spec: Specialisation, given: Mapping[str, Any]) -> Problem:
@@ -178,25 +169,47 @@ def _overflow(lower, upper, bins):  # type: ignore[no-untyped-def]
     return width > types.uint64(0x7FFFFFFFFFFFFFFF) or width > most // types.uint64(bins)
 
 
-def _segmented_sort(spec: Specialisation, given: Mapping[str, Any]) -> Problem:
+def _ordered(called: str, array: str, spec: Specialisation, given: Mapping[str, Any]) -> list[str]:
+    """Return the lines that find ``_used``, how many items all segments have, and their length, 0 if any."""
     has_offsets = spec.arguments[-1].name == "end_offsets_in"
     most = MOST_LISTED if has_offsets else MOST_SEGMENTS
     lines = [
         f"if _n_num_segments > {most}:",
         f'    raise ValueError("num_segments: expected at most {most}")',
     ]
-    names = {"_Sorted": Sorted}
     if has_offsets:
         if given["segment_size"] is not types.none:
-            raise errors.TypingError("segment_size: this sort was built for offsets; expected None")
-        return Problem("_Sorted(_n_num_items, _n_num_segments, _int(0))", {}, lines, names)
-    lines += [
-        *_row_length("d_in_keys", given),
+            raise errors.TypingError(f"segment_size: this {called} was built for offsets; expected None")
+        return [*lines, "_used, _segment_size = _n_num_items, _int(0)"]
+    return [
+        *lines,
+        *_row_length(array, given),
         "_used = _n_num_segments * _segment_size",
         "if _used > _n_num_items:",
         '    raise ValueError("segment_size: all segments together have more items than num_items")',
     ]
-    return Problem("_Sorted(_used, _n_num_segments, _segment_size)", {}, lines, names)
+
+
+def _segmented_sort(spec: Specialisation, given: Mapping[str, Any]) -> Problem:
+    lines = _ordered("sort", "d_in_keys", spec, given)
+    return Problem("_Sorted(_used, _n_num_segments, _segment_size)", {}, lines, {"_Sorted": Sorted})
+
+
+_BEYOND = '    raise ValueError("k: is more than there are items")'
+
+
+def _top_k(spec: Specialisation, given: Mapping[str, Any]) -> Problem:
+    lines = ["if _n_k > _n_num_items:", _BEYOND]
+    return Problem("_Top(_n_num_items, _int(1), _n_num_items, _n_k)", {}, lines, {"_Top": Top})
+
+
+def _segmented_top_k(spec: Specialisation, given: Mapping[str, Any]) -> Problem:
+    lines = [*_ordered("top-k", "d_in_keys", spec, given), f"_k = {integer('k', given['k'], 'k')}"]
+    lines += ["if _k < 0:", '    raise ValueError("k: expected 0 or more")']
+    if spec.arguments[-1].name != "end_offsets_in":
+        lines += ["if _k > _segment_size:", _BEYOND]
+    text = "_Top(_used, _n_num_segments, _segment_size, _k)"
+    return Problem(text, {"outputs": "_n_num_segments * _k"}, lines, {"_Top": Top})
 
 
 def _row_length(array: str, given: Mapping[str, Any]) -> list[str]:
@@ -235,4 +248,6 @@ _PROBLEMS: dict[str, Callable[[Specialisation, Mapping[str, Any]], Problem]] = {
     "SegmentedReduce": partial(_segments, "reduction"),
     "SegmentedSort": _segmented_sort,
     "SegmentedScan": partial(_segments, "scan"),
+    "SegmentedTopK": _segmented_top_k,
+    "TopK": _top_k,
 }

@@ -15,7 +15,7 @@ from .._device import driver
 from .._ir.cpp import kernel_symbol
 from .._ir.specialisation import Specialisation
 from .._ir.types import Array, Constant, Item, Type, slots
-from .._kernels.family import Facts, Family, Launch, PlanTuple, Shape
+from .._kernels.family import Emit, Family, Launch, Plan, Properties, Shape
 from .._launch.arguments import ordered
 from .._launch.chain import KERNEL, KERNEL_NUMBERS, Arguments, Values
 from .._launch.configuration import Configuration
@@ -69,12 +69,16 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     return {KERNEL: Shape(KERNEL_NUMBERS, (launch,))}
 
 
-def _planner(facts: Facts) -> Callable[[Configuration], PlanTuple]:
-    is_cooperative = bool(facts.get("cooperative"))
-    return lambda config: (KERNEL, 0, config.numbers(is_cooperative))
+def _planner(given: Properties) -> tuple[Plan, bool]:
+    return _plan, bool(given.get("cooperative"))
 
 
-FAMILY = Family("", ("cooperative",), _shapes, _planner)
+def _plan(is_cooperative: bool, config: Configuration, emit: Emit) -> int:
+    emit(0, config.numbers(is_cooperative))
+    return 0
+
+
+FAMILY = Family("", ("cooperative",), (KERNEL,), _shapes, _planner)
 
 
 class LoadedKernel(Loaded):
@@ -95,7 +99,7 @@ class LoadedKernel(Loaded):
     @property
     def is_cooperative(self) -> bool:
         """Whether it waits for its whole grid."""
-        return bool(self.facts.get("cooperative"))
+        return bool(self.facts)
 
     def _attribute(self, number: int) -> int:
         value = c_int()
@@ -106,7 +110,8 @@ class LoadedKernel(Loaded):
         """Raise ValueError if the kernel cannot be launched so on this card."""
         found = self.attributes
         most, registers = found["max_threads_per_block"], found["regs_per_thread"]
-        config.check(self.name, most, registers, found["shared_mem_per_block"], self.facts["shared_memory"])
+        shared = found["shared_mem_per_block"], self.properties["shared_memory"]
+        config.check(self.name, most, registers, *shared)
         if config.cluster is not None:
             driver.call("cuFuncSetAttribute", self.function, _NON_PORTABLE_CLUSTERS, c_int(1))
         if self.is_cooperative:
@@ -120,7 +125,7 @@ class LoadedKernel(Loaded):
 
     def most_blocks(self, threads: int, shared: int) -> int:
         """Return how many blocks run at once on the card."""
-        return self._library.occupancy(self._symbol, threads, shared) * self.facts["sms"]
+        return self._library.occupancy(self._symbol, threads, shared) * self.properties["sms"]
 
     def best_block(self, shared: int) -> int:
         """Return the threads in a block that make the most of the card."""
@@ -166,7 +171,7 @@ class Overload(Algorithm, family=FAMILY, uses={}):
 
     def _new_call(self, context: driver.Context, number: int | None, stream: int) -> Call:
         call = super()._new_call(context, number, stream)
-        call.select(KERNEL)
+        call.select(0)
         return call
 
     def _completed(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:

@@ -113,7 +113,7 @@ class Site:
         overload.loaded.check(self.config)
         lent: list[Any] = []
         packed = self.packed(overload, arguments, lent)
-        _, _, numbers = overload.loaded.plan(self.config)
+        numbers = self.config.numbers(overload.loaded.is_cooperative)
         call, free = overload._take(self.handle, self.kind == "alone")
         try:
             call.enqueue(packed, 0, numbers, self.handle)
@@ -141,7 +141,7 @@ class Site:
     def launcher(self, overload: Overload) -> Launch:
         """Return the function for an overload."""
         made = _maker(overload, self.kernel, self.kind)
-        _, _, numbers = overload.loaded.plan(self.config)
+        numbers = self.config.numbers(overload.loaded.is_cooperative)
         return self._with_methods(made(numbers, self.handle, self.other))
 
     def packer(self, overload: Overload, lent: list[Any]) -> Callable[..., bytes]:

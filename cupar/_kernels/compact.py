@@ -9,7 +9,7 @@ from .._ir.nodes import Argument, Discard
 from . import policies
 from .family import Family
 from .policies import Compact
-from .tiles import check_size, planner, shapes
+from .tiles import NAMES, check_size, planner, shapes
 from .tuning import Tunable, operator_class, types
 
 if TYPE_CHECKING:
@@ -107,6 +107,7 @@ _OF_SELECT, _OF_PARTITION = _tunable("select", _first), _tunable("partition", _f
 SELECT = Family(
     "compact/select.cuh",
     _FACTS,
+    NAMES,
     shapes("cupar_compact_init", "cupar_select", ("d_in", "d_out", "d_num_selected_out"), ("cond",)),
     planner("cupar_select", _BLOCK_TILES, 8),
     lambda spec: _constants(_OF_SELECT, spec, "d_in", *_first(spec)),
@@ -116,6 +117,7 @@ SELECT = Family(
 PARTITION = Family(
     "compact/partition.cuh",
     _FACTS,
+    NAMES,
     shapes(
         "cupar_compact_init",
         "cupar_partition",
@@ -154,6 +156,7 @@ def _unique_traits(spec: Specialisation) -> str:
 UNIQUE = Family(
     "compact/unique.cuh",
     _FACTS,
+    NAMES,
     shapes(
         "cupar_compact_init",
         "cupar_unique",

@@ -1,16 +1,28 @@
 """What a family of kernels declares: its source, how its kernels are launched, and a plan for each problem.
 
-A plan is plain integers. For a problem size it says which of the family's shapes is launched, how many bytes
-of temporary storage that needs, and the numbers that the shape's grids and parameters are made of. A shape is
-a chain of launches that is the same for many problem sizes: kernels, and what goes where in their parameters.
-Where the number of launches depends on the problem, several shapes follow one another. So what a call does is
-known before it is made, without a GPU, and whoever launches needs to know no algorithm.
+A shape is a chain of launches that is the same for many problem sizes: kernels, and what goes where in their
+parameters. A plan is a function, ``plan(facts, problem, emit)``. For a problem it emits which of the shapes
+are launched, one after another, each with the numbers that its grids and parameters are made of; and it
+returns the bytes of temporary storage that this needs. So what a call does is known before it is made,
+without a GPU, and whoever launches needs to know no algorithm.
+
+CPython runs plans, and numba compiles them as they stand, for host code that it compiles. So plans, and what
+they call, keep to what means the same to both:
+
+- Integers of 64 bits and floats, tuples of fixed lengths, conditions and loops. Tuples are concatenated with
+  ``+``; there are no lists, dictionaries or texts, no stars and no comprehensions.
+- Facts and problems are tuples, named or not, of integers and of tuples of these. Facts hold everything that
+  can be found when code is loaded, occupancy included. Plans of algorithms that are called for many sizes
+  unpack them: CPython takes longer for each attribute of a named tuple than to unpack ten.
+- They call ``min``, ``max``, ``range``, and functions that are declared a `helper`.
+- `bits`, and what `histogram` has for floats and for words beyond 63 bits, are declared a `twin`: there are
+  two of each, one for CPython where it is declared, and one for numba in `_host.native`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._base.data import dataclass
 from .tuning import Tunable
@@ -19,33 +31,26 @@ if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
 
 
-PlanTuple = tuple[str, int, tuple[int, ...]]  # a plan, where one is made for each call: the fields of `Plan`
+Emit = Callable[[int, tuple[int, ...]], object]  # a shape, by its place among the family's names; its numbers
+Plan = Callable[[Any, Any, Emit], int]  # takes facts and a problem, emits shapes, returns bytes of storage
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Functions that plans call: numba compiles the first as they stand, and has the others by itself.
+helpers: list[Callable[..., Any]] = []
+twins: list[Callable[..., Any]] = []
 
 
-class Plan(NamedTuple):
-    """What is launched for one problem size."""
-
-    # One of the family's shapes; "" if nothing is launched. Or several, one after another.
-    shape: str | tuple[str, ...]
-    nbytes: int  # of temporary storage
-    # In the order of the shape's names for them. Of several shapes, such a tuple for each.
-    numbers: tuple[Any, ...] = ()
+def helper(function: F) -> F:
+    """Declare a function that plans call, and that numba compiles as it stands."""
+    helpers.append(function)
+    return function
 
 
-class Several:
-    """Shapes of a plan that is several of them, one after another."""
-
-    def __init__(self) -> None:
-        self._each: list[tuple[str, tuple[Any, ...]]] = []
-
-    def add(self, shape: str, numbers: tuple[Any, ...]) -> None:
-        """Add a shape and its numbers."""
-        self._each.append((shape, numbers))
-
-    def plan(self, nbytes: int) -> Plan:
-        """Return the plan."""
-        shapes, numbers = zip(*self._each, strict=True)
-        return Plan(shapes, nbytes, numbers)
+def twin(function: F) -> F:
+    """Declare a function that plans call, of which numba has its own version."""
+    twins.append(function)
+    return function
 
 
 @dataclass(frozen=True)
@@ -125,16 +130,16 @@ class Shape:
     executables: int = 8  # graphs of it that are made at most when code is loaded; 0: kernel by kernel
 
 
-class Facts(dict[str, int]):
-    """What plans depend on beside the problem: facts of the build, by its family's names, and of the device.
+class Properties(dict[str, int]):
+    """What planners make facts of: integers of the build, by its family's names, and of the device.
 
     Those of the device are ``"sms"``, its multiprocessors, and ``"shared_memory"``, the bytes of shared
     memory that a block may have at most. `occupancy` takes a kernel's symbol, threads and bytes of dynamic
     shared memory of a block, and returns how many blocks a multiprocessor runs at once.
     """
 
-    def __init__(self, facts: Mapping[str, int], occupancy: Callable[[str, int, int], int]) -> None:
-        super().__init__(facts)
+    def __init__(self, properties: Mapping[str, int], occupancy: Callable[[str, int, int], int]) -> None:
+        super().__init__(properties)
         self.occupancy = occupancy
 
 
@@ -149,10 +154,12 @@ class Family:
         ``x/y.cuh`` has the class template ``cupar::y_kernels``.
     facts : tuple of str
         Names for the integers of ``facts`` in the class template, in order.
+    names : tuple of str
+        Names of all shapes that there may be, in the order of the numbers by which plans emit them.
     shapes : callable
         Takes the specialisation; returns the shapes by name. A build has the kernels that they launch.
     planner : callable
-        Takes the facts; returns what gives the plan of a problem.
+        Takes the properties of a build and device; returns the plan, and the facts to call it with.
     traits : callable
         Takes the specialisation; returns members of the struct that the kernels are templates of, beside the
         types and operators that all families get.
@@ -165,8 +172,9 @@ class Family:
 
     source: str | Callable[[Specialisation], str]
     facts: tuple[str, ...]
+    names: tuple[str, ...]
     shapes: Callable[[Specialisation], Mapping[str, Shape]]
-    planner: Callable[[Facts], Callable[[Any], Plan | PlanTuple]]
+    planner: Callable[[Properties], tuple[Plan, Any]]
     traits: Callable[[Specialisation], str] = lambda spec: ""
     has_quick_tier: Callable[[Specialisation], bool] = lambda spec: False
     tunable: Tunable[Any] | None = None
@@ -176,18 +184,19 @@ class Family:
         return self.source if isinstance(self.source, str) else self.source(spec)
 
 
-def aligned(*sizes: int, to: int = 256) -> tuple[int, ...]:
-    """Lay out parts of the temporary storage: return where each begins, and how many bytes all of them take.
-
-    Each is aligned to 256 bytes, as CUB does it.
-    """
-    at, offsets = 0, []
-    for size in sizes:
-        offsets.append(at)
-        at += -(-size // to) * to
-    return (*offsets, at)
+@helper
+def aligned(nbytes: int) -> int:
+    """Return a size or an offset in the temporary storage, rounded up to 256 bytes, as CUB does it."""
+    return nbytes + 255 & -256
 
 
+@helper
 def ceil_div(a: int, b: int) -> int:
     """Return a quotient, rounded up."""
     return -(-a // b)
+
+
+@twin
+def bits(number: int) -> int:
+    """Return how many bits a number has that is 0 or more: 0 has none."""
+    return number.bit_length()

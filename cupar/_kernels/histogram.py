@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from .._ir import cpp
 from . import policies
-from .family import Facts, Family, Launch, Number, Plan, Shape, Value, ceil_div, i32, u32, u64
+from .family import (
+    Emit,
+    Family,
+    Launch,
+    Number,
+    Plan,
+    Properties,
+    Shape,
+    Value,
+    bits,
+    ceil_div,
+    helper,
+    i32,
+    twin,
+    u32,
+    u64,
+)
 from .tuning import Tunable, types
 
 if TYPE_CHECKING:
@@ -30,6 +45,9 @@ _SLOT_BYTES = 8
 _SHARE = 1 << 31  # samples that a block counts at most, since it has counters of 32 bits
 _MOST_BLOCKS = 2**31 - 1
 _WORD = 2**64
+
+_NAMES = ("block", "shared", "cached")
+_BLOCK, _SHARED, _CACHED = range(3)
 
 
 class Problem(NamedTuple):
@@ -69,62 +87,128 @@ def _is_of_bytes(spec: Specialisation) -> bool:
     return spec.arguments[0].value.itemsize == 1
 
 
-def _planner(facts: Facts) -> Callable[[Problem], Plan]:
-    threads, sms, size = facts["threads"], facts["sms"], facts["sample_size"]
-    at_once = threads * facts["vector_items"]
-    levels = _float_levels if facts["has_float_levels"] else _integer_levels(facts)
-
-    @lru_cache(maxsize=64)
-    def resident(kernel: str, shared: int) -> int:
-        return sms * facts.occupancy(kernel, threads, shared)
-
-    def blocks(n: int, kernel: str, shared: int) -> int:
-        least = max(1, ceil_div(n, _SHARE))
-        return min(max(least, min(resident(kernel, shared), ceil_div(n, at_once))), _MOST_BLOCKS)
-
-    def plan(problem: Problem) -> Plan:
-        bins = problem.num_bins
-        has_any, numbers = levels(problem.lower, problem.upper, bins)
-        n = problem.num_samples if has_any else 0
-        # The values of bytes; or the bins, and a row for samples in none.
-        rows = 256 if size == 1 else bins + 1
-        copies, counters = 1, _COPIES * rows
-        if facts["is_spread"] and 4 * counters <= _COPIES_BYTES and n >= _COPIES_SAMPLES * counters * sms:
-            copies = _COPIES
-        shared = 16 * ceil_div(rows * copies, 4)
-        if n <= _ONE_BLOCK and bins <= _ONE_BLOCK_BINS:
-            return Plan("block", 0, (n, 1, 0, shared, copies, 0, *numbers))
-        zero_grid = min(ceil_div(bins, _ZERO_THREADS * _ZERO_BINS), 8 * sms)
-        if shared <= facts["shared_memory"]:
-            grid = blocks(n, "cupar_histogram_shared", shared)
-            # To add one of a block's counters costs about a quarter of what it costs to add a sample.
-            if size == 1 or 4 * n >= rows * grid:
-                return Plan("shared", 0, (n, grid, zero_grid, shared, copies, 0, *numbers))
-        grid = blocks(n, "cupar_histogram_cached", _SLOT_BYTES * _SLOTS)
-        slots = min(_SLOTS, max(32, 1 << (n // (4 * grid)).bit_length()))
-        step = max(1, n // (grid * slots))
-        return Plan("cached", 0, (n, grid, zero_grid, _SLOT_BYTES * slots, slots, step, *numbers))
-
-    return plan
+_RESIDENT = 8  # blocks of a multiprocessor at most: they have 256 threads or more
 
 
-# Each returns whether there can be samples between the levels, and the numbers of the levels.
-_Levels = Callable[[Any, Any, int], tuple[bool, tuple[int, ...]]]
+class _Facts(NamedTuple):
+    sms: int
+    size: int  # bytes of a sample
+    at_once: int  # samples of a block
+    is_spread: int
+    most_shared: int  # bytes of a block
+    room: tuple[int, ...]  # bytes of shared memory of each block, at most, if one runs at once, two, …
+    cached: int  # blocks that run at once with a cache in shared memory
+    is_signed: int
+    narrow_bits: int
 
 
-def _float_levels(lower: float, upper: float, bins: int) -> tuple[bool, tuple[int, ...]]:
-    unit = unit_of(lower, upper)
-    reciprocal = bins / ((upper - lower) * unit)
-    return True, (
-        bits_of(lower),
-        bits_of(upper),
-        bits_of(unit),
-        bits_of(-lower * unit),
-        bits_of(reciprocal),
-        bins,
+def _planner(given: Properties) -> tuple[Plan, _Facts]:
+    threads, size, most = given["threads"], given["sample_size"], given["shared_memory"]
+    cached = 0 if size == 1 else given.occupancy("cupar_histogram_cached", threads, _SLOT_BYTES * _SLOTS)
+    return _plan_of_floats if given["has_float_levels"] else _plan_of_integers, _Facts(
+        sms=given["sms"],
+        size=size,
+        at_once=threads * given["vector_items"],
+        is_spread=given["is_spread"],
+        most_shared=most,
+        room=_rooms(lambda shared: given.occupancy("cupar_histogram_shared", threads, shared), most),
+        cached=given["sms"] * cached,
+        is_signed=given["is_signed"],
+        narrow_bits=given["narrow_bits"],
     )
 
 
+def _rooms(resident: Callable[[int], int], most: int) -> tuple[int, ...]:
+    """Return how much shared memory each block may have so that one runs at once, two, …; -1: none may."""
+    rooms, limit, at_most = [], most // 16, resident(0)  # counters take multiples of 16 bytes
+    for blocks in range(1, _RESIDENT + 1):
+        low, high = (0, limit) if blocks <= at_most else (-1, -1)
+        if low < high and resident(16 * high) >= blocks:
+            low = high
+        while low < high:
+            middle = (low + high + 1) // 2
+            if resident(16 * middle) >= blocks:
+                low = middle
+            else:
+                high = middle - 1
+        rooms.append(16 * low)
+        limit = low
+    return tuple(rooms)
+
+
+def _plan_of_floats(facts: _Facts, problem: Problem, emit: Emit) -> int:
+    bins, lower, upper, n = problem
+    unit = unit_of(lower, upper)
+    reciprocal = bins / ((upper - lower) * unit)
+    ends = (bits_of(lower), bits_of(upper))
+    levels = ends + (bits_of(unit), bits_of(-lower * unit), bits_of(reciprocal), bins)
+    _counts(facts, bins, n, levels, emit)
+    return 0
+
+
+def _plan_of_integers(facts: _Facts, problem: Problem, emit: Emit) -> int:
+    bins, lower, upper, n = problem
+    width = upper - lower
+    first, last, below = lower, width - 1, 0
+    if facts.size < 8:  # else all levels are among the samples
+        value_bits = 8 * facts.size
+        smallest = -(1 << value_bits - 1) if facts.is_signed else 0
+        first = max(lower, smallest)
+        last = min(upper - 1, smallest + (1 << value_bits) - 1) - first
+        below = first - lower
+        if last < 0:
+            _counts(facts, bins, 0, (0, 0, 0, 0, bins, 0, 0), emit)
+            return 0
+    if width <= 1 << facts.narrow_bits:
+        reciprocal = scaled(bins % width, width, 2 * facts.narrow_bits)
+        levels = (word_of(first), last, below, reciprocal, bins, bins // width, 0)
+        _counts(facts, bins, n, levels, emit)
+        return 0
+    log = bits(width - 1)
+    half = 1 << log - 1
+    reciprocal = 1 if width - half == half else scaled(half - width + half, width, 64)
+    _counts(facts, bins, n, (word_of(first), last, below, reciprocal, bins, bins, log - 1), emit)
+    return 0
+
+
+@helper
+def _counts(facts: _Facts, bins: int, n: int, levels: tuple[int, ...], emit: Emit) -> None:
+    """Plan a histogram, given the numbers of its levels."""
+    sms, size = facts.sms, facts.size
+    # The values of bytes; or the bins, and a row for samples in none.
+    rows = 256 if size == 1 else bins + 1
+    copies, counters = 1, _COPIES * rows
+    if facts.is_spread and 4 * counters <= _COPIES_BYTES and n >= _COPIES_SAMPLES * counters * sms:
+        copies = _COPIES
+    shared = 16 * ceil_div(rows * copies, 4)
+    if n <= _ONE_BLOCK and bins <= _ONE_BLOCK_BINS:
+        emit(_BLOCK, (n, 1, 0, shared, copies, 0) + levels)
+        return
+    zero_grid = min(ceil_div(bins, _ZERO_THREADS * _ZERO_BINS), 8 * sms)
+    if shared <= facts.most_shared:
+        resident = 0
+        for most in facts.room:
+            if shared <= most:
+                resident += 1
+        grid = _blocks(n, sms * resident, facts.at_once)
+        # To add one of a block's counters costs about a quarter of what it costs to add a sample.
+        if size == 1 or 4 * n >= rows * grid:
+            emit(_SHARED, (n, grid, zero_grid, shared, copies, 0) + levels)
+            return
+    grid = _blocks(n, facts.cached, facts.at_once)
+    slots = min(_SLOTS, max(32, 1 << bits(n // (4 * grid))))
+    step = max(1, n // (grid * slots))
+    emit(_CACHED, (n, grid, zero_grid, _SLOT_BYTES * slots, slots, step) + levels)
+
+
+@helper
+def _blocks(n: int, resident: int, at_once: int) -> int:
+    """Return how many blocks count samples."""
+    least = max(1, ceil_div(n, _SHARE))
+    return min(max(least, min(resident, ceil_div(n, at_once))), _MOST_BLOCKS)
+
+
+@helper
 def unit_of(lower: float, upper: float) -> float:
     """Return the power of two that distances are multiplied by, so that the width is about 1.
 
@@ -133,59 +217,30 @@ def unit_of(lower: float, upper: float) -> float:
     return float_of(min(max(2046 - (bits_of(upper - lower) >> 52), 23), 2023) << 52)
 
 
-def _integer_levels(facts: Facts) -> _Levels:
-    bits, narrow_bits = 8 * facts["sample_size"], facts["narrow_bits"]
-    smallest = -(1 << (bits - 1)) if facts["is_signed"] else 0
-    largest = smallest + (1 << bits) - 1
-    holds_levels = bits == 64  # all of them: so no level is beyond the samples
-
-    def levels(lower: int, upper: int, bins: int) -> tuple[bool, tuple[int, ...]]:
-        width = distance(upper, lower)
-        if holds_levels:
-            distances = word_of(lower), width - 1, 0
-        else:
-            first, last = max(lower, smallest), min(upper - 1, largest)
-            if first > last:
-                return False, (0, 0, 0, 0, bins, 0, 0)
-            distances = word_of(first), last - first, first - lower
-        if width <= 1 << narrow_bits:
-            times, rest = divmod(bins, width)
-            return True, (*distances, scaled(rest, width, 2 * narrow_bits), bins, times, 0)
-        log = (width - 1).bit_length()
-        reciprocal = 1 if width == 1 << log else scaled(distance(1 << log, width), width, 64)
-        return True, (*distances, reciprocal, bins, bins, log - 1)
-
-    return levels
-
-
-# Of numbers that may need more than 63 bits: compiled host code has functions of its own for them.
-
-
+@twin
 def bits_of(number: float) -> int:
     """Return a float's bits as an integer, since plans are made of these."""
     (bits,) = struct.unpack("<Q", struct.pack("<d", number))
     return int(bits)
 
 
+@twin
 def float_of(bits: int) -> float:
     """Return the float of these bits."""
     (number,) = struct.unpack("<d", struct.pack("<Q", bits))
     return float(number)
 
 
+@twin
 def word_of(number: int) -> int:
     """Return an integer as a word of 64 bits has it."""
     return number % _WORD
 
 
-def distance(upper: int, lower: int) -> int:
-    """Return a difference."""
-    return upper - lower
-
-
+@twin
 def scaled(part: int, whole: int, bits: int) -> int:
     """Return what part of a whole something is, in units of 2**-bits, rounded up."""
-    return ceil_div(part << bits, whole)
+    return -(-(part << bits) // whole)
 
 
 def _default(spec: Specialisation) -> policies.Histogram:
@@ -232,6 +287,7 @@ def _level_dtype(spec: Specialisation) -> np.dtype[Any]:
 HISTOGRAM = Family(
     "histogram/histogram.cuh",
     ("threads", "vector_items", "is_spread", "sample_size", "is_signed", "narrow_bits", "has_float_levels"),
+    _NAMES,
     _shapes,
     _planner,
     _traits,

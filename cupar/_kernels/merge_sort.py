@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from . import policies
-from .family import Facts, Family, Launch, Plan, Several, Shape, Storage, Value, aligned, ceil_div, i32, u64
+from .family import Emit, Family, Launch, Plan, Properties, Shape, Storage, Value, aligned, bits, i32, u64
 from .tuning import Tunable, operator_class, types
 
 if TYPE_CHECKING:
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 _MOST_SHARED = 48 << 10  # bytes, static, of a block
 _THREADS = 256  # of the blocks that find where tiles come from, as in CUB
 # A call's passes are those of some of these shapes, each at most once: of the bits of their number.
-_PASSES = (1, 2, 4, 8, 16)
+_PASSES = 5
+_NAMES = ("tiles", *(f"{1 << k} passes" for k in range(_PASSES)))
+_TILES, _FIRST = 0, 1
 _ARRAYS = ("n", "tiles", "passes", "keys", "items")
 
 
@@ -43,36 +45,40 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     return {
         "tiles": Shape(_ARRAYS, (tiles,)),
         **{
-            f"{count} passes": Shape(numbers, sum((merges(k) for k in range(count)), ()), executables=2)
-            for count in _PASSES
+            name: Shape(numbers, sum((merges(k) for k in range(1 << bit)), ()), executables=2)
+            for bit, name in enumerate(_NAMES[_FIRST:])
         },
     }
 
 
-def _planner(facts: Facts) -> Callable[[int], Plan]:
-    tile = facts["threads"] * facts["items"]
+class _Facts(NamedTuple):
+    tile: int
+    key_size: int
+    item_size: int
 
-    def plan(n: int) -> Plan:
-        if n == 0:
-            return Plan("", 0)
-        tiles = ceil_div(n, tile)
-        passes = (tiles - 1).bit_length()
-        if passes == 0:
-            return Plan("tiles", 0, (n, tiles, 0, 0, 0))
-        partitions = tiles + 1
-        _, keys, items, nbytes = aligned(8 * partitions, n * facts["key_size"], n * facts["item_size"])
-        arrays = (n, tiles, passes, keys, items)
-        grid = ceil_div(partitions, _THREADS)
-        several = Several()
-        first = 0
-        several.add("tiles", arrays)
-        for count in _PASSES:
-            if passes & count:
-                several.add(f"{count} passes", (*arrays, partitions, grid, first))
-                first += count
-        return several.plan(nbytes)
 
-    return plan
+def _planner(given: Properties) -> tuple[Plan, _Facts]:
+    return _plan, _Facts(given["threads"] * given["items"], given["key_size"], given["item_size"])
+
+
+def _plan(facts: _Facts, n: int, emit: Emit) -> int:
+    if n == 0:
+        return 0
+    tiles = -(-n // facts.tile)
+    passes = bits(tiles - 1)
+    if passes == 0:
+        emit(_TILES, (n, tiles, 0, 0, 0))
+        return 0
+    partitions = tiles + 1
+    keys = aligned(8 * partitions)
+    items = keys + aligned(n * facts.key_size)
+    emit(_TILES, (n, tiles, passes, keys, items))
+    grid, first = -(-partitions // _THREADS), 0
+    for k in range(_PASSES):
+        if passes >> k & 1:
+            emit(_FIRST + k, (n, tiles, passes, keys, items, partitions, grid, first))
+            first += 1 << k
+    return items + aligned(n * facts.item_size)
 
 
 def _sizes(spec: Specialisation) -> list[int]:
@@ -112,6 +118,7 @@ def _traits(spec: Specialisation) -> str:
 MERGE_SORT = Family(
     "merge_sort/merge_sort.cuh",
     ("threads", "items", "key_size", "item_size"),
+    _NAMES,
     _shapes,
     _planner,
     _traits,

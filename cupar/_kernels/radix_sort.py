@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from . import policies
 from .family import (
-    Facts,
+    Emit,
     Family,
     Launch,
     Number,
     Plan,
-    Several,
+    Properties,
     Shape,
     Storage,
     Value,
     aligned,
     ceil_div,
+    helper,
     i32,
     u32,
     u64,
@@ -37,6 +38,13 @@ _COPY_BLOCKS = 8  # for each multiprocessor
 
 # Between which arrays a pass may go: the input, the output, and spare ones in the temporary storage.
 _WAYS = (("in", "out"), ("in", "spare"), ("out", "spare"), ("spare", "out"), ("out", "in"))
+
+
+_NAMES = (
+    *("tile", "tile in place", "copy", "all digits", "start", "start_wide"),
+    *(f"{source} to {target}{kind}" for kind in ("", "_wide") for source, target in _WAYS),
+)
+_TILE, _TILE_IN_PLACE, _COPY, _ALL_DIGITS, _START, _, _FIRST_WAY = range(7)
 
 
 class Bits(NamedTuple):
@@ -66,6 +74,7 @@ def ways(passes: int, is_overwritten: bool) -> list[tuple[str, str]]:
     return [*zip(["in", *targets], targets, strict=False)]
 
 
+@helper
 def _way(number: int, passes: int, is_overwritten: bool) -> int:
     """Return which of `_WAYS` a pass goes, by its place among so many: as in `ways`."""
     if is_overwritten:
@@ -129,7 +138,7 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
                 *(i32("n"), i32("bit"), i32("bits"), *of_portions),
             )
             shapes[f"{source} to {target}{kind}"] = Shape(
-                (*numbers, "keys", "values", *(("next_bins", "first") if kind else ())),
+                (*numbers, "keys", "values", "next_bins", "first"),
                 (Launch(f"cupar_radix_sort_digit{kind}", "grid", f"threads{kind}", digit),),
                 executables=0,
             )
@@ -166,95 +175,106 @@ def _all_digits(passes: int, between: Callable[[str, str], tuple[Value | Storage
     return Shape(("n", "tiles", "count_grid", "next", "keys", "values"), tuple(launches))
 
 
-def _planner(facts: Facts) -> Callable[[Bits], Plan]:
-    one = facts["tile_threads"] * facts["tile_items"]
-    most_to_copy = facts["sms"] * _COPY_BLOCKS
-    all_bits = 8 * facts["key_size"]
-    narrow, wide = _Digits(facts, "", 4), _Digits(facts, "_wide", 8)
+class _Digits(NamedTuple):
+    """How digits are counted and sorted, with offsets of so many bytes."""
 
-    def plan(problem: Bits) -> Plan:
-        n, begin, end, is_overwritten = problem
-        if n == 0 or (begin == end and is_overwritten):
-            return Plan("", 0)
-        if begin == end:
-            return Plan("copy", 0, (n, min(ceil_div(n, _COPY_THREADS), most_to_copy)))
-        if n <= one:
-            return Plan("tile" if problem.is_in_output else "tile in place", 0, (n, begin, end))
-        if n > _PORTION:
-            return wide.plan(problem)
-        if is_overwritten or end - begin != all_bits:
-            return narrow.plan(problem)
-        return narrow.plan_of_all(n)
-
-    return plan
+    tile: int
+    count_tile: int
+    count_blocks: int  # that run at once
+    offset_size: int
 
 
-class _Digits:
-    """Plans of sorts digit by digit, with offsets of so many bytes."""
+class _Facts(NamedTuple):
+    one: int  # items that one block sorts
+    copy_blocks: int
+    key_size: int
+    value_size: int
+    narrow: _Digits
+    wide: _Digits  # of more items than one portion has
 
-    def __init__(self, facts: Facts, kind: str, offset_size: int) -> None:
-        self.kind, self.bins_size = kind, _DIGITS * offset_size
-        self.ways = tuple(f"{source} to {target}{kind}" for source, target in _WAYS)
-        self.tile = facts[f"threads{kind}"] * facts[f"items{kind}"]
-        self.sizes = facts["key_size"], facts["value_size"]
-        count_threads = facts[f"count_threads{kind}"]
-        self.count_tile = count_threads * facts[f"count_items{kind}"]
-        running = facts.occupancy(f"cupar_radix_sort_count{kind}", count_threads, 0)
-        self.most_count = running * facts["sms"]
 
-    def count_grid(self, n: int) -> int:
-        """Return how many blocks count digits: as many as run at once, if there is a tile for each."""
-        return min(ceil_div(n, self.count_tile), self.most_count)
-
-    def plan_of_all(self, n: int) -> Plan:
-        """Plan a sort by all bits of items that are one portion; the input is not overwritten."""
-        key_size, value_size = self.sizes
-        tiles = ceil_div(n, self.tile)
-        spare = n if key_size > 1 else 0
-        start = _BINS + key_size * self.bins_size
-        lookback = tiles * 4 * _DIGITS
-        _, _, following, keys, values, nbytes = aligned(
-            start, lookback, lookback if key_size > 1 else 0, spare * key_size, spare * value_size
+def _planner(given: Properties) -> tuple[Plan, _Facts]:
+    def digits(kind: str, offset_size: int) -> _Digits:
+        threads = given[f"count_threads{kind}"]
+        resident = given.occupancy(f"cupar_radix_sort_count{kind}", threads, 0)
+        return _Digits(
+            given[f"threads{kind}"] * given[f"items{kind}"],
+            threads * given[f"count_items{kind}"],
+            resident * given["sms"],
+            offset_size,
         )
-        return Plan("all digits", nbytes, (n, tiles, self.count_grid(n), following, keys, values))
 
-    def plan(self, problem: Bits) -> Plan:
-        """Plan any sort: what goes before, then each digit of each portion."""
-        n, begin, end, is_overwritten = problem
-        passes, tiles = problem.passes, ceil_div(n, self.tile)
-        portions = ceil_div(n, _PORTION // self.tile * self.tile) if self.kind else 1
-        most = ceil_div(tiles, portions)  # tiles in a portion, so that all have about as many
-        launches = passes * portions
-        spare = 0 if is_overwritten or passes == 1 else n
-        lookback_size = most * 4 * _DIGITS
-        _, bins, even, odd, keys, values, nbytes = aligned(
-            4 * (1 + launches),
-            (portions + (1 if self.kind else 0)) * passes * self.bins_size,  # the last leaves some behind it
-            lookback_size,
-            lookback_size if launches > 1 else 0,
-            spare * self.sizes[0],
-            spare * self.sizes[1],
-        )
-        words = (bins + passes * self.bins_size) // 4  # of the counters, and of the first portion's bins
-        several = Several()
-        several.add(f"start{self.kind}", (n, begin, end, words, self.count_grid(n), bins, even, most))
-        for number in range(passes):
-            bit = begin + number * _RADIX_BITS
-            for portion in range(portions):
-                first, launch = portion * most * self.tile, number * portions + portion
-                items = min(n - first, most * self.tile)
-                place = bins + (portion * passes + number) * self.bins_size
-                several.add(
-                    self.ways[_way(number, passes, is_overwritten)],
-                    (
-                        *(items, ceil_div(items, self.tile), 4 * (1 + launch), place),
-                        *((odd, even) if launch % 2 else (even, odd)),
-                        *(most if launch < launches - 1 else 0, bit, min(end - bit, _RADIX_BITS)),
-                        *(keys, values),
-                        *((place + passes * self.bins_size, first) if self.kind else ()),
-                    ),
-                )
-        return several.plan(nbytes)
+    return _plan, _Facts(
+        given["tile_threads"] * given["tile_items"],
+        given["sms"] * _COPY_BLOCKS,
+        given["key_size"],
+        given["value_size"],
+        digits("", 4),
+        digits("_wide", 8),
+    )
+
+
+def _plan(facts: _Facts, problem: Bits, emit: Emit) -> int:
+    n, begin, end, is_overwritten = problem
+    if n == 0 or (begin == end and is_overwritten):
+        return 0
+    if begin == end:
+        emit(_COPY, (n, min(ceil_div(n, _COPY_THREADS), facts.copy_blocks)))
+        return 0
+    if n <= facts.one:
+        is_in_place = is_overwritten and ceil_div(end - begin, _RADIX_BITS) % 2 == 0
+        emit(_TILE_IN_PLACE if is_in_place else _TILE, (n, begin, end))
+        return 0
+    if n > _PORTION:
+        return _any_digits(facts, facts.wide, 1, problem, emit)
+    if is_overwritten or end - begin != 8 * facts.key_size:
+        return _any_digits(facts, facts.narrow, 0, problem, emit)
+    tile, count_tile, count_blocks, offset_size = facts.narrow
+    key_size, tiles = facts.key_size, ceil_div(n, tile)
+    lookback, spare = tiles * 4 * _DIGITS, 0
+    following = aligned(_BINS + key_size * _DIGITS * offset_size) + aligned(lookback)
+    keys = following
+    if key_size > 1:
+        keys, spare = following + aligned(lookback), n
+    values = keys + aligned(spare * key_size)
+    emit(_ALL_DIGITS, (n, tiles, min(ceil_div(n, count_tile), count_blocks), following, keys, values))
+    return values + aligned(spare * facts.value_size)
+
+
+@helper
+def _any_digits(facts: _Facts, digits: _Digits, is_wide: int, problem: Bits, emit: Emit) -> int:
+    """Plan any sort by digits: what goes before, then each digit of each portion."""
+    n, begin, end, is_overwritten = problem
+    tile, count_tile, count_blocks, offset_size = digits
+    bins_size = _DIGITS * offset_size
+    passes, tiles = ceil_div(end - begin, _RADIX_BITS), ceil_div(n, tile)
+    portions = ceil_div(n, _PORTION // tile * tile) if is_wide else 1
+    most = ceil_div(tiles, portions)  # tiles in a portion, so that all have about as many
+    launches = passes * portions
+    spare = 0 if is_overwritten or passes == 1 else n
+    lookback_size = most * 4 * _DIGITS
+    bins = aligned(4 * (1 + launches))
+    # The last portion leaves some behind it.
+    even = bins + aligned((portions + is_wide) * passes * bins_size)
+    odd = even + aligned(lookback_size)
+    keys = odd + aligned(lookback_size if launches > 1 else 0)
+    values = keys + aligned(spare * facts.key_size)
+    words = (bins + passes * bins_size) // 4  # of the counters, and of the first portion's bins
+    count_grid = min(ceil_div(n, count_tile), count_blocks)
+    emit(_START + is_wide, (n, begin, end, words, count_grid, bins, even, most))
+    for number in range(passes):
+        bit = begin + number * _RADIX_BITS
+        way = _FIRST_WAY + is_wide * len(_WAYS) + _way(number, passes, is_overwritten)
+        for portion in range(portions):
+            first, launch = portion * most * tile, number * portions + portion
+            items = min(n - first, most * tile)
+            place = bins + (portion * passes + number) * bins_size
+            this, following = (odd, even) if launch % 2 else (even, odd)
+            following_tiles = most if launch < launches - 1 else 0
+            of_launch = (items, ceil_div(items, tile), 4 * (1 + launch), place, this, following)
+            of_digit = (following_tiles, bit, min(end - bit, _RADIX_BITS), keys, values)
+            emit(way, of_launch + of_digit + (place + passes * bins_size, first))
+    return values + aligned(spare * facts.value_size)
 
 
 def _sizes(spec: Specialisation) -> list[int]:
@@ -301,6 +321,7 @@ RADIX_SORT = Family(
         "key_size",
         "value_size",
     ),
+    _NAMES,
     _shapes,
     _planner,
     _traits,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from .. import structs
 from .._ir import cpp
 from . import policies
-from .family import Facts, Family, Launch, Number, PlanTuple, Shape, Storage, Value, i32, i64, u64
+from .family import Emit, Family, Launch, Number, Plan, Properties, Shape, Storage, Value, i32, i64, u64
 from .tuning import Tunable, operator_class, type_text, types
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ def _launch(grid: str | int, threads: str, partials: Storage | Number, n: str | 
     parameters = (_ITEMS, _OUT, partials, i64(n), i32("tile"), _OP, _INIT)
     return Launch("cupar_reduce", grid, threads, parameters)
 
+
+_NAMES = ("block", "large block", "grid")
+_BLOCK, _LARGE, _GRID = range(3)
 
 _NONE = u64(0)
 _NUMBERS = ("n", "tile", "grid")
@@ -59,25 +62,25 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     return {**_BLOCKS, "grid": _COMBINED if _is_stable(spec) else _ATOMIC}
 
 
-def _planner(facts: Facts) -> Callable[[int], PlanTuple]:
-    threads, rows = facts["threads"], facts["rows"]
-    one, large = threads * rows * facts["items"], facts["large_items"]
-    most = facts.occupancy("cupar_reduce", threads, 0) * facts["sms"] * _SUBSCRIPTION
-    nbytes = most * facts["accum_size"]
-    spread = facts["sms"] * _SPREAD * threads * facts["items"]
+def _planner(given: Properties) -> tuple[Plan, tuple[int, ...]]:
+    threads, rows, items = given["threads"], given["rows"], given["items"]
+    blocks = given.occupancy("cupar_reduce", threads, 0) * given["sms"] * _SUBSCRIPTION
+    spread = given["sms"] * _SPREAD * threads * items
+    of_blocks = (given["large_items"], threads * rows, given["large_threads"] * rows)
+    return _plan, (*of_blocks, threads, items, rows, spread, blocks, blocks * given["accum_size"])
 
-    block_tile, large_tile = threads * rows, facts["large_threads"] * rows
-    items = facts["items"]
 
-    def plan(n: int) -> PlanTuple:
-        if n <= one:
-            return "block", 0, (n, block_tile, 1)
-        if n <= large:
-            return "large block", 0, (n, large_tile, 1)
-        tile = threads * min(rows, -(-n // spread))
-        return "grid", nbytes, (n, tile, min(most, -(-n // (tile * items))))
-
-    return plan
+def _plan(facts: tuple[int, ...], n: int, emit: Emit) -> int:
+    large, block_tile, large_tile, threads, items, rows, spread, blocks, nbytes = facts
+    if n <= block_tile * items:
+        emit(_BLOCK, (n, block_tile, 1))
+        return 0
+    if n <= large:
+        emit(_LARGE, (n, large_tile, 1))
+        return 0
+    tile = threads * min(rows, -(-n // spread))
+    emit(_GRID, (n, tile, min(blocks, -(-n // (tile * items)))))
+    return nbytes
 
 
 def _default(spec: Specialisation) -> policies.Reduce:
@@ -115,6 +118,7 @@ def _traits(spec: Specialisation) -> str:
 REDUCE = Family(
     "reduce/reduce.cuh",
     ("threads", "items", "rows", "large_threads", "large_items", "accum_size"),
+    _NAMES,
     _shapes,
     _planner,
     _traits,

@@ -10,7 +10,7 @@ from .._ir.nodes import Argument
 from . import policies
 from .family import Family
 from .policies import Runs
-from .tiles import check_size, planner, shapes
+from .tiles import NAMES, check_size, planner, shapes
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -89,6 +89,7 @@ def _reduce_traits(spec: Specialisation) -> str:
 REDUCE_BY_KEY = Family(
     "runs/reduce_by_key.cuh",
     _FACTS,
+    NAMES,
     shapes(
         "cupar_runs_init",
         "cupar_reduce_by_key",
@@ -109,6 +110,7 @@ def _scan_traits(spec: Specialisation) -> str:
 SCAN_BY_KEY = Family(
     "runs/scan_by_key.cuh",
     _FACTS,
+    NAMES,
     shapes(
         "cupar_runs_init",
         "cupar_scan_by_key",
@@ -129,6 +131,7 @@ def _encode_traits(spec: Specialisation) -> str:
 RUN_LENGTH_ENCODE = Family(
     "runs/run_length_encode.cuh",
     _FACTS,
+    NAMES,
     shapes(
         "cupar_runs_init",
         "cupar_run_length_encode",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from .. import structs
 from .._ir import cpp
 from . import policies
-from .family import Facts, Family, Launch, PlanTuple, Shape, Storage, Value, ceil_div, i32, u64
+from .family import Emit, Family, Launch, Plan, Properties, Shape, Storage, Value, aligned, i32, u64
 from .tuning import Tunable, operator_class, type_text, types
 
 if TYPE_CHECKING:
@@ -18,6 +18,9 @@ _IN, _OUT, _OP, _INIT = map(Value, ("d_in", "d_out", "op", "init"))
 
 _PADDING = 32  # states before those of tiles, so that a warp may look back on tiles that are not there
 _CLEARED = 128  # states that a block clears
+
+_NAMES = ("tile", "tiles", "ahead")
+_TILE, _TILES, _AHEAD = range(3)
 
 
 def _looking_back(grid: str | int, *clearing: Launch) -> Shape:
@@ -123,44 +126,41 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     return _LOOKING_AHEAD if _looks_ahead(spec) else _LOOKING_BACK
 
 
-def _planner(facts: Facts) -> Callable[[int], PlanTuple]:
-    tile, state, payload = facts["threads"] * facts["items"], facts["state"], facts["payload"]
-    ahead, least = None, 0
-    if facts.get("ahead_tile"):  # CUB's selector may have said no
-        item = facts["item"]
-        ahead, least = _ahead_planner(facts), (policies.SCAN_AHEAD_BYTES.find(facts["cc"], item) or 0) // item
+_NEVER = 2**62  # items
 
-    def plan(n: int) -> PlanTuple:
-        if n <= tile:
-            return "tile" if n else "", 0, (n, 1, 0)
-        if ahead is not None and n >= least:
-            return ahead(n)
+
+def _planner(given: Properties) -> tuple[Plan, Any]:
+    back = (given["threads"] * given["items"], given["state"], given["payload"])
+    if not given.get("ahead_tile"):  # CUB's selector may have said no
+        return _plan, (*back, _NEVER, 1, 0, 0, 0, 0, (0,) * _MOST_STAGES)
+    shared = tuple(given[f"shared_{stages}"] for stages in range(1, _MOST_STAGES + 1))
+    stages = sum(given.occupancy("cupar_scan_ahead", given["ahead_threads"], each) > 0 for each in shared)
+    least = (policies.SCAN_AHEAD_BYTES.find(given["cc"], given["item"]) or 0) // given["item"]
+    # From compute capability 10.0 on, blocks that run take the places of those that do not yet.
+    sms = given["sms"]
+    blocks = sms if given["cc"] < _AHEAD_IN_CUB else _NEVER
+    return _plan, (*back, least, given["ahead_tile"], given["ahead_state"], sms, blocks, stages, shared)
+
+
+def _plan(facts: Any, n: int, emit: Emit) -> int:
+    tile, state, payload, least_ahead, ahead_tile, ahead_state, sms, blocks, most_stages, shared = facts
+    if n <= tile:
+        if n:
+            emit(_TILE, (n, 1, 0))
+        return 0
+    if n < least_ahead:
         tiles = -(-n // tile)
+        emit(_TILES, (n, tiles, -(-tiles // _CLEARED)))
         states = tiles + _PADDING
-        # As `aligned` has it, for the states, and for what a tile reduces to by itself and with those before
-        # it.
-        nbytes = (states * state + 255 & -256) + 2 * (states * payload + 255 & -256)
-        return "tiles", nbytes, (n, tiles, -(-tiles // _CLEARED))
-
-    return plan
-
-
-def _ahead_planner(facts: Facts) -> Callable[[int], PlanTuple]:
-    tile, state, sms = facts["ahead_tile"], facts["ahead_state"], facts["sms"]
-    shared = [facts[f"shared_{stages}"] for stages in range(1, _MOST_STAGES + 1)]
-    fits = [each for each in shared if facts.occupancy("cupar_scan_ahead", facts["ahead_threads"], each)]
-
-    def plan(n: int) -> PlanTuple:
-        tiles = -(-n // tile)
-        counter = tiles * state + 255 & -256
-        # So many stages that all blocks have as much to do, and one more, as CUB has it.
-        stages = max(1, min(len(fits), ceil_div(n, sms * tile) + 2))
-        # From compute capability 10.0 on, blocks that run take the places of those that do not yet.
-        grid = min(sms, tiles) if facts["cc"] < 100 else tiles
-        numbers = (n, tiles, ceil_div(tiles, _CLEARED), counter, grid, stages, shared[stages - 1])
-        return "ahead", counter + 256, numbers
-
-    return plan
+        # For the states, and for what a tile reduces to by itself and with those before it.
+        return aligned(states * state) + 2 * aligned(states * payload)
+    tiles = -(-n // ahead_tile)
+    counter = aligned(tiles * ahead_state)
+    # So many stages that all blocks have as much to do, and one more, as CUB has it.
+    stages = max(1, min(most_stages, -(-n // (sms * ahead_tile)) + 2))
+    clear_grid = -(-tiles // _CLEARED)
+    emit(_AHEAD, (n, tiles, clear_grid, counter, min(blocks, tiles), stages, shared[stages - 1]))
+    return counter + 256
 
 
 def _traits(spec: Specialisation) -> str:
@@ -192,6 +192,7 @@ _FACTS = (
 SCAN = Family(
     lambda spec: "scan/scan_fast.cuh" if _looks_ahead(spec) else "scan/scan_quick.cuh",
     _FACTS,
+    _NAMES,
     _shapes,
     _planner,
     _traits,

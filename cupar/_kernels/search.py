@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from . import policies
-from .family import Facts, Family, Launch, Number, Plan, Shape, Storage, Value, ceil_div, u64
+from .family import (
+    Emit,
+    Family,
+    Launch,
+    Number,
+    Plan,
+    Properties,
+    Shape,
+    Storage,
+    Value,
+    ceil_div,
+    helper,
+    u64,
+)
 from .tuning import Tunable, operator_class, types
 
 if TYPE_CHECKING:
@@ -20,6 +33,9 @@ _ITEMS_FOR_VALUE = 256  # at most, for whose samples a tree is worth making
 _SAMPLE_THREADS = 256
 _MOST_SAMPLES = 2**31 - 1  # as their places have 32 bits
 
+_NAMES = ("each", "tiles", "bounds", "tree")
+_EACH, _TILES, _BOUNDS, _TREE = range(4)
+
 _DATA = (Value("d_data"), u64("items"))
 _VALUES = (Value("d_values"), u64("values"))
 _OUT, _COMP = Value("d_out"), Value("comp")
@@ -29,12 +45,12 @@ def _tiles(bounds: Storage | Number) -> Launch:
     return Launch("cupar_search_tiles", "tiles", "tile_threads", (*_DATA, *_VALUES, _OUT, bounds, _COMP))
 
 
-_EACH = Shape(
+_OF_EACH = Shape(
     ("items", "values", "grid"),
     (Launch("cupar_search_each", "grid", "each_threads", (*_DATA, *_VALUES, _OUT, _COMP)),),
 )
-_TILES = Shape(("items", "values", "tiles"), (_tiles(u64(0)),))
-_BOUNDS = Shape(
+_OF_TILES = Shape(("items", "values", "tiles"), (_tiles(u64(0)),))
+_OF_BOUNDS = Shape(
     ("items", "values", "tiles", "grid"),
     (
         Launch(
@@ -43,7 +59,7 @@ _BOUNDS = Shape(
         _tiles(Storage()),
     ),
 )
-_TREE = Shape(
+_OF_TREE = Shape(
     ("items", "values", "sample_grid", "grid"),
     (
         Launch("cupar_search_sample", "sample_grid", _SAMPLE_THREADS, (*_DATA, Storage())),
@@ -91,10 +107,10 @@ _TUNABLE = Tunable("search", policies.Search, _default, _facts_of, _space, _fits
 
 
 def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
-    shapes = {"each": _EACH, "tiles": _TILES}
+    shapes = {"each": _OF_EACH, "tiles": _OF_TILES}
     if spec.option("values_sorted"):
-        return {**shapes, "bounds": _BOUNDS}
-    return {**shapes, "tree": _TREE} if _TUNABLE.given(spec).fanout else shapes
+        return {**shapes, "bounds": _OF_BOUNDS}
+    return {**shapes, "tree": _OF_TREE} if _TUNABLE.given(spec).fanout else shapes
 
 
 def _traits(spec: Specialisation) -> str:
@@ -106,41 +122,66 @@ def _traits(spec: Specialisation) -> str:
     return "\n".join(lines)
 
 
-def _planner(facts: Facts) -> Callable[[tuple[int, int]], Plan]:
-    each, tile, staged = facts["each_threads"], facts["tile"], facts["staged"]
-    is_sorted, fanout = facts["values_sorted"], facts["fanout"]
-    most = 0
-    if fanout and not is_sorted:
-        most = facts.occupancy("cupar_search_tree", facts["tree_threads"], 0) * facts["sms"]
-
-    def plan(problem: tuple[int, int]) -> Plan:
-        items, values = problem
-        if not values:
-            return Plan("", 0)
-        tiles, samples = ceil_div(values, tile), ceil_div(items + fanout, fanout or 1)
-        if values >= _MANY_VALUES and items:
-            if items <= staged:
-                return Plan("tiles", 0, (items, values, tiles))
-            if is_sorted:
-                return Plan("bounds", 8 * (tiles + 1), (items, values, tiles, ceil_div(tiles + 1, each)))
-            if most and items <= values * _ITEMS_FOR_VALUE and samples <= _MOST_SAMPLES:
-                nbytes = facts["item_size"] * _items_of_tree(samples, fanout, facts["top"])
-                grid = min(most, ceil_div(values, facts["tree_threads"]))
-                return Plan("tree", nbytes, (items, values, ceil_div(samples, _SAMPLE_THREADS), grid))
-        return Plan("each", 0, (items, values, ceil_div(values, each)))
-
-    return plan
+class _Facts(NamedTuple):
+    each: int  # values of a block, each by a thread
+    tile: int
+    staged: int  # items that fit into shared memory
+    is_sorted: int
+    fanout: int
+    top: int
+    item_size: int
+    tree_threads: int
+    tree_blocks: int  # that run at once; 0: there is no tree
 
 
+def _planner(given: Properties) -> tuple[Plan, _Facts]:
+    is_sorted, fanout, threads = given["values_sorted"], given["fanout"], given["tree_threads"]
+    has_tree = fanout and not is_sorted
+    resident = given.occupancy("cupar_search_tree", threads, 0) if has_tree else 0
+    return _plan, _Facts(
+        each=given["each_threads"],
+        tile=given["tile"],
+        staged=given["staged"],
+        is_sorted=is_sorted,
+        fanout=fanout,
+        top=given["top"],
+        item_size=given["item_size"],
+        tree_threads=threads,
+        tree_blocks=resident * given["sms"],
+    )
+
+
+def _plan(facts: _Facts, problem: tuple[int, int], emit: Emit) -> int:
+    items, values = problem
+    if values == 0:
+        return 0
+    if values >= _MANY_VALUES and items > 0:
+        tiles = -(-values // facts.tile)
+        if items <= facts.staged:
+            emit(_TILES, (items, values, tiles))
+            return 0
+        if facts.is_sorted:
+            emit(_BOUNDS, (items, values, tiles, -(-(tiles + 1) // facts.each)))
+            return 8 * (tiles + 1)
+        if facts.tree_blocks > 0 and items <= values * _ITEMS_FOR_VALUE:
+            samples = ceil_div(items + facts.fanout, facts.fanout)
+            if samples <= _MOST_SAMPLES:
+                grid = min(facts.tree_blocks, ceil_div(values, facts.tree_threads))
+                emit(_TREE, (items, values, ceil_div(samples, _SAMPLE_THREADS), grid))
+                return facts.item_size * _items_of_tree(samples, facts.fanout, facts.top)
+    emit(_EACH, (items, values, -(-values // facts.each)))
+    return 0
+
+
+@helper
 def _items_of_tree(samples: int, fanout: int, top: int) -> int:
     """Return how many items a tree has: two nodes, and whole levels until one fits into shared memory."""
-    items, size = 2 * fanout, samples
-    while True:
-        nodes = ceil_div(size, fanout)
+    size, nodes = samples, ceil_div(samples, fanout)
+    items = 2 * fanout + nodes * fanout
+    while size > top:
+        size, nodes = nodes, ceil_div(nodes, fanout)
         items += nodes * fanout
-        if size <= top:
-            return items
-        size = nodes
+    return items
 
 
 SEARCH = Family(
@@ -156,6 +197,7 @@ SEARCH = Family(
         "tree_threads",
         "top",
     ),
+    _NAMES,
     _shapes,
     _planner,
     _traits,

@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from itertools import accumulate
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from .family import (
-    Facts,
+    Emit,
     Family,
     Launch,
     Number,
     Plan,
+    Properties,
     Shape,
     Storage,
     Value,
     aligned,
+    bits,
     ceil_div,
+    helper,
     i32,
     u32,
     u64,
 )
 from .segmented_sort import Sorted
-from .segments import LIST_ITEMS, LIST_NUMBERS, LIST_THREADS, LISTS, MOST_BLOCKS, ROWS, sorted_segments
+from .segments import (
+    LIST_ITEMS,
+    LIST_NUMBERS,
+    LIST_THREADS,
+    LISTS,
+    MOST_BLOCKS,
+    ROWS,
+    leasts,
+    sorted_segments,
+    starts_of_lists,
+)
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -30,6 +42,9 @@ if TYPE_CHECKING:
 _WORDS = 32  # of counters: of the lists, and behind them those of the queue
 _OF_QUEUE = 4 * 16
 _TILES_THREADS, _TILES_BLOCKS = 256, 8
+
+_NAMES = ("short", "any", "long", "rows")
+_SHORT, _ANY, _LONG, _ROWS = range(4)
 
 _QUEUE_NUMBERS = ("queue", "segment_of", "merged", "most_segments", "most_tiles", "keys", "values")
 _QUEUE_GRIDS = ("tiles_grid", "level_grid")
@@ -78,55 +93,84 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     }
 
 
-def _planner(facts: Facts) -> Callable[[Sorted], Plan]:
-    sms, threads = facts["sms"], facts["threads"]
-    tile = threads * facts["items"]
-    sizes = threads.bit_length()  # of teams: 1 thread, 2, 4, ...
-    tops = [facts["items"] << size for size in range(sizes)]  # most items of a segment, for each list
+class _Facts(NamedTuple):
+    threads: int
+    items: int  # of each
+    sizes: int  # of teams: 1 thread, 2, 4, ...
+    least: tuple[int, ...]  # items of a segment in each list
+    segment_size: int
+    key_size: int
+    value_size: int
+    tiles_blocks: int
+    team_blocks: int  # that run at once
+    level_blocks: int
+
+
+def _planner(given: Properties) -> tuple[Plan, _Facts]:
+    threads, items, sms = given["threads"], given["items"], given["sms"]
 
     def running(kernel: str) -> int:
-        return max(facts.occupancy(f"cupar_segmented_merge_sort_{kernel}", threads, 0), 1) * sms
+        return max(given.occupancy(f"cupar_segmented_merge_sort_{kernel}", threads, 0), 1) * sms
 
-    most_teams, most_levels = running("teams"), running("levels")
+    sizes = threads.bit_length()
+    return _plan, _Facts(
+        threads=threads,
+        items=items,
+        sizes=sizes,
+        least=leasts([items << size for size in range(sizes)]),
+        segment_size=given["segment_size"],
+        key_size=given["key_size"],
+        value_size=given["value_size"],
+        tiles_blocks=sms * _TILES_BLOCKS,
+        team_blocks=running("teams"),
+        level_blocks=running("levels"),
+    )
 
-    def queue(items: int, segments: int, begin: int) -> tuple[int, int, tuple[int, ...]]:
-        """Lay out what long segments need; return how many bytes and tiles there are, and the numbers."""
-        tiles = items // tile + segments
-        _, of_queue, segment_of, merged, keys, values, nbytes = aligned(
-            begin,
-            facts["segment_size"] * segments,
-            4 * tiles,
-            4 * tiles,
-            facts["key_size"] * items,
-            facts["value_size"] * items,
-        )
-        grids = min(segments, sms * _TILES_BLOCKS), min(tiles, most_levels)
-        return nbytes, tiles, (of_queue, segment_of, merged, segments, tiles, keys, values, *grids)
 
-    def plan(problem: Sorted) -> Plan:
-        items, n, length = problem
-        if n == 0 or items == 0:
-            return Plan("", 0)
-        if 0 < length <= tile:
-            size = (ceil_div(length, facts["items"]) - 1).bit_length()
-            return Plan("rows", 0, (n, length, size, min(ceil_div(n, threads >> size), MOST_BLOCKS)))
-        if length > 0:
-            nbytes, tiles, numbers = queue(items, n, 4 * _WORDS)
-            return Plan("long", nbytes, (n, length, *numbers, min(tiles, most_teams)))
-        # Segments of a list have more items than those of the one before, and do not overlap.
-        counts = [min(n, items // least) for least in (1, *(top + 1 for top in tops))]
-        firsts = [*accumulate(counts, initial=0)]
-        firsts += [firsts[-1]] * (LISTS + 1 - len(firsts))
-        _, segments, end = aligned(4 * _WORDS, 4 * firsts[-1])
-        blocks = sum(ceil_div(count, threads >> size) for size, count in enumerate(counts[:sizes]))
-        largest = sum(count > 0 for count in counts[:sizes]) - 1
-        lists = (n, segments, *firsts, ceil_div(n, LIST_ITEMS), largest)
-        if counts[sizes] == 0:
-            return Plan("short", end, (*lists, min(blocks, most_teams)))
-        nbytes, tiles, numbers = queue(items, counts[sizes], end)
-        return Plan("any", nbytes, (*lists, min(blocks + tiles, most_teams), *numbers))
+def _plan(facts: _Facts, problem: Sorted, emit: Emit) -> int:
+    items, n, length = problem
+    if n == 0 or items == 0:
+        return 0
+    threads, sizes = facts.threads, facts.sizes
+    if 0 < length <= threads * facts.items:
+        size = bits(ceil_div(length, facts.items) - 1)
+        emit(_ROWS, (n, length, size, min(ceil_div(n, threads >> size), MOST_BLOCKS)))
+        return 0
+    if length > 0:
+        tiles, numbers, nbytes = _queue(facts, items, n, 4 * _WORDS)
+        emit(_LONG, (n, length) + numbers + (min(tiles, facts.team_blocks),))
+        return nbytes
+    starts = starts_of_lists(n, items, facts.least)
+    segments = aligned(4 * _WORDS)
+    end = segments + aligned(4 * starts[LISTS])
+    blocks, largest = 0, -1  # size of a team that has any segments
+    for size in range(sizes):
+        count = starts[size + 1] - starts[size]
+        blocks += ceil_div(count, threads >> size)
+        if count > 0:
+            largest += 1
+    lists = (n, segments) + starts + (ceil_div(n, LIST_ITEMS), largest)
+    long_segments = starts[sizes + 1] - starts[sizes]
+    if long_segments == 0:
+        emit(_SHORT, lists + (min(blocks, facts.team_blocks),))
+        return end
+    tiles, numbers, nbytes = _queue(facts, items, long_segments, end)
+    emit(_ANY, lists + (min(blocks + tiles, facts.team_blocks),) + numbers)
+    return nbytes
 
-    return plan
+
+@helper
+def _queue(facts: _Facts, items: int, segments: int, begin: int) -> tuple[int, tuple[int, ...], int]:
+    """Lay out what long segments need; return how many tiles there are, the numbers, and how many bytes."""
+    tiles = items // (facts.threads * facts.items) + segments
+    queue = aligned(begin)
+    segment_of = queue + aligned(facts.segment_size * segments)
+    merged = segment_of + aligned(4 * tiles)
+    keys = merged + aligned(4 * tiles)
+    values = keys + aligned(facts.key_size * items)
+    grids = (min(segments, facts.tiles_blocks), min(tiles, facts.level_blocks))
+    numbers = (queue, segment_of, merged, segments, tiles, keys, values) + grids
+    return tiles, numbers, values + aligned(facts.value_size * items)
 
 
 def _traits(spec: Specialisation) -> str:
@@ -140,6 +184,7 @@ def _traits(spec: Specialisation) -> str:
 SEGMENTED_MERGE_SORT = Family(
     "segmented_merge_sort/segmented_merge_sort.cuh",
     ("threads", "items", "segment_size", "key_size", "value_size"),
+    _NAMES,
     _shapes,
     _planner,
     _traits,

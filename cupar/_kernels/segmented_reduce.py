@@ -5,20 +5,22 @@ If no segment is long, there are no chunks; if most are, the first kernel only q
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from .._ir import cpp
 from .family import (
-    Facts,
+    Emit,
     Family,
     Launch,
     Number,
     Plan,
+    Properties,
     Shape,
     Storage,
     Value,
     aligned,
+    bits,
     ceil_div,
     i32,
     i64,
@@ -36,6 +38,8 @@ _WARPS = 32  # of a multiprocessor, before warps have several segments
 _MOST_LONG = 1 << 16  # segments in the queue
 _MOST_CHUNKS = 1 << 17
 
+_NAMES = ("short", "any", "long")
+_SHORT, _ANY, _LONG = range(3)
 
 _ARRAYS = Value("d_in"), Value("d_out")
 _OFFSETS = Value("start_offsets_in"), Value("end_offsets_in")
@@ -68,43 +72,62 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     }
 
 
-def _planner(facts: Facts) -> Callable[[Segments], Plan]:
-    warps, sms, chunk = facts["threads"] // 32, facts["sms"], facts["chunk_items"]
-    resident = sms * facts.occupancy("cupar_segmented_reduce_chunks", facts["threads"], 0)
-    item_size = facts["item_size"] or 4  # of iterators it is not known what they read
-    batch_bytes, most_staged, staged_bytes = (
-        facts["batch_bytes"],
-        facts["staged_lanes"],
-        facts["staged_bytes"],
+class _Facts(NamedTuple):
+    warps: int  # of a block
+    sms: int
+    chunk: int
+    chunk_blocks: int  # that run at once
+    segment_size: int
+    accum_size: int
+    item_size: int
+    batch_bytes: int
+    staged_lanes: int
+    staged_bytes: int
+
+
+def _planner(given: Properties) -> tuple[Plan, _Facts]:
+    resident = given.occupancy("cupar_segmented_reduce_chunks", given["threads"], 0)
+    return _plan, _Facts(
+        warps=given["threads"] // 32,
+        sms=given["sms"],
+        chunk=given["chunk_items"],
+        chunk_blocks=given["sms"] * resident,
+        segment_size=given["segment_size"],
+        accum_size=given["accum_size"],
+        item_size=given["item_size"] or 4,  # of iterators it is not known what they read
+        batch_bytes=given["batch_bytes"],
+        staged_lanes=given["staged_lanes"],
+        staged_bytes=given["staged_bytes"],
     )
 
-    def plan(problem: Segments) -> Plan:
-        n, items, largest, _ = problem
-        if n == 0:
-            return Plan("", 0)
-        mean = items // n if items else largest
-        batch = min(max(batch_bytes // max(mean * item_size, 1), 1), _BATCH) if mean else _UNKNOWN_BATCH
-        batch = min(batch, max(n // (sms * _WARPS), 1))
-        log_lanes = 6 - batch.bit_length()
-        grid, shared = (
-            ceil_div(n, warps * 32 >> log_lanes),
-            staged_bytes if 1 << log_lanes <= most_staged else 0,
-        )
-        if 0 < largest <= chunk or 0 < items <= chunk:
-            return Plan("short", 0, (n, largest, log_lanes, grid, shared))
-        most = min(n, _MOST_LONG)
-        _, segments, chunks, partials, nbytes = aligned(
-            8, facts["segment_size"] * most, 4 * _MOST_CHUNKS, facts["accum_size"] * _MOST_CHUNKS
-        )
-        storage = segments, chunks, partials, most, _MOST_CHUNKS
-        if items // n <= chunk:
-            return Plan("any", nbytes, (n, largest, log_lanes, grid, shared, *storage, resident))
+
+def _plan(facts: _Facts, problem: Segments, emit: Emit) -> int:
+    n, items, largest, _ = problem
+    if n == 0:
+        return 0
+    warps, chunk = facts.warps, facts.chunk
+    mean, batch = items // n if items else largest, _UNKNOWN_BATCH
+    if mean > 0:
+        batch = min(max(facts.batch_bytes // max(mean * facts.item_size, 1), 1), _BATCH)
+    log_lanes = 6 - bits(min(batch, max(n // (facts.sms * _WARPS), 1)))
+    grid = ceil_div(n, warps * 32 >> log_lanes)
+    shared = facts.staged_bytes if 1 << log_lanes <= facts.staged_lanes else 0
+    if 0 < largest <= chunk or 0 < items <= chunk:
+        emit(_SHORT, (n, largest, log_lanes, grid, shared))
+        return 0
+    most = min(n, _MOST_LONG)
+    segments = aligned(8)
+    chunks = segments + aligned(facts.segment_size * most)
+    partials = chunks + aligned(4 * _MOST_CHUNKS)
+    storage = (segments, chunks, partials, most, _MOST_CHUNKS)
+    if items // n <= chunk:
+        emit(_ANY, (n, largest, log_lanes, grid, shared) + storage + (facts.chunk_blocks,))
+    else:
         # A block for as many chunks as it has warps balances them best, if that is most of the work.
         chunk_grid = ceil_div(min(ceil_div(items, chunk) + n, _MOST_CHUNKS), warps)
-        grid = ceil_div(n, facts["threads"])
-        return Plan("long", nbytes, (n, largest, 0, grid, 0, *storage, max(chunk_grid, resident)))
-
-    return plan
+        chunk_grid = max(chunk_grid, facts.chunk_blocks)
+        emit(_LONG, (n, largest, 0, ceil_div(n, 32 * warps), 0) + storage + (chunk_grid,))
+    return partials + aligned(facts.accum_size * _MOST_CHUNKS)
 
 
 def _traits(spec: Specialisation) -> str:
@@ -120,6 +143,7 @@ SEGMENTED_REDUCE = Family(
         *("threads", "accum_size", "segment_size", "chunk_items", "item_size"),
         *("batch_bytes", "staged_lanes", "staged_bytes"),
     ),
+    _NAMES,
     _shapes,
     _planner,
     _traits,

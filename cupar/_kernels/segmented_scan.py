@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from .._ir import cpp
 from . import policies
 from .family import (
-    Facts,
+    Emit,
     Family,
     Launch,
     Number,
     Plan,
+    Properties,
     Shape,
     Storage,
     Value,
@@ -42,6 +43,8 @@ _CLEAR_THREADS = 256  # of a block that empties the queue; each clears 16 bytes
 _MOST_SEGMENTS = (1 << 24) - 1
 _MOST_CHUNKS = 1 << 24
 
+_NAMES = ("short", "any")
+_SHORT, _ANY = range(2)
 
 _ARRAYS = Value("d_in"), Value("d_out")
 _OP, _INIT = Value("op"), Value("init")
@@ -88,47 +91,67 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     }
 
 
-def _planner(facts: Facts) -> Callable[[Segments], Plan]:
-    warps, sms, vector = facts["threads"] // 32, facts["sms"], facts["items"]
-    tile, span = facts["tile_items"], facts["span"] * facts["tile_items"]
-    chunk, chunk_shared = facts["chunk_items"], facts["chunk_shared"]
-    segment_size, known_size = facts["segment_size"], facts["known_size"]
-    is_rows = facts["is_rows"] > 0
-    resident = 0
-    if chunk_shared:
-        resident = facts.occupancy("cupar_segmented_scan_chunks", facts["chunk_threads"], chunk_shared)
+class _Facts(NamedTuple):
+    warps: int  # of a block
+    sms: int
+    vector: int
+    tile: int
+    span: int  # items that a warp's segments should have
+    long_items: int
+    chunk: int
+    chunk_blocks: int  # that run at once; 0: items are too large for chunks
+    segment_size: int
+    known_size: int
+    is_rows: int
 
-    def plan(problem: Segments) -> Plan:
-        n, items, largest, _ = problem
-        if n == 0 or (is_rows and items == 0):
-            return Plan("", 0)
-        mean = items // n if items else largest
-        long_items = 2 * tile if n <= sms * _FEW else facts["long_items"]
-        batch = max(span // mean, 1) if mean else _UNKNOWN_BATCH
-        if mean > long_items:
-            batch = _LONG_BATCH
-        batch = min(batch, max(n // (sms * _WARPS), 1))
-        if not is_rows:
-            batch = min(batch, _BATCH)
-        elif vector < batch and largest <= long_items:
-            batch -= batch % vector  # so that all begin where vectors do, if the first one does
-        grid = ceil_div(n, warps * batch)
-        # Items may be too large for chunks.
-        if not resident or 0 < largest <= long_items or 0 < items <= long_items:
-            return Plan("short", 0, (n, largest, batch, long_items, grid))
-        segments, chunks = min(n, _UNKNOWN_SEGMENTS), _UNKNOWN_CHUNKS
-        if items:
-            segments = min(n, items // long_items + _SPARE, _MOST_SEGMENTS)
-            # A segment that begins within a vector, and ends within a chunk, may need two more.
-            chunks = min(items // chunk + 2 * segments, _MOST_CHUNKS)
-        words = ceil_div(known_size * chunks, 16)
-        _, long, segment_of, of_chunks, nbytes = aligned(16, segment_size * segments, 4 * chunks, 16 * words)
-        clearing = words, ceil_div(words, _CLEAR_THREADS)
-        storage = long, segment_of, of_chunks, *clearing, segments, chunks
-        numbers = (n, largest, batch, long_items, grid, *storage, min(sms * resident, chunks))
-        return Plan("any", nbytes, numbers)
 
-    return plan
+def _planner(given: Properties) -> tuple[Plan, _Facts]:
+    kernel, threads, shared = "cupar_segmented_scan_chunks", given["chunk_threads"], given["chunk_shared"]
+    return _plan, _Facts(
+        warps=given["threads"] // 32,
+        sms=given["sms"],
+        vector=given["items"],
+        tile=given["tile_items"],
+        span=given["span"] * given["tile_items"],
+        long_items=given["long_items"],
+        chunk=given["chunk_items"],
+        chunk_blocks=given["sms"] * given.occupancy(kernel, threads, shared) if shared else 0,
+        segment_size=given["segment_size"],
+        known_size=given["known_size"],
+        is_rows=given["is_rows"],
+    )
+
+
+def _plan(facts: _Facts, problem: Segments, emit: Emit) -> int:
+    n, items, largest, _ = problem
+    if n == 0 or (facts.is_rows and items == 0):
+        return 0
+    mean = items // n if items else largest
+    long_items = 2 * facts.tile if n <= facts.sms * _FEW else facts.long_items
+    batch = max(facts.span // mean, 1) if mean else _UNKNOWN_BATCH
+    if mean > long_items:
+        batch = _LONG_BATCH
+    batch = min(batch, max(n // (facts.sms * _WARPS), 1))
+    if not facts.is_rows:
+        batch = min(batch, _BATCH)
+    elif facts.vector < batch and largest <= long_items:
+        batch -= batch % facts.vector  # so that all begin where vectors do, if the first one does
+    grid = ceil_div(n, facts.warps * batch)
+    if facts.chunk_blocks == 0 or 0 < largest <= long_items or 0 < items <= long_items:
+        emit(_SHORT, (n, largest, batch, long_items, grid))
+        return 0
+    segments, chunks = min(n, _UNKNOWN_SEGMENTS), _UNKNOWN_CHUNKS
+    if items:
+        segments = min(n, items // long_items + _SPARE, _MOST_SEGMENTS)
+        # A segment that begins within a vector, and ends within a chunk, may need two more.
+        chunks = min(items // facts.chunk + 2 * segments, _MOST_CHUNKS)
+    words = ceil_div(facts.known_size * chunks, 16)
+    long = aligned(16)
+    segment_of = long + aligned(facts.segment_size * segments)
+    of_chunks = segment_of + aligned(4 * chunks)
+    of_queue = (long, segment_of, of_chunks, words, ceil_div(words, _CLEAR_THREADS), segments, chunks)
+    emit(_ANY, (n, largest, batch, long_items, grid) + of_queue + (min(facts.chunk_blocks, chunks),))
+    return of_chunks + aligned(16 * words)
 
 
 def _traits(spec: Specialisation) -> str:
@@ -157,6 +180,7 @@ SEGMENTED_SCAN = Family(
         *("threads", "chunk_threads", "items", "tile_items", "span", "long_items"),
         *("chunk_items", "chunk_shared", "segment_size", "known_size", "is_rows"),
     ),
+    _NAMES,
     _shapes,
     _planner,
     _traits,

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from itertools import accumulate
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from . import policies
 from .family import (
-    Facts,
+    Emit,
     Family,
     Launch,
     Number,
     Plan,
+    Properties,
     Shape,
     Storage,
     Value,
     aligned,
+    bits,
     ceil_div,
+    helper,
     i32,
     u32,
     u64,
 )
 from .radix_sort import ways
-from .segments import LIST_ITEMS, LIST_NUMBERS, LIST_THREADS, LISTS, MOST_BLOCKS, ROWS, sorted_segments
+from .segments import (
+    LIST_ITEMS,
+    LIST_NUMBERS,
+    LIST_THREADS,
+    LISTS,
+    MOST_BLOCKS,
+    ROWS,
+    leasts,
+    sorted_segments,
+    starts_of_lists,
+)
 from .tuning import Tunable, types
 
 if TYPE_CHECKING:
@@ -37,6 +49,10 @@ _OF_LONG = 4 * 16
 _MOST_SHARED = 48 << 10  # bytes, static, of a block
 _TILES_THREADS, _TILES_BLOCKS = 256, 8
 _LEAST_TEAM_THREADS = 256  # that the largest team has on every device
+
+_NAMES = ("short", "any", "long", *map(str, _GROUPS), *(f"teams {size}" for size in range(_TEAMS)))
+_SHORT, _ANY, _LONG, _FIRST_GROUP = range(4)
+_FIRST_TEAM = _FIRST_GROUP + len(_GROUPS)
 
 
 class Sorted(NamedTuple):
@@ -180,7 +196,7 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     )
     numbers = (
         *("n", *LIST_NUMBERS, "list_grid", "largest", "grid", "nbytes"),
-        *(f"grid {most}" for most in groups),
+        *(f"grid {most}" for most in _GROUPS),
     )
     return {
         "short": Shape(numbers, short),
@@ -188,84 +204,140 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     }
 
 
-def _planner(facts: Facts) -> Callable[[Sorted], Plan]:
-    sms = facts["sms"]
-    team = 32 * facts["team_items"]  # items of the smallest
-    sizes = (facts["team_threads"] // 32).bit_length()  # of teams
-    lanes = {most: _GROUPS[most] for most in _groups(team)}
-    tops = [*lanes, *(team << size for size in range(sizes))]  # most items of a segment, for each list
-    groups = {most: facts["group_threads"] // each for most, each in lanes.items()}  # of a block
-    nbytes = facts["team_threads"] * facts["team_bytes"]
+class _Long(NamedTuple):
+    """What sorts long segments."""
+
+    tile: int
+    passes: int
+    segment_size: int
+    key_size: int
+    value_size: int
+    tiles_blocks: int
+    count_blocks: int  # that run at once, as of all others
+    digit_blocks: int
+
+
+class _Facts(NamedTuple):
+    groups: int  # lists that groups of lanes sort
+    lists: int  # and those that teams sort, too
+    least: tuple[int, ...]  # items of a segment in each list
+    segments_of_block: tuple[int, ...]  # that has groups, by their list
+    group_blocks: tuple[int, ...]
+    team: int  # items of the smallest
+    team_bytes: int  # for each thread
+    team_threads: int
+    team_blocks: int
+    rows_threads: int
+    long: _Long
+
+
+def _planner(given: Properties) -> tuple[Plan, _Facts]:
+    team, threads, group_threads = 32 * given["team_items"], given["team_threads"], given["group_threads"]
+    groups = _groups(team)
+    tops = [*groups, *(team << size for size in range((threads // 32).bit_length()))]
 
     def running(kernel: str, threads: int, shared: int = 0) -> int:
-        return max(facts.occupancy(f"cupar_segmented_sort_{kernel}", threads, shared), 1) * sms
+        return max(given.occupancy(f"cupar_segmented_sort_{kernel}", threads, shared), 1) * given["sms"]
 
-    most_teams = running("teams", facts["team_threads"], nbytes)
-    most_groups = {most: running(str(most), facts["group_threads"]) for most in groups}
-    most_count, most_digit = (running(each, facts["digit_threads"]) for each in ("count", "digit"))
+    none = (1,) * (len(_GROUPS) - len(groups))
+    return _plan, _Facts(
+        groups=len(groups),
+        lists=len(tops),
+        least=leasts(tops),
+        segments_of_block=(*(group_threads // _GROUPS[most] for most in groups), *none),
+        group_blocks=(*(running(str(most), group_threads) for most in groups), *none),
+        team=team,
+        team_bytes=given["team_bytes"],
+        team_threads=threads,
+        team_blocks=running("teams", threads, threads * given["team_bytes"]),
+        rows_threads=given["rows_threads"],
+        long=_Long(
+            tile=given["tile_items"],
+            passes=given["passes"],
+            segment_size=given["segment_size"],
+            key_size=given["key_size"],
+            value_size=given["value_size"],
+            tiles_blocks=given["sms"] * _TILES_BLOCKS,
+            count_blocks=running("count", given["digit_threads"]),
+            digit_blocks=running("digit", given["digit_threads"]),
+        ),
+    )
 
-    def long(items: int, segments: int, begin: int) -> tuple[int, tuple[int, ...]]:
-        """Lay out what long segments need, and return how many bytes there are and their numbers."""
-        tiles = items // facts["tile_items"] + segments
-        bins = facts["passes"] * 256
-        spare = items if facts["passes"] > 1 else 0
-        *parts, nbytes = aligned(
-            begin,
-            facts["segment_size"] * segments,
-            4 * tiles,
-            8 * bins * segments,
-            8 * 256 * tiles,
-            facts["key_size"] * spare,
-            facts["value_size"] * spare,
-        )
-        _, queue, segment_of, of_bins, lookback, keys, values = parts
-        numbers = (
-            *(len(tops), queue, segment_of, of_bins, lookback, segments, tiles, keys, values),
-            *(min(segments, sms * _TILES_BLOCKS), min(tiles, most_count), min(tiles, most_digit)),
-        )
-        return nbytes, numbers
 
-    def plan(problem: Sorted) -> Plan:
-        items, n, length = problem
-        if n == 0 or items == 0:
-            return Plan("", 0)
-        if length > tops[-1]:
-            nbytes_of_long, numbers = long(n * length, n, 4 * _WORDS)
-            return Plan("long", nbytes_of_long, (n, length, *numbers))
-        if length > 0:
-            return rows(n, length)
-        # Segments of a list have more items than those of the one before, and do not overlap.
-        leasts = [1, *(top + 1 for top in tops)]
-        counts = [min(n, items // least) for least in leasts]
-        firsts = [*accumulate(counts, initial=0)]
-        firsts += [firsts[-1]] * (LISTS + 1 - len(firsts))
-        _, segments, end = aligned(4 * _WORDS, 4 * firsts[-1])
-        of_teams = counts[len(groups) : len(tops)]
-        numbers = (
-            *(n, segments, *firsts, ceil_div(n, LIST_ITEMS)),
-            *(sum(count > 0 for count in of_teams) - 1, max(min(sum(of_teams), most_teams), 1), nbytes),
-            *(
-                max(min(ceil_div(count, groups[most]), most_groups[most]), 1)
-                for most, count in zip(groups, counts, strict=False)
-            ),
-        )
-        if counts[len(tops)] == 0:
-            return Plan("short", end, numbers)
-        nbytes_of_all, more = long(items, counts[len(tops)], end)
-        return Plan("any", nbytes_of_all, (*numbers, *more))
+def _plan(facts: _Facts, problem: Sorted, emit: Emit) -> int:
+    items, n, length = problem
+    if n == 0 or items == 0:
+        return 0
+    groups, lists, least = facts.groups, facts.lists, facts.least
+    if length >= least[lists]:
+        numbers, nbytes = _long(facts.long, lists, n * length, n, 4 * _WORDS)
+        emit(_LONG, (n, length) + numbers)
+        return nbytes
+    if length > 0:
+        return _rows(facts, n, length, emit)
+    starts = starts_of_lists(n, items, least)
+    segments = aligned(4 * _WORDS)
+    end = segments + aligned(4 * starts[LISTS])
+    largest = -1  # size of a team that has any segments
+    for k in range(groups, lists):
+        if starts[k + 1] > starts[k]:
+            largest += 1
+    teams = max(min(starts[lists] - starts[groups], facts.team_blocks), 1)
+    grids = (
+        _group_grid(facts, starts, 0),
+        _group_grid(facts, starts, 1),
+        _group_grid(facts, starts, 2),
+        _group_grid(facts, starts, 3),
+        _group_grid(facts, starts, 4),
+        _group_grid(facts, starts, 5),
+    )
+    of_teams = (ceil_div(n, LIST_ITEMS), largest, teams, facts.team_threads * facts.team_bytes)
+    short = (n, segments) + starts + of_teams + grids
+    long_segments = starts[lists + 1] - starts[lists]
+    if long_segments == 0:
+        emit(_SHORT, short)
+        return end
+    numbers, nbytes = _long(facts.long, lists, items, long_segments, end)
+    emit(_ANY, short + numbers)
+    return nbytes
 
-    def rows(n: int, length: int) -> Plan:
-        """Plan a sort of rows: a kernel."""
-        for most, rows_of_a_block in groups.items():
-            if length <= most:
-                return Plan(str(most), 0, (n, length, min(ceil_div(n, rows_of_a_block), MOST_BLOCKS)))
-        size = (ceil_div(length, team) - 1).bit_length()
-        threads = max(32 << size, facts["rows_threads"])
-        teams = threads // (32 << size)
-        grid = min(ceil_div(n, teams), MOST_BLOCKS)
-        return Plan(f"teams {size}", 0, (n, length, grid, threads * facts["team_bytes"]))
 
-    return plan
+@helper
+def _group_grid(facts: _Facts, starts: tuple[int, ...], k: int) -> int:
+    """Return how many blocks of groups work off a list."""
+    blocks = ceil_div(starts[k + 1] - starts[k], facts.segments_of_block[k])
+    return max(min(blocks, facts.group_blocks[k]), 1)
+
+
+@helper
+def _long(long: _Long, lists: int, items: int, segments: int, begin: int) -> tuple[tuple[int, ...], int]:
+    """Lay out what long segments need, and return their numbers and how many bytes there are."""
+    tiles = items // long.tile + segments
+    bins = long.passes * 256
+    spare = items if long.passes > 1 else 0
+    queue = aligned(begin)
+    segment_of = queue + aligned(long.segment_size * segments)
+    of_bins = segment_of + aligned(4 * tiles)
+    lookback = of_bins + aligned(8 * bins * segments)
+    keys = lookback + aligned(8 * 256 * tiles)
+    values = keys + aligned(long.key_size * spare)
+    parts = (lists, queue, segment_of, of_bins, lookback, segments, tiles, keys, values)
+    grids = (min(segments, long.tiles_blocks), min(tiles, long.count_blocks), min(tiles, long.digit_blocks))
+    return parts + grids, values + aligned(long.value_size * spare)
+
+
+@helper
+def _rows(facts: _Facts, n: int, length: int, emit: Emit) -> int:
+    """Plan a sort of rows: a kernel."""
+    for k in range(facts.groups):
+        if length < facts.least[k + 1]:
+            emit(_FIRST_GROUP + k, (n, length, min(ceil_div(n, facts.segments_of_block[k]), MOST_BLOCKS)))
+            return 0
+    size = bits(ceil_div(length, facts.team) - 1)
+    threads = max(32 << size, facts.rows_threads)
+    grid = min(ceil_div(n, threads // (32 << size)), MOST_BLOCKS)
+    emit(_FIRST_TEAM + size, (n, length, grid, threads * facts.team_bytes))
+    return 0
 
 
 def _traits(spec: Specialisation) -> str:
@@ -290,6 +362,7 @@ SEGMENTED_SORT = Family(
         *("group_threads", "team_threads", "team_items", "team_bytes", "digit_threads", "tile_items"),
         *("passes", "segment_size", "key_size", "value_size", "rows_threads"),
     ),
+    _NAMES,
     _shapes,
     _planner,
     _traits,

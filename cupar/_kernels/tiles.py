@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from .._base.errors import BuildError
 from .._ir.nodes import Argument
-from .family import Facts, Launch, Parameter, PlanTuple, Shape, Storage, Value, i64, u64
+from .family import Emit, Launch, Parameter, Plan, Properties, Shape, Storage, Value, i64, u64
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
@@ -36,9 +36,13 @@ def shapes(
     return shapes
 
 
+NAMES = ("block", "grid")
+_BLOCK, _GRID = range(2)
+
+
 def planner(
     kernel: str, block_tiles: int, state_bytes: int | None = None
-) -> Callable[[Facts], Callable[[int], PlanTuple]]:
+) -> Callable[[Properties], tuple[Plan, tuple[int, ...]]]:
     """Return the planner of a kernel.
 
     Parameters
@@ -50,21 +54,24 @@ def planner(
         Of a tile's state; by default the build says it, as its fact ``"state"``.
     """
 
-    def planner(facts: Facts) -> Callable[[int], PlanTuple]:
-        tile, sms = facts["tile_items"], facts["sms"]
-        state = facts["state"] if state_bytes is None else state_bytes
-        most = max(1, facts.occupancy(kernel, facts["threads"], facts["shared"])) * sms
-
-        def plan(n: int) -> PlanTuple:
-            tiles = -(-n // tile)
-            if tiles <= block_tiles:
-                return "block", 0, (n,)
-            init_grid = -(-(_TICKET_BYTES + state * tiles) // (8 * _INIT_THREADS))
-            return "grid", 8 * _INIT_THREADS * init_grid, (n, min(tiles, most), init_grid)
-
-        return plan
+    def planner(given: Properties) -> tuple[Plan, tuple[int, ...]]:
+        tile = given["tile_items"]
+        state = given["state"] if state_bytes is None else state_bytes
+        resident = max(1, given.occupancy(kernel, given["threads"], given["shared"]))
+        return _plan, (tile, block_tiles * tile, state, resident * given["sms"])
 
     return planner
+
+
+def _plan(facts: tuple[int, ...], n: int, emit: Emit) -> int:
+    tile, block, state, blocks = facts
+    if n <= block:
+        emit(_BLOCK, (n,))
+        return 0
+    tiles = -(-n // tile)
+    init_grid = -(-(_TICKET_BYTES + state * tiles) // (8 * _INIT_THREADS))
+    emit(_GRID, (n, min(tiles, blocks), init_grid))
+    return 8 * _INIT_THREADS * init_grid
 
 
 def check_size(spec: Specialisation, columns: Sequence[Argument], nbytes: int) -> None:

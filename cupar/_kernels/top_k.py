@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cache
-from itertools import accumulate
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from .family import (
-    Facts,
+    Emit,
     Family,
     Launch,
     Number,
     Parameter,
     Plan,
-    Several,
+    Properties,
     Shape,
     Storage,
     Value,
     aligned,
+    bits,
     ceil_div,
+    helper,
     i32,
     i64,
     u32,
@@ -34,7 +34,9 @@ from .segments import (
     MOST_BLOCKS,
     NO_LISTS,
     ROWS,
+    leasts,
     sorted_segments,
+    starts_of_lists,
 )
 
 if TYPE_CHECKING:
@@ -44,13 +46,16 @@ if TYPE_CHECKING:
 _SHORT = ("few", "warp", "block")
 _FEW = 128  # items of a segment, at most
 _WARP_THREADS, _WARPS = 128, 4  # of a block whose warps have a segment each
-_LEAST_ROOM = 64  # words that a team may find before it looks for fewer
+_LEAST_ROOM, _LEAST_PLACE = 64, 6  # words that a team may find before it looks for fewer; log2 of it
 _DIGIT_BITS = 11
 _BINS = 1 << _DIGIT_BITS
 
 # Counters: of lists, of tiles and segments, of what is selected, and of sorts.
 _WORDS, _COUNTS, _SELECTED, _OF_SORT = 64, 4 * 16, 4 * 18, 4 * 32
 _TILES_THREADS, _TILES_BLOCKS, _SORT_TILES_THREADS = 1024, 2, 256
+
+_NAMES = ("short", *_SHORT, "levels 1", "levels 2", "level", "large")
+_SHORT_SEGMENTS, _OF_FEW, _OF_WARP, _OF_BLOCK, _FIRST_LEVEL, _TWO_LEVELS, _LEVEL, _LARGE = range(8)
 
 
 class Top(NamedTuple):
@@ -78,17 +83,13 @@ class Top(NamedTuple):
 
 _SHORT_NUMBERS = tuple(f"{what} {name}" for name in _SHORT for what in ("grid", "room", "shared"))
 _QUEUE_NUMBERS = ("queue", "segment_of", "most_selected", "most_segments", "most_tiles", "tiles_grid")
-_CANDIDATE_NUMBERS = ("counts", "keys", "positions", "grid", "room", "shared")
+_CANDIDATE_NUMBERS = ("counts", "keys", "positions", "grid", "room", "shared", "group", "level_grid")
 _LARGE_NUMBERS = (
     *("bins", "before", "keys", "positions", "sorted_keys", "sorted_positions"),
     *("sort_queue", "sort_segment_of", "sort_bins", "sort_lookback", "sort_tiles"),
     *("digit_grid", "select_grid", "sort_grid", "sort_count_grid", "sort_digit_grid"),
 )
 _FIRST_LEVELS = 2  # that one shape has at most
-
-
-def _level_numbers(count: int) -> tuple[str, ...]:
-    return ("group", "level_grid", *(f"stride {i}" for i in range(count)))
 
 
 def _numbers(has_offsets: bool) -> dict[str, tuple[str, ...]]:
@@ -102,8 +103,8 @@ def _numbers(has_offsets: bool) -> dict[str, tuple[str, ...]]:
         found = {name: (*given, "size", f"grid {name}", f"room {name}", f"shared {name}") for name in _SHORT}
         long = (*given, "size", *_QUEUE_NUMBERS)
     for count in range(1, _FIRST_LEVELS + 1):
-        found[f"levels {count}"] = (*long, *_CANDIDATE_NUMBERS, *_level_numbers(count))
-    found["level"] = ("k", *_QUEUE_NUMBERS, *_CANDIDATE_NUMBERS, *_level_numbers(1))
+        found[f"levels {count}"] = (*long, *_CANDIDATE_NUMBERS, *(f"stride {i}" for i in range(count)))
+    found["level"] = ("k", *_QUEUE_NUMBERS, *_CANDIDATE_NUMBERS, "stride 0")
     found["large"] = (*long, *_LARGE_NUMBERS)
     return found
 
@@ -202,113 +203,202 @@ def _large(
     return [*launches, Launch("cupar_top_k_write", "select_grid", "threads", write)]
 
 
-def _planner(facts: Facts) -> Callable[[Top], Plan]:  # noqa: PLR0915 - it is many numbers
-    sms, threads, tile = facts["sms"], facts["threads"], facts["tile"]
-    key_size, word_size = facts["key_size"], facts["word_size"]
-    tops = (_FEW, facts["warp"], tile)  # most items of a segment, for each list
-    most_of_levels = tile // 4  # items, k at most
-    names = {has_offsets: _numbers(has_offsets) for has_offsets in (False, True)}
+_ROOMS = 8  # for 64 words, 128, …, 8192: a tile's at most
 
-    @cache
+
+class _Running(NamedTuple):
+    """How many blocks run at once, of kernels whose shared memory has room for so many words."""
+
+    few: tuple[int, ...]
+    warp: tuple[int, ...]
+    block: tuple[int, ...]
+    candidates: tuple[int, ...]
+    level: tuple[int, ...]
+
+
+class _Sort(NamedTuple):
+    """What sorts where k is large."""
+
+    tile: int
+    segment_size: int
+    digit_blocks: int  # that run at once, as of all others
+    select_blocks: int
+    count_blocks: int
+    sort_blocks: int
+
+
+class _Facts(NamedTuple):
+    tile: int
+    warp: int  # items of a segment that a warp has, at most
+    least: tuple[int, ...]  # items of a segment in each list
+    word_size: int
+    key_size: int
+    segment_size: int
+    tiles_blocks: int
+    running: _Running
+    sort: _Sort
+
+
+def _planner(given: Properties) -> tuple[Plan, _Facts]:
+    sms, threads, tile, word_size = given["sms"], given["threads"], given["tile"], given["word_size"]
+
     def running(kernel: str, block: int, shared: int = 0) -> int:
-        return max(facts.occupancy(kernel, block, shared), 1) * sms
+        return max(given.occupancy(kernel, block, shared), 1) * sms
 
-    def room(k: int, most: int) -> int:
-        """Return how many words a team has room for: the next power of two."""
-        return min(1 << (max(2 * k, _LEAST_ROOM) - 1).bit_length(), most)
+    def by_room(kernel: str, block: int, most: int, warps: int) -> tuple[int, ...]:
+        rooms = (min(_LEAST_ROOM << k, most) for k in range(_ROOMS))
+        return tuple(running(f"cupar_top_k_{kernel}", block, room * warps * word_size) for room in rooms)
 
-    def short(name: str, k: int, most: int, segments: int, *, has_offsets: bool) -> dict[str, int]:
-        """Return the numbers of a kernel for short segments."""
-        words, warps = room(k, most), 1 if name == "block" else _WARPS
-        block = threads if name == "block" else _WARP_THREADS
-        shared = words * warps * word_size
-        blocks = max(ceil_div(segments, warps), 1)
-        at_most = running(f"cupar_top_k_{name}", block, shared) if has_offsets else MOST_BLOCKS
-        grid = min(blocks, at_most)
-        return {f"grid {name}": grid, f"room {name}": words, f"shared {name}": shared}
+    of_sort = {name: given[f"sort_{name}"] for name in ("threads", "tile", "segment_size")}
+    return _plan, _Facts(
+        tile=tile,
+        warp=given["warp"],
+        least=leasts([_FEW, given["warp"], tile]),
+        word_size=word_size,
+        key_size=given["key_size"],
+        segment_size=given["segment_size"],
+        tiles_blocks=sms * _TILES_BLOCKS,
+        running=_Running(
+            by_room("few", _WARP_THREADS, _FEW, _WARPS),
+            by_room("warp", _WARP_THREADS, given["warp"], _WARPS),
+            *(by_room(kernel, threads, tile, 1) for kernel in ("block", "candidates", "level")),
+        ),
+        sort=_Sort(
+            of_sort["tile"],
+            of_sort["segment_size"],
+            *(running(f"cupar_top_k_{kernel}", threads) for kernel in ("digit", "select")),
+            *(running(f"cupar_segmented_sort_{each}", of_sort["threads"]) for each in ("count", "digit")),
+        ),
+    )
 
-    def long(items: int, segments: int, longest: int, k: int, begin: int) -> tuple[dict[str, int], int]:
-        """Lay out what long segments need: return the numbers, and how many bytes there are."""
-        tiles = items // tile + segments
-        found = {
-            "most_selected": items,
-            "most_segments": segments,
-            "most_tiles": tiles,
-            "tiles_grid": min(segments, sms * _TILES_BLOCKS),
-        }
-        before = (begin, facts["segment_size"] * segments, 4 * tiles)
-        if k <= most_of_levels:
-            words = room(k, tile)
-            shared = words * word_size
-            most = running("cupar_top_k_candidates", threads, shared)
-            _, *parts, nbytes = aligned(*before, 4 * tiles, key_size * tiles * k, 8 * tiles * k)
-            found |= dict(zip(("queue", "segment_of", "counts", "keys", "positions"), parts, strict=True))
-            found |= {"grid": min(tiles, most), "room": words, "shared": shared, "group": tile // k}
-            most = running("cupar_top_k_level", threads, shared)
-            return found | {"level_grid": min(ceil_div(tiles, 32), most)}, nbytes
+
+def _plan(facts: _Facts, problem: Top, emit: Emit) -> int:
+    items, n, length, k = problem
+    if n == 0 or items == 0 or k == 0:
+        return 0
+    tile, warp, word_size, running = facts.tile, facts.warp, facts.word_size, facts.running
+    if length > tile:
+        return _plan_long(facts, (n, k, length), k, items, n, length, 4 * _WORDS, emit)
+    if length > 0:
+        if length <= _FEW:
+            emit(_OF_FEW, (n, k, length) + _short(k, _FEW, _WARPS, word_size, n))
+        elif length <= warp:
+            emit(_OF_WARP, (n, k, length) + _short(k, warp, _WARPS, word_size, n))
+        else:
+            emit(_OF_BLOCK, (n, k, length) + _short(k, tile, 1, word_size, n))
+        return 0
+    starts = starts_of_lists(n, items, facts.least)
+    segments = aligned(4 * _WORDS)
+    end = segments + aligned(4 * starts[LISTS])
+    few = _short(k, _FEW, _WARPS, word_size, starts[1])
+    of_warp = _short(k, warp, _WARPS, word_size, starts[2] - starts[1])
+    block = _short(k, tile, 1, word_size, starts[3] - starts[2])
+    short = (
+        (n, k, segments)
+        + starts
+        + (ceil_div(n, LIST_ITEMS),)
+        + (min(few[0], running.few[_place(few[1])]), few[1], few[2])
+        + (min(of_warp[0], running.warp[_place(of_warp[1])]), of_warp[1], of_warp[2])
+        + (min(block[0], running.block[_place(block[1])]), block[1], block[2])
+    )
+    long_segments = starts[4] - starts[3]
+    if long_segments == 0:
+        emit(_SHORT_SEGMENTS, short)
+        return end
+    return _plan_long(facts, short, k, items, long_segments, items, end, emit)
+
+
+@helper
+def _room(k: int, most: int) -> int:
+    """Return how many words a team has room for: the next power of two."""
+    return min(1 << bits(max(2 * k, _LEAST_ROOM) - 1), most)
+
+
+@helper
+def _place(room: int) -> int:
+    """Return the place of a room among all that there are."""
+    return bits(room - 1) - _LEAST_PLACE
+
+
+@helper
+def _short(k: int, most: int, warps: int, word_size: int, segments: int) -> tuple[int, int, int]:
+    """Return the grid of a kernel for short segments, its room and its shared memory."""
+    room = _room(k, most)
+    return min(max(ceil_div(segments, warps), 1), MOST_BLOCKS), room, room * warps * word_size
+
+
+@helper
+def _plan_long(
+    facts: _Facts,
+    head: tuple[int, ...],
+    k: int,
+    items: int,
+    segments: int,
+    longest: int,
+    begin: int,
+    emit: Emit,
+) -> int:
+    """Plan what long segments need, behind the numbers that all shapes of a build begin with."""
+    tile, key_size = facts.tile, facts.key_size
+    tiles = items // tile + segments
+    queue = aligned(begin)
+    segment_of = queue + aligned(facts.segment_size * segments)
+    end = segment_of + aligned(4 * tiles)
+    of_queue = (queue, segment_of, items, segments, tiles, min(segments, facts.tiles_blocks))
+    if k > tile // 4:
         selected = min(items, segments * min(k, longest))
-        sort_tiles = selected // facts["sort_tile"] + segments
-        _, *parts, nbytes = aligned(
-            *before,
-            *(8 * _BINS * segments, 16 * tiles),
-            *(key_size * selected, 8 * selected) * 2,
-            *(facts["sort_segment_size"] * segments, 4 * sort_tiles),
-            *(8 * 256 * key_size * segments, 8 * 256 * sort_tiles),
-        )
-        found |= dict(zip(("queue", "segment_of", *_LARGE_NUMBERS[:10]), parts, strict=True))
-        sort_threads = facts["sort_threads"]
-        return found | {
-            "sort_tiles": sort_tiles,
-            "digit_grid": min(tiles, running("cupar_top_k_digit", threads)),
-            "select_grid": min(tiles, running("cupar_top_k_select", threads)),
-            "sort_grid": min(segments, sms * _TILES_BLOCKS),
-            "sort_count_grid": min(sort_tiles, running("cupar_segmented_sort_count", sort_threads)),
-            "sort_digit_grid": min(sort_tiles, running("cupar_segmented_sort_digit", sort_threads)),
-        }, nbytes
+        return _plan_large(facts, head + of_queue, segments, tiles, selected, end, emit)
+    room = _room(k, tile)
+    place = _place(room)
+    keys = end + aligned(4 * tiles)
+    positions = keys + aligned(key_size * tiles * k)
+    grid = min(tiles, facts.running.candidates[place])
+    group, level_grid = tile // k, min(ceil_div(tiles, 32), facts.running.level[place])
+    candidates = (end, keys, positions, grid, room, room * facts.word_size, group, level_grid)
+    most = ceil_div(longest, tile)
+    if group >= most:
+        emit(_FIRST_LEVEL, head + of_queue + candidates + (group,))
+    else:
+        stride = group * group
+        emit(_TWO_LEVELS, head + of_queue + candidates + (group, stride))
+        while stride < most:
+            stride *= group
+            emit(_LEVEL, (k,) + of_queue + candidates + (stride,))
+    return positions + aligned(8 * tiles * k)
 
-    def plan(problem: Top) -> Plan:
-        items, n, length, k = problem
-        if n == 0 or items == 0 or k == 0:
-            return Plan("", 0)
-        has_offsets = length == 0
-        found = {"n": n, "k": k, "size": length}
-        if not has_offsets:
-            for name, most in zip(_SHORT, tops, strict=True):
-                if length <= most:
-                    found |= short(name, k, most, n, has_offsets=False)
-                    return Plan(name, 0, tuple(found[each] for each in names[False][name]))
-            return of_long(found, items, n, length, 4 * _WORDS)
-        # Segments of a list have more items than those of the one before, and do not overlap.
-        counts = [min(n, items // least) for least in (1, *(top + 1 for top in tops))]
-        firsts = [*accumulate(counts, initial=0)]
-        firsts += [firsts[-1]] * (LISTS + 1 - len(firsts))
-        _, segments, end = aligned(4 * _WORDS, 4 * firsts[-1])
-        found |= {"segments": segments, "list_grid": ceil_div(n, LIST_ITEMS)}
-        found |= {f"list {i}": first for i, first in enumerate(firsts)}
-        for name, most, count in zip(_SHORT, tops, counts, strict=False):
-            found |= short(name, k, most, count, has_offsets=True)
-        if counts[-1] == 0:
-            return Plan("short", end, tuple(found[each] for each in names[True]["short"]))
-        return of_long(found, items, counts[-1], items, end)
 
-    def of_long(found: dict[str, int], items: int, segments: int, longest: int, begin: int) -> Plan:
-        k, shapes = found["k"], names[found["size"] == 0]
-        numbers, nbytes = long(items, segments, longest, k, begin)
-        found |= numbers
-        if k > most_of_levels:
-            return Plan("large", nbytes, tuple(found[each] for each in shapes["large"]))
-        strides, several = [found["group"]], Several()
-        while strides[-1] < ceil_div(longest, tile):
-            strides.append(strides[-1] * found["group"])
-        own = strides[:_FIRST_LEVELS]
-        found |= {f"stride {i}": stride for i, stride in enumerate(own)}
-        several.add(f"levels {len(own)}", tuple(found[each] for each in shapes[f"levels {len(own)}"]))
-        for stride in strides[_FIRST_LEVELS:]:
-            found["stride 0"] = stride
-            several.add("level", tuple(found[each] for each in shapes["level"]))
-        return several.plan(nbytes)
-
-    return plan
+@helper
+def _plan_large(
+    facts: _Facts,
+    head: tuple[int, ...],
+    segments: int,
+    tiles: int,
+    selected: int,
+    begin: int,
+    emit: Emit,
+) -> int:
+    """Plan what selects and sorts where k is large."""
+    key_size, sort = facts.key_size, facts.sort
+    sort_tiles = selected // sort.tile + segments
+    before = begin + aligned(8 * _BINS * segments)
+    keys = before + aligned(16 * tiles)
+    positions = keys + aligned(key_size * selected)
+    sorted_keys = positions + aligned(8 * selected)
+    sorted_positions = sorted_keys + aligned(key_size * selected)
+    queue = sorted_positions + aligned(8 * selected)
+    segment_of = queue + aligned(sort.segment_size * segments)
+    bins = segment_of + aligned(4 * sort_tiles)
+    lookback = bins + aligned(8 * 256 * key_size * segments)
+    parts = (begin, before, keys, positions, sorted_keys, sorted_positions, queue, segment_of, bins, lookback)
+    grids = (
+        min(tiles, sort.digit_blocks),
+        min(tiles, sort.select_blocks),
+        min(segments, facts.tiles_blocks),
+        min(sort_tiles, sort.count_blocks),
+        min(sort_tiles, sort.sort_blocks),
+    )
+    emit(_LARGE, head + parts + (sort_tiles,) + grids)
+    return lookback + aligned(8 * 256 * sort_tiles)
 
 
 def _traits(spec: Specialisation) -> str:
@@ -332,6 +422,7 @@ TOP_K = Family(
         *("threads", "tile", "warp", "segment_size", "key_size", "word_size"),
         *("sort_threads", "sort_tile", "sort_segment_size"),
     ),
+    _NAMES,
     _shapes,
     _planner,
     _traits,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from . import policies
-from .family import Facts, Family, Launch, PlanTuple, Shape, Value, i32, i64
+from .family import Emit, Family, Launch, Plan, Properties, Shape, Value, i32, i64
 from .tuning import Tunable, operator_class, types
 
 if TYPE_CHECKING:
@@ -26,16 +25,19 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     }
 
 
-def _planner(facts: Facts) -> Callable[[int], PlanTuple]:
-    row, rows = facts["threads"] * facts["items"], facts["rows"]
-    at_once = facts.occupancy("cupar_transform", facts["threads"], 0) * facts["sms"] * row
-    cached = policies.TRANSFORM_CACHED_BYTES // max(facts["item_bytes"], 1)
+def _planner(given: Properties) -> tuple[Plan, tuple[int, ...]]:
+    row = given["threads"] * given["items"]
+    at_once = given.occupancy("cupar_transform", given["threads"], 0) * given["sms"] * row
+    cached = policies.TRANSFORM_CACHED_BYTES // max(given["item_bytes"], 1)
+    return _plan, (row, given["rows"], at_once, cached)
 
-    def plan(n: int) -> PlanTuple:
+
+def _plan(facts: tuple[int, ...], n: int, emit: Emit) -> int:
+    row, rows, at_once, cached = facts
+    if n:
         tile = row * min(rows, -(-n // at_once)) if at_once < n <= cached else row
-        return "tiles" if n else "", 0, (n, tile, -(-n // tile))
-
-    return plan
+        emit(0, (n, tile, -(-n // tile)))
+    return 0
 
 
 def _default(spec: Specialisation) -> policies.Tiles:
@@ -69,6 +71,7 @@ static constexpr int iterator_items = {policy.iterator_items};"""
 TRANSFORM = Family(
     "transform/transform.cuh",
     ("threads", "items", "rows", "item_bytes"),
+    ("tiles",),
     _shapes,
     _planner,
     _traits,

@@ -271,7 +271,7 @@ def bound(library, monkeypatch):
     chain = SimpleNamespace(filler=lambda executable, nodes: lambda *arguments: None)
     call = SimpleNamespace(bind=lambda arguments: arguments, prepare=lambda bound: None, nbytes=MIB)
     call.name, call.take_lent = "reduce_into", lambda: ()
-    call.loaded, call.shape, call.numbers = SimpleNamespace(chains={"one": chain}), "one", ()
+    call.loaded, call.shape, call.numbers = SimpleNamespace(chains={"one": chain}, shape_names=["one"]), 0, ()
     algorithm = cupar.Reduce.__new__(cupar.Reduce)
     algorithm._states, algorithm._source = (), SimpleNamespace(refusal="")
     algorithm._new_call = lambda context, number, stream: call

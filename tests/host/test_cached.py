@@ -28,8 +28,12 @@ def test_another_process_finds_them(tmp_path, session_cache):
 
 
 def test_what_is_kept_depends_on_all_code_that_compiles():
-    from cupar import _host
-    from cupar._host import portable
+    from cupar import _host, _kernels
+    from cupar._host import plans, portable  # noqa: F401 - which imports all that it compiles
+    from cupar._kernels import family
 
     files = {path.stem for path in Path(_host.__file__).parent.glob("*.py")}
-    assert files - {*portable._MODULES} == {"__init__", "dump"}  # which decide nothing
+    assert files - {*portable._HOST} == {"__init__", "dump"}  # which decide nothing
+    files = {path for path in Path(_kernels.__file__).parent.glob("*.py") if "emit: Emit" in path.read_text()}
+    called = {function.__module__.rpartition(".")[2] for function in (*family.helpers, *family.twins)}
+    assert {path.stem for path in files} | called == {*portable._KERNELS}

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from support.plans import planned
 
 import cupar
 from cupar._kernels import compact, policies
 from cupar._kernels.compact import PARTITION, SELECT, UNIQUE
-from cupar._kernels.family import Facts
 
 CC = 90
 SMS, OCCUPANCY, TILE = 132, 3, 4096
@@ -19,7 +19,7 @@ def struct(kind, count):
 
 def planner(family, occupancy=OCCUPANCY):
     found = dict(threads=256, tile_items=TILE, shared=65584, sms=SMS, shared_memory=232448)
-    return family.planner(Facts(found, lambda *_: occupancy))
+    return planned(family, found, lambda *_: occupancy)
 
 
 def positive(a):

@@ -6,11 +6,11 @@ from collections import namedtuple
 
 import numpy as np
 import pytest
+from support import plans
 from support.disassembly import kernels, spills_or_calls
 
 import cupar
 from cupar._kernels import histogram, policies
-from cupar._kernels.family import Facts
 
 CC, SMS, SHARED_MEMORY = 90, 132, 232_448
 WORD = 2**64
@@ -32,11 +32,11 @@ def facts(dtype, levels="i8", vector_items=None):
         "sms": SMS,
         "shared_memory": SHARED_MEMORY,
     }
-    return Facts(numbers, lambda kernel, threads, shared: min(2, SHARED_MEMORY // (shared + 1024)) or 1)
+    return numbers, lambda kernel, threads, shared: min(2, SHARED_MEMORY // (shared + 1024)) or 1
 
 
 def planned(dtype, bins, n, lower=0, upper=2**20, **given):
-    found = histogram.HISTOGRAM.planner(facts(dtype, **given))(Problem(bins, lower, upper, n))
+    found = plans.planned(histogram.HISTOGRAM, *facts(dtype, **given))(Problem(bins, lower, upper, n))
     levels = histogram._FLOATS if given.get("levels") == "f8" else histogram._INTEGERS
     names = ("n", "grid", "zero_grid", "shared", "width", "step", *(each.name for each in levels))
     return found.shape, dict(zip(names, found.numbers, strict=True))

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from support.cubins import kernels
 from support.disassembly import instructions, spills_or_calls
+from support.plans import planned
 
 import cupar
 from cupar._kernels import policies
-from cupar._kernels.family import Facts
 from cupar._kernels.image import Image
 from cupar._kernels.policies import EVERY, Lookahead, Measured, Table
 from cupar._kernels.scan import SCAN
@@ -128,10 +128,8 @@ def test_a_scan_built_for_each_kind_of_card(cc, tmp_path):
     facts, n, sms = Image.loads(scan._code._blob).facts, 1 << 28, 84
     # On 9.0, CUB's kernel sets its barriers up through local memory, whatever the types are.
     assert cc == 90 or {*spills_or_calls(scan, tmp_path)} <= {"CALL"}
-    given = Facts(
-        {**facts, "sms": sms, "shared_memory": OPTIN[cc]}, lambda _, __, size: int(size <= OPTIN[cc])
-    )
-    shape, nbytes, numbers = SCAN.planner(given)(n)
+    given = {**facts, "sms": sms, "shared_memory": OPTIN[cc]}
+    shape, nbytes, numbers = planned(SCAN, given, lambda _, __, size: int(size <= OPTIN[cc]))(n)
     if cc < 90:
         assert (shape, "cupar_scan_ahead" in kernels(scan.cubin())) == ("tiles", False)
         return

@@ -4,9 +4,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from support.plans import planned
 
 import cupar
-from cupar._kernels.family import Facts, Plan
 from cupar._kernels.reduce import REDUCE
 
 SMS, OCCUPANCY = 132, 8
@@ -17,24 +17,24 @@ CC = 90
 
 
 def planner(facts, sms=SMS):
-    return REDUCE.planner(Facts({**facts, "sms": sms, "shared_memory": 232448}, lambda *_: OCCUPANCY))
+    return planned(REDUCE, {**facts, "sms": sms, "shared_memory": 232448}, lambda *_: OCCUPANCY)
 
 
 @pytest.mark.parametrize("facts", [FLOAT32, BYTES, STRUCTS])
 def test_one_block_while_that_is_quicker(facts):
     plan, one = planner(facts), facts["threads"] * facts["rows"] * facts["items"]
     large = facts["large_items"]
-    assert {Plan(*plan(n)).shape for n in (0, 1, one - 1, one)} == {"block"}
+    assert {plan(n).shape for n in (0, 1, one - 1, one)} == {"block"}
     if large > one:
-        assert {Plan(*plan(n)).shape for n in (one + 1, large)} == {"large block"}
-    assert {Plan(*plan(n)).shape for n in (large + 1, 2**20, 2**33)} == {"grid"}
-    assert {Plan(*plan(n)).nbytes for n in (0, one, large)} == {0}
+        assert {plan(n).shape for n in (one + 1, large)} == {"large block"}
+    assert {plan(n).shape for n in (large + 1, 2**20, 2**33)} == {"grid"}
+    assert {plan(n).nbytes for n in (0, one, large)} == {0}
 
 
 @pytest.mark.parametrize("facts", [FLOAT32, BYTES, STRUCTS])
 @pytest.mark.parametrize("n", [2**24, 2**28 + 1, 2**31, 2**32 + 5, 2**34])
 def test_many_items_have_the_grid_that_cub_has(facts, n):
-    found = Plan(*planner(facts)(n))
+    found = planner(facts)(n)
     tile = facts["threads"] * facts["rows"] * facts["items"]
     most = SMS * OCCUPANCY * 5
     assert found.numbers == (n, facts["threads"] * facts["rows"], min(-(-n // tile), most))
@@ -43,7 +43,7 @@ def test_many_items_have_the_grid_that_cub_has(facts, n):
 
 def test_few_items_are_cut_smaller():
     plan = planner(FLOAT32)
-    assert [Plan(*plan(n)).numbers[1:] for n in (16385, 2**16, 2**18, 2**20)] == [
+    assert [plan(n).numbers[1:] for n in (16385, 2**16, 2**18, 2**20)] == [
         (256, 17),
         (256, 64),
         (256, 256),
@@ -85,7 +85,7 @@ def test_each_item_is_read_once_and_no_block_is_idle(items, before):
     tile = 8 * items
     sizes = {0, 1, 2, 3, *range(tile - 2, tile + 3), *range(16 * items - 1, 16 * items + 60), 40 * tile + 7}
     for n in sorted(sizes):
-        found = Plan(*plan(n))
+        found = plan(n)
         _, vectors, grid = found.numbers
         threads = 8 if found.shape == "large block" else 4
         seen = Counter()

@@ -5,10 +5,10 @@ import re
 import numpy as np
 import pytest
 from support.disassembly import run, spills_or_calls
+from support.plans import planned
 
 import cupar
 from cupar._kernels import policies, runs
-from cupar._kernels.family import Facts
 from cupar._kernels.runs import REDUCE_BY_KEY, RUN_LENGTH_ENCODE, SCAN_BY_KEY
 
 CC = 90
@@ -23,7 +23,7 @@ def struct(kind, count):
 
 def planner(family, occupancy=OCCUPANCY, state=16):
     found = dict(threads=256, tile_items=TILE, shared=68064, state=state, sms=SMS, shared_memory=232448)
-    return family.planner(Facts(found, lambda *_: occupancy))
+    return planned(family, found, lambda *_: occupancy)
 
 
 def same(a, b):

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from support.plans import planned
 
 import cupar
 from cupar._kernels import policies
-from cupar._kernels.family import Facts, Plan, aligned
+from cupar._kernels.family import aligned
 from cupar._kernels.image import Image
 from cupar._kernels.scan import SCAN
 
@@ -27,8 +28,7 @@ TILE = 128 * 24
 
 def planner(facts, **more):
     occupancy = lambda kernel, threads, shared: int(shared <= OPTIN)
-    plan = SCAN.planner(Facts({**facts, "sms": SMS, "shared_memory": OPTIN, **more}, occupancy))
-    return lambda n: Plan(*plan(n))
+    return planned(SCAN, {**facts, "sms": SMS, "shared_memory": OPTIN, **more}, occupancy)
 
 
 def test_no_items_launch_nothing():
@@ -47,7 +47,7 @@ def test_tiles_that_look_back(n, payload):
     shape, nbytes, (items, tiles, clearing) = planner({**BACK, "payload": payload})(n)
     assert (shape, items, tiles) == ("tiles", n, -(-n // TILE))
     states = tiles + 32
-    assert nbytes == aligned(states * 8, states * payload, states * payload)[-1]
+    assert nbytes == aligned(states * 8) + 2 * aligned(states * payload)
     assert (clearing - 1) * 128 < tiles <= clearing * 128
 
 
@@ -62,7 +62,7 @@ def test_blocks_that_look_ahead(n):
     shape, nbytes, numbers = planner(AHEAD)(n)
     items, tiles, clearing, counter, grid, stages, shared = numbers
     assert (shape, items, tiles, grid) == ("ahead", n, -(-n // 8128), SMS)
-    assert (counter, nbytes) == aligned(tiles * 8, 4)[1:]
+    assert (counter, nbytes) == (aligned(tiles * 8), aligned(tiles * 8) + 256)
     assert (clearing - 1) * 128 < tiles <= clearing * 128
     most = -(-n // (SMS * 8128)) + 2
     assert (stages, shared) == (min(7, most), STAGES[min(7, most) - 1])

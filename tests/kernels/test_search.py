@@ -5,12 +5,13 @@ import re
 import numpy as np
 import pytest
 from support.disassembly import instructions, kernels, spills_or_calls
+from support.plans import Plan, planned
 
 import cupar
 from cupar import OpKind
 from cupar._compile import python_to_ltoir
 from cupar._kernels import policies
-from cupar._kernels.family import Facts, Number, Plan
+from cupar._kernels.family import Number
 from cupar._kernels.image import facts_of
 from cupar._kernels.search import SEARCH
 
@@ -31,7 +32,7 @@ FEW, MANY = 1000, 1 << 20
 
 
 def planner(**changes):
-    return SEARCH.planner(Facts({**FLOATS, **DEVICE, **changes}, lambda kernel, threads, shared: 3))
+    return planned(SEARCH, {**FLOATS, **DEVICE, **changes}, lambda kernel, threads, shared: 3)
 
 
 def before(a, b):

@@ -4,9 +4,9 @@ from itertools import pairwise
 
 import pytest
 from support.operators import less
+from support.plans import planned
 
 import cupar
-from cupar._kernels.family import Facts
 from cupar._kernels.segmented_merge_sort import SEGMENTED_MERGE_SORT
 from cupar._kernels.segmented_sort import Sorted
 
@@ -20,7 +20,7 @@ NAME = "cupar_segmented_merge_sort_"
 def planner(threads=THREADS, items=ITEMS, key=4, value=4):
     build = (threads, items, 24, key, value)
     facts = {**dict(zip(SEGMENTED_MERGE_SORT.facts, build, strict=True)), "sms": SMS, "shared_memory": 232448}
-    return SEGMENTED_MERGE_SORT.planner(Facts(facts, lambda *_: RUNNING))
+    return planned(SEGMENTED_MERGE_SORT, facts, lambda *_: RUNNING)
 
 
 def launches(spec, plan):

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from support.plans import planned
 
 import cupar
-from cupar._kernels.family import Facts
 from cupar._kernels.segmented_reduce import SEGMENTED_REDUCE, Segments
 
 SMS, WARPS, CHUNK = 132, 8, 8192
@@ -16,7 +16,7 @@ FACTS = dict(
 
 def planner(**facts):
     known = {**FACTS, **facts, "sms": SMS, "shared_memory": 232448}
-    return SEGMENTED_REDUCE.planner(Facts(known, lambda *_: 8))
+    return planned(SEGMENTED_REDUCE, known, lambda *_: 8)
 
 
 PLAN = planner()

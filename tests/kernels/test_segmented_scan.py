@@ -4,9 +4,9 @@ import itertools
 
 import numpy as np
 import pytest
+from support.plans import planned
 
 import cupar
-from cupar._kernels.family import Facts
 from cupar._kernels.image import facts_of
 from cupar._kernels.segmented_scan import SEGMENTED_SCAN
 from cupar._kernels.segments import Segments
@@ -23,7 +23,7 @@ PLUS = cupar.OpKind.PLUS
 
 def planner(is_rows, **other):
     facts = {**FACTS, "is_rows": int(is_rows), "sms": SMS, "shared_memory": 232448, **other}
-    return SEGMENTED_SCAN.planner(Facts(facts, lambda *_: 2))
+    return planned(SEGMENTED_SCAN, facts, lambda *_: 2)
 
 
 BY_OFFSETS, OF_ROWS = planner(False), planner(True)
@@ -204,5 +204,5 @@ def test_slots_for_chunks_fit_into_shared_memory(d_in, cc):
     assert shared >= 3 * chunk * given + (chunk * results if given != results else 0)
     most = MOST_SHARED[cc] * 1024
     assert shared + built.build.resources()["cupar_segmented_scan_chunks"].shared <= most
-    plan = SEGMENTED_SCAN.planner(Facts({**facts, "sms": 40, "shared_memory": most}, lambda *_: 1))
+    plan = planned(SEGMENTED_SCAN, {**facts, "sms": 40, "shared_memory": most}, lambda *_: 1)
     assert numbers(plan(Segments(3, 2**24, 0, 0)))["chunk_grid"] == 40

@@ -4,9 +4,9 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
+from support.plans import planned
 
 import cupar
-from cupar._kernels.family import Facts
 from cupar._kernels.image import Image
 from cupar._kernels.segmented_sort import SEGMENTED_SORT, Sorted
 
@@ -31,7 +31,7 @@ TILE = 8192
 def planner(team_threads=512, team_items=32, team_bytes=132, tile=TILE, passes=4, key=4, value=0):
     build = (256, team_threads, team_items, team_bytes, 512, tile, passes, 32, key, value, 128)
     facts = {**dict(zip(SEGMENTED_SORT.facts, build, strict=True)), "sms": SMS, "shared_memory": 232448}
-    return SEGMENTED_SORT.planner(Facts(facts, lambda *_: RUNNING))
+    return planned(SEGMENTED_SORT, facts, lambda *_: RUNNING)
 
 
 def launches(spec, plan):

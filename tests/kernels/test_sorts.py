@@ -7,9 +7,9 @@ from math import ceil, log2
 
 import numpy as np
 import pytest
+from support.plans import planned
 
 import cupar
-from cupar._kernels.family import Facts
 from cupar._kernels.merge_sort import MERGE_SORT
 from cupar._kernels.radix_sort import RADIX_SORT, Bits
 from cupar._launch import chain
@@ -20,7 +20,7 @@ DEVICE = {"sms": 132, "shared_memory": 232448}
 
 
 def facts(family, *build):
-    return Facts({**dict(zip(family.facts, build, strict=True)), **DEVICE}, lambda *_: 8)
+    return {**dict(zip(family.facts, build, strict=True)), **DEVICE}
 
 
 def steps(plan):
@@ -49,7 +49,7 @@ def round_up(size):
 
 # --- Merge sort ------------------------------------------------------------------------------------------
 
-MERGE = MERGE_SORT.planner(facts(MERGE_SORT, 256, 17, 4, 8))
+MERGE = planned(MERGE_SORT, facts(MERGE_SORT, 256, 17, 4, 8), lambda *_: 8)
 TILE = 256 * 17
 
 
@@ -116,7 +116,7 @@ def test_a_merge_sort_of_nothing():
 
 SORT_TILE, WIDE_TILE, ONE = 384 * 23, 384 * 17, 256 * 19
 PAIRS = facts(RADIX_SORT, 256, 19, 128, 16, 384, 23, 128, 16, 384, 17, 4, 4)
-RADIX = RADIX_SORT.planner(PAIRS)
+RADIX = planned(RADIX_SORT, PAIRS, lambda *_: 8)
 PORTION = 2**30 - 1
 LARGE = (PORTION + 1, 2**30 + 5, 2**31, 2**32 - 1, 2**32, 2**32 + 1, 2**33 + 7)
 
@@ -277,7 +277,7 @@ def test_a_radix_sort_by_one_digit_needs_no_spare_array(bits, radix_sort):
     assert plan.nbytes == 256 + 1024 + round_up(1024 * ceil(10**6 / SORT_TILE))
     assert [each["arrays"] for each in passes_of(radix_sort, plan)] == [("d_in_keys", "d_out_keys")]
     of_bytes = facts(RADIX_SORT, 256, 19, 128, 16, 384, 23, 128, 16, 384, 17, 1, 4)
-    plan = RADIX_SORT.planner(of_bytes)(Bits(10**6, 0, 8, False))
+    plan = planned(RADIX_SORT, of_bytes, lambda *_: 8)(Bits(10**6, 0, 8, False))
     assert (plan.shape, plan.nbytes) == ("all digits", 256 + 1024 + round_up(1024 * ceil(10**6 / SORT_TILE)))
 
 

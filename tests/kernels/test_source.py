@@ -11,9 +11,7 @@ from cupar._kernels import headers, source
 FOLDER = Path(source.__file__).parent / "cuh"
 FILES = sorted(file.relative_to(FOLDER).as_posix() for file in FOLDER.rglob("*.cuh"))
 TEXT = "".join((FOLDER / file).read_text() for file in FILES)
-KERNEL = re.compile(
-    r"^( *)struct (\w+) : kernel<.*?\n(.*?)^\1\};", re.DOTALL | re.MULTILINE
-)
+KERNEL = re.compile(r"^( *)struct (\w+) : kernel<.*?\n(.*?)^\1\};", re.DOTALL | re.MULTILINE)
 # Functions that wait for the stream, and of CUB's, the one that does.
 WAITS = (
     *("join_stream()", "wait_for_stream()", "compact<", "count_digits(", "write_lists("),

@@ -4,9 +4,9 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
+from support.plans import planned
 
 import cupar
-from cupar._kernels.family import Facts
 from cupar._kernels.top_k import TOP_K, Top
 from cupar.topk import SegmentedTopK, TopK
 
@@ -18,7 +18,7 @@ NAMES = ("few", "warp", "block")
 
 def planner(key=4, word=8):
     facts = dict(zip(TOP_K.facts, (512, TILE, WARP, 72, key, word, 512, SORT_TILE, 32), strict=True))
-    return TOP_K.planner(Facts({**facts, "sms": SMS, "shared_memory": 232448}, lambda *_: RUNNING))
+    return planned(TOP_K, {**facts, "sms": SMS, "shared_memory": 232448}, lambda *_: RUNNING)
 
 
 def launches(spec, plan):

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from support.plans import planned
 
 import cupar
 from cupar._compile import python_to_ltoir
-from cupar._kernels.family import Facts, Plan
 from cupar._kernels.transform import TRANSFORM
 
 SMS, OCCUPANCY = 132, 8
@@ -15,8 +15,7 @@ CC = 90
 
 
 def planner(facts):
-    plan = TRANSFORM.planner(Facts({**facts, "sms": SMS, "shared_memory": 232448}, lambda *_: OCCUPANCY))
-    return lambda n: Plan(*plan(n))
+    return planned(TRANSFORM, {**facts, "sms": SMS, "shared_memory": 232448}, lambda *_: OCCUPANCY)
 
 
 def test_nothing_is_launched_for_nothing():

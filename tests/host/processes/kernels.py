@@ -228,9 +228,6 @@ def algorithms_refused():
     told(numba.njit(lambda keys: sort.run(keys, None, None, None, 10)), cupar.DoubleBuffer(x, x))
     double = cupar.DoubleBuffer(x, x)
     told(numba.njit(lambda: sort.run(double, None, None, None, 10)))
-    largest, of_rows = cupar.top_k("f4", "f4"), cupar.segmented_top_k("f4", "f4")
-    told(numba.njit(lambda x: largest.run(x, x, None, None, 10, 3)), x)
-    told(numba.njit(lambda find, x: find.run(x, x, None, None, 10, 2, 3, None, None)), of_rows, x)
     total = cupar.reduce_into("f4", "f4", cupar.OpKind.PLUS, 0.0)
 
     @numba.njit

@@ -294,5 +294,26 @@ def iterators():
     compare("segmented_reduce", sums, *[(pairs, out, n, keys, keys + 1, 0.0) for n in sizes])
 
 
+def top_ks():
+    keys, out_keys, items, out_items = (view(k, 2**34, "i4") for k in range(4))
+    starts, ends, order = view(4, 2**32, "i8"), view(5, 2**32, "i8"), cupar.SortOrder.ASCENDING
+    find = cupar.segmented_top_k("i4", "i4", "i4", "i4", "i8", "i8", order)
+    sizes = [(n, m) for n in (0, 1, 5000, 10**6, 2**31 + 5) for m in (0, 1, 300, 10**5)]
+    arguments = [(*each, k) for each in sizes for k in (0, 1, 100, 1500, 10**5)]
+    arrays = keys, out_keys, items, out_items
+    compare("top-k of segments", find, *[(*arrays, *each, starts, ends) for each in arguments])
+    rows = cupar.segmented_top_k("f4", "f4")
+    matrix = view(0, 2**36, "f4"), view(1, 2**32, "f4"), None, None
+    sizes = [(n, size) for n in (0, 1, 5000) for size in (1, 20, 100, 600, 3000, 20_000, 10**6)]
+    given = [(n * size, n, k, None, None, size) for n, size in sizes for k in (0, 1, 100, 1500, 10**5)]
+    compare("top-k of rows", rows, *[(*matrix, *each) for each in given], names="segment_size")
+    compare("top-k of all rows", rows, (view(0, (500, 300), "f4"), *matrix[1:], None, None, 5, None, None))
+    places = cupar.CountingIterator(np.int64(0))
+    find = cupar.top_k("f4", "f4", places, "i8")
+    arrays = *matrix[:2], places, view(3, 2**32, "i8")
+    sizes = [(n, k) for n in (0, 1, 300, 5000, 10**6, 2**31 + 5) for k in (0, 1, 100, 1500, 10**5)]
+    compare("top-k", find, *[(*arrays, *each) for each in sizes])
+
+
 for each in sys.argv[2:]:
     globals()[each]()
