@@ -28,7 +28,7 @@ def fill(template: str, **values: str | Sequence[str]) -> str:
             lines.append(line.format_map(values) if "{" in line else line)
         else:
             indent = line[: line.index("{")]
-            lines += [indent + each for one in value for each in one.split("\n")]
+            lines += [indent + each for one in value for each in one.strip("\n").split("\n")]
     return "\n".join(lines)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import keyword
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from .._base.generated import define, fill
 from .._device import arrays, driver
@@ -22,6 +22,9 @@ from .._launch.marshal import Reader, is_plain_array, targets
 from .._launch.tensors import guarded, tensor
 from .._launch.typeof import array_values, typeof, values
 from .overload import Overload, all_types
+
+if TYPE_CHECKING:
+    from .dispatcher import Dispatcher
 
 Launch = Callable[..., None]
 
@@ -52,29 +55,12 @@ _CONTEXT, _STREAM = "-1 if (thread := _this_thread).ask() else thread.number.val
 _PLACES = {"default": (0, _CONTEXT), "stream": (1, _STREAM), "alone": (2, _CONTEXT), "bytes": (0, "")}
 
 
-class Launchable(Protocol):
-    """A kernel, as launch sites see it."""
-
-    names: Sequence[str]
-    __name__: str
-
-    def overload_for(self, arguments: tuple[Any, ...]) -> Overload:
-        """Return the code for arguments and the current device."""
-
-    def types_for(self, arguments: tuple[Any, ...]) -> tuple[Type, ...]:
-        """Return the types that it is compiled for to be launched with arguments."""
-
-    @property
-    def converts(self) -> bool:
-        """Whether arguments are converted to the types that were declared."""
-
-
 class Site:
     """Where a kernel is launched with one configuration, on one stream.
 
     Parameters
     ----------
-    kernel : Launched
+    kernel : Kernel
     config : Configuration
     stream : optional
         As for algorithms.
@@ -86,9 +72,9 @@ class Site:
     """
 
     def __init__(
-        self, kernel: Launchable, config: Configuration, stream: Any, remember: Callable[[Launch], None]
+        self, kernel: Dispatcher, config: Configuration, stream: Any, remember: Callable[[Launch], None]
     ) -> None:
-        self.kernel: Launchable = kernel
+        self.kernel: Dispatcher = kernel
         self.config: Configuration = config
         self.stream: Any = stream
         self.handle: int = driver.stream_handle(stream)
@@ -162,7 +148,7 @@ class Site:
         return launch  # type: ignore[no-any-return]
 
 
-def _maker(overload: Overload, kernel: Launchable, kind: str) -> Callable[..., Launch]:
+def _maker(overload: Overload, kernel: Dispatcher, kind: str) -> Callable[..., Launch]:
     """Return what makes functions for an overload: of a plan's numbers, a stream, and where others go."""
     key = kind, kernel.converts, arrays.seen(), overload.guarded and overload.guarded[0]
     found = overload.launchers.get(key)
@@ -171,7 +157,7 @@ def _maker(overload: Overload, kernel: Launchable, kind: str) -> Callable[..., L
     return found
 
 
-def _generated(overload: Overload, kernel: Launchable, kind: str) -> Callable[..., Launch]:
+def _generated(overload: Overload, kernel: Dispatcher, kind: str) -> Callable[..., Launch]:
     kinds, held = all_types(overload._spec), captured(overload)
     place, stream = _PLACES[kind]
     names: dict[str, Any] = {

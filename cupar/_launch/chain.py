@@ -150,7 +150,6 @@ def made():
         nonlocal last, last_address, last_numbers{nonlocals}
         if bound != last or {changed}:
             last = None  # if this is interrupted, there is some of both
-            {values}
             {unpacking}
             {set}
             {kept}
@@ -246,7 +245,16 @@ class Chain:
 
         It is for one thread at a time.
         """
-        made = self._enqueuer(executable, stream)
+        function, library = "enqueue(bound, address, numbers, stream)", driver.library()
+        names: dict[str, Any] = {"_stream": c_void_p(stream)}
+        if executable is not None:
+            names["_launch"] = library.cuGraphLaunch
+            made = self._graph(function, executable, executable.nodes, names, [_GRAPH])
+        else:
+            names["_launch"] = library.cuLaunchKernelEx
+            texts = [self._texts(k, "config", names) for k in range(len(self._launches))]
+            pack, launch = ([fill(each, **text) for text in texts] for each in (_PACK, _PLAIN))
+            made = self._defined(function, names, pack, launch)
         if not trace.is_on():
             return made
 
@@ -267,32 +275,23 @@ class Chain:
             grid, block, shared = map(known, (launch.grid, block, launch.shared))
             trace.launch(self.name or launch.kernel, grid, block, shared, stream)
 
-    def _enqueuer(self, executable: Executable | None, stream: int) -> Enqueue:
-        names: dict[str, Any] = {}
-        if executable is not None:
-            names.update(_launch=driver.library().cuGraphLaunch, _stream=c_void_p(stream))
-            return self._written(
-                "enqueue(bound, address, numbers, stream)",
-                self._set(executable, executable.nodes, names),
-                _GRAPH,
-                names,
-            )
-        names["_launch"] = driver.library().cuLaunchKernelEx
-        texts = [self._texts(k, "config", names) for k in range(len(self._launches))]
-        pack, launch = ("".join(each.format(**text) for text in texts) for each in (_PACK, _PLAIN))
-        return self._written("enqueue(bound, address, numbers, stream)", pack, launch, names)
-
     def filler(self, executable: Executable, nodes: Iterable[c_void_p]) -> Fill:
         """Return a function that sets the parameters of the graph's next nodes, and launches nothing."""
-        names: dict[str, Any] = {}
-        return self._written("fill(bound, address, numbers)", self._set(executable, nodes, names), "", names)
+        return self._graph("fill(bound, address, numbers)", executable, nodes, {}, [])
 
-    def _set(self, executable: Executable, nodes: Iterable[c_void_p], names: dict[str, Any]) -> str:
+    def _graph(
+        self,
+        function: str,
+        executable: Executable,
+        nodes: Iterable[c_void_p],
+        names: dict[str, Any],
+        launch: Sequence[str],
+    ) -> Callable[..., None]:
         names.update(_set=driver.library().cuGraphExecKernelNodeSetParams_v2, _executable=executable.handle)
         names.update((f"_node_{k}", node) for k, node in enumerate(islice(nodes, len(self._launches))))
-        template = _SET if len(self._launches) > 1 else _SET_THE_ONLY
         texts = [self._texts(k, "params", names) for k in range(len(self._launches))]
-        return "".join(template.format(**text) for text in texts)
+        template = _SET if len(texts) > 1 else _SET_THE_ONLY
+        return self._defined(function, names, [fill(template, **text) for text in texts], launch)
 
     def _texts(self, k: int, where: str, names: dict[str, Any]) -> dict[str, Any]:
         """Add the names that generated code has for one launch; return the texts of its templates."""
@@ -315,22 +314,24 @@ class Chain:
         varying = [(n, each) for n, each in _dimensions(launch, block) if isinstance(each, str)]
         if where == "config" and self._is_users:
             varying += zip(_ATTRIBUTES, _ATTRIBUTES, strict=True)
-        grids = "; ".join(f"_{where}_{k}.{n} = {number(each)}" for n, each in varying) or "pass"
-        if self._is_users:
-            grids = fill(_IF_CONFIGURED, grids=grids, numbers=self._names_of_numbers())
+        grids = [f"_{where}_{k}.{n} = {number(each)}" for n, each in varying]
         items = ", ".join(packed.items)
-        pack = f"_buffer_{k}[:] = {items}" if self._is_users else f"_pack_into_{k}(_buffer_{k}, 0, {items})"
-        return {"k": k, "items": items, "pack": pack, "grids": grids}
+        pack = f"_pack_into_{k}(_buffer_{k}, 0, {items})"
+        if self._is_users:
+            pack = f"_buffer_{k}[:] = {items}"
+            grids = [fill(_IF_CONFIGURED, grids=grids, numbers=self._names_of_numbers())]
+        return {"k": str(k), "items": items, "pack": pack, "grids": grids}
 
     def _names_of_numbers(self) -> str:
         return f"({''.join(f'{number(each)}, ' for each in self._numbers)})"
 
-    def _written(
-        self, function: str, set_values: str, launch: str, names: dict[str, Any]
+    def _defined(
+        self, function: str, names: dict[str, Any], set_values: Sequence[str], launch: Sequence[str]
     ) -> Callable[..., None]:
         """Generate a function that sets the values that have changed since the call before, and launches."""
-        names["_fail"] = driver.check
-        lasts = [f"last_{k}" for k in range(len(self._launches))]
+        names["_fail"], lasts = driver.check, [f"last_{k}" for k in range(len(self._launches))]
+        unpacking = [f"(_, {''.join(f'v_{name}, ' for name in self._values.sizes)}) = bound"]
+        unpacking += [f"{self._names_of_numbers()} = numbers"] * bool(self._numbers)
         made: Callable[[], Callable[..., None]] = define(
             " and ".join(dict.fromkeys(launch.kernel for launch, *_ in self._launches)),
             "made",
@@ -342,11 +343,9 @@ class Chain:
             nonlocals="".join(f", {each}" for each in lasts),
             changed="numbers is not last_numbers" if self._is_users else "address != last_address",
             kept="last = bound" if self._is_users else "last, last_address = bound, address",
-            values=[f"(_, {''.join(f'v_{name}, ' for name in self._values.sizes)}) = bound"]
-            * (not self._is_users),
-            unpacking=[f"{self._names_of_numbers()} = numbers"] * bool(self._numbers and not self._is_users),
-            set=set_values.strip().splitlines(),
-            launch=launch.strip().splitlines(),
+            unpacking=[] if self._is_users else unpacking,
+            set=set_values,
+            launch=launch,
         )
         return made()
 
