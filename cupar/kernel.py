@@ -26,7 +26,7 @@ from ._jit.dispatcher import Dispatcher
 from ._jit.options import checked
 from ._jit.overloads import Types
 from ._jit.signatures import is_signature, text_of, type_of
-from ._jit.site import Launch, Site
+from ._jit.site import Launch, LaunchSite
 from ._launch.arguments import ordered
 from ._launch.configuration import Configuration, integer
 
@@ -305,7 +305,7 @@ class Kernel(Dispatcher):
             with suppress(TypeError):  # it cannot be hashed
                 self._sites[key] = launch
 
-        site = Site(self, config, stream, remember)
+        site = LaunchSite(self, config, stream, remember)
         last = self._last
         if last is not None and last.is_loaded_here():
             last.loaded.check(config)
@@ -317,7 +317,7 @@ class Kernel(Dispatcher):
 
     def once(self, grid: Any, block: Any, stream: Stream, shared: int = 0) -> Launch:
         """Do what `configure` does, and do not remember it."""
-        return Site(self, Configuration(grid, block, shared), stream, lambda launch: None).first()
+        return LaunchSite(self, Configuration(grid, block, shared), stream, lambda launch: None).first()
 
     def forall(self, ntasks: int, tpb: int = 0, stream: Stream = None, sharedmem: int = 0) -> Launch:
         """Return what launches it with at least so many threads, in blocks that make the most of the card.
@@ -374,7 +374,7 @@ class Kernel(Dispatcher):
         config = Configuration(grid, block, shared, cluster)
         from ._jit.bound import BoundKernel
 
-        return BoundKernel(Site(self, config, stream, lambda launch: None), arguments)
+        return BoundKernel(LaunchSite(self, config, stream, lambda launch: None), arguments)
 
     def specialize(self, *arguments: Any) -> Kernel:
         """Return a kernel for the types of these arguments alone, compiled for the current device.

@@ -1,4 +1,4 @@
-"""What stands behind an algorithm object: code that is there, or that will be."""
+"""The code behind an algorithm object: built, or on its way."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _SHORT_KEY = 12  # characters, which `cupar.cache.info` takes
 
 
 @dataclass(frozen=True)
-class Made:
-    """What shows a build: its GPU code, and what that is linked of, which is made again when it is asked for.
+class Artifacts:
+    """The GPU code of a build, and its intermediate code, which is compiled again on request.
 
-    Each raises what building does.
+    Each function raises the errors of a build.
     """
 
     cubin: Callable[[], bytes]
-    ltoir: Callable[[], Mapping[str, bytes]]  # by what it is of
+    ltoir: Callable[[], Mapping[str, bytes]]  # by operator, and "kernels"
     llvm: Callable[[], Mapping[str, str]]  # by function
     ptx: Callable[[], str]
 
 
 @dataclass(frozen=True)
 class Policy:
-    """What kernels are tuned by, and where that came from; as a string, in short.
+    """The tuning parameters of kernels, and their source.
 
     Attributes
     ----------
@@ -75,10 +75,10 @@ class Build:
         ``"quick"``: kernels that link quickly, and run until the fastest ones are there; see
         `Algorithm.ready`.
     policy : Policy or None
-        What its kernels are tuned by; None if they have nothing to be tuned, as a kernel of the user's.
+        The tuning parameters of its kernels; None if they have none, as a user's kernel.
     compilers : mapping of str to str
-        Where a compiler is missing, and so a build of any compilers will do: their versions, by name. Empty
-        where all are there, and a build of these alone is found.
+        If a compiler is missing here, so that builds of any compilers serve: the versions of those that made
+        it, by name. Empty otherwise: then only builds of these compilers are found.
     """
 
     algorithm: str
@@ -91,7 +91,7 @@ class Build:
     tier: str = "fast"
     policy: Policy | None = None
     compilers: Mapping[str, str] = field(default_factory=dict, hash=False)
-    _made: Made | None = field(default=None, repr=False, compare=False)
+    _made: Artifacts | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
         fields = self._fields()
@@ -104,7 +104,7 @@ class Build:
         return html.fields(f"build of {self.algorithm} for {device.text(self.cc)}", self._fields())
 
     def _fields(self) -> list[tuple[str, str]]:
-        """Return what a person wants to know of it, by name."""
+        """Return the fields shown to users, by name."""
         from .._base.words import seconds_text, size_text
 
         stages = ", ".join(f"{stage} {seconds_text(value)}" for stage, value in self.seconds.items())
@@ -151,7 +151,7 @@ class Build:
         return disassembly.sass(self._shown().cubin())
 
     def resources(self) -> dict[str, Resources]:
-        """Return what each kernel takes: ``registers``, ``shared``, ``local`` and ``max_threads``, by name.
+        """Return each kernel's ``registers``, ``shared``, ``local`` and ``max_threads``, by its name.
 
         Needs no GPU: the GPU code says it.
         """
@@ -159,7 +159,7 @@ class Build:
 
         return elf.resources_of(self._shown().cubin())
 
-    def _shown(self) -> Made:
+    def _shown(self) -> Artifacts:
         if self._made is None:
             raise ValueError("this Build was copied from another process: ask one of this process")
         return self._made
@@ -169,18 +169,18 @@ class Build:
 
 
 class Faster(Protocol):
-    """Faster code for the same that is on its way, and takes the place of the code that is there."""
+    """Faster code for the same specialisation, on its way: it replaces the present code."""
 
     def follow(self, algorithm: Any) -> None:
-        """Let an algorithm object have the code as soon as it is there."""
+        """Give an algorithm object the code as soon as it is built."""
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait until it is there, or for some seconds; return whether it is. Raises what building it did."""
+        """Wait until it is built, or for some seconds; return whether it is. Raises the build's error."""
 
 
 @dataclass(frozen=True)
 class Built:
-    """Code that is there."""
+    """Code that is built."""
 
     code: Code
     build: Build
@@ -189,12 +189,12 @@ class Built:
 
     @property
     def spec(self) -> Specialisation:
-        """What it is the code of, without what keeps the user's functions alive."""
+        """The specialisation, without references to the user's functions."""
         return self.code.spec
 
 
 class Pending(Protocol):
-    """Code that is not there yet."""
+    """Code that is being built."""
 
     @property
     def refusal(self) -> str:
@@ -202,7 +202,7 @@ class Pending(Protocol):
 
     @property
     def spec(self) -> Specialisation:
-        """What will be built."""
+        """The specialisation being built."""
 
     def is_done(self) -> bool:
         """Whether `result` returns at once."""
@@ -211,4 +211,4 @@ class Pending(Protocol):
         """Wait until the build has ended, or for some seconds; return whether it has ended."""
 
     def result(self) -> Built:
-        """Wait for the code; raise what building it raised."""
+        """Wait for the code; raise the build's error."""

@@ -1,4 +1,4 @@
-"""What numba.cuda's kernels tell of themselves, under the same names."""
+"""Properties of a kernel's overloads, under the names that numba.cuda has for them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,26 @@ _NOT_HAD = {
 }
 
 
+def _getter(attribute: str, what: str) -> Callable[..., int | dict[Types, int]]:
+    def get(self: Accessors, signature: Any = None) -> int | dict[Types, int]:
+        found: Any = self._each(signature, lambda each: getattr(each, attribute), True)
+        return found  # type: ignore[no-any-return]
+
+    get.__name__ = f"get_{attribute}"
+    get.__qualname__ = f"Kernel.{get.__name__}"
+    get.__doc__ = f"""Return {what}, on the current device.
+
+    Parameters
+    ----------
+    signature : optional
+        Of one overload. Without it, the kernel's, if it was given one signature; else those of all overloads,
+        by their types.
+    """
+    return get
+
+
 class Accessors:
-    """What is asked of a kernel's overloads: of one of them, or of all by their types."""
+    """Questions about one of a kernel's overloads, or about all of them by their types."""
 
     names: Sequence[str]
     overloads: Overloads
@@ -40,37 +58,11 @@ class Accessors:
             return read(next(iter(self.overloads.values())))
         return ByTypes(self.overloads, read)
 
-    def get_regs_per_thread(self, signature: Any = None) -> int | dict[Types, int]:
-        """Return the registers of a thread, on the current device.
-
-        Parameters
-        ----------
-        signature : optional
-            Of the overload that is meant. Without it, the kernel's, if it was given one signature; else
-            those of all overloads by their types.
-        """
-        found: Any = self._each(signature, lambda each: each.regs_per_thread, True)
-        return found  # type: ignore[no-any-return]
-
-    def get_const_mem_size(self, signature: Any = None) -> int | dict[Types, int]:
-        """Return the bytes of constant memory; see `get_regs_per_thread`."""
-        found: Any = self._each(signature, lambda each: each.const_mem_size, True)
-        return found  # type: ignore[no-any-return]
-
-    def get_shared_mem_per_block(self, signature: Any = None) -> int | dict[Types, int]:
-        """Return the bytes of a block's shared memory that is not dynamic; see `get_regs_per_thread`."""
-        found: Any = self._each(signature, lambda each: each.shared_mem_per_block, True)
-        return found  # type: ignore[no-any-return]
-
-    def get_local_mem_per_thread(self, signature: Any = None) -> int | dict[Types, int]:
-        """Return the bytes of a thread's local memory; see `get_regs_per_thread`."""
-        found: Any = self._each(signature, lambda each: each.local_mem_per_thread, True)
-        return found  # type: ignore[no-any-return]
-
-    def get_max_threads_per_block(self, signature: Any = None) -> int | dict[Types, int]:
-        """Return how many threads a block can have; see `get_regs_per_thread`."""
-        found: Any = self._each(signature, lambda each: each.max_threads_per_block, True)
-        return found  # type: ignore[no-any-return]
+    get_regs_per_thread = _getter("regs_per_thread", "the registers of a thread")
+    get_const_mem_size = _getter("const_mem_size", "the bytes of constant memory")
+    get_shared_mem_per_block = _getter("shared_mem_per_block", "the bytes of a block's static shared memory")
+    get_local_mem_per_thread = _getter("local_mem_per_thread", "the bytes of a thread's local memory")
+    get_max_threads_per_block = _getter("max_threads_per_block", "the most threads that a block can have")
 
     def inspect_llvm(self, signature: Any = None) -> str | dict[Types, str]:
         """Return the LLVM IR of an overload, or of all by their types. It is compiled again for that."""

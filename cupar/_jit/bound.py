@@ -7,13 +7,13 @@ from typing import Any
 from .._call.bound import Bound
 from .._call.call import Call
 from .._launch.arguments import ordered
-from .site import Site
+from .site import LaunchSite
 
 
 class BoundKernel(Bound):
     """A launch of a kernel with everything bound: grid, arguments and stream. Made by `Kernel.bind`."""
 
-    def __init__(self, site: Site, arguments: tuple[Any, ...]) -> None:
+    def __init__(self, site: LaunchSite, arguments: tuple[Any, ...]) -> None:
         overload = site.kernel.overload_for(ordered(site.kernel.__name__, site.kernel.names, arguments, {}))
         overload.loaded.check(site.config)
         self._site = site

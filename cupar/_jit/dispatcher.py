@@ -1,4 +1,4 @@
-"""What a kernel was compiled for, and compiling it for more."""
+"""The types that a kernel was compiled for, and compiling it for others."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .signatures import types_of
 
 
 class Dispatcher(Accessors):
-    """A Python function with its overloads: what `Kernel` knows beside launches.
+    """A Python function with its overloads: `Kernel` without launches.
 
     Attributes
     ----------
@@ -65,11 +65,11 @@ class Dispatcher(Accessors):
 
     @property
     def converts(self) -> bool:
-        """Whether it was given signatures, to whose types arguments are converted."""
+        """Whether arguments are converted, as it was given signatures."""
         return bool(self._declared)
 
     def types_for(self, arguments: tuple[Any, ...]) -> Types:
-        """Return the types that it is compiled for to be launched with arguments."""
+        """Return the types that it is compiled for if it is launched with these arguments."""
         if len(arguments) != len(self.names):
             ordered(self.__name__, self.names, arguments, {})
         types = tuple(typeof(name, each) for name, each in zip(self.names, arguments, strict=True))
@@ -102,7 +102,7 @@ class Dispatcher(Accessors):
 
     @brief
     def compile(self, *signature: Any, cc: Any = None, wait: bool = True) -> Overload:
-        """Compile it for types, unless that was done, and return what there is for them.
+        """Compile it for types, unless that was done, and return the overload.
 
         Parameters
         ----------
@@ -117,8 +117,8 @@ class Dispatcher(Accessors):
         Raises
         ------
         TypeError
-            If that is no signature of it, numba.cuda cannot compile it for the types, or it was given
-            signatures and this is none of them.
+            If the signature is not valid for it, numba.cuda cannot compile it for the types, or it was given
+            other signatures.
         BuildError, NoDeviceError
             If a compiler fails; if there is no GPU and no `cc`.
         """
@@ -145,7 +145,7 @@ class Dispatcher(Accessors):
         return overload
 
     def _operator(self) -> Operator:
-        """Return what the kernel does, as it is now."""
+        """Return the kernel's operator, as the function is now."""
         function = self.py_func
         try:
             found = walk.fingerprint(function)
@@ -169,11 +169,11 @@ class Dispatcher(Accessors):
         )
 
     def disable_compile(self, val: bool = True) -> None:
-        """Compile it for no more types; with False, do so again."""
+        """Disable compiling for other types; with False, enable it again."""
         self._is_closed = bool(val)
 
     def recompile(self) -> None:
-        """Have all that was compiled obtained anew, with what the kernel reads from outside as it is now."""
+        """Compile all overloads anew, with the present values of globals and closures."""
         known = [(each.types, each._spec.cc) for each in self.overloads.values()]
         self.overloads.clear()
         self._last = None
@@ -186,7 +186,7 @@ class Dispatcher(Accessors):
 
     @property
     def signatures(self) -> list[Types]:
-        """What it was compiled for: the types of its parameters."""
+        """The types of parameters that it was compiled for."""
         return list(self.overloads)
 
     @property
@@ -196,13 +196,13 @@ class Dispatcher(Accessors):
         Raises
         ------
         ValueError
-            If there is none yet, or for several signatures: ask those in `overloads`.
+            If it is not compiled yet, or for several signatures: see `overloads`.
         """
         return self._only().build
 
     @property
     def attributes(self) -> dict[str, int]:
-        """What its threads and blocks use, of its one overload: see `Overload.attributes`."""
+        """Resources of its threads and blocks, if it has one overload: see `Overload.attributes`."""
         return self._only().attributes
 
     def _only(self) -> Overload:
@@ -228,7 +228,7 @@ class Dispatcher(Accessors):
 
 
 def _lines(op: Operator) -> str:
-    """Return a hash of where all functions of a kernel are in files: equal ones may be in several places."""
+    """Return a hash of the source positions of a kernel's functions: equal ones may be in several files."""
     assert op.source is not None
     codes = [code for _, code in op.source.codes]
     lines = [(each.co_filename, each.co_firstlineno, each.co_linetable) for each in codes]
@@ -239,7 +239,7 @@ _ALLOWED = ("it raises an exception", "it asserts something")  # which end a thr
 
 
 def _is_device_there() -> bool:
-    """Whether there is a GPU to compile for, or others say for which that is to be."""
+    """Whether there is a GPU to compile for, or an observer names a compute capability."""
     if (observer := obtaining.observed()) is not None and observer.cc is not None:
         return True
     try:

@@ -1,4 +1,4 @@
-"""Options of kernels and device functions: those of numba.cuda.jit that can be had, and why others cannot."""
+"""Options of kernels and device functions: those of numba.cuda.jit, and why some are not supported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REFUSED = {
 _FLAGS = ("fastmath", "lineinfo", "opt", "forceinline", "cache", "lto", "device", "nopython")
 _COLLECTIONS = (set, frozenset, dict)
 _SETS = (
-    "some of the relaxations cannot be had alone: numba.cuda takes all for any, and multiplications and "
+    "relaxations cannot be chosen one by one: numba.cuda takes all for any, and multiplications and "
     "additions are contracted without it"
 )
 _CARVEOUTS = {"default": -1, "maxl1": 0, "maxshared": 100}
@@ -28,7 +28,7 @@ def checked(options: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
     Raises
     ------
     TypeError, ValueError
-        Which begins with the name of an option that cannot be had.
+        If an option is unknown or not supported; the message begins with its name.
     """
     own: dict[str, Any] = {}
     for name, value in options.items():
@@ -62,7 +62,7 @@ def checked(options: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
             if value is not None:
                 own[name] = _carveout(value)
         else:
-            raise TypeError(f"{name}: no option of cupar.jit")
+            raise TypeError(f"{name}: unknown cupar.jit option")
     return bool(options.get("device")), own
 
 

@@ -34,7 +34,7 @@ ATTRIBUTES = {  # CU_FUNC_ATTRIBUTE_…
 
 
 def all_types(spec: Specialisation) -> list[Type]:
-    """Return the types of a launch's arguments: of captured arrays, then of parameters."""
+    """Return the types of a launch's arguments: captured arrays, then parameters."""
     ((_, op),) = spec.operators
     captured: list[Type] = [Array(Item.of(each.dtype), each.ndim, "C") for each in op.captures]
     return [*captured, *(each.type for each in spec.parameters)]
@@ -181,7 +181,7 @@ class Overload(Algorithm, family=FAMILY, uses={}):
 
     @property
     def attributes(self) -> dict[str, int]:
-        """What each thread and block uses: registers, bytes of shared, constant and local memory.
+        """Resources of each thread and block: registers, bytes of shared, constant and local memory.
 
         Raises
         ------
@@ -213,7 +213,7 @@ class Overload(Algorithm, family=FAMILY, uses={}):
 
     @property
     def max_threads_per_block(self) -> int:
-        """How many threads a block can have."""
+        """The most threads that a block can have."""
         return self.attributes["max_threads_per_block"]
 
     @property

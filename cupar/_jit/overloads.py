@@ -1,4 +1,4 @@
-"""The overloads of a kernel: what was asked for, by the types of its parameters."""
+"""The overloads of a kernel, by the types of its parameters."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Overloads(Mapping[Types, Overload]):
         return "{" + ", ".join(f"{_shown(each)}: {self[each]!r}" for each in self) + "}"
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
-        """Return columns and rows for notebooks: the types of each, and where it came from."""
+        """Return columns and rows for notebooks: types and origin of each."""
         rows = []
         for each in self._found.values():
             _, arguments, state = each._shown()
@@ -51,7 +51,7 @@ class Overloads(Mapping[Types, Overload]):
         return [*self.names, "for", *_TOLD], rows
 
     def find(self, types: Types, cc: int) -> Overload | None:
-        """Return the one for these very types and a compute capability."""
+        """Return the overload for exactly these types and a compute capability."""
         return self._found.get((types, cc))
 
     def add(self, types: Types, cc: int, overload: Overload) -> None:
@@ -64,7 +64,7 @@ class Overloads(Mapping[Types, Overload]):
 
 
 class ByTypes(dict[Types, Any]):
-    """What is known of each overload, by its types; a signature in any form finds it, too."""
+    """A value for each overload, by its types; a signature in any form finds it, too."""
 
     def __init__(self, overloads: Overloads, read: Callable[[Overload], Any]) -> None:
         super().__init__({types: read(each) for types, each in overloads.items()})
@@ -97,20 +97,20 @@ def _shown(types: Types) -> str:
 
 
 def nearest(types: Types, declared: Sequence[Types]) -> Types | None:
-    """Return which of the declared signatures takes arguments of some types, with the fewest conversions."""
+    """Return the declared signature that takes arguments of some types with the fewest conversions."""
     ranked = [(rank, each) for each in declared if (rank := _distance(types, each)) is not None]
     return min(ranked, key=lambda pair: pair[0])[1] if ranked else None
 
 
 def _distance(types: Types, declared: Types) -> tuple[int, int] | None:
-    """Return how many numbers are converted so that they may lose something, and how many things at all."""
+    """Return the number of lossy conversions, and of conversions; None if one is impossible."""
     lossy = converted = 0
     for given, wanted in zip(types, declared, strict=True):
         if given == wanted:
             continue
         converted += 1
         if isinstance(given, Array) and isinstance(wanted, Array):
-            # Of any layout is every array; what may be written to may be read.
+            # An array of any layout converts to "A", and a mutable one to a read-only one.
             if (
                 given.item != wanted.item
                 or given.ndim != wanted.ndim

@@ -108,7 +108,7 @@ def type_of(name: str, given: Any) -> Type:
 
 
 def _parsed(text: str) -> Any:
-    """Return what a text says: a type, or the types of all parameters in a tuple."""
+    """Parse a text: a type, or the types of all parameters in a tuple."""
     try:
         found = parse(text)
     except SyntaxError:

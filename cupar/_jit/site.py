@@ -18,7 +18,7 @@ from .._ir.operator import CapturedState
 from .._ir.types import Member, Scalar, Tuple, Type, slots
 from .._launch.arguments import ordered
 from .._launch.configuration import Configuration
-from .._launch.marshal import Reader, is_plain_array, targets
+from .._launch.marshal import ArgumentReader, is_plain_array, targets
 from .._launch.tensors import guarded, tensor
 from .._launch.typeof import array_values, typeof, values
 from .overload import Overload, all_types
@@ -55,7 +55,7 @@ _CONTEXT, _STREAM = "-1 if (thread := _this_thread).ask() else thread.number.val
 _PLACES = {"default": (0, _CONTEXT), "stream": (1, _STREAM), "alone": (2, _CONTEXT), "bytes": (0, "")}
 
 
-class Site:
+class LaunchSite:
     """Where a kernel is launched with one configuration, on one stream.
 
     Parameters
@@ -149,7 +149,7 @@ class Site:
 
 
 def _maker(overload: Overload, kernel: Dispatcher, kind: str) -> Callable[..., Launch]:
-    """Return what makes functions for an overload: of a plan's numbers, a stream, and where others go."""
+    """Return a factory of an overload's launch functions: takes numbers, stream, and a fallback."""
     key = kind, kernel.converts, arrays.seen(), overload.guarded and overload.guarded[0]
     found = overload.launchers.get(key)
     if found is None:
@@ -184,7 +184,7 @@ def _generated(overload: Overload, kernel: Dispatcher, kind: str) -> Callable[..
     positions, names["_guard"] = overload.guarded or ((), None)
     hands_on = overload.guarded is None and kind != "bytes"
     given = "".join(f"{each}, " for each in parameters)
-    reader = Reader(names, not kernel.converts, f"return _other(({given}))")
+    reader = ArgumentReader(names, not kernel.converts, f"return _other(({given}))")
     arguments = [
         (name, each, f"{i}_", label)
         for i, (name, each, label) in enumerate(
@@ -216,7 +216,7 @@ def _generated(overload: Overload, kernel: Dispatcher, kind: str) -> Callable[..
 
 
 def _guard_tensors(overload: Overload, arguments: Sequence[Any]) -> None:
-    """Have functions for an overload check at once those of its arguments that are tensors, if some are."""
+    """Make an overload's functions check all tensors among its arguments in one call, if there are some."""
     if overload.guarded is None and any(type(each) in arrays.TORCH for each in arguments):
         in_line = [
             i
@@ -239,7 +239,7 @@ _TAKEN = {"packed", "read", "lent", "call", "free", "thread", "type", "len", "tu
 
 
 def _hold(lent: list[Any], stream: int) -> None:
-    """Hold what a launch was lent until the stream has passed it."""
+    """Hold memory lent to a launch until the stream has passed it."""
     from .._device.lent import Lent
 
     driver.current_context().part(Lent).hold(tuple(lent), stream)
@@ -250,7 +250,7 @@ def _hand_over(lent: list[Any], to: list[Any]) -> None:
 
 
 def captured(overload: Overload) -> list[Callable[[list[Any]], list[Any]]]:
-    """Return what reads each device array that a kernel has captured, as it is then; see `Site.packed`."""
+    """Return a function for each captured device array that reads it at launch; see `LaunchSite.packed`."""
     found: list[Callable[[list[Any]], list[Any]]] = []
     for state in overload._states:
         if isinstance(state, CapturedState):
@@ -276,7 +276,7 @@ def _reader(state: CapturedState, capture: Any, kind: Type) -> Callable[[list[An
 def _refused(
     names: Sequence[str], kinds: Sequence[Type], arguments: Sequence[Any], error: Exception
 ) -> TypeError:
-    """Return the error for a number that is too large for its type, which it names."""
+    """Return an error that names the number that its type cannot hold."""
     for name, kind, argument in zip(names, kinds, arguments, strict=True):
         codes = [slot.code for slot in slots(kind) if hasattr(slot, "name")]
         if isinstance(kind, (Scalar, Member, Tuple)):

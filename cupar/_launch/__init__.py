@@ -1,1 +1,1 @@
-"""How kernels are launched: arguments read and packed, plans enqueued, as graphs or one by one."""
+"""Launches of kernels: arguments are read and packed, and plans enqueued, as graphs or one by one."""

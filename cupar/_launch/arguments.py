@@ -23,11 +23,11 @@ E = TypeVar("E", bound=IntEnum)
 def two_phases(
     run: Callable[Concatenate[S, P], None],
 ) -> Callable[[Callable[..., None]], Callable[Concatenate[S, Any, P], int]]:
-    """Write the method ``__call__`` of an algorithm whose method `run` this is, where one is declared.
+    """Decorate the declaration of an algorithm's ``__call__``, which is generated from its method `run`.
 
-    A decorated function has a type for all type checkers, which what is assigned has not. It takes the
-    temporary storage in front of what `run` takes, and is written out, as a wrapper that binds its arguments
-    by the signature would add several microseconds to each call.
+    It takes the temporary storage before the parameters of `run`. It is generated, since a wrapper that binds
+    arguments by a signature adds several microseconds to each call. Type checkers understand a decorated
+    declaration, but not an assignment.
     """
     parameters = [each for name, each in inspect.signature(run).parameters.items() if name != "self"]
     names = [each.name for each in parameters if each.name != "stream"]
@@ -35,7 +35,7 @@ def two_phases(
     keywords = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
     head = ", ".join(["self", "temp_storage", *positional, *(["*", *keywords] if keywords else [])])
     phase = f"self._execute(temp_storage, stream, ({', '.join(names)},))"
-    # With the module's globals, by which warnings and `typing.get_type_hints` find their way.
+    # With the module's globals, which warnings and `typing.get_type_hints` need.
     source = f"def __call__({head}):\n    return {phase}"
     call = define(run.__qualname__, "__call__", source, run.__globals__)
     call.__defaults__, call.__kwdefaults__ = run.__defaults__, run.__kwdefaults__
@@ -78,7 +78,7 @@ def completed(run: Callable[..., None], arguments: tuple[Any, ...], named: dict[
 
 @lru_cache
 def signature(run: Callable[..., None]) -> inspect.Signature:
-    """Return that of a method `run`, without the object and the stream."""
+    """Return the signature of a method `run`, without the object and the stream."""
     whole = inspect.signature(run)
     kept = [each for name, each in whole.parameters.items() if name not in ("self", "stream")]
     return whole.replace(parameters=kept)
@@ -103,9 +103,9 @@ EXPECTED_INIT = "expected a NumPy array of one element, a number, a struct or No
 
 
 def choice(name: str, kind: type[E], value: Any) -> E:
-    """Return a member of an enumeration, or the one of a value; raise TypeError if it is neither.
+    """Return a member of an enumeration, given it or its value; otherwise raise TypeError.
 
-    A bool is none: that ``order=True`` asks for descending order is what nobody would guess.
+    Bools are rejected: ``order=True`` would mean DESCENDING.
     """
     if isinstance(value, kind):
         return value
@@ -124,7 +124,7 @@ def item_count(name: str, value: Any) -> int:
     Raises
     ------
     TypeError, ValueError
-        If it is no integer, or negative.
+        If it is not an integer, or negative.
     """
     if type(value) is int and value >= 0:
         return value
@@ -138,7 +138,7 @@ def item_count(name: str, value: Any) -> int:
 
 
 def initial_value(h_init: Any, dtype: np.dtype[Any]) -> Any:
-    """Return `h_init` as something that can be stored in an array of `dtype` without loss of kind.
+    """Return `h_init` in a form that an array of `dtype` stores without losing its kind.
 
     Raises
     ------
@@ -152,7 +152,7 @@ def initial_value(h_init: Any, dtype: np.dtype[Any]) -> Any:
             raise TypeError(f"h_init: this algorithm accumulates in {dtype}, got an array of {h_init.dtype}")
         if h_init.size != 1:
             raise ValueError(f"h_init: {EXPECTED_INIT}, got an array of {h_init.size}")
-        # A struct's bytes, whatever its fields are called and with or without its padding.
+        # A struct's bytes, ignoring names of fields and padding.
         return np.asarray(h_init).reshape(-1).view(dtype)[0]
     if isinstance(h_init, (bool, int, float, complex, np.generic)):
         given = np.dtype(type(h_init))
@@ -173,7 +173,7 @@ def initial_value(h_init: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def initial_bytes(h_init: Any, dtype: np.dtype[Any]) -> bytes:
-    """Return an initial value as it is in an array of `dtype`; raise what `initial_value` does."""
+    """Return the bytes of an initial value in an array of `dtype`; raises as `initial_value` does."""
     memory = np.zeros(1, dtype)
     memory[0] = initial_value(h_init, dtype)
     return memory.tobytes()

@@ -53,7 +53,7 @@ class Values:
 
     @staticmethod
     def of(spec: Specialisation, names: Sequence[str]) -> Values:
-        """Return those of a specialisation; `names` are the parameters that are arrays."""
+        """Return the values of a specialisation; `names` are the parameters that are arrays."""
         sizes: dict[str, int] = {}
         alignments: dict[str, int] = {}
         for argument in spec.arguments:
@@ -81,7 +81,7 @@ class Arguments:
 
 @dataclass(frozen=True)
 class Packing:
-    """How a launch's grid, shared memory and parameters are packed: a format, and the items packed by it."""
+    """Layout of a launch's grid, shared memory and parameters: a struct format, and its items."""
 
     format: str
     items: tuple[str, ...]
@@ -149,7 +149,7 @@ def made():
     def {function}:
         nonlocal last, last_address, last_numbers{nonlocals}
         if bound != last or {changed}:
-            last = None  # if this is interrupted, there is some of both
+            last = None  # an interrupt could leave a mixture
             {unpacking}
             {set}
             {kept}
@@ -157,7 +157,7 @@ def made():
     return {name}
 """
 
-# Of a chain of several kernels, those whose parameters are as they were are left alone.
+# In a chain of several kernels, only those whose parameters have changed are set.
 _SET = """
 packed = _pack_{k}({items})
 if packed != last_{k}:
@@ -192,7 +192,7 @@ if status := _launch(_config_ref_{k}, _function_{k}, _pointers_{k}, None):
     _fail(status, "cuLaunchKernelEx")
 """
 
-# Of a user's kernel, whose configuration is most often that of the launch before.
+# For users' kernels: most often, the configuration is that of the launch before.
 _IF_CONFIGURED = """
 if numbers is not last_numbers:
     last_numbers = None
@@ -203,7 +203,7 @@ if numbers is not last_numbers:
 
 
 class Chain:
-    """A shape for one build and context: how each of its launches is packed and what it is launched with.
+    """A shape for one build and context: its kernels, and how their parameters are packed.
 
     Parameters
     ----------
@@ -265,7 +265,7 @@ class Chain:
         return enqueue
 
     def trace(self, bound: tuple[Any, ...], numbers: tuple[int, ...], stream: int) -> None:
-        """Print what is launched with the plan's numbers."""
+        """Print the launches for a plan's numbers."""
         given = dict(zip(self._numbers, numbers, strict=True))
 
         def known(each: Any) -> Any:

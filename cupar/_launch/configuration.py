@@ -1,4 +1,4 @@
-"""How a kernel is launched: its grid, blocks, shared memory and launch attributes, checked once."""
+"""Launch configurations of users' kernels: grid, block, shared memory and attributes, checked once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CLUSTER = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 
 
 class Configuration:
-    """What is given to a launch beside the kernel's arguments.
+    """Grid, block, shared memory and attributes of a launch.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class Configuration:
     Raises
     ------
     TypeError, ValueError
-        If one is no such number, 0, or beyond what any card has.
+        If one is invalid, zero or over every device's limit.
     """
 
     __slots__ = (
@@ -91,7 +91,7 @@ class Configuration:
         return found
 
     def check(self, name: str, most_threads: int, registers: int, static: int, most_shared: int) -> None:
-        """Raise ValueError if a kernel cannot be launched so: by what it and the card have at most."""
+        """Raise ValueError if it exceeds the limits of a kernel or of the card."""
         if self.threads > most_threads:
             raise ValueError(
                 f"block: has {self.threads} threads, and kernel {name} can have {most_threads} at most, as "
@@ -121,7 +121,7 @@ def _shown(each: tuple[int, ...]) -> str:
 
 
 def integer(name: str, value: Any) -> int:
-    """Return an int; raise TypeError if the value is none."""
+    """Return an integer as an int; otherwise raise TypeError."""
     try:
         return operator.index(value)
     except TypeError:

@@ -1,4 +1,4 @@
-"""Two arrays between which a sort goes back and forth."""
+"""Double buffers of radix sorts."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def buffers(d_in_keys: Any, d_in_values: Any) -> tuple[DoubleBuffer, ...]:
 
 
 def select(buffers: tuple[DoubleBuffer, ...], selector: int) -> None:
-    """Let double buffers know which of their arrays the sort leaves its result in."""
+    """Set double buffers to the array that has the sort's result."""
     if selector == 1:
         for buffer in buffers:
             buffer.selector = 1 - buffer.selector

@@ -28,7 +28,7 @@ State = Callable[[], bytes]
 # --- Arrays, in line -------------------------------------------------------------------------------------
 
 
-class _Library(NamedTuple):
+class _ArraySyntax(NamedTuple):
     """Expressions for an array of a library, ``{x}``."""
 
     known: str  # the library's classes of arrays, as generated code names them
@@ -40,19 +40,21 @@ class _Library(NamedTuple):
     checks: tuple[str, ...] = ()
 
 
-_CUPY = _Library("_cupy", "{x}.data.ptr", "{x}.size", "{x}.strides", "{x}._c_contiguous", "{x}._f_contiguous")
-_TORCH = _Library(
+_CUPY = _ArraySyntax(
+    "_cupy", "{x}.data.ptr", "{x}.size", "{x}.strides", "{x}._c_contiguous", "{x}._f_contiguous"
+)
+_TORCH = _ArraySyntax(
     *("_torch", "{x}.data_ptr()", "{x}.numel()", "{x}.stride()", "{x}.is_contiguous()"),
     checks=("{x}.is_cuda",),
 )
-_NUMBA = _Library(
+_NUMBA = _ArraySyntax(
     *("_numba", "{x}.gpu_data.device_ctypes_pointer.value", "{x}.size", "{x}.strides"),
     c_order='{x}._dummy.flags["C_CONTIGUOUS"]',
     f_order='{x}._dummy.flags["F_CONTIGUOUS"]',
 )
 
 
-def _is(library: _Library, x: str, dtype: np.dtype[Any], address: str, *checks: str) -> str:
+def _is(library: _ArraySyntax, x: str, dtype: np.dtype[Any], address: str, *checks: str) -> str:
     """Return the condition that `x` is a library's array, passes the checks, and has an aligned address.
 
     The address is assigned to a variable.
@@ -115,7 +117,7 @@ def binder(
     for i, argument in enumerate(spec.arguments):
         array = argument.name
         if array not in uses:
-            continue  # built in, and no parameter: it discards what is written to it
+            continue  # built in: an output that is discarded, and no parameter
         count = uses[array]
         items = count if count in parameters or isinstance(count, int) else f"problem.{count}"
         value = f"value_{i}"
@@ -201,7 +203,7 @@ def _overlaps(spec: Specialisation, declared: type[Caller], names: dict[str, Any
         for (i, one), (j, other) in combinations(known, 2)
         if one.is_pointer and other.is_pointer and (one.output or other.output)
     ]
-    if declared._apart and pairs:  # which takes less time than a set of them
+    if declared._apart and pairs:  # quicker than a set
         names["_check_apart"] = _check_apart
         given = ", ".join(f"{each.name}={each.name}" for _, each in known if each.is_pointer)
         lines.append(f"if {' or '.join(pairs)}: _check_apart({outputs}, {given})")
@@ -245,7 +247,7 @@ def _no_init() -> None:
 
 # --- Arguments of users' kernels -------------------------------------------------------------------------
 
-# Classes that are read in line, Python's and NumPy's; of other dtypes NumPy's alone.
+# Classes of numbers that are read in line; for other dtypes, NumPy's alone.
 _NUMBERS = {
     np.dtype(np.int64): (int, np.int64),
     np.dtype(np.float64): (float, np.float64),
@@ -265,7 +267,7 @@ def targets(kind: Type, name: str) -> str:
     return f"[{', '.join(f'v{each}' for each in found)}]"
 
 
-class Reader:
+class ArgumentReader:
     """Writes lines that read arguments of known types into variables.
 
     If `exact`, an array must have the very layout; else any strides are read. Arguments of other types are
@@ -354,12 +356,12 @@ class Reader:
             yield from self._extents(library, x, kind, name)
         yield "else:" if known else "if True:"
         yield from (f"    {line}" for line in self._slowly(x, kind, name, label))
-        # It may have been the first of a library that can be read in line.
+        # The first array of a library makes its arrays readable in line.
         yield f"    if _seen() != {arrays.seen()}: {self._hand_on}"
         if driver.has_several_devices:
             yield f"_check_memory({label!r}, v{name}p)"
 
-    def _extents(self, library: _Library, x: str, kind: Array, name: str) -> Iterator[str]:
+    def _extents(self, library: _ArraySyntax, x: str, kind: Array, name: str) -> Iterator[str]:
         """Yield the lines for the size, shape and strides of an array."""
         if not kind.ndim:
             yield "    pass"

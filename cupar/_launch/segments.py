@@ -1,4 +1,4 @@
-"""Segments among the arguments of calls: where offsets say what they are, or all have one length."""
+"""Segments among the arguments of calls: given by offsets, or all of one length."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from .._kernels.segments import MOST_LISTED, Segments
 from .arguments import item_count
 from .double_buffer import DoubleBuffer
 
-MOST_SEGMENTS = 2**33 - 1  # for which one grid has blocks enough, with a warp for each
+MOST_SEGMENTS = 2**33 - 1  # a grid's limit, with a warp for each
 
 
 def reduced(
     called: str, has_offsets: bool, d_in: Any, num_segments: Any, max_segment_size: Any, segment_size: Any
 ) -> Segments:
-    """Return the problem of a reduction or scan, which is called that in errors.
+    """Return the problem of a reduction or scan, named `called` in errors.
 
     Raises
     ------
     TypeError, ValueError
-        If a number is none, or of what it was not built for.
+        If a number is invalid, or given although the build has no use for it.
     """
     n = item_count("num_segments", num_segments)
     if n > MOST_SEGMENTS:
@@ -39,7 +39,7 @@ def reduced(
 def ordered(
     called: str, has_offsets: bool, d_in_keys: Any, num_items: int, num_segments: Any, segment_size: Any
 ) -> tuple[int, int, int]:
-    """Return of a sort or top-k how many items and segments there are, and of rows their length, else 0.
+    """Return items, segments and the length of rows (0 without rows) of a sort or top-k.
 
     Raises
     ------
@@ -66,12 +66,12 @@ def ordered(
 def counts_of_rows(
     name: str, array: Any, segment_size: Any, num_segments: Any, num_items: Any = None
 ) -> tuple[Any, Any]:
-    """Return how many segments and items there are where each row is a segment; None: as the rows say.
+    """Return the numbers of segments and items where each row is a segment; None: take them from the rows.
 
     Raises
     ------
     TypeError, ValueError
-        If the rows do not say it.
+        If the rows do not determine them.
     """
     if isinstance(array, DoubleBuffer):
         array = array.current()
@@ -93,12 +93,12 @@ def counts_of_rows(
 
 
 def _row_length(array: Any, segment_size: Any) -> int:
-    """Return how many items each segment has, where all have as many: as given, or as the last axis has.
+    """Return the common length of all segments: as given, or the length of the last axis.
 
     Raises
     ------
     TypeError, ValueError
-        If neither says it, or it is less than 1.
+        If neither is there, or it is less than 1.
     """
     if segment_size is None:
         shape: tuple[int, ...] = getattr(array, "shape", ())

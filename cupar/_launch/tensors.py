@@ -1,9 +1,9 @@
-"""PyTorch's tensors among a launch's arguments, checked all in one call.
+"""PyTorch tensors among a launch's arguments, checked in one call.
 
-To read a tensor's class, dtype, dimensions, device, layout and whether it is negated takes six calls, which
-are a large part of a launch. What guards PyTorch's compiled functions compares all of these at once, for all
-tensors. It is not public: it is tried before it is used, and where it is not there, or says no, tensors are
-read as before.
+Reading a tensor's class, dtype, dimensions, device, layout and negation takes six calls, a large part of a
+launch. The guards of PyTorch's compiled functions compare all of these at once, for all tensors. They are not
+public: they are tried before they are used, and where they are missing or refuse, tensors are read each by
+itself.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def tensor() -> Any:
 
 
 def guarded(arguments: Sequence[Any], may_be: Sequence[int]) -> tuple[tuple[int, ...], Guard | None]:
-    """Return which of some arguments are tensors that are checked at once, and what does it.
+    """Return the positions of the tensors that one check covers, and the check.
 
-    The check tells whether tensors, none of them twice, are like these but for their sizes; and contiguous if
-    they have one dimension. Of those with more, neither sizes nor strides are compared.
+    It takes as many tensors, no two of them the same, and compares everything but their sizes. Those of one
+    dimension must be contiguous; of others, strides are not compared either.
     """
     try:
         which = {id(arguments[i]): i for i in may_be if type(arguments[i]) is tensor()}

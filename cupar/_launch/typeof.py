@@ -1,4 +1,4 @@
-"""What a launch is given: the type of each argument, and the values that are handed over."""
+"""Arguments of launches: the type of each, and the values that are packed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def typeof(name: str, value: Any) -> Type:
     Raises
     ------
     TypeError, ValueError
-        If it can be none, as what is in host memory; the message begins with `name`.
+        If it cannot be an argument, as host memory cannot; the message begins with `name`.
     """
     found = _of_value(name, value)
     if found is not None:
@@ -40,7 +40,7 @@ def typeof(name: str, value: Any) -> Type:
 
 
 def _of_value(name: str, value: Any) -> Type | None:
-    """Return the type of what is no array."""
+    """Return the type of an argument that is not an array; None for arrays."""
     cls = type(value)
     if cls in _PYTHON:
         return Scalar(Item.of(_PYTHON[cls]))
@@ -75,7 +75,7 @@ def _of_value(name: str, value: Any) -> Type | None:
 
 def _item(name: str, dtype: np.dtype[Any]) -> Item:
     if dtype.kind in "OSUg" and dtype.char != "S":
-        raise TypeError(f"{name}: items of dtype {dtype} cannot be had on a GPU")
+        raise TypeError(f"{name}: items of dtype {dtype} are not supported on a GPU")
     try:
         return Item.of(dtype)
     except TypeError as error:
@@ -86,15 +86,15 @@ def _item(name: str, dtype: np.dtype[Any]) -> Item:
 
 
 def values(name: str, kind: Type, value: Any, lent: list[Any]) -> list[Any]:
-    """Return what is packed of a value of a type, in the order of its slots. Numbers are converted to it.
+    """Return a value's items to pack, in the order of its type's slots. Numbers are converted to the type.
 
-    What has the memory of arrays, if that is not they, is added to `lent`.
+    The owners of arrays' memory, where they are not the arrays, are added to `lent`.
     """
     return list(_VALUES[type(kind)](name, kind, value, lent))
 
 
 def array_values(name: str, kind: Array, value: Any, lent: list[Any]) -> list[Any] | None:
-    """Return what is packed of an array, or None if it is not of this very type: read once to know both."""
+    """Return an array's items to pack, or None if it is of another type: it is read once for both."""
     if _of_value(name, value) is not None:
         return None
     view = arrays.strided(name, value)
@@ -138,7 +138,7 @@ def _scalar(name: str, kind: Any, value: Any, lent: list[Any]) -> list[Any]:
 
 
 def number(name: str, dtype: np.dtype[Any], value: Any) -> list[Any]:
-    """Return what is packed of a number: its parts if it is complex."""
+    """Return a number's items to pack: its parts if it is complex."""
     try:
         if dtype.kind == "c":
             found = complex(value)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from .. import _cache
 from .._base import log
 from .._base.device import public, text
-from .._call.built import Build, Built, Made, Policy
+from .._call.built import Artifacts, Build, Built, Policy
 from .._call.code import Code
 from .._compile import entries, toolchain
 from .._compile.key import build_parts, digest, notes, template_parts
@@ -119,13 +119,13 @@ def _policy(spec: Specialisation, blob: bytes) -> Policy | None:
     return Policy({name: facts[name] for name in names if name in facts}, "CUB")
 
 
-def _shown(spec: Specialisation, code: Code) -> Made:
+def _shown(spec: Specialisation, code: Code) -> Artifacts:
     """Return functions that show a build, recompiling the frozen copies of its operators."""
     kept = spec.without_user(with_code=True)
     if spec.is_cpu:
-        return Made(code.cubin, code.cubin, partial(_made_again, _llvm, kept), code.cubin)  # type: ignore[arg-type]
+        return Artifacts(code.cubin, code.cubin, partial(_made_again, _llvm, kept), code.cubin)  # type: ignore[arg-type]
     ltoir, llvm = partial(_made_again, _ltoirs, kept), partial(_made_again, _llvm, kept)
-    return Made(code.cubin, ltoir, llvm, partial(_made_again, _ptx, kept))
+    return Artifacts(code.cubin, ltoir, llvm, partial(_made_again, _ptx, kept))
 
 
 def _made_again(shown: Callable[[Specialisation], T], spec: Specialisation) -> T:

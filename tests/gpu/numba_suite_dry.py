@@ -51,7 +51,7 @@ def stand_in_for_gpu() -> None:
 
     from cupar._device import driver
     from cupar._jit import dispatcher as own
-    from cupar._jit import launcher, overload
+    from cupar._jit import overload, site
 
     device = SimpleNamespace(
         compute_capability=(9, 0), MULTIPROCESSOR_COUNT=132, MAX_THREADS_PER_BLOCK=1024, WARP_SIZE=32,
@@ -98,7 +98,7 @@ def stand_in_for_gpu() -> None:
         kernel = self.kernel
         found = kernel.overload_for(arguments)
         for name, kind, each in zip(kernel.names, found.types, arguments, strict=True):
-            launcher.values(name, kind, each)
+            site.values(name, kind, each)
 
-    launcher.Site.other = other
+    site.LaunchSite.other = other
     overload.Overload.is_loaded_here = lambda self: False
