@@ -78,36 +78,41 @@ class Table(Generic[P]):
 _H200, _DATE = "H200", "2026-11-22"
 
 
-class Lookahead(NamedTuple):
-    """Of scans of arrays that look ahead (``scan/scan_fast.cuh``)."""
+class Staged(NamedTuple):
+    """Of scans that stage arrays in shared memory (``scan/scan_staged.cuh``)."""
 
     warps: int  # that reduce, and as many that scan
-    items: int  # of each of their threads in a tile
-    states: int  # of tiles that a thread of the warp that looks ahead reads at once
+    nbytes: int  # of the input in a slot, at most
+    slots: int  # at most
 
 
-# By bytes of an item, and "c" for complex numbers.
+# By bytes of an item in the arrays of the input, rounded up to a power of two; 16 is for more, too.
 SCAN = Table(
     Measured(
-        *(_H200, _DATE, "2^28 items, CUDA 13.0"),
+        *("H200", "2026-11-24", "2^28 items of 1, 2 and 4 bytes, 2^26 of 8 and 16, CUDA 13.0"),
         {
-            (90, 1, ""): Lookahead(4, 159, 8),
-            (90, 2, ""): Lookahead(2, 191, 8),
-            (90, 4, ""): Lookahead(2, 127, 8),
-            (90, 8, ""): Lookahead(2, 91, 8),
-            (90, 8, "c"): Lookahead(2, 79, 4),
-            (90, 16, ""): Lookahead(2, 43, 8),
+            (90, 1): Staged(8, 24 << 10, 4),
+            (90, 2): Staged(6, 24 << 10, 5),
+            (90, 4): Staged(8, 32 << 10, 5),
+            (90, 8): Staged(8, 48 << 10, 4),
+            (90, 16): Staged(8, 48 << 10, 4),
         },
     )
 )
 
-# Bytes of the input from which on they look ahead, by bytes of an item. CUB's selector knows no such limit.
-SCAN_AHEAD_BYTES = Table(
+# Bytes of the input from which on they are quicker than scans that look back, to a power of two, by how many
+# arrays it has and their bytes for an item. Tuples of arrays always are, beyond a tile.
+SCAN_STAGED_BYTES = Table(
     Measured(
-        *(_H200, _DATE, "where it is quicker, to a power of two"),
-        {(90, 1): 1 << 25, (90, 2): 1 << 26, (90, 4): 1 << 28, (90, 8): 1 << 28},
+        *("H200", "2026-11-24", "2^14 to 2^28 items"),
+        {
+            (90, 1, 1): 1 << 22,
+            (90, 1, 2): 1 << 21,
+            (90, 1, 4): 1 << 20,
+            (90, 1, 8): 1 << 26,
+            (90, 1, 16): 1 << 22,
+        },
     ),
-    Measured(_H200, _DATE, "not measured", {(90, 16): 1 << 25}),
 )
 
 

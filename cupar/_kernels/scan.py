@@ -1,14 +1,17 @@
-"""Plans of scans: of one block, of one for each tile, or of one for each multiprocessor that looks ahead."""
+"""Plans of scans: of one block, of one for each tile, or of one for each multiprocessor.
+
+Blocks that stay on a multiprocessor look ahead: those of `scan_staged.cuh`, for which there are policies, and
+CUB's, which its selector chooses from compute capability 10.0 on.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .. import structs
 from .._ir import cpp
 from . import policies
-from .family import Emit, Family, Launch, Plan, Properties, Shape, Storage, Value, aligned, i32, u64
+from .family import Emit, Family, Launch, Plan, Properties, Shape, Storage, Value, aligned, i32, u32, u64
 from .tuning import Tunable, operator_class, type_text, types
 
 if TYPE_CHECKING:
@@ -18,9 +21,10 @@ _IN, _OUT, _OP, _INIT = map(Value, ("d_in", "d_out", "op", "init"))
 
 _PADDING = 32  # states before those of tiles, so that a warp may look back on tiles that are not there
 _CLEARED = 128  # states that a block clears
+_CLEAR_THREADS = 256  # of a block that clears what tiles publish; each clears 16 bytes
 
-_NAMES = ("tile", "tiles", "ahead")
-_TILE, _TILES, _AHEAD = range(3)
+_NAMES = ("tile", "tiles", "ahead", "staged")
+_TILE, _TILES, _AHEAD, _STAGED = range(4)
 
 
 def _looking_back(grid: str | int, *clearing: Launch) -> Shape:
@@ -59,59 +63,79 @@ _LOOKING_AHEAD = {
     ),
 }
 
+_LOOKING_AHEAD_STAGED = {
+    **_LOOKING_BACK,
+    "staged": Shape(
+        ("n", "tiles", "words", "clear_grid", "grid"),
+        (
+            Launch("cupar_scan_clear_staged", "clear_grid", _CLEAR_THREADS, (Storage(), u32("words"))),
+            Launch(
+                "cupar_scan_staged",
+                "grid",
+                "ahead_threads",
+                (_IN, _OUT, Storage(), u32("tiles"), u64("n"), _OP, _INIT),
+                "shared_1",
+            ),
+        ),
+    ),
+}
+
 _MOST_STAGES = 8  # whose shared memory the source tells
 _AHEAD_IN_CUB = 100  # the compute capability from which on CUB's selector has scans look ahead
+_MOST_BYTES = 32  # of what is scanned, and of the arrays' items: of more, too few fit into a slot
 
 
-def _has_policies(spec: Specialisation) -> bool:
-    """Whether there may be policies of looking ahead: for arrays, on GPUs with bulk copies."""
-    d_in, d_out = (each.value for each in spec.arguments)
-    accumulator = spec.operators[0][1].output
-    # They were measured where the output takes the input's place in a stage. They fit no bools, and structs
-    # spill.
+def _array_bytes(spec: Specialisation) -> int:
+    """Return the bytes that an item takes in the arrays of the input."""
+    return sum(slot.dtype.itemsize for slot in spec.arguments[0].node.slots() if slot.dtype is not None)
+
+
+def _may_be_staged(spec: Specialisation) -> bool:
+    """Whether input and output go through arrays, on GPUs with bulk copies."""
     return (
         spec.cc >= 90
-        and all(each.is_pointer for each in spec.arguments)
-        and d_in.itemsize == d_out.itemsize == accumulator.itemsize
-        and structs.kind_of(accumulator) not in "bV"
+        and all(each.node.streams for each in spec.arguments)
+        and 0 < _array_bytes(spec) <= _MOST_BYTES
+        and spec.operators[0][1].output.itemsize <= _MOST_BYTES
     )
 
 
-def _may_look_ahead(spec: Specialisation) -> bool:
-    """Whether it is to look ahead, once the kernels that do are linked; CUB's selector may say no then."""
-    if spec.cc >= _AHEAD_IN_CUB:
-        return all(each.is_pointer for each in spec.arguments)
-    return _has_policies(spec) and (spec.option("policy") is not None or _default(spec) is not None)
-
-
-def _looks_ahead(spec: Specialisation) -> bool:
-    return _may_look_ahead(spec) and spec.option("tier") != "quick"
-
-
-def _default(spec: Specialisation) -> policies.Lookahead | None:
-    """Return how it looks ahead, None where CUB's selector says whether it does, and how."""
-    accumulator = spec.operators[0][1].output
-    if not _has_policies(spec):
+def _default(spec: Specialisation) -> policies.Staged | None:
+    """Return how it is staged; None where it is not."""
+    if not _may_be_staged(spec):
         return None
-    size, table = accumulator.itemsize, policies.SCAN
-    of_kind = table.find(spec.cc, size, "c") if accumulator.kind == "c" else None
-    return of_kind or table.find(spec.cc, size, "")
+    return policies.SCAN.find(spec.cc, min(1 << (_array_bytes(spec) - 1).bit_length(), 16))
 
 
-_MOST_STAGE_BYTES = 48 << 10  # of a tile
+def _is_staged(spec: Specialisation) -> bool:
+    return _may_be_staged(spec) and (spec.option("policy") is not None or _default(spec) is not None)
+
+
+def _is_cubs(spec: Specialisation) -> bool:
+    """Whether CUB's selector says how it looks ahead; it may say no, too."""
+    are_arrays = all(each.is_pointer for each in spec.arguments)
+    return spec.cc >= _AHEAD_IN_CUB and are_arrays and not _is_staged(spec)
+
+
+def _source(spec: Specialisation) -> str:
+    if _is_staged(spec):
+        return "scan/scan_staged.cuh"
+    is_fast = _is_cubs(spec) and spec.option("tier") != "quick"
+    return "scan/scan_fast.cuh" if is_fast else "scan/scan_quick.cuh"
+
+
+_SHAPES = {
+    "scan/scan_staged.cuh": _LOOKING_AHEAD_STAGED,
+    "scan/scan_fast.cuh": _LOOKING_AHEAD,
+    "scan/scan_quick.cuh": _LOOKING_BACK,
+}
 
 
 def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
-    if not _has_policies(spec):
+    if not _may_be_staged(spec):
         return {}
-    # Odd numbers of items, so that lanes read from different banks.
-    items = (15, 23, 31, 43, 55, 63, 79, 91, 103, 111, 127, 143, 159, 175, 191, 223)
-    return {"warps": (1, 2, 3, 4, 6, 8), "items": items, "states": (2, 4, 8)}
-
-
-def _fits(spec: Specialisation, policy: policies.Lookahead) -> bool:
-    nbytes = spec.arguments[0].value.itemsize
-    return policy.warps * 32 * policy.items * nbytes <= _MOST_STAGE_BYTES
+    sizes = tuple(kbytes << 10 for kbytes in (12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 56, 64))
+    return {"warps": (4, 6, 8, 10), "nbytes": sizes, "slots": (3, 4, 5, 6, 8)}
 
 
 def _facts_of(spec: Specialisation) -> dict[str, str]:
@@ -119,11 +143,11 @@ def _facts_of(spec: Specialisation) -> dict[str, str]:
     return {**types(spec), "accumulator": type_text(op.output), "operator": operator_class(op)}
 
 
-_TUNABLE = Tunable("scan", policies.Lookahead, _default, _facts_of, _space, _fits)
+_TUNABLE = Tunable("scan", policies.Staged, _default, _facts_of, _space)
 
 
 def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
-    return _LOOKING_AHEAD if _looks_ahead(spec) else _LOOKING_BACK
+    return _SHAPES[_source(spec)]
 
 
 _NEVER = 2**62  # items
@@ -131,19 +155,23 @@ _NEVER = 2**62  # items
 
 def _planner(given: Properties) -> tuple[Plan, Any]:
     back = (given["threads"] * given["items"], given["state"], given["payload"])
-    if not given.get("ahead_tile"):  # CUB's selector may have said no
-        return _plan, (*back, _NEVER, 1, 0, 0, 0, 0, (0,) * _MOST_STAGES)
-    shared = tuple(given[f"shared_{stages}"] for stages in range(1, _MOST_STAGES + 1))
-    stages = sum(given.occupancy("cupar_scan_ahead", given["ahead_threads"], each) > 0 for each in shared)
-    least = (policies.SCAN_AHEAD_BYTES.find(given["cc"], given["item"]) or 0) // given["item"]
-    # From compute capability 10.0 on, blocks that run take the places of those that do not yet.
-    sms = given["sms"]
-    blocks = sms if given["cc"] < _AHEAD_IN_CUB else _NEVER
-    return _plan, (*back, least, given["ahead_tile"], given["ahead_state"], sms, blocks, stages, shared)
+    tile, state = given.get("ahead_tile", 0), given.get("ahead_state", 0)
+    if not tile:  # CUB's selector may have said no, or a slot be too large
+        return _plan, (*back, _NEVER, False, 1, 0, 0, 0, 0, (0,) * _MOST_STAGES)
+    shared = tuple(given.get(f"shared_{stages}", 0) for stages in range(1, _MOST_STAGES + 1))
+    is_staged, threads, sms = "shared_2" not in given, given["ahead_threads"], given["sms"]
+    if is_staged:
+        blocks = sms * given.occupancy("cupar_scan_staged", threads, shared[0])
+        least = policies.SCAN_STAGED_BYTES.find(given["cc"], given["arrays"], given["item"]) or 0
+        least = least // given["item"] if blocks else _NEVER
+        return _plan, (*back, least, True, tile, state, sms, blocks, 0, shared)
+    stages = sum(given.occupancy("cupar_scan_ahead", threads, each) > 0 for each in shared)
+    # Blocks that run take the places of those that do not yet.
+    return _plan, (*back, 0, False, tile, state, sms, _NEVER, stages, shared)
 
 
 def _plan(facts: Any, n: int, emit: Emit) -> int:
-    tile, state, payload, least_ahead, ahead_tile, ahead_state, sms, blocks, most_stages, shared = facts
+    tile, state, payload, least_ahead, is_staged, ahead_tile, ahead_state, sms, blocks, most, shared = facts
     if n <= tile:
         if n:
             emit(_TILE, (n, 1, 0))
@@ -155,9 +183,13 @@ def _plan(facts: Any, n: int, emit: Emit) -> int:
         # For the states, and for what a tile reduces to by itself and with those before it.
         return aligned(states * state) + 2 * aligned(states * payload)
     tiles = -(-n // ahead_tile)
+    if is_staged:
+        words = 1 + -(-(tiles * ahead_state) // 16)  # the first of them is the counter
+        emit(_STAGED, (n, tiles, words, -(-words // _CLEAR_THREADS), min(blocks, tiles)))
+        return int(words * 16)
     counter = aligned(tiles * ahead_state)
     # So many stages that all blocks have as much to do, and one more, as CUB has it.
-    stages = max(1, min(most_stages, -(-n // (sms * ahead_tile)) + 2))
+    stages = max(1, min(most, -(-n // (sms * ahead_tile)) + 2))
     clear_grid = -(-tiles // _CLEARED)
     emit(_AHEAD, (n, tiles, clear_grid, counter, min(blocks, tiles), stages, shared[stages - 1]))
     return counter + 256
@@ -172,30 +204,25 @@ def _traits(spec: Specialisation) -> str:
     }
     lines = [f"using accum_t = {cpp.type_name(accumulator)};"]
     lines += [f"static constexpr bool {name} = {str(value).lower()};" for name, value in constants.items()]
-    if _looks_ahead(spec):
+    if _is_staged(spec):
         policy = _TUNABLE.given(spec)._asdict().items()
-        lines += [f"static constexpr int ahead_{name} = {value};" for name, value in policy]
+        lines += [f"static constexpr int staged_{name} = {value};" for name, value in policy]
     return "\n".join(lines)
 
 
-_QUICK_FACTS = ("threads", "items", "state", "payload")  # of looking back
 _FACTS = (
-    *_QUICK_FACTS,
-    "cc",
-    "item",
-    "ahead_threads",
-    "ahead_tile",
-    "ahead_state",
+    *("threads", "items", "state", "payload"),  # of looking back
+    *("cc", "arrays", "item", "ahead_threads", "ahead_tile", "ahead_state"),
     *(f"shared_{stages}" for stages in range(1, _MOST_STAGES + 1)),
 )
 
 SCAN = Family(
-    lambda spec: "scan/scan_fast.cuh" if _looks_ahead(spec) else "scan/scan_quick.cuh",
+    _source,
     _FACTS,
     _NAMES,
     _shapes,
     _planner,
     _traits,
-    has_quick_tier=_may_look_ahead,
+    has_quick_tier=_is_cubs,
     tunable=_TUNABLE,
 )

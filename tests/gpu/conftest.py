@@ -35,9 +35,7 @@ def nothing_left_running():
 def source_hash() -> str:
     digest = hashlib.sha256()
     found = (
-        path
-        for folder in ("cupar", "tests/gpu", "tests/results", "tests/support")
-        for path in (ROOT / folder).rglob("*")
+        path for folder in ("cupar", "tests/gpu", "tests/results") for path in (ROOT / folder).rglob("*")
     )
     files = [path for path in found if path.suffix in (".py", ".cu", ".cuh", ".h")]
     for path in sorted(files, key=lambda path: path.relative_to(ROOT).as_posix()):

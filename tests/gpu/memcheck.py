@@ -265,7 +265,7 @@ CHECKED = (
 
 def main():
     # All kernels, however few items there are.
-    policies.SCAN_AHEAD_BYTES = policies.Table()
+    policies.SCAN_STAGED_BYTES = policies.Table()
     cp.cuda.set_allocator(None)  # one cudaMalloc for each array, and no pool around it
     np.seterr(over="ignore")
     reductions_and_scans()

@@ -46,18 +46,18 @@ FAMILIES = {
         dict(threads=256, items=16, rows=8, large_threads=1024, large_items=32768, accum_size=4),
     ),
     "scan": (scan.SCAN, dict(threads=128, items=15, state=8, payload=4)),
-    "scan that looks ahead": (
+    "scan that is staged": (
         scan.SCAN,
         dict(
-            threads=128, items=15, state=8, payload=4, cc=90, item=4, ahead_threads=288, ahead_tile=8128,
-            ahead_state=16, **{f"shared_{k}": 33000 * k for k in range(1, 9)},
+            threads=128, items=15, state=8, payload=4, cc=90, arrays=1, item=4, ahead_threads=608,
+            ahead_tile=7936, ahead_state=8, shared_1=197760,
         ),
     ),
     "scan that looks ahead on Blackwell": (
         scan.SCAN,
         dict(
-            threads=128, items=15, state=8, payload=4, cc=100, item=4, ahead_threads=288, ahead_tile=8128,
-            ahead_state=16, **{f"shared_{k}": 20000 * k for k in range(1, 9)},
+            threads=128, items=15, state=8, payload=4, cc=100, arrays=1, item=4, ahead_threads=288,
+            ahead_tile=8128, ahead_state=16, **{f"shared_{k}": 20000 * k for k in range(1, 9)},
         ),
     ),
     "transform": (transform.TRANSFORM, dict(threads=256, items=8, rows=16)),

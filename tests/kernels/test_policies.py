@@ -12,7 +12,7 @@ from support.plans import planned
 import cupar
 from cupar._kernels import policies
 from cupar._kernels.image import Image
-from cupar._kernels.policies import EVERY, Lookahead, Measured, Table
+from cupar._kernels.policies import EVERY, Measured, Staged, Table
 from cupar._kernels.scan import SCAN
 from cupar._obtain import obtain
 
@@ -91,31 +91,44 @@ def asked(d_in="f4", d_out=None, op=cupar.OpKind.PLUS):
 
 
 def ways(spec):
-    """Return by card how a scan is asked to look ahead; cards that look back are not there."""
+    """Return how a scan looks ahead, by card: a policy, or CUB's selector. Others look back."""
     found = {}
     for cc in CARDS:
         of_card = replace(spec, cc=cc)
-        if SCAN.source_of(of_card) == "scan/scan_fast.cuh":
-            values = dict(re.findall(r"ahead_(\w+) = (\d+)", SCAN.traits(of_card)))
-            found[cc] = Lookahead(*(int(values[name]) for name in Lookahead._fields))
+        if SCAN.source_of(of_card) == "scan/scan_staged.cuh":
+            values = dict(re.findall(r"staged_(\w+) = (\d+)", SCAN.traits(of_card)))
+            found[cc] = Staged(*(int(values[name]) for name in Staged._fields))
+        elif SCAN.source_of(of_card) == "scan/scan_fast.cuh":
+            found[cc] = "CUB"
     return found
 
 
-CUBS = dict.fromkeys((100, 103, 107, 110, 120, 121), Lookahead(0, 0, 0))
+CUBS = dict.fromkeys((100, 103, 107, 110, 120, 121), "CUB")
+COUNTING = cupar.CountingIterator(np.int32(0))
 
 
 def test_which_policy_a_scan_has_on_which_card():
-    """Ours for 9.0, where it was measured; from 10.0 on, CUB's selector is asked."""
-    assert ways(asked("f4")) == {90: Lookahead(2, 127, 8), **CUBS}
-    assert ways(asked("c8")) == {90: Lookahead(2, 79, 4), **CUBS}
-    assert ways(asked("c16")) == {90: Lookahead(2, 43, 8), **CUBS}
-    tuned = asked("f4").with_policy("warps=3 items=15 states=2")
-    assert ways(tuned) == dict.fromkeys((90, *CUBS), Lookahead(3, 15, 2))
+    """Ours for 9.0, where it was measured; from 10.0 on, CUB's selector is asked, for arrays."""
+    assert ways(asked("f4")) == {90: policies.SCAN.get(90, 4), **CUBS}
+    assert ways(asked("?", op=cupar.OpKind.LOGICAL_OR)) == {90: policies.SCAN.get(90, 1), **CUBS}
+    assert ways(asked("c16")) == {90: policies.SCAN.get(90, 16), **CUBS}
+    tuned = asked("f4").with_policy("warps=4 nbytes=16384 slots=5")
+    assert ways(tuned) == dict.fromkeys((90, *CUBS), Staged(4, 16384, 5))
 
 
-def test_cubs_selector_is_asked_of_all_arrays():
-    assert ways(asked("f4", "f8")) == ways(asked("?", op=cupar.OpKind.LOGICAL_OR)) == CUBS
-    assert ways(asked(cupar.CountingIterator(np.int32(0)), "i4")) == {}
+def test_scans_of_tuples_of_arrays_have_the_policy_of_all_their_bytes():
+    f4, f8, i4 = map(np.dtype, ("f4", "f8", "i4"))
+    cases = (((f4, f4), 8), ((f4, f8), 16), ((f4, COUNTING), 4), ((f8, f8, f8), 16))
+    for columns, size in cases:
+        d_out = cupar.ZipIterator(*(i4 if each is COUNTING else each for each in columns))
+        spec = asked(cupar.ZipIterator(*columns), d_out, op=lambda a, b: b)
+        assert ways(spec) == {90: policies.SCAN.get(90, size)}
+
+
+def test_scans_that_read_no_array_from_item_to_item_look_back():
+    assert ways(asked(COUNTING, "i4")) == {}
+    assert ways(asked(cupar.PermutationIterator(np.dtype("i4"), np.dtype("i4")), "i4")) == {}
+    assert ways(asked(cupar.CacheModifiedInputIterator(np.dtype("i4"), "stream"), "i4")) == {}
 
 
 # Bytes of shared memory that a block may have.
@@ -126,12 +139,20 @@ OPTIN = {80: 163 << 10, 90: 227 << 10, 100: 227 << 10, 120: 99 << 10}
 def test_a_scan_built_for_each_kind_of_card(cc, tmp_path):
     scan = cupar.inclusive_scan("f8", "f8", cupar.OpKind.PLUS, cc=cc)
     facts, n, sms = Image.loads(scan._code._blob).facts, 1 << 28, 84
-    # On 9.0, CUB's kernel sets its barriers up through local memory, whatever the types are.
-    assert cc == 90 or {*spills_or_calls(scan, tmp_path)} <= {"CALL"}
+    assert {*spills_or_calls(scan, tmp_path)} <= {"CALL"}
     given = {**facts, "sms": sms, "shared_memory": OPTIN[cc]}
     shape, nbytes, numbers = planned(SCAN, given, lambda _, __, size: int(size <= OPTIN[cc]))(n)
     if cc < 90:
         assert (shape, "cupar_scan_ahead" in kernels(scan.cubin())) == ("tiles", False)
+        return
+    assert (cc == 90) == ("nbytes" in scan.build.policy.values)
+    names = " ".join(instructions(scan, tmp_path))
+    assert ("ATOMG" in names, "GETNEXTWORKID" in names) == (cc == 90, cc > 90)
+    if cc == 90:  # blocks stay, and take tiles by an atomic counter
+        _, tiles, words, clearing, grid = numbers
+        assert (shape, tiles, grid) == ("staged", -(-n // facts["ahead_tile"]), sms)
+        assert words * 16 == nbytes >= 16 + tiles * facts["ahead_state"] and clearing * 256 >= words
+        assert facts["shared_1"] <= OPTIN[cc]
         return
     _, tiles, clearing, counter, grid, stages, shared = numbers
     assert (shape, tiles) == ("ahead", -(-n // facts["ahead_tile"]))
@@ -139,8 +160,4 @@ def test_a_scan_built_for_each_kind_of_card(cc, tmp_path):
     assert facts["shared_1"] <= 48 << 10
     assert shared == facts[f"shared_{stages}"] <= OPTIN[cc] < facts[f"shared_{stages + 1}"]
     assert counter >= tiles * facts["ahead_state"] and nbytes >= counter + 4 and clearing * 128 >= tiles
-    # On 9.0 blocks stay, and take tiles by an atomic counter; later ones take the places of blocks to come.
-    assert grid == (sms if cc == 90 else tiles)
-    assert (cc == 90) == ("ahead_tile" not in scan.build.policy.values)
-    names = " ".join(instructions(scan, tmp_path))
-    assert ("ATOMG" in names, "GETNEXTWORKID" in names) == (cc == 90, cc > 90)
+    assert grid == tiles  # blocks that run take the places of those to come

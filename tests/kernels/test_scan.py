@@ -1,6 +1,5 @@
 """Plans and builds of scans, without a GPU: what CUB's dispatch would launch, and which kernels there are."""
 
-import numpy as np
 import pytest
 from support.plans import planned
 
@@ -11,16 +10,17 @@ from cupar._kernels.image import Image
 from cupar._kernels.scan import SCAN
 
 SMS, OPTIN = 132, 232448
-# Of float32 on sm_90, as the build below has them.
+# Of float32 as the builds below have them: on sm_90, and of CUB's kernel that looks ahead on sm_100.
 BACK = {"threads": 128, "items": 24, "state": 8, "payload": 0}
+STAGED = {
+    **BACK,
+    **{"cc": 90, "arrays": 1, "item": 4, "ahead_threads": 608, "ahead_tile": 7936, "ahead_state": 8},
+    "shared_1": 197760,
+}
 STAGES = [32896, 65720, 98576, 131432, 164288, 197144, 230000, 262856]
 AHEAD = {
-    **BACK,
-    "cc": 90,
-    "item": 4,
-    "ahead_threads": 224,
-    "ahead_tile": 8128,
-    "ahead_state": 8,
+    **STAGED,
+    **{"cc": 100, "ahead_threads": 224, "ahead_tile": 8128},
     **{f"shared_{k}": size for k, size in enumerate(STAGES, 1)},
 }
 TILE = 128 * 24
@@ -51,62 +51,48 @@ def test_tiles_that_look_back(n, payload):
     assert (clearing - 1) * 128 < tiles <= clearing * 128
 
 
-def test_large_problems_look_ahead():
-    plan, least = planner(AHEAD), policies.SCAN_AHEAD_BYTES.get(90, 4) // 4
-    assert [plan(n).shape for n in (TILE, least - 1, least, 2**33)] == ["tile", "tiles", "ahead", "ahead"]
+def test_large_problems_are_staged():
+    plan, least = planner(STAGED), policies.SCAN_STAGED_BYTES.get(90, 1, 4) // 4
+    assert [plan(n).shape for n in (TILE, least - 1, least, 2**33)] == ["tile", "tiles", "staged", "staged"]
 
 
-@pytest.mark.parametrize("n", [2**26, 2**28, 2**31 + 1, 2**32 + 5, 2**34])
+def test_tuples_of_arrays_are_staged_from_a_tile_on():
+    plan = planner({**STAGED, "arrays": 2, "item": 8})
+    assert [plan(n).shape for n in (TILE, TILE + 1)] == ["tile", "staged"]
+
+
+@pytest.mark.parametrize("n", [2**20 + 1, 2**26, 2**31 + 1, 2**32 + 5, 2**34])
+def test_blocks_that_stage_tiles(n):
+    """A block on each multiprocessor; 16 bytes for the counter, and what each tile publishes."""
+    shape, nbytes, (items, tiles, words, clearing, grid) = planner(STAGED)(n)
+    assert (shape, items, tiles, grid) == ("staged", n, -(-n // 7936), min(SMS, tiles))
+    assert nbytes == 16 * words and 16 + 8 * tiles <= nbytes < 16 + 8 * tiles + 16
+    assert (clearing - 1) * 256 < words <= clearing * 256
+
+
+def test_a_card_that_runs_no_such_block_looks_back():
+    plan = planned(SCAN, {**STAGED, "sms": SMS, "shared_memory": 99 << 10}, lambda *_: 0)
+    assert plan(2**28).shape == "tiles"
+
+
+@pytest.mark.parametrize("n", [2**16, 2**26, 2**28, 2**31 + 1, 2**32 + 5, 2**34])
 def test_blocks_that_look_ahead(n):
-    """As CUB launches them: a block on each multiprocessor, with the stages that its shared memory holds."""
+    """As CUB launches them: a block for each tile, with the stages that its shared memory holds."""
     shape, nbytes, numbers = planner(AHEAD)(n)
     items, tiles, clearing, counter, grid, stages, shared = numbers
-    assert (shape, items, tiles, grid) == ("ahead", n, -(-n // 8128), SMS)
+    assert (shape, items, tiles, grid) == ("ahead", n, -(-n // 8128), tiles)
     assert (counter, nbytes) == (aligned(tiles * 8), aligned(tiles * 8) + 256)
     assert (clearing - 1) * 128 < tiles <= clearing * 128
     most = -(-n // (SMS * 8128)) + 2
     assert (stages, shared) == (min(7, most), STAGES[min(7, most) - 1])
 
 
-def test_later_gpus_have_a_block_for_each_tile():
-    _, tiles, _, _, grid, _, _ = planner(AHEAD, cc=100)(2**28).numbers
-    assert grid == tiles
-
-
-def test_what_looks_ahead():
-    """Arrays whose items are of one size, on GPUs with bulk copies; the rest looks back."""
-
-    def may(d_in, d_out, cc=90, op=cupar.OpKind.PLUS):
-        seen = []
-
-        class Observer:
-            is_ahead, cc = True, None
-
-            def ask(self, spec, answer):
-                seen.append(spec)
-                return answer
-
-        from cupar._obtain import obtain
-
-        before, obtain.observer = obtain.observer, Observer()
-        try:
-            cupar.inclusive_scan(d_in, d_out, op, cc=cc)
-        except AttributeError:  # what the observer returned is no algorithm
-            pass
-        finally:
-            obtain.observer = before
-        return SCAN.has_quick_tier(seen[0])
-
-    assert may("f4", "f4")
-    assert may("c16", "c16")
-    assert not may("f4", "f4", cc=80)
-    assert not may("f4", "f8")
-    assert not may("?", "?", op=cupar.OpKind.LOGICAL_OR)
-    assert not may(cupar.CountingIterator(np.int32(0)), "i4")
+def test_scans_of_90_have_one_tier():
+    assert cupar.inclusive_scan("f4", "f4", cupar.OpKind.PLUS, cc=90).build.tier == "fast"
 
 
 def test_the_facts_are_those_of_the_code():
     scan = cupar.inclusive_scan("f4", "f4", lambda a, b: a + b, cc=90)
     facts = Image.loads(scan._code._blob).facts
-    assert facts == (AHEAD if "ahead_tile" in facts else BACK)
+    assert facts == STAGED
     assert b"cupar_scan_tiles" in scan.cubin()

@@ -261,7 +261,7 @@ def test_which_source_decided(empty_cache):
     """Scans look ahead where a table says so; where it has nothing, CUB's selector decides."""
     plus = cupar.OpKind.PLUS
     here, old = (cupar.inclusive_scan("f4", "f4", plus, cc=cc).build.policy for cc in (90, 80))
-    assert (here.source, here.values) == ("cupar", policies.SCAN.get(90, 4, "")._asdict())
+    assert (here.source, here.values) == ("cupar", policies.SCAN.get(90, 4)._asdict())
     assert (old.source, {*old.values}) == ("CUB", {"threads", "items"})
     sort = cupar.radix_sort("i4", "i4", cc=90, order=cupar.SortOrder.ASCENDING).build.policy
     assert (sort.source, min(sort.values.values()) > 0) == ("CUB", True)
@@ -273,11 +273,11 @@ def test_a_scan_looks_ahead_where_only_that_was_measured(gpu, monkeypatch):
     spec = asked_of(cupar.inclusive_scan, "f4", "f4", cupar.OpKind.PLUS)
     before = cupar.inclusive_scan("f4", "f4", cupar.OpKind.PLUS)
     assert before.build.policy.source == "CUB"
-    assert "ahead" not in before._code.loaded(cupar._device.driver.current_context()).chains
-    keep(spec, policies.Lookahead(2, 127, 8))
+    assert "staged" not in before._code.loaded(cupar._device.driver.current_context()).chains
+    keep(spec, policies.Staged(8, 32768, 5))
     now = cupar.inclusive_scan("f4", "f4", cupar.OpKind.PLUS)
-    assert (values(now), now.build.policy.source) == ((2, 127, 8), "tuned")
-    assert "ahead" in now._code.loaded(cupar._device.driver.current_context()).chains
+    assert (values(now), now.build.policy.source) == ((8, 32768, 5), "tuned")
+    assert "staged" in now._code.loaded(cupar._device.driver.current_context()).chains
 
 
 # --- Declarations ----------------------------------------------------------------------------------------

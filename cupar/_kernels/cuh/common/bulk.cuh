@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cuda/__ptx/instructions/cp_async_bulk.h>
+#include <cuda/__ptx/instructions/cp_async_bulk_commit_group.h>
+#include <cuda/__ptx/instructions/cp_async_bulk_wait_group.h>
 #include <cuda/__ptx/instructions/fence.h>
 #include <cuda/__ptx/instructions/mbarrier_arrive.h>
 #include <cuda/__ptx/instructions/mbarrier_init.h>
@@ -48,5 +50,16 @@ __device__ __forceinline__ void publish_barriers() {
 __device__ __forceinline__ void bulk_load(void* to, const void* from, unsigned bytes, barrier& arrives_at) {
   cuda::ptx::cp_async_bulk(cuda::ptx::space_cluster, cuda::ptx::space_global, to, from, bytes,
                            &arrives_at.state);
+}
+
+// Begins a copy out of shared memory, of the same kind.
+__device__ __forceinline__ void bulk_store(void* to, const void* from, unsigned bytes) {
+  cuda::ptx::cp_async_bulk(cuda::ptx::space_global, cuda::ptx::space_shared, to, from, bytes);
+  cuda::ptx::cp_async_bulk_commit_group();
+}
+
+// Waits until shared memory is free again that the thread's copies out of it read.
+__device__ __forceinline__ void wait_for_bulk_stores() {
+  cuda::ptx::cp_async_bulk_wait_group_read(cuda::ptx::n32_t<0>{});
 }
 }  // namespace cupar

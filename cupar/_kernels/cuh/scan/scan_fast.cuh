@@ -16,20 +16,6 @@
 #include "scan/scan_quick.cuh"
 
 namespace cupar {
-template <class Traits>
-struct ahead_selector {
-  __host__ __device__ constexpr auto operator()(cuda::compute_capability cc) const -> cub::ScanPolicy {
-    if constexpr (Traits::ahead_warps == 0) {
-      return cub::detail::scan::policy_selector_from_types<
-          const typename Traits::d_in_v*, typename Traits::d_out_v*, typename Traits::accum_t, u64,
-          typename Traits::op_t>{}(cc);
-    } else {
-      return {
-          cub::ScanAlgorithm::lookahead, cub::ScanLookbackPolicy{},
-          cub::ScanLookaheadPolicy{Traits::ahead_warps, Traits::ahead_items, Traits::ahead_states, 2, -1}};
-    }
-  }
-};
 // An initial value that is read where it is needed.
 template <class T>
 struct on_device {
@@ -45,11 +31,11 @@ struct scan_fast_kernels : scan_quick_kernels<Traits> {
   using accum_t                      = typename Traits::accum_t;
   static constexpr bool is_inclusive = Traits::is_inclusive;
 
-  using base                   = scan_quick_kernels<Traits>;
-  using init_t                 = typename base::init_t;
-  using initial_t              = typename base::initial_t;
-  using states                 = typename base::states;
-  using selector               = ahead_selector<Traits>;
+  using base      = scan_quick_kernels<Traits>;
+  using init_t    = typename base::init_t;
+  using initial_t = typename base::initial_t;
+  using states    = typename base::states;
+  using selector = cub::detail::scan::policy_selector_from_types<const d_in_v*, d_out_v*, accum_t, u64, op_t>;
   static constexpr auto policy = base::policy;
 
   static constexpr cub::ScanPolicy ahead_policy = selector{}(cuda::compute_capability{target});
@@ -95,7 +81,7 @@ struct scan_fast_kernels : scan_quick_kernels<Traits> {
 
   static constexpr auto facts = facts_of(
       policy.threads_per_block, policy.items_per_thread, states::description_bytes_per_tile,
-      states::payload_bytes_per_tile, target, sizeof(d_in_v), ahead_threads,
+      states::payload_bytes_per_tile, target, 1, sizeof(d_in_v), ahead_threads,
       looks_ahead ? ahead_policy.lookahead.tile_size() : 0, sizeof(tile_state), shared_of(1), shared_of(2),
       shared_of(3), shared_of(4), shared_of(5), shared_of(6), shared_of(7), shared_of(8));
 };

@@ -18,8 +18,8 @@
 // Source: ours. Looking ahead in place of back, and warps with roles: CUB's kernel_scan_lookahead.cuh
 // ("warpspeed"), which takes single arrays.
 //
-// Traits: what `scan_quick.cuh` has; the policy: staged_warps, of each of the two sets; staged_bytes, of the
-// input in a slot; staged_slots, at most.
+// Traits: what `scan_quick.cuh` has; the policy: staged_warps, of each of the two sets; staged_nbytes, of the
+// input in a slot, and staged_slots, both at most.
 #pragma once
 
 #include "common/lookahead.cuh"
@@ -53,7 +53,7 @@ struct scan_staged_kernels : scan_quick_kernels<Traits> {
     const int found = bytes / (32 * warps * staged<d_in_t>::item_bytes);
     return found < 3 ? 3 : (found - 1) | 1;
   }
-  static constexpr int lane_items  = lane_items_of(Traits::staged_bytes);
+  static constexpr int lane_items  = lane_items_of(Traits::staged_nbytes);
   static constexpr int slice_items = 32 * lane_items;
   static constexpr int tile_items  = warps * slice_items;
 
@@ -115,10 +115,7 @@ struct scan_staged_kernels : scan_quick_kernels<Traits> {
     }
   };
 
-  static __device__ __forceinline__ value_t initial(no_init) {
-    value_t none;
-    return none;
-  }
+  static __device__ __forceinline__ value_t initial(no_init) { return value_t(); }
   static __device__ __forceinline__ value_t initial(const accum_t& init) { return init; }
   static __device__ __forceinline__ value_t initial(const accum_t* init) { return *init; }
 
@@ -165,15 +162,20 @@ struct scan_staged_kernels : scan_quick_kernels<Traits> {
     }
   }
 
-  // Gives a lane's items to `take(i, item)`, from left to right; some at once are loaded before. All lanes
-  // but those at the end of the problem have all of their items.
-  template <bool is_whole, class Take>
+  // Gives a lane's items to `take(i, item)`, from left to right. Some at once are loaded before, but at the
+  // end of the problem, where a lane may lack some.
+  template <class Take>
   static __device__ __forceinline__ void for_items(const d_in_t& from, int count, Take take) {
+    if (count < lane_items) {
 #pragma unroll 1
-    for (int at = 0; at < (is_whole ? lane_items : count); at += batch) {
-      const auto is_there = [&](int i) {
-        return is_whole ? i < lane_items % batch || at + batch <= lane_items : at + i < count;
-      };
+      for (int at = 0; at < count; ++at) {
+        take(at, static_cast<value_t>(static_cast<accum_t>(from[at])));
+      }
+      return;
+    }
+#pragma unroll 1
+    for (int at = 0; at < lane_items; at += batch) {
+      const auto is_there = [&](int i) { return i < lane_items % batch || at + batch <= lane_items; };
       value_t item[batch];
 #pragma unroll
       for (int i = 0; i < batch; ++i) {
@@ -187,14 +189,6 @@ struct scan_staged_kernels : scan_quick_kernels<Traits> {
           take(at + i, item[i]);
         }
       }
-    }
-  }
-  template <class Take>
-  static __device__ __forceinline__ void for_items(const d_in_t& from, int count, Take take) {
-    if (count == lane_items) {
-      for_items<true>(from, count, take);
-    } else {
-      for_items<false>(from, count, take);
     }
   }
 
@@ -381,6 +375,7 @@ struct scan_staged_kernels : scan_quick_kernels<Traits> {
 
   static constexpr auto facts = facts_of(
       base::policy.threads_per_block, base::policy.items_per_thread, base::states::description_bytes_per_tile,
-      base::states::payload_bytes_per_tile, target, threads, fits ? tile_items : 0, sizeof(known), shared);
+      base::states::payload_bytes_per_tile, target, staged<d_in_t>::count, staged<d_in_t>::item_bytes,
+      threads, fits ? tile_items : 0, sizeof(known), shared);
 };
 }  // namespace cupar
