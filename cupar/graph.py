@@ -113,8 +113,10 @@ def kernel(
         and values, which are read when the graph is built and updated. No arrays on the host.
     shared : int, optional
         Bytes of dynamic shared memory.
-    name, after
-        As for `call`.
+    name : str, optional
+        For messages, for the ``after`` of other nodes, and for `Graph.update`.
+    after : Node, str or iterable of these, optional
+        What this node comes after; by default the node that is given before it.
 
     Raises
     ------
@@ -159,8 +161,10 @@ def copy(dst: Any, src: Any, *, name: str | None = None, after: After = None) ->
     dst, src : numpy.ndarray or device array
         Of the same dtype and number of items, C-contiguous, and not both on the host. The graph keeps both
         alive.
-    name, after
-        As for `call`.
+    name : str, optional
+        For messages, for the ``after`` of other nodes, and for `Graph.update`.
+    after : Node, str or iterable of these, optional
+        What this node comes after; by default the node that is given before it.
 
     Raises
     ------
@@ -221,8 +225,10 @@ def memset(dst: Any, value: Any, *, name: str | None = None, after: After = None
     value : number
         The GPU repeats 1, 2 or 4 bytes. So for dtypes of more bytes it must be a value whose bytes repeat,
         such as 0, or -1 for integers.
-    name, after
-        As for `call`.
+    name : str, optional
+        For messages, for the ``after`` of other nodes, and for `Graph.update`.
+    after : Node, str or iterable of these, optional
+        What this node comes after; by default the node that is given before it.
 
     Raises
     ------
@@ -268,8 +274,10 @@ def host(function: Callable[[], Any], *, name: str | None = None, after: After =
     function : callable
         Without arguments. It must not use CUDA, which would wait for it. What it raises is printed with the
         node's name, and the graph runs on.
-    name, after
-        As for `call`.
+    name : str, optional
+        For messages, for the ``after`` of other nodes, and for `Graph.update`.
+    after : Node, str or iterable of these, optional
+        What this node comes after; by default the node that is given before it.
 
     Raises
     ------
