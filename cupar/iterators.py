@@ -142,8 +142,9 @@ class ZipIterator(Iterator):
         if not iterators:
             raise ValueError("iterators: expected at least one array or iterator, got none")
         parts = [over(f"iterators[{i}]", iterator) for i, iterator in enumerate(iterators)]
-        self.node = nodes.zipped(tuple([part.node for part in parts]))
-        self.leaves = tuple([leaf for part in parts for leaf in part.leaves])  # whose slots are its own, too
+        self.node: nodes.IteratorNode = nodes.zipped(tuple([part.node for part in parts]))
+        # Their slots are its own, too.
+        self.leaves: tuple[Leaf, ...] = tuple([leaf for part in parts for leaf in part.leaves])
 
 
 class PermutationIterator(Iterator):

@@ -82,7 +82,7 @@ class Loaded:
         with library.kept():
             found = Properties({**image.facts, **device_facts(context.device)}, library.occupancy)
             self.properties: Properties = found
-            self.shape_names = family.names
+            self.shape_names: Any = family.names
             self.plan: Plan
             self.facts: Any
             self.plan, self.facts = family.planner(found)

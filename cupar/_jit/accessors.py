@@ -21,7 +21,10 @@ _NOT_HAD = {
 }
 
 
-def _getter(attribute: str, what: str) -> Callable[..., int | dict[Types, int]]:
+_Getter = Callable[..., int | dict[Types, int]]
+
+
+def _getter(attribute: str, what: str) -> _Getter:
     def get(self: Accessors, signature: Any = None) -> int | dict[Types, int]:
         found: Any = self._each(signature, lambda each: getattr(each, attribute), True)
         return found  # type: ignore[no-any-return]
@@ -58,11 +61,17 @@ class Accessors:
             return read(next(iter(self.overloads.values())))
         return ByTypes(self.overloads, read)
 
-    get_regs_per_thread = _getter("regs_per_thread", "the registers of a thread")
-    get_const_mem_size = _getter("const_mem_size", "the bytes of constant memory")
-    get_shared_mem_per_block = _getter("shared_mem_per_block", "the bytes of a block's static shared memory")
-    get_local_mem_per_thread = _getter("local_mem_per_thread", "the bytes of a thread's local memory")
-    get_max_threads_per_block = _getter("max_threads_per_block", "the most threads that a block can have")
+    get_regs_per_thread: _Getter = _getter("regs_per_thread", "the registers of a thread")
+    get_const_mem_size: _Getter = _getter("const_mem_size", "the bytes of constant memory")
+    get_shared_mem_per_block: _Getter = _getter(
+        "shared_mem_per_block", "the bytes of a block's static shared memory"
+    )
+    get_local_mem_per_thread: _Getter = _getter(
+        "local_mem_per_thread", "the bytes of a thread's local memory"
+    )
+    get_max_threads_per_block: _Getter = _getter(
+        "max_threads_per_block", "the most threads that a block can have"
+    )
 
     def inspect_llvm(self, signature: Any = None) -> str | dict[Types, str]:
         """Return the LLVM IR of an overload, or of all by their types. It is compiled again for that."""
