@@ -157,17 +157,17 @@ def _planner(given: Properties) -> tuple[Plan, Any]:
     back = (given["threads"] * given["items"], given["state"], given["payload"])
     tile, state = given.get("ahead_tile", 0), given.get("ahead_state", 0)
     if not tile:  # CUB's selector may have said no, or a slot be too large
-        return _plan, (*back, _NEVER, False, 1, 0, 0, 0, 0, (0,) * _MOST_STAGES)
+        return _plan, (*back, _NEVER, 0, 1, 0, 0, 0, 0, (0,) * _MOST_STAGES)
     shared = tuple(given.get(f"shared_{stages}", 0) for stages in range(1, _MOST_STAGES + 1))
     is_staged, threads, sms = "shared_2" not in given, given["ahead_threads"], given["sms"]
     if is_staged:
         blocks = sms * given.occupancy("cupar_scan_staged", threads, shared[0])
         least = policies.SCAN_STAGED_BYTES.find(given["cc"], given["arrays"], given["item"]) or 0
         least = least // given["item"] if blocks else _NEVER
-        return _plan, (*back, least, True, tile, state, sms, blocks, 0, shared)
+        return _plan, (*back, least, 1, tile, state, sms, blocks, 0, shared)
     stages = sum(given.occupancy("cupar_scan_ahead", threads, each) > 0 for each in shared)
     # Blocks that run take the places of those that do not yet.
-    return _plan, (*back, 0, False, tile, state, sms, _NEVER, stages, shared)
+    return _plan, (*back, 0, 0, tile, state, sms, _NEVER, stages, shared)
 
 
 def _plan(facts: Any, n: int, emit: Emit) -> int:

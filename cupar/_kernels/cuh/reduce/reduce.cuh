@@ -46,16 +46,16 @@ struct reduce_kernels {
 
   using init_t = cuda::std::conditional_t<has_init, accum_t, no_init>;
 
-  static constexpr int large_threads =
-      sizeof(accum_t) <= 16 ? 1024 : threads;  // more would be short of registers
-  static constexpr int large_bytes = 64 * 1024;
-
   static constexpr int items = vector_items<d_in_t>();
-  // What is made of arrays' items, such as tuples of an item and its index, has to fit into registers.
-  static constexpr int most_rows = 128 / (items * static_cast<int>(sizeof(d_in_v)));
-  static constexpr int rows      = is_array<d_in_t> || items == 1 || Traits::rows <= most_rows ? Traits::rows
-                                   : most_rows > 0                                             ? most_rows
-                                                                                               : 1;
+  // Tuples of arrays' items, such as an item with its index, take more registers than they take memory.
+  static constexpr bool are_tuples = !is_array<d_in_t> && items > 1;
+  static constexpr int tuple_rows  = 256 / (items * static_cast<int>(sizeof(d_in_v)));
+  static constexpr int most_rows   = are_tuples ? (tuple_rows > 0 ? tuple_rows : 1) : Traits::rows;
+  static constexpr int rows        = Traits::rows < most_rows ? Traits::rows : most_rows;
+
+  static constexpr int large_threads = sizeof(accum_t) > 16 ? threads : are_tuples ? 512 : 1024;
+  static constexpr int large_bytes   = 64 * 1024;
+
   // What one block takes: as much as it can have on its way, or more of an array.
   static constexpr int in_one_tile    = large_threads * items * rows;
   static constexpr int in_large_bytes = is_array<d_in_t> ? large_bytes / static_cast<int>(sizeof(d_in_v)) : 0;
