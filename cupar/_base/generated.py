@@ -7,14 +7,13 @@ without tests whose results are known. ``CUPAR_DUMP=python:folder`` writes all o
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from functools import lru_cache
 from types import CodeType
 from typing import Any
 
 
-def fill(template: str, **values: str | Sequence[str]) -> str:
-    """Return a template with each ``{name}`` filled in: by a text, or by a list of lines.
+def fill(template: str, **values: Any) -> str:
+    """Return a template with each ``{name}`` filled in: as `str.format` does, or by a list of lines.
 
     A list takes the place of a line that is its name alone, at the same indentation; an empty one removes it.
     """
@@ -24,7 +23,7 @@ def fill(template: str, **values: str | Sequence[str]) -> str:
     for line in template.strip("\n").split("\n"):
         name = line.strip()
         value = values.get(name[1:-1]) if name[:1] == "{" and name[-1:] == "}" else None
-        if value is None or isinstance(value, str):
+        if not isinstance(value, (list, tuple)):
             lines.append(line.format_map(values) if "{" in line else line)
         else:
             indent = line[: line.index("{")]
@@ -32,9 +31,7 @@ def fill(template: str, **values: str | Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def define(
-    subject: str, wanted: str, template: str, names: dict[str, Any], **values: str | Sequence[str]
-) -> Any:
+def define(subject: str, wanted: str, template: str, names: dict[str, Any], **values: Any) -> Any:
     """Execute a filled template and return the wanted function, or a tuple of those named, by spaces.
 
     Parameters

@@ -24,6 +24,7 @@ from numba.extending import (
 )
 
 from .._base.data import dataclass
+from .._base.generated import define
 from .._call.algorithm import Algorithm
 from .._call.code import Loaded
 from .._device import driver
@@ -175,7 +176,7 @@ class _Method(types.BoundFunction):  # type: ignore[misc]
             raise errors.TypingError(f"{name}({', '.join(calls.parameters_of(method))}): {error}") from None
         given.apply_defaults()
         types_given = {name: plain(each) for name, each in [*given.arguments.items()][1:]}
-        calls.Call(kind.algorithm, kind.spec, types_given, kind.prepared.layout)
+        calls.CompiledCall(kind.algorithm, kind.spec, types_given, kind.prepared.layout)
         return super().get_call_type(context, args, kws)
 
 
@@ -205,9 +206,9 @@ def _teach_method(kind: type[AlgorithmType], name: str) -> None:
     method = getattr(kind.algorithm, name)
     parameters = calls.parameters_of(method)
     given = ", ".join(each.partition("=")[0] for each in parameters)
-    names: dict[str, Any] = {"resolve": partial(_resolve, method)}
-    exec(f"def called(self, {', '.join(parameters)}):\n    return resolve(self, {given})", names)
-    overload_method(kind, name)(names["called"])
+    source = f"def called(self, {', '.join(parameters)}):\n    return resolve(self, {given})"
+    called = define(f"{kind.__name__}.{name}", "called", source, {"resolve": partial(_resolve, method)})
+    overload_method(kind, name)(called)
 
 
 def _lower_call(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -246,7 +247,7 @@ def _resolve(method: Any, kind: AlgorithmType, *given: Any) -> Any:
     parameters = [*inspect.signature(method).parameters][1:]
     types_given = dict(zip(parameters, map(plain, given), strict=True))
     layout, plan, facts = kind.prepared.layout, kind.prepared.plan, kind.prepared.facts
-    call = calls.Call(kind.algorithm, kind.spec, types_given, layout)
+    call = calls.CompiledCall(kind.algorithm, kind.spec, types_given, layout)
     plans.register(plan)
     names = {
         "_plan": plan,
@@ -264,8 +265,7 @@ def _resolve(method: Any, kind: AlgorithmType, *given: Any) -> Any:
         **call.names,
     }
     dump.write(kind.build, ".py", lambda: call.text)
-    exec(call.text, names)
-    return names["call"]
+    return define(f"compiled call of {kind.spec.algorithm}", "call", call.text, names)
 
 
 @intrinsic

@@ -12,6 +12,7 @@ from numba.core import errors, types
 from numba.np.numpy_support import as_dtype, from_dtype
 
 from .. import structs
+from .._base.generated import define, fill
 from .._call.algorithm import Algorithm
 from .._device.storage import ALIGNMENT
 from .._ir import nodes
@@ -53,13 +54,13 @@ _RUN = """
 """
 
 _LAUNCH = """
-    _status = {no_context}
-    while _status & 0xFFFFFFFF == {no_context}:
-        _emit = _emitter(_state, _address, ({values},))
-        _plan(_given, _problem, _emit)
-        _status = _status_of(_emit)
-        if _status & 0xFFFFFFFF == {no_context} and not _adopt(_state):
-            break
+_status = {no_context}
+while _status & 0xFFFFFFFF == {no_context}:
+    _emit = _emitter(_state, _address, ({values},))
+    _plan(_given, _problem, _emit)
+    _status = _status_of(_emit)
+    if _status & 0xFFFFFFFF == {no_context} and not _adopt(_state):
+        break
 """
 
 # The two phases of a call, as in `Algorithm._execute`.
@@ -93,7 +94,7 @@ _ALIKE = (
 )
 
 
-class Call:
+class CompiledCall:
     """A call of an algorithm with arguments of some types: `run`, or a phase of it.
 
     Attributes
@@ -125,10 +126,10 @@ class Call:
         self._order()
         self._init()
         method, phase = self._phase()
-        texts = {
+        texts: dict[str, Any] = {
             "parameters": ", ".join(parameters_of(method)),
             "stream": stream(given["stream"], "stream"),
-            "checks": "\n    ".join("\n".join(self._checks).splitlines()),
+            "checks": self._checks,
             "values": ", ".join(["_stream", *(self._values[name] for name in layout.values)]),
             "problem": problem.text,
             "no_context": NO_CONTEXT,
@@ -137,9 +138,8 @@ class Call:
             "slack": ALIGNMENT - 1,
             "most": 2**63 - ALIGNMENT,
         }
-        self.text = "".join(
-            text.format(launch=_LAUNCH.format(**texts).strip(), **texts) for text in (_HEAD, phase)
-        )
+        launch = [fill(_LAUNCH, **texts)]
+        self.text = "\n".join(fill(text, launch=launch, **texts) for text in (_HEAD, phase))
 
     def _phase(self) -> tuple[Any, str]:
         """Return the method that is called, and what it does once it knows how much storage it needs."""
@@ -367,6 +367,5 @@ def _is_contiguous(ndim: int, orders: str = "CF") -> Any:
                 f"    expected *= shape[{k}]",
             ]
         lines += ["    if found or expected == 0:", "        return True"]
-    names: dict[str, Any] = {}
-    exec("\n".join([*lines, "    return False"]), names)
-    return register_jitable(names["is_contiguous"])
+    source = "\n".join([*lines, "    return False"])
+    return register_jitable(define("layout of a view", "is_contiguous", source, {}))

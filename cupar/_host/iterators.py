@@ -25,6 +25,7 @@ from numba.extending import (
     unbox,
 )
 
+from .._base.generated import define
 from .._device import arrays
 from .._ir import nodes
 from .._ir.iterator import Iterator
@@ -177,6 +178,13 @@ def state_of(kind: IteratorType, name: str) -> str:
     return f"({', '.join(items)},)"
 
 
+_ADDED = """
+def added(iterator, offset):
+    words = of(iterator)
+    return {made}
+"""
+
+
 def _added(iterator: Any, offset: Any) -> Any:
     if not isinstance(iterator, IteratorType) or not isinstance(offset, types.Integer):
         return None
@@ -186,10 +194,8 @@ def _added(iterator: Any, offset: Any) -> Any:
         if slot.step:
             parts[at + (slot.kind == "items")] += f" + {slot.step} * offset"
     made = f"make(iterator, ({', '.join(parts)},))"
-    text = f"def added(iterator, offset):\n    words = of(iterator)\n    return {made}"
     names: dict[str, Any] = {"of": words, "make": _made}
-    exec(text, names)
-    return names["added"]
+    return define("moved iterator", "added", _ADDED, names, made=made)
 
 
 @intrinsic

@@ -13,6 +13,7 @@ from numba.extending import intrinsic, overload, overload_method
 from numba.np.numpy_support import from_dtype
 
 from .._base import trace
+from .._base.generated import define, fill
 from .._ir.types import Array, Constant, Member, Scalar, Tuple, Type, slots
 from . import dump, native, view_types
 from .errors import LaunchError
@@ -72,16 +73,17 @@ def _configure(kernel: KernelType, parameters: str, given: list[Any], expression
     grid, block, *others = given
     handle = stream(others[0], expressions[2]) if others else "_int(0)"
     shared = integer("shared", others[1], expressions[3]) if len(others) > 1 else "_int(0)"
-    text = _CONFIGURE.format(
+    return define(
+        f"configuration of {kernel.kernel.__name__}",
+        "configure",
+        _CONFIGURE,
+        {"_made": _made, "_int": types.int64},
         parameters=parameters,
         grid=_dimensions("grid", grid, expressions[0]),
         block=_dimensions("block", block, expressions[1]),
         stream=handle,
         shared=shared,
     )
-    names: dict[str, Any] = {"_made": _made, "_int": types.int64}
-    exec(text, names)
-    return names["configure"]
 
 
 def _getitem(kernel: Any, index: Any) -> Any:
@@ -99,8 +101,7 @@ def _forall(kernel: Any, ntasks: Any, tpb: Any, on: Any, sharedmem: Any) -> Any:
     for name, each in (("ntasks", ntasks), ("tpb", tpb), ("sharedmem", sharedmem)):
         integer(name, each, name)
     names: dict[str, Any] = {"_made": _made, "_int": types.int64}
-    exec(_FORALL.format(stream=stream(on, "stream")), names)
-    return names["forall"]
+    return define("forall", "forall", _FORALL, names, stream=stream(on, "stream"))
 
 
 # As in `view_types`: numba compares the signatures, annotations included.
@@ -181,10 +182,11 @@ def _lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
     checks = []
     for name, parameter, kind in zip(names, parameters, kinds, strict=True):
         checks += _checks(name, parameter, kind)
-    text = _LAUNCH.format(
+    text = fill(
+        _LAUNCH,
         parameters="".join(f"{each}, " for each in parameters),
         name=kernel.__name__,
-        checks="\n    ".join(checks),
+        checks=checks,
         no_context=NO_CONTEXT,
         first=FIRST,
         number=number,
@@ -199,9 +201,9 @@ def _lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         "_launch": _launcher(kernel.__name__, kinds),
         "_LaunchError": LaunchError,
     }
-    exec(text, own)
+    launched = define(f"compiled launch of {kernel.__name__}", "launch", text, own)
     # As a function of its own: numba cannot hand over an exception with values from `compile_internal`.
-    function = launch.kernel.compiled.setdefault((number, signature.args), njit(own["launch"]))
+    function = launch.kernel.compiled.setdefault((number, signature.args), njit(launched))
     called = typeof(function).get_call_type(context.typing_context, signature.args, {})
     build = kernel.overload_of(kinds).build
     dump.write(build, ".py", lambda: text)

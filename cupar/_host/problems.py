@@ -13,6 +13,7 @@ from numba.extending import register_jitable
 from numba.np.numpy_support import as_dtype
 
 from .._base.data import dataclass, field
+from .._base.generated import fill
 from .._call.algorithm import Algorithm
 from .._ir.specialisation import Specialisation
 from .._kernels import histogram
@@ -129,7 +130,7 @@ def _histogram(spec: Specialisation, given: Mapping[str, Any]) -> Problem:
         _scalar(name, given, np.dtype(np.int64) if name == "h_num_output_levels" else levels, lines)
         for name in ("h_num_output_levels", "h_lower_level", "h_upper_level")
     )
-    lines += _LEVELS.format(count=count, lower=lower, upper=upper).strip().splitlines()
+    lines.append(fill(_LEVELS, count=count, lower=lower, upper=upper))
     lines += (_FLOAT_LEVELS if levels.kind == "f" else _INTEGER_LEVELS).strip().splitlines()
     word = "" if levels.kind == "f" else "_int"
     text = f"_Histogram(_num_bins, {word}(_lower), {word}(_upper), _n_num_samples)"

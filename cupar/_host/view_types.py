@@ -23,6 +23,7 @@ from numba.extending import (
 )
 from numba.np.numpy_support import from_dtype
 
+from .._base.generated import define, fill
 from .native import constant_address
 from .portable import own_code
 
@@ -140,12 +141,7 @@ def size(view):
 """
 
 
-def _written(text: str, name: str, **names: Any) -> Any:
-    exec(text, names)
-    return names[name]
-
-
-overload_attribute(ViewType, "size")(lambda view: _written(_SIZE, "size"))
+overload_attribute(ViewType, "size")(lambda view: define("size of a view", "size", _SIZE, {}))
 overload_attribute(ViewType, "nbytes")(lambda view: lambda view: view.size * view.itemsize)
 
 
@@ -170,17 +166,19 @@ def getitem(view, index):
 """
 
 _INTEGER = """
-    extent = view.shape[{k}]
-    at = {each} + extent if {each} < 0 else {each}
-    if at < 0 or at >= extent:
-        raise IndexError("view: index is out of bounds")
-    address += at * view.strides[{k}]"""
+extent = view.shape[{k}]
+at = {each} + extent if {each} < 0 else {each}
+if at < 0 or at >= extent:
+    raise IndexError("view: index is out of bounds")
+address += at * view.strides[{k}]
+"""
 
 _SLICE = """
-    begin, end, step = {each}.indices(view.shape[{k}])
-    address += begin * view.strides[{k}]
-    shape_{k} = max(0, (end - begin + step - (1 if step > 0 else -1)) // step)
-    stride_{k} = view.strides[{k}] * step"""
+begin, end, step = {each}.indices(view.shape[{k}])
+address += begin * view.strides[{k}]
+shape_{k} = max(0, (end - begin + step - (1 if step > 0 else -1)) // step)
+stride_{k} = view.strides[{k}] * step
+"""
 
 
 def _getitem(view: Any, index: Any) -> Any:
@@ -189,13 +187,13 @@ def _getitem(view: Any, index: Any) -> Any:
     given = tuple(index) if isinstance(index, types.BaseTuple) else (index,)
     if len(given) > view.ndim:
         raise errors.TypingError(f"a view of {view.ndim} dimensions was given {len(given)} indices")
-    lines, shape, strides = "", [], []
+    lines, shape, strides = [], [], []
     for k, kind in enumerate(given):
         each = f"index[{k}]" if isinstance(index, types.BaseTuple) else "index"
         if isinstance(kind, types.Integer):
-            lines += _INTEGER.format(k=k, each=each)
+            lines.append(fill(_INTEGER, k=k, each=each))
         elif isinstance(kind, types.SliceType):
-            lines += _SLICE.format(k=k, each=each)
+            lines.append(fill(_SLICE, k=k, each=each))
             shape.append(f"shape_{k}, ")
             strides.append(f"stride_{k}, ")
         else:
@@ -207,8 +205,8 @@ def _getitem(view: Any, index: Any) -> Any:
     stay = given[len(given) - 1 :] == tuple(slices) or not slices
     stays = view.layout == "C" and stay and not any(kind.has_step for kind in slices)
     part = view.with_layout(len(shape), "C" if stays else "A")
-    text = _GETITEM.format(lines=lines, shape="".join(shape), strides="".join(strides))
-    return _written(text, "getitem", make=_maker(part))
+    texts: dict[str, Any] = {"lines": lines, "shape": "".join(shape), "strides": "".join(strides)}
+    return define("part of a view", "getitem", _GETITEM, {"make": _maker(part)}, **texts)
 
 
 overload(operator.getitem)(lambda view, index: _getitem(view, index))  # noqa: PLW0108
