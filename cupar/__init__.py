@@ -39,6 +39,7 @@ _NAMES = {
         "ShuffleIterator TransformIterator TransformOutputIterator ZipIterator"
     ),
     "kernel": "Kernel jit",
+    "merges": "Merge merge",
     "operators": "OpKind RawOp",
     "partition": "Select ThreeWayPartition select three_way_partition",
     "reduce": "Determinism Reduce reduce_into",
@@ -111,6 +112,8 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from .iterators import ZipIterator as ZipIterator
     from .kernel import Kernel as Kernel
     from .kernel import jit as jit
+    from .merges import Merge as Merge
+    from .merges import merge as merge
     from .operators import OpKind as OpKind
     from .operators import RawOp as RawOp
     from .partition import Select as Select

@@ -113,6 +113,7 @@ EXECUTION_PLANS = {
     "lower_bound": _SEARCH,
     "upper_bound": _SEARCH,
     "histogram_even": ExecutionPlan("algorithms:histogram", "p1", ("bins",), numbers=5),
+    "merge": ExecutionPlan("sorts:merge", numbers=2),
     "merge_sort": _MERGES,
     "segmented_sort": ExecutionPlan("sorts:segmented_sort", item=("d_in_keys", "d_in_values"), numbers=3),
     "top_k": _NUMPYS,
@@ -196,6 +197,8 @@ def _problem(spec: Specialisation, problem: Any) -> tuple[int, int, tuple[int, .
         least = -(-_LEAST * n // max(1, problem.num_items))
     elif spec.algorithm in ("lower_bound", "upper_bound"):
         n, least, numbers = problem.num_values, 1 << 12, (problem.num_items,)
+    elif spec.algorithm == "merge":
+        *numbers, n = problem
     elif spec.algorithm == "histogram_even":
         bins, low, high, n = problem
         if spec.option("levels").endswith("f8"):

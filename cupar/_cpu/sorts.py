@@ -7,46 +7,65 @@ Bader, "GPU Merge Path", 2012).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .kit import Kit, Phases, begin, end, high, low, middle, number
-from .values import address, inlined, memory, outlined
+from .values import address, inlined, integer, memory, outlined
 
 _RUN = 16  # items that are sorted by insertion
 
 
-def _merger(before: Any, load: Any, store: Any, load_item: Any, store_item: Any) -> Any:
-    """Return what merges two ranges, or a part of them."""
+class _Side(NamedTuple):
+    """How the keys and items of one of two ranges are read."""
 
-    def merge(p: Any, source: Any, to: Any, low: Any, middle: Any, high: Any, first: Any, stop: Any) -> None:
-        """Write the places from `first` to `stop` of what two ranges are merged to."""
+    key: Any
+    item: Any
+
+
+def _merger(before: Any, left: _Side, right: _Side, item_of: Any, store: Any, store_item: Any) -> Any:
+    """Return what merges two ranges, or a part of them.
+
+    `item_of` chooses between an item of each.
+    """
+    left_key, left_item = left
+    right_key, right_item = right
+
+    def merge(
+        p: Any, source: Any, to: Any, lefts: tuple[Any, Any], rights: tuple[Any, Any], wanted: Any, out: Any
+    ) -> None:
+        """Write to places of the output what is merged: `wanted` items of the ranges are before that."""
         keys, items = source
-        wanted = first - low
-        least, most = max(0, wanted - (high - middle)), min(wanted, middle - low)
+        (low, middle), (begin, high), (k, stop) = lefts, rights, out
+        least, most = max(0, wanted - (high - begin)), min(wanted, middle - low)
         while least < most:
             half = (least + most) // 2
-            if before(p, load(keys, middle + wanted - half - 1), load(keys, low + half)):
+            if before(p, right_key(keys, begin + wanted - half - 1), left_key(keys, low + half)):
                 most = half
             else:
                 least = half + 1
-        i, j, k = low + least, middle + wanted - least, first
+        i, j = low + least, begin + wanted - least
         while k < stop and i < middle and j < high:
-            left, right = load(keys, i), load(keys, j)
-            is_right = before(p, right, left)
-            store(to[0], k, right if is_right else left)
-            store_item(to[1], k, load_item(items, j if is_right else i))
+            one, other = left_key(keys, i), right_key(keys, j)
+            is_right = before(p, other, one)
+            store(to[0], k, other if is_right else one)
+            store_item(to[1], k, item_of(items, i, j, is_right))
             step = np.int64(is_right)
             j += step
             i += 1 - step
             k += 1
-        if i >= middle:
-            i = j
-        for place in range(k, stop):  # what is left of one of them
-            store(to[0], place, load(keys, i))
-            store_item(to[1], place, load_item(items, i))
+        rest = min(stop, k + middle - i)
+        while k < rest:  # what is left of one of them
+            store(to[0], k, left_key(keys, i))
+            store_item(to[1], k, left_item(items, i))
             i += 1
+            k += 1
+        while k < stop:
+            store(to[0], k, right_key(keys, j))
+            store_item(to[1], k, right_item(items, j))
+            j += 1
+            k += 1
 
     return outlined(merge)
 
@@ -68,7 +87,10 @@ def _functions(kit: Kit, items: str) -> Any:
         beside = kit.place(f"d_out_{items}"), kit.columns[1][1]
     (out, spare), (out_beside, spare_beside) = map(address, places), map(address, beside)
 
-    merged = _merger(before, load, store, load_item, store_item)
+    side = _Side(load, load_item)
+    # Without a branch, which the CPU could not foresee.
+    item_of = inlined(lambda items, i, j, is_right: load_item(items, j if is_right else i))
+    merged = _merger(before, side, side, item_of, store, store_item)
 
     def insert(p: Any, to: Any, low: Any, high: Any) -> None:
         """Sort short ranges of the input."""
@@ -95,7 +117,8 @@ def _functions(kit: Kit, items: str) -> Any:
         while length < high - low:
             for start in range(low, high, 2 * length):
                 stop = min(start + 2 * length, high)
-                merged(p, one, other, start, min(start + length, high), stop, start, stop)
+                middle = min(start + length, high)
+                merged(p, one, other, (start, middle), (middle, stop), 0, (start, stop))
             one, other = other, one
             length *= 2
 
@@ -112,9 +135,33 @@ def merge_sort(kit: Kit) -> Phases:
 
     def merge_part(p: Any) -> None:
         source, to = (out(p), spare(p)) if number(p) else (spare(p), out(p))
-        merge(p, source, to, low(p), middle(p), high(p), begin(p), end(p))
+        lefts, rights, places = (low(p), middle(p)), (middle(p), high(p)), (begin(p), end(p))
+        merge(p, source, to, lefts, rights, begin(p) - low(p), places)
 
     return sort_part, merge_part
+
+
+def merge(kit: Kit) -> Phases:
+    """Merge parts of the output, each of which finds its items in both ranges."""
+    nothing = inlined(lambda p, i: 0)
+    has_items = "d_in_items1" in kit.arguments
+    left, right = (
+        _Side(kit.read(f"d_in_keys{i}"), kit.read(f"d_in_items{i}") if has_items else nothing) for i in "12"
+    )
+    left_item, right_item = left.item, right.item
+    store_item = kit.write("d_out_items") if has_items else inlined(lambda p, i, item: None)
+
+    def item_of(p: Any, i: Any, j: Any, is_right: Any) -> Any:
+        one, other = left_item(p, i), right_item(p, j)  # both are there
+        return other if is_right else one
+
+    merged = _merger(kit.operator("op"), left, right, inlined(item_of), kit.write("d_out_keys"), store_item)
+    count1, count2 = map(integer, kit.numbers)
+
+    def part(p: Any) -> None:
+        merged(p, (p, p), (p, p), (0, count1(p)), (0, count2(p)), begin(p), (begin(p), end(p)))
+
+    return (part,)
 
 
 def segmented_sort(kit: Kit) -> Phases:

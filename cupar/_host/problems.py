@@ -17,6 +17,7 @@ from .._base.generated import fill
 from .._call.algorithm import Algorithm
 from .._ir.specialisation import Specialisation
 from .._kernels import histogram
+from .._kernels.merge import Ranges
 from .._kernels.radix_sort import Bits
 from .._kernels.segmented_sort import Sorted
 from .._kernels.segments import MOST_LISTED, Segments
@@ -66,6 +67,12 @@ def _search(spec: Specialisation, given: Mapping[str, Any]) -> Problem:
             f'    raise ValueError("d_out: {index} cannot hold indices up to num_items")',
         ]
     return Problem("(_n_num_items, _n_num_values)", {}, lines)
+
+
+def _merge(spec: Specialisation, given: Mapping[str, Any]) -> Problem:
+    count1, count2 = "_n_num_items1", "_n_num_items2"
+    both = f"({count1} + {count2})"
+    return Problem(f"_Ranges({count1}, {count2}, {both})", {"num_items": both}, [], {"_Ranges": Ranges})
 
 
 def _radix_sort(spec: Specialisation, given: Mapping[str, Any]) -> Problem:
@@ -245,6 +252,7 @@ def _not_negative(name: str, given: Mapping[str, Any], default: int) -> list[str
 _PROBLEMS: dict[str, Callable[[Specialisation, Mapping[str, Any]], Problem]] = {
     "BinarySearch": _search,
     "Histogram": _histogram,
+    "Merge": _merge,
     "RadixSort": _radix_sort,
     "SegmentedReduce": partial(_segments, "reduction"),
     "SegmentedSort": _segmented_sort,

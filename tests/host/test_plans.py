@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from cupar._kernels import (
     compact,
     histogram,
+    merge,
     merge_sort,
     radix_sort,
     reduce,
@@ -24,6 +25,7 @@ from cupar._kernels import (
     transform,
 )
 from cupar._kernels.family import Properties
+from cupar._kernels.merge import Ranges
 from cupar._kernels.radix_sort import Bits
 from cupar._kernels.segmented_sort import Sorted
 from cupar._kernels.segments import Segments
@@ -67,6 +69,7 @@ FAMILIES = {
         merge_sort.MERGE_SORT,
         dict(threads=256, items=17, key_size=4, item_size=8),
     ),
+    "ranges that are merged": (merge.MERGE, dict(threads=512, tile=7680)),
     "search": (
         search.SEARCH,
         dict(
@@ -179,6 +182,10 @@ bits = st.tuples(st.integers(0, 32), st.integers(0, 32))
 # Problems that are no counts, by the first word of the name: any, and some.
 PROBLEMS = {
     "search": (st.tuples(counts, counts), [(n, m) for n in SIZES for m in SIZES]),
+    "ranges": (
+        st.builds(lambda n, m: Ranges(n, m, n + m), counts, counts),
+        [Ranges(n, m, n + m) for n in SIZES for m in SIZES],
+    ),
     "radix": (
         st.builds(lambda n, bits, again: Bits(n, min(bits), max(bits), again), counts, bits, st.booleans()),
         [

@@ -323,6 +323,16 @@ MAKE = {
         cupar.OpKind.GREATER,
         cc=CC,
     ),
+    "merge of keys": lambda: cupar.merge(
+        "i4", None, "i4", None, "i4", None, lambda a, b: a % 7 < b % 7, cc=CC
+    ),
+    "merge of pairs": lambda: cupar.merge("f4", PEAK, "f4", PEAK, "f4", PEAK, cc=CC),
+    "merge of iterators": lambda: cupar.merge(
+        *(cupar.CountingIterator(np.int16(0)), cupar.ReverseIterator(PEAK), "i2", PEAK),
+        *("i4", cupar.ReverseIterator(PEAK)),
+        cupar.OpKind.GREATER,
+        cc=CC,
+    ),
     "radix sort of keys": lambda: cupar.radix_sort("f2", "f2", None, None, cupar.SortOrder.DESCENDING, cc=CC),
     "radix sort of structs": lambda: cupar.radix_sort("?", "?", PEAK, PEAK, UP, cc=CC),
     "segmented sort": lambda: cupar.segmented_sort("i4", "i4", None, None, "i8", "u4", UP, cc=CC),

@@ -149,6 +149,17 @@ def sorts():
     compare("merge_sort of keys", alone, *[(keys, None, out_keys, None, n) for n in SIZES])
 
 
+def merges():
+    keys, items, more_keys, more_items = (view(k, 2**31, "i4") for k in range(4))
+    out_keys, out_items = (view(k, 2**32, "i4") for k in (4, 5))
+    sizes = [(0, 0), (0, 5), (5, 0), (5000, 20_000), (2**31, 2**31)]
+    pairs = cupar.merge("i4", "i4", "i4", "i4", "i4", "i4")
+    given = [(keys, items, n, more_keys, more_items, m, out_keys, out_items) for n, m in sizes]
+    compare("merge", pairs, *given)
+    alone = cupar.merge("i4", None, "i4", None, "i4")
+    compare("merge of keys", alone, *[(keys, None, n, more_keys, None, m, out_keys, None) for n, m in sizes])
+
+
 def radix_sorts():
     keys, items, out_keys, out_items = (view(k, 2**32, "i4") for k in range(4))
     order = cupar.SortOrder.ASCENDING
