@@ -10,4 +10,19 @@ struct no_init {};
 template <class T, bool is_value, bool is_on_device>
 using init_parameter =
     cuda::std::conditional_t<is_value, T, cuda::std::conditional_t<is_on_device, const T*, no_init>>;
+
+// The initial value that a parameter gives. If there is none, nothing may be made of it.
+template <class T>
+__device__ __forceinline__ T initial(no_init) {
+  T none;
+  return none;
+}
+template <class T, class Given>
+__device__ __forceinline__ T initial(const Given& given) {
+  return given;
+}
+template <class T, class Given>
+__device__ __forceinline__ T initial(const Given* given) {
+  return *given;
+}
 }  // namespace cupar

@@ -38,7 +38,7 @@ struct reduce_by_key_kernels : run_reduction<Traits> {
       join_stream();
       base::template reduce_runs<d_out_aggregates_v>(
           keys_t{in_keys, num_items}, values_t{in_values, num_items}, out_unique, out_aggregates, num_runs,
-          num_items, is_equal, op, base::initial(init), storage);
+          num_items, is_equal, op, initial<accum_t>(init), storage);
     }
   };
 

@@ -55,12 +55,6 @@ struct run_tiles {
   static constexpr bool has_init = init_is_value || init_is_on_device;
   using init_t                   = init_parameter<accum_t, init_is_value, init_is_on_device>;
 
-  static __device__ __forceinline__ accum_t initial(const accum_t& init) { return init; }
-  static __device__ __forceinline__ accum_t initial(const accum_t* init) { return *init; }
-  static __device__ __forceinline__ accum_t initial(no_init) {
-    return {};  // of which nothing is made
-  }
-
   // Bytes of a buffer: the values are after the keys.
   template <class Keys, class Values>
   static constexpr int buffer_bytes =

@@ -65,7 +65,7 @@ struct scan_by_key_kernels : run_tiles<Traits> {
                                                d_out_values_t out_values, i64 num_items, op_t op,
                                                equality_op_t is_equal, init_t given_init, u64* storage) {
       join_stream();
-      const accum_t init = base::initial(given_init);
+      const accum_t init = initial<accum_t>(given_init);
       base::template take_runs<false>(
           keys_t{in_keys, num_items}, values_t{in_values, num_items}, num_items, storage, is_equal, op, init,
           [&](char* buffer, thread_items& mine, const part_t& prefix, bool has_prefix, int place) {

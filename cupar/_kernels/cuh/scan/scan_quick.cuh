@@ -53,10 +53,6 @@ struct scan_quick_kernels {
     return found;
   }
 
-  static __device__ __forceinline__ cub::NullType initial(no_init) { return {}; }
-  static __device__ __forceinline__ accum_t initial(const accum_t& init) { return init; }
-  static __device__ __forceinline__ accum_t initial(const accum_t* init) { return *init; }
-
   // Clears the states of tiles.
   struct cupar_scan_clear : kernel<clear_threads> {
     static __device__ __forceinline__ void run(void* memory, int tiles) {
@@ -71,7 +67,7 @@ struct scan_quick_kernels {
       __shared__ typename agent::TempStorage storage;
       wait_for_stream();
       auto all = states_of(tiles, memory);
-      agent(storage, d_in, d_out, op, initial(init)).ConsumeRange(num_items, all, 0);
+      agent(storage, d_in, d_out, op, initial<initial_t>(init)).ConsumeRange(num_items, all, 0);
     }
   };
 

@@ -342,7 +342,7 @@ struct segmented_scan_kernels : scan_of_chunks<Traits> {
         const i64 size = ends[0] - starts[0];
         if (q.heads == nullptr || size <= long_items) {
           its = {first * size, first * size, count * size, static_cast<unsigned>(size), count == 1};
-          scan_share(in, out, its, nullptr, apart[0], base::initial(given_init), op);
+          scan_share(in, out, its, nullptr, apart[0], initial<value_t>(given_init), op);
           return;
         }
       }
@@ -355,7 +355,7 @@ struct segmented_scan_kernels : scan_of_chunks<Traits> {
         its.length = of.chunks > 0 ? 0 : its.length;
       }
       if constexpr (!is_rows) {
-        scan_share(in, out, its, marks[warp], apart[warp], base::initial(given_init), op);
+        scan_share(in, out, its, marks[warp], apart[warp], initial<value_t>(given_init), op);
       }
     }
   };
@@ -388,9 +388,9 @@ struct segmented_scan_kernels : scan_of_chunks<Traits> {
                          : queued.next();
         });
       } else if (warp == workers + 1) {
-        base::publish_chunks(block, in, out, q, is_over, base::initial(given_init), op);
+        base::publish_chunks(block, in, out, q, is_over, initial<value_t>(given_init), op);
       } else {
-        base::look_ahead(block, q, is_over, base::initial(given_init), op);
+        base::look_ahead(block, q, is_over, initial<value_t>(given_init), op);
       }
     }
   };

@@ -55,13 +55,6 @@ struct scan_tile {
   static constexpr int row_items  = 32 * items;
   static constexpr int tile_items = rows * row_items;
 
-  static __device__ __forceinline__ value_t initial(no_init) {
-    value_t none;
-    return none;
-  }
-  static __device__ __forceinline__ value_t initial(const accum_t& init) { return init; }
-  static __device__ __forceinline__ value_t initial(const accum_t* init) { return *init; }
-
   // Combines what each lane has with what the lanes before it have, from lane `first` on.
   static __device__ __forceinline__ value_t scan_lanes(value_t value, int first, const op_t& op) {
     const int lane = threadIdx.x % 32;
