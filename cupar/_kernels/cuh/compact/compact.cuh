@@ -19,7 +19,7 @@
 #pragma once
 
 #include "common/bulk.cuh"
-#include "common/column.cuh"
+#include "common/tiles.cuh"
 #include "common/kernel.cuh"
 #include "common/lookback.cuh"
 #include "common/warp.cuh"

@@ -22,7 +22,7 @@
 #pragma once
 
 #include "common/bulk.cuh"
-#include "common/column.cuh"
+#include "common/tiles.cuh"
 #include "common/initial.cuh"
 #include "common/kernel.cuh"
 #include "common/zero.cuh"
