@@ -19,9 +19,9 @@
 #pragma once
 
 #include "common/bulk.cuh"
-#include "common/tiles.cuh"
 #include "common/kernel.cuh"
 #include "common/lookback.cuh"
+#include "common/tiles.cuh"
 #include "common/warp.cuh"
 #include "common/zero.cuh"
 

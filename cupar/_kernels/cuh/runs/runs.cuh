@@ -22,9 +22,9 @@
 #pragma once
 
 #include "common/bulk.cuh"
-#include "common/tiles.cuh"
 #include "common/initial.cuh"
 #include "common/kernel.cuh"
+#include "common/tiles.cuh"
 #include "common/zero.cuh"
 #include "runs/states.cuh"
 

@@ -15,6 +15,9 @@
 // has_512, whether there are groups of lanes for 512 items; the policy: group_threads, team_items,
 // team_blocks, digit_threads, digit_items, and rows_threads, which plans need.
 //
+// Merges are not CUB's `SerialMerge`: runs end with words behind all others, so that words alone decide which
+// is next.
+//
 // Source: for merges, S. Odeh et al., "Merge Path - Parallel Merging Made Simple", IPDPSW 2012.
 #pragma once
 
