@@ -30,6 +30,7 @@ _NAMES = {
     "_device.storage": "release_memory",
     "_fingerprint.refusals": "Unfingerprintable",
     "_host.errors": "LaunchError",
+    "columns": "ColumnReduce ColumnScan column_reduce exclusive_column_scan inclusive_column_scan",
     "external": "CppFunction cpp",
     "histogram": "Histogram histogram_even",
     "host": "View view",
@@ -92,6 +93,11 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from ._fingerprint.refusals import Unfingerprintable as Unfingerprintable
     from ._host.errors import LaunchError as LaunchError
     from ._launch.double_buffer import DoubleBuffer as DoubleBuffer
+    from .columns import ColumnReduce as ColumnReduce
+    from .columns import ColumnScan as ColumnScan
+    from .columns import column_reduce as column_reduce
+    from .columns import exclusive_column_scan as exclusive_column_scan
+    from .columns import inclusive_column_scan as inclusive_column_scan
     from .external import CppFunction as CppFunction
     from .external import cpp as cpp
     from .histogram import Histogram as Histogram

@@ -213,7 +213,9 @@ OPERATORS = (
     *_in("_ir", "kinds nodes operator specialisation types"),
 )
 ON_CPU = (
-    *_in("_cpu", "algorithms bit_sorts build code compactions compiling functions iterators kit loader"),
+    *_in(
+        "_cpu", "algorithms bit_sorts build code columns compactions compiling functions iterators kit loader"
+    ),
     *_in("_cpu", "offsets operators plans shuffle sorts target values"),
 )
 

@@ -87,6 +87,7 @@ class Schedule(NamedTuple):
 _SCAN = ExecutionPlan("algorithms:scan", "p1p", ("total", "word"))
 _SEGMENTS = ExecutionPlan("algorithms:segmented_reduce", numbers=3)
 _SEGMENTED_SCAN = ExecutionPlan("algorithms:segmented_scan", part=("total",), numbers=3)
+_COLUMN_SCAN = ExecutionPlan("columns:scan", item=("total",), numbers=2)
 _MERGES = ExecutionPlan("sorts:merge_sort", item=("d_in_keys", "d_in_items"))
 _COMPACTION = ExecutionPlan("compactions:runs", "p1p", ("words",))
 _SEARCH = ExecutionPlan("algorithms:search", numbers=1)
@@ -112,6 +113,9 @@ EXECUTION_PLANS = {
     "run_length_encode": _COMPACTION._replace(item=("d_in", "word")),
     "lower_bound": _SEARCH,
     "upper_bound": _SEARCH,
+    "inclusive_column_scan": _COLUMN_SCAN,
+    "exclusive_column_scan": _COLUMN_SCAN,
+    "column_reduce": _COLUMN_SCAN._replace(made_by="columns:reduce"),
     "histogram_even": ExecutionPlan("algorithms:histogram", "p1", ("bins",), numbers=5),
     "merge": ExecutionPlan("sorts:merge", numbers=2),
     "merge_sort": _MERGES,
@@ -172,7 +176,7 @@ def plan(spec: Specialisation, problem: Any) -> Schedule:
     sizes += [items * _size(spec, each, numbers) for each in shape.item]
     sizes += [count * _size(spec, each, numbers) for each in shape.check]
     *columns, nbytes = accumulate((-(-each // 64) * 64 for each in sizes), initial=0)
-    size = items << 4 if shape is _SEARCH else items
+    size = items << 4 if shape is _SEARCH else max(items, getattr(problem, "items", 0))
     check = functools.partial(offsets.check, problem) if shape.check else None
     return Schedule(steps, columns, nbytes, numbers, size, check)
 
@@ -199,6 +203,9 @@ def _problem(spec: Specialisation, problem: Any) -> tuple[int, int, tuple[int, .
         n, least, numbers = problem.num_values, 1 << 12, (problem.num_items,)
     elif spec.algorithm == "merge":
         *numbers, n = problem
+    elif "column" in spec.algorithm:
+        length, inner, n, items = problem
+        numbers, least = (length, inner), -(-_LEAST * n // max(1, items))
     elif spec.algorithm == "histogram_even":
         bins, low, high, n = problem
         if spec.option("levels").endswith("f8"):

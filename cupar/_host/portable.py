@@ -44,17 +44,9 @@ _HOST = (
     *("layout", "native", "plans", "portable", "problems", "view", "view_types"),
 )
 _KERNELS = (
-    *("family", "histogram", "merge", "merge_sort", "radix_sort", "reduce", "scan", "search"),
-    *(
-        "segmented_merge_sort",
-        "segmented_reduce",
-        "segmented_scan",
-        "segmented_sort",
-        "segments",
-        "tiles",
-        "top_k",
-        "transform",
-    ),
+    *("columns", "family", "histogram", "merge", "merge_sort", "radix_sort", "reduce", "scan", "search"),
+    *("segmented_merge_sort", "segmented_reduce", "segmented_scan", "segmented_sort", "segments", "tiles"),
+    *("top_k", "transform"),
 )
 
 

@@ -17,6 +17,7 @@ from .._base.generated import fill
 from .._call.algorithm import Algorithm
 from .._ir.specialisation import Specialisation
 from .._kernels import histogram
+from .._kernels.columns import Columns
 from .._kernels.merge import Ranges
 from .._kernels.radix_sort import Bits
 from .._kernels.segmented_sort import Sorted
@@ -103,6 +104,18 @@ def _segments(called: str, spec: Specialisation, given: Mapping[str, Any]) -> Pr
     lines += _row_length("d_in", given)
     lines.append("_used = _n_num_segments * _segment_size")
     return Problem("_Segments(_n_num_segments, _used, _segment_size, _used)", {"used": "_used"}, lines, names)
+
+
+def _columns(spec: Specialisation, given: Mapping[str, Any]) -> Problem:
+    lines = [each for name in ("outer", "length", "inner") for each in _not_negative(name, given, 0)]
+    lines += [
+        "_columns = _outer * _inner",
+        f"if _columns > {MOST_SEGMENTS}:",
+        f'    raise ValueError("outer, inner: expected at most {MOST_SEGMENTS} columns")',
+        "_items = _columns * _length",
+    ]
+    counts = {"columns": "_columns", "items": "_items"}
+    return Problem("_Columns(_length, _inner, _columns, _items)", counts, lines, {"_Columns": Columns})
 
 
 _LEVELS = """
@@ -251,6 +264,8 @@ def _not_negative(name: str, given: Mapping[str, Any], default: int) -> list[str
 
 _PROBLEMS: dict[str, Callable[[Specialisation, Mapping[str, Any]], Problem]] = {
     "BinarySearch": _search,
+    "ColumnReduce": _columns,
+    "ColumnScan": _columns,
     "Histogram": _histogram,
     "Merge": _merge,
     "RadixSort": _radix_sort,

@@ -303,3 +303,48 @@ SEGMENTED_SCAN = Table(
         {(EVERY,): SegmentedScan(16, 8, 4, 2, 32, 16, 1, 57344, 4)},
     )
 )
+
+
+class ColumnScan(NamedTuple):
+    """Of scans along columns."""
+
+    threads: int  # of blocks whose threads have a column each
+    bytes: int  # of a column's rows that such a thread has at once
+    tall_bytes: int  # that one has of a block that is as large as can be
+    split_warps: int  # of blocks that share columns
+    split_bytes: int  # that a thread of one has
+    split_resident: int  # of these that a multiprocessor is to run at once
+    many: int  # columns for each multiprocessor from which on threads have one each
+
+
+_COLUMNS_DATE = "2026-11-24"
+
+# By bytes of an item, 4 at least; 0: of more than 8.
+COLUMN_SCAN = Table(
+    Measured(
+        *(_H200, _COLUMNS_DATE, "sums of 2^26 float32 in ten shapes, by a prototype of these kernels"),
+        {(90, 4): ColumnScan(128, 128, 64, 8, 128, 2, 192)},
+    ),
+    Measured(
+        *(_H200, _COLUMNS_DATE, "not measured: like that of 4 bytes, without spills"),
+        {
+            (90, 8): ColumnScan(128, 128, 64, 8, 112, 2, 192),
+            (90, 0): ColumnScan(128, 128, 48, 8, 80, 2, 192),
+            (EVERY, 4): ColumnScan(128, 128, 64, 8, 128, 2, 192),
+            (EVERY, 8): ColumnScan(128, 128, 64, 8, 112, 2, 192),
+            (EVERY, 0): ColumnScan(128, 128, 48, 8, 80, 2, 192),
+        },
+    ),
+)
+
+
+class ColumnReduce(NamedTuple):
+    """Of reductions along columns."""
+
+    threads: int
+    bytes: int  # of a column's rows that a thread has at once
+
+
+COLUMN_REDUCE = Table(
+    Measured(_H200, _COLUMNS_DATE, "not measured", {(EVERY,): ColumnReduce(256, 64)}),
+)

@@ -30,6 +30,8 @@ WITH_OPERATOR = {
     "exclusive_segmented_scan": lambda op=nearer: cupar.exclusive_segmented_scan(
         "f4", "f4", op=op, h_init=ZERO, cc=CC
     ),
+    "column_reduce": lambda op=nearer: cupar.column_reduce("f4", "f4", op, cc=CC),
+    "inclusive_column_scan": lambda op=nearer: cupar.inclusive_column_scan("f4", "f4", op, cc=CC),
     "merge_sort": lambda op=smaller: cupar.merge_sort("f4", "i4", "f4", "i4", op, cc=CC),
     "unique_by_key": lambda op=equal: cupar.unique_by_key("f4", "i4", "f4", "i4", "i4", op, cc=CC),
 }
@@ -50,7 +52,7 @@ def test_operator_is_inlined_and_templates_are_shared(name, empty_cache, tmp_pat
     else:
         assert found == []
     other = (lambda a: -a) if name == "unary_transform" else lambda a, b: b - a < 1
-    if name == "binary_transform" or "segmented" in name:
+    if name == "binary_transform" or "segmented" in name or "column" in name:
         other = lambda a, b: b - a
     second = WITH_OPERATOR[name](other)
     assert second.build.origin == "linked"

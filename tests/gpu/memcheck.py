@@ -112,6 +112,29 @@ def segmented_scans(dtype, n):
         assert np.array_equal(d_out.get()[: n // size * size], expected.ravel()), (dtype, n, size)
 
 
+def columns(dtype, n):
+    """Columns of any number and length, which threads, blocks of two sizes, and several blocks scan."""
+    h_init = np.ones(1, dtype)
+    for width in (1, 2, 5, 16, 33, 1000, 4001, 30_000):
+        shape = length, inner = n // width, width
+        d_in, d_out, d_one = (
+            random(dtype, length * inner),
+            cp.zeros(length * inner, dtype),
+            cp.zeros(inner, dtype),
+        )
+        host = d_in.get().reshape(shape)
+        for factory, first in ((cupar.inclusive_column_scan, 1), (cupar.exclusive_column_scan, 0)):
+            scan = factory(d_in, d_out, add, h_init)
+            storage = cp.empty(scan(None, d_in, d_out, 1, length, inner, h_init), "u1")
+            scan(storage, d_in, d_out, 1, length, inner, h_init)
+            sums = np.cumsum(np.concatenate([np.ones((1, inner), dtype), host]), 0, dtype=dtype)
+            assert np.array_equal(d_out.get().reshape(shape), sums[first : first + length]), (dtype, shape)
+        total = cupar.column_reduce(d_in, d_one, add, h_init)
+        storage = cp.empty(total(None, d_in, d_one, 1, length, inner, h_init), "u1")
+        total(storage, d_in, d_one, 1, length, inner, h_init)
+        assert np.array_equal(d_one.get(), sums[-1]), (dtype, shape)
+
+
 def transforms(dtype, n):
     d_in, d_out = random(dtype, n), cp.zeros(n, dtype)
     cupar.unary_transform(d_in, d_out, cupar.OpKind.NEGATE).run(d_in, d_out, n)
@@ -258,6 +281,7 @@ CHECKED = (
     sorts,
     segmented_reductions,
     segmented_scans,
+    columns,
     segmented_sorts,
     top_k,
 )

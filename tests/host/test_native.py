@@ -13,7 +13,7 @@ PROCESSES = Path(__file__).parent / "processes"
 TOGETHER = [
     ("reductions", "scans", "transforms", "choices", "searches"),
     ("sorts", "merges", "radix_sorts", "segmented_sorts", "top_ks"),
-    ("segments", "segmented_scans", "histograms", "runs", "iterators"),
+    ("segments", "segmented_scans", "columns", "histograms", "runs", "iterators"),
 ]
 
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cupar._kernels import (
+    columns,
     compact,
     histogram,
     merge,
@@ -24,6 +25,7 @@ from cupar._kernels import (
     top_k,
     transform,
 )
+from cupar._kernels.columns import Columns
 from cupar._kernels.family import Properties
 from cupar._kernels.merge import Ranges
 from cupar._kernels.radix_sort import Bits
@@ -149,6 +151,19 @@ FAMILIES = {
             chunk_items=5120, chunk_shared=215_040, segment_size=32, known_size=16, is_rows=1,
         ),
     ),
+    "column scan": (
+        columns.COLUMN_SCAN,
+        dict(
+            threads=128, tall_threads=1024, tall_rows=16, split_threads=256, split_rows=32, known_size=8,
+            many=192,
+        ),
+    ),
+    "column scan of large values": (columns.COLUMN_SCAN, dict(threads=128, known_size=32, many=192)),
+    "column reduce": (
+        columns.COLUMN_REDUCE,
+        dict(threads=256, rows=16, may_stack=1, accum_size=4, has_init=1),
+    ),
+    "column reduce of large values": (columns.COLUMN_REDUCE, dict(threads=256, rows=1, accum_size=40)),
     "top-k": (
         top_k.TOP_K,
         dict(
@@ -176,6 +191,10 @@ words = st.integers(-(2**62), 2**62)
 
 def levels(bins, lower, width, num_samples):
     return histogram.Problem(bins, lower, lower + width, num_samples)
+
+
+def shaped(outer, length, inner):
+    return Columns(length, inner, outer * inner, outer * inner * length)
 
 
 bits = st.tuples(st.integers(0, 32), st.integers(0, 32))
@@ -222,6 +241,10 @@ PROBLEMS = {
             for size in (0, 1, 300, 5000, 10**5, 10**8)
             for k in (0, 1, 100, 2048, 10**5)
         ],
+    ),
+    "column": (
+        st.builds(shaped, small, small, small),
+        [shaped(m, n, k) for m in (0, 1, 5000) for n in (0, 1, 900, 10**6) for k in (0, 1, 3, 40, 4000)],
     ),
     "segmented": (
         st.builds(Segments, counts, counts, small, counts),

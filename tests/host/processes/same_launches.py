@@ -235,6 +235,26 @@ def segmented_scans():
     compare("segmented scan of too many", scan, (matrix, d_out, 5001, None, None, 0.0))
 
 
+def columns():
+    d_in, d_out = view(0, 2**36, "f4"), view(1, 2**36, "f4")
+    shapes = [
+        (0, 3, 4),
+        (2, 0, 3),
+        (1, 2**20, 3),
+        (3, 5000, 40),
+        (4, 1000, 1000),
+        (7, 100, 10_000),
+        (1, -1, 3),
+    ]
+    scan = cupar.inclusive_column_scan("f4", "f4", cupar.OpKind.PLUS)
+    compare("inclusive_column_scan", scan, *[(d_in, d_out, *each, None) for each in shapes])
+    scan = cupar.exclusive_column_scan("f4", "f4", lambda a, b: a + b, 0)
+    compare("exclusive_column_scan", scan, *[(d_in, d_out, *each, 0.0) for each in shapes])
+    total = cupar.column_reduce("f4", "f4", cupar.OpKind.PLUS, 0)
+    compare("column_reduce", total, *[(d_in, d_out, *each, 0.0) for each in shapes])
+    compare("too many columns", total, (d_in, d_out, 2**20, 0, 2**20, 0.0))
+
+
 def segmented_sorts():
     keys, out_keys, items, out_items = (view(k, 2**32, "i4") for k in range(4))
     starts, ends, order = view(4, 2**32, "i8"), view(5, 2**32, "i8"), cupar.SortOrder.ASCENDING
