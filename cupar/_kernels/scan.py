@@ -11,7 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from .._ir import cpp
 from . import policies
-from .family import Emit, Family, Launch, Plan, Properties, Shape, Storage, Value, aligned, i32, u32, u64
+from .family import (
+    Emit,
+    Family,
+    Launch,
+    Plan,
+    Properties,
+    Shape,
+    Storage,
+    Value,
+    aligned,
+    helper,
+    i32,
+    u32,
+    u64,
+)
 from .tuning import Tunable, operator_class, type_text, types
 
 if TYPE_CHECKING:
@@ -21,7 +35,7 @@ _IN, _OUT, _OP, _INIT = map(Value, ("d_in", "d_out", "op", "init"))
 
 _PADDING = 32  # states before those of tiles, so that a warp may look back on tiles that are not there
 _CLEARED = 128  # states that a block clears
-_CLEAR_THREADS = 256  # of a block that clears what tiles publish; each clears 16 bytes
+CLEAR_THREADS = 256  # of a block that clears what tiles publish; each clears 16 bytes
 
 _NAMES = ("tile", "tiles", "ahead", "staged")
 _TILE, _TILES, _AHEAD, _STAGED = range(4)
@@ -68,7 +82,7 @@ _LOOKING_AHEAD_STAGED = {
     "staged": Shape(
         ("n", "tiles", "words", "clear_grid", "grid"),
         (
-            Launch("cupar_scan_clear_staged", "clear_grid", _CLEAR_THREADS, (Storage(), u32("words"))),
+            Launch("cupar_scan_clear_staged", "clear_grid", CLEAR_THREADS, (Storage(), u32("words"))),
             Launch(
                 "cupar_scan_staged",
                 "grid",
@@ -85,7 +99,7 @@ _AHEAD_IN_CUB = 100  # the compute capability from which on CUB's selector has s
 _MOST_BYTES = 32  # of what is scanned, and of the arrays' items: of more, too few fit into a slot
 
 
-def _array_bytes(spec: Specialisation) -> int:
+def array_bytes(spec: Specialisation) -> int:
     """Return the bytes that an item takes in the arrays of the input."""
     return sum(slot.dtype.itemsize for slot in spec.arguments[0].node.slots() if slot.dtype is not None)
 
@@ -95,20 +109,20 @@ def _may_be_staged(spec: Specialisation) -> bool:
     return (
         spec.cc >= 90
         and all(each.node.streams for each in spec.arguments)
-        and 0 < _array_bytes(spec) <= _MOST_BYTES
+        and 0 < array_bytes(spec) <= _MOST_BYTES
         and spec.operators[0][1].output.itemsize <= _MOST_BYTES
     )
 
 
-def _default(spec: Specialisation) -> policies.Staged | None:
-    """Return how it is staged; None where it is not."""
+def staged_policy(spec: Specialisation) -> policies.Staged | None:
+    """Return how a scan is staged; None where it is not."""
     if not _may_be_staged(spec):
         return None
-    return policies.SCAN.find(spec.cc, min(1 << (_array_bytes(spec) - 1).bit_length(), 16))
+    return policies.SCAN.find(spec.cc, min(1 << (array_bytes(spec) - 1).bit_length(), 16))
 
 
 def _is_staged(spec: Specialisation) -> bool:
-    return _may_be_staged(spec) and (spec.option("policy") is not None or _default(spec) is not None)
+    return _may_be_staged(spec) and (spec.option("policy") is not None or staged_policy(spec) is not None)
 
 
 def _is_cubs(spec: Specialisation) -> bool:
@@ -143,11 +157,17 @@ def _facts_of(spec: Specialisation) -> dict[str, str]:
     return {**types(spec), "accumulator": type_text(op.output), "operator": operator_class(op)}
 
 
-_TUNABLE = Tunable("scan", policies.Staged, _default, _facts_of, _space)
+_TUNABLE = Tunable("scan", policies.Staged, staged_policy, _facts_of, _space)
 
 
 def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     return _SHAPES[_source(spec)]
+
+
+@helper
+def staged_words(tiles: int, known_size: int) -> int:
+    """Return the words of 16 bytes for a counter, and for what so many tiles publish."""
+    return 1 + -(-(tiles * known_size) // 16)
 
 
 _NEVER = 2**62  # items
@@ -184,9 +204,9 @@ def _plan(facts: Any, n: int, emit: Emit) -> int:
         return aligned(states * state) + 2 * aligned(states * payload)
     tiles = -(-n // ahead_tile)
     if is_staged:
-        words = 1 + -(-(tiles * ahead_state) // 16)  # the first of them is the counter
-        emit(_STAGED, (n, tiles, words, -(-words // _CLEAR_THREADS), min(blocks, tiles)))
-        return int(words * 16)
+        words = staged_words(tiles, ahead_state)
+        emit(_STAGED, (n, tiles, words, -(-words // CLEAR_THREADS), min(blocks, tiles)))
+        return words * 16
     counter = aligned(tiles * ahead_state)
     # So many stages that all blocks have as much to do, and one more, as CUB has it.
     stages = max(1, min(most, -(-n // (sms * ahead_tile)) + 2))

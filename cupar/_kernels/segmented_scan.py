@@ -1,4 +1,7 @@
-"""Plans of segmented scans: one kernel, and if there may be long segments, one for their chunks."""
+"""Plans of segmented scans: one kernel, and if there may be long segments, one for their chunks.
+
+Long rows of tuples of arrays are one scan of all items, staged as those of `scan.py` are.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,7 @@ from .family import (
     u32,
     u64,
 )
+from .scan import CLEAR_THREADS, staged_policy, staged_words
 from .segments import ROWS, Segments
 
 if TYPE_CHECKING:
@@ -39,12 +43,12 @@ _FEW = 8  # segments for each multiprocessor: if there are no more, blocks take 
 _SPARE = 64  # segments in the queue, beside those that there is room for in the input
 _UNKNOWN_SEGMENTS = 1 << 16  # in the queue, if nobody knows how many items there are
 _UNKNOWN_CHUNKS = 1 << 18
-_CLEAR_THREADS = 256  # of a block that empties the queue; each clears 16 bytes
 _MOST_SEGMENTS = (1 << 24) - 1
 _MOST_CHUNKS = 1 << 24
+_MOST_ROW = 1 << 31  # items of a row that is staged
 
-_NAMES = ("short", "any")
-_SHORT, _ANY = range(2)
+_NAMES = ("short", "any", "staged")
+_SHORT, _ANY, _STAGED = range(3)
 
 _ARRAYS = Value("d_in"), Value("d_out")
 _OP, _INIT = Value("op"), Value("init")
@@ -77,18 +81,40 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     init = Launch(
         "cupar_segmented_scan_init",
         "clear_grid",
-        _CLEAR_THREADS,
+        CLEAR_THREADS,
         (Storage(), Storage("of_chunks"), u32("clear_words")),
     )
     parameters = (*_ARRAYS, *offsets, n, long_items, _QUEUE, _OP, _INIT)
     chunks = Launch("cupar_segmented_scan_chunks", "chunk_grid", "chunk_threads", parameters, "chunk_shared")
     parts = "segments", "segment_of", "of_chunks", "clear_words", "clear_grid"
-    return {
+    shapes = {
         "short": Shape(names, (scan(_NO_QUEUE),)),
         "any": Shape(
             (*names, *parts, "most_segments", "most_chunks", "chunk_grid"), (init, scan(_QUEUE), chunks)
         ),
     }
+    return {**shapes, "staged": _STAGED_ROWS} if _staged(spec) is not None else shapes
+
+
+_STAGED_ROWS = Shape(
+    ("items", "row", "tiles", "words", "clear_grid", "grid"),
+    (
+        Launch("cupar_segmented_scan_clear_staged", "clear_grid", CLEAR_THREADS, (Storage(), u32("words"))),
+        Launch(
+            "cupar_segmented_scan_staged",
+            "grid",
+            "staged_threads",
+            (*_ARRAYS, Storage(), u32("tiles"), u64("items"), u32("row"), _OP, _INIT),
+            "staged_shared",
+        ),
+    ),
+)
+
+
+def _staged(spec: Specialisation) -> policies.Staged | None:
+    """Return how long rows are staged; None where they are not. Chunks of single arrays are quicker."""
+    is_tuple = not spec.arguments[0].is_pointer
+    return staged_policy(spec) if is_tuple and not _offsets(spec) else None
 
 
 class _Facts(NamedTuple):
@@ -103,6 +129,9 @@ class _Facts(NamedTuple):
     segment_size: int
     known_size: int
     is_rows: int
+    staged_tile: int
+    staged_known: int
+    staged_blocks: int  # that run at once; 0: rows are not staged
 
 
 def _planner(given: Properties) -> tuple[Plan, _Facts]:
@@ -119,6 +148,12 @@ def _planner(given: Properties) -> tuple[Plan, _Facts]:
         segment_size=given["segment_size"],
         known_size=given["known_size"],
         is_rows=given["is_rows"],
+        staged_tile=given["staged_tile"],
+        staged_known=given["staged_known"],
+        staged_blocks=given["sms"]
+        * given.occupancy("cupar_segmented_scan_staged", given["staged_threads"], given["staged_shared"])
+        if given["staged_tile"]
+        else 0,
     )
 
 
@@ -140,6 +175,12 @@ def _plan(facts: _Facts, problem: Segments, emit: Emit) -> int:
     if facts.chunk_blocks == 0 or 0 < largest <= long_items or 0 < items <= long_items:
         emit(_SHORT, (n, largest, batch, long_items, grid))
         return 0
+    if facts.staged_blocks and largest < _MOST_ROW:
+        tiles = ceil_div(items, facts.staged_tile)
+        of_tiles = staged_words(tiles, facts.staged_known)
+        numbers = (items, largest, tiles, of_tiles, ceil_div(of_tiles, CLEAR_THREADS))
+        emit(_STAGED, numbers + (min(facts.staged_blocks, tiles),))
+        return of_tiles * 16
     segments, chunks = min(n, _UNKNOWN_SEGMENTS), _UNKNOWN_CHUNKS
     if items:
         segments = min(n, items // long_items + _SPARE, _MOST_SEGMENTS)
@@ -149,7 +190,7 @@ def _plan(facts: _Facts, problem: Segments, emit: Emit) -> int:
     long = aligned(16)
     segment_of = long + aligned(facts.segment_size * segments)
     of_chunks = segment_of + aligned(4 * chunks)
-    of_queue = (long, segment_of, of_chunks, words, ceil_div(words, _CLEAR_THREADS), segments, chunks)
+    of_queue = (long, segment_of, of_chunks, words, ceil_div(words, CLEAR_THREADS), segments, chunks)
     emit(_ANY, (n, largest, batch, long_items, grid) + of_queue + (min(facts.chunk_blocks, chunks),))
     return of_chunks + aligned(16 * words)
 
@@ -167,6 +208,8 @@ def _traits(spec: Specialisation) -> str:
     lines += [f"static constexpr bool {name} = {str(value).lower()};" for name, value in constants.items()]
     policy = policies.SEGMENTED_SCAN.get(spec.cc)._asdict()
     lines += [f"static constexpr int policy_{name} = {value};" for name, value in policy.items()]
+    staged = _staged(spec) or policies.Staged(0, 0, 0)
+    lines += [f"static constexpr int staged_{name} = {value};" for name, value in staged._asdict().items()]
     if not given:
         lines.append(ROWS)
     if len(given) < 3:
@@ -179,6 +222,7 @@ SEGMENTED_SCAN = Family(
     (
         *("threads", "chunk_threads", "items", "tile_items", "span", "long_items"),
         *("chunk_items", "chunk_shared", "segment_size", "known_size", "is_rows"),
+        *("staged_threads", "staged_tile", "staged_known", "staged_shared"),
     ),
     _NAMES,
     _shapes,

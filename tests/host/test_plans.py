@@ -142,6 +142,7 @@ FAMILIES = {
         dict(
             threads=256, chunk_threads=608, items=4, tile_items=512, span=2, long_items=8192,
             chunk_items=10240, chunk_shared=215_040, segment_size=32, known_size=8,
+            staged_tile=0, staged_known=0,
         ),
     ),
     "segmented scan of rows": (
@@ -149,6 +150,15 @@ FAMILIES = {
         dict(
             threads=256, chunk_threads=352, items=8, tile_items=256, span=2, long_items=4096,
             chunk_items=5120, chunk_shared=215_040, segment_size=32, known_size=16, is_rows=1,
+            staged_tile=0, staged_known=0,
+        ),
+    ),
+    "segmented scan of rows that are staged": (
+        segmented_scan.SEGMENTED_SCAN,
+        dict(
+            threads=256, chunk_threads=352, items=2, tile_items=256, span=2, long_items=4096,
+            chunk_items=5120, chunk_shared=215_040, segment_size=32, known_size=16, is_rows=1,
+            staged_threads=608, staged_tile=5888, staged_known=16, staged_shared=227_584,
         ),
     ),
     "column scan": (

@@ -1,13 +1,14 @@
 """Segmented scans: what is launched for which segments, what is refused, and that templates build."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from support.plans import planned
 
 import cupar
-from cupar._kernels.image import facts_of
+from cupar._kernels.image import Image, facts_of
 from cupar._kernels.segmented_scan import SEGMENTED_SCAN
 from cupar._kernels.segments import Segments
 
@@ -22,7 +23,15 @@ PLUS = cupar.OpKind.PLUS
 
 
 def planner(is_rows, **other):
-    facts = {**FACTS, "is_rows": int(is_rows), "sms": SMS, "shared_memory": 232448, **other}
+    facts = {
+        **FACTS,
+        "staged_tile": 0,
+        "staged_known": 0,
+        "is_rows": int(is_rows),
+        "sms": SMS,
+        "shared_memory": 232448,
+        **other,
+    }
     return planned(SEGMENTED_SCAN, facts, lambda *_: 2)
 
 
@@ -139,6 +148,52 @@ def test_offsets_are_arguments(specified):
         assert f"has_outputs = {str(given == 3).lower()};" in prelude
         shapes = SEGMENTED_SCAN.shapes(spec)
         assert [len(shape.launches) for shape in shapes.values()] == [1, 3]
+
+
+STAGED = {"staged_threads": 608, "staged_tile": 5888, "staged_known": 16, "staged_shared": 227_584}
+
+
+def test_long_rows_of_tuples_are_one_scan():
+    plan = planner(True, **STAGED)
+    rows, length = 64, 1 << 18
+    shape, nbytes, (items, row, tiles, words, clearing, grid) = plan(Segments(rows, rows * length, length, 0))
+    assert (shape, items, row, grid) == ("staged", rows * length, length, 2 * SMS)
+    assert tiles == -(-items // 5888) and nbytes == 16 * words >= 16 + 16 * tiles
+    assert (clearing - 1) * 256 < words <= clearing * 256
+    assert plan(Segments(1 << 12, 1 << 20, 1 << 8, 0)).shape == "short"
+    assert plan(Segments(2, 1 << 32, 1 << 31, 0)).shape == "any"  # positions in a row are of 32 bits
+
+
+def test_which_rows_are_staged(specified):
+    """Those of tuples of arrays, on cards for which there is a policy; single arrays have chunks."""
+    f4 = np.dtype("f4")
+    both = cupar.ZipIterator(f4, f4)
+    last = lambda a, b: b
+    for d_in, offsets, cc, is_staged in (
+        (both, (None, None), 90, True),
+        (both, ("i8", "i8"), 90, False),
+        (both, (None, None), 80, False),
+        (f4, (None, None), 90, False),
+        (cupar.PermutationIterator(f4, np.dtype("i4")), (None, None), 90, False),
+    ):
+        spec = replace(
+            specified(cupar.inclusive_segmented_scan, d_in, d_in if d_in is both else f4, *offsets, last),
+            cc=cc,
+        )
+        assert ("staged" in SEGMENTED_SCAN.shapes(spec)) == is_staged
+        assert ("staged_warps = 0" in SEGMENTED_SCAN.traits(spec)) != is_staged
+
+
+def test_what_is_staged_spills_nothing():
+    f4 = np.dtype("f4")
+    pair = np.dtype([("field_0", "f4"), ("field_1", "f4")], align=True)
+    d_in, d_out = cupar.ZipIterator(f4, f4), cupar.TransformOutputIterator(f4, lambda p: p[1], pair)
+    scan = cupar.inclusive_segmented_scan(
+        d_in, d_out, op=lambda a, b: (a[0] * b[0], b[0] * a[1] + b[1]), cc=90
+    )
+    found = scan.build.resources()["cupar_segmented_scan_staged"]
+    facts = Image.loads(scan._code._blob).facts
+    assert (found.local, facts["staged_tile"] > 0) == (0, True) and facts["staged_shared"] <= 227 << 10
 
 
 @pytest.mark.parametrize("factory", [cupar.inclusive_segmented_scan, cupar.exclusive_segmented_scan])

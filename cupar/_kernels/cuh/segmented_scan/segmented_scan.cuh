@@ -5,6 +5,8 @@
 // Long segments are cut into chunks, which go into a queue for a kernel that follows; see
 // `chunks.cuh`.
 //
+// Long rows of tuples of arrays are one scan of all items, staged in shared memory; see `staged_tiles.cuh`.
+//
 // Nothing is read back, and what is combined with what depends on the lengths and on how the arrays are
 // aligned alone, so it is the same in every run. The operator need not be commutative, nor have an identity.
 //
@@ -18,9 +20,16 @@
 
 #include "common/kernel.cuh"
 #include "common/offsets.cuh"
+#include "scan/staged_tiles.cuh"
 #include "segmented_scan/chunks.cuh"
 
 namespace cupar {
+// Where nothing is staged.
+struct not_staged {
+  static constexpr int threads = 32, tile_items = 0, known_size = 0, shared = 0;
+  static constexpr bool fits = false;
+};
+
 template <class Traits>
 struct segmented_scan_kernels : scan_of_chunks<Traits> {
   using start_offsets_in_t               = typename Traits::start_offsets_in_t;
@@ -395,8 +404,26 @@ struct segmented_scan_kernels : scan_of_chunks<Traits> {
     }
   };
 
+  using staged_rows =
+      cuda::std::conditional_t<Traits::staged_warps != 0, staged_scan<Traits, true>, not_staged>;
+
+  struct cupar_segmented_scan_clear_staged : kernel<256> {
+    static __device__ __forceinline__ void run(uint4* memory, unsigned words) {
+      staged_rows::clear(memory, words);
+    }
+  };
+
+  struct cupar_segmented_scan_staged : kernel<staged_rows::threads, 1> {
+    static __device__ __forceinline__ void run(d_in_t in, d_out_t out, void* memory, unsigned tiles,
+                                               u64 num_items, unsigned row, op_t op, init_t init) {
+      staged_rows::run(in, out, memory, tiles, num_items, row, op, init);
+    }
+  };
+
   static constexpr auto facts =
       facts_of(threads, chunk_threads, items, tile_items, policy_span, policy_long_tiles* tile_items,
-               static_cast<int>(chunk_items), chunk_shared, sizeof(long_segment), sizeof(known), is_rows);
+               static_cast<int>(chunk_items), chunk_shared, sizeof(long_segment), sizeof(known), is_rows,
+               staged_rows::threads, staged_rows::fits ? staged_rows::tile_items : 0, staged_rows::known_size,
+               staged_rows::shared);
 };
 }  // namespace cupar
