@@ -56,6 +56,9 @@ struct run_states {
   using state_t = cuda::std::conditional_t<is_small, ulonglong2, large>;
   using runs_t  = runs<u64, V>;
 
+  // What is loaded of a state; of a small one, before it has arrived, so that several are under way together.
+  using loaded_t = cuda::std::conditional_t<is_small, ulonglong2, runs_t>;
+
   state_t* states;
 
   __device__ __forceinline__ void publish(i64 tile, u64 kind, const runs_t& of) const {
@@ -77,24 +80,28 @@ struct run_states {
     sum.count     = 0;
     bool is_first = true, is_open = true;  // whether the value lacks some tile's
     for (i64 nearest = tile - 1;; nearest -= 32 * windows) {
-      runs_t state[windows];
-      load(state, nearest - lane);
+      loaded_t loaded[windows];
 #pragma unroll
       for (int w = 0; w < windows; ++w) {
+        loaded[w] = load(nearest - 32 * w - lane);
+      }
+#pragma unroll
+      for (int w = 0; w < windows; ++w) {
+        runs_t state = arrived(loaded[w]);
         unsigned ends, needed;
         while (true) {
-          ends   = __ballot_sync(~0u, kind(state[w]) == up_to_tile);
+          ends   = __ballot_sync(~0u, kind(state) == up_to_tile);
           needed = ends ? ends ^ (ends - 1) : ~0u;  // the lanes up to the first of those
-          if (!(__ballot_sync(~0u, kind(state[w]) == 0) & needed)) {
+          if (!(__ballot_sync(~0u, kind(state) == 0) & needed)) {
             break;
           }
-          state[w] = load(nearest - 32 * w - lane);
+          state = arrived(load(nearest - 32 * w - lane));
         }
-        const u64 count = state[w].count & count_bits;
+        const u64 count = state.count & count_bits;
         if (is_open) {
           const unsigned closing = __ballot_sync(~0u, count > 0) & needed;
           const int last         = closing ? __ffs(closing) - 1 : 31;  // the lane of the earliest that counts
-          V value                = state[w].value;
+          V value                = state.value;
 #pragma unroll 1
           for (int lanes = 1; lanes <= last; lanes *= 2) {
             const V earlier = shuffle_down(value, lanes);
@@ -111,7 +118,7 @@ struct run_states {
           is_first = false;
           is_open  = closing == 0;
         }
-        const bool is_added = kind(state[w]) == of_tile && needed >> lane & 1;
+        const bool is_added = kind(state) == of_tile && needed >> lane & 1;
         sum.count += sum_of_lanes(is_added ? static_cast<unsigned>(count) : 0);  // of a tile, it is small
         if (ends) {
           sum.count += __shfl_sync(~0u, count, __ffs(ends) - 1);
@@ -122,49 +129,14 @@ struct run_states {
   }
 
  private:
-  // The states of tiles 32 apart, the last one first. Their loads are under way together.
-  __device__ __forceinline__ void load(runs_t (&state)[windows], i64 last) const {
-    if constexpr (is_small) {
-      ulonglong2 both[windows];
-#pragma unroll
-      for (int w = 0; w < windows; ++w) {
-        if (last >= 32 * w) {
-          both[w] = issue_load(states + (last - 32 * w));
-        }
-      }
-#pragma unroll
-      for (int w = 0; w < windows; ++w) {
-        state[w] = last >= 32 * w ? loaded(both[w]) : before_all();
-      }
-    } else {
-#pragma unroll
-      for (int w = 0; w < windows; ++w) {
-        state[w] = load(last - 32 * w);
-      }
-    }
-  }
-
-  __device__ __forceinline__ static runs_t loaded(const ulonglong2& both) {
-    use_whole(both);
-    runs_t found;
-    found.count = both.x;
-    memcpy(&found.value, &both.y, sizeof(V));
-    return found;
-  }
-
   // Before the first tile there is nothing, and nobody asks for it.
-  __device__ __forceinline__ static runs_t before_all() {
-    runs_t none;
-    none.count = up_to_tile;
-    return none;
-  }
-
-  __device__ __forceinline__ runs_t load(i64 tile) const {
-    runs_t found = before_all();
-    if (tile >= 0) {
-      if constexpr (is_small) {
-        found = loaded(issue_load(states + tile));
-      } else {
+  __device__ __forceinline__ loaded_t load(i64 tile) const {
+    if constexpr (is_small) {
+      return tile >= 0 ? issue_load(states + tile) : ulonglong2{up_to_tile, 0};
+    } else {
+      runs_t found;
+      found.count = up_to_tile;
+      if (tile >= 0) {
         found.count = cub::detail::load_relaxed(&states[tile].word);
         if (kind(found) != 0) {
           const auto copy = states[tile].value[kind(found) == up_to_tile].read();
@@ -176,8 +148,20 @@ struct run_states {
           }
         }
       }
+      return found;
     }
-    return found;
+  }
+
+  __device__ __forceinline__ static runs_t arrived(const loaded_t& loaded) {
+    if constexpr (is_small) {
+      use_whole(loaded);
+      runs_t found;
+      found.count = loaded.x;
+      memcpy(&found.value, &loaded.y, sizeof(V));
+      return found;
+    } else {
+      return loaded;
+    }
   }
 
   __device__ __forceinline__ static u64 kind(const runs_t& state) { return state.count & ~count_bits; }

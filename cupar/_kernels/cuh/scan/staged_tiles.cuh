@@ -145,10 +145,6 @@ struct staged_scan {
     }
   };
 
-  static __device__ __forceinline__ item_t initial(no_init) { return item_t(); }
-  static __device__ __forceinline__ item_t initial(const accum_t& init) { return init; }
-  static __device__ __forceinline__ item_t initial(const accum_t* init) { return *init; }
-
   // A lane's part of a tile.
   struct part {
     int first, count;  // items of the tile before it, and of it
@@ -425,7 +421,7 @@ struct staged_scan {
                         num_items,
                         row,
                         {op},
-                        initial(init)};
+                        initial<item_t>(init)};
       const int warp = threadIdx.x / 32;
       if (warp == 0) {
         load_tiles(its);
