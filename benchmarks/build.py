@@ -465,20 +465,22 @@ def measure_crowd(children: Children, repeat: int, processes: int = 6) -> dict[s
 
 def measure_lookup(children: Children, sizes: Sequence[int], lookups: int) -> dict[str, Any]:
     """Time `Disk.load` in directories with few and many entries, turn by turn."""
-    from cupar import _cache
+    from cupar._store.disk import Disk
+    from cupar._store.entry import Entry
+    from cupar._store.settings import DEFAULT_SIZE
 
     origin = children.work.new_folder()
     children.cupar(origin, "reduce_into", "plus", origin="built")
-    key, entry = _largest_entry(_cache.Disk(origin, _cache.DEFAULT_SIZE))
+    key, entry = _largest_entry(Disk(origin, DEFAULT_SIZE))
 
     disks = []
     for size in sizes:
         _progress(f"lookup: writing {size} entries")
-        disk = _cache.Disk(children.work.new_folder(), 1 << 40)
+        disk = Disk(children.work.new_folder(), 1 << 40)
         disk.store(key, entry)
         for number in range(size - 1):
             payload = os.urandom(200_000 if number % 100 == 0 else 100)
-            disk.store(os.urandom(32).hex(), _cache.Entry({"number": number}, payload))
+            disk.store(os.urandom(32).hex(), Entry({"number": number}, payload))
         found = disk.usage()
         if found.entries != size:
             raise SystemExit(f"{found.entries} entries on disk, expected {size}")

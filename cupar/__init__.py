@@ -21,7 +21,8 @@ _NAMES = {
     "_ahead.record": "RecordError Recording record",
     "_base.device": "device",
     "_base.errors": "BuildError RefusedError VersionError",
-    "_cache": "CacheWarning use_bundle use_shared",
+    "_base.warnings": "CacheWarning",
+    "_cache": "use_bundle use_shared",
     "_call.algorithm": "Algorithm",
     "_call.bound": "Bound",
     "_call.built": "Build Policy",
@@ -80,7 +81,7 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from ._base.errors import BuildError as BuildError
     from ._base.errors import RefusedError as RefusedError
     from ._base.errors import VersionError as VersionError
-    from ._cache import CacheWarning as CacheWarning
+    from ._base.warnings import CacheWarning as CacheWarning
     from ._cache import use_bundle as use_bundle
     from ._cache import use_shared as use_shared
     from ._call.algorithm import Algorithm as Algorithm

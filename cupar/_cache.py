@@ -31,48 +31,20 @@ from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from ._base import fork
 from ._base.data import dataclass
-from ._base.warnings import CacheWarning, warn_once
+from ._base.warnings import warn_once
 from ._base.words import counted
 from ._store import locks, settings
 from ._store.disk import Disk
 from ._store.entry import FORMAT, Entry
 from ._store.files import DistrustedError
-from ._store.layer import Layer, Usage
+from ._store.layer import Layer
 from ._store.locks import Deadline
-from ._store.memory import Memory
 from ._store.opened import Opened
-from ._store.settings import DEFAULT_SIZE, expanded, path_named, signing_key
+from ._store.settings import expanded, path_named, signing_key
 
 if TYPE_CHECKING:
     from ._store.shared import Shared
 
-__all__ = [
-    "DEFAULT_SIZE",
-    "CacheWarning",
-    "Disk",
-    "Entry",
-    "Found",
-    "Layer",
-    "Memory",
-    "Stats",
-    "Usage",
-    "bundles",
-    "count",
-    "counter",
-    "discard",
-    "disk",
-    "expanded",
-    "fetch",
-    "layer",
-    "path_named",
-    "reset_stats",
-    "shared",
-    "signing_key",
-    "stats",
-    "under_one_deadline",
-    "use_bundle",
-    "use_shared",
-]
 
 _T = TypeVar("_T")
 Origin = Literal["memory", "disk", "linked", "built"]

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 from . import _cache
 from ._base.data import dataclass
 from ._base.errors import RefusedError
-from ._base.warnings import warn_once
-from ._cache import CacheWarning, Stats, Usage, reset_stats, stats
+from ._base.warnings import CacheWarning, warn_once
+from ._cache import Stats, reset_stats, stats
 from ._inspect import differences, listing
 from ._inspect.differences import Difference, Explanation
 from ._inspect.listing import Info
 from ._store.disk import Pruned
 from ._store.entry import Entry, encode, is_key, seal
-from ._store.layer import Layer, reason
+from ._store.layer import Layer, Usage, reason
 from ._store.remotes import RedisMapping
+from ._store.settings import path_named, signing_key
 
 if TYPE_CHECKING:
     from ._call.algorithm import Algorithm
@@ -226,7 +227,7 @@ def verify(path: str | os.PathLike[str] | None = None, *, repair: bool = False) 
     try:
         store: Layer | None = _cache.disk() if path is None else listing.layer(path)
     except RefusedError as error:  # a bundle that is damaged as a whole
-        return Report(0, ((str(_cache.path_named("path", path or "")), str(error)),))
+        return Report(0, ((str(path_named("path", path or "")), str(error)),))
     found = [] if store is None else list(store.check(repair=repair))
     checked = sum(is_key(key) for key, _ in found)
     return Report(checked, tuple((key, why) for key, why in found if why is not None))
@@ -371,10 +372,10 @@ def export(path: str | os.PathLike[str], keys: Iterable[str] | None = None) -> T
 
     if isinstance(keys, (str, bytes)) or not (keys is None or isinstance(keys, Iterable)):
         raise TypeError(f"keys: expected several keys, such as a list of them, got {keys!r}")
-    own, target = listing.own(), _cache.path_named("path", path)
+    own, target = listing.own(), path_named("path", path)
     there = {key for key, _ in listing.sizes(own)}
     wanted = there if keys is None else {listing.resolve(key, there, str(own.path), "keys") for key in keys}
-    secret, refused = _cache.signing_key(), 0
+    secret, refused = signing_key(), 0
 
     def sealed() -> Iterator[tuple[str, bytes]]:
         nonlocal refused

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["AbandonedError", "BuildError", "RefusedError", "VersionError"]
-
 
 class AbandonedError(RuntimeError):
     """The process ends, or who waited was interrupted, before this is built."""

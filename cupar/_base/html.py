@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-__all__ = ["fields", "table"]
-
 # Notebooks align cells to the right, and pages of docs leave no space between them.
 _STYLE = ' style="text-align: left; vertical-align: top; padding: 2px 12px 2px 0"'
 

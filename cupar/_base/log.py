@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from logging import Logger
 
-__all__ = ["DEBUG", "INFO", "debug", "info", "logger"]
 
 DEBUG, INFO = 10, 20  # logging's own numbers, without importing it
 

@@ -18,8 +18,6 @@ from typing import Any, Protocol, TypeVar
 
 from . import fork
 
-__all__ = ["building", "stage", "waited_for", "waiting"]
-
 T = TypeVar("T")
 
 _PATIENCE = 1.0  # seconds

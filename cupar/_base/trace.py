@@ -13,8 +13,6 @@ from typing import Any, TypeVar
 
 from . import log
 
-__all__ = ["is_on", "launch", "line", "ranged"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 _OFF = ("", "0", "off", "false", "no")
 

@@ -24,17 +24,6 @@ from typing import Final
 
 from .digests import sha256
 
-__all__ = [
-    "ABSENT",
-    "beside",
-    "folder_hash",
-    "machine",
-    "own_file",
-    "own_version",
-    "package_folder",
-    "package_version",
-]
-
 ABSENT: Final = "absent"  # in place of a version
 
 # Of each distribution, the package to look for: one that stands beside its metadata.

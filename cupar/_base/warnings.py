@@ -8,8 +8,6 @@ from collections.abc import Hashable
 
 from . import fork
 
-__all__ = ["CacheWarning", "warn_once"]
-
 
 class CacheWarning(UserWarning):
     """The cache cannot do what it is for; results are right, but builds are made again."""

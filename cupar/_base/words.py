@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 
-__all__ = ["NOTHING_ASKED", "counted", "date_text", "message", "seconds_text", "size_text", "split"]
-
 NOTHING_ASKED = "nothing was asked for"
 _IRREGULAR = {"entry": "entries"}
 

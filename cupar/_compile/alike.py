@@ -11,6 +11,8 @@ from typing import Any, Final, TypeVar
 from .. import _cache
 from .._base.versions import package_version
 from .._store import settings
+from .._store.entry import Entry
+from .._store.settings import signing_key
 from . import cpu_features, toolchain
 from .toolchain import plain
 
@@ -33,7 +35,7 @@ def find(key: str, *, remote: bool) -> _cache.Found | None:
     if store is None:
         return None
     timeout = settings.shared_timeout()
-    ask = partial(store.find, timeout=timeout, secret=_cache.signing_key())
+    ask = partial(store.find, timeout=timeout, secret=signing_key())
     there = [(each, ask(each)) for each in store.alike(key, timeout=timeout)]
     for other, entry in _best((each, entry, entry.meta) for each, entry in there if entry is not None):
         own = _cache.disk()
@@ -52,7 +54,7 @@ def _best(found: Iterator[tuple[str, T, Mapping[str, Any] | None]]) -> list[tupl
     return [(key, it) for key, it, _ in usable]
 
 
-def versions(entry: _cache.Entry) -> dict[str, str]:
+def versions(entry: Entry) -> dict[str, str]:
     """Return the versions of the compilers that made an entry, by name."""
     found = _versions(entry.meta)
     return {name: str(found[name]) for name in toolchain.COMPILERS[:-2] if name in found}

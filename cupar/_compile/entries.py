@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from .. import _cache
 from .._base.warnings import warn_once
 from .._device import driver
+from .._store.entry import Entry
 from . import toolchain
 from .toolchain import digest
 
@@ -34,8 +35,8 @@ def find(parts: Mapping[str, Any], *, remote: bool = True) -> _cache.Found | Non
 
 def fetch(
     parts: Mapping[str, Any],
-    make: Callable[[], _cache.Entry],
-    use: Callable[[_cache.Entry], T],
+    make: Callable[[], Entry],
+    use: Callable[[Entry], T],
     load: Callable[[T], None] = lambda made: None,
     found: _cache.Found | None = None,
 ) -> tuple[_cache.Found, T]:
@@ -69,7 +70,7 @@ def fetch(
         load(made)
         return found, made
 
-    def make_and_load() -> _cache.Entry:
+    def make_and_load() -> Entry:
         entry = make()
         load(use(entry))
         return entry

@@ -10,19 +10,21 @@ from typing import Any
 import numpy as np
 from cachetools import LRUCache
 
-from .. import _cache, structs
+from .. import structs
 from .._base.bounded import Bounded
 from .._fingerprint import extensions
 from .._fingerprint.refusals import Unfingerprintable
 from .._ir import cpp, kinds
 from .._ir.operator import Operator
 from .._ir.specialisation import Specialisation
+from .._store.entry import Entry
+from .._store.memory import Memory
 from . import entries
 from .key import result_parts
 
 _CC = 75  # types, and what others have registered with numba, are the same on all GPUs
 
-_results: _cache.Memory[np.dtype[Any]] = _cache.Memory(maxsize=1024)
+_results: Memory[np.dtype[Any]] = Memory(maxsize=1024)
 # What uses nothing of others', and what of theirs was registered when that was so.
 _unextended: Bounded[object] = Bounded(functools.partial(LRUCache, 1024))
 
@@ -41,13 +43,13 @@ def result_dtype(op: Operator) -> np.dtype[Any]:
         raise TypeError(f"value_type: the result of {op.name} is not known: give its dtype")
     parts = result_parts(op)
 
-    def make() -> _cache.Entry:
+    def make() -> Entry:
         from . import python_to_ltoir
 
         described = structs.descr(python_to_ltoir.result_dtype(op, _CC))
-        return _cache.Entry({"entry": parts["entry"], "parts": parts}, repr(described).encode())
+        return Entry({"entry": parts["entry"], "parts": parts}, repr(described).encode())
 
-    def use(entry: _cache.Entry) -> np.dtype[Any]:
+    def use(entry: Entry) -> np.dtype[Any]:
         try:
             described = ast.literal_eval(entry.payload.decode())
             return structs.normal(op.parameter, structs.from_descr(described))

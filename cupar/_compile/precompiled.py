@@ -19,8 +19,6 @@ from .._base.errors import BuildError
 from .._ir.cpp import END_OF_HEADERS
 from . import nvrtc
 
-__all__ = ["compile_kernels", "expect_many", "keep_headers"]
-
 _HEAP_BYTES = 512 << 20  # of address space, which NVRTC sets aside for what it keeps
 _MOST_FILES = 3  # those used last; `cupar build` builds what has the same headers together
 

@@ -48,8 +48,6 @@ from .numba_errors import NotCompiledError
 from .numba_types import array_type, dtype_of, parameter_type, struct_maker, value_type
 from .toolchain import compilers
 
-__all__ = ["Thaw", "calling", "compile_operator", "operator_llvm", "result_dtype", "warm_up"]
-
 
 class Thaw:
     """Makes what numba compiles of one operator's frozen copy.
@@ -373,11 +371,3 @@ def _ltoir(code: Any) -> bytes:
     if kind not in (None, "ltoir"):
         raise BuildError(f"an operator calls code of kind {kind!r}; cupar can link LTO-IR alone")
     return bytes(getattr(code, "data", None) or getattr(code, "code", None) or code)
-
-
-def warm_up() -> None:
-    """Import numba.cuda and have it compile something, for it takes its time with the first."""
-    with _compiling(90):
-        from .._numba import cuda
-
-        cuda.compile(lambda: None, "void()", device=True, abi="c", output="ltoir", cc=(9, 0))

@@ -25,7 +25,7 @@ from .._base import fork
 from .._base.digests import canonical, sha256
 from .._base.errors import BuildError
 from .._base.versions import ABSENT, beside, machine, own_version, package_version
-from .._store.entry import key_of
+from .._store.entry import Entry, key_of
 
 _busy: Counter[int] = Counter()  # of each thread, in how many blocks of `compilers` it is
 _is_stuck = False
@@ -114,7 +114,7 @@ def library_path(name: str) -> Path:
     return Path(path)
 
 
-def _search(name: str, soname: str) -> _cache.Entry:
+def _search(name: str, soname: str) -> Entry:
     """Have pathfinder find a library, by its own name for it."""
     from cuda import pathfinder
 
@@ -125,7 +125,7 @@ def _search(name: str, soname: str) -> _cache.Entry:
             f"cupar needs {soname} to build: pip install cupar[cu{cuda_major()}], or set CUDA_HOME "
             f"to a CUDA {cuda_major()} toolkit"
         ) from error
-    return _cache.Entry({"entry": "search", "library": soname}, os.fsencode(str(path)))
+    return Entry({"entry": "search", "library": soname}, os.fsencode(str(path)))
 
 
 def _search_key(soname: str) -> str:

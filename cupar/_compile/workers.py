@@ -26,8 +26,6 @@ from .._jobs.helpers import Helper
 from .._jobs.pool import Pool
 from . import precompiled, toolchain
 
-__all__ = ["apart", "compile_kernels", "helper", "kernels", "ready"]
-
 _MOST = 8  # helpers, since each takes 500 MB for NVRTC
 _MOST_APART = 4  # of which nobody waits for what they do
 _COMPILE_SECONDS = 300.0  # the longest takes 16 on a machine that has nothing else to do

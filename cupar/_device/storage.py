@@ -17,8 +17,6 @@ from weakref import ReferenceType
 from .._base.data import Recent
 from . import driver
 
-__all__ = ["release_memory"]
-
 _T = TypeVar("_T")
 
 _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY

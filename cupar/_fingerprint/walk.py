@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from .._external.files import FileGuard
     from .._external.linkable import Linkable
 
+
 __all__ = ["Capture", "Fingerprint", "Once", "Unfingerprintable", "encode", "fingerprint", "is_dispatcher"]
 
 _FORMAT: Final = b"cupar operator 2"

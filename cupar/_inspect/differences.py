@@ -18,17 +18,6 @@ from typing import Any
 from .._base.data import dataclass
 from . import listing
 
-__all__ = [
-    "Difference",
-    "Explanation",
-    "difference",
-    "explain",
-    "explanation",
-    "nearest",
-    "subject",
-    "summary",
-]
-
 Meta = Mapping[str, Any]
 
 # How much a difference in a group of parts counts in finding the nearest entry. What a person expects to be

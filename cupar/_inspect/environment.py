@@ -15,8 +15,7 @@ from typing import Any
 from .. import _cache
 from .._compile import toolchain
 from .._device import driver
-
-__all__ = ["cache", "compilers", "gpus", "nvidia_driver", "packages", "python", "variables"]
+from .._store.settings import signing_key
 
 _NEEDED = (
     "cuda-cccl", "cuda-bindings", "cuda-core", "cuda-pathfinder", "numba-cuda", "numba", "llvmlite",
@@ -154,7 +153,7 @@ def cache() -> dict[str, Any]:
             {"path": str(layer.path), "entries": layer.usage().entries} for layer in _cache.bundles()
         ],
         "shared": None if shared is None else shared.name,
-        "signing": _cache.signing_key() is not None,
+        "signing": signing_key() is not None,
     }
 
 

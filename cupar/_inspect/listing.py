@@ -11,8 +11,7 @@ from .. import _cache
 from .._base.data import dataclass, field
 from .._store.disk import Disk
 from .._store.layer import Layer
-
-__all__ = ["Info", "find", "infos", "kept", "layer", "own", "resolve", "sizes"]
+from .._store.settings import path_named, signing_key
 
 _HEAD_BYTES = 512
 # As `_entry.encode` lays them out, keys in order. What does not look like this is read as a whole.
@@ -129,7 +128,7 @@ def layer(path: str | os.PathLike[str]) -> Layer:
     OSError, TypeError, ValueError
         If there is none, or it cannot be used.
     """
-    return _cache.layer(_cache.path_named("path", path), _cache.signing_key())
+    return _cache.layer(path_named("path", path), signing_key())
 
 
 def kept() -> list[Info]:

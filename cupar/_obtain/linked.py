@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .. import _cache
 from .._base.causes import cause
 from .._base.data import replace
 from .._base.errors import BuildError
 from .._compile import entries
 from .._compile.key import digest, source_parts
 from .._external.linkable import Linkable
+from .._store.entry import Entry
+from .._store.memory import Memory
 
 Code = bytes | Linkable
 
-_compiled: _cache.Memory[bytes] = _cache.Memory(maxsize=256)
+_compiled: Memory[bytes] = Memory(maxsize=256)
 
 
 def linked(parameter: str, codes: Iterable[Code], cc: int) -> list[Code]:
@@ -36,12 +37,12 @@ def linked(parameter: str, codes: Iterable[Code], cc: int) -> list[Code]:
 def _made(code: Linkable, cc: int) -> Linkable:
     parts = source_parts(code, cc)
 
-    def make() -> _cache.Entry:
+    def make() -> Entry:
         from .._compile import external
 
         meta = {name: parts[name] for name in ("algorithm", "cc", "entry")}
         meta |= {"operators": {"function": code.name}, "parts": parts}
-        return _cache.Entry(meta, external.compile_cpp(code, cc))
+        return Entry(meta, external.compile_cpp(code, cc))
 
     ltoir = _compiled.get_or_make(
         digest(parts), lambda: entries.fetch(parts, make, lambda entry: entry.payload)[1]

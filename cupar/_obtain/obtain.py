@@ -24,6 +24,7 @@ from .._fingerprint import walk
 from .._ir.nodes import Argument
 from .._ir.operator import Operator
 from .._ir.specialisation import Specialisation
+from .._store.memory import Memory
 from . import produce, tuned
 from .target import target
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 A = TypeVar("A", bound=Algorithm)
 
-_algorithms: _cache.Memory[Algorithm] = _cache.Memory(maxsize=1024)
+_algorithms: Memory[Algorithm] = Memory(maxsize=1024)
 
 
 class Observer(Protocol):

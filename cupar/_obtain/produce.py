@@ -19,6 +19,8 @@ from .._compile.key import build_parts, digest, notes, template_parts
 from .._device import driver
 from .._ir.specialisation import Specialisation
 from .._kernels import image
+from .._store.entry import Entry
+from .._store.memory import Memory
 
 if TYPE_CHECKING:
     from .._external.linkable import Linkable
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _SECONDS = 300.0  # for a helper to link what takes 2
 
-templates: _cache.Memory[list[bytes]] = _cache.Memory(maxsize=32)
+templates: Memory[list[bytes]] = Memory(maxsize=32)
 
 Operators = dict[str, "list[bytes | Linkable]"]  # what is linked, by parameter
 # Takes a specialisation, and the seconds by stage; returns what `_build.link` does, and the origin.
@@ -45,7 +47,7 @@ def produce(
     parts = build_parts(spec)
     origin = "disk"
 
-    def make() -> _cache.Entry:
+    def make() -> Entry:
         nonlocal origin
         from .._base import progress
         from .._jobs.threads import apart
@@ -55,7 +57,7 @@ def produce(
         blob, cubin_size, origin = progress.building(f"{what} for {text(spec.cc)}", lambda: apart(build))
         return _entry(parts, blob, seconds, **notes(spec), cubin_size=cubin_size)
 
-    def use(entry: _cache.Entry) -> tuple[Code, int]:
+    def use(entry: Entry) -> tuple[Code, int]:
         code = code_of(kept, entry.payload)
         return code, code.check()
 
@@ -184,7 +186,7 @@ def _llvm(spec: Specialisation) -> dict[str, str]:
         return _build.llvm(spec)
 
 
-def _entry(parts: dict[str, Any], payload: bytes, seconds: dict[str, float], **more: Any) -> _cache.Entry:
+def _entry(parts: dict[str, Any], payload: bytes, seconds: dict[str, float], **more: Any) -> Entry:
     meta = {
         "algorithm": parts["algorithm"],
         "cc": parts["cc"],
@@ -193,7 +195,7 @@ def _entry(parts: dict[str, Any], payload: bytes, seconds: dict[str, float], **m
         "parts": parts,
         **more,
     }
-    return _cache.Entry(meta, payload)
+    return Entry(meta, payload)
 
 
 def build_here(
@@ -335,7 +337,7 @@ def _template(spec: Specialisation, seconds: dict[str, float]) -> tuple[list[byt
     key = digest(parts)
     made = False
 
-    def make() -> _cache.Entry:
+    def make() -> Entry:
         nonlocal made
         made = True
         stages: dict[str, float] = {}

@@ -26,6 +26,8 @@ from .._device.card import Card, card_of
 from .._ir.specialisation import Specialisation
 from .._kernels.tuning import write
 from .._store import settings
+from .._store.entry import Entry
+from .._store.settings import signing_key
 
 _known: dict[Any, str] = {}  # policies as text by device, name and facts; empty: no policy
 
@@ -80,7 +82,7 @@ def _look(spec: Specialisation, card: Card) -> str:
 
 def entry(
     spec: Specialisation, card: Card, policy: tuple[Any, ...], measured: Sequence[Mapping[str, Any]]
-) -> tuple[str, _cache.Entry]:
+) -> tuple[str, Entry]:
     """Return a policy as an entry, with its key.
 
     Parameters
@@ -104,10 +106,10 @@ def entry(
         "measured": [*measured],
         "parts": parts,
     }
-    return digest(parts), _cache.Entry(meta, json.dumps(content, sort_keys=True).encode())
+    return digest(parts), Entry(meta, json.dumps(content, sort_keys=True).encode())
 
 
-def keep(key: str, entry: _cache.Entry) -> bool:
+def keep(key: str, entry: Entry) -> bool:
     """Keep an entry in the user's directory and the shared store, in place of those there.
 
     Return whether the directory has it now.
@@ -117,7 +119,7 @@ def keep(key: str, entry: _cache.Entry) -> bool:
     if own is not None:
         own.store(key, entry)
     if store is not None:
-        store.put(key, entry, timeout=settings.shared_timeout(), secret=_cache.signing_key())
+        store.put(key, entry, timeout=settings.shared_timeout(), secret=signing_key())
     return own is not None and own.holds(key)
 
 

@@ -13,12 +13,13 @@ import pytest
 from support.common import context, pretend
 
 import cupar
-from cupar import _build, _cache
+from cupar import _build
 from cupar._call import algorithm as _algorithm
 from cupar._ir.resolve import resolve
 from cupar._jobs import threads
 from cupar._jobs.queue import Queue
 from cupar._obtain import produce
+from cupar._store.disk import Disk
 from cupar.operators import OpKind
 
 CC = 90
@@ -161,7 +162,7 @@ def test_the_end_of_the_process_waits_for_no_build_but_for_the_step_at_work(tmp_
     assert done.stderr == ""
     begun = done.stdout.count("begun")  # of two threads, on one line perhaps
     assert 1 <= begun < 10  # of the templates; some may have ended before all were asked for
-    disk = _cache.Disk(tmp_path / "cache", 1 << 30)
+    disk = Disk(tmp_path / "cache", 1 << 30)
     assert all(disk.load(key) is not None for key, *_ in disk.entries())
 
 

@@ -24,11 +24,15 @@ from support.common import failing, refuse
 
 from cupar import _cache
 from cupar._base import warnings as _warnings
-from cupar._cache import CacheWarning, Disk, Entry, Usage, fetch
+from cupar._base.warnings import CacheWarning
+from cupar._cache import fetch
 from cupar._store import bundle as _bundle
 from cupar._store import entry as _entry
 from cupar._store import opened
 from cupar._store.bundle import Bundle, write
+from cupar._store.disk import Disk
+from cupar._store.entry import Entry
+from cupar._store.layer import Usage
 
 SECRET = b"a secret"
 

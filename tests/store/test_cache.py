@@ -22,10 +22,15 @@ from support.common import failing, fresh_cache, in_threads, refuse
 from support.interrupts import each_interrupt
 
 from cupar import _cache
-from cupar._cache import CacheWarning, Disk, Entry, Memory, Stats, Usage, disk, fetch
+from cupar._base.warnings import CacheWarning
+from cupar._cache import Stats, disk, fetch
 from cupar._store import disk as _disk
 from cupar._store import entry as _entry
 from cupar._store import settings as _settings
+from cupar._store.disk import Disk
+from cupar._store.entry import Entry
+from cupar._store.layer import Usage
+from cupar._store.memory import Memory
 
 KEY = hashlib.sha256(b"a").hexdigest()
 OTHER = hashlib.sha256(b"b").hexdigest()

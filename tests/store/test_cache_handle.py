@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 import cupar
 from cupar import _cache, cache
 from cupar._base import warnings as _warnings
-from cupar._cache import CacheWarning, Disk, Entry
+from cupar._base.warnings import CacheWarning
 from cupar._inspect import listing
 from cupar._store import entry as _entry
+from cupar._store.disk import Disk
+from cupar._store.entry import Entry
 
 META = {"algorithm": "reduce_into", "cc": 90, "cubin_size": 7, "entry": "build", "operators": {"op": "f"}}
 KINDS = [

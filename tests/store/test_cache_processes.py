@@ -12,7 +12,10 @@ from support.common import KEY, PREAMBLE, fresh_cache
 
 import cupar
 from cupar import _cache
-from cupar._cache import Disk, Entry, Memory, Stats, fetch
+from cupar._cache import Stats, fetch
+from cupar._store.disk import Disk
+from cupar._store.entry import Entry
+from cupar._store.memory import Memory
 
 ENTRY = Entry({"algorithm": "reduce"}, bytes(1000))
 SOURCE = str(Path(cupar.__file__).parents[1])
@@ -119,7 +122,7 @@ def test_processes_that_crowd_a_small_cache(start, tmp_path):
     """Store, evict, damage and read in several processes at once: right or nothing."""
     script = """
 import random, warnings
-warnings.simplefilter("ignore", _cache.CacheWarning)  # of damaged entries
+warnings.simplefilter("ignore", cupar.CacheWarning)  # of damaged entries
 draw = random.Random(int(sys.argv[1]))
 until("go")
 disk = _cache.disk()
@@ -233,7 +236,9 @@ class Handle:
         log("destroyed in " + ("parent" if os.getpid() == parent else "child"))
 
 parent = os.getpid()
-memory = _cache.Memory(1)
+from cupar._store.memory import Memory
+
+memory = Memory(1)
 memory.get_or_make("a", Handle)
 pid = os.fork()
 if pid == 0:

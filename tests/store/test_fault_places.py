@@ -42,8 +42,10 @@ from support.faults import (
     use,
 )
 
-from cupar._cache import CacheWarning, Disk, disk, fetch
+from cupar._base.warnings import CacheWarning
+from cupar._cache import disk, fetch
 from cupar._store import entry as _entry
+from cupar._store.disk import Disk
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 

@@ -36,7 +36,7 @@ from support.faults import (
     put_damaged,
 )
 
-from cupar._cache import CacheWarning
+from cupar._base.warnings import CacheWarning
 from cupar._store import locks
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")

@@ -16,7 +16,8 @@ from collections import Counter
 import pytest
 from support.common import PREAMBLE
 
-from cupar._cache import Disk, Entry
+from cupar._store.disk import Disk
+from cupar._store.entry import Entry
 
 PROCESSES = 16
 SECONDS = float(os.environ.get("CUPAR_FAULT_SECONDS", "15"))

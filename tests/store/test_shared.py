@@ -19,9 +19,11 @@ from support.common import isolated
 import cupar
 from cupar import _cache
 from cupar._base import warnings as _warnings
-from cupar._cache import CacheWarning, Entry, fetch
+from cupar._base.warnings import CacheWarning
+from cupar._cache import fetch
 from cupar._store import entry as _entry
 from cupar._store import remotes, shared
+from cupar._store.entry import Entry
 from cupar._store.locks import Deadline
 from cupar._store.opened import REST, Opened
 from cupar._store.shared import Shared
@@ -40,7 +42,8 @@ cupar = types.ModuleType("cupar")  # the package without what its __init__ impor
 cupar.__path__ = [{str(Path(cupar.__file__).parent)!r}]
 sys.modules["cupar"] = cupar
 from cupar import _cache
-from cupar._cache import Entry, fetch
+from cupar._cache import fetch
+from cupar._store.entry import Entry
 KEY = {KEY!r}
 """
 

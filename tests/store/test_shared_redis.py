@@ -17,9 +17,11 @@ import redis
 from support.common import LIGHT, isolated
 
 from cupar import _cache
-from cupar._cache import CacheWarning, Entry, fetch
+from cupar._base.warnings import CacheWarning
+from cupar._cache import fetch
 from cupar._store import entry as _entry
 from cupar._store import shared
+from cupar._store.entry import Entry
 from cupar._store.remotes import RedisMapping
 
 KEY = hashlib.sha256(b"a").hexdigest()

@@ -22,7 +22,8 @@ cupar.__path__ = [{str(Path(cupar.__file__).parent)!r}]
 sys.modules["cupar"] = cupar
 from cupar import _cache
 from cupar._base import warnings as _warnings
-from cupar._cache import Entry, fetch
+from cupar._cache import fetch
+from cupar._store.entry import Entry
 
 def log(text):
     with open("log", "a") as file:

@@ -20,8 +20,11 @@ from support.common import refuse
 
 from cupar import _cache, _store
 from cupar._base import warnings as _warnings
-from cupar._cache import CacheWarning, Disk, Entry, disk, fetch
+from cupar._base.warnings import CacheWarning
+from cupar._cache import disk, fetch
 from cupar._store import entry as _entry
+from cupar._store.disk import Disk
+from cupar._store.entry import Entry
 
 LIMIT = 1 << 30
 HOUR = 3600
