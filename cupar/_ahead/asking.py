@@ -27,8 +27,6 @@ from . import batch, codec, record
 from .batch import NOTHING_RUNS
 from .make import make
 
-__all__ = ["Teller", "tell_failure"]
-
 _ABOUT_GPUS = re.compile(r"\bcuda|\bgpus?\b|nvidia", re.IGNORECASE)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -35,23 +34,9 @@ from .._obtain import call_sites, obtain
 from . import record
 from .make import Outcome, make, request
 
-__all__ = [
-    "Failure",
-    "Job",
-    "NOTHING_RUNS",
-    "Outcome",
-    "ask_list",
-    "build",
-    "collected",
-    "jobs",
-    "kept",
-    "unbuilt",
-]
-
 _TICK_SECONDS = 0.1
 _GRACE_SECONDS = 1.0
 _STDERR = 2
-_ABOUT_GPUS = re.compile(r"\bcuda|\bgpus?\b|nvidia", re.IGNORECASE)
 
 
 # --- What is asked for ---------------------------------------------------------------------------------

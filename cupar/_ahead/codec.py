@@ -27,11 +27,10 @@ from typing import Any, Final
 import numpy as np
 
 from .._fingerprint import frozen, guards, names
+from .._fingerprint.values import zeros
 from .._ir.operator import Operator
 from .._ir.specialisation import Specialisation
 from .._numba import Name
-
-__all__ = ["PYTHON", "dumps", "loads"]
 
 PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 _PROTOCOL: Final = 5  # the same in all versions of Python
@@ -145,13 +144,7 @@ def _array(
     aligned: bool,
 ) -> np.ndarray[Any, Any]:
     """Return an array as it was, its strides and flags too: they are in the code that numba makes of it."""
-    steps = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
-    first = -sum(step for step in steps if step < 0)
-    size = first + sum(step for step in steps if step > 0) + dtype.itemsize if all(shape) else 0
-    memory = np.zeros(size + 1, np.uint8)
-    array: np.ndarray[Any, Any] = np.ndarray(
-        shape, dtype, memory.data, first + (not aligned) if size else 0, strides
-    )
+    array = zeros(shape, dtype, strides, aligned)
     array[...] = np.frombuffer(items, dtype).reshape(shape)
     array.flags.writeable = writeable
     return array

@@ -15,8 +15,6 @@ from .._ir.specialisation import Specialisation
 from .._obtain import obtain
 from . import codec
 
-__all__ = ["Outcome", "make", "make_in_helper", "request"]
-
 
 @dataclass(frozen=True)
 class Outcome:

@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from .. import _cache
 from .._base import fork
 from .._base.data import dataclass, field, replace
 from .._base.warnings import warn_once
@@ -29,17 +28,7 @@ from .._ir.specialisation import Specialisation
 from .._obtain import call_sites, obtain
 from .._obtain.target import parse_cc
 from .._store.files import read_at
-
-__all__ = [
-    "RecordError",
-    "Recording",
-    "Request",
-    "from_environment",
-    "operators",
-    "read",
-    "record",
-    "types",
-]
+from .._store.settings import expanded
 
 FORMAT: Final = 3  # another one whenever what is pickled changes: names and members of classes of cupar's own
 _START: Final = b'{"cupar": '  # of every line
@@ -114,14 +103,14 @@ def record(path: AnyPath | None) -> Recording:
     beneath = before if before is not None and before.is_ahead else None
     if isinstance(beneath, Recorder):
         beneath = beneath.beneath
-    _observe_with(beneath if path is None else Recorder(_cache.expanded(path), beneath))
+    _observe_with(beneath if path is None else Recorder(expanded(path), beneath))
     return Recording(before)
 
 
 def from_environment(beneath: obtain.Observer | None = None) -> obtain.Observer | None:
     """Return what records to the list that ``CUPAR_RECORD`` names, and else `beneath`."""
     path = os.environ.get("CUPAR_RECORD")
-    return Recorder(_cache.expanded(path), beneath) if path else beneath
+    return Recorder(expanded(path), beneath) if path else beneath
 
 
 def _observe_with(observer: obtain.Observer | None) -> None:

@@ -16,13 +16,12 @@ from .._base.device import public, text
 from .._base.words import counted
 from .._inspect import listing
 from . import program
-from .command import FAULT, OK, Arguments, FailedError, Result, UsageError, argument, ccs_of, command
-from .terminal import complain, console, on_terminal, output_left_alone, print_table, say
+from .command import FAULT, OK, Arguments, FailedError, Result, argument, ccs_of, command
+from .terminal import complain, on_terminal, output_left_alone, print_table, progress_bar, say
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
-    from .._ahead.batch import Failure, Job, Outcome
+    from .._ahead.batch import Failure, Job
+    from .._ahead.make import Outcome
 
 _RESULTS = ("built", "linked", "found", "failed")
 
@@ -88,19 +87,11 @@ def build(arguments: Arguments) -> Result:
 
 
 def _asked(arguments: Arguments) -> tuple[list[Job], list[Failure], dict[str, Outcome]]:
-    """Return the builds that a script or list asks for, what could not be asked for, and what is built."""
-    from .._ahead import batch, record
+    """Return the builds that a script or list asks for, the requests that failed, and finished builds."""
+    from .._ahead import batch
 
-    path, ccs = Path(arguments.source), arguments.cc
-    outcomes: dict[str, Outcome] = {}
-    if path.suffix == ".py":
-        path.open("rb").close()  # to say now that it cannot be read
-        asked, failures, outcomes = program.asked_by(path, arguments.rest, ccs)
-    elif arguments.rest:
-        raise UsageError("--: a recorded list takes no arguments; a script has a name that ends in .py")
-    else:
-        asked, failures = batch.ask_list(record.read(path), ccs)
-    jobs = batch.jobs(asked, ccs)
+    asked, failures, outcomes = program.requested(Path(arguments.source), arguments.rest, arguments.cc)
+    jobs = batch.jobs(asked, arguments.cc)
     if not jobs and not failures:
         raise FailedError(f"{arguments.source}: nothing was asked for")
     return jobs, failures, outcomes
@@ -119,7 +110,8 @@ def _built(arguments: Arguments, jobs: list[Job], made: dict[str, Outcome]) -> d
     outcomes: dict[str, Outcome] = {}
     there = [(job, made[job.key]) for job in jobs if job.key in made]
     todo = [job for job in jobs if job.key not in made]
-    with _bar(not has_bar) as bar, closing(batch.build(todo, arguments.jobs or cores(), bar.refresh)) as done:
+    bar = progress_bar("building", "count", "time", "{task.description}", shown=has_bar)
+    with bar, closing(batch.build(todo, arguments.jobs or cores(), bar.refresh)) as done:
         task = bar.add_task("", total=len(jobs))
         for number, (job, outcome) in enumerate(chain(there, done), start=1):
             outcomes[job.key] = outcome
@@ -130,23 +122,6 @@ def _built(arguments: Arguments, jobs: list[Job], made: dict[str, Outcome]) -> d
                 say(f"[{number:{width}}/{len(jobs)}] {result}  {job}")
                 sys.stdout.flush()
     return batch.kept(outcomes)
-
-
-def _bar(disable: bool) -> Progress:
-    from rich import progress
-
-    # No thread that refreshes: processes are forked while it is shown.
-    return progress.Progress(
-        progress.TextColumn("building"),
-        progress.BarColumn(),
-        progress.MofNCompleteColumn(),
-        progress.TimeElapsedColumn(),
-        progress.TextColumn("{task.description}", markup=False),
-        console=console(),
-        auto_refresh=False,
-        transient=True,
-        disable=disable,
-    )
 
 
 def _described(job: Job, outcome: Outcome) -> dict[str, Any]:

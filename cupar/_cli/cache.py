@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
@@ -15,15 +16,7 @@ from .._base.words import counted, date_text, size_text
 from .._inspect import listing
 from .._store.entry import is_key
 from .command import FAULT, OK, Arguments, Result, UsageError, argument, ccs_of, command, group, naming
-from .terminal import (
-    complain,
-    is_narrow,
-    iso_text,
-    on_terminal,
-    print_fields,
-    print_table,
-    say,
-)
+from .terminal import complain, iso_text, on_terminal, print_fields, print_table, say
 
 _KEY = 12  # characters of a key on a terminal
 
@@ -111,14 +104,13 @@ def _described(info: cache.Info) -> dict[str, Any]:
 
 
 def _show_list(entries: list[dict[str, Any]], infos: list[cache.Info]) -> None:
-    short, narrow = on_terminal(), is_narrow()  # asked once: there may be many rows
+    short, narrow = on_terminal(), shutil.get_terminal_size().columns < 80
     rows = []
     for entry, info in zip(entries, infos, strict=True):
-        key = info.key[:_KEY] if short else info.key
-        size = size_text(info.size) if short else str(info.size)
         used = date_text(info.used)[: 10 if narrow else None] if short else entry["used"] or ""
         of = ", ".join([*entry["types"], *entry["operators"]])
-        rows.append((key, info.entry, info.algorithm, str(info.cc or ""), size, used, of))
+        named = _shown(info.key), info.entry, info.algorithm, str(info.cc or "")
+        rows.append((*named, _size(info.size), used, of))
     columns = ("key", "kind", "algorithm", "cc", "size", "used", "types and operators")
     end = -1 if short and narrow else None  # for which there is no room
     print_table(columns[:end], [row[:end] for row in rows], numbers=("cc", "size"))

@@ -35,8 +35,6 @@ from .command import (
 )
 from .terminal import OutputError, complain, leave_output, open_closed_streams, print_json
 
-__all__ = ["main"]
-
 _INTERRUPTED, _BROKEN_PIPE = 130, 141  # what a shell reports of a program that SIGINT or SIGPIPE ended
 
 

@@ -54,6 +54,18 @@ def watched(words: Sequence[str]) -> tuple[int, dict[str, Any]]:
     return status, watch.Summary(_cache.Stats(), 0, 0).document()
 
 
+def requested(path: Path, arguments: Sequence[str], ccs: Sequence[int]) -> Asked:
+    """Return what a script (.py) or a recorded list asks for; `arguments` are the script's."""
+    from .._ahead import batch, record
+
+    if path.suffix == ".py":
+        path.open("rb").close()  # to say now that it cannot be read
+        return asked_by(path, arguments, ccs)
+    if arguments:
+        raise UsageError("--: a recorded list takes no arguments; a script has a name that ends in .py")
+    return Asked(*batch.ask_list(record.read(path), ccs), {})
+
+
 def asked_by(script: Path, arguments: Sequence[str], ccs: Sequence[int]) -> Asked:
     """Run a script whose factories build nothing; return what it asked for.
 
@@ -72,9 +84,9 @@ def asked_by(script: Path, arguments: Sequence[str], ccs: Sequence[int]) -> Aske
 
 
 def _received(text: bytes, script: str, status: int) -> Asked:
-    """Return what a script has told, that ended with an exit status; its settings hold here from now on."""
+    """Return what a script reported before it ended; its settings hold here from now on."""
     from .. import _cache
-    from .._ahead import batch, codec
+    from .._ahead import batch, codec, make
 
     asked = Asked([], [], {})
     for line in map(json.loads, text.splitlines()):
@@ -83,7 +95,7 @@ def _received(text: bytes, script: str, status: int) -> Asked:
         if "spec" in line:
             asked.specs.append(codec.loads(base64.b64decode(line["spec"])))
         for key, outcome in line.get("outcomes", {}).items():
-            asked.outcomes[key] = batch.Outcome(**{**outcome, "warnings": tuple(outcome["warnings"])})
+            asked.outcomes[key] = make.Outcome(**{**outcome, "warnings": tuple(outcome["warnings"])})
         for name, value in line.get("environment", {}).items():
             if value is None:
                 os.environ.pop(name, None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 import textwrap
 import time
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
 
 _MANY_ROWS = 500  # rich takes 0.1 ms and more for each
 _SHORT, _FOLDED = 10, 8  # characters of text that is not folded, and in which other text can be read
@@ -79,14 +79,23 @@ def on_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def is_narrow() -> bool:
-    return shutil.get_terminal_size().columns < 80
-
-
 def console() -> Console:
     from rich.console import Console
 
     return Console(file=sys.stdout, highlight=False)
+
+
+def progress_bar(*columns: str, shown: bool) -> Progress:
+    """Return a progress bar: ``"count"``, ``"time"`` and rich's templates say what is beside the bar."""
+    from rich import progress
+
+    known = {"count": progress.MofNCompleteColumn, "time": progress.TimeElapsedColumn}
+    first, *others = [
+        known[each]() if each in known else progress.TextColumn(each, markup=False) for each in columns
+    ]
+    # No thread that refreshes: processes are forked while it is shown.
+    options: Any = {"console": console(), "auto_refresh": False, "transient": True, "disable": not shown}
+    return progress.Progress(first, progress.BarColumn(), *others, **options)
 
 
 # --- Printing -------------------------------------------------------------------------------------------

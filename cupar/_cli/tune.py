@@ -14,7 +14,7 @@ from .._base.words import counted
 from .._inspect import listing
 from . import program
 from .command import FAULT, OK, Arguments, FailedError, Result, UsageError, argument, ccs_of, command
-from .terminal import complain, console, on_terminal, output_left_alone, print_table, say
+from .terminal import complain, on_terminal, output_left_alone, print_table, progress_bar, say
 
 if TYPE_CHECKING:
     from .._device.card import Card
@@ -161,18 +161,11 @@ def _asked(arguments: Arguments, card: Card) -> tuple[list[Specialisation], Left
 
 
 def _listed(arguments: Arguments, path: Path, card: Card) -> tuple[list[Specialisation], Left]:
-    from .._ahead import batch, record
-
     for name, given in (("TYPE", arguments.types), ("--op", arguments.op), ("--offsets", arguments.offsets)):
         if given:
             raise UsageError(f"{name}: a list or script says itself what it asks for")
-    if path.suffix == ".py":
-        path.open("rb").close()  # to say now that it cannot be read
-        specs, failures, _ = program.asked_by(path, arguments.rest, [card.cc])
-    elif arguments.rest:
-        raise UsageError("--: a recorded list takes no arguments; a script has a name that ends in .py")
-    else:
-        specs, failures = batch.ask_list(record.read(path), arguments.cc or ())
+    ccs = [card.cc] if path.suffix == ".py" else arguments.cc or ()
+    specs, failures, _ = program.requested(path, arguments.rest, ccs)
     left = [(each.place, each.error) for each in failures]
     specs = [spec for spec in specs if not spec.is_cpu]  # where nothing is tuned
     others = sorted({spec.cc for spec in specs if spec.cc != card.cc})
@@ -210,18 +203,8 @@ Notify = Callable[["Trial | None"], None]
 @contextmanager
 def _progress(arguments: Arguments, number: int) -> Iterator[tuple[Begin, Notify]]:
     """Show how far it is: on a terminal a bar of the time, and the best policy until then."""
-    from rich import progress
-
-    bar = progress.Progress(
-        progress.TextColumn("{task.description}", markup=False),
-        progress.BarColumn(),
-        progress.TimeElapsedColumn(),
-        progress.TextColumn("{task.fields[best]}", markup=False),
-        console=console(),
-        auto_refresh=False,
-        transient=True,
-        disable=arguments.json or not on_terminal(),
-    )
+    columns = "{task.description}", "time", "{task.fields[best]}"
+    bar = progress_bar(*columns, shown=on_terminal() and not arguments.json)
     task: Any = None
     start, count, best, names = 0.0, 0, 1.0, iter(range(1, number + 1))
 

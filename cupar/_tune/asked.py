@@ -1,4 +1,4 @@
-"""What is to be tuned: of an algorithm and types, of a recorded list, or of a script."""
+"""Specialisations to tune: of a named algorithm and types, of a recorded list, or of a script."""
 
 from __future__ import annotations
 
@@ -38,93 +38,79 @@ class Known:
 
     Attributes
     ----------
-    ask : callable
-        Takes types, an operator and whether there are offsets, and asks the factory.
+    factory : callable
+    arguments : callable
+        Takes types, an operator and a dtype of offsets or None; returns the factory's arguments.
     types : tuple of str
-        What each type is of.
-    least : int
-        How many there are at least.
+        What each type is of; only the first must be given.
     op : OpKind or None
-        The operator where none is named; None: there is none.
+        The default operator; None: the algorithm takes none.
     """
 
-    ask: Callable[[Types, Any, bool], Any]
+    factory: Callable[..., object]
+    arguments: Callable[[Types, Any, Any], tuple[Any, ...]]
     types: tuple[str, ...]
-    least: int = 1
     op: OpKind | None = None
 
 
-def _sorted(factory: Any, t: Types, **more: Any) -> Any:
-    value = t[1] if len(t) > 1 else None
-    return factory(t[0], t[0], value, value, order=sort.SortOrder.ASCENDING, **more)
+def _item(t: Types) -> np.dtype[Any] | None:
+    return t[1] if len(t) > 1 else None
 
 
-def _offsets(has_offsets: bool) -> dict[str, Any]:
-    return {"start_offsets_in": _OFFSET, "end_offsets_in": _OFFSET} if has_offsets else {}
+def _init(t: Types) -> np.ndarray[Any, Any]:
+    return np.zeros(1, t[-1])
 
 
-def _merge_sort(t: Types, op: Any) -> Any:
-    item = t[1] if len(t) > 1 else None
-    return sort.merge_sort(t[0], item, t[0], item, op)
+def _histogram(t: Types) -> tuple[Any, ...]:
+    bounds = (0.0, 1.0) if t[0].kind == "f" else (0, 64)
+    return t[0], _item(t) or np.int32, 65, *bounds, 1
 
 
-def _unique(t: Types, op: Any) -> Any:
-    item = t[1] if len(t) > 1 else None
-    return unique.unique_by_key(t[0], item, t[0], item, _OFFSET, op)
-
-
-def _histogram(t: Types) -> Any:
-    low, high = (0.0, 1.0) if t[0].kind == "f" else (0, 64)
-    return histogram.histogram_even(t[0], t[1] if len(t) > 1 else np.int32, 65, low, high, 1)
-
-
-_IN_OUT, _KEYS = ("input", "output"), ("keys", "items")
+_IN_OUT, _KEYS, _ITEMS = ("input", "output"), ("keys", "items"), ("items",)
+_BOTH = ("first input", "second input", "output")
+_UP = sort.SortOrder.ASCENDING
 ALGORITHMS: Mapping[str, Known] = {
-    "reduce_into": Known(
-        lambda t, op, _: reduce.reduce_into(t[0], t[-1], op, np.zeros(1, t[-1])), _IN_OUT, 1, OpKind.PLUS
-    ),
-    "inclusive_scan": Known(lambda t, op, _: scan.inclusive_scan(t[0], t[-1], op), _IN_OUT, 1, OpKind.PLUS),
-    "exclusive_scan": Known(
-        lambda t, op, _: scan.exclusive_scan(t[0], t[-1], op, np.zeros(1, t[-1])), _IN_OUT, 1, OpKind.PLUS
-    ),
-    "segmented_reduce": Known(
-        lambda t, op, has_offsets: segmented.segmented_reduce(
-            t[0], t[-1], op=op, h_init=np.zeros(1, t[-1]), **_offsets(has_offsets)
+    each.factory.__name__: each
+    for each in (
+        Known(reduce.reduce_into, lambda t, op, _: (t[0], t[-1], op, _init(t)), _IN_OUT, OpKind.PLUS),
+        Known(scan.inclusive_scan, lambda t, op, _: (t[0], t[-1], op), _IN_OUT, OpKind.PLUS),
+        Known(scan.exclusive_scan, lambda t, op, _: (t[0], t[-1], op, _init(t)), _IN_OUT, OpKind.PLUS),
+        Known(
+            segmented.segmented_reduce,
+            lambda t, op, offset: (t[0], t[-1], offset, offset, op, _init(t)),
+            _IN_OUT,
+            OpKind.PLUS,
         ),
-        _IN_OUT,
-        1,
-        OpKind.PLUS,
-    ),
-    "segmented_sort": Known(
-        lambda t, op, has_offsets: _sorted(segmented.segmented_sort, t, **_offsets(has_offsets)), _KEYS
-    ),
-    "radix_sort": Known(lambda t, op, _: _sorted(sort.radix_sort, t), _KEYS),
-    "merge_sort": Known(lambda t, op, _: _merge_sort(t, op), _KEYS, 1, OpKind.LESS),
-    "unary_transform": Known(
-        lambda t, op, _: transform.unary_transform(t[0], t[-1], op), _IN_OUT, 1, OpKind.NEGATE
-    ),
-    "binary_transform": Known(
-        lambda t, op, _: transform.binary_transform(t[0], t[1 if len(t) > 2 else 0], t[-1], op),
-        ("first input", "second input", "output"),
-        1,
-        OpKind.PLUS,
-    ),
-    "unique_by_key": Known(lambda t, op, _: _unique(t, op), _KEYS, 1, OpKind.EQUAL_TO),
-    "histogram_even": Known(lambda t, op, _: _histogram(t), ("samples", "bins")),
-    "lower_bound": Known(
-        lambda t, op, _: search.lower_bound(t[0], t[0], _OFFSET, op), ("items",), 1, OpKind.LESS
-    ),
-    "upper_bound": Known(
-        lambda t, op, _: search.upper_bound(t[0], t[0], _OFFSET, op), ("items",), 1, OpKind.LESS
-    ),
-    "select": Known(
-        lambda t, op, _: partition.select(t[0], t[0], _OFFSET, op), ("items",), 1, OpKind.LOGICAL_NOT
-    ),
+        Known(
+            segmented.segmented_sort,
+            lambda t, _, offset: (t[0], t[0], _item(t), _item(t), offset, offset, _UP),
+            _KEYS,
+        ),
+        Known(sort.radix_sort, lambda t, *_: (t[0], t[0], _item(t), _item(t), _UP), _KEYS),
+        Known(sort.merge_sort, lambda t, op, _: (t[0], _item(t)) * 2 + (op,), _KEYS, OpKind.LESS),
+        Known(transform.unary_transform, lambda t, op, _: (t[0], t[-1], op), _IN_OUT, OpKind.NEGATE),
+        Known(
+            transform.binary_transform,
+            lambda t, op, _: (t[0], t[len(t) > 2], t[-1], op),
+            _BOTH,
+            OpKind.PLUS,
+        ),
+        Known(
+            unique.unique_by_key,
+            lambda t, op, _: (t[0], _item(t)) * 2 + (_OFFSET, op),
+            _KEYS,
+            OpKind.EQUAL_TO,
+        ),
+        Known(histogram.histogram_even, lambda t, *_: _histogram(t), ("samples", "bins")),
+        Known(search.lower_bound, lambda t, op, _: (t[0], t[0], _OFFSET, op), _ITEMS, OpKind.LESS),
+        Known(search.upper_bound, lambda t, op, _: (t[0], t[0], _OFFSET, op), _ITEMS, OpKind.LESS),
+        Known(partition.select, lambda t, op, _: (t[0], t[0], _OFFSET, op), _ITEMS, OpKind.LOGICAL_NOT),
+    )
 }
 
 
 def named(algorithm: str, types: Sequence[str], op: str | None, has_offsets: bool, cc: int) -> Specialisation:
-    """Return what an algorithm and types on the command line ask for.
+    """Return the specialisation that an algorithm and types on the command line ask for.
 
     Raises
     ------
@@ -138,7 +124,7 @@ def named(algorithm: str, types: Sequence[str], op: str | None, has_offsets: boo
             f"WHAT: expected a recorded list, a script (.py) or an algorithm ({', '.join(ALGORITHMS)}), got "
             f"{algorithm!r}"
         )
-    if not known.least <= len(types) <= len(known.types):
+    if not 1 <= len(types) <= len(known.types):
         expected = " and ".join(known.types)
         raise ValueError(
             f"TYPE: expected the types of {expected} for {algorithm}, got {' '.join(types) or 'none'}"
@@ -148,7 +134,8 @@ def named(algorithm: str, types: Sequence[str], op: str | None, has_offsets: boo
     if has_offsets and not algorithm.startswith("segmented"):
         raise ValueError(f"--offsets: {algorithm} has no segments")
     try:
-        found = collected(lambda: known.ask(dtypes, operator, has_offsets), cc)
+        arguments = known.arguments(dtypes, operator, _OFFSET if has_offsets else None)
+        found = collected(lambda: known.factory(*arguments), cc)
     except (TypeError, ValueError) as error:
         raise ValueError(f"TYPE: {algorithm} of {' '.join(types)}: {error}") from None
     return found[0]
@@ -173,11 +160,11 @@ def _operator(algorithm: str, known: Known, name: str | None) -> OpKind | None:
         raise ValueError(f"--op: expected one of {kinds}, got {name!r}") from None
 
 
-Left = list[tuple[str, str]]  # what cannot be tuned, with why
+Left = list[tuple[str, str]]  # problems that cannot be tuned, and why
 
 
 def tunable(specs: Iterable[Specialisation], card: Card) -> tuple[list[Specialisation], Left]:
-    """Return what of some specialisations can be tuned, each kind of problem once, and what cannot."""
+    """Return the specialisations that can be tuned, each kind of problem once, and the rest."""
     found: dict[str, Specialisation] = {}
     left: dict[str, str] = {}
     for spec in specs:

@@ -7,6 +7,7 @@ time alone.
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import math
 import time
@@ -20,7 +21,6 @@ import numpy as np
 from .. import _cache, operators
 from .._call.bound import Bound
 from .._device import driver, storage
-from .._device.card import Card, card_of
 from .._ir.specialisation import Specialisation
 from .._kernels.tuning import write
 from .._obtain import obtain, produce
@@ -57,37 +57,40 @@ class DeviceArray:
         self.address = address.value or 0
         # By the driver that allocated it; not as the interpreter ends, when the driver may be gone.
         weakref.finalize(self, driver.library().cuMemFree_v2, c_void_p(self.address)).atexit = False
+        self.clear()
+
+    def clear(self) -> None:
+        """Set all of it to zero."""
         driver.call("cuMemsetD8_v2", c_void_p(self.address), ctypes.c_ubyte(0), c_size_t(self.nbytes))
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        return self._interface(self.dtype, self.items)
-
-    def _interface(self, dtype: np.dtype[Any], items: int) -> dict[str, Any]:
         return {
-            "typestr": dtype.str,
-            **({"descr": dtype.descr} if dtype.names else {}),
-            "shape": (items,),
+            "typestr": self.dtype.str,
+            **({"descr": self.dtype.descr} if self.dtype.names else {}),
+            "shape": (self.items,),
             "strides": None,
             "data": (self.address, False),
             "version": 3,
         }
 
-    def words(self) -> _Words:
-        """Return it as an array of words."""
-        return _Words(self)
+    def words(self) -> DeviceArray:
+        """Return the same memory as an array of words, valid as long as this one lives."""
+        found = copy.copy(self)
+        found.dtype, found.items = _WORD, self.nbytes // _WORD.itemsize
+        return found
 
     def fill(self, content: Content) -> None:
         """Copy what is made here to the device, and repeat it there."""
         assert content.make is not None
-        made = content.make(content.items if content.whole else min(content.items, TILE))
-        host = np.ascontiguousarray(made)
+        host = np.ascontiguousarray(
+            content.make(content.items if content.whole else min(content.items, TILE))
+        )
         size, total = host.nbytes, content.items * content.dtype.itemsize
         driver.call("cuMemcpyHtoD_v2", c_void_p(self.address), host.ctypes.data_as(c_void_p), c_size_t(size))
         while size < total:
             more = min(size, total - size)
-            to, source = c_void_p(self.address + size), c_void_p(self.address)
-            driver.call("cuMemcpyDtoD_v2", to, source, c_size_t(more))
+            _copy(self.address + size, self.address, more)
             size += more
 
     def host(self) -> np.ndarray[Any, Any]:
@@ -99,15 +102,8 @@ class DeviceArray:
         return found
 
 
-class _Words:
-    """Device memory as words."""
-
-    def __init__(self, of: DeviceArray) -> None:
-        self._of = of
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        return self._of._interface(_WORD, self._of.nbytes // _WORD.itemsize)
+def _copy(to: int, source: int, nbytes: int) -> None:
+    driver.call("cuMemcpyDtoD_v2", c_void_p(to), c_void_p(source), c_size_t(nbytes))
 
 
 class _Set:
@@ -118,10 +114,9 @@ class _Set:
         # Arguments with the same content are one array.
         self.arrays: dict[str, DeviceArray] = {}
         for name, content in problem.arrays.items():
-            array = DeviceArray(content.dtype, content.items)
+            self.arrays[name] = DeviceArray(content.dtype, content.items)
             if content.make is not None:
-                array.fill(content)
-            self.arrays[name] = array
+                self.arrays[name].fill(content)
         self.outputs = [name for name, content in problem.arrays.items() if content.make is None]
         self.default = self.bound(default)
         self.default()
@@ -129,12 +124,7 @@ class _Set:
         for name in self.outputs:
             array = self.arrays[name]
             self.right[name] = DeviceArray(array.dtype, array.items)
-            driver.call(
-                "cuMemcpyDtoD_v2",
-                c_void_p(self.right[name].address),
-                c_void_p(array.address),
-                c_size_t(array.nbytes),
-            )
+            _copy(self.right[name].address, array.address, array.nbytes)
         self.seconds = 0.0  # of one call with the default policy
 
     def bound(self, algorithm: Any) -> Bound:
@@ -148,8 +138,7 @@ class _Set:
     def clear(self) -> None:
         """Set the outputs to zero."""
         for name in self.outputs:
-            array = self.arrays[name]
-            driver.call("cuMemsetD8_v2", c_void_p(array.address), ctypes.c_ubyte(0), c_size_t(array.nbytes))
+            self.arrays[name].clear()
 
 
 def _on_device(value: np.ndarray[Any, Any]) -> DeviceArray:
@@ -185,16 +174,6 @@ class GPU:
         for each in self._sets:
             self._time([each.default] * 3, 1)
             each.seconds = min(self._time([each.default] * 5, 1))
-
-    @property
-    def card(self) -> Card:
-        """Which kind it is."""
-        return card_of(self.device)
-
-    @property
-    def problems(self) -> list[str]:
-        """What is measured."""
-        return [each.problem.name for each in self._sets]
 
     def turns(self, policy: Policy, number: int, is_final: bool) -> list[Turns]:
         """Measure a policy in turns with the default, after its results have been compared."""
@@ -232,23 +211,16 @@ class GPU:
         return Turns(each.problem.name, seconds[::2], seconds[1::2])
 
     def _time(self, turns: list[Bound], calls: int) -> list[float]:
-        """Return the seconds of each: of one call, in a batch of so many."""
+        """Return the seconds of each: of one call, averaged over a batch."""
         pairs = [(_event(), _event()) for _ in turns]
         for bound, (begin, end) in zip(turns, pairs, strict=True):
             self._plug(calls * _HOST_SECONDS)
-            driver.call("cuEventRecord", begin, c_void_p(0))
+            _record(begin)
             for _ in range(calls):
                 bound()
-            driver.call("cuEventRecord", end, c_void_p(0))
+            _record(end)
         self._wait(pairs[-1][1])
-        found = []
-        for begin, end in pairs:
-            milliseconds = c_float()
-            driver.call("cuEventElapsedTime", byref(milliseconds), begin, end)
-            found.append(milliseconds.value / 1e3 / calls)
-            for event in (begin, end):
-                driver.call("cuEventDestroy_v2", event)
-        return found
+        return [_seconds(begin, end) / calls for begin, end in pairs]
 
     def _wait(self, event: c_void_p) -> None:
         """Wait for an event; for a GPU that hangs, not for ever."""
@@ -264,7 +236,7 @@ class GPU:
         each.clear()
         end = _event()
         bound()
-        driver.call("cuEventRecord", end, c_void_p(0))
+        _record(end)
         self._wait(end)
         driver.call("cuEventDestroy_v2", end)
         wrong = [name for name in each.outputs if self._differs(each.arrays[name], each.right[name])]
@@ -279,13 +251,11 @@ class GPU:
         words = found.nbytes // _WORD.itemsize
         self._different.run(found.words(), right.words(), found.words(), words)
         self._any.run(found.words(), self._found, words, np.zeros(1, _WORD))
-        different: int = self._found.host()[0]
-        return different != 0
+        return bool(self._found.host()[0])
 
     def _answers(self) -> bool:
-        """Whether the GPU still does what it is told."""
-        status: int = driver.library().cuCtxSynchronize()
-        return status == 0
+        """Whether the GPU still responds."""
+        return bool(driver.library().cuCtxSynchronize() == 0)
 
 
 _NOT_READY = 600  # CUDA_ERROR_NOT_READY
@@ -297,6 +267,19 @@ def _event() -> c_void_p:
     return event
 
 
+def _record(event: c_void_p) -> None:
+    driver.call("cuEventRecord", event, c_void_p(0))
+
+
+def _seconds(begin: c_void_p, end: c_void_p) -> float:
+    """Return the time between two events that have passed, and destroy them."""
+    milliseconds = c_float()
+    driver.call("cuEventElapsedTime", byref(milliseconds), begin, end)
+    for event in (begin, end):
+        driver.call("cuEventDestroy_v2", event)
+    return milliseconds.value / 1e3
+
+
 class _Plug:
     """Work for the GPU while the host enqueues what is measured: memory to be written."""
 
@@ -304,19 +287,14 @@ class _Plug:
 
     def __init__(self) -> None:
         self._array = DeviceArray(np.dtype(np.uint8), self._BYTES)
-        self._seconds = 1e-4
         begin, end = _event(), _event()
-        milliseconds = c_float()
         self._write()
-        driver.call("cuEventRecord", begin, c_void_p(0))
+        _record(begin)
         for _ in range(16):
             self._write()
-        driver.call("cuEventRecord", end, c_void_p(0))
+        _record(end)
         driver.call("cuEventSynchronize", end)
-        driver.call("cuEventElapsedTime", byref(milliseconds), begin, end)
-        self._seconds = max(milliseconds.value / 1e3 / 16, 1e-6)
-        for event in (begin, end):
-            driver.call("cuEventDestroy_v2", event)
+        self._seconds = max(_seconds(begin, end) / 16, 1e-6)
 
     def __call__(self, seconds: float) -> None:
         for _ in range(math.ceil(seconds / self._seconds)):

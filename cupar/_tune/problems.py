@@ -7,12 +7,13 @@ so arranged that no sum gets large. Then two policies that are both right give t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from .. import structs
-from .._base.data import dataclass, field
+from .._base.data import dataclass, field, replace
 from .._ir.specialisation import Specialisation
 
 TILE = 1 << 22  # items that are made here; the device repeats them
@@ -22,6 +23,7 @@ SEGMENTS = (64, 1024, 16384)  # items of a segment, where nobody says
 BINS = 256
 
 Array = np.ndarray[Any, Any]
+Maker = Callable[[np.dtype[Any], int], Array]  # of items of a dtype
 
 
 class UnsuitableError(ValueError):
@@ -88,33 +90,24 @@ def problems(spec: Specialisation, items: int | None, segment_size: int | None, 
     """
     for each in spec.arguments:
         if not each.is_pointer:
-            raise UnsuitableError(
-                f"{each.name}: it is an iterator, of which a list does not tell what it reads"
-            )
+            raise UnsuitableError(f"{each.name}: recorded lists do not store what iterators read")
     if any(op.state_size for _, op in spec.operators):
         raise UnsuitableError("an operator has captured arrays, which a list does not hold")
     make = _MAKERS.get(spec.algorithm)
     if make is None:
         raise UnsuitableError(f"{spec.algorithm} is not measured yet")
-    sizes = [items or (SORTED if spec.algorithm in _SEARCHES else LARGE)]
-    if items is None:
-        sizes.append(SMALL)
+    size = items or (SORTED if spec.algorithm in _SEARCHES else LARGE)
     lengths = [segment_size] if segment_size or not spec.algorithm.startswith("segmented") else [*SEGMENTS]
     found = []
     room //= len(lengths)
     for length in lengths:
-        problem = make(spec, sizes[0], length)
-        while problem.nbytes > room and items is None and sizes[0] > SMALL:
-            sizes[0] //= 2
-            problem = make(spec, sizes[0], length)
+        while (problem := make(spec, size, length)).nbytes > room and items is None and size > SMALL:
+            size //= 2
         if problem.nbytes > room:
-            raise UnsuitableError(
-                f"{sizes[0]} items take {problem.nbytes} bytes, and there is room for {room}"
-            )
+            raise UnsuitableError(f"{size} items take {problem.nbytes} bytes, and there is room for {room}")
         found.append(problem)
-    for size in sizes[1:]:
-        guard = make(spec, size, lengths[len(lengths) // 2])
-        found.append(Problem(guard.name, guard.arrays, guard.others, True))
+    if items is None:
+        found.append(replace(make(spec, SMALL, lengths[len(lengths) // 2]), is_guard=True))
     return found
 
 
@@ -125,7 +118,7 @@ def _rng() -> np.random.Generator:
     return np.random.default_rng(2026)
 
 
-def _fields(dtype: np.dtype[Any], make: Callable[[np.dtype[Any], int], Array]) -> Callable[[int], Array]:
+def _fields(dtype: np.dtype[Any], make: Maker) -> Callable[[int], Array]:
     """Return what makes items of a dtype, of a struct field by field."""
 
     def made(count: int) -> Array:
@@ -143,11 +136,9 @@ def _fields(dtype: np.dtype[Any], make: Callable[[np.dtype[Any], int], Array]) -
 
 def _values(dtype: np.dtype[Any], count: int) -> Array:
     """Return values whose sums are exact: 1 and -1 in turns in each of many short runs, in a random order."""
+    if dtype.kind in "biu":
+        return _keys(dtype, count)
     rng = _rng()
-    if dtype.kind == "b":
-        return rng.integers(0, 2, count).astype(dtype)
-    if dtype.kind in "iu":
-        return np.frombuffer(bytearray(rng.bytes(count * dtype.itemsize)), dtype)
     pairs: Array = np.array([[1, -1], [-1, 1]])[rng.integers(0, 2, (count + 1) // 2)].reshape(-1)[:count]
     if dtype.kind == "c":
         return (pairs + 1j * pairs[::-1]).astype(dtype)
@@ -185,7 +176,7 @@ def _ascending(dtype: np.dtype[Any], count: int) -> Array:
     return np.linspace(low, high, count).astype(dtype)
 
 
-def _inputs(spec: Specialisation, make: Callable[[np.dtype[Any], int], Array], n: int) -> dict[str, Content]:
+def _inputs(spec: Specialisation, make: Maker, n: int) -> dict[str, Content]:
     """Return what is in all arrays that have as many items: inputs, and outputs of zeros."""
     return {
         each.name: Content(each.value, n, None if each.output else _fields(each.value, make))
@@ -242,12 +233,8 @@ def _offsets(dtype: np.dtype[Any], first: int, length: int) -> Callable[[int], A
     return lambda count: (first + length * np.arange(count, dtype=np.int64)).astype(dtype)
 
 
-def _mapping(spec: Specialisation, n: int, length: int | None) -> Problem:
-    return Problem(_text(n), _inputs(spec, _values, n), {"num_items": n})
-
-
-def _sorting(spec: Specialisation, n: int, length: int | None) -> Problem:
-    return Problem(_text(n), _inputs(spec, _keys, n), {"num_items": n})
+def _itemwise(make: Maker, spec: Specialisation, n: int, length: int | None) -> Problem:
+    return Problem(_text(n), _inputs(spec, make, n), {"num_items": n})
 
 
 def _choosing(spec: Specialisation, n: int, length: int | None) -> Problem:
@@ -272,11 +259,8 @@ def _counting(spec: Specialisation, n: int, length: int | None) -> Problem:
     arrays["d_histogram"] = Content(arrays["d_histogram"].dtype, BINS)
     is_float = np.dtype(spec.option("levels")).kind == "f"
     upper = 1.0 if is_float else (1 << min(8 * arrays["d_samples"].dtype.itemsize, 30) - 1)
-    levels = {
-        "h_num_output_levels": BINS + 1,
-        "h_lower_level": 0.0 if is_float else 0,
-        "h_upper_level": upper,
-    }
+    bounds = {"h_lower_level": 0.0 if is_float else 0, "h_upper_level": upper}
+    levels = {"h_num_output_levels": BINS + 1, **bounds}
     return Problem(f"{_text(n)}, {BINS} bins", arrays, {**levels, "num_samples": n})
 
 
@@ -290,8 +274,8 @@ _SEARCHES = ("lower_bound", "upper_bound")
 _MAKERS: Mapping[str, Callable[[Specialisation, int, int | None], Problem]] = {
     **dict.fromkeys(("inclusive_scan", "exclusive_scan", "reduce_into"), _accumulating),
     **dict.fromkeys(("segmented_reduce", "segmented_sort"), _segmented),
-    **dict.fromkeys(("unary_transform", "binary_transform"), _mapping),
-    **dict.fromkeys(("merge_sort", "radix_sort"), _sorting),
+    **dict.fromkeys(("unary_transform", "binary_transform"), partial(_itemwise, _values)),
+    **dict.fromkeys(("merge_sort", "radix_sort"), partial(_itemwise, _keys)),
     **dict.fromkeys(("select", "three_way_partition", "unique_by_key"), _choosing),
     **dict.fromkeys(_SEARCHES, _searching),
     "histogram_even": _counting,

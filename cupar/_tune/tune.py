@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from .._base.data import dataclass, field
+from .._base.data import dataclass, field, replace
 from .._ir.specialisation import Specialisation
 from .._kernels.tuning import write
 from .search import Policy, Search
@@ -203,11 +203,8 @@ def _confirmed(outcome: Outcome, bench: Bench, end: float, clock: Callable[[], f
         (each for each in outcome.trials if each.ratio is not None), key=lambda each: each.ratio or 0
     )
     if not working:
-        failed = (
-            f"none of {len(outcome.trials)} policies works" if outcome.trials else "no time for any policy"
-        )
-        return Outcome(outcome.spec, outcome.default, outcome.trials, why=failed)
-    trials = [*outcome.trials]
+        count = len(outcome.trials)
+        return replace(outcome, why=f"none of {count} policies works" if count else "no time for any policy")
     tested: list[tuple[Policy, list[Turns]]] = []
     for trial in [each for each in working if (each.ratio or 1) < 1][:FINALISTS]:
         if tested and clock() > end:
@@ -215,16 +212,15 @@ def _confirmed(outcome: Outcome, bench: Bench, end: float, clock: Callable[[], f
         try:
             tested.append((trial.policy, bench.turns(trial.policy, LONG, True)))
         except FailedPolicyError as failed:
-            trials[trials.index(trial)] = Trial(trial.policy, None, str(failed))
+            outcome.trials[outcome.trials.index(trial)] = Trial(trial.policy, None, str(failed))
     better = [(policy, turns) for policy, turns in tested if not _objection(turns)]
     if better:
         policy, turns = min(better, key=lambda each: _cost(each[1]))
-        return Outcome(outcome.spec, outcome.default, trials, policy, turns)
+        return replace(outcome, winner=policy, turns=turns)
     if not tested:
-        return Outcome(outcome.spec, outcome.default, trials, why="nothing is quicker than the default")
+        return replace(outcome, why="nothing is quicker than the default")
     policy, turns = min(tested, key=lambda each: _cost(each[1]))
-    why = f"{write(policy)} {_objection(turns)}"
-    return Outcome(outcome.spec, outcome.default, trials, turns=turns, why=why)
+    return replace(outcome, turns=turns, why=f"{write(policy)} {_objection(turns)}")
 
 
 def _objection(turns: Sequence[Turns]) -> str:

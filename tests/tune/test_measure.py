@@ -54,7 +54,7 @@ def test_each_algorithm_has_problems_that_it_takes(gpu, words, has_offsets):
     spec = spec_of(words, has_offsets)
     with Scratch(1) as scratch:
         bench = GPU(spec, scratch.found, ITEMS, None)
-    assert len(bench.problems) == (len(problems.SEGMENTS) if words[0].startswith("segmented") else 1)
+    assert len(bench._sets) == (len(problems.SEGMENTS) if words[0].startswith("segmented") else 1)
     arrays = bench._sets[0].arrays
     assert all(
         np.frombuffer(arrays[name].host().tobytes(), "u1").any()
