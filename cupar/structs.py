@@ -110,6 +110,11 @@ def code_of(dtype: np.dtype[Any]) -> str:
     return "bf2" if dtype.kind == "V" and is_bfloat16(dtype) else dtype.str[1:]
 
 
+def has_parts(dtype: np.dtype[Any]) -> bool:
+    """Whether a dtype is of complex numbers or a struct."""
+    return kind_of(dtype) in "cV"
+
+
 def has_bfloat16(dtype: np.dtype[Any]) -> bool:
     """Whether a dtype is bfloat16, or a struct with such a field."""
     return is_bfloat16(dtype) or any(has_bfloat16(each) for _, each, _ in members(dtype))

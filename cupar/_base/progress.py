@@ -14,16 +14,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar, copy_context
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from . import fork
+from .words import OFF
 
 T = TypeVar("T")
 
 _PATIENCE = 1.0  # seconds
 _PAUSE = 0.5  # between two builds, or two that are waited for, which does not begin a new second
 _TICK = 0.2
-_OFF = ("0", "off", "false", "no")
 
 
 # --- What goes on ---------------------------------------------------------------------------------------
@@ -216,21 +216,6 @@ _is_child = False
 # --- Where it is drawn ----------------------------------------------------------------------------------
 
 
-class _Place(Protocol):
-    @property
-    def where(self) -> object:
-        """What tells it from other places: a terminal, or a cell."""
-
-    def width(self) -> int:
-        """Return how many columns there are."""
-
-    def draw(self, line: str) -> None:
-        """Show a line in place of the one that is there."""
-
-    def clear(self) -> None:
-        """Remove the line."""
-
-
 class _Terminal:
     """The row below the cursor. That stays where it is, and so what others print goes on."""
 
@@ -283,10 +268,13 @@ class _Notebook:
         self._context.run(publish, data, {}, transient=self._identity, update=self._is_there)
 
 
+_Place: TypeAlias = _Terminal | _Notebook  # `where` tells two of them apart
+
+
 def _place(context: Context) -> _Place | None:
     """Return where a person sees the line; None where nobody would, or nobody wants it."""
     environment = os.environ
-    if environment.get("CUPAR_PROGRESS", "").strip().lower() in _OFF or _is_child or environment.get("CI"):
+    if environment.get("CUPAR_PROGRESS", "").strip().lower() in OFF or _is_child or environment.get("CI"):
         return None
     ipython: Any = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()

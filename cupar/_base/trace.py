@@ -12,14 +12,14 @@ from functools import cache, partial, wraps
 from typing import Any, TypeVar
 
 from . import log
+from .words import OFF
 
 F = TypeVar("F", bound=Callable[..., Any])
-_OFF = ("", "0", "off", "false", "no")
 
 
 def is_on() -> bool:
     """Whether each launch is to be printed."""
-    return os.environ.get("CUPAR_TRACE", "").strip().lower() not in _OFF
+    return os.environ.get("CUPAR_TRACE", "").strip().lower() not in {"", *OFF}
 
 
 def launch(kernel: str, grid: Any, block: Any, shared: int, stream: int) -> None:

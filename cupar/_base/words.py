@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+OFF = frozenset(("0", "off", "false", "no"))  # how variables of the environment switch something off
 NOTHING_ASKED = "nothing was asked for"
 _IRREGULAR = {"entry": "entries"}
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from .._base import fork
+from .._base.words import OFF
 from .._device import driver, storage
 from .._device.kernels import Executable, Library, device_facts
 from .._ir.specialisation import Specialisation
@@ -22,7 +23,7 @@ _retired: list[Library] = []
 
 def _may_be_graphs() -> bool:
     """Whether calls may be launched as graphs: unless each launch is waited for, to see which one fails."""
-    off = os.environ.get("CUPAR_GRAPHS", "").strip().lower() in ("0", "off", "false", "no")
+    off = os.environ.get("CUPAR_GRAPHS", "").strip().lower() in OFF
     return not off and os.environ.get("CUDA_LAUNCH_BLOCKING", "0").strip() in ("", "0")
 
 

@@ -48,33 +48,28 @@ def template_parts(spec: Specialisation) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "entry": "template",
-        "algorithm": spec.algorithm,
+        **_spec_parts(spec),
         "cc": spec.cc,
-        "arguments": _arguments_part(spec),
-        "operators": {name: _kind(op) for name, op in spec.operators},
-        "types": _operator_types(spec),
-        "options": _options_part(spec),
         "generated": _generated_part(spec),
         "versions": versions,
     }
 
 
-def _arguments_part(spec: Specialisation) -> dict[str, Any]:
-    return {each.name: [_node_text(each.node), *each.part()[1:]] for each in spec.arguments}
-
-
-def _options_part(spec: Specialisation) -> dict[str, Any]:
-    return {f"option {name}": value for name, value in dict(spec.options).items()}
-
-
-def _operator_types(spec: Specialisation) -> dict[str, Any]:
+def _spec_parts(spec: Specialisation) -> dict[str, Any]:
+    """Describe what is built, but for functions of the user's and the target."""
     types: dict[str, Any] = {}
     for name, op in spec.operators:
         types[f"types of {name}"] = _types_part(op.inputs, op.output)
         if op.state_size:
             size = counted(op.state_size, "byte")
             types[f"state of {name}"] = [size, op.state_size, op.state_alignment]
-    return types
+    return {
+        "algorithm": spec.algorithm,
+        "arguments": {each.name: [_node_text(each.node), *each.part()[1:]] for each in spec.arguments},
+        "operators": {name: _kind(op) for name, op in spec.operators},
+        "types": types,
+        "options": {f"option {name}": value for name, value in spec.options},
+    }
 
 
 def build_parts(spec: Specialisation) -> dict[str, Any]:
@@ -129,12 +124,8 @@ def _cpu_parts(spec: Specialisation) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "entry": "build",
-        "algorithm": spec.algorithm,
+        **_spec_parts(spec),
         "cc": "cpu",
-        "arguments": _arguments_part(spec),
-        "operators": {name: _kind(op) for name, op in spec.operators},
-        "types": _operator_types(spec),
-        "options": _options_part(spec),
         "functions": _function_parts(functions),
         "versions": toolchain.cpu_versions(),
     }

@@ -7,18 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
-
-import numpy as np
 
 from .. import structs
 from .._base.causes import cause
 from .._base.errors import BuildError
 from .._ir.specialisation import Specialisation
-
-
-def _is_opaque(dtype: np.dtype[Any]) -> bool:
-    return structs.kind_of(dtype) in "cV"
 
 
 @contextmanager
@@ -27,8 +20,8 @@ def explained(spec: Specialisation) -> Iterator[None]:
     try:
         yield
     except BuildError as error:
-        odd = {each.name: each.value for each in spec.arguments if _is_opaque(each.value)}
-        sizes = {name: dtype.itemsize for name, dtype in odd.items() if dtype.itemsize not in (1, 2, 4, 8)}
+        odd = [each for each in spec.arguments if structs.has_parts(each.value)]
+        sizes = {each.name: size for each in odd if (size := each.value.itemsize) not in (1, 2, 4, 8)}
         if not sizes or "too much shared" not in str(error):
             raise
         names = ", ".join(f"{name} (items of {size} bytes)" for name, size in sizes.items())

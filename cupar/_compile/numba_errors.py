@@ -18,6 +18,7 @@ from typing import Any
 from .._base.causes import is_ours
 from .._base.words import counted, split
 from .._fingerprint.refusals import TOO_MANY_CALLS
+from .._fingerprint.unsupported import NO_STRINGS
 
 
 class NotCompiledError(TypeError):
@@ -136,7 +137,6 @@ _SIGNS = {
 # fmt: on
 _NO_LIST = "it makes a list, for which a kernel has no memory: use a tuple, or variables"
 _NO_ARRAY = "it makes an array, for which a kernel has no memory: use a tuple, or variables"
-NO_STRING = "a kernel makes no strings: return numbers, and format them on the host"
 
 # What numba says of types, and how users know them.
 _TYPES = (
@@ -173,7 +173,7 @@ def _no_implementation(match: re.Match[str]) -> str:
     if name == "getattr":
         return "a kernel does not find attributes by name: write them out, as in `a.real`"
     if name in ("str", "format", "repr", "print_item") or re.search(r"\bstr\b|'", arguments):
-        return NO_STRING
+        return NO_STRINGS
     if "Only accept returning of array" in match.string:
         return f"numba.cuda has no {call} of numbers; {_NO_ARRAY}"
     given = split(arguments)

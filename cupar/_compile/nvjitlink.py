@@ -42,11 +42,6 @@ def ptx(parts: Sequence[Code], cc: int, given: Sequence[str] | None = None) -> s
     return _link(parts, cc, given, to_ptx=True).decode(errors="replace").rstrip("\0")
 
 
-_KINDS = {kind: kind.upper() for kind in ("ltoir", "ptx", "cubin", "fatbin", "object")} | {
-    "archive": "LIBRARY"
-}
-
-
 def _link(parts: Sequence[Code], cc: int, given: Sequence[str] | None = None, to_ptx: bool = False) -> bytes:
     toolchain.load_library("nvJitLink")
     from cuda.bindings import nvjitlink
@@ -57,9 +52,8 @@ def _link(parts: Sequence[Code], cc: int, given: Sequence[str] | None = None, to
     try:
         for number, part in enumerate(parts):
             kind, data = (part.kind, part.data) if isinstance(part, Linkable) else ("ltoir", part)
-            nvjitlink.add_data(
-                handle, getattr(nvjitlink.InputType, _KINDS[kind]), data, len(data), f"part {number}"
-            )
+            of = getattr(nvjitlink.InputType, kind.replace("archive", "library").upper())
+            nvjitlink.add_data(handle, of, data, len(data), f"part {number}")
         nvjitlink.complete(handle)
         code = bytearray(getattr(nvjitlink, f"get_linked_{made}_size")(handle))
         getattr(nvjitlink, f"get_linked_{made}")(handle, code)
@@ -77,14 +71,12 @@ _DEFINED_TWICE = re.compile(
     r"^part (\d+): .*: Linking globals named '(.*)': symbol multiply defined", re.MULTILINE
 )
 _UNDEFINED = re.compile(r"Unresolved extern function '(.*?)'|Undefined reference to '(.*?)' in 'part (\d+)'")
-# What nvJitLink says of a part, which it may name, and what that means. Of code in one of its forms:
+_NEWER = "is for a newer architecture than sm_{cc}: make it for sm_{cc} or an earlier one"
+# Parts of nvJitLink's messages about one input, which they may name, and their meaning.
 _OF_A_PART = {
     "ERROR_INCORRECT_INPUT_TYPE": "is no {kind}{made}",
-    "ERROR_ARCH_MISMATCH": "is for a newer architecture than sm_{cc}: make it for sm_{cc} or an earlier one",
-    "version specified by .target is higher": "is for a newer architecture than sm_{cc}: make it for sm_{cc} "
-    "or an earlier one",
-    "ERROR_NVVM_COMPILE": "is broken: make it anew",
-    "ERROR_PTX_COMPILE": "is broken: make it anew",
+    **dict.fromkeys(("ERROR_ARCH_MISMATCH", "version specified by .target is higher"), _NEWER),
+    **dict.fromkeys(("ERROR_NVVM_COMPILE", "ERROR_PTX_COMPILE"), "is broken: make it anew"),
     "bad input": "is broken, or for another compute capability: make it for sm_{cc}",
 }
 _NAMED = re.compile(r"bad input: ?part (\d+)|\(part (\d+)\)")

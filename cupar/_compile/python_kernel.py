@@ -9,22 +9,19 @@ from __future__ import annotations
 import enum
 from collections import namedtuple
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .._base.causes import cause, place
+from .._base.causes import place
 from .._base.data import dataclass
 from .._base.errors import BuildError
 from .._fingerprint.names import package
-from .._fingerprint.refusals import Unfingerprintable
 from .._ir import types as described
 from .._ir.cpp import kernel_symbol
 from .._ir.specialisation import Specialisation
 from .._numba import OPTIONS
-from . import numba_errors
 from .numba_types import array_type, number_type, value_type
-from .python_to_ltoir import Thaw, _compiled, _ltoir, _with_externals
+from .python_to_ltoir import Thaw, _compiled, _ltoir, explained_as
 
 # What numba leaves to C++ of its own, where a kernel reshapes arrays.
 _RESHAPES = ("nocopy_empty_reshape", "numba_attempt_nocopy_reshape")
@@ -49,11 +46,11 @@ def compile_kernel(spec: Specialisation) -> Compiled:
     Unfingerprintable
         If it uses what others have registered with numba.
     """
+    _, op = spec.operators[0]
 
     def work() -> Compiled:
         from .._numba import compiler
 
-        _, op = spec.operators[0]
         has_lines = bool(spec.option("lineinfo"))
         function = Thaw(has_lines).device_function(op.function, op.captures).py_func
         captured = [array_type(each.dtype, each.ndim) for each in op.captures]
@@ -77,7 +74,8 @@ def compile_kernel(spec: Specialisation) -> Compiled:
         codes = [library.get_ltoir(cc=divmod(spec.cc, 10)), *_linked(library, spec)]
         return Compiled(codes, bool(library.use_cooperative), llvm)
 
-    with _explained(spec):
+    types = ", ".join(f"{each.name}: {each.type}" for each in spec.parameters)
+    with explained_as(op, "", f"kernel {op.name}{place(op.user)}", types, spec.cc):
         return _compiled(spec.cc, work)
 
 
@@ -126,22 +124,3 @@ def _numba_type(kind: described.Type) -> Any:
         is_integer = issubclass(kind.enum, enum.IntEnum)
         return (types.IntEnumMember if is_integer else types.EnumMember)(kind.enum, number_type(dtype))
     return number_type(dtype)
-
-
-@contextmanager
-def _explained(spec: Specialisation) -> Iterator[None]:
-    """Say which kernel it is that numba cannot compile, and why."""
-    _, op = spec.operators[0]
-    named = f"kernel {op.name}{place(op.user)}"
-    try:
-        yield
-    except BuildError:
-        raise
-    except Unfingerprintable as error:
-        raise Unfingerprintable(f"{named}: {error}") from None
-    except Exception as error:  # numba raises whatever its passes run into
-        if isinstance(error, ImportError) and not numba_errors.is_of_the_operator(error):
-            raise  # numba itself is missing, or something that it needs
-        types = ", ".join(f"{each.name}: {each.type}" for each in spec.parameters)
-        subject = f"numba.cuda cannot compile {named} for ({types}) on sm_{spec.cc}"
-        raise TypeError(_with_externals(numba_errors.message(subject, error), op)) from cause(error)

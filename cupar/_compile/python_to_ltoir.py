@@ -21,6 +21,7 @@ import numpy as np
 from .. import _numba, structs
 from .._base.causes import cause
 from .._base.device import CPU
+from .._base.device import text as target
 from .._base.errors import BuildError
 from .._base.generated import define
 from .._base.versions import package_folder
@@ -38,7 +39,7 @@ from .._fingerprint.frozen import (
 )
 from .._fingerprint.names import package
 from .._fingerprint.refusals import Unfingerprintable
-from .._fingerprint.unsupported import line_of
+from .._fingerprint.unsupported import NO_STRINGS, line_of
 from .._ir.operator import Operator, ResultError
 from .._jobs.threads import apart, collecting
 from .._numba import OPTIONS
@@ -76,7 +77,7 @@ class Thaw:
     def _refusal(self, value: Any) -> str | None:
         """Say why an operator may not read a function, of which numba would make something else."""
         if value is str or value is repr:  # of a float, numba makes '<object type:float64>'
-            return f"it calls {value.__name__}, and {numba_errors.NO_STRING}"
+            return f"it calls {value.__name__}, and {NO_STRINGS}"
         return None
 
     def device_function(self, frozen: FrozenFunction | FrozenJitted, captures: Any = ()) -> Any:
@@ -225,7 +226,18 @@ def _compiled(cc: int, work: Callable[[], T]) -> T:
 
 @contextmanager
 def explained(op: Operator, cc: int) -> Iterator[None]:
-    """Say which operator it is that numba cannot compile, and why."""
+    """Name the operator, and numba's reason, where the block cannot compile it."""
+    advice = op.advised if op.parameter == "transform_op" else ""
+    types = ", ".join(map(structs.text, op.inputs))
+    with explained_as(op, f"{op.parameter}: ", op.described, types, cc, advice):
+        yield
+
+
+@contextmanager
+def explained_as(
+    op: Operator, parameter: str, named: str, types: str, cc: int, advice: str = ""
+) -> Iterator[None]:
+    """Do what `explained` does for a function that is described, and its types, as text."""
     try:
         yield
     except ResultError as error:
@@ -233,14 +245,12 @@ def explained(op: Operator, cc: int) -> Iterator[None]:
     except BuildError:
         raise
     except Unfingerprintable as error:
-        raise Unfingerprintable(f"{op.parameter}: {op.described}: {error}") from None
+        raise Unfingerprintable(f"{parameter}{named}: {error}") from None
     except Exception as error:  # numba raises whatever its passes run into
         if isinstance(error, ImportError) and not numba_errors.is_of_the_operator(error):
             raise  # numba itself is missing, or something that it needs
-        types = ", ".join(map(structs.text, op.inputs))
-        compiler, place = ("numba", "the CPU") if cc == CPU else ("numba.cuda", f"sm_{cc}")
-        subject = f"{op.parameter}: {compiler} cannot compile {op.described} for ({types}) on {place}"
-        advice = op.advised if op.parameter == "transform_op" else ""
+        compiler = "numba" if cc == CPU else "numba.cuda"
+        subject = f"{parameter}{compiler} cannot compile {named} for ({types}) on {target(cc)}"
         text = numba_errors.message(subject, error, compiler, advice)
         raise TypeError(_with_externals(text, op)) from cause(error)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from ctypes import byref, c_int
+from ctypes import c_int
 
 from .._base.data import dataclass
 from . import driver
@@ -43,7 +43,7 @@ class Card:
 @functools.cache
 def card_of(device: driver.Device) -> Card:
     """Return which kind of card a device is."""
-    name, sms = ctypes.create_string_buffer(_NAME_BYTES), c_int()
+    name = ctypes.create_string_buffer(_NAME_BYTES)
     driver.call("cuDeviceGetName", name, c_int(_NAME_BYTES), device.ordinal)
-    driver.call("cuDeviceGetAttribute", byref(sms), _SMS, device.ordinal)
-    return Card(name.value.decode("utf-8", "replace"), device.cc, sms.value)
+    sms = driver.attribute(device.ordinal, _SMS)
+    return Card(name.value.decode("utf-8", "replace"), device.cc, sms)

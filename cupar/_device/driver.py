@@ -126,12 +126,17 @@ def call(function: str, *arguments: Any) -> None:
     check(getattr(library(), function)(*arguments), function.removesuffix("_v2"))
 
 
+def attribute(ordinal: int, number: int) -> int:
+    """Return a ``CUdevice_attribute`` of a device."""
+    value = c_int()
+    call("cuDeviceGetAttribute", byref(value), number, ordinal)
+    return value.value
+
+
 @functools.cache
-def _device(ordinal: int) -> Device:
-    major, minor = c_int(), c_int()
-    for attribute, value in ((75, major), (76, minor)):  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_…
-        call("cuDeviceGetAttribute", byref(value), attribute, ordinal)
-    return Device(ordinal, 10 * major.value + minor.value)
+def device_at(ordinal: int) -> Device:
+    """Return a device by its ordinal; no context is made."""
+    return Device(ordinal, 10 * attribute(ordinal, 75) + attribute(ordinal, 76))  # COMPUTE_CAPABILITY_…
 
 
 def _ask_nothing() -> int:
@@ -212,9 +217,8 @@ def _begin(thread: _ThisThread) -> None:
 def _new_context(number: int) -> Context:
     ordinal = c_int()
     call("cuCtxGetDevice", byref(ordinal))
-    device = _device(ordinal.value)
-    found = Context(number, device, _primary_number(device.ordinal) == number)
-    _contexts[number] = found
+    device = device_at(ordinal.value)
+    _contexts[number] = found = Context(number, device, _primary_number(device.ordinal) == number)
     return found
 
 

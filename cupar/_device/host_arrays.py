@@ -42,10 +42,8 @@ def reader(array: Any) -> Callable[[Any], np.ndarray[Any, Any]]:
         return np.asarray
     if isinstance(array, np.generic):
         raise TypeError(f"expected a host array, got a number of type {type(array).__name__}")
-    if any(
-        (base.__module__.partition(".")[0], base.__name__) == ("torch", "Tensor")
-        for base in type(array).__mro__
-    ):
+    classes = ((base.__module__.partition(".")[0], base.__name__) for base in type(array).__mro__)
+    if ("torch", "Tensor") in classes:
         return _torch
     if hasattr(array, "__array_interface__"):
         return _interface
@@ -56,11 +54,11 @@ def reader(array: Any) -> Callable[[Any], np.ndarray[Any, Any]]:
     kind = (
         "None"
         if array is None
-        else PYTORCHS_DTYPE
-        if is_pytorchs_dtype(type(array))
         else f"{type(array).__name__}, which has neither __array_interface__ nor DLPack"
     )
-    raise TypeError(f"expected a host array, got {kind}")
+    raise TypeError(
+        f"expected a host array, got {PYTORCHS_DTYPE if is_pytorchs_dtype(type(array)) else kind}"
+    )
 
 
 _MASKED = "masked arrays are not supported"

@@ -32,22 +32,14 @@ class NodeParams(ctypes.Structure):
     _fields_ = [
         ("function", c_void_p),
         *_SHAPE,
-        ("parameters", c_void_p),
-        ("extra", c_void_p),
-        ("kernel", c_void_p),
-        ("context", c_void_p),
+        *((name, c_void_p) for name in ("parameters", "extra", "kernel", "context")),
     ]
 
 
 class LaunchConfig(ctypes.Structure):
     """``CUlaunchConfig``."""
 
-    _fields_ = [
-        *_SHAPE,
-        ("stream", c_void_p),
-        ("attributes", c_void_p),
-        ("count", c_uint),
-    ]
+    _fields_ = [*_SHAPE, ("stream", c_void_p), ("attributes", c_void_p), ("count", c_uint)]
 
 
 class LaunchAttribute(ctypes.Structure):
@@ -72,12 +64,8 @@ _PROGRAMMATIC_EDGE = _EdgeData(from_port=1, type=1)
 
 def device_facts(device: driver.Device) -> dict[str, int]:
     """Return what plans depend on of a device."""
-    found = {"sms": _SMS, "shared_memory": _SHARED_PER_BLOCK_OPTIN}
-    value = c_int()
-    for name, attribute in found.items():
-        driver.call("cuDeviceGetAttribute", byref(value), attribute, device.ordinal)
-        found[name] = value.value
-    return found
+    numbers = {"sms": _SMS, "shared_memory": _SHARED_PER_BLOCK_OPTIN}
+    return {name: driver.attribute(device.ordinal, number) for name, number in numbers.items()}
 
 
 class Library:

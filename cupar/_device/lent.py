@@ -23,6 +23,9 @@ _MOVE = 1  # CU_GRAPH_USER_OBJECT_MOVE
 _SEMAPHORE = 64  # bytes, more than any C library's
 
 
+_Held = tuple[c_void_p, tuple[Any, ...]]
+
+
 class Lent:
     """What one context's streams may still use. All threads share it.
 
@@ -31,10 +34,8 @@ class Lent:
 
     def __init__(self, context: driver.Context) -> None:
         self._lock = threading.RLock()
-        self._on_streams: dict[
-            int, deque[tuple[c_void_p, tuple[Any, ...]]]
-        ] = {}  # by handle; first come first
-        self._in_graphs: list[tuple[c_void_p, tuple[Any, ...]]] = []
+        self._on_streams: dict[int, deque[_Held]] = {}  # by handle, with an event; oldest first
+        self._in_graphs: list[_Held] = []  # with a semaphore
         self.retired: list[tuple[Any, ...]] = []  # whose stream may be gone: see `release_memory`
         self._events: list[c_void_p] = []  # that are free
         fork.in_child(self._forget)

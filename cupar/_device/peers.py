@@ -19,11 +19,8 @@ def check_memory(name: str, address: int) -> None:
 
     It can reach its own, the host's and managed memory, and that of a peer if somebody enabled that.
     """
-    ask, ordinal, value = (
-        driver.library().cuPointerGetAttribute,
-        driver.this_thread.ordinal,
-        ctypes.c_uint64(),
-    )
+    ask, value = driver.library().cuPointerGetAttribute, ctypes.c_uint64()
+    ordinal = driver.this_thread.ordinal
     pointer, current = c_void_p(address), driver.current_device().ordinal
     if not address or ask(byref(ordinal), _ORDINAL, pointer) or (found := ordinal.value) == current:
         return  # not memory of CUDA's, or the device's own

@@ -78,10 +78,8 @@ class Memory:
         self.by_handle: dict[int, Workspace] = {}  # but the default stream's
         # Of streams that have no workspace, by number.
         self.uses: Recent[int, int] = Recent(100 * _MOST_WORKSPACES)
-        self.calls, self.graphs = (
-            Keepers(),
-            Keepers(),
-        )  # of calls that are free; of graphs that none of them has
+        self.calls = Keepers()  # of calls that are free
+        self.graphs = Keepers()  # of graphs that no free call has
 
     def pool(self) -> c_void_p:
         """Return the memory pool: of a primary context, cupar's own.

@@ -129,9 +129,7 @@ def _is_probed(head: str, types: CppSignature) -> bool:
 
     A template is compiled for them, if its result depends on its body, and may refuse all but those.
     """
-    is_number = all(
-        each.ndim is None and structs.kind_of(each.dtype) not in "cV" for each in types.parameters
-    )
+    is_number = all(each.ndim is None and not structs.has_parts(each.dtype) for each in types.parameters)
     return not re.search(r"\bauto\b", head) and (is_number or not re.search(r"\btemplate\b", head))
 
 
@@ -152,9 +150,11 @@ def _read(source: Any) -> tuple[str, Path | None, str]:
 
 
 def _folders(include: Any) -> list[Path]:
-    given = _several(include, "include", "folders")
-    folders = [Path(each).absolute() for each in given if _is_path(each, "include")]
-    for folder in folders:
+    folders = []
+    for each in _several(include, "include", "folders"):
+        if not isinstance(each, str) and not hasattr(each, "__fspath__"):
+            raise TypeError(f"include: expected the path of a folder, or a list of these, got {each!r}")
+        folders.append(folder := Path(each).absolute())
         if not folder.is_dir():
             raise ValueError(f"include: '{folder}' is no folder")
     return folders
@@ -194,12 +194,6 @@ def _several(given: Any, name: str, kind: str) -> list[Any]:
     if isinstance(given, Iterable) and not isinstance(given, Mapping):
         return list(given)
     raise TypeError(f"{name}: expected one or a list of {kind}, got {given!r}")
-
-
-def _is_path(given: Any, name: str) -> bool:
-    if not isinstance(given, str) and not hasattr(given, "__fspath__"):
-        raise TypeError(f"{name}: expected the path of a folder, or a list of these, got {given!r}")
-    return True
 
 
 def _standard(options: Sequence[str]) -> int:

@@ -16,34 +16,20 @@ from .._base.digests import sha256
 from . import sources
 from .files import FileGuard
 
-KINDS: Final = {
-    "ltoir": "LTO-IR",
-    "ptx": "PTX",
-    "cu": "CUDA C++",
-    "cubin": "a cubin",
-    "fatbin": "a fatbin",
-    "object": "an object file",
-    "archive": "an archive",
-}
-_EXTENSIONS: Final = {
-    **{f".{kind}": kind for kind in ("ltoir", "ptx", "cu", "cubin", "fatbin")},
-    ".o": "object",
-    ".a": "archive",
-}
-# The classes that numba.cuda has for code in memory, and what cuda.core calls its own.
-_NUMBAS: Final = {
-    "LTOIR": "ltoir",
-    "PTXSource": "ptx",
-    "CUSource": "cu",
-    "Cubin": "cubin",
-    "Fatbin": "fatbin",
-    "Object": "object",
-    "Archive": "archive",
-}
-_CORES: Final = {
-    **{kind: kind for kind in ("ltoir", "ptx", "cubin", "fatbin", "object")},
-    "library": "archive",
-}
+# Kinds of code: text for people, extension of files, numba.cuda's class for it in memory. cuda.core and
+# nvJitLink call an archive a library, and all else as here.
+_KINDS: Final = (
+    ("ltoir", "LTO-IR", ".ltoir", "LTOIR"),
+    ("ptx", "PTX", ".ptx", "PTXSource"),
+    ("cu", "CUDA C++", ".cu", "CUSource"),
+    ("cubin", "a cubin", ".cubin", "Cubin"),
+    ("fatbin", "a fatbin", ".fatbin", "Fatbin"),
+    ("object", "an object file", ".o", "Object"),
+    ("archive", "an archive", ".a", "Archive"),
+)
+KINDS: Final = {kind: text for kind, text, *_ in _KINDS}
+_EXTENSIONS: Final = {extension: kind for kind, _, extension, _ in _KINDS}
+_NUMBAS: Final = {cls: kind for kind, *_, cls in _KINDS}
 _EXPECTED: Final = (
     f"expected the path of a file ({', '.join(_EXTENSIONS)}), cuda.{', cuda.'.join(_NUMBAS)} of numba.cuda, "
     "an ObjectCode of cuda.core, or a list of these"
@@ -104,21 +90,17 @@ def collect(given: Any, where: str, guard: FileGuard, folders: Sequence[Path] = 
     TypeError, ValueError
         If it is something else, or a file is missing.
     """
-    codes = [_one(item, where, guard, folders) for item in _items(given)]
-    return _once(codes)
+    return _once(_one(item, where, guard, folders) for item in _items(given))
 
 
 def argument(given: Any, name: str, guard: FileGuard) -> tuple[Linkable, ...]:
     """Do as `collect` does with what an argument is given; messages call an item of a list by its index."""
     if not isinstance(given, (list, tuple)) or len(given) < 2:
         return collect(given, name, guard)
-    places = ((f"{name}[{i}]", each) for i, each in enumerate(given))
     return _once(
-        [
-            replace(code, name=f"{code.name}, {place}")
-            for place, each in places
-            for code in collect(each, place, guard)
-        ]
+        replace(code, name=f"{code.name}, {name}[{i}]")
+        for i, each in enumerate(given)
+        for code in collect(each, f"{name}[{i}]", guard)
     )
 
 
@@ -174,7 +156,11 @@ def _of_core(item: Any) -> tuple[str, Any, str] | None:
     code = item.code
     if isinstance(code, (str, os.PathLike)):  # the path of a file that was not read yet
         code = Path(code).read_bytes()
-    return _CORES[item.code_type], code, str(getattr(item, "name", "") or "an ObjectCode")
+    return (
+        str(item.code_type).replace("library", "archive"),
+        code,
+        str(getattr(item, "name", "") or "an ObjectCode"),
+    )
 
 
 def _file(path: Path, where: str, guard: FileGuard, folders: Sequence[Path]) -> Linkable:

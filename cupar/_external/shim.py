@@ -146,14 +146,12 @@ def _shim(name: str, signature: CppSignature, symbol: str, is_probed: bool) -> s
         steps.append(f"auto result = {call};")
         if signature.returns_in_parts:
             is_right = f"sizeof(result) == {result.itemsize} && __is_class(decltype(result))"
+            ending = ["memcpy(out, &result, sizeof(result));", "return nullptr;"]
         else:
             is_right = f"Sort<decltype(result)>::value == Sort<{_like(result)}>::value"
-        steps.append(f'static_assert({is_right}, "cupar: result");')
-        if signature.returns_in_parts:
-            steps += ["memcpy(out, &result, sizeof(result));", "return nullptr;"]
-        else:
             returned = _PASSED[structs.code_of(result)]
-            steps += _returned(result)
+            ending = [f"return {_passed(result)};"]
+        steps += [f'static_assert({is_right}, "cupar: result");', *ending]
     body = "\n  ".join(steps)
     sorts = " ".join(["cupar_sort(double, 4)", *(_HALVES[each][1] for each in halves)])
     helpers = _HELPERS.replace("cupar_sort(double, 4)", sorts)
@@ -170,22 +168,22 @@ SHOWN: Final = "cupar: "  # begins comments that say for messages what is called
 
 
 def _wrapper(dtype: np.dtype[Any]) -> str:
-    return f"Parts<{dtype.itemsize}, {dtype.alignment}>" if _has_parts(dtype) else f"Number<{_like(dtype)}>"
+    return (
+        f"Parts<{dtype.itemsize}, {dtype.alignment}>"
+        if structs.has_parts(dtype)
+        else f"Number<{_like(dtype)}>"
+    )
 
 
 def _like(dtype: np.dtype[Any]) -> str:
     """Return the type of a number in C++; for others, any that is none."""
-    return "No" if _has_parts(dtype) else structs.CPP_NAMES[structs.code_of(dtype)]
-
-
-def _has_parts(dtype: np.dtype[Any]) -> bool:
-    return structs.kind_of(dtype) in "cV"
+    return "No" if structs.has_parts(dtype) else structs.CPP_NAMES[structs.code_of(dtype)]
 
 
 def _checks(signature: CppSignature, types: list[str], is_probed: bool) -> list[str]:
     """Return what asserts that the function takes the signature's types; the messages are for cupar alone."""
     values = [each.dtype for each in signature.parameters if each.ndim is None]
-    numbers = [_like(dtype) for dtype in values if not _has_parts(dtype)]
+    numbers = [_like(dtype) for dtype in values if not structs.has_parts(dtype)]
     real = [each.replace("Number<", "").removesuffix(">") if "Number<" in each else each for each in types]
     is_called = f"is_called<{', '.join(real)}>"
     checks = [f'static_assert({is_called}, "cupar: call");']
@@ -194,12 +192,8 @@ def _checks(signature: CppSignature, types: list[str], is_probed: bool) -> list[
     fits = [f"is_called<{', '.join(types)}>"]
     if len(numbers) == len(types):
         result = f"decltype(cupar_called({', '.join(f'make<{each}>()' for each in numbers)}))"
-        ways = (
-            itertools.product((False, True), repeat=len(numbers))
-            if len(numbers) <= _MOST_WAYS
-            else [(False,) * len(numbers)]
-        )
-        for by_reference in ways:
+        either = (False, True) if len(numbers) <= _MOST_WAYS else (False,)
+        for by_reference in itertools.product(either, repeat=len(numbers)):
             given = (f"const {n}&" if ref else n for n, ref in zip(numbers, by_reference, strict=True))
             fits.append(f"is_exact<{result} (*)({', '.join(given)})>")
     checks.append(f"constexpr bool fits = {' || '.join(fits)};")
@@ -216,12 +210,12 @@ def _checks(signature: CppSignature, types: list[str], is_probed: bool) -> list[
 _MOST_WAYS = 4  # parameters of which each may be a value or a reference
 
 
-def _returned(result: np.dtype[Any]) -> list[str]:
+def _passed(result: np.dtype[Any]) -> str:
+    """Return the expression of a number as it is returned."""
     if result.kind == "b":
-        return ["return result ? 1 : 0;"]
-    if (half := _HALVES.get(structs.code_of(result))) is not None:
-        return [f"return {half[2]}(result);"]
-    return ["return result;"]
+        return "result ? 1 : 0"
+    half = _HALVES.get(structs.code_of(result))
+    return "result" if half is None else f"{half[2]}(result)"
 
 
 def _array(name: str, ndim: int) -> list[str]:
@@ -234,7 +228,7 @@ def _array(name: str, ndim: int) -> list[str]:
 
 def _value(name: str, dtype: np.dtype[Any], heads: list[str], steps: list[str]) -> str:
     """Add the parameters in C that a value has, and what makes it of them; return its expression."""
-    if not _has_parts(dtype):
+    if not structs.has_parts(dtype):
         heads.append(f"{_PASSED[structs.code_of(dtype)]} {name}")
         return _number(name, dtype)
     steps.append(f"Parts<{dtype.itemsize}, {dtype.alignment}> {name} = {{}};")

@@ -38,7 +38,7 @@ class CppSignature:
     @property
     def returns_in_parts(self) -> bool:
         """Whether the result goes by a pointer, which is then the first argument."""
-        return self.result is not None and structs.kind_of(self.result) in "cV"
+        return self.result is not None and structs.has_parts(self.result)
 
     def dtypes(self) -> list[np.dtype[Any]]:
         """Return the dtypes of the parameters, and of the result if there is one."""

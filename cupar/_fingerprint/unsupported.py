@@ -39,7 +39,7 @@ _RAISES = (
 _TRIES = "a kernel has no exceptions to catch: test for the case with `if`"
 _YIELDS = "a kernel runs an operator to its end in one go: return one value, a tuple or a struct"
 _KEYWORDS = "algorithms call it by position: make them ordinary parameters"
-_STRINGS = "a kernel makes no strings: return numbers, and format them on the host"
+NO_STRINGS = "a kernel makes no strings: return numbers, and format them on the host"
 _TABLES = "a kernel has no {0}: write a tuple, or a chain of `if`"
 
 # What an operator does, how to do without, and by which instructions it is known. The first that matches is
@@ -66,7 +66,7 @@ _KINDS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("makes a set", _TABLES.format("sets"), ("BUILD_SET", "SET_ADD", "SET_UPDATE")),
     (
         "formats a string",
-        _STRINGS,
+        NO_STRINGS,
         ("FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "BUILD_STRING", "BUILD_TEMPLATE"),
     ),
     ("unpacks with *", "take the items by index, as in `t[1]`", ("UNPACK_EX",)),

@@ -313,9 +313,5 @@ def explanation(key: str, meta: Meta, kept: Iterable[listing.Info] | None = None
     infos = listing.kept() if kept is None else kept
     kind = meta.get("algorithm", ""), meta.get("entry", "")
     others = (each for each in infos if each.key != key and (each.algorithm, each.entry) == kind)
-    found = nearest(meta, ((each.key, each.meta) for each in others))
-    return (
-        Explanation(key, None, ())
-        if found is None
-        else Explanation(key, found[0], difference(meta, found[1]))
-    )
+    other, its = nearest(meta, ((each.key, each.meta) for each in others)) or (None, {})
+    return Explanation(key, other, difference(meta, its) if other else ())

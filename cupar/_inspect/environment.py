@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
 from collections.abc import Callable
@@ -15,6 +14,8 @@ from typing import Any
 from .. import _cache
 from .._compile import toolchain
 from .._device import driver
+from .._device.card import card_of
+from .._store.layer import Usage
 from .._store.settings import signing_key
 
 _NEEDED = (
@@ -127,28 +128,18 @@ def gpus() -> list[dict[str, Any]]:
 
 
 def _gpu(ordinal: int) -> dict[str, Any]:
-    name, memory, cc = ctypes.create_string_buffer(256), c_size_t(), (c_int(), c_int())
-    driver.call("cuDeviceGetName", name, len(name), ordinal)
+    card, memory = card_of(driver.device_at(ordinal)), c_size_t()
     driver.call("cuDeviceTotalMem_v2", byref(memory), ordinal)
-    for attribute, value in zip((75, 76), cc, strict=True):  # COMPUTE_CAPABILITY_MAJOR and _MINOR
-        driver.call("cuDeviceGetAttribute", byref(value), attribute, ordinal)
-    return {
-        "ordinal": ordinal,
-        "name": name.value.decode(errors="replace"),
-        "cc": 10 * cc[0].value + cc[1].value,
-        "memory": memory.value,
-    }
+    return {"ordinal": ordinal, "name": card.name, "cc": card.cc, "memory": memory.value}
 
 
 def cache() -> dict[str, Any]:
     """Return where the layers of the cache are, and what is in them."""
     own, shared = _cache.disk(), _cache.shared()
-    usage = None if own is None else own.usage()
+    usage = Usage(0, 0, 0) if own is None else own.usage()
     return {
         "directory": None if own is None else str(own.path),
-        "entries": 0 if usage is None else usage.entries,
-        "size": 0 if usage is None else usage.size,
-        "limit": 0 if usage is None else usage.limit,
+        **vars(usage),
         "bundles": [
             {"path": str(layer.path), "entries": layer.usage().entries} for layer in _cache.bundles()
         ],

@@ -19,6 +19,7 @@ from typing import Any
 from .. import _cache
 from .._base import fork, log
 from .._base.warnings import warn_once
+from .._base.words import OFF
 from .._compile import entries
 from .._compile.key import build_parts, digest, policy_parts
 from .._device import driver
@@ -47,7 +48,7 @@ def applied(spec: Specialisation, device: driver.Device | None) -> Specialisatio
 
 def is_off() -> bool:
     """Whether the environment says that no measured policy is used: ``CUPAR_TUNED=0``."""
-    return os.environ.get("CUPAR_TUNED", "").strip().lower() in ("0", "off", "false", "no")
+    return os.environ.get("CUPAR_TUNED", "").strip().lower() in OFF
 
 
 def _look(spec: Specialisation, card: Card) -> str:

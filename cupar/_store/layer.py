@@ -127,19 +127,16 @@ class Layer(ABC):
         except OSError:
             pass  # it is not there, or its entries say what is wrong
         for each in self.entries():
-            found = self._error_at(each.where, each.key)
-            if isinstance(found, FileNotFoundError):  # it went meanwhile
+            fault = None
+            try:
+                self.read_at(each.where, each.key)
+            except FileNotFoundError:  # removed meanwhile
                 continue
-            if repair and isinstance(found, RefusedError):  # what cannot be read need not be damaged
-                self.drop(each.where, found)
-            yield each.key, None if found is None else reason(found)
-
-    def _error_at(self, where: Any, key: str) -> Exception | None:
-        try:
-            self.read_at(where, key)
-        except (OSError, MemoryError, RefusedError) as error:
-            return error
-        return None
+            except (OSError, MemoryError, RefusedError) as error:
+                fault = reason(error)
+                if repair and isinstance(error, RefusedError):  # an unreadable entry need not be damaged
+                    self.drop(each.where, error)
+            yield each.key, fault
 
     def drop(self, where: Any, error: RefusedError) -> None:  # noqa: B027 - not all layers can be written
         """Remove an entry that was refused, where that can be done."""

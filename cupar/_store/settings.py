@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from .._base.warnings import warn_once
-from .._base.words import counted
+from .._base.words import OFF, counted
 
 # Unless CUPAR_CACHE_SIZE, CUPAR_LOCK_TIMEOUT and CUPAR_SHARED_TIMEOUT say otherwise: bytes, seconds, seconds.
 DEFAULT_SIZE = 2 << 30
@@ -24,7 +24,7 @@ _SIZE = r"([0-9]{1,18})\s*([KMGT]?)(?:I?B)?"
 
 def directory() -> Path | None:
     """Return the user's directory; None if it is switched off, or if there is no home for it."""
-    if os.environ.get("CUPAR_CACHE", "").strip().lower() in ("0", "off", "false", "no"):
+    if os.environ.get("CUPAR_CACHE", "").strip().lower() in OFF:
         return None
     named = os.environ.get("CUPAR_CACHE_DIR")
     try:

@@ -286,53 +286,45 @@ class Shared:
         store = _Store(self._mapping, self._reads, self._writes, timeout)
         found, lease, start = None, None, time.perf_counter()
         if not replace:
-            try:
+            with self._failures_told():
                 found, lease = self._entry_or_lease(store, key, secret, deadline.left)
-            except _UnavailableError as error:
-                self._warn_unavailable(error)
         deadline.waited_since(start)
         if found is not None:
             return found, False
         with nullcontext() if lease is None else lease.renewed():
             entry = make()
-            data = seal(encode(key, entry), key, secret)
-            try:
-                store.put(_entry_name(key), data)
-            except _UnavailableError as error:
-                self._warn_unavailable(error)
+            self.put(key, entry, timeout=timeout, secret=secret)
         return entry, True
 
     def put(self, key: str, entry: Entry, *, timeout: float, secret: bytes | None) -> None:
         """Keep an entry under `key`, in place of the one there."""
         store = _Store(self._mapping, self._reads, self._writes, timeout)
-        try:
-            store.put(_entry_name(key), seal(encode(key, entry), key, secret))
-        except _UnavailableError as error:
-            self._warn_unavailable(error)
+        data = seal(encode(key, entry), key, secret)
+        with self._failures_told():
+            store.put(_entry_name(key), data)
 
     def find(self, key: str, *, timeout: float, secret: bytes | None) -> Entry | None:
-        """Return the entry under `key` if there is one that can be used; nobody is waited for."""
-        try:
-            return _look(_Store(self._mapping, self._reads, self._writes, timeout), key, secret)[0]
-        except _UnavailableError as error:
-            self._warn_unavailable(error)
-            return None
+        """Return a usable entry under `key`, None without one; this waits for no other client."""
+        found: Entry | None = None
+        with self._failures_told():
+            found, _ = _look(_Store(self._mapping, self._reads, self._writes, timeout), key, secret)
+        return found
 
     def alike(self, key: str, *, timeout: float) -> list[str]:
         """Return the keys of entries that mean the same as one under `key`, whatever compilers made them.
 
         For that, all names in the store are listed, now and then.
         """
-        found = self._names
-        if found is None or time.monotonic() > found[0]:
+        keys: list[str] = []
+        if self._names is not None and time.monotonic() <= self._names[0]:
+            keys = self._names[1]
+        else:
             store = _Store(self._mapping, self._reads, self._writes, timeout)
-            try:
-                found = self._names = time.monotonic() + REST, store.names()
-            except _UnavailableError as error:
-                self._warn_unavailable(error)
-                return []
+            with self._failures_told():
+                keys = store.names()
+                self._names = time.monotonic() + REST, keys
         wanted = meaning_of(key)
-        return [each for each in found[1] if meaning_of(each) == wanted]
+        return [each for each in keys if meaning_of(each) == wanted]
 
     def _entry_or_lease(
         self, store: _Store, key: str, secret: bytes | None, wait: float
@@ -398,12 +390,17 @@ class Shared:
             lease.give_back()
             raise store.reads.failed(f"{_MOST_DAMAGED} entries, one after another, are damaged")
 
-    def _warn_unavailable(self, error: _UnavailableError) -> None:
-        warn_once(
-            ("shared unavailable", self.name),
-            f"cupar cannot {error}. It tries again after {REST:g} seconds; until then builds are made here "
-            "and not shared.",
-        )
+    @contextmanager
+    def _failures_told(self) -> Iterator[None]:
+        """Warn once of operations in the block that fail; the caller goes on without the store."""
+        try:
+            yield
+        except _UnavailableError as error:
+            warn_once(
+                ("shared unavailable", self.name),
+                f"cupar cannot {error}. It tries again after {REST:g} seconds; until then builds are made "
+                "here and not shared.",
+            )
 
 
 def _look(store: _Store, key: str, secret: bytes | None) -> tuple[Entry | None, str | None]:
