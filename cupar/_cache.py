@@ -2,7 +2,7 @@
 
 A build costs seconds, so it is made once. `fetch` looks for it in the user's directory, then in the read-only
 directories and bundles that were named, then in a shared store; or makes it while other processes wait for
-it. What is found below is copied up into the user's directory. The environment says where all that is:
+it. Entries found below are copied up into the user's directory. The environment says where all that is:
 
 ``CUPAR_CACHE_DIR``, ``CUPAR_CACHE_SIZE``
     The user's directory, and the limit on it in bytes, or with K, M, G, T; ``CUPAR_CACHE=0`` does without.
@@ -11,7 +11,7 @@ it. What is found below is copied up into the user's directory. The environment 
 ``CUPAR_SHARED``, ``CUPAR_SHARED_TIMEOUT``
     URL of a shared store, and the seconds to wait for it.
 ``CUPAR_SIGNING_KEY``
-    Secret that signs what bundles and the shared store hold; what is not signed with it is then refused.
+    Secret that signs entries of bundles and the shared store; entries not signed with it are refused.
 ``CUPAR_LOCK_TIMEOUT``
     Seconds that one call waits for other processes that build the same.
 
@@ -113,7 +113,7 @@ _layers = Opened[Layer]()
 def layer(path: Path, secret: bytes | None) -> Layer:
     """Open a directory of a cache, or a bundle, to be read only.
 
-    Raise an OSError or ValueError if there is none; `RefusedError` if it is a bundle that is not served.
+    Raise an OSError or ValueError without one; `RefusedError` for a bundle that is not served.
     """
     if path.is_dir():
         if not (path / f"v{FORMAT}").is_dir():
@@ -155,7 +155,7 @@ def use_bundle(path: str | os.PathLike[str]) -> None:
     """
     found = path_named("path", path)
     try:
-        layer(found, signing_key()).trust()  # to say now what is wrong with it
+        layer(found, signing_key()).trust()  # to raise now
     except OSError as error:
         raise type(error)(error.errno, f"path: {error.strerror}", os.fspath(found)) from None
     except DistrustedError as error:
@@ -238,8 +238,8 @@ def fetch(key: str, make: Callable[[], Entry], *, portable: bool = True) -> Foun
     """Return the entry under `key`, or make it while other processes wait for it.
 
     The key is a SHA-256 of all that the entry depends on, in lower-case hex. `make` may fetch another key, if
-    no make of that one fetches this; its exceptions pass through and leave nothing behind. What is not
-    `portable`, for other machines cannot use it, stays in the user's directory.
+    no make of that one fetches this; its exceptions pass through and leave nothing behind. An entry that
+    is not `portable`, as other machines cannot use it, stays in the user's directory.
 
     It is not counted in `stats`: only the caller knows what a build that found its template should be called.
     """
@@ -251,7 +251,7 @@ def fetch(key: str, make: Callable[[], Entry], *, portable: bool = True) -> Foun
 
 
 def find(key: str, *, remote: bool = True) -> Found | None:
-    """Return the entry under `key` if there is one; nobody is waited for, and nothing is made.
+    """Return the entry under `key`, or None; this waits for no other process and builds nothing.
 
     Unless it may be `remote`, the shared store is not asked.
     """

@@ -1,6 +1,6 @@
 """What a script asks for, told by its process to the command that builds.
 
-The script is run by python, as a program; see `_cli.program`, which reads what is told. Its factories build
+The script is run by python, as a program; see `_cli.program`, which reads the answers. Its factories build
 nothing. What they are asked for is written, a line each and at once, to a file that both processes have open:
 so it is there however the script ends, and what processes ask for that it forks is there, too.
 
@@ -44,9 +44,9 @@ class Teller:
         self._seen: set[Specialisation] = set()
 
     def ask(self, spec: Specialisation, answer: Any) -> Algorithm:
-        """Tell what is asked for, and answer with what is built if the script looks into it.
+        """Report the request, and return an algorithm that is built on first attribute access.
 
-        What is for the CPU is built at once: the script may call it.
+        Builds for the CPU are made at once: the script may call them.
         """
         kept = spec.without_user()
         if kept not in self._seen:

@@ -39,7 +39,7 @@ _GRACE_SECONDS = 1.0
 _STDERR = 2
 
 
-# --- What is asked for ---------------------------------------------------------------------------------
+# --- Requests ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def _made(request: record.Request, cc: int | None) -> Specialisation | Failure:
         return Failure(request.place, message(error).removeprefix(f"{request.place}: "))
 
 
-# --- What is to be built -------------------------------------------------------------------------------
+# --- Jobs ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class Job:
 def jobs(asked: Iterable[Specialisation], ccs: Sequence[int] = ()) -> list[Job]:
     """Return what was asked for as builds for each compute capability, each once.
 
-    Without compute capabilities, each is for the one that it was asked for; what is for the CPU stays so.
+    Without compute capabilities, each is for the one that it was asked for; builds for the CPU stay so.
     """
     found: dict[str, Job] = {}
     for spec in [each if each.is_cpu else replace(each, cc=cc) for each in asked for cc in ccs or (each.cc,)]:
@@ -210,7 +210,7 @@ def _headers(job: Job) -> tuple[str, int]:
 
 
 def _common_headers(todo: Iterable[Job], processes: int) -> set[tuple[str, int]]:
-    """Return the headers of so many templates that each process will compile more than one."""
+    """Return the headers of which each process will compile more than one template."""
     store = _cache.disk()
     templates = {job.template: job for job in todo}
     counts = Counter(_headers(job) for key, job in templates.items() if store is None or not store.holds(key))

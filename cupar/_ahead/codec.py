@@ -46,7 +46,7 @@ def dumps(spec: Specialisation) -> bytes:
 def loads(data: bytes) -> Specialisation:
     """Return a specialisation that builds the same; raise whatever unpickling raises, and the code in a list.
 
-    What is built of it cannot be called: its operators have lost their state.
+    Builds of it cannot be called: its operators have lost their state.
     """
     spec = pickle.loads(zlib.decompress(data))
     if not isinstance(spec, Specialisation):
@@ -107,7 +107,7 @@ def _module(name: str) -> ModuleType:
 
 
 def _resolved(name: str) -> Any:
-    """Return what is of a compiler; where that is missing, what stands for it until it is wanted."""
+    """Return an object of a compiler's; without the compiler, a stand-in that is resolved on use."""
     try:
         return pkgutil.resolve_name(name)
     except ImportError:

@@ -32,7 +32,7 @@ def preload(*what: Algorithm | str | os.PathLike[str]) -> None:
     *what : Algorithm or path
         Algorithm objects, and recorded lists. What a list has for other compute capabilities is taken for
         the current device's; what it has for the CPU is loaded there, and nothing else where that is the
-        current device. To read a list is to run what is in it, as with a script.
+        current device. Reading a list runs its content, as with a script.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def preload(*what: Algorithm | str | os.PathLike[str]) -> None:
     RecordError, OSError
         If a path is not that of a recorded list (`RecordError` is a ``ValueError``), or cannot be read.
     NoDeviceError
-        If there is no GPU, for what is not for the CPU.
+        If there is no GPU, for anything but builds for the CPU.
 
     Warns
     -----
@@ -89,7 +89,7 @@ def _device(spec: Specialisation) -> driver.Device | None:
 def _listed(paths: Iterable[str], cc: int | None = None) -> list[tuple[str, Specialisation]]:
     """Return what recorded lists have, for one compute capability and each once, with its place.
 
-    That is by default the current device's. What is for GPUs is left out where that is the CPU.
+    That is by default the current device's. On the CPU, requests for GPUs are left out.
     """
     from . import record
 

@@ -30,7 +30,7 @@ from .._obtain.target import parse_cc
 from .._store.files import read_at
 from .._store.settings import expanded
 
-FORMAT: Final = 3  # another one whenever what is pickled changes: names and members of classes of cupar's own
+FORMAT: Final = 3  # raised whenever pickled names or members of cupar's classes change
 _START: Final = b'{"cupar": '  # of every line
 
 AnyPath = str | os.PathLike[str]
@@ -56,7 +56,7 @@ def operators(spec: Specialisation) -> list[str]:
 
 
 def record(path: AnyPath | None) -> Recording:
-    """Record what is asked of the factories, from now on and in all threads.
+    """Record all requests to factories, from now on and in all threads.
 
     ``cupar.preload(path)`` brings the builds of a list to the device before a program's work starts, and
     ``cupar build path`` makes them, for other compute capabilities too and without a GPU. The environment
@@ -167,7 +167,7 @@ class Recorder:
         from .. import __version__
         from . import codec
 
-        # Without waiting for what is being built. Of two tiers, it is the fast one that is built ahead.
+        # Without waiting for a build under way. Of two tiers, the fast one is built ahead.
         is_it = algorithm.is_built and algorithm.build.tier == "fast"
         key = algorithm.build.key if is_it else digest(build_parts(spec))
         line: dict[str, Any] = {
@@ -222,7 +222,7 @@ class Request:
     version: str
     path: str  # where it is, with the line
     line: int
-    spec: str = ""  # what is asked for, in base64; it is unpickled only by `load`
+    spec: str = ""  # the specialisation, in base64; only `load` unpickles it
     skipped: str = ""  # why it could not be recorded; empty if it was
 
     @property
@@ -231,9 +231,9 @@ class Request:
         return f"{self.path}:{self.line}"
 
     def load(self, cc: int | None = None) -> Specialisation:
-        """Return what is asked for, by default for the list's compute capability; that for the CPU as it is.
+        """Return the specialisation, by default for the list's compute capability; one for the CPU as it is.
 
-        This unpickles it, and so runs what is in the list.
+        This unpickles it, and so runs code of the list.
 
         Raises
         ------

@@ -20,7 +20,7 @@ class Bounded(Generic[V]):
 
     cachetools' own are several objects that must agree, changed by code in Python. So what breaks off a
     change, such as an interrupt, leaves an empty map; and a forked child starts with one, for its parent's
-    may be half changed, and hold GPU handles that are not the child's. What is dropped is destroyed outside
+    may be half changed, and hold GPU handles that are not the child's. Dropped values are destroyed outside
     of the lock, as that may take long, or come back here.
 
     Parameters
@@ -69,7 +69,7 @@ class Bounded(Generic[V]):
         self._do(put)
 
     def pop(self, key: Hashable) -> V | None:
-        """Remove what is under `key`, and return it."""
+        """Remove the value under `key`, and return it."""
         return self._do(lambda values: values.pop(key, None))
 
     def clear(self) -> None:

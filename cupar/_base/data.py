@@ -1,4 +1,4 @@
-"""`dataclass` for a process that must start quickly, and `Recent`, a table of what is asked for often.
+"""`dataclass` for a process that must start quickly, and `Recent`, a table of recently used items.
 
 The data classes behave as the standard library's, and nothing is compiled. That library writes the methods of
 each class as text, and compiles them when the class is made: 0.2 to 0.8 ms a class, and a process that finds
@@ -20,10 +20,10 @@ V = TypeVar("V")
 
 
 class Recent(dict[K, V]):
-    """A table with a bound that keeps what is asked for often, however much is asked for once.
+    """A bounded table that keeps items in repeated use, however many are used once.
 
     It has two generations. When the newer one has `most` items, it takes the place of the older one, which is
-    dropped; what is found in the older one is put into the newer one again. So the last `most` that were
+    dropped; items found in the older one go into the newer one again. So the last `most` that were
     asked for are there, and twice as many at most. The table is a dict of the newer one, and so quick to ask:
     by ``table[key]``, KeyError if it is in neither. `get`, `in`, `len` and loops know the newer one alone.
 
@@ -53,14 +53,14 @@ class Recent(dict[K, V]):
         super().__setitem__(key, value)
 
     def find(self, key: K) -> V | None:
-        """Return what is in either generation for a key, None if nothing is."""
+        """Return the item of either generation, or None."""
         try:
             return self[key]
         except KeyError:
             return None
 
     def setdefault(self, key: K, default: V) -> V:
-        """Return what is there for a key, and put the default there if nothing is."""
+        """Return the item under a key, and put the default there first if the key is free."""
         try:
             return self[key]
         except KeyError:
@@ -68,7 +68,7 @@ class Recent(dict[K, V]):
             return default
 
     def all(self) -> dict[K, V]:
-        """Return what is in both generations."""
+        """Return the items of both generations."""
         return {**self._before, **self}
 
     def clear(self) -> None:

@@ -20,8 +20,8 @@ from weakref import ref
 
 _F = TypeVar("_F", bound=Callable[[], object])
 
-# By number, in the order of their registration. What is gone goes when their number has doubled, and not by a
-# callback of its reference: in the main thread, an interrupt that arrives in one is lost.
+# By number, in the order of their registration. Dead ones are dropped when the table has doubled, and not by
+# a callback of their references: in the main thread, an interrupt that arrives in one is lost.
 _methods: dict[int, tuple[ref[Any], Callable[[Any], object]]] = {}
 _numbers = count()
 _many = 1000

@@ -19,7 +19,7 @@ DEBUG, INFO = 10, 20  # logging's own numbers, without importing it
 def logger(level: int) -> Logger | None:
     """Return the logger if anybody listens at this level.
 
-    Nobody can where `logging` was never imported, and a hit in the cache does not pay for importing it.
+    A hit does not pay for importing `logging`: without that import, no one listens.
     """
     logging = sys.modules.get("logging")
     if logging is None:

@@ -1,7 +1,7 @@
-"""One line on what is built while a caller waits for it: in a terminal, or below a notebook's cell.
+"""One line on builds that a caller waits for: in a terminal, or below a notebook's cell.
 
-It is there once callers have waited for a second, tells of all builds of the process, and goes when nobody
-waits any more. A thread draws it, which there is only while something is built; a process that finds its
+It appears once callers have waited for a second, shows all builds of the process, and goes with the last
+caller. A thread draws it, which there is only while something is built; a process that finds its
 builds does not import this file. ``CUPAR_PROGRESS=0`` does without.
 """
 
@@ -41,7 +41,7 @@ class _Task:
         self.stages: list[str] = []  # of a build: template and operator go on at the same time
         self.context = copy_context()
         is_waited_for = getattr(threading.current_thread(), "is_waited_for", True)
-        self.place = _place(self.context) if is_waited_for else None  # None: nobody would see the line
+        self.place = _place(self.context) if is_waited_for else None  # None: the line would not be seen
         self._active = threading.Lock()
 
     def is_active(self) -> bool:
@@ -111,7 +111,7 @@ class _Line:
         self._is_drawn = False
 
     def is_over(self, place: _Place) -> bool:
-        """Whether who begins to wait for what is to be told at a place is told so on another line."""
+        """Whether a caller that begins to wait now gets another line."""
         if self.until is None:
             return False
         return time.monotonic() - self.until > _PAUSE or place.where != self.place.where
@@ -156,7 +156,7 @@ def _begin(task: _Task) -> None:
 
 
 def _settle() -> _Line | None:
-    """Forget what is done; return the line, None if nobody waits any more."""
+    """Forget finished tasks; return the line, None if no caller waits any more."""
     with _lock:
         done = sum(bool(each.builds) for each in _tasks if not each.is_active())
         _tasks[:] = [each for each in _tasks if each.is_active()]
@@ -185,7 +185,7 @@ def _paint() -> None:
 
 
 def _text(tasks: Sequence[_Task], done: int, seconds: float, width: int) -> str:
-    """Return what is told of tasks: as many builds as there is space for."""
+    """Return the line's text: as many builds as there is space for."""
     told = [each for each in tasks if each.builds or each.waits_for]
     if not told:
         return ""
@@ -235,7 +235,7 @@ class _Terminal:
             self._write("\x1b[J")
 
     def _write(self, text: str) -> None:
-        # Not by `sys.stderr`, whose lock nobody would give back if the process ended meanwhile.
+        # Not by `sys.stderr`, whose lock would stay taken if the process ended meanwhile.
         os.write(self._file, text.encode(errors="replace"))
 
 
@@ -272,7 +272,7 @@ _Place: TypeAlias = _Terminal | _Notebook  # `where` tells two of them apart
 
 
 def _place(context: Context) -> _Place | None:
-    """Return where a person sees the line; None where nobody would, or nobody wants it."""
+    """Return where a person sees the line; None where it would not be seen, or is not wanted."""
     environment = os.environ
     if environment.get("CUPAR_PROGRESS", "").strip().lower() in OFF or _is_child or environment.get("CI"):
         return None
@@ -283,7 +283,7 @@ def _place(context: Context) -> _Place | None:
     try:
         file = sys.stderr.fileno()
         is_terminal = os.isatty(file) and environment.get("TERM", "dumb") != "dumb"
-    except (AttributeError, OSError, ValueError):  # there is none, or a program has put another in its place
+    except (AttributeError, OSError, ValueError):  # it is missing, or replaced by the program
         return None
     return _Terminal(file) if is_terminal else None
 

@@ -1,6 +1,6 @@
-"""What is enqueued, shown: ``CUPAR_TRACE=1`` prints a line for each launch, and profilers get NVTX ranges.
+"""Traces of launches: ``CUPAR_TRACE=1`` prints a line for each, and profilers get NVTX ranges.
 
-Both are asked for by the environment, once what enqueues is made: where nobody asks, it has no line of this.
+The environment asks for both when launching code is generated: otherwise, that has no line of this.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def ranged(enqueue: F, name: str) -> F:
 
 @cache
 def _profiler() -> tuple[Callable[[str], Any], Callable[[], Any]] | None:
-    """Return what begins and what ends an NVTX range; None if nobody would see one.
+    """Return the functions that begin and end an NVTX range; None without a profiler.
 
     Profilers that take ranges name their library to the processes that they start, as Nsight Systems does.
     """

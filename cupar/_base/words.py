@@ -44,7 +44,7 @@ def date_text(seconds: float | None) -> str:
 
 
 def split(text: str) -> list[str]:
-    """Return what is between the commas of a text that are in no brackets; nothing of an empty one."""
+    """Split a text at commas outside of brackets; an empty text has no parts."""
     parts, depth = [""], 0
     for character in text:
         depth += (character in "([<") - (character in ")]>")

@@ -1,4 +1,4 @@
-"""Puts `cupar.compute` in the place of ``cuda.compute``, for programs and packages that nobody changes."""
+"""Puts `cupar.compute` in the place of ``cuda.compute``, for programs and packages that stay unchanged."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def _asked(arguments: Arguments) -> tuple[list[Job], list[Failure], dict[str, Ou
 
 
 def _built(arguments: Arguments, jobs: list[Job], made: dict[str, Outcome]) -> dict[str, Outcome]:
-    """Build what is not made, and say so: on a terminal with a bar, elsewhere with lines.
+    """Build the missing jobs and report progress: on a terminal with a bar, elsewhere with lines.
 
     Return what came of each key.
     """

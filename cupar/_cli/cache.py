@@ -46,7 +46,7 @@ def _were(number: int) -> str:
     return "was" if number == 1 else "were"
 
 
-# --- What is there --------------------------------------------------------------------------------------
+# --- Entries --------------------------------------------------------------------------------------------
 
 _ORDERS: dict[str, Callable[[cache.Info], Any]] = {
     "used": lambda info: (-(info.used or 0), info.key),
@@ -158,7 +158,7 @@ def _show_entry(info: cache.Info, meta: dict[str, Any]) -> None:
 
 
 def _fields(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Yield what is in metadata as names and texts."""
+    """Yield metadata as names and texts."""
     if isinstance(value, dict):
         for inner, each in value.items():
             yield from _fields(each, inner)

@@ -60,7 +60,7 @@ class Command:
     rest_after: Callable[[Sequence[str]], int] | None = None
 
 
-COMMANDS: dict[str, Command] = {}  # as in "cache list"; a group before what is in it
+COMMANDS: dict[str, Command] = {}  # as in "cache list"; a group before its commands
 
 _EXAMPLES = "\nExamples\n--------\n"
 

@@ -84,7 +84,7 @@ def _status(words: list[str]) -> int:
     words, rest = _split(words)
     try:
         arguments = parser.parse_args(words)
-    except SystemExit as end:  # after help, the version, or what is wrong with the command line
+    except SystemExit as end:  # after help, the version, or a usage error
         return int(end.code or 0)
     if arguments.run is None:  # of a group of commands, or of all
         arguments.parser.print_help(sys.stdout)

@@ -38,7 +38,7 @@ def begin() -> None:
 def _run(told: str) -> None:
     """Put cupar.compute in the place of cuda.compute, and tell at the end what was asked for.
 
-    It is told on standard error if `told` is ``said``, to nobody if it is ``quiet``, and else as JSON to the
+    The summary goes to standard error if `told` is ``said``, nowhere if it is ``quiet``, else as JSON to the
     file of that number.
     """
     from . import alias

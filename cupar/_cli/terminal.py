@@ -29,7 +29,7 @@ class OutputError(OSError):
 def open_closed_streams() -> None:
     """Open standard streams that are closed, on nothing: else the next file would be taken for one.
 
-    What is written to a closed standard output fails as it would in any program: it cannot be written.
+    Writing to a closed standard output fails as it would in any program.
     """
     for number, flags in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
         if not _is_open(number):
@@ -55,7 +55,7 @@ def leave_output() -> None:
 
 @contextmanager
 def output_left_alone() -> Iterator[None]:
-    """Send to standard error what is written to standard output while the block runs, by whatever means.
+    """Redirect standard output to standard error while the block runs, for C code and child processes too.
 
     Scripts print, as do processes that they start and libraries in C: none of that is part of a document.
     """
@@ -86,7 +86,7 @@ def console() -> Console:
 
 
 def progress_bar(*columns: str, shown: bool) -> Progress:
-    """Return a progress bar: ``"count"``, ``"time"`` and rich's templates say what is beside the bar."""
+    """Return a progress bar: ``"count"``, ``"time"`` and rich's templates are shown beside the bar."""
     from rich import progress
 
     known = {"count": progress.MofNCompleteColumn, "time": progress.TimeElapsedColumn}

@@ -115,7 +115,7 @@ def tune(arguments: Arguments) -> Result:
     return Result(document, show, FAULT if lost else OK)
 
 
-# --- What is asked for ----------------------------------------------------------------------------------
+# --- Requests -------------------------------------------------------------------------------------------
 
 
 def _card(arguments: Arguments) -> Card:
@@ -138,7 +138,7 @@ def _card(arguments: Arguments) -> Card:
 
 
 def _asked(arguments: Arguments, card: Card) -> tuple[list[Specialisation], Left]:
-    """Return what can be tuned of what is asked for, and what cannot, with why."""
+    """Return the requested specialisations that can be tuned, and the rest with reasons."""
     from .._tune import asked
 
     path = Path(arguments.what)

@@ -1,6 +1,6 @@
 """The compilers, and what a build depends on: its key.
 
-- `specialisation`: what is built. `key`: what that depends on. `toolchain`: where the compilers are, their
+- `specialisation`: a request to build. `key`: all it depends on. `toolchain`: where compilers are, their
   versions and options.
 - `python_to_ltoir`: numba compiles operators in Python. `wrapper` stands around them, `numba_types` has their
   types, `captured_arrays` makes captured arrays arguments, and `numba_errors` says why numba refuses.

@@ -67,7 +67,7 @@ def _versions(meta: Mapping[str, Any]) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-# What is installed, where that is not what it is called in keys.
+# Names of what to install, where keys have others.
 _PROVIDED: Final = {
     "cuda-major": "cuda-bindings",
     "nvrtc": "NVRTC",
@@ -78,7 +78,7 @@ _PROVIDED: Final = {
 
 
 def error(parts: Mapping[str, Any]) -> ImportError:
-    """Return an error with one sentence: what has to be made, what is missing for that, what to install."""
+    """Return an error of one sentence: the build, the missing compilers, the package to install."""
     versions, cc = parts["versions"], parts.get("cc")
     lacking = [each for each in toolchain.missing(versions) if each not in toolchain.COMPILERS[-2:]]
     what = f"{parts['algorithm']} for {'the CPU' if cc == 'cpu' else f'sm_{cc}'}" if cc else "an operator"
@@ -113,5 +113,5 @@ def preference(versions: Mapping[str, Any]) -> tuple[Any, ...] | None:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Return a version as numbers; what is a hash comes before all of them."""
+    """Return a version as numbers; hashes sort before all of them."""
     return tuple(map(int, version.split("."))) if re.fullmatch(r"[0-9]{1,9}([.][0-9]{1,9})*", version) else ()

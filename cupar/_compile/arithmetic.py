@@ -131,13 +131,13 @@ def _divided(context: Any, builder: Any, signature: Any, values: Any) -> Any:
 
 
 def shifted_left(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-    """Shift left; what is out of range gives 0."""
+    """Shift left; counts out of range give 0."""
     value, by, is_beyond = _shift(context, builder, signature, values)
     return builder.select(is_beyond, value.type(0), builder.shl(value, by))
 
 
 def shifted_right(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-    """Shift right; what is out of range gives 0, or -1 of negative numbers."""
+    """Shift right; counts out of range give 0, or -1 of negative numbers."""
     value, by, is_beyond = _shift(context, builder, signature, values)
     if signature.return_type.signed:
         return builder.ashr(value, builder.select(is_beyond, by.type(by.type.width - 1), by))
@@ -160,7 +160,7 @@ def quotient(builder: Any, is_signed: bool, a: Any, b: Any) -> Any:
 
 
 def remainder(builder: Any, is_signed: bool, a: Any, b: Any) -> Any:
-    """Return what is left of a division that is cut off as in C."""
+    """Return the remainder of a division that truncates as in C."""
     safe, _, _ = _safe(builder, is_signed, b)
     return builder.srem(a, safe) if is_signed else builder.urem(a, safe)
 

@@ -1,7 +1,7 @@
 """What numba-cuda lacks of bfloat16, as far as it has it of float16.
 
 numba computes with bfloat16 in C++ of its own, and mixes it with other numbers as it does float16: with a
-literal in float64, with float16 and float32 in float32. What is missing (numba-cuda 0.30) or wrong is
+literal in float64, with float16 and float32 in float32. Missing (numba-cuda 0.30) or wrong features are
 registered here, once, before cupar has numba compile anything:
 
 - a common type of bfloat16 and another number, as ``x if x > 0 else 0`` needs: numba recurs without an end;

@@ -1,6 +1,6 @@
 """CCCL's headers: those of cuda-cccl, or others that a variable names.
 
-Kernels use what is private in them, so only versions of cuda-cccl that cupar was tested with are taken. With
+Kernels use private parts of CCCL, so only versions of cuda-cccl that cupar was tested with are taken. With
 other headers, to try them, ``.ci/private`` tells which families they break.
 """
 

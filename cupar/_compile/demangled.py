@@ -26,7 +26,7 @@ def is_of_cpp(symbol: str) -> bool:
 
 @functools.cache
 def _demangler() -> Callable[[str], str] | None:
-    """Return what the C++ runtime has for it; None if there is none."""
+    """Return the C++ runtime's demangler, or None without one."""
     try:
         library = ctypes.CDLL("libstdc++.so.6")
         demangle: Any = library["__cxa_demangle"]

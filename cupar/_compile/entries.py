@@ -1,4 +1,4 @@
-"""Entries of the cache and what is made of them; an unusable entry is made again.
+"""Entries of the cache and objects made from them; an unusable entry is rebuilt.
 
 Where a compiler is missing, one takes an entry that means the same, whichever compilers made it.
 """

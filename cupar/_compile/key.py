@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .._device.card import Card
     from .._external.linkable import Linkable
 
-FORMAT = 7  # of keys and of what is stored under them
+FORMAT = 7  # of keys and of the entries under them
 
 _NO_TEXT = ""
 
@@ -56,7 +56,7 @@ def template_parts(spec: Specialisation) -> dict[str, Any]:
 
 
 def _spec_parts(spec: Specialisation) -> dict[str, Any]:
-    """Describe what is built, but for functions of the user's and the target."""
+    """Describe the specialisation, but for functions of the user's and the target."""
     types: dict[str, Any] = {}
     for name, op in spec.operators:
         types[f"types of {name}"] = _types_part(op.inputs, op.output)

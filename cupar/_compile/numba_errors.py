@@ -1,7 +1,7 @@
 """Why numba.cuda cannot compile an operator: its own words, cut to the one sentence that says why.
 
 numba's errors are of many kinds (its own, those of its copy in numba-cuda, and whatever its passes run into),
-and long: candidates that did not match, passes, and its own source. What is kept is what the user wrote, with
+and long: candidates that did not match, passes, and its own source. The message keeps the user's code, with
 the source line. With ``CUPAR_DEBUG=1`` numba's error is shown, too, as the cause of cupar's.
 """
 
@@ -283,7 +283,7 @@ def _of_list_or_array(match: re.Match[str]) -> str:
 
 _NO_IMPLEMENTATION = r"No implementation of function .*?found for signature:\s*>>> (?P<call>[^\n]*)"
 _UNTYPED = r"Untyped (?:global name|freevar|name) '(?P<name>\w+)':[^\n]*?"
-# Patterns, and what is said instead: with the pattern's groups in it, or made of the match. Groups are types
+# Patterns and their messages: templates of the pattern's groups, or functions of the match. Groups are types
 # of numba's, but for these:
 _NAMES = ("name", "module")
 _RULES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (

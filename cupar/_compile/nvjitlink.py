@@ -37,7 +37,7 @@ def link(
 
 
 def ptx(parts: Sequence[Code], cc: int, given: Sequence[str] | None = None) -> str:
-    """Link what is LTO-IR as `link` does, and return the PTX that GPU code is assembled from."""
+    """Link the LTO-IR among the parts as `link` does, and return the PTX that GPU code is assembled from."""
     parts = [each for each in parts if not isinstance(each, Linkable) or each.kind == "ltoir"]
     return _link(parts, cc, given, to_ptx=True).decode(errors="replace").rstrip("\0")
 
@@ -164,7 +164,7 @@ def _check_once(parts: Sequence[Code], cc: int, names: Sequence[str]) -> None:
                 why = _defined_twice(symbol, parts, names, first, number)
                 raise BuildError(f"nvJitLink for sm_{cc}: {why}")
     intermediate = [i for i, part in enumerate(parts) if isinstance(part, Linkable) and part.kind == "ltoir"]
-    if found and intermediate:  # of what is in LTO-IR, nvJitLink alone can tell
+    if found and intermediate:  # only nvJitLink can read symbols of LTO-IR
         twice = _DEFINED_TWICE.search(
             _error([_definitions(found, cc), *(parts[i] for i in intermediate)], cc)
         )

@@ -32,7 +32,7 @@ class _Headers:
         self._files: dict[tuple[int, str], int | None] = {}  # descriptors; None: it cannot be kept
 
     def compile(self, source: str, cc: int) -> bytes:
-        """Compile with what is kept of its headers, or keep them; or without, if that fails."""
+        """Compile with its precompiled headers, or precompile them; without, if that fails."""
         key = cc, source.partition(END_OF_HEADERS)[0]
         self._asked[key] += 1
         try:
@@ -42,7 +42,7 @@ class _Headers:
             if file is not None:
                 self._files[key] = self._files.pop(key)
                 return nvrtc.compile_kernels(source, cc, f"-use-pch=/proc/self/fd/{file}")
-        except (BuildError, OSError):  # what is wrong with the source itself is said again
+        except (BuildError, OSError):  # errors of the source itself are raised below
             self._drop(key)
             self._files[key] = None
         return nvrtc.compile_kernels(source, cc)
@@ -86,5 +86,5 @@ def expect_many(many: bool) -> None:
 
 
 def compile_kernels(source: str, cc: int) -> bytes:
-    """Compile the C++ of kernels to LTO-IR, with what is kept of their headers."""
+    """Compile the C++ of kernels to LTO-IR, with precompiled headers if this process keeps them."""
     return nvrtc.compile_kernels(source, cc) if _headers is None else _headers.compile(source, cc)

@@ -1,6 +1,6 @@
 """Kernels of the user's in Python: numba compiles frozen copies of them, under its own calling convention.
 
-What is linked is LTO-IR, as for operators. numba names a kernel by a number that counts in each process, so
+The linker gets LTO-IR, as of operators. numba names a kernel by a number that counts in each process, so
 it gets another name before it is compiled: one that says what it is in a profiler, and that nothing else has.
 """
 
@@ -29,7 +29,7 @@ _RESHAPES = ("nocopy_empty_reshape", "numba_attempt_nocopy_reshape")
 
 @dataclass(frozen=True)
 class Compiled:
-    """What is linked to a kernel."""
+    """A compiled kernel, for the linker."""
 
     ltoirs: list[bytes]
     is_cooperative: bool  # it waits for its whole grid, so all blocks must run at once

@@ -1,8 +1,8 @@
 """Python operators: numba compiles frozen copies of them to LTO-IR, under CCCL's calling convention.
 
-What is compiled is the copy that the fingerprint was taken of (see `_fingerprint`), and never the user's own
+Compilers get the copy that the fingerprint was taken of (see `_fingerprint`), never the user's own
 functions: they may change meanwhile, or be compiled by another thread. numba's compiler lock is held all the
-time, and nothing of what is changed in numba for it outlasts that.
+time, and no change to numba outlasts it.
 """
 
 from __future__ import annotations
@@ -141,10 +141,10 @@ class Thaw:
         return made
 
     def _module(self, frozen: FrozenModule) -> ModuleType:
-        """Make a module with nothing but what is read of it."""
+        """Make a module of the attributes that are read."""
         attributes = {name: self.value(each) for name, each in frozen.attributes.items()}
         own: ModuleType = _numba.own_module(frozen.module)
-        # numba knows its own modules by identity, and what is read of them is its own, too.
+        # numba knows its own modules by identity, and their attributes are its own, too.
         if package(own.__name__) in ("numba", "numba_cuda") and all(
             getattr(own, name, MISSING) is value for name, value in attributes.items()
         ):

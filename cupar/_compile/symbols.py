@@ -20,7 +20,7 @@ def defined(code: Linkable) -> list[str]:
     try:
         symbols = Elf(code.data).symbols() if code.kind == "cubin" else ()
     except (struct.error, IndexError, ValueError):
-        return []  # what is wrong with it, the linker will say
+        return []  # the linker reports broken code
     return [each.name for each in symbols if each.info == _GLOBAL_FUNCTION and each.section]
 
 

@@ -94,7 +94,7 @@ def _loaded_path(soname: str) -> Path | None:
 def library_path(name: str) -> Path:
     """Return the file of a compiler library: of ``nvrtc``, ``nvJitLink`` or ``nvvm``, loaded only if need be.
 
-    The places and their order are cuda.pathfinder's: what is loaded, NVIDIA's wheels, then all others. For
+    The places and their order are cuda.pathfinder's: loaded libraries, NVIDIA's wheels, then all others. For
     those pathfinder itself is asked, which costs 40 ms, so the cache keeps its answer.
     """
     if sys.platform != "linux":
@@ -192,7 +192,7 @@ def device_runtime() -> bytes:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# What is in keys: versions and options
+# Parts of keys: versions and options
 # ---------------------------------------------------------------------------------------------------------
 
 
@@ -403,9 +403,8 @@ CPP_OPTIONS = ("-dlto", "-rdc=true", "-std=c++17")  # of NVRTC, for C++ that is 
 # have it drop kernels beside PTX, cubins and archives (seen with CUDA 13.0). And for kernels of the user's.
 PLAIN_LINK_OPTIONS = ("-lto",)
 
-# CUB's headers define hundreds of constants that no kernel uses and nobody looks up: without them a cubin has
-# a third of its size. Kernels go through ptxas on several cores (15 % of a link on two); tried with CUDA 13
-# alone.
+# CUB's headers define hundreds of constants that no kernel uses: dropping them shrinks a cubin to a third.
+# Kernels go through ptxas on several cores (15 % of a link on two); tried with CUDA 13 alone.
 LINK_OPTIONS = ("-lto", "-optimize-unused-variables", "-variables-used=cupar_facts")
 LINK_OPTIONS_OF_13 = ("-Xptxas=--split-compile=0",)
 

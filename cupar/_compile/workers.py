@@ -27,7 +27,7 @@ from .._jobs.pool import Pool
 from . import precompiled, toolchain
 
 _MOST = 8  # helpers, since each takes 500 MB for NVRTC
-_MOST_APART = 4  # of which nobody waits for what they do
+_MOST_APART = 4  # for work in the background
 _COMPILE_SECONDS = 300.0  # the longest takes 16 on a machine that has nothing else to do
 _LIBRARIES = ("nvrtc", "nvJitLink")
 
@@ -79,7 +79,7 @@ _apart = _apart_for_this_machine()
 
 
 def apart() -> AbstractContextManager[Helper | None]:
-    """Wait for a helper for the block that nobody else uses; None if there can be none."""
+    """Wait for a helper of the block's own; None if no process can be started."""
     return _apart.seat()
 
 

@@ -20,7 +20,7 @@ _readers: dict[type, Callable[[Any], View]] = {}
 # read them in line, calls those of the first two.
 CUPY: set[type] = set()
 TORCH: set[type] = set()
-OWN: set[type] = set()  # and of what is like them in `size`
+OWN: set[type] = set()  # and of arrays with the same `size` attribute
 NUMBA: set[type] = set()
 
 
@@ -35,7 +35,7 @@ def torch_dtype(dtype: np.dtype[Any]) -> Any:
 
 
 _IN_LINE = {readers.view_cupy: CUPY, readers.view_torch: TORCH, readers.view_numba: NUMBA}
-# What is read of these beside their functions above: classes of the same name elsewhere may not have it.
+# Attributes read of these beside their functions above: classes of the same name elsewhere may lack them.
 _READ_IN_LINE = {
     readers.view_cupy: ("_c_contiguous", "_f_contiguous", "nbytes", "ndim", "shape", "strides"),
     readers.view_torch: ("is_cuda", "is_neg", "shape", "stride"),
@@ -277,7 +277,7 @@ def address(
     *,
     c_order: bool = False,
 ) -> int:
-    """Return an array's address, having checked that a call may read or write so many items of it.
+    """Return an array's address, having checked that a call may read or write `items` items.
 
     The algorithm was built for `dtype`. `on_cpu` is what the algorithm was built for; None: what the call in
     progress is of. `lend` is told what has the memory, if that is not the array.
@@ -337,7 +337,7 @@ def _check_order(
 
 
 def _unlike(extents: tuple[int, ...], alike: Sequence[Any], on_cpu: bool) -> str | None:
-    """Return the name of one that is not of this shape and in Fortran's order, None if there is none."""
+    """Return the name of an array without this shape and Fortran's order, or None."""
     names, *given = alike
     for name, each in zip(names, given, strict=True):
         tell = getattr(each, "gone_through", None)  # which iterators have

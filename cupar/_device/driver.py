@@ -49,7 +49,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Context:
-    """A context of a GPU. What is loaded or kept on a GPU belongs to one, as does the default stream."""
+    """A context of a GPU. Loaded code, kept memory and the default stream belong to one."""
 
     number: int  # the driver's, which no other context ever has
     device: Device
@@ -79,7 +79,7 @@ class Context:
             )
 
 
-_contexts: Recent[int, Context] = Recent(1000)  # by number; most of so many are gone
+_contexts: Recent[int, Context] = Recent(1000)  # by number; most of a thousand are gone
 _parts: dict[int, dict[Any, Any]] = {}  # by the context's number, and in it by class
 
 
@@ -151,7 +151,7 @@ _MOST_STREAMS = 256
 class _ThisThread(threading.local):
     """What a thread asks the driver with, so that asking allocates nothing."""
 
-    # Asks for the number of the current context, and returns the driver's status: not 0 if there is none, or
+    # Asks for the number of the current context, and returns the driver's status: not 0 without one, or
     # if `current_context` was not called in this thread.
     ask: Callable[[], int] = staticmethod(_ask_nothing)
     # Set if the machine has one device and the thread a context on it: no call needs to ask which.

@@ -91,7 +91,7 @@ def by_name(nodes: Iterable[Node]) -> dict[str, Node]:
 
 
 def wiring(named: Mapping[str, Node]) -> dict[str, tuple[str, ...]]:
-    """Return what each node comes after, in an order to add them; raise ValueError if there is none."""
+    """Return each node's predecessors, in an order to add them; raise ValueError for a cycle."""
     names: dict[Node | str, str] = {node: name for name, node in named.items()}
     names.update((name, name) for name in named)
     wires: dict[str, tuple[str, ...]] = {}
@@ -185,7 +185,7 @@ class Site:
         self._stream.sync()  # storage was allocated in its order, and is used in that of others
 
     def capture(self, enqueue: Callable[[Any], Any]) -> Any:
-        """Add what is enqueued on a stream as a child graph."""
+        """Add all that `enqueue` puts on a stream as a child graph."""
         builder = self._stream.create_graph_builder()
         try:
             # Relaxed: what other threads and libraries do meanwhile must not end this capture.
@@ -208,7 +208,7 @@ class Site:
 
 
 class Held:
-    """What a graph has, until it is closed or nobody has the graph."""
+    """Resources of a graph, until it is closed or garbage."""
 
     def __init__(self, stream: Any, last_launch: Any, site: Site, nodes: Mapping[str, Node]) -> None:
         self.stream = stream

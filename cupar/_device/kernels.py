@@ -85,7 +85,7 @@ class Library:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Unload it if the block raises, for nobody has it then."""
+        """Unload it if the block raises: it has no owner then."""
         try:
             yield
         except BaseException:

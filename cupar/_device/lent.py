@@ -1,6 +1,6 @@
 """What calls were lent: exports of arrays that are neither CuPy's nor PyTorch's, and these arrays themselves.
 
-They may be gone as soon as nobody refers to them, while a stream has yet to read their memory. So a context
+They may be freed with their last reference, while a stream has yet to read their memory. So a context
 holds them until its stream has passed the call: an event tells that. In a capture, that is when the graph is
 gone and all that was made of it, which the driver tells by a function that it calls; it is the C library's
 ``sem_post``, as no Python may run there.
@@ -70,7 +70,7 @@ class Lent:
             self.retired.append(objects)
 
     def sweep(self) -> None:
-        """Let go of what is not needed any more."""
+        """Release all that streams and graphs have passed."""
         done: list[Any] = []  # which goes when the lock is free, as that may run anything
         is_reached = driver.library().cuEventQuery
         with self._lock:

@@ -1,7 +1,7 @@
 """Whose memory a call is given, where there are several devices.
 
 A kernel that reads memory which its device cannot reach ends its context, and all that this is used for. So
-that is found out before. With one device nobody asks.
+that is checked before. With one device nothing is.
 """
 
 from __future__ import annotations

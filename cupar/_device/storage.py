@@ -24,7 +24,7 @@ _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 # The policy: which streams of a context keep a workspace, and how much of it.
 LARGEST_WORKSPACE = 1 << 26  # bytes: what needs more, a fraction of a millisecond's work, allocates it
 _MOST_WORKSPACES = 64
-_MOST_BYTES = 1 << 28  # of all streams' workspaces but the default one's, and of what is retired
+_MOST_BYTES = 1 << 28  # of all streams' workspaces but the default one's, and of retired blocks
 _USES_BEFORE_ONE_IS_KEPT = 3
 
 ALIGNMENT = 256  # bytes, of temporary storage, as of CUB's and of all that the driver allocates
@@ -41,7 +41,7 @@ class Kept(Protocol):
     """What keeps something in a context for calls to come."""
 
     def _release(self, context: driver.Context) -> None:
-        """Give back what nobody uses now."""
+        """Give back all that is unused now."""
 
 
 class Keepers:
@@ -57,7 +57,7 @@ class Keepers:
             self._found[key] = ReferenceType(keeper, lambda _: self._found.pop(key, None))
 
     def release(self, context: driver.Context) -> None:
-        """Have all of them give back what nobody uses now."""
+        """Have all of them give back all that is unused now."""
         for each in list(self._found.values()):
             if (keeper := each()) is not None:
                 keeper._release(context)
@@ -70,8 +70,8 @@ class Memory:
         self._context = context
         self._lock = threading.RLock()  # held while the pool is made
         self._pool: c_void_p | None = None
-        # What nobody needs any more, and `release_memory` frees after a wait: when a stream that is gone has
-        # finished its work nobody tells, and to ask about its handle reads freed memory.
+        # Unused blocks, which `release_memory` frees after a wait: the driver does not tell when a destroyed
+        # stream has finished its work, and a query by its handle reads freed memory.
         self.retired: list[Block] = []
         self.default = Workspace(0, 0, self)  # the default stream's
         self.workspaces = {0: self.default}  # by the driver's number of the stream
@@ -85,8 +85,8 @@ class Memory:
         """Return the memory pool: of a primary context, cupar's own.
 
         The device's default pool gives its memory back at each synchronisation. A pool of its own keeps it
-        (release threshold at its largest), without changing what the user's pool does. Nobody could give back
-        what one keeps for a context that is destroyed, so contexts that are not primary use the default pool.
+        (release threshold at its largest), without changing what the user's pool does. No call could give
+        back what one keeps for a destroyed context, so contexts that are not primary use the default pool.
         """
         if self._pool is None:
             with self._lock:
@@ -148,7 +148,7 @@ class Memory:
         return kept
 
     def bytes_kept(self) -> int:
-        """Return the bytes of the workspaces, but the default stream's, and of what is retired."""
+        """Return the bytes of the workspaces, but the default stream's, and of retired blocks."""
         workspaces = sum(each.nbytes for each in list(self.workspaces.values()) if each.number)
         return workspaces + sum(each.nbytes for each in list(self.retired))
 
@@ -168,7 +168,7 @@ class _PoolProperties(ctypes.Structure):
 
 
 def memory() -> Memory:
-    """Return what is kept in the current context."""
+    """Return the memory kept in the current context."""
     return driver.current_context().part(Memory)
 
 
@@ -178,7 +178,7 @@ def memory() -> Memory:
 def retry_after_trim(allocate: Callable[[], int], call: str) -> None:
     """Call the driver, and once more with what the pool gives back if there is no memory.
 
-    If there is none then, or the driver refuses for another reason, a DriverError says so of `call`.
+    If that fails, or the driver refuses for another reason, raise a DriverError that names `call`.
     """
     status = allocate()
     if status == _OUT_OF_MEMORY:  # perhaps for want of a piece that is large enough
@@ -301,7 +301,7 @@ def release_memory() -> None:
     kept = context.part(Memory)
     for each in list(kept.workspaces.values()):
         each.retire()
-    # What is retired now is done with after the wait, whatever other threads enqueue from here on.
+    # Blocks retired by now are unused after the wait, whatever other threads enqueue from here on.
     from .lent import Lent
 
     part = context.part(Lent)

@@ -2,7 +2,7 @@
 
 It follows the phases of translation as NVRTC does them: trigraphs (before C++17) and line splices go first;
 comments are space; and nothing within a literal is a directive. No condition is evaluated, and no macro is
-expanded. What is found, is found at its very bytes, to be replaced there.
+expanded. Findings are byte ranges of the source, to be replaced there.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class WrittenName(NamedTuple):
     """A file that a source names, or would name if a macro were expanded."""
 
     word: str  # "include", "include_next", "has_include"; by a macro: "computed", "asked by macro"
-    start: int  # of what is replaced: the name with its quotes, or all that cannot be told
+    start: int  # of the replaced text: the name with its quotes, or the directive that cannot be followed
     end: int
     name: bytes  # or the text that cannot be told
     is_quoted: bool = False
@@ -68,7 +68,7 @@ class Source:
         self.data = data
         self.directives: list[Directive] = []
         self.names: list[WrittenName] = []
-        self._gaps: list[tuple[int, int]] = []  # what is no code
+        self._gaps: list[tuple[int, int]] = []  # comments, literals and directives
         self._places, self._originals = [0], [0]  # of pieces of the text: where they begin, and did in `data`
         self._text = self._spliced(_SPLICES if standard >= 17 else _SPLICES_AND_TRIGRAPHS)
         self._read(has_separators=standard >= 14)
@@ -190,9 +190,9 @@ class Source:
         if word in _OF_NAMES or _IS_DEFINED.search(before):
             return at
         if word == b"define" and re.fullmatch(rb"(?:#|%:)" + _BLANK + rb"define" + _BLANK, before, re.DOTALL):
-            return at  # it is what is defined
+            return at  # the macro's own name
         asked = _ASKED.match(text, at) if match[0] == b"__has_include" else None
-        # In a macro, quotes would mean what is beside the file that uses it.
+        # In a macro, quotes would mean a file beside the one that uses it.
         if asked is not None and not (word == b"define" and asked["quoted"]):
             self._add("has_include", asked)
             return asked.end()

@@ -73,7 +73,7 @@ def linkable(
 
 
 def collect(given: Any, where: str, guard: FileGuard, folders: Sequence[Path] = ()) -> tuple[Linkable, ...]:
-    """Return what is given as linkable code: one piece or a list of them, each once, in an order of its own.
+    """Return linkable code, given as one piece or a list of them: each once, ordered by content.
 
     Parameters
     ----------

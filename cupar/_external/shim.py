@@ -123,7 +123,7 @@ def _shim(name: str, signature: CppSignature, symbol: str, is_probed: bool) -> s
     heads: list[str] = []
     steps: list[str] = []
     passed: list[str] = []
-    types: list[str] = []  # what is converted to each parameter's type, and to no other
+    types: list[str] = []  # arguments that convert to each parameter's type, and to no other
     result = signature.result
     if signature.returns_in_parts:
         heads += _array("out", 1)
@@ -164,7 +164,7 @@ def _shim(name: str, signature: CppSignature, symbol: str, is_probed: bool) -> s
     )
 
 
-SHOWN: Final = "cupar: "  # begins comments that say for messages what is called, and the signature
+SHOWN: Final = "cupar: "  # begins comments that hold, for messages, the function's name and signature
 
 
 def _wrapper(dtype: np.dtype[Any]) -> str:
@@ -176,7 +176,7 @@ def _wrapper(dtype: np.dtype[Any]) -> str:
 
 
 def _like(dtype: np.dtype[Any]) -> str:
-    """Return the type of a number in C++; for others, any that is none."""
+    """Return the type of a number in C++; for others, `No`."""
     return "No" if structs.has_parts(dtype) else structs.CPP_NAMES[structs.code_of(dtype)]
 
 

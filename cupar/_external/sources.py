@@ -60,7 +60,7 @@ class _Header(NamedTuple):
         return Path(self.path).parent
 
     def identity(self) -> tuple[str, str]:
-        """Return what is the same for all ways to call it."""
+        """Return the same for all names of the file."""
         return os.path.realpath(self.folder), Path(self.path).name
 
 
@@ -81,7 +81,7 @@ class _Headers:
     def _found(
         self, source: Source, folder: Path | None, further: tuple[Path, ...] | None
     ) -> list[_Header | None]:
-        """Return the files that a source names; of those that are CUDA's, or nowhere, there is none."""
+        """Return the files that a source names; None for those of CUDA's and missing ones."""
         return [
             self._find(
                 os.fsdecode(each.name),
@@ -183,8 +183,8 @@ def with_headers(
 ) -> tuple[bytes, tuple[tuple[str, bytes], ...]]:
     """Return a source, and the files that it includes by the names that it has for them now.
 
-    What is in quotes is looked for beside the file that includes it, in `folder` for the source itself, and
-    then as all else in `folders`. The names tell no places. `standard` is that of C++.
+    Names in quotes are looked up beside the including file, in `folder` for the source itself, and
+    then as all others in `folders`. The names tell no places. `standard` is that of C++.
 
     Raises
     ------

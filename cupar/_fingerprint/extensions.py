@@ -4,7 +4,7 @@
 and nothing in the bytecode tells. An operator whose code would use such a registration is refused, because no
 key could say what the registration does. Compiling shows which operators are concerned: while numba compiles
 for cupar, each answer of a foreign registration is noted, for numba uses it. So a package that registers
-types of its own disturbs nobody, although numba asks its overload of ``abs`` about every ``abs``.
+types of its own affects no operator, although numba asks its overload of ``abs`` about every ``abs``.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _read(on_cpu: bool) -> _Foreign:
             if _is_foreign_class(template) and not _is_jitable(template, key):
                 if not isinstance(key, (str, tuple)) and compilers_name(key) is None:
                     objects[id(key)] = key
-                # What is the user's is met only where an operator reads it, and is refused there.
+                # An operator must read a user's object to use it, and is refused there.
                 if not _is_users(key):
                     templates[template] = "apply"
         for template in registry.attributes:
@@ -152,7 +152,7 @@ def _is_foreign_type(kind: Any) -> bool:
 
 @functools.cache
 def _is_foreign_class(cls: Any) -> bool:
-    """Whether others than numba made a class, or what is in it, as the functions under decorators are."""
+    """Whether others than numba made a class or its members, as functions under decorators are."""
     for base in cls.__mro__:
         if package(base.__module__) not in _OWN:
             return True
@@ -209,12 +209,12 @@ def check(value: Any, where: str) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# What is used
+# Registrations that are used
 
 
 @contextmanager
 def refuse_foreign(context: Any = None, subject: str = "") -> Iterator[None]:
-    """Refuse what is compiled in the block if it uses what others than numba have registered with it.
+    """Refuse code compiled in the block if it uses registrations of others than numba.
 
     numba's compiler lock must be held. `context` is the target context that compiles for the CPU; None: it is
     numba.cuda's. `subject` is what the error names, if the caller does not.
@@ -276,7 +276,7 @@ def _note_lowering(target: Any, used: list[str], undo: ExitStack) -> None:
     keyed = [
         (name, selector)
         for selectors in (target._defns, target._getattrs, target._setattrs)
-        for name, selector in dict(selectors).items()  # a copy: what is collected meanwhile leaves the other
+        for name, selector in dict(selectors).items()  # a copy: the garbage collector may remove items
     ]
     for name, selector in [*keyed, ("a conversion", target._casts), ("a constant", target._get_constants)]:
         for place, (signature, impl) in enumerate(selector.versions):

@@ -48,14 +48,14 @@ class Fingerprint:
     # ("global 'SCALE'", "float 3.0"), ("global 'helper'", "function 5ad2c0ffee12").
     parts: tuple[tuple[str, str], ...] = field(compare=False)
     captures: tuple[Capture, ...]
-    # What is compiled: a frozen copy of the operator with all that the digest covers, a `FrozenFunction` or
-    # `FrozenJitted`; or one of the compilers' own functions.
+    # The compilers' input: a frozen copy of the operator and all that the digest covers, a `FrozenFunction`
+    # or `FrozenJitted`; or one of the compilers' own functions.
     frozen: Any = field(compare=False, repr=False)
     guard: Guard = field(compare=False, repr=False)
     codes: tuple[tuple[str, CodeType], ...] = field(compare=False, repr=False)  # with where: " in 'helper'"
-    # A construct, in it or in a function that it calls, that kernels do not support; empty if there is none.
+    # A construct, in it or in a function that it calls, that kernels do not support; empty without one.
     refused: str = field(default="", compare=False)
-    # A recursion in it, which numba compiles only sometimes; empty if there is none.
+    # A recursion in it, which numba compiles only sometimes; empty without one.
     recursion: str = field(default="", compare=False)
     # The functions it calls that are not written in Python, without duplicates.
     externals: tuple[External | CppFunction, ...] = field(default=(), compare=False, repr=False)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class _ByValue:
-    """What is kept of a value that can change in place: its encoding, and not the value."""
+    """Keeps the encoding of a value that can change in place, and not the value."""
 
     __slots__ = ("_classes", "_encoding")
 
@@ -43,7 +43,7 @@ class _ByValue:
 
 
 class CapturedArray:
-    """What is kept of a host array that is captured: its items are no part of the code."""
+    """Keeps the type of a captured host array: its items are no part of the code."""
 
     __slots__ = ("_encoding",)
 
@@ -154,7 +154,7 @@ class Guard:
     called: tuple[tuple[FunctionType, FunctionGuard], ...]
     dispatchers: tuple[tuple[Any, dict[str, object]], ...]  # with their options
     attributes: tuple[tuple[object, str, object], ...]
-    epoch: int  # of what is registered with numba
+    epoch: int  # of registrations with numba
     linked: tuple[FileGuard, ...] = ()  # of functions that are not written in Python
 
     def check(self, operator: object) -> bool:

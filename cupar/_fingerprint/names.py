@@ -31,7 +31,7 @@ _DISPATCHERS: Final = frozenset(
 
 
 def package(module: object) -> str:
-    """Return the top-level package of a module's name, empty for what is no name."""
+    """Return the top-level package of a module's name, empty for anything but a name."""
     return module.partition(".")[0] if isinstance(module, str) else ""
 
 

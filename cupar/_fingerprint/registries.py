@@ -1,6 +1,6 @@
 """Where registrations with numba go, and a number that tells whether there are new ones.
 
-A call of a factory with a Python function asks for that number, so what is registered is counted, not read.
+A call of a factory with a Python function asks for that number, so registrations are counted, not read.
 Where numba's internals look otherwise than expected, nothing is built.
 """
 
@@ -84,7 +84,7 @@ def compiler(on_cpu: bool) -> Compiler:
 
 
 class _Probe:
-    """A class whose numba type nobody asks for."""
+    """A class whose numba type no other code asks for."""
 
 
 _PROBE: Final = weakref.ref(_Probe)
@@ -204,7 +204,7 @@ class _Registrations:
         return self._version
 
     def quick_count(self, on_cpu: bool) -> int:
-        """Return the same, at once for what is registered where it usually is."""
+        """Return the same, at once for registrations in the usual places."""
         watched = self._watched.get(on_cpu)
         if watched is not None and (_PROBE not in watched.types or watched.models() != watched.seen):
             return self.count()
@@ -230,7 +230,7 @@ _counter: _Registrations | None = None
 def epoch(exact: bool = False) -> int:
     """Return a number that grows when anything is registered with numba; 0 while numba is not imported.
 
-    If `exact`, all registries are counted, also those in which nobody but numba registers anything.
+    If `exact`, all registries are counted, also those in which only numba registers anything.
     """
     if "numba" not in sys.modules:
         return 0

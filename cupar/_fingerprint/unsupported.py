@@ -42,8 +42,8 @@ _KEYWORDS = "algorithms call it by position: make them ordinary parameters"
 NO_STRINGS = "a kernel makes no strings: return numbers, and format them on the host"
 _TABLES = "a kernel has no {0}: write a tuple, or a chain of `if`"
 
-# What an operator does, how to do without, and by which instructions it is known. The first that matches is
-# what is said: an assertion formats a string too. Not all Pythons have all instructions.
+# What an operator does, how to do without, and by which instructions it is known. The first match
+# is reported: an assertion formats a string too. Not all Pythons have all instructions.
 _KINDS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("asserts something", _RAISES, ("LOAD_ASSERTION_ERROR",)),
     ("raises an exception", _RAISES, ("RAISE_VARARGS",)),
@@ -169,7 +169,7 @@ def line_of(code: CodeType, name: str) -> int:
 
 
 def _line_of(code: CodeType, matches: Any) -> int:
-    """Return the line of the first instruction that matches, 0 if there is none."""
+    """Return the line of the first instruction that matches, or 0."""
     starts = dict(dis.findlinestarts(code))
     line = code.co_firstlineno
     for each in dis.get_instructions(code):

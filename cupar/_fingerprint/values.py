@@ -85,7 +85,7 @@ def encode_atom(value: object) -> bytes | None:
 
 
 def held(value: Any, where: str, around: frozenset[int] = frozenset()) -> Any:
-    """Return a value whose contents nobody else can change: containers and arrays are copied.
+    """Return a value whose contents no other code can change: containers and arrays are copied.
 
     What cannot change is returned itself, as are functions and classes, which are read on their own.
     `around` has the ids of the containers that this one is in.
@@ -133,7 +133,7 @@ def zeros(
 
 
 def _copy_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return a dtype equal to this one, whose fields nobody else can rename."""
+    """Return a dtype equal to this one, whose fields no other code can rename."""
     if dtype.names is None or dtype.hasobject:
         return dtype
     fields: Any = dtype.fields
@@ -154,7 +154,7 @@ class Reader:
     Classes are numbered in the order in which they are met, since numba tells two classes of equal contents
     apart, by identity.
 
-    What is not plain data, ``other(value, where)`` reads or refuses. ``check(value, where)`` refuses
+    ``other(value, where)`` reads or refuses values that are not plain data. ``check(value, where)`` refuses
     functions and classes for other reasons than their contents. With `identify`, classes are encoded as
     themselves, for this process alone, and kept alive in `classes`.
     """

@@ -147,7 +147,7 @@ class _Walk:
         return self._function(value, frozen), frozen
 
     def _circle(self, callee: FrozenFunction | FrozenJitted) -> str:
-        """Describe the recursion if the callee is still being visited; empty if there is none."""
+        """Describe the recursion if the callee is still being visited, else return an empty text."""
         function = callee.function if isinstance(callee, FrozenJitted) else callee
         places = [i for i, each in enumerate(self._calling) if each is function]
         if not places:
@@ -405,7 +405,7 @@ def fingerprint(operator: object) -> Fingerprint:
     Raises
     ------
     TypeError
-        If it is none of these.
+        If it is something else.
     Unfingerprintable
         If the operator depends on something that has no exact encoding.
     """

@@ -1,1 +1,1 @@
-"""What is kept, and why something was not found."""
+"""Listings of entries, and reasons of cache misses."""

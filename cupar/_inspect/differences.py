@@ -37,7 +37,7 @@ _WEIGHTS = {
 }
 _FURTHER = 1 / 8  # of that for each further difference of a weight: several versions change together
 
-# Groups of which operators decide what is there: a part that only one entry has says nothing of its own.
+# Groups whose parts depend on the operators: a part that only one entry has says nothing of its own.
 _OF_OPERATORS = ("functions", "generated", "versions")
 
 _FORMAT = ("format", "format")
@@ -48,7 +48,7 @@ _TEXT = 80
 _OWN = ("constant ", "defaults", "keyword defaults", "attributes")
 _CONSTANT = re.compile(r"constant [0-9]+")
 _CALLED = re.compile(r"(function|\S+Dispatcher) [0-9a-f]{12}")
-_DEEP = "nested too deep"  # which nobody does but to do harm
+_DEEP = "nested too deep"  # which only an attacker does
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Explanation:
     ----------
     key : str
     nearest : str or None
-        Key of the entry that it is compared with; None if there is none of its algorithm and kind.
+        Key of the entry that it is compared with; None without one of its algorithm and kind.
     differences : tuple of Difference
     """
 
@@ -181,7 +181,7 @@ def _compare(now: Meta, before: Meta) -> _Found:
         reads = _reads(name, now, before) if group == "functions" else []
         found += reads
         if reads and _text(parts[0]) == _text(parts[1]):
-            continue  # what is another function's name beside what it does otherwise
+            continue  # the name of another function, whose code differs anyway
         if texts[0] == texts[1]:  # they need not tell all
             texts = ["", ""]
         is_implied = group == "generated" or (group in _OF_OPERATORS and None in texts)
@@ -192,7 +192,7 @@ def _compare(now: Meta, before: Meta) -> _Found:
 
 
 def _parts(meta: Meta) -> dict[tuple[str, str], Any]:
-    """Return the parts by group and name; what is in no group is a group of its own."""
+    """Return the parts by group and name; a part without a group is a group of its own."""
     found = {}
     for group, part in _table(meta.get("parts")).items():
         for name, each in part.items() if isinstance(part, Mapping) else [(group, part)]:
@@ -274,7 +274,7 @@ def types_and_operators(meta: Meta) -> tuple[list[str], list[str]]:
 
 
 def _text(part: Any) -> str:
-    """Return what is in metadata as text: of a part of a key, what it says of itself."""
+    """Return metadata as text; a part of a key describes itself."""
     if isinstance(part, list) and part and isinstance(part[0], str):
         part = part[0]
     if part is None:
@@ -287,7 +287,7 @@ def _table(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-# --- What is kept ---------------------------------------------------------------------------------------
+# --- Entries --------------------------------------------------------------------------------------------
 
 
 def explain(key: str, other: str | None = None) -> Explanation:

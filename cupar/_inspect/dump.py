@@ -27,7 +27,7 @@ def _forget() -> None:
 
 
 def write(build: Any) -> None:
-    """Write what is asked for of a build, once a process."""
+    """Write the requested forms of a build, once per process."""
     kinds, folder = asked()
     if not kinds or (build.key, str(folder)) in _written:
         return

@@ -134,7 +134,7 @@ def _gpu(ordinal: int) -> dict[str, Any]:
 
 
 def cache() -> dict[str, Any]:
-    """Return where the layers of the cache are, and what is in them."""
+    """Return where the layers of the cache are, and their content."""
     own, shared = _cache.disk(), _cache.shared()
     usage = Usage(0, 0, 0) if own is None else own.usage()
     return {
@@ -151,7 +151,7 @@ def cache() -> dict[str, Any]:
 def variables() -> dict[str, str]:
     """Return the environment variables that are set and matter, without the secrets in them.
 
-    Others that begin like cupar's are mistakes, and what is in them may be a secret.
+    Others that begin like cupar's are mistakes, and their values may be secrets.
     """
     names = [*sorted(name for name in os.environ if name.startswith("CUPAR_")), *_VARIABLES]
     return {name: _without_secrets(name, os.environ[name]) for name in names if name in os.environ}

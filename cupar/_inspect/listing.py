@@ -1,4 +1,4 @@
-"""What is kept where: the entries of a directory or bundle, without reading them."""
+"""Listings: the entries of a directory or bundle, without reading them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def sizes(store: Layer) -> Iterator[tuple[str, int]]:
 
 
 def infos(store: Layer, prefix: str = "") -> Iterator[Info]:
-    """Yield what is in a directory or bundle, or what has a key that begins with `prefix` there."""
+    """Yield the entries of a directory or bundle whose keys begin with `prefix`."""
     for each in store.entries():
         if each.key.startswith(prefix):
             head = _head(store.head(each, _HEAD_BYTES)) or _described(store.meta(each.key))
@@ -109,7 +109,7 @@ def own() -> Disk:
     Raises
     ------
     ValueError
-        If there is none that can be used.
+        If it cannot be used.
     """
     disk = _cache.disk()
     if disk is None:
@@ -126,7 +126,7 @@ def layer(path: str | os.PathLike[str]) -> Layer:
     Raises
     ------
     OSError, TypeError, ValueError
-        If there is none, or it cannot be used.
+        If it does not exist, or cannot be used.
     """
     return _cache.layer(path_named("path", path), signing_key())
 

@@ -6,5 +6,5 @@ the rest: time limits, leases, signatures, stores that fail or garble. What fssp
 
 To add a kind of layer that is read where it lies, as directories and bundles are, derive from `layer.Layer`,
 which has five abstract methods, and let `cupar._cache.layer` open it. Lookups, listings, statistics,
-``explain``, ``verify``, ``import`` and the warnings of what is wrong with an entry need no more.
+``explain``, ``verify``, ``import`` and the warnings of faulty entries need no more.
 """

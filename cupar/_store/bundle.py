@@ -12,8 +12,8 @@ So one checksum stands for the whole file: opening a bundle checks it against th
 checks the frame against the index. No entry is read before it is asked for. The same entries make the same
 bytes.
 
-An entry becomes code that runs. So the file must belong to this user (or to root) and be writable by nobody
-else, and entries may be signed (see `cupar._store.entry.seal`).
+An entry becomes code that runs. So the file must belong to this user (or to root) and be writable by no
+other, and entries may be signed (see `cupar._store.entry.seal`).
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Bundle(Layer):
             yield from map(_Record._make, _RECORD.iter_unpack(index))
 
     def entries(self) -> Iterator[Listed]:
-        """Yield what is in it, in the order of the keys."""
+        """Yield all entries, in the order of the keys."""
         for record in self._records():
             yield Listed(record.key.hex(), record.size, None, record)
 
@@ -225,8 +225,8 @@ def write(path: Path, items: Iterable[tuple[str, bytes]]) -> tuple[int, int]:
     """Write keys and sealed entries, in any order, to a bundle; return how many it has, and its size.
 
     They are taken one at a time and not kept in memory. Of several under the same key the first counts.
-    Nobody sees half of the file; if it cannot be written (OSError), or a key is not one (ValueError), what
-    was there is left alone.
+    Readers never see half of the file. If it cannot be written (OSError), or a key is not one (ValueError),
+    an existing file is left alone.
     """
     from tempfile import TemporaryFile  # 5 ms, which readers do not pay
 
@@ -241,7 +241,7 @@ def write(path: Path, items: Iterable[tuple[str, bytes]]) -> tuple[int, int]:
         with replacing(path, aside, 0o644) as file:
             size = _write_sorted(file, spool, records)
             file.flush()
-            os.fsync(file.fileno())  # a bundle is copied to other machines, where nobody could make it again
+            os.fsync(file.fileno())  # a bundle is copied to machines that could not rebuild it
     return len(records), size
 
 

@@ -9,7 +9,7 @@ one. The layout::
     <root>/v1/tmp/                                    entries being written
 
 An entry becomes code that runs. So the directory must belong to this user (or to root) and be writable by
-nobody else, entries of other owners are not read, and symbolic links in it are not followed.
+no other, entries of other owners are not read, and symbolic links in it are not followed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .files import DistrustedError
 from .layer import Layer, Listed
 
 _USE_CLOCK_SECONDS = 3600  # how exactly mtime records the last use: a hit seldom has to write
-_JOURNAL_BYTES = 4096  # about 500 stores between two counts of what is really there
+_JOURNAL_BYTES = 4096  # about 500 stores between two counts of the entries
 _APPEND_FLAGS = os.O_RDWR | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
@@ -118,7 +118,7 @@ class Disk(Layer):
     # --- Reading
 
     def entries(self) -> Iterator[Listed]:
-        """Yield what is in it, in no particular order."""
+        """Yield all entries, in no particular order."""
         for shard, its in files.listed(self._base):
             if len(shard.name) == 2 and stat.S_ISDIR(its.st_mode):  # and no link to one
                 for file, status in files.listed(shard.path):
@@ -164,7 +164,7 @@ class Disk(Layer):
             return entry
 
     def load(self, key: str) -> Entry | None:
-        """Return the entry under `key`, None if there is none; this counts as a use of it."""
+        """Return the entry under `key`, or None; this counts as a use of it."""
         entry = super().load(key)
         if entry is not None and not self.read_only:
             with suppress(OSError):
@@ -236,7 +236,7 @@ class Disk(Layer):
                 locks.release(path, held)
 
     def _inner(self, name: str) -> Path:
-        """Return a directory for what is not an entry; raise OSError if something else is in its place."""
+        """Return a directory for files that are no entries; raise OSError if its place is taken."""
         path = self._base / name
         files.make_private(path)
         if not stat.S_ISDIR(path.lstat().st_mode):  # what a link leads to does not belong to the cache
@@ -291,7 +291,7 @@ class Disk(Layer):
                     self._sweep(path)
 
     def _append_to_journal(self, size: int) -> int | None:
-        """Add a line to the journal and return the sum, or None if there is none to be had.
+        """Add a line to the journal and return the sum, or None if it is unreadable.
 
         The sum is an estimate: entries that are replaced or found damaged count on, and a line that is
         added during a sweep may be lost. Each sweep starts a new journal with the true one.

@@ -14,7 +14,7 @@ from .._base.digests import sha256
 from .._base.errors import RefusedError
 
 FORMAT = 1
-"""Version of what is on disk; entries of another version are left alone, in a directory of their own."""
+"""Version of the files on disk; entries of another version are left alone, in their own directory."""
 
 SUFFIX = ".cupar"
 
@@ -100,12 +100,12 @@ def decode(data: bytes | memoryview, key: str) -> Entry | None:
     meta, payload = bytes(data[len(header) : end]), bytes(data[end:])
     if header != _header(key, meta, payload):
         return None
-    is_object = meta.startswith(b"{") and meta.endswith(b"}\n")  # what is in it, `meta` parses
+    is_object = meta.startswith(b"{") and meta.endswith(b"}\n")  # `meta` parses the rest
     return Entry(meta, payload) if is_object else None
 
 
 def peek_meta(peek: Callable[[int, int], bytes]) -> dict[str, Any] | None:
-    """Read the metadata alone, unchecked, of an entry, sealed or not; None if there is none.
+    """Read the metadata alone, unchecked, of an entry, sealed or not; None without any.
 
     `peek(offset, size)` returns that part of it; less if it ends before.
     """
@@ -153,7 +153,7 @@ def seal(data: bytes, key: str, secret: bytes | None) -> bytes:
 def unseal(data: bytes | memoryview, key: str, secret: bytes | None) -> Entry:
     """Return the entry of what `seal` returned; raise `RefusedError` if it is not what was stored.
 
-    Without a secret, a signature is not looked at; with one, what is not signed with it is refused.
+    Without a secret, a signature is not looked at; with one, entries that are not signed with it are refused.
     """
     head = bytes(data[:_SEAL_BYTES])
     is_sealed = _is_sealed(head)

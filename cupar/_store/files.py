@@ -86,7 +86,7 @@ def opened(path: str | Path) -> Iterator[tuple[int, os.stat_result]]:
 
 
 def listed(directory: str | Path) -> list[tuple[os.DirEntry[str], os.stat_result]]:
-    """List what is in a directory; one that cannot be listed, or a file gone meanwhile, is not there."""
+    """List a directory; one that cannot be listed is empty, and files gone meanwhile are left out."""
     found = []
     with suppress(OSError), os.scandir(directory) as listing:
         for item in listing:
@@ -109,7 +109,7 @@ def make_private(directory: Path) -> None:
 
 @contextmanager
 def replacing(path: Path, aside: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
-    """Write a file aside and move it into place when the block ends, so that nobody sees half of it."""
+    """Write a file aside and move it into place when the block ends: readers never see half of it."""
     try:
         with os.fdopen(os.open(aside, _WRITE_FLAGS, mode), "wb") as file:
             with suppress(OSError, AttributeError):  # some file systems and platforms have no modes
@@ -134,7 +134,7 @@ def remove(path: str | Path, status: os.stat_result | None = None) -> bool:
 
 
 def remove_leftovers(directory: Path, prefix: str = "") -> None:
-    """Remove files that dead processes left. What is new, a living one may be about to move into place."""
+    """Remove files that dead processes left; a living one may be about to move a new file into place."""
     now = time.time()
     for item, status in listed(directory):
         is_old = abs(now - status.st_mtime) > _LEFTOVER_SECONDS  # or a clock went back

@@ -56,7 +56,7 @@ class Layer(ABC):
 
     @abstractmethod
     def entries(self) -> Iterator[Listed]:
-        """Yield what is in it, without opening any entry."""
+        """Yield all entries, without opening any."""
 
     @abstractmethod
     def find(self, key: str) -> Any:
@@ -75,7 +75,7 @@ class Layer(ABC):
         """Read an entry; raise `RefusedError` if it is not to be served, FileNotFoundError if it is gone."""
 
     def read(self, key: str) -> Entry | None:
-        """Return the entry under `key`, None if there is none.
+        """Return the entry under `key`, or None.
 
         If there is one that is not served, raise an OSError, MemoryError or `RefusedError`; see `reason`.
         """
@@ -86,7 +86,7 @@ class Layer(ABC):
         return None
 
     def load(self, key: str) -> Entry | None:
-        """Return the entry under `key`, None if there is none. What is wrong with it is said once."""
+        """Return the entry under `key`, or None. A refused entry is warned of once."""
         try:
             return self.read(key)
         except (OSError, MemoryError, RefusedError) as error:
@@ -101,7 +101,7 @@ class Layer(ABC):
         )
 
     def meta(self, key: str) -> dict[str, Any] | None:
-        """Return the metadata of an entry, unchecked, for listings; None if there is none to be had."""
+        """Return the metadata of an entry, unchecked, for listings; None if unreadable."""
         with suppress(OSError, MemoryError, RefusedError):
             where = self.find(key)
             if where is not None:
@@ -109,15 +109,15 @@ class Layer(ABC):
         return None
 
     def head(self, each: Listed, size: int) -> bytes:
-        """Return the first bytes of an entry, unchecked, for listings; none if there are none to be had."""
+        """Return the first bytes of an entry, unchecked, for listings; empty if unreadable."""
         with suppress(OSError, MemoryError, RefusedError):
             return self.peek(each.where, 0, size)
         return b""
 
     def check(self, *, repair: bool = False) -> Iterator[tuple[str, str | None]]:
-        """Read all entries; yield the key of each, and what is wrong with those that are not served.
+        """Read all entries; yield the key of each, with the fault of a refused one, else None.
 
-        What is wrong with the layer as a whole has its path in place of a key. With `repair`, entries that
+        A fault of the whole layer has its path in place of a key. With `repair`, entries that
         are refused are removed.
         """
         try:
@@ -125,7 +125,7 @@ class Layer(ABC):
         except DistrustedError as error:
             yield str(error.path), error.why
         except OSError:
-            pass  # it is not there, or its entries say what is wrong
+            pass  # it does not exist, or its entries report the fault
         for each in self.entries():
             fault = None
             try:

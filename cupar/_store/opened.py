@@ -37,14 +37,14 @@ class Resting(Bounded[str]):
 
 
 class Opened(Generic[T]):
-    """What is open, by what it was asked for as; what could not be opened rests."""
+    """Open layers or stores, by path or URL; one that could not be opened rests."""
 
     def __init__(self, timer: Callable[[], float] = time.monotonic) -> None:
         self._open: dict[Hashable, T] = {}
         self._resting = Resting(timer)
 
     def get(self, asked: Hashable, open: Callable[[], T], topic: Hashable, said: str) -> T | None:
-        """Return what is open; else open it, unless that failed just now. A failure is said once a topic."""
+        """Return an open one; else open it, unless that failed just now. Warn once per topic."""
         found = self._open.get(asked)
         if found is None and self._resting.get(asked) is None:
             try:
@@ -66,6 +66,6 @@ class Opened(Generic[T]):
         self._resting.clear()
 
     def clear(self) -> None:
-        """Forget what is open, and what failed."""
+        """Forget all, open and failed."""
         self._open.clear()
         self._resting.clear()

@@ -66,7 +66,7 @@ class RedisMapping(MutableMapping[str, bytes]):
         return sum(1 for _ in self)
 
     def setdefault(self, key: str, default: bytes) -> bytes:
-        """Return what is under `key`, after putting `default` there if there was nothing: atomically."""
+        """Return the value under `key`; put `default` there first if the key is free, atomically."""
         for _ in range(_MOST_TRIES):
             if self._client.set(self._prefix + key, default, nx=True, ex=self._expiry(key)):
                 return default
@@ -103,7 +103,7 @@ def _redis(url: str) -> MutableMapping[str, bytes]:
         url,
         socket_timeout=_SOCKET_SECONDS,
         socket_connect_timeout=_SOCKET_SECONDS,
-        # Once, at once, for a server that was started anew; more would only hide that there is none.
+        # Once, at once, for a restarted server; more retries would only hide a missing one.
         retry=Retry(NoBackoff(), 1),
     )
     return RedisMapping(client)

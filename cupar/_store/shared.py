@@ -12,7 +12,7 @@ the mapping's ``setdefault`` is atomic, as that of `RedisMapping` is. Where it i
 client's lease is taken over, two clients may in rare cases both believe they hold it, and then both make the
 entry: work done twice, never a wrong entry.
 
-A store is as good as what is between it and this machine. So each operation runs in a daemon thread and has a
+A store is only as good as the network to it. So each operation runs in a daemon thread and has a
 bounded time; one that fails is said once, and the store is left alone for `REST` seconds. So is one that
 answers with something else than it was given: no bytes, leases that are not leases or not what was written,
 one damaged entry after another. A client that waited in vain for a lease waits for no other one for so long.
@@ -134,7 +134,7 @@ class _Store:
         return self._writes.ask(lambda: _answered(self.mapping.get(name)), self.timeout)
 
     def claim(self, name: str, value: bytes) -> bytes | None:
-        """Put a lease there if there is none, and return the one there."""
+        """Put a lease there unless one exists, and return the one there."""
         return self._writes.ask(lambda: _answered(self.mapping.setdefault(name, value)), self.timeout)
 
     def names(self) -> list[str]:
@@ -184,7 +184,7 @@ class _Lease:
         self.held = False
 
     def take(self) -> bool:
-        """Try to get the lease, from nobody or from a dead client; tell whether this client has it."""
+        """Try to get the lease, free or a dead client's; tell whether this client has it."""
         begin = time.monotonic()
         found = self._store.claim(self._name, self._value())
         takes_over = found is None or not _is_lease(found) or self._stands_still(found)
@@ -404,7 +404,7 @@ class Shared:
 
 
 def _look(store: _Store, key: str, secret: bytes | None) -> tuple[Entry | None, str | None]:
-    """Return the entry, if there is one, or why what is there is refused."""
+    """Return the entry, or why it is refused; neither if none exists."""
     data = store.load(_entry_name(key))
     if data is None:
         return None, None

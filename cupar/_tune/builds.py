@@ -37,7 +37,7 @@ class Scratch:
         self._crew = Crew(self.processes, self._helper)
 
     def submit(self, spec: Specialisation, done: Callable[[str], None]) -> None:
-        """Have a specialisation built, and then `done` called with what is wrong, empty if nothing is."""
+        """Have a specialisation built, then `done` called with its error, empty on success."""
 
         def ask(helper: Helper) -> None:
             try:
@@ -107,7 +107,7 @@ class Candidates:
         self._scratch.submit(spec, lambda error: self._done.put((policy, error)))
 
     def next(self, timeout: float) -> tuple[Policy, str] | None:
-        """Return one that is built, with what is wrong with it; None after some seconds."""
+        """Return a finished one with its error, empty on success; None after some seconds."""
         try:
             found = self._done.get(timeout=timeout)
         except Empty:

@@ -1,8 +1,8 @@
 """Measuring policies on a GPU: in turns with the default, the GPU busy while it is given its work.
 
 Arguments are bound, so what a turn costs the host is a launch. Before each batch of calls the GPU is given
-memory to write, for as long as the host needs to enqueue them; so what is between two events is the GPU's
-time alone.
+memory to write, for as long as the host needs to enqueue them; so the time between two events is the GPU's
+alone.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class DeviceArray:
         return found
 
     def fill(self, content: Content) -> None:
-        """Copy what is made here to the device, and repeat it there."""
+        """Copy a tile of items to the device, and repeat it there."""
         assert content.make is not None
         host = np.ascontiguousarray(
             content.make(content.items if content.whole else min(content.items, TILE))
@@ -281,7 +281,7 @@ def _seconds(begin: c_void_p, end: c_void_p) -> float:
 
 
 class _Plug:
-    """Work for the GPU while the host enqueues what is measured: memory to be written."""
+    """Work for the GPU while the host enqueues a batch: memory to be written."""
 
     _BYTES = 1 << 27
 

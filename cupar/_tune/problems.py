@@ -1,4 +1,4 @@
-"""Problems to measure with, for each algorithm: what is in its arrays, and how large they are.
+"""Problems to measure with, for each algorithm: the content of its arrays, and their sizes.
 
 Values are such that sums and products of them are exact, whatever is combined with what: of floats, 1 and -1,
 so arranged that no sum gets large. Then two policies that are both right give the same bits.
@@ -19,7 +19,7 @@ from .._ir.specialisation import Specialisation
 TILE = 1 << 22  # items that are made here; the device repeats them
 LARGE, SMALL = 1 << 28, 1 << 20  # items
 SORTED = 1 << 26  # items that are sorted from the beginning, and so are made here as a whole
-SEGMENTS = (64, 1024, 16384)  # items of a segment, where nobody says
+SEGMENTS = (64, 1024, 16384)  # items of a segment, by default
 BINS = 256
 
 Array = np.ndarray[Any, Any]
@@ -27,12 +27,12 @@ Maker = Callable[[np.dtype[Any], int], Array]  # of items of a dtype
 
 
 class UnsuitableError(ValueError):
-    """Of what is asked no problem is made here; the message says why."""
+    """No problem can be made for a specialisation; the message says why."""
 
 
 @dataclass(frozen=True)
 class Content:
-    """What is in an array: so many items, the first ones of which are made here, and then repeated."""
+    """Content of an array: a tile of items is made here, and repeated on the device."""
 
     dtype: np.dtype[Any]
     items: int
@@ -46,7 +46,7 @@ class Content:
 
 @dataclass(frozen=True)
 class Problem:
-    """Arguments of `run`: arrays by name, and what is no array.
+    """Arguments of `run`: arrays by name, and all others.
 
     Attributes
     ----------
@@ -111,7 +111,7 @@ def problems(spec: Specialisation, items: int | None, segment_size: int | None, 
     return found
 
 
-# --- What is in arrays ----------------------------------------------------------------------------------
+# --- Content of arrays ----------------------------------------------------------------------------------
 
 
 def _rng() -> np.random.Generator:
@@ -177,7 +177,7 @@ def _ascending(dtype: np.dtype[Any], count: int) -> Array:
 
 
 def _inputs(spec: Specialisation, make: Maker, n: int) -> dict[str, Content]:
-    """Return what is in all arrays that have as many items: inputs, and outputs of zeros."""
+    """Return the content of all arrays, of `n` items each: inputs, and outputs of zeros."""
     return {
         each.name: Content(each.value, n, None if each.output else _fields(each.value, make))
         for each in spec.arguments
@@ -185,7 +185,7 @@ def _inputs(spec: Specialisation, make: Maker, n: int) -> dict[str, Content]:
 
 
 def _init(spec: Specialisation) -> dict[str, Any]:
-    """Return the initial value, if there is one: a 1, or what is like it."""
+    """Return the initial value, if the algorithm has one: a 1, or a struct of zeros."""
     if spec.option("init") is None:
         return {"h_init": None}
     dtype = spec.operators[0][1].output

@@ -1,4 +1,4 @@
-"""In which order policies are tried: near the best ones first, and now and then where nobody has looked.
+"""In which order policies are tried: near the best ones first, and now and then far from all tried ones.
 
 What a policy is expected to cost is what those near it cost, and a little more for each step away, the
 further ones on the same axis first: so a search goes down each axis from where it is at its best, as

@@ -1,4 +1,4 @@
-"""Tuning all that is asked for, in a time that they share; what is found is kept."""
+"""Tuning of all requests in a time that they share; winners are kept."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LEAST_SECONDS = 5.0  # for one specialisation
 
 @dataclass(frozen=True)
 class Tuned:
-    """What came of one specialisation: an outcome, or why there is none; and the key of what was kept."""
+    """Result of one specialisation: an outcome, or a reason without one; and the key of a kept policy."""
 
     spec: Specialisation
     outcome: Outcome | None
@@ -31,7 +31,7 @@ class Tuned:
 
 
 def current_card() -> Card:
-    """Return the kind of the current device; raise NoDeviceError if there is none."""
+    """Return the kind of the current device; raise NoDeviceError without one."""
     return card_of(driver.current_device())
 
 
@@ -44,13 +44,13 @@ def run(
     begin: Callable[[Specialisation, float], None] = lambda spec, seconds: None,
     notify: Callable[[Trial | None], None] = lambda trial: None,
 ) -> list[Tuned]:
-    """Tune specialisations one after another, in so many seconds.
+    """Tune specialisations one after another, in a number of seconds.
 
     Parameters
     ----------
     specs : sequence of Specialisation
     seconds : float
-        For all of them; each has its share of what is left.
+        For all of them; each has its share of the rest.
     items, segment_size : int or None
         Of the problem that is measured; by default of several.
     is_kept : bool

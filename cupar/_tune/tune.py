@@ -22,7 +22,7 @@ SHORT, LONG = 7, 41  # turns
 FINALISTS = 4
 _LEAST_GAIN = 0.01  # of the time: what differs by less changes nothing, however quiet the measurements were
 _NOISES = 3.0  # how many times the noise a difference has to be
-_CONFIRMING = 0.15  # of the time, or so many seconds, are left to confirm
+_CONFIRMING = 0.15  # of the time, or `_CONFIRMING_SECONDS`, are left to confirm
 _CONFIRMING_SECONDS = 8.0
 
 
@@ -66,7 +66,7 @@ class Bench(Protocol):
     """Measures policies of one specialisation."""
 
     def turns(self, policy: Policy, number: int, is_final: bool) -> list[Turns]:
-        """Measure a policy so many times in turns with the default, with each problem.
+        """Measure a policy `number` times in turns with the default, with each problem.
 
         Unless it is final, problems that are there only to be no slower may be left out.
 
@@ -92,7 +92,7 @@ class Builder(Protocol):
         """Begin to build a candidate."""
 
     def next(self, timeout: float) -> tuple[Policy, str] | None:
-        """Return one that is built, with what is wrong with it, empty if nothing; None after some seconds."""
+        """Return a finished one with its error, empty on success; None after some seconds."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def tune(
     notify: Callable[[Trial | None], None] = lambda trial: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Outcome:
-    """Find the best policy of a specialisation in so many seconds.
+    """Find the best policy of a specialisation in a number of seconds.
 
     The first candidates are built while the bench is made. `notify` is called with what became of each, and
     with None several times a second.
