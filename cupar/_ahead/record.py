@@ -13,12 +13,12 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from .._base import fork
-from .._base.data import dataclass, field, replace
+from .._base.data import dataclass, field, fields, replace
 from .._base.warnings import warn_once
 from .._base.words import message
 from .._call.algorithm import Algorithm
@@ -301,16 +301,8 @@ def read(path: AnyPath) -> list[Request]:
     return list(found.values())
 
 
-_MEMBERS: Final[Mapping[str, type]] = {
-    "algorithm": str,
-    "cc": int,
-    "types": list,
-    "operators": list,
-    "key": str,
-    "python": str,
-    "version": str,
-}
-_JSON: Final[Mapping[type, str]] = {int: "an integer", str: "a string", list: "a list"}
+# By the annotations of `Request`: the type that JSON has, and its name in messages.
+_JSON: Final = {"int": (int, "an integer"), "str": (str, "a string"), "list[str]": (list, "a list")}
 
 
 def _request(value: Any, path: str, number: int) -> Request:
@@ -321,11 +313,12 @@ def _request(value: Any, path: str, number: int) -> Request:
         raise RecordError(
             f"{place}: expected format {FORMAT}, got {_short(value['cupar'])}; record again with this cupar"
         )
-    members = {**_MEMBERS, "skipped" if "skipped" in value else "spec": str}
-    for name, kind in members.items():
+    others = {"path", "line", "spec" if "skipped" in value else "skipped"}
+    members = {each.name: _JSON[str(each.type)] for each in fields(Request) if each.name not in others}
+    for name, (kind, expected) in members.items():
         if type(value.get(name)) is not kind:
             raise RecordError(
-                f"{place}: {name}: expected {_JSON[kind]}, got {_short(value.get(name, 'nothing'))}"
+                f"{place}: {name}: expected {expected}, got {_short(value.get(name, 'nothing'))}"
             )
     return Request(**{name: value[name] for name in members}, path=path, line=number)
 

@@ -185,15 +185,8 @@ def _tuned(arguments: Arguments, specs: list[Specialisation]) -> list[Tuned]:
     from .._tune import session
 
     with _progress(arguments, len(specs)) as (begin, notify):
-        return session.run(
-            specs,
-            arguments.seconds,
-            arguments.items,
-            arguments.segment_size,
-            not arguments.dry_run,
-            begin,
-            notify,
-        )
+        sizes = arguments.items, arguments.segment_size
+        return session.run(specs, arguments.seconds, *sizes, not arguments.dry_run, begin, notify)
 
 
 Begin = Callable[["Specialisation", float], None]

@@ -17,25 +17,25 @@ from . import nvrtc
 
 
 def compile_cpp(code: Linkable, cc: int) -> bytes:
-    """Compile C++ to LTO-IR; raise BuildError with what NVRTC says against it."""
+    """Compile C++ to LTO-IR; raise BuildError with NVRTC's message."""
     source = code.data.decode(errors="surrogateescape")
     is_called = f"#ifndef {FLAT}" in source
     if is_called:
         with suppress(BuildError):
-            return nvrtc.compile_source(code.data, cc, code.headers, code.options)
+            return _compiled(code, cc)
     try:
-        return (
-            _flat(code, cc) if is_called else nvrtc.compile_source(code.data, cc, code.headers, code.options)
-        )
+        return _compiled(code, cc, *[_FLATLY] * is_called)
     except BuildError as error:
         text = _refused(str(error), code).rstrip(" \n\0")
         why = _mismatch(code, cc, source, text) if is_called else None
         raise BuildError(f"{code.name}: {why or _users_own(text)}") from cause(error)
 
 
-def _flat(code: Linkable, cc: int, *more: str) -> bytes:
-    """Compile a function in C++ whose source is in no namespace of its own."""
-    return nvrtc.compile_source(code.data, cc, code.headers, (*code.options, f"-D{FLAT}", *more))
+_FLATLY: Final = f"-D{FLAT}"  # the source is in no namespace of its own
+
+
+def _compiled(code: Linkable, cc: int, *more: str) -> bytes:
+    return nvrtc.compile_source(code.data, cc, code.headers, (*code.options, *more))
 
 
 _ASKED: Final = re.compile(
@@ -124,17 +124,11 @@ def _in_cpp(told: tuple[str, list[str]] | None) -> str:
 def _told(code: Linkable, cc: int) -> tuple[str, list[str]] | None:
     """Return the types of a function's result and parameters in C++; None of templates and overloads."""
     try:
-        _flat(code, cc, f"-D{TELL}")
+        _compiled(code, cc, _FLATLY, f"-D{TELL}")
     except BuildError as error:
         match = _TOLD.search(str(error))
-        function = (
-            re.fullmatch(
-                r"(.*?) ?\(\*\)\((.*)\)(?: noexcept)?",
-                " ".join(match[1].replace("__nv_bool", "bool").split()),
-            )
-            if match
-            else None
-        )
+        told = " ".join(match[1].replace("__nv_bool", "bool").split()) if match else ""
+        function = re.fullmatch(r"(.*?) ?\(\*\)\((.*)\)(?: noexcept)?", told)
         if function is not None:
             return function[1], [] if function[2] in ("", "void") else split(function[2])
     return None

@@ -64,6 +64,15 @@ def _forget() -> None:
 # ---------------------------------------------------------------------------------------------------------
 
 
+# By library: its SONAME, of which {} is CUDA's version; its folder in the wheels for CUDA 12; its wheels for
+# CUDA 13 and 12.
+_LIBRARIES: Final = {
+    "nvrtc": ("libnvrtc.so.{}", "cuda_nvrtc/lib", "nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"),
+    "nvJitLink": ("libnvJitLink.so.{}", "nvjitlink/lib", "nvidia-nvjitlink", "nvidia-nvjitlink-cu12"),
+    "nvvm": ("libnvvm.so.4", "cuda_nvcc/nvvm/lib64", "nvidia-nvvm", "nvidia-cuda-nvcc-cu12"),
+}
+
+
 def cuda_major() -> int:
     """Return 12 or 13: the CUDA for which cuda-bindings was made."""
     version = package_version("cuda-bindings")
@@ -99,11 +108,8 @@ def library_path(name: str) -> Path:
     """
     if sys.platform != "linux":
         raise ImportError('cupar builds for GPUs on Linux; elsewhere it runs on the CPU: cupar.device("cpu")')
-    soname, folder = {
-        "nvrtc": (f"libnvrtc.so.{cuda_major()}", "cuda_nvrtc/lib"),
-        "nvJitLink": (f"libnvJitLink.so.{cuda_major()}", "nvjitlink/lib"),
-        "nvvm": ("libnvvm.so.4", "cuda_nvcc/nvvm/lib64"),
-    }[name]
+    soname, folder, *_ = _LIBRARIES[name]
+    soname = soname.format(cuda_major())
     there = _loaded_path(soname) or _in_wheels(f"{folder}/{soname}", f"lib/{soname}")
     if there is not None:
         return there
@@ -161,34 +167,25 @@ def include_folders() -> tuple[Path, ...]:
     """
     from . import cccl
 
-    folders = cccl.folders()
-    toolkit = _cuda_headers()
-    if toolkit is None:
-        from cuda import pathfinder
+    needed = "CUDA's headers to build"
+    return *cccl.folders(), _cuda_headers() or _found("find_nvidia_header_directory", "cudart", needed)
 
-        located = pathfinder.find_nvidia_header_directory("cudart")
-        if located is None:
-            raise ImportError(
-                f"cupar needs CUDA's headers to build: pip install cupar[cu{cuda_major()}], or set CUDA_HOME"
-            )
-        toolkit = Path(located)
-    return *folders, toolkit
+
+def _found(function: str, name: str, needed: str) -> Path:
+    """Return a place by one of pathfinder's functions; raise ImportError without one."""
+    from cuda import pathfinder
+
+    found = getattr(pathfinder, function)(name)
+    if found is None:
+        raise ImportError(f"cupar needs {needed}: pip install cupar[cu{cuda_major()}], or set CUDA_HOME")
+    return Path(found)
 
 
 def device_runtime() -> bytes:
     """Return the archive that kernels call which wait for their whole grid: ``libcudadevrt.a``."""
-    path = _in_wheels("cuda_runtime/lib/libcudadevrt.a", "lib/libcudadevrt.a")
-    if path is None:
-        from cuda import pathfinder
-
-        found = pathfinder.find_static_lib("cudadevrt")
-        if found is None:
-            raise ImportError(
-                "cupar needs libcudadevrt.a to build a kernel that waits for its whole grid: pip install "
-                f"cupar[cu{cuda_major()}], or set CUDA_HOME"
-            )
-        path = Path(found)
-    return path.read_bytes()
+    needed = "libcudadevrt.a to build a kernel that waits for its whole grid"
+    there = _in_wheels("cuda_runtime/lib/libcudadevrt.a", "lib/libcudadevrt.a")
+    return (there or _found("find_static_lib", "cudadevrt", needed)).read_bytes()
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -283,12 +280,6 @@ def cpu_versions() -> dict[str, Any]:
     }
 
 
-# By library, the wheels that it comes in, with CUDA 13 and 12.
-_WHEELS: Final = {
-    "nvrtc": ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"),
-    "nvJitLink": ("nvidia-nvjitlink", "nvidia-nvjitlink-cu12"),
-    "nvvm": ("nvidia-nvvm", "nvidia-cuda-nvcc-cu12"),
-}
 _IN_TOOLKIT: Final = re.compile(rb'"(?:libnvvm|cuda_nvcc)"\s*:\s*{[^{}]*"version"\s*:\s*"([0-9.]+)"')
 
 
@@ -303,7 +294,8 @@ def _library_version(name: str) -> str:
     except ImportError:
         return ABSENT
     nvidia = next((each for each in path.parents if each.name == "nvidia"), None)
-    found = set() if nvidia is None else beside(nvidia.parent).get(_WHEELS[name][cuda_major() == 12], set())
+    wheel = _LIBRARIES[name][2 + (cuda_major() == 12)]
+    found = set() if nvidia is None else beside(nvidia.parent).get(wheel, set())
     if len(found) == 1:
         return next(iter(found))
     if name == "nvvm":  # whose file has a number of its own

@@ -77,10 +77,9 @@ def run(
                 found.append(Tuned(spec, None, str(error)))
                 continue
             except DeviceError as error:  # nothing else can be measured in this process
-                found.append(Tuned(spec, None, f"the GPU does not answer any more: {error}"))
-                found += [
-                    Tuned(each, None, "the GPU does not answer any more") for each in specs[number + 1 :]
-                ]
+                why = "the GPU does not answer any more"
+                found.append(Tuned(spec, None, f"{why}: {error}"))
+                found += [Tuned(each, None, why) for each in specs[number + 1 :]]
                 break
             finally:
                 scratch.drop()

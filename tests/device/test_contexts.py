@@ -97,7 +97,7 @@ class Library:
 @pytest.fixture
 def have(monkeypatch):
     def have(library):
-        for name in ("_device_count", "_device"):
+        for name in ("_device_count", "device_at"):
             getattr(driver, name).cache_clear()
         monkeypatch.setattr(driver, "library", lambda: library)
         monkeypatch.setattr(driver, "_contexts", {})
@@ -107,7 +107,7 @@ def have(monkeypatch):
         return library
 
     yield have
-    for name in ("_device_count", "_device"):
+    for name in ("_device_count", "device_at"):
         getattr(driver, name).cache_clear()
     driver._forget()
 
