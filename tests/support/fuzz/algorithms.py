@@ -2,7 +2,7 @@
 
 import functools
 
-from . import cases, selections, sorts
+from . import cases, columns, selections, sorts
 
 ALGORITHMS = {
     each.__name__: each
@@ -12,6 +12,7 @@ ALGORITHMS = {
         cases.reduce_into,
         cases.reduce_by_key,
         cases.run_length_encode,
+        columns.column_reduce,
         selections.select,
         selections.three_way_partition,
         selections.unique_by_key,
@@ -27,6 +28,7 @@ ALGORITHMS = {
 for _kind in ("inclusive", "exclusive"):
     ALGORITHMS[f"{_kind}_scan"] = functools.partial(cases.scan, _kind)
     ALGORITHMS[f"{_kind}_scan_by_key"] = functools.partial(cases.scan_by_key, _kind)
+    ALGORITHMS[f"{_kind}_column_scan"] = functools.partial(columns.column_scan, _kind)
     ALGORITHMS[f"{_kind}_segmented_scan"] = functools.partial(sorts.segmented_scan, _kind)
 for _name in ("lower_bound", "upper_bound"):
     ALGORITHMS[_name] = functools.partial(selections.search, _name)
