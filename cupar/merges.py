@@ -95,12 +95,12 @@ def merge(
     d_in_keys1, d_in_keys2 : device arrays, iterators or dtypes, n and m items
         The keys of both ranges, each sorted by `op`: of one dtype. Only that
         matters here.
-    d_in_items1, d_in_items2 : device arrays, iterators, dtypes or None, n and m items
-        What goes with them, if anything: of one dtype.
+    d_in_items1, d_in_items2 : device arrays, iterators, dtypes or None
+        What goes with them, n and m items, if anything: of one dtype.
     d_out_keys, d_out_items : device arrays, iterators or dtypes, n + m items
-        Where the merged keys and their items go, of the same dtypes or ones that
-        they are converted to. They may not overlap the inputs. `d_out_items` is
-        None if the keys have no items.
+        Where the merged keys and their items go, of the same dtypes or ones
+        that they are converted to. They may not overlap the inputs.
+        `d_out_items` is None if the keys have no items.
     op : callable, OpKind, RawOp or None
         Whether its first key goes before its second: a strict weak order, the
         one that both ranges are sorted by. None: ``<``.
@@ -115,10 +115,11 @@ def merge(
     Examples
     --------
     >>> import numpy as np, cupar
-    >>> odd, even, merged = np.array([1, 3, 5]), np.array([2, 4]), np.zeros(5, int)
-    >>> both = cupar.merge(odd, None, even, None, merged, cc="cpu")
-    >>> both.run(odd, None, 3, even, None, 2, merged)
-    >>> print(merged)
+    >>> odd, even = np.array([1, 3, 5]), np.array([2, 4])
+    >>> out = np.zeros(5, np.int64)
+    >>> both = cupar.merge(odd, None, even, None, out, cc="cpu")
+    >>> both.run(odd, None, 3, even, None, 2, out)
+    >>> print(out)
     [1 2 3 4 5]
 
     Notes

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ._call.algorithm import Algorithm
 from ._kernels.reduce import REDUCE
 from ._launch.arguments import choice, two_phases
@@ -52,6 +54,10 @@ class Reduce(Algorithm, family=REDUCE, uses={"d_in": "num_items", "d_out": 1}, a
         """Query the size of the temporary storage, or run with it."""
 
 
+class ReduceInOrder(Reduce, family=REDUCE, uses=Reduce._uses):
+    """A reduction of items in their order; see `reduce_into`."""
+
+
 @memoised
 def reduce_into(
     d_in: ArrayOrType,
@@ -60,6 +66,7 @@ def reduce_into(
     h_init: Any = None,
     *,
     determinism: Determinism = Determinism.RUN_TO_RUN,
+    commutative: bool = True,
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
@@ -74,9 +81,9 @@ def reduce_into(
         Where the result goes. Its dtype may differ from the accumulator's.
     op : callable, OpKind or RawOp
         Combines two values of the accumulator's dtype. It must be associative
-        and commutative: either may be that of earlier items. Order and grouping
-        are unspecified, but by default the same in every run on the same kind
-        of GPU.
+        and, unless `commutative` is False, commutative: either may be that
+        of earlier items. Order and grouping are unspecified, but by default
+        the same in every run on the same kind of GPU.
     h_init : numpy.ndarray of one element, number or None
         The initial value. An array's dtype is the accumulator's; a number is
         taken in `d_in`'s dtype. With None there is no initial value, the
@@ -84,6 +91,9 @@ def reduce_into(
         `d_out` as it was.
     determinism : Determinism, optional
         Whether floats must give the same sum in every run.
+    commutative : bool, optional
+        False: `op` need not be commutative. Items are combined in their order,
+        the initial value before them, in any grouping.
     cc, wait, link : optional
         What to build for (90, "cpu"), whether to wait for that, and code that
         operators call: see `Algorithm`, which also lists what is raised.
@@ -111,9 +121,16 @@ def reduce_into(
     """
     types = accumulation(d_in, d_out, op, h_init)
     wanted = _supported(determinism, types)
+    if not isinstance(commutative, (bool, np.bool_)):
+        raise TypeError(f"commutative: expected True or False, got {commutative!r}")
+    if not commutative and wanted is Determinism.NOT_GUARANTEED:
+        raise ValueError(
+            "determinism: NOT_GUARANTEED adds in any order, which commutative=False does not allow"
+        )
     operators = {"op": types.operator}
+    options = {} if commutative else {"commutative": False}
     return obtain(
-        Reduce,
+        Reduce if commutative else ReduceInOrder,
         "reduce_into",
         (types.d_in, types.d_out),
         operators,
@@ -122,6 +139,7 @@ def reduce_into(
         link,
         init=types.init,
         determinism=wanted.name,
+        **options,
     )
 
 

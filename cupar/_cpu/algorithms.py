@@ -61,7 +61,8 @@ def _fold(kit: Kit, read: Any, op: Any, in_order: bool = False) -> Any:
 
 def reduce(kit: Kit) -> Phases:
     write, op, has_init = kit.write("d_out"), kit.operator("op"), kit.has_init
-    fold, (load, store) = _fold(kit, kit.items("d_in"), op), kit.column(0)
+    in_order = kit.spec.option("commutative") is not None
+    fold, (load, store) = _fold(kit, kit.items("d_in"), op, in_order), kit.column(0)
     first = kit.initial() if has_init else inlined(lambda p: load(p, 0))
     start = 0 if has_init else 1
 

@@ -58,6 +58,11 @@ def _is_stable(spec: Specialisation) -> bool:
     return not (is_free and target.is_pointer and is_atomic)
 
 
+def _is_ordered(spec: Specialisation) -> bool:
+    """Whether items are combined in their order."""
+    return spec.option("commutative") is not None
+
+
 def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
     return {**_BLOCKS, "grid": _COMBINED if _is_stable(spec) else _ATOMIC}
 
@@ -95,6 +100,7 @@ def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
 
 def _facts_of(spec: Specialisation) -> dict[str, str]:
     op, order = spec.operators[0][1], "combined" if _is_stable(spec) else "in any order"
+    order = "of the items" if _is_ordered(spec) else order
     return {
         **types(spec),
         "accumulator": type_text(op.output),
@@ -109,6 +115,7 @@ _TUNABLE = Tunable("reduce", policies.Reduce, _default, _facts_of, _space)
 def _traits(spec: Specialisation) -> str:
     accumulator = cpp.type_name(spec.operators[0][1].output)
     flags = {"has_init": spec.option("init") is not None, "is_stable": _is_stable(spec)}
+    flags["is_ordered"] = _is_ordered(spec)
     constants = ", ".join(f"{name} = {str(value).lower()}" for name, value in flags.items())
     policy = _TUNABLE.given(spec)
     tuned = f"static constexpr int threads = {policy.threads}, rows = {policy.rows};"

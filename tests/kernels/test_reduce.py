@@ -138,3 +138,99 @@ def test_a_function_of_structs(cc):
     pair = np.dtype([("a", "f4"), ("n", "i4"), ("b", "f4")], align=True)
     built = cupar.reduce_into(pair, pair, lambda a, b: (a.a + b.a, max(a.n, b.n), a.b), None, cc=cc)
     assert built.build.cubin_size < 60_000
+
+
+# --- In order: the kernel's steps with texts, whose concatenation does not commute ------------------------
+
+
+def exchanged(lanes, rows):
+    """Return what `reduce_rows` leaves in the first lane; `lanes` has a list of rows for each."""
+    distance, lanes = 1, [list(each) for each in lanes]
+    while distance < rows:
+        half = rows // 2 // distance
+        given = [each[:half] if lane & distance else each[half:] for lane, each in enumerate(lanes)]
+        own = [each[half:] if lane & distance else each[:half] for lane, each in enumerate(lanes)]
+        lanes = [
+            [
+                b + a if lane & distance else a + b
+                for a, b in zip(own[lane], given[lane ^ distance], strict=True)
+            ]
+            for lane in range(32)
+        ]
+        distance *= 2
+    value = [each[0] for each in lanes]
+
+    def down(distance):
+        return [value[lane] + value[lane + distance if lane + distance < 32 else lane] for lane in range(32)]
+
+    while distance < 32:
+        value = down(distance)
+        distance *= 2
+    if rows > 1:
+        bits = [int(f"{lane * (32 // rows) % 32:05b}"[::-1], 2) % rows for lane in range(32)]
+        value = [value[bit] for bit in bits]
+    distance = 1
+    while distance < rows:
+        value = down(distance)
+        distance *= 2
+    return value[0]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4, 8])
+def test_rows_of_lanes_are_combined_in_order(rows):
+    lanes = [[(32 * row + lane,) for row in range(rows)] for lane in range(32)]
+    assert exchanged(lanes, rows) == tuple(range(32 * rows))
+
+
+def shares(n, beyond, tile, grid, threads, items):
+    """Return the items of each warp's share, and how many warps of each block have one, as in the kernel."""
+    row_items, unit, warps = 32 * items, tile // threads, threads // 32
+    all_rows = -(-(n + beyond) // row_items) if n else 0
+    units = -(-all_rows // unit)
+    each, more = divmod(units, grid * warps)
+    found = []
+    for block in range(grid):
+        of_warps = []
+        for warp in range(block * warps, (block + 1) * warps):
+            first = (warp * each + min(warp, more)) * unit
+            last = min(first + (each + (warp < more)) * unit, all_rows)
+            of_warps.append(range(max(0, first * row_items - beyond), min(n, last * row_items - beyond)))
+        found.append((of_warps, warps if each else min(more - block * warps, warps)))
+    return found
+
+
+@pytest.mark.parametrize("items", [1, 4])
+@pytest.mark.parametrize("beyond", [0, 1, 3])
+def test_shares_follow_one_another_and_no_block_is_idle(items, beyond):
+    facts = dict(threads=64, items=items, rows=2, large_threads=128, large_items=512 * items, accum_size=4)
+    plan, tile = planner(facts, sms=1), 128 * items
+    sizes = {0, 1, 2, 3, *range(tile - 4, tile + 5), *range(512 * items - 4, 512 * items + 600, 7)}
+    for n in sorted(sizes | {*range(40 * tile - 5, 40 * tile + 5), 79 * tile + 1, 500 * tile + 33}):
+        found = plan(n)
+        _, vectors, grid = found.numbers
+        threads = 128 if found.shape == "large block" else 64
+        after = 0
+        for of_warps, valid in shares(n, beyond if items > 1 else 0, vectors, grid, threads, items):
+            assert valid > 0 or n == 0
+            for each in of_warps[:valid]:
+                assert each.start == after < each.stop
+                after = each.stop
+            assert all(each.stop <= each.start for each in of_warps[valid:])
+        assert after == n
+
+
+AFFINE = np.dtype([("a", "i4"), ("b", "i4")], align=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["i4", "i1", AFFINE, "c16"])
+def test_reductions_in_order_do_not_spill_in_their_loops(dtype, tmp_path):
+    """Divisions of 64 bits are calls, around which a few registers are kept."""
+    from support.disassembly import spills_or_calls
+
+    def last(a, b):
+        return b
+
+    built = cupar.reduce_into(dtype, dtype, last, None, commutative=False, cc=CC)
+    found = Counter(spills_or_calls(built, tmp_path))
+    assert found["CALL"] <= 4 and found["STL"] + found["LDL"] <= 16

@@ -34,6 +34,53 @@ __device__ __forceinline__ V scan_first_lanes(V value, int count, const Op& op) 
   return value;
 }
 
+// Leaves each lane one row of `rows` lanes: neighbours exchange halves of their rows.
+template <int rows, int distance, class V, class Op>
+__device__ __forceinline__ V exchange_rows(V (&row)[rows], const Op& op) {
+  if constexpr (rows == 1) {
+    return row[0];
+  } else {
+    const bool is_right = (threadIdx.x & distance) != 0;  // which has the rows behind
+    V half[rows / 2];
+#pragma unroll
+    for (int k = 0; k < rows / 2; ++k) {
+      V own = row[k], given = row[k + rows / 2];
+      if (is_right) {
+        own   = row[k + rows / 2];
+        given = row[k];
+      }
+      V left = own, right = shuffle_xor(given, distance);
+      if (is_right) {
+        left  = right;
+        right = own;
+      }
+      half[k] = combine(left, right, op);
+    }
+    return exchange_rows<rows / 2, distance * 2>(half, op);
+  }
+}
+
+// Combines rows of all lanes in order: the first row's lanes, then the second's; the result is the first
+// lane's. That takes a shuffle for each row and some more, in place of five for each.
+template <int rows, class V, class Op>
+__device__ __forceinline__ V reduce_rows(V (&row)[rows], const Op& op) {
+  static_assert(rows <= 32 && (rows & (rows - 1)) == 0);
+  V value = exchange_rows<rows, 1>(row, op);
+#pragma unroll
+  for (int distance = rows; distance < 32; distance *= 2) {
+    value = combine(value, shuffle_down(value, distance), op);
+  }
+  if constexpr (rows > 1) {
+    // A lane has the row whose number is the lane's with its bits reversed.
+    value = shuffle(value, static_cast<int>(__brev(threadIdx.x * (32 / rows)) >> 27) % rows);
+  }
+#pragma unroll
+  for (int distance = 1; distance < rows; distance *= 2) {
+    value = combine(value, shuffle_down(value, distance), op);
+  }
+  return value;
+}
+
 // Combines items that a thread has, in pairs.
 template <class V, class Accum, int items, class T, class Op>
 __device__ __forceinline__ V reduce_thread(const T* item, const Op& op) {

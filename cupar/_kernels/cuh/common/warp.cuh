@@ -35,6 +35,12 @@ __device__ __forceinline__ T shuffle_down(const T& value, int lanes) {
   return exchange_words(value, [=](unsigned word) { return __shfl_down_sync(~0u, word, lanes); });
 }
 
+// The value of the lane whose number differs in some bits.
+template <class T>
+__device__ __forceinline__ T shuffle_xor(const T& value, int bits) {
+  return exchange_words(value, [=](unsigned word) { return __shfl_xor_sync(~0u, word, bits); });
+}
+
 // The value of one lane.
 template <class T>
 __device__ __forceinline__ T shuffle(const T& value, int lane) {

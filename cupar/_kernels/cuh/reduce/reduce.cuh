@@ -8,7 +8,8 @@
 // DeviceReduce.
 //
 // Traits: d_in_t, d_out_t, op_t, accum_t, has_init, is_stable (false: blocks add their results to d_out in
-// any order); the policy: threads, and rows, the vectors that a thread takes at once.
+// any order), is_ordered (items are combined in their order, by warps that have a share each); the policy:
+// threads, and rows, the vectors that a thread takes at once.
 #pragma once
 
 #include "common/combining.cuh"
@@ -32,15 +33,16 @@ __device__ __forceinline__ void add_atomically(T* to, T value) {
 
 template <class Traits>
 struct reduce_kernels {
-  using d_in_t                    = typename Traits::d_in_t;
-  using d_in_v                    = typename Traits::d_in_v;
-  using d_out_t                   = typename Traits::d_out_t;
-  using d_out_v                   = typename Traits::d_out_v;
-  using op_t                      = typename Traits::op_t;
-  using accum_t                   = typename Traits::accum_t;
-  static constexpr bool has_init  = Traits::has_init;
-  static constexpr bool is_stable = Traits::is_stable;
-  static constexpr int threads    = Traits::threads;
+  using d_in_t                     = typename Traits::d_in_t;
+  using d_in_v                     = typename Traits::d_in_v;
+  using d_out_t                    = typename Traits::d_out_t;
+  using d_out_v                    = typename Traits::d_out_v;
+  using op_t                       = typename Traits::op_t;
+  using accum_t                    = typename Traits::accum_t;
+  static constexpr bool has_init   = Traits::has_init;
+  static constexpr bool is_stable  = Traits::is_stable;
+  static constexpr bool is_ordered = Traits::is_ordered;
+  static constexpr int threads     = Traits::threads;
 
   using value_t = combined<op_t, accum_t>;
 
@@ -75,15 +77,19 @@ struct reduce_kernels {
 
   // Combines what the first threads of a block have; the result is the first one's.
   static __device__ __forceinline__ value_t reduce_block(value_t value, int valid_threads, const op_t& op) {
+    value = reduce_warp(value, valid_threads - static_cast<int>(threadIdx.x / 32) * 32, op);
+    return reduce_warps(value, (valid_threads + 31) / 32, op);
+  }
+
+  // Combines what the first lanes of the first warps have.
+  static __device__ __forceinline__ value_t reduce_warps(value_t value, int warps, const op_t& op) {
     __shared__ value_t of_warps[large_threads / 32];
     const int warp = threadIdx.x / 32;
-    value          = reduce_warp(value, valid_threads - warp * 32, op);
     if (threadIdx.x % 32 == 0) {
       of_warps[warp] = value;
     }
     __syncthreads();
     if (warp == 0) {
-      const int warps = (valid_threads + 31) / 32;
       if (static_cast<int>(threadIdx.x) < warps) {
         value = of_warps[threadIdx.x];
       }
@@ -149,6 +155,103 @@ struct reduce_kernels {
     return reduce_block(sum.value, static_cast<int>(least(share, blockDim.x)), op);
   }
 
+  // The largest power of two up to a number of rows.
+  template <int rows>
+  static constexpr int ordered_rows() {
+    int power = 1;
+    while (power * 2 <= rows) {
+      power *= 2;
+    }
+    return power;
+  }
+
+  // Adds rows of a warp to what its first lane has.
+  template <bool aligned, int items, int rows, class It>
+  static __device__ __forceinline__ void add_rows(partial_of<value_t>& sum, It in, i64 num_items, i64 beyond,
+                                                  i64 first, i64 last, const op_t& op) {
+    constexpr int row_items = 32 * items;
+    const int lane          = threadIdx.x % 32;
+    for (i64 row = first; row < last;) {
+      const i64 start = row * row_items - beyond;
+      const i64 own   = start + lane * items;
+      value_t value;
+      if (start >= 0 && row + rows <= last && start + rows * row_items <= num_items) {
+        vector<item_t<It>, items> loaded[rows];
+        value_t of_rows[rows];
+#pragma unroll
+        for (int r = 0; r < rows; ++r) {
+          load<aligned>(loaded[r], in + (own + r * row_items));
+        }
+#pragma unroll
+        for (int r = 0; r < rows; ++r) {
+          of_rows[r] = reduce_thread<value_t, accum_t, items>(loaded[r].item, op);
+        }
+        value = reduce_rows(of_rows, op);
+        row += rows;
+      } else {
+        if (own >= 0 && own + items <= num_items) {
+          vector<item_t<It>, items> loaded;
+          load<aligned>(loaded, in + own);
+          value = reduce_thread<value_t, accum_t, items>(loaded.item, op);
+        } else {
+          partial_of<value_t> part;
+#pragma unroll 1
+          for (i64 i = own > 0 ? own : 0; i < least(own + items, num_items); ++i) {
+            part.add(static_cast<accum_t>(in[i]), op);
+          }
+          value = part.value;
+        }
+        const i64 lanes = (num_items - start + items - 1) / items;
+        value           = reduce_warp(value, static_cast<int>(least(lanes, 32)), op);
+        ++row;
+      }
+      if (lane == 0) {
+        sum.add(value, op);
+      }
+    }
+  }
+
+  // Combines a block's share of the items in their order. Each warp has a share of its own, of whole rows of
+  // vectors; the first vector of all and the last may lack items. No block is without a share if there are as
+  // many as tiles of items at most.
+  template <int items, int rows, class It>
+  static __device__ __forceinline__ value_t reduce_in_order(It in, i64 num_items, int tile, const op_t& op) {
+    i64 beyond      = 0;
+    bool is_aligned = true;
+    if constexpr (arrays_of<It>::widest > 0) {
+      beyond     = beyond_vector<items>(in);
+      is_aligned = cupar::is_aligned<items>(in + (items - beyond) % items);
+    }
+    constexpr int row_items = 32 * items;
+    const int unit          = tile / static_cast<int>(blockDim.x);  // rows that are dealt together
+    const i64 all_rows      = num_items > 0 ? (num_items + beyond + row_items - 1) / row_items : 0;
+    const i64 units         = (all_rows + unit - 1) / unit;
+
+    const int warps      = blockDim.x / 32;
+    const i64 first_warp = i64{blockIdx.x} * warps, warp = first_warp + threadIdx.x / 32;
+    const i64 each = units / (i64{gridDim.x} * warps), more = units % (i64{gridDim.x} * warps);
+    const i64 first = (warp * each + least(warp, more)) * unit;
+    const i64 last  = least(first + (each + (warp < more ? 1 : 0)) * unit, all_rows);
+
+    partial_of<value_t> sum;
+    if (is_aligned) {
+      add_rows<true, items, rows>(sum, in, num_items, beyond, first, last, op);
+    } else if constexpr (!is_array<It> || sizeof(item_t<It>) > alignof(item_t<It>)) {
+      add_rows<false, items, rows>(sum, in, num_items, beyond, first, last, op);
+    }
+    const i64 with_share = each > 0 ? warps : least(more - first_warp, warps);
+    return reduce_warps(sum.value, static_cast<int>(with_share), op);
+  }
+
+  template <int items, int rows, class It>
+  static __device__ __forceinline__ value_t reduce_share(It in, i64 num_items, int tile, const op_t& op) {
+    if constexpr (is_ordered) {
+      return reduce_in_order<items, ordered_rows<rows>()>(in, num_items, tile, op);
+    } else {
+      return reduce<items, rows>(in, num_items, tile, op);
+    }
+  }
+
   // Stores the result of a reduction; without items that is the initial value, if there is one.
   static __device__ __forceinline__ void finish(d_out_t out, i64 num_items, value_t value, const op_t& op,
                                                 accum_t init) {
@@ -176,7 +279,7 @@ struct reduce_kernels {
     static __device__ __forceinline__ void run(d_in_t in, d_out_t out, accum_t* partials, i64 num_items,
                                                int tile, op_t op, init_t init) {
       join_stream();
-      const value_t value = reduce<items, rows>(in, num_items, tile, op);
+      const value_t value = reduce_share<items, rows>(in, num_items, tile, op);
       if (threadIdx.x == 0) {
         if (gridDim.x == 1) {
           finish(out, num_items, value, op, init);
@@ -192,7 +295,7 @@ struct reduce_kernels {
                                                op_t op, init_t init) {
       join_stream();
       constexpr int rows  = 4;
-      const value_t value = reduce<1, rows>(partials, num_partials, rows * threads, op);
+      const value_t value = reduce_share<1, rows>(partials, num_partials, rows * threads, op);
       if (threadIdx.x == 0) {
         finish(out, num_partials, value, op, init);
       }
