@@ -134,7 +134,7 @@ def _scan_planner(given: Properties) -> tuple[Plan, _ScanFacts]:
         known_size=given["known_size"],
         many=given["many"] * sms,
         sms=sms,
-        resident=sms * given.occupancy("cupar_column_scan_split", split, 0) if split else 0,
+        resident=sms * given.occupancy("cupar_column_scan_split", split, 0) if given["split_rows"] else 0,
     )
 
 

@@ -50,12 +50,12 @@ struct reduce_kernels {
 
   static constexpr int items = vector_items<d_in_t>();
   // Tuples of arrays' items, such as an item with its index, take more registers than they take memory.
-  static constexpr bool are_tuples = !is_array<d_in_t> && items > 1;
-  static constexpr int tuple_rows  = 256 / (items * static_cast<int>(sizeof(d_in_v)));
-  static constexpr int most_rows   = are_tuples ? (tuple_rows > 0 ? tuple_rows : 1) : Traits::rows;
-  static constexpr int rows        = Traits::rows < most_rows ? Traits::rows : most_rows;
+  static constexpr int tuple_rows = 128 / (items * static_cast<int>(sizeof(d_in_v)));
+  static constexpr int most_rows =
+      is_array<d_in_t> || items == 1 ? Traits::rows : (tuple_rows > 0 ? tuple_rows : 1);
+  static constexpr int rows = Traits::rows < most_rows ? Traits::rows : most_rows;
 
-  static constexpr int large_threads = sizeof(accum_t) > 16 ? threads : are_tuples ? 512 : 1024;
+  static constexpr int large_threads = sizeof(accum_t) <= 16 ? 1024 : threads;  // or registers are short
   static constexpr int large_bytes   = 64 * 1024;
 
   // What one block takes: as much as it can have on its way, or more of an array.
