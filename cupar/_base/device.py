@@ -45,7 +45,7 @@ def refuses_host() -> bool:
 
 
 def in_cpu_call() -> bool:
-    """Whether what was built for the CPU is called, wherever that is."""
+    """Whether this is within a call of a build for the CPU."""
     return _current.get() == _CALL
 
 
@@ -68,7 +68,7 @@ def device(name: str) -> Iterator[None]:
 
     Notes
     -----
-    What was built stays for the device that it was built for, wherever it is called.
+    A build stays for its device, wherever it is called.
 
     Examples
     --------
@@ -89,16 +89,16 @@ def device(name: str) -> Iterator[None]:
 
 
 def using(is_cpu: bool, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
-    """Return what a function returns that takes host arrays, or device arrays.
+    """Call a function that takes host arrays, or device arrays.
 
-    In a context of its own, which is left whatever happens: an interrupt on the way out of a ``with`` would
-    leave this one set for ever.
+    It runs in a context of its own, which is left whatever happens: an interrupt on the way out of a ``with``
+    would leave this one set for ever.
     """
     return copy_context().run(_within, is_cpu, function, arguments, named)
 
 
 def within_cpu_call(function: Callable[..., T], *arguments: Any) -> T:
-    """Return what a function returns within a call of what was built for the CPU."""
+    """Call a function within a call of a build for the CPU."""
     return copy_context().run(_within, _CALL, function, arguments, {})
 
 
@@ -108,10 +108,10 @@ def _within(device: int, function: Callable[..., T], arguments: tuple[Any, ...],
 
 
 def text(cc: int | str) -> str:
-    """Return what code is for, as in messages."""
+    """Return the target of code, as in messages."""
     return "the CPU" if cc in (CPU, "cpu") else f"sm_{cc}"
 
 
 def public(cc: int) -> int | str:
-    """Return what code is for, as factories take it: a compute capability, or ``"cpu"``."""
+    """Return the target of code, as factories take it: a compute capability, or ``"cpu"``."""
     return "cpu" if cc == CPU else cc

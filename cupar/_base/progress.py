@@ -52,14 +52,11 @@ class _Task:
         try:
             with self._active:
                 _begin(self)
-                return self.context.run(self._call, call)
+                if self.builds:
+                    self.context.run(_current.set, self)
+                return self.context.run(call)
         finally:
             _settle()
-
-    def _call(self, call: Callable[[], T]) -> T:
-        if self.builds:
-            _current.set(self)
-        return call()
 
 
 _current: ContextVar[_Task | None] = ContextVar("cupar_progress", default=None)

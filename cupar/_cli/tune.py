@@ -82,6 +82,8 @@ def tune(arguments: Arguments) -> Result:
     cupar tune merge_sort float64 int32 --op greater --dry-run
     cupar tune asked.jsonl --seconds 600
     """
+    from .._tune import session
+
     start = time.perf_counter()
     if not arguments.dry_run:
         listing.own()  # or fail now
@@ -90,7 +92,9 @@ def tune(arguments: Arguments) -> Result:
     with output_left_alone() if arguments.json else nullcontext():
         card = _card(arguments)
         specs, left = _asked(arguments, card)
-        results = _tuned(arguments, specs)
+        sizes = arguments.items, arguments.segment_size
+        with _progress(arguments, len(specs)) as (begin, notify):
+            results = session.run(specs, arguments.seconds, *sizes, not arguments.dry_run, begin, notify)
     seconds = time.perf_counter() - start
     if arguments.plot is not None:
         _plot(arguments.plot, card, results)
@@ -179,14 +183,6 @@ def _listed(arguments: Arguments, path: Path, card: Card) -> tuple[list[Speciali
 
 
 # --- Tuning ---------------------------------------------------------------------------------------------
-
-
-def _tuned(arguments: Arguments, specs: list[Specialisation]) -> list[Tuned]:
-    from .._tune import session
-
-    with _progress(arguments, len(specs)) as (begin, notify):
-        sizes = arguments.items, arguments.segment_size
-        return session.run(specs, arguments.seconds, *sizes, not arguments.dry_run, begin, notify)
 
 
 Begin = Callable[["Specialisation", float], None]

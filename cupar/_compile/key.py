@@ -50,7 +50,9 @@ def template_parts(spec: Specialisation) -> dict[str, Any]:
         "entry": "template",
         **_spec_parts(spec),
         "cc": spec.cc,
-        "generated": _generated_part(spec),
+        "generated": {
+            "the C++ that cupar writes for its kernels": [_NO_TEXT, _hash(source.source(family, spec))]
+        },
         "versions": versions,
     }
 
@@ -84,8 +86,8 @@ def build_parts(spec: Specialisation) -> dict[str, Any]:
     versions["options of the linker"] = " ".join(linker)
     functions = _functions(spec)
     for name, op in functions.items():
-        wrapped = [_NO_TEXT, _hash(wrapper.source(op))] if op.cpp is None else _cpp_part(op.cpp)
-        generated[f"the code that cupar puts around {name}"] = wrapped
+        wrapped = [wrapper.source(op)] if op.cpp is None else [op.cpp, *toolchain.CPP_OPTIONS]
+        generated[f"the code that cupar puts around {name}"] = [_NO_TEXT, _hash(wrapped[0]), *wrapped[1:]]
     if any(op.cpp is None for op in functions.values()):
         versions.update(toolchain.operator_versions())
         versions.update((f"numba's option {name}", value) for name, value in _numba.OPTIONS.items())
@@ -226,16 +228,6 @@ def _function_parts(functions: Mapping[str, Operator]) -> dict[str, Any]:
 def _types_part(inputs: tuple[np.dtype[Any], ...], *output: np.dtype[Any]) -> list[Any]:
     text = f"({', '.join(map(_type_text, inputs))})" + "".join(f" -> {_type_text(each)}" for each in output)
     return [text, *map(structs.type_part, (*inputs, *output))]
-
-
-def _generated_part(spec: Specialisation) -> dict[str, Any]:
-    family = spec.kind._family
-    assert family is not None
-    return {"the C++ that cupar writes for its kernels": [_NO_TEXT, _hash(source.source(family, spec))]}
-
-
-def _cpp_part(source: str) -> list[str]:
-    return [_NO_TEXT, _hash(source), *toolchain.CPP_OPTIONS]
 
 
 def _kind(op: Operator) -> str:

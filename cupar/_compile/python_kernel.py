@@ -70,7 +70,7 @@ def compile_kernel(spec: Specialisation) -> Compiled:
         library._llvm_strs = [each.replace(named, symbol) for each in library.llvm_strs]
         llvm = library.get_llvm_str()
         if any(each in llvm for each in _RESHAPES):
-            library.add_linking_file(_reshapes(compiler))
+            library.add_linking_file(str(Path(compiler.__file__).with_name("reshape_funcs.cu")))
         codes = [library.get_ltoir(cc=divmod(spec.cc, 10)), *_linked(library, spec)]
         return Compiled(codes, bool(library.use_cooperative), llvm)
 
@@ -101,10 +101,6 @@ def _linked(library: Any, spec: Specialisation) -> Iterator[bytes]:
 def _is_numbas(callback: Any) -> bool:
     """Whether there is no callback, or one that is numba's own: that only warns."""
     return callback is None or package(callback.__module__) == "numba"
-
-
-def _reshapes(compiler: Any) -> str:
-    return str(Path(compiler.__file__).with_name("reshape_funcs.cu"))
 
 
 def _numba_type(kind: described.Type) -> Any:

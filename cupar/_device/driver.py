@@ -139,10 +139,6 @@ def device_at(ordinal: int) -> Device:
     return Device(ordinal, 10 * attribute(ordinal, 75) + attribute(ordinal, 76))  # COMPUTE_CAPABILITY_…
 
 
-def _ask_nothing() -> int:
-    return 1  # as a call that the driver refuses
-
-
 # Of a stream: asks whether it is captured, and where the answer is; asks for its number, and where that is.
 _Asking = tuple[Callable[[], int], c_int, Callable[[], int], c_uint64]
 _MOST_STREAMS = 256
@@ -153,7 +149,7 @@ class _ThisThread(threading.local):
 
     # Asks for the number of the current context, and returns the driver's status: not 0 without one, or
     # if `current_context` was not called in this thread.
-    ask: Callable[[], int] = staticmethod(_ask_nothing)
+    ask: Callable[[], int] = staticmethod(lambda: 1)
     # Set if the machine has one device and the thread a context on it: no call needs to ask which.
     has_the_only_device: bool
 

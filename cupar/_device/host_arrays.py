@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -109,7 +110,8 @@ def _torch(tensor: Any) -> np.ndarray[Any, Any]:
         raise ValueError("got a tensor with lazy conjugation or negation; call .resolve_conj().resolve_neg()")
     tensor = tensor.detach()
     if kind == "bfloat16":  # which NumPy has not
-        bits = tensor.view(_of_torch(tensor, "int16")).numpy()
+        torch = sys.modules[type(tensor).__module__.partition(".")[0]]
+        bits = tensor.view(torch.int16).numpy()
         found: np.ndarray[Any, Any] = bits.view(structs.bfloat16())
         return found
     try:
@@ -117,9 +119,3 @@ def _torch(tensor: Any) -> np.ndarray[Any, Any]:
     except TypeError as error:
         raise TypeError(f"got a tensor of {kind}, which NumPy does not take: {error}") from None
     return array
-
-
-def _of_torch(tensor: Any, name: str) -> Any:
-    import sys
-
-    return getattr(sys.modules[type(tensor).__module__.partition(".")[0]], name)

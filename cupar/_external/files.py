@@ -18,8 +18,10 @@ class FileGuard:
 
     def read(self, path: str | Path) -> bytes:
         """Read a file, and watch it; raise OSError if it cannot be read."""
-        found, state = _read(str(path))
-        self._files[str(path)] = state
+        path = str(path)
+        state = _state(path)
+        found = _content(path, state) if state else Path(path).read_bytes()
+        self._files[path] = state
         return found
 
     def absent(self, path: str | Path) -> None:
@@ -39,11 +41,6 @@ def _state(path: str) -> tuple[int, ...]:
     if not stat.S_ISREG(found.st_mode):  # a folder, which is no file that is read
         return ()
     return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
-
-
-def _read(path: str) -> tuple[bytes, tuple[int, ...]]:
-    state = _state(path)
-    return (Path(path).read_bytes() if not state else _content(path, state)), state
 
 
 @functools.lru_cache(64)

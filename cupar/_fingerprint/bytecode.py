@@ -118,12 +118,9 @@ def parameters(code: CodeType) -> tuple[str, ...]:
 
 def _chain(instructions: list[dis.Instruction], index: int) -> Chain:
     """Return the name loaded at an index and the attributes loaded directly after it."""
-    following = itertools.takewhile(_loads_attribute, instructions[index + 1 :])
-    return (instructions[index].argval, *(each.argval for each in following))
-
-
-def _loads_attribute(instruction: dis.Instruction) -> bool:
-    return instruction.opname in ("LOAD_ATTR", "LOAD_METHOD")
+    following = instructions[index + 1 :]
+    loads = itertools.takewhile(lambda each: each.opname in ("LOAD_ATTR", "LOAD_METHOD"), following)
+    return (instructions[index].argval, *(each.argval for each in loads))
 
 
 def _canonical(instructions: list[dis.Instruction]) -> tuple[bytes, list[int]]:

@@ -99,10 +99,9 @@ class _Watched:
         often = itemgetter(types.Integer, types.Boolean, types.Complex, types.Float, types.NamedTuple)
         self.models = functools.partial(often, found.managers[0]._handlers)
         self.types: Any = found.typeof._clear_cache.__self__.data
-        found.typeof.dispatch(_Probe)
+        self.look()
         if _PROBE not in self.types:
             raise KeyError("typeof has no cache")
-        self.seen = self.models()
 
     def has_changed(self) -> bool:
         """Whether a data model or the type of a class is another one since `look`."""

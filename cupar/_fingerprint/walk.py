@@ -65,9 +65,8 @@ class _Walk:
     def __init__(self) -> None:
         self._reader = Reader(self._callee, check=extensions.check)
         self._operator: tuple[object, object] = (None, None)  # and the function that it wraps, if it does
-        self._met: dict[
-            int, tuple[int, FrozenFunction | FrozenJitted]
-        ] = {}  # functions, with their numbers, by id
+        # Functions, with their numbers, by id.
+        self._met: dict[int, tuple[int, FrozenFunction | FrozenJitted]] = {}
         self._inside = ""  # " in 'helper'" while the walk is in a function that the operator calls
         self._is_recursive = False
         self._calling: list[FrozenFunction] = []  # each called by the one before

@@ -130,10 +130,8 @@ def under_one_deadline(seconds: float, call: Callable[[Deadline], _T]) -> _T:
     The limit is set in a context of its own, which is left whatever happens: an interrupt in a ``finally``
     would leave a variable of this one set for ever.
     """
-    outer = _current.get()
-    return copy_context().run(_limited, Deadline(seconds), call) if outer is None else call(outer)
-
-
-def _limited(deadline: Deadline, call: Callable[[Deadline], _T]) -> _T:
-    _current.set(deadline)
-    return call(deadline)
+    if (outer := _current.get()) is not None:
+        return call(outer)
+    context, deadline = copy_context(), Deadline(seconds)
+    context.run(_current.set, deadline)
+    return context.run(call, deadline)

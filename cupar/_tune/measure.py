@@ -185,12 +185,15 @@ class GPU:
                     continue
                 bound = each.bound(algorithm)
                 self._check(each, bound)
-                found.append(self._turns(each, bound, number))
+                calls = max(1, min(_MOST_CALLS, math.ceil(_BATCH_SECONDS / max(each.seconds, 1e-7))))
+                self._time([each.default, bound], calls)
+                seconds = self._time([each.default, bound] * number, calls)
+                found.append(Turns(each.problem.name, seconds[::2], seconds[1::2]))
             return found
         except DeviceError:
             raise
         except (driver.DriverError, ValueError) as error:
-            if not self._answers():
+            if driver.library().cuCtxSynchronize():  # the GPU does not respond any more
                 raise DeviceError(f"{write(policy)}: {error}") from error
             raise FailedPolicyError(f"does not run: {error}") from None
 
@@ -203,12 +206,6 @@ class GPU:
         built = produce.produce(spec, spec.without_user(), self.device, found=found)
         algorithm: Any = spec.kind
         return algorithm(built, spec.states)
-
-    def _turns(self, each: _Set, bound: Bound, number: int) -> Turns:
-        calls = max(1, min(_MOST_CALLS, math.ceil(_BATCH_SECONDS / max(each.seconds, 1e-7))))
-        self._time([each.default, bound], calls)
-        seconds = self._time([each.default, bound] * number, calls)
-        return Turns(each.problem.name, seconds[::2], seconds[1::2])
 
     def _time(self, turns: list[Bound], calls: int) -> list[float]:
         """Return the seconds of each: of one call, averaged over a batch."""
@@ -252,10 +249,6 @@ class GPU:
         self._different.run(found.words(), right.words(), found.words(), words)
         self._any.run(found.words(), self._found, words, np.zeros(1, _WORD))
         return bool(self._found.host()[0])
-
-    def _answers(self) -> bool:
-        """Whether the GPU still responds."""
-        return bool(driver.library().cuCtxSynchronize() == 0)
 
 
 _NOT_READY = 600  # CUDA_ERROR_NOT_READY
