@@ -274,13 +274,8 @@ def dtype_of(kind: Any) -> Any:
         return structs.bfloat16()
     if type(kind).__name__ != "Record":
         return as_dtype(kind)
-    described = {
-        "names": list(kind.fields),
-        "formats": [dtype_of(each.type) for each in kind.fields.values()],
-        "offsets": [each.offset for each in kind.fields.values()],
-        "itemsize": kind.size,
-    }
-    return np.dtype(described, align=bool(kind.aligned))  # type: ignore[call-overload]
+    fields = [(name, dtype_of(each.type), each.offset) for name, each in kind.fields.items()]
+    return structs.of_members(fields, kind.size, bool(kind.aligned))
 
 
 def type_text(kind: Any) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections import namedtuple
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from keyword import iskeyword
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, get_origin, get_type_hints, overload
@@ -136,15 +136,8 @@ def from_descr(given: Any) -> np.dtype[Any]:
         return bfloat16()
     if not isinstance(given, Mapping):
         return np.lib.format.descr_to_dtype(given)
-    fields = given["fields"]
-    described: Any = {
-        "names": [name for name, *_ in fields],
-        "formats": [from_descr(each) for *_, each in fields],
-        "offsets": [offset for _, offset, _ in fields],
-        "itemsize": given["itemsize"],
-    }
-    result: np.dtype[Any] = np.dtype(described, align=True)
-    return result
+    fields = [(name, from_descr(each), offset) for name, offset, each in given["fields"]]
+    return of_members(fields, given["itemsize"])
 
 
 @overload
@@ -349,12 +342,6 @@ def normal(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
     for field, kind in padding.items():
         if kind.itemsize >= alignment:  # more than there can be of padding
             normal(f"{name}: field {field!r}", kind)
-    layout: Any = {
-        "names": list(fields),
-        "formats": [kind for kind, _ in fields.values()],
-        "offsets": [offset for _, offset in fields.values()],
-        "itemsize": dtype.itemsize,
-    }
     for field, (kind, offset) in fields.items():
         whole = dtype.itemsize % alignment and kind.alignment == alignment
         if offset % kind.alignment or whole:
@@ -362,14 +349,23 @@ def normal(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
                 f"{name}: field {field!r}, a {kind} at byte {offset} of {dtype.itemsize}, is not aligned, "
                 "and GPUs cannot load it: make the dtype with align=True"
             )
-    result: np.dtype[Any] = np.dtype(layout, align=True)
-    return result
+    return of_members([(field, *its) for field, its in fields.items()], dtype.itemsize)
 
 
 def members(dtype: np.dtype[Any]) -> list[tuple[str, np.dtype[Any], int]]:
     """Return name, dtype and offset of each field of a struct; nothing for a number."""
     fields: Any = dtype.fields
     return [(name, *fields[name][:2]) for name in dtype.names or ()]
+
+
+def of_members(
+    fields: Iterable[tuple[str, np.dtype[Any], int]], itemsize: int, is_aligned: bool = True
+) -> np.dtype[Any]:
+    """Return the dtype of a struct with these `members`."""
+    names, formats, offsets = map(list, zip(*fields, strict=True))
+    described: Any = {"names": names, "formats": formats, "offsets": offsets, "itemsize": itemsize}
+    result: np.dtype[Any] = np.dtype(described, align=is_aligned)
+    return result
 
 
 def _may_be_padding(field: str, kind: np.dtype[Any]) -> bool:
@@ -384,15 +380,8 @@ def layout(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return a dtype with the fields of a struct named by their places: equal for equal layouts."""
     if dtype.names is None:
         return dtype
-    fields = members(dtype)
-    unnamed: Any = {
-        "names": [f"f{index}" for index in range(len(fields))],
-        "formats": [layout(kind) for _, kind, _ in fields],
-        "offsets": [offset for *_, offset in fields],
-        "itemsize": dtype.itemsize,
-    }
-    result: np.dtype[Any] = np.dtype(unnamed, align=True)
-    return result
+    fields = enumerate(members(dtype))
+    return of_members([(f"f{i}", layout(kind), offset) for i, (_, kind, offset) in fields], dtype.itemsize)
 
 
 def text(dtype: np.dtype[Any]) -> str:

@@ -22,8 +22,6 @@ def info(arguments: Arguments) -> Result:
     """
     from .._inspect import environment
 
-    gpus = environment.gpus()
-    driver = environment.nvidia_driver()
     compilers = environment.compilers()
     packages = environment.packages()
     missing = list(dict.fromkeys(why for path, why in compilers.values() if path is None))
@@ -35,8 +33,8 @@ def info(arguments: Arguments) -> Result:
         "executable": sys.executable,
         "packages": packages,
         "compilers": {name: path for name, (path, _) in compilers.items()},
-        "driver": driver,
-        "gpus": gpus,
+        "driver": environment.nvidia_driver(),
+        "gpus": environment.gpus(),
         "cache": environment.cache(),
         "environment": environment.variables(),
         "missing": missing,

@@ -131,10 +131,8 @@ def read(name: str, array: Any, on_cpu: bool) -> View:
             if read_in_line is not None and _has(array, *_READ_IN_LINE[reader]):
                 read_in_line.add(type(array))
         return reader(array)
-    except TypeError as error:
-        raise TypeError(f"{name}: {error}") from None
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
+    except (TypeError, ValueError) as error:
+        raise (TypeError if isinstance(error, TypeError) else ValueError)(f"{name}: {error}") from None
     except AttributeError as error:  # such as __cuda_array_interface__ of a tensor in host memory
         raise TypeError(f"{name}: expected a {_kind(on_cpu)}, got {type(array).__name__}: {error}") from None
     except Exception as error:  # arrays raise anything when they are asked what they are
