@@ -90,7 +90,9 @@ def problems(spec: Specialisation, items: int | None, segment_size: int | None, 
     """
     for each in spec.arguments:
         if not each.is_pointer:
-            raise UnsuitableError(f"{each.name}: recorded lists do not store what iterators read")
+            raise UnsuitableError(
+                f"{each.name}: it is an iterator, and recorded lists do not store what iterators read"
+            )
     if any(op.state_size for _, op in spec.operators):
         raise UnsuitableError("an operator has captured arrays, which a list does not hold")
     make = _MAKERS.get(spec.algorithm)
