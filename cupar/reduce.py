@@ -5,12 +5,10 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ._call.algorithm import Algorithm
 from ._kernels.reduce import REDUCE
 from ._launch.arguments import choice, two_phases
-from ._obtain.arguments import Accumulation, accumulation
+from ._obtain.arguments import Accumulation, accumulation, in_order
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
 from .operators import Op, OpKind
@@ -121,14 +119,12 @@ def reduce_into(
     """
     types = accumulation(d_in, d_out, op, h_init)
     wanted = _supported(determinism, types)
-    if not isinstance(commutative, (bool, np.bool_)):
-        raise TypeError(f"commutative: expected True or False, got {commutative!r}")
+    options = in_order(commutative)
     if not commutative and wanted is Determinism.NOT_GUARANTEED:
         raise ValueError(
             "determinism: NOT_GUARANTEED adds in any order, which commutative=False does not allow"
         )
     operators = {"op": types.operator}
-    options = {} if commutative else {"commutative": False}
     return obtain(
         Reduce if commutative else ReduceInOrder,
         "reduce_into",

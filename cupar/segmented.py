@@ -15,7 +15,7 @@ from ._kernels.segments import Segments
 from ._launch.arguments import choice, two_phases
 from ._launch.double_buffer import DoubleBuffer, buffers, select
 from ._launch.segments import ordered, reduced
-from ._obtain.arguments import accumulation, segment_offsets
+from ._obtain.arguments import accumulation, in_order, segment_offsets
 from ._obtain.call_sites import memoised
 from ._obtain.obtain import obtain
 from .operators import Op
@@ -114,6 +114,7 @@ def segmented_reduce(
     op: Op | None = None,
     h_init: Any = None,
     *,
+    commutative: bool = True,
     cc: ComputeCapability = None,
     wait: bool = True,
     link: Any = None,
@@ -136,11 +137,15 @@ def segmented_reduce(
         `num_segments` items. Of any integer dtype. Both None: rows.
     op : callable, OpKind or RawOp
         Combines two values of the accumulator's dtype. It must be associative
-        and commutative: either may be that of earlier items. Order and grouping
-        are unspecified, but the same in every run on the same kind of GPU.
+        and, unless `commutative` is False, commutative: either may be that
+        of earlier items. Order and grouping are unspecified, but the same in
+        every run on the same kind of GPU.
     h_init : numpy.ndarray of one element or number
         The initial value of each segment. An array's dtype is the
         accumulator's; a number is taken in `d_in`'s dtype.
+    commutative : bool, optional
+        False: `op` need not be commutative. Items are combined in their order,
+        the initial value before them, in any grouping.
     cc, wait, link : optional
         What to build for (90, "cpu"), whether to wait for that, and code that
         operators call: see `Algorithm`, which also lists what is raised.
@@ -184,7 +189,10 @@ def segmented_reduce(
     types = accumulation(d_in, d_out, op, h_init)
     arguments = types.d_in, types.d_out, *offsets
     operators = {"op": types.operator}
-    return obtain(SegmentedReduce, "segmented_reduce", arguments, operators, cc, wait, link, init=types.init)
+    options = in_order(commutative)
+    return obtain(
+        SegmentedReduce, "segmented_reduce", arguments, operators, cc, wait, link, init=types.init, **options
+    )
 
 
 class SegmentedSort(

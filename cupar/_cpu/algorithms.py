@@ -78,7 +78,7 @@ def reduce(kit: Kit) -> Phases:
 
 def segmented_reduce(kit: Kit) -> Phases:
     write, op, initial, bounds = kit.write("d_out"), kit.operator("op"), kit.initial(), kit.bounds()
-    fold = _fold(kit, kit.items("d_in"), op)
+    fold = _fold(kit, kit.items("d_in"), op, kit.spec.option("commutative") is not None)
 
     def each(p: Any, i: Any) -> None:
         low, high = bounds(p, i)

@@ -131,7 +131,11 @@ def _plan(facts: _Facts, problem: Segments, emit: Emit) -> int:
 
 
 def _traits(spec: Specialisation) -> str:
-    code = f"using accum_t = {cpp.type_name(spec.operators[0][1].output)};"
+    is_ordered = spec.option("commutative") is not None
+    code = (
+        f"using accum_t = {cpp.type_name(spec.operators[0][1].output)};\n"
+        f"static constexpr bool is_ordered = {str(is_ordered).lower()};"
+    )
     if len(spec.arguments) > 2:
         return f"{code}\nstatic constexpr bool is_rows = false;"
     return f"{code}\nstatic constexpr bool is_rows = true;\n{ROWS}"

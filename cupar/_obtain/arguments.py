@@ -216,3 +216,10 @@ def check_conversion(
             f"{source_name}: {structs.text(source)} is not converted to {structs.text(target)} of "
             f"{target_name} silently; {advice}"
         )
+
+
+def in_order(commutative: Any) -> dict[str, Any]:
+    """Return the option of reductions whose operator need not be commutative, if it need not."""
+    if not isinstance(commutative, (bool, np.bool_)):
+        raise TypeError(f"commutative: expected True or False, got {commutative!r}")
+    return {} if commutative else {"commutative": False}

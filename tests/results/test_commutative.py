@@ -154,3 +154,69 @@ def test_builds_of_commutative_operators_are_what_they_were(specified):
     assert default == specified(cupar.reduce_into, "i4", "i4", last_nonzero, 0, commutative=True)
     assert default.option("commutative") is None
     assert specified(cupar.reduce_into, "i4", "i4", last_nonzero, 0, commutative=False) != default
+
+
+# --- Segments --------------------------------------------------------------------------------------------
+
+
+def segments_of(rng, lengths):
+    """Return offsets of segments of some lengths, one after another with gaps."""
+    gaps = rng.integers(0, 3, len(lengths))
+    ends = np.cumsum(lengths + gaps)
+    return ends - lengths, ends
+
+
+LENGTHS = {
+    "short": lambda rng: rng.integers(0, 9, 5000),
+    "of all kinds": lambda rng: np.concatenate([rng.integers(0, 300, 700), [0, 1, 33, 2048, 9000, 20_000]]),
+    "long": lambda rng: np.array([50_001, 3, 0, 123_457, 70_000]),
+    "one": lambda rng: np.array([300_001]),
+    "of one warp's lanes": lambda rng: np.array([1, 31, 32, 33, 127, 128, 129, 1023, 1024, 1025] * 40),
+}
+
+
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+@pytest.mark.parametrize("dtype", ["i1", "i4", "f8"])
+@every(2)
+def test_segments_of_arrays(lengths, dtype, rng):
+    """The last that is not zero of each."""
+    starts, ends = segments_of(rng, lengths(rng))
+    host = nonzero(rng, int(ends[-1]) + 3, dtype)
+    wanted = np.full(len(starts), 5, dtype)
+    for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        found = np.flatnonzero(host[start:end])
+        if len(found):
+            wanted[i] = host[start + found[-1]]
+    reduction = cupar.segmented_reduce(
+        dtype, dtype, "i8", "i8", last_nonzero, np.zeros(1, dtype), commutative=False
+    )
+    out, init = cp.zeros(len(starts), dtype), np.full(1, 5, dtype)
+    reduction.run(cp.asarray(host), out, len(starts), cp.asarray(starts), cp.asarray(ends), init)
+    np.testing.assert_array_equal(out.get(), wanted)
+
+
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+def test_segments_of_structs(lengths, rng):
+    starts, ends = segments_of(rng, lengths(rng))
+    host = np.zeros(int(ends[-1]), TRIPLE)
+    host["first"] = host["last"] = rng.integers(0, 3, len(host))
+    wanted = [
+        (7, host["last"][end - 1], np.count_nonzero(np.diff(host["last"][start:end], prepend=7)))
+        if end > start
+        else (7, 7, 0)
+        for start, end in zip(starts, ends, strict=True)
+    ]
+    init, out = np.array([(7, 7, 0)], TRIPLE), Structs(np.zeros(len(starts), TRIPLE))
+    reduction = cupar.segmented_reduce(TRIPLE, TRIPLE, "i8", "i8", joined, init, commutative=False)
+    reduction.run(Structs(host), out, len(starts), cp.asarray(starts), cp.asarray(ends), init)
+    assert out.get().tolist() == wanted
+
+
+@pytest.mark.parametrize("size", [1, 3, 8, 31, 100, 1000, 30_000])
+def test_rows(size, rng):
+    host = nonzero(rng, 12 * size, "i4").reshape(12, size)
+    out = cp.zeros(12, "i4")
+    reduction = cupar.segmented_reduce("i4", "i4", op=last_nonzero, h_init=0, commutative=False)
+    reduction.run(cp.asarray(host), out, 12, None, None, 9, segment_size=size)
+    left = [row[row != 0] for row in host]
+    assert out.get().tolist() == [row[-1] if len(row) else 9 for row in left]

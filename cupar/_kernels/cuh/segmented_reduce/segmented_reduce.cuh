@@ -14,7 +14,8 @@
 // Source: ours; lanes by length are those of modern sparse matrix-vector products (J. Greathouse and M. Daga,
 // "Efficient Sparse Matrix-Vector Multiplication on GPUs using the CSR Storage Format", SC 2014).
 //
-// Traits: d_in_t, d_out_t, start_offsets_in_t, end_offsets_in_t, op_t, accum_t, is_rows.
+// Traits: d_in_t, d_out_t, start_offsets_in_t, end_offsets_in_t, op_t, accum_t, is_rows; is_ordered (lanes
+// combine neighbours, row by row of vectors, and nothing is staged).
 #pragma once
 
 #include <cuda/std/__bit/countr.h>
@@ -28,15 +29,16 @@
 namespace cupar {
 template <class Traits>
 struct segmented_reduce_kernels {
-  using d_in_t                  = typename Traits::d_in_t;
-  using d_in_v                  = typename Traits::d_in_v;
-  using d_out_t                 = typename Traits::d_out_t;
-  using d_out_v                 = typename Traits::d_out_v;
-  using start_offsets_in_t      = typename Traits::start_offsets_in_t;
-  using end_offsets_in_t        = typename Traits::end_offsets_in_t;
-  using op_t                    = typename Traits::op_t;
-  using accum_t                 = typename Traits::accum_t;
-  static constexpr bool is_rows = Traits::is_rows;
+  using d_in_t                     = typename Traits::d_in_t;
+  using d_in_v                     = typename Traits::d_in_v;
+  using d_out_t                    = typename Traits::d_out_t;
+  using d_out_v                    = typename Traits::d_out_v;
+  using start_offsets_in_t         = typename Traits::start_offsets_in_t;
+  using end_offsets_in_t           = typename Traits::end_offsets_in_t;
+  using op_t                       = typename Traits::op_t;
+  using accum_t                    = typename Traits::accum_t;
+  static constexpr bool is_rows    = Traits::is_rows;
+  static constexpr bool is_ordered = Traits::is_ordered;
 
   using value_t = combined<op_t, accum_t>;
   using partial = partial_of<value_t>;
@@ -145,6 +147,64 @@ struct segmented_reduce_kernels {
     }
   }
 
+  // Combines items in their order, fewer than 2^31 for each group of lanes: row by row, of which each lane
+  // has a vector. The first vector and the last may lack items. The result is each group's first lane's. All
+  // lanes of a warp take part, with groups of one size.
+  template <int items, class It>
+  static __device__ __forceinline__ void combine_in_order(partial& sum, It from, int length, int lane,
+                                                          int lanes, const op_t& op) {
+    int beyond      = 0;
+    bool is_aligned = true;
+    if constexpr (arrays_of<It>::widest > 0) {
+      beyond     = beyond_vector<items>(from);
+      is_aligned = cupar::is_aligned<items>(from + (items - beyond) % items);
+    }
+    const i64 vectors = length > 0 ? (i64{length} + beyond + items - 1) / items : 0;
+    for (i64 first = 0; __any_sync(~0u, first < vectors); first += lanes) {
+      const i64 own = first + lane, begin = own * items - beyond;
+      partial part;
+      if (own < vectors) {
+        if (begin >= 0 && begin + items <= length) {
+          vector<item_t<It>, items> loaded;
+          if (is_aligned) {
+            load<true>(loaded, from + begin);
+          } else {
+            load<false>(loaded, from + begin);
+          }
+          part.add(reduce_thread<value_t, accum_t, items>(loaded.item, op), op);
+        } else {
+#pragma unroll 1
+          for (i64 i = begin > 0 ? begin : 0; i < begin + items && i < length; ++i) {
+            part.add(static_cast<accum_t>(from[i]), op);
+          }
+        }
+      }
+      __syncwarp();
+      for (int distance = 1; distance < lanes; distance *= 2) {
+        const value_t other = shuffle_down(part.value, distance);
+        if (lane + distance < lanes && own + distance < vectors) {
+          part.value = static_cast<value_t>(op(part.value, other));
+        }
+      }
+      if (lane == 0 && own < vectors) {
+        sum.add(part.value, op);
+      }
+      __syncwarp();
+    }
+  }
+
+  // Combines items of groups of lanes, fewer than 2^31 for each; the result is each group's first lane's.
+  static __device__ __forceinline__ void combine_group(partial& sum, d_in_t from, int length, int lane,
+                                                       int lanes, const op_t& op) {
+    if constexpr (is_ordered) {
+      combine_in_order<items>(sum, from, length, lane, lanes, op);
+    } else {
+      combine_share(sum, from, length, lane, lanes, op);
+      __syncwarp();
+      combine_lanes(sum, lanes, op);
+    }
+  }
+
   static __device__ __forceinline__ void finish(d_out_t out, i64 index, const partial& sum, const op_t& op,
                                                 accum_t init) {
     out[index] = static_cast<d_out_v>(sum.is_there ? static_cast<accum_t>(op(init, sum.value)) : init);
@@ -155,7 +215,7 @@ struct segmented_reduce_kernels {
 
   // The largest groups whose segments are staged. Of rows, it is those of a few items, which are no vectors:
   // others' lanes load as many vectors from memory.
-  static constexpr int staged_lanes = !is_array<d_in_t> ? 0 : is_rows ? 1 : 16;
+  static constexpr int staged_lanes = !is_array<d_in_t> || is_ordered ? 0 : is_rows ? 1 : 16;
 
   static constexpr int batch_bytes  = is_rows ? 2048 : 4096;  // that the segments of a warp should have
   static constexpr int staged_bytes = is_rows ? 4096 : 5120;  // of shared memory for what they span
@@ -226,7 +286,7 @@ struct segmented_reduce_kernels {
   static __device__ __forceinline__ bool combine_staged(It in, d_out_t out, const segment& its, i64 first,
                                                         int count, int log_lanes, const op_t& op,
                                                         accum_t init) {
-    if constexpr (is_array<It>) {
+    if constexpr (is_array<It> && !is_ordered) {
       extern __shared__ uint4 stages[];
       log_lanes      = is_rows ? 0 : log_lanes;  // known when this is compiled
       const int lane = threadIdx.x % 32, group = lane >> log_lanes;
@@ -311,9 +371,7 @@ struct segmented_reduce_kernels {
 
   static __device__ __forceinline__ partial combine_chunk(d_in_t from, i64 length, const op_t& op) {
     partial sum;
-    combine_share(sum, from, static_cast<int>(length), threadIdx.x % 32, 32, op);
-    __syncwarp();
-    combine_lanes(sum, 32, op);
+    combine_group(sum, from, static_cast<int>(length), threadIdx.x % 32, 32, op);
     return sum;
   }
 
@@ -330,12 +388,14 @@ struct segmented_reduce_kernels {
       // As it is where partial results are stored.
       const accum_t stored = static_cast<accum_t>(of.value);
       const value_t all    = shuffle(static_cast<value_t>(stored), 0);
-      if (k % 32 == lane) {
+      if (is_ordered || k % 32 == lane) {
         sum.add(all, op);
       }
     }
     __syncwarp();
-    combine_lanes(sum, 32, op);
+    if constexpr (!is_ordered) {
+      combine_lanes(sum, 32, op);
+    }
     if (lane == 0) {
       finish(out, index, sum, op, init);
     }
@@ -442,10 +502,8 @@ struct segmented_reduce_kernels {
       const bool is_wide = lanes < 32 && its.length > (i64{4} * items * rows << log_lanes);
       const bool is_long = its.length > chunk_items;
       partial sum;
-      combine_share(sum, in + its.begin, is_wide || is_long ? 0 : static_cast<int>(its.length), own, lanes,
+      combine_group(sum, in + its.begin, is_wide || is_long ? 0 : static_cast<int>(its.length), own, lanes,
                     op);
-      __syncwarp();
-      combine_lanes(sum, lanes, op);
       if (own == 0 && index < num_segments && !is_wide && !is_long) {
         finish(out, index, sum, op, init);
       }
@@ -516,23 +574,27 @@ struct segmented_reduce_kernels {
           partial all;
           const unsigned count          = its->chunks;
           const accum_t* const partials = q.partials + its->first_chunk;
-          unsigned k                    = lane;
-          for (; k + 7 * 32 < count; k += 8 * 32) {
-            accum_t loaded[8];
+          if constexpr (is_ordered) {
+            combine_in_order<1>(all, partials, static_cast<int>(count), lane, 32, op);
+          } else {
+            unsigned k = lane;
+            for (; k + 7 * 32 < count; k += 8 * 32) {
+              accum_t loaded[8];
 #pragma unroll
-            for (int i = 0; i < 8; ++i) {
-              loaded[i] = partials[k + i * 32];
-            }
+              for (int i = 0; i < 8; ++i) {
+                loaded[i] = partials[k + i * 32];
+              }
 #pragma unroll
-            for (int i = 0; i < 8; ++i) {
-              all.add(loaded[i], op);
+              for (int i = 0; i < 8; ++i) {
+                all.add(loaded[i], op);
+              }
             }
+            for (; k < count; k += 32) {
+              all.add(partials[k], op);
+            }
+            __syncwarp();
+            combine_lanes(all, 32, op);
           }
-          for (; k < count; k += 32) {
-            all.add(partials[k], op);
-          }
-          __syncwarp();
-          combine_lanes(all, 32, op);
           if (lane == 0) {
             finish(out, its->index, all, op, init);
           }
