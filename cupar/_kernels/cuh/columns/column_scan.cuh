@@ -48,23 +48,23 @@ struct column_scan_kernels {
   static __device__ __forceinline__ sum_t initial(const accum_t& init) { return {init, true}; }
   static __device__ __forceinline__ sum_t initial(const accum_t* init) { return {*init, true}; }
 
-  // Scans the first of some rows, and adds them to what comes before them.
+  // Scans the first of some rows, of which there is one at least, and adds them to what comes before them.
   template <int rows>
   static __device__ __forceinline__ void scan(sum_t& sum, const column_rows<d_in_v, rows>& given, d_out_t to,
                                               i64 inner, int count, const op_t& op) {
-    inner = unknown(inner);
+    inner            = unknown(inner);
+    const auto store = [&] { *to = static_cast<d_out_v>(sum.value); };
+    if constexpr (!is_inclusive) store();
+    sum.add(static_cast<accum_t>(given.item[0]), op);
+    if constexpr (is_inclusive) store();
 #pragma unroll
-    for (int r = 0; r < rows; ++r) {
-      if (r < count) {
-        if constexpr (!is_inclusive) {
-          *to = static_cast<d_out_v>(sum.value);
-        }
-        sum.add(static_cast<accum_t>(given.item[r]), op);
-        if constexpr (is_inclusive) {
-          *to = static_cast<d_out_v>(sum.value);
-        }
-      }
+    for (int r = 1; r < rows; ++r) {
       to += inner;
+      if (r < count) {
+        if constexpr (!is_inclusive) store();
+        sum.value = combine(sum.value, static_cast<accum_t>(given.item[r]), op);
+        if constexpr (is_inclusive) store();
+      }
     }
   }
 
@@ -159,7 +159,9 @@ struct column_scan_kernels {
       const i64 row   = i64{tile} * tile_rows + own;
       const int count = shape.count(row, rows, is_there);
       sum_t strip;
-      next.add_to(strip, count, op);
+      if (count > 0) {
+        next.add_to(strip, count, op);
+      }
       for (int distance = lane.width(); distance < 32; distance *= 2) {
         const accum_t other = shuffle_up(strip.value, distance);
         if (count > 0 && static_cast<int>(threadIdx.x % 32) >= distance) {

@@ -77,13 +77,14 @@ struct column_rows {
     }
   }
 
-  // Combines the first ones with what comes before them.
+  // Combines the first ones, of which there is one at least, with what comes before them.
   template <class V, class Op>
   __device__ __forceinline__ void add_to(partial_of<V>& sum, int count, const Op& op) const {
+    sum.add(static_cast<V>(item[0]), op);
 #pragma unroll
-    for (int r = 0; r < rows; ++r) {
+    for (int r = 1; r < rows; ++r) {
       if (r < count) {
-        sum.add(static_cast<V>(item[r]), op);
+        sum.value = combine(sum.value, static_cast<V>(item[r]), op);
       }
     }
   }
