@@ -1,11 +1,11 @@
-"""The compilers, and what a build depends on: its key.
+"""The compilers, and the key of a build: all it depends on.
 
-- `specialisation`: a request to build. `key`: all it depends on. `toolchain`: where compilers are, their
-  versions and options.
-- `python_to_ltoir`: numba compiles operators in Python. `wrapper` stands around them, `numba_types` has their
-  types, `captured_arrays` makes captured arrays arguments, and `numba_errors` says why numba refuses.
-- `nvrtc`: compiles the C++ of iterators and operators.
-- `workers` compiles kernels in several processes, and `limits` says what does not build.
-- `nvjitlink`: links kernels, iterators and operators.
-- `inference`: what numba tells of an operator without a build.
+- `key`: the parts of a key. `toolchain`: compilers' places, versions and options. `cccl`: CCCL's headers.
+- `entries`: entries of the cache and objects made from them. `alike`: equal builds of other compilers.
+- `python_to_ltoir`, `python_kernel`: numba compiles operators and kernels in Python. `wrapper` is the Python
+  between CCCL's call and an operator, `numba_types` has the types of values, `captured_arrays` turns captured
+  arrays into arguments, and `numba_errors` explains numba's refusals.
+- `nvrtc`: compiles C++. `workers` runs it in several processes, `precompiled` keeps headers between kernels.
+- `nvjitlink`: links kernels, iterators and operators. `limits` explains items that are too large.
+- `inference`: what an operator returns, and whether it can be fingerprinted, without a build.
 """

@@ -72,7 +72,7 @@ def linkable(
     return Linkable(kind, content.hexdigest(), name, data, tuple(headers), tuple(options))
 
 
-def collect(given: Any, where: str, guard: FileGuard, folders: Sequence[Path] = ()) -> tuple[Linkable, ...]:
+def collect(given: Any, where: str, guard: FileGuard) -> tuple[Linkable, ...]:
     """Return linkable code, given as one piece or a list of them: each once, ordered by content.
 
     Parameters
@@ -82,15 +82,13 @@ def collect(given: Any, where: str, guard: FileGuard, folders: Sequence[Path] = 
         Begins messages, as in ``"link"``.
     guard : FileGuard
         Is told of the files that are read.
-    folders : sequence of Path
-        Where else C++ finds what it includes.
 
     Raises
     ------
     TypeError, ValueError
         If it is something else, or a file is missing.
     """
-    return _once(_one(item, where, guard, folders) for item in _items(given))
+    return _once(_one(item, where, guard) for item in _items(given))
 
 
 def argument(given: Any, name: str, guard: FileGuard) -> tuple[Linkable, ...]:
@@ -119,11 +117,11 @@ def _items(given: Any) -> Iterator[Any]:
         yield given
 
 
-def _one(item: Any, where: str, guard: FileGuard, folders: Sequence[Path]) -> Linkable:
+def _one(item: Any, where: str, guard: FileGuard) -> Linkable:
     if isinstance(item, Linkable):
         return item
     if isinstance(item, (str, os.PathLike)):
-        return _file(Path(item), where, guard, folders)
+        return _file(Path(item), where, guard)
     found = _of_numba(item, where) or _of_core(item)
     if found is None:
         shown = "bytes: say what they are, as in cuda.LTOIR(…)" if isinstance(item, bytes) else repr(item)
@@ -132,7 +130,7 @@ def _one(item: Any, where: str, guard: FileGuard, folders: Sequence[Path]) -> Li
     data = code.encode() if isinstance(code, str) else bytes(code)
     if not data.strip():
         raise ValueError(f"{where}: {name} is empty, expected {KINDS[kind]}")
-    return _made(kind, data, name, None, guard, folders)
+    return _made(kind, data, name, None, guard)
 
 
 def _of_numba(item: Any, where: str) -> tuple[str, Any, str] | None:
@@ -163,7 +161,7 @@ def _of_core(item: Any) -> tuple[str, Any, str] | None:
     )
 
 
-def _file(path: Path, where: str, guard: FileGuard, folders: Sequence[Path]) -> Linkable:
+def _file(path: Path, where: str, guard: FileGuard) -> Linkable:
     kind = _EXTENSIONS.get(path.suffix)
     if kind is None:
         raise ValueError(f"{where}: expected a file that ends with {', '.join(_EXTENSIONS)}, got '{path}'")
@@ -173,16 +171,14 @@ def _file(path: Path, where: str, guard: FileGuard, folders: Sequence[Path]) -> 
         raise ValueError(f"{where}: cannot read '{path}': {error.strerror}") from None
     if not data.strip():
         raise ValueError(f"{where}: '{path}' is empty, expected {KINDS[kind]}")
-    return _made(kind, data, path.name, path.absolute().parent, guard, folders)
+    return _made(kind, data, path.name, path.absolute().parent, guard)
 
 
-def _made(
-    kind: str, data: bytes, name: str, folder: Path | None, guard: FileGuard, folders: Iterable[Path]
-) -> Linkable:
+def _made(kind: str, data: bytes, name: str, folder: Path | None, guard: FileGuard) -> Linkable:
     if kind != "cu":
         return linkable(kind, data, name)
     try:
-        source, headers = sources.with_headers(data, folder, [*folders, *extra_folders()], guard)
+        source, headers = sources.with_headers(data, folder, extra_folders(), guard)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     return linkable(kind, source, name, headers)
