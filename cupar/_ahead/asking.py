@@ -1,4 +1,4 @@
-"""What a script asks for, told by its process to the command that builds.
+"""Requests of a script, reported by its process to the command that builds.
 
 The script is run by python, as a program; see `_cli.program`, which reads the answers. Its factories build
 nothing. What they are asked for is written, a line each and at once, to a file that both processes have open:

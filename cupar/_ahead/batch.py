@@ -1,4 +1,4 @@
-"""Building ahead of time: all that a script or a recorded list asks for, without a GPU.
+"""Building ahead of time: all requests of a script or a recorded list, without a GPU.
 
 While a script runs, factories build nothing. What they would have built is collected, and built afterwards
 for each compute capability, in helper processes (see `_jobs.pool`). So a compiler that crashes takes
@@ -44,14 +44,14 @@ _STDERR = 2
 
 @dataclass(frozen=True)
 class Failure:
-    """Something that could not be asked for: where, and why."""
+    """A request that failed: where, and why."""
 
     place: str
     error: str
 
 
 class _Collector:
-    """Collects what factories are asked for, instead of building it; `cc` is for who names none."""
+    """Collects requests to factories, instead of building; `cc` is for requests without one."""
 
     is_ahead = True
 

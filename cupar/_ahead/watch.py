@@ -1,4 +1,4 @@
-"""What a run asked for, and what became of it: for the few lines at its end."""
+"""Summary of the requests of a run, for the line at its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .._obtain.obtain import Observer
 
 @dataclass(frozen=True)
 class Summary:
-    """What came of the questions to factories.
+    """Results of the requests to factories.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Summary:
 
 
 class Watcher:
-    """Sees what factories are asked for and answer, beside the observer that there is."""
+    """Observes requests to factories and their answers, on top of another observer."""
 
     def __init__(self, beneath: Observer | None) -> None:
         self._beneath = beneath

@@ -80,7 +80,7 @@ class Recent(dict[K, V]):
 if TYPE_CHECKING:
     from dataclasses import dataclass, field, fields, replace
 else:
-    _NOTHING = object()  # stands for a default that there is not
+    _NOTHING = object()  # in place of a missing default
     _set = object.__setattr__  # which a frozen object has, too
 
     class field:  # noqa: N801 - its name in the standard library

@@ -57,7 +57,7 @@ def _drop_gone() -> None:
 
 
 class Lock(_thread.RLock):  # type: ignore[misc] # not final, whatever typeshed says
-    """A reentrant lock that is free in a forked child, whoever held it in the parent.
+    """A reentrant lock that is free in a forked child, no matter which thread held it in the parent.
 
     It is the interpreter's own: a signal that arrives while it is taken cannot leave it locked, as it could
     between two lines of an ``__enter__`` in Python.

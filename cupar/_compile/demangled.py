@@ -12,7 +12,7 @@ _OWN_NAMESPACE: Final = re.compile(r"cupar_cpp_[0-9a-f]{20}_source::")  # of a s
 
 
 def shown(symbol: str) -> str:
-    """Return a symbol as it is written in C++, as far as that can be told; a name in C as it is."""
+    """Return a symbol demangled as far as possible; a name in C as it is."""
     if not symbol.startswith("_Z"):
         return symbol
     demangle = _demangler()

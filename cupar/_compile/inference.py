@@ -1,4 +1,4 @@
-"""What numba tells of an operator without a build: what it returns, and whether it can be fingerprinted."""
+"""Type inference by numba, without a build: results of operators, and foreign registrations they use."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def _no_implementation(match: re.Match[str]) -> str:
 
 
 def _not_assigned(given: list[str]) -> str:
-    """Return why something cannot be assigned to an item, told by container, index and value."""
+    """Return why something cannot be assigned to an item, by container, index and value."""
     owner, index, value = (*given, "", "")[:3]
     array = re.match(r"array\((.*), (\d+)d, \w+\)", owner)
     if array is None:

@@ -12,7 +12,7 @@ from .._base.device import in_cpu_call, is_cpu
 from . import driver, peers, readers
 
 View = readers.View
-Lend = Callable[[Any], object]  # told what must live until a call is done; see `readers.View`
+Lend = Callable[[Any], object]  # called with objects that must outlive a call; see `readers.View`
 numpy_dtype = readers.torch_dtypes.get  # of PyTorch's dtype; None if none of it was seen yet
 
 _readers: dict[type, Callable[[Any], View]] = {}

@@ -1,4 +1,4 @@
-"""What calls were lent: exports of arrays that are neither CuPy's nor PyTorch's, and these arrays themselves.
+"""Objects lent to calls: exports of arrays that are neither CuPy's nor PyTorch's, and the arrays themselves.
 
 They may be freed with their last reference, while a stream has yet to read their memory. So a context
 holds them until its stream has passed the call: an event tells that. In a capture, that is when the graph is
@@ -27,9 +27,9 @@ _Held = tuple[c_void_p, tuple[Any, ...]]
 
 
 class Lent:
-    """What one context's streams may still use. All threads share it.
+    """Objects that one context's streams may still use. All threads share it.
 
-    It lets go of what streams have passed when it is given more, and in `release_memory`.
+    It releases objects that streams have passed when it is given more, and in `release_memory`.
     """
 
     def __init__(self, context: driver.Context) -> None:

@@ -1,4 +1,4 @@
-"""What a source in C++ includes, told before a compiler reads it: directives, literals and comments.
+"""Includes of a source in C++, found before a compiler reads it: directives, literals and comments.
 
 It follows the phases of translation as NVRTC does them: trigraphs (before C++17) and line splices go first;
 comments are space; and nothing within a literal is a directive. No condition is evaluated, and no macro is
@@ -56,7 +56,7 @@ class WrittenName(NamedTuple):
     word: str  # "include", "include_next", "has_include"; by a macro: "computed", "asked by macro"
     start: int  # of the replaced text: the name with its quotes, or the directive that cannot be followed
     end: int
-    name: bytes  # or the text that cannot be told
+    name: bytes  # or the text that cannot be resolved
     is_quoted: bool = False
     whole: int = 0  # where its directive starts
 

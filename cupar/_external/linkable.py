@@ -185,7 +185,7 @@ def _made(kind: str, data: bytes, name: str, folder: Path | None, guard: FileGua
 
 
 def extra_folders() -> list[Path]:
-    """Return where numba.cuda is told to look for what C++ includes."""
+    """Return the folders that numba.cuda is configured to search for headers."""
     config = getattr(sys.modules.get("numba.cuda"), "config", None)
     given = getattr(config, "CUDA_NVRTC_EXTRA_SEARCH_PATHS", None)
     given = given or os.environ.get("NUMBA_CUDA_NVRTC_EXTRA_SEARCH_PATHS") or ""

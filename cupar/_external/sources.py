@@ -30,7 +30,7 @@ NOWHERE: Final = "/cupar-nowhere/"
 
 _LIBRARIES: Final = ("cublas", "cufft", "curand", "cusolver", "cusparse")  # how their headers begin
 
-# In place of a question about a file that a macro names: no constant, and no function that there is.
+# In place of `__has_include` of a macro: neither a constant, nor an existing function.
 ASKED_BY_MACRO: Final = "cupar_has_include_of_a_macro"
 _WHY: Final = "cupar finds included files before macros are expanded: name the file itself"
 _NOT_FOLLOWED: Final = "cupar cannot tell what it reads: use #include"

@@ -102,7 +102,7 @@ class Bundle(Layer):
             raise
 
     def close(self) -> None:
-        """Let go of the file; the bundle is then an empty one."""
+        """Close the file; the bundle is empty then."""
         self._index = b""
         self._close()
 

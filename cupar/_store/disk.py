@@ -285,7 +285,7 @@ class Disk(Layer):
         """Add what was written to the journal; sweep if that passes the limit or the total is not known."""
         total = self._append_to_journal(size)
         if total is None or total > self.limit_bytes:
-            # Not to wait: whoever holds the lock is doing just this.
+            # Without waiting: the holder of the lock does just this.
             with self.lock("sweep", timeout=0) as free:
                 if free:
                     self._sweep(path)

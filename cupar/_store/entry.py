@@ -26,7 +26,7 @@ DAMAGED = "is damaged or of another format"
 _HEADER_BYTES = 128
 _SEAL = b"cupar-signature "
 _SEAL_BYTES = len(_SEAL) + 64 + 1
-_FIRST, _LAST = 8, 32  # between these characters of a key, the compilers are told
+_FIRST, _LAST = 8, 32  # these characters of a key tell compilers apart
 _HEXADECIMAL = frozenset("0123456789abcdef")
 
 

@@ -46,7 +46,7 @@ class DistrustedError(RefusedError):
 def fault(status: os.stat_result, *more_owners: int) -> str | None:
     """Say why others could have written a file or to a directory, None if they could not.
 
-    Its owner may be this user, root, who could place code anywhere, and whoever else is named.
+    Its owner may be this user, root, who could place code anywhere, and `more_owners`.
     """
     if sys.platform == "win32":  # it has no such modes, and a profile's directory is private
         return None

@@ -110,7 +110,7 @@ def path_named(parameter: str, path: str | os.PathLike[str]) -> Path:
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
-    """Return an absolute path; ``~`` of a user that there is not stays as it is, and is not found."""
+    """Return an absolute path; ``~`` of an unknown user stays as it is, and is not found."""
     found = Path(path)
     with suppress(RuntimeError):
         found = found.expanduser()
