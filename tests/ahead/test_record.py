@@ -183,6 +183,9 @@ CASES = {
     ),
     "levels of floats": lambda: cupar.histogram_even("i4", "i4", 11, -0.25, np.float32(1), 100, cc=CC),
     "lower_bound": lambda: cupar.lower_bound("f4", "f4", "i8", cc=CC),
+    "column_reduce": lambda: cupar.column_reduce("f4", "f4", PLUS, cc=CC),
+    "inclusive_column_scan": lambda: cupar.inclusive_column_scan("f4", "f4", max, cc=CC),
+    "exclusive_column_scan": lambda: cupar.exclusive_column_scan("f4", "f4", PLUS, ZERO, cc=CC),
     "upper_bound": lambda: cupar.upper_bound("i4", "i4", "u4", lambda a, b: a > b, cc=CC),
     "iterators": lambda: cupar.reduce_into(
         cupar.TransformIterator(

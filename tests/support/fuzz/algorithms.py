@@ -17,6 +17,7 @@ ALGORITHMS = {
         selections.three_way_partition,
         selections.unique_by_key,
         selections.histogram_even,
+        sorts.merge,
         sorts.merge_sort,
         sorts.radix_sort,
         sorts.segmented_reduce,

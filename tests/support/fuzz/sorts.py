@@ -47,6 +47,42 @@ def merge_sort(rng):
     return Case("merge_sort", f"{arguments}, {before.name}", f"{arguments}, n", make, operators, most=70_000)
 
 
+def merge(rng):
+    dtype = any_dtype(rng)
+    before, style = order(rng, dtype)
+    sources = [Source(rng, name, dtype, style, only=Source.GIVEN) for name in ("keys", "more_keys")]
+    item = any_dtype(rng)
+    items = [Source(rng, name, item) for name in ("x", "y")] if rng.random() < 0.5 else []
+
+    def make(rng, n):
+        arrays, found, others = {}, [], []
+        for source in sources:
+            keys = data.values(rng, n, dtype, style if n < 5000 else "few")
+            more, read = source.make(rng, n, keys[places_of(before, keys)])
+            arrays |= more
+            found.append(read)
+        for source in items:
+            more, read = source.make(rng, n)
+            arrays |= more
+            others.append(read)
+        arrays["out_keys"] = data.values(rng, 2 * n, dtype, "few")
+        if items:
+            arrays["out"] = data.values(rng, 2 * n, item, "few")
+        expected, keys = copied(arrays), np.concatenate(found)
+        places = places_of(before, keys)
+        expected["out_keys"][:] = keys[places]
+        if items:
+            expected["out"][:] = np.concatenate(others)[places]
+        return arrays, expected
+
+    (first, second), out = [each.text for each in sources], "out" if items else "None"
+    x, y = [each.text for each in items] or ("None", "None")
+    arguments = f"{first}, {x}, {second}, {y}, out_keys, {out}, {before.name}"
+    call = f"{first}, {x}, n, {second}, {y}, n, out_keys, {out}"
+    operators = [before, *(each for source in [*sources, *items] for each in source.operators)]
+    return Case("merge", arguments, call, make, operators, most=35_000)
+
+
 def _rank(item, descends):
     """Return what orders keys by their bits: NaNs go to the ends, -0.0 and 0.0 are equal."""
     kind = structs.kind_of(item.dtype)
