@@ -16,10 +16,18 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 _NAMES = {
+    "counting": "Histogram bincount histogram median quantile segment_reduce",
     "extremes": "MinMax argmax argmin minmax",
+    "indexing": "diff repeat take",
+    "items": "Counted",
     "named": "all any count_nonzero max min prod sum",
     "reductions": "reduce",
     "scans": "cumulative_prod cumulative_sum linear_recurrence scan",
+    "selection": "CountedRuns Runs copy_if find_first nonzero partition_by reduce_by_key run_length_encode",
+    "sets": (
+        "UniqueAll UniqueCounts UniqueInverse intersect1d isin setdiff1d union1d "
+        "unique_all unique_counts unique_inverse unique_values"
+    ),
     "sorting": "TopK argsort merge searchsorted sort top_k",
     "transforms": "transform",
 }
@@ -28,10 +36,20 @@ _MODULES = {name: module for module, names in _NAMES.items() for name in names.s
 __all__ = sorted(_MODULES)  # noqa: PLE0605
 
 if TYPE_CHECKING:  # the same for type checkers; a test compares the two
+    from ._functions.counting import Histogram as Histogram
+    from ._functions.counting import bincount as bincount
+    from ._functions.counting import histogram as histogram
+    from ._functions.counting import median as median
+    from ._functions.counting import quantile as quantile
+    from ._functions.counting import segment_reduce as segment_reduce
     from ._functions.extremes import MinMax as MinMax
     from ._functions.extremes import argmax as argmax
     from ._functions.extremes import argmin as argmin
     from ._functions.extremes import minmax as minmax
+    from ._functions.indexing import diff as diff
+    from ._functions.indexing import repeat as repeat
+    from ._functions.indexing import take as take
+    from ._functions.items import Counted as Counted
     from ._functions.named import all as all
     from ._functions.named import any as any
     from ._functions.named import count_nonzero as count_nonzero
@@ -44,6 +62,25 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from ._functions.scans import cumulative_sum as cumulative_sum
     from ._functions.scans import linear_recurrence as linear_recurrence
     from ._functions.scans import scan as scan
+    from ._functions.selection import CountedRuns as CountedRuns
+    from ._functions.selection import Runs as Runs
+    from ._functions.selection import copy_if as copy_if
+    from ._functions.selection import find_first as find_first
+    from ._functions.selection import nonzero as nonzero
+    from ._functions.selection import partition_by as partition_by
+    from ._functions.selection import reduce_by_key as reduce_by_key
+    from ._functions.selection import run_length_encode as run_length_encode
+    from ._functions.sets import UniqueAll as UniqueAll
+    from ._functions.sets import UniqueCounts as UniqueCounts
+    from ._functions.sets import UniqueInverse as UniqueInverse
+    from ._functions.sets import intersect1d as intersect1d
+    from ._functions.sets import isin as isin
+    from ._functions.sets import setdiff1d as setdiff1d
+    from ._functions.sets import union1d as union1d
+    from ._functions.sets import unique_all as unique_all
+    from ._functions.sets import unique_counts as unique_counts
+    from ._functions.sets import unique_inverse as unique_inverse
+    from ._functions.sets import unique_values as unique_values
     from ._functions.sorting import TopK as TopK
     from ._functions.sorting import argsort as argsort
     from ._functions.sorting import merge as merge

@@ -119,7 +119,7 @@ def constant(number: Any) -> Any:
 def columns(items: Any, layout: Layout) -> Any:
     """Return the items row by row, to read or to write, where rows are columns of memory.
 
-    This is the one place where columns are turned into rows: whatever kernels there are for them begin here.
+    For sorts: reductions and scans have kernels of columns.
     """
     if layout.inner == 1 or layout.length == 1:
         return items

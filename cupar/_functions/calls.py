@@ -17,7 +17,7 @@ from ..iterators import TransformIterator, TransformOutputIterator, ZipIterator
 from ..operators import OpKind
 from ..transform import unary_transform
 from . import libraries
-from .axes import INT64, collapsed, strided
+from .axes import INT64, collapsed, constant, strided
 from .libraries import Library
 
 
@@ -167,6 +167,11 @@ class Work:
         with self.library.on(self.stream):
             return self.library.host(own)
 
+    def put(self, given: np.ndarray[Any, Any]) -> Any:
+        """Return what is on the host as an array of the library's."""
+        with self.library.on(self.stream):
+            return self.library.put(given)
+
     def first(self, x: Operand, count: int) -> Operand:
         """Return the first items of an array, in the same memory."""
         if x.parts:
@@ -314,7 +319,7 @@ def operand_of(work: Work, name: str, given: Any, num_items: Any) -> Operand:
         )
     library, work.library = work.library, found
     try:
-        return work.operand(np.asarray(given) if isinstance(given, np.generic) else given, name)
+        return work.operand(given, name)
     except (TypeError, ValueError) as error:
         text = str(error)
         raise type(error)(
@@ -322,6 +327,12 @@ def operand_of(work: Work, name: str, given: Any, num_items: Any) -> Operand:
         ) from None
     finally:
         work.library = library
+
+
+def _number(value: Any, other: np.dtype[Any]) -> Operand:
+    """Return a number as an array without dimensions, of the dtype that NumPy promotes it to with another."""
+    dtype = np.result_type(other, value)
+    return Operand(None, constant(np.asarray(value, dtype)[()]), ())
 
 
 def output_of(
@@ -381,6 +392,7 @@ def enter(
     stream: Any = None,
     like: Any = None,
     num_items: Any = None,
+    numbers: bool = False,
 ) -> Any:
     """Return what a function makes of operands, as arrays of the library of the first array among them.
 
@@ -392,10 +404,15 @@ def enter(
         By the names of parameters: an array, a tuple of arrays, an iterator or None.
     stream, like, num_items
         As for the functions of `cupar.arrays`.
+    numbers : bool
+        Whether a number is taken in place of an array, in a dtype that follows those of arrays.
     """
     first, name = like, "like"
     if like is None:
-        found = [(name, _array_in(each)) for name, each in inputs.items()]
+        skipped = (bool, int, float, complex) if numbers else ()
+        found = [
+            (name, None if isinstance(each, skipped) else _array_in(each)) for name, each in inputs.items()
+        ]
         name, first = next((each for each in found if each[1] is not None), (found[0][0], None))
         if first is None:
             raise TypeError(
@@ -405,9 +422,12 @@ def enter(
 
     def call() -> Any:
         work = Work(library, stream)
-        operands = [
-            None if each is None else operand_of(work, name, each, num_items) for name, each in inputs.items()
-        ]
+        operands: list[Operand | None] = []
+        for name, each in inputs.items():
+            if numbers and isinstance(each, (bool, int, float, complex)):
+                operands.append(_number(each, libraries.of("x", first).memory(first).dtype))
+            else:
+                operands.append(None if each is None else operand_of(work, name, each, num_items))
         return _given_back(function(work, *operands, *arguments))
 
     if library.on_cpu:

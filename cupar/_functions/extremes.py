@@ -11,7 +11,7 @@ from ..iterators import CountingIterator, TransformIterator, ZipIterator
 from . import operators
 from .axes import INT64, axes_of, axis_of, with_numbers
 from .calls import Operand, Work, enter
-from .reductions import check_items, check_kind, over_axes, reduced_rows, result_shape
+from .rows import check_items, check_kind, over_axes, reduced_rows, result_shape
 
 
 def _first_least(a: Any, b: Any) -> Any:
@@ -57,13 +57,13 @@ def _arg(work: Work, x: Operand, name: str, axis: Any, keepdims: bool, is_least:
     if layout.rows == 1:
         work.copy(flat, out.items, 1)
         return out
-    rows = with_numbers(ZipIterator(flat), CountingIterator(np.int64(0)), layout.length)
-    work.copy(TransformIterator(rows, _of_row, INT64), out.items, out.size)
+    numbers = with_numbers(flat, layout.inner, layout.length)
+    work.copy(TransformIterator(numbers, _in_row, INT64), out.items, out.size)
     return out
 
 
-def _of_row(s: Any) -> Any:
-    return s[0][0] - s[1] * s[2]
+def _in_row(s: Any) -> Any:
+    return s[0] // s[1] % s[2]
 
 
 def argmin(x: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any = None) -> Any:

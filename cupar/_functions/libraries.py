@@ -54,8 +54,14 @@ class Library:
         """Return a copy in host memory, once what was enqueued is done."""
         return np.array(host_arrays.reader(array)(array))
 
+    def put(self, given: np.ndarray[Any, Any]) -> Any:
+        """Return what is in host memory as an array of the library's."""
+        return given
+
     def memory(self, array: Any) -> Any:
         """Return the array as kernels take it, with shape and strides: NumPy's, or a view on a device."""
+        if isinstance(array, np.generic):
+            return np.asarray(array)
         return host_arrays.reader(array)(array)
 
 
@@ -88,7 +94,11 @@ class _Torch(Library):
         return array.contiguous()
 
     def host(self, array: Any) -> np.ndarray[Any, Any]:
-        return np.array(host_arrays.reader(array.cpu())(array.cpu()))
+        found = array.cpu()
+        return np.array(host_arrays.reader(found)(found))
+
+    def put(self, given: np.ndarray[Any, Any]) -> Any:
+        return self._torch.from_numpy(given.copy()).to(self._place)
 
     def memory(self, array: Any) -> Any:
         return super().memory(array) if self.on_cpu else view(array)
@@ -128,6 +138,9 @@ class _Cupy(Library):
         found: np.ndarray[Any, Any] = array.get()
         return found
 
+    def put(self, given: np.ndarray[Any, Any]) -> Any:
+        return self._cupy.asarray(given)
+
     def memory(self, array: Any) -> Any:
         return view(array)
 
@@ -151,6 +164,9 @@ class _Numba(Library):
         self._cuda.synchronize()
         found: np.ndarray[Any, Any] = array.copy_to_host()
         return found
+
+    def put(self, given: np.ndarray[Any, Any]) -> Any:
+        return self._cuda.to_device(given)
 
     def memory(self, array: Any) -> Any:
         return view(array)
@@ -246,10 +262,13 @@ def is_array(value: Any) -> bool:
     """Whether a value says that it is an array, wherever it is."""
     cls = type(value)
     return isinstance(value, np.ndarray) or (
-        cls is View
-        or hasattr(cls, "__dlpack_device__")
-        or hasattr(cls, "__array_interface__")
-        or hasattr(cls, "__cuda_array_interface__")
+        (
+            cls is View
+            or hasattr(cls, "__dlpack_device__")
+            or hasattr(cls, "__array_interface__")
+            or hasattr(cls, "__cuda_array_interface__")
+        )
+        and not issubclass(cls, np.generic)
     )
 
 

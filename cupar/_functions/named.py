@@ -11,7 +11,7 @@ from ..operators import OpKind
 from . import quick
 from .axes import INT64, axes_of
 from .calls import Operand, Work, cast, dtype_of, enter, summed
-from .reductions import check_items, check_kind, learn, reduced
+from .rows import check_items, check_kind, reduced
 
 _BOOL = np.dtype(bool)
 
@@ -59,7 +59,7 @@ def _named(
     inputs = {"x": x, "where": where}
     result = enter(_reduced_by_name, inputs, name, axis, keepdims, dtype, out, stream=stream)
     if plain and name in ("sum", "prod", "min", "max"):
-        learn(_KNOWN, x, named.op, result, named)
+        quick.learn_reduction(_KNOWN, x, named.op, result, named)
     return result
 
 

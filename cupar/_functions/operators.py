@@ -155,3 +155,22 @@ def with_one_nan(dtype: np.dtype[Any]) -> Any:
         return value if value == value else nan  # noqa: PLR0124
 
     return canonical
+
+
+def never(value: Any) -> bool:
+    """Hold for nothing."""
+    return False
+
+
+def equal_fields(number: int) -> Any:
+    """Return whether two tuples of some length are equal, field by field."""
+    return _EQUAL[number]
+
+
+_EQUAL: list[Any] = [
+    None,
+    lambda a, b: a[0] == b[0],
+    lambda a, b: a[0] == b[0] and a[1] == b[1],
+    lambda a, b: a[0] == b[0] and a[1] == b[1] and a[2] == b[2],
+    lambda a, b: a[0] == b[0] and a[1] == b[1] and a[2] == b[2] and a[3] == b[3],
+]

@@ -18,7 +18,9 @@ from .._device import driver
 from .._fingerprint import walk
 from .._obtain import call_sites
 from ..operators import OpKind
-from . import libraries
+from ..reduce import reduce_into
+from . import libraries, operators
+from .calls import accumulated, initial
 
 # What does a call, or returns None if it is not of this form. It keeps the operator, whose id is in the key.
 Entry = Callable[[Any, Any], Any]
@@ -69,6 +71,20 @@ def learn(
     place = (x.dtype, x.device) if is_torch else None
     key = cls, x.dtype, token(op if name is None else name)
     known[key] = _entry(library, algorithm, dtype, h_init, is_scan, unchanged, place, op)
+
+
+def learn_reduction(known: Table, x: Any, op: Any, result: Any, name: Any = None) -> None:
+    """Keep how to reduce all items of such an array."""
+    if not libraries.is_array(x) or not libraries.is_array(result):
+        return
+    library = libraries.of("x", x)
+    given, dtype = library.memory(x).dtype, library.memory(result).dtype
+    within = accumulated(dtype)
+    identity = operators.identity_of(op, within)
+    if within != given and identity is None:
+        return
+    h_init = None if within == given else initial("init", identity, within)
+    learn(known, x, op, lambda: reduce_into(given, dtype, op, h_init), dtype, h_init, False, name)
 
 
 def _entry(

@@ -17,34 +17,11 @@ from ..iterators import (
     ZipIterator,
 )
 from ..operators import Op, OpKind
-from ..scan import exclusive_scan, inclusive_scan
-from ..segmented_scan import exclusive_segmented_scan, inclusive_segmented_scan
+from ..scan import inclusive_scan
 from . import libraries, operators, quick
-from .axes import Layout, axis_of, columns, constant, indices, layout_of
+from .axes import Layout, axis_of, constant, indices
 from .calls import Operand, Work, accumulated, cast, casting, dtype_of, enter, initial, output_of, summed
-
-
-def scanned_rows(
-    work: Work, items: Any, out: Any, layout: Layout, op: Any, h_init: Any, exclusive: bool = False
-) -> None:
-    """Scan each row of `items` into `out`."""
-    if not layout.size:
-        return
-    if layout.rows == 1:
-        scan = (exclusive_scan if exclusive else inclusive_scan)(items, out, op, h_init)
-        work.run(scan, items, out, layout.length, h_init)
-    else:
-        made = exclusive_segmented_scan if exclusive else inclusive_segmented_scan
-        rows = made(items, out, op=op, h_init=h_init)
-        work.run(rows, items, out, layout.rows, h_init=h_init, segment_size=layout.length)
-
-
-def layout_along(x: Operand, axis: Any) -> tuple[Layout, tuple[int, ...]]:
-    """Return the layout of an axis, and the shape of what has one item for each; None: of all items."""
-    if axis is None:
-        return Layout(1, x.size, 1), (x.size,)
-    at = axis_of(axis, x.ndim)
-    return layout_of(x.shape, at, at), x.shape
+from .rows import layout_along, scanned_rows
 
 
 def _scan(
@@ -65,7 +42,7 @@ def _scan(
     result = x.dtype if wanted is None else wanted
     target = output_of(work, out, shape, result, [x])
     within = accumulated(result)
-    items, written = columns(x.items, layout), casting(columns(target.items, layout), within)
+    items, written = x.items, casting(target.items, within)
     known = operators.identity_of(op, within)
     h_init: Any = None
     if init is not None:
@@ -200,9 +177,9 @@ def _cumulative(
     first = indices(_first_of_row, whole.length, whole.inner)
     start = initial("init", 0 if op is OpKind.PLUS else 1, wanted)[0]
     work.copy(ConstantIterator(start), PermutationIterator(target.items, first), layout.rows)
-    later = indices(_after_first, layout.length)
-    written = casting(PermutationIterator(columns(target.items, whole), later), within)
-    items = columns(x.items, layout)
+    later = indices(_after_first, layout.length * layout.inner, layout.inner)
+    written = casting(PermutationIterator(target.items, later), within)
+    items = x.items
     h_init = initial("init", operators.identity_of(op, within), within)
     if not structs.convertible(items.dtype, within):
         items = cast(items, within)
@@ -216,8 +193,8 @@ def _first_of_row(s: Any) -> Any:
 
 
 def _after_first(s: Any) -> Any:
-    i, length = s
-    return i + i // length + 1
+    i, own, inner = s
+    return i + (i // own + 1) * inner
 
 
 def cumulative_sum(
@@ -301,12 +278,13 @@ def _second(s: Any) -> Any:
 
 def _with_initial(s: Any) -> Any:
     """Return the pair of an item, of which the first of a row takes what comes before it."""
-    (a, b), i, length, before = s
-    return (a, a * before + b if i % length == 0 else b)
+    (a, b), i, length, inner, before = s
+    return (a, a * before + b if i // inner % length == 0 else b)
 
 
 def _row_of(s: Any) -> Any:
-    return s[0] // s[1]
+    i, length, inner = s
+    return i // (length * inner) * inner + i % inner
 
 
 def _linear_recurrence(
@@ -329,13 +307,15 @@ def _linear_recurrence(
     target = output_of(work, out, shape, result, [a, b])
     if not target.size:
         return target
-    pairs: Any = ZipIterator(*[cast(columns(each.items, layout), within) for each in (a, b)])
-    written = TransformOutputIterator(casting(columns(target.items, layout), within), _second, pairs.dtype)
+    pairs: Any = ZipIterator(*[cast(each.items, within) for each in (a, b)])
+    written = TransformOutputIterator(casting(target.items, within), _second, pairs.dtype)
     if reverse:
         pairs, written = _backwards(pairs, layout.size), _backwards(written, layout.size)
     before = _before_rows(before_first, initial_, b, axis, layout, reverse, within)
     if before is not None:
-        every = ZipIterator(pairs, CountingIterator(np.int64(0)), constant(layout.length), before)
+        every = ZipIterator(
+            pairs, CountingIterator(np.int64(0)), constant(layout.length), constant(layout.inner), before
+        )
         pairs = TransformIterator(every, _with_initial, pairs.dtype)
     scanned_rows(work, pairs, written, layout, _combined, None)
     return target
@@ -355,7 +335,7 @@ def _before_rows(
     if given.shape == ():
         return PermutationIterator(cast(given.items, within), constant(0))
     first = _backwards(given.items, given.size) if reverse else given.items
-    return PermutationIterator(cast(first, within), indices(_row_of, layout.length))
+    return PermutationIterator(cast(first, within), indices(_row_of, layout.length, layout.inner))
 
 
 def linear_recurrence(

@@ -10,70 +10,13 @@ from .. import structs
 from ..iterators import CountingIterator, PermutationIterator, TransformIterator, ZipIterator
 from ..operators import Op
 from ..search import lower_bound, upper_bound
-from ..segmented import segmented_sort
-from ..sort import SortOrder, merge_sort, radix_sort
+from ..sort import SortOrder
 from ..topk import segmented_top_k
 from ..topk import top_k as first_k
 from . import operators
 from .axes import INT64, Layout, axis_of, columns, indices, layout_of
 from .calls import Operand, Work, cast, enter, output_of
-
-
-def _within_row(s: Any) -> Any:
-    return s[0] % s[1]
-
-
-def positions(work: Work, layout: Layout) -> Any:
-    """Return an array of the index of each item in its row."""
-    out = work.temporary(layout.size, INT64)
-    work.copy(
-        CountingIterator(np.int64(0)) if layout.rows == 1 else indices(_within_row, layout.length),
-        out,
-        layout.size,
-    )
-    return out
-
-
-def ordered(items: Any, less: Any) -> Any:
-    """Return items as sorts by bits put them in NumPy's order: with one NaN, which is the greatest."""
-    if less is None and structs.kind_of(items.dtype) == "f":
-        return TransformIterator(items, operators.with_one_nan(items.dtype), items.dtype)
-    return items
-
-
-def sorted_rows(
-    work: Work, items: Any, layout: Layout, descending: bool, less: Any, values: Any = None, out: Any = None
-) -> tuple[Any, Any]:
-    """Return the items of each row sorted, stably, and values that go with them, if there are any.
-
-    By `less`, or in NumPy's order. `out` is where the items go, if that is known.
-    """
-    size, dtype = layout.size, items.dtype
-    if less is None and structs.kind_of(dtype) == "c":
-        less = operators.less_of(dtype)
-    source = work.kept(ordered(items, less), size)
-    keys = work.temporary(size, dtype) if out is None or out is source else out
-    moved = None if values is None else work.temporary(size, values.dtype)
-    if not size:
-        return keys, moved
-    arrays = source, keys, values, moved
-    if less is not None:
-        op = operators.swapped(less) if descending else less
-        if layout.rows == 1:
-            given = source, values, keys, moved
-            work.run(merge_sort(*given, op), *given, size)
-        else:
-            work.run(
-                segmented_sort(*arrays, op=op), *arrays, segment_size=layout.length, num_segments=layout.rows
-            )
-        return keys, moved
-    order = SortOrder.DESCENDING if descending else SortOrder.ASCENDING
-    if layout.rows == 1:
-        work.run(radix_sort(*arrays, order), *arrays, size)
-    else:
-        sort = segmented_sort(*arrays, order=order)
-        work.run(sort, *arrays, segment_size=layout.length, num_segments=layout.rows)
-    return keys, moved
+from .rows import ordered, positions, sorted_rows, within_row
 
 
 def _along(x: Operand, axis: Any, less: Any) -> tuple[Layout, tuple[int, ...]]:
@@ -217,7 +160,7 @@ def _top_k(work: Work, x: Operand, k: int, axis: Any, largest: bool) -> TopK:
         given = keys, into, CountingIterator(np.int64(0)), at_
         work.run(first_k(*given, order), *given, layout.length, found.length)
     else:
-        given = keys, into, indices(_within_row, layout.length), at_
+        given = keys, into, indices(within_row, layout.length), at_
         top = segmented_top_k(*given, order=order)
         work.run(top, *given, k=found.length, num_segments=layout.rows, segment_size=layout.length)
     if not direct:
@@ -377,7 +320,7 @@ def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None,
     >>> arrays.searchsorted(np.array([1, 3, 5]), np.array([0, 3, 9]))
     array([0, 1, 3])
     """
-    return enter(_searchsorted, {"x1": x1, "x2": x2, "sorter": sorter}, side, stream=stream)
+    return enter(_searchsorted, {"x1": x1, "x2": x2, "sorter": sorter}, side, stream=stream, numbers=True)
 
 
 __all__ = ["TopK", "argsort", "merge", "searchsorted", "sort", "top_k"]

@@ -1,0 +1,465 @@
+"""Items counted or combined by what they are: segments by ids, bins, and quantiles."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import structs
+from ..histogram import histogram_even
+from ..iterators import CountingIterator, PermutationIterator, TransformIterator, ZipIterator
+from ..operators import Op, OpKind
+from ..search import lower_bound, upper_bound
+from ..segmented import segmented_reduce
+from . import operators
+from .axes import INT64, Layout, columns, constant, indices
+from .calls import Operand, Work, accumulated, cast, casting, dtype_of, enter, initial
+from .items import size_of
+from .rows import bounds, check_kind, over_axes, positions, result_shape, sorted_rows
+
+_FLOAT = np.dtype(np.float64)
+_MOST = 2**31 - 2  # bins
+
+
+def _count(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name}: expected an integer, got {type(value).__name__}")
+    if not 0 <= value <= _MOST:
+        raise ValueError(f"{name}: expected from 0 to {_MOST}, got {value}")
+    return int(value)
+
+
+def segments(
+    work: Work, items: Any, ids: Any, size: int, out: Any, number: int, op: Any, h_init: Any
+) -> None:
+    """Combine the items of each id from 0 to ``number - 1``; others are left out."""
+    dtype = ids.dtype if ids.dtype.kind in "iu" and np.iinfo(ids.dtype).max >= number else INT64
+    layout = Layout(1, size, 1)
+    keys = work.kept(cast(ids, dtype), size)
+    ordered, places = sorted_rows(work, keys, layout, False, None, positions(work, layout))
+    wanted = CountingIterator(dtype.type(0))
+    offsets = [work.temporary(number, INT64) for _ in range(2)]
+    for search, each in zip((lower_bound, upper_bound), offsets, strict=True):
+        algorithm = search(ordered, wanted, each, values_sorted=True)
+        work.run(algorithm, ordered, size, wanted, number, each)
+    taken = PermutationIterator(items, places)
+    start, end = offsets
+    reduction = segmented_reduce(taken, out, start, end, op, h_init)
+    work.run(reduction, taken, out, number, start, end, h_init)
+
+
+def _segment_reduce(
+    work: Work, x: Operand, ids: Operand, op: Any, number: Any, init: Any, dtype: Any
+) -> Operand:
+    count = _count("num_segments", number)
+    if ids.size != x.size:
+        raise ValueError(f"ids: expected as many as `x` has items, {x.size}, got {ids.size}")
+    if ids.parts or ids.dtype.kind not in "iub":
+        raise TypeError(f"ids: expected integers, got {structs.text(ids.dtype)}")
+    wanted = dtype_of("dtype", dtype)
+    if wanted is not None and x.parts:
+        raise TypeError("dtype: expected None, as `x` is a tuple, whose arrays keep their dtypes")
+    result = x.dtype if wanted is None else wanted
+    within = accumulated(result)
+    known = operators.identity_of(op, within) if init is None else init
+    if known is None:
+        raise TypeError(
+            "init: expected the result of a segment without items, as the operator has no known identity, "
+            "got None"
+        )
+    out = work.empty((count,), result)
+    if count:
+        h_init = initial("init", known, within)
+        items = cast(x.items, within)
+        segments(work, items, ids.items, x.size, casting(out.items, within), count, op, h_init)
+    return out
+
+
+def segment_reduce(
+    x: Any,
+    ids: Any,
+    op: Op = OpKind.PLUS,
+    /,
+    num_segments: int = 0,
+    *,
+    init: Any = None,
+    dtype: Any = None,
+    stream: Any = None,
+) -> Any:
+    """Return the items of each segment combined, where ids in any order say which segment an item is in.
+
+    Parameters
+    ----------
+    x : array or tuple of arrays
+    ids : array of integers
+        As many as there are items. Items whose id is below 0, or `num_segments` or more, are left out.
+    op : callable, OpKind or RawOp, optional
+        As for `reduce`.
+    num_segments : int
+    init : number or tuple, optional
+        Combined with the items of each segment, and the result of one without items; by default the
+        operator's identity, if it is known.
+    dtype : dtype, optional
+        As for `reduce`.
+    stream
+        As for `reduce`.
+
+    Returns
+    -------
+    array
+        Of `num_segments` items.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> ids = np.array([2, 0, 2, 0])
+    >>> arrays.segment_reduce(np.array([1, 2, 3, 4]), ids, lambda a, b: a + b, 3, init=0)
+    array([6, 0, 4])
+    """
+    return enter(_segment_reduce, {"x": x, "ids": ids}, op, num_segments, init, dtype, stream=stream)
+
+
+# --- Bins ------------------------------------------------------------------------------------------------
+
+
+def counted(work: Work, bins: Any, size: int, out: Any, number: int) -> None:
+    """Count how often each bin from 0 to ``number - 1`` is among integers."""
+    levels = number + 1, 0, number
+    algorithm = histogram_even(bins, out, *levels, size)
+    work.run(algorithm, bins, out, *levels, size)
+
+
+def _bincount(work: Work, x: Operand, weights: Operand | None, minlength: Any, size: Any) -> Operand:
+    length, least = size_of(size), _count("minlength", minlength)
+    if x.ndim != 1 or x.parts:
+        raise ValueError(f"x: expected one dimension, got {x.ndim}")
+    if x.dtype.kind not in "iub":
+        raise TypeError(f"x: expected integers, got {structs.text(x.dtype)}")
+    if weights is not None and weights.shape != x.shape:
+        raise ValueError(f"weights: expected shape {x.shape}, that of `x`, got {weights.shape}")
+    if length is None:
+        low, high = bounds(work, x) if x.size else (0, -1)
+        if low < 0:
+            raise ValueError(f"x: expected no item below 0, got {low}")
+        length = _count("x", max(int(high) + 1, least))
+    out = work.empty((length,), INT64 if weights is None else _FLOAT)
+    if length and weights is None:
+        counted(work, cast(x.items, INT64) if x.dtype.kind == "b" else x.items, x.size, out.items, length)
+    elif length and weights is not None:
+        values = cast(weights.items, _FLOAT)
+        zero = np.full(1, -0.0) if x.size else np.zeros(1)
+        segments(work, values, x.items, x.size, out.items, length, OpKind.PLUS, zero)
+    return out
+
+
+def bincount(
+    x: Any, /, *, weights: Any = None, minlength: int = 0, size: int | None = None, stream: Any = None
+) -> Any:
+    """Return how often each number from 0 on is among integers, or the sum of their weights.
+
+    Parameters
+    ----------
+    x : array of integers
+        Of one dimension.
+    weights : array, optional
+        One for each item; summed in float64.
+    minlength : int, optional
+        How many items the result has at least.
+    size : int, optional
+        How many items it has. By default the greatest number is read back, which waits for the GPU. With it
+        nothing is read, and other numbers are left out.
+    stream
+        As for `reduce`.
+
+    Returns
+    -------
+    array of int64, or with weights of float64
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> arrays.bincount(np.array([1, 3, 1]))
+    array([0, 2, 0, 1])
+    """
+    return enter(_bincount, {"x": x, "weights": weights}, minlength, size, stream=stream)
+
+
+class Histogram(NamedTuple):
+    """The number of items in each bin, and the edges of the bins."""
+
+    hist: Any
+    edges: Any
+
+
+def _bin_of(s: Any) -> Any:
+    value, behind, last, number = s
+    if behind > number:  # at the last edge, which is in the last bin, or beyond
+        return number - 1 if value == last else -1
+    return behind - 1
+
+
+def _density(s: Any) -> Any:
+    number, high, low, total = s
+    return number / (high - low) / total
+
+
+def _edges(work: Work, x: Operand, bins: Any, interval: Any) -> np.ndarray[Any, Any]:
+    """Return the edges of bins as NumPy has them."""
+    if not isinstance(bins, (int, np.integer)) or isinstance(bins, bool):
+        edges = np.asarray(bins)
+        if edges.ndim != 1 or edges.size < 2 or edges.dtype.kind not in "biuf":
+            raise TypeError("bins: expected an integer or a sequence of at least 2 edges")
+        if not np.all(edges[:-1] <= edges[1:]):
+            raise ValueError("bins: expected edges that rise")
+        return edges
+    if bins < 1 or bins > _MOST:
+        raise ValueError(f"bins: expected from 1 to {_MOST}, got {bins}")
+    if interval is not None:
+        low, high = interval
+    elif x.size:
+        low, high = (x.dtype.type(each) for each in bounds(work, x))
+    else:
+        low, high = 0, 1
+    if not (np.isfinite(low) and np.isfinite(high)) or low > high:
+        raise ValueError(f"range: expected two finite numbers that rise, got {low} and {high}")
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    dtype = np.result_type(low, high, x.dtype)
+    return np.linspace(low, high, int(bins) + 1, dtype=dtype if dtype.kind == "f" else _FLOAT)
+
+
+def _histogram(
+    work: Work, x: Operand, weights: Operand | None, bins: Any, interval: Any, density: bool
+) -> Any:
+    check_kind("histogram", x, "biuf")
+    if x.dtype.kind == "b":
+        x = Operand(None, cast(x.items, np.dtype(np.uint8)), x.shape)
+    if weights is not None and weights.shape != x.shape:
+        raise ValueError(f"weights: expected shape {x.shape}, that of `x`, got {weights.shape}")
+    known = _edges(work, x, bins, interval)
+    number = len(known) - 1
+    edges = work.operand(work.put(known))
+    dtype = np.result_type(x.dtype, known.dtype)
+    levels = work.kept(cast(edges.items, dtype), number + 1)
+    values, behind = cast(x.items, dtype), work.temporary(x.size, INT64)
+    if x.size:
+        search = upper_bound(levels, values, behind, operators.less_of(dtype))
+        work.run(search, levels, number + 1, values, x.size, behind)
+    last = PermutationIterator(levels, constant(number))
+    found = TransformIterator(ZipIterator(values, behind, last, constant(number)), _bin_of, INT64)
+    if weights is None:
+        hist = work.empty((number,), INT64)
+        counted(work, found, x.size, hist.items, number)
+    else:
+        hist = work.empty((number,), np.dtype(complex) if weights.dtype.kind == "c" else _FLOAT)
+        each = cast(weights.items, hist.dtype)
+        ids = work.kept(found, x.size)
+        zero = np.zeros(1, hist.dtype)
+        segments(work, each, ids, x.size, hist.items, number, OpKind.PLUS, zero)
+    if density:
+        total = work.empty((1,), _FLOAT)
+        sums = cast(hist.items, _FLOAT)
+        from ..reduce import reduce_into
+
+        zero = np.zeros(1)
+        work.run(reduce_into(sums, total.items, OpKind.PLUS, zero), sums, total.items, number, zero)
+        wide = cast(edges.items, _FLOAT)
+        whole = PermutationIterator(total.items, constant(0))
+        parts = ZipIterator(sums, wide + 1 if hasattr(wide, "node") else wide[1:], wide, whole)
+        hist = work.made(TransformIterator(parts, _density, _FLOAT), (number,))
+    return Histogram(hist, edges)
+
+
+def histogram(
+    x: Any,
+    /,
+    *,
+    bins: Any = 10,
+    range: Any = None,
+    weights: Any = None,
+    density: bool = False,
+    stream: Any = None,
+) -> Histogram:
+    """Return how many items are in each of some bins, of which the last one has both its edges.
+
+    Parameters
+    ----------
+    x : array
+        Of real numbers.
+    bins : int or sequence of numbers, optional
+        How many of equal width, or the edges of all, on the host.
+    range : pair of numbers, optional
+        The first and the last edge, if `bins` is a number. By default the least and the greatest item, which
+        are read back. Items that are outside, and NaNs, are not counted.
+    weights : array, optional
+        One for each item; summed in float64, or complex128.
+    density : bool, optional
+        Whether the result is a density, whose integral is 1.
+    stream
+        As for `reduce`.
+
+    Returns
+    -------
+    Histogram
+        A named tuple of two arrays, `hist` and `edges`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> arrays.histogram(np.array([1, 2, 2, 4]), bins=3).hist
+    array([1, 2, 1])
+    """
+    found: Histogram = enter(_histogram, {"x": x, "weights": weights}, bins, range, density, stream=stream)
+    return found
+
+
+# --- Quantiles -------------------------------------------------------------------------------------------
+
+
+def _between(s: Any) -> Any:
+    low, high, last, part = s
+    if last != last:  # noqa: PLR0124
+        return last
+    if low == high:
+        return low
+    return high - (high - low) * (1 - part) if part >= 0.5 else low + (high - low) * part
+
+
+def _mean(s: Any) -> Any:
+    low, high, last, part = s
+    if last != last:  # noqa: PLR0124
+        return last
+    return low if part == 0 or low == high else (low + high) / 2
+
+
+def _step(s: Any) -> Any:
+    i, length, at = s
+    return i * length + at
+
+
+_METHODS = ("linear", "lower", "higher", "nearest", "midpoint")
+
+
+def _place(q: float, length: int, method: str) -> tuple[int, float]:
+    """Return the place of a quantile in a sorted row: an index, and how far it is from there to the next."""
+    exact = q * (length - 1)
+    low = min(int(exact), length - 1)
+    part = exact - low
+    if method == "lower" or not part:
+        return low, 0.0
+    if method == "higher":
+        return low + 1, 0.0
+    if method == "nearest":
+        up = part > 0.5 or (part == 0.5 and low % 2 == 1)
+        return (low + 1 if up else low), 0.0
+    return low, 0.5 if method == "midpoint" else part
+
+
+def _quantile(
+    work: Work, x: Operand, q: Any, axis: Any, method: str, keepdims: bool, mean: bool = False
+) -> Operand:
+    check_kind("quantile", x, "biuf")
+    if method not in _METHODS:
+        raise ValueError(f"method: expected one of {', '.join(map(repr, _METHODS))}, got {method!r}")
+    wanted = np.asarray(q)
+    if wanted.dtype.kind not in "iuf" or not np.all((wanted >= 0) & (wanted <= 1)):
+        raise ValueError(f"q: expected numbers from 0 to 1, got {q!r}")
+    items, _, layout, shape = over_axes(work, x, axis)
+    if not layout.length:
+        raise ValueError(f"x: a quantile of no items is none, got shape {x.shape}")
+    result = x.dtype if structs.kind_of(x.dtype) == "f" else _FLOAT
+    exact = method in ("lower", "higher", "nearest")
+    out = work.empty((*wanted.shape, *result_shape(shape, keepdims)), x.dtype if exact else result)
+    if not layout.rows:
+        return out
+    within = accumulated(out.dtype)
+    ordered, _ = sorted_rows(work, columns(items, layout), layout, False, None)
+    values = cast(ordered, within)
+    last = PermutationIterator(values, indices(_step, layout.length, layout.length - 1))
+    for i, each in enumerate(wanted.ravel().tolist()):
+        low, part = _place(each, layout.length, method)
+        first = PermutationIterator(values, indices(_step, layout.length, low))
+        second = PermutationIterator(values, indices(_step, layout.length, low + 1 if part else low))
+        real = within if structs.kind_of(within) == "f" else _FLOAT
+        parts = ZipIterator(first, second, last, constant(real.type(part)))
+        op = _mean if mean else _first_or_nan if exact else _between
+        between = TransformIterator(parts, op, within)
+        target = casting(out.items[i * layout.rows : (i + 1) * layout.rows], within)
+        work.copy(between, target, layout.rows)
+    return out
+
+
+def _first_or_nan(s: Any) -> Any:
+    return s[0] if s[2] == s[2] else s[2]
+
+
+def quantile(
+    x: Any,
+    q: Any,
+    /,
+    *,
+    axis: Any = None,
+    method: str = "linear",
+    keepdims: bool = False,
+    stream: Any = None,
+) -> Any:
+    """Return quantiles of all items, or along axes; NaN if there is one.
+
+    Parameters
+    ----------
+    x : array
+        Of real numbers. Integers become float64.
+    q : number or sequence of numbers
+        From 0 to 1, on the host.
+    axis, keepdims, stream
+        As for `reduce`.
+    method : {"linear", "lower", "higher", "nearest", "midpoint"}, optional
+        What is between two items.
+
+    Returns
+    -------
+    array
+        With the dimensions of `q` in front.
+
+    Raises
+    ------
+    ValueError
+        If there are no items, or an argument is none of these.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> arrays.quantile(np.array([4.0, 1.0, 2.0]), [0.25, 0.5])
+    array([1.5, 2. ])
+    """
+    return enter(_quantile, {"x": x}, q, axis, method, keepdims, stream=stream)
+
+
+def median(x: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any = None) -> Any:
+    """Return the median of all items, or along axes; NaN if there is one.
+
+    Parameters
+    ----------
+    x, axis, keepdims, stream
+        As for `quantile`.
+
+    Returns
+    -------
+    array
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> float(arrays.median(np.array([4, 1, 2, 3])))
+    2.5
+    """
+    return enter(_quantile, {"x": x}, 0.5, axis, "linear", keepdims, True, stream=stream)
+
+
+__all__ = ["Histogram", "bincount", "histogram", "median", "quantile", "segment_reduce"]

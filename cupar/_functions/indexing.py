@@ -1,0 +1,237 @@
+"""Items by their places: taken, repeated, joined, and subtracted from their neighbours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import structs
+from ..iterators import CountingIterator, PermutationIterator, TransformIterator
+from ..operators import OpKind
+from ..search import upper_bound
+from ..transform import binary_transform
+from .axes import INT64, Layout, axis_of, constant, indices, layout_of
+from .calls import Operand, Work, cast, enter
+from .items import Counted, along, bits, joined, size_of, taken
+from .rows import bounds, scanned_rows
+
+# --- Taken and repeated ----------------------------------------------------------------------------------
+
+
+def _take(work: Work, x: Operand, places: Operand, axis: Any) -> Operand:
+    layout, before, behind = along(x, axis, "take")
+    if places.dtype.kind not in "iu":
+        raise TypeError(f"indices: expected integers, got {structs.text(places.dtype)}")
+    if places.size and not layout.length:
+        raise IndexError("indices: expected none, as the axis has no items")
+    if work.library.on_cpu and places.size:
+        low, high = bounds(work, places)
+        if low < -layout.length or high >= layout.length:
+            raise IndexError(
+                f"indices: expected from {-layout.length} to {layout.length - 1}, got from {low} to {high}"
+            )
+    shape = (*before, *places.shape, *behind)
+    return taken(work, x, layout, cast(places.items, INT64), places.size, shape)
+
+
+def take(x: Any, indices: Any, /, *, axis: int | None = None, stream: Any = None) -> Any:
+    """Return the items at some places of an axis, or of all items.
+
+    Parameters
+    ----------
+    x : array
+    indices : array of integers
+        Negative ones count from the end. On a GPU those that are out of bounds wrap around.
+    axis : int or None, optional
+        None: of all items in C's order.
+    stream
+        As for `reduce`.
+
+    Returns
+    -------
+    array
+
+    Raises
+    ------
+    IndexError
+        If an index is out of bounds, on the CPU.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> arrays.take(np.array([10, 20, 30]), np.array([2, 0, -1]))
+    array([30, 10, 30])
+    """
+    return enter(_take, {"x": x, "indices": indices}, axis, stream=stream)
+
+
+def _repeated_item(s: Any) -> Any:
+    i, length, times, inner = s
+    q = i // inner
+    return (q // (length * times) * length + q % (length * times) // times) * inner + i % inner
+
+
+def _not_negative(value: Any) -> Any:
+    return value if value > 0 else 0
+
+
+def _repeat(work: Work, x: Operand, repeats: Operand | None, number: Any, axis: Any, size: Any) -> Any:
+    layout, before, behind = along(x, axis, "repeat")
+    length = size_of(size)
+    if repeats is None:
+        if number < 0:
+            raise ValueError(f"repeats: expected 0 or more, got {number}")
+        if length is not None:
+            raise TypeError("size: expected None, as the length does not depend on data")
+        out = work.empty((*before, layout.length * number, *behind), x.dtype)
+        source = indices(_repeated_item, layout.length, max(number, 1), layout.inner)
+        if out.size:
+            work.copy(PermutationIterator(bits(x.items), source), bits(out.items), out.size)
+        return out
+    if repeats.dtype.kind not in "iu":
+        raise TypeError(f"repeats: expected integers, got {structs.text(repeats.dtype)}")
+    if repeats.shape not in ((layout.length,), (1,), ()):
+        raise ValueError(f"repeats: expected shape ({layout.length},), got {repeats.shape}")
+    if work.library.on_cpu and repeats.size and bounds(work, repeats)[0] < 0:
+        raise ValueError("repeats: expected 0 or more, got less")
+    times = cast(repeats.items, INT64)
+    if repeats.size != layout.length:
+        times = PermutationIterator(times, constant(0))
+    times = TransformIterator(times, _not_negative, INT64)
+    ends, total = work.empty((layout.length,), INT64), 0
+    if layout.length:
+        scanned_rows(work, times, ends.items, Layout(1, layout.length, 1), OpKind.PLUS, None)
+    count = work.made(ends.items[-1:] if layout.length else constant(0), (), INT64)
+    total = int(work.host(count)) if length is None else length
+    places = work.temporary(total, INT64)
+    numbers = CountingIterator(np.int64(0))
+    if total and layout.length:
+        search = upper_bound(ends.items, numbers, places, values_sorted=True)
+        work.run(search, ends.items, layout.length, numbers, total, places)
+    out = taken(work, x, layout, places, total, (*before, total, *behind))
+    return out if length is None else Counted(out, count)
+
+
+def repeat(
+    x: Any, repeats: Any, /, *, axis: int | None = None, size: int | None = None, stream: Any = None
+) -> Any:
+    """Return each item of an axis several times, one after another.
+
+    Parameters
+    ----------
+    x : array
+    repeats : int or array of integers
+        How many times, for each item of the axis or all.
+    axis : int or None, optional
+        None: of all items in C's order.
+    size : int, optional
+        How long the axis of the result is, if `repeats` is an array. By default that is read back, which
+        waits for the GPU. With it nothing is read, and the length that it should have comes beside it.
+    stream
+        As for `reduce`.
+
+    Returns
+    -------
+    array or Counted
+        With `size`, a named tuple of two arrays, `items` and `count`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> arrays.repeat(np.array([7, 8]), np.array([1, 3]))
+    array([7, 8, 8, 8])
+    """
+    number = int(repeats) if isinstance(repeats, (int, np.integer)) else None
+    inputs = {"x": x, "repeats": repeats if number is None else None}
+    return enter(_repeat, inputs, number, axis, size, stream=stream)
+
+
+# --- Joined and subtracted -------------------------------------------------------------------------------
+
+
+def _of_longer_row(s: Any) -> Any:
+    i, own, step = s
+    return i + i // own * step
+
+
+def _diff(
+    work: Work, x: Operand, before: Operand | None, after: Operand | None, axis: Any, n: Any
+) -> Operand:
+    if not x.ndim:
+        raise ValueError("x: expected an array with dimensions, got one without")
+    at = axis_of(axis, x.ndim)
+    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0:
+        raise ValueError(f"n: expected an integer from 0 on, got {n!r}")
+    along(x, axis, "diff")
+    if before is not None or after is not None:
+        parts = [each for each in (before, x, after) if each is not None]
+        for each, name in ((before, "prepend"), (after, "append")):
+            if (
+                each is not None
+                and each.shape[:at] + each.shape[at + 1 :] != x.shape[:at] + x.shape[at + 1 :]
+            ):
+                raise ValueError(
+                    f"{name}: expected the shape of `x`, {x.shape}, but for the axis, got {each.shape}"
+                )
+        x = joined(work, parts, at, np.result_type(*[each.dtype for each in parts]))
+    if not n:
+        return work.made(x.items, x.shape)
+    op = OpKind.NOT_EQUAL_TO if x.dtype.kind == "b" else OpKind.MINUS
+    for _ in range(n):
+        layout = layout_of(x.shape, at, at)
+        shorter = (*x.shape[:at], max(layout.length - 1, 0), *x.shape[at + 1 :])
+        out = work.empty(shorter, x.dtype)
+        if out.size:
+            if layout.outer == 1:
+                first, second = x.items[: out.size], x.items[layout.inner : layout.inner + out.size]
+            else:
+                places = indices(_of_longer_row, (layout.length - 1) * layout.inner, layout.inner)
+                first = PermutationIterator(x.items, places)
+                second = PermutationIterator(x.items[layout.inner :], places)
+            work.run(binary_transform(second, first, out.items, op), second, first, out.items, out.size)
+        x = out
+    return x
+
+
+def diff(
+    x: Any,
+    /,
+    *,
+    axis: int = -1,
+    n: int = 1,
+    prepend: Any = None,
+    append: Any = None,
+    stream: Any = None,
+) -> Any:
+    """Return each item minus the one before it along an axis; of bools, whether they differ.
+
+    Parameters
+    ----------
+    x : array
+        Of numbers.
+    axis : int, optional
+    n : int, optional
+        How many times.
+    prepend, append : arrays, optional
+        Joined to `x` along the axis first.
+    stream
+        As for `reduce`.
+
+    Returns
+    -------
+    array
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> arrays.diff(np.array([1, 4, 9, 16]))
+    array([3, 5, 7])
+    """
+    return enter(_diff, {"x": x, "prepend": prepend, "append": append}, axis, n, stream=stream)
+
+
+__all__ = ["diff", "repeat", "take"]

@@ -1,0 +1,136 @@
+"""Items of arrays selected, taken and joined: what functions of places have in common."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..host import View
+from ..iterators import (
+    CountingIterator,
+    PermutationIterator,
+    TransformIterator,
+    TransformOutputIterator,
+    ZipIterator,
+)
+from ..partition import select
+from .axes import INT64, Layout, axis_of, constant, indices, layout_of, with_numbers
+from .calls import Operand, Work, cast
+
+
+class Counted(NamedTuple):
+    """Items, and how many of them there are, in an array without dimensions."""
+
+    items: Any
+    count: Any
+
+
+def selected(
+    work: Work, items: Any, size: int, keep: Any, dtype: np.dtype[Any], predicate: Any, length: Any = None
+) -> tuple[Operand, Operand]:
+    """Return what `keep` makes of those items for which a predicate holds, in order, and their number.
+
+    The array has room for all, or for `length` if that is more. `keep` None: the items themselves.
+    """
+    room = size if length is None else max(size, length)
+    out, count = work.empty((room,), dtype), work.empty((), INT64)
+    written = out.items if keep is None else TransformOutputIterator(out.items, keep, items.dtype)
+    algorithm = select(items, written, count.items, predicate)
+    work.run(algorithm, items, written, count.items, size)
+    return out, count
+
+
+def size_of(size: Any) -> int | None:
+    """Return a size that is given; TypeError or ValueError if it is none."""
+    if size is None:
+        return None
+    if isinstance(size, bool) or not isinstance(size, (int, np.integer)):
+        raise TypeError(f"size: expected an integer or None, got {type(size).__name__}")
+    if size < 0:
+        raise ValueError(f"size: expected 0 or more, got {size}")
+    return int(size)
+
+
+def bits(items: Any) -> Any:
+    """Return numbers as unsigned integers of their size, as moves of all dtypes share builds then."""
+    dtype = items.dtype
+    if hasattr(items, "node") or dtype.names is not None or dtype.itemsize not in (1, 2, 4, 8):
+        return items
+    plain = np.dtype(f"u{dtype.itemsize}")
+    if isinstance(items, View):
+        return View(items.address, plain, items.shape, items.strides, items.writable, items)
+    return items.view(plain)
+
+
+def along(x: Operand, axis: Any, name: str) -> tuple[Layout, tuple[int, ...], tuple[int, ...]]:
+    """Return the layout of an axis, and the extents before and behind it; None: of all items."""
+    if x.parts:
+        raise TypeError(f"x: {name} takes an array, got a tuple")
+    if axis is None:
+        return Layout(1, x.size, 1), (), ()
+    at = axis_of(axis, x.ndim)
+    return layout_of(x.shape, at, at), x.shape[:at], x.shape[at + 1 :]
+
+
+def _wrapped(s: Any) -> Any:
+    return s[0] % s[1]
+
+
+def _place_of(s: Any) -> Any:
+    i, number, inner = s
+    return (i // inner) % number
+
+
+def _source_of(s: Any) -> Any:
+    i, place, length, number, inner = s
+    return (i // inner // number * length + place % length) * inner + i % inner
+
+
+def taken(
+    work: Work, x: Operand, layout: Layout, places: Any, number: int, shape: tuple[int, ...]
+) -> Operand:
+    """Return an array of the items at some places of an axis, which wrap around."""
+    out = work.empty(shape, x.dtype)
+    if not out.size:
+        return out
+    if layout.rows == 1:
+        source = TransformIterator(with_numbers(places, layout.length), _wrapped, INT64)
+    else:
+        each = PermutationIterator(places, indices(_place_of, number, layout.inner))
+        numbers = constant(layout.length), constant(number), constant(layout.inner)
+        source = TransformIterator(
+            ZipIterator(CountingIterator(np.int64(0)), each, *numbers), _source_of, INT64
+        )
+    work.copy(PermutationIterator(bits(x.items), source), bits(out.items), out.size)
+    return out
+
+
+def _part_of_whole(s: Any) -> Any:
+    i, own, whole, offset = s
+    return i // own * whole + offset + i % own
+
+
+def joined(work: Work, parts: list[Operand], axis: int, dtype: np.dtype[Any]) -> Operand:
+    """Return arrays one after another along an axis, in a dtype."""
+    shape = parts[0].shape
+    total = [each.shape[axis] for each in parts]
+    whole = work.empty((*shape[:axis], _sum(total), *shape[axis + 1 :]), dtype)
+    layout, offset = layout_of(whole.shape, axis, axis), 0
+    for part, length in zip(parts, total, strict=True):
+        own = length * layout.inner
+        if part.size and layout.outer == 1:
+            target = whole.items[offset : offset + own]
+            work.copy(cast(part.items, dtype), target, own)
+        elif part.size:
+            places = indices(_part_of_whole, own, layout.length * layout.inner, offset)
+            work.copy(cast(part.items, dtype), PermutationIterator(whole.items, places), part.size)
+        offset += own
+    return whole
+
+
+def _sum(numbers: list[int]) -> int:
+    total = 0
+    for each in numbers:
+        total += each
+    return total

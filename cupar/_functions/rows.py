@@ -1,0 +1,250 @@
+"""Rows of arrays reduced, scanned and sorted: what functions along axes have in common."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .. import structs
+from ..columns import column_reduce, exclusive_column_scan, inclusive_column_scan
+from ..iterators import (
+    ConstantIterator,
+    CountingIterator,
+    TransformIterator,
+    TransformOutputIterator,
+    ZipIterator,
+)
+from ..reduce import reduce_into
+from ..scan import exclusive_scan, inclusive_scan
+from ..segmented import segmented_reduce, segmented_sort
+from ..segmented_scan import exclusive_segmented_scan, inclusive_segmented_scan
+from ..sort import SortOrder, merge_sort, radix_sort
+from . import operators
+from .axes import INT64, Layout, axes_of, axis_of, indices, layout_of
+from .calls import Operand, Work, accumulated, cast, casting, dtype_of, initial, output_of
+
+
+def reduced_rows(work: Work, items: Any, out: Any, layout: Layout, op: Any, h_init: Any) -> None:
+    """Reduce each row, which has items, into an item of `out`; `h_init` may be None as `needs_init` says."""
+    if layout.inner > 1:
+        columns = column_reduce(items, out, op, h_init)
+        work.run(columns, items, out, *layout, h_init)
+    elif layout.rows == 1:
+        work.run(reduce_into(items, out, op, h_init), items, out, layout.length, h_init)
+    elif layout.rows:
+        reduction = segmented_reduce(items, out, op=op, h_init=h_init)
+        work.run(reduction, items, out, layout.rows, h_init=h_init, segment_size=layout.length)
+
+
+def needs_init(layout: Layout) -> bool:
+    """Whether a reduction of such rows needs an initial value."""
+    return layout.inner == 1 and layout.rows != 1
+
+
+def over_axes(
+    work: Work, x: Operand, axis: Any, where: Operand | None = None
+) -> tuple[Any, Any, Layout, Any]:
+    """Return the items of each row of some axes, those of a mask, their layout, and the shape of the result.
+
+    The shape is one with 1 for each of the axes; without these it is that of the array without them.
+    """
+    axes = axes_of(axis, x.ndim)
+    kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
+    if not axes:
+        return x.items, where and where.items, Layout(x.size, 1, 1), (kept, axes)
+    if axes[-1] - axes[0] + 1 != len(axes):  # others are between them
+        order = (*(i for i in range(x.ndim) if i not in axes), *axes)
+        x, where = work.permuted(x, order), where and work.permuted(where, order)
+        axes_now = tuple(range(x.ndim - len(axes), x.ndim))
+    else:
+        axes_now = axes
+    layout = layout_of(x.shape, axes_now[0], axes_now[-1])
+    return x.items, where and where.items, layout, (kept, axes)
+
+
+def result_shape(shape: Any, keepdims: bool) -> tuple[int, ...]:
+    """Return the shape of a result, of what `over_axes` says of it."""
+    kept, axes = shape
+    return kept if keepdims else tuple(n for i, n in enumerate(kept) if i not in axes)
+
+
+def check_kind(name: str, x: Operand, kinds: str) -> None:
+    """Raise TypeError unless an operand is of numbers, of these kinds of dtype."""
+    if x.parts or structs.kind_of(x.dtype) not in kinds:
+        raise TypeError(
+            f"x: {name} takes {'real ' if kinds == 'biuf' else ''}numbers, got {structs.text(x.dtype)}"
+        )
+
+
+def check_items(name: str, x: Operand, axes: tuple[int, ...]) -> None:
+    """Raise ValueError if there are results of no items."""
+    if not math.prod([x.shape[i] for i in axes]):
+        raise ValueError(f"x: {name} of no items has no result, got shape {x.shape}")
+
+
+def reduced(
+    work: Work,
+    x: Operand,
+    where: Operand | None,
+    op: Any,
+    axis: Any,
+    init: Any,
+    keepdims: bool,
+    dtype: Any,
+    out: Any,
+    empty: Any = None,
+) -> Operand:
+    wanted = dtype_of("dtype", dtype)
+    if wanted is not None and x.parts:
+        raise TypeError("dtype: expected None, as `x` is a tuple, whose arrays keep their dtypes")
+    result = x.dtype if wanted is None else wanted
+    within = accumulated(result)
+    items, mask, layout, shape = over_axes(work, x, axis, where)
+    target = output_of(work, out, result_shape(shape, keepdims), result, [x])
+    known = operators.identity_of(op, within)
+    if not target.size:
+        return target
+    if not layout.length:
+        if init is None and empty is None and known is None:
+            raise ValueError(
+                "x: a reduction of no items has no result, as the operator has no known identity; give init"
+            )
+        filling = init if init is not None else known if empty is None else empty
+        filled = ConstantIterator(initial("init", filling, result)[0])
+        work.copy(filled, target.items, target.size)
+        return target
+    start = None if init is None else initial("init", init, within)
+    if start is None and known is not None:
+        start = initial("init", known, within)
+    if mask is not None or start is None or not structs.convertible(items.dtype, within):
+        items = cast(items, within)
+    if mask is not None and known is not None:
+        items = TransformIterator(ZipIterator(items, mask, _one(known, within)), _selected, within)
+        mask = None
+    written = casting(target.items, within)
+    if mask is None and (start is not None or not needs_init(layout)):
+        reduced_rows(work, items, written, layout, op, start)
+        return target
+    flagged = ZipIterator(items, ConstantIterator(np.bool_(True)) if mask is None else mask)
+    zero = np.zeros(1, flagged.dtype)
+    if start is not None:
+        zero["field_0"], zero["field_1"] = start, True
+    written = TransformOutputIterator(written, _value, flagged.dtype)
+    reduced_rows(work, flagged, written, layout, operators.flagged(op, within), zero)
+    return target
+
+
+def _one(value: Any, dtype: np.dtype[Any]) -> Any:
+    return ConstantIterator(initial("init", value, dtype)[0])
+
+
+def _selected(s: Any) -> Any:
+    return s[0] if s[1] else s[2]
+
+
+def _value(s: Any) -> Any:
+    return s[0]
+
+
+def scanned_rows(
+    work: Work, items: Any, out: Any, layout: Layout, op: Any, h_init: Any, exclusive: bool = False
+) -> None:
+    """Scan each row of `items` into `out`."""
+    if not layout.size:
+        return
+    if layout.inner > 1:
+        columns = (exclusive_column_scan if exclusive else inclusive_column_scan)(items, out, op, h_init)
+        work.run(columns, items, out, *layout, h_init)
+    elif layout.rows == 1:
+        scan = (exclusive_scan if exclusive else inclusive_scan)(items, out, op, h_init)
+        work.run(scan, items, out, layout.length, h_init)
+    else:
+        made = exclusive_segmented_scan if exclusive else inclusive_segmented_scan
+        rows = made(items, out, op=op, h_init=h_init)
+        work.run(rows, items, out, layout.rows, h_init=h_init, segment_size=layout.length)
+
+
+def layout_along(x: Operand, axis: Any) -> tuple[Layout, tuple[int, ...]]:
+    """Return the layout of an axis, and the shape of what has one item for each; None: of all items."""
+    if axis is None:
+        return Layout(1, x.size, 1), (x.size,)
+    at = axis_of(axis, x.ndim)
+    return layout_of(x.shape, at, at), x.shape
+
+
+def within_row(s: Any) -> Any:
+    """Return the index of an item in its row."""
+    return s[0] % s[1]
+
+
+def positions(work: Work, layout: Layout) -> Any:
+    """Return an array of the index of each item in its row."""
+    out = work.temporary(layout.size, INT64)
+    work.copy(
+        CountingIterator(np.int64(0)) if layout.rows == 1 else indices(within_row, layout.length),
+        out,
+        layout.size,
+    )
+    return out
+
+
+def ordered(items: Any, less: Any) -> Any:
+    """Return items as sorts by bits put them in NumPy's order: with one NaN, which is the greatest."""
+    if less is None and structs.kind_of(items.dtype) == "f":
+        return TransformIterator(items, operators.with_one_nan(items.dtype), items.dtype)
+    return items
+
+
+def sorted_rows(
+    work: Work, items: Any, layout: Layout, descending: bool, less: Any, values: Any = None, out: Any = None
+) -> tuple[Any, Any]:
+    """Return the items of each row sorted, stably, and values that go with them, if there are any.
+
+    By `less`, or in NumPy's order. `out` is where the items go, if that is known.
+    """
+    size, dtype = layout.size, items.dtype
+    if less is None and structs.kind_of(dtype) == "c":
+        less = operators.less_of(dtype)
+    source = work.kept(ordered(items, less), size)
+    keys = work.temporary(size, dtype) if out is None or out is source else out
+    moved = None if values is None else work.temporary(size, values.dtype)
+    if not size:
+        return keys, moved
+    arrays = source, keys, values, moved
+    if less is not None:
+        op = operators.swapped(less) if descending else less
+        if layout.rows == 1:
+            given = source, values, keys, moved
+            work.run(merge_sort(*given, op), *given, size)
+        else:
+            work.run(
+                segmented_sort(*arrays, op=op), *arrays, segment_size=layout.length, num_segments=layout.rows
+            )
+        return keys, moved
+    order = SortOrder.DESCENDING if descending else SortOrder.ASCENDING
+    if layout.rows == 1:
+        work.run(radix_sort(*arrays, order), *arrays, size)
+    else:
+        sort = segmented_sort(*arrays, order=order)
+        work.run(sort, *arrays, segment_size=layout.length, num_segments=layout.rows)
+    return keys, moved
+
+
+def _twice(value: Any) -> Any:
+    return (value, value)
+
+
+def _outermost(a: Any, b: Any) -> Any:
+    return (b[0] if b[0] < a[0] else a[0], b[1] if b[1] > a[1] else a[1])
+
+
+def bounds(work: Work, x: Operand) -> tuple[Any, Any]:
+    """Return the least and the greatest item, read back at once; there is one at least."""
+    both = np.dtype([("field_0", x.dtype), ("field_1", x.dtype)], align=True)
+    out = work.empty((2,), x.dtype)
+    pair = ZipIterator(out.items[:1], out.items[1:])
+    reduced_rows(work, TransformIterator(x.items, _twice, both), pair, Layout(1, x.size, 1), _outermost, None)
+    low, high = work.host(out).tolist()
+    return low, high

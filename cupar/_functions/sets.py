@@ -1,0 +1,439 @@
+"""Sets: the different items of arrays, and what two arrays have in common."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import structs
+from ..iterators import CountingIterator, PermutationIterator, TransformIterator, ZipIterator
+from ..operators import OpKind
+from ..search import lower_bound
+from . import operators
+from .axes import INT64, Layout, constant, indices
+from .calls import Operand, Work, cast, enter
+from .items import Counted, joined, selected, size_of
+from .rows import positions, scanned_rows, sorted_rows
+
+_BOOL = np.dtype(bool)
+
+
+def _before(s: Any) -> Any:
+    return s[0] - 1 if s[0] > 0 else 0
+
+
+def _differs(s: Any) -> Any:
+    return s[2] == 0 or s[0] != s[1]
+
+
+def _differs_or_one_nan(s: Any) -> Any:
+    return s[2] == 0 or (s[0] != s[1] and (s[0] == s[0] or s[1] == s[1]))
+
+
+def _as_one(s: Any) -> Any:
+    return 1 if s else 0
+
+
+def heads(items: Any, equal_nan: bool = False) -> Any:
+    """Return whether each of sorted items is the first of those that are equal to it."""
+    before = PermutationIterator(items, indices(_before))
+    neighbours = ZipIterator(items, before, CountingIterator(np.int64(0)))
+    return TransformIterator(neighbours, _differs_or_one_nan if equal_nan else _differs, _BOOL)
+
+
+def _first(s: Any) -> Any:
+    return s[0]
+
+
+def _second(s: Any) -> Any:
+    return s[1]
+
+
+def _number_of(x: Operand, name: str = "x") -> None:
+    if x.parts or structs.kind_of(x.dtype) not in "biufc":
+        raise TypeError(f"{name}: expected an array of numbers, got {structs.text(x.dtype)}")
+
+
+def _sorted(work: Work, x: Operand, values: bool = False) -> tuple[Any, Any]:
+    """Return all items sorted, and where they were if that is wanted."""
+    layout = Layout(1, x.size, 1)
+    return sorted_rows(work, x.items, layout, False, None, positions(work, layout) if values else None)
+
+
+def _kept(work: Work, items: Any, keep: Any, size: Any) -> Any:
+    """Return those items for which a flag holds, read as long as they are, or as long as is said."""
+    length = size_of(size)
+    pairs = ZipIterator(items, keep)
+    out, count = selected(work, pairs, items.size, _first, items.dtype, _second, length)
+    found = work.cut([out], count, length)
+    return found[0] if length is None else Counted(*found)
+
+
+def _unique_values(work: Work, x: Operand, size: Any) -> Any:
+    _number_of(x)
+    items, _ = _sorted(work, x)
+    return _kept(work, items, heads(items), size)
+
+
+class UniqueAll(NamedTuple):
+    """The different items, where each was first, which one each item is, and how many are equal to it."""
+
+    values: Any
+    indices: Any
+    inverse_indices: Any
+    counts: Any
+
+
+class UniqueCounts(NamedTuple):
+    """The different items, and how many are equal to each."""
+
+    values: Any
+    counts: Any
+
+
+class UniqueInverse(NamedTuple):
+    """The different items, and which one each item is."""
+
+    values: Any
+    inverse_indices: Any
+
+
+def _length_of_run(s: Any) -> Any:
+    begin, after, i, last, size = s
+    return (after if i < last else size) - begin
+
+
+def _next(s: Any) -> Any:
+    i, last = s[0], s[1]
+    return i + 1 if i < last else i
+
+
+def _unique(work: Work, x: Operand, size: Any, wants: Any) -> Any:
+    """Return those results that are the fields of `wants`."""
+    _number_of(x)
+    length = size_of(size)
+    has_indices, has_inverse, has_counts = (
+        name in wants._fields for name in ("indices", "inverse_indices", "counts")
+    )
+    items, places = _sorted(work, x, has_indices or has_inverse)
+    flags = heads(items)
+    numbers = ZipIterator(CountingIterator(np.int64(0)), flags)
+    starts, count = selected(work, numbers, x.size, _first, INT64, _second, length)
+    found: dict[str, Operand] = {}
+    if has_inverse:
+        found["inverse_indices"] = inverse = work.empty(x.shape, INT64)
+        if x.size:
+            written = PermutationIterator(inverse.items, places)
+            ones = TransformIterator(flags, _as_one, INT64)
+            scanned_rows(work, ones, written, Layout(1, x.size, 1), OpKind.PLUS, np.full(1, -1))
+    if length is None:
+        (starts,) = work.cut([starts], count, None)
+        known: Any = constant(starts.size - 1)
+    else:  # places beyond the count are not known: they are made the first one
+        limit = PermutationIterator(count.items, constant(0))
+        known = TransformIterator(limit, _less_one, INT64)
+        safe = ZipIterator(starts.items, CountingIterator(np.int64(0)), known)
+        starts = work.made(TransformIterator(safe, _or_first, INT64), starts.shape)
+    shape = starts.shape
+    found["values"] = work.made(PermutationIterator(items, starts.items), shape)
+    if has_indices:
+        found["indices"] = work.made(PermutationIterator(places, starts.items), shape)
+    if has_counts:
+        number = CountingIterator(np.int64(0))
+        after = TransformIterator(ZipIterator(number, known), _next, INT64)
+        following = PermutationIterator(starts.items, after)
+        runs = ZipIterator(starts.items, following, number, known, constant(x.size))
+        found["counts"] = work.made(TransformIterator(runs, _length_of_run, INT64), shape)
+    if length is None:
+        return wants(**found)
+    cut = {
+        name: each if name == "inverse_indices" else work.first(each, length) for name, each in found.items()
+    }
+    return Counted(wants(**cut), count)
+
+
+def _less_one(value: Any) -> Any:
+    return value - 1
+
+
+def _or_first(s: Any) -> Any:
+    return s[0] if s[1] <= s[2] else 0
+
+
+def unique_values(x: Any, /, *, size: int | None = None, stream: Any = None) -> Any:
+    """Return the different items, sorted. NaNs are all different.
+
+    Parameters
+    ----------
+    x : array
+        Of numbers.
+    size : int, optional
+        As for `copy_if`.
+    stream
+        As for `reduce`.
+
+    Returns
+    -------
+    array or Counted
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> arrays.unique_values(np.array([3, 1, 3, 2]))
+    array([1, 2, 3])
+    """
+    return enter(_unique_values, {"x": x}, size, stream=stream)
+
+
+def unique_counts(x: Any, /, *, size: int | None = None, stream: Any = None) -> Any:
+    """Return the different items, sorted, and how many are equal to each.
+
+    Parameters
+    ----------
+    x, size, stream
+        As for `unique_values`.
+
+    Returns
+    -------
+    UniqueCounts or Counted
+        A named tuple of two arrays, `values` and `counts`; with `size`, one of that and the count.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> values, counts = arrays.unique_counts(np.array([3, 1, 3, 2]))
+    >>> counts
+    array([1, 1, 2])
+    """
+    return enter(_unique, {"x": x}, size, UniqueCounts, stream=stream)
+
+
+def unique_inverse(x: Any, /, *, size: int | None = None, stream: Any = None) -> Any:
+    """Return the different items, sorted, and for each item which of them it is.
+
+    Parameters
+    ----------
+    x, size, stream
+        As for `unique_values`.
+
+    Returns
+    -------
+    UniqueInverse or Counted
+        A named tuple of two arrays, `values` and `inverse_indices`, which has the shape of `x`; with `size`,
+        one of that and the count.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> values, inverse = arrays.unique_inverse(np.array([3, 1, 3, 2]))
+    >>> inverse
+    array([2, 0, 2, 1])
+    """
+    return enter(_unique, {"x": x}, size, UniqueInverse, stream=stream)
+
+
+def unique_all(x: Any, /, *, size: int | None = None, stream: Any = None) -> Any:
+    """Return the different items, sorted, with their first indices, the inverse, and their counts.
+
+    Parameters
+    ----------
+    x, size, stream
+        As for `unique_values`.
+
+    Returns
+    -------
+    UniqueAll or Counted
+        A named tuple of four arrays, `values`, `indices`, `inverse_indices` and `counts`; with `size`, one
+        of that and the count.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> arrays.unique_all(np.array([3, 1, 3, 2])).indices
+    array([1, 3, 0])
+    """
+    return enter(_unique, {"x": x}, size, UniqueAll, stream=stream)
+
+
+# --- Two arrays ------------------------------------------------------------------------------------------
+
+
+def _found(s: Any) -> Any:
+    item, place, other, size = s
+    return place < size and item == other
+
+
+def _not_found(s: Any) -> Any:
+    item, place, other, size = s
+    return place >= size or item != other
+
+
+def _clipped(s: Any) -> Any:
+    return s[0] if s[0] < s[1] else s[1] - 1
+
+
+def _members(work: Work, items: Any, size: int, others: Any, number: int, invert: bool) -> Any:
+    """Return an iterator over whether each item is among others, which are sorted; there is one at least."""
+    ranks = work.temporary(size, INT64)
+    comp = operators.less_of(others.dtype)
+    if size:
+        work.run(lower_bound(others, items, ranks, comp), others, number, items, size, ranks)
+    at = TransformIterator(ZipIterator(ranks, constant(number)), _clipped, INT64)
+    each = ZipIterator(items, ranks, PermutationIterator(others, at), constant(number))
+    return TransformIterator(each, _not_found if invert else _found, _BOOL)
+
+
+def _in_common(a: Operand, b: Operand, names: tuple[str, str]) -> tuple[Operand, Operand]:
+    """Return both in one dtype."""
+    _number_of(a, names[0])
+    _number_of(b, names[1])
+    dtype = np.result_type(a.dtype, b.dtype)
+    return tuple(Operand(None, cast(each.items, dtype), each.shape) for each in (a, b))  # type: ignore[return-value]
+
+
+def _isin(work: Work, x1: Operand, x2: Operand, invert: bool) -> Operand:
+    first, second = _in_common(x1, x2, ("x1", "x2"))
+    if not x2.size:
+        return work.made(constant(np.bool_(invert)), x1.shape)
+    others, _ = _sorted(work, second)
+    return work.made(_members(work, first.items, x1.size, others, x2.size, invert), x1.shape)
+
+
+def isin(x1: Any, x2: Any, /, *, invert: bool = False, stream: Any = None) -> Any:
+    """Return whether each item of an array is among those of another. NaN is nowhere.
+
+    Parameters
+    ----------
+    x1, x2 : arrays or numbers
+    invert : bool, optional
+        Whether the result says that it is not there.
+    stream
+        As for `reduce`.
+
+    Returns
+    -------
+    array of bool
+        Of the shape of `x1`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> arrays.isin(np.array([1, 2, 3]), np.array([3, 1, 7]))
+    array([ True, False,  True])
+    """
+    return enter(_isin, {"x1": x1, "x2": x2}, invert, stream=stream, numbers=True)
+
+
+def _both(s: Any) -> Any:
+    return s[0] and s[1]
+
+
+def _union1d(work: Work, a: Operand, b: Operand, size: Any) -> Any:
+    first, second = _in_common(a, b, ("a", "b"))
+    flat = [Operand(None, each.items, (each.size,)) for each in (first, second)]
+    whole = joined(work, flat, 0, first.dtype)
+    items, _ = _sorted(work, whole)
+    return _kept(work, items, heads(items, equal_nan=True), size)
+
+
+def _selected1d(work: Work, a: Operand, b: Operand, size: Any, invert: bool) -> Any:
+    """Return the different items of one array that another has, or has not."""
+    first, second = _in_common(a, b, ("a", "b"))
+    items, _ = _sorted(work, a if invert else first)  # what is left of an array has its dtype
+    flags = heads(items, equal_nan=True)
+    if b.size:
+        others, _ = _sorted(work, second)
+        member = _members(work, cast(items, others.dtype), a.size, others, b.size, invert)
+        flags = TransformIterator(ZipIterator(flags, member), _both, _BOOL)
+    elif not invert:
+        flags = constant(np.bool_(False))
+    return _kept(work, items, flags, size)
+
+
+def union1d(a: Any, b: Any, /, *, size: int | None = None, stream: Any = None) -> Any:
+    """Return the different items of two arrays, sorted. All NaNs are one, as in NumPy.
+
+    Parameters
+    ----------
+    a, b : arrays
+        Of numbers.
+    size, stream
+        As for `unique_values`.
+
+    Returns
+    -------
+    array or Counted
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> arrays.union1d(np.array([3, 1]), np.array([2, 3]))
+    array([1, 2, 3])
+    """
+    return enter(_union1d, {"a": a, "b": b}, size, stream=stream)
+
+
+def intersect1d(a: Any, b: Any, /, *, size: int | None = None, stream: Any = None) -> Any:
+    """Return the different items that two arrays have in common, sorted.
+
+    Parameters
+    ----------
+    a, b, size, stream
+        As for `union1d`.
+
+    Returns
+    -------
+    array or Counted
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> arrays.intersect1d(np.array([3, 1, 3]), np.array([2, 3]))
+    array([3])
+    """
+    return enter(_selected1d, {"a": a, "b": b}, size, False, stream=stream)
+
+
+def setdiff1d(a: Any, b: Any, /, *, size: int | None = None, stream: Any = None) -> Any:
+    """Return the different items of the first array that the second has not, sorted.
+
+    Parameters
+    ----------
+    a, b, size, stream
+        As for `union1d`.
+
+    Returns
+    -------
+    array or Counted
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import arrays
+    >>> arrays.setdiff1d(np.array([3, 1, 3]), np.array([2, 3]))
+    array([1])
+    """
+    return enter(_selected1d, {"a": a, "b": b}, size, True, stream=stream)
+
+
+__all__ = [
+    "UniqueAll",
+    "UniqueCounts",
+    "UniqueInverse",
+    "intersect1d",
+    "isin",
+    "setdiff1d",
+    "union1d",
+    "unique_all",
+    "unique_counts",
+    "unique_inverse",
+    "unique_values",
+]
