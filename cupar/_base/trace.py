@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 from . import log
 from .words import OFF
 
+__all__ = ["is_on", "launch", "ranged"]
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -22,14 +24,9 @@ def is_on() -> bool:
     return os.environ.get("CUPAR_TRACE", "").strip().lower() not in {"", *OFF}
 
 
-def launch(kernel: str, grid: Any, block: Any, shared: int, stream: int) -> None:
+def launch(kernel: str, grid: Any, block: Any, shared: int, stream: int, origin: str = "Python") -> None:
     """Print a launch, on standard error; grid and block are numbers, or as many as there are dimensions."""
-    sys.stderr.write(line(kernel, grid, block, shared, stream, "Python"))
-
-
-def line(kernel: str, grid: Any, block: Any, shared: Any, stream: int, origin: str) -> str:
-    """Return the line of a launch."""
-    return (
+    sys.stderr.write(
         f"cupar: {kernel} grid={_dimensions(grid)} block={_dimensions(block)} shared={shared} "
         f"stream={stream:#x} from {origin}\n"
     )

@@ -1,7 +1,7 @@
 """Algorithm objects in numba: their types, and `run` as compiled code has it.
 
 A type stands for all algorithms of a class that are called in the same way: what differs otherwise is in the
-block of words (see `layout`) that an object's value points to.
+block of words (see `_launch.words`) that an object's value points to.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from .._call.code import Loaded
 from .._device import driver
 from .._ir.specialisation import Specialisation
 from .._kernels.family import Plan
-from . import calls, dump, iterators, native, plans, view_types
+from .._launch.words import block, of_chains
+from . import calls, dump, iterators, launches, native, plans, view_types
 from .errors import LaunchError
 from .given import plain
-from .layout import Layout, layout_of, words_of
 from .portable import Portable, digest, interned
 
 
@@ -43,17 +43,24 @@ class Prepared:
 
     Attributes
     ----------
-    layout : Layout
     plan : callable
     facts : tuple
+    values : tuple of str
+        Names of a call's values, in their order.
+    kernels : tuple of str
+        Those of all launches, by the numbers that errors have.
     words : numpy.ndarray
-        The block; see `layout`.
+        The block; see `_launch.words`.
+    kept : list
+        What that points to.
     """
 
-    layout: Layout
     plan: Plan
     facts: Any
+    values: tuple[str, ...]
+    kernels: tuple[str, ...]
     words: Any
+    kept: list[Any]
 
 
 def prepared(algorithm: Algorithm) -> Prepared:
@@ -73,9 +80,12 @@ def prepared(algorithm: Algorithm) -> Prepared:
 
 
 def _prepare(loaded: Loaded) -> Prepared:
-    chains = {name: loaded.chains[name] for name in loaded.shape_names if name in loaded.chains}
-    words = words_of(chains.values(), plans.words_of(loaded.facts))
-    return Prepared(layout_of(loaded.shape_names, chains), loaded.plan, loaded.facts, words)
+    kept: list[Any] = []
+    chains = [loaded.chains.get(name) for name in loaded.shape_names]
+    found = [chain for chain in chains if chain]
+    kernels = tuple(launch.kernel for chain in found for launch, *_ in chain._launches)
+    words = block(launches.functions(), plans.words_of(loaded.facts), of_chains(chains, kept))
+    return Prepared(loaded.plan, loaded.facts, tuple(found[0]._values.sizes), kernels, words, kept)
 
 
 class AlgorithmType(Portable):
@@ -114,7 +124,8 @@ def _identity(spec: Specialisation, prepared: Prepared) -> list[Any]:
         ],
         [(name, op.state_size) for name, op in spec.operators],
         [spec.option("init"), str(accumulator), spec.option("levels")],
-        prepared.layout,
+        prepared.values,
+        prepared.kernels,
         [prepared.plan.__module__, prepared.plan.__name__],
     ]
 
@@ -176,7 +187,7 @@ class _Method(types.BoundFunction):  # type: ignore[misc]
             raise errors.TypingError(f"{name}({', '.join(calls.parameters_of(method))}): {error}") from None
         given.apply_defaults()
         types_given = {name: plain(each) for name, each in [*given.arguments.items()][1:]}
-        calls.CompiledCall(kind.algorithm, kind.spec, types_given, kind.prepared.layout)
+        calls.CompiledCall(kind.algorithm, kind.spec, types_given, kind.prepared)
         return super().get_call_type(context, args, kws)
 
 
@@ -246,14 +257,14 @@ def _resolve(method: Any, kind: AlgorithmType, *given: Any) -> Any:
     """Return a method for arguments of some types, as numba compiles it."""
     parameters = [*inspect.signature(method).parameters][1:]
     types_given = dict(zip(parameters, map(plain, given), strict=True))
-    layout, plan, facts = kind.prepared.layout, kind.prepared.plan, kind.prepared.facts
-    call = calls.CompiledCall(kind.algorithm, kind.spec, types_given, layout)
-    plans.register(plan)
+    known = kind.prepared
+    call = calls.CompiledCall(kind.algorithm, kind.spec, types_given, known)
+    plans.register(known.plan)
     names = {
-        "_plan": plan,
-        "_facts": plans.reader(facts, layout.first_fact),
-        "_nothing": plans.emitter(None),
-        "_emitter": plans.emitter(layout),
+        "_plan": known.plan,
+        "_facts": plans.reader(known.facts),
+        "_nothing": plans.nothing,
+        "_emitter": plans.emitter(known.facts),
         "_status_of": plans.status_of,
         "_block": _block,
         "_allocate": native.allocate,

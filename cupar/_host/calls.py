@@ -21,7 +21,6 @@ from .._ir.specialisation import Specialisation
 from . import iterators
 from .given import NO_CONTEXT, aligned, integer, stream
 from .iterators import IteratorType
-from .layout import Layout
 from .problems import problem_of
 from .view_types import ViewType
 
@@ -31,7 +30,7 @@ def call(self, {parameters}):
     _stream = {stream}
     {checks}
     _given, _problem = _facts(_state), {problem}
-    _needed = _plan(_given, _problem, _nothing(_state, 0, ()))
+    _needed = _plan(_given, _problem, _nothing())
     if _needed < 0 or _needed > {most}:
         raise MemoryError("{subject}: needs temporary storage of 2**63 bytes or more")
 """
@@ -56,7 +55,7 @@ _RUN = """
 _LAUNCH = """
 _status = {no_context}
 while _status & 0xFFFFFFFF == {no_context}:
-    _emit = _emitter(_state, _address, ({values},))
+    _emit = _emitter(_state, _address, _stream, ({values}))
     _plan(_given, _problem, _emit)
     _status = _status_of(_emit)
     if _status & 0xFFFFFFFF == {no_context} and not _adopt(_state):
@@ -106,7 +105,7 @@ class CompiledCall:
     """
 
     def __init__(
-        self, cls: type[Algorithm], spec: Specialisation, given: Mapping[str, Any], layout: Layout
+        self, cls: type[Algorithm], spec: Specialisation, given: Mapping[str, Any], prepared: Any
     ) -> None:
         self._cls, self._spec, self._given = cls, spec, given
         self._built = {argument.name: argument for argument in spec.arguments}
@@ -130,11 +129,11 @@ class CompiledCall:
             "parameters": ", ".join(parameters_of(method)),
             "stream": stream(given["stream"], "stream"),
             "checks": self._checks,
-            "values": ", ".join(["_stream", *(self._values[name] for name in layout.values)]),
+            "values": "".join(f"{self._values[name]}, " for name in prepared.values),
             "problem": problem.text,
             "no_context": NO_CONTEXT,
             "subject": spec.algorithm,
-            "kernels": layout.kernels,
+            "kernels": ", ".join(f"cuLaunchKernelEx of {each}" for each in prepared.kernels),
             "slack": ALIGNMENT - 1,
             "most": 2**63 - ALIGNMENT,
         }

@@ -34,7 +34,7 @@ from . import native, view_types
 from .portable import Portable, digest, interned
 
 _I64 = ir.IntType(64)
-_OF_ITEMS = 3  # words of an array
+_WORDS = {"items": 3, "index": 2}  # of slots; others have those of their bytes
 
 
 class IteratorType(Portable):
@@ -47,7 +47,7 @@ class IteratorType(Portable):
         """Yield the slots of its structure, each with its first word and the number of its words."""
         at = 0
         for slot in self.node.slots():
-            words = _OF_ITEMS if slot.kind == "items" else slot.size // 8
+            words = _WORDS.get(slot.kind) or slot.size // 8
             yield slot, at, words
             at += words
 
@@ -79,12 +79,11 @@ def words_of(iterator: Iterator) -> Any:
             given = leaf.slot.dtype, 0, False, False, lent.append, None
             address = arrays.address("iterator", leaf.given, *given)
             words += address, leaf.start, arrays.read("iterator", leaf.given, on_cpu=False).size
+        elif leaf.slot.kind == "index":
+            words += leaf.start, leaf.given or 0
         else:
-            state = leaf.state("iterator", 0, False)
-            if isinstance(state, bytes):
-                words += struct.unpack(f"={leaf.slot.size // 8}q", state.ljust(leaf.slot.size, b"\0"))
-            else:
-                words.append(state)
+            state = leaf.state("iterator", 0, False).ljust(leaf.slot.size, b"\0")
+            words += struct.unpack(f"={leaf.slot.size // 8}q", state)
     found = np.array(words, np.int64)
     if lent:
         vars(iterator)["_host_lent"] = found, lent
@@ -164,6 +163,13 @@ def checks_of(kind: IteratorType, name: str, items: str) -> list[str]:
                 f"if _does_not_fit({start}, {size}, {slot.step}, {items}):",
                 f'    raise ValueError("{name}: an array of the iterator has too few items")',
             ]
+        if slot.kind == "index" and slot.step:
+            start, end = (f"_words_{name}[{at + k}]" for k in (0, 1))
+            last = f"{start} + ({items} - 1) * {slot.step}"
+            lines += [
+                f"if {end} and {items} and (min({start}, {last}) < 0 or max({start}, {last}) >= {end}):",
+                f'    raise ValueError("{name}: uses items that an iterator does not have")',
+            ]
     return lines
 
 
@@ -174,7 +180,7 @@ def state_of(kind: IteratorType, name: str) -> str:
         each = [f"_words_{name}[{at + k}]" for k in range(count)]
         if slot.dtype is not None:
             each = [f"{each[0]} + {each[1]} * {slot.dtype.itemsize}"]
-        items += each
+        items += each[:1] if slot.kind == "index" else each
     return f"({', '.join(items)},)"
 
 

@@ -1,6 +1,6 @@
 """Types of the user's kernels in numba, and what compiled code reads of them.
 
-A kernel's value is the address of its words in a context: the driver's (see `layout`), and some for each
+A kernel's value is the address of its words in a context: a head (see `_launch.words`), and an entry for each
 tuple of types that compiled code launches it with. It has a type of its own, since that decides what is
 compiled.
 """
@@ -8,6 +8,7 @@ compiled.
 from __future__ import annotations
 
 import inspect
+import struct
 from collections.abc import Mapping
 from ctypes import addressof
 from typing import Any
@@ -21,21 +22,24 @@ from numba.core.typing.templates import AttributeTemplate, Signature, infer_geta
 from numba.extending import NativeValue, models, register_model, unbox
 from numba.np.numpy_support import as_dtype
 
-from .._base import fork, trace
+from .._base import fork
 from .._base.causes import EXPECTED, cause
 from .._base.digests import sha256
 from .._device import driver
 from .._ir.types import Array, Item, Member, Scalar, Tuple, Type
+from .._jit.overload import packed_arguments
 from .._jit.site import captured
+from .._launch.chain import KERNEL, KERNEL_NUMBERS, Packing
 from .._launch.configuration import COOPERATIVE
+from .._launch.words import FIRST, Record, as_words, head, of_shape, places_of
 from . import native
-from .layout import FIRST, words_of
+from .launches import functions
 from .portable import Portable, digest, interned
 from .view_types import ViewType
 
 Types = tuple[Type, ...]
 
-WORDS = ("function", "threads", "static", "shared", "attributes", "block")  # of each tuple of types
+WORDS = ("record", "threads", "static", "shared", "block")  # of each tuple of types
 PLACES = {name: place for place, name in enumerate(WORDS, start=1)}  # in an entry
 ENTRY = 1 + len(WORDS)
 # What a launch has beside arguments.
@@ -69,25 +73,40 @@ class Table:
         found = self._words.get(context)
         if found is None:
             words = np.zeros(FIRST + ENTRY * _MOST + 1, np.int64)
-            words[:FIRST] = words_of((), ())
+            words[:FIRST] = as_words(head(functions()))
             found = self._words[context] = words, {}
         words, overloads = found
         for number, given in [*launched.items()]:
             if number in overloads:
                 continue
-            made = self.kernel.overload_of(given)
+            made, kept = self.kernel.overload_of(given), list[Any]()
             own, at = made.loaded, FIRST + ENTRY * len(overloads)
+            record = as_words(of_shape([_record(made)], kept))
             words[at + 1 : at + ENTRY] = (
-                own.function.value or 0,
+                record.ctypes.data,
                 own.attributes["max_threads_per_block"],
                 own.attributes["shared_mem_per_block"],
                 own.properties["shared_memory"],
-                addressof(COOPERATIVE) if own.is_cooperative else 0,
                 own.best_block(0),
             )
             words[at] = number  # at last: other threads look for it
-            overloads[number] = made
+            overloads[number] = made, record, kept
         return found
+
+
+def _record(made: Any) -> Record:
+    """Return how an overload is launched; a call's values are the slots of its arguments."""
+    code, names, arguments = packed_arguments(made.types)
+    fields = tuple(
+        (struct.calcsize(code[: 1 + k]), struct.calcsize(f"={each}"), each, f"v_{name}")
+        for k, (each, name) in enumerate(zip(code[1:], names, strict=True))
+    )
+    packing = Packing(code, (), arguments.places, fields, arguments.constants)
+    loaded = made.loaded
+    ((launch, _, function, block),) = loaded.chains[KERNEL]._launches
+    attributes = addressof(COOPERATIVE) if loaded.is_cooperative else 0
+    places = places_of(names, KERNEL_NUMBERS[:7])
+    return Record(launch, packing, function, block, places, attributes, 0, loaded.name, is_users=True)
 
 
 def number_of(given: Types) -> int:
@@ -196,7 +215,7 @@ def type_of(kernel: Any) -> KernelType:
     found: KernelType | None = vars(kernel).get("_host_type")
     if found is None:
         declared = [[each.part() for each in given] for given in kernel._declared]
-        does = [kernel._operator().fingerprint, sorted(kernel.targetoptions.items(), key=str), trace.is_on()]
+        does = [kernel._operator().fingerprint, sorted(kernel.targetoptions.items(), key=str)]
         name = f"cupar.kernel({kernel.__name__}, {digest([kernel.names, declared, does])})"
         found = interned(KernelType, name, kernel=kernel, launched={}, tables=WeakSet(), compiled={})
         table = vars(kernel).setdefault("_host_table", Table(kernel))

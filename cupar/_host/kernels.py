@@ -5,26 +5,24 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from llvmlite import ir
 from numba import njit, typeof
 from numba.core import cgutils, errors, types
 from numba.core.imputils import lower_builtin
 from numba.extending import intrinsic, overload, overload_method
 from numba.np.numpy_support import from_dtype
 
-from .._base import trace
 from .._base.generated import define, fill
-from .._ir.types import Array, Constant, Member, Scalar, Tuple, Type, slots
+from .._ir.types import Array, Member, Scalar, Tuple, Type
+from .._jit.overload import packed_arguments
+from .._launch.words import FIRST
 from . import dump, native, view_types
 from .errors import LaunchError
 from .given import NO_CONTEXT, aligned, integer, stream
 from .kernel_types import ENTRY, NUMBERS, PLACES, KernelType, LaunchType, Types, kind_of, type_of
-from .launches import launch_one
-from .layout import FIRST
+from .launches import call_own, on_stack
+from .native import I64
 
 __all__ = ["type_of"]
-
-_I64 = ir.IntType(64)
 
 # --- Configurations ----------------------------------------------------------------------------------------
 
@@ -158,9 +156,10 @@ def launch(launch, {parameters}):
         raise ValueError("shared: more shared memory than a block can have on this card")
     {checks}
     numbers = (grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream)
-    status = _launch(table, entry, numbers, ({parameters}))
+    record = _word(table, entry + {record})
+    status = _launch(table, record, numbers, ({parameters}))
     if status == {no_context} and _adopt(table):
-        status = _launch(table, entry, numbers, ({parameters}))
+        status = _launch(table, record, numbers, ({parameters}))
     if status:
         raise _LaunchError("kernel {name}", "cuLaunchKernelEx", status)
 """
@@ -198,7 +197,7 @@ def _lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         "_numbers": _numbers,
         "_word": native.word,
         "_adopt": native.adopt_context,
-        "_launch": _launcher(kernel.__name__, kinds),
+        "_launch": _launcher(kinds),
         "_LaunchError": LaunchError,
     }
     launched = define(f"compiled launch of {kernel.__name__}", "launch", text, own)
@@ -225,29 +224,23 @@ def _checks(name: str, value: str, kind: Type) -> list[str]:
     return aligned(name, value, kind.item.dtype.alignment) if isinstance(kind, Array) else []
 
 
-def _launcher(name: str, kinds: Types) -> Any:
-    """Return ``launch(table, entry, numbers, arguments)``, which launches and returns a status."""
+def _launcher(kinds: Types) -> Any:
+    """Return ``launch(table, record, numbers, arguments)``, which launches and returns a status."""
+    _, names, _ = packed_arguments(kinds)
 
     @intrinsic
-    def launch(typing: Any, table: Any, entry: Any, numbers: Any, arguments: Any) -> Any:
+    def launch(typing: Any, table: Any, record: Any, numbers: Any, arguments: Any) -> Any:
         def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            table, entry, numbers, arguments = values
-            given = signature.args[3]
-            found: list[Any] = []
-            for k, (kind, value) in enumerate(
-                zip(kinds, cgutils.unpack_tuple(builder, arguments), strict=True)
-            ):
-                parts = _parts(context, builder, kind, given[k], value, f"{k}_")
-                found += [
-                    _I64(slot.value) if isinstance(slot, Constant) else parts[slot.name]
-                    for slot in slots(kind, f"{k}_")
-                ]
-            function, attributes = (
-                native.word_at(builder, table, builder.add(entry, _I64(PLACES[each])))
-                for each in ("function", "attributes")
-            )
-            each = cgutils.unpack_tuple(builder, numbers)
-            return launch_one(builder, table, name, function, found, each, attributes, trace.is_on())
+            table, record, numbers, arguments = values
+            *dimensions, stream = cgutils.unpack_tuple(builder, numbers)
+            parts: dict[str, Any] = {}
+            each = zip(kinds, signature.args[3], cgutils.unpack_tuple(builder, arguments), strict=True)
+            for k, (kind, given, value) in enumerate(each):
+                parts.update(_parts(context, builder, kind, given, value, f"{k}_"))
+            zero = I64(0)
+            own = [native.as_word(builder, parts[name]) for name in names]
+            call = on_stack(builder, [zero, zero, stream, zero, *own, *dimensions])
+            return call_own(builder, table, "launch", record, call)
 
         return types.int64(types.int64, types.int64, numbers, arguments), code
 
@@ -265,7 +258,7 @@ def _parts(context: Any, builder: Any, kind: Type, given: Any, value: Any, name:
     if isinstance(kind, Array):
         view = cgutils.create_struct_proxy(given)(context, builder, value)
         shape, strides = (cgutils.unpack_tuple(builder, each) for each in (view.shape, view.strides))
-        size = _I64(1)
+        size = I64(1)
         for extent in shape:
             size = builder.mul(size, extent)
         return {

@@ -1,202 +1,143 @@
-"""Launches in LLVM's terms: of the shapes of a build, by one function for all; and of a kernel by itself."""
+"""Launches in LLVM's terms: one function for the shapes of all builds and kernels; see `_launch.words`."""
 
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import cpu_target
 
-from .._base.digests import sha256
 from .._device.kernels import LaunchConfig
-from .layout import FIRST, PLACES, WORDS_OF_A_LAUNCH, Layout, NativeLaunch, Store
-from .native import ALIGNMENT, called, word_at
+from .._launch.words import DIMENSIONS, IN_RECORD, OWN, PLACES, STATUS, STORE, STREAM, SUM
+from .native import ALIGNMENT, I64, WORDS, called, set_word, word_at
 
-_I8, _I32, _I64 = (ir.IntType(bits) for bits in (8, 32, 64))
+_I8, _I32 = (ir.IntType(bits) for bits in (8, 32))
 _BYTES = _I8.as_pointer()
+_FIELDS = (
+    "grid",
+    "grid_y",
+    "grid_z",
+    "block",
+    "block_y",
+    "block_z",
+    "shared",
+    "stream",
+    "attributes",
+    "count",
+)
+_NO_SHAPE = 999  # CUDA_ERROR_UNKNOWN: no plan has a shape that the build has not
 
 
-def launched(
-    builder: Any, layout: Layout, state: Any, address: Any, values: Sequence[Any], shape: Any, numbers: Any
-) -> Any:
-    """Launch a shape; return a status, which if it is not 0 has the launch that failed in its upper half.
+@functools.cache
+@global_compiler_lock
+def functions() -> tuple[int, ...]:
+    """Return the addresses of `OWN`, which are compiled once in a process: blocks have them.
 
-    It is one function for all who call it, which LLVM may put into these.
+    - ``launch(state, shape, call)`` launches a shape, whose words are at an address. It returns a status; if
+      that is not 0, it has the number of the launch that failed in its upper half.
+    - ``emit(state, shapes, number, call)`` launches a shape by its number in a table, unless a launch before
+      it has failed, and sets the call's status.
     """
-    place = cgutils.alloca_once(builder, ir.ArrayType(_I64, len(numbers)))
-    for k, each in enumerate(numbers):
-        builder.store(each, builder.gep(place, [_I32(0), _I32(k)]))
-    first = builder.bitcast(place, _I64.as_pointer())
-    return builder.call(_function(builder.module, layout), [state, address, shape, first, *values])
+    library = cpu_target.target_context.codegen().create_library("cupar")
+    module = library.create_ir_module("cupar")
+    launch, emit = (
+        ir.Function(module, ir.FunctionType(I64, [I64] * count), f"cupar_{name}")
+        for name, count in zip(OWN, (3, 4), strict=True)
+    )
+    _write_launch(launch)
+    _write_emit(emit, launch)
+    library.add_ir_module(module)
+    library.finalize()
+    _kept.append(library)
+    return tuple(library.get_pointer_to_function(each.name) for each in (launch, emit))
 
 
-def _function(module: Any, layout: Layout) -> Any:
-    """Return the function that launches the shapes of a layout, which a module has once."""
-    name = f"cupar_launch_{sha256(repr(layout).encode()).hexdigest()[:16]}"
-    found = module.globals.get(name)
-    if found is None:
-        kind = ir.FunctionType(
-            _I64, [_I64, _I64, _I64, _I64.as_pointer(), *[_I64] * (1 + len(layout.values))]
+_kept: list[Any] = []
+
+
+def call_own(builder: Any, state: Any, name: str, *given: Any) -> Any:
+    """Call one of `OWN`."""
+    kind = ir.FunctionType(I64, [I64] * (1 + len(given))).as_pointer()
+    return builder.call(builder.inttoptr(word_at(builder, state, PLACES[name]), kind), [state, *given])
+
+
+def _write_emit(function: Any, launch: Any) -> None:
+    state, shapes, number, call = function.args
+    builder = ir.IRBuilder(function.append_basic_block())
+    with builder.if_then(builder.icmp_unsigned("==", word_at(builder, call, STATUS), I64(0))):
+        status = builder.call(launch, [state, word_at(builder, shapes, number), call])
+        set_word(builder, call, STATUS, status)
+    builder.ret(I64(0))
+
+
+def on_stack(builder: Any, words: Sequence[Any], more: int = 0) -> Any:
+    """Put words on the stack, with room for more behind them; return their address."""
+    place = cgutils.alloca_once(builder, ir.ArrayType(I64, len(words) + more))
+    for k, each in enumerate(words):
+        builder.store(each, builder.gep(place, [I64(0), I64(k)]))
+    return builder.ptrtoint(place, I64)
+
+
+def _write_launch(function: Any) -> None:
+    state, shape, call = function.args
+    builder = ir.IRBuilder(function.append_basic_block())
+    with builder.if_then(builder.icmp_unsigned("==", shape, I64(0))):
+        builder.ret(I64(_NO_SHAPE))
+    launches, size, most = (word_at(builder, shape, k) for k in range(3))
+    # An integer is stored in 8 bytes, before what comes behind it: so there are as many behind all.
+    memory = builder.alloca(_I8, builder.add(size, I64(8)))
+    memory.align = ALIGNMENT
+    cgutils.memset(builder, memory, size, 0)
+    pointers = builder.alloca(_BYTES, most)
+    config = builder.bitcast(builder.alloca(ir.ArrayType(I64, ctypes.sizeof(LaunchConfig) // 8)), _BYTES)
+    at = builder.alloca(I64)
+    builder.store(builder.add(shape, I64(3 * 8)), at)
+
+    def summed(first: Any) -> Any:
+        """Return the sum whose words begin at an address."""
+        one, other, constant = (word_at(builder, first, k) for k in range(SUM))
+        return builder.add(builder.add(word_at(builder, call, one), word_at(builder, call, other)), constant)
+
+    with cgutils.for_range(builder, launches):
+        record = builder.load(at)
+        length, number, kernel, attributes, shown, name, parameters, stores = (
+            word_at(builder, record, k) for k in range(len(IN_RECORD))
         )
-        found = ir.Function(module, kind, name)
-        found.linkage = "linkonce_odr"
-        _Writer(found, layout).write()
-    return found
-
-
-class _Writer:
-    """Writes the function that launches."""
-
-    def __init__(self, function: Any, layout: Layout) -> None:
-        self.function, self.layout = function, layout
-        self.state, self.address, self.shape, self.numbers, self.stream, *self.values = function.args
-        self.builder = ir.IRBuilder(function.append_basic_block("entry"))
-        every = [launch for shape in layout.shapes for launch in shape]
-        size = max((each.size for each in every), default=1)
-        self.memory = _stack(self.builder, size)
-        most = max((len(each.parameters) for each in every), default=1)
-        self.pointers = self.builder.alloca(_BYTES, most)
-        cgutils.memset(self.builder, self.memory, _I64(size), 0)  # what is between parameters, and of no use
-        self.config = _stack(self.builder, ctypes.sizeof(LaunchConfig))
-        one = _I32(1)
-        _set(self.builder, self.config, grid_y=one, grid_z=one, block_y=one, block_z=one, stream=self.stream)
-
-    def write(self) -> None:
-        """Write it."""
-        builder, place = self.builder, 0
-        done = self.function.append_basic_block("done")
-        none = self.function.append_basic_block("none")
-        switch = builder.switch(self.shape, none)
-        for number, shape in enumerate(self.layout.shapes):
-            if not shape:
-                continue
-            block = self.function.append_basic_block(f"shape_{number}")
-            switch.add_case(_I64(number), block)
-            builder.position_at_end(block)
-            for launch in shape:
-                self._launch(launch, place)
-                place += 1
-            builder.branch(done)
-        builder.position_at_end(done)
-        builder.ret(_I64(0))
-        builder.position_at_end(none)
-        builder.ret(_I64(999))  # CUDA_ERROR_UNKNOWN; no plan has a shape that the build has not
-
-    def _number(self, place: int) -> Any:
-        return self.builder.load(self.builder.gep(self.numbers, [_I32(place)]))
-
-    def _launch(self, launch: NativeLaunch, place: int) -> None:
-        builder, first = self.builder, FIRST + WORDS_OF_A_LAUNCH * place
-        kernel, block, shared = (word_at(builder, self.state, first + k) for k in range(WORDS_OF_A_LAUNCH))
-        grid = _I64(launch.blocks) if launch.grid is None else self._number(launch.grid)
-        shared = shared if launch.shared is None else self._number(launch.shared)
-        attributes = word_at(builder, self.state, PLACES["programmatic"]) if launch.overlaps else _I64(0)
-        of_launch = {"grid": grid, "block": block, "shared": shared, "attributes": attributes}
-        _set(builder, self.config, count=_I32(int(launch.overlaps)), **of_launch)
-        for each in launch.stores:
-            self._store(each)
-        for k, offset in enumerate(launch.parameters):
-            builder.store(builder.gep(self.memory, [_I32(offset)]), builder.gep(self.pointers, [_I32(k)]))
-        if self.layout.is_traced:
-            _trace(builder, launch.kernel, [grid], [block], shared, self.stream)
-        status = called(builder, self.state, "cuLaunchKernelEx", self.config, kernel, self.pointers, _I64(0))
+        sums = [builder.add(record, I64(8 * (DIMENSIONS + SUM * k))) for k in range(7)]
+        numbers = [*map(summed, sums), word_at(builder, call, I64(STREAM))]
+        count = builder.zext(builder.icmp_unsigned("!=", attributes, I64(0)), I64)
+        for field, value in zip(_FIELDS, (*numbers, attributes, count), strict=True):
+            member = getattr(LaunchConfig, field)
+            kind = ir.IntType(8 * member.size)
+            value = value if kind == I64 else builder.trunc(value, kind)
+            place = builder.gep(config, [I64(member.offset)])
+            builder.store(value, builder.bitcast(place, kind.as_pointer()))
+        offsets = builder.add(record, I64(8 * (DIMENSIONS + SUM * 7)))
+        with cgutils.for_range(builder, parameters) as loop:
+            place = builder.gep(memory, [word_at(builder, offsets, loop.index)])
+            builder.store(place, builder.gep(pointers, [loop.index]))
+        first = builder.add(offsets, builder.mul(parameters, I64(8)))
+        with cgutils.for_range(builder, stores) as loop:
+            store = builder.add(first, builder.mul(loop.index, I64(8 * STORE)))
+            offset, nbytes, are_bytes = (word_at(builder, store, k) for k in range(3))
+            value, place = summed(builder.add(store, I64(3 * 8))), builder.gep(memory, [offset])
+            with builder.if_else(builder.trunc(are_bytes, ir.IntType(1))) as (copied, stored):
+                with copied:
+                    cgutils.raw_memcpy(builder, place, builder.inttoptr(value, _BYTES), nbytes, 1)
+                with stored:
+                    unused = builder.sub(I64(64), builder.mul(nbytes, I64(8)))
+                    value = builder.lshr(builder.shl(value, unused), unused)
+                    builder.store(value, builder.bitcast(place, WORDS), align=1)
+        with builder.if_then(builder.icmp_unsigned("!=", shown, I64(0)), likely=False):
+            kind = ir.FunctionType(ir.VoidType(), [I64] * 9).as_pointer()
+            builder.call(builder.inttoptr(shown, kind), [name, *numbers])
+        status = called(builder, state, "cuLaunchKernelEx", config, kernel, pointers, I64(0))
         with builder.if_then(builder.icmp_unsigned("!=", status, _I32(0)), likely=False):
-            builder.ret(builder.or_(builder.zext(status, _I64), _I64(place << 32)))
-
-    def _store(self, store: Store) -> None:
-        builder = self.builder
-        if store.source == "bytes":
-            cgutils.raw_memcpy(
-                builder,
-                builder.gep(self.memory, [_I32(store.offset)]),
-                builder.inttoptr(self.values[store.which], _BYTES),
-                _I64(store.size),
-                1,
-            )
-            return
-        if store.source == "value":
-            value = self.values[store.which]
-        else:
-            value = _I64(store.constant) if store.which < 0 else self._number(store.which)
-            if store.source == "address":
-                value = builder.add(self.address, value)
-        kind = ir.IntType(8 * store.size)
-        value = value if store.size == 8 else builder.trunc(value, kind)
-        place = builder.gep(self.memory, [_I32(store.offset)])
-        builder.store(value, builder.bitcast(place, kind.as_pointer()), align=1)
-
-
-def launch_one(
-    builder: Any,
-    state: Any,
-    name: str,
-    kernel: Any,
-    values: Sequence[Any],
-    numbers: Sequence[Any],
-    attributes: Any,
-    is_traced: bool,
-) -> Any:
-    """Launch a kernel with values; return the status.
-
-    The numbers are the grid, the block, the shared memory and the stream; `attributes` is the address of one
-    attribute, or 0.
-    """
-    *dimensions, shared, stream = numbers
-    if is_traced:
-        _trace(builder, name, dimensions[:3], dimensions[3:], shared, stream)
-    config = _stack(builder, ctypes.sizeof(LaunchConfig))
-    fields = ("grid", "grid_y", "grid_z", "block", "block_y", "block_z", "shared", "stream")
-    count = builder.zext(builder.icmp_unsigned("!=", attributes, _I64(0)), _I32)
-    of_launch = dict(zip(fields, numbers, strict=True))
-    _set(builder, config, attributes=attributes, count=count, **of_launch)
-    pointers = cgutils.alloca_once(builder, ir.ArrayType(_BYTES, max(1, len(values))))
-    for k, value in enumerate(values):
-        place = cgutils.alloca_once(builder, value.type)
-        builder.store(value, place)
-        builder.store(builder.bitcast(place, _BYTES), builder.gep(pointers, [_I32(0), _I32(k)]))
-    given = builder.bitcast(pointers, _BYTES.as_pointer())
-    return builder.zext(called(builder, state, "cuLaunchKernelEx", config, kernel, given, _I64(0)), _I64)
-
-
-def _stack(builder: Any, nbytes: int) -> Any:
-    """Return memory on the stack."""
-    place = cgutils.alloca_once(builder, ir.ArrayType(_I8, nbytes))
-    place.align = ALIGNMENT
-    return builder.bitcast(place, _BYTES)
-
-
-def _set(builder: Any, config: Any, **fields: Any) -> None:
-    """Set how a kernel is launched."""
-    for name, value in fields.items():
-        field = getattr(LaunchConfig, name)
-        kind = ir.IntType(8 * field.size)
-        value = value if value.type == kind else builder.trunc(value, kind)
-        place = builder.gep(config, [_I32(field.offset)])
-        builder.store(value, builder.bitcast(place, kind.as_pointer()))
-
-
-# --- What is printed ---------------------------------------------------------------------------------------
-
-
-def _trace(
-    builder: Any, kernel: str, grid: Sequence[Any], block: Sequence[Any], shared: Any, stream: Any
-) -> None:
-    """Print a launch."""
-    each = "%lld" if len(grid) == 1 else "(%lld,%lld,%lld)"
-    text = f"cupar: %s grid={each} block={each} shared=%lld stream=0x%llx from compiled code\n"
-    kind = ir.FunctionType(_I32, [_I32, _BYTES], var_arg=True)
-    function = cgutils.get_or_insert_function(builder.module, kind, "dprintf")
-    texts = (_text(builder, each) for each in (text, kernel))
-    builder.call(function, [_I32(2), *texts, *grid, *block, shared, stream])
-
-
-def _text(builder: Any, text: str) -> Any:
-    """Return a pointer to a text that a module has."""
-    data = cgutils.make_bytearray(text.encode() + b"\0")
-    name = f"cupar_text_{sha256(text.encode()).hexdigest()[:16]}"
-    found = builder.module.globals.get(name)
-    if found is None:
-        found = cgutils.global_constant(builder.module, name, data, linkage="linkonce_odr")
-    return builder.bitcast(found, _BYTES)
+            builder.ret(builder.or_(builder.zext(status, I64), builder.shl(number, I64(32))))
+        builder.store(builder.add(record, builder.mul(length, I64(8))), at)
+    builder.ret(I64(0))

@@ -9,20 +9,36 @@ from weakref import WeakKeyDictionary
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.cpython.unsafe.numbers import leading_zeros
+from numba.cpython.unsafe.tuple import tuple_setitem
 from numba.extending import NativeValue, intrinsic, overload
 
-from .._kernels import family, histogram
-from .layout import PLACES
+from .._kernels import family, histogram, segments
+from .._launch.words import PLACES
 
-_I8, _I32, _I64 = (ir.IntType(bits) for bits in (8, 32, 64))
-_BYTES = _I8.as_pointer()
+I64 = ir.IntType(64)
+WORDS = I64.as_pointer()
+_I32 = ir.IntType(32)
 ALIGNMENT = 16
+LISTS = segments.LISTS
+_NO_STARTS = (0,) * (LISTS + 1)
 
 
 def word_at(builder: Any, state: Any, place: Any) -> Any:
     """Read a word of a block; its place is a number, or a value."""
-    block = builder.inttoptr(state, _I64.as_pointer())
-    return builder.load(builder.gep(block, [place if isinstance(place, ir.Value) else _I64(place)]))
+    block = builder.inttoptr(state, WORDS)
+    return builder.load(builder.gep(block, [place if isinstance(place, ir.Value) else I64(place)]))
+
+
+def set_word(builder: Any, state: Any, place: int, value: Any) -> None:
+    """Write a word of a block."""
+    builder.store(value, builder.gep(builder.inttoptr(state, WORDS), [I64(place)]))
+
+
+def as_word(builder: Any, value: Any) -> Any:
+    """Return a number of at most 8 bytes as a word with its bits."""
+    if isinstance(value.type, (ir.FloatType, ir.DoubleType)):
+        value = builder.bitcast(value, ir.IntType(32 if isinstance(value.type, ir.FloatType) else 64))
+    return value if value.type == I64 else builder.zext(value, I64)
 
 
 @intrinsic
@@ -43,6 +59,41 @@ def word(typing: Any, state: Any, place: Any) -> Any:
 @overload(family.bits, strict=False)
 def _bits(number: Any) -> Any:
     return lambda number: 64 - leading_zeros(types.int64(number))
+
+
+@intrinsic
+def _ceil_div(typing: Any, a: Any, b: Any) -> Any:
+    """Divide in a function that is never inlined: plans divide often, and LLVM makes 40 lines of it."""
+
+    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        function = builder.module.globals.get("cupar_ceil_div")
+        if function is None:
+            function = ir.Function(builder.module, ir.FunctionType(I64, [I64] * 2), "cupar_ceil_div")
+            function.linkage = "linkonce_odr"
+            function.attributes.add("noinline")
+            own = ir.IRBuilder(function.append_basic_block())
+            a, b = function.args
+            own.ret(own.sdiv(own.add(a, own.sub(b, I64(1))), b))
+        return builder.call(function, values)
+
+    return types.int64(types.int64, types.int64), code
+
+
+@overload(family.ceil_div, strict=False)
+def _divided(a: Any, b: Any) -> Any:
+    return lambda a, b: _ceil_div(a, b)  # noqa: PLW0108 - as numba wants it
+
+
+@overload(segments.starts_of_lists, strict=False)
+def _starts_of_lists(n: Any, items: Any, least: Any) -> Any:
+    def starts(n, items, least):  # type: ignore[no-untyped-def]
+        found, last = _NO_STARTS, 0
+        for k in range(LISTS):
+            last += min(n, items // least[k])
+            found = tuple_setitem(found, k + 1, last)
+        return found
+
+    return starts
 
 
 @intrinsic
@@ -101,10 +152,10 @@ def allocate(typing: Any, state: Any, nbytes: Any, stream: Any) -> Any:
 
     def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         state, nbytes, stream = values
-        place = cgutils.alloca_once(builder, _I64)
+        place = cgutils.alloca_once(builder, I64)
         pool = word_at(builder, state, PLACES["pool"])
         status = called(builder, state, "cuMemAllocFromPoolAsync", place, nbytes, pool, stream)
-        found = builder.zext(status, _I64), builder.load(place)
+        found = builder.zext(status, I64), builder.load(place)
         return context.make_tuple(builder, signature.return_type, found)
 
     return types.UniTuple(types.int64, 2)(types.int64, types.int64, types.int64), code
@@ -116,7 +167,7 @@ def release(typing: Any, state: Any, address: Any, stream: Any) -> Any:
 
     def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         state, address, stream = values
-        return builder.zext(called(builder, state, "cuMemFreeAsync", address, stream), _I64)
+        return builder.zext(called(builder, state, "cuMemFreeAsync", address, stream), I64)
 
     return types.int64(types.int64, types.int64, types.int64), code
 
@@ -127,15 +178,15 @@ def adopt_context(typing: Any, state: Any) -> Any:
 
     def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         (state,) = values
-        place = cgutils.alloca_once(builder, _I64, zfill=True)
+        place = cgutils.alloca_once(builder, I64, zfill=True)
         failed = called(builder, state, "cuCtxGetCurrent", place)
         current = builder.load(place)
         has_none = builder.and_(
-            builder.icmp_unsigned("==", failed, _I32(0)), builder.icmp_unsigned("==", current, _I64(0))
+            builder.icmp_unsigned("==", failed, _I32(0)), builder.icmp_unsigned("==", current, I64(0))
         )
         with builder.if_then(has_none):
             called(builder, state, "cuCtxSetCurrent", word_at(builder, state, PLACES["context"]))
-        return builder.zext(has_none, _I64)
+        return builder.zext(has_none, I64)
 
     return types.int64(types.int64), code
 
@@ -163,7 +214,7 @@ def on_stack(typing: Any, value: Any) -> Any:
         place = cgutils.alloca_once(builder, stored.type)
         place.align = ALIGNMENT
         builder.store(stored, place)
-        return builder.ptrtoint(place, _I64)
+        return builder.ptrtoint(place, I64)
 
     return types.int64(value), code
 
@@ -173,7 +224,7 @@ def unboxed_word(find: Any, obj: Any, c: Any) -> NativeValue:
     function = c.pyapi.unserialize(c.pyapi.serialize_object(find))
     found = c.pyapi.call_function_objargs(function, [obj])
     failed = cgutils.is_null(c.builder, found)
-    place = cgutils.alloca_once(c.builder, _I64, zfill=True)
+    place = cgutils.alloca_once(c.builder, I64, zfill=True)
     with c.builder.if_then(c.builder.not_(failed)):
         c.builder.store(c.pyapi.long_as_longlong(found), place)
         c.pyapi.decref(found)

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import inspect
+import operator
 from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 from numba import typeof
 from numba.core import cgutils, types
-from numba.core.imputils import lower_builtin
-from numba.core.typing.templates import Signature
-from numba.extending import intrinsic, models, register_jitable, register_model
+from numba.core.imputils import lower_builtin, lower_getattr_generic
+from numba.core.typing.templates import AttributeTemplate, Signature, infer_getattr
+from numba.extending import intrinsic, models, overload, register_jitable, register_model
 
 from .._kernels import family
 from .._kernels.family import Plan
+from .._launch.words import FIRST, STATUS
 from . import view_types
-from .launches import launched
-from .layout import Layout
-from .native import word_at
-from .portable import digest
+from .launches import call_own, on_stack
+from .native import I64, set_word, word_at
 
-_I64 = ir.IntType(64)
 _known: set[Callable[..., Any]] = set()
 
 
@@ -30,7 +28,7 @@ def register(plan: Plan) -> None:
     for each in (plan, *family.helpers):
         if each not in _known:
             _known.add(each)
-            register_jitable(each)
+            register_jitable(error_model="numpy")(each)  # what is divided by is never 0
     view_types.refresh()
 
 
@@ -42,23 +40,90 @@ def words_of(facts: Any) -> list[int]:
     return [each for part in facts for each in words_of(part)] if isinstance(facts, tuple) else [facts]
 
 
-def reader(facts: Any, first: int) -> Any:
-    """Return ``facts(state)``, which reads facts like these from a build's block."""
+class FactsType(types.Type):  # type: ignore[misc]
+    """Facts by name or by number: their value is where they are, and what is used of them is read there."""
+
+    def __init__(self, kind: Any) -> None:
+        self.kind, self.items = kind, [*kind]
+        cls = getattr(kind, "instance_class", tuple)
+        super().__init__(f"cupar.facts({cls.__module__}.{kind})")
+
+    def place(self, name: str) -> int:
+        """Return the place of a fact."""
+        return int(self.kind.fields.index(name))
+
+
+@register_model(FactsType)
+class _FactsModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, kind: FactsType) -> None:
+        super().__init__(manager, kind, I64)
+
+
+@infer_getattr
+class _Facts(AttributeTemplate):  # type: ignore[misc]
+    key = FactsType
+
+    def generic_resolve(self, facts: FactsType, name: str) -> Any:
+        """Return the type of a fact."""
+        return _as_read(facts.items[facts.place(name)])
+
+
+@lower_getattr_generic(FactsType)
+def _by_name(context: Any, builder: Any, facts: FactsType, value: Any, name: str) -> Any:
+    place = facts.place(name)
+    before = I64(8 * sum(map(_size, facts.items[:place])))
+    return _read(context, builder, builder.add(value, before), facts.items[place])
+
+
+@intrinsic
+def _by_number(typing: Any, facts: Any, place: Any) -> Any:
+    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return word_at(builder, *values)
+
+    return types.int64(facts, types.int64), code
+
+
+@overload(operator.getitem, strict=False)
+def _getitem(facts: Any, place: Any) -> Any:
+    if isinstance(facts, FactsType):
+        return lambda facts, place: _by_number(facts, place)  # noqa: PLW0108 - as numba wants it
+    return None
+
+
+def _as_read(kind: Any) -> Any:
+    return FactsType(kind) if isinstance(kind, types.BaseTuple) else kind
+
+
+def _size(kind: Any) -> int:
+    return sum(map(_size, kind)) if isinstance(kind, types.BaseTuple) else 1
+
+
+def _read(context: Any, builder: Any, address: Any, kind: Any) -> Any:
+    return address if isinstance(kind, types.BaseTuple) else word_at(builder, address, 0)
+
+
+def reader(facts: Any) -> Any:
+    """Return ``facts(state)``, which gives facts like these from a build's block.
+
+    Plans unpack a tuple without names, so that is one.
+    """
     kind = typeof(facts)
+    is_tuple = isinstance(kind, types.BaseTuple) and not isinstance(kind, types.BaseNamedTuple)
+    own = types.Tuple(tuple(map(_as_read, kind))) if is_tuple else _as_read(kind)
 
     @intrinsic
     def read(typing: Any, state: Any) -> Any:
         def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            places = iter(range(first, first + len(words_of(facts))))
+            address = builder.add(values[0], I64(8 * FIRST))
+            if not is_tuple:
+                return _read(context, builder, address, kind)
+            parts = []
+            for each in kind:
+                parts.append(_read(context, builder, address, each))
+                address = builder.add(address, I64(8 * _size(each)))
+            return context.make_tuple(builder, own, parts)
 
-            def made(kind: Any) -> Any:
-                if isinstance(kind, types.BaseTuple):
-                    return context.make_tuple(builder, kind, [made(each) for each in kind])
-                return word_at(builder, values[0], next(places))
-
-            return made(kind)
-
-        return kind(types.int64), code
+        return own(types.int64), code
 
     return read
 
@@ -66,18 +131,19 @@ def reader(facts: Any, first: int) -> Any:
 # --- What plans emit shapes with ---------------------------------------------------------------------------
 
 
-class EmitType(types.Callable):  # type: ignore[misc]
-    """What a plan emits with: it launches a build's shapes, or nothing if there is no layout."""
+_MOST_NUMBERS = 64  # of a shape
 
-    def __init__(self, layout: Layout | None) -> None:
-        self.layout = layout
-        super().__init__(f"cupar.emit({layout and digest(layout)})")
+
+class EmitType(types.Callable):  # type: ignore[misc]
+    """What a plan emits with: it launches a build's shapes, or nothing."""
+
+    def __init__(self, launches: bool) -> None:
+        self.launches = launches
+        super().__init__(f"cupar.emit({launches})")
 
     def get_call_type(self, context: Any, args: Any, kws: Any) -> Signature:
         """Return the signature of a call."""
-        names = ("shape", "numbers")
-        parameters = [inspect.Parameter(each, inspect.Parameter.POSITIONAL_ONLY) for each in names]
-        return Signature(types.none, (types.int64, args[1]), self, inspect.Signature(parameters))
+        return Signature(types.none, (types.int64, args[1]), self)
 
     def get_call_signatures(self) -> tuple[tuple[()], bool]:
         """Return that there are as many as tuples of numbers."""
@@ -90,59 +156,64 @@ class EmitType(types.Callable):  # type: ignore[misc]
 
 @register_model(EmitType)
 class _Model(models.StructModel):  # type: ignore[misc]
+    """The addresses of a build's block, of its table of shapes, of a call's words and of its numbers."""
+
     def __init__(self, manager: Any, kind: EmitType) -> None:
-        values = types.UniTuple(types.int64, 1 + len(kind.layout.values if kind.layout else ()))
-        members = [("state", types.int64), ("address", types.int64), ("status", types.voidptr)]
-        super().__init__(manager, kind, [*members, ("values", values)] if kind.layout else [])
+        names = ("state", "shapes", "call", "numbers") if kind.launches else ()
+        super().__init__(manager, kind, [(name, types.int64) for name in names])
 
 
 @lower_builtin(EmitType, EmitType, types.VarArg(types.Any))
 def _emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
     """Launch a shape, unless a launch before it has failed."""
     kind, _, numbers = signature.args
-    if kind.layout is not None:
-        emit = cgutils.create_struct_proxy(kind)(context, builder, values[0])
-        place = builder.bitcast(emit.status, _I64.as_pointer())
-        given = [
-            context.cast(builder, value, each, types.int64)
-            for value, each in zip(cgutils.unpack_tuple(builder, values[2]), numbers, strict=True)
-        ]
-        of_call = cgutils.unpack_tuple(builder, emit.values)
-        with builder.if_then(cgutils.is_null(builder, builder.load(place))):
-            status = launched(builder, kind.layout, emit.state, emit.address, of_call, values[1], given)
-            builder.store(status, place)
+    if not kind.launches:
+        return context.get_dummy_value()
+    assert len(numbers) <= _MOST_NUMBERS
+    emit = cgutils.create_struct_proxy(kind)(context, builder, values[0])
+    for k, (value, each) in enumerate(zip(cgutils.unpack_tuple(builder, values[2]), numbers, strict=True)):
+        set_word(builder, emit.numbers, k, context.cast(builder, value, each, types.int64))
+    call_own(builder, emit.state, "emit", emit.shapes, values[1], emit.call)
     return context.get_dummy_value()
 
 
-def emitter(layout: Layout | None) -> Any:
-    """Return ``emitter(state, address, values)``: it makes what launches shapes, with the values of a call.
+@intrinsic
+def nothing(typing: Any) -> Any:
+    """Return what emits nothing."""
+    return EmitType(False)(), lambda context, builder, signature, given: ir.Constant(
+        context.get_value_type(signature.return_type), None
+    )
 
-    The values are the stream, and then those of the call: addresses, of arrays or of bytes.
+
+def emitter(facts: Any) -> Any:
+    """Return ``emitter(state, address, stream, values)``, which makes what launches shapes.
+
+    The values of the call are addresses, of arrays or of bytes.
     """
-    kind = EmitType(layout)
+    kind, first = EmitType(True), FIRST + len(words_of(facts))
 
     @intrinsic
-    def emitter(typing: Any, state: Any, address: Any, values: Any) -> Any:
+    def emitter(typing: Any, state: Any, address: Any, stream: Any, values: Any) -> Any:
         def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+            state, address, stream, values = given
+            words = [I64(0), address, stream, I64(0), *cgutils.unpack_tuple(builder, values)]
             made = cgutils.create_struct_proxy(kind)(context, builder)
-            if layout is not None:
-                made.state, made.address, made.values = given
-                place = cgutils.alloca_once(builder, _I64)
-                builder.store(_I64(0), place)
-                made.status = builder.bitcast(place, cgutils.voidptr_t)
+            made.state, made.shapes = state, builder.add(state, I64(8 * first))
+            made.call = on_stack(builder, words, _MOST_NUMBERS)
+            made.numbers = builder.add(made.call, I64(8 * len(words)))
             return made._getvalue()
 
-        return kind(types.int64, types.int64, values), code
+        return kind(types.int64, types.int64, types.int64, values), code
 
     return emitter
 
 
 @intrinsic
 def status_of(typing: Any, emit: Any) -> Any:
-    """Return the status of the launches: 0, or that of one that failed, with its place in the upper half."""
+    """Return the status of the launches: 0, or that of one that failed, with its number in the upper half."""
 
     def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        status = cgutils.create_struct_proxy(emit)(context, builder, values[0]).status
-        return builder.load(builder.bitcast(status, _I64.as_pointer()))
+        call = cgutils.create_struct_proxy(emit)(context, builder, values[0]).call
+        return word_at(builder, call, STATUS)
 
     return types.int64(emit), code

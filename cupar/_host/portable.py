@@ -41,7 +41,7 @@ def interned(kind: type[K], name: str, **known: Any) -> K:
 # Those whose code is in what numba keeps, or decides what that is.
 _HOST = (
     *("algorithms", "calls", "errors", "given", "iterators", "kernel_types", "kernels", "launches"),
-    *("layout", "native", "plans", "portable", "problems", "view", "view_types"),
+    *("native", "plans", "portable", "problems", "view", "view_types"),
 )
 _KERNELS = (
     *("columns", "family", "histogram", "merge", "merge_sort", "radix_sort", "reduce", "scan", "search"),

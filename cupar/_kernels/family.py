@@ -190,7 +190,7 @@ def aligned(nbytes: int) -> int:
     return nbytes + 255 & -256
 
 
-@helper
+@twin
 def ceil_div(a: int, b: int) -> int:
     """Return a quotient, rounded up."""
     return -(-a // b)

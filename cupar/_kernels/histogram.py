@@ -187,8 +187,8 @@ def _counts(facts: _Facts, bins: int, n: int, levels: tuple[int, ...], emit: Emi
     zero_grid = min(ceil_div(bins, _ZERO_THREADS * _ZERO_BINS), 8 * sms)
     if shared <= facts.most_shared:
         resident = 0
-        for most in facts.room:
-            if shared <= most:
+        for k in range(_RESIDENT):
+            if shared <= facts.room[k]:
                 resident += 1
         grid = _blocks(n, sms * resident, facts.at_once)
         # To add one of a block's counters costs about a quarter of what it costs to add a sample.

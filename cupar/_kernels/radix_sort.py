@@ -229,15 +229,18 @@ def _plan(facts: _Facts, problem: Bits, emit: Emit) -> int:
         return _any_digits(facts, facts.wide, 1, problem, emit)
     if is_overwritten or end - begin != 8 * facts.key_size:
         return _any_digits(facts, facts.narrow, 0, problem, emit)
-    tile, count_tile, count_blocks, offset_size = facts.narrow
-    key_size, tiles = facts.key_size, ceil_div(n, tile)
+    narrow, key_size = facts.narrow, facts.key_size
+    tiles = ceil_div(n, narrow.tile)
     lookback, spare = tiles * 4 * _DIGITS, 0
-    following = aligned(_BINS + key_size * _DIGITS * offset_size) + aligned(lookback)
+    following = aligned(_BINS + key_size * _DIGITS * narrow.offset_size) + aligned(lookback)
     keys = following
     if key_size > 1:
         keys, spare = following + aligned(lookback), n
     values = keys + aligned(spare * key_size)
-    emit(_ALL_DIGITS, (n, tiles, min(ceil_div(n, count_tile), count_blocks), following, keys, values))
+    emit(
+        _ALL_DIGITS,
+        (n, tiles, min(ceil_div(n, narrow.count_tile), narrow.count_blocks), following, keys, values),
+    )
     return values + aligned(spare * facts.value_size)
 
 
@@ -245,8 +248,7 @@ def _plan(facts: _Facts, problem: Bits, emit: Emit) -> int:
 def _any_digits(facts: _Facts, digits: _Digits, is_wide: int, problem: Bits, emit: Emit) -> int:
     """Plan any sort by digits: what goes before, then each digit of each portion."""
     n, begin, end, is_overwritten = problem
-    tile, count_tile, count_blocks, offset_size = digits
-    bins_size = _DIGITS * offset_size
+    tile, bins_size = digits.tile, _DIGITS * digits.offset_size
     passes, tiles = ceil_div(end - begin, _RADIX_BITS), ceil_div(n, tile)
     portions = ceil_div(n, _PORTION // tile * tile) if is_wide else 1
     most = ceil_div(tiles, portions)  # tiles in a portion, so that all have about as many
@@ -260,7 +262,7 @@ def _any_digits(facts: _Facts, digits: _Digits, is_wide: int, problem: Bits, emi
     keys = odd + aligned(lookback_size if launches > 1 else 0)
     values = keys + aligned(spare * facts.key_size)
     words = (bins + passes * bins_size) // 4  # of the counters, and of the first portion's bins
-    count_grid = min(ceil_div(n, count_tile), count_blocks)
+    count_grid = min(ceil_div(n, digits.count_tile), digits.count_blocks)
     emit(_START + is_wide, (n, begin, end, words, count_grid, bins, even, most))
     for number in range(passes):
         bit = begin + number * _RADIX_BITS

@@ -278,20 +278,21 @@ def _plan(facts: _Facts, problem: Sorted, emit: Emit) -> int:
     starts = starts_of_lists(n, items, least)
     segments = aligned(4 * _WORDS)
     end = segments + aligned(4 * starts[LISTS])
-    largest = -1  # size of a team that has any segments
+    teams_used = 0  # sizes of teams that have any segments
     for k in range(groups, lists):
-        if starts[k + 1] > starts[k]:
-            largest += 1
+        if items >= least[k]:
+            teams_used += 1
     teams = max(min(starts[lists] - starts[groups], facts.team_blocks), 1)
+    of_block, most = facts.segments_of_block, facts.group_blocks
     grids = (
-        _group_grid(facts, starts, 0),
-        _group_grid(facts, starts, 1),
-        _group_grid(facts, starts, 2),
-        _group_grid(facts, starts, 3),
-        _group_grid(facts, starts, 4),
-        _group_grid(facts, starts, 5),
+        _group_grid(starts[1] - starts[0], of_block[0], most[0]),
+        _group_grid(starts[2] - starts[1], of_block[1], most[1]),
+        _group_grid(starts[3] - starts[2], of_block[2], most[2]),
+        _group_grid(starts[4] - starts[3], of_block[3], most[3]),
+        _group_grid(starts[5] - starts[4], of_block[4], most[4]),
+        _group_grid(starts[6] - starts[5], of_block[5], most[5]),
     )
-    of_teams = (ceil_div(n, LIST_ITEMS), largest, teams, facts.team_threads * facts.team_bytes)
+    of_teams = (ceil_div(n, LIST_ITEMS), teams_used - 1, teams, facts.team_threads * facts.team_bytes)
     short = (n, segments) + starts + of_teams + grids
     long_segments = starts[lists + 1] - starts[lists]
     if long_segments == 0:
@@ -303,10 +304,9 @@ def _plan(facts: _Facts, problem: Sorted, emit: Emit) -> int:
 
 
 @helper
-def _group_grid(facts: _Facts, starts: tuple[int, ...], k: int) -> int:
+def _group_grid(segments: int, of_block: int, most: int) -> int:
     """Return how many blocks of groups work off a list."""
-    blocks = ceil_div(starts[k + 1] - starts[k], facts.segments_of_block[k])
-    return max(min(blocks, facts.group_blocks[k]), 1)
+    return max(min(ceil_div(segments, of_block), most), 1)
 
 
 @helper

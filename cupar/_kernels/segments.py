@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
-from .family import InPlace, Parameter, Storage, Value, helper, i64, u64
+from .family import InPlace, Parameter, Storage, Value, i64, twin, u64
 
 LISTS = 12  # of segments by size, at most: as `cuh/common/lists.cuh` has them
 LIST_THREADS, LIST_ITEMS = 256, 1024  # of a block that writes them
@@ -32,24 +33,13 @@ def leasts(tops: Sequence[int]) -> tuple[int, ...]:
     return (1, *(top + 1 for top in tops), *(NEVER,) * (LISTS - 1 - len(tops)))
 
 
-@helper
+@twin
 def starts_of_lists(n: int, items: int, least: tuple[int, ...]) -> tuple[int, ...]:
     """Return where each list begins, and where the last one ends: each has room for all that may be in it.
 
     Segments of a list have more items than those of the one before, and do not overlap.
     """
-    a = min(n, items // least[0])
-    b = a + min(n, items // least[1])
-    c = b + min(n, items // least[2])
-    d = c + min(n, items // least[3])
-    e = d + min(n, items // least[4])
-    f = e + min(n, items // least[5])
-    g = f + min(n, items // least[6])
-    h = g + min(n, items // least[7])
-    i = h + min(n, items // least[8])
-    j = i + min(n, items // least[9])
-    k = j + min(n, items // least[10])
-    return 0, a, b, c, d, e, f, g, h, i, j, k, k + min(n, items // least[11])
+    return (0, *accumulate([min(n, items // each) for each in least]))
 
 
 def sorted_segments(has_offsets: bool) -> tuple[Parameter, ...]:

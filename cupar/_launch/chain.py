@@ -311,7 +311,7 @@ class Chain:
                 f"_pointers_{k}": buffer.pointers,
             }
         )
-        varying = [(n, each) for n, each in _dimensions(launch, block) if isinstance(each, str)]
+        varying = [(n, each) for n, each in dimensions(launch, block) if isinstance(each, str)]
         if where == "config" and self._is_users:
             varying += zip(_ATTRIBUTES, _ATTRIBUTES, strict=True)
         grids = [f"_{where}_{k}.{n} = {number(each)}" for n, each in varying]
@@ -387,14 +387,14 @@ class LaunchBuffer:
         ctypes.memmove(start + size, packing.constants, len(packing.constants))
         self.pointers = (c_void_p * max(1, len(packing.offsets)))(*[start + each for each in packing.offsets])
         least = {name: int(name != "shared") for name in _DIMENSIONS}
-        shape = {n: least[n] if isinstance(each, str) else each for n, each in _dimensions(launch, block)}
+        shape = {n: least[n] if isinstance(each, str) else each for n, each in dimensions(launch, block)}
         self.params = NodeParams(function=function.value, parameters=ctypes.addressof(self.pointers), **shape)
         self.config = LaunchConfig(**shape)
         if overlaps:
             self.config.attributes, self.config.count = ctypes.addressof(PROGRAMMATIC), 1
 
 
-def _dimensions(launch: Launch, block: Any) -> Iterable[tuple[str, str | int]]:
+def dimensions(launch: Launch, block: Any) -> Iterable[tuple[str, str | int]]:
     """Return grid, block and shared memory by the driver's names: as numbers, or names of a plan's."""
     grid, block = (each if isinstance(each, tuple) else (each, 1, 1) for each in (launch.grid, block))
     return zip(_DIMENSIONS, (*grid, *block, launch.shared), strict=True)

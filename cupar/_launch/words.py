@@ -1,0 +1,183 @@
+"""Launches as words of 8 bytes: what compiled host code reads of a build or of a kernel, in one context.
+
+A block begins with what is the same for all: functions, the memory pool, the context. A shape is words of its
+own: how many launches it has, the bytes and the number of their parameters at most, and a record of each
+launch, with all that the driver is told and where that comes from.
+
+A call has words, too: 0, the address of the temporary storage, the stream, a status, the values of the call
+(addresses, of arrays or of bytes), and the numbers of a shape. A sum is two places among these, and a
+constant.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from ctypes import CFUNCTYPE, addressof, byref, c_char_p, c_int64, c_void_p
+from typing import Any
+
+import numpy as np
+
+from .._base import trace
+from .._base.data import dataclass
+from .._device import driver, storage
+from .._device.kernels import PROGRAMMATIC
+from .._kernels.family import Launch
+from .chain import Chain, Packing, dimensions, number
+
+FUNCTIONS = (
+    "cuLaunchKernelEx",
+    "cuMemAllocFromPoolAsync",
+    "cuMemFreeAsync",
+    "cuCtxGetCurrent",
+    "cuCtxSetCurrent",
+)
+OWN = ("launch", "emit")  # functions that read the words of launches
+PLACES = {name: place for place, name in enumerate((*FUNCTIONS, "pool", "context", *OWN))}
+FIRST = len(PLACES)  # of a block, where it goes on with what is its own
+
+# Words of a record.
+RECORD = ("length", "number", "function", "attributes", "shown", "name", "parameters", "stores")
+IN_RECORD = {name: place for place, name in enumerate(RECORD)}
+DIMENSIONS = len(RECORD)  # 7 sums: grid and block in x, y and z, shared memory. Then the parameters' offsets.
+# And what is stored in them: the offset and the bytes, whether a sum is the address of these, and the sum.
+STORE, SUM = 6, 3
+
+ZERO, ADDRESS, STREAM, STATUS, VALUES = range(5)  # places among the words of a call
+
+
+def places_of(values: Iterable[str], numbers: Iterable[str]) -> dict[str, int]:
+    """Return the places of a call's words, by what they are called in a `Packing`."""
+    names = [*(f"v_{each}" for each in values), *map(number, numbers)]
+    return {"address": ADDRESS, **{name: place for place, name in enumerate(names, start=VALUES)}}
+
+
+def head(own: Sequence[int]) -> list[int]:
+    """Return the words that a block begins with, in the current context; `own` are the addresses of `OWN`."""
+    context = c_void_p()
+    driver.call("cuCtxGetCurrent", byref(context))
+    functions = [address_of(getattr(driver.library(), name)) for name in FUNCTIONS]
+    return [*functions, storage.memory().pool().value or 0, context.value or 0, *own]
+
+
+def address_of(function: Any) -> int:
+    """Return the address of a C function."""
+    return ctypes.cast(function, c_void_p).value or 0
+
+
+@dataclass(frozen=True)
+class Record:
+    """One launch, as a `Chain` has it, and what compiled code needs beside that.
+
+    Attributes
+    ----------
+    places : dict
+        Of the words of a call.
+    attributes : int
+        The address of a launch attribute, or 0.
+    number : int
+        By which errors tell the launch.
+    name : str
+        By which it is shown to those who asked for that.
+    is_users : bool
+    """
+
+    launch: Launch
+    packing: Packing
+    function: c_void_p
+    block: Any
+    places: Mapping[str, int]
+    attributes: int
+    number: int
+    name: str
+    is_users: bool = False
+
+    def words(self, kept: list[Any]) -> list[int]:
+        """Return its words; what they point to is added to a list."""
+        shown, name = 0, 0
+        if trace.is_on():
+            kept.append(text := ctypes.create_string_buffer(self.name.encode()))
+            shown, name = address_of(_show_users if self.is_users else _show), addressof(text)
+        varying = (self.launch.grid, self.launch.shared)
+        before = 0 if self.is_users else 4 * sum(isinstance(each, str) for each in varying)
+        sums = [self._sum(number(each)) for _, each in dimensions(self.launch, self.block)]
+        stores = [
+            (offset, size, int(code.endswith("s")), *self._sum(item))
+            for offset, size, code, item in self.packing.fields
+        ]
+        if constants := self.packing.constants:
+            kept.append(buffer := ctypes.create_string_buffer(constants, len(constants)))
+            stores.append((self.size - len(constants), len(constants), 1, ZERO, ZERO, addressof(buffer)))
+        offsets = [each - before for each in self.packing.offsets]
+        words = [self.number, self.function.value or 0, self.attributes, shown, name]
+        words += [len(offsets), len(stores), *(word for each in sums for word in each), *offsets]
+        words += [word for each in stores for word in each]
+        return [1 + len(words), *words]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all parameters."""
+        return struct.calcsize(self.packing.format) + len(self.packing.constants)
+
+    def _sum(self, item: str) -> tuple[int, int, int]:
+        """Return two places and a constant."""
+        terms = item.split(" + ")
+        found = [self.places[each] for each in terms if each in self.places]
+        first, second, *_ = *found, ZERO, ZERO
+        return first, second, sum(int(each) for each in terms if each not in self.places)
+
+
+def of_shape(records: Sequence[Record], kept: list[Any]) -> list[int]:
+    """Return the words of a shape."""
+    size = max(each.size for each in records)
+    most = max(len(each.packing.offsets) for each in records)
+    return [len(records), size, most, *(word for each in records for word in each.words(kept))]
+
+
+def of_chains(chains: Sequence[Chain | None], kept: list[Any]) -> list[list[int]]:
+    """Return the words of a build's shapes; none for those that it has not."""
+    found, count = [], 0
+    for chain in chains:
+        records = []
+        for each in chain._launches if chain else ():
+            attributes = addressof(PROGRAMMATIC) if chain and chain.overlaps else 0
+            places = places_of(chain._values.sizes, chain._numbers) if chain else {}
+            records.append(Record(*each, places, attributes, count, each[0].kernel))
+            count += 1
+        found.append(of_shape(records, kept) if records else [])
+    return found
+
+
+def block(own: Sequence[int], first: Sequence[int], shapes: Sequence[Sequence[int]]) -> Any:
+    """Return a block: its head, some words, the address of each shape's words or 0, and these words."""
+    start = [*head(own), *first]
+    at, addresses = len(start) + len(shapes), []
+    for each in shapes:
+        addresses.append(at if each else 0)
+        at += len(each)
+    words = as_words([*start, *addresses, *(word for each in shapes for word in each)])
+    table = words[len(start) : len(start) + len(shapes)]
+    table[table > 0] = table[table > 0] * 8 + words.ctypes.data
+    return words
+
+
+def as_words(numbers: Iterable[int]) -> Any:
+    """Return integers as an array of words."""
+    return np.array([each - 2**64 if each >= 2**63 else each for each in numbers], np.int64)
+
+
+def _show_launch(name: bytes, grid: int, *others: int) -> None:
+    """Print the launch of an algorithm."""
+    _, _, threads, _, _, shared, stream = others
+    trace.launch(name.decode(), grid, threads, shared, stream, "compiled code")
+
+
+def _show_users_launch(name: bytes, *numbers: int) -> None:
+    """Print the launch of a user's kernel."""
+    *dimensions, shared, stream = numbers
+    trace.launch(name.decode(), dimensions[:3], dimensions[3:], shared, stream, "compiled code")
+
+
+_shows = CFUNCTYPE(None, c_char_p, *[c_int64] * 8)
+_show, _show_users = _shows(_show_launch), _shows(_show_users_launch)
