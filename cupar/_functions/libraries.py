@@ -90,11 +90,15 @@ class _Torch(Library):
         found: AbstractContextManager[Any] = cuda.stream(cuda.ExternalStream(driver.stream_handle(stream)))
         return found
 
+    def _own(self, array: Any) -> Any:
+        """Return an array as a tensor, which one that has DLPack alone is not."""
+        return array if isinstance(array, self._torch.Tensor) else self._torch.from_dlpack(array)
+
     def contiguous(self, array: Any) -> Any:
-        return array.contiguous()
+        return self._own(array).contiguous()
 
     def host(self, array: Any) -> np.ndarray[Any, Any]:
-        found = array.cpu()
+        found = self._own(array).cpu()
         return np.array(host_arrays.reader(found)(found))
 
     def put(self, given: np.ndarray[Any, Any]) -> Any:
@@ -131,11 +135,15 @@ class _Cupy(Library):
         found: AbstractContextManager[Any] = self._cupy.cuda.ExternalStream(driver.stream_handle(stream))
         return found
 
+    def _own(self, array: Any) -> Any:
+        """Return an array as CuPy's, which one that has DLPack alone is not."""
+        return array if isinstance(array, self._cupy.ndarray) else self._cupy.from_dlpack(array)
+
     def contiguous(self, array: Any) -> Any:
-        return self._cupy.ascontiguousarray(array)
+        return self._cupy.ascontiguousarray(self._own(array))
 
     def host(self, array: Any) -> np.ndarray[Any, Any]:
-        found: np.ndarray[Any, Any] = array.get()
+        found: np.ndarray[Any, Any] = self._own(array).get()
         return found
 
     def put(self, given: np.ndarray[Any, Any]) -> Any:
@@ -166,7 +174,7 @@ class _Numba(Library):
         return found
 
     def put(self, given: np.ndarray[Any, Any]) -> Any:
-        return self._cuda.to_device(given)
+        return self._cuda.to_device(given.copy())  # of one item, whatever its strides were
 
     def memory(self, array: Any) -> Any:
         return view(array)

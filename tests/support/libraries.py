@@ -42,7 +42,7 @@ class Library:
         if self.name == "numba":
             from numba import cuda
 
-            return cuda.to_device(np.ascontiguousarray(host).reshape(host.shape))
+            return cuda.to_device(host.copy())  # whose strides are usual, also of one item
         made = host if IS_CPU else _strided(cp, host)
         return DLPack(made) if self.name == "dlpack" else made
 
