@@ -234,7 +234,7 @@ MISTAKES = {
     function_that_numba_lacks: "numba.cuda has no math.prod; write it with operators",
     builtin_that_numba_lacks: "numba.cuda has no sorted((int64, int64)); write it with operators",
     reads_input: "numba.cuda does not know the built-in function input; write",
-    norm: "scipy",
+    norm: "norm",
     numpy_array: "it makes an array, for which a kernel has no memory: use a tuple, or variables",
     list_display: "it makes a list, for which a kernel has no memory: use a tuple, or variables",
     list_in_a_call: "it makes a list, for which a kernel has no memory: use a tuple, or variables",
@@ -386,7 +386,7 @@ def test_assignments_in_expressions():
 
 def test_results_of_str():
     message = message_of(lambda a, b: str(a), "f4")
-    assert message.endswith("returns a string, expected a number")
+    assert "it calls str, and a kernel makes no strings" in message
 
 
 @pytest.mark.parametrize(
@@ -400,4 +400,5 @@ def test_no_addresses_in_messages(op):
 
 
 def test_a_package_that_numba_needs_for_a_function_is_of_the_operator():
-    assert "scipy" in message_of(np.linalg.norm, "f4", np.zeros(1, "f4"))
+    message = message_of(np.linalg.norm, "f4", np.zeros(1, "f4"))
+    assert "scipy" in message or "has no norm" in message  # where scipy is installed, numba's own refusal
