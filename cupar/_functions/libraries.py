@@ -86,8 +86,12 @@ class _Torch(Library):
     def on(self, stream: Any) -> AbstractContextManager[Any]:
         if self.on_cpu:
             return nullcontext()
-        cuda = self._torch.cuda
-        found: AbstractContextManager[Any] = cuda.stream(cuda.ExternalStream(driver.stream_handle(stream)))
+        cuda, handle = self._torch.cuda, driver.stream_handle(stream)
+        # An external stream of handle 0 would be another stream, from PyTorch's pool.
+        is_default = handle in (0, driver.LEGACY)
+        found: AbstractContextManager[Any] = cuda.stream(
+            cuda.default_stream(self._place) if is_default else cuda.ExternalStream(handle, self._place)
+        )
         return found
 
     def _own(self, array: Any) -> Any:

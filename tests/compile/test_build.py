@@ -29,7 +29,7 @@ def test_operator_is_inlined(dtype, tmp_path):
 @pytest.mark.parametrize("dtype", ["i4", "c8"])
 def test_operator_is_inlined_into_scans(dtype, tmp_path):
     scan = cupar.exclusive_scan(dtype, dtype, sums, np.zeros(1, dtype), cc=CC)
-    assert "cupar_scan_ahead" in kernels(scan, tmp_path)
+    assert "cupar_scan_staged" in kernels(scan, tmp_path)
     assert "CALL" not in " ".join(spills_or_calls(scan, tmp_path))
 
 
