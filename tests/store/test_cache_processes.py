@@ -122,7 +122,8 @@ def test_processes_that_crowd_a_small_cache(start, tmp_path):
     """Store, evict, damage and read in several processes at once: right or nothing."""
     script = """
 import random, warnings
-warnings.simplefilter("ignore", cupar.CacheWarning)  # of damaged entries
+from cupar._base.warnings import CacheWarning
+warnings.simplefilter("ignore", CacheWarning)  # of damaged entries
 draw = random.Random(int(sys.argv[1]))
 until("go")
 disk = _cache.disk()
