@@ -149,7 +149,8 @@ def less_of(dtype: np.dtype[Any]) -> Any:
 
 def with_one_nan(dtype: np.dtype[Any]) -> Any:
     """Return an operator that makes all NaNs of floats the one that sorts by bits put last."""
-    nan = dtype.type("nan")
+    # numba.cuda has no constants of 16 bits.
+    nan = np.float32("nan") if dtype.itemsize == 2 else dtype.type("nan")
 
     def canonical(value: Any) -> Any:
         return value if value == value else nan  # noqa: PLR0124

@@ -56,15 +56,16 @@ def learn(
     if cls.__module__.partition(".")[0] not in ("numpy", "cupy", "torch") or not hasattr(x, "ndim"):
         return
     unchanged: Any = None
-    if type(op) is FunctionType:
-        try:
-            unchanged = walk.fingerprint(op).guard.checker()
-        except walk.Unfingerprintable:
-            return
-    elif not isinstance(op, (OpKind, np.ufunc, BuiltinFunctionType)):
-        return
     library = libraries.of("x", x)
-    algorithm = device.using(library.on_cpu, made)
+    with walk.Once():  # what is remembered is what was asked
+        if type(op) is FunctionType:
+            try:
+                unchanged = walk.fingerprint(op).guard.checker()
+            except walk.Unfingerprintable:
+                return
+        elif not isinstance(op, (OpKind, np.ufunc, BuiltinFunctionType)):
+            return
+        algorithm = device.using(library.on_cpu, made)
     if algorithm.has_state or not algorithm.is_built:
         return
     is_torch = cls.__module__.startswith("torch")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import FunctionType
 from typing import Any
 
 from ..operators import Op, OpKind
@@ -78,7 +79,7 @@ def reduce(
     plain = axis is None and init is None and not keepdims and where is None and dtype is None and out is None
     if plain and stream is None and like is None:
         try:
-            found = _REDUCE[type(x), x.dtype, quick.token(op)](x, op)
+            found = _REDUCE[type(x), x.dtype, id(op.__code__ if type(op) is FunctionType else op)](x, op)
         except (KeyError, AttributeError):
             found = None
         if found is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -136,7 +137,7 @@ def scan(
     plain = axis is None and init is None and not (exclusive or reverse) and dtype is None and out is None
     if plain and stream is None and like is None:
         try:
-            found = _SCANS[type(x), x.dtype, quick.token(op)](x, op)
+            found = _SCANS[type(x), x.dtype, id(op.__code__ if type(op) is FunctionType else op)](x, op)
         except (KeyError, AttributeError):
             found = None
         if found is not None:
