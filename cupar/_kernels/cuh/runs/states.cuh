@@ -47,7 +47,7 @@ template <class V>
 struct run_states {
   static constexpr u64 of_tile = u64{1} << 62, up_to_tile = u64{2} << 62, count_bits = of_tile - 1;
   static constexpr bool is_small = sizeof(V) <= sizeof(u64);
-  static constexpr int windows   = is_small ? 4 : 1;  // of 32 tiles, whose states are on their way together
+  static constexpr int windows   = is_small ? 2 : 1;  // of 32 tiles, whose states are on their way together
 
   struct large {
     alignas(16) u64 word;
