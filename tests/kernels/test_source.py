@@ -15,6 +15,7 @@ KERNEL = re.compile(r"^( *)struct (\w+) : kernel<.*?\n(.*?)^\1\};", re.DOTALL | 
 # Functions that wait for the stream, and of CUB's, the one that does.
 WAITS = (
     *("join_stream()", "wait_for_stream()", "compact<", "count_digits(", "write_lists("),
+    *("tiles::run(", "tiles::clear(", "staged_rows::run(", "staged_rows::clear("),  # staged_tiles.cuh's
     "look_ahead<",  # device_scan_lookahead_body
 )
 
