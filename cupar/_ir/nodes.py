@@ -22,6 +22,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from .. import structs
+from .._base.causes import nested
 from .._base.data import Recent, dataclass, fields, replace
 from . import cpp
 from .operator import Operator
@@ -132,6 +133,11 @@ class IteratorNode:
     @cached_property
     def layout(self) -> tuple[Slot, ...]:
         return tuple(self.slots())
+
+    @cached_property
+    def depth(self) -> int:
+        """How many nodes are within each other."""
+        return 1 + max((child.depth for child in self.children), default=0)
 
     @cached_property
     def packer(self) -> struct.Struct:
@@ -443,6 +449,8 @@ class Transform(_Changing):
         return Members(f"{children[0]} child;{state}", "child.advance(n);", read, write)
 
 
+DEEPEST = 100
+
 _made: Recent[tuple[Any, ...], Any] = Recent(512)
 
 
@@ -452,11 +460,18 @@ def interned(key: tuple[Any, ...], make: Callable[[], N]) -> N:
     Iterators are made for each call, with other arrays: their structure should cost no more than a lookup.
     Other nodes and operators are in the key by `id`, as the node keeps them alive. Nodes whose operators have
     state, as captured arrays are, would keep the user's arrays alive, and are made anew.
+
+    Raises
+    ------
+    TypeError
+        If it has more than 100 nodes within each other, as a struct may have structs.
     """
     try:
         return _made[key]  # type: ignore[no-any-return]
     except KeyError:
         node = make()
+        if node.depth > DEEPEST:
+            raise nested(f"{type(node).__name__}Iterator") from None
         if all(each.operator is None or each.operator.state is None for each in node.walk()):
             _made[key] = node
         return node
