@@ -7,21 +7,13 @@ block of words (see `_launch.words`) that an object's value points to.
 from __future__ import annotations
 
 import inspect
-from functools import partial
 from typing import Any
 
-from llvmlite import ir
+from numba import njit
 from numba.core import errors, types
-from numba.core.imputils import lower_builtin, lower_constant
-from numba.core.typing.templates import AttributeTemplate, infer_getattr
-from numba.extending import (
-    NativeValue,
-    intrinsic,
-    models,
-    overload_method,
-    register_model,
-    unbox,
-)
+from numba.core.imputils import lower_builtin, lower_constant, lower_getattr
+from numba.core.typing.templates import AttributeTemplate, Signature, infer_getattr
+from numba.extending import NativeValue, intrinsic, models, register_model, unbox
 
 from .._base.data import dataclass
 from .._base.generated import define
@@ -33,7 +25,8 @@ from .._kernels.family import Plan
 from .._launch.words import block, of_chains
 from . import calls, dump, iterators, launches, native, plans, view_types
 from .errors import LaunchError
-from .given import plain
+from .given import Called, call_compiled, plain
+from .native import I64
 from .portable import Portable, digest, interned
 
 
@@ -88,49 +81,46 @@ def _prepare(loaded: Loaded) -> Prepared:
     return Prepared(loaded.plan, loaded.facts, tuple(found[0]._values.sizes), kernels, words, kept)
 
 
-class AlgorithmType(Portable):
-    """Algorithms of one class that compiled code calls in the same way.
+class AlgorithmType(Called, Portable):
+    """Algorithms that compiled code calls in the same way; called, one runs with temporary storage.
 
     Attributes
     ----------
+    algorithm : type
+        The class.
     spec : Specialisation
         That of one of them.
     prepared : Prepared
     build : Build
         Likewise.
+    compiled : dict
+        Functions, by their method and the types of their arguments.
     """
 
     algorithm: type[Algorithm]
     spec: Specialisation
     prepared: Prepared
     build: Any
+    compiled: dict[Any, Any]
 
-    def _kept(self) -> tuple[Any, tuple[Any, ...]]:
-        return _of_class, (self.algorithm, self.name)
-
-
-def _of_class(algorithm: type[Algorithm], name: str) -> AlgorithmType:
-    return interned(_class_of(algorithm), name)
+    def get_call_type(self, context: Any, args: Any, kws: Any) -> Signature:
+        """Return the signature of a call."""
+        return _signature(self, self, "__call__", args, kws)
 
 
-def _identity(spec: Specialisation, prepared: Prepared) -> list[Any]:
-    """Return all that the code depends on which is compiled for an algorithm."""
-    accumulator = spec.operators[0][1].output if spec.option("init") is not None else None
-    return [
-        spec.algorithm,
-        [
-            (each.name, each.output, each.is_pointer, str(each.value), iterators.structure(each.given))
-            for each in spec.arguments
-        ],
-        [(name, op.state_size) for name, op in spec.operators],
-        [spec.option("init"), str(accumulator), spec.option("levels")],
-        prepared.values,
-        prepared.kernels,
-        [prepared.plan.__module__, prepared.plan.__name__],
-    ]
+class RunType(Called):
+    """Their method `run`."""
 
+    def __init__(self, owner: AlgorithmType) -> None:
+        self.owner = owner
+        super().__init__(f"run of {owner}")
 
-_classes: dict[type[Algorithm], type[AlgorithmType]] = {}
+    def __reduce__(self) -> Any:
+        return RunType, (self.owner,)
+
+    def get_call_type(self, context: Any, args: Any, kws: Any) -> Signature:
+        """Return the signature of a call."""
+        return _signature(self, self.owner, "run", args, kws)
 
 
 def type_of(algorithm: Algorithm) -> AlgorithmType:
@@ -147,92 +137,47 @@ def type_of(algorithm: Algorithm) -> AlgorithmType:
                 f"look up: call {spec.algorithm} from Python"
             )
     known = prepared(algorithm)
-    name = f"cupar.{cls.__name__}({digest(_identity(spec, known))})"
-    return interned(_class_of(cls), name, spec=spec, prepared=known, build=algorithm.build)
+    accumulator = spec.operators[0][1].output if spec.option("init") is not None else None
+    arguments = [
+        (each.name, each.output, each.is_pointer, str(each.value), iterators.structure(each.given))
+        for each in spec.arguments
+    ]
+    identity = [
+        *(spec.algorithm, arguments, [(name, op.state_size) for name, op in spec.operators]),
+        *(spec.option("init"), str(accumulator), spec.option("levels"), known.values, known.kernels),
+        *(known.plan.__module__, known.plan.__name__),
+    ]
+    name = f"cupar.{cls.__name__}({digest(identity)})"
+    found = {"algorithm": cls, "spec": spec, "prepared": known, "build": algorithm.build, "compiled": {}}
+    return interned(AlgorithmType, name, **found)
 
 
-def _class_of(cls: type[Algorithm]) -> type[AlgorithmType]:
-    return _classes.get(cls) or _new_class(cls)
-
-
-def _new_class(cls: type[Algorithm]) -> type[AlgorithmType]:
-    """Teach numba a class of algorithms."""
-    kind: type[AlgorithmType] = type(f"{cls.__name__}Type", (AlgorithmType,), {"algorithm": cls})
-    _classes[cls] = kind
-    register_model(kind)(_Model)
-    unbox(kind)(_unbox)
-    lower_constant(kind)(_constant)
-    infer_getattr(type(f"{cls.__name__}Methods", (_Methods,), {"key": kind}))  # before numba's own
-    for name in _METHODS:
-        _teach_method(kind, name)
-    lower_builtin(kind, kind, types.VarArg(types.Any))(_lower_call)
-    view_types.refresh()
-    return kind
-
-
-class _Method(types.BoundFunction):  # type: ignore[misc]
-    """A method whose arguments are checked by themselves first.
-
-    Else numba shows what is wrong with them twice, among the candidates that it has.
-    """
-
-    def get_call_type(self, context: Any, args: Any, kws: Any) -> Any:
-        """Return the signature of a call."""
-        kind = self.this
-        method = getattr(kind.algorithm, self.typing_key[1])
-        try:
-            given = inspect.signature(method).bind(kind, *args, **kws)
-        except TypeError as error:
-            name = f"{kind.algorithm.__name__}.{method.__name__}"
-            raise errors.TypingError(f"{name}({', '.join(calls.parameters_of(method))}): {error}") from None
-        given.apply_defaults()
-        types_given = {name: plain(each) for name, each in [*given.arguments.items()][1:]}
-        calls.CompiledCall(kind.algorithm, kind.spec, types_given, kind.prepared)
-        return super().get_call_type(context, args, kws)
-
-
-register_model(_Method)(lambda manager, method: manager[method.this])  # as numba's own are: the object
-
-
+@infer_getattr
 class _Methods(AttributeTemplate):  # type: ignore[misc]
-    """Finds methods of algorithms."""
+    key = AlgorithmType
 
-    def generic_resolve(self, kind: AlgorithmType, name: str) -> Any:
-        if name not in _METHODS:
-            raise errors.TypingError(
-                f"{kind.algorithm.__name__} has no {name} in compiled host code, which calls run, or the "
-                "object itself"
-            )
-        for template in self.context._get_attribute_templates(kind):
-            found = None if template is self else template.resolve(kind, name)
-            if found is not None:
-                return _Method(found.template, kind)
-        return None
+    def generic_resolve(self, kind: AlgorithmType, name: str) -> RunType | None:
+        """Return the type of `run`."""
+        if name in ("run", "__call__"):
+            return RunType(kind) if name == "run" else None  # numba asks for the other, and then the type
+        raise errors.TypingError(
+            f"{kind.algorithm.__name__} has no {name} in compiled host code, which calls run, or the object "
+            "itself"
+        )
 
 
-_METHODS = ("run", "__call__")
+@lower_getattr(AlgorithmType, "run")
+def _run(context: Any, builder: Any, kind: AlgorithmType, value: Any) -> Any:
+    return value
 
 
-def _teach_method(kind: type[AlgorithmType], name: str) -> None:
-    method = getattr(kind.algorithm, name)
-    parameters = calls.parameters_of(method)
-    given = ", ".join(each.partition("=")[0] for each in parameters)
-    source = f"def called(self, {', '.join(parameters)}):\n    return resolve(self, {given})"
-    called = define(f"{kind.__name__}.{name}", "called", source, {"resolve": partial(_resolve, method)})
-    overload_method(kind, name)(called)
-
-
-def _lower_call(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-    """Compile a call of an object: that of its method ``__call__``."""
-    method = context.typing_context.resolve_getattr(signature.args[0], "__call__")
-    return context.get_function(method, signature)(builder, values)
-
-
+@register_model(RunType)
+@register_model(AlgorithmType)
 class _Model(models.PrimitiveModel):  # type: ignore[misc]
     """The address of the block."""
 
     def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, ir.IntType(64))
+        super().__init__(manager, kind, I64)
 
 
 def address_of_block(algorithm: Algorithm) -> int:
@@ -240,25 +185,43 @@ def address_of_block(algorithm: Algorithm) -> int:
     return int(prepared(algorithm).words.ctypes.data)
 
 
+@unbox(AlgorithmType)
 def _unbox(kind: AlgorithmType, obj: Any, c: Any) -> NativeValue:
     return native.unboxed_word(address_of_block, obj, c)
 
 
+@lower_constant(AlgorithmType)
 def _constant(context: Any, builder: Any, kind: AlgorithmType, algorithm: Algorithm) -> Any:
     words = prepared(algorithm).words
     pointer = native.constant_address(context, builder, kind, words.ctypes.data, (words, algorithm))
-    return builder.ptrtoint(pointer, context.get_value_type(types.int64))
+    return builder.ptrtoint(pointer, I64)
 
 
 # --- Calls -------------------------------------------------------------------------------------------------
 
 
-def _resolve(method: Any, kind: AlgorithmType, *given: Any) -> Any:
-    """Return a method for arguments of some types, as numba compiles it."""
-    parameters = [*inspect.signature(method).parameters][1:]
-    types_given = dict(zip(parameters, map(plain, given), strict=True))
+def _signature(this: Called, kind: AlgorithmType, name: str, args: Any, kws: Any) -> Signature:
+    """Return the signature of a call, whose arguments are checked first; see `Called`."""
+    method = getattr(kind.algorithm, name)
+    try:
+        given = inspect.signature(method).bind(kind, *args, **kws)
+    except TypeError as error:
+        shown = f"{kind.algorithm.__name__}.{method.__name__}({', '.join(calls.parameters_of(method))})"
+        raise errors.TypingError(f"{shown}: {error}") from None
+    given.apply_defaults()
+    types_given = {name: plain(each) for name, each in [*given.arguments.items()][1:]}
+    every = tuple(types_given.values())
+    if (name, every) not in kind.compiled:
+        call = calls.CompiledCall(kind.algorithm, kind.spec, types_given, kind.prepared)
+        kind.compiled[name, every] = njit(_function(kind, call))
+    parameters = [*inspect.signature(method).parameters.values()][1:]
+    parameters = [each.replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD) for each in parameters]
+    returned = types.none if types_given.get("temp_storage") is None else types.int64
+    return Signature(returned, every, this, inspect.Signature(parameters))
+
+
+def _function(kind: AlgorithmType, call: calls.CompiledCall) -> Any:
     known = kind.prepared
-    call = calls.CompiledCall(kind.algorithm, kind.spec, types_given, known)
     plans.register(known.plan)
     names = {
         "_plan": known.plan,
@@ -279,6 +242,14 @@ def _resolve(method: Any, kind: AlgorithmType, *given: Any) -> Any:
     return define(f"compiled call of {kind.spec.algorithm}", "call", call.text, names)
 
 
+@lower_builtin(AlgorithmType, AlgorithmType, types.VarArg(types.Any))
+@lower_builtin(RunType, RunType, types.VarArg(types.Any))
+def _lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    this, *given = signature.args
+    kind, name = (this.owner, "run") if isinstance(this, RunType) else (this, "__call__")
+    return call_compiled(context, builder, kind.compiled[name, tuple(given)], (kind, *given), values)
+
+
 @intrinsic
 def _block(typing: Any, algorithm: Any) -> Any:
     """Return the address of an algorithm's block."""
@@ -287,3 +258,6 @@ def _block(typing: Any, algorithm: Any) -> Any:
         return values[0]
 
     return types.int64(algorithm), code
+
+
+view_types.refresh()

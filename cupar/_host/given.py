@@ -41,3 +41,27 @@ def aligned(name: str, value: str, alignment: int) -> list[str]:
         f"if {value}.address & {alignment - 1}:",
         f'    raise ValueError("{name}: expected an array aligned to {alignment} bytes")',
     ]
+
+
+class Called(types.Callable):  # type: ignore[misc]
+    """A type of values that are called, and whose arguments are checked before numba compiles the call.
+
+    Else numba shows what is wrong with them twice, among the candidates that it has.
+    """
+
+    def get_call_signatures(self) -> tuple[tuple[()], bool]:
+        """Return that there are as many as types of arguments."""
+        return (), True
+
+    def get_impl_key(self, signature: Any) -> Any:
+        """Return where numba finds what compiles a call."""
+        return type(self)
+
+
+def call_compiled(context: Any, builder: Any, function: Any, args: Any, values: Any) -> Any:
+    """Call a function that numba compiles.
+
+    It is one of its own, since numba cannot hand over an exception with values from `compile_internal`.
+    """
+    called = typeof(function).get_call_type(context.typing_context, args, {})
+    return context.get_function(typeof(function), called)(builder, values)

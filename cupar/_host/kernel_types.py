@@ -33,6 +33,7 @@ from .._launch.chain import KERNEL, KERNEL_NUMBERS, Packing
 from .._launch.configuration import COOPERATIVE
 from .._launch.words import FIRST, Record, as_words, head, of_shape, places_of
 from . import native
+from .given import Called
 from .launches import functions
 from .portable import Portable, digest, interned
 from .view_types import ViewType
@@ -173,7 +174,7 @@ class _Methods(AttributeTemplate):  # type: ignore[misc]
         raise errors.TypingError(f"{name} is a kernel: launch it as {name}[grid, block](...)")
 
 
-class LaunchType(types.Callable):  # type: ignore[misc]
+class LaunchType(Called):
     """A kernel with its grid, blocks, stream and shared memory: what takes its arguments."""
 
     def __init__(self, kernel: KernelType) -> None:
@@ -200,14 +201,6 @@ class LaunchType(types.Callable):  # type: ignore[misc]
             raise errors.TypingError("\n".join(str(error).splitlines()[:2])) from cause(error)
         parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
         return Signature(types.none, tuple(every), self, inspect.Signature(parameters))
-
-    def get_call_signatures(self) -> tuple[tuple[()], bool]:
-        """Return that there are as many as types of arguments."""
-        return (), True
-
-    def get_impl_key(self, signature: Any) -> Any:
-        """Return where numba finds what compiles a call."""
-        return LaunchType
 
 
 def type_of(kernel: Any) -> KernelType:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from numba import njit, typeof
+from numba import njit
 from numba.core import cgutils, errors, types
 from numba.core.imputils import lower_builtin
 from numba.extending import intrinsic, overload, overload_method
@@ -17,7 +17,7 @@ from .._jit.overload import packed_arguments
 from .._launch.words import FIRST
 from . import dump, native, view_types
 from .errors import LaunchError
-from .given import NO_CONTEXT, aligned, integer, stream
+from .given import NO_CONTEXT, aligned, call_compiled, integer, stream
 from .kernel_types import ENTRY, NUMBERS, PLACES, KernelType, LaunchType, Types, kind_of, type_of
 from .launches import call_own, on_stack
 from .native import I64
@@ -201,13 +201,12 @@ def _lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         "_LaunchError": LaunchError,
     }
     launched = define(f"compiled launch of {kernel.__name__}", "launch", text, own)
-    # As a function of its own: numba cannot hand over an exception with values from `compile_internal`.
     function = launch.kernel.compiled.setdefault((number, signature.args), njit(launched))
-    called = typeof(function).get_call_type(context.typing_context, signature.args, {})
+    done = call_compiled(context, builder, function, signature.args, values)
     build = kernel.overload_of(kinds).build
     dump.write(build, ".py", lambda: text)
     dump.write(build, ".ll", lambda: function.inspect_llvm(signature.args))
-    return context.get_function(typeof(function), called)(builder, values)
+    return done
 
 
 lower_builtin(LaunchType, LaunchType, types.VarArg(types.Any))(_lower)

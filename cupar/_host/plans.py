@@ -17,6 +17,7 @@ from .._kernels import family
 from .._kernels.family import Plan
 from .._launch.words import FIRST, STATUS
 from . import view_types
+from .given import Called
 from .launches import call_own, on_stack
 from .native import I64, set_word, word_at
 
@@ -134,7 +135,7 @@ def reader(facts: Any) -> Any:
 _MOST_NUMBERS = 64  # of a shape
 
 
-class EmitType(types.Callable):  # type: ignore[misc]
+class EmitType(Called):
     """What a plan emits with: it launches a build's shapes, or nothing."""
 
     def __init__(self, launches: bool) -> None:
@@ -144,14 +145,6 @@ class EmitType(types.Callable):  # type: ignore[misc]
     def get_call_type(self, context: Any, args: Any, kws: Any) -> Signature:
         """Return the signature of a call."""
         return Signature(types.none, (types.int64, args[1]), self)
-
-    def get_call_signatures(self) -> tuple[tuple[()], bool]:
-        """Return that there are as many as tuples of numbers."""
-        return (), True
-
-    def get_impl_key(self, signature: Any) -> Any:
-        """Return where numba finds what compiles a call."""
-        return EmitType
 
 
 @register_model(EmitType)
