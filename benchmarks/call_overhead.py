@@ -379,7 +379,8 @@ def nothing(): pass
 """
 _OF_CALL = f"""{_OF_OBJECT}
 call, _ = algorithm._take(0)
-plan = call.loaded.plan
+plan, facts = call.loaded.plan, call.loaded.facts
+def emit(shape, numbers): pass
 values = call.bind((d_in, d_out, n, h_init))
 others = itertools.cycle([call.bind(next(turns)) for _ in pairs])
 call.prepare(values)
@@ -399,7 +400,7 @@ PIECES = (
         {
             "call.bind: pointers, initial value": "call.bind((d_in, d_out, n, h_init))",
             "call.prepare, for another size": "call.prepare(values)",
-            "the plan of a size": "plan(n)",
+            "the plan of a size": "plan(facts, n, emit)",
             "call.enqueue, nothing has changed": "call.enqueue(values, address, numbers, 0)",
             "call.enqueue, other arrays": "call.enqueue(next(others), address, numbers, 0)",
         },
