@@ -421,7 +421,7 @@ _operators: Recent[tuple[Any, ...], tuple[Callable[[Any], bool], _Resolved]] = R
 def _operator(op: Op, value_type: Any, dtype: np.dtype[Any], is_output: bool) -> _Resolved:
     """Return the operator of a transform from a dtype, or to it, and the dtype of the transform's items."""
     token: Any = None
-    if type(op) is FunctionType and not op.__annotations__:
+    if type(op) is FunctionType and (value_type is not None or not op.__annotations__):
         token = id(op.__code__)
     elif isinstance(op, (OpKind, np.ufunc, BuiltinFunctionType)):
         token = op

@@ -16,7 +16,7 @@ from ..host import View
 from ..iterators import TransformIterator, TransformOutputIterator, ZipIterator
 from ..operators import OpKind
 from ..transform import unary_transform
-from . import libraries
+from . import libraries, operators
 from .axes import INT64, collapsed, constant, strided
 from .libraries import Library
 
@@ -218,7 +218,9 @@ def summed(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.uint64) if dtype.kind == "u" else dtype
 
 
-def _to_integer(kind: Any) -> Any:
+@operators.remembered
+def _to_integer(dtype: np.dtype[Any]) -> Any:
+    kind = dtype.type
     return lambda value: kind(value)  # noqa: PLW0108 - a function, as types are no operators
 
 
@@ -236,7 +238,7 @@ def cast(items: Any, dtype: np.dtype[Any]) -> Any:
         return TransformIterator(items, is_nonzero, dtype)
     if structs.convertible(items.dtype, dtype):
         return TransformIterator(items, OpKind.IDENTITY, dtype)
-    return TransformIterator(items, _to_integer(dtype.type), dtype)
+    return TransformIterator(items, _to_integer(dtype), dtype)
 
 
 def casting(out: Any, source: np.dtype[Any]) -> Any:
@@ -245,7 +247,7 @@ def casting(out: Any, source: np.dtype[Any]) -> Any:
         return out
     if structs.convertible(source, out.dtype):
         return TransformOutputIterator(out, OpKind.IDENTITY, source)
-    op = _real if source.kind == "c" and out.dtype.kind == "f" else _to_integer(out.dtype.type)
+    op = _real if source.kind == "c" and out.dtype.kind == "f" else _to_integer(out.dtype)
     return TransformOutputIterator(out, op, source)
 
 
@@ -370,6 +372,14 @@ def output_of(
                     "out: expected the input itself or an array apart from it, got one that overlaps it"
                 )
     return target
+
+
+def same_memory(work: Work, one: Operand, other: Operand) -> bool:
+    """Whether two operands, of arrays in C's order, are in the same memory."""
+    if isinstance(one.items, Iterator) or isinstance(other.items, Iterator):
+        return True
+    first, second = (libraries.address(each.items, work.library.on_cpu) for each in (one, other))
+    return first[0] < second[1] and second[0] < first[1]
 
 
 def _kind(value: Any) -> str:

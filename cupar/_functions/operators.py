@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from types import BuiltinFunctionType
+from functools import lru_cache, wraps
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -28,12 +29,14 @@ def identity_of(op: Op, dtype: np.dtype[Any]) -> Any:
 _NAMES: dict[Any, str] = {
     **dict.fromkeys((OpKind.PLUS, np.add, operator.add), "plus"),
     **dict.fromkeys((OpKind.MULTIPLIES, np.multiply, operator.mul), "times"),
-    **dict.fromkeys((OpKind.MINIMUM, np.minimum, np.fmin), "least"),
-    **dict.fromkeys((OpKind.MAXIMUM, np.maximum, np.fmax), "greatest"),
+    **dict.fromkeys((OpKind.MINIMUM, np.minimum), "least"),
+    **dict.fromkeys((OpKind.MAXIMUM, np.maximum), "greatest"),
+    np.fmin: "least but NaN",
+    np.fmax: "greatest but NaN",
     **dict.fromkeys((OpKind.BIT_OR, np.bitwise_or, operator.or_), "zero"),
     **dict.fromkeys((OpKind.BIT_XOR, np.bitwise_xor, operator.xor), "zero"),
     **dict.fromkeys((OpKind.BIT_AND, np.bitwise_and, operator.and_), "ones"),
-    **dict.fromkeys((OpKind.LOGICAL_OR, np.logical_or), "zero"),
+    **dict.fromkeys((OpKind.LOGICAL_OR, np.logical_or), "false"),
     **dict.fromkeys((OpKind.LOGICAL_AND, np.logical_and), "true"),
 }
 
@@ -56,8 +59,11 @@ _IDENTITIES: dict[str, Callable[[np.dtype[Any], str], Any]] = {
     "times": lambda dtype, kind: 1,
     "least": lambda dtype, kind: highest(dtype) if kind != "c" else None,
     "greatest": lambda dtype, kind: lowest(dtype) if kind != "c" else None,
+    "least but NaN": lambda dtype, kind: np.nan if kind == "f" else _IDENTITIES["least"](dtype, kind),
+    "greatest but NaN": lambda dtype, kind: np.nan if kind == "f" else _IDENTITIES["greatest"](dtype, kind),
     "zero": lambda dtype, kind: 0 if kind in "biu" else None,
     "ones": lambda dtype, kind: True if kind == "b" else -1 if kind == "i" else np.iinfo(dtype).max,
+    "false": lambda dtype, kind: 0,
     "true": lambda dtype, kind: 1,
 }
 
@@ -69,6 +75,24 @@ def within(op: Op) -> Any:
     return function_of(op)
 
 
+def remembered(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate what makes an operator of others: for the same ones it is the same, which is quick to find.
+
+    Those that have cells or defaults are not kept, as these may hold arrays.
+    """
+    known = lru_cache(256)(make)
+
+    @wraps(make)
+    def made(*given: Any) -> Any:
+        op = given[0]
+        if type(op) is FunctionType and op.__closure__ is op.__defaults__ is None:
+            return known(*given)
+        return known(*given) if isinstance(op, (OpKind, np.ufunc, np.dtype)) else make(*given)
+
+    return made
+
+
+@remembered
 def flagged(op: Op, dtype: np.dtype[Any]) -> Callable[[Any, Any], Any]:
     """Return an operator on values with a flag, which says whether there is a value.
 
@@ -97,12 +121,14 @@ _PLAIN: list[Callable[[Any], Any]] = [
 ]
 
 
+@remembered
 def swapped(op: Op) -> Callable[[Any, Any], Any]:
     """Return a comparison the other way round."""
     function = within(op)
     return lambda a, b: function(b, a)
 
 
+@remembered
 def spread(op: Op, number: int) -> Any:
     """Return an operator of one tuple, that hands its items to one of several values."""
     if number not in _SPREAD:
@@ -147,6 +173,7 @@ def less_of(dtype: np.dtype[Any]) -> Any:
     return _less_complex if kind == "c" else _less_float if kind == "f" else OpKind.LESS
 
 
+@remembered
 def with_one_nan(dtype: np.dtype[Any]) -> Any:
     """Return an operator that makes all NaNs of floats the one that sorts by bits put last."""
     # numba.cuda has no constants of 16 bits.

@@ -82,10 +82,14 @@ def learn_reduction(known: Table, x: Any, op: Any, result: Any, name: Any = None
     given, dtype = library.memory(x).dtype, library.memory(result).dtype
     within = accumulated(dtype)
     identity = operators.identity_of(op, within)
-    if within != given and identity is None:
+    if (within != given and identity is None) or op in _CONVERTING:
         return
     h_init = None if within == given else initial("init", identity, within)
     learn(known, x, op, lambda: reduce_into(given, dtype, op, h_init), dtype, h_init, False, name)
+
+
+# What is made of one item alone is another value than that.
+_CONVERTING = (OpKind.LOGICAL_AND, OpKind.LOGICAL_OR, np.logical_and, np.logical_or)
 
 
 def _entry(

@@ -34,7 +34,7 @@ def reduced_rows(work: Work, items: Any, out: Any, layout: Layout, op: Any, h_in
     elif layout.rows == 1:
         work.run(reduce_into(items, out, op, h_init), items, out, layout.length, h_init)
     elif layout.rows:
-        reduction = segmented_reduce(items, out, op=op, h_init=h_init)
+        reduction = segmented_reduce(items, out, None, None, op, h_init)
         work.run(reduction, items, out, layout.rows, h_init=h_init, segment_size=layout.length)
 
 
@@ -102,7 +102,7 @@ def reduced(
     result = x.dtype if wanted is None else wanted
     within = accumulated(result)
     items, mask, layout, shape = over_axes(work, x, axis, where)
-    target = output_of(work, out, result_shape(shape, keepdims), result, [x])
+    target = output_of(work, out, result_shape(shape, keepdims), result, [x] if where is None else [x, where])
     known = operators.identity_of(op, within)
     if not target.size:
         return target
@@ -162,7 +162,7 @@ def scanned_rows(
         work.run(scan, items, out, layout.length, h_init)
     else:
         made = exclusive_segmented_scan if exclusive else inclusive_segmented_scan
-        rows = made(items, out, op=op, h_init=h_init)
+        rows = made(items, out, None, None, op, h_init)
         work.run(rows, items, out, layout.rows, h_init=h_init, segment_size=layout.length)
 
 

@@ -196,6 +196,7 @@ def nonzero(x: Any, /, *, size: int | None = None, stream: Any = None) -> Any:
 _NOWHERE = np.iinfo(np.int64).max
 
 
+@operators.remembered
 def _first_that(predicate: Op) -> Any:
     function = operators.within(predicate)
 

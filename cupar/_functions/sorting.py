@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import structs
+from .._ir.iterator import Iterator
 from ..iterators import CountingIterator, PermutationIterator, TransformIterator, ZipIterator
 from ..operators import Op
 from ..search import lower_bound, upper_bound
@@ -15,7 +16,7 @@ from ..topk import segmented_top_k
 from ..topk import top_k as first_k
 from . import operators
 from .axes import INT64, Layout, axis_of, columns, indices, layout_of
-from .calls import Operand, Work, cast, enter, output_of
+from .calls import Operand, Work, cast, enter, output_of, same_memory
 from .rows import ordered, positions, sorted_rows, within_row
 
 
@@ -31,8 +32,8 @@ def _along(x: Operand, axis: Any, less: Any) -> tuple[Layout, tuple[int, ...]]:
 def _sort(work: Work, x: Operand, axis: Any, descending: bool, less: Any, out: Any) -> Operand:
     layout, shape = _along(x, axis, less)
     target = output_of(work, out, shape, x.dtype, [x])
-    in_place = layout.inner == 1 and not x.parts and target.items.dtype == x.dtype
-    wanted = target.items if in_place and out is not x.own else None
+    may_be = layout.inner == 1 and not x.parts and not isinstance(out, Iterator) and target.dtype == x.dtype
+    wanted = target.items if may_be and (out is None or not same_memory(work, target, x)) else None
     keys, _ = sorted_rows(work, columns(x.items, layout), layout, descending, less, out=wanted)
     if keys is not target.items:
         work.copy(keys, columns(target.items, layout), layout.size)

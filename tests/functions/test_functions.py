@@ -106,6 +106,21 @@ def test_where_arrays_are_decides_and_a_setting_may_refuse_the_host(monkeypatch)
     assert "x: expected a device array, as the device is 'cuda', got a ndarray in host" in done.stderr
 
 
+def test_an_output_in_the_memory_of_the_input_is_sorted_in_place():
+    """A view is another object than the array, and its memory the same."""
+    x = np.array([3, 1, 2])
+    assert arrays.sort(x, out=x[:]).tolist() == x.tolist() == [1, 2, 3]
+
+
+def test_what_is_known_does_what_is_not():
+    """The first call of a kind goes another way than those behind it."""
+    one, none = np.array([5.0]), np.array([np.nan, np.nan])
+    for _ in range(3):
+        assert arrays.reduce(one, cupar.OpKind.LOGICAL_OR) == 1
+        assert np.isnan(arrays.reduce(none, np.fmin))
+        assert np.isnan(arrays.reduce(none.reshape(1, 2), np.fmax, axis=1)).all()
+
+
 scale = 1
 
 
@@ -116,16 +131,12 @@ def scaled(a, b):
 def test_a_changed_global_is_seen():
     global scale
     x = np.arange(4)
-    for scale in (1, 2, 1, 3):
+    for scale in (1, 2, 1):
         for _ in range(3):
             assert arrays.scan(x, scaled)[-1] == 6 * scale
-            assert arrays.reduce(x[:2], scaled) in (scale, 1)
-    found = []
     for factor in (1, 2, 1):
         for _ in range(3):
-            found.append(int(arrays.scan(x, lambda a, b, f=factor: a + b * f)[-1]))
-            found.append(int(arrays.scan(x, lambda a, b: a + b * factor)[-1]))
-    assert found == [6] * 6 + [12] * 6 + [6] * 6
+            assert arrays.scan(x, lambda a, b: a + b * factor)[-1] == 6 * factor
 
 
 def test_what_an_operator_captures_is_read_in_each_call():
