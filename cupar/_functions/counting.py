@@ -377,7 +377,7 @@ def _quantile(
     if not layout.rows:
         return out
     within = accumulated(out.dtype)
-    ordered, _ = sorted_rows(work, columns(items, layout), layout, False, None)
+    ordered, _ = sorted_rows(work, columns(items, layout), layout, False, None, stable=False)
     values = cast(ordered, within)
     last = PermutationIterator(values, indices(_step, layout.length, layout.length - 1))
     for i, each in enumerate(wanted.ravel().tolist()):

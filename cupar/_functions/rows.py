@@ -198,16 +198,27 @@ def ordered(items: Any, less: Any) -> Any:
 
 
 def sorted_rows(
-    work: Work, items: Any, layout: Layout, descending: bool, less: Any, values: Any = None, out: Any = None
+    work: Work,
+    items: Any,
+    layout: Layout,
+    descending: bool,
+    less: Any,
+    values: Any = None,
+    out: Any = None,
+    stable: bool = True,
 ) -> tuple[Any, Any]:
-    """Return the items of each row sorted, stably, and values that go with them, if there are any.
+    """Return the items of each row sorted, and values that go with them, if there are any.
 
-    By `less`, or in NumPy's order. `out` is where the items go, if that is known.
+    By `less`, or in NumPy's order. `out` is where the items go, if that is known. Without `stable`, and
+    without values, -0.0 may come before 0.0 wherever it was.
     """
     size, dtype = layout.size, items.dtype
     if less is None and structs.kind_of(dtype) == "c":
         less = operators.less_of(dtype)
     source = work.kept(ordered(items, less), size)
+    of_bits = less is None and layout.rows > 1 and structs.kind_of(dtype) == "f" and not work.library.on_cpu
+    if of_bits and stable and values is None:  # by bits alone, sorts of segments tell -0.0 from 0.0
+        values = work.temporary(size, np.dtype(np.uint8))
     keys = work.temporary(size, dtype) if out is None or out is source else out
     moved = None if values is None else work.temporary(size, values.dtype)
     if not size:

@@ -8,7 +8,8 @@ import numpy as np
 
 from .. import structs
 from .._ir.iterator import Iterator
-from ..iterators import CountingIterator, PermutationIterator, TransformIterator, ZipIterator
+from ..iterators import CountingIterator, PermutationIterator
+from ..merges import merge as merge_ranges
 from ..operators import Op
 from ..search import lower_bound, upper_bound
 from ..sort import SortOrder
@@ -29,12 +30,12 @@ def _along(x: Operand, axis: Any, less: Any) -> tuple[Layout, tuple[int, ...]]:
     return layout_of(x.shape, at, at), x.shape
 
 
-def _sort(work: Work, x: Operand, axis: Any, descending: bool, less: Any, out: Any) -> Operand:
+def _sort(work: Work, x: Operand, axis: Any, descending: bool, stable: bool, less: Any, out: Any) -> Operand:
     layout, shape = _along(x, axis, less)
     target = output_of(work, out, shape, x.dtype, [x])
     may_be = layout.inner == 1 and not x.parts and not isinstance(out, Iterator) and target.dtype == x.dtype
     wanted = target.items if may_be and (out is None or not same_memory(work, target, x)) else None
-    keys, _ = sorted_rows(work, columns(x.items, layout), layout, descending, less, out=wanted)
+    keys, _ = sorted_rows(work, columns(x.items, layout), layout, descending, less, None, wanted, stable)
     if keys is not target.items:
         work.copy(keys, columns(target.items, layout), layout.size)
     return target
@@ -75,7 +76,8 @@ def sort(
     descending : bool, optional
         Whether the greatest come first. Equal items stay in their order then, too.
     stable : bool, optional
-        Sorts are stable in any case.
+        Whether equal items stay in their order. Of numbers one can tell that of -0.0 and 0.0 alone: without
+        it, sorts of rows of floats need not move a byte beside each of them on a GPU.
     less : callable, OpKind or RawOp, optional
         Whether its first item goes before its second: a strict weak order. By default NumPy's, in which NaN
         is the greatest, and complex numbers go by their real part first.
@@ -97,7 +99,7 @@ def sort(
     >>> arrays.sort(np.array([3, -1, 2]), less=lambda a, b: abs(a) < abs(b))
     array([-1,  2,  3])
     """
-    return enter(_sort, {"x": x}, axis, descending, less, out, stream=stream)
+    return enter(_sort, {"x": x}, axis, descending, stable, less, out, stream=stream)
 
 
 def argsort(
@@ -205,15 +207,6 @@ def top_k(x: Any, k: int, /, *, axis: int | None = -1, largest: bool = True, str
 # --- Sorted arrays ----------------------------------------------------------------------------------------
 
 
-def packed(work: Work, x: Operand) -> Any:
-    """Return the items as an array, where they are an iterator's or a tuple's, which become structs."""
-    return work.kept(x.items, x.size)
-
-
-def _sum(s: Any) -> Any:
-    return s[0] + s[1]
-
-
 def _merge(work: Work, a: Operand, b: Operand, less: Any) -> Operand:
     if a.ndim != 1 or b.ndim != 1:
         raise ValueError(f"a: expected one dimension, got {a.ndim} and {b.ndim}")
@@ -222,26 +215,11 @@ def _merge(work: Work, a: Operand, b: Operand, less: Any) -> Operand:
     dtype = a.dtype if a.parts else np.result_type(a.dtype, b.dtype)
     if a.parts and structs.layout(a.dtype) != structs.layout(b.dtype):
         raise TypeError(f"b: expected {structs.text(a.dtype)}, as `a` has it, got {structs.text(b.dtype)}")
-    first, second = (work.kept(x.items, x.size, None if x.parts else dtype) for x in (a, b))
-    first, second = (
-        packed(work, Operand(None, each, (n,))) for each, n in ((first, a.size), (second, b.size))
-    )
-    comp = operators.less_of(dtype) if less is None else less
+    first, second = (x.items if x.parts else cast(x.items, dtype) for x in (a, b))
     out = work.empty((a.size + b.size,), dtype)
-    for search, items, others in ((lower_bound, first, second), (upper_bound, second, first)):
-        if not items.size:
-            continue
-        ranks = work.temporary(items.size, INT64)
-        work.run(
-            search(others, items, ranks, comp, values_sorted=True),
-            others,
-            others.size,
-            items,
-            items.size,
-            ranks,
-        )
-        places = TransformIterator(ZipIterator(ranks, CountingIterator(np.int64(0))), _sum, INT64)
-        work.copy(items, PermutationIterator(out.items, places), items.size)
+    comp = operators.less_of(dtype) if less is None else less
+    merging = merge_ranges(first, None, second, None, out.items, None, comp)
+    work.run(merging, first, None, a.size, second, None, b.size, out.items)
     return out
 
 
