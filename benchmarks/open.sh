@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Measures, on a machine with a GPU, what benchmarks have not measured on one yet; each as a table and as JSON.
+#
+#     benchmarks/open.sh FOLDER [NAME...]
+#
+# Without names, all; one that fails does not keep the others from running. A line leaves this file when its
+# figures are in benchmarks/results/.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+out="${1:?the folder that takes tables and JSON}"
+shift
+mkdir -p "$out"
+wanted=" $* "
+failed=()
+
+# measure NAME COMMAND...: at most 5 minutes, of the GPU 2.
+measure() {
+  local name="$1"
+  shift
+  [[ "$wanted" == "  " || "$wanted" == *" $name "* ]] || return 0
+  echo "== $name: $*"
+  timeout 300 "$@" 2>&1 | tee "$out/$name.txt" || failed+=("$name")
+}
+
+measure tuples python benchmarks/tuples.py --exponent 26 --json "$out/tuples.json"
+measure runs python benchmarks/runs.py --json "$out/runs.json"
+measure call_overhead python benchmarks/call_overhead.py --json "$out/call_overhead.json"
+measure arrays python benchmarks/arrays.py --json "$out/arrays.json"
+
+[ ${#failed[@]} -eq 0 ] || echo "failed: ${failed[*]}"
+exit ${#failed[@]}
