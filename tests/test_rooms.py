@@ -20,6 +20,7 @@ FLOORS = [
     "_tune",
     "_ahead",
     "compute",
+    "_fleet",
     "arrays",
     "_functions",
     "segmented topk",  # which sort, too

@@ -98,16 +98,32 @@ def flagged(op: Op, dtype: np.dtype[Any]) -> Callable[[Any, Any], Any]:
 
     `dtype` is that of the values: structs become tuples, so that what is returned is of one type.
     """
-    function, plain = within(op), _PLAIN[len(structs.members(dtype))]
+    function, plain_ = within(op), plain(dtype)
 
     def combined(a: Any, b: Any) -> Any:
         if a[1] and b[1]:
-            return (plain(function(a[0], b[0])), True)
+            return (plain_(function(a[0], b[0])), True)
         if a[1]:
-            return (plain(a[0]), True)
-        return (plain(b[0]), b[1])
+            return (plain_(a[0]), True)
+        return (plain_(b[0]), b[1])
 
     return combined
+
+
+@lru_cache(64)
+def there(dtype: np.dtype[Any]) -> Callable[[Any], Any]:
+    """Return an operator that makes of a value one with a flag, as `flagged` combines them."""
+    plain_ = plain(dtype)
+    return lambda value: (plain_(value), True)
+
+
+def plain(dtype: np.dtype[Any]) -> Callable[[Any], Any]:
+    """Return a function that makes tuples of structs; other values stay as they are."""
+    number = len(structs.members(dtype)) if dtype.names is not None else 0
+    if number >= len(_PLAIN):
+        most = len(_PLAIN) - 1
+        raise TypeError(f"op: expected structs of at most {most} fields here, got {structs.text(dtype)}")
+    return _PLAIN[number]
 
 
 _PLAIN: list[Callable[[Any], Any]] = [
@@ -118,6 +134,8 @@ _PLAIN: list[Callable[[Any], Any]] = [
     lambda s: (s[0], s[1], s[2], s[3]),
     lambda s: (s[0], s[1], s[2], s[3], s[4]),
     lambda s: (s[0], s[1], s[2], s[3], s[4], s[5]),
+    lambda s: (s[0], s[1], s[2], s[3], s[4], s[5], s[6]),
+    lambda s: (s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7]),
 ]
 
 
