@@ -104,4 +104,5 @@ def _library(compiled: Any) -> Any:
     library.add_ir_module(module)
     library.add_linking_library(compiled.library)
     library.finalize()
+    library.optimize()
     return library

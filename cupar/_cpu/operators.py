@@ -163,6 +163,7 @@ def _checked(op: Operator) -> Any:
             function = _with_arity(function, len(arguments))
             function.compile(arguments)
     compiled = function.overloads[arguments]
+    compiled.library.optimize()
     stranger = compiling.stranger(compiling.called(compiled.library.emit_native_object()))
     if stranger is not None:
         raise NotCompiledError(f"it calls {stranger}, and code on the CPU only computes: do without")

@@ -63,6 +63,13 @@ class _Library(AOTCodeLibrary):  # type: ignore[misc]
     def get_pointer_to_function(self, name: str) -> int:
         return 0
 
+    def _optimize_final_module(self) -> None:
+        """Leave it: numba would optimise a function once for itself, and again within each that calls it."""
+
+    def optimize(self) -> None:
+        """Optimise the functions with all that they call, once they are finalised."""
+        super()._optimize_final_module()
+
 
 class _Codegen(JITCPUCodegen):  # type: ignore[misc]
     """Makes code as numba does for the CPU that it runs on, but no machine code on the way."""
