@@ -35,6 +35,17 @@ def _pointer(node: Any, place: Place) -> Functions:
     return memory(node.value, place)
 
 
+def _shift(node: Any, place: Place) -> Functions:
+    (read, _), zero = memory(node.value, place), cast_to(node.value)
+    first, count, by = (integer(place.moved(at)) for at in (8, 16, 24))
+
+    @inlined
+    def shifted(p: Any, index: Any) -> Any:
+        return read(p, index + by(p)) if 0 <= first(p) + index + by(p) < count(p) else zero(0)
+
+    return shifted, _no_write
+
+
 def _counting(node: Any, place: Place) -> Functions:
     start, offset, cast = constant(node.value, place), integer(place.moved(8)), cast_to(node.value)
     return inlined(lambda p, index: cast(start(p) + cast(offset(p) + index))), _no_write
@@ -115,6 +126,7 @@ def _transform(node: nodes.Transform, place: Place) -> Functions:
 _MAKERS: dict[type, Any] = {
     nodes.Pointer: _pointer,
     nodes.CacheModified: _pointer,
+    nodes.Shift: _shift,
     nodes.Counting: _counting,
     nodes.Constant: _constant,
     nodes.Discard: _discard,

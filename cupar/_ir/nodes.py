@@ -56,14 +56,23 @@ class Slot:
         Of an array's items.
     read_only : bool
         Whether outputs only read it, as indices are.
+    is_shifted : bool
+        Whether it is that of a `Shift`, whose other slots follow.
     """
 
-    __slots__ = ("dtype", "kind", "read_only", "size", "step")
+    __slots__ = ("dtype", "is_shifted", "kind", "read_only", "size", "step")
 
     def __init__(
-        self, kind: str, size: int = 8, step: int = 0, dtype: DType | None = None, read_only: bool = False
+        self,
+        kind: str,
+        size: int = 8,
+        step: int = 0,
+        dtype: DType | None = None,
+        read_only: bool = False,
+        is_shifted: bool = False,
     ) -> None:
         self.kind, self.size, self.step, self.dtype, self.read_only = kind, size, step, dtype, read_only
+        self.is_shifted = is_shifted
 
 
 class _Identity:
@@ -255,6 +264,24 @@ class CacheModified(IteratorNode):
     for (int i = 0; i < {words}; ++i) to[i] = {self.LOADS[self.modifier]}(from + i);
   """
         return Members(f"const {cpp.type_name(self.value)}* p;", "p += n;", read)
+
+
+@dataclass(frozen=True, eq=False)
+class Shift(IteratorNode):
+    """Of each item of an array the one some places behind it; zeros, where the array has none."""
+
+    def slots(self, step: int = 1, read_only: bool = False) -> Iterator[Slot]:
+        yield from (Slot("items", 8, step, self.value, True, is_shifted=True), Slot("index", 8, step))
+        yield Slot("bytes", 16)
+
+    def members(self, children: Sequence[str], operator: str) -> Members:
+        t = cpp.type_name(self.value)
+        # The item is found by the pointer, which may point to a copy of a part of the array.
+        read = f"""
+    const bool is_there = static_cast<cupar::u64>(index + by) < static_cast<cupar::u64>(count);
+    *static_cast<{t}*>(out) = is_there ? p[by] : {t}{{}};
+  """
+        return Members(f"const {t}* p; i64 index, count, by;", "p += n; index += n;", read)
 
 
 @dataclass(frozen=True, eq=False)

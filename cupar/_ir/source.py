@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from . import cpp
-from .nodes import Argument, IteratorNode
+from .nodes import Argument, IteratorNode, Slot
 
 _WORDS = (1, 2, 4, 8, 16)  # bytes of what can be loaded at once
 
@@ -33,25 +33,27 @@ def node_structs(argument: Argument) -> tuple[str, str]:
 
 def _arrays(node: IteratorNode) -> list[str]:
     """Return what kernels that copy the arrays of an iterator by themselves ask of the whole of its nodes."""
-    arrays, offset = [], 0
+    sizes, each, offset, are_vectors = [], [], 0, True
     for slot in node.slots():
         if slot.dtype is not None:
-            arrays.append((offset, slot.dtype, slot.step))
+            sizes.append(slot.dtype.itemsize)
+            each.append(_each_of(offset, slot, cpp.type_name(slot.dtype)))
+            are_vectors &= slot.step > 0 and not slot.is_shifted and slot.dtype.itemsize in _WORDS
         offset += slot.size
-    sizes = [dtype.itemsize for _, dtype, _ in arrays]
-    are_vectors = all(step > 0 for *_, step in arrays) and all(size in _WORDS for size in sizes)
-    each = " ".join(
-        f"f(*reinterpret_cast<{cpp.type_name(dtype)}**>(state + {at}), "
-        f"cuda::std::integral_constant<int, {step}>{{}});"
-        for at, dtype, step in arrays
-    )
     return [
-        f"static constexpr int arrays = {len(arrays)}, array_bytes = {sum(sizes)};",
+        f"static constexpr int arrays = {len(sizes)}, array_bytes = {sum(sizes)};",
         f"static constexpr int widest_array = {max(sizes, default=0) if are_vectors else 0};",
         "template <class F> __device__ void each_array(F&& f) {",
-        f"  char* const state = reinterpret_cast<char*>(this); {each}",
+        f"  char* const state = reinterpret_cast<char*>(this); {' '.join(each)}",
         "}",
     ]
+
+
+def _each_of(at: int, slot: Slot, t: str) -> str:
+    """Return the statement that gives `f` the pointer of an array at a place of the state."""
+    if slot.is_shifted:
+        return f"cupar::each_shifted<{slot.step}, {t}>(state + {at}, f);"
+    return f"f(*reinterpret_cast<{t}**>(state + {at}), cuda::std::integral_constant<int, {slot.step}>{{}});"
 
 
 def _struct(name: str, node: IteratorNode, children: Sequence[str], operator: str, own: Sequence[str]) -> str:

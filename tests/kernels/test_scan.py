@@ -1,9 +1,13 @@
 """Plans and builds of scans, without a GPU: what CUB's dispatch would launch, and which kernels there are."""
 
+import numpy as np
 import pytest
+from support.disassembly import spills_or_calls
 from support.plans import planned
 
 import cupar
+from cupar._functions.axes import Layout
+from cupar._functions.recurrences import gradient_scan
 from cupar._kernels import policies
 from cupar._kernels.family import aligned
 from cupar._kernels.image import Image
@@ -96,3 +100,12 @@ def test_the_facts_are_those_of_the_code():
     facts = Image.loads(scan._code._blob).facts
     assert facts == STAGED
     assert b"cupar_scan_tiles" in scan.cubin()
+
+
+def test_gradients_of_recurrences_are_one_staged_scan_without_spills(tmp_path):
+    f4 = np.dtype("f4")
+    items, written, op = gradient_scan(f4, f4, f4, f4, f4, Layout(1, 16, 1), False)
+    scan = cupar.inclusive_scan(items, written, op, None, cc=90)
+    facts = Image.loads(scan._code._blob).facts
+    assert (facts["arrays"], facts["item"]) == (3, 12) and facts["ahead_tile"] > 0
+    assert not spills_or_calls(scan, tmp_path)

@@ -8,6 +8,7 @@ from support.libraries import axes, each_library, few_examples, host_arrays, sam
 
 import cupar
 from cupar import arrays
+from cupar._functions.recurrences import Shifted, linear_recurrence_gradients
 
 pytestmark = pytest.mark.slow
 
@@ -169,6 +170,61 @@ def test_linear_recurrences(lib, data):
     same(lib.host(found), recurrence(a, b), rtol=1e-12)
     found = arrays.linear_recurrence(lib.array(a), lib.array(b), initial=lib.array(before), reverse=True)
     same(lib.host(found), recurrence(a[..., ::-1], b[..., ::-1], before)[..., ::-1], rtol=1e-12)
+
+
+def gradients(a, h, grad, before):
+    """Return those of a recurrence along the last axis, by going back step by step."""
+    of_b, last = np.empty_like(grad), 0
+    for t in reversed(range(grad.shape[-1])):
+        of_b[..., t] = grad[..., t] + last
+        last = a[..., t] * of_b[..., t]
+    first = np.zeros_like(h[..., 0]) if before is None else before
+    return of_b * np.concatenate([first[..., None], h[..., :-1]], -1), of_b, last
+
+
+@each_library
+@pytest.mark.parametrize(
+    ("shape", "axis", "reverse", "has_initial"),
+    [
+        ((1,), 0, False, False),
+        ((70_003,), 0, False, False),
+        ((70_003,), -1, True, True),
+        ((3, 20_001), -1, False, True),
+        ((3, 20_001), -1, True, False),
+        ((2, 300, 5), 1, False, True),
+    ],
+)
+def test_gradients_of_linear_recurrences(lib, shape, axis, reverse, has_initial):
+    random = np.random.default_rng(sum(shape))
+    a, h, grad = (random.random(shape).astype("f4") for _ in range(3))
+    before = random.random(np.delete(shape, axis)).astype("f4") if has_initial else None
+    a[...] = a * 0.9
+    found = linear_recurrence_gradients(
+        *(lib.array(each) for each in (a, h, grad)),
+        axis=axis,
+        initial=None if before is None else lib.array(before),
+        reverse=reverse,
+    )
+    turned = [np.moveaxis(each.astype("f8"), axis, -1)[..., :: -1 if reverse else 1] for each in (a, h, grad)]
+    *of_items, of_initial = gradients(*turned, before)
+    for one, expected in zip(found[:2], of_items, strict=True):
+        moved = np.moveaxis(lib.host(one), axis, -1)[..., :: -1 if reverse else 1]
+        same(moved, expected.astype("f4"), rtol=1e-5)
+    if has_initial:
+        same(lib.host(found[2]), of_initial.astype("f4"), rtol=1e-5)
+
+
+@each_library
+def test_shifted_items_are_zero_beyond_the_ends_of_their_array(lib):
+    x = np.arange(1, 6, dtype="f4")
+    for by in (-7, -1, 0, 2, 5):
+        for backwards in (False, True):
+            items = Shifted(lib.array(x), len(x), by)
+            if backwards:
+                items = cupar.ReverseIterator(items + (len(x) - 1))
+            padded = np.concatenate([np.zeros(10, "f4"), x, np.zeros(10, "f4")])[10 + by :][: len(x)]
+            found = lib.host(arrays.transform(lambda value: value, items, num_items=len(x)))
+            same(found, padded[:: -1 if backwards else 1])
 
 
 @each_library

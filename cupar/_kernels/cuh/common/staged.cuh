@@ -34,13 +34,14 @@ struct staged : arrays_of<It> {
     const int lane = threadIdx.x % 32;
     unsigned bytes = 0;
     each(in, [&](auto* p, auto step) {
-      const range its = range::of(p, step, 0, num_items), tile = range::of(p, step, first, items);
-      const range words = tile.words_in(its);
+      const range its = range::of_all(p, step, num_items), tile = range::of(p, step, first, items);
+      const range held  = tile.held_in(its, step);
+      const range words = held.words_in(its);
       char* const to    = memory - (tile.begin & ~u64{15});
-      for (u64 byte = tile.begin + lane; byte < words.begin; byte += 32) {
+      for (u64 byte = held.begin + lane; byte < words.begin; byte += 32) {
         to[byte] = *reinterpret_cast<const char*>(byte);
       }
-      for (u64 byte = words.end + lane; byte < tile.end; byte += 32) {
+      for (u64 byte = words.end + lane; byte < held.end; byte += 32) {
         to[byte] = *reinterpret_cast<const char*>(byte);
       }
       bytes += static_cast<unsigned>(words.end - words.begin);
@@ -53,8 +54,8 @@ struct staged : arrays_of<It> {
     there.arrive_expecting(bytes);
     memory -= offset_of_all<tile_items>(in);
     each(in, [&](auto* p, auto step) {
-      const range its = range::of(p, step, 0, num_items), tile = range::of(p, step, first, items);
-      const range words = tile.words_in(its);
+      const range its = range::of_all(p, step, num_items), tile = range::of(p, step, first, items);
+      const range words = tile.held_in(its, step).words_in(its);
       if (words.begin < words.end) {
         bulk_load(memory + (words.begin - (tile.begin & ~u64{15})),
                   reinterpret_cast<const void*>(words.begin), static_cast<unsigned>(words.end - words.begin),
@@ -121,6 +122,28 @@ struct staged : arrays_of<It> {
       const i64 lowest = Step::value > 0 ? static_cast<i64>(first) : -static_cast<i64>(first + count - 1);
       const u64 begin  = reinterpret_cast<u64>(p + lowest);
       return {begin, begin + count * sizeof(T)};
+    }
+    // All of an array's items that there are.
+    template <class T, class Step>
+    static __device__ __forceinline__ range of_all(T* p, Step step, u64 num_items) {
+      if constexpr (is_shifted<Step>) {
+        return {reinterpret_cast<u64>(step.begin), reinterpret_cast<u64>(step.end)};
+      } else {
+        return of(p, step, 0, num_items);
+      }
+    }
+    // What of it is in the array.
+    template <class Step>
+    __device__ __forceinline__ range held_in(const range& array, Step) const {
+      range held = *this;
+      if constexpr (is_shifted<Step>) {
+        held.begin = begin < array.begin ? array.begin : begin;
+        held.end   = end > array.end ? array.end : end;
+        if (held.begin >= held.end) {
+          held = {array.begin, array.begin};
+        }
+      }
+      return held;
     }
     // The words of 16 bytes that have some of it, and are in the array as a whole.
     __device__ __forceinline__ range words_in(const range& array) const {
