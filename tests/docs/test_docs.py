@@ -319,6 +319,16 @@ def test_links_resolve(path):
             assert anchor in [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles]
 
 
+def test_files_and_names_of_the_architecture_are_there():
+    text = (DOCS / "architecture.md").read_text()
+    files = set(re.findall(r"`((?:\w+/)*\w+\.py)`", text))
+    assert {each for each in files if not any((ROOT / at / each).exists() for at in ("", "cupar"))} == set()
+    code = "".join(path.read_text() for path in (ROOT / "cupar").rglob("*.py"))
+    names = set(re.findall(r"`(?:\w+\.)?([A-Za-z_]\w+[A-Za-z])`", text)) - {"py"}
+    assert len(files) > 40 and len(names) > 30
+    assert names - set(re.findall(r"\w+", code)) == set()
+
+
 def test_every_page_is_in_the_contents():
     listed = {DOCS / "index.md"}
     notebooks = {DOCS / "examples" / path.name for path in NOTEBOOKS}
