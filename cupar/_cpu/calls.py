@@ -52,7 +52,7 @@ class CpuAlgorithm(Algorithm, uses={}):
         return is_listed(self._spec)
 
     def _with_room(self, bound: tuple[Any, ...], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return what is bound, with how many items the arrays have that offsets name."""
+        """Return `bound` with the number of items that the arrays of segments have, to check offsets with."""
         room = room_of("d_in", arguments[0])
         room_out = room_of("d_out", arguments[1]) if "scan" in self._spec.algorithm else room
         return (offsets.SegmentOffsets._make((*bound[0], room, room_out)), *bound[1:])
@@ -91,11 +91,11 @@ class CpuAlgorithm(Algorithm, uses={}):
 
     @NumbaType
     def _numba_type_(self) -> Any:
-        """Refuse: there is none."""
+        """Raise TypeError: compiled host code runs algorithms of a GPU alone."""
         raise TypeError(f"compiled host code cannot take this: {type(self).__name__} is for the CPU")
 
     def cubin(self) -> bytes:
-        """Raise ValueError: there is none."""
+        """Raise ValueError: a build for the CPU has no GPU code."""
         return self._built.code.cubin()
 
     def load(self) -> None:
@@ -104,7 +104,7 @@ class CpuAlgorithm(Algorithm, uses={}):
             self._built.code.function()  # type: ignore[attr-defined]
 
     def bind(self, *arguments: Any, stream: Any = None, **named: Any) -> Any:
-        """Bind the arguments of a call: what is left is to make it."""
+        """Check and keep the arguments of a call, to make it again and again."""
         return HostBound(self, arguments, named)
 
 
@@ -151,18 +151,21 @@ class HostBound:
 
 @functools.cache
 def class_of(kind: Any) -> Any:
-    """Return the class of an algorithm's objects for the CPU."""
+    """Return the class of an algorithm's objects for the CPU: a subclass of its own class and `CpuAlgorithm`.
+
+    `run` is that of its own class, and calls `_run` or `_execute`, which are those of `CpuAlgorithm`.
+    """
     names = {"__module__": kind.__module__, "__doc__": kind.__doc__, "__qualname__": kind.__qualname__}
     declared = {"family": kind._family, "uses": kind._uses, "buffers": kind._buffers}
     declared |= {"any_order": kind._any_order, "rows": kind._rows, "apart": kind._apart}
     return type(kind)(kind.__name__, (kind, CpuAlgorithm), names, **declared)
 
 
-# --- Running a plan --------------------------------------------------------------------------------------
+# --- Running a schedule ----------------------------------------------------------------------------------
 
 
-def run(code: HostCode, plan: Schedule, values: Sequence[Any]) -> None:
-    """Do what a plan says: `values` are addresses, and bytes of which the address is handed over.
+def run(code: HostCode, schedule: Schedule, values: Sequence[Any]) -> None:
+    """Run a schedule. `values` are addresses, and bytes, whose address the compiled function gets.
 
     An operator that raises ends it.
     """
@@ -171,11 +174,11 @@ def run(code: HostCode, plan: Schedule, values: Sequence[Any]) -> None:
         value if isinstance(value, int) else ctypes.create_string_buffer(value, len(value))
         for value in values
     ]
-    storage = np.empty(plan.nbytes, np.uint8)
+    storage = np.empty(schedule.nbytes, np.uint8)
     words = (
         *(value if isinstance(value, int) else ctypes.addressof(value) for value in held),
-        *(storage.ctypes.data + each for each in plan.columns),
-        *plan.numbers,
+        *(storage.ctypes.data + each for each in schedule.columns),
+        *schedule.numbers,
     )
 
     def do(part: Part) -> None:
@@ -184,11 +187,11 @@ def run(code: HostCode, plan: Schedule, values: Sequence[Any]) -> None:
         if failed:
             raise code.fault(failed, given[0], given[1])
 
-    for step in plan.steps:
-        if plan.size >= _SMALL and len(step) > 1:
+    for step in schedule.steps:
+        if schedule.size >= _SMALL and len(step) > 1:
             in_threads(do, step, len(step))
         else:
             for part in step:
                 do(part)
-        if plan.check is not None and step is plan.steps[0]:
-            plan.check(storage[plan.columns[-1] :].view(np.int64), len(step))
+        if schedule.check is not None and step is schedule.steps[0]:
+            schedule.check(storage[schedule.columns[-1] :].view(np.int64), len(step))

@@ -36,11 +36,12 @@ class Kit:
     def __init__(self, spec: Specialisation) -> None:
         self.spec = spec
         self.arguments: dict[str, Argument] = {each.name: each for each in spec.arguments}
-        shape, names = execution_plan_of(spec), spec.value_names(spec.kind._uses)
+        execution, names = execution_plan_of(spec), spec.value_names(spec.kind._uses)
         self._words = {name: 8 * (FIRST_VALUE + i) for i, name in enumerate(names)}
         first = FIRST_VALUE + len(names)
-        self.columns = [(self._dtype(each), Place(8 * (first + i))) for i, each in enumerate(shape.columns)]
-        self.numbers = [Place(8 * (first + len(shape.columns) + i)) for i in range(shape.numbers)]
+        columns = enumerate(execution.columns)
+        self.columns = [(self._dtype(each), Place(8 * (first + i))) for i, each in columns]
+        self.numbers = [Place(8 * (first + len(execution.columns) + i)) for i in range(execution.numbers)]
 
     def _dtype(self, column: str) -> np.dtype[Any]:
         if column in WORDS:

@@ -1,4 +1,7 @@
-"""Plans of calls on the CPU: which parts of a problem are done at once, in which phases, with which columns.
+"""Calls on the CPU: which parts of a problem are done at once, in which phases, with which columns.
+
+The plans of `_kernels` are for GPUs alone. Here each algorithm has an `ExecutionPlan`, which is the same for
+all of its calls, and `plan` makes a `Schedule` of it for a problem.
 
 Parts depend on the problem alone and not on the CPU, so that sums are rounded in the same way everywhere.
 """
@@ -25,7 +28,7 @@ class ExecutionPlan(NamedTuple):
     Attributes
     ----------
     made_by : str
-        What makes the function that is compiled: its file, and its name.
+        The function that makes the phases to compile, as ``"file:name"``.
     phases : str
         `p`: done for each part, many at once. `1`: once, given the number of parts.
     part, item : tuple of str
@@ -80,7 +83,7 @@ class Schedule(NamedTuple):
     columns: Sequence[int] = ()  # where they begin in the temporary storage
     nbytes: int = 0  # of that
     numbers: tuple[int, ...] = ()
-    size: int = 0  # about how many items that is
+    size: int = 0  # about how many items that is: of large ones, threads do the parts of a step
     check: Callable[[np.ndarray[Any, Any], int], None] | None = None  # given what the first step has found
 
 
@@ -147,37 +150,38 @@ def is_listed(spec: Specialisation) -> bool:
 
 
 def execution_plan_of(spec: Specialisation) -> ExecutionPlan:
-    """Return how a specialisation is done, without columns of arguments that it has not."""
-    shape = _NUMPYS if is_numpys(spec) else EXECUTION_PLANS[spec.algorithm]
+    """Return the plan of a specialisation's algorithm, without columns of arguments that it has not."""
+    execution = _NUMPYS if is_numpys(spec) else EXECUTION_PLANS[spec.algorithm]
     absent = {"d_in_items", "d_in_values"} - {each.name for each in spec.arguments}
-    shape = shape._replace(item=tuple(name for name in shape.item if name not in absent))
+    execution = execution._replace(item=tuple(name for name in execution.item if name not in absent))
     if is_listed(spec) and not is_numpys(spec):
-        shape = shape._replace(phases="p" + shape.phases, check=("check",))
-    return shape
+        execution = execution._replace(phases="p" + execution.phases, check=("check",))
+    return execution
 
 
 def plan(spec: Specialisation, problem: Any) -> Schedule:
-    """Return the plan of a call."""
-    shape = execution_plan_of(spec)
+    """Return the schedule of a call."""
+    execution = execution_plan_of(spec)
     n, size, numbers = _problem(spec, problem)
     bounds = [(begin, min(begin + size, n)) for begin in range(0, n, size)]
     count = len(bounds)
     parts = [(*each, i, size) for i, each in enumerate(bounds)]
     phases = {"p": parts, "1": [(0, count, 0, size)]}
     steps: list[list[Part]]
-    if shape.made_by == _MERGES.made_by:
+    if execution.made_by == _MERGES.made_by:
         steps = [*_merges(n, count)]
-    elif shape.made_by == _SCAN.made_by and count < 2:  # nothing comes before it
+    elif execution.made_by == _SCAN.made_by and count < 2:  # nothing comes before it
         steps = [[Part(2, *each) for each in parts]]
     else:
-        steps = [[Part(i, *each) for each in phases[phase]] for i, phase in enumerate(shape.phases)]
+        steps = [[Part(i, *each) for each in phases[phase]] for i, phase in enumerate(execution.phases)]
     items = getattr(problem, "num_items", n) + count
-    sizes = [count * _size(spec, each, numbers) for each in shape.part]
-    sizes += [items * _size(spec, each, numbers) for each in shape.item]
-    sizes += [count * _size(spec, each, numbers) for each in shape.check]
+    sizes = [count * _size(spec, each, numbers) for each in execution.part]
+    sizes += [items * _size(spec, each, numbers) for each in execution.item]
+    sizes += [count * _size(spec, each, numbers) for each in execution.check]
     *columns, nbytes = accumulate((-(-each // 64) * 64 for each in sizes), initial=0)
-    size = items << 4 if shape is _SEARCH else max(items, getattr(problem, "items", 0))
-    check = functools.partial(offsets.check, problem) if shape.check else None
+    is_search = execution.made_by == _SEARCH.made_by
+    size = n << 4 if is_search else max(items, getattr(problem, "items", 0))  # each value is compared often
+    check = functools.partial(offsets.check, problem) if execution.check else None
     return Schedule(steps, columns, nbytes, numbers, size, check)
 
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from support.operators import add
 import cupar
 from cupar import OpKind
 from cupar._compile import toolchain
+from cupar._cpu import calls, plans
+from cupar._obtain import obtain
 
 X = np.arange(10, dtype="f4")
 TWO = np.float16(2)
@@ -285,6 +288,14 @@ def test_results_do_not_depend_on_the_cores(monkeypatch):
             assert len(set(found)) == 1, algorithm
             for out, wanted in zip(outs, expected, strict=False):
                 np.testing.assert_allclose(out[: len(wanted)], wanted, rtol=1e-4, atol=1e-2)
+
+
+def test_many_values_are_searched_for_by_several_threads():
+    spec = obtain.specification(cupar.lower_bound, "f4", "f4", "i8", add, cc="cpu")
+    for num_values, by_several in ((1_000_000, True), (4096, False)):
+        problem = SimpleNamespace(num_items=1000, num_values=num_values)
+        schedule = plans.plan(spec, problem)
+        assert (schedule.size >= calls._SMALL and len(schedule.steps[0]) > 1) is by_several
 
 
 def test_what_is_not_commutative_is_scanned_in_order():
