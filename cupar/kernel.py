@@ -122,7 +122,7 @@ def jit(function: Any = None, *, cc: Any = None, wait: bool = True, **options: A
     Raises
     ------
     TypeError, ValueError
-        If an option cannot be had, or a signature is none; and whatever compiling raises.
+        If an option is unknown or invalid, or a signature is invalid; and whatever compiling raises.
 
     Examples
     --------
@@ -251,7 +251,7 @@ class Kernel(Dispatcher):
         Raises
         ------
         TypeError, ValueError
-            If a grid or block is none, 0, or beyond what any card has, or the stream is none.
+            If a grid or block is invalid, zero or over every device's limit, or the stream is invalid.
         """
         try:
             return self._sites[configuration]
@@ -288,7 +288,7 @@ class Kernel(Dispatcher):
         Raises
         ------
         TypeError, ValueError
-            If one of them is none, or beyond what any card has.
+            If one of them is invalid, zero or over every device's limit.
         """
         key = grid, block, stream, shared, cluster, overlaps
         try:

@@ -91,13 +91,13 @@ def brief(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class NumbaType:
-    """The attribute `_numba_type_`: what numba sees an object as, which it asks for in compiled host code.
+    """Decorates a method as the attribute `_numba_type_`, by which numba asks an object for its type.
 
     Parameters
     ----------
     make : callable
-        Takes the object. What it raises is raised as numba's TypingError, which numba shows without the
-        frames of its compiler. (Of an AttributeError it would make that it knows no type.)
+        Takes the object. Its errors are raised as numba's TypingError, which numba shows without the frames
+        of its compiler. (An AttributeError would mean to numba that the object has no type.)
     """
 
     def __init__(self, make: Callable[[Any], Any]) -> None:

@@ -81,7 +81,7 @@ class Algorithm:
     _any_order: ClassVar[tuple[str, ...]] = ()
     _rows: ClassVar[str] = ""
     _apart: ClassVar[bool] = False
-    # Takes the arguments of `run` but the stream; returns what a problem has beside a count: a named tuple.
+    # Takes the arguments of `run` but the stream; returns the problem. None: the first count is the problem.
     _problem: ClassVar[Any] = None
 
     def __init_subclass__(
@@ -119,10 +119,10 @@ class Algorithm:
 
     def __init__(self, source: Built | Pending, states: Sequence[Callable[[], bytes] | None]) -> None:
         self._states = states if any(states) else ()
-        # With the code that another took the place of, which graphs may have captured. It lives as long.
+        # With the quick tier's code, once the fast one took its place: captured graphs may still launch it.
         self._former: Algorithm | None = None
-        # Calls that are free: for the default stream, by the context's number; for one stream, by the
-        # stream's number, which tells its context; and for any stream, by the context's number.
+        # Free calls, in three tables, which `_jit.site` reads, too: for the default stream, by the number of
+        # the context; for another stream, by its number; for any, kernel by kernel, by the context's number.
         self._free = _no_calls()
         fork.in_child(self._forget)
         self._source: Built | Pending = source
@@ -261,7 +261,7 @@ class Algorithm:
     @NumbaType
     def _numba_type_(self) -> Any:
         """Return what numba sees it as, in compiled host code."""
-        from .. import _numba_type  # the face hands it down, since what makes it is above this
+        from .. import _numba_type  # of the package itself, since numba's types are in a room above
 
         return _numba_type(self)
 
@@ -272,7 +272,7 @@ class Algorithm:
     run: Callable[..., None]
 
     def _enqueued(self, arguments: tuple[Any, ...]) -> None:
-        """Let arguments know of a call that was enqueued, or bound."""
+        """Update arguments that change with a call, as double buffers, once it was enqueued or bound."""
 
     def _forget(self) -> None:
         """Forget calls, in a forked process: what they hold is its parent's."""

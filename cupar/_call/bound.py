@@ -1,4 +1,4 @@
-"""Calls with everything bound."""
+"""Calls with everything bound: a CUDA graph of a whole call, launched again and again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One call of an algorithm at a time: its arguments are checked, its plan is found and launched."""
+"""What successive calls on one stream share: arguments are checked, the plan is found, and it is launched."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .._device import arrays, driver, storage
 from .._launch.chain import KERNEL, Enqueue
 from .code import Code
 
-Checked = tuple[Any, ...]  # the problem, and the values: what `bind` returns
+Checked = tuple[Any, ...]  # what reading arguments returns: the problem, then the values
 
 
 class Callee(Protocol):
@@ -29,7 +29,7 @@ def _nothing(bound: Checked, address: int, numbers: tuple[int, ...], stream: int
 
 
 class Emitted:
-    """What a plan has emitted: most emit one shape, which takes no list."""
+    """The shapes that a plan emits, with their numbers. Most emit one, for which no list is made."""
 
     __slots__ = ("numbers", "others", "shape")
 
@@ -53,7 +53,7 @@ class Emitted:
 
 
 def _holding(enqueue: Enqueue, lent: list[Any], context: driver.Context) -> Enqueue:
-    """Return what enqueues, and has the stream hold what was lent until it has passed that."""
+    """Return a function that enqueues, and holds lent objects until the stream has passed the call."""
 
     def enqueue_and_hold(bound: Checked, address: int, numbers: tuple[Any, ...], stream: int) -> None:
         from .._device.lent import Lent
@@ -69,10 +69,10 @@ def _holding(enqueue: Enqueue, lent: list[Any], context: driver.Context) -> Enqu
 
 
 class Call:
-    """What successive calls use: the buffers that their parameters are written to.
+    """Launch state that successive calls use: parameter buffers, executables, and the last plan.
 
-    They belong to one call at a time, so that one algorithm object serves many threads, and to one stream:
-    see `Executable`.
+    A call takes one from its algorithm's free ones and gives it back, so one algorithm object serves many
+    threads. It is for one stream: see `Executable`.
 
     Parameters
     ----------
@@ -99,10 +99,11 @@ class Call:
     loaded : Loaded
         The code.
     problem : object
-        That of the call before. For another one, `prepare` finds the plan.
+        That of the call before; None: there is no plan that may be used again. If a call's is another one,
+        `prepare` must come before `enqueue`.
     nbytes, shape, numbers
-        The plan: bytes of temporary storage; a shape by its number, and its numbers. Unless it is a single
-        shape, tuples of these.
+        The plan: bytes of temporary storage; a shape by its index among the family's names, and its numbers.
+        Of several shapes, or none, tuples of these. If the shape is None, `enqueue` must be set anew.
     enqueue : callable
         Takes the result of `bind`, the address of the temporary storage, `numbers` and the stream's handle.
     """
@@ -130,7 +131,7 @@ class Call:
         self._taken: list[tuple[str, Any]] = []
 
     def prepare(self, bound: Checked) -> None:
-        """Find the plan of a call whose problem is not that of the call before."""
+        """Run the plan for a call whose problem is not that of the call before, and set `enqueue`."""
         self.problem = None  # until all of the plan is there
         emitted = self._emitted
         emitted.shape = None
@@ -149,7 +150,7 @@ class Call:
         self.problem = bound[0]
 
     def select(self, shape: int | tuple[int, ...]) -> None:
-        """Have `enqueue` launch a shape, or several."""
+        """Set `enqueue` to the function that launches a shape, or several."""
         self.shape = None  # until the enqueuer is there
         self.enqueue = self._enqueuers.get(shape) or self._new(shape)
         self.shape = shape

@@ -16,8 +16,8 @@ from .._kernels.family import Plan, Properties
 from .._kernels.image import Image
 from .._launch.chain import Chain, Values, executable_of
 
-# Code that nobody needs any more. To unload it spoils what other threads capture, unless the thread that does
-# so is relaxed about captures; so it is done where that is so anyway.
+# Code that is no longer used. Unloading it would end captures of other threads, unless this thread's capture
+# mode is relaxed; so it waits until code is loaded, which sets that mode.
 _retired: list[Library] = []
 
 
@@ -31,8 +31,8 @@ def _may_be_graphs() -> bool:
 # for the GPU: the driver keeps memory for graphs, and where that is used up it waits for all that runs (seen
 # on an H200 with each 43rd graph). One is the default stream's.
 _EXECUTABLES = 8 if _may_be_graphs() else 0
-# In a context; 48 kB of device memory each, on an H200. Each shape has one, while there are so many at most,
-# and others while there are few.
+# In a context; 48 kB of device memory each, on an H200. A shape gets its first one up to the larger number of
+# all, and further ones up to the smaller.
 _MOST_EXECUTABLES, _FEW_EXECUTABLES = 4096, 512
 
 
@@ -110,7 +110,7 @@ class Loaded:
         self._keeps_spares = True
         self._spare: dict[str, list[Executable]] = {name: [] for name in self.chains}
         self._released = dict.fromkeys(self.chains, 0)
-        if not context.is_primary:  # of others nobody can tell when they are destroyed
+        if not context.is_primary:  # whether another context was destroyed cannot be found out
             return
         context.part(storage.Memory).graphs.add(self)
         try:
@@ -151,13 +151,13 @@ class Loaded:
             self._destroy([executable])
 
     def release_spares(self) -> None:
-        """Destroy executables that nobody uses, now and when they are given back."""
+        """Destroy unused executables, and those in use when they are given back."""
         self._keeps_spares = False
         for spares in self._spare.values():
             self._destroy(storage.taken(spares))
 
     def _release(self, context: driver.Context) -> None:
-        """Destroy executables that nobody uses; as many may be made anew, when calls need them."""
+        """Destroy unused executables; `take` makes as many anew, when calls need them."""
         for shape, spares in self._spare.items():
             taken = storage.taken(spares)
             self._destroy(taken)
@@ -171,7 +171,7 @@ class Loaded:
     def retire(self) -> None:
         """Have it unloaded at the next occasion."""
         spares = [each for spares in self._spare.values() for each in storage.taken(spares)]
-        if not driver.is_there(self._context):  # nobody can tell whether it may be touched
+        if not driver.is_there(self._context):  # perhaps its context was destroyed, and it with that
             fork.leak((self._library, spares))
             return
         self._destroy(spares)

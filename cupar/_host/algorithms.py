@@ -2,6 +2,10 @@
 
 A type stands for all algorithms of a class that are called in the same way: what differs otherwise is in the
 block of words (see `_launch.words`) that an object's value points to.
+
+numba asks an object for its type by the attribute `_numba_type_`, which ends in `type_of` here. When a call
+of `run` is typed, `calls.CompiledCall` writes its source, numba compiles that, and the call becomes a call
+of it.
 """
 
 from __future__ import annotations

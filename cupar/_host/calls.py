@@ -1,4 +1,9 @@
-"""`run` of an algorithm as compiled code has it, written out for the types of its arguments."""
+"""`run` of an algorithm as compiled code has it, written out for the types of its arguments.
+
+It does what `Algorithm._run` does, but without a `Call`: arguments are checked, and the plan runs twice. The
+first time it emits nothing, and returns the bytes of temporary storage, which come from the pool. The second
+time it launches each shape that it emits, without graphs.
+"""
 
 from __future__ import annotations
 
@@ -52,6 +57,7 @@ _RUN = """
         raise _LaunchError({subject!r}, {kernels!r}, _status)
 """
 
+# A thread of the user's may have no context: the build's is made current, and the launches are tried again.
 _LAUNCH = """
 _status = {no_context}
 while _status & 0xFFFFFFFF == {no_context}:

@@ -1,4 +1,4 @@
-"""What calls and launches in compiled code are given, checked in one way."""
+"""Arguments of calls and launches in compiled code: checks that both share."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Called(types.Callable):  # type: ignore[misc]
     """
 
     def get_call_signatures(self) -> tuple[tuple[()], bool]:
-        """Return that there are as many as types of arguments."""
+        """Return no signatures, and that there is one for each tuple of argument types."""
         return (), True
 
     def get_impl_key(self, signature: Any) -> Any:

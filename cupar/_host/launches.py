@@ -1,4 +1,8 @@
-"""Launches in LLVM's terms: one function for the shapes of all builds and kernels; see `_launch.words`."""
+"""Launches in LLVM IR: one function launches the shapes of all builds and kernels.
+
+It reads the words that `_launch.words` makes: those of a shape, and those of a call. For each record of the
+shape it packs the parameters on the stack, and calls cuLaunchKernelEx.
+"""
 
 from __future__ import annotations
 

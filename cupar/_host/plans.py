@@ -65,7 +65,7 @@ class _Facts(AttributeTemplate):  # type: ignore[misc]
     key = FactsType
 
     def generic_resolve(self, facts: FactsType, name: str) -> Any:
-        """Return the type of a fact."""
+        """Return the type of a fact that is read by name."""
         return _as_read(facts.items[facts.place(name)])
 
 
@@ -136,7 +136,7 @@ _MOST_NUMBERS = 64  # of a shape
 
 
 class EmitType(Called):
-    """What a plan emits with: it launches a build's shapes, or nothing."""
+    """The type of the `emit` that a plan is given: one that launches a build's shapes, or nothing."""
 
     def __init__(self, launches: bool) -> None:
         self.launches = launches
@@ -172,16 +172,16 @@ def _emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
 
 @intrinsic
 def nothing(typing: Any) -> Any:
-    """Return what emits nothing."""
+    """Return an `emit` that launches nothing, to run a plan for the bytes that it returns."""
     return EmitType(False)(), lambda context, builder, signature, given: ir.Constant(
         context.get_value_type(signature.return_type), None
     )
 
 
 def emitter(facts: Any) -> Any:
-    """Return ``emitter(state, address, stream, values)``, which makes what launches shapes.
+    """Return ``emitter(state, address, stream, values)``, which makes an `emit` that launches shapes.
 
-    The values of the call are addresses, of arrays or of bytes.
+    The values of the call are addresses, of arrays or of bytes: it puts the words of the call on the stack.
     """
     kind, first = EmitType(True), FIRST + len(words_of(facts))
 

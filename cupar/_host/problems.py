@@ -1,4 +1,9 @@
-"""What an algorithm's problem is in compiled code: what its method `_problem` does in Python."""
+"""Problems of algorithms in compiled code.
+
+For each method `_problem` of an algorithm there is a function here that writes the same as lines for numba.
+The two must raise for the same arguments and agree on the result; `_PROBLEMS` has them by the class that
+declares it.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +46,7 @@ class Problem:
     lines : list of str
         What goes before.
     names : dict
-        What these read.
+        Globals of the expression and the lines.
     """
 
     text: str

@@ -21,9 +21,9 @@ _OF_KERNELS = ("tier", "policy")  # options that no factory passes
 class Kind(Protocol):
     """The attributes of a class of algorithms that decide how its specialisations are built."""
 
-    _family: Any  # its kernels, a `Family`; None: it is a kernel of the user's
+    _family: Any  # its kernels, a `Family`; None: a base class, of which nothing is built
     _loaded: Any  # the class of its code in a context: `Loaded`, or one like it
-    _uses: Mapping[str, str | int]
+    _uses: Mapping[str, str | int]  # see `Algorithm.__init_subclass__`
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Specialisation:
     Attributes
     ----------
     kind : type of Algorithm
-        Names the family of its kernels.
+        The class that the factory returns, also of one for the CPU; it names the family of the kernels.
     algorithm : str
         As in ``"reduce_into"``.
     arguments : tuple of Argument
@@ -103,7 +103,10 @@ class Specialisation:
         return tuple(op.state for _, op in self.operators)
 
     def value_names(self, uses: Collection[str]) -> list[str]:
-        """Return the parameter names of a call's values, given the arrays that it uses."""
+        """Return the names of a call's values, in their order, given the arrays that it uses.
+
+        `marshal.binder` returns values in this order, and `chain.Values` has their sizes in it.
+        """
         names = [argument.name for argument in self.arguments if argument.name in uses]
         names += [name for name, op in self.operators if op.state_size]
         return names + ["init"] * (self.option("init") is not None)

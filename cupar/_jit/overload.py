@@ -74,6 +74,7 @@ def _planner(given: Properties) -> tuple[Plan, bool]:
 
 
 def _plan(is_cooperative: bool, config: Configuration, emit: Emit) -> int:
+    # Of bound launches alone: launch sites take the numbers of their configuration once.
     emit(0, config.numbers(is_cooperative))
     return 0
 
@@ -167,7 +168,7 @@ class Overload(Algorithm, family=FAMILY, uses={}):
         return found  # type: ignore[no-any-return]
 
     def _binder(self, lend: Any) -> Callable[..., Checked]:
-        return tuple  # configuration and packed arguments, which the site has checked
+        return tuple  # never called: launch sites pack arguments themselves, and `BoundKernel` sets its own
 
     def _new_call(self, context: driver.Context, number: int | None, stream: int) -> Call:
         call = super()._new_call(context, number, stream)

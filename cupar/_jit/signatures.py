@@ -28,7 +28,7 @@ def types_of(signature: Any, names: Sequence[str]) -> tuple[Type, ...]:
     Raises
     ------
     TypeError
-        If it is none, or for another number of parameters.
+        If it is not a signature, or for another number of parameters.
     """
     given = _given(signature)
     if len(given) != len(names):

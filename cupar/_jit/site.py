@@ -1,8 +1,9 @@
-"""Launch sites: a function for a kernel's configuration and argument types, generated.
+"""Launch sites: the function that ``kernel[grid, block]`` returns, for one configuration and stream.
 
-It reads arrays of CuPy, PyTorch and Numba and plain numbers in line, packs what varies, and launches the
-kernel. Arguments of other types are handed on: their types are found, code for them is obtained, and another
-function takes its place.
+There is a slow one for arguments of any types, `LaunchSite.other`: it finds their types, obtains code for
+them, launches it, and has the kernel keep a fast one in its place. The fast one is generated for one
+overload: it reads arrays of CuPy, PyTorch and Numba and plain numbers in line, packs what varies, and
+launches. If an argument is of another type, it calls the slow one.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _PLACES = {"default": (0, _CONTEXT), "stream": (1, _STREAM), "alone": (2, _CONTE
 
 
 class LaunchSite:
-    """Where a kernel is launched with one configuration, on one stream.
+    """A kernel with one configuration and stream, and the functions that launch it.
 
     Parameters
     ----------
@@ -64,11 +65,14 @@ class LaunchSite:
     config : Configuration
     stream : optional
         As for algorithms.
+    remember : callable
+        Called with the function that the kernel is to return for this configuration from now on.
 
     Attributes
     ----------
-    launch : callable
-        Takes the kernel's arguments.
+    kind : {"default", "stream", "alone"}
+        Which free calls its launches take: those of the default stream, of another stream, or of any stream,
+        where a graph cannot have the launch. See `_PLACES`.
     """
 
     def __init__(
@@ -79,13 +83,12 @@ class LaunchSite:
         self.stream: Any = stream
         self.handle: int = driver.stream_handle(stream)
         self._remember = remember
-        # For the default stream or another one; or by itself, where a graph cannot have it.
         self.kind = "default" if self.handle in (0, driver.LEGACY) else "stream"
         if config.attributes or self.handle == driver.PER_THREAD:
             self.kind = "alone"
 
     def first(self) -> Launch:
-        """Return a function that launches with arguments of any types."""
+        """Return the slow function, for a kernel without code in this context yet."""
         kernel = self.kernel
 
         def launch(*arguments: Any, **named: Any) -> None:
@@ -94,7 +97,7 @@ class LaunchSite:
         return self._with_methods(launch)
 
     def other(self, arguments: tuple[Any, ...]) -> None:
-        """Launch with arguments of any types."""
+        """Launch with arguments of any types: the slow way; then have a fast function remembered."""
         overload = self.kernel.overload_for(arguments)
         overload.loaded.check(self.config)
         lent: list[Any] = []
@@ -125,7 +128,7 @@ class LaunchSite:
             raise _refused(self.kernel.names, kinds, arguments, error) from None
 
     def launcher(self, overload: Overload) -> Launch:
-        """Return the function for an overload."""
+        """Return the fast function, for an overload."""
         made = _maker(overload, self.kernel, self.kind)
         numbers = self.config.numbers(overload.loaded.is_cooperative)
         return self._with_methods(made(numbers, self.handle, self.other))

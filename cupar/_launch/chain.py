@@ -5,6 +5,10 @@ packed into a buffer for each kernel: grid, dynamic shared memory and parameters
 call before is set in the chain's executable graph, and the graph is launched; without a graph, kernels are
 launched one by one, from the same buffers. The functions that do so are generated for a shape, without loops
 and without tests whose results are known.
+
+A generated function compares what it is given with the call before. For an algorithm that is `bound` and the
+address of the storage: a plan's numbers depend on the problem alone, which is in `bound`. For a user's kernel
+`bound` is bytes, the packed arguments, and its numbers are compared by identity (`Configuration.numbers`).
 """
 
 from __future__ import annotations
@@ -26,8 +30,8 @@ from .._kernels.family import Launch, Number, Parameter, Shape, Storage, Value
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
 
-# Takes the result of `bind`, or a user's kernel's packed arguments; the address of the temporary storage; the
-# plan's numbers; and the stream.
+# Take what `Call.bind` returns, or the packed arguments of a user's kernel; the address of the temporary
+# storage; the plan's numbers; and the stream's handle.
 Fill = Callable[[Any, int, tuple[Any, ...]], None]
 Enqueue = Callable[[Any, int, tuple[Any, ...], int], None]
 
@@ -43,9 +47,9 @@ KERNEL_NUMBERS = (*_DIMENSIONS, *_ATTRIBUTES)  # of a launch of a user's kernel
 
 @dataclass(frozen=True)
 class Values:
-    """The values of a call: a name and a number of bytes for each, in the order in which `bind` returns them.
+    """The values of a call: a name and a number of bytes for each, in the order of `value_names`.
 
-    An address has 0 bytes: it is an integer, and takes 8.
+    An address has 0 bytes here: `bind` returns it as an int, and it is packed into 8.
     """
 
     sizes: Mapping[str, int]

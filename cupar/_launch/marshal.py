@@ -75,7 +75,7 @@ def bind({given}):
 
 
 class Caller(Protocol):
-    """An algorithm object, as its calls see it; see `Algorithm.__init_subclass__`."""
+    """The attributes of an algorithm object that `binder` reads; see `Algorithm.__init_subclass__`."""
 
     _uses: ClassVar[Mapping[str, str | int]]
     _buffers: ClassVar[Mapping[str, str]]
@@ -92,10 +92,19 @@ class Caller(Protocol):
 def binder(
     caller: Caller, parameters: Sequence[str], lend: arrays.Lend | None = None
 ) -> Callable[..., tuple[Any, ...]]:
-    """Return a function that takes the arguments of a call and returns its problem and its values.
+    """Return the function that reads the arguments of an algorithm's calls: ``bind(arguments)``.
 
-    Values are in the order of `Specialisation.value_names`. `parameters` are those of the call, without the
-    stream. `lend` is told what must live until the call is done; None: each call is given one, behind them.
+    It takes them in a tuple, checks them, and returns a tuple: the problem, and the values in the order of
+    `Specialisation.value_names`. An address is an int; the state of an iterator or operator, and an initial
+    value, are bytes.
+
+    Parameters
+    ----------
+    caller : Algorithm
+    parameters : sequence of str
+        Those of `run`, without the stream.
+    lend : callable or None
+        Called with objects that must live until the call is done. None: `bind` takes it behind the arguments.
     """
     spec, declared = caller._spec, type(caller)
     uses = declared._uses
@@ -262,16 +271,25 @@ def is_plain_array(kind: Type) -> TypeGuard[Array]:
 
 
 def targets(kind: Type, name: str) -> str:
-    """Return the variables for what varies of a value, in the order in which `values` returns it."""
+    """Return the list of variables for the items that `typeof.values` returns of a value, in their order.
+
+    They are ``v`` and the names of the type's slots: see `types.slots`.
+    """
     found = dict.fromkeys(slot.name for slot in slots(kind, name) if hasattr(slot, "name"))
     return f"[{', '.join(f'v{each}' for each in found)}]"
 
 
 class ArgumentReader:
-    """Writes lines that read arguments of known types into variables.
+    """Writes lines that read arguments of known types into variables, one for each slot that varies.
 
-    If `exact`, an array must have the very layout; else any strides are read. Arguments of other types are
-    handed on: `hand_on` is the statement.
+    Parameters
+    ----------
+    names : dict
+        The generated function's globals, to which those of the lines are added.
+    exact : bool
+        Whether an array of the type's layout alone is taken; otherwise, for layout "A", any strides are.
+    hand_on : str
+        The statement that is run for an argument of another type.
     """
 
     def __init__(self, names: dict[str, Any], exact: bool, hand_on: str) -> None:
@@ -283,7 +301,10 @@ class ArgumentReader:
     def read(
         self, x: str, kind: Type, name: str, label: str, hands_on_tensors: bool = False
     ) -> Iterator[str]:
-        """Yield the lines for a variable `x`, which errors call `label`."""
+        """Yield the lines that read the variable `x` of a type.
+
+        The variables of its slots are ``v``, `name` and the slot's own; errors call the argument `label`.
+        """
         names, hand_on = self._names, self._hand_on
         if is_plain_array(kind):
             yield from self._array(x, kind, name, label, hands_on_tensors)

@@ -1,12 +1,23 @@
-"""Launches as words of 8 bytes: what compiled host code reads of a build or of a kernel, in one context.
+"""Builds and kernels as tables of 8-byte words, which compiled host code reads; each is for one context.
 
-A block begins with what is the same for all: functions, the memory pool, the context. A shape is words of its
-own: how many launches it has, the bytes and the number of their parameters at most, and a record of each
-launch, with all that the driver is told and where that comes from.
+A block is the table of an algorithm's build (of a kernel: see `_host.kernel_types`)::
 
-A call has words, too: 0, the address of the temporary storage, the stream, a status, the values of the call
-(addresses, of arrays or of bytes), and the numbers of a shape. A sum is two places among these, and a
-constant.
+    functions of the driver, pool, context, `OWN`     head, the same in all: `PLACES`
+    facts                                             as the plan takes them
+    the address of each shape's words, 0 without it   in the order of the family's names
+    words of the shapes                               see below
+
+A shape is the number of its launches, the most bytes and the most parameters that one of them has, and a
+record of each launch::
+
+    `RECORD`                                          kernel, launch attribute, and how many of each follow
+    a sum for each of 7 dimensions                    grid, block, shared memory
+    the offset of each parameter
+    each store                                        offset, bytes, whether by address, and a sum
+
+A call has words, too, on the stack: 0, the address of the temporary storage, the stream, a status, the
+values of the call (addresses, of arrays or of bytes), and the numbers of a shape. A sum is two indices of
+these words, and a constant that is added: so a record says where grids and parameters come from.
 """
 
 from __future__ import annotations
@@ -35,26 +46,25 @@ FUNCTIONS = (
 )
 OWN = ("launch", "emit")  # functions that read the words of launches
 PLACES = {name: place for place, name in enumerate((*FUNCTIONS, "pool", "context", *OWN))}
-FIRST = len(PLACES)  # of a block, where it goes on with what is its own
+FIRST = len(PLACES)  # words of the head
 
 # Words of a record.
 RECORD = ("length", "number", "function", "attributes", "shown", "name", "parameters", "stores")
 IN_RECORD = {name: place for place, name in enumerate(RECORD)}
-DIMENSIONS = len(RECORD)  # 7 sums: grid and block in x, y and z, shared memory. Then the parameters' offsets.
-# And what is stored in them: the offset and the bytes, whether a sum is the address of these, and the sum.
-STORE, SUM = 6, 3
+DIMENSIONS = len(RECORD)  # where 7 sums begin: grid and block in x, y and z, and shared memory
+STORE, SUM = 6, 3  # words of each
 
-ZERO, ADDRESS, STREAM, STATUS, VALUES = range(5)  # places among the words of a call
+ZERO, ADDRESS, STREAM, STATUS, VALUES = range(5)  # indices in the words of a call
 
 
 def places_of(values: Iterable[str], numbers: Iterable[str]) -> dict[str, int]:
-    """Return the places of a call's words, by what they are called in a `Packing`."""
+    """Return the indices of a call's words, by the names that a `Packing` has for them."""
     names = [*(f"v_{each}" for each in values), *map(number, numbers)]
     return {"address": ADDRESS, **{name: place for place, name in enumerate(names, start=VALUES)}}
 
 
 def head(own: Sequence[int]) -> list[int]:
-    """Return the words that a block begins with, in the current context; `own` are the addresses of `OWN`."""
+    """Return the head of a block for the current context; `own` are the addresses of `OWN`."""
     context = c_void_p()
     driver.call("cuCtxGetCurrent", byref(context))
     functions = [address_of(getattr(driver.library(), name)) for name in FUNCTIONS]
@@ -73,13 +83,13 @@ class Record:
     Attributes
     ----------
     places : dict
-        Of the words of a call.
+        Indices in the words of a call, by name.
     attributes : int
         The address of a launch attribute, or 0.
     number : int
-        By which errors tell the launch.
+        Of the launch among all of the build, for errors.
     name : str
-        By which it is shown to those who asked for that.
+        For traces.
     is_users : bool
     """
 
@@ -94,7 +104,7 @@ class Record:
     is_users: bool = False
 
     def words(self, kept: list[Any]) -> list[int]:
-        """Return its words; what they point to is added to a list."""
+        """Return its words; objects that they point to are added to `kept`."""
         shown, name = 0, 0
         if trace.is_on():
             kept.append(text := ctypes.create_string_buffer(self.name.encode()))
@@ -121,7 +131,7 @@ class Record:
         return struct.calcsize(self.packing.format) + len(self.packing.constants)
 
     def _sum(self, item: str) -> tuple[int, int, int]:
-        """Return two places and a constant."""
+        """Return the indices of two words of a call, and a constant."""
         terms = item.split(" + ")
         found = [self.places[each] for each in terms if each in self.places]
         first, second, *_ = *found, ZERO, ZERO
@@ -136,7 +146,7 @@ def of_shape(records: Sequence[Record], kept: list[Any]) -> list[int]:
 
 
 def of_chains(chains: Sequence[Chain | None], kept: list[Any]) -> list[list[int]]:
-    """Return the words of a build's shapes; none for those that it has not."""
+    """Return the words of each shape; an empty list where the build has no such shape."""
     found, count = [], 0
     for chain in chains:
         records = []

@@ -1,10 +1,14 @@
-"""Call-site cache: raw factory arguments to a built algorithm.
+"""Tables of factories: from raw arguments to an algorithm that was built before.
 
 Resolving a factory's arguments to a specialisation takes 15 microseconds. A program that asks for the same
-again, with these arrays or others of the same types, does not wait for that: each factory keeps a table. Its
-keys are tuples of tokens, one for each argument: an array's dtype, the code of a Python function, a number's
-value, the identity of an immutable object. Arguments without a token are resolved each time. Equal code alone
-does not make two Python functions equal; the guard of a fingerprint checks what they read.
+again, with these arrays or others of the same types, does not wait for that: each factory keeps a table, for
+all of its callers. Its keys are tuples of tokens, one for each argument: an array's dtype, the code of a
+Python function, a number's value, the identity of an immutable object. A request is resolved each time if an
+argument has no token, a Python function is given by name, or there is a `link`. Equal code alone does not
+make two Python functions equal; the guard of a fingerprint checks what they read.
+
+An algorithm enters the table with the second request. The first one gets an object of its own, whose `build`
+says where the code came from; see `obtain.answer`.
 """
 
 from __future__ import annotations
@@ -32,11 +36,11 @@ from .target import is_cpu_name
 P = ParamSpec("P")
 A = TypeVar("A", bound=Algorithm)
 
-_MOST = 512  # questions that a factory remembers, and as many as it forgets next
+_MOST = 512  # requests in a generation of a factory's table, which has two: see `Recent`
 
 
 class _NoTokenError(Exception):
-    """Something without a token is among the arguments."""
+    """An argument has no token, so the request is not looked up."""
 
 
 def _itself(value: Any) -> Hashable:
@@ -88,7 +92,7 @@ def _none(value: Any) -> Hashable:
 
 
 class _Tokens(dict[type, Callable[[Any], Hashable]]):
-    """What makes a token, by the type of the argument."""
+    """Maps the class of an argument to the function that makes its token."""
 
     def __missing__(self, cls: type) -> Callable[[Any], Hashable]:
         found: Callable[[Any], Hashable]
@@ -104,7 +108,7 @@ class _Tokens(dict[type, Callable[[Any], Hashable]]):
             found = _struct_value
         else:
             found = self._of_others(cls)
-        if found is not _none:  # which could be an array's class that was not met yet
+        if found is not _none:  # the class may be an array's that has not been read yet: look again then
             self[cls] = found
         return found
 
@@ -157,21 +161,25 @@ _TOKENS = _Tokens({**_COMMON, np.ndarray: _host_array})
 _TOKENS_ON_CPU = _TokensOnCpu({**_COMMON, np.ndarray: _numpy_array})
 
 
-# Of each Python function among the arguments, its place, and whether one of the same code does the same.
-_Functions = tuple[tuple[int, Callable[[Any], bool]], ...]
+# For each Python function among the positional arguments: its position, and the check of its guard, which
+# takes a function of the same code.
+_Checks = tuple[tuple[int, Callable[[Any], bool]], ...]
 
 
 @dataclass(frozen=True)
 class _Answer:
+    """An algorithm, and the conditions under which it answers a request with the same tokens."""
+
     algorithm: Algorithm
-    device: driver.Device | None
-    functions: _Functions
+    device: driver.Device | None  # that must be current; None: any, as with `cc` or on the CPU
+    checks: _Checks
 
 
-tables: list[Recent[Any, Any]] = []  # one for each factory, and others that are forgotten with these
+tables: list[Recent[Any, Any]] = []  # two of each factory (GPU, CPU), and those of `_functions.quick`
 
 
-def _asked(factory: Callable[..., A], args: tuple[Any, ...], named: dict[str, Any]) -> A:
+def _make(factory: Callable[..., A], args: tuple[Any, ...], named: dict[str, Any]) -> A:
+    """Call a factory; errors show the user's frames alone."""
     try:
         with walk.Once():
             return factory(*args, **named)
@@ -182,7 +190,11 @@ def _asked(factory: Callable[..., A], args: tuple[Any, ...], named: dict[str, An
 
 
 def memoised(factory: Callable[P, A]) -> Callable[P, A]:
-    """Decorate a factory: repeated requests are answered at once."""
+    """Decorate a factory: repeated requests are answered from a table.
+
+    It relies on names of parameters: `h_init` is the initial value, and those that begin with ``d_``,
+    ``start_`` or ``end_``, which come first, are data, of which only the type matters.
+    """
     on_gpu, on_cpu = _lookup(factory, _TOKENS, 0), _lookup(factory, _TOKENS_ON_CPU, _first_option(factory))
 
     @wraps(factory)
@@ -193,9 +205,9 @@ def memoised(factory: Callable[P, A]) -> Callable[P, A]:
             found = on_cpu(args, named) if is_cpu() else on_gpu(args, named)
         elif not (is_on_cpu := is_cpu_name(cc)) and not is_cpu():
             found = on_gpu(args, named)
-        else:
+        else:  # `cc` decides whether host or device arrays are read; requests for a GPU are rare here
             try:
-                found = using(is_on_cpu, on_cpu if is_on_cpu else partial(_asked, factory), args, named)
+                found = using(is_on_cpu, on_cpu if is_on_cpu else partial(_make, factory), args, named)
             except EXPECTED as error:
                 raise without_own_frames(error)  # noqa: B904
         return found
@@ -233,41 +245,42 @@ def _lookup(
         except (_NoTokenError, TypeError, ValueError, RecursionError):
             key = None  # the factory reports errors
         if key is None:
-            return _asked(factory, args, named)
+            return _make(factory, args, named)
         try:
             known: _Answer | None = table[key]
         except (KeyError, RecursionError):  # the latter of iterators nested deeply
             known = None
         if (
             known is not None
-            and (not known.functions or _holds(known.functions, args))
+            and (not known.checks or _are_unchanged(known.checks, args))
             and _is_for_this_device(known)
         ):
             count()
             return known.algorithm
-        return _asked_anew(factory, table, key, args, named)
+        return _make_and_memoise(factory, table, key, args, named)
 
     return ask
 
 
-def _asked_anew(
+def _make_and_memoise(
     factory: Callable[..., Algorithm],
     table: dict[Hashable, _Answer],
     key: Hashable,
     args: tuple[Any, ...],
     named: dict[str, Any],
 ) -> Algorithm:
-    # The table must describe exactly this request: no function is read twice while it is resolved.
+    """Call a factory, and put what it returns into its table if that may be shared."""
+    # The guards must be of exactly what the factory resolves: `Once` has each function read once.
     with walk.Once():
-        functions = _fingerprints(args, named)
-        algorithm = _asked(factory, args, named)
-    if functions is not None:
-        _memoise(table, key, algorithm, functions, named)
+        checks = _checks_of(args, named)
+        algorithm = _make(factory, args, named)
+    if checks is not None:
+        _memoise(table, key, algorithm, checks, named)
     return algorithm
 
 
-def _holds(functions: _Functions, args: tuple[Any, ...]) -> bool:
-    for place, is_unchanged in functions:  # noqa: SIM110 - a generator costs as much as the rest
+def _are_unchanged(checks: _Checks, args: tuple[Any, ...]) -> bool:
+    for place, is_unchanged in checks:  # noqa: SIM110 - a generator costs as much as the rest
         if not is_unchanged(args[place]):
             return False
     return True
@@ -279,10 +292,10 @@ def _is_for_this_device(known: _Answer) -> bool:
     return driver.current_device() == known.device
 
 
-def _fingerprints(args: tuple[Any, ...], named: dict[str, Any]) -> _Functions | None:
-    """Return those of the Python functions among the arguments, None if this cannot be remembered."""
+def _checks_of(args: tuple[Any, ...], named: dict[str, Any]) -> _Checks | None:
+    """Return the checks of the Python functions among the arguments; None if the request is not memoised."""
     if any(type(arg) is FunctionType for arg in named.values()):
-        return None  # they are found by place
+        return None  # checks are found by position
     places = [place for place, arg in enumerate(args) if type(arg) is FunctionType]
     try:
         return tuple((place, walk.fingerprint(args[place]).guard.checker()) for place in places)
@@ -294,18 +307,20 @@ def _memoise(
     table: dict[Hashable, _Answer],
     key: Hashable,
     algorithm: Algorithm,
-    functions: _Functions,
+    checks: _Checks,
     named: dict[str, Any],
 ) -> None:
-    # The first one tells in its build what it cost, and one with state belongs to one operator's arrays.
+    """Put an algorithm into a table, unless it is not shared: see `obtain.answer`."""
+    # Not the first request's object, whose `build` says what it cost; nor one with state, which belongs to
+    # the arrays that one operator captured.
     if not algorithm.is_built or algorithm.build.origin != "memory" or algorithm.has_state:
         return
     device = None if named.get("cc") is not None or is_cpu() else driver.current_device()
-    table[key] = _Answer(algorithm, device, functions)
+    table[key] = _Answer(algorithm, device, checks)
 
 
 def forget() -> None:
-    """Forget what all factories were asked."""
+    """Clear the tables of all factories."""
     for table in tables:
         table.clear()
 

@@ -1,4 +1,8 @@
-"""From a specialisation to an algorithm object: from memory, else from the cache, else built."""
+"""From a specialisation to an algorithm object: from memory, else from the cache, else built.
+
+All factories end with `obtain`. It makes the specialisation, and calls `answer`, by way of an observer if
+there is one. `answer` asks the table in memory, and `produce.produce` for what is not in it.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +74,7 @@ def observed() -> Observer | None:
         with _naming:
             found = observer
             if isinstance(found, _Unasked):
-                from .. import _observer  # the face hands it down, since what makes it is above this
+                from .. import _observer  # of the package itself, since observers are in a room above
 
                 found = observer = _observer()
     return found
@@ -101,7 +105,7 @@ def obtain(
     if wait is not True and wait is not False and not isinstance(wait, np.bool_):
         raise TypeError(f"wait: expected True or False, got {wait!r}")
     watching = observed()  # read once, because another thread may replace it
-    # The CPU builds and calls at once, whatever compute capability is built ahead.
+    # On the CPU, algorithms are built and called even while builds for a GPU are made ahead.
     of_ahead = None if watching is None or (is_cpu() and watching.is_ahead) else watching.cc
     found, device = target(of_ahead if cc is None else cc)
     kind: Any = cls
@@ -158,15 +162,25 @@ def answer(
 ) -> Algorithm:
     """Return the algorithm object for a specialisation, with its code loaded if a device is given.
 
-    The same object is returned for the same specialisation, but for the first call's: that one tells in its
-    `build` where the code came from. With ``wait=False`` the code is built in the background, and loaded by
-    the first caller that waits for it. Where there are two tiers, the fast one is built unless `tier` says
-    ``"quick"`` or ``"both"``. If a policy was measured on cards of the kind it is `used_on`, it is built with
-    that.
+    The first request gets an object of its own, whose `build` says where the code came from. All later ones
+    get one object, whose build has the origin ``"memory"``; both have the same code. If operators have state,
+    each request gets an object of its own.
+
+    Parameters
+    ----------
+    spec : Specialisation
+    device : Device or None
+        Where the code is loaded, the current one; None: it is not loaded.
+    wait : bool
+        False: the code is built in the background, and loaded by the first caller that waits for it.
+    tier : {"", "quick", "fast", "both"}
+        What to build of a family with two tiers; empty for others.
+    used_on : Device or None
+        Where it will be called. A policy that was measured on such a card is built.
     """
     if not wait:
         return class_of(spec)(_Pending(spec, tier, used_on), spec.states)  # type: ignore[no-any-return]
-    mine: list[Algorithm] = []
+    mine: list[Algorithm] = []  # this request's own object, if it has one
     kept = spec.without_user()
     cls = class_of(spec)
 
@@ -269,7 +283,7 @@ class _Pending:
 
     def result(self) -> Built:
         if self._made is None and not self._is_lost and self.wait(None):
-            with suppress(AbandonedError):  # not begun, as the process ends; who asks now is still there
+            with suppress(AbandonedError):  # not begun, as the process ends; this thread builds it then
                 self._future.result()
         if self._made is None:
             self._work()

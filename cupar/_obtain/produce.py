@@ -1,4 +1,8 @@
-"""A build: from the cache, else from a template and a link."""
+"""A build: from the cache, else from a template and a link.
+
+`produce` fetches one by its key. On a miss, `build_here` makes it in this process, or `build_apart` in a
+helper process. Templates are entries of their own, which `_template` fetches or makes.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +30,13 @@ if TYPE_CHECKING:
     from .._external.linkable import Linkable
 
 T = TypeVar("T")
-_SECONDS = 300.0  # for a helper to link what takes 2
+_SECONDS = 300.0  # that a helper may take for a link, which usually takes 2
 
 templates: Memory[list[bytes]] = Memory(maxsize=32)
 
 Operators = dict[str, "list[bytes | Linkable]"]  # what is linked, by parameter
-# Takes a specialisation, and the seconds by stage; returns what `_build.link` does, and the origin.
+# Makes a build of a specialisation, and adds seconds by stage to a dict; returns the serialised build, the
+# size of its cubin, and the origin: "linked" or "built".
 Make = Callable[[Specialisation, dict[str, float]], tuple[bytes, int, str]]
 
 
@@ -42,7 +47,21 @@ def produce(
     make_build: Make | None = None,
     found: _cache.Found | None = None,
 ) -> Built:
-    """Fetch or make a build; `kept` is the specialisation that stays in memory."""
+    """Fetch a build, or make it.
+
+    Parameters
+    ----------
+    spec : Specialisation
+        With the user's functions.
+    kept : Specialisation
+        The same without them, for the code that stays in memory.
+    device : Device or None
+        The current one, to load the code; None: it is not loaded.
+    make_build : callable, optional
+        See `Make`; by default `build_here`.
+    found : Found, optional
+        The entry, if it was fetched already.
+    """
     seconds: dict[str, float] = {}
     parts = build_parts(spec)
     origin = "disk"
@@ -201,9 +220,9 @@ def _entry(parts: dict[str, Any], payload: bytes, seconds: dict[str, float], **m
 def build_here(
     spec: Specialisation, seconds: dict[str, float], operators: Operators | None = None
 ) -> tuple[bytes, int, str]:
-    """Make a build in this process; return it, its cubin's size, and whether it was linked or built.
+    """Make a build in this process: see `Make`.
 
-    Of `operators`, those that are there are used, and all others put there.
+    `operators` has the compiled operators, if they were compiled before; else they are put there.
     """
     from .. import _build
     from .._jobs.threads import step
@@ -260,7 +279,7 @@ def _parts(
 
 
 def compile_operators(spec: Specialisation, seconds: dict[str, float], operators: Operators) -> None:
-    """Compile the operators of a specialisation, unless they are there."""
+    """Compile the operators of a specialisation into `operators`, unless that has them."""
     from .. import _build
     from .._jobs.threads import step
     from .linked import linked

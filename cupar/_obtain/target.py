@@ -1,4 +1,4 @@
-"""Which GPU to build for."""
+"""The target of a build: a compute capability, or the CPU."""
 
 from __future__ import annotations
 
@@ -62,12 +62,14 @@ def is_cpu_name(cc: Any) -> bool:
 
 
 def target(cc: Any) -> tuple[int, driver.Device | None]:
-    """Return the compute capability to build for, 0 for the CPU, and the device if that is the current one's.
+    """Return the compute capability to build for, and the device to load the code on.
+
+    For the CPU these are 0 and None. With a `cc`, the code is not loaded: the device is None.
 
     Raises
     ------
     TypeError, ValueError
-        If it is none, or one that the compilers do not know.
+        If `cc` is not a compute capability, or one that the compilers do not know.
     NoDeviceError
         If `cc` is None and there is no GPU.
     """
