@@ -22,16 +22,17 @@ def _first_greatest(a: Any, b: Any) -> Any:
     return a if a[0] > b[0] or (a[0] == b[0] and a[1] < b[1]) else b
 
 
+# Those of floats have no branches: a NaN comes before what is none.
 def _first_least_float(a: Any, b: Any) -> Any:
-    if a[0] != a[0] or b[0] != b[0]:
-        return a if a[0] != a[0] and (b[0] == b[0] or a[1] < b[1]) else b
-    return a if a[0] < b[0] or (a[0] == b[0] and a[1] < b[1]) else b
+    is_first = a[1] < b[1]
+    comes_before = (a[0] != a[0]) & ((b[0] == b[0]) | is_first)
+    return a if (a[0] < b[0]) | comes_before | (a[0] == b[0]) & is_first else b
 
 
 def _first_greatest_float(a: Any, b: Any) -> Any:
-    if a[0] != a[0] or b[0] != b[0]:
-        return a if a[0] != a[0] and (b[0] == b[0] or a[1] < b[1]) else b
-    return a if a[0] > b[0] or (a[0] == b[0] and a[1] < b[1]) else b
+    is_first = a[1] < b[1]
+    comes_before = (a[0] != a[0]) & ((b[0] == b[0]) | is_first)
+    return a if (a[0] > b[0]) | comes_before | (a[0] == b[0]) & is_first else b
 
 
 def _arg(work: Work, x: Operand, name: str, axis: Any, keepdims: bool, is_least: bool) -> Operand:

@@ -68,22 +68,23 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
 
 
 def _planner(given: Properties) -> tuple[Plan, tuple[int, ...]]:
-    threads, rows, items = given["threads"], given["rows"], given["items"]
+    threads, rows, items, few = given["threads"], given["rows"], given["items"], given["small_rows"]
     blocks = given.occupancy("cupar_reduce", threads, 0) * given["sms"] * _SUBSCRIPTION
     spread = given["sms"] * _SPREAD * threads * items
-    of_blocks = (given["large_items"], threads * rows, given["large_threads"] * rows)
-    return _plan, (*of_blocks, threads, items, rows, spread, blocks, blocks * given["accum_size"])
+    of_blocks = (given["large_items"], threads * few, given["large_threads"] * few)
+    return _plan, (*of_blocks, threads, items, rows, few, spread, blocks, blocks * given["accum_size"])
 
 
 def _plan(facts: tuple[int, ...], n: int, emit: Emit) -> int:
-    large, block_tile, large_tile, threads, items, rows, spread, blocks, nbytes = facts
+    large, block_tile, large_tile, threads, items, rows, few, spread, blocks, nbytes = facts
     if n <= block_tile * items:
         emit(_BLOCK, (n, block_tile, 1))
         return 0
     if n <= large:
         emit(_LARGE, (n, large_tile, 1))
         return 0
-    tile = threads * min(rows, -(-n // spread))
+    wanted = -(-n // spread)
+    tile = threads * (rows if wanted >= rows else min(few, wanted))
     emit(_GRID, (n, tile, min(blocks, -(-n // (tile * items)))))
     return nbytes
 
@@ -124,7 +125,7 @@ def _traits(spec: Specialisation) -> str:
 
 REDUCE = Family(
     "reduce/reduce.cuh",
-    ("threads", "items", "rows", "large_threads", "large_items", "accum_size"),
+    ("threads", "items", "rows", "small_rows", "large_threads", "large_items", "accum_size"),
     _NAMES,
     _shapes,
     _planner,

@@ -10,9 +10,13 @@ import cupar
 from cupar._kernels.reduce import REDUCE
 
 SMS, OCCUPANCY = 132, 8
-FLOAT32 = dict(threads=256, items=4, rows=4, large_threads=1024, large_items=16384, accum_size=4)
-BYTES = dict(threads=256, items=16, rows=2, large_threads=1024, large_items=65536, accum_size=8)
-STRUCTS = dict(threads=256, items=1, rows=4, large_threads=256, large_items=1024, accum_size=40)
+FLOAT32 = dict(
+    threads=256, items=4, rows=4, small_rows=4, large_threads=1024, large_items=16384, accum_size=4
+)
+BYTES = dict(threads=256, items=16, rows=2, small_rows=2, large_threads=1024, large_items=65536, accum_size=8)
+STRUCTS = dict(threads=256, items=1, rows=4, small_rows=4, large_threads=256, large_items=1024, accum_size=40)
+# Items with their indices, of which a thread has fewer at once but in whole tiles.
+INDEXED = dict(FLOAT32, small_rows=2, large_items=8192, accum_size=16)
 CC = 90
 
 
@@ -20,9 +24,9 @@ def planner(facts, sms=SMS):
     return planned(REDUCE, {**facts, "sms": sms, "shared_memory": 232448}, lambda *_: OCCUPANCY)
 
 
-@pytest.mark.parametrize("facts", [FLOAT32, BYTES, STRUCTS])
+@pytest.mark.parametrize("facts", [FLOAT32, BYTES, STRUCTS, INDEXED])
 def test_one_block_while_that_is_quicker(facts):
-    plan, one = planner(facts), facts["threads"] * facts["rows"] * facts["items"]
+    plan, one = planner(facts), facts["threads"] * facts["small_rows"] * facts["items"]
     large = facts["large_items"]
     assert {plan(n).shape for n in (0, 1, one - 1, one)} == {"block"}
     if large > one:
@@ -31,7 +35,7 @@ def test_one_block_while_that_is_quicker(facts):
     assert {plan(n).nbytes for n in (0, one, large)} == {0}
 
 
-@pytest.mark.parametrize("facts", [FLOAT32, BYTES, STRUCTS])
+@pytest.mark.parametrize("facts", [FLOAT32, BYTES, STRUCTS, INDEXED])
 @pytest.mark.parametrize("n", [2**24, 2**28 + 1, 2**31, 2**32 + 5, 2**34])
 def test_many_items_have_the_grid_that_cub_has(facts, n):
     found = planner(facts)(n)
@@ -51,23 +55,45 @@ def test_few_items_are_cut_smaller():
     ]
 
 
+def test_tiles_are_whole_or_have_few_rows():
+    plan = planner(INDEXED)
+    assert [plan(n).numbers[1:] for n in (8193, 2**18, 3 * 2**18, 2**20)] == [
+        (256, 9),
+        (256, 256),
+        (512, 384),
+        (1024, 256),
+    ]
+
+
 def read(n, before, tile, grid, threads, facts):
     """Return which items each thread of each block reads, as the kernel has it, and how many have any."""
     items = facts["items"]
     before = min(n, before)
     vectors = (n - before) // items
     singles = n - vectors * items
+    whole = facts["threads"], facts["threads"] * facts["rows"]
     blocks = []
     for block in range(grid):
         has = [[] for _ in range(threads)]
-        for first in range(block * tile, vectors, grid * tile):
+        first = block * tile
+
+        def add(thread, i, first):
+            start = before + (first + i) * items
+            has[thread].extend(range(start, start + items))
+
+        if facts["rows"] > facts["small_rows"] and (threads, tile) == whole:
+            while vectors - first >= tile:
+                for i in range(tile):
+                    add(i % threads, i, first)
+                first += grid * tile
+        for first in range(first, vectors, grid * tile):
             count = min(vectors - first, tile)
             for thread in range(threads):
-                for row in range(facts["rows"]):
-                    i = thread + row * threads
-                    if i < count:
-                        start = before + (first + i) * items
-                        has[thread] += range(start, start + items)
+                for at in range(thread, count, facts["small_rows"] * threads):
+                    for row in range(facts["small_rows"]):
+                        i = at + row * threads
+                        if i < count:
+                            add(thread, i, first)
         first_single = (grid - 1 - block) * threads
         for thread in range(threads):
             for i in range(first_single + thread, singles, grid * threads):
@@ -79,10 +105,12 @@ def read(n, before, tile, grid, threads, facts):
 
 @pytest.mark.parametrize("items", [1, 4])
 @pytest.mark.parametrize("before", [0, 1, 3])
-def test_each_item_is_read_once_and_no_block_is_idle(items, before):
-    facts = dict(threads=4, items=items, rows=2, large_threads=8, large_items=16 * items, accum_size=4)
+@pytest.mark.parametrize("rows", [2, 4])
+def test_each_item_is_read_once_and_no_block_is_idle(items, before, rows):
+    facts = dict(threads=4, items=items, rows=rows, small_rows=2, large_threads=8)
+    facts |= dict(large_items=16 * items, accum_size=4)
     plan = planner(facts, sms=1)
-    tile = 8 * items
+    tile = 4 * rows * items
     sizes = {0, 1, 2, 3, *range(tile - 2, tile + 3), *range(16 * items - 1, 16 * items + 60), 40 * tile + 7}
     for n in sorted(sizes):
         found = plan(n)
@@ -202,7 +230,8 @@ def shares(n, beyond, tile, grid, threads, items):
 @pytest.mark.parametrize("items", [1, 4])
 @pytest.mark.parametrize("beyond", [0, 1, 3])
 def test_shares_follow_one_another_and_no_block_is_idle(items, beyond):
-    facts = dict(threads=64, items=items, rows=2, large_threads=128, large_items=512 * items, accum_size=4)
+    facts = dict(threads=64, items=items, rows=2, small_rows=2, large_threads=128)
+    facts |= dict(large_items=512 * items, accum_size=4)
     plan, tile = planner(facts, sms=1), 128 * items
     sizes = {0, 1, 2, 3, *range(tile - 4, tile + 5), *range(512 * items - 4, 512 * items + 600, 7)}
     for n in sorted(sizes | {*range(40 * tile - 5, 40 * tile + 5), 79 * tile + 1, 500 * tile + 33}):

@@ -121,6 +121,24 @@ __device__ __forceinline__ void load(vector<T, items>& to, It from) {
   }
 }
 
+// Whether items take more registers than the words that they are made of take: tuples such as an item with
+// its index. Kernels then keep the words that they load, and make the items one by one.
+template <class V, int items, class It>
+constexpr bool is_made_of_words = !is_array<It> && has_words<items, It> && (sizeof(V) > array_bytes<It>);
+
+// Loads the words of some items, which are made one by one later: what a tuple of arrays' items takes in
+// registers, each of them takes for a short time.
+template <int items, class It>
+__device__ __forceinline__ void load_words(arrays_of_vector<It>& to, It from) {
+  to.hold(from, [](auto* p, auto* there) { copy_word<items>(there, p); });
+}
+// The iterator at the first of those items, which reads them from the words.
+template <class It>
+__device__ __forceinline__ It of_words(arrays_of_vector<It>& words, It from) {
+  words.hold(from, [](auto*, auto*) {});
+  return from;
+}
+
 template <bool aligned, class It, class T, int items>
 __device__ __forceinline__ void store(It to, const vector<T, items>& from) {
   if constexpr (aligned && has_words<items, It> && is_array<It>) {

@@ -49,17 +49,19 @@ struct reduce_kernels {
   using init_t = cuda::std::conditional_t<has_init, accum_t, no_init>;
 
   static constexpr int items = vector_items<d_in_t>();
-  // Tuples of arrays' items, such as an item with its index, take more registers than they take memory.
+  // Of tuples of arrays' items a thread has fewer at once, but for whole tiles of those that are made of
+  // words.
   static constexpr int tuple_rows = 128 / (items * static_cast<int>(sizeof(d_in_v)));
   static constexpr int most_rows =
       is_array<d_in_t> || items == 1 ? Traits::rows : (tuple_rows > 0 ? tuple_rows : 1);
-  static constexpr int rows = Traits::rows < most_rows ? Traits::rows : most_rows;
+  static constexpr int small_rows = Traits::rows < most_rows ? Traits::rows : most_rows;
+  static constexpr int rows       = is_made_of_words<value_t, items, d_in_t> ? Traits::rows : small_rows;
 
   static constexpr int large_threads = sizeof(accum_t) <= 16 ? 1024 : threads;  // or registers are short
   static constexpr int large_bytes   = 64 * 1024;
 
   // What one block takes: as much as it can have on its way, or more of an array.
-  static constexpr int in_one_tile    = large_threads * items * rows;
+  static constexpr int in_one_tile    = large_threads * items * small_rows;
   static constexpr int in_large_bytes = is_array<d_in_t> ? large_bytes / static_cast<int>(sizeof(d_in_v)) : 0;
   static constexpr int large_items    = in_one_tile > in_large_bytes ? in_one_tile : in_large_bytes;
 
@@ -98,6 +100,70 @@ struct reduce_kernels {
     return value;
   }
 
+  // Adds a thread's vectors of a tile, from one on.
+  template <bool aligned, int items, int rows, class It>
+  static __device__ __forceinline__ void add_some(partial_of<value_t>& sum, It from, unsigned int at,
+                                                  unsigned int count, const op_t& op) {
+    vector<item_t<It>, items> loaded[rows];
+#pragma unroll
+    for (int r = 0; r < rows; ++r) {
+      const unsigned int i = at + r * blockDim.x;
+      if (i < count) {
+        load<aligned>(loaded[r], from + i * items);
+      }
+    }
+    if (at < count) {
+      value_t part = reduce_thread<value_t, accum_t, items>(loaded[0].item, op);
+#pragma unroll
+      for (int r = 1; r < rows; ++r) {
+        if (at + r * blockDim.x < count) {
+          part = op(part, reduce_thread<value_t, accum_t, items>(loaded[r].item, op));
+        }
+      }
+      sum.add(part, op);
+    }
+  }
+
+  // Adds a block's whole tiles, item by item; returns the first vector of its next tile. While items are made
+  // of the words of one tile, those of the next are not on their way: but all of a tile's are, which
+  // compilers break up where loads and items are in one turn of a loop.
+  template <int items, int rows, class It>
+  static __device__ __forceinline__ i64 add_whole_tiles(partial_of<value_t>& sum, It in, i64 first,
+                                                        i64 vectors, const op_t& op) {
+    constexpr int tile = rows * threads;
+    if (vectors - first < tile) {
+      return first;
+    }
+    arrays_of_vector<It> words[rows];
+    It own          = in + (first + threadIdx.x) * items;
+    const auto load = [&] {
+#pragma unroll
+      for (int r = 0; r < rows; ++r) {
+        load_words<items>(words[r], own + r * threads * items);
+      }
+    };
+    load();
+    while (true) {
+      value_t part;
+#pragma unroll
+      for (int r = 0; r < rows; ++r) {
+        const It there = of_words(words[r], own + r * threads * items);
+#pragma unroll
+        for (int i = 0; i < items; ++i) {
+          const value_t item = static_cast<accum_t>(there[i]);
+          part               = r + i == 0 ? item : static_cast<value_t>(op(part, item));
+        }
+      }
+      sum.add(part, op);
+      first += i64{gridDim.x} * tile;
+      own += i64{gridDim.x} * (tile * items);
+      if (vectors - first < tile) {
+        return first;
+      }
+      load();
+    }
+  }
+
   // Combines a block's share of the items: every so many tiles of vectors, and, if it is one of the last
   // blocks, of the items that are in no vector. No block is without a share if there are as many as tiles of
   // items at most. The result is the first thread's; without items there is none.
@@ -115,26 +181,22 @@ struct reduce_kernels {
     partial_of<value_t> sum;
     const i64 first_tile = i64{blockIdx.x} * tile;
     const auto add_tiles = [&](auto aligned) {
-      for (i64 first = first_tile; first < vectors; first += i64{gridDim.x} * tile) {
+      i64 first = first_tile;
+      if constexpr (is_made_of_words<value_t, items, It> && decltype(aligned)::value) {
+        if (blockDim.x == threads && tile == rows * threads) {
+          first = add_whole_tiles<items, rows>(sum, in + before, first, vectors, op);
+        }
+      }
+      for (; first < vectors; first += i64{gridDim.x} * tile) {
         const auto count = static_cast<unsigned int>(least(vectors - first, tile));
         const It from    = in + before + first * items;
-        vector<item_t<It>, items> loaded[rows];
-#pragma unroll
-        for (int r = 0; r < rows; ++r) {
-          const unsigned int i = threadIdx.x + r * blockDim.x;
-          if (i < count) {
-            load<decltype(aligned)::value>(loaded[r], from + i * items);
+        if constexpr (rows == small_rows || is_array<It>) {
+          add_some<decltype(aligned)::value, items, rows>(sum, from, threadIdx.x, count, op);
+        } else {
+#pragma unroll 1
+          for (unsigned int at = threadIdx.x; at < count; at += small_rows * blockDim.x) {
+            add_some<decltype(aligned)::value, items, small_rows>(sum, from, at, count, op);
           }
-        }
-        if (threadIdx.x < count) {
-          value_t part = reduce_thread<value_t, accum_t, items>(loaded[0].item, op);
-#pragma unroll
-          for (int r = 1; r < rows; ++r) {
-            if (threadIdx.x + r * blockDim.x < count) {
-              part = op(part, reduce_thread<value_t, accum_t, items>(loaded[r].item, op));
-            }
-          }
-          sum.add(part, op);
         }
       }
     };
@@ -302,6 +364,7 @@ struct reduce_kernels {
     }
   };
 
-  static constexpr auto facts = facts_of(threads, items, rows, large_threads, large_items, sizeof(accum_t));
+  static constexpr auto facts =
+      facts_of(threads, items, rows, small_rows, large_threads, large_items, sizeof(accum_t));
 };
 }  // namespace cupar

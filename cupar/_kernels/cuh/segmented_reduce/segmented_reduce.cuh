@@ -46,11 +46,12 @@ struct segmented_reduce_kernels {
   // --- Shares of segments: what lanes of a group combine of one, and how they combine that ---
 
   static constexpr int threads = 256, warps = threads / 32;
-  static constexpr int resident =
-      sizeof(accum_t) <= 8 ? 5 : 1;  // blocks that a multiprocessor is to run at once
-
   static constexpr int items = vector_items<d_in_t>();  // of a vector
   static constexpr int rows  = items > 8 ? 2 : 4;       // vectors that a lane takes at once
+
+  // Blocks that a multiprocessor is to run at once.
+  static constexpr bool is_of_words = is_made_of_words<value_t, items, d_in_t>;
+  static constexpr int resident     = sizeof(accum_t) <= 8 ? 5 : is_of_words ? 4 : 1;
 
   struct segment {
     i64 begin, length;
@@ -86,6 +87,43 @@ struct segmented_reduce_kernels {
     }
   }
 
+  // Adds rows of a lane's vectors, item by item, from one vector on, while there are as many; returns the
+  // next. All words of some rows are on their way at once, which compilers break up where loads and items are
+  // in one turn of a loop.
+  template <int rows, class It>
+  static __device__ __forceinline__ int add_words(partial& sum, It body, int first, int vectors, int lanes,
+                                                  const op_t& op) {
+    if (first + (rows - 1) * lanes >= vectors) {
+      return first;
+    }
+    arrays_of_vector<It> words[rows];
+    const auto load = [&] {
+#pragma unroll
+      for (int r = 0; r < rows; ++r) {
+        load_words<items>(words[r], body + i64{first + r * lanes} * items);
+      }
+    };
+    load();
+    while (true) {
+      value_t part;
+#pragma unroll
+      for (int r = 0; r < rows; ++r) {
+        const It there = of_words(words[r], body + i64{first + r * lanes} * items);
+#pragma unroll
+        for (int i = 0; i < items; ++i) {
+          const value_t item = static_cast<accum_t>(there[i]);
+          part               = r + i == 0 ? item : static_cast<value_t>(op(part, item));
+        }
+      }
+      sum.add(part, op);
+      first += rows * lanes;
+      if (first + (rows - 1) * lanes >= vectors) {
+        return first;
+      }
+      load();
+    }
+  }
+
   // Combines a lane's share of some items, fewer than 2^31: every so many vectors, and of what is before the
   // first and behind the last one. The first of those is on its way while vectors are combined.
   template <class It>
@@ -116,7 +154,14 @@ struct segmented_reduce_kernels {
     if (has_singles && lane < singles) {
       early = single(lane);
     }
-    for (int first = lane; first < vectors; first += rows * lanes) {
+    int first = lane;
+    if constexpr (is_of_words) {
+      if (is_aligned) {
+        first = add_words<rows>(sum, body, first, vectors, lanes, op);
+      }
+    }
+    constexpr int rows = is_of_words ? 2 : segmented_reduce_kernels::rows;
+    for (; first < vectors; first += rows * lanes) {
       vector<d_in_v, items> loaded[rows];
       if (first + (rows - 1) * lanes < vectors) {
 #pragma unroll
