@@ -63,8 +63,12 @@ class _Library(AOTCodeLibrary):  # type: ignore[misc]
     def get_pointer_to_function(self, name: str) -> int:
         return 0
 
+    def _optimize_functions(self, ll_module: Any) -> None:
+        """Leave it: numba would optimise a function for itself, and again within each that calls it."""
+        ll_module.data_layout = self._codegen._data_layout
+
     def _optimize_final_module(self) -> None:
-        """Leave it: numba would optimise a function once for itself, and again within each that calls it."""
+        """Leave that, too."""
 
     def optimize(self) -> None:
         """Optimise the functions with all that they call, once they are finalised."""
