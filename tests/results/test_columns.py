@@ -82,7 +82,7 @@ def before(scan, init):
     return np.concatenate([np.full_like(scan[:, :1], init), scan[:, :-1]], 1)
 
 
-@every(3)
+@every(4)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("is_inclusive", [True, False])
 def test_scans(dtype, is_inclusive, rng):
@@ -101,7 +101,7 @@ def test_scans(dtype, is_inclusive, rng):
         assert np.array_equal(d_in.get(), expected.astype(dtype)), shape
 
 
-@every(3)
+@every(4)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_without_an_initial_value(dtype, rng):
     op = OpKind.LOGICAL_OR if dtype == "?" else OpKind.PLUS
@@ -116,7 +116,7 @@ def test_without_an_initial_value(dtype, rng):
         assert np.array_equal(d_one.get(), expected), shape
 
 
-@every(3)
+@every(4)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_reductions(dtype, rng):
     op = either if dtype == "?" else add

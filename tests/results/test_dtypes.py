@@ -101,6 +101,7 @@ def around(boundaries):
     return sorted({size + step for size in boundaries for step in (-1, 0, 1)})
 
 
+@every(3)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_reduce(dtype, rng):
     host = unordered(rng, 10**6, dtype)
@@ -116,7 +117,7 @@ def test_reduce(dtype, rng):
             assert d_out.get()[0] == expected[n], (op.__name__, n)
 
 
-@every(3)
+@every(5)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_reduce_without_initial_value(dtype, rng):
     host = unordered(rng, 10**5, dtype)
@@ -129,7 +130,7 @@ def test_reduce_without_initial_value(dtype, rng):
             assert d_out.get()[0] == expected[n - 1], (op.__name__, n)
 
 
-@every(3)
+@every(5)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", ["exclusive", "inclusive", "inclusive without initial value"])
 def test_scan(kind, dtype, rng):
@@ -153,7 +154,7 @@ def test_scan(kind, dtype, rng):
             assert (result[n:] == untouched).all(), (op.__name__, n)
 
 
-@every(5)
+@every(8)
 @pytest.mark.parametrize("kind", ["MINIMUM", "MAXIMUM", "PLUS", "MULTIPLIES", "BIT_AND", "BIT_OR", "BIT_XOR"])
 @pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c16"])
 def test_known_kinds(kind, dtype, rng):
@@ -204,6 +205,7 @@ CONVERSIONS = [  # input, accumulator, output
 ]
 
 
+@every(2)
 @pytest.mark.parametrize(("source", "accumulator", "target"), CONVERSIONS)
 def test_conversions(source, accumulator, target, rng):
     host = items(rng, 70_000, source)

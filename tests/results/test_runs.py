@@ -131,6 +131,7 @@ def check_reduction(algorithm, keys, values, run_lengths, expected, out, count, 
 # --- Every dtype -----------------------------------------------------------------------------------------
 
 
+@every(3)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_reduce_by_key(dtype, rng):
     """The keys and the values have every dtype, and the number of runs each that it may have."""

@@ -48,7 +48,7 @@ def stably(keys, starts, ends, n):
     return where
 
 
-@every(3)
+@every(5)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_of_every_dtype(dtype, rng):
     starts, ends, n = bounds(rng, LENGTHS)

@@ -11,11 +11,14 @@ import threading
 
 from cupar._compile import nvjitlink, nvrtc, precompiled, toolchain
 
+folder = None  # what is compiled once is there
 real = {(nvrtc, "_compiled"): nvrtc._compiled, (nvjitlink, "_link"): nvjitlink._link}
 
 
-def once(folder, patch):
+def once(where, patch):
     """Have the compilers of this process compile the same once, and keep headers precompiled."""
+    global folder
+    folder = where
     folder.mkdir(exist_ok=True)
 
     def kept(key, make):
