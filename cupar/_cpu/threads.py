@@ -9,8 +9,6 @@ the main thread uses what is made in C alone, which a signal finds done or not b
 from __future__ import annotations
 
 import _thread
-import functools
-import os
 import threading
 from _queue import SimpleQueue  # without `queue`, which imports more
 from collections import deque
@@ -18,6 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 from .._base import fork
+from .._jobs.threads import cores
 
 P = TypeVar("P")
 
@@ -36,12 +35,6 @@ def in_threads(do: Callable[[P], None], parts: Iterable[P], most: int) -> None:
         raise
     if shared.error is not None:
         raise shared.error
-
-
-@functools.cache
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _Shared(Generic[P]):

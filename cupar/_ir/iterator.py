@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ import numpy as np
 from .. import structs
 from .._base.causes import NumbaType
 from .._base.device import in_cpu_call
-from .._base.generated import define
 from .._device import arrays, driver
 from .._device.arrays import Lend
 from . import nodes
@@ -204,61 +203,6 @@ class ArrayIterator(Iterator):
     def __init__(self, name: str, array: Any) -> None:
         self.node = node = nodes.pointer(arrays.dtype_of(name, array))
         self.leaves = (Leaf(array, 0, node.layout[0]),)
-
-
-class Packed(Iterator):
-    """An iterator whose state is packed already. The caller has its arrays. Made by `Template`."""
-
-    def __init__(self, node: nodes.IteratorNode, state: bytes) -> None:
-        self.node, self.leaves, self.state = node, (), state
-
-    def pack(
-        self, name: str, items: int, output: bool, lend: Lend | None = None, alike: Sequence[Any] | None = ()
-    ) -> bytes:
-        return self.state
-
-
-_OF = """
-def of({addresses}):
-    return _packed(_node, _pack({states}))
-"""
-
-
-class Template:
-    """The structure of an iterator, and all of its state but the addresses of its arrays.
-
-    Making an iterator from it costs half a microsecond. Nothing is checked: the arrays must have the right
-    dtypes and enough items for the calls, and live until these are done.
-
-    Parameters
-    ----------
-    iterator : Iterator
-        Of arrays, or of dtypes in place of them. No operator in it may have captured arrays.
-
-    Attributes
-    ----------
-    of : callable
-        Takes the addresses of the arrays, in the iterator's order; returns an iterator over them.
-    """
-
-    def __init__(self, iterator: Iterator) -> None:
-        names: dict[str, Any] = {
-            "_packed": Packed,
-            "_node": iterator.node,
-            "_pack": iterator.node.packer.pack,
-        }
-        addresses, states = [], []
-        for i, leaf in enumerate(iterator.leaves):
-            if leaf.is_array:
-                assert leaf.slot.dtype is not None
-                offset = leaf.start * leaf.slot.dtype.itemsize
-                addresses.append(f"a{i}")
-                states.append(f"a{i} + {offset}" if offset else f"a{i}")
-            else:
-                names[f"_s{i}"] = leaf.state("", 0, False)
-                states.append(f"_s{i}")
-        texts = {"addresses": ", ".join(addresses), "states": ", ".join(states)}
-        self.of: Callable[..., Packed] = define("iterator by template", "of", _OF, names, **texts)
 
 
 def over(name: str, array: Any) -> Iterator:

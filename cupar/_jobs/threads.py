@@ -16,6 +16,7 @@ import threading
 from _queue import SimpleQueue  # without `queue`, which imports more
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -41,6 +42,7 @@ __all__ = [
 T = TypeVar("T")
 
 
+@cache
 def cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

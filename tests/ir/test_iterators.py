@@ -1046,16 +1046,3 @@ def test_what_transforms_keep_has_no_users_arrays():
     there = made()
     gc.collect()
     assert there() is None
-
-
-def test_iterators_by_template():
-    pairs = ZipIterator(Device(), CountingIterator(np.int32(7)), ReverseIterator(Device("i4")))
-    made = iterator_.Template(pairs + 2).of(BASE, 3 * BASE)
-    assert made.node is pairs.node and made.leaves == ()
-    expected = ZipIterator(
-        Device(), CountingIterator(np.int32(7)), ReverseIterator(Device("i4", at=3 * BASE))
-    )
-    argument_ = argument("d_in", pairs)
-    assert iterator_.state_of(argument_, made, 3) == iterator_.state_of(argument_, expected + 2, 3)
-    with pytest.raises(TypeError, match="argument"):
-        iterator_.Template(pairs).of(BASE)
