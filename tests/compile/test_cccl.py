@@ -96,9 +96,9 @@ def test_the_probe_names_the_families_that_a_cccl_breaks(tmp_path):
     for each in (HEADERS / "cub/agent").iterdir():
         if each.name != "agent_merge_sort.cuh":
             (tmp_path / "cub/agent" / each.name).symlink_to(each)
-    done = subprocess.run(
-        [sys.executable, str(ROOT / ".ci/private"), str(tmp_path)], capture_output=True, text=True
-    )
+    command = [sys.executable, str(ROOT / ".ci/private"), str(tmp_path), "merge_sort", "merge", "transform"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert re.search(r"^transform +builds$", done.stdout, re.MULTILINE), done.stdout + done.stderr
     broken = {line.split()[0]: line for line in done.stdout.splitlines() if " broken: " in line}
     assert (done.returncode, [*broken]) == (1, ["merge_sort", "merge"]), done.stdout + done.stderr
     assert "agent_merge_sort.cuh" in broken["merge_sort"]
