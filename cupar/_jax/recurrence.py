@@ -1,4 +1,4 @@
-"""Linear recurrences and their derivative, which is one from the other end."""
+"""Linear recurrences and their derivatives."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from .._functions.axes import axis_of
 from .._functions.calls import Operand
+from .._functions.recurrences import _gradients
 from .._functions.scans import _linear_recurrence
 from .primitive import Function, call
 from .program import Recorder
@@ -22,6 +23,17 @@ def _body(work: Recorder, *given: Any) -> Sequence[Operand]:
     return [_linear_recurrence(work, a, b, before[0] if before else None, None, axis, reverse, None)]
 
 
+def _gradients_body(work: Recorder, *given: Any) -> Sequence[Operand]:
+    *operands, axis, reverse = given
+    a, h, dh, *before = operands
+    none = None, None, None
+    found = _gradients(work, a, h, dh, before[0] if before else None, axis, reverse, none)
+    return [each for each in found if each is not None]
+
+
+_GRADIENTS = Function(
+    "the gradient of linear_recurrence", _gradients_body, lambda axis, reverse: (axis + 1, reverse)
+)
 _RECURRENCE = Function("linear_recurrence", _body, lambda axis, reverse: (axis + 1, reverse))
 
 
@@ -111,15 +123,38 @@ def shifted(x: jax.Array, axis: int, first: jax.Array | None, reverse: bool) -> 
     return jnp.concatenate([rest, first] if reverse else [first, rest], axis)
 
 
-def derivative(
-    a: jax.Array, h: jax.Array, dh: jax.Array, before: jax.Array | None, axis: int, reverse: bool
-) -> tuple[jax.Array, jax.Array]:
-    """Return the cotangents of `a` and `b`, given that of `h`; the one place that knows how."""
-    if not h.size:
-        return jnp.zeros_like(a), dh
+def _composed(axis: int, reverse: bool, a: jax.Array, h: jax.Array, dh: jax.Array, *before: jax.Array) -> Any:
+    """Return the cotangents of what a recurrence is given, made of another one: to differentiate them."""
     db = _recurrence(shifted(a, axis, None, not reverse), dh, axis, not reverse)
-    first = None if before is None else jnp.expand_dims(before, axis)
-    return db * shifted(h, axis, first, reverse), db
+    first = jnp.expand_dims(before[0], axis) if before else None
+    da = db * shifted(h, axis, first, reverse)
+    if not before:
+        return da, db
+    at = h.shape[axis] - 1 if reverse else 0
+    of_first = [jax.lax.index_in_dim(each, at, axis, keepdims=False) for each in (a, db)]
+    return da, db, of_first[0] * of_first[1]
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _cotangents(
+    axis: int, reverse: bool, a: jax.Array, h: jax.Array, dh: jax.Array, *before: jax.Array
+) -> Any:
+    """Return the same in one pass."""
+    if not h.size:
+        return (a, dh, *[jnp.zeros_like(each) for each in before])
+    outputs = tuple((each.shape, each.dtype) for each in (a, dh, *before))
+    return tuple(call(_GRADIENTS, (a, h, dh, *before), (axis, reverse), outputs))
+
+
+def _cotangents_forward(axis: int, reverse: bool, *given: jax.Array) -> Any:
+    return _cotangents(axis, reverse, *given), given
+
+
+def _cotangents_backward(axis: int, reverse: bool, given: Any, slopes: Any) -> Any:
+    return jax.vjp(functools.partial(_composed, axis, reverse), *given)[1](slopes)
+
+
+_cotangents.defvjp(_cotangents_forward, _cotangents_backward)
 
 
 def _forward(a: jax.Array, b: jax.Array, axis: int, reverse: bool) -> Any:
@@ -128,8 +163,7 @@ def _forward(a: jax.Array, b: jax.Array, axis: int, reverse: bool) -> Any:
 
 
 def _backward(axis: int, reverse: bool, kept: Any, dh: jax.Array) -> Any:
-    a, h = kept
-    return derivative(a, h, dh, None, axis, reverse)
+    return _cotangents(axis, reverse, *kept, dh)
 
 
 _recurrence.defvjp(_forward, _backward)
@@ -142,12 +176,7 @@ def _forward_after(a: jax.Array, b: jax.Array, before: jax.Array, axis: int, rev
 
 def _backward_after(axis: int, reverse: bool, kept: Any, dh: jax.Array) -> Any:
     a, h, before = kept
-    da, db = derivative(a, h, dh, before, axis, reverse)
-    if not h.size:
-        return da, db, jnp.zeros_like(before)
-    at = h.shape[axis] - 1 if reverse else 0
-    first = [jax.lax.index_in_dim(each, at, axis, keepdims=False) for each in (a, db)]
-    return da, db, first[0] * first[1]
+    return _cotangents(axis, reverse, a, h, dh, before)
 
 
 _recurrence_after.defvjp(_forward_after, _backward_after)

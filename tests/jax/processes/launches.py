@@ -42,6 +42,8 @@ def problems():
 
     n = 100_000
     yield "one row", *recurrent((n,), 0, False)
+    rows = [((7, 1000), F4)] * 3
+    yield "gradients of rows", recurrence._GRADIENTS.body, (1, False), rows, rows[:2]
     yield "rows, from the end", *recurrent((7, 1000), 1, True)
     yield "columns with initial", *recurrent((300, 40), 0, False, [((40,), F4)])
     total = {"op": cupar.OpKind.PLUS, "h_init": np.float32(0), "num_items": n}
