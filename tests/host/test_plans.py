@@ -47,7 +47,9 @@ def occupancy(kernel, threads, shared):
 FAMILIES = {
     "reduce": (
         reduce.REDUCE,
-        dict(threads=256, items=16, rows=8, small_rows=4, large_threads=1024, large_items=32768, accum_size=4,),
+        dict(
+            threads=256, items=16, rows=8, small_rows=4, large_threads=1024, large_items=32768, accum_size=4,
+        ),
     ),
     "scan": (scan.SCAN, dict(threads=128, items=15, state=8, payload=4)),
     "scan that is staged": (
