@@ -1,8 +1,8 @@
 """Types of the user's kernels in numba, and the tables that compiled code launches them by.
 
 A kernel's value is the address of its words in a context: a head (see `_launch.words`), and an entry for each
-tuple of types that compiled code launches it with. It has a type of its own, since that decides what is
-compiled.
+tuple of types that compiled code launches it with. Each kernel has a type of its own, since the
+type decides what is compiled.
 """
 
 from __future__ import annotations
