@@ -38,14 +38,14 @@ class Block(NamedTuple):
 
 
 class Kept(Protocol):
-    """An object that keeps resources in a context for later calls."""
+    """What keeps something in a context for calls to come."""
 
     def _release(self, context: driver.Context) -> None:
         """Give back all that is unused now."""
 
 
 class Keepers:
-    """Weak references to objects that keep resources in a context for later calls."""
+    """Objects that keep something in a context, as long as they are there."""
 
     def __init__(self) -> None:
         self._found: dict[int, ReferenceType[Kept]] = {}  # by `id`
@@ -64,7 +64,7 @@ class Keepers:
 
 
 class Memory:
-    """The memory of one context that cupar keeps between calls. All threads share it."""
+    """What cupar keeps of one context's memory between calls. All threads share it."""
 
     def __init__(self, context: driver.Context) -> None:
         self._context = context

@@ -21,9 +21,8 @@ from ..operators import Op, OpKind
 from ..scan import inclusive_scan
 from . import libraries, operators, quick
 from .axes import Layout, axis_of, constant, indices
-from .calls import Operand, Work, enter, output_of
-from .rows import check_numbers, layout_along, promoted, scanned_rows
-from .values import accumulated, cast, casting, dtype_of, initial, summed
+from .calls import Operand, Work, accumulated, cast, casting, dtype_of, enter, initial, output_of, summed
+from .rows import layout_along, scanned_rows
 
 
 def _scan(
@@ -167,7 +166,8 @@ def _cumulative(
     wanted = summed(x.dtype) if dtype is None else dtype_of("dtype", dtype)
     if axis is None and x.ndim > 1:
         raise ValueError(f"axis: expected one of {x.ndim}, as `x` has several, got None")
-    check_numbers("x", x)
+    if x.parts or structs.kind_of(x.dtype) not in "biufc":
+        raise TypeError(f"x: expected numbers, got {structs.text(x.dtype)}")
     if not include_initial:
         return _scan(work, x, op, axis, None, False, False, wanted, out)
     layout, shape = layout_along(x, 0 if axis is None else axis)
@@ -269,7 +269,8 @@ def cumulative_prod(
 # --- Recurrences ------------------------------------------------------------------------------------------
 
 
-def _combined(left: Any, right: Any) -> Any:
+def combined(left: Any, right: Any) -> Any:
+    """Combine two pairs: that of earlier items, and that of later ones."""
     return (left[0] * right[0], right[0] * left[1] + right[1])
 
 
@@ -301,25 +302,39 @@ def _linear_recurrence(
     if a.shape != b.shape:
         raise ValueError(f"b: expected the shape of `a`, {a.shape}, got {b.shape}")
     layout, shape = layout_along(b, axis)
-    result = promoted(a=a, b=b)
-    if result.kind == "b":
-        raise TypeError("b: expected numbers, got bool")
+    result = np.result_type(a.dtype, b.dtype)
+    if structs.kind_of(result) not in "iufc":
+        raise TypeError(f"b: expected numbers, got {structs.text(result)}")
     within = accumulated(result)
-    target = output_of(work, out, shape, result, [a, b] if initial_ is None else [a, b, initial_])
+    target = output_of(work, out, shape, result, [a, b])
     if not target.size:
         return target
-    pairs: Any = ZipIterator(*[cast(each.items, within) for each in (a, b)])
-    written = TransformOutputIterator(casting(target.items, within), _second, pairs.dtype)
+    pairs, written = recurrence_ends(a.items, b.items, target.items, within)
     if reverse:
         pairs, written = _backwards(pairs, layout.size), _backwards(written, layout.size)
     before = _before_rows(before_first, initial_, b, axis, layout, reverse, within)
     if before is not None:
-        every = ZipIterator(
-            pairs, CountingIterator(np.int64(0)), constant(layout.length), constant(layout.inner), before
-        )
-        pairs = TransformIterator(every, _with_initial, pairs.dtype)
-    scanned_rows(work, pairs, written, layout, _combined, None)
+        pairs = with_initial(pairs, before, layout)
+    scanned_rows(work, pairs, written, layout, combined, None)
     return target
+
+
+def recurrence_ends(a: Any, b: Any, h: Any, within: np.dtype[Any]) -> tuple[Any, Any]:
+    """Return the input and the output of the scan that a recurrence is, whose numbers are of a dtype."""
+    pairs = ZipIterator(cast(a, within), cast(b, within))
+    return pairs, TransformOutputIterator(casting(h, within), _second, pairs.dtype)
+
+
+def with_initial(pairs: Any, before: Any, layout: Layout) -> Any:
+    """Return the pairs of a recurrence that what comes before the row of each is part of."""
+    numbers = constant(layout.length), constant(layout.inner)
+    every = ZipIterator(pairs, CountingIterator(np.int64(0)), *numbers, before)
+    return TransformIterator(every, _with_initial, pairs.dtype)
+
+
+def of_rows(first: Any, layout: Layout) -> Any:
+    """Return the item of each row, of which there is one, for all items of it."""
+    return PermutationIterator(first, indices(_row_of, layout.length, layout.inner))
 
 
 def _before_rows(
@@ -336,7 +351,7 @@ def _before_rows(
     if given.shape == ():
         return PermutationIterator(cast(given.items, within), constant(0))
     first = _backwards(given.items, given.size) if reverse else given.items
-    return PermutationIterator(cast(first, within), indices(_row_of, layout.length, layout.inner))
+    return of_rows(cast(first, within), layout)
 
 
 def linear_recurrence(

@@ -1,4 +1,4 @@
-"""Errors that compiled code raises: it passes numbers, and the message is made when Python shows it."""
+"""What compiled code raises: it hands over numbers, and the words are found once it is caught in Python."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def aligned(name: str, value: str, alignment: int) -> list[str]:
 class Called(types.Callable):  # type: ignore[misc]
     """A type of values that are called, and whose arguments are checked before numba compiles the call.
 
-    Otherwise numba reports an error twice, among its list of candidates.
+    Else numba shows what is wrong with them twice, among the candidates that it has.
     """
 
     def get_call_signatures(self) -> tuple[tuple[()], bool]:
@@ -54,7 +54,7 @@ class Called(types.Callable):  # type: ignore[misc]
         return (), True
 
     def get_impl_key(self, signature: Any) -> Any:
-        """Return the key under which numba finds the lowering of a call."""
+        """Return where numba finds what compiles a call."""
         return type(self)
 
 

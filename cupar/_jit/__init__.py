@@ -1,1 +1,1 @@
-"""Users' kernels: types of their arguments, builds and launches."""
+"""Kernels of the user's: types of what they are given, what is built for them, and launches."""

@@ -1,8 +1,9 @@
 """The pages of ``docs``: what they show runs, and what they name is there.
 
 Python blocks run in order, those of a page in one namespace; ``pycon`` blocks are doctests. One behind the
-comment ``<!-- needs a GPU -->`` is only compiled, and what it takes from cupar must be there. Notebooks are
-run as the site is built, and here without Jupyter.
+comment ``<!-- needs a GPU -->`` is only compiled, and what it takes from cupar must be there; one behind
+``<!-- needs torch -->`` too, where that package is not installed. Notebooks are run as the site is built, and
+here without Jupyter.
 """
 
 import argparse
@@ -28,7 +29,7 @@ PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 TEXTS = [*PAGES, ROOT / "README.md", ROOT / "SECURITY.md"]
 
-BLOCK = re.compile(r"^(<!-- needs a GPU -->\n)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^(?:<!-- needs (a GPU|\w+) -->\n)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SHELL = ("sh", "dockerfile", "yaml")
 WIDTH = 78  # columns of code that a page of the site shows without a scroll bar
 
@@ -38,7 +39,8 @@ def blocks(path, *languages):
     text = path.read_text()
     for match in BLOCK.finditer(text):
         if match[2] in languages:
-            yield text.count("\n", 0, match.start(3)) + 1, match[3], not match[1]
+            runs = not match[1] or (match[1] != "a GPU" and find_spec(match[1]) is not None)
+            yield text.count("\n", 0, match.start(3)) + 1, match[3], runs
 
 
 def name(path):
@@ -188,7 +190,7 @@ def test_the_reference_has_every_public_name():
         assert public <= found
 
 
-MODULES = ("cupar.arrays", "cupar.cache", "cupar.compute", "cupar.cuda", "cupar.graph")
+MODULES = ("cupar.arrays", "cupar.cache", "cupar.compute", "cupar.cuda", "cupar.graph", "cupar.torch")
 
 
 def test_every_module_that_is_not_the_api_is_said_to_be_none():

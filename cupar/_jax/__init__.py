@@ -1,1 +1,0 @@
-"""What `cupar.jax` is made of: programs, their handler, and functions."""

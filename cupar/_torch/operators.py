@@ -1,0 +1,235 @@
+"""One operator of PyTorch: how it is registered, and what all of them do around their kernels.
+
+They are registered by `Library.define` and `impl`, at the dispatcher's keys and without a wrapper between: a
+call costs a third of what one under `torch.library.custom_op` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import _C
+from torch.autograd import forward_ad
+
+from .. import structs
+from .._base import device, fork
+
+NAMESPACE = "cupar"
+library = torch.library.Library(NAMESPACE, "FRAGMENT")
+_lock = fork.Lock()
+_known: dict[str, Any] = {}
+
+# The compiler is to write what is read here in C's order at once, which a copy would do later.
+_TAGS = [
+    getattr(torch.Tag, name)
+    for name in ("pt2_compliant_tag", "needs_contiguous_strides")
+    if hasattr(torch.Tag, name)
+]
+
+# The dispatcher's keys for calls with tensors that hold their items as they are, on the CPU or on a GPU, as
+# nothing records, transforms or compiles.
+PLAIN_KEYS = frozenset(
+    (
+        _C.DispatchKeySet(getattr(_C.DispatchKey, place))
+        | _C.DispatchKeySet(getattr(_C.DispatchKey, f"Autograd{place}"))
+    ).raw_repr()
+    for place in ("CPU", "CUDA")
+)
+
+below_autograd = _C._AutoDispatchBelowAutograd
+in_transform = _C._are_functorch_transforms_active
+
+
+def operator(
+    name: str,
+    schema: str,
+    kernel: Callable[..., Any],
+    fake: Callable[..., Any],
+    autograd: Callable[..., Any],
+    vmap: Callable[..., Any],
+) -> Any:
+    """Return the operator of a name, registered when it is first asked for.
+
+    Parameters
+    ----------
+    name, schema : str
+        As in ``"cumsum"`` and ``"(Tensor x, int dim) -> Tensor"``.
+    kernel : callable
+        Computes it for tensors on the CPU and on GPUs, which do not require grad.
+    fake : callable
+        Returns empty tensors of the shapes and dtypes of the results.
+    autograd : callable
+        Given the operator, returns its kernel for tensors that may require grad. That takes the dispatcher's
+        keys first, and need not ask again if they are in `PLAIN_KEYS`: there are plain tensors alone.
+    vmap : callable
+        As `torch.library.register_vmap` takes it.
+    """
+    found = _known.get(name)
+    if found is not None:
+        return found
+    with _lock:
+        if name not in _known:
+            library.define(f"{name}{schema}", tags=_TAGS)
+            for key in ("CPU", "CUDA"):
+                library.impl(name, kernel, key)
+            full = f"{NAMESPACE}::{name}"
+            torch.library.register_fake(full, fake, lib=library)
+            found = getattr(getattr(torch.ops, NAMESPACE), name).default
+            library.impl(name, autograd(found), "Autograd", with_keyset=True)
+            torch.library.register_vmap(full, vmap, lib=library)
+            _known[name] = found
+        return _known[name]
+
+
+def is_eager() -> bool:
+    """Whether operators run as they are called: nothing records, transforms or times calls."""
+    return (
+        not in_transform()
+        and not _C._len_torch_dispatch_stack()
+        and not _C._is_torch_function_mode_enabled()
+        and forward_ad._current_level < 0
+        and _C._get_tracing_state() is None
+        and not _C._autograd._profiler_enabled()
+    )
+
+
+def is_plain(x: Any) -> bool:
+    """Whether a tensor holds its items as they are: nothing is to be done to them first."""
+    return (
+        type(x) is torch.Tensor
+        and (x.is_cuda or x.is_cpu)
+        and x.layout is torch.strided
+        and not x.is_neg()
+        and not x.is_conj()
+    )
+
+
+is_batched = _C._functorch.is_legacy_batchedtensor  # of gradients, under `is_grads_batched=True`
+
+
+def records(*tensors: Any) -> bool:
+    """Whether a gradient of these may be asked for: something is to be kept for it."""
+    if in_transform() or forward_ad._current_level >= 0:
+        return True
+    return _C.is_grad_enabled() and any(each is not None and each.requires_grad for each in tensors)
+
+
+# --- Differentiable functions -----------------------------------------------------------------------------
+
+
+class _Below:
+    """A context for the forward of a differentiable function: operators are asked again, below it."""
+
+    __slots__ = ("_inner",)
+
+    def __enter__(self) -> None:
+        self._inner = []
+        if in_transform():
+            # What PyTorch does for its own: the levels below record, too.
+            self._inner = [torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True)]
+        self._inner.append(below_autograd())
+        for each in self._inner:
+            each.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        for each in reversed(self._inner):
+            each.__exit__(*error)
+
+
+below = _Below
+
+
+def differentiable(
+    name: str, forward: Callable[..., Any], backward: Callable[..., Any], jvp: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Return what applies a differentiable function, for the kernel of an operator for autograd.
+
+    The last argument says how, and is kept as `ctx.how`. `jvp` takes what was saved, that, and the tangents.
+    It is `torch.autograd.Function` without what that does in Python before each call: arguments are given by
+    position, and the dispatcher has unwrapped them.
+    """
+
+    def tangent(ctx: Any, *tangents: Any) -> Any:
+        saved = ctx.saved_tensors
+        if not in_transform():
+            return jvp(saved, ctx.how, *tangents[:-1])
+        # Levels below have tangents of these, and of what is done here; that of this level is `tangents`.
+        with forward_ad._set_fwd_grad_enabled(True):
+            primals = [each if each is None else forward_ad.unpack_dual(each).primal for each in saved]
+            return jvp(primals, ctx.how, *tangents[:-1])
+
+    base = torch.autograd.Function
+    parts = {"forward": forward, "backward": backward, "jvp": tangent}
+    cls = type(name, (base,), {key: staticmethod(each) for key, each in parts.items()})
+    apply: Callable[..., Any] = super(base, cls).apply
+
+    def applied(*arguments: Any) -> Any:
+        if not in_transform():
+            return apply(*arguments)
+        with torch._functorch.autograd_function.enable_single_level_autograd_function():
+            return apply(*arguments)
+
+    return applied
+
+
+# --- What kernels need of tensors --------------------------------------------------------------------------
+
+_NAMES = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128"
+_DTYPES = {getattr(torch, name): np.dtype(name) for name in ("bool", *_NAMES.split())}
+
+
+def numpy_dtype(name: str, x: Any) -> np.dtype[Any]:
+    """Return NumPy's dtype for a tensor's; raise TypeError, which begins with `name`, if there is none."""
+    found = _DTYPES.get(x.dtype)
+    if found is None and x.dtype is torch.bfloat16:
+        found = _DTYPES[torch.bfloat16] = structs.bfloat16()
+    if found is None:
+        raise TypeError(f"{name}: expected numbers that NumPy or ml_dtypes has a dtype for, got {x.dtype}")
+    return found
+
+
+_current_stream = getattr(_C, "_cuda_getCurrentRawStream", None)
+_has_several_devices = False if _current_stream is None else torch.cuda.device_count() > 1
+
+
+def stream_of(x: Any) -> int | None:
+    """Return the handle of the current stream of a tensor's device; None: the default one, or the CPU."""
+    return (_current_stream(x.get_device()) or None) if x.is_cuda else None  # type: ignore[misc]
+
+
+def on_device(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a kernel, of which the first argument is a tensor: that one's device is the current one."""
+    if not _has_several_devices:
+        return function
+
+    def on_its_device(x: Any, *others: Any) -> Any:
+        if not x.is_cuda or x.get_device() == _C._cuda_getDevice():
+            return function(x, *others)
+        with torch.cuda.device(x.device):
+            return function(x, *others)
+
+    return on_its_device
+
+
+def made_for(x: Any, make: Callable[[], Any]) -> Any:
+    """Return what factories make for where a tensor is."""
+    return device.using(not x.is_cuda, make)
+
+
+def batched(info: Any, x: Any, batch_dim: int | None) -> Any:
+    """Return a tensor that `vmap` hands to an operator with its batch as the first dimension."""
+    if batch_dim is None:
+        return x.expand(info.batch_size, *x.shape)
+    return x.movedim(batch_dim, 0)
+
+
+def dimension(name: str, dim: Any, ndim: int) -> int:
+    """Return a dimension from 0 on; raise IndexError, as PyTorch does, if it is none."""
+    if not -max(ndim, 1) <= dim < max(ndim, 1):
+        raise IndexError(
+            f"{name}: expected from {-ndim} to {ndim - 1}, as there are {ndim} dimensions, got {dim}"
+        )
+    return int(dim % max(ndim, 1))

@@ -1,0 +1,243 @@
+"""Linear recurrences in PyTorch: against plain loops, and their gradients against differences."""
+
+import os
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from cupar import torch as ct  # noqa: E402
+
+OP = torch.ops.cupar.linear_recurrence.default
+F64, C128 = torch.float64, torch.complex128
+
+
+def loop(a, b, initial=None, dim=-1, reverse=False):
+    h, found = (torch.zeros_like(b.select(dim, 0)) if initial is None else initial), []
+    steps = range(b.shape[dim])
+    for t in reversed(steps) if reverse else steps:
+        h = a.select(dim, t) * h + b.select(dim, t)
+        found.append(h)
+    return torch.stack(found[::-1] if reverse else found, dim)
+
+
+def drawn(*shape, dtype=F64, grad=False, seed=0):
+    made = torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+    return (made * 0.7).requires_grad_(grad)
+
+
+@st.composite
+def problems(draw):
+    shape = draw(st.lists(st.sampled_from([0, 1, 2, 3, 7, 33]), min_size=1, max_size=4))
+    dim = draw(st.integers(-len(shape), len(shape) - 1))
+    order = draw(st.permutations(range(len(shape))))
+    initial = draw(st.sampled_from([None, "number", "rows"]))
+    return shape, dim, order, draw(st.sampled_from([1, 2])), draw(st.booleans()), initial
+
+
+@settings(max_examples=40, deadline=None)
+@given(problems())
+def test_as_a_loop_does(problem):
+    shape, dim, order, step, reverse, kind = problem
+
+    def strided(seed):
+        made = drawn(*[shape[i] * step for i in order], seed=seed)
+        found = made.permute([order.index(i) for i in range(len(shape))])
+        return found[tuple(slice(None, None, step) for _ in shape)]
+
+    a, b = strided(1).requires_grad_(), strided(2).requires_grad_()
+    assert list(a.shape) == shape
+    rows = [n for i, n in enumerate(shape) if i != dim % len(shape)]
+    initial = {None: None, "number": 0.25, "rows": drawn(*rows, seed=3)}[kind]
+    h = ct.linear_recurrence(a, b, dim=dim, initial=initial, reverse=reverse)
+    assert h.shape == b.shape and h.is_contiguous()
+    if not b.numel():
+        torch.autograd.grad(h.sum(), (a, b))
+        return
+    first = torch.full(rows, 0.25, dtype=F64) if kind == "number" else initial
+    expected = loop(a, b, first, dim, reverse)
+    torch.testing.assert_close(h, expected)
+    weights = drawn(*shape, seed=4)
+    for one, other in zip(
+        torch.autograd.grad((h * weights).sum(), (a, b)),
+        torch.autograd.grad((expected * weights).sum(), (a, b)),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("dtype", [F64, C128])
+@pytest.mark.parametrize(
+    ("dim", "reverse", "has_initial"), [(1, False, True), (0, True, True), (1, True, False)]
+)
+def test_gradients(dtype, dim, reverse, has_initial):
+    """Backwards and forwards, of gradients, and batched."""
+    given = [drawn(2, 3, dtype=dtype, grad=True, seed=i) for i in range(2)]
+    if has_initial:
+        given.append(drawn(2 if dim else 3, dtype=dtype, grad=True, seed=3))
+
+    def function(a, b, initial=None):
+        return ct.linear_recurrence(a, b, dim=dim, initial=initial, reverse=reverse)
+
+    assert torch.autograd.gradcheck(function, given, check_forward_ad=True, check_batched_grad=True)
+    assert torch.autograd.gradgradcheck(function, given, check_fwd_over_rev=True, check_rev_over_rev=True)
+
+
+def test_some_gradients():
+    a, b, initial = drawn(4), drawn(4), drawn(grad=True)
+    h = ct.linear_recurrence(a, b, initial=initial)
+    (found,) = torch.autograd.grad(h[2], initial)
+    torch.testing.assert_close(found, a[0] * a[1] * a[2])
+    b.requires_grad_()
+    (found,) = torch.autograd.grad(ct.linear_recurrence(a, b)[1], b)
+    torch.testing.assert_close(
+        found, torch.stack([a[1], torch.ones((), dtype=F64), *torch.zeros(2, dtype=F64)])
+    )
+
+
+def test_transforms():
+    """Transforms of functions, within each other, are those of a loop."""
+    forward, reverse = torch.func.jacfwd, torch.func.jacrev
+    a, b, initial = drawn(2, 3, seed=1), drawn(2, 3, seed=2), drawn(2, seed=3)
+    for outer in (forward, reverse):
+        for inner in (forward, reverse):
+            found, expected = (
+                outer(inner(lambda a, f=f: f(a, b, initial).square().sum()))(a)
+                for f in (
+                    lambda a, b, i: ct.linear_recurrence(a, b, initial=i),
+                    loop,
+                )
+            )
+            torch.testing.assert_close(found, expected)
+
+    def of_one(f):
+        return torch.func.grad(lambda a, b, i: f(a, b, i).square().sum(), argnums=(0, 1, 2))
+
+    dims = (1, None, 0)  # of each, where `vmap` finds the batch
+    found, expected = (
+        torch.func.vmap(of_one(f), in_dims=dims)(drawn(4, 3, 5), drawn(4, 5), drawn(3, 4))
+        for f in (
+            lambda a, b, i: ct.linear_recurrence(a, b, dim=1, initial=i),
+            lambda a, b, i: loop(a, b, i, 1),
+        )
+    )
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_two_bytes(dtype):
+    """What is between is a float32, also under autocast; gradients have the dtypes of inputs."""
+    if dtype is torch.bfloat16:
+        pytest.importorskip("ml_dtypes")
+    a, b = (drawn(300, dtype=torch.float32, seed=i).to(dtype).requires_grad_() for i in range(2))
+    with torch.autocast("cpu", dtype=dtype):
+        h = ct.linear_recurrence(a, b)
+    assert h.dtype == dtype
+    torch.testing.assert_close(h, loop(a.float(), b.float()).to(dtype))
+    h.sum().backward()
+    assert a.grad.dtype == b.grad.dtype == dtype
+    wide = ct.linear_recurrence(a, b.float())
+    assert wide.dtype == torch.float32
+
+
+def test_lazy_tensors():
+    """What PyTorch has put off is done first: conjugates, negatives, zeros, views."""
+    x = drawn(2, 5, dtype=C128)
+    for each in (x.conj(), x.conj().imag, torch.zeros(2, 5, dtype=F64).expand(2, 5), x.real.T):
+        torch.testing.assert_close(ct.linear_recurrence(each, each), loop(each, each.resolve_conj()))
+    with torch.inference_mode():
+        h = ct.linear_recurrence(x, x)
+    assert h.is_inference() and torch.equal(h, ct.linear_recurrence(x, x))
+
+
+@pytest.mark.parametrize("has_initial", [False, True])
+def test_opcheck(has_initial):
+    a, b = drawn(3, 4, grad=True), drawn(3, 4, grad=True, seed=1)
+    initial = drawn(3, grad=True) if has_initial else None
+    torch.library.opcheck(OP, (a, b, initial, 1, not has_initial))
+    backward = torch.ops.cupar.linear_recurrence_backward.default
+    torch.library.opcheck(backward, (a, b, initial, b, 1, not has_initial))
+
+
+def test_compiled():
+    """One graph, which is that of other lengths, too."""
+    graphs = []
+
+    def backend(graph, _):
+        graphs.append(graph)
+        return graph
+
+    def function(a, b, initial):
+        return ct.linear_recurrence(torch.sigmoid(a), b * 2, dim=1, initial=initial, reverse=True).sin()
+
+    compiled = torch.compile(function, fullgraph=True, dynamic=True, backend=backend)
+    trained = torch.compile(function, fullgraph=True, backend="aot_eager")
+    for length in (3, 5, 6):
+        given = [drawn(2, length, grad=True), drawn(2, length, grad=True, seed=1), drawn(2, seed=2)]
+        expected = function(*given)
+        torch.testing.assert_close(compiled(*given), expected)
+        found = torch.autograd.grad(trained(*given).sum(), given[:2])
+        torch.testing.assert_close(found, torch.autograd.grad(expected.sum(), given[:2]))
+    assert len(graphs) == 1
+    targets = {node.target for node in graphs[0].graph.nodes}
+    assert OP in targets
+
+
+def test_exported():
+    class Layer(torch.nn.Module):
+        def forward(self, a, b):
+            return ct.linear_recurrence(a, b, dim=0)
+
+    length = torch.export.Dim("length", min=2)
+    made = torch.export.export(Layer(), (drawn(4, 2), drawn(4, 2)), dynamic_shapes=({0: length}, {0: length}))
+    a, b = drawn(9, 2), drawn(9, 2, seed=1)
+    torch.testing.assert_close(made.module()(a, b), loop(a, b, dim=0))
+
+
+def test_errors():
+    a = drawn(2, 3)
+    with pytest.raises(TypeError, match="a: expected a tensor, got list"):
+        ct.linear_recurrence([1.0], a)
+    with pytest.raises(IndexError, match="dim: expected from -2 to 1, as there are 2 dimensions, got 2"):
+        ct.linear_recurrence(a, a, dim=2)
+    with pytest.raises(TypeError, match=r"b: expected numbers .* got torch.float8_e5m2"):
+        ct.linear_recurrence(a.to(torch.float8_e5m2), a.to(torch.float8_e5m2))
+    with pytest.raises(RuntimeError, match=r"initial: expected shape \(2,\), or one that broadcasts"):
+        ct.linear_recurrence(a, a, initial=drawn(3))
+    h = ct.linear_recurrence(a.requires_grad_(), a)
+    h.mul_(2)
+    with pytest.raises(RuntimeError, match="inplace"):
+        h.sum().backward()
+
+
+def test_threads():
+    given = [(drawn(3, 50 + i, grad=True, seed=i), drawn(3, 50 + i, seed=i + 9)) for i in range(4)]
+    found = [None] * 4
+
+    def work(i):
+        for _ in range(10):
+            h = ct.linear_recurrence(*given[i])
+            found[i] = h, *torch.autograd.grad(h.sum(), given[i][0])
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    for (a, b), (h, grad) in zip(given, found, strict=True):
+        expected = loop(a, b)
+        torch.testing.assert_close(h, expected)
+        torch.testing.assert_close(grad, *torch.autograd.grad(expected.sum(), a))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_fork():
+    a, b = drawn(40), drawn(40, seed=1)
+    expected = ct.linear_recurrence(a, b)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if torch.equal(ct.linear_recurrence(a, b), expected) else 1)
+    assert os.waitpid(child, 0)[1] == 0
