@@ -23,6 +23,7 @@ measure() {
 }
 
 measure tuples python benchmarks/tuples.py --exponent 26 --json "$out/tuples.json"
+measure merges python benchmarks/merges.py --exponent 26 --json "$out/merges.json"
 measure runs python benchmarks/runs.py --json "$out/runs.json"
 measure call_overhead python benchmarks/call_overhead.py --json "$out/call_overhead.json"
 measure arrays python benchmarks/arrays.py --json "$out/arrays.json"

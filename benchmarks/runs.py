@@ -92,33 +92,52 @@ def _build(what: str, cc: int) -> None:
 def built(whats: Sequence[str], cc: int, jobs: int) -> tuple[dict[str, Any], Any]:
     """Return cupar's algorithms by what they do, and CUB's library; exceptions where there are none."""
     with tempfile.TemporaryDirectory() as folder:
-        compiler = attempted(partial(_compiler, cc, Path(folder))) if set(whats) & set(BY_KEY) else None
+        source, library = Path(__file__).with_suffix(".cu"), Path(folder) / "runs.so"
+        compiler = attempted(partial(compiling, source, library, cc)) if set(whats) & set(BY_KEY) else None
         with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
             list(pool.map(partial(_build, cc=cc), whats))
-        cub = attempted(partial(_loaded, compiler, Path(folder)))
+        cub = attempted(partial(loaded, compiler, library))
     return {what: attempted(partial(of_cupar, what, cc)) for what in whats}, cub
 
 
-def _compiler(cc: int, folder: Path) -> subprocess.Popen[str]:
-    """Start nvcc."""
+def compiling(source: Path, library: Path, cc: int) -> subprocess.Popen[str]:
+    """Start nvcc, which makes a library of C++ with CUB."""
     nvcc = find_nvcc()
     if nvcc is None:
         raise LookupError("there is no nvcc here")
     options = ["-O3", "-std=c++17", f"-arch=sm_{cc}", "--shared", "-Xcompiler", "-fPIC"]
     includes = [f"-I{header}" for header in cub_headers()]
-    source = Path(__file__).with_suffix(".cu")
-    command = [nvcc, *options, *includes, "-o", str(folder / "runs.so"), str(source)]
+    command = [nvcc, *options, *includes, "-o", str(library), str(source)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def _loaded(compiler: Any, folder: Path) -> ctypes.CDLL:
+def loaded(compiler: Any, library: Path) -> ctypes.CDLL:
     """Wait for nvcc, and load what it made."""
     if not isinstance(compiler, subprocess.Popen):
         raise compiler or LookupError("nothing was compiled")
     said, _ = compiler.communicate()
     if compiler.returncode:
         raise RuntimeError(f"nvcc failed: {said[-1500:]}")
-    return ctypes.CDLL(str(folder / "runs.so"))
+    return ctypes.CDLL(str(library))
+
+
+def of_cub(gpu: Gpu, function: Any, given: Sequence[Any]) -> Launch:
+    """Return a call of a function of CUB's with temporary storage; `given` is what comes between."""
+    stream = c_void_p(gpu.cupy.cuda.get_current_stream().ptr)
+    size = c_size_t()
+
+    def call(temp: c_void_p | None) -> None:
+        error = function(temp, byref(size), *given, stream)
+        if error:
+            raise RuntimeError(f"CUB returned error {error}")
+
+    call(None)
+    storage = gpu.cupy.empty(max(size.value, 1), np.uint8)
+
+    def launch() -> None:  # which keeps the storage
+        call(gpu.pointer(storage))
+
+    return launch
 
 
 # --- Data ------------------------------------------------------------------------------------------------
@@ -252,22 +271,8 @@ class ByKey:
 
     def _of_cub(self) -> Launch:
         function = getattr(self._cub, f"cub_{BY_KEY[self.what]}")
-        stream = c_void_p(self.gpu.cupy.cuda.get_current_stream().ptr)
-        given = (*(self.gpu.pointer(each) for each in self._arrays().values()), c_int(self.gpu.n), stream)
-        size = c_size_t()
-
-        def call(temp: c_void_p | None) -> None:
-            error = function(temp, byref(size), *given)
-            if error:
-                raise RuntimeError(f"CUB returned error {error}")
-
-        call(None)
-        storage = self.gpu.cupy.empty(max(size.value, 1), np.uint8)
-
-        def launch() -> None:  # which keeps the storage
-            call(self.gpu.pointer(storage))
-
-        return launch
+        given = *(self.gpu.pointer(each) for each in self._arrays().values()), c_int(self.gpu.n)
+        return of_cub(self.gpu, function, given)
 
     def check(self, launch: Launch) -> bool:
         """Call a side that writes to the outputs, and compare them with what is right."""

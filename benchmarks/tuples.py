@@ -1,6 +1,6 @@
 """GPU time of scans and reductions of tuples of arrays: cupar, Triton, PyTorch, and a copy of the same bytes.
 
-    python benchmarks/tuples.py [--exponent 26] [--only recurrence,rows,pairs,sums,argmax,argmax-rows,dot]
+    python benchmarks/tuples.py [--exponent 26] [--only recurrence,backward,argmax,…]
                                 [--repeats 9] [--seconds 90] [--jobs N] [--json FILE]
 
 It needs a GPU and CuPy; without Triton or PyTorch, their columns are empty. All items are float32 but where
@@ -9,10 +9,13 @@ others are named, and the operators of pairs and recurrences are functions in Py
 * recurrence and rows are h[t] = a[t] h[t-1] + b[t]: a scan of `ZipIterator(a, b)` into a
   `TransformOutputIterator`, of one row of 2^24 and 2^26, and of rows of 4,096 and 2^18. Triton's is a program
   for each row, with `tl.associative_scan`, in the best of three sizes of blocks;
+* backward and backward-rows are their gradients with respect to a and b, which one scan reads a, h and the
+  gradient with respect to h for;
 * pairs are scans of structs of 8 and 16 bytes, by an operator of the same kind; sums are scans of single
   arrays by plus, whose peer is `torch.cumsum`;
-* argmax is a reduction of `ZipIterator(x, CountingIterator)`, of all and of rows; dot is a sum of products of
-  `ZipIterator(x, y)`. PyTorch's are `torch.argmax` and `torch.dot`.
+* argmax is a reduction of `ZipIterator(x, CountingIterator)`, of all and of rows; minmax one of pairs of an
+  item and itself; dot is a sum of products of `ZipIterator(x, y)`. PyTorch's are `torch.argmax`,
+  `torch.aminmax` and `torch.dot`.
 
 All take turns, as _turns.py says; tables give medians. What cupar writes is compared with what CuPy and
 PyTorch find before it is timed; recurrences with a loop over the first 2,000 items of 64 rows, and
@@ -40,7 +43,10 @@ from throughput import attempted, optional
 
 sys.path.insert(0, str(_common.ROOT))
 
-WHATS = ("recurrence", "rows", "pairs", "sums", "argmax", "argmax-rows", "dot")
+WHATS = (
+    *("recurrence", "rows", "backward", "backward-rows", "pairs", "sums"),
+    *("argmax", "argmax-rows", "minmax", "dot"),
+)
 F4 = np.dtype("f4")
 INDEXED = np.dtype([("field_0", "f4"), ("field_1", "i8")], align=True)
 PAIRS = {8: "f4", 16: "f8"}
@@ -85,6 +91,16 @@ def larger(a: Any, b: Any) -> Any:
     return a if a[0] > b[0] or (a[0] == b[0] and a[1] < b[1]) else b
 
 
+def twice(item: Any) -> Any:
+    """Return a pair of an item and itself."""
+    return item, item
+
+
+def outermost(a: Any, b: Any) -> Any:
+    """Return the least of what pairs begin with, and the greatest of what they end with."""
+    return b[0] if b[0] < a[0] else a[0], b[1] if b[1] > a[1] else a[1]
+
+
 def product(pair: Any) -> Any:
     """Return the product of a pair."""
     return pair[0] * pair[1]
@@ -98,6 +114,8 @@ def struct_of(size: int) -> np.dtype[Any]:
 def of_cupar(what: str, size: int, cc: int) -> Any:
     """Ask cupar for an algorithm: of pairs of so many bytes, or of rows of so many items."""
     import cupar
+    from cupar._functions.axes import Layout
+    from cupar._functions.recurrences import gradient_scan
 
     pair, plus = struct_of(8), cupar.OpKind.PLUS
     both, one = cupar.ZipIterator(F4, F4), cupar.TransformOutputIterator(F4, second, pair)
@@ -109,6 +127,14 @@ def of_cupar(what: str, size: int, cc: int) -> Any:
         return cupar.inclusive_scan(both, one, combine, None, cc=cc)
     if what == "rows":
         return cupar.inclusive_segmented_scan(both, one, op=combine, cc=cc)
+    if what.startswith("backward"):
+        layout = Layout(4, 4, 1) if what == "backward-rows" else Layout(1, 16, 1)
+        items, written, op = gradient_scan(F4, F4, F4, F4, F4, layout, False)
+        if what == "backward-rows":
+            return cupar.inclusive_segmented_scan(items, written, op=op, cc=cc)
+        return cupar.inclusive_scan(items, written, op, None, cc=cc)
+    if what == "minmax":
+        return cupar.reduce_into(cupar.TransformIterator(F4, twice, pair), pair, outermost, None, cc=cc)
     if what == "pairs":
         return cupar.inclusive_scan(struct_of(size), struct_of(size), combine, None, cc=cc)
     if what == "sums":
@@ -146,11 +172,15 @@ def shapes(whats: Sequence[str], exponent: int) -> Iterator[Shape]:
         Shape("recurrence", 1, n),
         Shape("rows", less >> 12, 1 << 12),
         Shape("rows", max(less >> 18, 1), min(1 << 18, less)),
+        Shape("backward", 1, less),
+        Shape("backward-rows", less >> 12, 1 << 12),
+        Shape("backward-rows", max(less >> 18, 1), min(1 << 18, less)),
         *(Shape("pairs", 1, n, size) for size in PAIRS),
         Shape("sums", 1, less),
         Shape("sums", 1, n),
         Shape("argmax", 1, n),
         Shape("argmax-rows", n >> 12, 1 << 12),
+        Shape("minmax", 1, n),
         Shape("dot", 1, n),
     ]
     yield from (each for each in found if each.what in whats)
@@ -182,6 +212,8 @@ class Tuples(Gpu):
                 self.x = (random.randint(0, 8, n) == 0).astype(F4)  # whose sums are exact
             self.y = random.randint(-4, 5, n).astype(F4)
             self.out = cupy.zeros(max(shape.rows * 16, 4) if "argmax" in shape.what else n, F4)
+            if shape.what.startswith("backward"):
+                self.h, self.other = random.rand(n, dtype=F4), cupy.zeros(n, F4)
         self.n = n
 
     @property
@@ -193,6 +225,7 @@ class Tuples(Gpu):
     def nbytes(self) -> int:
         """What must at least be read and written."""
         each = {"recurrence": 12, "rows": 12, "pairs": 2 * self.shape.size, "sums": 8, "dot": 8}
+        each |= {"backward": 20, "backward-rows": 20}
         return self.n * each.get(self.shape.what, 4)
 
     @property
@@ -219,6 +252,12 @@ class Tuples(Gpu):
         if isinstance(self._algorithm, Exception):
             raise self._algorithm
         (what, rows, length, size), n = self.shape, self.n
+        if what.startswith("backward"):
+            # As users call it: with the kernel that mends the first items of rows.
+            from cupar._functions.recurrences import linear_recurrence_gradients
+
+            given = [each.reshape(rows, length) for each in (self.x, self.h, self.y, self.other, self.out)]
+            return partial(linear_recurrence_gradients, *given[:3], out=(*given[3:], None))
         named: dict[str, Any] = {"num_items": n, "h_init": None}
         if what in ("recurrence", "rows"):
             named |= {"d_in": cupar.ZipIterator(self.x, self.y)}
@@ -227,6 +266,9 @@ class Tuples(Gpu):
             named |= {"d_in": self.x.view(struct_of(size)), "d_out": self.out.view(struct_of(size))}
         elif what == "sums":
             named |= {"d_in": self.x, "d_out": self.out}
+        elif what == "minmax":
+            pairs = cupar.TransformIterator(self.x, twice, struct_of(8))
+            named |= {"d_in": pairs, "d_out": self.out[:2].view(struct_of(8))}
         elif what == "dot":
             named |= {"d_in": cupar.TransformIterator(cupar.ZipIterator(self.x, self.y), product)}
             named |= {"d_out": self.out[:1]}
@@ -278,6 +320,8 @@ class Tuples(Gpu):
             return partial(torch.argmax, x)
         if self.shape.what == "argmax-rows":
             return partial(torch.argmax, x.view(self.shape.rows, self.shape.length), 1)
+        if self.shape.what == "minmax":
+            return partial(torch.aminmax, x)
         if self.shape.what == "dot":
             return partial(torch.dot, x, self.tensor(self.y))
         raise LookupError("PyTorch has no such function")
@@ -300,6 +344,16 @@ class Tuples(Gpu):
             x, y, h = (each.reshape(rows, length) for each in (self.x, self.y, self.out))
             steps = cupy.abs(h[:, :-1] * x[:, 1:] + y[:, 1:] - h[:, 1:]).max() if length > 1 else 0
             return bool(np.allclose(table[2], right, atol=1e-4)) and float(steps) < 1e-3
+        if what.startswith("backward"):
+            a, h, grad, of_a, of_b = (
+                each.reshape(rows, length) for each in (self.x, self.h, self.y, self.other, self.out)
+            )
+            steps = cupy.abs(grad[:, :-1] + a[:, 1:] * of_b[:, 1:] - of_b[:, :-1]).max()
+            products = cupy.abs(of_b[:, 1:] * h[:, :-1] - of_a[:, 1:]).max()
+            ends = bool((of_b[:, -1] == grad[:, -1]).all()) and bool((of_a[:, 0] == 0).all())
+            return ends and max(float(steps), float(products)) < 1e-3
+        if what == "minmax":
+            return [float(each) for each in self.out[:2]] == [float(self.x.min()), float(self.x.max())]
         if what == "pairs":
             return bool((self.out[1::2] == cupy.cumsum(self.x[1::2])).all()) and bool(
                 (self.out[::2] == 1).all()
@@ -316,13 +370,14 @@ class Tuples(Gpu):
 
 TABLE = Table(
     "tuples",
-    {"": 11, " ": 18},
+    {"": 13, " ": 18},
     {"copy": ("copy", 3), "triton": ("Triton", 2), "torch": ("torch", 2)},
     goal_width=12,
 )
 GOALS = {
     **dict.fromkeys(("pairs", "sums"), 0.8),
-    **dict.fromkeys(("recurrence", "rows", "argmax", "argmax-rows", "dot"), 0.85),
+    **{"backward": 0.7, "backward-rows": 0.7},
+    **dict.fromkeys(("recurrence", "rows", "argmax", "argmax-rows", "minmax", "dot"), 0.85),
 }
 
 

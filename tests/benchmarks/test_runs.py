@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support.numpy_as_cupy import Device
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EXPONENT = 14
@@ -18,24 +19,6 @@ BY_KEY = ("reduce", "inclusive", "exclusive", "encode")
 def runs(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     return importlib.import_module("runs")
-
-
-class Device:
-    """NumPy with what is used of CuPy beside arrays."""
-
-    RawKernel = staticmethod(lambda *_: lambda *_: None)
-
-    class cuda:
-        Event = staticmethod(lambda: SimpleNamespace(record=lambda: None, synchronize=lambda: None))
-        Device = staticmethod(lambda: SimpleNamespace(synchronize=lambda: None))
-        get_elapsed_time = staticmethod(lambda *_: 2.0)
-        get_current_stream = staticmethod(lambda: SimpleNamespace(ptr=0))
-
-    def get_default_memory_pool(self):
-        return SimpleNamespace(free_all_blocks=lambda: None)
-
-    def __getattr__(self, name):
-        return getattr(np, name)
 
 
 @pytest.fixture(params=[4, 64, 4096])

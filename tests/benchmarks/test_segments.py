@@ -2,10 +2,10 @@
 
 import importlib
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support.numpy_as_cupy import Device
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EXPONENT = 14
@@ -17,22 +17,6 @@ LAYOUTS = [(kind, mean) for kind, means in MEANS.items() for mean in means]
 def segments(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     return importlib.import_module("segments")
-
-
-class Device:
-    """NumPy with what is used of CuPy beside arrays."""
-
-    RawKernel = staticmethod(lambda *_: lambda *_: None)
-
-    class cuda:
-        Event = staticmethod(lambda: SimpleNamespace(record=lambda: None, synchronize=lambda: None))
-        Device = staticmethod(lambda: SimpleNamespace(synchronize=lambda: None))
-        get_elapsed_time = staticmethod(lambda *_: 2.0)
-        get_current_stream = staticmethod(lambda: SimpleNamespace(ptr=0))
-        runtime = SimpleNamespace(memcpyDeviceToDevice=3, memcpyAsync=lambda *_: None)
-
-    def __getattr__(self, name):
-        return getattr(np, name)
 
 
 @pytest.fixture
