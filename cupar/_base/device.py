@@ -108,10 +108,10 @@ def _within(device: int, function: Callable[..., T], arguments: tuple[Any, ...],
 
 
 def text(cc: int | str) -> str:
-    """Return the target of code, as in messages."""
+    """Return the target of a build for messages: as in ``"sm_90"``, or ``"the CPU"``."""
     return "the CPU" if cc in (CPU, "cpu") else f"sm_{cc}"
 
 
 def public(cc: int) -> int | str:
-    """Return the target of code, as factories take it: a compute capability, or ``"cpu"``."""
+    """Return the target of a build as factories take it: a compute capability, or ``"cpu"``."""
     return "cpu" if cc == CPU else cc

@@ -136,7 +136,7 @@ class Algorithm:
 
     def _waited(self, source: Pending) -> Built:
         try:
-            built = self._source = source.result()  # which lets go of the user's operator
+            built = self._source = source.result()  # which releases the user's operator
         except EXPECTED as error:
             raise error.with_traceback(None)  # noqa: B904 - else frames of all that wait for it pile up
         self._follow(built)
@@ -186,7 +186,7 @@ class Algorithm:
         tier : {"quick", "fast"}, optional
             ``"fast"``: wait for the fastest kernels, too, which are linked in the background where others
             link much faster. Calls use those others until then; `build` tells which they use. By default,
-            and with ``"quick"``, it waits for what can be called.
+            and with ``"quick"``, it waits until it can be called.
 
         Returns
         -------
@@ -239,7 +239,7 @@ class Algorithm:
         return html.fields(f"{name} for {device.text(self._spec.cc)}", [*arguments, *fields])
 
     def _shown(self) -> tuple[str, list[tuple[str, str]], Build | str]:
-        """Return its name, what it was made for, and its build or what there is in place of one."""
+        """Return its name, its arguments, and its build, or a text in place of one."""
         spec, source = self._spec, self._source
         arguments = [(each.name, nodes.description(each.given)) for each in spec.arguments]
         arguments += [(name, op.name) for name, op in spec.operators if not spec.is_kernel]
@@ -275,7 +275,7 @@ class Algorithm:
         """Update arguments that change with a call, as double buffers, once it was enqueued or bound."""
 
     def _forget(self) -> None:
-        """Forget calls, in a forked process: what they hold is its parent's."""
+        """Forget calls in a forked process: their buffers and graphs belong to the parent."""
         if any(self._free):
             fork.leak(self._free)
             self._free = _no_calls()

@@ -32,7 +32,7 @@ class Bindable(Protocol):
 class Bound:
     """A call of an algorithm with everything bound: arrays, sizes, initial value, stream and storage.
 
-    Calling it enqueues the same again, and nothing else: all that there is to check was checked. It is for
+    Calling it enqueues the same again, and nothing else: all checks are done. It is for
     one thread at a time, and its stream must outlive it. Made by `Algorithm.bind`.
 
     Notes
@@ -82,7 +82,7 @@ class Bound:
     def rebind(self, *arguments: Any, **named: Any) -> None:
         """Bind other arguments, in the order of `Algorithm.run`, in a few microseconds.
 
-        What was enqueued before is not changed by it.
+        Calls that are enqueued already are not changed.
 
         Raises
         ------
@@ -108,7 +108,7 @@ class Bound:
         algorithm._enqueued(every)
 
     def _set(self, bound: tuple[Any, ...]) -> None:
-        """Set the graph to what was bound."""
+        """Set the graph's parameters to the bound arguments."""
         self._call.prepare(bound)
         needed, held = self._call.nbytes, self._held
         if self._handle and driver.is_captured(self._handle):
@@ -174,7 +174,7 @@ class Bound:
         return traced
 
     def close(self) -> None:
-        """Free what it holds, once what was enqueued is done. It cannot be called then."""
+        """Free its resources, once its enqueued calls are done. It cannot be called afterwards."""
         self._is_closed = True
         self._launch, self._kept = _closed, None
         if self._collected.detach():
@@ -214,7 +214,7 @@ class _Held:
         fork.in_child(self._forget)
 
     def _forget(self) -> None:
-        """Leave the storage and what was lent to the parent process, as the graph does with itself."""
+        """Leave storage and lent memory to the parent process, as the graph does with itself."""
         fork.leak(self._lent)
         self.storage, self._lent = (0, 0), ()
 

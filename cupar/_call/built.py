@@ -51,7 +51,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class Build:
-    """Where an algorithm's code came from, and what that cost.
+    """Where an algorithm's code came from, and the time it took.
 
     Attributes
     ----------

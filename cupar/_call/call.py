@@ -93,7 +93,7 @@ class Call:
         As given.
     bind : callable
         Takes the arguments of `run`, all but the stream, in a tuple; checks them, and returns the problem and
-        all values that the call has: addresses as int, and what is copied as bytes.
+        all values of the call: addresses as int, and copied values as bytes.
     memory : Memory
         The context's.
     loaded : Loaded
@@ -156,15 +156,15 @@ class Call:
         self.shape = shape
 
     def lend(self, owner: Any) -> None:
-        """Note what must live until the stream has passed the call; `prepare` sees to that.
+        """Keep an object alive until the stream has passed the call; see `prepare`.
 
-        Calls that were lent nothing do not even ask.
+        Calls that were lent nothing pay nothing for it.
         """
         self.problem = None
         self._lent.append(owner)
 
     def take_lent(self) -> tuple[Any, ...]:
-        """Return what was lent, for the caller to hold."""
+        """Return the objects that were lent, for the caller to hold."""
         found = tuple(self._lent)
         self._lent.clear()
         return found
@@ -182,7 +182,7 @@ class Call:
     def _several(self, shapes: tuple[int, ...]) -> Enqueue:
         """Return a function that enqueues several shapes, given a tuple of numbers for each."""
         first = {each: self._enqueuers.get(each) or self._new(each) for each in shapes}
-        # What is enqueued twice has two enqueuers, as each leaves alone what it set before.
+        # A shape enqueued twice has two enqueuers, as each skips parameters that it set before.
         each = tuple(first.pop(one) if one in first else self._one(one) for one in shapes)
 
         def enqueue(bound: Checked, address: int, numbers: tuple[Any, ...], stream: int) -> None:

@@ -27,9 +27,9 @@ def _may_be_graphs() -> bool:
     return not off and os.environ.get("CUDA_LAUNCH_BLOCKING", "0").strip() in ("", "0")
 
 
-# Executable graphs of each shape that are made at most when code is loaded, since to make one later may wait
-# for the GPU: the driver keeps memory for graphs, and where that is used up it waits for all that runs (seen
-# on an H200 with each 43rd graph). One is the default stream's.
+# Executable graphs per shape that are made when code is loaded, at most: making one later may wait for the
+# GPU, as the driver waits for all running work where its memory for graphs is used up (seen on an H200 with
+# each 43rd graph). One is for the default stream.
 _EXECUTABLES = 8 if _may_be_graphs() else 0
 # In a context; 48 kB of device memory each, on an H200. A shape gets its first one up to the larger number of
 # all, and further ones up to the smaller.
@@ -99,7 +99,7 @@ class Loaded:
             self._make_executables({name: min(each.executables, most) for name, each in shapes.items()})
 
     def _prepare(self, spec: Specialisation) -> None:
-        """Set the driver's attributes of the kernels, before graphs are made."""
+        """Set driver attributes of the kernels, before graphs are made."""
 
     def _values(self, spec: Specialisation, arrays: Sequence[str]) -> Values:
         return Values.of(spec, arrays)
@@ -144,7 +144,7 @@ class Loaded:
         return None  # for want of memory: kernels are launched one by one
 
     def give_back(self, shape: str, executable: Executable) -> None:
-        """Give back what was taken."""
+        """Give back an executable."""
         if self._keeps_spares:
             self._spare[shape].append(executable)
         else:
@@ -230,7 +230,7 @@ class Code:
         return list(self._loaded)
 
     def release_spares(self, context: driver.Context) -> None:
-        """Give back what only calls that are yet to come would use, as other code takes its place."""
+        """Destroy spare executables, as other code replaces this."""
         self._loaded[context].release_spares()
 
     def __del__(self) -> None:
@@ -250,7 +250,7 @@ class Code:
         return Image.loads(self._blob).cubin
 
     def abandon(self) -> None:
-        """Forget what is loaded: a forked process cannot use what its parent loaded, nor may it unload it."""
+        """Forget loaded code: a forked process can neither use nor unload its parent's."""
         for loaded in self._loaded.values():
             loaded.abandon()
         self._loaded = {}

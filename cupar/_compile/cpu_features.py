@@ -1,9 +1,9 @@
-"""What the CPU at hand can do, by LLVM's names but without LLVM: for builds that another machine has made."""
+"""What the CPU at hand is and can do, without LLVM: to find builds, those of other machines, too."""
 
 from __future__ import annotations
 
 import functools
-from pathlib import Path
+from itertools import takewhile
 from typing import Final
 
 # Linux's names for what LLVM calls otherwise, beside dots and underscores.
@@ -40,18 +40,34 @@ _UNUSED: Final = (
     *("rtm", "sahf", "serialize", "sgx", "shstk", "tsxldtrk", "uintr", "usermsr", "vmx", "waitpkg"),
     *("wbnoinvd", "widekl", "xsave", "xsavec", "xsaveopt", "xsaves"),
 )
-_FIELDS: Final = ("flags", "Features")  # where Linux says it, of x86-64 and of aarch64
+# By these LLVM's words for an x86-64 are decided; on aarch64 it goes by all cores of a system.
+_DECIDE: Final = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")
+
+
+@functools.cache
+def _told() -> dict[str, str]:
+    """Return what Linux says of the first core; nothing where it says nothing.
+
+    No more is read: Linux measures a frequency for each core that it tells of.
+    """
+    try:
+        with open("/proc/cpuinfo", errors="replace") as file:  # noqa: PTH123 - hits import no pathlib here
+            fields = [line.partition(":") for line in takewhile(str.strip, file)]
+    except OSError:
+        return {}
+    return {name.strip(): value.strip() for name, _, value in fields}
+
+
+def decisive() -> list[str]:
+    """Return what decides LLVM's name of the CPU and its features; nothing if Linux does not tell all."""
+    found = [_told().get(name, "") for name in _DECIDE]
+    return found if all(found) else []
 
 
 @functools.cache
 def _here() -> frozenset[str]:
-    """Return what Linux says of the first CPU; nothing where it says nothing."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
-    except OSError:
-        return frozenset()
-    named = (line.partition(":") for line in lines)
-    return frozenset(_plain(next((end for name, _, end in named if name.strip() in _FIELDS), "")).split())
+    told = _told()
+    return frozenset(_plain(told.get("flags") or told.get("Features", "")).split())
 
 
 def _plain(name: str) -> str:

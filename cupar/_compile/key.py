@@ -37,7 +37,7 @@ digest = toolchain.digest
 
 
 def template_parts(spec: Specialisation) -> dict[str, Any]:
-    """Return what the kernels depend on: types and options, but no function of the user's."""
+    """Return the parts of a template's key: types and options, but no function of the user's."""
     family = spec.kind._family
     assert family is not None
     versions = {
@@ -75,7 +75,7 @@ def _spec_parts(spec: Specialisation) -> dict[str, Any]:
 
 
 def build_parts(spec: Specialisation) -> dict[str, Any]:
-    """Return what a build depends on: its template, and the operators with what compiles them."""
+    """Return the parts of a build's key: its template's, and the operators with what compiles them."""
     if spec.is_kernel:
         return _kernel_parts(spec)
     if spec.is_cpu:
@@ -104,7 +104,7 @@ def build_parts(spec: Specialisation) -> dict[str, Any]:
 
 
 def policy_parts(spec: Specialisation, card: Card) -> dict[str, Any]:
-    """Return what a policy that was measured on a kind of card is for; see `_obtain.tuned`."""
+    """Return the parts of the key of a policy that was measured on a kind of card; see `_obtain.tuned`."""
     family = spec.kind._family
     assert family is not None
     assert family.tunable is not None
@@ -121,7 +121,7 @@ def policy_parts(spec: Specialisation, card: Card) -> dict[str, Any]:
 
 
 def _cpu_parts(spec: Specialisation) -> dict[str, Any]:
-    """Return what a build for the CPU depends on: there is no template."""
+    """Return the parts of the key of a build for the CPU, which has no template."""
     functions = _functions(spec)
     return {
         "format": FORMAT,
@@ -139,7 +139,7 @@ def links_part(links: Sequence[Linkable]) -> dict[str, Any]:
 
 
 def source_parts(code: Linkable, cc: int) -> dict[str, Any]:
-    """Return what the LTO-IR of C++ depends on."""
+    """Return the parts of the key of C++ compiled to LTO-IR."""
     versions = toolchain.template_versions()
     used = {
         name: versions[name]
@@ -156,7 +156,7 @@ def source_parts(code: Linkable, cc: int) -> dict[str, Any]:
 
 
 def _kernel_parts(spec: Specialisation) -> dict[str, Any]:
-    """Return what a kernel of the user's depends on: there is no template."""
+    """Return the parts of the key of a user's kernel, which has no template."""
     ((name, op),) = spec.operators
     versions = {**toolchain.operator_versions(), **toolchain.template_versions()}
     del versions["cuda-cccl"]
@@ -182,7 +182,7 @@ def _kernel_parts(spec: Specialisation) -> dict[str, Any]:
 
 
 def result_parts(op: Operator) -> dict[str, Any]:
-    """Return what the type of an operator's result depends on."""
+    """Return the parts of the key of an operator's result type."""
     return {
         "format": FORMAT,
         "entry": "result",
@@ -193,7 +193,7 @@ def result_parts(op: Operator) -> dict[str, Any]:
 
 
 def notes(spec: Specialisation) -> dict[str, Any]:
-    """Return what an entry says of operators beside its key: names, and what fingerprints are made of."""
+    """Return metadata of an entry that is not in its key: operators' names, and the parts of fingerprints."""
     functions = _functions(spec)
     sources = ((name, op.source) for name, op in functions.items())
     return {

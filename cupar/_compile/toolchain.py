@@ -247,16 +247,31 @@ def _hash(part: Any) -> str:
 
 @functools.cache
 def host_cpu() -> tuple[str, str]:
-    """Return the CPU that builds are made for, and its features, as LLVM has them."""
+    """Return the CPU that builds are made for, and its features, as LLVM has them.
+
+    LLVM takes half of a hit to load, so the cache keeps its answer, by what Linux says of the CPU.
+    """
     from .._jobs.threads import apart
+    from . import cpu_features
 
-    return apart(_host_cpu)
+    said = b""
+    if decisive := cpu_features.decisive():
+        key = sha256(repr([_SAID, package_version("llvmlite"), machine(), *decisive]).encode()).hexdigest()
+        said = _cache.fetch(key, lambda: Entry(_SAID, apart(_host_cpu)), portable=False).entry.payload
+    if not _A_CPU.fullmatch(said):
+        said = apart(_host_cpu)
+    name, _, features = said.decode().partition("\n")
+    return name, features
 
 
-def _host_cpu() -> tuple[str, str]:
+_SAID: Final = {"entry": "search", "library": "LLVM, of the CPU"}
+_A_CPU: Final = re.compile(rb"[\w.-]+\n(?:[+-][\w.-]+(?:,[+-][\w.-]+)*)?")
+
+
+def _host_cpu() -> bytes:
     from .._numba import llvm
 
-    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    return f"{llvm.get_host_cpu_name()}\n{llvm.get_host_cpu_features().flatten()}".encode()
 
 
 @functools.cache

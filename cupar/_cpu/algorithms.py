@@ -1,6 +1,6 @@
 """What algorithms do on the CPU: short functions, which numba compiles with operators and iterators.
 
-What has one result of many items is done in parts, whose number depends on the problem alone: a part is
+Reductions and scans are done in parts, whose number depends on the problem alone: a part is
 folded by itself, what parts come to is combined in order, and then, in scans, each part goes on from that.
 So the grouping of floats is fixed, whatever the cores.
 """
@@ -137,7 +137,7 @@ def _keys(kit: Kit) -> tuple[Any, Any]:
 def _walk(kit: Kit, read: Any, write: Any, op: Any, begun: Any, read_key: Any, differs: Any) -> Any:
     """Return ``walk(p, low, high, is_first, shift, total)``, which scans a range.
 
-    If it is not the first of what is scanned, `total` is that of all before.
+    If it is not the first item of the scan, `total` is that of all before.
     """
     is_exclusive, has_init = kit.spec.algorithm.startswith("exclusive"), kit.has_init
     initial: Any = kit.initial() if has_init else None

@@ -33,7 +33,7 @@ def build(spec: Specialisation) -> bytes:
     TypeError
         If numba cannot compile an operator, or its result is not converted to the type needed.
     Unfingerprintable
-        If an operator uses what others have registered with numba.
+        If an operator uses registrations with numba that are not numba's own.
     """
     if not has_code(spec):
         return packed([], b"")
@@ -70,7 +70,7 @@ def _compiled(spec: Specialisation) -> Any:
 
 
 def _function(spec: Specialisation) -> Any:
-    # By name, as algorithms are: what that imports is no matter of a program that finds its builds.
+    # By name, as algorithms are: a program that finds its builds must not import it.
     made = outlined(pkgutil.resolve_name(f"{__package__}.kit:whole")(spec))
     made.compile((BYTES,))
     return made.overloads[(BYTES,)]
@@ -95,7 +95,7 @@ def _library(compiled: Any) -> Any:
         builder.ret(word(0))
     with builder.if_then(status.is_user_exc):
         described = builder.load(status.excinfoptr)
-        words = builder.inttoptr(around.args[0], word.as_pointer())  # which nobody reads any more
+        words = builder.inttoptr(around.args[0], word.as_pointer())  # which are free by then
         text, size = (builder.extract_value(described, i) for i in (PICKLE_BUF_IDX, PICKLE_BUFSZ_IDX))
         builder.store(builder.ptrtoint(text, word), words)
         builder.store(builder.sext(size, word), builder.gep(words, [word(1)]))

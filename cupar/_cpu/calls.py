@@ -61,7 +61,7 @@ class CpuAlgorithm(Algorithm, uses={}):
         lent: list[Any] = []
         bound = self._bind_values(arguments, lent.append)
         if temp_storage is None:
-            return 1  # what it needs it takes itself
+            return 1  # it allocates its own
         _, nbytes = within_cpu_call(arrays.storage, temp_storage)
         if nbytes < 1:
             raise ValueError(f"temp_storage: needs 1 bytes for this call, got {nbytes}")
@@ -136,7 +136,7 @@ class HostBound:
         self._algorithm._enqueued(every)
 
     def close(self) -> None:
-        """Let go of what it holds. It cannot be called then."""
+        """Release its arrays. It cannot be called afterwards."""
         self._is_closed, self._kept, self._bound = True, None, ()
 
     def __enter__(self) -> HostBound:

@@ -78,8 +78,12 @@ class HostCode:
         return found
 
     def _loaded(self) -> Callable[[int], int]:
-        if package_version("llvmlite") == ABSENT:
+        """Load the code without LLVM, which takes longer to load than all else of a hit, or else with it."""
+        try:
             return self._loaded_without_llvm()
+        except (ImportError, OSError):
+            if package_version("llvmlite") == ABSENT:
+                raise
         import llvmlite.binding as llvm
 
         needs, code = _opened(self.blob)

@@ -1,7 +1,7 @@
 """Algorithms whose outputs are as long as the input decides, on the CPU.
 
-Each part writes what it keeps to columns of the temporary storage, then the parts' counts are added up, and
-then each part copies what is its own to where that goes. So each item is read once, and no branch depends on
+Each part writes the items it keeps to columns of the temporary storage, then the parts' counts are added up,
+and then each part copies its own items to their places. So each item is read once, and no branch depends on
 whether it is kept, which no CPU could foresee.
 """
 

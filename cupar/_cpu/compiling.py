@@ -1,4 +1,4 @@
-"""Having numba compile for the CPU with cupar's settings, and looking at what that would call."""
+"""Compiling with numba for the CPU under cupar's settings, and a check of what the code calls."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .target import target
 def compiling(subject: str) -> Iterator[Callable[[], bool]]:
     """Compile for the CPU in the block, while no other thread compiles; errors name the subject.
 
-    What it yields tells whether all is as it was to begin with; if not, the block is to be done again.
+    Yields a function that tells whether settings and registrations are unchanged; if not, repeat the block.
 
     Raises
     ------
     Unfingerprintable
-        At the end of the block, if what was compiled uses what others have registered with numba.
+        At the end of the block, if the code uses registrations that are not numba's own.
     """
     refusing = extensions.refuse_foreign(target.target_context, subject)
     with global_compiler_lock, numba_settings.own(config) as holds, refusing:

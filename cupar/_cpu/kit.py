@@ -17,7 +17,7 @@ from .operators import function_of
 from .plans import FIRST_VALUE, WORDS, Part, execution_plan_of
 from .values import Place, cast_to, constant, inlined, integer, memory
 
-Phases = tuple[Callable[[Any], None], ...]  # what is done in each, given the parameters
+Phases = tuple[Callable[[Any], None], ...]  # a function of the parameters for each
 
 WORD = np.dtype(np.int64)
 
@@ -59,7 +59,7 @@ class Kit:
         return self.spec.option("init") is not None
 
     def place(self, name: str) -> Place:
-        """Return where an array's address is, or the state of what is none."""
+        """Return where an array's address is, or an iterator's state."""
         word = self._words.get(name, 0)  # what keeps nothing asks for nothing
         return Place(word) if self.arguments[name].is_pointer else Place(word, 0)
 
@@ -92,7 +92,7 @@ class Kit:
         return constant(self.accumulator, Place(self._words["init"], 0))
 
     def begun(self, op: Any) -> Any:
-        """Return ``begun(p, value)``: what is before a first value, and the total with that."""
+        """Return ``begun(p, value)``: the prefix before a first value, and the total with it."""
         if not self.has_init:
             return inlined(lambda p, value: (value, value))
         initial = self.initial()

@@ -80,7 +80,7 @@ def load(code: bytes, name: str, find: Callable[[str], int | None] = symbol) -> 
 
 
 class _Object:
-    """An object in memory: what is run and read, and on pages of its own what is written."""
+    """An object in memory: code and constants, and writable data on pages of its own."""
 
     def __init__(self, code: bytes, find: Callable[[str], int | None]) -> None:
         if (code[:6], *struct.unpack_from("<HH", code, 16)) != (b"\x7fELF\x02\x01", _OBJECT, _X86_64):
@@ -155,7 +155,7 @@ class _Object:
         return self._address(numbers[0])
 
     def protect(self) -> None:
-        """Let it be run, and what is run no longer be written."""
+        """Make the code executable, and no longer writable."""
         protect = ctypes.CDLL(None, use_errno=True).mprotect
         protect.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
         if protect(self._base, self._fixed, _READ_AND_EXECUTE):

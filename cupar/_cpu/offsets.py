@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-WORDS = 3  # of a part: the first segment that is wrong, what is, and the offset that says so; -1: none is
-BEFORE, BEYOND, BEYOND_OUTPUT, OUTPUT_BEFORE, OUTPUT_BEYOND = range(5)  # what is wrong
+WORDS = 3  # of a part: the first invalid segment or -1, which check failed, and the offset
+BEFORE, BEYOND, BEYOND_OUTPUT, OUTPUT_BEFORE, OUTPUT_BEYOND = range(5)  # which check failed
 
 
 class SegmentOffsets(NamedTuple):
@@ -33,7 +33,7 @@ def rooms(problem: Any) -> tuple[int, int]:
 
 
 def check(problem: Any, found: np.ndarray[Any, Any], parts: int) -> None:
-    """Raise ValueError if so many parts of a check found an offset that is wrong."""
+    """Raise ValueError if one of the parts of a check found an invalid offset."""
     words = found[: WORDS * parts].tolist()
     for first in range(0, len(words), WORDS):
         segment, what, value = words[first : first + WORDS]

@@ -37,7 +37,7 @@ class ExecutionPlan(NamedTuple):
     numbers : int
         How many other numbers a plan has.
     check : tuple of str
-        The last column, if the first phase checks offsets: what that finds, an item for each part.
+        The last column, if the first phase checks offsets: its findings, an item for each part.
     """
 
     made_by: str
@@ -60,7 +60,7 @@ class Part(NamedTuple):
     begin: int
     end: int
     number: int  # which it is; of a merge: whether it goes to the temporary storage
-    low: int = 0  # of what is merged; else how many items a part has
+    low: int = 0  # of a merge's output; else how many items a part has
     middle: int = 0
     high: int = 0
 

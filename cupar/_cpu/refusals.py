@@ -1,4 +1,4 @@
-"""What is for GPUs alone, refused by name before anything is built."""
+"""Features that only GPUs have, refused by name before anything is built."""
 
 from __future__ import annotations
 

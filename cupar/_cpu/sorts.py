@@ -35,7 +35,7 @@ def _merger(before: Any, left: _Side, right: _Side, item_of: Any, store: Any, st
     def merge(
         p: Any, source: Any, to: Any, lefts: tuple[Any, Any], rights: tuple[Any, Any], wanted: Any, out: Any
     ) -> None:
-        """Write to places of the output what is merged: `wanted` items of the ranges are before that."""
+        """Write merged items to the output, from the one with `wanted` items before it."""
         keys, items = source
         (low, middle), (begin, high), (k, stop) = lefts, rights, out
         least, most = max(0, wanted - (high - begin)), min(wanted, middle - low)
@@ -56,7 +56,7 @@ def _merger(before: Any, left: _Side, right: _Side, item_of: Any, store: Any, st
             i += 1 - step
             k += 1
         rest = min(stop, k + middle - i)
-        while k < rest:  # what is left of one of them
+        while k < rest:  # the rest of one of them
             store(to[0], k, left_key(keys, i))
             store_item(to[1], k, left_item(items, i))
             i += 1

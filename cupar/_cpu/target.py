@@ -105,7 +105,7 @@ class _Context(CPUContext):  # type: ignore[misc]
 
     def add_dynamic_addr(self, builder: Any, intaddr: int, info: str) -> Any:
         """Return what stands in code for something at an address of this process."""
-        if info != _Dispatcher.__name__:  # of a function that is called, nobody reads the address
+        if info != _Dispatcher.__name__:  # the address of a called function is never read
             raise TypeError(f"it reads {info} by its address, which is another one in the next process")
         return ir.IntType(8).as_pointer()(None)
 

@@ -2,8 +2,8 @@
 
 An executor of the standard library refuses work as soon as the interpreter ends, while threads that outlive
 the main one and ``atexit`` functions still make calls. And an interrupt that arrives while it is handed work
-leaves it with a lock taken, or with work that nobody waits for and that writes to arrays that are gone. Here
-the main thread uses what is made in C alone, which a signal finds done or not begun.
+leaves it with a lock taken, or with work that nothing waits for and that writes to freed arrays. Here the
+main thread calls only functions in C, which a signal finds done or not begun.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ P = TypeVar("P")
 
 
 def in_threads(do: Callable[[P], None], parts: Iterable[P], most: int) -> None:
-    """Do all parts, in this thread and at most so many in all; return, or raise, when no other is at work."""
+    """Do all parts, in this thread and others, at most `most`; return, or raise, when no other is at work."""
     shared = _Shared(do, parts)
     try:
         for _ in range(min(most, cores()) - 1):
@@ -55,7 +55,7 @@ class _Shared(Generic[P]):
             self._do(part)
 
     def help(self) -> None:
-        """Do what is left, in another thread: before it takes a part, it is one that is waited for."""
+        """Do remaining parts in another thread, which is waited for once it has taken one."""
         held = threading.Lock()
         with held:
             self._helping.append(held)

@@ -1,7 +1,7 @@
 """Values in memory and in operators: numba functions that load, store and convert those of a dtype.
 
-In an operator a value is what it is on the GPU: a number, or a named tuple for a struct. numba has no 16-bit
-floats on the CPU; there they are float32, rounded to 16 bits wherever they are converted.
+In an operator a value has the same type as on the GPU: a number, or a named tuple for a struct. numba has no
+16-bit floats on the CPU; there they are float32, rounded to 16 bits wherever they are converted.
 
 Functions of memory take the address of a call's parameters, which do not change, so that LLVM reads each
 once, however often it is asked for. They are intrinsics, for which numba compiles no function of their own.
@@ -48,12 +48,12 @@ NUMBA: Final = SimpleNamespace(
 
 
 def inlined(function: Any) -> Any:
-    """Have numba compile a function into those that call it, if it does not already."""
+    """Have numba inline a function into its callers, if it does not already."""
     return function if hasattr(function, "py_func") else jitted(function, forceinline=True)
 
 
 def outlined(function: Any) -> Any:
-    """Have numba compile a function that others call."""
+    """Have numba compile a function out of line."""
     return jitted(function)
 
 

@@ -286,6 +286,18 @@ def in_background(context: Context) -> Iterator[None]:
             library().cuCtxPopCurrent_v2(byref(handle))
 
 
+def primaries() -> Iterator[int]:
+    """Yield the handles of all active primary contexts; each is current until the next."""
+    for ordinal in range(_device_count()):
+        if _primary_number(ordinal) is not None:
+            with _primary(ordinal) as handle:
+                call("cuCtxPushCurrent_v2", handle)
+                try:
+                    yield handle.value or 0
+                finally:
+                    library().cuCtxPopCurrent_v2(byref(c_void_p()))
+
+
 @fork.in_child
 def _forget() -> None:
     vars(this_thread).clear()

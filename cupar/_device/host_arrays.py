@@ -27,6 +27,12 @@ def is_array_class(cls: type) -> bool:
     )
 
 
+def is_masked(cls: type) -> bool:
+    """Whether a class is of masked arrays, without importing their module: a hit would pay for it."""
+    masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)
+    return masked is not None and issubclass(cls, masked)
+
+
 PYTORCHS_DTYPE: Final = "a dtype of PyTorch's; give NumPy's, as in np.float32 or 'f4', or a tensor"
 
 
@@ -37,7 +43,7 @@ def is_pytorchs_dtype(cls: type) -> bool:
 
 def reader(array: Any) -> Callable[[Any], np.ndarray[Any, Any]]:
     """Return what makes arrays of this class NumPy's, in the same memory."""
-    if isinstance(array, np.ma.MaskedArray):
+    if is_masked(type(array)):
         raise TypeError(_MASKED)
     if isinstance(array, np.ndarray):
         return np.asarray

@@ -38,14 +38,14 @@ class Block(NamedTuple):
 
 
 class Kept(Protocol):
-    """What keeps something in a context for calls to come."""
+    """An object that keeps resources in a context for later calls."""
 
     def _release(self, context: driver.Context) -> None:
         """Give back all that is unused now."""
 
 
 class Keepers:
-    """Objects that keep something in a context, as long as they are there."""
+    """Weak references to objects that keep resources in a context for later calls."""
 
     def __init__(self) -> None:
         self._found: dict[int, ReferenceType[Kept]] = {}  # by `id`
@@ -64,7 +64,7 @@ class Keepers:
 
 
 class Memory:
-    """What cupar keeps of one context's memory between calls. All threads share it."""
+    """The memory of one context that cupar keeps between calls. All threads share it."""
 
     def __init__(self, context: driver.Context) -> None:
         self._context = context

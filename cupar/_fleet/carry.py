@@ -1,8 +1,8 @@
 """Records of shards: what each reduces to, how they combine in order, and the prefix of each shard.
 
 A shard reduces to one small record: a value, whether there is one, and, for runs of keys, the keys at its
-borders. Records combine by the user's operator, lifted: a record without a value leaves the other as it is, and
-no operator needs an identity. The prefix of a shard is what the records before it reduce to. How records
+borders. Records combine by the user's operator, lifted: a record without a value leaves the other as it is,
+and no operator needs an identity. The prefix of a shard is what the records before it reduce to. How records
 travel is not said here.
 """
 
@@ -15,7 +15,8 @@ import numpy as np
 
 from .. import structs
 from .._functions import operators
-from .._functions.calls import Work, cast
+from .._functions.calls import Work
+from .._functions.values import cast
 from ..host import View
 from ..iterators import PermutationIterator, TransformIterator, TransformOutputIterator, ZipIterator
 from ..operators import Op, OpKind

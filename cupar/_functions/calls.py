@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,13 @@ from .._base import device
 from .._device import driver
 from .._ir.iterator import ENDLESS, Iterator, over
 from ..host import View
-from ..iterators import TransformIterator, TransformOutputIterator, ZipIterator
+from ..iterators import ZipIterator
 from ..operators import OpKind
 from ..transform import unary_transform
-from . import libraries, operators
-from .axes import INT64, collapsed, constant, strided
+from . import libraries
+from .axes import collapsed, constant, strided
 from .libraries import Library
+from .values import cast, integer
 
 
 class Operand:
@@ -203,86 +204,6 @@ def zipped(parts: Sequence[Operand]) -> Operand:
     return Operand(tuple(each.own for each in parts), items, parts[0].shape, tuple(parts))
 
 
-# --- Types ------------------------------------------------------------------------------------------------
-
-
-def accumulated(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype in which items are combined: float32 for float16 and bfloat16."""
-    return np.dtype(np.float32) if structs.kind_of(dtype) == "f" and dtype.itemsize == 2 else dtype
-
-
-def summed(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype in which NumPy and the Array API sum: bool and small integers in one of 64 bits."""
-    if dtype.kind in "bi":
-        return INT64
-    return np.dtype(np.uint64) if dtype.kind == "u" else dtype
-
-
-@operators.remembered
-def _to_integer(dtype: np.dtype[Any]) -> Any:
-    kind = dtype.type
-    return lambda value: kind(value)  # noqa: PLW0108 - a function, as types are no operators
-
-
-def _real(value: Any) -> Any:
-    return value.real
-
-
-def cast(items: Any, dtype: np.dtype[Any]) -> Any:
-    """Return items of another dtype, converted as they are read; as NumPy does it, whatever is lost."""
-    if items.dtype == dtype or dtype.names is not None:
-        return items
-    if items.dtype.kind == "c" and dtype.kind not in "cb":
-        items = TransformIterator(items, _real, np.dtype(f"f{items.dtype.itemsize // 2}"))
-    if dtype.kind == "b":
-        return TransformIterator(items, is_nonzero, dtype)
-    if structs.convertible(items.dtype, dtype):
-        return TransformIterator(items, OpKind.IDENTITY, dtype)
-    return TransformIterator(items, _to_integer(dtype), dtype)
-
-
-def casting(out: Any, source: np.dtype[Any]) -> Any:
-    """Return an output that takes items of another dtype, converted as they are written."""
-    if out.dtype == source or source.names is not None:
-        return out
-    if structs.convertible(source, out.dtype):
-        return TransformOutputIterator(out, OpKind.IDENTITY, source)
-    op = _real if source.kind == "c" and out.dtype.kind == "f" else _to_integer(out.dtype)
-    return TransformOutputIterator(out, op, source)
-
-
-def is_nonzero(value: Any) -> bool:
-    """Whether a value counts as true."""
-    return value != 0  # type: ignore[no-any-return]
-
-
-def dtype_of(name: str, given: Any) -> Any:
-    """Return a dtype that is given by NumPy's name for it, or by PyTorch's; None stays None."""
-    if given is None:
-        return None
-    try:
-        if type(given).__module__ == "torch":
-            given = str(given).removeprefix("torch.")
-        return structs.normal(name, structs.as_dtype(given))
-    except (TypeError, ValueError, SyntaxError) as error:
-        raise TypeError(f"{name}: expected a dtype, got {given!r}: {error}") from None
-
-
-def initial(name: str, value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Return an initial value as an array of one item."""
-    if libraries.is_array(value) and not isinstance(value, np.ndarray):
-        raise TypeError(f"{name}: expected a number on the host, got a {type(value).__name__}")
-    try:
-        if dtype.names is not None:
-            value = tuple(np.asarray(value).tolist() if isinstance(value, np.ndarray) else value)
-            return np.array([value], dtype)
-        return np.asarray(value).astype(dtype).reshape(1)
-    except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"{name}: expected one value of {structs.text(dtype)}, got {value!r}: {error}"
-        ) from None
-
-
 # --- Operands ---------------------------------------------------------------------------------------------
 
 
@@ -294,6 +215,10 @@ def _array_in(given: Any) -> Any:
         leaves = (leaf.given for leaf in given.leaves if leaf.is_array)
         return next((each for each in leaves if libraries.is_array(each)), None)
     return given
+
+
+def _has_iterator(given: Any) -> bool:
+    return isinstance(given, Iterator) or (isinstance(given, tuple) and any(map(_has_iterator, given)))
 
 
 def operand_of(work: Work, name: str, given: Any, num_items: Any) -> Operand:
@@ -309,7 +234,7 @@ def operand_of(work: Work, name: str, given: Any, num_items: Any) -> Operand:
                 )
         return zipped(parts)
     if isinstance(given, Iterator):
-        size = given.room(name) if num_items is None else num_items
+        size = given.room(name) if num_items is None else integer("num_items", num_items)
         if size == ENDLESS:
             raise ValueError(f"{name}: no array bounds this iterator; expected num_items, got None")
         return Operand(None, given, (size,))
@@ -322,19 +247,26 @@ def operand_of(work: Work, name: str, given: Any, num_items: Any) -> Operand:
     library, work.library = work.library, found
     try:
         return work.operand(given, name)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:  # PyTorch's are RuntimeErrors
         text = str(error)
-        raise type(error)(
-            text if text.startswith(name) else f"{name}: {text.partition(': ')[2] or text}"
-        ) from None
+        kind = TypeError if isinstance(error, RuntimeError) else type(error)
+        raise kind(text if text.startswith(name) else f"{name}: {text.partition(': ')[2] or text}") from None
     finally:
         work.library = library
 
 
-def _number(value: Any, other: np.dtype[Any]) -> Operand:
-    """Return a number as an array without dimensions, of the dtype that NumPy promotes it to with another."""
-    dtype = np.result_type(other, value)
-    return Operand(None, constant(np.asarray(value, dtype)[()]), ())
+def _number(name: str, value: Any, other: np.dtype[Any]) -> Operand:
+    """Return a number as an array without dimensions, of the dtype that NumPy promotes it to with another.
+
+    One that such a dtype has not is of NumPy's own for it.
+    """
+    try:
+        number = np.asarray(value, np.result_type(other, value))
+    except OverflowError:
+        number = np.asarray(value)
+    if number.dtype.kind == "O":
+        raise TypeError(f"{name}: expected a number of at most 64 bits, got {value}")
+    return Operand(None, constant(number[()]), ())
 
 
 def output_of(
@@ -403,6 +335,7 @@ def enter(
     like: Any = None,
     num_items: Any = None,
     numbers: bool = False,
+    optional: Collection[str] = ("where", "weights", "initial", "sorter", "prepend", "append"),
 ) -> Any:
     """Return what a function makes of operands, as arrays of the library of the first array among them.
 
@@ -416,7 +349,14 @@ def enter(
         As for the functions of `cupar.arrays`.
     numbers : bool
         Whether a number is taken in place of an array, in a dtype that follows those of arrays.
+    optional : collection of str
+        The inputs that may be None.
     """
+    for name, each in inputs.items():
+        if each is None and name not in optional:
+            libraries.of(name, None)
+    if num_items is not None and not any(_has_iterator(each) for each in inputs.values()):
+        raise TypeError(f"num_items: expected None, as there is no iterator, got {num_items!r}")
     first, name = like, "like"
     if like is None:
         skipped = (bool, int, float, complex) if numbers else ()
@@ -435,7 +375,7 @@ def enter(
         operands: list[Operand | None] = []
         for name, each in inputs.items():
             if numbers and isinstance(each, (bool, int, float, complex)):
-                operands.append(_number(each, libraries.of("x", first).memory(first).dtype))
+                operands.append(_number(name, each, library.memory(first).dtype))
             else:
                 operands.append(None if each is None else operand_of(work, name, each, num_items))
         return _given_back(function(work, *operands, *arguments))

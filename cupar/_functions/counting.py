@@ -14,20 +14,13 @@ from ..search import lower_bound, upper_bound
 from ..segmented import segmented_reduce
 from . import operators
 from .axes import INT64, Layout, columns, constant, indices
-from .calls import Operand, Work, accumulated, cast, casting, dtype_of, enter, initial
+from .calls import Operand, Work, enter
 from .items import size_of
-from .rows import bounds, check_kind, over_axes, positions, result_shape, sorted_rows
+from .rows import bounds, check_kind, check_numbers, over_axes, positions, result_shape, sorted_rows
+from .values import accumulated, cast, casting, dtype_of, initial, integer
 
 _FLOAT = np.dtype(np.float64)
 _MOST = 2**31 - 2  # bins
-
-
-def _count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name}: expected an integer, got {type(value).__name__}")
-    if not 0 <= value <= _MOST:
-        raise ValueError(f"{name}: expected from 0 to {_MOST}, got {value}")
-    return int(value)
 
 
 def segments(
@@ -52,11 +45,10 @@ def segments(
 def _segment_reduce(
     work: Work, x: Operand, ids: Operand, op: Any, number: Any, init: Any, dtype: Any
 ) -> Operand:
-    count = _count("num_segments", number)
+    count = integer("num_segments", number, _MOST)
     if ids.size != x.size:
         raise ValueError(f"ids: expected as many as `x` has items, {x.size}, got {ids.size}")
-    if ids.parts or ids.dtype.kind not in "iub":
-        raise TypeError(f"ids: expected integers, got {structs.text(ids.dtype)}")
+    check_numbers("ids", ids, "biu")
     wanted = dtype_of("dtype", dtype)
     if wanted is not None and x.parts:
         raise TypeError("dtype: expected None, as `x` is a tuple, whose arrays keep their dtypes")
@@ -131,19 +123,24 @@ def counted(work: Work, bins: Any, size: int, out: Any, number: int) -> None:
     work.run(algorithm, bins, out, *levels, size)
 
 
+def _check_weights(weights: Operand | None, x: Operand, kinds: str) -> None:
+    if weights is not None:
+        check_numbers("weights", weights, kinds)
+        if weights.shape != x.shape:
+            raise ValueError(f"weights: expected shape {x.shape}, that of `x`, got {weights.shape}")
+
+
 def _bincount(work: Work, x: Operand, weights: Operand | None, minlength: Any, size: Any) -> Operand:
-    length, least = size_of(size), _count("minlength", minlength)
-    if x.ndim != 1 or x.parts:
+    length, least = size_of(size), integer("minlength", minlength, _MOST)
+    check_numbers("x", x, "biu")
+    if x.ndim != 1:
         raise ValueError(f"x: expected one dimension, got {x.ndim}")
-    if x.dtype.kind not in "iub":
-        raise TypeError(f"x: expected integers, got {structs.text(x.dtype)}")
-    if weights is not None and weights.shape != x.shape:
-        raise ValueError(f"weights: expected shape {x.shape}, that of `x`, got {weights.shape}")
+    _check_weights(weights, x, "biuf")
     if length is None:
         low, high = bounds(work, x) if x.size else (0, -1)
         if low < 0:
             raise ValueError(f"x: expected no item below 0, got {low}")
-        length = _count("x", max(int(high) + 1, least))
+        length = integer("x", max(int(high) + 1, least), _MOST)
     out = work.empty((length,), INT64 if weights is None else _FLOAT)
     if length and weights is None:
         counted(work, cast(x.items, INT64) if x.dtype.kind == "b" else x.items, x.size, out.items, length)
@@ -218,6 +215,8 @@ def _edges(work: Work, x: Operand, bins: Any, interval: Any) -> np.ndarray[Any, 
     if bins < 1 or bins > _MOST:
         raise ValueError(f"bins: expected from 1 to {_MOST}, got {bins}")
     if interval is not None:
+        if np.shape(interval) != (2,) or np.asarray(interval).dtype.kind not in "biuf":
+            raise TypeError(f"range: expected a pair of numbers, got {interval!r}")
         low, high = interval
     elif x.size:
         low, high = (x.dtype.type(each) for each in bounds(work, x))
@@ -237,8 +236,7 @@ def _histogram(
     check_kind("histogram", x, "biuf")
     if x.dtype.kind == "b":
         x = Operand(None, cast(x.items, np.dtype(np.uint8)), x.shape)
-    if weights is not None and weights.shape != x.shape:
-        raise ValueError(f"weights: expected shape {x.shape}, that of `x`, got {weights.shape}")
+    _check_weights(weights, x, "biufc")
     known = _edges(work, x, bins, interval)
     number = len(known) - 1
     edges = work.operand(work.put(known))

@@ -11,7 +11,15 @@ from ..iterators import CountingIterator, TransformIterator, ZipIterator
 from . import operators
 from .axes import INT64, axes_of, axis_of, with_numbers
 from .calls import Operand, Work, enter
-from .rows import check_items, check_kind, over_axes, reduced_rows, result_shape
+from .rows import (
+    check_items,
+    check_kind,
+    least_and_greatest,
+    over_axes,
+    reduced_rows,
+    result_shape,
+    twice,
+)
 
 
 def _first_least(a: Any, b: Any) -> Any:
@@ -123,14 +131,6 @@ def argmax(x: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any =
     return enter(_arg, {"x": x}, "argmax", axis, keepdims, False, stream=stream)
 
 
-def _twice(value: Any) -> Any:
-    return (value, value)
-
-
-def _least_and_greatest(a: Any, b: Any) -> Any:
-    return (b[0] if b[0] < a[0] else a[0], b[1] if b[1] > a[1] else a[1])
-
-
 def _least_and_greatest_float(a: Any, b: Any) -> Any:
     return (
         b[0] if b[0] < a[0] or b[0] != b[0] else a[0],
@@ -155,8 +155,8 @@ def _minmax(work: Work, x: Operand, axis: Any, keepdims: bool) -> MinMax:
         h_init = np.zeros(1, both)
         h_init["field_0"], h_init["field_1"] = operators.highest(x.dtype), operators.lowest(x.dtype)
         is_float = structs.kind_of(x.dtype) == "f"
-        op = _least_and_greatest_float if is_float else _least_and_greatest
-        reduced_rows(work, TransformIterator(items, _twice, both), out.items, layout, op, h_init)
+        op = _least_and_greatest_float if is_float else least_and_greatest
+        reduced_rows(work, TransformIterator(items, twice, both), out.items, layout, op, h_init)
     return MinMax(*out.parts)
 
 

@@ -6,33 +6,23 @@ from typing import Any
 
 import numpy as np
 
-from .. import structs
 from ..iterators import CountingIterator, PermutationIterator, TransformIterator
 from ..operators import OpKind
 from ..search import upper_bound
 from ..transform import binary_transform
 from .axes import INT64, Layout, axis_of, constant, indices, layout_of
-from .calls import Operand, Work, cast, enter
+from .calls import Operand, Work, enter
 from .items import Counted, along, bits, joined, size_of, taken
-from .rows import bounds, scanned_rows
+from .rows import bounds, check_numbers, places_of, promoted, scanned_rows, wrapped
+from .values import cast, integer
 
 # --- Taken and repeated ----------------------------------------------------------------------------------
 
 
 def _take(work: Work, x: Operand, places: Operand, axis: Any) -> Operand:
     layout, before, behind = along(x, axis, "take")
-    if places.dtype.kind not in "iu":
-        raise TypeError(f"indices: expected integers, got {structs.text(places.dtype)}")
-    if places.size and not layout.length:
-        raise IndexError("indices: expected none, as the axis has no items")
-    if work.library.on_cpu and places.size:
-        low, high = bounds(work, places)
-        if low < -layout.length or high >= layout.length:
-            raise IndexError(
-                f"indices: expected from {-layout.length} to {layout.length - 1}, got from {low} to {high}"
-            )
-    shape = (*before, *places.shape, *behind)
-    return taken(work, x, layout, cast(places.items, INT64), places.size, shape)
+    items = places_of(work, "indices", places, layout.length)
+    return taken(work, x, layout, items, places.size, (*before, *places.shape, *behind))
 
 
 def take(x: Any, indices: Any, /, *, axis: int | None = None, stream: Any = None) -> Any:
@@ -90,8 +80,7 @@ def _repeat(work: Work, x: Operand, repeats: Operand | None, number: Any, axis: 
         if out.size:
             work.copy(PermutationIterator(bits(x.items), source), bits(out.items), out.size)
         return out
-    if repeats.dtype.kind not in "iu":
-        raise TypeError(f"repeats: expected integers, got {structs.text(repeats.dtype)}")
+    check_numbers("repeats", repeats, "iu")
     if repeats.shape not in ((layout.length,), (1,), ()):
         raise ValueError(f"repeats: expected shape ({layout.length},), got {repeats.shape}")
     if work.library.on_cpu and repeats.size and bounds(work, repeats)[0] < 0:
@@ -110,7 +99,11 @@ def _repeat(work: Work, x: Operand, repeats: Operand | None, number: Any, axis: 
     if total and layout.length:
         search = upper_bound(ends.items, numbers, places, values_sorted=True)
         work.run(search, ends.items, layout.length, numbers, total, places)
-    out = taken(work, x, layout, places, total, (*before, total, *behind))
+    shape = (*before, total, *behind)
+    if layout.length:
+        out = taken(work, x, layout, wrapped(places, layout.length), total, shape)
+    else:
+        out = work.empty(shape, x.dtype)  # of items beyond the count alone
     return out if length is None else Counted(out, count)
 
 
@@ -146,7 +139,8 @@ def repeat(
     """
     number = int(repeats) if isinstance(repeats, (int, np.integer)) else None
     inputs = {"x": x, "repeats": repeats if number is None else None}
-    return enter(_repeat, inputs, number, axis, size, stream=stream)
+    optional = () if number is None else ("repeats",)
+    return enter(_repeat, inputs, number, axis, size, stream=stream, optional=optional)
 
 
 # --- Joined and subtracted -------------------------------------------------------------------------------
@@ -157,26 +151,35 @@ def _of_longer_row(s: Any) -> Any:
     return i + i // own * step
 
 
+def _nought(s: Any) -> Any:
+    return s[0] - s[0]
+
+
+def _without(shape: tuple[int, ...], at: int) -> tuple[int, ...]:
+    return shape[:at] + shape[at + 1 :]
+
+
 def _diff(
     work: Work, x: Operand, before: Operand | None, after: Operand | None, axis: Any, n: Any
 ) -> Operand:
     if not x.ndim:
         raise ValueError("x: expected an array with dimensions, got one without")
     at = axis_of(axis, x.ndim)
-    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0:
-        raise ValueError(f"n: expected an integer from 0 on, got {n!r}")
-    along(x, axis, "diff")
+    integer("n", n)
+    check_numbers("x", x)
     if before is not None or after is not None:
         parts = [each for each in (before, x, after) if each is not None]
         for each, name in ((before, "prepend"), (after, "append")):
-            if (
-                each is not None
-                and each.shape[:at] + each.shape[at + 1 :] != x.shape[:at] + x.shape[at + 1 :]
-            ):
+            if each is not None and not each.shape:
+                each.items = PermutationIterator(each.items, indices(_nought))
+                each.shape = (*x.shape[:at], 1, *x.shape[at + 1 :])
+            if each is not None and _without(each.shape, at) != _without(x.shape, at):
                 raise ValueError(
                     f"{name}: expected the shape of `x`, {x.shape}, but for the axis, got {each.shape}"
                 )
-        x = joined(work, parts, at, np.result_type(*[each.dtype for each in parts]))
+        named = {"prepend": before, "x": x, "append": after}
+        dtype = promoted(**{name: each for name, each in named.items() if each is not None})
+        x = joined(work, parts, at, dtype)
     if not n:
         return work.made(x.items, x.shape)
     op = OpKind.NOT_EQUAL_TO if x.dtype.kind == "b" else OpKind.MINUS
@@ -215,8 +218,9 @@ def diff(
     axis : int, optional
     n : int, optional
         How many times.
-    prepend, append : arrays, optional
-        Joined to `x` along the axis first.
+    prepend, append : arrays or numbers, optional
+        Joined to `x` along the axis first. A number stands before or behind each row, in a dtype that
+        follows that of `x`.
     stream
         As for `reduce`.
 
@@ -231,7 +235,8 @@ def diff(
     >>> arrays.diff(np.array([1, 4, 9, 16]))
     array([3, 5, 7])
     """
-    return enter(_diff, {"x": x, "prepend": prepend, "append": append}, axis, n, stream=stream)
+    inputs = {"x": x, "prepend": prepend, "append": append}
+    return enter(_diff, inputs, axis, n, stream=stream, numbers=True)
 
 
 __all__ = ["diff", "repeat", "take"]

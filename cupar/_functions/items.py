@@ -15,8 +15,9 @@ from ..iterators import (
     ZipIterator,
 )
 from ..partition import select
-from .axes import INT64, Layout, axis_of, constant, indices, layout_of, with_numbers
-from .calls import Operand, Work, cast
+from .axes import INT64, Layout, axis_of, constant, indices, layout_of
+from .calls import Operand, Work
+from .values import cast, integer
 
 
 class Counted(NamedTuple):
@@ -43,13 +44,7 @@ def selected(
 
 def size_of(size: Any) -> int | None:
     """Return a size that is given; TypeError or ValueError if it is none."""
-    if size is None:
-        return None
-    if isinstance(size, bool) or not isinstance(size, (int, np.integer)):
-        raise TypeError(f"size: expected an integer or None, got {type(size).__name__}")
-    if size < 0:
-        raise ValueError(f"size: expected 0 or more, got {size}")
-    return int(size)
+    return None if size is None else integer("size", size)
 
 
 def bits(items: Any) -> Any:
@@ -73,10 +68,6 @@ def along(x: Operand, axis: Any, name: str) -> tuple[Layout, tuple[int, ...], tu
     return layout_of(x.shape, at, at), x.shape[:at], x.shape[at + 1 :]
 
 
-def _wrapped(s: Any) -> Any:
-    return s[0] % s[1]
-
-
 def _place_of(s: Any) -> Any:
     i, number, inner = s
     return (i // inner) % number
@@ -84,18 +75,18 @@ def _place_of(s: Any) -> Any:
 
 def _source_of(s: Any) -> Any:
     i, place, length, number, inner = s
-    return (i // inner // number * length + place % length) * inner + i % inner
+    return (i // inner // number * length + place) * inner + i % inner
 
 
 def taken(
     work: Work, x: Operand, layout: Layout, places: Any, number: int, shape: tuple[int, ...]
 ) -> Operand:
-    """Return an array of the items at some places of an axis, which wrap around."""
+    """Return an array of the items at some places of an axis."""
     out = work.empty(shape, x.dtype)
     if not out.size:
         return out
     if layout.rows == 1:
-        source = TransformIterator(with_numbers(places, layout.length), _wrapped, INT64)
+        source = places
     else:
         each = PermutationIterator(places, indices(_place_of, number, layout.inner))
         numbers = constant(layout.length), constant(number), constant(layout.inner)

@@ -10,8 +10,9 @@ import numpy as np
 from ..operators import OpKind
 from . import quick
 from .axes import INT64, axes_of
-from .calls import Operand, Work, cast, dtype_of, enter, summed
+from .calls import Operand, Work, enter
 from .rows import check_items, check_kind, reduced
+from .values import cast, dtype_of, summed
 
 _BOOL = np.dtype(bool)
 

@@ -20,7 +20,7 @@ from .._obtain import call_sites
 from ..operators import OpKind
 from ..reduce import reduce_into
 from . import libraries, operators
-from .calls import accumulated, initial
+from .values import accumulated, initial
 
 # What does a call, or returns None if it is not of this form. It keeps the operator, whose id is in the key.
 Entry = Callable[[Any, Any], Any]
@@ -117,7 +117,10 @@ def _entry(
         if where is not None:  # a tensor
             if x.requires_grad or x.device != where:
                 return None
-            size = x.numel()
+            try:
+                size = x.numel()
+            except RuntimeError:  # of a tensor that has no memory of its own, as within torch.vmap
+                return None
         else:
             size = x.size
         if not size or (not on_cpu and driver.has_several_devices and driver.current_device() != its_device):
@@ -125,7 +128,7 @@ def _entry(
         out = empty(size) if is_scan else empty(())
         try:
             run(stream(), (x, out, size, h_init))
-        except (TypeError, ValueError):  # the long way says what is wrong, if something is
+        except (TypeError, ValueError, RuntimeError):  # the long way says what is wrong, if something is
             return None
         return out
 

@@ -13,8 +13,9 @@ from .._ir import nodes
 from .._ir.iterator import Iterator, Leaf, over
 from ..iterators import PermutationIterator, ReverseIterator, TransformOutputIterator, ZipIterator
 from .axes import Layout, axis_of, constant, indices
-from .calls import Operand, Work, accumulated, cast, casting, enter, output_of
+from .calls import Operand, Work, enter, output_of
 from .rows import layout_along, scanned_rows
+from .values import accumulated, cast, casting
 
 
 class Shifted(Iterator):

@@ -22,8 +22,9 @@ from ..segmented import segmented_reduce, segmented_sort
 from ..segmented_scan import exclusive_segmented_scan, inclusive_segmented_scan
 from ..sort import SortOrder, merge_sort, radix_sort
 from . import operators
-from .axes import INT64, Layout, axes_of, axis_of, indices, layout_of
-from .calls import Operand, Work, accumulated, cast, casting, dtype_of, initial, output_of
+from .axes import INT64, Layout, axes_of, axis_of, indices, layout_of, with_numbers
+from .calls import Operand, Work, output_of
+from .values import accumulated, cast, casting, dtype_of, initial
 
 
 def reduced_rows(work: Work, items: Any, out: Any, layout: Layout, op: Any, h_init: Any) -> None:
@@ -78,6 +79,24 @@ def check_kind(name: str, x: Operand, kinds: str) -> None:
         )
 
 
+def check_numbers(name: str, x: Operand, kinds: str = "biufc") -> None:
+    """Raise TypeError, which begins with `name`, unless an operand is of numbers, of these kinds of dtype."""
+    if x.parts or structs.kind_of(x.dtype) not in kinds:
+        wanted = {"biuf": "real numbers", "iu": "integers", "biu": "integers"}.get(kinds, "numbers")
+        raise TypeError(f"{name}: expected {wanted}, got {structs.text(x.dtype)}")
+
+
+def promoted(**given: Operand) -> np.dtype[Any]:
+    """Return the dtype of numbers of several operands, which errors name."""
+    for name, each in given.items():
+        check_numbers(name, each)
+    try:
+        return np.result_type(*[each.dtype for each in given.values()])
+    except TypeError:
+        said = ", ".join(f"{name} of {structs.text(each.dtype)}" for name, each in given.items())
+        raise TypeError(f"{next(iter(given))}: no dtype has the items of {said}") from None
+
+
 def check_items(name: str, x: Operand, axes: tuple[int, ...]) -> None:
     """Raise ValueError if there are results of no items."""
     if not math.prod([x.shape[i] for i in axes]):
@@ -101,6 +120,9 @@ def reduced(
         raise TypeError("dtype: expected None, as `x` is a tuple, whose arrays keep their dtypes")
     result = x.dtype if wanted is None else wanted
     within = accumulated(result)
+    if where is not None and (where.shape != x.shape or where.parts):
+        expected = f"where: expected an array of bool of the shape of `x`, {x.shape}"
+        raise ValueError(f"{expected}, got {structs.text(where.dtype)} of shape {where.shape}")
     items, mask, layout, shape = over_axes(work, x, axis, where)
     target = output_of(work, out, result_shape(shape, keepdims), result, [x] if where is None else [x, where])
     known = operators.identity_of(op, within)
@@ -243,11 +265,13 @@ def sorted_rows(
     return keys, moved
 
 
-def _twice(value: Any) -> Any:
+def twice(value: Any) -> Any:
+    """Return a pair of one value."""
     return (value, value)
 
 
-def _outermost(a: Any, b: Any) -> Any:
+def least_and_greatest(a: Any, b: Any) -> Any:
+    """Return the least of the first and the greatest of the second fields, of which none is NaN."""
     return (b[0] if b[0] < a[0] else a[0], b[1] if b[1] > a[1] else a[1])
 
 
@@ -256,6 +280,32 @@ def bounds(work: Work, x: Operand) -> tuple[Any, Any]:
     both = np.dtype([("field_0", x.dtype), ("field_1", x.dtype)], align=True)
     out = work.empty((2,), x.dtype)
     pair = ZipIterator(out.items[:1], out.items[1:])
-    reduced_rows(work, TransformIterator(x.items, _twice, both), pair, Layout(1, x.size, 1), _outermost, None)
+    reduced_rows(
+        work, TransformIterator(x.items, twice, both), pair, Layout(1, x.size, 1), least_and_greatest, None
+    )
     low, high = work.host(out).tolist()
     return low, high
+
+
+def places_of(work: Work, name: str, places: Operand, length: int) -> Any:
+    """Return places as indices of `length` items: they wrap around, and those beyond are an error on the CPU.
+
+    There is nothing beyond the items that could be read, and a GPU does not wait for a check.
+    """
+    check_numbers(name, places, "iu")
+    if places.size and not length:
+        raise IndexError(f"{name}: expected none, as there are no items")
+    if work.library.on_cpu and places.size:
+        low, high = bounds(work, places)
+        if low < -length or high >= length:
+            raise IndexError(f"{name}: expected from {-length} to {length - 1}, got from {low} to {high}")
+    return wrapped(cast(places.items, INT64), length)
+
+
+def _wrapped(s: Any) -> Any:
+    return s[0] % s[1]
+
+
+def wrapped(places: Any, length: int) -> Any:
+    """Return places that wrap around behind some length, which is not 0 if there are places."""
+    return TransformIterator(with_numbers(places, length), _wrapped, INT64)

@@ -21,8 +21,9 @@ from ..operators import Op, OpKind
 from ..scan import inclusive_scan
 from . import libraries, operators, quick
 from .axes import Layout, axis_of, constant, indices
-from .calls import Operand, Work, accumulated, cast, casting, dtype_of, enter, initial, output_of, summed
-from .rows import layout_along, scanned_rows
+from .calls import Operand, Work, enter, output_of
+from .rows import check_numbers, layout_along, promoted, scanned_rows
+from .values import accumulated, cast, casting, dtype_of, initial, summed
 
 
 def _scan(
@@ -166,8 +167,7 @@ def _cumulative(
     wanted = summed(x.dtype) if dtype is None else dtype_of("dtype", dtype)
     if axis is None and x.ndim > 1:
         raise ValueError(f"axis: expected one of {x.ndim}, as `x` has several, got None")
-    if x.parts or structs.kind_of(x.dtype) not in "biufc":
-        raise TypeError(f"x: expected numbers, got {structs.text(x.dtype)}")
+    check_numbers("x", x)
     if not include_initial:
         return _scan(work, x, op, axis, None, False, False, wanted, out)
     layout, shape = layout_along(x, 0 if axis is None else axis)
@@ -302,11 +302,11 @@ def _linear_recurrence(
     if a.shape != b.shape:
         raise ValueError(f"b: expected the shape of `a`, {a.shape}, got {b.shape}")
     layout, shape = layout_along(b, axis)
-    result = np.result_type(a.dtype, b.dtype)
-    if structs.kind_of(result) not in "iufc":
-        raise TypeError(f"b: expected numbers, got {structs.text(result)}")
+    result = promoted(a=a, b=b)
+    if result.kind == "b":
+        raise TypeError("b: expected numbers, got bool")
     within = accumulated(result)
-    target = output_of(work, out, shape, result, [a, b])
+    target = output_of(work, out, shape, result, [a, b] if initial_ is None else [a, b, initial_])
     if not target.size:
         return target
     pairs, written = recurrence_ends(a.items, b.items, target.items, within)

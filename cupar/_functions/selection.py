@@ -22,8 +22,10 @@ from ..runs import reduce_by_key as reduce_runs
 from ..runs import run_length_encode as encode_runs
 from . import operators
 from .axes import INT64, constant, with_numbers
-from .calls import Operand, Work, accumulated, cast, casting, dtype_of, enter, initial
+from .calls import Operand, Work, enter
 from .items import Counted, selected, size_of
+from .rows import check_numbers
+from .values import accumulated, cast, casting, dtype_of, initial
 
 
 def _copy_if(work: Work, x: Operand, predicate: Any, size: Any) -> Any:
@@ -148,6 +150,7 @@ def _digit(s: Any) -> Any:
 
 
 def _nonzero(work: Work, x: Operand, size: Any) -> Any:
+    check_numbers("x", x)
     if not x.ndim:
         raise ValueError("x: expected an array with dimensions, got one without")
     length = size_of(size)

@@ -6,15 +6,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import structs
 from ..iterators import CountingIterator, PermutationIterator, TransformIterator, ZipIterator
 from ..operators import OpKind
 from ..search import lower_bound
 from . import operators
 from .axes import INT64, Layout, constant, indices
-from .calls import Operand, Work, cast, enter
+from .calls import Operand, Work, enter
 from .items import Counted, joined, selected, size_of
-from .rows import positions, scanned_rows, sorted_rows
+from .rows import check_numbers, positions, promoted, scanned_rows, sorted_rows
+from .values import cast
 
 _BOOL = np.dtype(bool)
 
@@ -50,11 +50,6 @@ def _second(s: Any) -> Any:
     return s[1]
 
 
-def _number_of(x: Operand, name: str = "x") -> None:
-    if x.parts or structs.kind_of(x.dtype) not in "biufc":
-        raise TypeError(f"{name}: expected an array of numbers, got {structs.text(x.dtype)}")
-
-
 def _sorted(work: Work, x: Operand, values: bool = False) -> tuple[Any, Any]:
     """Return all items sorted, and where they were if that is wanted."""
     layout = Layout(1, x.size, 1)
@@ -71,7 +66,7 @@ def _kept(work: Work, items: Any, keep: Any, size: Any) -> Any:
 
 
 def _unique_values(work: Work, x: Operand, size: Any) -> Any:
-    _number_of(x)
+    check_numbers("x", x)
     items, _ = _sorted(work, x)
     return _kept(work, items, heads(items), size)
 
@@ -111,7 +106,7 @@ def _next(s: Any) -> Any:
 
 def _unique(work: Work, x: Operand, size: Any, wants: Any) -> Any:
     """Return those results that are the fields of `wants`."""
-    _number_of(x)
+    check_numbers("x", x)
     length = size_of(size)
     has_indices, has_inverse, has_counts = (
         name in wants._fields for name in ("indices", "inverse_indices", "counts")
@@ -288,16 +283,14 @@ def _members(work: Work, items: Any, size: int, others: Any, number: int, invert
     return TransformIterator(each, _not_found if invert else _found, _BOOL)
 
 
-def _in_common(a: Operand, b: Operand, names: tuple[str, str]) -> tuple[Operand, Operand]:
-    """Return both in one dtype."""
-    _number_of(a, names[0])
-    _number_of(b, names[1])
-    dtype = np.result_type(a.dtype, b.dtype)
-    return tuple(Operand(None, cast(each.items, dtype), each.shape) for each in (a, b))  # type: ignore[return-value]
+def _in_common(**given: Operand) -> list[Operand]:
+    """Return operands in one dtype."""
+    dtype = promoted(**given)
+    return [Operand(None, cast(each.items, dtype), each.shape) for each in given.values()]
 
 
 def _isin(work: Work, x1: Operand, x2: Operand, invert: bool) -> Operand:
-    first, second = _in_common(x1, x2, ("x1", "x2"))
+    first, second = _in_common(x1=x1, x2=x2)
     if not x2.size:
         return work.made(constant(np.bool_(invert)), x1.shape)
     others, _ = _sorted(work, second)
@@ -335,7 +328,7 @@ def _both(s: Any) -> Any:
 
 
 def _union1d(work: Work, a: Operand, b: Operand, size: Any) -> Any:
-    first, second = _in_common(a, b, ("a", "b"))
+    first, second = _in_common(a=a, b=b)
     flat = [Operand(None, each.items, (each.size,)) for each in (first, second)]
     whole = joined(work, flat, 0, first.dtype)
     items, _ = _sorted(work, whole)
@@ -344,7 +337,7 @@ def _union1d(work: Work, a: Operand, b: Operand, size: Any) -> Any:
 
 def _selected1d(work: Work, a: Operand, b: Operand, size: Any, invert: bool) -> Any:
     """Return the different items of one array that another has, or has not."""
-    first, second = _in_common(a, b, ("a", "b"))
+    first, second = _in_common(a=a, b=b)
     items, _ = _sorted(work, a if invert else first)  # what is left of an array has its dtype
     flags = heads(items, equal_nan=True)
     if b.size:

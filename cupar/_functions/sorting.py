@@ -16,18 +16,16 @@ from ..sort import SortOrder
 from ..topk import segmented_top_k
 from ..topk import top_k as first_k
 from . import operators
-from .axes import INT64, Layout, axis_of, columns, indices, layout_of
-from .calls import Operand, Work, cast, enter, output_of, same_memory
-from .rows import ordered, positions, sorted_rows, within_row
+from .axes import INT64, Layout, axis_of, columns, indices
+from .calls import Operand, Work, enter, output_of, same_memory
+from .rows import check_kind, layout_along, ordered, places_of, positions, promoted, sorted_rows, within_row
+from .values import cast, integer
 
 
 def _along(x: Operand, axis: Any, less: Any) -> tuple[Layout, tuple[int, ...]]:
-    if axis is None:
-        return Layout(1, x.size, 1), (x.size,)
-    if x.parts and less is None:
-        raise TypeError("less: expected a comparison of two tuples, as `x` is one, got None")
-    at = axis_of(axis, x.ndim)
-    return layout_of(x.shape, at, at), x.shape
+    if x.dtype.names is not None and less is None:
+        raise TypeError(f"less: expected a comparison of {structs.text(x.dtype)}, got None")
+    return layout_along(x, axis)
 
 
 def _sort(work: Work, x: Operand, axis: Any, descending: bool, stable: bool, less: Any, out: Any) -> Operand:
@@ -141,20 +139,16 @@ class TopK(NamedTuple):
 
 
 def _top_k(work: Work, x: Operand, k: int, axis: Any, largest: bool) -> TopK:
-    if x.parts or structs.kind_of(x.dtype) not in "biuf":
-        raise TypeError(f"x: top_k takes real numbers, got {structs.text(x.dtype)}")
-    layout, shape = _along(x, axis, None)
-    if not isinstance(k, (int, np.integer)) or isinstance(k, bool):
-        raise TypeError(f"k: expected an integer, got {type(k).__name__}")
-    if not 0 <= k <= layout.length:
-        raise ValueError(f"k: expected from 0 to {layout.length}, the length of the axis, got {k}")
+    check_kind("top_k", x, "biuf")
+    layout, shape = layout_along(x, axis)
+    k = integer("k", k, layout.length)
     at = 0 if axis is None else axis_of(axis, x.ndim)
-    some = (*shape[:at], int(k), *shape[at + 1 :])
+    some = (*shape[:at], k, *shape[at + 1 :])
     values, places = work.empty(some, x.dtype), work.empty(some, INT64)
     if not values.size:
         return TopK(values, places)
     keys = work.kept(ordered(columns(x.items, layout), None), layout.size)
-    found = Layout(layout.outer, int(k), layout.inner)
+    found = Layout(layout.outer, k, layout.inner)
     direct = layout.inner == 1
     into = values.items if direct else work.temporary(found.size, x.dtype)
     at_ = places.items if direct else work.temporary(found.size, INT64)
@@ -210,12 +204,12 @@ def top_k(x: Any, k: int, /, *, axis: int | None = -1, largest: bool = True, str
 def _merge(work: Work, a: Operand, b: Operand, less: Any) -> Operand:
     if a.ndim != 1 or b.ndim != 1:
         raise ValueError(f"a: expected one dimension, got {a.ndim} and {b.ndim}")
-    if a.parts and less is None:
-        raise TypeError("less: expected a comparison of two tuples, as `a` is one, got None")
-    dtype = a.dtype if a.parts else np.result_type(a.dtype, b.dtype)
-    if a.parts and structs.layout(a.dtype) != structs.layout(b.dtype):
+    if a.dtype.names is not None and less is None:
+        raise TypeError(f"less: expected a comparison of {structs.text(a.dtype)}, got None")
+    if a.dtype.names is not None and structs.layout(a.dtype) != structs.layout(b.dtype):
         raise TypeError(f"b: expected {structs.text(a.dtype)}, as `a` has it, got {structs.text(b.dtype)}")
-    first, second = (x.items if x.parts else cast(x.items, dtype) for x in (a, b))
+    dtype = a.dtype if a.dtype.names is not None else promoted(a=a, b=b)
+    first, second = (cast(x.items, dtype) for x in (a, b))
     out = work.empty((a.size + b.size,), dtype)
     comp = operators.less_of(dtype) if less is None else less
     merging = merge_ranges(first, None, second, None, out.items, None, comp)
@@ -254,12 +248,12 @@ def _searchsorted(work: Work, x1: Operand, x2: Operand, sorter: Operand | None, 
         raise ValueError(f"x1: expected one dimension, got {x1.ndim}")
     if side not in ("left", "right"):
         raise ValueError(f"side: expected 'left' or 'right', got {side!r}")
-    dtype = np.result_type(x1.dtype, x2.dtype)
+    dtype = promoted(x1=x1, x2=x2)
     items = x1.items
     if sorter is not None:
         if sorter.shape != x1.shape:
             raise ValueError(f"sorter: expected shape {x1.shape}, that of `x1`, got {sorter.shape}")
-        items = PermutationIterator(items, sorter.items)
+        items = PermutationIterator(items, places_of(work, "sorter", sorter, x1.size))
     data = work.kept(items, x1.size, dtype)
     data = work.kept(data, x1.size)
     out = work.empty(x2.shape, INT64)

@@ -11,16 +11,23 @@ from ..iterators import TransformIterator, ZipIterator
 from ..operators import Op
 from ..transform import binary_transform
 from . import operators
-from .axes import constant, strided
-from .calls import Operand, Work, casting, dtype_of, enter, output_of
+from .axes import collapsed, constant, strided
+from .calls import Operand, Work, enter, output_of
+from .values import casting, dtype_of
 
 
 def _transform(work: Work, *given: Any) -> Operand:
     *xs, op, numbers, dtype, out = given
-    shape = np.broadcast_shapes(*[each.shape for each in xs if each is not None])
+    shapes = [each.shape for each in xs if each is not None]
+    try:
+        shape = np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise ValueError(
+            f"xs: expected shapes that can be broadcast, got {', '.join(map(str, shapes))}"
+        ) from None
     sources = [
-        _spread(each, shape) if each is not None else constant(np.asarray(number)[()])
-        for each, number in zip(xs, numbers, strict=True)
+        _spread(each, shape) if each is not None else constant(_number(f"xs[{i}]", number))
+        for i, (each, number) in enumerate(zip(xs, numbers, strict=True))
     ]
     source = sources[0] if len(sources) == 1 else ZipIterator(*sources)
     one = op if len(sources) == 1 else operators.spread(op, len(sources))
@@ -37,14 +44,19 @@ def _transform(work: Work, *given: Any) -> Operand:
     return target
 
 
+def _number(name: str, given: Any) -> Any:
+    number = np.asarray(given)
+    if number.dtype.kind not in "biufc":
+        raise TypeError(f"{name}: expected a number of at most 64 bits, got {given!r}")
+    return number[()]
+
+
 def _spread(x: Operand, shape: tuple[int, ...]) -> Any:
     """Return the items of an array as of one of a larger shape."""
     if x.shape == shape:
         return x.items
     padded = (1,) * (len(shape) - x.ndim) + x.shape
     steps = [math.prod(padded[i + 1 :]) if n > 1 else 0 for i, n in enumerate(padded)]
-    from .axes import collapsed
-
     extents, strides = collapsed(shape, tuple(steps))
     if len(extents) > 4:
         raise ValueError(f"xs: shape {x.shape} is broadcast to {shape} along too many axes; expand it first")
@@ -99,4 +111,13 @@ def transform(
         f"xs[{i}]": each if number is None else None
         for i, (each, number) in enumerate(zip(xs, numbers, strict=True))
     }
-    return enter(_transform, inputs, op, numbers, dtype, out, stream=stream, like=like, num_items=num_items)
+    optional = [name for name, number in zip(inputs, numbers, strict=True) if number is not None]
+    return enter(
+        _transform,
+        inputs,
+        *(op, numbers, dtype, out),
+        stream=stream,
+        like=like,
+        num_items=num_items,
+        optional=optional,
+    )

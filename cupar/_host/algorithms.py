@@ -49,7 +49,7 @@ class Prepared:
     words : numpy.ndarray
         The block; see `_launch.words`.
     kept : list
-        What that points to.
+        Objects whose addresses are in it.
     """
 
     plan: Plan
@@ -61,7 +61,7 @@ class Prepared:
 
 
 def prepared(algorithm: Algorithm) -> Prepared:
-    """Return what compiled code needs of an algorithm in the current context, its code loaded if need be.
+    """Return what compiled code needs of an algorithm in the current context; loads its code if necessary.
 
     Raises
     ------
@@ -131,7 +131,7 @@ def type_of(algorithm: Algorithm) -> AlgorithmType:
     """Return the type of an algorithm; waits until its fastest code is there."""
     try:
         algorithm.ready(tier="fast")
-    except Exception:  # then it goes on with what it has
+    except Exception:  # then the quick kernels stay
         algorithm.ready()
     cls, spec = type(algorithm), algorithm._spec
     for name, op in spec.operators:

@@ -107,7 +107,7 @@ class CompiledCall:
     text : str
         The function ``call``.
     names : dict
-        What it reads, beside what all of them do.
+        Its globals, beside those that all calls have.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class CompiledCall:
         self.text = "\n".join(fill(text, launch=launch, **texts) for text in (_HEAD, phase))
 
     def _phase(self) -> tuple[Any, str]:
-        """Return the method that is called, and what it does once it knows how much storage it needs."""
+        """Return the method that is called, and the template of what follows the plan."""
         if "temp_storage" not in self._given:
             return self._cls.run, _RUN
         storage = self._given["temp_storage"]
@@ -343,7 +343,7 @@ class CompiledCall:
 
 @functools.cache
 def _bfloat16_bits() -> Any:
-    """Return what makes the bits of a bfloat16 of a number: rounded to the nearest, ties to even."""
+    """Return a function from a number to the bits of a bfloat16: rounded to nearest, ties to even."""
     from numba.extending import register_jitable
 
     single, word, half = np.float32, np.uint32, np.uint16
@@ -359,7 +359,7 @@ def _bfloat16_bits() -> Any:
 
 
 def _is_contiguous(ndim: int, orders: str = "CF") -> Any:
-    """Return what tells whether items lie in C's or Fortran's order."""
+    """Return a function that tells whether items lie in C's or Fortran's order."""
     from numba.extending import register_jitable
 
     lines = ["def is_contiguous(shape, strides, itemsize):"]

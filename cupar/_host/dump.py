@@ -12,7 +12,7 @@ from .._inspect.dump import name_of
 
 
 def write(build: Any, suffix: str, show: Callable[[], str]) -> None:
-    """Write what `show` returns, if that is asked for: beside what is written of a build, by its content."""
+    """Write what `show` returns, if ``CUPAR_DUMP`` asks for it; the file's name has a hash of the text."""
     if not os.environ.get("CUPAR_DUMP"):
         return
     kinds, folder = dump.asked()

@@ -1,4 +1,4 @@
-"""What compiled code raises: it hands over numbers, and the words are found once it is caught in Python."""
+"""Errors that compiled code raises: it passes numbers, and the message is made when Python shows it."""
 
 from __future__ import annotations
 

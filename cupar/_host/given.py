@@ -46,7 +46,7 @@ def aligned(name: str, value: str, alignment: int) -> list[str]:
 class Called(types.Callable):  # type: ignore[misc]
     """A type of values that are called, and whose arguments are checked before numba compiles the call.
 
-    Else numba shows what is wrong with them twice, among the candidates that it has.
+    Otherwise numba reports an error twice, among its list of candidates.
     """
 
     def get_call_signatures(self) -> tuple[tuple[()], bool]:
@@ -54,7 +54,7 @@ class Called(types.Callable):  # type: ignore[misc]
         return (), True
 
     def get_impl_key(self, signature: Any) -> Any:
-        """Return where numba finds what compiles a call."""
+        """Return the key under which numba finds the lowering of a call."""
         return type(self)
 
 

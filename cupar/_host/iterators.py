@@ -58,7 +58,7 @@ class IteratorType(Portable):
 
 
 def structure(node: nodes.IteratorNode) -> Any:
-    """Return what is the same for iterators that share a build."""
+    """Return a description of an iterator that is equal for iterators that share a build."""
     operators = [each.operator for each in node.walk() if each.operator is not None]
     return node.part(), [(each.fingerprint, each.state_size) for each in operators]
 
@@ -66,8 +66,8 @@ def structure(node: nodes.IteratorNode) -> Any:
 def words_of(iterator: Iterator) -> Any:
     """Return the words of an iterator, now; raise TypeError or ValueError if an array cannot be used.
 
-    Those with memory that was only lent stay as they are, and that with them, as long as the iterator lives:
-    nobody tells when streams have passed what compiled code enqueued.
+    If memory was only lent, the words are read once, and it is held as long as the iterator lives: cupar
+    does not learn when streams have passed the work that compiled code enqueued.
     """
     kept = vars(iterator).get("_host_lent")
     if kept is not None:

@@ -1,8 +1,8 @@
-"""Types of the user's kernels in numba, and what compiled code reads of them.
+"""Types of the user's kernels in numba, and the tables that compiled code launches them by.
 
 A kernel's value is the address of its words in a context: a head (see `_launch.words`), and an entry for each
-tuple of types that compiled code launches it with. It has a type of its own, since that decides what is
-compiled.
+tuple of types that compiled code launches it with. Each kernel has a type of its own, since the
+type decides what is compiled.
 """
 
 from __future__ import annotations
@@ -50,14 +50,15 @@ _I64 = ir.IntType(64)
 
 
 class Table:
-    """What compiled code reads of a kernel, in each context.
+    """A kernel's words in each context: a head, and an entry for each tuple of types of its launches.
 
-    An entry has the number of the types that it is for (`number_of`), and then `WORDS`; the last one has 0.
+    An entry begins with the number of its types (`number_of`), which compiled code looks for, and has `WORDS`
+    behind it. A 0 follows the last entry.
     """
 
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel
-        # And of which overloads the words are, which this keeps.
+        # With the overloads that have entries, by number, to keep them and their records alive.
         self._words: dict[driver.Context, tuple[Any, dict[int, Any]]] = {}
         self._lock = fork.Lock()
 
@@ -96,7 +97,7 @@ class Table:
 
 
 def _record(made: Any) -> Record:
-    """Return how an overload is launched; a call's values are the slots of its arguments."""
+    """Return the record of an overload's launch; the values of a call are the slots of its arguments."""
     code, names, arguments = packed_arguments(made.types)
     fields = tuple(
         (struct.calcsize(code[: 1 + k]), struct.calcsize(f"={each}"), each, f"v_{name}")
@@ -169,13 +170,13 @@ class _Methods(AttributeTemplate):  # type: ignore[misc]
     key = KernelType
 
     def resolve___call__(self, kind: KernelType) -> Any:
-        """Raise TypingError: what takes arguments is a launch."""
+        """Raise TypingError: a kernel is called with a configuration, as a `LaunchType`."""
         name = kind.kernel.__name__
         raise errors.TypingError(f"{name} is a kernel: launch it as {name}[grid, block](...)")
 
 
 class LaunchType(Called):
-    """A kernel with its grid, blocks, stream and shared memory: what takes its arguments."""
+    """The type of ``kernel[grid, block]``: a kernel with its configuration, called with arguments."""
 
     def __init__(self, kernel: KernelType) -> None:
         self.kernel = kernel
@@ -251,7 +252,7 @@ def _constant(context: Any, builder: Any, kind: KernelType, kernel: Any) -> Any:
 
 
 def kind_of(name: str, given: Any) -> Type:
-    """Return what a kernel is compiled for of an argument's type."""
+    """Return the type that a kernel is compiled for, given numba's type of an argument."""
     if isinstance(given, ViewType):
         return Array(Item.of(given.numpy_dtype), given.ndim, given.layout, given.writable)
     if isinstance(given, (types.Boolean, types.Integer, types.Float, types.Complex)):

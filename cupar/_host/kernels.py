@@ -119,7 +119,7 @@ overload_method(KernelType, "configure")(
 
 @intrinsic
 def _made(typing: Any, kernel: Any, numbers: Any) -> Any:
-    """Make what takes a kernel's arguments."""
+    """Make a kernel with its configuration; see `LaunchType`."""
     kind = LaunchType(kernel)
 
     def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -247,7 +247,7 @@ def _launcher(kinds: Types) -> Any:
 
 
 def _parts(context: Any, builder: Any, kind: Type, given: Any, value: Any, name: str) -> dict[str, Any]:
-    """Return what varies of an argument by the names of its slots."""
+    """Return the values of an argument's slots that vary, by name: see `types.slots`."""
     if isinstance(kind, Tuple):
         found: dict[str, Any] = {}
         items = zip(kind.items, given, cgutils.unpack_tuple(builder, value), strict=True)

@@ -1,4 +1,4 @@
-"""What compiled code is made of, in LLVM's terms: words that are read, calls of the driver, values."""
+"""Pieces of compiled code in LLVM IR: reads of words, calls of the driver, values on the stack, constants."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def word(typing: Any, state: Any, place: Any) -> Any:
     return types.int64(types.int64, types.int64), code
 
 
-# --- What plans call that CPython has in another way --------------------------------------------------------
+# --- Twins of functions that plans call: see `family.twin` --------------------------------------------------
 
 # Words are int64 here, whatever their bits mean.
 
@@ -198,7 +198,7 @@ _constants: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
 
 
 def constant_address(context: Any, builder: Any, kind: Any, address: int, needed: Any) -> Any:
-    """Return an address as a constant of the function that is compiled, which keeps what is needed there."""
+    """Return an address as a constant of the function being compiled, whose code keeps `needed` alive."""
     _constants.setdefault(context.active_code_library, []).append(needed)
     return context.add_dynamic_addr(builder, address, info=str(kind))
 
@@ -220,7 +220,7 @@ def on_stack(typing: Any, value: Any) -> Any:
 
 
 def unboxed_word(find: Any, obj: Any, c: Any) -> NativeValue:
-    """Return the integer that a Python function finds for an object that comes in."""
+    """Return the integer that the Python function `find` returns for an argument of compiled code."""
     function = c.pyapi.unserialize(c.pyapi.serialize_object(find))
     found = c.pyapi.call_function_objargs(function, [obj])
     failed = cgutils.is_null(c.builder, found)
@@ -233,7 +233,7 @@ def unboxed_word(find: Any, obj: Any, c: Any) -> NativeValue:
 
 
 def field(name: str, kind_of: Callable[[Any], Any]) -> Any:
-    """Return what reads a member of a struct; its type is that of the struct, as `kind_of` says."""
+    """Return a function for compiled code that reads a struct's member; `kind_of` gives its type."""
 
     @intrinsic
     def read(typing: Any, value: Any) -> Any:

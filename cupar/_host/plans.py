@@ -1,4 +1,4 @@
-"""Plans in numba, which compiles them as they stand: what they call, their facts, and what they emit with."""
+"""Plans in numba, which compiles them unchanged: their helpers, their facts, and their emitters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def register(plan: Plan) -> None:
     for each in (plan, *family.helpers):
         if each not in _known:
             _known.add(each)
-            register_jitable(error_model="numpy")(each)  # what is divided by is never 0
+            register_jitable(error_model="numpy")(each)  # no divisor is ever 0
     view_types.refresh()
 
 
@@ -42,7 +42,7 @@ def words_of(facts: Any) -> list[int]:
 
 
 class FactsType(types.Type):  # type: ignore[misc]
-    """Facts by name or by number: their value is where they are, and what is used of them is read there."""
+    """Facts by name or by number: the value is their address, and each use loads from there."""
 
     def __init__(self, kind: Any) -> None:
         self.kind, self.items = kind, [*kind]

@@ -20,7 +20,7 @@ K = TypeVar("K", bound="Portable")
 
 
 class Portable(types.Type):  # type: ignore[misc]
-    """A type of which the name says all that numba's code depends on."""
+    """A type whose name determines the code that numba compiles for it."""
 
     def __reduce__(self) -> Any:
         rebuild, _ = super().__reduce__()
@@ -32,13 +32,13 @@ class Portable(types.Type):  # type: ignore[misc]
 
 
 def interned(kind: type[K], name: str, **known: Any) -> K:
-    """Return the one type of a name, with what is known of it."""
+    """Return the one type with this name; attributes that it lacks are set from `known`."""
     found = kind(name)
     found.__dict__.update({name: value for name, value in known.items() if name not in found.__dict__})
     return found
 
 
-# Those whose code is in what numba keeps, or decides what that is.
+# Modules whose code is in numba's cache, or decides what is: `own_code` hashes them.
 _HOST = (
     *("algorithms", "calls", "errors", "given", "iterators", "kernel_types", "kernels", "launches"),
     *("native", "plans", "portable", "problems", "view_types"),
@@ -48,7 +48,7 @@ _KERNELS = (
     *("segmented_merge_sort", "segmented_reduce", "segmented_scan", "segmented_sort", "segments", "tiles"),
     *("top_k", "transform"),
 )
-# In what order words are that compiled code and Python hand each other.
+# Modules that fix the order of words that compiled code and Python share.
 _ORDER = ("host", "_ir.types", "_jit.overload", "_launch.words")
 
 

@@ -41,11 +41,11 @@ class ViewType(types.Type):  # type: ignore[misc]
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells it from other types, also from those of another version of cupar."""
+        """Identity of the type, which includes the version of cupar's code."""
         return self.name, self.own_code
 
     def with_layout(self, ndim: int, layout: str) -> ViewType:
-        """Return that of a part of such a view."""
+        """Return the type of a part of such a view."""
         return ViewType(self.cls, self.numpy_dtype, ndim, layout, self.writable)
 
     @property
@@ -111,8 +111,8 @@ def _box(typ: ViewType, value: Any, c: Any) -> Any:
 
 # --- What compiled code may ask ----------------------------------------------------------------------------
 
-# numba compares the signatures of what is overloaded and of what is compiled, annotations included: so these
-# are lambdas, or text.
+# numba compares the signatures of an overload and of its implementation, annotations included: so these are
+# lambdas, or text.
 _ATTRIBUTES: dict[str, Callable[[ViewType], Any]] = {
     "ndim": lambda view: view.ndim,
     "itemsize": lambda view: view.numpy_dtype.itemsize,
@@ -213,7 +213,7 @@ overload(operator.getitem)(lambda view, index: _getitem(view, index))  # noqa: P
 
 
 def _maker(part: ViewType) -> Any:
-    """Return what makes a view of a type, of its address, shape and strides."""
+    """Return an intrinsic that makes a view of a type from address, shape and strides."""
 
     @intrinsic
     def make(typing: Any, view: Any, address: Any, shape: Any, strides: Any) -> Any:
@@ -230,7 +230,7 @@ def _maker(part: ViewType) -> Any:
 
 
 def refresh() -> None:
-    """Have numba see what was registered, though it is compiling already, as with what a function reads."""
+    """Have numba load new registrations even while it is compiling."""
     cpu_target.typing_context.refresh()
     cpu_target.target_context.refresh()
 

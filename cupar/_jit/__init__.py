@@ -1,1 +1,1 @@
-"""Kernels of the user's: types of what they are given, what is built for them, and launches."""
+"""Users' kernels: types of their arguments, builds and launches."""

@@ -8,7 +8,7 @@ from typing import Any
 from .overload import Overload
 from .overloads import ByTypes, Overloads, Types
 
-_NOT_HAD = {
+_MISSING = {
     "inspect_types": "numba.cuda.jit shows how it types a function",
     "inspect_cfg": "numba.cuda.jit shows the control flow of LLVM IR; see inspect_llvm",
     "inspect_disasm_cfg": "see inspect_sass",
@@ -51,7 +51,7 @@ class Accessors:
 
     def __getattr__(self, name: str) -> Any:
         cls = type(self).__name__
-        why = f": {_NOT_HAD[name]}" if name in _NOT_HAD else ""
+        why = f": {_MISSING[name]}" if name in _MISSING else ""
         raise AttributeError(f"{cls!r} object has no attribute {name!r}{why}")
 
     def _each(self, signature: Any, read: Callable[[Overload], Any], of_one: bool = False) -> Any:

@@ -1,10 +1,13 @@
 """What a family of kernels declares: its source, how its kernels are launched, and a plan for each problem.
 
-A shape is a chain of launches that is the same for many problem sizes: kernels, and what goes where in their
-parameters. A plan is a function, ``plan(facts, problem, emit)``. For a problem it emits which of the shapes
-are launched, one after another, each with the numbers that its grids and parameters are made of; and it
-returns the bytes of temporary storage that this needs. So what a call does is known before it is made,
-without a GPU, and whoever launches needs to know no algorithm.
+A shape is a chain of launches that is the same for many problem sizes: kernels, and the fields of their
+parameters. A plan is a function, ``plan(facts, problem, emit)``. For a problem it emits the shapes to
+launch, one after another, each with the numbers that its grids and parameters are made of; and it returns
+the bytes of temporary storage that this needs. So what a call does is known before it is made, without a
+GPU, and the code that launches knows no algorithm.
+
+A plan's facts are made by a planner, once code is loaded: of the integers that a build holds, which are
+called facts in C++ and by `Family.facts`, and of the device's. `Properties` has both.
 
 CPython runs plans, and numba compiles them as they stand, for host code that it compiles. So plans, and what
 they call, keep to what means the same to both:
@@ -55,7 +58,7 @@ def twin(function: F) -> F:
 
 @dataclass(frozen=True)
 class Number:
-    """A number of the plan in a kernel's parameters, or one that is always the same."""
+    """A kernel parameter that is a number of the plan, by its name, or a constant."""
 
     name: str | int
     code: str  # of the module struct: "i", "I", "q", "Q", "?", …
@@ -63,14 +66,14 @@ class Number:
 
 @dataclass(frozen=True)
 class Storage:
-    """An address in the temporary storage: so many bytes after its start, by a number of the plan."""
+    """An address in the temporary storage; the offset is a number of the plan, by its name, or a constant."""
 
     offset: str | int = 0
 
 
 @dataclass(frozen=True)
 class Value:
-    """What a call was given: an array's address or an iterator's state, an operator's state, ``"init"``."""
+    """A value of the call: an array's address or an iterator's state, an operator's state, ``"init"``."""
 
     name: str
 
@@ -127,11 +130,11 @@ class Shape:
 
     numbers: tuple[str, ...]  # names of a plan's numbers
     launches: tuple[Launch, ...]
-    executables: int = 8  # graphs of it that are made at most when code is loaded; 0: kernel by kernel
+    executables: int = 8  # the most graphs of it that are made when code is loaded; 0: kernel by kernel
 
 
 class Properties(dict[str, int]):
-    """What planners make facts of: integers of the build, by its family's names, and of the device.
+    """The integers of which planners make facts: the build's, by `Family.facts`, and the device's.
 
     Those of the device are ``"sms"``, its multiprocessors, and ``"shared_memory"``, the bytes of shared
     memory that a block may have at most. `occupancy` takes a kernel's symbol, threads and bytes of dynamic
@@ -153,7 +156,7 @@ class Family:
         The file of its kernels in ``cuh/``, or what takes the specialisation and returns it. A file
         ``x/y.cuh`` has the class template ``cupar::y_kernels``.
     facts : tuple of str
-        Names for the integers of ``facts`` in the class template, in order.
+        Names for the integers of ``facts`` in the class template, in order: a build holds them.
     names : tuple of str
         Names of all shapes that there may be, in the order of the numbers by which plans emit them.
     shapes : callable

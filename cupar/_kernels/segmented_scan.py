@@ -1,6 +1,7 @@
 """Plans of segmented scans: one kernel, and if there may be long segments, one for their chunks.
 
-Long rows of tuples of arrays are one scan of all items, staged as those of `scan.py` are.
+Rows of tuples of arrays are a block's each, if its registers hold one. Longer ones are one scan of all items,
+staged as those of `scan.py` are.
 """
 
 from __future__ import annotations
@@ -47,8 +48,12 @@ _MOST_SEGMENTS = (1 << 24) - 1
 _MOST_CHUNKS = 1 << 24
 _MOST_ROW = 1 << 31  # items of a row that is staged
 
-_NAMES = ("short", "any", "staged")
-_SHORT, _ANY, _STAGED = range(3)
+_LEAST_BLOCK_ROW = 1024  # items of a row from which on a block has one
+_LEAST_SINGLES = 2048  # of rows that are staged where items are read one by one
+
+_BLOCK_THREADS = (128, 256, 512)  # of blocks that have a row each
+_NAMES = ("short", "any", "staged", *(f"rows, {threads} threads" for threads in _BLOCK_THREADS))
+_SHORT, _ANY, _STAGED, _ROWS = range(4)
 
 _ARRAYS = Value("d_in"), Value("d_out")
 _OP, _INIT = Value("op"), Value("init")
@@ -93,7 +98,18 @@ def _shapes(spec: Specialisation) -> Mapping[str, Shape]:
             (*names, *parts, "most_segments", "most_chunks", "chunk_grid"), (init, scan(_QUEUE), chunks)
         ),
     }
+    if _row_vectors(spec):
+        shapes |= _BLOCK_ROWS
     return {**shapes, "staged": _STAGED_ROWS} if _staged(spec) is not None else shapes
+
+
+_BLOCK_ROWS = {
+    name: Shape(
+        ("n", "row"),
+        (Launch("cupar_segmented_scan_rows", "n", threads, (*_ARRAYS, i32("row"), _OP, _INIT)),),
+    )
+    for name, threads in zip(_NAMES[_ROWS:], _BLOCK_THREADS, strict=True)
+}
 
 
 _STAGED_ROWS = Shape(
@@ -117,6 +133,31 @@ def _staged(spec: Specialisation) -> policies.Staged | None:
     return staged_policy(spec) if is_tuple and not _offsets(spec) else None
 
 
+_MOST_BYTES = 16  # of what is scanned, in rows that blocks have
+_MOST_ITEMS = 16  # of a lane
+
+
+def _row_vectors(spec: Specialisation) -> int:
+    """Return how many vectors of each array a lane holds of a row; 0 where blocks have no rows."""
+    sources, targets = (
+        [(slot, slot.dtype.itemsize) for slot in each.node.slots() if slot.dtype is not None]
+        for each in spec.arguments[:2]
+    )
+    are_vectors = all(
+        slot.step == 1 and not slot.is_shifted and size in (1, 2, 4, 8) for slot, size in sources + targets
+    )
+    if (
+        spec.arguments[0].is_pointer
+        or _offsets(spec)
+        or not (are_vectors and 0 < len(sources) <= 4 and targets)
+        or not all(each.node.streams for each in spec.arguments)
+        or spec.operators[0][1].output.itemsize > _MOST_BYTES
+    ):
+        return 0
+    items = 16 // max(size for _, size in sources + targets)  # of a vector
+    return min(4 if len(sources) <= 2 else 2, max(_MOST_ITEMS // items, 1))
+
+
 class _Facts(NamedTuple):
     warps: int  # of a block
     sms: int
@@ -132,6 +173,8 @@ class _Facts(NamedTuple):
     staged_tile: int
     staged_known: int
     staged_blocks: int  # that run at once; 0: rows are not staged
+    row_items: int  # of a vector, in rows that blocks have; 0: they have none
+    row_vectors: int  # of a lane
 
 
 def _planner(given: Properties) -> tuple[Plan, _Facts]:
@@ -154,6 +197,8 @@ def _planner(given: Properties) -> tuple[Plan, _Facts]:
         * given.occupancy("cupar_segmented_scan_staged", given["staged_threads"], given["staged_shared"])
         if given["staged_tile"]
         else 0,
+        row_items=given["row_items"],
+        row_vectors=given["row_vectors"],
     )
 
 
@@ -161,8 +206,16 @@ def _plan(facts: _Facts, problem: Segments, emit: Emit) -> int:
     n, items, largest, _ = problem
     if n == 0 or (facts.is_rows and items == 0):
         return 0
+    if facts.row_items and largest >= _LEAST_BLOCK_ROW and largest % facts.row_items == 0:
+        of_thread = facts.row_items * facts.row_vectors
+        for i in range(len(_BLOCK_THREADS)):
+            if largest <= _BLOCK_THREADS[i] * of_thread:
+                emit(_ROWS + i, (n, largest))
+                return 0
     mean = items // n if items else largest
     long_items = 2 * facts.tile if n <= facts.sms * _FEW else facts.long_items
+    if facts.staged_blocks and facts.row_items == 0:
+        long_items = min(long_items, _LEAST_SINGLES - 1)
     batch = max(facts.span // mean, 1) if mean else _UNKNOWN_BATCH
     if mean > long_items:
         batch = _LONG_BATCH
@@ -208,6 +261,7 @@ def _traits(spec: Specialisation) -> str:
     lines += [f"static constexpr bool {name} = {str(value).lower()};" for name, value in constants.items()]
     policy = policies.SEGMENTED_SCAN.get(spec.cc)._asdict()
     lines += [f"static constexpr int policy_{name} = {value};" for name, value in policy.items()]
+    lines.append(f"static constexpr int row_vectors = {_row_vectors(spec)};")
     staged = _staged(spec) or policies.Staged(0, 0, 0)
     lines += [f"static constexpr int staged_{name} = {value};" for name, value in staged._asdict().items()]
     if not given:
@@ -222,7 +276,7 @@ SEGMENTED_SCAN = Family(
     (
         *("threads", "chunk_threads", "items", "tile_items", "span", "long_items"),
         *("chunk_items", "chunk_shared", "segment_size", "known_size", "is_rows"),
-        *("staged_threads", "staged_tile", "staged_known", "staged_shared"),
+        *("staged_threads", "staged_tile", "staged_known", "staged_shared", "row_items", "row_vectors"),
     ),
     _NAMES,
     _shapes,

@@ -77,9 +77,10 @@ class Configuration:
             self.attributes += (PROGRAMMATIC,)
 
     def numbers(self, is_cooperative: bool) -> tuple[int, ...]:
-        """Return the plan's numbers, see `chain.KERNEL_NUMBERS`: always the same tuple.
+        """Return the plan's numbers, see `chain.KERNEL_NUMBERS`.
 
-        The addresses in it are valid as long as this object lives.
+        It is always the same tuple: chains compare it by identity. The addresses in it are valid as long as
+        this object lives.
         """
         found = self._numbers.get(is_cooperative)
         if found is None:

@@ -123,10 +123,10 @@ class _TokensOnCpu(_Tokens):
     """The same where arrays are in host memory."""
 
     def _of_others(self, cls: type) -> Callable[[Any], Hashable]:
-        if issubclass(cls, np.ndarray):
-            return _none if issubclass(cls, np.ma.MaskedArray) else _numpy_array
         from .._device import host_arrays
 
+        if issubclass(cls, np.ndarray):
+            return _none if host_arrays.is_masked(cls) else _numpy_array
         return _other_array if host_arrays.is_array_class(cls) else _none
 
 

@@ -47,7 +47,9 @@ def occupancy(kernel, threads, shared):
 FAMILIES = {
     "reduce": (
         reduce.REDUCE,
-        dict(threads=256, items=16, rows=8, small_rows=4, large_threads=1024, large_items=32768, accum_size=4),
+        dict(
+            threads=256, items=16, rows=8, small_rows=4, large_threads=1024, large_items=32768, accum_size=4,
+        ),
     ),
     "scan": (scan.SCAN, dict(threads=128, items=15, state=8, payload=4)),
     "scan that is staged": (
@@ -159,6 +161,15 @@ FAMILIES = {
             threads=256, chunk_threads=352, items=2, tile_items=256, span=2, long_items=4096,
             chunk_items=5120, chunk_shared=215_040, segment_size=32, known_size=16, is_rows=1,
             staged_threads=608, staged_tile=5888, staged_known=16, staged_shared=227_584,
+        ),
+    ),
+    "segmented scan of rows that blocks have": (
+        segmented_scan.SEGMENTED_SCAN,
+        dict(
+            threads=256, chunk_threads=352, items=2, tile_items=256, span=2, long_items=4096,
+            chunk_items=5120, chunk_shared=215_040, segment_size=32, known_size=16, is_rows=1,
+            staged_threads=608, staged_tile=5888, staged_known=16, staged_shared=227_584,
+            row_items=4, row_vectors=4,
         ),
     ),
     "column scan": (

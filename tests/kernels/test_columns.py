@@ -127,8 +127,7 @@ def composed(a, b):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cc", [75, 90, 120])
-@pytest.mark.parametrize("dtype", ["i1", "f4", "f8", PAIR])
+@pytest.mark.parametrize(("dtype", "cc"), [("i1", 75), ("f4", 90), ("f8", 120), (PAIR, 90)])
 def test_no_kernel_spills(dtype, cc):
     op = composed if dtype is PAIR else PLUS
     for made in (

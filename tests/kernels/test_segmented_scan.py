@@ -27,6 +27,8 @@ def planner(is_rows, **other):
         **FACTS,
         "staged_tile": 0,
         "staged_known": 0,
+        "row_items": 0,
+        "row_vectors": 0,
         "is_rows": int(is_rows),
         "sms": SMS,
         "shared_memory": 232448,
@@ -125,6 +127,22 @@ def test_where_no_segment_is_long_there_is_one_kernel():
     assert rows(50, 2 * TILE + 1).shape == "any"
 
 
+def test_rows_that_registers_hold_are_for_blocks():
+    plan = planner(True, row_items=4, row_vectors=4, **STAGED)
+    found = [plan(Segments(500, 500 * size, size, 500 * size)) for size in (1024, 2048, 2052, 8192)]
+    assert [each.shape for each in found] == [f"rows, {threads} threads" for threads in (128, 128, 256, 512)]
+    assert {each.nbytes for each in found} == {0} and found[2].numbers == (500, 2052)
+    # Others have no whole vectors, are so short that warps have them, or are too long.
+    others = [plan(Segments(5000, 5000 * size, size, 5000 * size)).shape for size in (1026, 512, 1020, 8196)]
+    assert others == ["short", "short", "short", "staged"]
+
+
+def test_rows_that_are_read_item_by_item_are_staged_earlier():
+    plan = planner(True, **STAGED)
+    found = [plan(Segments(5000, 5000 * size, size, 5000 * size)).shape for size in (1024, 2047, 2048, 8192)]
+    assert found == ["short", "short", "staged", "staged"]
+
+
 def test_warps_take_items_that_are_too_large_for_chunks():
     for is_rows in (False, True):
         plan = planner(is_rows, chunk_items=32, chunk_shared=0)
@@ -182,6 +200,9 @@ def test_which_rows_are_staged(specified):
         )
         assert ("staged" in SEGMENTED_SCAN.shapes(spec)) == is_staged
         assert ("staged_warps = 0" in SEGMENTED_SCAN.traits(spec)) != is_staged
+        # Blocks have short ones in registers, on any card.
+        has_rows = d_in is both and offsets == (None, None)
+        assert ("rows, 128 threads" in SEGMENTED_SCAN.shapes(spec)) == has_rows
 
 
 def test_what_is_staged_spills_nothing():
@@ -191,9 +212,12 @@ def test_what_is_staged_spills_nothing():
     scan = cupar.inclusive_segmented_scan(
         d_in, d_out, op=lambda a, b: (a[0] * b[0], b[0] * a[1] + b[1]), cc=90
     )
-    found = scan.build.resources()["cupar_segmented_scan_staged"]
-    facts = Image.loads(scan._code._blob).facts
+    resources, facts = scan.build.resources(), Image.loads(scan._code._blob).facts
+    found = resources["cupar_segmented_scan_staged"]
     assert (found.local, facts["staged_tile"] > 0) == (0, True) and facts["staged_shared"] <= 227 << 10
+    # A block has rows of 8,192 in registers, and two such blocks fit.
+    found = resources["cupar_segmented_scan_rows"]
+    assert (found.local, facts["row_items"], facts["row_vectors"]) == (0, 4, 4) and found.registers <= 64
 
 
 @pytest.mark.parametrize("factory", [cupar.inclusive_segmented_scan, cupar.exclusive_segmented_scan])

@@ -50,10 +50,13 @@ def test_items_of_several_arrays_are_loaded_together(name):
 @pytest.mark.parametrize("name", ["reduce", "segmented reduce"])
 def test_vectors_of_items_with_indices_are_on_their_way_together(name):
     """Four of a thread's at once, which nothing that waits for one of them comes between."""
-    sass = BUILDS[name]().build.sass()
+    algorithm = BUILDS[name]()
+    sass = algorithm.build.sass()
     lines = re.findall(r"^\s+/\*[0-9a-f]{4,}\*/\s+(.*?) ;", sass, re.MULTILINE)
     vectors = [i for i, line in enumerate(lines) if line.startswith("LDG.E.128")]
     assert any(fourth - first <= 24 for first, fourth in zip(vectors, vectors[3:], strict=False))
+    found = algorithm.build.resources()[f"cupar_{name.replace(' ', '_')}"]
+    assert found.registers <= 64 and found.local == 0  # or few blocks fit at once
 
 
 def test_items_for_several_arrays_are_stored_together():

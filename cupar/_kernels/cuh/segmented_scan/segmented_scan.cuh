@@ -5,7 +5,8 @@
 // Long segments are cut into chunks, which go into a queue for a kernel that follows; see
 // `chunks.cuh`.
 //
-// Long rows of tuples of arrays are one scan of all items, staged in shared memory; see `staged_tiles.cuh`.
+// Rows of tuples of arrays are for blocks, if their registers hold one; see `block_rows.cuh`. Longer ones are
+// one scan of all items, staged in shared memory; see `staged_tiles.cuh`.
 //
 // Nothing is read back, and what is combined with what depends on the lengths and on how the arrays are
 // aligned alone, so it is the same in every run. The operator need not be commutative, nor have an identity.
@@ -21,6 +22,7 @@
 #include "common/kernel.cuh"
 #include "common/offsets.cuh"
 #include "scan/staged_tiles.cuh"
+#include "segmented_scan/block_rows.cuh"
 #include "segmented_scan/chunks.cuh"
 
 namespace cupar {
@@ -28,6 +30,10 @@ namespace cupar {
 struct not_staged {
   static constexpr int threads = 32, tile_items = 0, known_size = 0, shared = 0;
   static constexpr bool fits = false;
+};
+
+struct no_block_rows {
+  static constexpr int items = 0, vectors = 0, threads = 32, resident = 0;
 };
 
 template <class Traits>
@@ -420,10 +426,19 @@ struct segmented_scan_kernels : scan_of_chunks<Traits> {
     }
   };
 
+  using block_rows =
+      cuda::std::conditional_t<Traits::row_vectors != 0, scan_of_block_rows<Traits>, no_block_rows>;
+
+  struct cupar_segmented_scan_rows : kernel<block_rows::threads, block_rows::resident> {
+    static __device__ __forceinline__ void run(d_in_t in, d_out_t out, int length, op_t op, init_t init) {
+      block_rows::run(in, out, length, op, init);
+    }
+  };
+
   static constexpr auto facts =
       facts_of(threads, chunk_threads, items, tile_items, policy_span, policy_long_tiles* tile_items,
                static_cast<int>(chunk_items), chunk_shared, sizeof(long_segment), sizeof(known), is_rows,
                staged_rows::threads, staged_rows::fits ? staged_rows::tile_items : 0, staged_rows::known_size,
-               staged_rows::shared);
+               staged_rows::shared, block_rows::items, block_rows::vectors);
 };
 }  // namespace cupar

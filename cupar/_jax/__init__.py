@@ -1,0 +1,1 @@
+"""What `cupar.jax` is made of: programs, their handler, and functions."""

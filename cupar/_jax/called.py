@@ -1,0 +1,119 @@
+"""Any algorithm of cupar's as a function of JAX's arrays."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._functions.calls import Operand
+from .primitive import Function
+from .primitive import call as bind
+from .program import Recorder
+
+
+class _Given:
+    """An argument that is no array of JAX's: equal if it is the same, or the same bytes."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        if isinstance(value, (np.ndarray, np.generic)):
+            self._key: Any = value.dtype.str, value.shape, value.tobytes()
+            return
+        try:
+            hash(value)
+        except TypeError:
+            self._key = id(value)
+        else:
+            self._key = type(value), value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Given) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+def _parameters(function: Any) -> dict[str, inspect.Parameter]:
+    found = inspect.signature(inspect.unwrap(function)).parameters
+    return {name: each for name, each in found.items() if name not in ("self", "stream", "cc", "wait")}
+
+
+def _chosen(given: Mapping[str, Any], function: Any) -> dict[str, Any]:
+    return {name: given[name] for name in _parameters(function) if name in given}
+
+
+def _body(work: Recorder, *given: Any) -> Sequence[Operand]:
+    *operands, factory, names, fixed, outputs = given
+    made = [work.empty(shape, dtype) for _, shape, dtype in outputs]
+    known = {name: each.value for name, each in fixed}
+    known.update((name, each.items) for name, each in zip(names, operands, strict=True))
+    known.update((name, each.items) for (name, *_), each in zip(outputs, made, strict=True))
+    algorithm = factory(**_chosen(known, factory))
+    run = type(algorithm).run
+    if unknown := {*known} - {*_parameters(factory), *_parameters(run)}:
+        expected = ", ".join({**_parameters(factory), **_parameters(run)})
+        raise TypeError(f"arguments: {factory.__name__} takes {expected}; got {', '.join(sorted(unknown))}")
+    work.run(algorithm, **_chosen(known, run))
+    return made
+
+
+_CALL = Function("call", _body)
+
+
+def call(
+    factory: Callable[..., Any], arguments: Mapping[str, Any], outputs: Mapping[str, Any]
+) -> dict[str, jax.Array]:
+    """Return what an algorithm of cupar's writes, for those that have no function here.
+
+    Parameters
+    ----------
+    factory : callable
+        As in ``cupar.unique_by_key``.
+    arguments : mapping
+        By name, what the factory and `run` of its algorithm take: arrays of JAX's, and whatever is no array
+        (operators, numbers, an initial value, None). Arrays are seen as their items in C's order.
+    outputs : mapping
+        By their names, the arrays that are written: anything with a shape and a dtype, as a
+        ``jax.ShapeDtypeStruct``. Items that the algorithm does not write hold anything.
+
+    Returns
+    -------
+    dict of array
+        The outputs, by their names.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Whatever the factory or the algorithm raises; when the program is compiled.
+
+    Notes
+    -----
+    It has no derivative. Under ``vmap``, batches are called one by one.
+
+    Examples
+    --------
+    >>> import cupar, jax, jax.numpy as jnp
+    >>> from cupar.jax import call
+    >>> x = jnp.array([3, 1, 2])
+    >>> given = {"d_in": x, "op": cupar.OpKind.MAXIMUM, "h_init": None, "num_items": 3}
+    >>> call(cupar.inclusive_scan, given, {"d_out": x})["d_out"]
+    Array([3, 3, 3], dtype=int32)
+    """
+    names, arrays, fixed = [], [], []
+    for name, each in arguments.items():
+        if isinstance(each, jax.Array) or (isinstance(each, np.ndarray) and name != "h_init"):
+            names.append(name)
+            arrays.append(jnp.asarray(each))
+        else:
+            fixed.append((name, _Given(each)))
+    if both := {*arguments} & {*outputs}:
+        raise ValueError(f"outputs: expected names that are not in arguments, got {', '.join(sorted(both))}")
+    results = tuple((name, tuple(each.shape), np.dtype(each.dtype)) for name, each in outputs.items())
+    static = factory, tuple(names), tuple(fixed), results
+    found = bind(_CALL, arrays, static, tuple(each[1:] for each in results))
+    return dict(zip(outputs, found, strict=True))

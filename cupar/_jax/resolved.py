@@ -1,0 +1,183 @@
+"""The functions of a program in this process: of builds that it has made, or of those that the cache has.
+
+A program names builds by their keys, so that it means the same in any process: one that was compiled in
+another, exported, or read from JAX's cache of executables.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from .. import _cache, structs
+from .._base import fork
+from .._call.code import Code
+from .._cpu import bit_sorts, offsets
+from .._cpu.calls import run
+from .._cpu.code import HostCode
+from .._cpu.plans import Part, Schedule
+from .._device import driver
+from .._device.kernels import Library, device_facts
+from .._kernels.image import Image
+from .._store import settings
+from .layout import PART
+
+_codes: dict[str, Any] = {}  # of builds of this process, by their keys
+_libraries: dict[tuple[int, str], Library] = {}  # by the context's number, of builds of the cache
+_kept: list[Any] = []
+errors: dict[int, str] = {}  # by what a function of Python's returned, until that is read
+
+_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
+
+
+class MissingError(LookupError):
+    """A build that is not there."""
+
+
+class WrongDeviceError(ValueError):
+    """A program that was planned for another kind of GPU."""
+
+
+def remember(algorithm: Any) -> None:
+    """Keep the code of an algorithm for programs."""
+    _codes[algorithm.build.key] = algorithm._built.code
+
+
+def functions(builds: str) -> list[int]:
+    """Return the addresses, or the driver's handles, of the functions that a program names.
+
+    Raises
+    ------
+    MissingError
+        If a build is neither of this process nor in the cache.
+    WrongDeviceError
+        If the program is for another GPU than the current one.
+    """
+    found = json.loads(builds)
+    if found["device"] != "cpu" and found["functions"]:
+        device = driver.current_device()
+        here = {"cc": device.cc, **device_facts(device)}
+        if here != found["device"]:
+            raise ValueError(
+                f"it was compiled for a GPU with {_shown(found['device'])}, this has {_shown(here)}"
+            )
+    makers: dict[str, Any] = {"kernel": _kernel, "code": _code, "numpy": _numpy, "check": _check}
+    return [makers[kind](*described) for kind, *described in found["functions"]]
+
+
+def _shown(facts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in facts.items())
+
+
+def _payload(key: str, algorithm: str) -> bytes:
+    found = _cache.find(key)
+    if found is None:
+        where = settings.directory()
+        raise MissingError(
+            f"it calls a build of {algorithm} with the key {key}, which is not in cupar's cache "
+            f"({where or 'switched off'}): set CUPAR_CACHE_DIR, CUPAR_BUNDLES or CUPAR_SHARED to where it "
+            "is, or trace and compile the program again in this process"
+        )
+    return found.entry.payload
+
+
+# --- On a GPU -------------------------------------------------------------------------------------------
+
+
+def _kernel(key: str, algorithm: str, symbol: str) -> int:
+    context, code = driver.current_context(), _codes.get(key)
+    if isinstance(code, Code):
+        return code.loaded(context)._library.functions[symbol].value or 0
+    library = _libraries.get((context.number, key))
+    if library is None:
+        image = Image.loads(_payload(key, algorithm))
+        subject = f"loading the code of {algorithm} for a program of cupar.jax"
+        with driver.relaxed_capture_mode():
+            library = _libraries[context.number, key] = Library(image.cubin, [], subject)
+    if symbol not in library.functions:
+        optin = device_facts(context.device)["shared_memory"]
+        with driver.relaxed_capture_mode():
+            library.functions[symbol] = library._prepared(symbol, optin)
+    return library.functions[symbol].value or 0
+
+
+# --- On the CPU -----------------------------------------------------------------------------------------
+
+
+def _host_code(key: str, algorithm: str) -> HostCode:
+    code = _codes.get(key)
+    if not isinstance(code, HostCode):
+        spec: Any = SimpleNamespace(algorithm=algorithm, functions={})
+        code = HostCode(spec, _payload(key, algorithm))
+        code.check()
+        _codes[key] = code
+    return code
+
+
+def _code(key: str, algorithm: str, raising: dict[str, str]) -> int:
+    return ctypes.cast(_host_code(key, algorithm).function(), ctypes.c_void_p).value or 0  # type: ignore[arg-type]
+
+
+def _python(function: Callable[[Any], None]) -> int:
+    """Return the address of a function of Python's, which is given the words of a call behind its part."""
+
+    def call(address: int) -> int:
+        try:
+            function((ctypes.c_int64 * (1 << 20)).from_address(address))
+        except BaseException as error:
+            number = 1 + max(errors, default=0)
+            errors[number] = f"{type(error).__name__}: {error}"
+            return number
+        return 0
+
+    made = _FUNCTION(call)
+    _kept.append(made)
+    return ctypes.cast(made, ctypes.c_void_p).value or 0
+
+
+def _numpy(
+    key: str | None, algorithm: str, order: str, arguments: Sequence[Any], numbers: dict[str, Any]
+) -> int:
+    """Return what sorts as NumPy does it."""
+    shown = [
+        SimpleNamespace(name=name, value=structs.normal(name, structs.as_dtype(dtype)), is_pointer=is_pointer)
+        for name, dtype, is_pointer in arguments
+    ]
+    spec: Any = SimpleNamespace(algorithm=algorithm, arguments=shown, option={"order": order}.get)
+    problem = SimpleNamespace(**numbers)
+    code = _host_code(key, algorithm) if key is not None else None
+
+    def gather(values: Sequence[Any], places: Any, targets: Any) -> None:
+        given = places.ctypes.data, targets.ctypes.data
+        assert code is not None
+        run(code, Schedule([[Part(0, 0, len(places), 0)]], numbers=given), values)
+
+    def call(words: Any) -> None:
+        values = words[PART : PART + len(shown)]
+        bit_sorts.sort(spec, problem, values, None if code is None else gather)
+
+    return _python(call)
+
+
+def _check(key: None, algorithm: str, numbers: dict[str, Any]) -> int:
+    """Return what raises if a check has found an offset that is wrong."""
+    is_listed = "room" in numbers
+    problem: Any = offsets.SegmentOffsets(**numbers) if is_listed else SimpleNamespace(**numbers)
+
+    def call(words: Any) -> None:
+        parts = words[3]
+        found = (ctypes.c_int64 * (offsets.WORDS * parts)).from_address(words[PART])
+        offsets.check(problem, np.frombuffer(found, np.int64), parts)
+
+    return _python(call)
+
+
+@fork.in_child
+def _forget() -> None:
+    fork.leak((_libraries.copy(), _codes.copy()))
+    _libraries.clear()

@@ -1,0 +1,103 @@
+"""Print where a program's launches differ from those of the same calls from Python."""
+
+import sys
+
+import numpy as np
+from support.host import Driver
+from support.xla import STREAM, Frames
+
+import cupar
+
+F4, I4, I8 = (np.dtype(each) for each in ("f4", "i4", "i8"))
+BUFFERS, STORAGE = 0x700000000000, 0x7F0000000000
+
+
+def real(render):
+    """Return a library whose arrays are at the addresses that a program is called with."""
+    from cupar._jax import program
+
+    class Real(program.Fakes):
+        def array(self, place, shape, dtype):
+            which = len(self.places) - 1
+            if which in render.buffer_of:
+                address = BUFFERS + (render.buffer_of[which] << 36)
+            else:
+                address = STORAGE + render.offsets[which]
+            return super().array(address - self.begin, shape, dtype)
+
+    return Real(False, program.reserved()[0])
+
+
+def problems():
+    from cupar._jax import called, recurrence
+
+    def recurrent(shape, axis, reverse, initial=()):
+        arrays = [(shape, F4), (shape, F4), *initial]
+        return recurrence._RECURRENCE.body, (axis, reverse), arrays, [(shape, F4)]
+
+    def other(factory, arrays, fixed, outputs):
+        given = tuple((name, called._Given(each)) for name, each in fixed.items())
+        static = factory, tuple(arrays), given, tuple((name, *each) for name, each in outputs.items())
+        return called._body, static, [*arrays.values()], [*outputs.values()]
+
+    n = 100_000
+    yield "one row", *recurrent((n,), 0, False)
+    rows = [((7, 1000), F4)] * 3
+    yield "gradients of rows", recurrence._GRADIENTS.body, (1, False), rows, rows[:2]
+    yield "rows, from the end", *recurrent((7, 1000), 1, True)
+    yield "columns with initial", *recurrent((300, 40), 0, False, [((40,), F4)])
+    total = {"op": cupar.OpKind.PLUS, "h_init": np.float32(0), "num_items": n}
+    yield "reduce", *other(cupar.reduce_into, {"d_in": ((n,), F4)}, total, {"d_out": ((1,), F4)})
+    levels = {
+        "h_num_output_levels": 257,
+        "h_lower_level": np.float32(0),
+        "h_upper_level": np.float32(1),
+        "num_samples": n,
+    }
+    samples = {"d_samples": ((n,), F4)}
+    yield "histogram", *other(cupar.histogram_even, samples, levels, {"d_histogram": ((256,), I4)})
+
+
+def compare(driver, frames, name, body, static, inputs, outputs):
+    from cupar._jax import program, runtime
+
+    runtime.register()
+    found = program.words(body, static, inputs, outputs, on_cpu=False)
+    render = program.Render(program.reserved()[0], False).render(body, static, inputs, outputs)
+    library = real(render)
+    work = program.Recorder(library)
+    operands = [work.operand(library.empty(shape, dtype)) for shape, dtype in inputs]
+    body(work, *operands, *static)
+    for algorithm, _ in work.calls:
+        algorithm.ready(tier="fast")
+        driver.knows(algorithm)
+    driver.taken()
+    storage = cupar.View(STORAGE, np.dtype("u1"), (found.nbytes + 255,), (1,), True, None)[render.scratch :]
+    for algorithm, arguments in work.calls:
+        algorithm._execute(storage, STREAM, arguments)
+    expected = driver.taken()
+    count = len(inputs) + len(found.constants)
+    buffers = [BUFFERS + (k << 36) for k in range(count + len(outputs))]
+    _, function, callbacks, _ = runtime._handler[0]
+    assert not callbacks[0](frames.frame(found, 0)), frames.errors
+    assert not function(frames.frame(found, 3, [*buffers, STORAGE], count)), frames.errors
+    launches = driver.taken()
+    same = "same" if launches == expected else f"differs: {expected} {launches}"
+    print(f"{same}: {name}, launches {len(launches)}")
+    if name == "reduce":
+        driver.set("fail_with", 701)
+        driver.set("fail_at", 0)
+        assert function(frames.frame(found, 3, [*buffers, STORAGE], count)) == 4242
+        print("failed:", frames.errors.pop())
+        driver.set("fail_at", -1)
+        print("metadata:", frames.metadata(function), frames.metadata(callbacks[0]))
+
+
+def main():
+    driver, frames = Driver(sys.argv[1]), Frames()
+    for problem in problems():
+        compare(driver, frames, *problem)
+
+
+if __name__ == "__main__":
+    main()

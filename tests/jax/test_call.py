@@ -1,0 +1,85 @@
+"""Any algorithm in JAX's programs."""
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax")
+jnp = jax.numpy
+
+import cupar  # noqa: E402
+from cupar.jax import call  # noqa: E402
+
+
+def scanned(x, op=cupar.OpKind.PLUS, **more):
+    given = {"d_in": x, "op": op, "h_init": None, "num_items": x.size, **more}
+    return call(cupar.inclusive_scan, given, {"d_out": x})["d_out"]
+
+
+def test_a_scan_under_jit_and_vmap(rng):
+    x = rng.integers(0, 9, (3, 50)).astype(np.int32)
+    assert jax.jit(scanned)(x[0]).tolist() == np.cumsum(x[0]).tolist()
+    assert jax.vmap(scanned)(x).tolist() == np.cumsum(x, 1).tolist()
+
+
+def test_more_items_than_a_part_has(rng):
+    x = rng.integers(0, 9, 200_000).astype(np.int32)
+    np.testing.assert_array_equal(jax.jit(scanned)(x), np.cumsum(x))
+
+
+def test_what_numpy_sorts(rng):
+    x = jnp.asarray(rng.permutation(1000).astype(np.float32))
+    given = {
+        "d_in_keys": x,
+        "d_in_values": jnp.arange(1000),
+        "order": cupar.SortOrder.DESCENDING,
+        "num_items": 1000,
+    }
+    found = jax.jit(
+        lambda x: call(cupar.radix_sort, given, {"d_out_keys": x, "d_out_values": jnp.arange(1000)})
+    )(x)
+    assert found["d_out_keys"].tolist() == [*range(1000)][::-1]
+    assert x[found["d_out_values"]].tolist() == [*range(1000)][::-1]
+
+
+def segments(x, start, end):
+    given = {"d_in": x, "start_offsets_in": start, "end_offsets_in": end, "num_segments": start.size}
+    given |= {"op": cupar.OpKind.PLUS, "h_init": np.float32(0)}
+    return call(cupar.segmented_reduce, given, {"d_out": jax.ShapeDtypeStruct(start.shape, x.dtype)})["d_out"]
+
+
+def test_offsets_are_checked_when_it_is_called():
+    x = jnp.arange(10, dtype=np.float32)
+    good = jnp.array([0, 3, 3]), jnp.array([3, 3, 10])
+    assert segments(x, *good).tolist() == [3, 0, 42]
+    with pytest.raises(
+        Exception, match=r"segmented_reduce: ValueError: end_offsets_in\[1\]: expected at most 10"
+    ):
+        jax.block_until_ready(segments(x, good[0], jnp.array([3, 11, 10])))
+
+
+def test_an_operator_that_raises():
+    def picky(a, b):
+        return a + (b, b)[1 + (b > 5)]
+
+    assert scanned(jnp.arange(5), picky).tolist() == [0, 1, 3, 6, 10]
+    with pytest.raises(
+        Exception, match="inclusive_scan: operator .*picky.* raised IndexError: tuple index out"
+    ):
+        jax.block_until_ready(scanned(jnp.arange(9), picky))
+
+
+def test_what_it_refuses():
+    x = jnp.arange(4)
+    with pytest.raises(TypeError, match="arguments: inclusive_scan takes d_in, d_out, op, .*; got d_inn"):
+        scanned(x, d_inn=x)
+    with pytest.raises(TypeError, match="call has no derivative"):
+        jax.grad(lambda x: scanned(x).sum())(x.astype(np.float32))
+    given = {"d_in": HostArray(), "op": cupar.OpKind.PLUS, "h_init": None, "num_items": 3}
+    with pytest.raises(TypeError, match="d_in: expected one of the arrays that `call` was given"):
+        call(cupar.inclusive_scan, given, {"d_out": x})
+
+
+class HostArray:
+    """An array of this process that is no NumPy's."""
+
+    __array_interface__ = np.arange(3, dtype=np.int32).__array_interface__

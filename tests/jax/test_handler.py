@@ -1,0 +1,23 @@
+"""The handler, as XLA and a driver without a GPU see it."""
+
+from pathlib import Path
+
+import pytest
+from support.host import run
+
+jax = pytest.importorskip("jax")
+pytest.importorskip("numba")
+PROCESSES = Path(__file__).parent / "processes"
+
+
+@pytest.mark.slow
+def test_it_launches_what_python_launches(tmp_path, session_cache):
+    done = run(tmp_path, PROCESSES / "launches.py", session_cache, JAX_PLATFORMS="cpu")
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert [line for line in lines if line.startswith("same")] and "differs" not in done.stdout, done.stdout
+    assert (
+        "failed: cupar.jax: reduce_into: cuLaunchKernelEx of cupar_reduce failed with CUDA_ERROR_OF_THE_TEST"
+        in lines
+    )
+    assert "metadata: [0, 3, 1] [0, 3, 0]" in lines
