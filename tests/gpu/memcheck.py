@@ -1,15 +1,19 @@
 """A short run of every kernel for compute-sanitizer, with arrays that end where their last item ends.
 
-    python tests/gpu/memcheck.py && compute-sanitizer --tool memcheck python tests/gpu/memcheck.py
+    python tests/gpu/memcheck.py && compute-sanitizer --tool memcheck python tests/gpu/memcheck.py [NAME...]
 
 The first run fills the cache, so that the second has no compilers to slow down. `--tool racecheck` looks for
-races in shared memory. CUPAR_TIER picks the kernels of scans.
+races in shared memory, `--tool synccheck` for barriers that not all threads reach. CUPAR_TIER picks the
+kernels of scans. Names are those of the functions below that are to run; without any, all of them do.
 """
+
+import sys
 
 import cupy as cp
 import numpy as np
 
 import cupar
+from cupar._functions.recurrences import linear_recurrence_gradients
 from cupar._kernels import policies
 
 SIZES = (0, 1, 33, 5001, 100_003)
@@ -40,6 +44,18 @@ def is_odd(a):
 
 def is_four(a):
     return a == 4
+
+
+def last(a, b):
+    return b
+
+
+def sum_and_greatest(a, b):
+    return a[0] + b[0], max(a[1], b[1])
+
+
+def first_greatest(a, b):
+    return a if a[0] > b[0] or (a[0] == b[0] and a[1] < b[1]) else b
 
 
 def random(dtype, n):
@@ -133,6 +149,106 @@ def columns(dtype, n):
         storage = cp.empty(total(None, d_in, d_one, 1, length, inner, h_init), "u1")
         total(storage, d_in, d_one, 1, length, inner, h_init)
         assert np.array_equal(d_one.get(), sums[-1]), (dtype, shape)
+
+
+def merges(dtype, n):
+    """Of ranges of any lengths, with and without items that go with their keys."""
+    for m in {0, n // 3, n // 2, n}:
+        host = [np.sort(each) for each in np.split(random(dtype, n).get(), [m])]
+        keys, places = [cp.asarray(each) for each in host], [cp.arange(m), cp.arange(m, n)]
+        order = np.argsort(np.concatenate(host), kind="stable")
+        d_keys, d_places = cp.zeros(n, dtype), cp.zeros(n, "i8")
+        for items, d_out in ((places, d_places), ((None, None), None)):
+            ranges = keys[0], items[0], m, keys[1], items[1], n - m
+            merge = cupar.merge(*ranges[:2], *ranges[3:5], d_keys, d_out, less)
+            storage = cp.empty(merge(None, *ranges, d_keys, d_out), "u1")
+            merge(storage, *ranges, d_keys, d_out)
+            assert np.array_equal(d_keys.get(), np.concatenate(host)[order]), (dtype, n, m)
+        assert np.array_equal(d_places.get(), order), (dtype, n, m)
+
+
+def reductions_in_order(dtype, n):
+    """Of all, of segments of any lengths, and of rows."""
+    d_in, d_one, h_init = random(dtype, n), cp.zeros(1, dtype), np.ones(1, dtype)
+    reduction = cupar.reduce_into(d_in, d_one, last, h_init, commutative=False)
+    storage = cp.empty(reduction(None, d_in, d_one, n, h_init), "u1")
+    reduction(storage, d_in, d_one, n, h_init)
+    host = np.append(h_init, d_in.get())
+    assert d_one.get()[0] == host[-1], (dtype, n)
+    bounds = np.sort(np.random.default_rng(n).integers(0, n + 1, n // 50 + 2))
+    offsets, d_out = (cp.asarray(bounds[:-1]), cp.asarray(bounds[1:])), cp.zeros(len(bounds) - 1, dtype)
+    reduction = cupar.segmented_reduce(d_in, d_out, *offsets, last, h_init, commutative=False)
+    reduction.run(d_in, d_out, len(d_out), *offsets, h_init)
+    assert np.array_equal(d_out.get(), np.where(bounds[1:] > bounds[:-1], host[bounds[1:]], 1)), (dtype, n)
+    for size in (7, 300, 50_000):
+        rows, d_out = n // size, cp.zeros(n // size, dtype)
+        reduction = cupar.segmented_reduce(d_in, d_out, None, None, last, h_init, commutative=False)
+        reduction.run(d_in, d_out, rows, h_init=h_init, segment_size=size)
+        assert np.array_equal(d_out.get(), host[size::size][:rows]), (dtype, n, size)
+
+
+def tuples(dtype, n):
+    """Scans of two arrays, forwards and backwards, of all and of rows that warps and blocks have or stage."""
+    d_in, d_more = random(dtype, n), random(dtype, n)[::-1].copy()
+    d_sums, d_greatest = cp.zeros(n, dtype), cp.zeros(n, dtype)
+    for size in (n, 7, 1000, 1024, 2048, 3001, 8192, 20_000):
+        rows = n // size if size else 0
+        for step in (1, -1):
+            items, out = cupar.ZipIterator(d_in, d_more), cupar.ZipIterator(d_sums, d_greatest)
+            used = rows * size
+            if step < 0:
+                items, out = (cupar.ReverseIterator(each + (used - 1)) for each in (items, out))
+            if size == n:
+                scan = cupar.inclusive_scan(items, out, sum_and_greatest, None)
+                scan.run(items, out, n)
+            else:
+                scan = cupar.inclusive_segmented_scan(items, out, op=sum_and_greatest)
+                scan.run(items, out, rows, segment_size=size)
+            if rows:
+                one, other = (each.get()[:used].reshape(rows, size)[:, ::step] for each in (d_in, d_more))
+                found, most = (
+                    each.get()[:used].reshape(rows, size)[:, ::step] for each in (d_sums, d_greatest)
+                )
+                assert np.array_equal(found, np.cumsum(one, 1, dtype=dtype)), (dtype, n, size, step)
+                assert np.array_equal(most, np.maximum.accumulate(other, 1)), (dtype, n, size, step)
+
+
+def indexed(dtype, n):
+    """The greatest item and where it is, of all and of rows, at each alignment."""
+    pairs = cupar.ZipIterator(dtype, cupar.CountingIterator(np.int64(0))).dtype
+    h_init = np.array([(0, np.iinfo("i8").max)], pairs)
+    for begin in (0, 1, 3):
+        d_in, m = random(dtype, n)[begin:], max(n - begin, 0)
+        items = cupar.ZipIterator(d_in, cupar.CountingIterator(np.int64(0)))
+        for size in {size for size in (m, 7, 129, 5000) if 0 < size <= m}:
+            rows = m // size
+            d_out = cp.zeros(rows * pairs.itemsize, "u1").view(pairs)
+            if size == m:
+                cupar.reduce_into(items, d_out, first_greatest, None).run(items, d_out, m)
+            else:
+                reduction = cupar.segmented_reduce(items, d_out, None, None, first_greatest, h_init)
+                reduction.run(items, d_out, rows, h_init=h_init, segment_size=size)
+            places = d_in.get()[: rows * size].reshape(rows, size).argmax(1) + np.arange(rows) * size
+            assert np.array_equal(d_out.get()["field_1"], places), (dtype, n, begin, size)
+
+
+def gradients(dtype, n):
+    """Those of recurrences, of one row and of several, with arrays that end where their last items end."""
+    if dtype != "f8":
+        return
+    for rows in {rows for rows in (1, 3, 40) if rows <= n}:
+        shape = rows, n // rows
+        used = shape[0] * shape[1]
+        a, h, grad = ((random("f4", n)[:used] * scale).reshape(shape) for scale in (0.005, 1, 0.1))
+        for reverse in (False, True):
+            of_a, of_b, _ = linear_recurrence_gradients(a, h, grad, reverse=reverse)
+            step = -1 if reverse else 1
+            a_, h_, grad_, of_a, of_b = (
+                cp.asarray(each).get()[:, ::step] for each in (a, h, grad, of_a, of_b)
+            )
+            later = np.concatenate([a_[:, 1:] * of_b[:, 1:], np.zeros((rows, 1))], 1)
+            before = np.concatenate([np.zeros((rows, 1)), h_[:, :-1]], 1)
+            assert np.allclose(of_b, grad_ + later, atol=1e-5) and np.allclose(of_a, of_b * before, atol=1e-5)
 
 
 def transforms(dtype, n):
@@ -279,6 +395,11 @@ CHECKED = (
     histograms,
     searches,
     sorts,
+    merges,
+    reductions_in_order,
+    indexed,
+    tuples,
+    gradients,
     segmented_reductions,
     segmented_scans,
     columns,
@@ -292,11 +413,14 @@ def main():
     policies.SCAN_STAGED_BYTES = policies.Table()
     cp.cuda.set_allocator(None)  # one cudaMalloc for each array, and no pool around it
     np.seterr(over="ignore")
-    reductions_and_scans()
+    wanted = set(sys.argv[1:])
+    if not wanted or reductions_and_scans.__name__ in wanted:
+        reductions_and_scans()
     for dtype in KEYS:
         for n in SIZES:
             for checked in CHECKED:
-                checked(dtype, n)
+                if not wanted or checked.__name__ in wanted:
+                    checked(dtype, n)
     cp.cuda.Device().synchronize()
     print("all finished")
 
