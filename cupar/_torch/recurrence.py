@@ -9,8 +9,8 @@ import torch
 from .._base.data import Recent
 from .._functions import scans
 from .._functions.axes import Layout
-from .._functions.calls import accumulated, cast
 from .._functions.recurrences import gradient_scan
+from .._functions.values import accumulated, cast
 from .._ir.iterator import over
 from ..iterators import ReverseIterator
 from . import plans
