@@ -112,10 +112,13 @@ def test_one_offset_without_the_other():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cc", [75, 80, 100])
 @pytest.mark.parametrize(
-    ("d_in", "offset", "accumulator"),
-    [("f4", "i8", "f8"), ("i1", None, "i4"), (cupar.CountingIterator(np.int32(0)), "u4", "i8")],
+    ("cc", "d_in", "offset", "accumulator"),
+    [
+        (75, "f4", "i8", "f8"),
+        (80, "i1", None, "i4"),
+        (100, cupar.CountingIterator(np.int32(0)), "u4", "i8"),
+    ],
 )
 def test_templates_build(d_in, offset, accumulator, cc):
     h_init = np.zeros(1, accumulator)

@@ -247,13 +247,12 @@ def test_outputs_that_cannot_hold_the_results():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cc", [75, 80, 100])
 @pytest.mark.parametrize(
-    ("d_in", "offset", "out", "accumulator"),
+    ("cc", "d_in", "offset", "out", "accumulator"),
     [
-        ("f4", "i8", "i4", "f8"),
-        ("i1", None, None, "i4"),
-        (cupar.CountingIterator(np.int32(0)), "u4", None, "i8"),
+        (75, "f4", "i8", "i4", "f8"),
+        (80, "i1", None, None, "i4"),
+        (100, cupar.CountingIterator(np.int32(0)), "u4", None, "i8"),
     ],
 )
 def test_templates_build(d_in, offset, out, accumulator, cc):
