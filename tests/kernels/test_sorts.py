@@ -326,7 +326,6 @@ MAKE = {
     "merge of keys": lambda: cupar.merge(
         "i4", None, "i4", None, "i4", None, lambda a, b: a % 7 < b % 7, cc=CC
     ),
-    "merge of pairs": lambda: cupar.merge("f4", PEAK, "f4", PEAK, "f4", PEAK, cc=CC),
     "merge of iterators": lambda: cupar.merge(
         *(cupar.CountingIterator(np.int16(0)), cupar.ReverseIterator(PEAK), "i2", PEAK),
         *("i4", cupar.ReverseIterator(PEAK)),
@@ -337,9 +336,7 @@ MAKE = {
     "radix sort of structs": lambda: cupar.radix_sort("?", "?", PEAK, PEAK, UP, cc=CC),
     "segmented sort": lambda: cupar.segmented_sort("i4", "i4", None, None, "i8", "u4", UP, cc=CC),
     "segmented sort of structs": lambda: cupar.segmented_sort("f8", "f8", PEAK, PEAK, "i8", "i8", UP, cc=80),
-    "segmented sort of pairs": lambda: cupar.segmented_sort("i4", "i4", "i4", "i4", "i8", "i8", UP, cc=CC),
     "segmented sort of long rows": lambda: cupar.segmented_sort("i8", "i8", order=UP, cc=CC),
-    "segmented sort of rows": lambda: cupar.segmented_sort("f2", "f2", "i8", "i8", order=UP, cc=CC),
     "top-k of rows": lambda: cupar.segmented_top_k(
         "f4", "f4", cupar.CountingIterator(np.int64(0)), "i8", order=UP, cc=CC
     ),
