@@ -28,8 +28,20 @@ def test_compiled_code_launches_what_python_launches(lines):
     assert len(found) > 50 and all(line.endswith(" 1") for line in found)
 
 
-def test_all_ways_to_launch(lines):
-    assert lines("forms") == ["8 True"]
+def test_all_ways_to_launch(tmp_path, session_cache, lines):
+    """And their code can be dumped, and the launches be traced."""
+    folder = tmp_path / "dump"
+    done = run(tmp_path, PROCESS, session_cache, "forms", CUPAR_DUMP=f"host:{folder}", CUPAR_TRACE="1")
+    assert done.stdout == "8 True\n"
+    (python,), (llvm,) = folder.glob("kernel-*.host.py"), folder.glob("kernel-*.host.ll")
+    assert "def launch(launch, _a0, )" in python.read_text()
+    assert "call i32 %" in llvm.read_text()  # the driver, by its address
+    compiled, python = done.stderr.splitlines()[:8], done.stderr.splitlines()[8:]
+    assert compiled[0] == "cupar: one grid=(1,1,1) block=(1,1,1) shared=0 stream=0x0 from compiled code"
+    assert compiled == [line.replace("from Python", "from compiled code") for line in python]
+
+
+def test_parallel_loops_launch(lines):
     assert lines("parallel", NUMBA_NUM_THREADS="1") == ["[0, 0, 0, 1, 1, 1, 2, 2, 2]"]
 
 
@@ -120,18 +132,3 @@ def test_errors_of_the_driver_and_threads_without_context(lines):
         "LaunchError: kernel one, from compiled code: cuLaunchKernelEx: CUDA_ERROR_OF_THE_TEST (719)",
         "3",
     ]
-
-
-def test_launch_code_can_be_dumped(tmp_path, session_cache):
-    folder = tmp_path / "dump"
-    run(tmp_path, PROCESS, session_cache, "forms", CUPAR_DUMP=f"host:{folder}")
-    (python,), (llvm,) = folder.glob("kernel-*.host.py"), folder.glob("kernel-*.host.ll")
-    assert "def launch(launch, _a0, )" in python.read_text()
-    assert "call i32 %" in llvm.read_text()  # the driver, by its address
-
-
-def test_launches_can_be_traced(tmp_path, session_cache):
-    done = run(tmp_path, PROCESS, session_cache, "forms", CUPAR_TRACE="1")
-    compiled, python = done.stderr.splitlines()[:8], done.stderr.splitlines()[8:]
-    assert compiled[0] == "cupar: one grid=(1,1,1) block=(1,1,1) shared=0 stream=0x0 from compiled code"
-    assert compiled == [line.replace("from Python", "from compiled code") for line in python]

@@ -49,7 +49,7 @@ def fresh(monkeypatch, tmp_path):
 
 @pytest.fixture
 def steps(monkeypatch, tmp_path):
-    return lambda operation: each_step(operation, tmp_path, monkeypatch)
+    return lambda operation, every_other=None: each_step(operation, tmp_path, monkeypatch, every_other)
 
 
 # --- Death
@@ -104,13 +104,16 @@ def test_death_within_a_write(steps, monkeypatch):
 NOT_AFTER = {"open", "scandir", "fstat", "stat", "lstat"}  # nothing is done that an error could follow
 
 
+REFUSED = [
+    *(("c_call", code) for code in (errno.ESTALE, errno.ENOENT, errno.EEXIST, errno.EAGAIN)),
+    *(("c_return", code) for code in (errno.EIO, errno.ENOENT, errno.EEXIST)),
+]
+
+
 @every_operation
 @pytest.mark.parametrize(
     ("event", "code"),
-    [
-        *(("c_call", code) for code in (errno.ESTALE, errno.ENOENT, errno.EEXIST, errno.EAGAIN)),
-        *(("c_return", code) for code in (errno.EIO, errno.ENOENT, errno.EEXIST)),
-    ],
+    REFUSED,
     ids=lambda value: value if isinstance(value, str) else errno.errorcode[value],
 )
 def test_an_error_at_every_call(operation, event, code, steps, monkeypatch):
@@ -122,7 +125,7 @@ def test_an_error_at_every_call(operation, event, code, steps, monkeypatch):
         if names[-1] not in (NOT_AFTER if event == "c_return" else ("close", "__exit__")):
             raise OSError(code, os.strerror(code))
 
-    for root, number in steps(operation):
+    for root, number in steps(operation, REFUSED.index((event, code))):
         failed, before = [], descriptors()
         with caught() as said, at_call(number, fail, event) as names:
             operation.run()
@@ -173,18 +176,16 @@ def come_back(path):
 
 
 SHARD = f"v1/{OTHERS[0][:2]}"
+GOING = [
+    *((vanish, inner) for inner in ("", "v1", "v1/tmp", SHARD)),
+    *((become_a_file, inner) for inner in ("v1", "", SHARD, "v1/tmp")),
+    *((become_a_link, inner) for inner in ("", "v1", SHARD)),
+    (become_a_loop, ""),
+    (become_anothers, "v1"),
+]
 
 
-@pytest.mark.parametrize(
-    ("become", "inner"),
-    [
-        *((vanish, inner) for inner in ("", "v1", "v1/tmp", SHARD)),
-        *((become_a_file, inner) for inner in ("", "v1", "v1/tmp", SHARD)),
-        *((become_a_link, inner) for inner in ("", "v1", SHARD)),
-        (become_a_loop, ""),
-        (become_anothers, "v1"),
-    ],
-)
+@pytest.mark.parametrize(("become", "inner"), GOING)
 @pytest.mark.parametrize("name", ["build", "hit", "sweep", "prune", "check"])
 def test_a_directory_that_vanishes_at_every_call(name, inner, become, steps, monkeypatch):
     """What was in it is whole when it comes back."""
@@ -195,7 +196,7 @@ def test_a_directory_that_vanishes_at_every_call(name, inner, become, steps, mon
         print(number, names[-1])
         become(root / inner)
 
-    for root, number in steps(operation):
+    for root, number in steps(operation, GOING.index((become, inner))):
         acted = []
         with caught() as said, at_call(number, act) as names:
             operation.run()
@@ -252,7 +253,9 @@ def test_an_interrupt_everywhere(operation, event, steps, monkeypatch):
             print(number, places[-1])
             raise KeyboardInterrupt
 
-        for root, number in steps(operation):
+        # Operations have most lines in common, which takes turns.
+        turn = [*OPERATIONS.values()].index(operation) if event == "line" else None
+        for root, number in steps(operation, turn):
             interrupted = []
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", CacheWarning)

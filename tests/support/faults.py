@@ -253,13 +253,14 @@ OPERATIONS = {
 every_operation = pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
 
 
-def each_step(operation, tmp_path, monkeypatch):
+def each_step(operation, tmp_path, monkeypatch, every_other=None):
     """Run a test again and again, for a fault at the first system call of an operation, its second, …
 
     Each time it is in a directory of its own. Yields that and the number of the call; who is through stops.
+    If there are several faults, `every_other` is the number of one: half of them come at each call.
     """
     monkeypatch.setenv("CUPAR_CACHE_SIZE", str(operation.limit))
-    for number in itertools.count():
+    for number in itertools.count() if every_other is None else itertools.count(every_other % 2, 2):
         root = tmp_path / f"cache{number}"
         use(monkeypatch, root)
         store = Disk(root, LIMIT)
