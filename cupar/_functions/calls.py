@@ -123,8 +123,8 @@ class Work:
         if x.parts:
             return zipped([self.permuted(each, axes) for each in x.parts])
         items, shape = x.items, tuple(x.shape[i] for i in axes)
-        if isinstance(items, Iterator):
-            raise TypeError("axis: an iterator has one dimension")
+        if isinstance(items, Iterator):  # over an array of several dimensions
+            items = self.kept(items, x.size)
         strides = [math.prod(x.shape[i + 1 :]) * x.dtype.itemsize for i in axes]
         if isinstance(items, View):
             moved = View(items.address, x.dtype, shape, strides, True, items)

@@ -219,7 +219,7 @@ def _edges(work: Work, x: Operand, bins: Any, interval: Any) -> np.ndarray[Any, 
             raise TypeError(f"range: expected a pair of numbers, got {interval!r}")
         low, high = interval
     elif x.size:
-        low, high = (x.dtype.type(each) for each in bounds(work, x))
+        low, high = (x.dtype.type(each) for each in bounds(work, x, "range"))
     else:
         low, high = 0, 1
     if not (np.isfinite(low) and np.isfinite(high)) or low > high:

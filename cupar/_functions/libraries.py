@@ -136,7 +136,11 @@ class _Cupy(Library):
         return self._current().ptr or None
 
     def on(self, stream: Any) -> AbstractContextManager[Any]:
-        found: AbstractContextManager[Any] = self._cupy.cuda.ExternalStream(driver.stream_handle(stream))
+        # Calls of ExternalStream warn that it is deprecated from CuPy 14 on, and what Stream.from_external
+        # makes there destroys the stream with itself.
+        external = self._cupy.cuda.ExternalStream
+        found: AbstractContextManager[Any] = external.__new__(external)
+        external.__base__.__init__(found, driver.stream_handle(stream), -1)
         return found
 
     def _own(self, array: Any) -> Any:

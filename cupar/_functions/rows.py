@@ -275,15 +275,18 @@ def least_and_greatest(a: Any, b: Any) -> Any:
     return (b[0] if b[0] < a[0] else a[0], b[1] if b[1] > a[1] else a[1])
 
 
-def bounds(work: Work, x: Operand) -> tuple[Any, Any]:
-    """Return the least and the greatest item, read back at once; there is one at least."""
+def bounds(work: Work, x: Operand, name: str = "size") -> tuple[Any, Any]:
+    """Return the least and the greatest item, read back at once; there is one at least.
+
+    `name` is the parameter without which they have to be read.
+    """
     both = np.dtype([("field_0", x.dtype), ("field_1", x.dtype)], align=True)
     out = work.empty((2,), x.dtype)
     pair = ZipIterator(out.items[:1], out.items[1:])
     reduced_rows(
         work, TransformIterator(x.items, twice, both), pair, Layout(1, x.size, 1), least_and_greatest, None
     )
-    low, high = work.host(out).tolist()
+    low, high = work.host(out, name).tolist()
     return low, high
 
 

@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +12,9 @@ from support.common import in_threads
 
 import cupar
 from cupar import arrays
+from cupar._device import driver
+from cupar._functions import libraries
+from cupar._functions.calls import Work
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 N = np.arange(3, dtype=np.int8)
@@ -109,6 +114,12 @@ def test_errors_name_the_argument_and_are_short(call, kind, said):
     assert len(str(error.value).splitlines()) <= 20
 
 
+def test_axes_that_are_no_neighbours_of_items_that_are_computed():
+    x = np.array([[[0, 0], [0, 1]], [[0, 0], [0, 0]]])
+    assert arrays.any(x, axis=(0, 2)).tolist() == [False, True]
+    assert arrays.count_nonzero(x, axis=(0, 2)).tolist() == [0, 1]
+
+
 def test_an_output_that_overlaps_the_input_is_refused():
     x = np.arange(10, dtype=np.float32)
     for source, out in ((x[:-1], x[1:]), (x[1:], x[:-1]), (x[:5], x.view(np.int32)[2:7])):
@@ -173,6 +184,25 @@ def test_a_tensor_without_memory_of_its_own_is_refused():
     arrays.sum(x[0])
     with pytest.raises(TypeError, match="x: "):
         torch.vmap(arrays.sum)(x)
+
+
+def test_streams_of_others_are_those_of_cupy_without_a_warning():
+    """CuPy's classes from version 14 on, as far as a stream goes."""
+
+    class Base:
+        def __init__(self, ptr, device_id):
+            self.ptr, self.device_id = ptr, device_id
+
+    class ExternalStream(Base):
+        def __init__(self, ptr, device_id=-1):
+            warnings.warn("ExternalStream is deprecated", DeprecationWarning, stacklevel=2)
+            super().__init__(ptr, device_id)
+
+    cuda = SimpleNamespace(ExternalStream=ExternalStream, get_current_stream=None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = libraries._Cupy(SimpleNamespace(cuda=cuda)).on(7)
+    assert type(found) is ExternalStream and (found.ptr, found.device_id) == (7, -1)
 
 
 def test_an_output_in_the_memory_of_the_input_is_sorted_in_place():
@@ -274,3 +304,11 @@ def test_the_module_is_light_and_a_hit_imports_no_numba(tmp_path):
             [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
         )
         assert done.stdout.strip() == expected
+
+
+def test_a_length_is_not_read_while_a_stream_is_captured(monkeypatch):
+    monkeypatch.setattr(driver, "is_captured", lambda stream: stream == 7)
+    library = SimpleNamespace(on_cpu=False, stream=lambda: 7)
+    for name in ("size", "range"):
+        with pytest.raises(ValueError, match=f"{name}: expected a number while the stream is being captured"):
+            Work(library, None).host(None, name)

@@ -1,0 +1,38 @@
+"""Random calls of `cupar.arrays` against NumPy, on the CPU; `support.fuzz.functions` makes them.
+
+CUPAR_FUZZ_EXAMPLES says how many of each, CUPAR_FUZZ_DTYPES of which dtypes, as in "? i1 u8 f2 f8 c16": by
+default few of float32, as other tests are, since each dtype takes builds.
+"""
+
+import os
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.fuzz import functions
+
+from cupar._cpu import calls, plans
+
+pytestmark = pytest.mark.slow
+EXAMPLES = int(os.environ.get("CUPAR_FUZZ_EXAMPLES", "3"))
+
+
+@pytest.mark.parametrize("case", functions.CASES, ids=lambda case: case.__name__)
+def test_random_calls(case, monkeypatch):
+    monkeypatch.setattr(plans, "_LEAST", 7)  # several parts and threads for few items
+    monkeypatch.setattr(calls, "_SMALL", 1)
+
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        derandomize=EXAMPLES == 3,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.randoms(use_true_random=False))
+    def run(random):
+        with np.errstate(all="ignore"):
+            case(functions.Draw(random))
+
+    run()
