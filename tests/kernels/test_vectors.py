@@ -33,6 +33,9 @@ BUILDS = {
     "segmented reduce": lambda: cupar.segmented_reduce(
         indexed(), INDEXED, op=larger, h_init=np.zeros(1, INDEXED), cc=90
     ),
+    "segmented reduce in order": lambda: cupar.segmented_reduce(
+        indexed(), INDEXED, op=larger, h_init=np.zeros(1, INDEXED), commutative=False, cc=90
+    ),
     "transform": lambda: cupar.unary_transform(cupar.ZipIterator(F4, F4), F4, second, cc=90),
     "transform to several": lambda: cupar.unary_transform(
         F4, cupar.ZipIterator(F4, F4), lambda x: (x, x + x), cc=90
@@ -47,7 +50,7 @@ def test_items_of_several_arrays_are_loaded_together(name):
     assert not re.search(r"\bLDL\b|\bSTL\b", sass)  # nothing takes the way over memory
 
 
-@pytest.mark.parametrize("name", ["reduce", "segmented reduce"])
+@pytest.mark.parametrize("name", ["reduce", "segmented reduce", "segmented reduce in order"])
 def test_vectors_of_items_with_indices_are_on_their_way_together(name):
     """Four of a thread's at once, which nothing that waits for one of them comes between."""
     algorithm = BUILDS[name]()
@@ -55,7 +58,7 @@ def test_vectors_of_items_with_indices_are_on_their_way_together(name):
     lines = re.findall(r"^\s+/\*[0-9a-f]{4,}\*/\s+(.*?) ;", sass, re.MULTILINE)
     vectors = [i for i, line in enumerate(lines) if line.startswith("LDG.E.128")]
     assert any(fourth - first <= 24 for first, fourth in zip(vectors, vectors[3:], strict=False))
-    found = algorithm.build.resources()[f"cupar_{name.replace(' ', '_')}"]
+    found = algorithm.build.resources()[f"cupar_{name.removesuffix(' in order').replace(' ', '_')}"]
     assert found.registers <= 64 and found.local == 0  # or few blocks fit at once
 
 

@@ -192,6 +192,65 @@ struct segmented_reduce_kernels {
     }
   }
 
+  static constexpr int ordered_rows = 4;  // whose vectors are loaded at once
+
+  // Loads a lane's vectors of some rows, `step` items from each other, and combines the items of each.
+  template <int items, int rows, class It>
+  static __device__ __forceinline__ void reduce_vectors(value_t (&of_rows)[rows], It from, i64 step,
+                                                        bool is_aligned, const op_t& op) {
+    if constexpr (is_made_of_words<value_t, items, It>) {
+      arrays_of_vector<It> words[rows];
+#pragma unroll
+      for (int r = 0; r < rows; ++r) {
+        load_words<items>(words[r], from + r * step);
+      }
+#pragma unroll
+      for (int r = 0; r < rows; ++r) {
+        const It there = of_words(words[r], from + r * step);
+        of_rows[r]     = static_cast<accum_t>(there[0]);
+#pragma unroll
+        for (int i = 1; i < items; ++i) {
+          of_rows[r] = combine(of_rows[r], static_cast<value_t>(static_cast<accum_t>(there[i])), op);
+        }
+      }
+    } else {
+      vector<item_t<It>, items> loaded[rows];
+#pragma unroll
+      for (int r = 0; r < rows; ++r) {
+        if (is_aligned) {
+          load<true>(loaded[r], from + r * step);
+        } else {
+          load<false>(loaded[r], from + r * step);
+        }
+      }
+#pragma unroll
+      for (int r = 0; r < rows; ++r) {
+        of_rows[r] = reduce_thread<value_t, accum_t, items>(loaded[r].item, op);
+      }
+    }
+  }
+
+  // Combines rows of groups of lanes in their order; the result is each group's first lane's.
+  template <int rows>
+  static __device__ __forceinline__ value_t combine_rows_in_order(value_t (&of_rows)[rows], int lanes,
+                                                                  const op_t& op) {
+    if (lanes == 32) {
+      return reduce_rows(of_rows, op);
+    }
+    for (int distance = 1; distance < lanes; distance *= 2) {
+#pragma unroll
+      for (int r = 0; r < rows; ++r) {  // what lanes take from another group, no first lane takes from them
+        of_rows[r] = combine(of_rows[r], shuffle_down(of_rows[r], distance), op);
+      }
+    }
+    value_t all = of_rows[0];
+#pragma unroll
+    for (int r = 1; r < rows; ++r) {
+      all = combine(all, of_rows[r], op);
+    }
+    return all;
+  }
+
   // Combines items in their order, fewer than 2^31 for each group of lanes: row by row, of which each lane
   // has a vector. The first vector and the last may lack items. The result is each group's first lane's. All
   // lanes of a warp take part, with groups of one size.
@@ -204,8 +263,23 @@ struct segmented_reduce_kernels {
       beyond     = beyond_vector<items>(from);
       is_aligned = cupar::is_aligned<items>(from + (items - beyond) % items);
     }
-    const i64 vectors = length > 0 ? (i64{length} + beyond + items - 1) / items : 0;
+    const i64 vectors   = length > 0 ? (i64{length} + beyond + items - 1) / items : 0;
+    constexpr int rows  = ordered_rows;
+    const bool may_have = is_aligned || !is_made_of_words<value_t, items, It>;
     for (i64 first = 0; __any_sync(~0u, first < vectors); first += lanes) {
+      // Rows that all groups have as a whole are on their way together.
+      while (__all_sync(~0u, may_have && (first + lane) * items >= beyond &&
+                                 (first + lane + (rows - 1) * lanes + 1) * items - beyond <= length)) {
+        value_t of_rows[rows];
+        reduce_vectors<items>(of_rows, from + ((first + lane) * items - beyond), i64{lanes} * items,
+                              is_aligned, op);
+        const value_t value = combine_rows_in_order(of_rows, lanes, op);
+        if (lane == 0) {
+          sum.add(value, op);
+        }
+        __syncwarp();
+        first += rows * lanes;
+      }
       const i64 own = first + lane, begin = own * items - beyond;
       partial part;
       if (own < vectors) {
