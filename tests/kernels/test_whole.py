@@ -2,9 +2,12 @@
 
 import re
 
+import numpy as np
 import pytest
 
 import cupar
+from cupar._functions.axes import Layout
+from cupar._functions.recurrences import gradient_scan
 
 Pair = cupar.gpu_struct({"x": "f8", "y": "f8"})
 Seven = cupar.gpu_struct(dict.fromkeys("abcdefg", "i4"))
@@ -36,6 +39,35 @@ def shared_loads(build, kernel):
 def test_values_of_chunks(dtype, op, cc):
     scan = cupar.inclusive_segmented_scan(dtype, dtype, "i8", "i8", op, cc=cc)
     assert shared_loads(scan.build, "cupar_segmented_scan_chunks") == {"LDG.E.128.STRONG.GPU"}
+
+
+def gradients():
+    items, written, op = gradient_scan("f4", "f4", "f4", "f4", "f4", Layout(1, 16, 1), False)
+    return cupar.inclusive_scan(items, written, op, None, cc=90)
+
+
+def gradients_of_rows():
+    items, written, op = gradient_scan("f4", "f4", "f4", "f4", "f4", Layout(4, 4, 1), False)
+    return cupar.inclusive_segmented_scan(items, written, op=op, cc=90)
+
+
+def recurrence():
+    pair = np.dtype([("field_0", "f4"), ("field_1", "f4")], align=True)
+    step = lambda a, b: (a[0] * b[0], b[0] * a[1] + b[1])
+    return cupar.inclusive_scan(cupar.ZipIterator("f4", "f4"), pair, step, None, cc=90)
+
+
+@pytest.mark.parametrize(
+    ("make", "kernel"),
+    [
+        (recurrence, "cupar_scan_staged"),
+        (gradients, "cupar_scan_staged"),
+        (gradients_of_rows, "cupar_segmented_scan_staged"),  # whose states know whether a row begins
+        (lambda: cupar.inclusive_column_scan(Pair, Pair, first_added, cc=90), "cupar_column_scan_split"),
+    ],
+)
+def test_states_of_staged_tiles_and_columns(make, kernel):
+    assert shared_loads(make().build, kernel) == {"LDG.E.128.STRONG.GPU"}
 
 
 @pytest.mark.parametrize("dtype", ["f8", "c16"])
