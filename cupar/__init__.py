@@ -61,7 +61,7 @@ _NAMES = {
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-_PUBLIC_MODULES = ("arrays", "cache", "compute", "cuda", "graph")
+_PUBLIC_MODULES = ("arrays", "cache", "compute", "cuda", "distributed", "graph")
 
 __version__ = "0.1.0"
 
@@ -72,6 +72,7 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from . import cache as cache
     from . import compute as compute
     from . import cuda as cuda
+    from . import distributed as distributed
     from . import graph as graph
     from ._ahead.preload import preload as preload
     from ._ahead.record import RecordError as RecordError

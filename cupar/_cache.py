@@ -23,8 +23,8 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, MutableMapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar, get_args
@@ -229,6 +229,23 @@ def use_shared(mapping: MutableMapping[str, bytes] | None) -> None:
     from ._store.shared import Shared
 
     _shared = Shared(mapping, type(mapping).__name__)
+
+
+@contextmanager
+def lent(mapping: MutableMapping[str, bytes] | None) -> Iterator[None]:
+    """Share builds through a store within the block, unless there is one already."""
+    global _shared
+    if mapping is None or shared() is not None or not _may_use_others():
+        yield
+        return
+    from ._store.shared import Shared
+
+    mine = _shared = Shared(mapping, type(mapping).__name__)
+    try:
+        yield
+    finally:
+        if _shared is mine:
+            _shared = None
 
 
 # --- One build among processes -------------------------------------------------------------------------

@@ -71,10 +71,10 @@ def test_every_public_name_is_there():
 
 def test_no_module_hides_a_public_name():
     modules = {path.stem for path in Path(cupar.__file__).parent.glob("*")}
-    assert modules & set(cupar.__all__) == {"arrays", "cache", "compute", "cuda", "graph"}
+    assert modules & set(cupar.__all__) == {*("arrays", "cache", "compute", "cuda", "distributed", "graph")}
 
 
-@pytest.mark.parametrize("module", [cupar, cupar.arrays, cupar.cache, cupar.graph, cupar.compute])
+@pytest.mark.parametrize("module", [cupar, cupar.arrays, cupar.cache, cupar.distributed, cupar.graph])
 def test_completion_shows_the_api_alone(module):
     assert {*dir(module)} - {*module.__all__} <= {"__version__", *cupar.compute._SUBMODULES}
 
@@ -116,6 +116,10 @@ def test_type_checkers_see_the_names_that_there_are():
     of_arrays = {name: f"_functions.{module}" for name, module in cupar.arrays._MODULES.items()}
     assert names_for_type_checkers(cupar.arrays) == of_arrays
     assert all(getattr(cupar.arrays, name) for name in cupar.arrays.__all__)
+    of_ranks = {name: f"_fleet.{module}" for name, module in cupar.distributed._MODULES.items()}
+    of_ranks = {name: module for name, module in of_ranks.items() if module.startswith("_fleet.")}
+    assert names_for_type_checkers(cupar.distributed) == of_ranks
+    assert all(getattr(cupar.distributed, name) for name in cupar.distributed.__all__)
 
 
 IN_TWO_THREADS = """

@@ -22,6 +22,7 @@ FLOORS = [
     "compute",
     "torch",
     "_torch",
+    "distributed",
     "_fleet",
     "jax",
     "_jax",

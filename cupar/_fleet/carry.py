@@ -15,6 +15,7 @@ import numpy as np
 
 from .. import structs
 from .._functions import operators
+from .._functions.axes import INT64
 from .._functions.calls import Work
 from .._functions.values import cast
 from ..host import View
@@ -22,8 +23,6 @@ from ..iterators import PermutationIterator, TransformIterator, TransformOutputI
 from ..operators import Op, OpKind
 from ..reduce import reduce_into
 from ..transform import unary_transform
-
-INT64 = np.dtype(np.int64)
 
 
 class Carry:
@@ -35,13 +34,15 @@ class Carry:
         Of what is combined.
     record : numpy.dtype
         A value, and whether there is one.
+    combined : callable
+        The operator on records.
     """
 
     def __init__(self, op: Op, value: np.dtype[Any]) -> None:
         self.value = value
         self._op, self._plain = op, operators.plain(value)
-        self.record, combined = self._lifted()
-        self._fold = reduce_into(self.record, self.record, combined, self.absent(), commutative=False)
+        self.record, self.combined = self._lifted()
+        self._fold = reduce_into(self.record, self.record, self.combined, self.absent(), commutative=False)
 
     def _lifted(self) -> tuple[np.dtype[Any], Any]:
         record = np.dtype([("value", self.value), ("there", "?")], align=True)
@@ -101,22 +102,22 @@ class KeyedCarry(Carry):
     def __init__(self, op: Op, value: np.dtype[Any], key: np.dtype[Any], equality: Op | None = None) -> None:
         self.key, self._same = key, OpKind.EQUAL_TO if equality is None else equality
         super().__init__(op, value)
-        self._built()
 
     def _lifted(self) -> tuple[np.dtype[Any], Any]:
         fields = [("value", self.value), ("first", self.key), ("last", self.key), ("runs", INT64)]
         return np.dtype(fields, align=True), _joined(self._op, self._same, self.value, self.key)
 
-    def _read_border(self, d_unique: Any, d_aggregates: Any, d_num_runs: Any) -> Any:
-        last = TransformIterator(d_num_runs, _before, INT64)
-        parts = ZipIterator(
-            PermutationIterator(d_aggregates, last), d_unique, PermutationIterator(d_unique, last), d_num_runs
-        )
+    def _read_border(self, first: Any, last: Any, d_aggregates: Any, d_num_runs: Any) -> Any:
+        place = TransformIterator(d_num_runs, _before, INT64)
+        parts = ZipIterator(PermutationIterator(d_aggregates, place), first, last, d_num_runs)
         return TransformIterator(parts, _border(self.value, self.key), self.record)
 
-    def border(self, work: Work, d_unique: Any, d_aggregates: Any, d_num_runs: Any, out: Any) -> None:
-        """Make the record of a shard that has runs; their number is an int64."""
-        work.copy(self._read_border(d_unique, d_aggregates, d_num_runs), out, 1)
+    def border(self, work: Work, first: Any, last: Any, d_aggregates: Any, d_num_runs: Any, out: Any) -> None:
+        """Make the record of a shard that has items.
+
+        It is made of the first and the last key, what the runs reduce to, and their number, an int64.
+        """
+        work.copy(self._read_border(first, last, d_aggregates, d_num_runs), out, 1)
 
     def _read_mended(self, before: Any, own: Any, after: Any, d_aggregates: Any, d_num_runs: Any) -> Any:
         given = ZipIterator(before, own, after, d_aggregates, d_num_runs)
@@ -132,12 +133,12 @@ class KeyedCarry(Carry):
         given = self._read_mended(before, own, after, d_aggregates, d_num_runs)
         work.copy(given, ZipIterator(d_aggregates, d_num_runs), 1)
 
-    def _built(self) -> None:
-        """Build what `border` and `mend` run."""
-        key, value, record = self.key, self.value, self.record
-        unary_transform(self._read_border(key, value, INT64), record, OpKind.IDENTITY)
-        given = self._read_mended(record, record, record, value, INT64)
-        unary_transform(given, ZipIterator(value, INT64), OpKind.IDENTITY)
+    def prepare(self, keys: Any, d_aggregates: Any) -> None:
+        """Build what `border` and `mend` run, for such keys and aggregates."""
+        record = self.record
+        unary_transform(self._read_border(keys, keys, d_aggregates, INT64), record, OpKind.IDENTITY)
+        given = self._read_mended(record, record, record, d_aggregates, INT64)
+        unary_transform(given, ZipIterator(d_aggregates, INT64), OpKind.IDENTITY)
 
 
 def _dtype(given: Any) -> np.dtype[Any]:

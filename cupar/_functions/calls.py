@@ -207,10 +207,10 @@ def zipped(parts: Sequence[Operand]) -> Operand:
 # --- Operands ---------------------------------------------------------------------------------------------
 
 
-def _array_in(given: Any) -> Any:
+def array_in(given: Any) -> Any:
     """Return the first array in what is given, None if there is none."""
     if isinstance(given, tuple):
-        return next((found for each in given if (found := _array_in(each)) is not None), None)
+        return next((found for each in given if (found := array_in(each)) is not None), None)
     if isinstance(given, Iterator):
         leaves = (leaf.given for leaf in given.leaves if leaf.is_array)
         return next((each for each in leaves if libraries.is_array(each)), None)
@@ -361,7 +361,7 @@ def enter(
     if like is None:
         skipped = (bool, int, float, complex) if numbers else ()
         found = [
-            (name, None if isinstance(each, skipped) else _array_in(each)) for name, each in inputs.items()
+            (name, None if isinstance(each, skipped) else array_in(each)) for name, each in inputs.items()
         ]
         name, first = next((each for each in found if each[1] is not None), (found[0][0], None))
         if first is None:

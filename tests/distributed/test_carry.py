@@ -2,22 +2,14 @@
 
 import numpy as np
 import pytest
+from support.ranks import Affine, composed, last_nonzero
 
 import cupar
 from cupar._fleet.carry import Carry, KeyedCarry
 from cupar._functions import libraries
 from cupar._functions.calls import Work
 
-Affine = cupar.gpu_struct({"a": np.int64, "b": np.int64}, "Affine")
-
-
-def composed(f, g):
-    """Return the map that is f, and then g: not commutative."""
-    return f.a * g.a % 10007, (f.b * g.a + g.b) % 10007
-
-
-def last_nonzero(a, b):
-    return b if b != 0 else a
+M = 1_000_003
 
 
 def same_ten(a, b):
@@ -49,7 +41,7 @@ def maps(rng, n):
 
 
 CASES = {
-    "maps": (maps, composed, lambda p, q: (p[0] * q[0] % 10007, (p[1] * q[0] + q[1]) % 10007)),
+    "maps": (maps, composed, lambda p, q: (p[0] * q[0] % M, (p[1] * q[0] + q[1]) % M)),
     "filled": (lambda rng, n: rng.integers(0, 3, n), last_nonzero, last_nonzero),
 }
 
@@ -98,7 +90,7 @@ def test_runs_that_cross_shards(work, rng):
                 if len(k):
                     local = cupar.reduce_by_key(k, unique, v, aggregates, count, last_nonzero, equality)
                     local.run(k, unique, v, aggregates, count, len(k))
-                    carry.border(work, unique, aggregates, count, records[r : r + 1])
+                    carry.border(work, k, k[-1:], aggregates, count, records[r : r + 1])
                 runs.append((unique, aggregates, count))
             found = []
             for r, (unique, aggregates, count) in enumerate(runs):

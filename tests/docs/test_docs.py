@@ -181,16 +181,20 @@ def test_the_reference_has_every_public_name():
     text = "".join(path.read_text() for path in (DOCS / "api").glob("*.md"))
     directives = r"^\.\. (?:auto\w+|py:data):: (cupar[\w.]*)$"
     found = set(re.findall(directives, text, re.MULTILINE))
-    for owner in ("cupar", "cupar.arrays", "cupar.cache", "cupar.graph", "cupar.compute"):
+    owners = "cupar", "cupar.arrays", "cupar.cache", "cupar.distributed", "cupar.graph", "cupar.compute"
+    for owner in owners:
         module = importlib.import_module(owner)
         public = {f"{owner}.{each}" for each in module.__all__ if each[0] != "_"}
         assert {each for each in found if each.rpartition(".")[0] == owner} <= {*public, *MODULES}
-        if owner != "cupar":  # what has a name of cupar's, such as iterators, may be described there alone
+        # What has a name of cupar's, such as iterators, may be described there alone.
+        if owner not in ("cupar", "cupar.distributed"):
             public -= {f"{owner}.{each}" for each in cupar.__all__}
         assert public <= found
 
 
-MODULES = ("cupar.arrays", "cupar.cache", "cupar.compute", "cupar.cuda", "cupar.graph", "cupar.torch")
+MODULES = tuple(
+    f"cupar.{each}" for each in ("arrays", "cache", "compute", "cuda", "distributed", "graph", "torch")
+)
 
 
 def test_every_module_that_is_not_the_api_is_said_to_be_none():
@@ -199,7 +203,7 @@ def test_every_module_that_is_not_the_api_is_said_to_be_none():
     private = text[text.index("The modules that define") : text.index("are not part of the API")]
     assert {f"cupar.{each}" for each in files - set(re.findall(r"`(\w+)`", private))} <= set(MODULES)
     folders = {path.name for path in (ROOT / "cupar").iterdir() if path.is_dir()}
-    assert {each for each in folders if each[0] != "_"} == {"compute"}
+    assert {each for each in folders if each[0] != "_"} == {"compute", "distributed"}
 
 
 def test_the_table_of_formats_has_the_numbers_of_the_code():

@@ -1,0 +1,139 @@
+"""Ranks of a process group of torch.distributed: gloo for tensors on the CPU, NCCL for those on GPUs."""
+
+from __future__ import annotations
+
+import datetime
+import importlib
+from collections.abc import MutableMapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+
+from .._functions import libraries
+from .comm import GroupError, viewed
+
+
+class TorchComm:
+    """A process group of torch.distributed; made by `cupar.distributed.group`."""
+
+    def __init__(self, group: Any, timeout: float) -> None:
+        self._torch = torch = importlib.import_module("torch")
+        self._dist = dist = importlib.import_module("torch.distributed")
+        self._group, self._timeout = group, datetime.timedelta(seconds=timeout)
+        self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
+        backend = dist.get_backend(group)
+        self.transport = f"torch.distributed ({backend})"
+        self._peers = [dist.get_global_rank(group, r) for r in range(self.size)]
+        # What is agreed on is on the host, unless the group has nothing but NCCL.
+        self._host = "cuda" if backend == "nccl" else "cpu"
+        # PyTorch 2.13 gave it another name.
+        self._all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+        self._library = libraries.of("tensor", torch.empty(0, device=self._host))
+
+    def _tensor(self, array: Any) -> Any:
+        if isinstance(array, np.ndarray):
+            return self._torch.from_numpy(array)
+        return self._torch.as_tensor(array, device="cuda")
+
+    def _on(self, stream: Any) -> AbstractContextManager[Any]:
+        """Return a context in which PyTorch enqueues on a stream."""
+        return nullcontext() if stream is None else self._library.on(stream)
+
+    def _done(self, works: Sequence[Any]) -> None:
+        """Wait for the host's part of operations: all of it with gloo, the enqueueing with NCCL."""
+        try:
+            for each in works:
+                if each is not None:
+                    each.wait(self._timeout)
+        except RuntimeError as error:
+            raise GroupError(str(error).splitlines()[0]) from error
+
+    def agree(self, data: bytes) -> list[bytes]:
+        """Return the bytes of all ranks."""
+        torch, own = self._torch, np.frombuffer(data, np.uint8)
+        length = torch.tensor([len(own)], dtype=torch.int64, device=self._host)
+        lengths = torch.empty(self.size, dtype=torch.int64, device=self._host)
+        self._done([self._all_gather(lengths, length, group=self._group, async_op=True)])
+        sizes = lengths.tolist()
+        padded = torch.zeros(max(sizes), dtype=torch.uint8)
+        padded[: len(own)] = torch.from_numpy(own.copy())
+        found = torch.empty(max(sizes) * self.size, dtype=torch.uint8, device=self._host)
+        self._done([self._all_gather(found, padded.to(self._host), group=self._group, async_op=True)])
+        rows = found.cpu().numpy().reshape(self.size, -1)
+        return [row[:size].tobytes() for row, size in zip(rows, sizes, strict=True)]
+
+    def gather(self, record: Any, records: Any, stream: Any) -> None:
+        """Gather the records of all ranks."""
+        with self._on(stream):
+            given = self._tensor(records), self._tensor(record)
+            self._done([self._all_gather(*given, group=self._group, async_op=True)])
+
+    def exchange(self, send: Sequence[Any], recv: Sequence[Any], stream: Any) -> None:
+        """Send to and receive from each rank, all at once."""
+        dist, ops = self._dist, []
+        for r, peer in enumerate(self._peers):
+            for way, array in ((dist.isend, send[r]), (dist.irecv, recv[r])):
+                if r != self.rank and array.size:
+                    ops.append(dist.P2POp(way, self._tensor(array), peer, self._group))
+        if ops:
+            with self._on(stream):
+                self._done(dist.batch_isend_irecv(ops))
+
+    def total(self, array: Any, stream: Any) -> None:
+        """Add the numbers of all ranks; of unsigned integers, which PyTorch does not add, the bits."""
+        if array.dtype.kind == "u" and array.dtype.itemsize > 1:
+            array = viewed(array, np.dtype(f"i{array.dtype.itemsize}"))
+        with self._on(stream):
+            self._done([self._dist.all_reduce(self._tensor(array), group=self._group, async_op=True)])
+
+    def store(self) -> MutableMapping[str, bytes] | None:
+        """Return the group's store as one for builds, None if it is not to be had."""
+        try:
+            return StoreMapping(self._dist.distributed_c10d._get_default_store())
+        except (AttributeError, ValueError, RuntimeError):
+            return None
+
+
+class StoreMapping(MutableMapping[str, bytes]):
+    """A store of torch.distributed, such as a TCPStore, as a mapping for `cupar.use_shared`.
+
+    Whoever reaches the store can write code that others run, unless entries are signed
+    (``CUPAR_SIGNING_KEY``). Its names cannot be listed.
+
+    Parameters
+    ----------
+    store : torch.distributed.Store
+    prefix : str, optional
+        What the names of its keys begin with.
+    """
+
+    __module__ = "cupar.distributed"
+
+    def __init__(self, store: Any, prefix: str = "cupar:") -> None:
+        self._store, self._prefix = store, prefix
+
+    def __getitem__(self, key: str) -> bytes:
+        name = self._prefix + key
+        if not self._store.check([name]):  # `get` would wait for it
+            raise KeyError(key)
+        found: bytes = self._store.get(name)
+        return found
+
+    def __setitem__(self, key: str, value: bytes) -> None:
+        self._store.set(self._prefix + key, bytes(value))
+
+    def __delitem__(self, key: str) -> None:
+        if not self._store.delete_key(self._prefix + key):
+            raise KeyError(key)
+
+    def setdefault(self, key: str, default: Any = None) -> bytes:
+        """Set a key unless it is there; return what is there. It is one step, whoever else does so."""
+        found: bytes = self._store.compare_set(self._prefix + key, "", default.decode())
+        return found
+
+    def __iter__(self) -> Any:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0

@@ -1,0 +1,106 @@
+"""What an engine gives: the rank, how many there are, and four ways to talk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ctypes import c_size_t, c_void_p
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from .._device import driver
+from ..host import View
+
+
+class GroupError(RuntimeError):
+    """Ranks of a group could not talk: one has died, has not called in time, or raised an error."""
+
+    __module__ = "cupar.distributed"
+
+
+@runtime_checkable
+class Comm(Protocol):
+    """The transport between the ranks of a group, for engines of your own.
+
+    Arrays have one dimension and lie in one piece: NumPy's on the CPU, otherwise objects with
+    ``__cuda_array_interface__``. Those of `gather` and `exchange` are of bytes (uint8), at any address. All
+    ranks call the same methods in the same order. On a device, what a method does is enqueued on `stream`, a
+    handle, or done when it returns; `stream` is None on the CPU.
+
+    A method raises if the other ranks do not answer, in time or at all.
+
+    Attributes
+    ----------
+    rank, size : int
+        The place of this rank, and how many there are.
+    transport : str
+        What it is called, as in ``"torch.distributed (gloo)"``.
+    """
+
+    rank: int
+    size: int
+    transport: str
+
+    def agree(self, data: bytes) -> list[bytes]:
+        """Return the bytes of all ranks, in rank order. Used to set up, and for sizes."""
+
+    def gather(self, record: Any, records: Any, stream: Any) -> None:
+        """Write the records of all ranks, which have one size, to `records`, in rank order."""
+
+    def exchange(self, send: Sequence[Any], recv: Sequence[Any], stream: Any) -> None:
+        """Send each rank an array, and fill another with what it sends; some are empty, as is one's own."""
+
+    def total(self, array: Any, stream: Any) -> None:
+        """Replace numbers by their sums over all ranks."""
+
+
+class Alone:
+    """A group of one rank."""
+
+    rank, size, transport = 0, 1, "one rank"
+
+    def agree(self, data: bytes) -> list[bytes]:
+        """Return what this rank says."""
+        return [data]
+
+    def gather(self, record: Any, records: Any, stream: Any) -> None:
+        """Copy the record."""
+        copied(record, records, stream)
+
+    def exchange(self, send: Sequence[Any], recv: Sequence[Any], stream: Any) -> None:
+        """Do nothing: there is nobody else."""
+
+    def total(self, array: Any, stream: Any) -> None:
+        """Leave numbers as they are."""
+
+
+def raw(array: Any) -> Any:
+    """Return the bytes of an array, in the same memory."""
+    return viewed(array.reshape(-1) if isinstance(array, np.ndarray) else array, np.dtype(np.uint8))
+
+
+def viewed(array: Any, dtype: np.dtype[Any]) -> Any:
+    """Return an array of one dimension as one of another dtype, in the same memory."""
+    if isinstance(array, np.ndarray):
+        return array.view(dtype)
+    size = dtype.itemsize
+    return View(array.address, dtype, (array.nbytes // size,), (size,), array.writable, array)
+
+
+def copied(source: Any, target: Any, stream: Any) -> None:
+    """Copy bytes, of the host or of any device; on devices, enqueue that."""
+    if isinstance(source, np.ndarray) and isinstance(target, np.ndarray):
+        target[...] = source
+    elif source.nbytes:
+        places = c_void_p(_address(target)), c_void_p(_address(source))
+        driver.call("cuMemcpyAsync", *places, c_size_t(source.nbytes), c_void_p(stream or 0))
+
+
+def waited(stream: Any) -> None:
+    """Wait for a stream; None: for nothing, on the CPU."""
+    driver.call("cuStreamSynchronize", c_void_p(stream or 0))
+
+
+def _address(array: Any) -> int:
+    found: int = array.ctypes.data if isinstance(array, np.ndarray) else array.address
+    return found

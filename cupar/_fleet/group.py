@@ -1,0 +1,231 @@
+"""Groups of ranks: which engine they talk by, and what they must agree on before anything runs."""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from .. import _cache
+from .comm import Alone, Comm, GroupError
+
+T = TypeVar("T")
+
+_SHOWN = 4  # ranks that a message names, of those that mean the same
+
+
+class Group:
+    """Ranks that work on one array together; made by `group` and `threads`.
+
+    Attributes
+    ----------
+    rank, size : int
+        The place of this rank, and how many there are.
+    transport : str
+        What the ranks talk by, as in ``"torch.distributed (gloo)"``.
+    timeout : float
+        Seconds that a rank waits for the others.
+    comm : Comm
+    """
+
+    __module__ = "cupar.distributed"
+
+    def __init__(self, comm: Comm, timeout: float = 300) -> None:
+        self.comm, self.timeout = comm, timeout
+        self.rank, self.size, self.transport = comm.rank, comm.size, comm.transport
+        self._failure = ""
+
+    def __repr__(self) -> str:
+        return f"<cupar group: rank {self.rank} of {self.size}, {self.transport}>"
+
+    # --- Talk --------------------------------------------------------------------------------------------
+
+    def _ask(self, method: Callable[..., T], *arguments: Any) -> T:
+        """Have the ranks talk; after a failure, or an interrupt, they do not know where the others are."""
+        if self._failure:
+            raise GroupError(f"{self.transport}: this group has failed ({self._failure}); make a new one")
+        try:
+            return method(*arguments)
+        except Exception as error:
+            self._failure = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise GroupError(f"{self.transport}: {self._failure}") from error
+        except BaseException as interrupt:
+            self._failure = type(interrupt).__name__
+            raise
+
+    def agree(self, data: bytes) -> list[bytes]:
+        """Return the bytes of all ranks, in rank order."""
+        return self._ask(self.comm.agree, data)
+
+    def gather(self, record: Any, records: Any, stream: Any = None) -> None:
+        """Gather a small record of each rank: `Comm.gather`."""
+        self._ask(self.comm.gather, record, records, stream)
+
+    def exchange(self, send: Sequence[Any], recv: Sequence[Any], stream: Any = None) -> None:
+        """Exchange arrays: `Comm.exchange`."""
+        self._ask(self.comm.exchange, send, recv, stream)
+
+    def total(self, array: Any, stream: Any = None) -> None:
+        """Add numbers: `Comm.total`."""
+        self._ask(self.comm.total, array, stream)
+
+    def sizes(self, number: int) -> list[int]:
+        """Return a number of each rank."""
+        found = self.agree(struct.pack("<q", number))
+        return [struct.unpack("<q", each)[0] for each in found]
+
+    def synchronize(self) -> None:
+        """Wait for all ranks.
+
+        Raises
+        ------
+        GroupError
+            If one of them has failed, or does not come in time.
+        """
+        self.agree(b"")
+
+    # --- Agree -------------------------------------------------------------------------------------------
+
+    def compare(self, what: str, facts: Mapping[str, str], error: Exception | None = None) -> None:
+        """Raise the same error on all ranks if one of them has an error, or they differ in a fact.
+
+        Raises
+        ------
+        Exception
+            `error` itself on the rank that has it.
+        GroupError
+            If another rank has one.
+        ValueError
+            If ranks differ; the message says which of them mean what.
+        """
+        if self.size == 1:
+            if error is not None:
+                raise error
+            return
+        said = "" if error is None else f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        own = {"algorithm": what, **facts}
+        found = [json.loads(each) for each in self.agree(json.dumps([own, said]).encode())]
+        if error is not None:
+            raise error
+        for rank, (_, failure) in enumerate(found):
+            if failure:
+                raise GroupError(f"{what}: rank {rank} raised {failure}")
+        for name in dict.fromkeys(name for each, _ in found for name in each):
+            ranks: dict[str, list[int]] = {}
+            for rank, (each, _) in enumerate(found):
+                ranks.setdefault(each.get(name, "none"), []).append(rank)
+            if len(ranks) > 1:
+                said = "; ".join(f"{_ranks_text(those)}: {value}" for value, those in ranks.items())
+                raise ValueError(f"ranks differ in {name}: {said}")
+
+    @contextmanager
+    def building(self) -> Iterator[None]:
+        """Share builds within the block through the group's store, unless there is a shared store already."""
+        found = getattr(self.comm, "store", lambda: None)() if self.size > 1 else None
+        with _cache.lent(found):
+            yield
+
+
+def _ranks_text(ranks: Sequence[int]) -> str:
+    shown = ", ".join(map(str, ranks[:_SHOWN]))
+    more = f" and {len(ranks) - _SHOWN} more" if len(ranks) > _SHOWN else ""
+    return f"rank{'s' * (len(ranks) > 1)} {shown}{more}"
+
+
+def threads(size: int, timeout: float = 300) -> list[Group]:
+    """Return the ranks of a new group of threads of this process: each thread uses one of them.
+
+    Parameters
+    ----------
+    size : int
+        How many ranks there are.
+    timeout : float, optional
+        Seconds that a rank waits for the others.
+
+    Returns
+    -------
+    list of Group
+
+    Examples
+    --------
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> import numpy as np
+    >>> from cupar import distributed
+    >>> shards = [np.array([3, 1]), np.array([4]), np.array([1, 5])]
+    >>> def largest(group):
+    ...     shard, out = shards[group.rank], np.zeros(1, np.int64)
+    ...     distributed.reduce_into(shard, out, max, 0, group=group).run(shard, out, len(shard), 0)
+    ...     return int(out[0])
+    >>> with ThreadPoolExecutor(3) as pool:
+    ...     print(list(pool.map(largest, distributed.threads(3))))
+    [5, 5, 5]
+    """
+    from .threads import comms
+
+    if size < 1:
+        raise ValueError(f"size: expected at least 1, got {size}")
+    return [Group(comm, timeout) for comm in comms(size, timeout)]
+
+
+def group(engine: Any = None, timeout: float = 300) -> Group:
+    """Return the ranks that work together, as an engine has started them.
+
+    Parameters
+    ----------
+    engine : ProcessGroup, mpi4py communicator, Comm or None
+        None: PyTorch's default process group if there is one, else MPI's world if mpi4py has initialised it,
+        else this process alone. A `Group` is returned as it is.
+    timeout : float, optional
+        Seconds that a rank waits for the others, before it raises `GroupError`.
+
+    Returns
+    -------
+    Group
+
+    Raises
+    ------
+    TypeError
+        If it is none of these.
+
+    Notes
+    -----
+    With a process group of PyTorch, builds are shared through its store: one rank builds, the others fetch.
+    Whoever reaches that store can write code that all ranks run; ``CUPAR_SIGNING_KEY`` has entries signed.
+
+    Examples
+    --------
+    >>> from cupar import distributed
+    >>> distributed.group()
+    <cupar group: rank 0 of 1, one rank>
+    """
+    if isinstance(engine, Group):
+        return engine
+    if not timeout > 0:
+        raise ValueError(f"timeout: expected more than 0 seconds, got {timeout}")
+    dist = sys.modules.get("torch.distributed")
+    if dist is not None and dist.is_available():
+        if engine is None and dist.is_initialized():
+            engine = dist.group.WORLD
+        if isinstance(engine, dist.ProcessGroup):
+            from .c10d import TorchComm
+
+            return Group(TorchComm(engine, timeout), timeout)
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi is not None:
+        if engine is None and mpi.Is_initialized() and not mpi.Is_finalized():
+            engine = mpi.COMM_WORLD
+        if isinstance(engine, mpi.Comm):
+            from .mpi import MPIComm
+
+            return Group(MPIComm(engine, timeout), timeout)
+    if engine is None:
+        return Group(Alone(), timeout)
+    if isinstance(engine, Comm):
+        return Group(engine, timeout)
+    raise TypeError(
+        "group: expected a process group of torch.distributed, a communicator of mpi4py, a Group, a Comm or "
+        f"None, got {type(engine).__name__}"
+    )

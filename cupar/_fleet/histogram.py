@@ -1,0 +1,93 @@
+"""Histograms of arrays in shards, whose counts are on every rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._functions.calls import Work
+from .._ir.specialisation import Specialisation
+from .._launch.arguments import two_phases
+from ..histogram import histogram_even as local_histogram
+from .sharded import Sharded, items_of, made
+
+
+class Histogram(Sharded):
+    """A histogram of an array in shards; see `histogram_even`."""
+
+    def run(
+        self,
+        d_samples: Any,
+        d_histogram: Any,
+        h_num_output_levels: Any,
+        h_lower_level: Any,
+        h_upper_level: Any,
+        num_samples: int,
+        stream: Any = None,
+    ) -> None:
+        """Count the first `num_samples` samples of each shard; `stream` as in `cupar.Algorithm`."""
+        levels = h_num_output_levels, h_lower_level, h_upper_level
+        self._run(stream, (d_samples, d_histogram, *levels, num_samples))
+
+    @two_phases(run)
+    def __call__(self) -> None:
+        """Query the size of the temporary storage, or run with it."""
+
+    def _call(self, work: Work, d_samples: Any, d_histogram: Any, levels: Any, *more: Any) -> None:
+        work.run(self._local, d_samples, d_histogram, levels, *more)
+        counts = items_of(work, "d_histogram", d_histogram)[: int(levels) - 1]
+        self.group.total(counts, self._stream(work))
+
+
+def histogram_even(
+    d_samples: Any,
+    d_histogram: Any,
+    h_num_output_levels: Any,
+    h_lower_level: Any,
+    h_upper_level: Any,
+    num_samples: int,
+    *,
+    group: Any = None,
+) -> Histogram:
+    """Build a histogram of an array in shards, with bins of equal width: the counts are on every rank.
+
+    Parameters
+    ----------
+    d_samples : array or iterator, num_samples items
+        The shard of this rank, which may be empty. Only its dtype matters here.
+    d_histogram : array, num_output_levels - 1 items
+        Where the counts of all samples go: integers of 4 or 8 bytes.
+    h_num_output_levels, h_lower_level, h_upper_level, num_samples
+        As for `cupar.histogram_even`; `num_samples` is of this shard. The levels are the same on all ranks.
+    group : Group, ProcessGroup, mpi4py communicator, Comm or None
+        As for `group`.
+
+    Returns
+    -------
+    Histogram
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not what it takes, or ranks differ.
+    GroupError
+        If another rank raised an error, or did not answer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import distributed
+    >>> shard, counts = np.array([0.05, 0.5, 0.55, 0.95]), np.zeros(10, np.int32)
+    >>> arguments = shard, counts, 11, 0.0, 1.0, 4
+    >>> distributed.histogram_even(*arguments).run(*arguments)
+    >>> print(counts)
+    [1 0 0 0 0 2 0 0 0 1]
+    """
+    levels = h_num_output_levels, h_lower_level, h_upper_level
+
+    def build(found: Histogram, work: Work, spec: Specialisation) -> None:
+        found._local = local_histogram(d_samples, d_histogram, *levels, num_samples)
+
+    given = {"d_samples": d_samples, "d_histogram": d_histogram}
+    specify = local_histogram, *given.values(), *levels, num_samples
+    named = dict(zip(("number of levels", "lower level", "upper level"), levels, strict=True))
+    return made(Histogram, group, "histogram_even", given, specify, build, **named)

@@ -1,0 +1,187 @@
+"""Selections and partitions of arrays in shards: items stay on their rank, which learns where they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._functions.axes import INT64, constant
+from .._functions.calls import Work
+from .._ir.specialisation import Specialisation
+from .._launch.arguments import two_phases
+from ..iterators import TransformIterator, ZipIterator
+from ..operators import Op, OpKind
+from ..partition import select as local_select
+from ..partition import three_way_partition as local_partition
+from ..transform import unary_transform
+from .counts import Counts
+from .sharded import Sharded, items_of, made
+
+
+class Select(Sharded):
+    """A selection of the items of an array in shards for which a predicate holds; see `select`."""
+
+    def run(self, d_in: Any, d_out: Any, d_num_selected_out: Any, num_items: int, stream: Any = None) -> None:
+        """Select from the first `num_items` items of each shard; `stream` as in `cupar.Algorithm`."""
+        self._run(stream, (d_in, d_out, d_num_selected_out, num_items))
+
+    @two_phases(run)
+    def __call__(self) -> None:
+        """Query the size of the temporary storage, or run with it."""
+
+    def _build(self, work: Work, d_in: Any, d_out: Any, cond: Op) -> None:
+        self._counts = Counts(work, self.group, 1)
+        self._local = local_select(d_in, d_out, INT64, cond)
+
+    def _call(self, work: Work, d_in: Any, d_out: Any, d_num: Any, num_items: int) -> None:
+        work.run(self._local, d_in, d_out, self._counts.own, num_items)
+        self._counts.write(work, items_of(work, "d_num_selected_out", d_num), self._stream(work))
+
+
+class ThreeWayPartition(Sharded):
+    """A partition of an array in shards into three; see `three_way_partition`."""
+
+    def run(
+        self,
+        d_in: Any,
+        d_first_part_out: Any,
+        d_second_part_out: Any,
+        d_unselected_out: Any,
+        d_num_selected_out: Any,
+        num_items: int,
+        stream: Any = None,
+    ) -> None:
+        """Partition the first `num_items` items of each shard; `stream` as in `cupar.Algorithm`."""
+        outputs = d_first_part_out, d_second_part_out, d_unselected_out, d_num_selected_out
+        self._run(stream, (d_in, *outputs, num_items))
+
+    @two_phases(run)
+    def __call__(self) -> None:
+        """Query the size of the temporary storage, or run with it."""
+
+    def _build(self, work: Work, d_in: Any, outputs: tuple[Any, ...], predicates: tuple[Op, ...]) -> None:
+        self._counts = Counts(work, self.group, 3)
+        first, second, rest = outputs
+        self._local = local_partition(d_in, first, second, rest, INT64, predicates[0], predicates[1])
+        unary_transform(_unselected(INT64, INT64, 0), INT64, OpKind.IDENTITY)
+
+    def _call(
+        self, work: Work, d_in: Any, first: Any, second: Any, rest: Any, d_num: Any, num_items: int
+    ) -> None:
+        own = self._counts.own
+        work.run(self._local, d_in, first, second, rest, own, num_items)
+        work.copy(_unselected(own, own[1:], num_items), own[2:], 1)
+        self._counts.write(work, items_of(work, "d_num_selected_out", d_num), self._stream(work))
+
+
+def _unselected(first: Any, second: Any, num_items: int) -> Any:
+    return TransformIterator(ZipIterator(constant(num_items), first, second), _left, INT64)
+
+
+def _left(s: Any) -> Any:
+    return s[0] - s[1] - s[2]
+
+
+def select(d_in: Any, d_out: Any, d_num_selected_out: Any, cond: Op, *, group: Any = None) -> Select:
+    """Build a selection from an array in shards by a predicate: what is selected stays on its rank.
+
+    Parameters
+    ----------
+    d_in : array or iterator, n items
+        The shard of this rank, which may be empty. Only its dtype matters here.
+    d_out : array or iterator, as many items as are selected from this shard
+        Where they go, in order.
+    d_num_selected_out : array, 3 items of int64
+        Where it goes how many items of this shard are selected, how many of those before it, and of all.
+    cond : callable, OpKind or RawOp
+        A predicate of one item.
+    group : Group, ProcessGroup, mpi4py communicator, Comm or None
+        As for `group`.
+
+    Returns
+    -------
+    Select
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not what it takes, or ranks differ.
+    GroupError
+        If another rank raised an error, or did not answer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import distributed
+    >>> shard, kept, counts = np.array([3, -1, 2]), np.zeros(3, np.int64), np.zeros(3, np.int64)
+    >>> positive = distributed.select(shard, kept, counts, lambda a: a > 0)
+    >>> positive.run(shard, kept, counts, 3)
+    >>> print(kept[: counts[0]], counts)
+    [3 2] [2 0 2]
+    """
+    given = {"d_in": d_in, "d_out": d_out, "d_num_selected_out": d_num_selected_out}
+
+    def build(found: Select, work: Work, spec: Specialisation) -> None:
+        found._build(work, d_in, d_out, cond)
+
+    return made(Select, group, "select", given, (local_select, *given.values(), cond), build)
+
+
+def three_way_partition(
+    d_in: Any,
+    d_first_part_out: Any,
+    d_second_part_out: Any,
+    d_unselected_out: Any,
+    d_num_selected_out: Any,
+    select_first_part_op: Op,
+    select_second_part_op: Op,
+    *,
+    group: Any = None,
+) -> ThreeWayPartition:
+    """Build a partition of an array in shards into three; items stay on their rank.
+
+    Parameters
+    ----------
+    d_in : array or iterator, n items
+        The shard of this rank, which may be empty. Only its dtype matters here.
+    d_first_part_out, d_second_part_out, d_unselected_out : arrays or iterators
+        Where the items go, in order, as of `cupar.three_way_partition`.
+    d_num_selected_out : array, 9 items of int64
+        Where it goes how many items of this shard are in each of the three parts, how many of those before
+        it, and of all.
+    select_first_part_op, select_second_part_op : callable, OpKind or RawOp
+        Predicates of one item.
+    group : Group, ProcessGroup, mpi4py communicator, Comm or None
+        As for `group`.
+
+    Returns
+    -------
+    ThreeWayPartition
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not what it takes, or ranks differ.
+    GroupError
+        If another rank raised an error, or did not answer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import distributed
+    >>> shard, counts = np.array([5, -1, 500, 7, -2]), np.zeros((3, 3), np.int64)
+    >>> first, second, rest = np.zeros((3, 5), np.int64)
+    >>> arrays = shard, first, second, rest, counts
+    >>> parts = distributed.three_way_partition(*arrays, lambda a: a < 0, lambda a: a > 100)
+    >>> parts.run(*arrays, 5)
+    >>> print(counts[0])
+    [2 1 2]
+    """
+    outputs = d_first_part_out, d_second_part_out, d_unselected_out
+    predicates = select_first_part_op, select_second_part_op
+
+    def build(found: ThreeWayPartition, work: Work, spec: Specialisation) -> None:
+        found._build(work, d_in, outputs, predicates)
+
+    given = {"d_in": d_in, "d_out": outputs, "d_num_selected_out": d_num_selected_out}
+    specify = local_partition, d_in, *outputs, d_num_selected_out, *predicates
+    return made(ThreeWayPartition, group, "three_way_partition", given, specify, build)

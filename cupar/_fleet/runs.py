@@ -1,0 +1,347 @@
+"""Runs of equal keys that may cross shards: reduced, counted, and their first items kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .._functions.axes import INT64
+from .._functions.calls import Work
+from .._ir.iterator import over
+from .._ir.specialisation import Specialisation
+from .._launch.arguments import two_phases
+from ..iterators import ConstantIterator, DiscardIterator, ZipIterator
+from ..operators import Op, OpKind
+from ..runs import reduce_by_key as local_reduce_by_key
+from ..runs import run_length_encode as local_encode
+from ..unique import unique_by_key as local_unique
+from .carry import KeyedCarry
+from .comm import raw
+from .counts import Counts
+from .sharded import Sharded, begin, filled, items_of, made
+
+
+class _Runs(Sharded):
+    """What all have in common: runs of the shard reduced, and the borders mended."""
+
+    def _build(
+        self, work: Work, keys: Any, unique: Any, values: Any, aggregates: Any, op: Op, equality: Op | None
+    ) -> None:
+        value, key = over("d_out_aggregates", aggregates).dtype, over("d_in_keys", keys).dtype
+        self._carry = carry = KeyedCarry(op, value, key, equality)
+        carry.prepare(keys, aggregates)
+        read = carry.read(values)
+        self._local = local_reduce_by_key(keys, unique, read, aggregates, INT64, op, equality)
+        self._own, self._none, self._before, self._after = (filled(work, carry) for _ in range(4))
+        self._records = work.temporary(self.group.size, carry.record)
+        self._counts = Counts(work, self.group, 1)
+
+    def _reduced(
+        self, work: Work, keys: Any, unique: Any, values: Any, aggregates: Any, d_num: Any, num_items: int
+    ) -> None:
+        carry, group, count, record = self._carry, self.group, self._counts.own, self._none
+        if num_items:
+            record, read = self._own, carry.read(values)
+            work.run(self._local, keys, unique, read, aggregates, count, num_items)
+            last = begin(items_of(work, "d_in_keys", keys), num_items - 1)
+            carry.border(work, keys, last, aggregates, count, record)
+        else:
+            self._counts.clear(work)
+        group.gather(raw(record), raw(self._records), self._stream(work))
+        if num_items:
+            behind = group.rank + 1
+            carry.fold(work, self._records, group.rank, self._before)
+            carry.fold(work, self._records[behind:], group.size - behind, self._after)
+            carry.mend(work, self._before, record, self._after, aggregates, count)
+        self._counts.write(work, items_of(work, "d_out_num_runs", d_num), self._stream(work))
+
+
+class ReduceByKey(_Runs):
+    """A reduction of runs of equal keys, which may cross shards; see `reduce_by_key`."""
+
+    def run(
+        self,
+        d_in_keys: Any,
+        d_out_unique: Any,
+        d_in_values: Any,
+        d_out_aggregates: Any,
+        d_out_num_runs: Any,
+        num_items: int,
+        stream: Any = None,
+    ) -> None:
+        """Reduce the first `num_items` values of each shard; `stream` as in `cupar.Algorithm`."""
+        arrays = d_in_keys, d_out_unique, d_in_values, d_out_aggregates, d_out_num_runs
+        self._run(stream, (*arrays, num_items))
+
+    _call = _Runs._reduced
+
+    @two_phases(run)
+    def __call__(self) -> None:
+        """Query the size of the temporary storage, or run with it."""
+
+
+class RunLengthEncode(_Runs):
+    """A run-length encoding of an array in shards; see `run_length_encode`."""
+
+    _ones: ConstantIterator
+
+    def run(
+        self,
+        d_in: Any,
+        d_out_unique: Any,
+        d_out_counts: Any,
+        d_out_num_runs: Any,
+        num_items: int,
+        stream: Any = None,
+    ) -> None:
+        """Encode the first `num_items` items of each shard; `stream` as in `cupar.Algorithm`."""
+        self._run(stream, (d_in, d_out_unique, d_out_counts, d_out_num_runs, num_items))
+
+    def _call(self, work: Work, d_in: Any, unique: Any, counts: Any, d_num: Any, num_items: int) -> None:
+        self._reduced(work, d_in, unique, self._ones, counts, d_num, num_items)
+
+    @two_phases(run)
+    def __call__(self) -> None:
+        """Query the size of the temporary storage, or run with it."""
+
+
+class UniqueByKey(_Runs):
+    """A selection of the first item of each run of equal keys; see `unique_by_key`."""
+
+    def run(
+        self,
+        d_in_keys: Any,
+        d_in_items: Any,
+        d_out_keys: Any,
+        d_out_items: Any,
+        d_out_num_selected: Any,
+        num_items: int,
+        stream: Any = None,
+    ) -> None:
+        """Select from the first `num_items` keys of each shard; `stream` as in `cupar.Algorithm`."""
+        arrays = d_in_keys, d_in_items, d_out_keys, d_out_items, d_out_num_selected
+        self._run(stream, (*arrays, num_items))
+
+    def _call(
+        self, work: Work, keys: Any, items: Any, out_keys: Any, out_items: Any, d_num: Any, num_items: int
+    ) -> None:
+        values, aggregates = _beside(keys, items), _beside(out_keys, out_items)
+        self._reduced(work, keys, DiscardIterator(keys), values, aggregates, d_num, num_items)
+
+    @two_phases(run)
+    def __call__(self) -> None:
+        """Query the size of the temporary storage, or run with it."""
+
+
+def _beside(keys: Any, items: Any) -> Any:
+    return keys if items is None else ZipIterator(keys, items)
+
+
+def _first(a: Any, b: Any) -> Any:
+    return a
+
+
+def _readable(name: str, array: Any) -> None:
+    if not over(name, array).node.readable:
+        raise TypeError(f"{name}: expected an array, as what is at borders is read back, got {array!r}")
+
+
+def reduce_by_key(
+    d_in_keys: Any,
+    d_out_unique: Any,
+    d_in_values: Any,
+    d_out_aggregates: Any,
+    d_out_num_runs: Any,
+    op: Op,
+    equality_op: Op | None = None,
+    *,
+    group: Any = None,
+) -> ReduceByKey:
+    """Build a reduction of runs of equal keys, which may cross shards.
+
+    A run that does is written by the last rank that has some of it.
+
+    Parameters
+    ----------
+    d_in_keys : array or iterator, n items
+        The keys of this rank's shard, which may be empty. Only their dtype matters here.
+    d_out_unique : array or iterator
+        As many items as this shard has runs. Where the last key of each run goes.
+    d_in_values : array or iterator, n items
+        What is reduced.
+    d_out_aggregates : array
+        As many items as this shard has runs. Where the results go. Values are combined in its dtype.
+    d_out_num_runs : array, 3 items of int64
+        Where it goes how many runs this rank has written, how many those before it have, and how many there
+        are.
+    op : callable or OpKind
+        Combines two values, the first of which is that of earlier items. It need not be commutative.
+    equality_op : callable, OpKind or None
+        Whether a key is equal to the one before it. By default ``==``.
+    group : Group, ProcessGroup, mpi4py communicator, Comm or None
+        As for `group`.
+
+    Returns
+    -------
+    ReduceByKey
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not what it takes, or ranks differ.
+    GroupError
+        If another rank raised an error, or did not answer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import distributed
+    >>> keys, values = np.array([1, 1, 2]), np.array([10, 11, 20])
+    >>> unique, sums, counts = np.zeros((3, 3), np.int64)
+    >>> arrays = keys, unique, values, sums, counts
+    >>> distributed.reduce_by_key(*arrays, lambda a, b: a + b).run(*arrays, 3)
+    >>> print(unique[: counts[0]], sums[: counts[0]])
+    [1 2] [21 20]
+    """
+
+    def build(found: ReduceByKey, work: Work, spec: Specialisation) -> None:
+        _readable("d_out_aggregates", d_out_aggregates)
+        found._build(work, d_in_keys, d_out_unique, d_in_values, d_out_aggregates, op, equality_op)
+
+    given = {
+        "d_in_keys": d_in_keys,
+        "d_out_unique": d_out_unique,
+        "d_in_values": d_in_values,
+        "d_out_aggregates": d_out_aggregates,
+        "d_out_num_runs": d_out_num_runs,
+    }
+    specify = local_reduce_by_key, *given.values(), op, equality_op
+    return made(ReduceByKey, group, "reduce_by_key", given, specify, build)
+
+
+def run_length_encode(
+    d_in: Any,
+    d_out_unique: Any,
+    d_out_counts: Any,
+    d_out_num_runs: Any,
+    equality_op: Op | None = None,
+    *,
+    group: Any = None,
+) -> RunLengthEncode:
+    """Build a run-length encoding of an array in shards; runs may cross them.
+
+    A run that does is written by the last rank that has some of it.
+
+    Parameters
+    ----------
+    d_in : array or iterator, n items
+        The shard of this rank, which may be empty. Only its dtype matters here.
+    d_out_unique : array or iterator
+        As many items as this shard has runs. Where the last item of each run goes.
+    d_out_counts : array of integers
+        As many items as this shard has runs. Where the lengths of runs go.
+    d_out_num_runs, equality_op, group
+        As for `reduce_by_key`.
+
+    Returns
+    -------
+    RunLengthEncode
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not what it takes, or ranks differ.
+    GroupError
+        If another rank raised an error, or did not answer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import distributed
+    >>> shard = np.array([7, 7, 9, 7])
+    >>> unique, lengths, counts = np.zeros((3, 4), np.int64)
+    >>> arrays = shard, unique, lengths, counts[:3]
+    >>> distributed.run_length_encode(*arrays).run(*arrays, 4)
+    >>> print(unique[: counts[0]], lengths[: counts[0]])
+    [7 9 7] [2 1 1]
+    """
+
+    def build(found: RunLengthEncode, work: Work, spec: Specialisation) -> None:
+        _readable("d_out_counts", d_out_counts)
+        found._ones = ones = ConstantIterator(np.ones((), over("d_out_counts", d_out_counts).dtype)[()])
+        found._build(work, d_in, d_out_unique, ones, d_out_counts, OpKind.PLUS, equality_op)
+
+    given = {
+        "d_in": d_in,
+        "d_out_unique": d_out_unique,
+        "d_out_counts": d_out_counts,
+        "d_out_num_runs": d_out_num_runs,
+    }
+    specify = local_encode, *given.values(), equality_op
+    return made(RunLengthEncode, group, "run_length_encode", given, specify, build)
+
+
+def unique_by_key(
+    d_in_keys: Any,
+    d_in_items: Any,
+    d_out_keys: Any,
+    d_out_items: Any,
+    d_out_num_selected: Any,
+    op: Op,
+    *,
+    group: Any = None,
+) -> UniqueByKey:
+    """Build a selection of the first item of each run of equal keys, which may cross shards.
+
+    That of a run which does is written by the last rank that has some of the run.
+
+    Parameters
+    ----------
+    d_in_keys, d_in_items : arrays or iterators, n items
+        The keys of this rank's shard, which may be empty, and what goes with them, if anything.
+    d_out_keys, d_out_items : arrays
+        As many items as this shard has runs, of the same dtypes. `d_out_items` is None if `d_in_items` is.
+    d_out_num_selected : array, 3 items of int64
+        As `d_out_num_runs` of `reduce_by_key`.
+    op : callable or OpKind
+        Whether a key is equal to the one before it.
+    group : Group, ProcessGroup, mpi4py communicator, Comm or None
+        As for `group`.
+
+    Returns
+    -------
+    UniqueByKey
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not what it takes, or ranks differ.
+    GroupError
+        If another rank raised an error, or did not answer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import distributed
+    >>> keys, kept, counts = np.array([3, 3, 5]), np.zeros(3, np.int64), np.zeros(3, np.int64)
+    >>> arrays = keys, None, kept, None, counts
+    >>> distributed.unique_by_key(*arrays, lambda a, b: a == b).run(*arrays, 3)
+    >>> print(kept[: counts[0]])
+    [3 5]
+    """
+
+    def build(found: UniqueByKey, work: Work, spec: Specialisation) -> None:
+        _readable("d_out_keys", d_out_keys)
+        values, aggregates = _beside(d_in_keys, d_in_items), _beside(d_out_keys, d_out_items)
+        found._build(work, d_in_keys, DiscardIterator(d_in_keys), values, aggregates, _first, op)
+
+    given = {
+        "d_in_keys": d_in_keys,
+        "d_in_items": d_in_items,
+        "d_out_keys": d_out_keys,
+        "d_out_items": d_out_items,
+        "d_out_num_selected": d_out_num_selected,
+    }
+    specify = local_unique, *given.values(), op
+    return made(UniqueByKey, group, "unique_by_key", given, specify, build)

@@ -1,0 +1,277 @@
+"""Scans of arrays in shards: each shard is scanned after the prefix of those before it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .._base import device
+from .._device import arrays as device_arrays
+from .._functions import operators
+from .._functions.axes import INT64
+from .._functions.calls import Work
+from .._ir.iterator import over
+from .._ir.specialisation import Specialisation
+from .._launch.arguments import two_phases
+from ..iterators import ConstantIterator, PermutationIterator, TransformIterator, ZipIterator
+from ..operators import Op, OpKind
+from ..scan import exclusive_scan as local_exclusive
+from ..scan import inclusive_scan as local_inclusive
+from ..transform import binary_transform, unary_transform
+from .carry import Carry
+from .comm import raw
+from .sharded import Sharded, accumulator_of, begin, filled, items_of, made
+
+
+class Prefix:
+    """What the items before a shard come to, for results that do not have it applied.
+
+    Attributes
+    ----------
+    value : array, 1 item
+        It is there unless the scan has no initial value and nothing comes before.
+    record : array, 1 item
+        The value, and whether there is one.
+    """
+
+    __module__ = "cupar.distributed"
+
+    def __init__(self, carry: Carry, record: Any, op: Op) -> None:
+        self.record, self.value = record, carry.value_of(record)
+        self._op, self._dtype = op, carry.value
+
+    def applied(self, items: Any) -> TransformIterator:
+        """Return an iterator over scanned items of the shard, each combined with the prefix as it is read."""
+
+        def made() -> TransformIterator:
+            first = PermutationIterator(self.record, ConstantIterator(INT64.type(0)))
+            return TransformIterator(ZipIterator(first, items), _applied(self._op, self._dtype), self._dtype)
+
+        return device.using(isinstance(self.record, np.ndarray), made)
+
+
+@operators.remembered
+def _applied(op: Op, dtype: Any) -> Any:
+    function, plain = operators.within(op), operators.plain(dtype)
+
+    def applied(s: Any) -> Any:
+        before, item = s
+        if before[1]:
+            return plain(function(before[0], item))
+        return plain(item)
+
+    return applied
+
+
+class Scan(Sharded):
+    """A scan of an array in shards; see `inclusive_scan` and `exclusive_scan`."""
+
+    def run(
+        self, d_in: Any, d_out: Any, num_items: int, h_init: Any = None, stream: Any = None
+    ) -> Prefix | None:
+        """Scan the first `num_items` items of each shard into its `d_out`.
+
+        `h_init` is the initial value, of the kind the scan was built with; `stream` as in `cupar.Algorithm`.
+
+        Returns
+        -------
+        Prefix or None
+            With ``carry="returned"``, what comes before this shard.
+        """
+        found: Prefix | None = self._run(stream, (d_in, d_out, num_items, h_init))
+        return found
+
+    @two_phases(run)  # type: ignore[arg-type]
+    def __call__(self) -> None:
+        """Query the size of the temporary storage, or run with it."""
+
+    def _build(
+        self,
+        work: Work,
+        carry: Carry,
+        op: Op,
+        d_in: Any,
+        d_out: Any,
+        h_init: Any,
+        inclusive: bool,
+        applied: bool,
+    ) -> None:
+        self._carry, self._op, self._inclusive, self._applied = carry, op, inclusive, applied
+        self._has_init = h_init is not None
+        self._own, self._none, self._prefix = (filled(work, carry) for _ in range(3))
+        self._records = work.temporary(self.group.size, carry.record)
+        value = carry.value_of(self._prefix)
+        scan = local_inclusive if inclusive else local_exclusive
+        if applied:
+            self._total = carry.total(d_in)
+            self._scan = scan(d_in, d_out, op, value)
+            if not self._has_init:
+                self._first = carry.first(d_in)
+                self._write = unary_transform(value, d_out, OpKind.IDENTITY)
+            return
+        if over("d_out", d_out).dtype != carry.value or not over("d_out", d_out).node.readable:
+            raise TypeError('d_out: expected an array of the accumulator\'s dtype with carry="returned"')
+        self._scan = scan(d_in, d_out, op, None if inclusive else h_init)
+        self._first = carry.first(d_out)
+        last = d_out, carry.read(d_in), carry.written(self._own)
+        self._last = None if inclusive else binary_transform(*last, op)
+
+    def _call(self, work: Work, d_in: Any, d_out: Any, num_items: int, h_init: Any) -> Prefix | None:
+        if self._has_init and h_init is None:
+            raise TypeError("h_init: this scan was built with an initial value, got None")
+        init = self._carry.initial(h_init)
+        if self._applied:
+            self._after(work, d_in, d_out, num_items, init)
+            return None
+        return self._before(work, d_in, d_out, num_items, h_init, init)
+
+    def _gathered(self, work: Work, record: Any, number: int, out: Any, init: Any) -> None:
+        """Gather records, and combine the first of them."""
+        self.group.gather(raw(record), raw(self._records), self._stream(work))
+        self._carry.fold(work, self._records, number, out, init)
+
+    def _after(self, work: Work, d_in: Any, d_out: Any, num_items: int, init: Any) -> None:
+        """Scan the shard after what comes before it."""
+        carry, group, prefix, record = self._carry, self.group, self._prefix, self._none
+        if num_items and group.rank < group.size - 1:  # nothing comes after the last one
+            record = self._own
+            work.run(self._total, carry.read(d_in), carry.written(record), num_items)
+        self._gathered(work, record, group.rank, prefix, init)
+        value = carry.value_of(prefix)
+        if self._has_init or not num_items:
+            if num_items:
+                work.run(self._scan, d_in, d_out, num_items, value)
+            return
+        # There may be nothing before it, which the host does not know. So its first item is combined with
+        # what there is, as the next record, and the others come after that.
+        mine = self._records[group.rank : group.rank + 1]
+        work.run(self._first, carry.read(d_in), carry.written(mine), 1)
+        carry.fold(work, self._records, group.rank + 1, prefix)
+        work.run(self._write, value, d_out, 1)
+        if num_items > 1:
+            rest = (begin(items_of(work, name, each), 1) for name, each in (("d_in", d_in), ("d_out", d_out)))
+            work.run(self._scan, *rest, num_items - 1, value)
+
+    def _before(self, work: Work, d_in: Any, d_out: Any, num_items: int, h_init: Any, init: Any) -> Prefix:
+        """Scan the shard by itself, and return what comes before it."""
+        carry, record = self._carry, self._none
+        if num_items:
+            record, last = self._own, begin(items_of(work, "d_out", d_out), num_items - 1)
+            if self._last is None:
+                work.run(self._scan, d_in, d_out, num_items)
+                work.run(self._first, last, carry.written(record), 1)
+            else:
+                if d_in is d_out:
+                    raise ValueError('d_out: expected another array than d_in with carry="returned"')
+                read = carry.read(begin(items_of(work, "d_in", d_in), num_items - 1))
+                work.run(self._scan, d_in, d_out, num_items, h_init)
+                work.run(self._last, last, read, carry.written(record), 1)
+        out = work.temporary(1, carry.record)
+        self._gathered(work, record, self.group.rank, out, init)
+        return Prefix(carry, out, self._op)
+
+
+def _scan(
+    name: str, inclusive: bool, d_in: Any, d_out: Any, op: Op, h_init: Any, carry: str, group: Any
+) -> Scan:
+    def build(found: Scan, work: Work, spec: Specialisation) -> None:
+        if carry not in ("applied", "returned"):
+            raise ValueError(f"carry: expected 'applied' or 'returned', got {carry!r}")
+        if not found._library.on_cpu and device_arrays.is_device_array(h_init):
+            raise TypeError("h_init: expected a number or a NumPy array of one element, got a device array")
+        records = Carry(op, accumulator_of(spec))
+        found._build(work, records, op, d_in, d_out, h_init, inclusive, carry == "applied")
+
+    factory = local_inclusive if inclusive else local_exclusive
+    given = {"d_in": d_in, "d_out": d_out}
+    return made(Scan, group, name, given, (factory, d_in, d_out, op, h_init), build, carry=carry)
+
+
+def inclusive_scan(
+    d_in: Any, d_out: Any, op: Op, h_init: Any = None, *, carry: str = "applied", group: Any = None
+) -> Scan:
+    """Build an inclusive scan of an array in shards.
+
+    Item i of the whole combines `h_init` and items 0 to i, in the order of ranks, and of items on each.
+
+    Parameters
+    ----------
+    d_in : array or iterator, n items
+        The shard of this rank, which may be empty. Only its dtype matters here.
+    d_out : array or iterator, n items
+        Where the result of the same items goes; it may be `d_in` itself.
+    op : callable or OpKind
+        Combines two values, as for `cupar.inclusive_scan`: it need not be commutative.
+    h_init : numpy.ndarray of one element, number or None
+        The initial value, which counts once.
+    carry : {"applied", "returned"}
+        ``"returned"``: each shard is scanned by itself, and `run` returns its `Prefix`, for iterators to
+        apply as they read; `h_init` counts in the prefix. By default all of the input is read before any rank
+        but the first may write, which is one pass more.
+    group : Group, ProcessGroup, mpi4py communicator, Comm or None
+        As for `group`.
+
+    Returns
+    -------
+    Scan
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not what it takes, or ranks differ.
+    GroupError
+        If another rank raised an error, or did not answer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import distributed
+    >>> shard, highest = np.array([3, 1, 4, 1]), np.zeros(4, np.int64)
+    >>> running = distributed.inclusive_scan(shard, highest, max)
+    >>> running.run(shard, highest, 4)
+    >>> print(highest)
+    [3 3 4 4]
+    """
+    return _scan("inclusive_scan", True, d_in, d_out, op, h_init, carry, group)
+
+
+def exclusive_scan(
+    d_in: Any, d_out: Any, op: Op, h_init: Any, *, carry: str = "applied", group: Any = None
+) -> Scan:
+    """Build an exclusive scan of an array in shards.
+
+    Item i of the whole combines `h_init` and items 0 to i - 1, in the order of ranks, and of items on each.
+
+    Parameters
+    ----------
+    d_in, d_out, op, group
+        As for `inclusive_scan`.
+    h_init : numpy.ndarray of one element or number
+        The initial value, which counts once.
+    carry : {"applied", "returned"}
+        As for `inclusive_scan`; with ``"returned"``, `h_init` must be a value that `op` leaves others as they
+        are with, as 0 for sums, since each shard begins with it.
+
+    Returns
+    -------
+    Scan
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not what it takes, or ranks differ.
+    GroupError
+        If another rank raised an error, or did not answer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import distributed
+    >>> lengths, starts = np.array([3, 1, 2]), np.zeros(3, np.int64)
+    >>> places = distributed.exclusive_scan(lengths, starts, lambda a, b: a + b, 0)
+    >>> places.run(lengths, starts, 3, 0)
+    >>> print(starts)
+    [0 3 4]
+    """
+    return _scan("exclusive_scan", False, d_in, d_out, op, h_init, carry, group)

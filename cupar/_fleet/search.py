@@ -1,0 +1,116 @@
+"""Binary searches of sorted arrays in shards, whose results are on every rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._functions.calls import Work
+from .._ir.specialisation import Specialisation
+from ..operators import Op, OpKind
+from ..search import lower_bound as local_lower_bound
+from ..search import upper_bound as local_upper_bound
+from .sharded import Sharded, items_of, made
+
+
+class BinarySearch(Sharded):
+    """A search of a sorted array in shards; see `lower_bound`. It is called in one phase."""
+
+    def run(
+        self, d_data: Any, num_items: int, d_values: Any, num_values: int, d_out: Any, stream: Any = None
+    ) -> None:
+        """Search the first `num_items` items of each shard for the same `num_values` values on all ranks."""
+        self._run(stream, (d_data, num_items, d_values, num_values, d_out))
+
+    __call__ = run
+
+    def _call(
+        self, work: Work, d_data: Any, num_items: int, d_values: Any, num_values: int, d_out: Any
+    ) -> None:
+        work.run(self._local, d_data, num_items, d_values, num_values, d_out)
+        # What goes before a value in the whole is what does so in each shard.
+        self.group.total(items_of(work, "d_out", d_out)[:num_values], self._stream(work))
+
+
+def _search(
+    name: str, factory: Any, d_data: Any, d_values: Any, d_out: Any, comp: Op | None, group: Any
+) -> BinarySearch:
+    def build(found: BinarySearch, work: Work, spec: Specialisation) -> None:
+        found._local = factory(d_data, d_values, d_out, comp)
+
+    given = {"d_data": d_data, "d_values": d_values, "d_out": d_out}
+    return made(BinarySearch, group, name, given, (factory, *given.values(), comp), build)
+
+
+def lower_bound(
+    d_data: Any, d_values: Any, d_out: Any, comp: Op | None = OpKind.LESS, *, group: Any = None
+) -> BinarySearch:
+    """Build a search of a sorted array in shards for first places of insertion, in the whole.
+
+    Parameters
+    ----------
+    d_data : array, n items
+        The shard of this rank, which may be empty, of an array that is sorted by `comp`. Only its dtype
+        matters here.
+    d_values : array or iterator, m items
+        What is searched for, of the same dtype: the same values on every rank.
+    d_out : array, m items
+        Where the places in the whole go, on every rank: integers of 4 or 8 bytes, which must hold them.
+    comp : callable, OpKind, RawOp or None
+        Whether its first argument goes before its second. None: ``<``.
+    group : Group, ProcessGroup, mpi4py communicator, Comm or None
+        As for `group`.
+
+    Returns
+    -------
+    BinarySearch
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not what it takes, or ranks differ.
+    GroupError
+        If another rank raised an error, or did not answer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import distributed
+    >>> shard, values, places = np.array([1, 3, 3, 5]), np.array([3, 4]), np.zeros(2, np.int64)
+    >>> distributed.lower_bound(shard, values, places).run(shard, 4, values, 2, places)
+    >>> print(places)
+    [1 3]
+    """
+    return _search("lower_bound", local_lower_bound, d_data, d_values, d_out, comp, group)
+
+
+def upper_bound(
+    d_data: Any, d_values: Any, d_out: Any, comp: Op | None = OpKind.LESS, *, group: Any = None
+) -> BinarySearch:
+    """Build a search of a sorted array in shards for last places of insertion, in the whole.
+
+    Parameters
+    ----------
+    d_data, d_values, d_out, comp, group
+        As for `lower_bound`.
+
+    Returns
+    -------
+    BinarySearch
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not what it takes, or ranks differ.
+    GroupError
+        If another rank raised an error, or did not answer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import distributed
+    >>> shard, values, places = np.array([1, 3, 3, 5]), np.array([3, 4]), np.zeros(2, np.int64)
+    >>> distributed.upper_bound(shard, values, places).run(shard, 4, values, 2, places)
+    >>> print(places)
+    [3 3]
+    """
+    return _search("upper_bound", local_upper_bound, d_data, d_values, d_out, comp, group)

@@ -1,0 +1,442 @@
+"""Segments of arrays in shards, which may cross them: reduced and scanned, each by itself."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+
+from .._functions import operators
+from .._functions.axes import INT64, constant
+from .._functions.calls import Work
+from .._ir.specialisation import Specialisation
+from .._launch.arguments import two_phases
+from .._obtain.arguments import in_order
+from ..iterators import (
+    CountingIterator,
+    PermutationIterator,
+    TransformIterator,
+    TransformOutputIterator,
+    ZipIterator,
+)
+from ..operators import Op
+from ..reduce import reduce_into
+from ..scan import exclusive_scan, inclusive_scan
+from ..segmented import segmented_reduce as local_reduce
+from ..segmented_scan import exclusive_segmented_scan as local_exclusive
+from ..segmented_scan import inclusive_segmented_scan as local_inclusive
+from .carry import Carry
+from .comm import raw, viewed
+from .sharded import Sharded, accumulator_of, begin, filled, items_of, made
+
+_CROSSING = np.dtype([("begins", INT64), ("ends", INT64), ("goes_on", INT64)], align=True)
+_NONE = np.full(1, -1, INT64).repeat(3).view(_CROSSING)
+
+
+def _value(record: Any) -> Any:
+    return record.value
+
+
+# --- Reductions -------------------------------------------------------------------------------------------
+
+
+def _clipped(s: Any) -> Any:
+    offset, base, end = s
+    return min(max(offset, base), end) - base
+
+
+def _of_rank(s: Any) -> Any:
+    i, ranks, segments = s
+    return (i % ranks) * segments + i // ranks
+
+
+class SegmentedReduce(Sharded):
+    """A reduction of segments of an array in shards; see `segmented_reduce`."""
+
+    def run(
+        self,
+        d_in: Any,
+        d_out: Any,
+        num_items: int,
+        num_segments: int,
+        start_offsets_in: Any,
+        end_offsets_in: Any,
+        h_init: Any = None,
+        stream: Any = None,
+    ) -> None:
+        """Reduce segments; this rank has `num_items` items. `stream` as in `cupar.Algorithm`."""
+        offsets = start_offsets_in, end_offsets_in
+        self._run(stream, (d_in, d_out, num_items, num_segments, *offsets, h_init))
+
+    @two_phases(run)
+    def __call__(self) -> None:
+        """Query the size of the temporary storage, or run with it."""
+
+    def _build(
+        self, work: Work, carry: Carry, d_in: Any, d_out: Any, offsets: tuple[Any, Any], commutative: bool
+    ) -> None:
+        self._carry = carry
+        start, end = (self._clip(each, 0, 0) for each in offsets)
+        init = carry.absent()
+        self._local = local_reduce(
+            self._items(d_in), carry.record, start, end, carry.combined, init, commutative=commutative
+        )
+        ranks, written = self._ranks(carry.record, 1), TransformOutputIterator(d_out, _value, carry.record)
+        self._fold = local_reduce(ranks, written, None, None, carry.combined, init, commutative=False)
+
+    def _items(self, d_in: Any) -> Any:
+        carry = self._carry
+        return TransformIterator(carry.read(d_in), operators.there(carry.value), carry.record)
+
+    def _clip(self, offsets: Any, base: int, end: int) -> Any:
+        return TransformIterator(ZipIterator(offsets, constant(base), constant(end)), _clipped, INT64)
+
+    def _ranks(self, records: Any, segments: int) -> Any:
+        """Return the records of all ranks, those of one segment after another."""
+        number = CountingIterator(INT64.type(0))
+        places = ZipIterator(number, constant(self.group.size), constant(segments))
+        return PermutationIterator(records, TransformIterator(places, _of_rank, INT64))
+
+    def _call(
+        self,
+        work: Work,
+        d_in: Any,
+        d_out: Any,
+        num_items: int,
+        segments: int,
+        start: Any,
+        end: Any,
+        h_init: Any,
+    ) -> None:
+        carry, group = self._carry, self.group
+        sizes = group.sizes(num_items)
+        base = sum(sizes[: group.rank])
+        own = work.temporary(segments, carry.record)
+        records = work.temporary(segments * group.size, carry.record)
+        offsets = (self._clip(each, base, base + num_items) for each in (start, end))
+        work.run(self._local, self._items(d_in), own, segments, *offsets, carry.absent())
+        group.gather(raw(own), raw(records), self._stream(work))
+        written = TransformOutputIterator(d_out, _value, carry.record)
+        ranks = self._ranks(records, segments)
+        init = carry.initial(h_init)
+        work.run(self._fold, ranks, written, segments, None, None, init, segment_size=group.size)
+
+
+def segmented_reduce(
+    d_in: Any,
+    d_out: Any,
+    start_offsets_in: Any,
+    end_offsets_in: Any,
+    op: Op,
+    h_init: Any,
+    *,
+    commutative: bool = True,
+    group: Any = None,
+) -> SegmentedReduce:
+    """Build a reduction of segments of an array in shards, which may cross them.
+
+    The results are on every rank. Offsets are those in the whole array, the same on all ranks. Segments may
+    be empty, overlap and leave items out. Each rank sends a record for each segment: where there are very
+    many, `reduce_by_key` sends less.
+
+    Parameters
+    ----------
+    d_in : array or iterator, n items
+        The shard of this rank, which may be empty. Only its dtype matters here.
+    d_out : array or iterator, num_segments items
+        Where the results go.
+    start_offsets_in, end_offsets_in : arrays or iterators, num_segments items
+        Segment i is items ``start_offsets_in[i]`` to ``end_offsets_in[i] - 1`` of the whole array.
+    op : callable or OpKind
+        Combines two values of the accumulator's dtype, as for `cupar.segmented_reduce`.
+    h_init : numpy.ndarray of one element or number
+        The initial value of each segment, which counts once.
+    commutative : bool, optional
+        False: items are combined in their order, the initial value before them.
+    group : Group, ProcessGroup, mpi4py communicator, Comm or None
+        As for `group`.
+
+    Returns
+    -------
+    SegmentedReduce
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not what it takes, or ranks differ.
+    GroupError
+        If another rank raised an error, or did not answer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import distributed
+    >>> shard, sums = np.arange(6), np.zeros(2, np.int64)
+    >>> starts, ends = np.array([0, 2]), np.array([2, 6])
+    >>> by_offsets = distributed.segmented_reduce(shard, sums, starts, ends, lambda a, b: a + b, 0)
+    >>> by_offsets.run(shard, sums, 6, 2, starts, ends, 0)
+    >>> print(sums)
+    [ 1 14]
+    """
+
+    def build(found: SegmentedReduce, work: Work, spec: Specialisation) -> None:
+        in_order(commutative)
+        offsets = start_offsets_in, end_offsets_in
+        found._build(work, Carry(op, accumulator_of(spec)), d_in, d_out, offsets, commutative)
+
+    given = {
+        "d_in": d_in,
+        "d_out": d_out,
+        "start_offsets_in": start_offsets_in,
+        "end_offsets_in": end_offsets_in,
+    }
+    specify = local_reduce, *given.values(), op, h_init
+    return made(
+        SegmentedReduce, group, "segmented_reduce", given, specify, build, commutative=bool(commutative)
+    )
+
+
+# --- Scans ------------------------------------------------------------------------------------------------
+
+
+def _crossing(s: Any) -> Any:
+    """Return where a segment that enters the shard begins and ends, and where one begins that leaves it."""
+    start, stop, base, end = s
+    crosses = start < base and stop > base
+    return (start if crosses else -1, stop if crosses else -1, start if start < end and stop > end else -1)
+
+
+def _largest(a: Any, b: Any) -> Any:
+    return (max(a[0], b[0]), max(a[1], b[1]), max(a[2], b[2]))
+
+
+def _begin(s: Any) -> Any:
+    start, base, end = s
+    return start - base if start >= base and start < end else 0
+
+
+def _end(s: Any) -> Any:
+    start, stop, base, end = s
+    return min(stop, end) - base if start >= base and start < end else 0
+
+
+class SegmentedScan(Sharded):
+    """A scan of segments of an array in shards; see `inclusive_segmented_scan`."""
+
+    def run(
+        self,
+        d_in: Any,
+        d_out: Any,
+        num_items: int,
+        num_segments: int,
+        start_offsets_in: Any,
+        end_offsets_in: Any,
+        h_init: Any = None,
+        stream: Any = None,
+    ) -> None:
+        """Scan segments; this rank has `num_items` items. `stream` as in `cupar.Algorithm`."""
+        offsets = start_offsets_in, end_offsets_in
+        self._run(stream, (d_in, d_out, num_items, num_segments, *offsets, h_init))
+
+    @two_phases(run)
+    def __call__(self) -> None:
+        """Query the size of the temporary storage, or run with it."""
+
+    def _build(
+        self,
+        work: Work,
+        carry: Carry,
+        op: Op,
+        arrays: tuple[Any, Any],
+        offsets: tuple[Any, Any],
+        h_init: Any,
+        inclusive: bool,
+    ) -> None:
+        self._carry, self._h_init = carry, h_init is not None
+        self._own, self._none, self._prefix = (filled(work, carry) for _ in range(3))
+        self._records = work.temporary(self.group.size, carry.record)
+        self._total = carry.total(arrays[0])
+        self._find = reduce_into(self._segments(offsets, 0, 0), _CROSSING, _largest, _NONE)
+        local = local_inclusive if inclusive else local_exclusive
+        start, end = self._whole(offsets, 0, 0)
+        self._local = local(arrays[0], arrays[1], start, end, op, h_init)
+        scan = inclusive_scan if inclusive else exclusive_scan
+        self._scan = scan(*arrays, op, carry.value_of(self._prefix))
+
+    def _segments(self, offsets: Any, base: int, end: int) -> Any:
+        given = ZipIterator(*offsets, constant(base), constant(end))
+        return TransformIterator(given, _crossing, _CROSSING)
+
+    def _whole(self, offsets: Any, base: int, end: int) -> Any:
+        """Return the offsets of those segments that begin in the shard; the others are empty."""
+        start, stop = offsets
+        bounds = constant(base), constant(end)
+        return (
+            TransformIterator(ZipIterator(start, *bounds), _begin, INT64),
+            TransformIterator(ZipIterator(start, stop, *bounds), _end, INT64),
+        )
+
+    def _call(
+        self,
+        work: Work,
+        d_in: Any,
+        d_out: Any,
+        num_items: int,
+        segments: int,
+        start: Any,
+        end: Any,
+        h_init: Any,
+    ) -> None:
+        carry, group, offsets = self._carry, self.group, (start, end)
+        if self._h_init and h_init is None:
+            raise TypeError("h_init: this scan was built with an initial value, got None")
+        sizes = group.sizes(num_items)
+        base = sum(sizes[: group.rank])
+        last = base + num_items
+        crossing = work.empty((3,), INT64)
+        found = viewed(crossing.items, _CROSSING)
+        work.run(self._find, self._segments(offsets, base, last), found, segments, _NONE)
+        begins, ends, goes_on = map(int, work.host(crossing))
+        all_ranks = [struct.unpack("<qq", each) for each in group.agree(struct.pack("<qq", begins, goes_on))]
+        record = self._none
+        if num_items and goes_on >= 0:
+            record, place = self._own, max(goes_on - base, 0)
+            part = carry.read(begin(items_of(work, "d_in", d_in), place))
+            work.run(self._total, part, carry.written(record), num_items - place)
+        group.gather(raw(record), raw(self._records), self._stream(work))
+        if not num_items:
+            return
+        init = () if h_init is None else (h_init,)
+        work.run(self._local, d_in, d_out, segments, *self._whole(offsets, base, last), *init)
+        if begins >= 0:
+            first = _first_rank(all_ranks, sizes, group.rank, begins)
+            number = group.rank - first
+            carry.fold(work, self._records[first:], number, self._prefix, carry.initial(h_init))
+            length = min(ends, last) - base
+            work.run(self._scan, d_in, d_out, length, carry.value_of(self._prefix))
+
+
+def _first_rank(ranks: list[Any], sizes: list[int], rank: int, begins: int) -> int:
+    """Return the rank on which the segment begins that comes over the border of a shard."""
+    for before in range(rank - 1, -1, -1):
+        if sizes[before] and ranks[before][0] != begins:
+            return before
+    return 0
+
+
+def _scanned(
+    name: str, inclusive: bool, d_in: Any, d_out: Any, start: Any, end: Any, op: Op, h_init: Any, group: Any
+) -> SegmentedScan:
+    def build(found: SegmentedScan, work: Work, spec: Specialisation) -> None:
+        carry = Carry(op, accumulator_of(spec))
+        found._build(work, carry, op, (d_in, d_out), (start, end), h_init, inclusive)
+
+    given = {"d_in": d_in, "d_out": d_out, "start_offsets_in": start, "end_offsets_in": end}
+    factory = local_inclusive if inclusive else local_exclusive
+    return made(SegmentedScan, group, name, given, (factory, *given.values(), op, h_init), build)
+
+
+def inclusive_segmented_scan(
+    d_in: Any,
+    d_out: Any,
+    start_offsets_in: Any,
+    end_offsets_in: Any,
+    op: Op,
+    h_init: Any = None,
+    *,
+    group: Any = None,
+) -> SegmentedScan:
+    """Build an inclusive scan of segments of an array in shards, which may cross them.
+
+    Item i of a segment combines `h_init` and its items 0 to i. Offsets are those in the whole array, the same
+    on all ranks. Segments may be empty, be in any order and leave items out, which are not written; they may
+    not overlap.
+
+    Parameters
+    ----------
+    d_in : array or iterator, n items
+        The shard of this rank, which may be empty. Only its dtype matters here.
+    d_out : array or iterator, n items
+        Where the results of the same items go; it may be `d_in` itself.
+    start_offsets_in, end_offsets_in : arrays or iterators, num_segments items
+        Segment i is items ``start_offsets_in[i]`` to ``end_offsets_in[i] - 1`` of the whole array.
+    op : callable or OpKind
+        Combines two values, as for `cupar.inclusive_segmented_scan`: it need not be commutative.
+    h_init : numpy.ndarray of one element, number or None
+        The initial value of each segment, which counts once.
+    group : Group, ProcessGroup, mpi4py communicator, Comm or None
+        As for `group`.
+
+    Returns
+    -------
+    SegmentedScan
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not what it takes, or ranks differ.
+    GroupError
+        If another rank raised an error, or did not answer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import distributed
+    >>> shard, highest = np.array([3, 1, 4, 1]), np.zeros(4, np.int64)
+    >>> starts, ends = np.array([0, 2]), np.array([2, 4])
+    >>> running = distributed.inclusive_segmented_scan(shard, highest, starts, ends, max)
+    >>> running.run(shard, highest, 4, 2, starts, ends)
+    >>> print(highest)
+    [3 3 4 4]
+    """
+    offsets = start_offsets_in, end_offsets_in
+    return _scanned("inclusive_segmented_scan", True, d_in, d_out, *offsets, op, h_init, group)
+
+
+def exclusive_segmented_scan(
+    d_in: Any,
+    d_out: Any,
+    start_offsets_in: Any,
+    end_offsets_in: Any,
+    op: Op,
+    h_init: Any,
+    *,
+    group: Any = None,
+) -> SegmentedScan:
+    """Build an exclusive scan of segments of an array in shards, which may cross them.
+
+    Item i of a segment combines `h_init` and its items 0 to i - 1.
+
+    Parameters
+    ----------
+    d_in, d_out, start_offsets_in, end_offsets_in, op, group
+        As for `inclusive_segmented_scan`.
+    h_init : numpy.ndarray of one element or number
+        The initial value of each segment, which counts once.
+
+    Returns
+    -------
+    SegmentedScan
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not what it takes, or ranks differ.
+    GroupError
+        If another rank raised an error, or did not answer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import distributed
+    >>> lengths, places = np.array([3, 1, 2, 5]), np.zeros(4, np.int64)
+    >>> starts, ends = np.array([0, 2]), np.array([2, 4])
+    >>> arrays = lengths, places, starts, ends
+    >>> scan = distributed.exclusive_segmented_scan(*arrays, lambda a, b: a + b, 0)
+    >>> scan.run(lengths, places, 4, 2, starts, ends, 0)
+    >>> print(places)
+    [0 3 0 2]
+    """
+    offsets = start_offsets_in, end_offsets_in
+    return _scanned("exclusive_segmented_scan", False, d_in, d_out, *offsets, op, h_init, group)

@@ -1,0 +1,170 @@
+"""What algorithms over shards share: ranks agree on what is built, and a call has its library and stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .. import structs
+from .._base import device
+from .._device import driver
+from .._functions import libraries
+from .._functions.calls import Work, array_in
+from .._ir.iterator import Iterator
+from .._ir.specialisation import Specialisation
+from .._obtain.obtain import specification
+from ..host import View
+from .group import Group, group
+
+T = TypeVar("T", bound="Sharded")
+
+
+class Sharded:
+    """An algorithm over the shards of a group. Made by the factories of `cupar.distributed`.
+
+    All ranks make it and call it, with shards of their own, in the same order. A call of the object has two
+    phases as `cupar.Algorithm` has them; `run` does both. What ranks exchange is kept with the object, so its
+    calls are enqueued on one stream at a time.
+
+    Attributes
+    ----------
+    group : Group
+    """
+
+    group: Group
+    _library: libraries.Library
+    _local: Any  # the algorithm that works on a shard
+
+    def _execute(self, temp_storage: Any, stream: Any, arguments: tuple[Any, ...]) -> int:
+        if temp_storage is not None:
+            self._run(stream, arguments)
+        return 1  # whatever it needs is its own
+
+    def _run(self, stream: Any, arguments: tuple[Any, ...]) -> Any:
+        """Do a call on a stream of the library's device."""
+        library = self._library
+        if library.on_cpu:
+            return device.using(True, self._call, Work(library, None), *arguments)
+        handle = 0 if stream is None else driver.stream_handle(stream)
+        with library.on(handle):
+            return self._call(Work(library, handle), *arguments)
+
+    _call: Callable[..., Any]
+
+    def _stream(self, work: Work) -> Any:
+        """Return the stream for a `Comm`."""
+        return None if work.library.on_cpu else work.stream or 0
+
+
+def made(
+    cls: type[T],
+    engine: Any,
+    algorithm: str,
+    arrays: dict[str, Any],
+    specify: tuple[Any, ...],
+    build: Callable[[T, Work, Specialisation], None],
+    **options: Any,
+) -> T:
+    """Return an object, once all ranks mean the same by it.
+
+    Parameters
+    ----------
+    cls : type of Sharded
+    engine : Group or whatever `group` takes
+    algorithm : str
+        For messages.
+    arrays : dict
+        What was given, by parameters: the first array is of the library whose memory is used.
+    specify : tuple
+        A factory and arguments, whose specialisation tells types and operators.
+    build : callable
+        Takes the object, and builds what it runs.
+    **options
+        What else ranks must agree on.
+    """
+    found = cls()
+    found.group = group(engine)
+    facts: dict[str, str] = {}
+    spec: Any = None
+
+    def specified() -> None:
+        nonlocal spec
+        factory, *given = specify
+        spec = specification(factory, *given)
+        facts.update(_facts(spec))
+
+    def built() -> None:
+        build(found, Work(found._library, found._library.stream()), spec)
+
+    error: Exception | None = None
+    try:
+        found._library = _library_of(arrays)
+        device.using(found._library.on_cpu, specified)
+    except Exception as failure:
+        error = failure
+    facts |= {name: str(value) for name, value in options.items()}
+    found.group.compare(algorithm, facts, error)
+    with found.group.building():
+        try:
+            device.using(found._library.on_cpu, built)
+        except Exception as failure:
+            error = failure
+    found.group.compare(algorithm, {}, error)
+    return found
+
+
+def _library_of(arrays: dict[str, Any]) -> libraries.Library:
+    for name, each in arrays.items():
+        first = array_in(each)
+        if first is not None and libraries.is_array(first):
+            return libraries.of(name, first)
+    name = next(iter(arrays))
+    raise TypeError(
+        f"{name}: expected an array of this rank's shard, or an iterator over one, got none: what is shared "
+        "between ranks is kept in memory of the same library"
+    )
+
+
+def _facts(spec: Specialisation) -> dict[str, str]:
+    """Return what ranks must agree on, by what it is called in messages."""
+    found: dict[str, str] = {}
+    for name, op in spec.operators:
+        called = "operator" if name == "op" else name
+        found[called] = op.fingerprint[:12] if op.kind is None else f"OpKind.{op.kind.name}"
+        if op.inputs:
+            found[f"types of {called}"] = op.signature
+    found |= {f"dtype of {each.name}": structs.text(each.value) for each in spec.arguments}
+    found |= {name: str(value) for name, value in spec.options}
+    return found
+
+
+def accumulator_of(spec: Specialisation) -> np.dtype[Any]:
+    """Return the dtype in which items are combined."""
+    return dict(spec.operators)["op"].output
+
+
+def items_of(work: Work, name: str, array: Any) -> Any:
+    """Return an iterator as it is, and the items of an array in the memory where they are, to be sliced."""
+    if isinstance(array, Iterator):
+        return array
+    memory = work.library.memory(array)
+    if isinstance(memory, np.ndarray):
+        if not memory.flags.c_contiguous:
+            raise ValueError(f"{name}: expected an array in C's order, got strides {memory.strides}")
+        return memory.reshape(-1)
+    size = memory.size
+    return View(memory.address, memory.dtype, (size,), (memory.itemsize,), memory.writable, memory)
+
+
+def begin(items: Any, place: int) -> Any:
+    """Return what `items_of` returned from an item on."""
+    return items + place if isinstance(items, Iterator) else items[place:]
+
+
+def filled(work: Work, carry: Any) -> Any:
+    """Return memory for one record, which has no value yet."""
+    record = work.temporary(1, carry.record)
+    carry.fold(work, record, 0, record)
+    return record

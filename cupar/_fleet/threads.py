@@ -1,0 +1,105 @@
+"""Ranks that are threads of one process, each on the CPU or with a GPU of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .comm import GroupError, copied, raw, waited
+
+
+class _Meeting:
+    """Where threads meet: a slot for what each brings."""
+
+    def __init__(self, size: int, timeout: float) -> None:
+        self.slots: list[Any] = [None] * size
+        self._here, self._timeout = set[int](), timeout
+        self._barrier = threading.Barrier(size)
+
+    def all(self, rank: int, given: Any) -> list[Any]:
+        """Return what all bring, once they have. They stay until `leave`."""
+        self.slots[rank] = given
+        self.wait(rank)
+        return list(self.slots)
+
+    def wait(self, rank: int) -> None:
+        """Wait for all; raise `GroupError` if some do not come in time, or one was interrupted."""
+        self._here.add(rank)
+        try:
+            self._barrier.wait(self._timeout)
+        except threading.BrokenBarrierError:
+            missing = sorted({*range(len(self.slots))} - self._here)
+            raise GroupError(
+                f"rank{'s' * (len(missing) > 1)} {', '.join(map(str, missing))} did not call within "
+                f"{self._timeout:g} seconds"
+                if missing
+                else "another rank has failed or was interrupted"
+            ) from None
+        except BaseException:
+            self._barrier.abort()
+            raise
+        self._here.discard(rank)
+
+    def abort(self) -> None:
+        """Have all raise that wait, or will."""
+        self._barrier.abort()
+
+
+class ThreadComm:
+    """One of the ranks that are threads of this process; made by `cupar.distributed.threads`."""
+
+    def __init__(self, meeting: _Meeting, rank: int) -> None:
+        self._meeting, self.rank, self.size = meeting, rank, len(meeting.slots)
+        self.transport = "threads of one process"
+
+    def agree(self, data: bytes) -> list[bytes]:
+        """Return the bytes of all ranks."""
+        found = self._meeting.all(self.rank, data)
+        self._meeting.wait(self.rank)
+        return found
+
+    def _copies(self, given: Any, pairs: Any, stream: Any) -> None:
+        """Copy parts of what all ranks bring, which stays as it is until all have."""
+        if stream is not None:
+            waited(stream)
+        for source, target in pairs(self._meeting.all(self.rank, given)):
+            copied(source, target, stream)
+        if stream is not None:
+            waited(stream)
+        self._meeting.wait(self.rank)
+
+    def gather(self, record: Any, records: Any, stream: Any) -> None:
+        """Copy the records of all ranks."""
+        n = record.nbytes
+        parts = [records[r * n : (r + 1) * n] for r in range(self.size)]
+        self._copies(record, lambda found: zip(found, parts, strict=True), stream)
+
+    def exchange(self, send: Sequence[Any], recv: Sequence[Any], stream: Any) -> None:
+        """Copy what each rank has for this one."""
+        self._copies(send, lambda found: zip([each[self.rank] for each in found], recv, strict=True), stream)
+
+    def total(self, array: Any, stream: Any) -> None:
+        """Add the numbers of all ranks, in rank order; those of devices on the host."""
+        host = array
+        if stream is not None:
+            host = np.empty(array.size, array.dtype)
+            copied(raw(array), raw(host), stream)
+            waited(stream)
+        total = np.sum(self._meeting.all(self.rank, host), axis=0, dtype=array.dtype)
+        self._meeting.wait(self.rank)
+        copied(raw(total), raw(array), stream)
+        if stream is not None:
+            waited(stream)
+
+    def abort(self) -> None:
+        """Have the other ranks raise at once, as this one does not go on."""
+        self._meeting.abort()
+
+
+def comms(size: int, timeout: float) -> list[ThreadComm]:
+    """Return the ranks of a new group of threads."""
+    meeting = _Meeting(size, timeout)
+    return [ThreadComm(meeting, rank) for rank in range(size)]

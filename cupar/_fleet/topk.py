@@ -1,0 +1,136 @@
+"""The first items in an order of arrays in shards, which are on every rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .._functions.calls import Work
+from .._ir.iterator import over
+from .._ir.specialisation import Specialisation
+from .._launch.arguments import two_phases
+from ..sort import SortOrder
+from ..topk import top_k as local_top_k
+from .comm import raw
+from .sharded import Sharded, made
+
+
+class TopK(Sharded):
+    """The first k items in an order of an array in shards; see `top_k`."""
+
+    _last: Any  # what works on what all ranks have kept
+    _dtypes: list[np.dtype[Any]]
+
+    def run(
+        self,
+        d_in_keys: Any,
+        d_out_keys: Any,
+        d_in_values: Any = None,
+        d_out_values: Any = None,
+        num_items: int = 0,
+        k: int = 0,
+        stream: Any = None,
+    ) -> None:
+        """Find the first k keys of `num_items` of each shard, with their values if it has any.
+
+        `k` is the same on all ranks, and at most the number of all items; `stream` as in `cupar.Algorithm`.
+        """
+        self._run(stream, (d_in_keys, d_out_keys, d_in_values, d_out_values, num_items, k))
+
+    @two_phases(run)
+    def __call__(self) -> None:
+        """Query the size of the temporary storage, or run with it."""
+
+    def _call(
+        self, work: Work, keys: Any, out_keys: Any, values: Any, out_values: Any, num_items: int, k: int
+    ) -> None:
+        sizes = self.group.sizes(num_items)
+        if not 0 <= k <= sum(sizes):
+            raise ValueError(f"k: expected at most {sum(sizes)}, which all shards have together, got {k}")
+        if not k:
+            return
+        kept = [min(k, each) for each in sizes]
+        own = [work.temporary(k, each) for each in self._dtypes]
+        paired = own if len(own) == 2 else [*own, None]
+        work.run(self._local, keys, paired[0], values, paired[1], num_items, kept[self.group.rank])
+        found = [self._all(work, each, kept, k) for each in own]
+        given = found if len(found) == 2 else [*found, None]
+        work.run(self._last, given[0], out_keys, given[1], out_values, sum(kept), k)
+
+    def _all(self, work: Work, own: Any, kept: list[int], k: int) -> Any:
+        """Return what all ranks have kept, in rank order."""
+        gathered = work.temporary(k * self.group.size, own.dtype)
+        self.group.gather(raw(own), raw(gathered), self._stream(work))
+        found, begin = work.temporary(sum(kept), own.dtype), 0
+        for rank, number in enumerate(kept):
+            work.copy(gathered[rank * k :][:number], found[begin : begin + number], number)
+            begin += number
+        return found
+
+
+def top_k(
+    d_in_keys: Any,
+    d_out_keys: Any,
+    d_in_values: Any = None,
+    d_out_values: Any = None,
+    order: Any = SortOrder.DESCENDING,
+    *,
+    group: Any = None,
+) -> TopK:
+    """Build a top-k of an array in shards: the first items in an order, which are on every rank.
+
+    They are sorted, and equal keys stay in the order of ranks, and of items on each.
+
+    Parameters
+    ----------
+    d_in_keys : array, n items
+        The keys of this rank's shard, which may be empty. Only their dtype matters here.
+    d_out_keys : array, k items
+        Where the first k keys of all go.
+    d_in_values : array, iterator or None, n items
+        Values that belong to the keys, if any.
+    d_out_values : array or None, k items
+        Where the values go.
+    order : SortOrder
+        By default the largest come first.
+    group : Group, ProcessGroup, mpi4py communicator, Comm or None
+        As for `group`.
+
+    Returns
+    -------
+    TopK
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not what it takes, or ranks differ.
+    GroupError
+        If another rank raised an error, or did not answer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cupar import distributed
+    >>> shard, largest = np.array([3, 9, 1, 7]), np.zeros(2, np.int64)
+    >>> distributed.top_k(shard, largest).run(shard, largest, None, None, 4, 2)
+    >>> print(largest)
+    [9 7]
+    """
+
+    def build(found: TopK, work: Work, spec: Specialisation) -> None:
+        keys = over("d_in_keys", d_in_keys).dtype
+        value = None if d_in_values is None else over("d_in_values", d_in_values).dtype
+        found._dtypes = [each for each in (keys, value) if each is not None]
+        found._local = local_top_k(d_in_keys, keys, d_in_values, value, order)
+        found._last = local_top_k(keys, d_out_keys, value, d_out_values, order)
+        for each in found._dtypes:  # what `_all` copies with
+            work.copy(work.temporary(1, each), work.temporary(1, each), 1)
+
+    given = {
+        "d_in_keys": d_in_keys,
+        "d_out_keys": d_out_keys,
+        "d_in_values": d_in_values,
+        "d_out_values": d_out_values,
+    }
+    return made(TopK, group, "top_k", given, (local_top_k, *given.values(), order), build)

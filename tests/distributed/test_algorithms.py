@@ -1,0 +1,160 @@
+"""Algorithms of ranks that are threads, against NumPy's; and ranks that differ, fail and do not call."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support import ranks
+
+import cupar
+from cupar import distributed
+
+RANKS = 8
+
+
+def on_all(groups, work):
+    """Return what a function of a rank returns on all; raise what was wrong first, not what came of that."""
+
+    def done(group):
+        try:
+            return work(group)
+        except BaseException:
+            group.comm.abort()
+            raise
+
+    with ThreadPoolExecutor(len(groups)) as pool:
+        futures = [pool.submit(done, group) for group in groups]
+    errors = [each.exception() for each in futures if each.exception() is not None]
+    for error in sorted(errors, key=lambda error: isinstance(error, distributed.GroupError)):
+        raise error
+    return [each.result() for each in futures]
+
+
+def test_all_algorithms_on_shards_of_all_kinds():
+    groups = distributed.threads(RANKS, 60)
+    assert on_all(groups, ranks.check_all) == [16] * RANKS
+    assert repr(groups[1]) == "<cupar group: rank 1 of 8, threads of one process>"
+
+
+def test_one_rank_alone():
+    group = distributed.group()
+    assert (group.rank, group.size, group.transport) == (0, 1, "one rank")
+    assert ranks.check_all(group, shapes=["even"]) == 4
+
+
+@pytest.fixture(scope="module")
+def checks():
+    groups = distributed.threads(5, 60)
+    return groups, on_all(groups, ranks.Checks)
+
+
+@given(shape=st.sampled_from(ranks.SHAPES), n=st.integers(0, 600), seed=st.integers(0, 2**32))
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_shards(checks, shape, n, seed):
+    groups, made = checks
+    on_all(groups, lambda group: made[group.rank].problem(shape, n, np.random.default_rng(seed)))
+
+
+def test_ranks_that_differ_are_told_the_same():
+    told = on_all(distributed.threads(3, 60), ranks.differing)
+    assert told[0][:3] == told[1][:3] == told[2][:3]
+    assert told[0][0].startswith("ValueError: ranks differ in operator: ranks 0, 1: ")
+    assert "; rank 2: " in told[0][0]
+    assert "ranks differ in types of operator: ranks 0, 1: (int64, int64) -> int64; rank 2" in told[0][1]
+    assert told[0][2] == "ValueError: ranks differ in order: ranks 0, 1: ASCENDING; rank 2: DESCENDING"
+    assert told[0][3].startswith("GroupError: select: rank 2 raised TypeError: d_num_selected_out: ")
+    assert told[2][3].startswith("TypeError: d_num_selected_out: ")
+
+
+def test_a_rank_that_does_not_call():
+    groups = distributed.threads(3, 0.5)
+    x = np.arange(4)
+
+    def work(group):
+        total = distributed.reduce_into(x, x, ranks.plus, 0, group=group)
+        if group.rank != 1:
+            with pytest.raises(distributed.GroupError, match="rank 1 did not call within 0.5 seconds|failed"):
+                total.run(x.copy(), np.zeros(1, "i8"), 4, 0)
+            with pytest.raises(distributed.GroupError, match="this group has failed .*; make a new one"):
+                group.synchronize()
+
+    with ThreadPoolExecutor(3) as pool:
+        for each in [pool.submit(work, group) for group in groups]:
+            each.result()
+    assert on_all(distributed.threads(2, 60), lambda group: group.sizes(group.rank)) == [[0, 1], [0, 1]]
+
+
+def test_an_interrupt_ends_waiting_and_the_group(monkeypatch):
+    groups = distributed.threads(2, 60)
+    told = []
+
+    def other():
+        with pytest.raises(distributed.GroupError) as error:
+            groups[1].synchronize()
+        told.append(str(error.value))
+
+    def interrupted(self, timeout=None):
+        raise KeyboardInterrupt
+
+    thread = threading.Thread(target=other)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Barrier, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            groups[0].synchronize()
+    thread.start()
+    thread.join()
+    assert "another rank has failed or was interrupted" in told[0]
+    with pytest.raises(distributed.GroupError, match="KeyboardInterrupt"):
+        groups[0].synchronize()
+
+
+def test_a_comm_of_ones_own():
+    class Recorded:
+        """A transport around another one."""
+
+        def __init__(self, comm):
+            self.comm, self.rank, self.size, self.transport = comm, comm.rank, comm.size, "recorded"
+            self.calls = []
+
+        def __getattr__(self, name):
+            if name not in ("agree", "gather", "exchange", "total"):
+                raise AttributeError(name)
+            self.calls.append(name)
+            return getattr(self.comm, name)
+
+    def work(inner):
+        comm = Recorded(inner.comm)
+        group = distributed.group(comm)
+        x, out = np.arange(inner.rank * 3), np.zeros(1, "i8")
+        distributed.reduce_into(x, out, ranks.plus, 0, group=group).run(x, out, len(x), 0)
+        return group.transport, int(out[0]), comm.calls[-1]
+
+    assert on_all(distributed.threads(3, 60), work) == [("recorded", 18, "gather")] * 3
+
+
+def test_what_is_no_group():
+    with pytest.raises(TypeError, match="group: expected a process group .* got int"):
+        distributed.group(5)
+    with pytest.raises(ValueError, match="timeout: expected more than 0 seconds, got 0"):
+        distributed.group(timeout=0)
+    with pytest.raises(ValueError, match="size: expected at least 1, got 0"):
+        distributed.threads(0)
+    with pytest.raises(TypeError, match="d_in: expected an array of this rank's shard"):
+        distributed.reduce_into(cupar.CountingIterator(0), "i8", ranks.plus, 0)
+
+
+def test_a_comparison_that_is_none():
+    x = np.arange(100)
+
+    def work(group):
+        mixed = distributed.merge_sort(x, None, x, None, lambda a, b: True, group=group)
+        with pytest.raises(ValueError, match="op: expected a strict weak order"):
+            for seed in range(20):
+                given = np.random.default_rng(seed + group.rank).permutation(x)
+                mixed.run(given, None, given.copy(), None, 100)
+            raise ValueError("op: expected a strict weak order")  # some such comparisons do some order
+
+    on_all(distributed.threads(3, 60), work)

@@ -1,0 +1,64 @@
+"""Algorithms of ranks that are processes, by torch.distributed's gloo and by MPI, against NumPy's."""
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MAIN = str(Path(__file__).parents[1] / "support" / "rank_main.py")
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return str(found.getsockname()[1])
+
+
+def said(processes, statuses):
+    """Return what processes printed as JSON, one line each."""
+    lines = []
+    for process, status in zip(processes, statuses, strict=True):
+        out, error = process.communicate(timeout=300)
+        assert process.returncode == status, error[-3000:]
+        lines += [json.loads(each) for each in out.splitlines() if each.startswith("{")]
+    return lines
+
+
+def start(*command):
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def is_told(found, size):
+    same = ", ".join(map(str, range(size - 1)))
+    return all(f"ranks differ in operator: ranks {same}: " in each["differing"][0] for each in found)
+
+
+def test_gloo():
+    pytest.importorskip("torch")
+    ports, size = (free_port(), free_port()), 3
+    ranks = [start(sys.executable, MAIN, "gloo", str(rank), str(size), *ports) for rank in range(size)]
+    found = said(ranks, [0, 0, 7])
+    assert [each["problems"] for each in found] == [16] * 2
+    assert is_told(found, size)
+    for each in found:
+        built, fetched = each["builds"]
+        assert built == fetched / (size - 1) > 0  # one rank built each, the others fetched it
+        told, total = each["survivors"]
+        assert len(told) == 2 and "torch.distributed (gloo): " in told[0]
+        assert "this group has failed" in told[1]
+        assert total == 10 * (size - 1)
+
+
+def test_mpi():
+    pytest.importorskip("mpi4py")
+    mpirun = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or shutil.which("mpirun")
+    if mpirun is None:
+        pytest.skip("mpirun is not installed")
+    command = (mpirun, "-n", "4", "--oversubscribe", "--allow-run-as-root", sys.executable, MAIN, "mpi")
+    found = said([start(*command)], [0])
+    assert [each["problems"] for each in found] == [16] * 4
+    assert is_told(found, 4)

@@ -1,0 +1,83 @@
+"""A rank of a test that is a process of its own: `rank_main.py mpi|gloo [rank size ports...]`."""
+
+import json
+import os
+import sys
+import tempfile
+
+import numpy as np
+
+from cupar import cache, distributed
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from support import ranks
+
+
+def farthest(a, b):
+    return a if abs(a) > abs(b) else b
+
+
+def one_build(group):
+    """Return how many builds all ranks made together whose own caches are empty."""
+    os.environ["CUPAR_CACHE_DIR"] = tempfile.mkdtemp()
+    cache.clear(disk=False)
+    cache.reset_stats()
+    x, out = np.arange(-3.0, 3), np.zeros(1)
+    distributed.reduce_into(x, out, farthest, 0.5, group=group).run(x, out, 6, 0.5)
+    assert out[0] == -3
+    stats = cache.stats()
+    return sum(group.sizes(stats.built + stats.linked)), sum(group.sizes(stats.disk))
+
+
+def mpi():
+    """Join MPI's world, which `distributed.group` finds."""
+    from mpi4py import MPI
+
+    assert MPI.COMM_WORLD.size == 4
+
+    group = distributed.group(timeout=60)
+    assert group.transport.startswith("MPI")
+    return group, {}
+
+
+def gloo(rank, size, *ports):
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    address = "tcp://127.0.0.1:%s"
+    dist.init_process_group("gloo", init_method=address % ports[0], rank=int(rank), world_size=int(size))
+    group = distributed.group(timeout=60)
+    assert group.transport == "torch.distributed (gloo)"
+    return group, {"ports": ports}
+
+
+def survivors(group, ports):
+    """Have the last rank die; return what the others are told, and what they do in a new group."""
+    import torch.distributed as dist
+
+    x, out = np.arange(5), np.zeros(1, "i8")
+    total = distributed.reduce_into(x, out, ranks.plus, 0, group=group)
+    if group.rank == group.size - 1:
+        os._exit(7)
+    told = [ranks.told(lambda: total.run(x, out, 5, 0)) for _ in range(2)]
+    dist.destroy_process_group()
+    init = f"tcp://127.0.0.1:{ports[1]}"
+    dist.init_process_group("gloo", init_method=init, rank=group.rank, world_size=group.size - 1)
+    again = distributed.group(dist.group.WORLD, timeout=60)
+    distributed.reduce_into(x, out, ranks.plus, 0, group=again).run(x, out, 5, 0)
+    dist.destroy_process_group()
+    return told, int(out[0])
+
+
+def main(engine, *given):
+    group, more = {"mpi": mpi, "gloo": gloo}[engine](*given)
+    found = {"problems": ranks.check_all(group), "differing": ranks.differing(group)}
+    if engine == "gloo":
+        found["builds"] = one_build(group)
+        found["survivors"] = survivors(group, **more)
+    print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
