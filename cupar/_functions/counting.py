@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import structs
+from .._ir.iterator import over
 from ..histogram import histogram_even
 from ..iterators import CountingIterator, PermutationIterator, TransformIterator, ZipIterator
 from ..operators import Op, OpKind
@@ -16,8 +17,18 @@ from . import operators
 from .axes import INT64, Layout, columns, constant, indices
 from .calls import Operand, Work, enter
 from .items import size_of
-from .rows import bounds, check_kind, check_numbers, over_axes, positions, result_shape, sorted_rows
-from .values import accumulated, cast, casting, dtype_of, initial, integer
+from .rows import (
+    bounds,
+    check_kind,
+    check_numbers,
+    dtypes_of,
+    over_axes,
+    positions,
+    reduced_rows,
+    result_shape,
+    sorted_rows,
+)
+from .values import accumulated, cast, casting, initial, integer
 
 _FLOAT = np.dtype(np.float64)
 _MOST = 2**31 - 2  # bins
@@ -49,11 +60,7 @@ def _segment_reduce(
     if ids.size != x.size:
         raise ValueError(f"ids: expected as many as `x` has items, {x.size}, got {ids.size}")
     check_numbers("ids", ids, "biu")
-    wanted = dtype_of("dtype", dtype)
-    if wanted is not None and x.parts:
-        raise TypeError("dtype: expected None, as `x` is a tuple, whose arrays keep their dtypes")
-    result = x.dtype if wanted is None else wanted
-    within = accumulated(result)
+    result, within = dtypes_of(x, dtype)
     known = operators.identity_of(op, within) if init is None else init
     if known is None:
         raise TypeError(
@@ -258,16 +265,12 @@ def _histogram(
         zero = np.zeros(1, hist.dtype)
         segments(work, each, ids, x.size, hist.items, number, OpKind.PLUS, zero)
     if density:
-        total = work.empty((1,), _FLOAT)
-        sums = cast(hist.items, _FLOAT)
-        from ..reduce import reduce_into
-
-        zero = np.zeros(1)
-        work.run(reduce_into(sums, total.items, OpKind.PLUS, zero), sums, total.items, number, zero)
-        wide = cast(edges.items, _FLOAT)
-        whole = PermutationIterator(total.items, constant(0))
-        parts = ZipIterator(sums, wide + 1 if hasattr(wide, "node") else wide[1:], wide, whole)
-        hist = work.made(TransformIterator(parts, _density, _FLOAT), (number,))
+        result = hist.dtype if hist.dtype.kind == "c" else _FLOAT
+        sums, total = cast(hist.items, result), work.empty((1,), result)
+        reduced_rows(work, sums, total.items, Layout(1, number, 1), OpKind.PLUS, None)
+        wide = cast(over("edges", edges.items), _FLOAT)
+        parts = ZipIterator(sums, wide + 1, wide, PermutationIterator(total.items, constant(0)))
+        hist = work.made(TransformIterator(parts, _density, result), (number,))
     return Histogram(hist, edges)
 
 
@@ -458,6 +461,3 @@ def median(x: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any =
     2.5
     """
     return enter(_quantile, {"x": x}, 0.5, axis, "linear", keepdims, True, stream=stream)
-
-
-__all__ = ["Histogram", "bincount", "histogram", "median", "quantile", "segment_reduce"]

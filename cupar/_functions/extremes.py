@@ -131,13 +131,6 @@ def argmax(x: Any, /, *, axis: Any = None, keepdims: bool = False, stream: Any =
     return enter(_arg, {"x": x}, "argmax", axis, keepdims, False, stream=stream)
 
 
-def _least_and_greatest_float(a: Any, b: Any) -> Any:
-    return (
-        b[0] if b[0] < a[0] or b[0] != b[0] else a[0],
-        b[1] if b[1] > a[1] or b[1] != b[1] else a[1],
-    )
-
-
 class MinMax(NamedTuple):
     """The least and the greatest item."""
 
@@ -154,9 +147,8 @@ def _minmax(work: Work, x: Operand, axis: Any, keepdims: bool) -> MinMax:
     if out.size:
         h_init = np.zeros(1, both)
         h_init["field_0"], h_init["field_1"] = operators.highest(x.dtype), operators.lowest(x.dtype)
-        is_float = structs.kind_of(x.dtype) == "f"
-        op = _least_and_greatest_float if is_float else least_and_greatest
-        reduced_rows(work, TransformIterator(items, twice, both), out.items, layout, op, h_init)
+        pairs = TransformIterator(items, twice, both)
+        reduced_rows(work, pairs, out.items, layout, least_and_greatest, h_init)
     return MinMax(*out.parts)
 
 

@@ -237,6 +237,3 @@ def diff(
     """
     inputs = {"x": x, "prepend": prepend, "append": append}
     return enter(_diff, inputs, axis, n, stream=stream, numbers=True)
-
-
-__all__ = ["diff", "repeat", "take"]

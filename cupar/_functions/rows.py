@@ -97,6 +97,17 @@ def promoted(**given: Operand) -> np.dtype[Any]:
         raise TypeError(f"{next(iter(given))}: no dtype has the items of {said}") from None
 
 
+def dtypes_of(x: Operand, dtype: Any) -> tuple[np.dtype[Any], np.dtype[Any]]:
+    """Return the dtype of a result, which may be given, and that in which items are combined."""
+    wanted = dtype_of("dtype", dtype)
+    if wanted is None:
+        wanted = x.dtype
+    elif x.dtype.names is not None or wanted.names is not None:
+        said = structs.text(x.dtype)
+        raise TypeError(f"dtype: expected None or one of numbers, and `x` is of {said}, got {dtype!r}")
+    return wanted, accumulated(wanted)
+
+
 def check_items(name: str, x: Operand, axes: tuple[int, ...]) -> None:
     """Raise ValueError if there are results of no items."""
     if not math.prod([x.shape[i] for i in axes]):
@@ -115,11 +126,7 @@ def reduced(
     out: Any,
     empty: Any = None,
 ) -> Operand:
-    wanted = dtype_of("dtype", dtype)
-    if wanted is not None and x.parts:
-        raise TypeError("dtype: expected None, as `x` is a tuple, whose arrays keep their dtypes")
-    result = x.dtype if wanted is None else wanted
-    within = accumulated(result)
+    result, within = dtypes_of(x, dtype)
     if where is not None and (where.shape != x.shape or where.parts):
         expected = f"where: expected an array of bool of the shape of `x`, {x.shape}"
         raise ValueError(f"{expected}, got {structs.text(where.dtype)} of shape {where.shape}")
@@ -142,9 +149,12 @@ def reduced(
         start = initial("init", known, within)
     if mask is not None or start is None or not structs.convertible(items.dtype, within):
         items = cast(items, within)
-    if mask is not None and known is not None:
-        items = TransformIterator(ZipIterator(items, mask, _one(known, within)), _selected, within)
-        mask = None
+    if mask is not None:
+        other = ConstantIterator(
+            np.zeros(1, within)[0] if known is None else initial("init", known, within)[0]
+        )
+        items = TransformIterator(ZipIterator(items, mask, other), _selected, within)
+        mask = mask if known is None else None
     written = casting(target.items, within)
     if mask is None and (start is not None or not needs_init(layout)):
         reduced_rows(work, items, written, layout, op, start)
@@ -156,10 +166,6 @@ def reduced(
     written = TransformOutputIterator(written, _value, flagged.dtype)
     reduced_rows(work, flagged, written, layout, operators.flagged(op, within), zero)
     return target
-
-
-def _one(value: Any, dtype: np.dtype[Any]) -> Any:
-    return ConstantIterator(initial("init", value, dtype)[0])
 
 
 def _selected(s: Any) -> Any:
@@ -271,8 +277,11 @@ def twice(value: Any) -> Any:
 
 
 def least_and_greatest(a: Any, b: Any) -> Any:
-    """Return the least of the first and the greatest of the second fields, of which none is NaN."""
-    return (b[0] if b[0] < a[0] else a[0], b[1] if b[1] > a[1] else a[1])
+    """Return the least of the first and the greatest of the second fields; NaN if there is one."""
+    return (
+        b[0] if b[0] < a[0] or b[0] != b[0] else a[0],
+        b[1] if b[1] > a[1] or b[1] != b[1] else a[1],
+    )
 
 
 def bounds(work: Work, x: Operand, name: str = "size") -> tuple[Any, Any]:

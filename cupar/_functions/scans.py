@@ -22,7 +22,7 @@ from ..scan import inclusive_scan
 from . import libraries, operators, quick
 from .axes import Layout, axis_of, constant, indices
 from .calls import Operand, Work, enter, output_of
-from .rows import check_numbers, layout_along, promoted, scanned_rows
+from .rows import check_numbers, dtypes_of, layout_along, promoted, scanned_rows
 from .values import accumulated, cast, casting, dtype_of, initial, summed
 
 
@@ -38,12 +38,8 @@ def _scan(
     out: Any,
 ) -> Operand:
     layout, shape = layout_along(x, axis)
-    wanted = dtype_of("dtype", dtype)
-    if wanted is not None and x.parts:
-        raise TypeError("dtype: expected None, as `x` is a tuple, whose arrays keep their dtypes")
-    result = x.dtype if wanted is None else wanted
+    result, within = dtypes_of(x, dtype)
     target = output_of(work, out, shape, result, [x])
-    within = accumulated(result)
     items, written = x.items, casting(target.items, within)
     known = operators.identity_of(op, within)
     h_init: Any = None

@@ -24,8 +24,8 @@ from . import operators
 from .axes import INT64, constant, with_numbers
 from .calls import Operand, Work, enter
 from .items import Counted, selected, size_of
-from .rows import check_numbers
-from .values import accumulated, cast, casting, dtype_of, initial
+from .rows import check_numbers, dtypes_of
+from .values import cast, casting, initial
 
 
 def _copy_if(work: Work, x: Operand, predicate: Any, size: Any) -> Any:
@@ -294,11 +294,7 @@ def _reduce_by_key(
         raise ValueError(f"x: expected as many items as `keys` has, {keys.size}, got {x.size}")
     length = size_of(size)
     room = keys.size if length is None else max(keys.size, length)
-    wanted = dtype_of("dtype", dtype)
-    if wanted is not None and x.parts:
-        raise TypeError("dtype: expected None, as `x` is a tuple, whose arrays keep their dtypes")
-    result = x.dtype if wanted is None else wanted
-    within = accumulated(result)
+    result, within = dtypes_of(x, dtype)
     unique, values, count = (
         work.empty((room,), keys.dtype),
         work.empty((room,), result),
@@ -401,16 +397,3 @@ def run_length_encode(
     (array([7, 5, 7]), array([2, 1, 1]))
     """
     return enter(_run_length_encode, {"x": x}, equal, size, stream=stream, num_items=num_items)
-
-
-__all__ = [
-    "Counted",
-    "CountedRuns",
-    "Runs",
-    "copy_if",
-    "find_first",
-    "nonzero",
-    "partition_by",
-    "reduce_by_key",
-    "run_length_encode",
-]

@@ -415,18 +415,3 @@ def setdiff1d(a: Any, b: Any, /, *, size: int | None = None, stream: Any = None)
     array([1])
     """
     return enter(_selected1d, {"a": a, "b": b}, size, True, stream=stream)
-
-
-__all__ = [
-    "UniqueAll",
-    "UniqueCounts",
-    "UniqueInverse",
-    "intersect1d",
-    "isin",
-    "setdiff1d",
-    "union1d",
-    "unique_all",
-    "unique_counts",
-    "unique_inverse",
-    "unique_values",
-]

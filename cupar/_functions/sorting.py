@@ -294,6 +294,3 @@ def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None,
     array([0, 1, 3])
     """
     return enter(_searchsorted, {"x1": x1, "x2": x2, "sorter": sorter}, side, stream=stream, numbers=True)
-
-
-__all__ = ["TopK", "argsort", "merge", "searchsorted", "sort", "top_k"]

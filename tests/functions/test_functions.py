@@ -70,7 +70,8 @@ REFUSED = [
     (lambda: arrays.max(X.astype(complex)), TypeError, "x: max takes real numbers, got complex128"),
     (lambda: arrays.scan((X, X[0]), larger), ValueError, "x[1]: expected the shape of x[0]"),
     (lambda: arrays.reduce((), larger), TypeError, "like: expected an array"),
-    (lambda: arrays.reduce((X, X), larger, dtype="f4"), TypeError, "dtype: expected None, as `x` is a tuple"),
+    (lambda: arrays.reduce((X, X), larger, dtype="f4"), TypeError, "dtype: expected None or one of numbers"),
+    (lambda: arrays.scan(X, dtype=STRUCTS.dtype), TypeError, "dtype: expected None or one of numbers"),
     (lambda: arrays.sort((X, X)), TypeError, "less: expected a comparison"),
     (lambda: arrays.scan(cupar.CountingIterator(0)), TypeError, "like: expected an array of the library"),
     (lambda: arrays.scan(cupar.CountingIterator(0), like=X), ValueError, "x: no array bounds this iterator"),
@@ -118,6 +119,34 @@ def test_axes_that_are_no_neighbours_of_items_that_are_computed():
     x = np.array([[[0, 0], [0, 1]], [[0, 0], [0, 0]]])
     assert arrays.any(x, axis=(0, 2)).tolist() == [False, True]
     assert arrays.count_nonzero(x, axis=(0, 2)).tolist() == [0, 1]
+
+
+def test_semantics_that_the_page_of_functions_says():
+    """What its table says and the comparisons with NumPy do not reach."""
+    nan, x = np.float32("nan"), np.array([3, -0.0, 2], np.float32)
+    assert arrays.transform(lambda a: 2 * a, x).dtype == np.float64
+    assert arrays.transform(lambda a: np.float32(2) * a, x).dtype == np.float32
+    assert np.signbit(arrays.sum(x[1:2])) and not np.signbit(arrays.sum(x[:0]))
+    assert arrays.prod(x[:0]) == 1
+    assert arrays.reduce(x[:0], np.maximum) == -np.inf
+    assert arrays.reduce(x, larger, where=x < 3) == 2
+    none = np.zeros(3, bool)  # counts, and no identity is known
+    assert arrays.reduce(x, larger, where=none) == 0
+    pair = arrays.reduce((x, x), lambda a, b: (a[0] + b[0], b[1]), where=none)
+    assert (float(pair[0]), float(pair[1])) == (0, 0)
+    assert arrays.reduce((x.astype(np.float16),), lambda a, b: (a[0] + b[0],))[0].dtype == np.float16
+    z = np.array([complex(1, nan), complex(nan, 0), 2, complex(1, 1), complex(nan, nan), 1 - 1j])
+    np.testing.assert_array_equal(arrays.sort(z), np.sort(z))
+
+
+def test_histograms_count_no_nan_and_do_not_guess_edges_from_one():
+    for x in (np.array([np.nan, 1, 2]), np.array([1, np.nan, 2])):
+        assert arrays.histogram(x, bins=2, range=(1, 2)).hist.tolist() == [1, 1]
+        with pytest.raises(ValueError, match="range: expected two finite numbers"):
+            arrays.histogram(x)
+    x, weights = np.array([0.0, 1.0, 1.5]), np.array([1j, 2, 1 - 1j])
+    found = arrays.histogram(x, bins=2, range=(0, 2), weights=weights, density=True).hist
+    np.testing.assert_allclose(found, np.histogram(x, 2, (0, 2), True, weights)[0])
 
 
 def test_an_output_that_overlaps_the_input_is_refused():
