@@ -31,12 +31,14 @@ from .family import (
     u32,
     u64,
 )
+from .tuning import Tunable, operator_class, type_text, types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
 
 _ZERO_THREADS = 256  # of a block that sets states to zero; each does so with 8 bytes
 _MOST_TILES = 2**31  # of columns that blocks share
+_MOST_SHARED = 47 << 10  # bytes, static, of a block that scans
 _REDUCED = 2  # warps of a grid, for each that runs at once: the last ones to end leave less idle
 
 
@@ -70,6 +72,11 @@ _IN, _OUT, _OP, _INIT = map(Value, ("d_in", "d_out", "op", "init"))
 def _log_width(columns: int) -> int:
     """Return the logarithm of how many columns a group has."""
     return min(bits(columns - 1), 5)
+
+
+def _facts_of(spec: Specialisation) -> dict[str, str]:
+    op = spec.operators[0][1]
+    return {**types(spec), "accumulator": type_text(op.output), "operator": operator_class(op)}
 
 
 def _traits(spec: Specialisation, policy: tuple[int, ...], constants: Mapping[str, bool]) -> str:
@@ -170,10 +177,33 @@ def _scan_traits(spec: Specialisation) -> str:
         "init_is_value": init == "value",
         "init_is_on_device": init == "device",
     }
-    nbytes = max(spec.arguments[0].value.itemsize, spec.operators[0][1].output.itemsize)
-    size = 4 if nbytes <= 4 else 8 if nbytes <= 8 else 0
-    return _traits(spec, policies.COLUMN_SCAN.get(spec.cc, size), constants)
+    return _traits(spec, _SCAN_TUNABLE.given(spec), constants)
 
+
+def _scan_default(spec: Specialisation) -> policies.ColumnScan:
+    nbytes = max(spec.arguments[0].value.itemsize, spec.operators[0][1].output.itemsize)
+    return policies.COLUMN_SCAN.get(spec.cc, 4 if nbytes <= 4 else 8 if nbytes <= 8 else 0)
+
+
+def _scan_space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
+    return {
+        "threads": (64, 128, 256),
+        "bytes": (64, 128),
+        "tall_bytes": (48, 64),
+        "split_warps": (8, 16),
+        "split_bytes": (64, 80, 96, 112, 128),
+        "split_resident": (1, 2),
+        "many": (96, 192, 384),
+    }
+
+
+def _scan_fits(spec: Specialisation, policy: policies.ColumnScan) -> bool:
+    size = spec.operators[0][1].output.itemsize
+    looked_at = 4 if size <= 8 else 2 if size <= 16 else 1  # tiles, of a thread
+    return policy.split_warps * 32 * size * (2 + looked_at) <= _MOST_SHARED
+
+
+_SCAN_TUNABLE = Tunable("column scan", policies.ColumnScan, _scan_default, _facts_of, _scan_space, _scan_fits)
 
 COLUMN_SCAN = Family(
     "columns/column_scan.cuh",
@@ -182,6 +212,7 @@ COLUMN_SCAN = Family(
     _scan_shapes,
     _scan_planner,
     _scan_traits,
+    tunable=_SCAN_TUNABLE,
 )
 
 # --- Reductions ------------------------------------------------------------------------------------------
@@ -257,7 +288,16 @@ def _plan_reduce(facts: _ReduceFacts, problem: Columns, emit: Emit) -> int:
 
 
 def _reduce_traits(spec: Specialisation) -> str:
-    return _traits(spec, policies.COLUMN_REDUCE.get(spec.cc), {"has_init": spec.option("init") is not None})
+    return _traits(spec, _REDUCE_TUNABLE.given(spec), {"has_init": spec.option("init") is not None})
+
+
+_REDUCE_TUNABLE = Tunable(
+    "column reduce",
+    policies.ColumnReduce,
+    lambda spec: policies.COLUMN_REDUCE.get(spec.cc),
+    _facts_of,
+    lambda spec: {"threads": (64, 128, 256, 512), "bytes": (16, 32, 64, 96, 128)},
+)
 
 
 COLUMN_REDUCE = Family(
@@ -267,4 +307,5 @@ COLUMN_REDUCE = Family(
     _reduce_shapes,
     _reduce_planner,
     _reduce_traits,
+    tunable=_REDUCE_TUNABLE,
 )

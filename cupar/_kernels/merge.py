@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from . import policies
 from .family import Emit, Family, Launch, Parameter, Plan, Properties, Shape, Storage, Value, u64
+from .tuning import Tunable, operator_class, types
 
 if TYPE_CHECKING:
     from .._ir.specialisation import Specialisation
 
 _THREADS = 256  # of the blocks that find where tiles begin, as in CUB
+_MOST_SHARED = 47 << 10  # bytes, static, of a block's tile
 _NAMES = ("tile", "tiles")
 _TILE, _TILES = 0, 1
 
@@ -67,10 +70,37 @@ def _plan(tile: int, problem: Ranges, emit: Emit) -> int:
     return 8 * partitions
 
 
+def _sizes(spec: Specialisation) -> list[int]:
+    """Return the bytes of a key, and of an item that goes with it."""
+    return [each.value.itemsize for each in spec.arguments if each.name in ("d_in_keys1", "d_in_items1")]
+
+
+def _space(spec: Specialisation) -> Mapping[str, tuple[int, ...]]:
+    return {"threads": (128, 256, 512), "items": (5, 7, 9, 11, 13, 15, 17, 19, 21, 23)}
+
+
+def _fits(spec: Specialisation, policy: policies.Tile) -> bool:
+    return (policy.threads * policy.items + 1) * max(_sizes(spec)) <= _MOST_SHARED
+
+
+_TUNABLE = Tunable(
+    "merge",
+    policies.Tile,
+    lambda spec: policies.MERGE.find(spec.cc, *_sizes(spec)),
+    lambda spec: {**types(spec), "operator": operator_class(spec.operators[0][1])},
+    _space,
+    _fits,
+)
+
+
 def _traits(spec: Specialisation) -> str:
+    tile = _TUNABLE.given(spec)
+    code = f"static constexpr int tile_threads = {tile.threads}, tile_items = {tile.items};\n"
     if len(spec.arguments) > 3:
-        return ""
-    return "\n".join(f"using {name}_t = void;" for name in ("d_in_items1", "d_in_items2", "d_out_items"))
+        return code
+    return code + "\n".join(
+        f"using {name}_t = void;" for name in ("d_in_items1", "d_in_items2", "d_out_items")
+    )
 
 
-MERGE = Family("merge/merge.cuh", ("threads", "tile"), _NAMES, _shapes, _planner, _traits)
+MERGE = Family("merge/merge.cuh", ("threads", "tile"), _NAMES, _shapes, _planner, _traits, tunable=_TUNABLE)

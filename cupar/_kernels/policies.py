@@ -128,6 +128,10 @@ class Tile(NamedTuple):
 MERGE_SORT: Table[Tile] = Table()
 
 
+# By bytes of a key, and of an item that goes with it if there is one.
+MERGE: Table[Tile] = Table()
+
+
 # By bytes of a key and of a value, for the kernels of a digit.
 RADIX_SORT: Table[Tile] = Table()
 

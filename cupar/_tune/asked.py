@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from .. import (
+    columns,
     histogram,
+    merges,
     operators,
     partition,
     reduce,
@@ -86,6 +88,9 @@ ALGORITHMS: Mapping[str, Known] = {
             lambda t, _, offset: (t[0], t[0], _item(t), _item(t), offset, offset, _UP),
             _KEYS,
         ),
+        Known(columns.inclusive_column_scan, lambda t, op, _: (t[0], t[-1], op), _IN_OUT, OpKind.PLUS),
+        Known(columns.column_reduce, lambda t, op, _: (t[0], t[-1], op, _init(t)), _IN_OUT, OpKind.PLUS),
+        Known(merges.merge, lambda t, op, _: (t[0], _item(t)) * 3 + (op,), _KEYS, OpKind.LESS),
         Known(sort.radix_sort, lambda t, *_: (t[0], t[0], _item(t), _item(t), _UP), _KEYS),
         Known(sort.merge_sort, lambda t, op, _: (t[0], _item(t)) * 2 + (op,), _KEYS, OpKind.LESS),
         Known(transform.unary_transform, lambda t, op, _: (t[0], t[-1], op), _IN_OUT, OpKind.NEGATE),

@@ -15,11 +15,12 @@ import numpy as np
 from .. import structs
 from .._base.data import dataclass, field, replace
 from .._ir.specialisation import Specialisation
+from ..operators import OpKind
 
 TILE = 1 << 22  # items that are made here; the device repeats them
 LARGE, SMALL = 1 << 28, 1 << 20  # items
 SORTED = 1 << 26  # items that are sorted from the beginning, and so are made here as a whole
-SEGMENTS = (64, 1024, 16384)  # items of a segment, by default
+SEGMENTS = (64, 1024, 16384)  # items of a segment, by default; or columns
 BINS = 256
 
 Array = np.ndarray[Any, Any]
@@ -78,7 +79,7 @@ def problems(spec: Specialisation, items: int | None, segment_size: int | None, 
     items : int or None
         Of the problem that is tuned for; None: many, and a guard of few.
     segment_size : int or None
-        Items of each segment; None: several sizes.
+        Items of each segment, or columns; None: several sizes.
     room : int
         Bytes of device memory that they may take.
 
@@ -98,8 +99,9 @@ def problems(spec: Specialisation, items: int | None, segment_size: int | None, 
     make = _MAKERS.get(spec.algorithm)
     if make is None:
         raise UnsuitableError(f"{spec.algorithm} is not measured yet")
-    size = items or (SORTED if spec.algorithm in _SEARCHES else LARGE)
-    lengths = [segment_size] if segment_size or not spec.algorithm.startswith("segmented") else [*SEGMENTS]
+    size = items or (SORTED if spec.algorithm in (*_SEARCHES, "merge") else LARGE)
+    has_lengths = spec.algorithm.startswith("segmented") or spec.algorithm in _OF_COLUMNS
+    lengths = [segment_size] if segment_size or not has_lengths else [*SEGMENTS]
     found = []
     room //= len(lengths)
     for length in lengths:
@@ -235,6 +237,37 @@ def _offsets(dtype: np.dtype[Any], first: int, length: int) -> Callable[[int], A
     return lambda count: (first + length * np.arange(count, dtype=np.int64)).astype(dtype)
 
 
+def _of_columns(spec: Specialisation, n: int, columns: int | None) -> Problem:
+    assert columns is not None
+    columns = min(columns, n)
+    length = n // columns
+    arrays = _inputs(spec, _values, length * columns)
+    if spec.algorithm == "column_reduce":
+        arrays["d_out"] = Content(arrays["d_out"].dtype, columns)
+    others = {"outer": 1, "length": length, "inner": columns, **_init(spec)}
+    return Problem(f"{_text(length * columns)}, {columns} columns", arrays, others)
+
+
+def _merging(spec: Specialisation, n: int, length: int | None) -> Problem:
+    kind = spec.operators[0][1].kind
+    if kind not in _UP and kind not in _DOWN:
+        raise UnsuitableError("op: no keys are made here that an operator of one's own has sorted")
+    arrays, counts = _inputs(spec, _keys, n), {"1": n // 2, "2": n - n // 2}
+    for name, each in arrays.items():
+        if name[-1] in counts:
+            make = partial(_sorted, each.dtype, kind in _DOWN) if "keys" in name else each.make
+            arrays[name] = Content(each.dtype, counts[name[-1]], make, whole="keys" in name)
+    others: dict[str, Any] = {f"num_items{which}": count for which, count in counts.items()}
+    if "d_in_items1" not in arrays:
+        others |= dict.fromkeys(("d_in_items1", "d_in_items2", "d_out_items"))
+    return Problem(_text(n), arrays, others)
+
+
+def _sorted(dtype: np.dtype[Any], is_down: bool, count: int) -> Array:
+    found = _ascending(dtype, count)
+    return found[::-1].copy() if is_down else found
+
+
 def _itemwise(make: Maker, spec: Specialisation, n: int, length: int | None) -> Problem:
     return Problem(_text(n), _inputs(spec, make, n), {"num_items": n})
 
@@ -273,6 +306,8 @@ def _samples(dtype: np.dtype[Any], count: int) -> Array:
 
 
 _SEARCHES = ("lower_bound", "upper_bound")
+_OF_COLUMNS = ("inclusive_column_scan", "exclusive_column_scan", "column_reduce")
+_UP, _DOWN = (OpKind.LESS,), (OpKind.GREATER,)
 _MAKERS: Mapping[str, Callable[[Specialisation, int, int | None], Problem]] = {
     **dict.fromkeys(("inclusive_scan", "exclusive_scan", "reduce_into"), _accumulating),
     **dict.fromkeys(("segmented_reduce", "segmented_sort"), _segmented),
@@ -280,5 +315,7 @@ _MAKERS: Mapping[str, Callable[[Specialisation, int, int | None], Problem]] = {
     **dict.fromkeys(("merge_sort", "radix_sort"), partial(_itemwise, _keys)),
     **dict.fromkeys(("select", "three_way_partition", "unique_by_key"), _choosing),
     **dict.fromkeys(_SEARCHES, _searching),
+    **dict.fromkeys(_OF_COLUMNS, _of_columns),
+    "merge": _merging,
     "histogram_even": _counting,
 }

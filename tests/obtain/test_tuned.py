@@ -283,6 +283,9 @@ def test_a_scan_looks_ahead_where_only_that_was_measured(gpu, monkeypatch):
 # --- Declarations ----------------------------------------------------------------------------------------
 
 
+TUPLE = cupar.ZipIterator("f4", "f8")
+
+
 def specs():
     """One of each family that can be tuned."""
     plus, less, order = cupar.OpKind.PLUS, cupar.OpKind.LESS, cupar.SortOrder.ASCENDING
@@ -292,6 +295,11 @@ def specs():
         asked_of(cupar.reduce_into, "f4", "f4", plus, 0),
         asked_of(cupar.unary_transform, "i2", "i2", cupar.OpKind.NEGATE),
         asked_of(cupar.merge_sort, "f8", "i4", "f8", "i4", less),
+        asked_of(cupar.merge, "f4", "i8", "f4", "i8", "f4", "i8"),
+        asked_of(cupar.inclusive_column_scan, "f8", "f8", plus),
+        asked_of(cupar.column_reduce, "f4", "f4", plus, 0),
+        asked_of(cupar.inclusive_scan, TUPLE, TUPLE, lambda a, b: b),
+        asked_of(cupar.reduce_into, "f4", "f4", plus, 0, commutative=False),
         asked_of(cupar.radix_sort, "i4", "i4", "i8", "i8", order=order),
         asked_of(cupar.lower_bound, "f4", "f4", "i8"),
         asked_of(cupar.histogram_even, "f4", "i4", 5, 0.0, 1.0, 100),

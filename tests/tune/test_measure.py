@@ -38,6 +38,10 @@ WORDS = [
     ("histogram_even", "float32"),
     ("lower_bound", "float32"),
     ("select", "int32"),
+    ("merge", "int32"),
+    ("merge", "float32", "int64"),
+    ("inclusive_column_scan", "float32"),
+    ("column_reduce", "int16", "int64"),
 ]
 
 
@@ -54,7 +58,9 @@ def test_each_algorithm_has_problems_that_it_takes(gpu, words, has_offsets):
     spec = spec_of(words, has_offsets)
     with Scratch(1) as scratch:
         bench = GPU(spec, scratch.found, ITEMS, None)
-    assert len(bench._sets) == (len(problems.SEGMENTS) if words[0].startswith("segmented") else 1)
+    assert len(bench._sets) == (
+        len(problems.SEGMENTS) if words[0].startswith("segmented") or "column" in words[0] else 1
+    )
     arrays = bench._sets[0].arrays
     assert all(
         np.frombuffer(arrays[name].host().tobytes(), "u1").any()

@@ -6,7 +6,7 @@
 // not 64 items.
 //
 // Traits: d_in_keys1_t, d_in_keys2_t, d_out_keys_t and d_in_keys1_v; the same of items (void: keys alone);
-// op_t.
+// op_t; the policy: tile_threads, tile_items; 0: what CUB's selector says.
 #pragma once
 
 #include <cub/agent/agent_merge.cuh>
@@ -41,7 +41,7 @@ struct merge_kernels {
 
   static constexpr int most_shared = cub::detail::max_smem_per_block - 2 * sizeof(u64);  // of a single tile
 
-  // CUB's tile, made smaller until it fits into static shared memory.
+  // The tile, made smaller until it fits into static shared memory.
   template <int threads, int items>
   static constexpr auto fitting() {
     using found = agent_of<threads, items>;
@@ -53,7 +53,11 @@ struct merge_kernels {
       return fitting<threads / 2, items>();
     }
   }
-  using agent = typename decltype(fitting<policy.threads_per_block, policy.items_per_thread>())::type;
+  static constexpr int tile_threads =
+      Traits::tile_threads > 0 ? Traits::tile_threads : policy.threads_per_block;
+  static constexpr int tile_items = Traits::tile_threads > 0 ? Traits::tile_items : policy.items_per_thread;
+
+  using agent = typename decltype(fitting<tile_threads, tile_items>())::type;
 
   struct cupar_merge_partition : kernel<1024> {
     static __device__ __forceinline__ void run(keys1_t keys1, u64 count1, keys2_t keys2, u64 count2,
