@@ -10,5 +10,6 @@ them as they see PyTorch's own. Tensors on the CPU are worked on there, whatever
 """
 
 from ._torch.recurrence import linear_recurrence
+from ._torch.scans import scan
 
-__all__ = ["linear_recurrence"]
+__all__ = ["linear_recurrence", "scan"]

@@ -113,7 +113,7 @@ def _fake(a: Any, b: Any, initial: Any = None, dim: int = -1, reverse: bool = Fa
 # that of a[t], and a'[0] g[0] that of the initial value.
 
 
-def _neighbours(x: Any, dim: int, later: bool, edge: Any = None) -> Any:
+def neighbours(x: Any, dim: int, later: bool, edge: Any = None) -> Any:
     """Return the item before each, or after it; at the edge `edge`, which has no such dimension, or 0."""
     length = x.shape[dim]
     if length == 0:
@@ -169,8 +169,8 @@ def _backward_kernel(a: Any, h: Any, initial: Any, grad: Any, dim: int, reverse:
 
 def _backward_composed(a: Any, h: Any, initial: Any, grad: Any, dim: int, reverse: bool) -> Any:
     """Do the same by operators that have gradients, vectorised forms and tangents themselves."""
-    g = recurrence(_neighbours(a, dim, not reverse).conj(), grad, None, dim, not reverse)
-    return g * _neighbours(h, dim, reverse, initial).conj(), g
+    g = recurrence(neighbours(a, dim, not reverse).conj(), grad, None, dim, not reverse)
+    return g * neighbours(h, dim, reverse, initial).conj(), g
 
 
 def _backward_fake(a: Any, h: Any, initial: Any, grad: Any, dim: int, reverse: bool) -> Any:
@@ -233,7 +233,7 @@ def _jvp(saved: Any, how: Any, da: Any, db: Any, dinitial: Any) -> Any:
     (a, h, initial), (dim, reverse, _) = saved, how
     x = torch.zeros_like(h) if db is None else db
     if da is not None:
-        x = x + da * _neighbours(h, dim, reverse, initial)
+        x = x + da * neighbours(h, dim, reverse, initial)
     return recurrence(a, x, dinitial, dim, reverse)
 
 

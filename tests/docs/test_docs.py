@@ -193,7 +193,7 @@ def test_the_reference_has_every_public_name():
 
 
 MODULES = tuple(
-    f"cupar.{each}" for each in ("arrays", "cache", "compute", "cuda", "distributed", "graph", "torch")
+    f"cupar.{each}" for each in ("arrays", "cache", "compute", "cuda", "distributed", "graph", "jax", "torch")
 )
 
 

@@ -1,0 +1,225 @@
+"""Scans by functions of the user's in PyTorch, and their derivatives, which are traced."""
+
+import math
+import operator
+import types
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+import cupar  # noqa: E402
+from cupar import torch as ct  # noqa: E402
+from cupar._torch import scans, tracing  # noqa: E402
+
+F64 = torch.float64
+
+
+def logaddexp(a, b):
+    largest = max(a, b)
+    return largest + math.log1p(math.exp(min(a, b) - largest))
+
+
+def larger(a, b):
+    return a if a > b else b
+
+
+def loop(x, function, dim, reverse=False):
+    found, steps = [], range(x.shape[dim])
+    for t in reversed(steps) if reverse else steps:
+        item = x.select(dim, t)
+        found.append(item if not found else function(found[-1], item))
+    return torch.stack(found[::-1] if reverse else found, dim)
+
+
+def drawn(*shape, seed=0, grad=True):
+    return torch.randn(shape, dtype=F64, generator=torch.Generator().manual_seed(seed)).requires_grad_(grad)
+
+
+@pytest.mark.parametrize(("dim", "reverse"), [(1, False), (0, True)])
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [(logaddexp, torch.logaddexp), (larger, torch.maximum), (cupar.OpKind.MULTIPLIES, torch.mul)],
+    ids=["logaddexp", "larger", "product"],
+)
+def test_as_a_loop_does(function, expected, dim, reverse):
+    x, weights = drawn(3, 5), drawn(3, 5, seed=1, grad=False)
+    y, z = ct.scan(x, function, dim=dim, reverse=reverse), loop(x, expected, dim, reverse)
+    torch.testing.assert_close(y, z)
+    found, other = (
+        torch.autograd.grad((each * weights).sum(), x, create_graph=function is not larger) for each in (y, z)
+    )
+    torch.testing.assert_close(found, other)
+
+    def scanned(x):
+        return ct.scan(x, function, dim=dim, reverse=reverse)
+
+    assert torch.autograd.gradcheck(scanned, x, check_forward_ad=True)
+    if function is not larger:
+        assert torch.autograd.gradgradcheck(scanned, x, check_fwd_over_rev=True)
+    found = torch.func.vmap(scanned, in_dims=1)(x.detach()[:, None].expand(3, 2, 5))
+    torch.testing.assert_close(found, torch.stack([z.detach()] * 2))
+
+
+@pytest.mark.parametrize("shape", [(0,), (1,), (2, 0, 3), (1, 1), (4, 1, 3)])
+def test_shapes(shape):
+    x = drawn(*shape)
+    for dim in range(len(shape)):
+        y = ct.scan(x, operator.add, dim=dim)
+        torch.testing.assert_close(y, torch.cumsum(x, dim))
+        weights = drawn(*shape, seed=1, grad=False)
+        found, other = (torch.autograd.grad((each * weights).sum(), x) for each in (y, torch.cumsum(x, dim)))
+        torch.testing.assert_close(found, other)
+
+
+def test_two_bytes_and_integers():
+    x = drawn(300, grad=False).half().requires_grad_()
+    y = ct.scan(x, operator.add, dim=0)
+    torch.testing.assert_close(y, torch.cumsum(x.float(), 0).half())
+    y.sum().backward()
+    torch.testing.assert_close(x.grad, torch.arange(300, 0, -1).half())
+    integers = torch.arange(6).reshape(2, 3)
+    assert torch.equal(
+        ct.scan(integers, operator.add, dim=-1, reverse=True), integers.flip(1).cumsum(1).flip(1)
+    )
+
+
+def test_opcheck_and_compiled():
+    x = drawn(2, 4)
+    torch.library.opcheck(scans.operator_of(logaddexp, None), (x, 1, False))
+
+    def function(x):
+        return ct.scan(x.sin(), logaddexp, dim=1).cos()
+
+    compiled = torch.compile(function, fullgraph=True, dynamic=True, backend="aot_eager")
+    for length in (4, 5):
+        x = drawn(2, length)
+        expected = function(x)
+        torch.testing.assert_close(compiled(x), expected)
+        found, other = (torch.autograd.grad(each.sum(), x) for each in (compiled(x), expected))
+        torch.testing.assert_close(found, other)
+
+
+SCALE = 2.0
+config = types.ModuleType("config")
+
+
+def scaled(b):
+    return b * SCALE * config.rate
+
+
+def decayed(a, b):
+    return a * scaled(1.0) + b
+
+
+def test_what_a_function_reads_is_what_it_is_now(monkeypatch):
+    """A global that is bound again is another function, and compiled again, too."""
+    compiled = torch.compile(lambda x: ct.scan(x, decayed, dim=0), fullgraph=True, backend="aot_eager")
+    x = drawn(4)
+    for scale, rate in ((2.0, 1.0), (3.0, 1.0), (3.0, 0.5), (2.0, 1.0)):
+        monkeypatch.setitem(globals(), "SCALE", scale)
+        monkeypatch.setattr(config, "rate", rate, raising=False)
+        expected = loop(x, lambda a, b, s=scale * rate: a * s + b, 0)
+        for found in (ct.scan(x, decayed, dim=0), compiled(x)):
+            torch.testing.assert_close(found, expected)
+            torch.testing.assert_close(
+                torch.autograd.grad(found.sum(), x), torch.autograd.grad(expected.sum(), x, retain_graph=True)
+            )
+
+
+def test_pairs_of_a_recurrence():
+    a, b = drawn(2, 4), drawn(2, 4, seed=1)
+    for function in (
+        lambda a, b: (a[0] * b[0], b[0] * a[1] + b[1]),
+        lambda a, b: (b[0] * a[0], b[1] + a[1] * b[0]),
+    ):
+        products, h = ct.scan((a, b), function, dim=1)
+        torch.testing.assert_close(products, torch.cumprod(a, 1))
+        torch.testing.assert_close(h, ct.linear_recurrence(a, b))
+        found = torch.autograd.grad((products * b).sum(), a)
+        torch.testing.assert_close(found, torch.autograd.grad((torch.cumprod(a, 1) * b).sum(), a))
+    for wrong, number in (((a, b, a), 3), ((a, b), 2)):
+        with pytest.raises(TypeError, match=f"got a tuple of {number}: cupar.arrays.scan takes any, without"):
+            ct.scan(wrong, lambda a, b: (a[0] + b[0], a[1] + b[1]), dim=1)
+
+
+def remainder(a, b):
+    return (a + b) % 7
+
+
+def test_derivatives_that_are_given():
+    """What cannot be traced is scanned, and asks for its derivative."""
+    x = drawn(5)
+    with pytest.raises(TypeError, match=r"fn: it makes a Python number .* pass derivative=, a function"):
+        ct.scan(x, remainder, dim=0)
+    y = ct.scan(x.detach(), remainder, dim=0)
+    torch.testing.assert_close(y, torch.cumsum(x.detach(), 0) % 7)
+    found = ct.scan(x, remainder, dim=0, derivative=lambda a, b: (1.0, 1.0))
+    found.sum().backward()
+    torch.testing.assert_close(x.grad, torch.arange(5.0, 0, -1, dtype=F64))
+    opaque = ct.scan(x, remainder, dim=0, derivative=lambda a, b: (math.floor(1.5 + a * 0), 1.0))
+    (grad,) = torch.autograd.grad(opaque.sum(), x, retain_graph=True)
+    torch.testing.assert_close(grad, x.grad)
+    with pytest.raises(RuntimeError, match="derivative: its own derivative is asked for"):
+        torch.autograd.grad(opaque.sum(), x, create_graph=True)
+    with pytest.raises(TypeError, match="derivative: expected a function that returns the two partial"):
+        ct.scan(x, remainder, dim=0, derivative=lambda a, b: 1.0)
+
+
+def branches(a, b):
+    if a > 0 and b > 0:
+        return a * b + np.tanh(a)
+    return -b / (1 + a**2) if a < b else np.where(a > -1, a, b**3)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        branches,
+        logaddexp,
+        lambda a, b: abs(a) * math.sqrt(2 + math.sin(b)) - 3.0 * b,
+        lambda a, b: max(a, b, 0.5) ** b - math.expm1(math.cos(a)) * math.log(2 + b * b),
+        np.maximum,
+        operator.truediv,
+    ],
+)
+def test_traced_derivatives(function):
+    """They are differences of the function, wherever that branches."""
+    left, right = (tracing.Number(("argument", each)) for each in "lr")
+    value = tracing.trace(function, left, right)
+    traced = [value, *(tracing.derivative(value, each) for each in "lr")]
+    names = {name: getattr(math, name) for name in tracing.DERIVATIVES}
+    made = tracing.function_of(traced, "lr", names, "({x} if {c} else {y})")
+    step = 1e-6
+    for a, b in np.random.default_rng(0).uniform(-2, 2, (50, 2)):
+        found, of_left, of_right = made(a, b)
+        assert found == pytest.approx(function(a, b))
+        assert of_left == pytest.approx(
+            (function(a + step, b) - function(a - step, b)) / step / 2, rel=1e-4, abs=1e-6
+        )
+        assert of_right == pytest.approx(
+            (function(a, b + step) - function(a, b - step)) / step / 2, rel=1e-4, abs=1e-6
+        )
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda a, b: float(a), "makes a Python number"),
+        (np.arctan2, "calls np.arctan2"),
+        (lambda a, b: a + "x", "takes a str for a number"),
+        (lambda a, b: math.gamma(a), "makes a Python number"),
+        (lambda a, b: sum(i for i in range(99) if a > i), "more than 64 paths"),
+    ],
+)
+def test_what_cannot_be_traced(function, said):
+    with pytest.raises(tracing.UntraceableError, match=said):
+        tracing.trace(function, *(tracing.Number(("argument", each)) for each in "lr"))
+
+
+def test_errors():
+    with pytest.raises(TypeError, match="x: expected a tensor, got list"):
+        ct.scan([1.0], operator.add, dim=0)
+    with pytest.raises(IndexError, match="dim: expected from -1 to 0"):
+        ct.scan(drawn(3), operator.add, dim=1)
