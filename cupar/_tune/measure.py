@@ -26,7 +26,7 @@ from .._kernels.tuning import write
 from .._obtain import obtain, produce
 from ..reduce import reduce_into
 from ..transform import binary_transform
-from .problems import TILE, Content, Problem, problems
+from .problems import TILE, Content, Problem, iterator, problems
 from .search import Policy
 from .tune import FailedPolicyError, Turns
 
@@ -132,7 +132,12 @@ class _Set:
         others = dict(self.problem.others)
         if algorithm._spec.option("init") == "device":
             others["h_init"] = _on_device(others["h_init"])
-        bound: Bound = algorithm.bind(**self.arrays, **others)
+        given: dict[str, Any] = {name: array for name, array in self.arrays.items() if "." not in name}
+        for each in algorithm._spec.arguments:
+            if each.name not in given:
+                sizes = [n.items for name, n in self.arrays.items() if name.startswith(f"{each.name}.")]
+                given[each.name] = iterator(each, self.arrays, sizes[0])
+        bound: Bound = algorithm.bind(**given, **others)
         return bound
 
     def clear(self) -> None:

@@ -14,6 +14,8 @@ import numpy as np
 
 from .. import structs
 from .._base.data import dataclass, field, replace
+from .._ir import nodes
+from .._ir.iterator import Iterator, Leaf
 from .._ir.specialisation import Specialisation
 from ..operators import OpKind
 
@@ -47,7 +49,7 @@ class Content:
 
 @dataclass(frozen=True)
 class Problem:
-    """Arguments of `run`: arrays by name, and all others.
+    """Arguments of `run`: arrays by name, those of iterators as in ``d_in.0``, and all others.
 
     Attributes
     ----------
@@ -90,7 +92,8 @@ def problems(spec: Specialisation, items: int | None, segment_size: int | None, 
         that size does not fit.
     """
     for each in spec.arguments:
-        if not each.is_pointer:
+        takes_tuples = spec.algorithm in _OF_TUPLES and _is_over_arrays(each.given)
+        if not each.is_pointer and not takes_tuples:
             raise UnsuitableError(
                 f"{each.name}: it is an iterator, and recorded lists do not store what iterators read"
             )
@@ -182,10 +185,32 @@ def _ascending(dtype: np.dtype[Any], count: int) -> Array:
 
 def _inputs(spec: Specialisation, make: Maker, n: int) -> dict[str, Content]:
     """Return the content of all arrays, of `n` items each: inputs, and outputs of zeros."""
-    return {
-        each.name: Content(each.value, n, None if each.output else _fields(each.value, make))
-        for each in spec.arguments
-    }
+    found = {}
+    for each in spec.arguments:
+        dtypes = {f"{each.name}.{i}": slot.dtype for i, slot in enumerate(each.given.layout)}
+        for name, dtype in ({each.name: each.value} if each.is_pointer else dtypes).items():
+            if dtype is not None:
+                found[name] = Content(dtype, n, None if each.output else _fields(dtype, make))
+    return found
+
+
+def _is_over_arrays(node: nodes.IteratorNode) -> bool:
+    """Whether an iterator can be made of arrays alone, and of counts from 0 on."""
+    known = nodes.Pointer, nodes.Counting, nodes.Zip, nodes.Reverse, nodes.Convert, nodes.Transform
+    return any(isinstance(each, nodes.Pointer) for each in node.walk()) and all(
+        isinstance(each, known) and (each.operator is None or not each.operator.state_size)
+        for each in node.walk()
+    )
+
+
+def iterator(argument: nodes.Argument, arrays: Mapping[str, Any], items: int) -> Iterator:
+    """Return an iterator over some items of arrays, which have the names of `Problem`."""
+    leaves = []
+    for i, slot in enumerate(argument.given.layout):
+        start = items - 1 if slot.step < 0 and slot.kind != "bytes" else 0
+        given = arrays[f"{argument.name}.{i}"] if slot.dtype is not None else 0
+        leaves.append(Leaf(bytes(slot.size) if slot.kind == "bytes" else given, start, slot))
+    return Iterator(argument.given, leaves)
 
 
 def _init(spec: Specialisation) -> dict[str, Any]:
@@ -207,7 +232,7 @@ def _text(n: int) -> str:
 
 def _accumulating(spec: Specialisation, n: int, length: int | None) -> Problem:
     arrays = _inputs(spec, _values, n)
-    if spec.algorithm == "reduce_into":
+    if spec.algorithm == "reduce_into" and "d_out" in arrays:
         arrays["d_out"] = Content(arrays["d_out"].dtype, 1)
     return Problem(_text(n), arrays, {"num_items": n, **_init(spec)})
 
@@ -242,7 +267,7 @@ def _of_columns(spec: Specialisation, n: int, columns: int | None) -> Problem:
     columns = min(columns, n)
     length = n // columns
     arrays = _inputs(spec, _values, length * columns)
-    if spec.algorithm == "column_reduce":
+    if spec.algorithm == "column_reduce" and "d_out" in arrays:
         arrays["d_out"] = Content(arrays["d_out"].dtype, columns)
     others = {"outer": 1, "length": length, "inner": columns, **_init(spec)}
     return Problem(f"{_text(length * columns)}, {columns} columns", arrays, others)
@@ -307,11 +332,14 @@ def _samples(dtype: np.dtype[Any], count: int) -> Array:
 
 _SEARCHES = ("lower_bound", "upper_bound")
 _OF_COLUMNS = ("inclusive_column_scan", "exclusive_column_scan", "column_reduce")
+_ACCUMULATING = ("inclusive_scan", "exclusive_scan", "reduce_into")
+_TRANSFORMS = ("unary_transform", "binary_transform")
+_OF_TUPLES = (*_OF_COLUMNS, *_ACCUMULATING, *_TRANSFORMS)  # which iterators are made for
 _UP, _DOWN = (OpKind.LESS,), (OpKind.GREATER,)
 _MAKERS: Mapping[str, Callable[[Specialisation, int, int | None], Problem]] = {
-    **dict.fromkeys(("inclusive_scan", "exclusive_scan", "reduce_into"), _accumulating),
+    **dict.fromkeys(_ACCUMULATING, _accumulating),
     **dict.fromkeys(("segmented_reduce", "segmented_sort"), _segmented),
-    **dict.fromkeys(("unary_transform", "binary_transform"), partial(_itemwise, _values)),
+    **dict.fromkeys(_TRANSFORMS, partial(_itemwise, _values)),
     **dict.fromkeys(("merge_sort", "radix_sort"), partial(_itemwise, _keys)),
     **dict.fromkeys(("select", "three_way_partition", "unique_by_key"), _choosing),
     **dict.fromkeys(_SEARCHES, _searching),

@@ -7,6 +7,7 @@ import pytest
 from support.timed_gpu import timed_gpu
 
 import cupar
+from cupar._ahead.batch import collected
 from cupar._device import driver
 from cupar._kernels.tuning import write
 from cupar._tune import asked, measure, problems
@@ -67,6 +68,41 @@ def test_each_algorithm_has_problems_that_it_takes(gpu, words, has_offsets):
         for name in arrays
         if "out" not in name and "histogram" not in name
     )
+
+
+def first_greatest(a, b):
+    return a if a[0] >= b[0] else b
+
+
+def combine(a, b):
+    return a[0] * b[0], b[0] * a[1] + b[1]
+
+
+@pytest.mark.parametrize("name", ["recurrence", "backwards", "argmax"])
+def test_iterators_over_arrays_are_made(gpu, name):
+    """Of scans of tuples, whichever way they go, and of reductions with indices."""
+    f4, pair = np.dtype("f4"), cupar.ZipIterator("f4", "f4")
+    indexed = cupar.ZipIterator("f4", cupar.CountingIterator(np.int64(0)))
+    backwards = cupar.ReverseIterator(pair)
+    (spec,) = collected(
+        {
+            "recurrence": lambda: cupar.inclusive_scan(
+                pair, cupar.TransformOutputIterator(f4, lambda s: s[1], pair.dtype), combine, None
+            ),
+            "backwards": lambda: cupar.inclusive_scan(backwards, backwards, combine, None),
+            "argmax": lambda: cupar.reduce_into(indexed, indexed.dtype, first_greatest, None),
+        }[name],
+        90,
+    )
+    with Scratch(1) as scratch:
+        bench = GPU(spec, scratch.found, ITEMS, None)
+    (own,) = bench._sets
+    assert {*own.arrays} == {
+        "recurrence": {"d_in.0", "d_in.1", "d_out.0"},
+        "backwards": {"d_in.0", "d_in.1", "d_out.0", "d_out.1"},
+        "argmax": {"d_in.0", "d_out"},
+    }[name]
+    assert {*own.outputs} == {each for each in own.arrays if each.startswith("d_out")}
 
 
 @pytest.fixture
@@ -170,8 +206,6 @@ def test_problems_fit_into_memory():
 
 
 def test_what_cannot_be_measured():
-    from cupar._ahead.batch import collected
-
     def refused(factory):
         (spec,) = collected(factory, 90)
         with pytest.raises(problems.UnsuitableError) as error:
@@ -181,6 +215,9 @@ def test_what_cannot_be_measured():
     counting = cupar.CountingIterator(np.int32(0))
     plus = cupar.OpKind.PLUS
     assert refused(lambda: cupar.inclusive_scan(counting, "i4", plus)).startswith("d_in: it is an iterator")
+    constant = cupar.ZipIterator("i4", cupar.ConstantIterator(np.int32(1)))
+    message = refused(lambda: cupar.inclusive_scan(constant, constant.dtype, first_greatest, None))
+    assert message.startswith("d_in: it is an iterator")
     offsets = spec_of(("segmented_sort", "int32"), has_offsets=True)
     assert len(problems.problems(offsets, 1 << 20, 100, 1 << 40)) == 1
     assert problems.problems(offsets, 1 << 20, 100, 1 << 40)[0].name == "1048500 items, 100 a segment"
