@@ -113,6 +113,36 @@ def test_rows(dtype, rng):
         np.testing.assert_array_equal(d_out.get(), np.add.accumulate(before, 1, dtype=dtype))
 
 
+ROWS = [1023, 1024, 1026, 2048, 2052, 4096, 8188, 8192, 8196, 16_384]  # that warps, blocks or all blocks have
+
+
+@pytest.mark.parametrize(("is_inclusive", "begin"), [(True, 0), (False, 0), (True, 1)])
+def test_rows_of_tuples(is_inclusive, begin, rng):
+    """A function of what the rows' items are made of; arrays may begin where no vector does."""
+
+    def step(a, b):
+        return a[0] * b[0], b[0] * a[1] + b[1]
+
+    pair = np.dtype([("field_0", "u4"), ("field_1", "u4")], align=True)
+    factory = cupar.inclusive_segmented_scan if is_inclusive else cupar.exclusive_segmented_scan
+    h_init = None if is_inclusive else np.array([(1, 7)], pair)
+    for size in ROWS:
+        n = 3 * size
+        a, b = (rng.integers(0, 2**32, n + begin, "u4")[begin:] for _ in range(2))
+        d_a, d_b = (cp.asarray(np.append(np.zeros(begin, "u4"), each))[begin:] for each in (a, b))
+        d_out = cp.zeros(n + begin, "u4")[begin:]
+        d_in = cupar.ZipIterator(d_a, d_b)
+        written = cupar.TransformOutputIterator(d_out, lambda s: s[1], pair)
+        factory(d_in, written, op=step, h_init=h_init).run(d_in, written, 3, h_init=h_init, segment_size=size)
+        expected, value = np.empty((3, size + 1), "u4"), np.full(3, 0 if is_inclusive else 7, "u4")
+        expected[:, 0] = value
+        for t in range(size):
+            value = a[t::size] * value + b[t::size]
+            expected[:, t + 1] = value
+        found = d_out.get().reshape(3, size)
+        assert np.array_equal(found, expected[:, 1:] if is_inclusive else expected[:, :-1]), size
+
+
 def test_other_offsets_in_the_output(rng):
     start, end, n = layout(rng, np.array(LENGTHS), 0)
     order = rng.permutation(len(start))
