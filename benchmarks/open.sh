@@ -26,6 +26,7 @@ measure tuples python benchmarks/tuples.py --exponent 26 --json "$out/tuples.jso
 measure merges python benchmarks/merges.py --exponent 26 --json "$out/merges.json"
 measure runs python benchmarks/runs.py --json "$out/runs.json"
 measure call_overhead python benchmarks/call_overhead.py --json "$out/call_overhead.json"
+measure distributed python benchmarks/distributed.py --json "$out/distributed.json" # two GPUs
 measure arrays python benchmarks/arrays.py --json "$out/arrays.json"
 
 [ ${#failed[@]} -eq 0 ] || echo "failed: ${failed[*]}"

@@ -18,7 +18,7 @@ class TorchComm:
     """A process group of torch.distributed; made by `cupar.distributed.group`."""
 
     def __init__(self, group: Any, timeout: float) -> None:
-        self._torch = torch = importlib.import_module("torch")
+        self._torch = importlib.import_module("torch")
         self._dist = dist = importlib.import_module("torch.distributed")
         self._group, self._timeout = group, datetime.timedelta(seconds=timeout)
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
@@ -29,7 +29,6 @@ class TorchComm:
         self._host = "cuda" if backend == "nccl" else "cpu"
         # PyTorch 2.13 gave it another name.
         self._all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-        self._library = libraries.of("tensor", torch.empty(0, device=self._host))
 
     def _tensor(self, array: Any) -> Any:
         if isinstance(array, np.ndarray):
@@ -38,7 +37,9 @@ class TorchComm:
 
     def _on(self, stream: Any) -> AbstractContextManager[Any]:
         """Return a context in which PyTorch enqueues on a stream."""
-        return nullcontext() if stream is None else self._library.on(stream)
+        if stream is None:
+            return nullcontext()
+        return libraries.of("tensor", self._torch.empty(0, device="cuda")).on(stream)
 
     def _done(self, works: Sequence[Any]) -> None:
         """Wait for the host's part of operations: all of it with gloo, the enqueueing with NCCL."""

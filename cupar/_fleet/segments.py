@@ -111,6 +111,8 @@ class SegmentedReduce(Sharded):
     ) -> None:
         carry, group = self._carry, self.group
         sizes = group.sizes(num_items)
+        if not segments:
+            return
         base = sum(sizes[: group.rank])
         own = work.temporary(segments, carry.record)
         records = work.temporary(segments * group.size, carry.record)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from .. import structs
 from .._base import device
+from .._call.algorithm import Algorithm
 from .._device import driver
 from .._functions import libraries
 from .._functions.calls import Work, array_in
@@ -16,6 +18,7 @@ from .._ir.iterator import Iterator
 from .._ir.specialisation import Specialisation
 from .._obtain.obtain import specification
 from ..host import View
+from .comm import waited
 from .group import Group, group
 
 T = TypeVar("T", bound="Sharded")
@@ -96,7 +99,13 @@ def made(
         facts.update(_facts(spec))
 
     def built() -> None:
-        build(found, Work(found._library, found._library.stream()), spec)
+        work = Work(found._library, found._library.stream())
+        build(found, work, spec)
+        for each in vars(found).values():
+            if isinstance(each, Algorithm):
+                each.ready(tier="fast")  # ranks would change to the fast kernels at different calls
+        if not found._library.on_cpu:
+            waited(work.stream)  # calls may be on another stream
 
     error: Exception | None = None
     try:
@@ -137,6 +146,7 @@ def _facts(spec: Specialisation) -> dict[str, str]:
             found[f"types of {called}"] = op.signature
     found |= {f"dtype of {each.name}": structs.text(each.value) for each in spec.arguments}
     found |= {name: str(value) for name, value in spec.options}
+    found["CUPAR_TIER"] = os.environ.get("CUPAR_TIER", "").strip().lower() or "none"
     return found
 
 

@@ -1,35 +1,13 @@
 """Algorithms of ranks that are processes, by torch.distributed's gloo and by MPI, against NumPy's."""
 
-import json
 import shutil
-import socket
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.processes import free_port, said, start
 
 MAIN = str(Path(__file__).parents[1] / "support" / "rank_main.py")
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return str(found.getsockname()[1])
-
-
-def said(processes, statuses):
-    """Return what processes printed as JSON, one line each."""
-    lines = []
-    for process, status in zip(processes, statuses, strict=True):
-        out, error = process.communicate(timeout=300)
-        assert process.returncode == status, error[-3000:]
-        lines += [json.loads(each) for each in out.splitlines() if each.startswith("{")]
-    return lines
-
-
-def start(*command):
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def is_told(found, size):

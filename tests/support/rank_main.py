@@ -1,4 +1,4 @@
-"""A rank of a test that is a process of its own: `rank_main.py mpi|gloo [rank size ports...]`."""
+"""A rank of a test that is a process of its own: `rank_main.py mpi|gloo|nccl [rank size ports...]`."""
 
 import json
 import os
@@ -52,6 +52,21 @@ def gloo(rank, size, *ports):
     return group, {"ports": ports}
 
 
+def nccl(rank, size, *ports):
+    """Join a group whose ranks have a GPU each."""
+    import cupy
+    import torch
+    import torch.distributed as dist
+
+    torch.cuda.set_device(int(rank))
+    cupy.cuda.Device(int(rank)).use()
+    init = f"tcp://127.0.0.1:{ports[0]}"
+    dist.init_process_group("nccl", init_method=init, rank=int(rank), world_size=int(size))
+    group = distributed.group(timeout=60)
+    assert group.transport == "torch.distributed (nccl)"
+    return group, {}
+
+
 def survivors(group, ports):
     """Have the last rank die; return what the others are told, and what they do in a new group."""
     import torch.distributed as dist
@@ -71,8 +86,9 @@ def survivors(group, ports):
 
 
 def main(engine, *given):
-    group, more = {"mpi": mpi, "gloo": gloo}[engine](*given)
-    found = {"problems": ranks.check_all(group), "differing": ranks.differing(group)}
+    group, more = {"mpi": mpi, "gloo": gloo, "nccl": nccl}[engine](*given)
+    kind = ranks.Device if engine == "nccl" else ranks.Host
+    found = {"problems": ranks.check_all(group, kind), "differing": ranks.differing(group, kind)}
     if engine == "gloo":
         found["builds"] = one_build(group)
         found["survivors"] = survivors(group, **more)

@@ -20,19 +20,24 @@ class Host:
 
 
 class Device:
-    """Arrays of CuPy; those of structs in memory of its own."""
+    """Arrays of CuPy, and views of its memory where items are structs, which CuPy has no arrays of."""
 
     @staticmethod
     def put(array):
         import cupy
 
+        if array.dtype.names is None:
+            return cupy.asarray(array)
         raw = cupy.zeros(max(array.nbytes, 1), "u1")
         raw[: array.nbytes] = cupy.asarray(np.frombuffer(array.tobytes(), "u1"))
-        return raw[: array.nbytes].view(array.dtype)
+        itemsize = array.dtype.itemsize
+        return cupar.View(raw.data.ptr, array.dtype, array.shape, (itemsize,), True, raw)
 
     @staticmethod
     def get(array):
-        return np.frombuffer(array.view("u1").get().tobytes(), array.dtype) if array.size else array.get()
+        if isinstance(array, cupar.View):
+            return np.frombuffer(array._owner.get()[: array.nbytes].tobytes(), array.dtype)
+        return array.get()
 
 
 def sizes_of(shape, n, ranks, rng):

@@ -1,0 +1,74 @@
+"""A store of torch.distributed as the shared store of builds."""
+
+import threading
+import time
+
+import pytest
+from support.common import KEY
+
+from cupar._store import shared
+from cupar._store.entry import Entry
+from cupar._store.locks import Deadline
+
+torch = pytest.importorskip("torch")
+dist = pytest.importorskip("torch.distributed")
+
+CLIENTS = 1000
+
+
+@pytest.fixture(scope="module")
+def store():
+    return dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+
+def test_it_is_a_mapping(store):
+    from cupar.distributed import StoreMapping
+
+    mapping = StoreMapping(store, "a:")
+    with pytest.raises(KeyError):
+        mapping["x"]
+    assert mapping.setdefault("x", b"1") == b"1"
+    assert mapping.setdefault("x", b"2") == mapping["x"] == b"1"
+    mapping["x"] = bytes(range(256))
+    assert mapping["x"] == bytes(range(256))
+    assert StoreMapping(store, "b:").get("x") is None
+    del mapping["x"]
+    assert "x" not in mapping
+    with pytest.raises(KeyError):
+        del mapping["x"]
+    assert mapping.setdefault("x", b"3") == b"3"
+
+
+def test_a_thousand_clients_make_one_build(store):
+    """Each is a client of its own, as if with an empty directory of its own."""
+    from cupar.distributed import StoreMapping
+
+    made, found, errors = [], [], []
+    begin = threading.Barrier(CLIENTS)
+
+    def make():
+        made.append(1)
+        time.sleep(0.2)
+        return Entry({}, b"made")
+
+    def client():
+        begin.wait()
+        try:
+            mine = shared.Shared(StoreMapping(store), "store")
+            entry, _ = mine.fetch(KEY, make, timeout=60, deadline=Deadline(120), secret=None)
+            found.append(entry.payload)
+        except Exception as error:
+            errors.append(error)
+
+    threading.stack_size(256 * 1024)
+    try:
+        threads = [threading.Thread(target=client) for _ in range(CLIENTS)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+    finally:
+        threading.stack_size(0)
+    assert errors == []
+    assert len(made) == 1
+    assert found == [b"made"] * CLIENTS
