@@ -51,7 +51,7 @@ _MOST_ROW = 1 << 31  # items of a row that is staged
 _LEAST_BLOCK_ROW = 1024  # items of a row from which on a block has one
 _LEAST_SINGLES = 2048  # of rows that are staged where items are read one by one
 
-_BLOCK_THREADS = (128, 256, 512)  # of blocks that have a row each
+_BLOCK_THREADS = (64, 128, 256, 512)  # of blocks that have a row each
 _NAMES = ("short", "any", "staged", *(f"rows, {threads} threads" for threads in _BLOCK_THREADS))
 _SHORT, _ANY, _STAGED, _ROWS = range(4)
 

@@ -130,7 +130,7 @@ def test_where_no_segment_is_long_there_is_one_kernel():
 def test_rows_that_registers_hold_are_for_blocks():
     plan = planner(True, row_items=4, row_vectors=4, **STAGED)
     found = [plan(Segments(500, 500 * size, size, 500 * size)) for size in (1024, 2048, 2052, 8192)]
-    assert [each.shape for each in found] == [f"rows, {threads} threads" for threads in (128, 128, 256, 512)]
+    assert [each.shape for each in found] == [f"rows, {threads} threads" for threads in (64, 128, 256, 512)]
     assert {each.nbytes for each in found} == {0} and found[2].numbers == (500, 2052)
     # Others have no whole vectors, are so short that warps have them, or are too long.
     others = [plan(Segments(5000, 5000 * size, size, 5000 * size)).shape for size in (1026, 512, 1020, 8196)]
@@ -202,7 +202,7 @@ def test_which_rows_are_staged(specified):
         assert ("staged_warps = 0" in SEGMENTED_SCAN.traits(spec)) != is_staged
         # Blocks have short ones in registers, on any card.
         has_rows = d_in is both and offsets == (None, None)
-        assert ("rows, 128 threads" in SEGMENTED_SCAN.shapes(spec)) == has_rows
+        assert ("rows, 64 threads" in SEGMENTED_SCAN.shapes(spec)) == has_rows
 
 
 def test_what_is_staged_spills_nothing():
