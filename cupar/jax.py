@@ -10,7 +10,12 @@ All of it works under ``jit``, ``vmap``, ``grad`` and ``shard_map``, on GPUs and
 
 from __future__ import annotations
 
+from ._jax import runtime as _runtime
 from ._jax.called import call
+from ._jax.functions import histogram, segment_sum, sort, top_k
 from ._jax.recurrence import linear_recurrence
+from ._jax.scans import associative_scan
 
-__all__ = ["call", "linear_recurrence"]
+__all__ = ["associative_scan", "call", "histogram", "linear_recurrence", "segment_sum", "sort", "top_k"]
+
+_runtime.begin()  # programs that were compiled elsewhere ask for the handler, too

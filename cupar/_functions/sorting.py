@@ -138,26 +138,28 @@ class TopK(NamedTuple):
     indices: Any
 
 
-def _top_k(work: Work, x: Operand, k: int, axis: Any, largest: bool) -> TopK:
+def _top_k(
+    work: Work, x: Operand, k: int, axis: Any, largest: bool, places_in: np.dtype[Any] = INT64
+) -> TopK:
     check_kind("top_k", x, "biuf")
     layout, shape = layout_along(x, axis)
     k = integer("k", k, layout.length)
     at = 0 if axis is None else axis_of(axis, x.ndim)
     some = (*shape[:at], k, *shape[at + 1 :])
-    values, places = work.empty(some, x.dtype), work.empty(some, INT64)
+    values, places = work.empty(some, x.dtype), work.empty(some, places_in)
     if not values.size:
         return TopK(values, places)
     keys = work.kept(ordered(columns(x.items, layout), None), layout.size)
     found = Layout(layout.outer, k, layout.inner)
     direct = layout.inner == 1
     into = values.items if direct else work.temporary(found.size, x.dtype)
-    at_ = places.items if direct else work.temporary(found.size, INT64)
+    at_ = places.items if direct else work.temporary(found.size, places_in)
     order = SortOrder.DESCENDING if largest else SortOrder.ASCENDING
     if layout.rows == 1:
-        given = keys, into, CountingIterator(np.int64(0)), at_
+        given = keys, into, CountingIterator(places_in.type(0)), at_
         work.run(first_k(*given, order), *given, layout.length, found.length)
     else:
-        given = keys, into, indices(within_row, layout.length), at_
+        given = keys, into, cast(indices(within_row, layout.length), places_in), at_
         top = segmented_top_k(*given, order=order)
         work.run(top, *given, k=found.length, num_segments=layout.rows, segment_size=layout.length)
     if not direct:

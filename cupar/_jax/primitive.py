@@ -81,9 +81,12 @@ def _lowered(
     runtime.register()
     inputs = [(tuple(each.shape), np.dtype(each.dtype)) for each in ctx.avals_in]
     made = words(function.body, static, inputs, outputs, on_cpu)
-    constants = [mlir.ir_constant(each) for each in made.constants]
+    raw = [
+        np.frombuffer(each.tobytes(), np.uint8) for each in made.constants
+    ]  # whatever JAX makes of 64 bits
+    constants = [mlir.ir_constant(each) for each in raw]
     storage = jax.core.ShapedArray((made.nbytes,), jnp.uint8)
-    of_constants = [jax.core.ShapedArray(each.shape, each.dtype) for each in made.constants]
+    of_constants = [jax.core.ShapedArray(each.shape, each.dtype) for each in raw]
     whole = ctx.replace(avals_in=[*ctx.avals_in, *of_constants], avals_out=[*ctx.avals_out, storage])
     attributes = {"builds": made.builds, "program": made.program, "relocations": made.relocations}
     lowered: Sequence[Any] = jax.ffi.ffi_lowering(runtime.TARGET)(whole, *operands, *constants, **attributes)

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._base import fork
+from .._base import fork, log
 from .._base.versions import own_version
 from .._compile import entries, toolchain
 from .._compile.key import FORMAT
@@ -109,6 +109,14 @@ def register() -> None:
         for platform in ("cpu", "CUDA"):
             jax.ffi.register_ffi_target(TARGET, stages, platform=platform)
         _handler.append((code, function, callbacks, stages))
+
+
+def begin() -> None:
+    """Register the handler if that can be; otherwise, whoever compiles a program is told why not."""
+    try:
+        register()
+    except Exception as error:
+        log.debug("cupar.jax has no handler yet: %s: %s", type(error).__name__, error)
 
 
 # --- What it calls --------------------------------------------------------------------------------------

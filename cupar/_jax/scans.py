@@ -29,10 +29,10 @@ def _body(work: Recorder, *given: Any) -> Sequence[Operand]:
     within = [accumulated(each.dtype) for each in operands]
     read = [cast(each.items, dtype) for each, dtype in zip(operands, within, strict=True)]
     written = [casting(each.items, dtype) for each, dtype in zip(found, within, strict=True)]
-    ends = [each[0] if len(each) == 1 else ZipIterator(*each) for each in (read, written)]
+    items, out = (each[0] if len(each) == 1 else ZipIterator(*each) for each in (read, written))
     if reverse:
-        ends = [_backwards(each, layout.size) for each in ends]
-    scanned_rows(work, *ends, layout, op, None)
+        items, out = _backwards(items, layout.size), _backwards(out, layout.size)
+    scanned_rows(work, items, out, layout, op, None)
     return found
 
 
@@ -86,17 +86,17 @@ def associative_scan(fn: Callable[[Any, Any], Any], xs: Any, *, axis: int = 0, r
     for i, each in enumerate(leaves):
         if each.shape != leaves[0].shape:
             raise ValueError(
-                f"xs: expected arrays of one shape, {leaves[0].shape}, got {each.shape} for leaf {i}: broadcast "
-                "it, or use jax.lax.associative_scan"
+                f"xs: expected arrays of one shape, {leaves[0].shape}, got {each.shape} for leaf {i}: "
+                "broadcast it, or use jax.lax.associative_scan"
             )
     at = axis_of(axis, leaves[0].ndim)
 
     def flat(*given: Any) -> list[Any]:
-        sides = (jax.tree.unflatten(tree, given[: len(leaves)]), jax.tree.unflatten(tree, given[len(leaves) :]))
+        sides = (jax.tree.unflatten(tree, each) for each in (given[: len(leaves)], given[len(leaves) :]))
         found, structure = jax.tree.flatten(fn(*sides))
         if structure != tree:
             raise TypeError(f"fn: expected a result of the structure of xs, {tree}, got {structure}")
-        return found
+        return list(found)
 
     return jax.tree.unflatten(tree, _scanned(flat, leaves, at, bool(reverse)))
 
@@ -105,7 +105,9 @@ def _within(dtype: Any) -> np.dtype[Any]:
     return accumulated(np.dtype(dtype))
 
 
-def _scanned(fn: Callable[..., Sequence[Any]], leaves: Sequence[Any], axis: int, reverse: bool) -> Sequence[Any]:
+def _scanned(
+    fn: Callable[..., Sequence[Any]], leaves: Sequence[Any], axis: int, reverse: bool
+) -> Sequence[Any]:
     op = operator(fn, [_within(each.dtype) for each in leaves])
 
     @jax.custom_vjp
@@ -117,7 +119,8 @@ def _scanned(fn: Callable[..., Sequence[Any]], leaves: Sequence[Any], axis: int,
         return ys, (xs, ys)
 
     def backward(kept: Any, slopes: Any) -> Any:
-        return _cotangents(fn, *kept, slopes, axis, reverse)
+        xs, ys = kept
+        return _cotangents(fn, xs, ys, slopes, axis, reverse)
 
     scan.defvjp(forward, backward)
     found: Sequence[Any] = scan(*leaves)
@@ -170,7 +173,9 @@ def _cotangents(
     else:
         matrix = [[behind(columns[j][i]) for i in number] for j in number]  # transposed
         total = _affine(matrix, given, axis, not reverse)
-    through = jax.vjp(lambda *v: some(1, *v), *[right[i] for i in real])[1]([cut(each, *rest) for each in total])
+    through = jax.vjp(lambda *v: some(1, *v), *[right[i] for i in real])[1](
+        [cut(each, *rest) for each in total]
+    )
     whole: list[Any] = [_no_slope(each) for each in xs]
     for i, each, inner in zip(real, total, through, strict=True):
         parts = [inner, cut(each, *first)] if reverse else [cut(each, *first), inner]
@@ -192,7 +197,9 @@ def _column(function: Callable[..., list[Any]], values: Sequence[Any], j: int) -
     return found
 
 
-def _pattern(fn: Callable[..., Sequence[Any]], dtypes: Sequence[Any], real: Sequence[int]) -> list[list[bool]]:
+def _pattern(
+    fn: Callable[..., Sequence[Any]], dtypes: Sequence[Any], real: Sequence[int]
+) -> list[list[bool]]:
     """Return which results, of rows, have a derivative by which values of earlier items."""
     scalars = [jax.ShapeDtypeStruct((), each) for each in dtypes]
 

@@ -65,8 +65,14 @@ _EXPRESSIONS = {
     "broadcast_in_dim": "{0}",
     "reshape": "{0}",
     "squeeze": "{0}",
-    **{each: f"math.{each}({{0}})" for each in "sqrt exp log log1p expm1 sin cos tan asin acos atan".split()},
-    **{each: f"math.{each}({{0}})" for each in "sinh cosh tanh asinh acosh atanh erf erfc floor ceil".split()},
+    **{
+        each: f"math.{each}({{0}})"
+        for each in ["sqrt", "exp", "log", "log1p", "expm1", "sin", "cos", "tan", "asin", "acos", "atan"]
+    },
+    **{
+        each: f"math.{each}({{0}})"
+        for each in ["sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "floor", "ceil"]
+    },
     "lgamma": "math.lgamma({0})",
     "atan2": "math.atan2({0}, {1})",
 }
@@ -86,7 +92,7 @@ class _Writer:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.constants: list[np.generic] = []
+        self.constants: list[Any] = []
 
     def constant(self, value: Any, aval: Any) -> str:
         if isinstance(value, jax.core.Tracer) or aval.shape != ():
@@ -137,9 +143,11 @@ class _Writer:
 
 
 def _dtype(aval: Any) -> np.dtype[Any]:
-    dtype = np.dtype(aval.dtype)
+    dtype: np.dtype[Any] = np.dtype(aval.dtype)
     if f"{dtype.kind}{dtype.itemsize}" not in _KINDS:
-        raise TypeError(f"fn: it computes with {dtype}, which cupar.jax has no Python for: convert it to float32")
+        raise TypeError(
+            f"fn: it computes with {dtype}, which cupar.jax has no Python for: convert it to float32"
+        )
     return dtype
 
 
@@ -168,8 +176,8 @@ def _expression(equation: Any, operands: Sequence[str]) -> str | None:
     if name in ("exp", "log", "sqrt", "sin", "cos", "max", "min") and kind == "c":
         return None
     of_kind = _OF_BOOLS if kind == "b" else _OF_INTEGERS if kind in "iu" else _OF_FLOATS
-    text = of_kind.get(name, _EXPRESSIONS.get(name))
-    return None if text is None else text.format(*operands)
+    known = of_kind.get(name, _EXPRESSIONS.get(name))
+    return None if known is None else known.format(*operands)
 
 
 def _power(x: str, exponent: int) -> str:

@@ -2,6 +2,7 @@
 
 import sys
 
+import jax
 import numpy as np
 from support.host import Driver
 from support.xla import STREAM, Frames
@@ -28,8 +29,21 @@ def real(render):
     return Real(False, program.reserved()[0])
 
 
+def more_problems():
+    """What takes many builds: not for each run of the tests."""
+    from cupar._jax import functions as f
+
+    rows, few, ids = ((100, 300), F4), ((100, 5), F4), ((1000,), I4)
+    yield "sort", f._SORT.body, (1, False, True), [rows], [rows]
+    yield "sort with places", f._SORT_WITH.body, (0, True), [rows], [rows, (rows[0], I4)]
+    yield "top-k", f._TOP_K.body, (5, 1, True), [rows], [few, (few[0], I4)]
+    yield "segments", f._SUMS.body, (50, 0), [((1000,), F4), ids], [((50,), F4)]
+    yield "segments of rows", f._SUMS.body, (50, 0), [((1000, 8), F4), ids], [((50, 8), F4)]
+    yield "edges", f._HISTOGRAM.body, ((0.0, 0.5, 2.0), "<f4"), [((1000,), F4)], [((2,), I4)]
+
+
 def problems():
-    from cupar._jax import called, recurrence
+    from cupar._jax import called, recurrence, scans, traced
 
     def recurrent(shape, axis, reverse, initial=()):
         arrays = [(shape, F4), (shape, F4), *initial]
@@ -44,6 +58,8 @@ def problems():
     yield "one row", *recurrent((n,), 0, False)
     rows = [((7, 1000), F4)] * 3
     yield "gradients of rows", recurrence._GRADIENTS.body, (1, False), rows, rows[:2]
+    op = traced.operator(lambda a, b: [jax.numpy.maximum(a, b)], [F4])
+    yield "scan with jnp", scans._SCAN.body, (op, 0, False), [((n,), F4)], [((n,), F4)]
     yield "rows, from the end", *recurrent((7, 1000), 1, True)
     yield "columns with initial", *recurrent((300, 40), 0, False, [((40,), F4)])
     total = {"op": cupar.OpKind.PLUS, "h_init": np.float32(0), "num_items": n}
@@ -95,7 +111,7 @@ def compare(driver, frames, name, body, static, inputs, outputs):
 
 def main():
     driver, frames = Driver(sys.argv[1]), Frames()
-    for problem in problems():
+    for problem in more_problems() if sys.argv[2:] else problems():
         compare(driver, frames, *problem)
 
 

@@ -1,0 +1,375 @@
+"""Sorts, the first k items, sums of segments and histograms."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .. import structs
+from .._functions.axes import INT64, Layout, axis_of, columns, constant, indices, layout_of
+from .._functions.calls import Operand, accumulated, cast, casting, initial
+from .._functions.counting import _bin_of, _edges, counted
+from .._functions.operators import less_of
+from .._functions.rows import sorted_rows, within_row
+from .._functions.sorting import _sort, _top_k
+from ..iterators import CountingIterator, PermutationIterator, TransformIterator, ZipIterator
+from ..operators import OpKind
+from ..search import lower_bound, upper_bound
+from ..segmented import segmented_reduce
+from .primitive import Function, call
+from .program import Recorder
+
+_INT32 = np.dtype(np.int32)
+
+
+def _numbers(name: str, x: Any, kinds: str = "biufc") -> jax.Array:
+    found = jnp.asarray(x)
+    if structs.kind_of(np.dtype(found.dtype)) not in kinds:
+        raise TypeError(f"x: {name} takes {'real ' * ('c' not in kinds)}numbers, got {found.dtype}")
+    return found
+
+
+def _count(name: str, value: Any, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name}: expected an integer, known when it is traced, got {type(value).__name__}")
+    if not 0 <= value <= most:
+        raise ValueError(f"{name}: expected from 0 to {most}, got {value}")
+    return int(value)
+
+
+def _scattered(places: Any, slopes: Any, shape: Sequence[int], axis: int) -> Any:
+    """Return the cotangent of an array of which some items were taken from these places of an axis."""
+    zeros = jnp.zeros(shape, slopes.dtype)
+    return jnp.put_along_axis(zeros, places, slopes, axis, inplace=False)
+
+
+# --- Sorts ----------------------------------------------------------------------------------------------
+
+
+def _sort_body(work: Recorder, x: Operand, axis: int, descending: bool, stable: bool) -> Sequence[Operand]:
+    return [_sort(work, x, axis, descending, stable, None, None)]
+
+
+def _with_places(work: Recorder, x: Operand, axis: int, descending: bool) -> Sequence[Operand]:
+    layout = layout_of(x.shape, axis, axis)
+    places = work.kept(cast(indices(within_row, layout.length), _INT32), layout.size)
+    found = sorted_rows(work, columns(x.items, layout), layout, descending, None, places)
+    made = [work.empty(x.shape, each.dtype) for each in found]
+    for items, each in zip(found, made, strict=True):
+        work.copy(items, columns(each.items, layout), layout.size)
+    return made
+
+
+_SORT = Function("sort", _sort_body, lambda axis, *more: (axis + 1, *more))
+_SORT_WITH = Function("sort", _with_places, lambda axis, *more: (axis + 1, *more))
+
+
+def sort(x: Any, *, axis: int = -1, descending: bool = False, stable: bool = True) -> jax.Array:
+    """Return the items sorted along an axis; NaN is the greatest.
+
+    Parameters
+    ----------
+    x : array
+    axis : int, optional
+    descending : bool, optional
+        Whether the greatest come first.
+    stable : bool, optional
+        Whether -0.0 and 0.0 stay in their order. Without it, rows of floats are sorted quicker on a GPU.
+
+    Returns
+    -------
+    array
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from cupar.jax import sort
+    >>> sort(jnp.array([[3, 1, 2], [6, 5, 4]]))
+    Array([[1, 2, 3],
+           [4, 5, 6]], dtype=int32)
+    """
+    items = _numbers("sort", x)
+    return _sorted(items, axis_of(axis, items.ndim), bool(descending), bool(stable))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
+def _sorted(x: jax.Array, axis: int, descending: bool, stable: bool) -> jax.Array:
+    found: jax.Array = call(_SORT, (x,), (axis, descending, stable), ((x.shape, x.dtype),))[0]
+    return found
+
+
+def _sorted_forward(x: jax.Array, axis: int, descending: bool, stable: bool) -> Any:
+    outputs = (x.shape, x.dtype), (x.shape, _INT32)
+    return tuple(call(_SORT_WITH, (x,), (axis, descending), outputs))
+
+
+def _sorted_backward(axis: int, descending: bool, stable: bool, places: Any, slopes: Any) -> Any:
+    return (_scattered(places, slopes, slopes.shape, axis),)
+
+
+_sorted.defvjp(_sorted_forward, _sorted_backward)
+
+
+# --- The first k items ----------------------------------------------------------------------------------
+
+
+def _top_k_body(work: Recorder, x: Operand, k: int, axis: int, largest: bool) -> Sequence[Operand]:
+    return _top_k(work, x, k, axis, largest, _INT32)
+
+
+_TOP_K = Function("top_k", _top_k_body, lambda k, axis, largest: (k, axis + 1, largest))
+
+
+def top_k(x: Any, k: int, *, axis: int = -1, largest: bool = True) -> tuple[jax.Array, jax.Array]:
+    """Return the k greatest items along an axis, sorted, and their indices, as ``jax.lax.top_k``.
+
+    Parameters
+    ----------
+    x : array
+        Of real numbers. NaN is the greatest.
+    k : int
+    axis : int, optional
+    largest : bool, optional
+        False: the least.
+
+    Returns
+    -------
+    values : array
+    indices : array of int32
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from cupar.jax import top_k
+    >>> top_k(jnp.array([1.0, 9.0, 2.0, 7.0]), 2)
+    (Array([9., 7.], dtype=float32), Array([1, 3], dtype=int32))
+    """
+    items = _numbers("top_k", x, "biuf")
+    at = axis_of(axis, items.ndim)
+    return _first(items, _count("k", k, items.shape[at]), at, bool(largest))  # type: ignore[no-any-return]
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
+def _first(x: jax.Array, k: int, axis: int, largest: bool) -> Any:
+    shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
+    return tuple(call(_TOP_K, (x,), (k, axis, largest), ((shape, x.dtype), (shape, _INT32))))
+
+
+def _first_forward(x: jax.Array, k: int, axis: int, largest: bool) -> Any:
+    found = _first(x, k, axis, largest)
+    return found, (found[1], jnp.zeros((x.shape[axis], 0)))
+
+
+def _first_backward(k: int, axis: int, largest: bool, kept: Any, slopes: Any) -> Any:
+    places, length = kept[0], kept[1].shape[0]
+    shape = (*places.shape[:axis], length, *places.shape[axis + 1 :])
+    return (_scattered(places, slopes[0], shape, axis),)
+
+
+_first.defvjp(_first_forward, _first_backward)
+
+
+# --- Segments -------------------------------------------------------------------------------------------
+
+
+def _key(s: Any) -> Any:
+    segment, i, length, number = s
+    return i // length * number + segment if 0 <= segment < number else -1
+
+
+def _wrapped(s: Any) -> Any:
+    return s[0] % s[1]
+
+
+def _offset(s: Any) -> Any:
+    start, q, total, size = s
+    return q // total * size + start
+
+
+def _item(s: Any) -> Any:
+    place, i, size, inner = s
+    return place * inner + i // size
+
+
+def _result(s: Any) -> Any:
+    q, total, inner = s
+    return q % total * inner + q // total
+
+
+def _sums(work: Recorder, x: Operand, ids: Operand, number: int, batch: int) -> Sequence[Operand]:
+    size, total = ids.size, math.prod(ids.shape[:batch]) * number
+    rest = x.shape[batch + 1 :]
+    inner = math.prod(rest)
+    out = work.empty((*x.shape[:batch], number, *rest), x.dtype)
+    if not out.size:
+        return [out]
+    place = CountingIterator(np.int64(0))
+    wide = ZipIterator(cast(ids.items, INT64), place, *_constants(max(ids.shape[batch], 1), number))
+    kind = INT64 if total > 2**31 - 2 else _INT32
+    keys = work.kept(TransformIterator(wide, _key, INT64), size, kind)
+    values = work.kept(cast(place, kind), size)
+    ordered, places = sorted_rows(work, keys, Layout(1, size, 1), False, None, values)
+    offsets = [work.temporary(total, INT64) for _ in range(2)]
+    wanted = CountingIterator(kind.type(0))
+    for search, each in zip((lower_bound, upper_bound), offsets, strict=True):
+        algorithm = search(ordered, wanted, each, values_sorted=True)
+        work.run(algorithm, ordered, size, wanted, total, each)
+    within = accumulated(x.dtype)
+    items, written = cast(x.items, within), casting(out.items, within)
+    if inner == 1:
+        taken, ends = PermutationIterator(items, places), offsets
+    else:  # column by column: the items of one have the order of the ids
+        row = PermutationIterator(places, indices(_wrapped, size))
+        of = TransformIterator(ZipIterator(cast(row, INT64), place, *_constants(size, inner)), _item, INT64)
+        taken = PermutationIterator(items, of)
+        written = PermutationIterator(written, indices(_result, total, inner))
+        ends = [
+            TransformIterator(
+                ZipIterator(
+                    PermutationIterator(each, indices(_wrapped, total)), place, *_constants(total, size)
+                ),
+                _offset,
+                INT64,
+            )
+            for each in offsets
+        ]
+    zero = initial("init", 0, within)
+    sums = segmented_reduce(taken, written, ends[0], ends[1], OpKind.PLUS, zero)
+    work.run(sums, taken, written, total * inner, *ends, zero)
+    return [out]
+
+
+def _constants(*numbers: int) -> Sequence[Any]:
+    return [constant(each) for each in numbers]
+
+
+_SUMS = Function("segment_sum", _sums, lambda number, batch: (number, batch + 1))
+
+
+def segment_sum(data: Any, segment_ids: Any, num_segments: int) -> jax.Array:
+    """Return the sums of segments, where ids in any order say which one an item is in.
+
+    As ``jax.ops.segment_sum``, and the same in every run: items are added in their order in parts that do not
+    depend on how they are scheduled, not by atomic operations.
+
+    Parameters
+    ----------
+    data : array
+        Of numbers, of shape (n, …).
+    segment_ids : array of integers
+        Of shape (n,). Items whose id is below 0, or `num_segments` or more, are left out.
+    num_segments : int
+
+    Returns
+    -------
+    array
+        Of shape (num_segments, …).
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from cupar.jax import segment_sum
+    >>> segment_sum(jnp.arange(5), jnp.array([0, 2, 0, 2, 2]), 3)
+    Array([2, 0, 8], dtype=int32)
+    """
+    items, ids = _numbers("segment_sum", data, "iufc"), jnp.asarray(segment_ids)
+    if ids.dtype.kind not in "iu":
+        raise TypeError(f"segment_ids: expected integers, got {ids.dtype}")
+    if ids.ndim != 1 or ids.shape != items.shape[:1]:
+        raise ValueError(
+            f"segment_ids: expected shape {items.shape[:1]}, that data begins with, got {ids.shape}"
+        )
+    return _summed(items, ids, _count("num_segments", num_segments, 2**31 - 2))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _summed(data: jax.Array, ids: jax.Array, number: int) -> Any:
+    return call(_SUMS, (data, ids), (number, 0), (((number, *data.shape[1:]), data.dtype),))[0]
+
+
+def _summed_forward(data: jax.Array, ids: jax.Array, number: int) -> Any:
+    return _summed(data, ids, number), ids
+
+
+def _summed_backward(number: int, ids: jax.Array, slopes: jax.Array) -> Any:
+    known = (ids >= 0) & (ids < number)
+    if not number:
+        return jnp.zeros((*ids.shape, *slopes.shape[1:]), slopes.dtype), np.zeros(
+            ids.shape, jax.dtypes.float0
+        )
+    taken = slopes[jnp.where(known, ids, 0)]
+    mask = known.reshape(-1, *[1] * (taken.ndim - 1))
+    return jnp.where(mask, taken, jnp.zeros_like(taken)), np.zeros(ids.shape, jax.dtypes.float0)
+
+
+_summed.defvjp(_summed_forward, _summed_backward)
+
+
+# --- Histograms -----------------------------------------------------------------------------------------
+
+
+def _bins(work: Recorder, x: Operand, edges: tuple[float, ...], dtype: str) -> Sequence[Operand]:
+    known = np.array(edges, dtype)
+    number, kind = len(known) - 1, np.result_type(x.dtype, known.dtype)
+    hist = work.empty((number,), _INT32)
+    levels = work.kept(cast(work.operand(work.put(known)).items, kind), number + 1)
+    values, behind = cast(x.items, kind), work.temporary(x.size, INT64)
+    if x.size:
+        search = upper_bound(levels, values, behind, less_of(kind))
+        work.run(search, levels, number + 1, values, x.size, behind)
+    last, count = (_constants(number)[0] for _ in range(2))
+    found = TransformIterator(
+        ZipIterator(values, behind, PermutationIterator(levels, last), count), _bin_of, INT64
+    )
+    counted(work, found, x.size, hist.items, number)
+    return [hist]
+
+
+_HISTOGRAM = Function("histogram", _bins)
+
+
+def histogram(x: Any, bins: Any = 10, range: tuple[float, float] | None = None) -> jax.Array:
+    """Return how many items are in each of some bins, of which the last one has both its edges.
+
+    Parameters
+    ----------
+    x : array
+        Of real numbers.
+    bins : int or sequence of numbers, optional
+        How many of equal width, or the edges of all.
+    range : pair of numbers, optional
+        The first and the last edge, if `bins` is a number. Items that are outside, and NaNs, are not counted.
+
+    Returns
+    -------
+    array of int32
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from cupar.jax import histogram
+    >>> histogram(jnp.array([1.0, 2.0, 2.0, 3.0]), 2, (1, 3))
+    Array([1, 3], dtype=int32)
+    """
+    items = jax.lax.stop_gradient(_numbers("histogram", x, "biuf"))
+    if items.dtype == jnp.bool_:
+        items = items.astype(jnp.uint8)
+    if range is None and isinstance(bins, (int, np.integer)):
+        raise ValueError(
+            "range: expected two numbers, as `bins` is one: a compiled program cannot wait for data"
+        )
+    dtype = np.dtype(np.float32) if structs.is_bfloat16(np.dtype(items.dtype)) else np.dtype(items.dtype)
+    template: Any = Operand(None, np.empty(1, dtype), (1,))
+    nothing: Any = None  # reads nothing back, as the range is known
+    edges = _edges(nothing, template, bins, range)
+    static = tuple(edges.tolist()), edges.dtype.str
+    if dtype != items.dtype:
+        items = items.astype(dtype)
+    found: jax.Array = call(_HISTOGRAM, (items.reshape(-1),), static, (((len(edges) - 1,), _INT32),))[0]
+    return found

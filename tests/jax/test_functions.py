@@ -1,0 +1,85 @@
+"""Sorts, top-k, sums of segments and histograms in JAX's programs, against JAX's own."""
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax")
+jnp = jax.numpy
+
+from cupar.jax import histogram, segment_sum, sort, top_k  # noqa: E402
+
+
+@pytest.fixture
+def x(rng):
+    return jnp.asarray(rng.standard_normal((3, 4, 5), np.float32))
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_sorts(x, axis):
+    assert (jax.jit(lambda x: sort(x, axis=axis))(x) == jnp.sort(x, axis=axis)).all()
+    found = sort(x.at[0, 0].set(np.nan), axis=axis, descending=True)
+    np.testing.assert_array_equal(found, jnp.sort(x.at[0, 0].set(np.nan), axis=axis, descending=True))
+
+
+def test_gradients_of_sorts(x):
+    w = jnp.arange(60.0).reshape(3, 4, 5)
+    mine, theirs = (jax.grad(lambda x, f=f: (f(x, axis=1) * w).sum())(x) for f in (sort, jnp.sort))
+    np.testing.assert_array_equal(mine, theirs)
+
+
+def test_the_first_items(x):
+    (values, places), (expected, where) = top_k(x, 2), jax.lax.top_k(x, 2)
+    assert (values == expected).all()
+    assert (places == where).all()
+    assert places.dtype == np.int32
+    slopes = [jax.grad(lambda x, f=f: (f(x, 2)[0] ** 2).sum())(x) for f in (top_k, jax.lax.top_k)]
+    np.testing.assert_array_equal(*slopes)
+    along = jax.vmap(lambda x: top_k(x, 2, axis=0)[0])(x)
+    assert (along == -jnp.sort(-x, axis=1)[:, :2]).all()
+
+
+@pytest.mark.parametrize("shape", [(20,), (20, 3)])
+def test_sums_of_segments(shape, rng):
+    data, ids = jnp.asarray(rng.random(shape, np.float32)), jnp.asarray(rng.integers(-1, 6, 20))
+    w = jnp.asarray(rng.random((5, *shape[1:]), np.float32))
+
+    def total(function, data, ids):
+        return (function(data, ids, 5) * w).sum()
+
+    others = jnp.where(ids < 0, 99, ids)  # which wrap around there
+    np.testing.assert_allclose(segment_sum(data, ids, 5), jax.ops.segment_sum(data, others, 5), rtol=1e-5)
+    mine = jax.jit(jax.grad(lambda data: total(segment_sum, data, ids)))(data)
+    np.testing.assert_array_equal(mine, jax.grad(lambda data: total(jax.ops.segment_sum, data, others))(data))
+    batch = jnp.stack([data, 2 * data]), jnp.stack([others, others[::-1]])
+    found, expected = (
+        jax.vmap(lambda d, i, f=f: f(d, i, 5))(*batch) for f in (segment_sum, jax.ops.segment_sum)
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_nothing_to_sum():
+    assert segment_sum(jnp.zeros(0), jnp.zeros(0, np.int32), 2).tolist() == [0, 0]
+    assert segment_sum(jnp.zeros((3, 0)), jnp.zeros(3, np.int32), 2).shape == (2, 0)
+    assert segment_sum(jnp.ones(3), jnp.zeros(3, np.int32), 0).shape == (0,)
+
+
+def test_histograms(x):
+    assert histogram(x, 8, (-2, 2)).tolist() == np.histogram(x, 8, (-2, 2))[0].tolist()
+    found = jax.jit(jax.vmap(lambda x: histogram(x, [-1, 0, 0.5, 3])))(x)
+    assert found.tolist() == [np.histogram(each, [-1, 0, 0.5, 3])[0].tolist() for each in x]
+    assert jax.grad(lambda x: x.sum() + histogram(x, 8, (-2, 2)).sum())(x).sum() == x.size
+
+
+def test_what_it_refuses(x):
+    with pytest.raises(ValueError, match="k: expected from 0 to 5, got 6"):
+        top_k(x, 6)
+    with pytest.raises(ValueError, match="range: expected two numbers"):
+        histogram(x, 8)
+    with pytest.raises(TypeError, match="segment_ids: expected integers, got float32"):
+        segment_sum(x, x[:, 0, 0], 3)
+    with pytest.raises(ValueError, match=r"segment_ids: expected shape \(3,\)"):
+        segment_sum(x, jnp.zeros(4, np.int32), 3)
+    with pytest.raises(TypeError, match="num_segments: expected an integer, known when it is traced"):
+        jax.jit(segment_sum)(x, jnp.zeros(3, np.int32), 3)
+    with pytest.raises(TypeError, match="x: top_k takes real numbers, got complex64"):
+        top_k(x.astype(np.complex64), 1)
