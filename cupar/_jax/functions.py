@@ -22,6 +22,7 @@ from ..iterators import CountingIterator, PermutationIterator, TransformIterator
 from ..operators import OpKind
 from ..search import lower_bound, upper_bound
 from ..segmented import segmented_reduce
+from .partition import Factors, rows
 from .primitive import Function, call
 from .program import Recorder
 
@@ -66,8 +67,12 @@ def _with_places(work: Recorder, x: Operand, axis: int, descending: bool) -> Seq
     return made
 
 
-_SORT = Function("sort", _sort_body, lambda axis, *more: (axis + 1, *more))
-_SORT_WITH = Function("sort", _with_places, lambda axis, *more: (axis + 1, *more))
+def _of_rows(inputs: Sequence[int], results: Sequence[int], axis: int, *_: Any) -> Factors:
+    return rows(axis, inputs, results)
+
+
+_SORT = Function("sort", _sort_body, lambda axis, *more: (axis + 1, *more), _of_rows)
+_SORT_WITH = Function("sort", _with_places, lambda axis, *more: (axis + 1, *more), _of_rows)
 
 
 def sort(x: Any, *, axis: int = -1, descending: bool = False, stable: bool = True) -> jax.Array:
@@ -123,7 +128,11 @@ def _top_k_body(work: Recorder, x: Operand, k: int, axis: int, largest: bool) ->
     return _top_k(work, x, k, axis, largest, _INT32)
 
 
-_TOP_K = Function("top_k", _top_k_body, lambda k, axis, largest: (k, axis + 1, largest))
+def _of_firsts(inputs: Sequence[int], results: Sequence[int], k: int, axis: int, largest: bool) -> Factors:
+    return rows(axis, inputs, results)
+
+
+_TOP_K = Function("top_k", _top_k_body, lambda k, axis, largest: (k, axis + 1, largest), _of_firsts)
 
 
 def top_k(x: Any, k: int, *, axis: int = -1, largest: bool = True) -> tuple[jax.Array, jax.Array]:
@@ -249,7 +258,13 @@ def _constants(*numbers: int) -> Sequence[Any]:
     return [constant(each) for each in numbers]
 
 
-_SUMS = Function("segment_sum", _sums, lambda number, batch: (number, batch + 1))
+def _of_segments(inputs: Sequence[int], results: Sequence[int], number: int, batch: int) -> Factors:
+    before = tuple(f"b{i}" for i in range(batch))
+    rest = tuple(f"r{i}" for i in range(inputs[0] - batch - 1))
+    return Factors([(*before, "t", *rest), (*before, "t")], [(*before, "k", *rest)], ("t", "k"))
+
+
+_SUMS = Function("segment_sum", _sums, lambda number, batch: (number, batch + 1), _of_segments)
 
 
 def segment_sum(data: Any, segment_ids: Any, num_segments: int) -> jax.Array:

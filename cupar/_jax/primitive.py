@@ -9,9 +9,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax._src.dispatch import prim_requires_devices_during_lowering
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
+from jax.sharding import NamedSharding, PartitionSpec
 
+from .partition import Factors, partitioned
 from .program import Body, words
 
 Static = tuple[Any, ...]
@@ -28,20 +31,27 @@ class Function(NamedTuple):
         Takes a recorder, operands and what is static; returns operands of new arrays.
     under_batch : callable or None
         Returns what is static if all arrays have one more dimension in front; None: they go one by one.
+    factors : callable or None
+        Returns how sharded arrays are partitioned, given the numbers of dimensions of arguments and results,
+        and what is static; None: each device has all of them.
     """
 
     name: str
     body: Body
     under_batch: Callable[..., Static] | None = None
+    factors: Callable[..., Factors] | None = None
 
 
 call_p = Primitive("cupar")
 call_p.multiple_results = True
+# As custom_partitioning's own, which stands for it where there are several devices: no public name tells JAX.
+prim_requires_devices_during_lowering.add(call_p)
 
 
 def call(function: Function, arrays: Sequence[Any], static: Static, outputs: Outputs) -> list[Any]:
     """Return the arrays that a function makes of others."""
-    found: list[Any] = call_p.bind(*arrays, function=function, static=static, outputs=outputs)
+    given = {"function": function, "static": static, "outputs": outputs, "is_part": False}
+    found: list[Any] = call_p.bind(*arrays, **given)
     return found
 
 
@@ -51,34 +61,53 @@ def _jitted(function: Function, static: Static, outputs: Outputs) -> Any:
 
 
 @call_p.def_impl
-def _call(*arrays: Any, function: Function, static: Static, outputs: Outputs) -> Any:
+def _call(*arrays: Any, function: Function, static: Static, outputs: Outputs, is_part: bool) -> Any:
     return _jitted(function, static, outputs)(*arrays)
 
 
 @call_p.def_abstract_eval
-def _abstract(*given: Any, function: Function, static: Static, outputs: Outputs) -> Any:
-    return [jax.core.ShapedArray(shape, dtype, **_varying(given)) for shape, dtype in outputs]
+def _abstract(*given: Any, outputs: Outputs, **_: Any) -> Any:
+    return [_result(shape, dtype, given) for shape, dtype in outputs]
 
 
-def _axes(kind: Any) -> Any:
-    return getattr(kind, "varying", kind)
+def _count(axes: Any) -> int:
+    return len(getattr(axes, "varying", axes))
 
 
-def _varying(given: Sequence[Any]) -> dict[str, Any]:
-    """Return over which axes of a mesh, under ``shard_map``, results vary: those of the arguments."""
-    for name in ("manual_axis_type", "vma"):  # from JAX 0.10 on, and before
-        found = [getattr(each, name) for each in given if getattr(each, name, None) is not None]
-        if found:
-            return {name: max(found, key=lambda each: len(_axes(each)))}
-    return {}
+def _result(shape: tuple[int, ...], dtype: Any, given: Sequence[Any]) -> Any:
+    """Return the type of a result: it varies over axes of a mesh, under ``shard_map``, as arguments do."""
+    known: dict[str, Any] = {}
+    sharding = getattr(given[0], "sharding", None) if given else None
+    if sharding is not None and not sharding.mesh.empty:
+        alike = next((each.sharding for each in given if each.shape == shape), None)
+        known["sharding"] = alike or NamedSharding(sharding.mesh, PartitionSpec(*[None] * len(shape)))
+        for name in ("manual_axis_type", "vma"):  # from JAX 0.10 on, and before
+            found = [getattr(each, name) for each in given if getattr(each, name, None) is not None]
+            if found:
+                known[name] = max(found, key=_count)
+                break
+    return jax.core.ShapedArray(shape, dtype, **known)
 
 
 def _lowered(
-    on_cpu: bool, ctx: Any, *operands: Any, function: Function, static: Static, outputs: Outputs
+    on_cpu: bool,
+    ctx: Any,
+    *operands: Any,
+    function: Function,
+    static: Static,
+    outputs: Outputs,
+    is_part: bool,
 ) -> Sequence[Any]:
     from . import runtime
 
     runtime.register()
+    devices = getattr(ctx.module_context.axis_context, "num_devices", 1)
+    if function.factors is not None and not is_part and devices is not None and devices > 1:
+        ndims = [each.ndim for each in ctx.avals_in], [each.ndim for each in ctx.avals_out]
+        bind = functools.partial(call_p.bind, function=function, static=static, is_part=True)
+        made = partitioned(bind, outputs, function.factors(*ndims, *static))
+        found: Sequence[Any] = mlir.lower_fun(made, multiple_results=True)(ctx, *operands)
+        return found
     inputs = [(tuple(each.shape), np.dtype(each.dtype)) for each in ctx.avals_in]
     made = words(function.body, static, inputs, outputs, on_cpu)
     raw = [
@@ -101,7 +130,13 @@ for _platform, _on_cpu in (("cpu", True), ("cuda", False)):
 
 
 def _batched(
-    arrays: Sequence[Any], dims: Sequence[int | None], *, function: Function, static: Static, outputs: Outputs
+    arrays: Sequence[Any],
+    dims: Sequence[int | None],
+    *,
+    function: Function,
+    static: Static,
+    outputs: Outputs,
+    is_part: bool,
 ) -> tuple[list[Any], list[int]]:
     size = next(each.shape[at] for each, at in zip(arrays, dims, strict=True) if at is not None)
     first = [each if at is None else jnp.moveaxis(each, at, 0) for each, at in zip(arrays, dims, strict=True)]

@@ -13,8 +13,13 @@ from .._functions.axes import axis_of
 from .._functions.calls import Operand
 from .._functions.recurrences import _gradients
 from .._functions.scans import _linear_recurrence
+from .partition import Factors, rows
 from .primitive import Function, call
 from .program import Recorder
+
+
+def _factors(inputs: Sequence[int], results: Sequence[int], axis: int, reverse: bool) -> Factors:
+    return rows(axis, inputs, results)
 
 
 def _body(work: Recorder, *given: Any) -> Sequence[Operand]:
@@ -32,9 +37,9 @@ def _gradients_body(work: Recorder, *given: Any) -> Sequence[Operand]:
 
 
 _GRADIENTS = Function(
-    "the gradient of linear_recurrence", _gradients_body, lambda axis, reverse: (axis + 1, reverse)
+    "the gradient of linear_recurrence", _gradients_body, lambda axis, reverse: (axis + 1, reverse), _factors
 )
-_RECURRENCE = Function("linear_recurrence", _body, lambda axis, reverse: (axis + 1, reverse))
+_RECURRENCE = Function("linear_recurrence", _body, lambda axis, reverse: (axis + 1, reverse), _factors)
 
 
 def linear_recurrence(

@@ -14,6 +14,7 @@ from .._functions.calls import Operand, accumulated, cast, casting
 from .._functions.rows import layout_along, scanned_rows
 from .._functions.scans import _backwards
 from ..iterators import ZipIterator
+from .partition import Factors, rows
 from .primitive import Function, call
 from .program import Recorder
 from .recurrence import linear_recurrence
@@ -36,7 +37,11 @@ def _body(work: Recorder, *given: Any) -> Sequence[Operand]:
     return found
 
 
-_SCAN = Function("associative_scan", _body, lambda op, axis, reverse: (op, axis + 1, reverse))
+def _factors(inputs: Sequence[int], results: Sequence[int], op: Any, axis: int, reverse: bool) -> Factors:
+    return rows(axis, inputs, results)
+
+
+_SCAN = Function("associative_scan", _body, lambda op, axis, reverse: (op, axis + 1, reverse), _factors)
 
 
 def associative_scan(fn: Callable[[Any, Any], Any], xs: Any, *, axis: int = 0, reverse: bool = False) -> Any:

@@ -35,7 +35,6 @@ def more_problems():
 
     rows, few, ids = ((100, 300), F4), ((100, 5), F4), ((1000,), I4)
     yield "sort", f._SORT.body, (1, False, True), [rows], [rows]
-    yield "sort with places", f._SORT_WITH.body, (0, True), [rows], [rows, (rows[0], I4)]
     yield "top-k", f._TOP_K.body, (5, 1, True), [rows], [few, (few[0], I4)]
     yield "segments", f._SUMS.body, (50, 0), [((1000,), F4), ids], [((50,), F4)]
     yield "segments of rows", f._SUMS.body, (50, 0), [((1000, 8), F4), ids], [((50, 8), F4)]
