@@ -13,11 +13,12 @@ import numpy as np
 
 from .. import structs
 from .._functions.axes import INT64, Layout, axis_of, columns, constant, indices, layout_of
-from .._functions.calls import Operand, accumulated, cast, casting, initial
+from .._functions.calls import Operand
 from .._functions.counting import _bin_of, _edges, counted
 from .._functions.operators import less_of
 from .._functions.rows import sorted_rows, within_row
 from .._functions.sorting import _sort, _top_k
+from .._functions.values import accumulated, cast, casting, initial
 from ..iterators import CountingIterator, PermutationIterator, TransformIterator, ZipIterator
 from ..operators import OpKind
 from ..search import lower_bound, upper_bound

@@ -2,7 +2,8 @@
 
 The interface is C's: ``xla/ffi/api/c_api.h``. A handler takes the address of a call frame and returns that of
 an error, or 0. It says that it is of the version of whoever asks, as nothing that it reads has changed since
-the first one. It touches no Python object, unless a program is called that this process has not resolved yet.
+the first one; or of JAX's headers, if nobody says one. It touches no Python object, unless a program is
+called that this process has not resolved yet.
 
 A program is words of 8 bytes and relocations, which are attributes of the call (see `program`). The handler
 copies the words to the stack, adds the addresses of buffers, and goes through the records: each launches a
@@ -37,6 +38,7 @@ from .layout import (
     METADATA,
     NUM_ARGS,
     OVERLAPS,
+    OWN_VERSION,
     PART,
     RESOLVE,
     RETS,
@@ -213,8 +215,9 @@ def run(frame):  # type: ignore[no-untyped-def]
     if extension != 0:
         if load32(extension + 8) == METADATA:
             metadata = load(extension + 24)
-            store32(metadata + 24, load32(api + VERSION))
-            store32(metadata + 28, load32(api + VERSION + 4))
+            version = state_of() + 8 * OWN_VERSION if api == 0 else api + VERSION  # JAX 0.7 gives no table
+            store32(metadata + 24, load32(version))
+            store32(metadata + 28, load32(version + 4))
             store32(metadata + 32, 1)  # it may be captured in a command buffer
         return 0
     state, attributes = state_of(), load(frame + ATTRS)

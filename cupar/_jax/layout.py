@@ -16,8 +16,8 @@ ERROR_CREATE, STREAM_GET = 48, 80  # in that table
 DATA = 24  # of a buffer
 METADATA = 1  # the kind of an extension
 
-# The words of the state, which the handler is given.
-TABLE, MASK, RESOLVE, FAIL, LAUNCH, CURRENT, OVERLAPS = range(7)
+# The words of the state, which the handler is given. `OWN_VERSION`: major and minor of JAX's headers.
+TABLE, MASK, RESOLVE, FAIL, LAUNCH, CURRENT, OVERLAPS, OWN_VERSION = range(8)
 SPREAD = 0x9E3779B97F4A7C15 - 2**64  # 2**64 over the golden ratio
 
 # A program begins with which it is, whether it is for a GPU, and how many records it has.

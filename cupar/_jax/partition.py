@@ -6,6 +6,7 @@ how arrays are sharded.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -91,10 +92,13 @@ def partitioned(bind: Callable[..., Any], outputs: Sequence[Any], factors: Facto
     sides = (", ".join(" ".join(names) for names in group) for group in (factors.inputs, factors.results))
     used = {name for group in (*factors.inputs, *factors.results) for name in group}
     made = custom_partitioning(whole)
+    more: dict[str, Any] = {}
+    if "need_replication_factors" in inspect.signature(made.def_partition).parameters:  # not in JAX 0.7
+        more["need_replication_factors"] = tuple(name for name in factors.whole if name in used)
     made.def_partition(
         partition=partition,
         infer_sharding_from_operands=infer,
         sharding_rule=" -> ".join(sides),
-        need_replication_factors=tuple(name for name in factors.whole if name in used),
+        **more,
     )
     return made

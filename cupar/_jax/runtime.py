@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import json
 import pickle
+import re
 from contextlib import suppress
 from ctypes import addressof, c_int32, c_int64, c_void_p
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,9 +36,11 @@ from .layout import (
     LAUNCH,
     MASK,
     OVERLAPS,
+    OWN_VERSION,
     RESOLVE,
     SPREAD,
     TABLE,
+    VERSION,
     identity,
 )
 
@@ -48,7 +52,7 @@ _STAGE = ctypes.CFUNCTYPE(c_void_p, c_int64)
 _FOUR = ctypes.CFUNCTYPE(c_void_p, c_int64, c_int64, c_int64, c_int64)
 
 _table = np.zeros((_ENTRIES, 2), np.int64)  # a key, and the address of functions
-_state = np.zeros(7, np.int64)
+_state = np.zeros(8, np.int64)
 _known: dict[int, Any] = {}  # functions by their key
 _lock = fork.Lock()
 _handler: list[Any] = []
@@ -100,6 +104,7 @@ def register() -> None:
         _state[TABLE], _state[MASK] = _table.ctypes.data, _ENTRIES - 1
         _state[RESOLVE], _state[FAIL] = (address_of(each) for each in callbacks[1:])
         _state[OVERLAPS] = addressof(PROGRAMMATIC)
+        _state[OWN_VERSION] = _version()
         begin = np.array([0, _state.ctypes.data], np.int64)
         function(begin.ctypes.data)
         stages = {
@@ -109,6 +114,13 @@ def register() -> None:
         for platform in ("cpu", "CUDA"):
             jax.ffi.register_ffi_target(TARGET, stages, platform=platform)
         _handler.append((code, function, callbacks, stages))
+
+
+def _version() -> int:
+    """Return the version of the interface that JAX's headers are of: major, and minor in the upper half."""
+    text = Path(jax.ffi.include_dir(), "xla", "ffi", "api", "c_api.h").read_text()
+    found = dict(re.findall(r"#define XLA_FFI_API_(MAJOR|MINOR) (\d+)", text))
+    return int(found["MAJOR"]) | int(found["MINOR"]) << 32
 
 
 def begin() -> None:
@@ -158,8 +170,8 @@ def _instantiate(frame: int) -> int:
     if extension:
         if c_int32.from_address(extension + 8).value == 1:
             metadata, api = _word(extension, 3), _word(frame + API)
-            for k in (0, 4):
-                c_int32.from_address(metadata + 24 + k).value = c_int32.from_address(api + 32 + k).value
+            version = api + VERSION if api else _state.ctypes.data + 8 * OWN_VERSION
+            c_int64.from_address(metadata + 24).value = _word(version)
         return 0
     return _answering(frame, lambda: _find(*_attributes(frame)))
 

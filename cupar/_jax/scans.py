@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._functions.axes import axis_of
-from .._functions.calls import Operand, accumulated, cast, casting
+from .._functions.calls import Operand
 from .._functions.rows import layout_along, scanned_rows
 from .._functions.scans import _backwards
+from .._functions.values import accumulated, cast, casting
 from ..iterators import ZipIterator
 from .partition import Factors, rows
 from .primitive import Function, call

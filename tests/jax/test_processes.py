@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 jax = pytest.importorskip("jax")
+pytest.importorskip("jax.experimental")
 jnp = jax.numpy
 
 import cupar  # noqa: E402
@@ -90,7 +91,8 @@ def test_what_is_donated_is_written_to():
 
 
 def test_numbers_of_64_bits(rng):
-    with jax.enable_x64(True):
+    enable = getattr(jax, "enable_x64", None) or jax.experimental.enable_x64  # in JAX 0.7
+    with enable(True):
         a, b = (jnp.asarray(rng.random((2, 9))) for _ in range(2))
         found = linear_recurrence(a, b)
         assert found.dtype == np.float64
