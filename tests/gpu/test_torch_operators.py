@@ -1,0 +1,138 @@
+"""Operators of PyTorch on a GPU: the current stream, graphs, compiled functions, memory, several devices."""
+
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from cupar import torch as ct  # noqa: E402
+
+ON = {"device": "cuda", "dtype": torch.float64}
+
+
+def loop(a, b, initial=None, dim=-1, reverse=False):
+    h, found = (torch.zeros_like(b.select(dim, 0)) if initial is None else initial), []
+    steps = range(b.shape[dim])
+    for t in reversed(steps) if reverse else steps:
+        h = a.select(dim, t) * h + b.select(dim, t)
+        found.append(h)
+    return torch.stack(found[::-1] if reverse else found, dim)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64]
+)
+@pytest.mark.parametrize(
+    ("shape", "dim"), [((70_000,), 0), ((37, 513), 1), ((300, 129), 0), ((3, 50, 65), 1)]
+)
+@pytest.mark.parametrize("reverse", [False, True])
+def test_recurrences(shape, dim, reverse, dtype):
+    wide = torch.complex128 if dtype.is_complex else torch.float64
+    a, b = (torch.randn(shape, device="cuda").to(dtype) * 0.5 for _ in range(2))
+    a, b = a.requires_grad_(), b.requires_grad_()
+    rows = [n for i, n in enumerate(shape) if i != dim]
+    for initial in (None, torch.randn(rows, device="cuda").to(dtype)):
+        h = ct.linear_recurrence(a, b, dim=dim, initial=initial, reverse=reverse)
+        reference = [each.detach().to(wide).requires_grad_() for each in (a, b)]
+        first = None if initial is None else initial.to(wide)
+        n = min(shape[dim], 2000)  # a loop takes its time
+        cut = (slice(None),) * dim + (slice(-n, None) if reverse else slice(n),)
+        expected = loop(reference[0][cut], reference[1][cut], first, dim, reverse)
+        close = {"rtol": 5e-2, "atol": 5e-2} if dtype.itemsize == 2 else {"rtol": 1e-3, "atol": 1e-3}
+        torch.testing.assert_close(h[cut].to(wide), expected, **close)
+        if n == shape[dim]:
+            weights = torch.randn(shape, device="cuda").to(dtype)
+            found = torch.autograd.grad(h, (a, b), weights)
+            right = torch.autograd.grad(expected, reference, weights.to(wide))
+            for one, other in zip(found, right, strict=True):
+                torch.testing.assert_close(one.to(wide), other, **close)
+
+
+def test_current_stream():
+    a, b = (torch.rand(64, 4096, **ON) for _ in range(2))
+    expected = ct.linear_recurrence(a * 2, b)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(100_000_000)
+        h = ct.linear_recurrence(a * 2, b)
+    assert not side.query()
+    side.synchronize()
+    assert torch.equal(h, expected)
+
+
+def test_captured():
+    a, b = (torch.rand(8, 128, **ON, requires_grad=True) for _ in range(2))
+    for _ in range(2):  # builds
+        torch.autograd.grad(ct.linear_recurrence(a, b, dim=0).sum(), (a, b))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        h = ct.linear_recurrence(a, b, dim=0)
+        grads = torch.autograd.grad(h.sum(), (a, b))
+    for _ in range(2):
+        with torch.no_grad():
+            a.uniform_()
+        graph.replay()
+        expected = loop(a, b, dim=0)
+        torch.testing.assert_close(h, expected)
+        torch.testing.assert_close(grads, torch.autograd.grad(expected.sum(), (a, b)))
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_compiled(mode):
+    pytest.importorskip("triton")
+
+    def function(a, b):
+        h = ct.linear_recurrence(torch.sigmoid(a), b * 2, dim=0)
+        return ct.scan(h, lambda x, y: x if x > y else y, dim=1).sin()
+
+    compiled = torch.compile(function, fullgraph=True, mode=mode)
+    for _ in range(4):
+        a, b = (torch.randn(16, 32, **ON, requires_grad=True) for _ in range(2))
+        expected, found = function(a, b), compiled(a, b)
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(
+            torch.autograd.grad(found.sum(), (a, b)), torch.autograd.grad(expected.sum(), (a, b))
+        )
+
+
+def test_memory():
+    """Nothing of the arrays' size is there beside inputs, the output and gradients."""
+    a, b, weights = (torch.rand(64, 1 << 16, device="cuda", requires_grad=i < 2) for i in range(3))
+
+    def both():
+        return torch.autograd.grad(ct.linear_recurrence(a, b), (a, b), weights)
+
+    both()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    both()
+    needed = 6 * a.numel() * 4
+    assert torch.cuda.max_memory_allocated() <= 1.1 * needed + (1 << 22)
+
+
+def test_gradcheck():
+    def logaddexp(x, y):
+        largest = max(x, y)
+        return largest + math.log1p(math.exp(min(x, y) - largest))
+
+    a, b = (torch.rand(2, 5, **ON, requires_grad=True) for _ in range(2))
+    assert torch.autograd.gradcheck(ct.linear_recurrence, (a, b), check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(ct.linear_recurrence, (a, b))
+    assert torch.autograd.gradcheck(lambda x: ct.scan(x, logaddexp, dim=1), a, check_forward_ad=True)
+    torch.library.opcheck(torch.ops.cupar.linear_recurrence.default, (a, b, None, 1, True))
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there is one GPU")
+def test_several_devices():
+    for current in (0, 1):
+        with torch.cuda.device(current):
+            for index in (1, 0):
+                a, b = (torch.rand(5, 100, device=f"cuda:{index}", requires_grad=True) for _ in range(2))
+                h = ct.linear_recurrence(a, b)
+                assert h.device == a.device
+                torch.testing.assert_close(h, loop(a, b))
+                h.sum().backward()
+                assert a.grad.device == a.device
+            assert torch.cuda.current_device() == current
