@@ -191,7 +191,7 @@ def _size(spec: Specialisation, column: str, numbers: tuple[int, ...]) -> int:
         return int(spec.operators[0][1].output.itemsize)
     if column in WORDS:
         return 8 * (numbers[0] if column == "bins" else WORDS[column])
-    return next(each.value.itemsize for each in spec.arguments if each.name == column)
+    return {each.name: each for each in spec.arguments}[column].value.itemsize
 
 
 def _problem(spec: Specialisation, problem: Any) -> tuple[int, int, tuple[int, ...]]:

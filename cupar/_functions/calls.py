@@ -210,11 +210,16 @@ def zipped(parts: Sequence[Operand]) -> Operand:
 def array_in(given: Any) -> Any:
     """Return the first array in what is given, None if there is none."""
     if isinstance(given, tuple):
-        return next((found for each in given if (found := array_in(each)) is not None), None)
-    if isinstance(given, Iterator):
-        leaves = (leaf.given for leaf in given.leaves if leaf.is_array)
-        return next((each for each in leaves if libraries.is_array(each)), None)
-    return given
+        found = [array_in(each) for each in given]
+    elif isinstance(given, Iterator):
+        leaves = [leaf.given for leaf in given.leaves if leaf.is_array]
+        found = [each for each in leaves if libraries.is_array(each)]
+    else:
+        return given
+    for each in found:  # no generator, at whose end Ctrl-C would be lost
+        if each is not None:
+            return each
+    return None
 
 
 def _has_iterator(given: Any) -> bool:
@@ -357,18 +362,16 @@ def enter(
             libraries.of(name, None)
     if num_items is not None and not any(_has_iterator(each) for each in inputs.values()):
         raise TypeError(f"num_items: expected None, as there is no iterator, got {num_items!r}")
-    first, name = like, "like"
-    if like is None:
-        skipped = (bool, int, float, complex) if numbers else ()
-        found = [
-            (name, None if isinstance(each, skipped) else array_in(each)) for name, each in inputs.items()
-        ]
-        name, first = next((each for each in found if each[1] is not None), (found[0][0], None))
-        if first is None:
-            raise TypeError(
-                f"like: expected an array of the library that makes the result, as `{name}` has none"
-            )
-    library = libraries.of(name, first)
+    skipped = (bool, int, float, complex) if numbers else ()
+    candidates = {"like": like} if like is not None else inputs
+    for name, each in candidates.items():
+        first = None if isinstance(each, skipped) else array_in(each)
+        if first is not None:
+            library = libraries.of(name, first)
+            break
+    else:
+        said = next(iter(inputs))
+        raise TypeError(f"like: expected an array of the library that makes the result, as `{said}` has none")
 
     def call() -> Any:
         work = Work(library, stream)

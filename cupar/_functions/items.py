@@ -106,7 +106,7 @@ def joined(work: Work, parts: list[Operand], axis: int, dtype: np.dtype[Any]) ->
     """Return arrays one after another along an axis, in a dtype."""
     shape = parts[0].shape
     total = [each.shape[axis] for each in parts]
-    whole = work.empty((*shape[:axis], _sum(total), *shape[axis + 1 :]), dtype)
+    whole = work.empty((*shape[:axis], sum(total), *shape[axis + 1 :]), dtype)
     layout, offset = layout_of(whole.shape, axis, axis), 0
     for part, length in zip(parts, total, strict=True):
         own = length * layout.inner
@@ -118,10 +118,3 @@ def joined(work: Work, parts: list[Operand], axis: int, dtype: np.dtype[Any]) ->
             work.copy(cast(part.items, dtype), PermutationIterator(whole.items, places), part.size)
         offset += own
     return whole
-
-
-def _sum(numbers: list[int]) -> int:
-    total = 0
-    for each in numbers:
-        total += each
-    return total

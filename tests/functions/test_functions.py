@@ -9,9 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from support.common import in_threads
+from support.interrupts import each_interrupt
 
 import cupar
 from cupar import arrays
+from cupar._base import device
 from cupar._device import driver
 from cupar._functions import libraries
 from cupar._functions.calls import Work
@@ -341,3 +343,19 @@ def test_a_length_is_not_read_while_a_stream_is_captured(monkeypatch):
     for name in ("size", "range"):
         with pytest.raises(ValueError, match=f"{name}: expected a number while the stream is being captured"):
             Work(library, None).host(None, name)
+
+
+def test_ctrl_c_leaves_functions_as_they_were(ctrl_c):
+    x, before = np.arange(8).reshape(2, 2, 2), device.is_cpu()
+
+    def work():
+        assert arrays.copy_if(X, lambda a: a > 3).tolist() == [4, 5]
+        assert arrays.scan(X[0], larger).tolist() == [0, 1, 2]
+        assert arrays.any(x, axis=(0, 2)).tolist() == [True, True]
+
+    def check():
+        assert device.is_cpu() == before
+        work()
+
+    work()
+    assert each_interrupt(work, check) > 100

@@ -16,7 +16,7 @@ import cupar
 
 FOLDER = os.environ.get("CUPAR_ARRAY_API_TESTS")
 LIBRARY = os.environ.get("CUPAR_OVERLAID", "numpy")
-EXAMPLES = os.environ.get("CUPAR_ARRAY_API_EXAMPLES", "20")
+EXAMPLES = os.environ.get("CUPAR_ARRAY_API_EXAMPLES", "10")
 
 pytestmark = [
     pytest.mark.slow,
