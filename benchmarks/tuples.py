@@ -253,11 +253,7 @@ class Tuples(Gpu):
             raise self._algorithm
         (what, rows, length, size), n = self.shape, self.n
         if what.startswith("backward"):
-            # As users call it: with the kernel that mends the first items of rows.
-            from cupar._functions.recurrences import linear_recurrence_gradients
-
-            given = [each.reshape(rows, length) for each in (self.x, self.h, self.y, self.other, self.out)]
-            return partial(linear_recurrence_gradients, *given[:3], out=(*given[3:], None))
+            return self._of_gradients()
         named: dict[str, Any] = {"num_items": n, "h_init": None}
         if what in ("recurrence", "rows"):
             named |= {"d_in": cupar.ZipIterator(self.x, self.y)}
@@ -282,6 +278,29 @@ class Tuples(Gpu):
             if what == "argmax-rows":
                 named["h_init"] = np.array([(-np.inf, 0)], INDEXED)
         return self.stored(self._algorithm, named)
+
+    def _of_gradients(self) -> Launch:
+        """Return a call of the scan, and of the kernel that sets the first items of rows."""
+        import cupar
+        from cupar._functions.axes import Layout
+        from cupar._functions.recurrences import first_items, gradient_scan
+
+        layout = Layout(self.shape.rows, self.shape.length, 1)
+        items, written, _ = gradient_scan(self.x, self.h, self.y, self.other, self.out, layout, False)
+        named = {"d_in": items, "d_out": written}
+        if self.shape.what == "backward":
+            return self.stored(self._algorithm, {**named, "num_items": self.n, "h_init": None})
+        size = {"num_segments": layout.rows, "segment_size": layout.length}
+        scan = self.stored(self._algorithm, {**named, "h_init": None, **size})
+        zero = cupar.ConstantIterator(F4.type(0))
+        target = cupar.PermutationIterator(self.other, first_items(layout, False))
+        mend = cupar.unary_transform(zero, target, cupar.OpKind.IDENTITY)
+
+        def launch() -> None:
+            scan()
+            mend(zero, target, layout.rows)
+
+        return launch
 
     def _of_triton(self) -> Launch:
         if self._triton is None or self.shape.what != "rows":

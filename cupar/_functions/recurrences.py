@@ -85,6 +85,11 @@ def _first_item(s: Any) -> Any:
     return (i // inner * length + at) * inner + i % inner
 
 
+def first_items(layout: Layout, reverse: bool) -> Any:
+    """Return an iterator over where the item of each row is that a recurrence begins with."""
+    return indices(_first_item, layout.length, layout.inner, layout.length - 1 if reverse else 0)
+
+
 def _gradients(
     work: Work,
     a: Operand,
@@ -120,7 +125,7 @@ def _gradients(
         return grad_a, grad_b, None
 
     # What comes before rows: one item of each is not the scan's.
-    first = indices(_first_item, layout.length, layout.inner, layout.length - 1 if reverse else 0)
+    first = first_items(layout, reverse)
     within = accumulated(dtype)
     of_a, of_b = (PermutationIterator(cast(each.items, within), first) for each in (a, grad_b))
     to_a = PermutationIterator(grad_a.items, first)
