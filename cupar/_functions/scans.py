@@ -308,10 +308,14 @@ def _linear_recurrence(
     pairs, written = recurrence_ends(a.items, b.items, target.items, within)
     if reverse:
         pairs, written = _backwards(pairs, layout.size), _backwards(written, layout.size)
-    before = _before_rows(before_first, initial_, b, axis, layout, reverse, within)
-    if before is not None:
+    h_init = None
+    if before_first is not None:  # a pair that makes the number of whatever comes before it
+        h_init = np.zeros(1, pairs.dtype)
+        h_init["field_0"], h_init["field_1"] = 1, initial("initial", before_first, within)[0]
+    elif initial_ is not None:
+        before = _before_rows(initial_, b, axis, layout, reverse, within)
         pairs = with_initial(pairs, before, layout)
-    scanned_rows(work, pairs, written, layout, combined, None)
+    scanned_rows(work, pairs, written, layout, combined, h_init)
     return target
 
 
@@ -333,14 +337,8 @@ def of_rows(first: Any, layout: Layout) -> Any:
     return PermutationIterator(first, indices(_row_of, layout.length, layout.inner))
 
 
-def _before_rows(
-    number: Any, given: Operand | None, b: Operand, axis: Any, layout: Layout, reverse: bool, within: Any
-) -> Any:
-    """Return an iterator over what comes before the row of each item, None if nothing does."""
-    if number is not None:
-        return constant(initial("initial", number, within)[0])
-    if given is None:
-        return None
+def _before_rows(given: Operand, b: Operand, axis: Any, layout: Layout, reverse: bool, within: Any) -> Any:
+    """Return an iterator over what comes before the row of each item."""
     shape = tuple(n for i, n in enumerate(b.shape) if i != axis_of(axis, b.ndim))
     if given.shape not in (shape, ()):
         raise ValueError(f"initial: expected shape {shape} or (), got {given.shape}")

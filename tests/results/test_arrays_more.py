@@ -168,6 +168,8 @@ def test_linear_recurrences(lib, data):
     before = np.resize([3.0, -1.0], b.shape[:-1])
     found = arrays.linear_recurrence(lib.array(a), lib.array(b))
     same(lib.host(found), recurrence(a, b), rtol=1e-12)
+    found = arrays.linear_recurrence(lib.array(a), lib.array(b), initial=3.0)
+    same(lib.host(found), recurrence(a, b, np.full(b.shape[:-1], 3.0)), rtol=1e-12)
     found = arrays.linear_recurrence(lib.array(a), lib.array(b), initial=lib.array(before), reverse=True)
     same(lib.host(found), recurrence(a[..., ::-1], b[..., ::-1], before)[..., ::-1], rtol=1e-12)
 
