@@ -91,12 +91,12 @@ def run_notebook(path):
 
 
 @pytest.mark.slow
-def test_python_blocks_run(session_cache, compilers, tmp_path):
+def test_python_blocks_run(session_cache, tmp_path):
     """All in one process, for what that takes to import."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("CUPAR_")}
     environment |= {"CUPAR_CACHE_DIR": str(session_cache), "PYTHONWARNINGS": "error::UserWarning"}
     notebooks = [] if find_spec("myst_nb") else NOTEBOOKS  # which Jupyter runs as the site is built
-    command = [sys.executable, __file__, str(compilers.folder), *map(str, [*PAGES, *notebooks])]
+    command = [sys.executable, __file__, *map(str, [*PAGES, *notebooks])]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("\nran ") >= 9 + len(notebooks)
@@ -370,8 +370,8 @@ if __name__ == "__main__":
     sys.path.append(str(ROOT / "tests"))
     from support import compilers
 
-    compilers.once(Path(sys.argv[1]), pytest.MonkeyPatch())
-    for argument in sys.argv[2:]:
+    compilers.as_in_the_run()
+    for argument in sys.argv[1:]:
         if argument.endswith(".ipynb"):
             run_notebook(Path(argument))
             print(f"\nran {argument}")

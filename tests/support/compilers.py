@@ -2,24 +2,26 @@
 
 NVRTC and nvJitLink make the same bytes of the same input and options, which the tests that are about that
 see to. Between them and the tests is a folder, shared by the run's workers; whatever cupar does around them
-is done each time. Processes that tests start compile for themselves.
+is done each time. Processes that tests start compile for themselves, unless they call `as_in_the_run`.
 """
 
 import hashlib
 import os
 import threading
+from pathlib import Path
+
+import pytest
 
 from cupar._compile import nvjitlink, nvrtc, precompiled, toolchain
 
-folder = None  # what is compiled once is there
+FOLDER = "COMPILED_ONCE"  # the variable that tells processes where that is
 real = {(nvrtc, "_compiled"): nvrtc._compiled, (nvjitlink, "_link"): nvjitlink._link}
 
 
-def once(where, patch):
+def once(folder, patch):
     """Have the compilers of this process compile the same once, and keep headers precompiled."""
-    global folder
-    folder = where
     folder.mkdir(exist_ok=True)
+    patch.setenv(FOLDER, str(folder))
 
     def kept(key, make):
         path = folder / hashlib.sha256(repr(key).encode()).hexdigest()
@@ -52,3 +54,9 @@ def once(where, patch):
     patch.setattr(nvrtc, "_compiled", compiled)
     patch.setattr(nvjitlink, "_link", link)
     precompiled.keep_headers()
+
+
+def as_in_the_run():
+    """Have those of a process that a test has started do so, too."""
+    if FOLDER in os.environ:
+        once(Path(os.environ[FOLDER]), pytest.MonkeyPatch())

@@ -11,8 +11,11 @@ driver = Driver(sys.argv[1])
 import numba  # noqa: E402
 import numpy as np  # noqa: E402
 from numba import cuda  # noqa: E402
+from support import compilers  # noqa: E402
 
 import cupar  # noqa: E402
+
+compilers.as_in_the_run()
 
 Pair = namedtuple("Pair", "x y")
 

@@ -10,8 +10,11 @@ driver = Driver(sys.argv[1])
 
 import numba  # noqa: E402
 import numpy as np  # noqa: E402
+from support import compilers  # noqa: E402
 
 import cupar  # noqa: E402
+
+compilers.as_in_the_run()
 
 A = [0x700000000000 + k * 0x1000000000 for k in range(16)]
 
@@ -95,12 +98,9 @@ SIZES = [0, 1, 1000, 50_000, 10**6, 2**31 + 5]
 
 
 def reductions():
-    for dtype in ("f4", "i8"):
-        d_in, d_out, init = view(0, 2**32, dtype), view(1, 1, dtype), np.full(1, 7, dtype)
-        add = cupar.reduce_into(d_in, d_out, lambda a, b: a + b, init)
-        compare(f"reduce {dtype}", add, *[(d_in, d_out, n, init) for n in SIZES])
-    largest = cupar.reduce_into("i2", "i2", cupar.OpKind.MAXIMUM, None)
-    compare("maximum", largest, *[(view(0, 2**32, "i2"), view(1, 1, "i2"), n, None) for n in SIZES])
+    d_in, d_out, init = view(0, 2**32, "f4"), view(1, 1, "f4"), np.full(1, 7, "f4")
+    add = cupar.reduce_into(d_in, d_out, lambda a, b: a + b, init)
+    compare("reduce", add, *[(d_in, d_out, n, init) for n in SIZES])
     converted = cupar.reduce_into("i4", "c16", cupar.OpKind.PLUS, np.zeros(1, "f8"))
     one = np.ones(1, "f8")
     compare("converted", converted, *[(view(0, 2**32, "i4"), view(1, 1, "c16"), n, one) for n in SIZES])
@@ -164,7 +164,7 @@ def radix_sorts():
     keys, items, out_keys, out_items = (view(k, 2**32, "i4") for k in range(4))
     order = cupar.SortOrder.ASCENDING
     pairs = cupar.radix_sort("i4", "i4", "i4", "i4", order)
-    bits = [(None, None), (0, 32), (3, 17), (5, 5), (24, None)]
+    bits = [(None, None), (0, 32), (3, 17), (5, 5)]
     arguments = [(keys, out_keys, items, out_items, n, *each) for n in SIZES for each in bits]
     for types in {tuple(map(type, each)) for each in bits}:
         own = [each for each in arguments if tuple(map(type, each[5:])) == types]
@@ -259,9 +259,6 @@ def segmented_sorts():
     keys, out_keys, items, out_items = (view(k, 2**32, "i4") for k in range(4))
     starts, ends, order = view(4, 2**32, "i8"), view(5, 2**32, "i8"), cupar.SortOrder.ASCENDING
     sizes = [(n, m) for n in (0, 1, 5000, 10**6, 2**31 + 5) for m in (0, 1, 300, 10**6)]
-    each = [view(k, 2**32, "u1") for k in range(2)]
-    sort = cupar.segmented_sort("u1", "u1", None, None, "i8", "i8", order)
-    compare("sort of bytes", sort, *[(*each, None, None, *size, starts, ends) for size in sizes])
     sort = cupar.segmented_sort("i4", "i4", "i4", "i4", "i8", "i8", cupar.SortOrder.DESCENDING)
     arrays = keys, out_keys, items, out_items
     compare("sort of pairs", sort, *[(*arrays, *size, starts, ends) for size in sizes])
@@ -271,9 +268,6 @@ def segmented_sorts():
     sizes = [(n * size, n, size) for n in (0, 1, 5000) for size in (1, 20, 100, 600, 3000, 20_000, 10**5)]
     arguments = [(*arrays, n, m, None, None, size) for n, m, size in [*sizes, (99, 10, 10), (0, 0, 0)]]
     compare("sort of rows", rows, *arguments, names="segment_size")
-    by_op = cupar.segmented_sort("i4", "i4", op=lambda a, b: a > b)
-    own = [(*arrays[:2], None, None, *each[4:]) for each in arguments]
-    compare("sort of rows by op", by_op, *own, names="segment_size")
     matrix = view(0, (5000, 300), "i4")
     compare("sort of a matrix", rows, (matrix, *arrays[1:], 5000 * 300, 5000, None, None))
     compare("sort of all of a matrix", rows, (matrix, *arrays[1:], None, None, None, None))
@@ -285,7 +279,7 @@ def histograms():
     out = view(1, 2**20, "i4")
     levels = [(257, 0, 256), (2, 0, 1), (4097, -5, 100_000), (2**17, 0, 2**31 - 1), (11, 500, 5)]
     sizes = [0, 1000, 10**5, 10**7, 2**32]
-    for dtype in ("u1", "i4", "u8", "i8"):
+    for dtype in ("i4", "u8"):
         samples = view(0, 2**32, dtype)
         count = cupar.histogram_even(dtype, "i4", 5, np.int64(0), np.int64(4), 1)
         compare(f"histogram {dtype}", count, *[(samples, out, *each, n) for each in levels for n in sizes])
@@ -297,7 +291,6 @@ def histograms():
 
 def iterators():
     x, y, out, init = view(0, 10**6, "f4"), view(1, 10**6, "i4"), view(2, 10**6, "f4"), np.zeros(1, "f4")
-    reader = cupar.CacheModifiedInputIterator(x, "stream")
     pairs = cupar.TransformIterator(
         cupar.ZipIterator(x, cupar.CountingIterator(np.int16(5)), cupar.ConstantIterator(np.float64(2.5))),
         lambda each: each[0] + each[1] * each[2],
@@ -305,7 +298,7 @@ def iterators():
     )
     gathered = cupar.PermutationIterator(x, cupar.ShuffleIterator(1000, 3))
     sizes = [0, 1, 5000, 10**6, 10**6 + 1]
-    for given in (reader, pairs, gathered, cupar.ReverseIterator(x), cupar.ReverseIterator(gathered + 1000)):
+    for given in (pairs, gathered, cupar.ReverseIterator(gathered + 1000)):
         name = str(given.node).partition("(")[0]
         total = cupar.reduce_into(given, "f4", cupar.OpKind.PLUS, init)
         starts = 0, 1, -1, 10**6, -(10**6) - 5
