@@ -134,21 +134,21 @@ def either(a):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_partitions_of_every_dtype(dtype, tmp_path):
+@pytest.mark.parametrize("dtype", ["?", "u2", "f4", "i8", "c16"])
+def test_partitions_of_dtypes_of_every_size(dtype, tmp_path):
     op = either if dtype in ("c8", "c16") else large
     for algorithm in (select(dtype, dtype, "u8", op, cc=CC), partition(op, op, dtype)):
         assert spills_or_calls(algorithm, tmp_path) == []
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_searches_of_every_dtype(dtype, tmp_path):
+@pytest.mark.parametrize("dtype", ["i1", "f2", "u4", "f8", "c8", "c16"])
+def test_searches_of_dtypes_of_every_size(dtype, tmp_path):
     op = (lambda a, b: a.real < b.real) if dtype in ("c8", "c16") else OpKind.LESS
     assert kernels(lower_bound(dtype, dtype, "u8", op, cc=CC), tmp_path)
 
 
-@pytest.mark.parametrize("samples", DTYPES[:-2])
-def test_histograms_of_every_dtype(samples, tmp_path):
+@pytest.mark.parametrize("samples", ["?", "i2", "u4", "u8", "f2", "f8"])
+def test_histograms_of_dtypes_of_every_kind(samples, tmp_path):
     found = histogram(samples, "i8")
     assert spills_or_calls(found, tmp_path) == []
     level = "<f8" if samples.startswith("f") else "<u8" if samples == "u8" else "<i8"

@@ -230,20 +230,12 @@ BUILDS = {
     "segmented reduce": lambda t: cupar.segmented_reduce(t, t, "i4", "i4", PLUS, 0, cc=CC),
     "transform": lambda t: cupar.binary_transform(t, t, t, OpKind.DIVIDES, cc=CC),
     "select": lambda t: cupar.select(t, t, "i8", lambda a: a > 0, cc=CC),
-    "partition": lambda t: cupar.three_way_partition(
-        t, t, t, t, "i8", lambda a: a > 1, lambda a: a < 0, cc=CC
-    ),
-    "unique": lambda t: cupar.unique_by_key(t, t, t, t, "i8", OpKind.EQUAL_TO, cc=CC),
     "merge sort": lambda t: cupar.merge_sort(t, t, t, t, OpKind.LESS, cc=CC),
     "radix sort": lambda t: cupar.radix_sort(t, t, t, t, order=SortOrder.ASCENDING, cc=CC),
-    "segmented sort": lambda t: cupar.segmented_sort(
-        t, t, t, t, "i4", "i4", order=SortOrder.DESCENDING, cc=CC
-    ),
     "histogram": lambda t: cupar.histogram_even(t, "i4", 11, 0.0, 1.0, 100, cc=CC),
     "search": lambda t: cupar.lower_bound(t, t, "i8", cc=CC),
     "counting": lambda t: cupar.reduce_into(cupar.CountingIterator(THREE), t, PLUS, 0, cc=CC),
     "constant": lambda t: cupar.reduce_into(cupar.ConstantIterator(THREE), t, PLUS, 0, cc=CC),
-    "cached": lambda t: cupar.reduce_into(cupar.CacheModifiedInputIterator(t), t, PLUS, 0, cc=CC),
 }
 
 

@@ -147,7 +147,8 @@ def test_what_concerns_an_operator_is_refused(run_again, name):
     code = textwrap.dedent(CONCERNING[name])
     known = "import numba.cuda, time\nassert (build(), build(), build()) == ('disk', 'memory', 'memory')"
     run_again(f"{known}\n{code}\ntime.sleep(0.02)\nrefused()\nrefused()")
-    run_again(f"{code}\nrefused()\ncupar.cache.clear()\nrefused()")
+    if name in ("overload", "typeof", "a data model"):  # before anything was asked for
+        run_again(f"{code}\nrefused()\ncupar.cache.clear()\nrefused()")
 
 
 def test_nothing_is_built_first_that_is_refused(run):

@@ -51,8 +51,7 @@ def asked(view):
     return view.address, view.shape, view.strides, view.ndim, view.size, view.itemsize, view.nbytes, len(view)
 
 
-@pytest.mark.parametrize("dtype", ["f4", "u1", "c16"])
-@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize(("dtype", "order"), [("f4", "C"), ("u1", "F"), ("c16", "C")])
 @pytest.mark.parametrize("index", INDICES, ids=str)
 def test_parts_are_numpys(dtype, order, index):
     array = np.zeros((6, 7), dtype, order)

@@ -317,8 +317,13 @@ STRUCTURES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("structure", STRUCTURES)
-@pytest.mark.parametrize("factory", ["reduce_into", "inclusive_scan", "unary_transform"])
+@pytest.mark.parametrize(
+    ("factory", "structure"),
+    [
+        *zip(["reduce_into", "inclusive_scan"] * 2, STRUCTURES, strict=True),
+        *(("unary_transform", structure) for structure in STRUCTURES),
+    ],
+)
 def test_they_are_inlined_and_shared(factory, structure, tmp_path, nothing_is_compiled):
     make = STRUCTURES[structure](factory)
     first = make(0)

@@ -211,8 +211,11 @@ def names_read(source, names):
     return {name: value for name, value in names.items() if name in source}
 
 
-@pytest.mark.parametrize("where", ["global", "closure", "jitted"])
-@pytest.mark.parametrize("name", OPERATORS)
+WHERE = [(name, where) for where in ("global", "closure") for name in OPERATORS]
+WHERE += [(name, "jitted") for name in [*OPERATORS][::4]]
+
+
+@pytest.mark.parametrize(("name", "where"), WHERE)
 def test_what_operators_do_with_arrays(name, where):
     from numba import cuda
 
