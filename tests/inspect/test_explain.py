@@ -366,7 +366,7 @@ metas = st.fixed_dictionaries(
 
 @pytest.mark.slow
 @given(metas, metas)
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 def test_metadata_of_any_kind_is_compared(now, before):
     assert difference(now, now) == ()
     assert all(map(str, difference(now, before)))
@@ -379,7 +379,7 @@ objects = st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=5), values, 
 
 
 @given(objects, objects)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 def test_any_object_is_compared(now, before):
     now, before = (json.loads(json.dumps(each)) for each in (now, before))
     assert all(map(str, difference(now, before)))
