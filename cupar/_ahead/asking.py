@@ -80,7 +80,7 @@ class Teller:
 
 
 def tell_failure(file: int, script: str, error: Exception, *, has_cc: bool) -> None:
-    """Tell what has ended a script, and where."""
+    """Report which error ended a script, and where."""
     why = message(error)
     if isinstance(error, NoDeviceError):
         unknown = not has_cc and str(error) != NOTHING_RUNS

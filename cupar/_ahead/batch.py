@@ -162,7 +162,7 @@ class Job:
 
 
 def jobs(asked: Iterable[Specialisation], ccs: Sequence[int] = ()) -> list[Job]:
-    """Return what was asked for as builds for each compute capability, each once.
+    """Return the requests as builds for each compute capability, each once.
 
     Without compute capabilities, each is for the one that it was asked for; builds for the CPU stay so.
     """
@@ -293,7 +293,7 @@ def _made_here(job: Job, error: Exception) -> Outcome:
 
 
 def _unlock(job: Job) -> None:
-    """Remove the locks that a process left which was killed; what others hold is theirs."""
+    """Remove the locks of a process that was killed; others' locks stay."""
     store = _cache.disk()
     if store is not None:
         for key in (job.key, job.template):

@@ -99,7 +99,7 @@ def _code(python: str, data: bytes) -> Any:
 
 
 def _module(name: str) -> ModuleType:
-    """Return a module: numba knows its own by identity, of others a frozen copy has what was read of them."""
+    """Return a module: numba knows its own by identity, others become a frozen copy of the values read."""
     if names.package(name) in ("numba", "numba_cuda"):
         with suppress(ImportError):  # where there is no numba, nothing is compiled
             return importlib.import_module(name)

@@ -119,7 +119,7 @@ def _attempt(place: str, do: Callable[..., T], *args: Any) -> T | None:
 def _load(algorithm: Algorithm) -> None:
     """Load an algorithm's code onto the current device or the CPU, and let factories find it there."""
     if algorithm.build.tier == "quick":
-        with suppress(BuildError, driver.DriverError):  # then it goes on with what it has
+        with suppress(BuildError, driver.DriverError):  # then the quick kernels stay
             algorithm.ready(tier="fast")
     algorithm.load()
     obtain.keep(algorithm, _device(algorithm._spec))

@@ -115,7 +115,7 @@ def from_environment(beneath: obtain.Observer | None = None) -> obtain.Observer 
 
 def _observe_with(observer: obtain.Observer | None) -> None:
     obtain.observer = observer
-    call_sites.forget()  # so that what was asked before is noted when it is asked again
+    call_sites.forget()  # so that repeated requests are recorded, too
 
 
 class Recording:
@@ -149,7 +149,7 @@ class Recorder:
         self._append(b"")
 
     def ask(self, spec: Specialisation, answer: Callable[[], Algorithm]) -> Algorithm:
-        """Answer a question, and record it unless that was done; what has no answer is not recorded."""
+        """Answer a request, and record it unless that was done; failures are not recorded."""
         algorithm = answer() if self.beneath is None else self.beneath.ask(spec, answer)
         kept = spec.without_user()
         with self._lock:

@@ -26,7 +26,7 @@ class Summary:
     seconds : float
         That building and linking took.
     saved : float
-        That it took to make what was found; 0 where the cache does not tell.
+        That it took to make the builds that were found; 0 where the cache does not tell.
     """
 
     stats: _cache.Stats

@@ -1,4 +1,4 @@
-"""What was made, written to files: ``CUPAR_DUMP=python,ptx,sass:folder``. It never fails a build."""
+"""Generated code and builds, written to files: ``CUPAR_DUMP=python,ptx,sass:folder``. Fails no build."""
 
 from __future__ import annotations
 

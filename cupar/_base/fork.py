@@ -83,7 +83,7 @@ def leak(values: object) -> None:
 
 @in_child
 def _forget() -> None:
-    # In a list, so that no object is destroyed before it has forgotten what it must not destroy.
+    # In a list, so that no object is destroyed before it has dropped the parent's resources.
     for each, forget in [(kept(), forget) for kept, forget in _methods.values()]:
         if each is not None:
             forget(each)

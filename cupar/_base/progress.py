@@ -63,7 +63,7 @@ _current: ContextVar[_Task | None] = ContextVar("cupar_progress", default=None)
 
 
 def building(what: str, call: Callable[[], T]) -> T:
-    """Return what a function makes; the line says what that is, as in ``reduce_into for sm_90``."""
+    """Call a function that builds something; the line names it, as in ``reduce_into for sm_90``."""
     return _Task(builds=what).do(call)
 
 
@@ -214,7 +214,7 @@ _is_child = False
 
 
 class _Terminal:
-    """The row below the cursor. That stays where it is, and so what others print goes on."""
+    """The row below the cursor, which stays where it is, so that others' output continues there."""
 
     def __init__(self, file: int) -> None:
         self.where = self._file = file

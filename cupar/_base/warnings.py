@@ -10,7 +10,7 @@ from . import fork
 
 
 class CacheWarning(UserWarning):
-    """The cache cannot do what it is for; results are right, but builds are made again."""
+    """The cache does not work; results are right, but builds are made again."""
 
     __module__ = "cupar"
 

@@ -54,7 +54,7 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(Loader):
-    """Gives a module of cupar's, which stays what it is."""
+    """Gives a module of cupar's, unchanged."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """Return the module."""

@@ -20,11 +20,11 @@ Argument = tuple[tuple[str, ...], dict[str, Any]]
 
 
 class UsageError(Exception):
-    """The command line is not what it should be."""
+    """The command line is invalid."""
 
 
 class FailedError(Exception):
-    """What was asked for cannot be done."""
+    """The command cannot be carried out."""
 
 
 class Terminated(KeyboardInterrupt):

@@ -119,7 +119,7 @@ def _run(arguments: Arguments) -> int:
 
 @contextmanager
 def _ending_cleanly() -> Iterator[None]:
-    """Let SIGTERM end this process only after what was begun is cleaned up: processes, locks, files."""
+    """Let SIGTERM end this process only after cleaning up processes, locks and files."""
 
     def end(*received: object) -> None:
         raise Terminated

@@ -80,7 +80,7 @@ def _tell(told: str, watchers: list[Any], process: int) -> None:
 
 
 def _ask(file: str, ccs: str = "") -> None:
-    """Have factories build nothing, and tell the file of a number what they are asked for."""
+    """Have factories build nothing, and write their requests to the file with a descriptor."""
     number, script = int(file), sys.argv[0]
     os.set_inheritable(number, False)
     environment = dict(os.environ)

@@ -79,7 +79,7 @@ def _overriding(
 ) -> Iterator[None]:
     """Have a target context, which others use too, lower some functions in another way in the block.
 
-    `compiled` is where numba keeps what it compiles of its own meanwhile.
+    `compiled` is numba's cache of its own compiled functions.
     """
     context.refresh()
     selectors = [context._defns[each.function] for each in overrides]

@@ -2,7 +2,7 @@
 
 numba makes what a function reads from outside into constants, and a device array cannot be one. So the
 operator's code becomes a closure in a function that has the arrays as its first parameters: numba inlines
-closures, and what they capture is an argument then. Where the operator reads an array as a global, the
+closures, whose captured arrays are arguments. Where the operator reads an array as a global, the
 instruction is made to read a variable of the closure first.
 """
 

@@ -22,7 +22,7 @@ from .._store.memory import Memory
 from . import entries
 from .key import result_parts
 
-_CC = 75  # types, and what others have registered with numba, are the same on all GPUs
+_CC = 75  # types and registrations with numba are the same on all GPUs
 
 _results: Memory[np.dtype[Any]] = Memory(maxsize=1024)
 # What uses nothing of others', and what of theirs was registered when that was so.
@@ -65,7 +65,7 @@ def forget() -> None:
 
 
 def refuse_extended(spec: Specialisation, build: Callable[[Specialisation], object]) -> None:
-    """Raise Unfingerprintable if numba would use what others have registered with it for a build.
+    """Raise Unfingerprintable if a build would use registrations that are not numba's own.
 
     To find out, what numba compiles of it is compiled; on the CPU that is all, by `build`. What else is wrong
     with it, its build will tell.

@@ -4,7 +4,7 @@ The idea of a key as named parts, each of which can be shown when a build was no
 ``cache_key.py``. The table is as plain as JSON, so that it gives the same bytes in every process and on every
 machine, and can be read in the metadata of a cache entry.
 
-Parts describe themselves, so that `_inspect.differences` compares them without knowing what they are. A part
+Parts describe themselves, so that `_inspect.differences` compares them without knowing their kinds. A part
 stands under what a person calls it, in a group that says how much it weighs. It is a text or a number; or a
 list of its text, which need not tell all, and what tells the rest. What has no short form has an empty text.
 """
@@ -216,7 +216,7 @@ def _functions(spec: Specialisation) -> dict[str, Operator]:
 
 
 def _function_parts(functions: Mapping[str, Operator]) -> dict[str, Any]:
-    """Describe functions: what they do and, since those in Python may read fields by name, their names."""
+    """Describe functions: fingerprints and, since those in Python may read fields by name, their names."""
     parts: dict[str, Any] = {name: [_NO_TEXT, op.fingerprint] for name, op in functions.items()}
     for name, op in functions.items():
         fields = [structs.names(dtype) for dtype in (*op.inputs, op.output)]

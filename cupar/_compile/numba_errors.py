@@ -120,7 +120,7 @@ def _locations_of_traceback(error: BaseException | None) -> Iterator[tuple[str, 
 def _loc(value: Any) -> Any:
     try:
         return getattr(value, "loc", None)
-    except Exception:  # numba's models raise what they like for fields that they have not
+    except Exception:  # numba's models raise any error for missing fields
         return None
 
 

@@ -2,10 +2,10 @@
 
 Reading CUB's headers is two thirds of what NVRTC does for a template (0.6 of 0.9 s for a reduction's). What
 it made of them can be kept: then a template takes 0.35 s. To keep it takes 0.4 s, and a file of 110 to 130
-MB. So it pays from the second or third template on that begins with the same headers.
+MB. It pays from the second or third template with the same headers on.
 
-The file is for this process alone, since NVRTC uses it at one address only. It is removed as soon as it is
-made, and read by its descriptor: so it goes with the process, whatever ends that. The code is the same with
+The file is for this process alone, since NVRTC maps it at a fixed address. It is unlinked as soon as it is
+made, and read by its descriptor, so it vanishes with the process. The code is the same with
 and without.
 """
 
@@ -19,8 +19,8 @@ from .._base.errors import BuildError
 from .._ir.cpp import END_OF_HEADERS
 from . import nvrtc
 
-_HEAP_BYTES = 512 << 20  # of address space, which NVRTC sets aside for what it keeps
-_MOST_FILES = 3  # those used last; `cupar build` builds what has the same headers together
+_HEAP_BYTES = 512 << 20  # of address space, which NVRTC reserves for precompiled headers
+_MOST_FILES = 3  # the last ones used; `cupar build` groups builds by their headers
 
 
 class _Headers:

@@ -1,7 +1,7 @@
 """Kernels of the user's in Python: numba compiles frozen copies of them, under its own calling convention.
 
 The linker gets LTO-IR, as of operators. numba names a kernel by a number that counts in each process, so
-it gets another name before it is compiled: one that says what it is in a profiler, and that nothing else has.
+it gets another name before it is compiled: a unique one, which profilers show.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def compile_kernel(spec: Specialisation) -> Compiled:
     TypeError
         If numba cannot compile it for them.
     Unfingerprintable
-        If it uses what others have registered with numba.
+        If it uses registrations with numba that are not numba's own.
     """
     _, op = spec.operators[0]
 

@@ -95,7 +95,7 @@ class Thaw:
         function.__kwdefaults__ = self.value(body.keyword_defaults)
         around = captured_arrays.parametrised(function, captures) if captures else function
         made = self._made[id(frozen)] = self._jitted(around, options)
-        # What it reads comes after, since that may be itself.
+        # Its globals are set afterwards, since they may include itself.
         names.update((name, self.value(each)) for name, each in body.globals.items())
         for cell, content in zip(cells, body.cells, strict=True):
             if content is not MISSING:
@@ -167,7 +167,7 @@ _target_cc: ContextVar[tuple[int, int] | None] = ContextVar("cupar_target_cc", d
 def _compiling(cc: int) -> Iterator[Callable[[], bool]]:
     """Have numba.cuda compile for a compute capability, while no other thread compiles.
 
-    What it yields tells whether numba's settings are cupar's still.
+    Yields a function that tells whether numba still has cupar's settings.
 
     A device function that calls another one asks numba for the current device, only to learn its compute
     capability (`CUDADispatcher.compile_device`). Without a GPU that fails; with one it would build for
@@ -320,7 +320,7 @@ def compile_operator(op: Operator, symbol: str, cc: int) -> list[bytes]:
     TypeError
         If numba cannot compile it for its types, or its result is not converted to the type needed.
     Unfingerprintable
-        If it uses what others have registered with numba.
+        If it uses registrations with numba that are not numba's own.
     """
 
     def work() -> list[bytes]:
@@ -335,7 +335,7 @@ def compile_operator(op: Operator, symbol: str, cc: int) -> list[bytes]:
 
 
 def operator_llvm(op: Operator, symbol: str, cc: int) -> str:
-    """Return the LLVM IR that numba makes of what `compile_operator` compiles, and raise what that does."""
+    """Return the LLVM IR of an operator; raises as `compile_operator` does."""
 
     def work() -> str:
         from .._numba import compiler

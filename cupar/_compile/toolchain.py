@@ -385,7 +385,7 @@ def missing(versions: Mapping[str, Any]) -> list[str]:
 
 
 def plain(version: Any) -> Any:
-    """Return a version without what it says beside its text."""
+    """Return a version without the parts that its text leaves out."""
     return version[0] if isinstance(version, (list, tuple)) and version else version
 
 

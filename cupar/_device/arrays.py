@@ -94,7 +94,7 @@ def _view_host(array: Any) -> View:
     found = reader(array)
     flags, address = found.flags, found.__array_interface__["data"][0]
     c_order = flags.c_contiguous
-    owner = None if found is array else found  # which has what was exported, be it a copy
+    owner = None if found is array else found  # the exporter's memory, which may be a copy
     contiguous = c_order or flags.f_contiguous
     return View(address, found.size, found.dtype, contiguous, flags.writeable, c_order, owner)
 
@@ -135,7 +135,7 @@ def read(name: str, array: Any, on_cpu: bool) -> View:
         raise (TypeError if isinstance(error, TypeError) else ValueError)(f"{name}: {error}") from None
     except AttributeError as error:  # such as __cuda_array_interface__ of a tensor in host memory
         raise TypeError(f"{name}: expected a {_kind(on_cpu)}, got {type(array).__name__}: {error}") from None
-    except Exception as error:  # arrays raise anything when they are asked what they are
+    except Exception as error:  # attributes of arrays may raise anything
         kind = type(array).__name__
         from .._base.causes import cause
 

@@ -24,7 +24,7 @@ class Node:
     Attributes
     ----------
     label : str
-        What it does, as in ``"copy"``.
+        The kind of node, as in ``"copy"``.
     name : str or None
         None: the graph gives it its label for a name, or ``"copy 2"`` where that is taken.
     after : tuple of (Node or str), or None

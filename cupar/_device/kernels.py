@@ -2,7 +2,7 @@
 
 To launch a graph of a chain of kernels costs the host less than launching one kernel does (3.0 us against 5.2
 on an H200, in one run), and to set a kernel's parameters in it 1.1. So whoever launches the same chain again
-and again has an executable graph of it, and sets what has changed.
+and again has an executable graph of it, and sets the parameters that have changed.
 
 An executable is for one stream: its launches run one after another, whatever streams they are on. And it is
 not for streams that are captured: there, kernels are launched one by one.

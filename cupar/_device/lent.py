@@ -41,7 +41,7 @@ class Lent:
         fork.in_child(self._forget)
 
     def hold(self, objects: tuple[Any, ...], stream: int) -> None:
-        """Hold objects until a stream has passed what was enqueued so far.
+        """Hold objects until a stream has passed its work so far.
 
         Raises
         ------

@@ -238,7 +238,7 @@ class Workspace:
         self._memory = memory
 
     def grow(self, nbytes: int) -> bool:
-        """Have at least that many bytes. In the order of the stream, what was there goes.
+        """Have at least that many bytes; the old memory is freed in the order of the stream.
 
         Return False if streams would keep too much altogether; then all is as it was.
         """
@@ -258,13 +258,13 @@ class Workspace:
         return True
 
     def give_back(self) -> None:
-        """Free what it has, in the order of the stream."""
+        """Free its memory, in the order of the stream."""
         address, self.address, self.nbytes = self.address, 0, 0
         if address:
             free(address, self.stream)
 
     def retire(self) -> None:
-        """Leave what it has to `release_memory`: its stream may be gone."""
+        """Leave its memory to `release_memory`: its stream may be gone."""
         with self.lock:
             address, nbytes, self.address, self.nbytes = self.address, self.nbytes, 0, 0
         if address:
@@ -322,7 +322,7 @@ def release_memory() -> None:
 
 
 def taken(items: list[_T]) -> list[_T]:
-    """Empty a list, so that each item is taken by one thread; return what was in it."""
+    """Empty a list, so that each item is taken by one thread; return its items."""
     found = []
     with suppress(IndexError):
         while True:

@@ -125,7 +125,7 @@ def function(source: Any, types: CppSignature, name: str | None, include: Any, o
 
 
 def _is_probed(head: str, types: CppSignature) -> bool:
-    """Whether a function may be called with other types than it is meant for, to see what it takes.
+    """Whether a function may be called with other types, as a probe of the types it takes.
 
     A template is compiled for them, if its result depends on its body, and may refuse all but those.
     """

@@ -54,7 +54,7 @@ class FunctionFiles(FileGuard):
         return same and super().holds()
 
     def links(self, where: str, more: Any, types: Callable[[], tuple[Any, ...]]) -> tuple[Linkable, ...]:
-        """Return the code to link: its declaration's, and what it names for the types of a call."""
+        """Return the code to link: its declaration's, and the code it names for the types of a call."""
         self._items = _given(self._function)
         own = getattr(self._function, LINK, None)
         if isinstance(own, MethodType):

@@ -119,7 +119,7 @@ def unit(
 
 
 def _shim(name: str, signature: CppSignature, symbol: str, is_probed: bool) -> str:
-    """Return the function of C by which compiled Python calls the function, and what that needs."""
+    """Return the C function by which compiled Python calls the function, and the declarations it needs."""
     heads: list[str] = []
     steps: list[str] = []
     passed: list[str] = []

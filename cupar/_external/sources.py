@@ -56,7 +56,7 @@ class _Header(NamedTuple):
 
     @property
     def folder(self) -> Path:
-        """Where what it includes is looked for: beside a link, and not beside what that leads to."""
+        """Where its includes are searched: beside a link, and not beside its target."""
         return Path(self.path).parent
 
     def identity(self) -> tuple[str, str]:

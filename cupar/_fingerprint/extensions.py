@@ -64,7 +64,7 @@ _last: dict[bool, tuple[int, _Foreign]] = {}
 
 
 def foreign(on_cpu: bool = False) -> _Foreign:
-    """Return what others than numba have registered with its compiler for GPUs, or for the CPU."""
+    """Return registrations with numba's compiler for GPUs, or for the CPU, that are not numba's own."""
     now = epoch(exact=True)
     last = _last.get(on_cpu, _NOTHING)
     if last[0] != now:
@@ -253,7 +253,7 @@ def refuse_foreign(context: Any = None, subject: str = "") -> Iterator[None]:
 
 
 def _note_answers(template: Any, method: str, used: list[str], undo: ExitStack) -> None:
-    """Have a template note what it answers to this thread."""
+    """Have a template record its answers to this thread."""
     answer, thread = getattr(template, method), threading.get_ident()
 
     def noting(self: Any, *args: Any, **named: Any) -> Any:

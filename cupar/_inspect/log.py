@@ -1,4 +1,4 @@
-"""Lines about builds and hits, with what they were made for; see `_base.log`."""
+"""Log lines about builds and hits, with their types and operators; see `_base.log`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def template(key: str, found: Found) -> None:
 
 
 def _debug(listening: Logger, origin: str, key: str, meta: Mapping[str, Any]) -> None:
-    """Say why an entry was not found, and what it depends on."""
+    """Log why an entry was not found, and its dependencies."""
     if not listening.isEnabledFor(DEBUG):
         return
     if origin != "disk":

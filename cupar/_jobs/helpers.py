@@ -2,7 +2,7 @@
 
 A helper is a fresh interpreter that knows nothing of the user's program: not its modules, its threads or its
 GPU. It is sent the name of a function and an argument, both as bytes, and sends back what the function
-returns. What it must be made ready with, such as libraries and versions, is told by who starts it.
+returns. Its caller says how to prepare it, as by loading libraries.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Helper:
                 _received(pipe, _START_SECONDS)
                 self.has_started = True
             return _received(pipe, seconds)
-        except BaseException as error:  # an interrupt, too: it would answer what nobody asks any more
+        except BaseException as error:  # an interrupt, too: its answer would be to an abandoned job
             self.is_lost = True
             if isinstance(error, (EOFError, ConnectionError)) and self.process is not None:
                 how = self._end_of_process()
@@ -129,7 +129,7 @@ class Helper:
         return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
 
     def terminate(self) -> None:
-        """Let the process end as soon as it can: what is locked is unlocked, what is half written removed."""
+        """Let the process end as soon as it can: locks are released, half-written files removed."""
         with self._starting:
             self.is_lost = True
         if self.process is not None:
@@ -149,9 +149,9 @@ class Helper:
             self.process.wait()
 
     def leave(self) -> bool:
-        """Return whether this process may end without it: it finishes what it has begun by itself."""
+        """Return whether this process may end without it: it finishes its job by itself."""
         if self._finishes and self.process is not None:
-            self.process.returncode = 0  # nobody waits for it
+            self.process.returncode = 0  # it is not waited for
         return self._finishes
 
 
@@ -184,13 +184,13 @@ _helpers.serve(pipe)
 
 
 def serve(pipe: Connection) -> None:
-    """Do what is asked for, until the process that asks is gone."""
+    """Do the jobs that arrive, until the asking process is gone."""
     import pkgutil
     import signal
 
     global _parent
     _parent, finishes, ready, given = pipe.recv()
-    _working.acquire()  # for what is asked for first, and is on its way
+    _working.acquire()  # for the first job, which is on its way
     threading.Thread(target=_end_with, args=(_parent, finishes), daemon=True).start()
     pkgutil.resolve_name(ready)(given)
     signal.signal(signal.SIGTERM, _leave)
@@ -216,7 +216,7 @@ def is_orphan() -> bool:
 
 
 def _leave(*received: object) -> None:
-    """Unwind, so that what is locked is unlocked, and what is half written removed."""
+    """Unwind, so that locks are released and half-written files removed."""
     sys.exit()
 
 

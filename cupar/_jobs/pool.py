@@ -115,9 +115,9 @@ class Pool:
             helper.kill()
 
     def close(self, grace: float = 0.0) -> None:
-        """End all helpers but those that finish what they have begun; there will be no others.
+        """End all helpers but those that finish their job; no others will start.
 
-        They have so many seconds to unwind, and as long those who asked them.
+        They have that many seconds to unwind, and so have the threads that wait for them.
         """
         with self._changed:
             self.limit = 0
@@ -133,7 +133,7 @@ class Pool:
 
 
 class Crew:
-    """Threads that have helpers do what is submitted. Close it: it ends both."""
+    """Threads that hand submitted jobs to helper processes. Closing it ends both."""
 
     def __init__(self, size: int, new: Callable[[], Helper]) -> None:
         self._queue = Queue(size)
@@ -150,7 +150,7 @@ class Crew:
             return ask(helper)
 
     def drop(self) -> None:
-        """Cancel what has not begun."""
+        """Cancel jobs that have not begun."""
         self._queue.drop()
 
     def close(self, grace: float) -> None:

@@ -40,7 +40,7 @@ class Queue:
         self._there: set[Hashable] = {None}
 
     def submit(self, common: Hashable, work: Callable[[], T]) -> Future[T]:
-        """Begin to work in the background, or as soon as others have made what they have in common.
+        """Begin to work in the background, or as soon as others have made a shared part.
 
         Parameters
         ----------
@@ -64,7 +64,7 @@ class Queue:
         return job.future
 
     def drop(self) -> None:
-        """Cancel what has not begun."""
+        """Cancel jobs that have not begun."""
         with self._lock:
             jobs, self._jobs = self._jobs, []
         for job in jobs:
@@ -90,7 +90,7 @@ class Queue:
         return self._working > 0
 
     def _work(self, is_counted: bool = True) -> None:
-        """Do what is in the queue, in a thread that is counted or in the one that is here."""
+        """Do the queue's jobs, in one of its threads or in the caller's."""
         while (job := self._next(is_counted)) is not None:
             job.do()
             self._release(job.common)
@@ -117,11 +117,11 @@ class Queue:
 
 
 builds = Queue()
-upgrades = Queue()  # to fast kernels; nobody waits for them, and they must not hold up what others wait for
+upgrades = Queue()  # to fast kernels; not waited for, so they must not delay other jobs
 
 
 def waited_for(future: Future[Any], timeout: float | None) -> bool:
-    """Wait until what was submitted is done, or for some seconds; return whether it is."""
+    """Wait until submitted jobs are done, or for some seconds; return whether they are."""
     from concurrent.futures import wait
 
     from .._base import progress

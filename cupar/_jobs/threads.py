@@ -1,6 +1,6 @@
 """Threads that work in the background.
 
-The threads are daemons: a program that ends does not wait for builds that nobody asks for any more. But a
+The threads are daemons: a program that ends does not wait for builds that are no longer needed. But a
 compiler must not be at work when the process ends, for it would crash it. So builds consist of steps, and the
 end of the process waits for the steps that have begun, and no other begins.
 """
@@ -54,8 +54,7 @@ def cores() -> int:
 class Thread(threading.Thread):
     """One that works in the background; it is `idle` between two steps.
 
-    Somebody who is there until the end may want what it makes, such as an ``atexit`` function: then it goes
-    on when the process ends.
+    Its result may be needed until the end, as by an ``atexit`` function: then it goes on as the process ends.
     """
 
     is_waited_for = False  # see `progress`
@@ -99,7 +98,7 @@ def step() -> Iterator[None]:
     Raises
     ------
     AbandonedError
-        In a thread that works in the background, if the process ends or nobody waits for it any more.
+        In a background thread, if the process ends or its result is no longer needed.
     """
     thread = threading.current_thread()
     if not isinstance(thread, Thread) or not thread.idle.is_set():
@@ -116,7 +115,7 @@ def step() -> Iterator[None]:
 
 
 def is_abandoned() -> bool:
-    """Whether this thread works in the background for nobody, as where the process ends."""
+    """Whether this background thread's result is no longer needed, as where the process ends."""
     thread = threading.current_thread()
     return isinstance(thread, Thread) and thread.is_abandoned()
 
@@ -138,7 +137,7 @@ def _end() -> None:
 
 
 def _tell_of_the_interrupt() -> None:
-    """Have the interpreter die by SIGINT, as it does of an interrupt that nobody has caught.
+    """Have the interpreter die by SIGINT, as it does of an uncaught interrupt.
 
     It forgets that as soon as any thread executes text, as numba does; shells would begin the next command.
     """
@@ -167,7 +166,7 @@ class Job:
         self.work, self.common, self.future = work, common, Future[Any]()
 
     def do(self) -> None:
-        """Do it; what it returns or raises is for who waits for the future."""
+        """Run it; the future gets its result or exception."""
         try:
             self.future.set_result(self.work())
         except BaseException as error:
@@ -232,7 +231,7 @@ def collecting() -> Iterator[None]:
     """Destroy here what the block leaves in circles, and not where the collector would come across it.
 
     Compilers leave objects of LLVM's, whose destructors are in Python: in the main thread, an interrupt that
-    arrives in one is lost. What was there before is not looked through, however much that is.
+    arrives in one is lost. Older objects are not traversed, however many there are.
     """
     is_frozen_here = not gc.get_freeze_count()
     if is_frozen_here:

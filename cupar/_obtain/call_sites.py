@@ -269,7 +269,7 @@ def _make_and_memoise(
     args: tuple[Any, ...],
     named: dict[str, Any],
 ) -> Algorithm:
-    """Call a factory, and put what it returns into its table if that may be shared."""
+    """Call a factory, and put its result into the table if that may be shared."""
     # The guards must be of exactly what the factory resolves: `Once` has each function read once.
     with walk.Once():
         checks = _checks_of(args, named)

@@ -92,7 +92,7 @@ def entry(
     card : Card
     policy : named tuple
     measured : sequence of mapping
-        For each problem what it was, and the seconds with the default policy and with this one.
+        For each problem its description, and the seconds with the default policy and with this one.
     """
     import json
 

@@ -282,7 +282,7 @@ class Disk(Layer):
         return Pruned(0, 0)
 
     def _account(self, path: Path, size: int) -> None:
-        """Add what was written to the journal; sweep if that passes the limit or the total is not known."""
+        """Add written bytes to the journal; sweep if the limit is exceeded or the total is not known."""
         total = self._append_to_journal(size)
         if total is None or total > self.limit_bytes:
             # Without waiting: the holder of the lock does just this.
@@ -316,7 +316,7 @@ class Disk(Layer):
 
         By default that is 90 % of the limit once it is exceeded, so that the next store need not sweep again.
         """
-        # What was used at a time to come was so before a clock went back, and before all that was used since.
+        # A time of use in the future is from before the clock went back: older than all uses since.
         latest = time.time() + _USE_CLOCK_SECONDS
         found = sorted(self.entries(), key=lambda each: (_used(each) <= latest, _used(each)))
         total = sum(each.size for each in found)

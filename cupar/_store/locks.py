@@ -117,7 +117,7 @@ class Deadline:
         self.left = seconds
 
     def waited_since(self, start: float) -> None:
-        """Take off what has passed since a `time.perf_counter`."""
+        """Subtract the time since a `time.perf_counter`."""
         self.left = max(0.0, self.left - (time.perf_counter() - start))
 
 

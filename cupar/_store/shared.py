@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 class _UnavailableError(Exception):
-    """The store did not do what it was asked; the message says what it was, and why not."""
+    """An operation of the store failed; the message names it, and the cause."""
 
 
 class _Guard:
@@ -381,7 +381,7 @@ class Shared:
         return None, lease if lease.held else None
 
     def _count_damaged(self, store: _Store, key: str, lease: _Lease, secret: bytes | None) -> None:
-        """Leave a store alone that gives one damaged entry after another: it garbles what it is given."""
+        """Stop using a store that returns one damaged entry after another."""
         if secret is not None and _look(store, key, None)[0] is not None:
             return  # it is just not signed as it should be
         self._damaged.add(key)
