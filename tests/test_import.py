@@ -118,7 +118,7 @@ def test_type_checkers_see_the_names_that_there_are():
     assert all(getattr(cupar.arrays, name) for name in cupar.arrays.__all__)
     of_ranks = {name: f"_fleet.{module}" for name, module in cupar.distributed._MODULES.items()}
     of_ranks = {name: module for name, module in of_ranks.items() if module.startswith("_fleet.")}
-    assert names_for_type_checkers(cupar.distributed) == of_ranks
+    assert names_for_type_checkers(cupar.distributed) == of_ranks | {"arrays": None}
     assert all(getattr(cupar.distributed, name) for name in cupar.distributed.__all__)
 
 

@@ -51,8 +51,14 @@ def cuts(sizes: Sequence[int], sampler: Sampler) -> _Array:
         for j in open_:
             _narrow(low[j], high[j], int(targets[j]), ranks, places)
         if (high - low).sum() >= width:
-            raise ValueError("op: expected a strict weak order, by which each shard is sorted")
-    return np.vstack([np.zeros((1, number), np.int64), low, np.asarray(sizes, np.int64)[None]])
+            raise ValueError(_NO_ORDER)
+    found = np.vstack([np.zeros((1, number), np.int64), low, np.asarray(sizes, np.int64)[None]])
+    if (np.diff(found, axis=0) < 0).any() or (low.sum(1) != targets).any():
+        raise ValueError(_NO_ORDER)
+    return found
+
+
+_NO_ORDER = "op: expected a strict weak order, by which each shard can be sorted"
 
 
 def _places(low: _Array, high: _Array, samples: int) -> _Array:

@@ -37,7 +37,7 @@ _NAMES = {
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = sorted(_MODULES)  # noqa: PLE0605
+__all__ = sorted([*_MODULES, "arrays"])  # noqa: PLE0605
 
 if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from .._fleet.c10d import StoreMapping as StoreMapping
@@ -80,9 +80,12 @@ if TYPE_CHECKING:  # the same for type checkers; a test compares the two
     from .._fleet.sort import radix_sort as radix_sort
     from .._fleet.topk import TopK as TopK
     from .._fleet.topk import top_k as top_k
+    from . import arrays as arrays
 
 
 def __getattr__(name: str) -> Any:
+    if name == "arrays":
+        return importlib.import_module(".arrays", __name__)
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(

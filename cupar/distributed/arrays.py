@@ -1,0 +1,42 @@
+"""Arrays in, arrays out, of arrays in shards: each rank gives its shard, and gets its part of the result.
+
+>>> import numpy as np
+>>> from cupar.distributed import arrays
+>>> arrays.scan(np.array([3, 1, 4, 1, 5]), lambda a, b: a if a > b else b)
+array([3, 3, 4, 4, 5])
+
+What they return comes from the library of the shard, on its current stream. Each call has ranks agree on what
+it means: an object of `cupar.distributed`, made once, does without that.
+"""
+
+from .._fleet.functions import (
+    argsort,
+    copy_if,
+    histogram,
+    reduce,
+    reduce_by_key,
+    run_length_encode,
+    scan,
+    searchsorted,
+    sort,
+    sum,
+    top_k,
+)
+
+__all__ = [
+    "argsort",
+    "copy_if",
+    "histogram",
+    "reduce",
+    "reduce_by_key",
+    "run_length_encode",
+    "scan",
+    "searchsorted",
+    "sort",
+    "sum",
+    "top_k",
+]
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

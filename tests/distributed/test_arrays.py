@@ -1,0 +1,93 @@
+"""Functions of arrays in shards against NumPy's, on ranks that are threads."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from support import ranks
+
+from cupar import distributed
+from cupar.distributed import arrays
+
+SIZES = [300, 0, 5, 95]
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return np.random.default_rng(5).integers(0, 50, sum(SIZES))
+
+
+@pytest.fixture(scope="module")
+def on_ranks(whole):
+    """Return a function that calls another one with each rank's shard, and returns what they return."""
+    groups = distributed.threads(len(SIZES), 60)
+    ends = np.cumsum(SIZES)
+
+    def call(function, given=whole):
+        def of_rank(group):
+            end = ends[group.rank]
+            return function(given[end - SIZES[group.rank] : end].copy(), group)
+
+        with ThreadPoolExecutor(len(SIZES)) as pool:
+            return list(pool.map(of_rank, groups))
+
+    return call
+
+
+def test_what_is_on_every_rank(on_ranks, whole):
+    total = on_ranks(lambda x, group: arrays.reduce(x, ranks.plus, init=7, group=group))
+    assert [each.shape for each in total] == [()] * 4 and {*map(int, total)} == {whole.sum() + 7}
+    ordered = on_ranks(lambda x, group: arrays.reduce(x, ranks.last_nonzero, commutative=False, group=group))
+    assert {*map(int, ordered)} == {whole[whole != 0][-1]}
+    assert {*map(int, on_ranks(lambda x, group: arrays.sum(x, group=group)))} == {whole.sum()}
+    for found in on_ranks(lambda x, group: arrays.top_k(x, 9, group=group)):
+        np.testing.assert_array_equal(found.indices, np.argsort(-whole, kind="stable")[:9])
+        np.testing.assert_array_equal(found.values, np.sort(whole)[::-1][:9])
+    for found in on_ranks(lambda x, group: arrays.histogram(x, range=(0, 50), group=group)):
+        hist, edges = np.histogram(whole, 10, (0, 50))
+        np.testing.assert_array_equal(found.hist, hist)
+        np.testing.assert_array_equal(found.edges, edges)
+    values = np.array([0, 9, 25, 60])
+    ordered = np.sort(whole)
+    for found in on_ranks(lambda x, group: arrays.searchsorted(x, values, group=group), ordered):
+        np.testing.assert_array_equal(found, np.searchsorted(ordered, values))
+
+
+def test_what_is_in_shards(on_ranks, whole):
+    def same(function, expected, given=whole):
+        found = on_ranks(function, given)
+        np.testing.assert_array_equal(np.concatenate(found), expected)
+        return [*map(len, found)]
+
+    sums = np.cumsum(whole)
+    assert same(lambda x, group: arrays.scan(x, ranks.plus, group=group), sums) == SIZES
+    exclusive = same(lambda x, group: arrays.scan(x, init=5, exclusive=True, group=group), 5 + sums - whole)
+    assert exclusive == SIZES
+    assert same(lambda x, group: arrays.sort(x, group=group), np.sort(whole)) == SIZES
+    order = np.argsort(whole & 15, kind="stable")
+    assert same(lambda x, group: arrays.argsort(x, less=ranks.low_bits, group=group), order) == SIZES
+    same(lambda x, group: arrays.copy_if(x, ranks.is_large, group=group), whole[whole > 25])
+
+
+def test_runs_in_shards(on_ranks):
+    keys = (np.arange(sum(SIZES)) // 70).astype("i4")
+    found = on_ranks(lambda x, group: arrays.run_length_encode(x, group=group), keys)
+    assert [each.keys.tolist() for each in found] == [[0, 1, 2, 3], [], [], [4, 5]]
+    assert np.concatenate([each.values for each in found]).tolist() == np.bincount(keys).tolist()
+    found = on_ranks(
+        lambda x, group: arrays.reduce_by_key(x, x.astype("i8"), ranks.last_nonzero, group=group), keys
+    )
+    assert np.concatenate([each.values for each in found]).tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_what_has_no_result():
+    nothing = np.zeros(0, "i8")
+    with pytest.raises(ValueError, match="x: no shard has items"):
+        arrays.reduce(nothing, ranks.plus)
+    assert arrays.sum(nothing) == 0
+    with pytest.raises(TypeError, match="init: an exclusive scan begins with it"):
+        arrays.scan(nothing, ranks.plus, exclusive=True)
+    with pytest.raises(ValueError, match=r"x: expected a shard of one dimension, got shape \(2, 2\)"):
+        arrays.sort(np.zeros((2, 2)))
+    with pytest.raises(ValueError, match="side: expected 'left' or 'right', got 'up'"):
+        arrays.searchsorted(nothing, nothing, side="up")

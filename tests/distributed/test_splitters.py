@@ -1,0 +1,58 @@
+"""Exact splitters against a sort of everything."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from cupar._fleet import splitters
+
+
+def shards_of(sizes, keys):
+    cuts = np.cumsum([0, *sizes])
+    return [np.sort(keys[begin:end]) for begin, end in pairwise(cuts)]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 8, 20])
+@pytest.mark.parametrize("highest", [1, 5, 10**6])
+def test_each_range_has_what_it_should(rng, ranks, highest):
+    for n in (0, 1, ranks + 1, 50, 5000, 100_000):
+        sizes = rng.multinomial(n, rng.dirichlet(np.full(ranks, 0.5))).tolist()
+        shards = shards_of(sizes, rng.integers(0, highest, n))
+        rounds = []
+
+        def sampler(places, shards=shards, rounds=rounds):
+            rounds.append(sum(map(len, places)))
+            keys = np.concatenate([shard[each] for shard, each in zip(shards, places, strict=True)])
+            ids = np.repeat(np.arange(len(places)), [*map(len, places)])
+            order = np.lexsort((np.concatenate(places), ids, keys))
+            return ids[order], np.concatenate(places)[order]
+
+        found = splitters.cuts(sizes, sampler)
+        ids = np.repeat(np.arange(ranks), sizes)
+        order = np.lexsort((np.concatenate([np.arange(each) for each in sizes]), ids, np.concatenate(shards)))
+        for cut, end in zip(found, np.cumsum([0, *sizes]), strict=True):
+            np.testing.assert_array_equal(cut, np.bincount(ids[order[:end]], minlength=ranks))
+        assert len(rounds) <= 3 and sum(rounds) < 250_000
+
+
+def test_samples_in_no_order_are_an_error():
+    """No cut is returned that is none, whatever a comparison says; samples that tell nothing are an error."""
+    shuffled = np.random.default_rng(0)
+
+    def sampler(places):
+        ids, all_places = np.repeat(np.arange(3), [*map(len, places)]), np.concatenate(places)
+        order = shuffled.permutation(len(ids))
+        return ids[order], all_places[order]
+
+    refused = 0
+    for size in range(50, 90):
+        try:
+            found = splitters.cuts([size, size, size], sampler)
+            assert (np.diff(found, axis=0) >= 0).all() and (found.sum(1) == np.arange(4) * size).all()
+        except ValueError as error:
+            assert "op: expected a strict weak order" in str(error)
+            refused += 1
+    assert refused
+    with pytest.raises(ValueError, match="op: expected a strict weak order"):
+        splitters.cuts([10, 10], lambda places: (np.zeros(0, "i8"), np.zeros(0, "i8")))
