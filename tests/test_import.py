@@ -120,6 +120,10 @@ def test_type_checkers_see_the_names_that_there_are():
     of_ranks = {name: module for name, module in of_ranks.items() if module.startswith("_fleet.")}
     assert names_for_type_checkers(cupar.distributed) == of_ranks | {"arrays": None}
     assert all(getattr(cupar.distributed, name) for name in cupar.distributed.__all__)
+    from cupar import dask
+
+    of_dask = {name: f"_dask.{module}" for name, module in dask._MODULES.items()}
+    assert names_for_type_checkers(dask) == of_dask
 
 
 IN_TWO_THREADS = """

@@ -210,8 +210,8 @@ def _density(s: Any) -> Any:
     return number / (high - low) / total
 
 
-def _edges(work: Work, x: Operand, bins: Any, interval: Any) -> np.ndarray[Any, Any]:
-    """Return the edges of bins as NumPy has them."""
+def edges_of(x: Operand, bins: Any, interval: Any, work: Work | None = None) -> np.ndarray[Any, Any]:
+    """Return the edges of bins as NumPy has them. `work` finds the range of items if there is none."""
     if not isinstance(bins, (int, np.integer)) or isinstance(bins, bool):
         edges = np.asarray(bins)
         if edges.ndim != 1 or edges.size < 2 or edges.dtype.kind not in "biuf":
@@ -225,7 +225,7 @@ def _edges(work: Work, x: Operand, bins: Any, interval: Any) -> np.ndarray[Any, 
         if np.shape(interval) != (2,) or np.asarray(interval).dtype.kind not in "biuf":
             raise TypeError(f"range: expected a pair of numbers, got {interval!r}")
         low, high = interval
-    elif x.size:
+    elif x.size and work is not None:
         low, high = (x.dtype.type(each) for each in bounds(work, x, "range"))
     else:
         low, high = 0, 1
@@ -244,7 +244,7 @@ def _histogram(
     if x.dtype.kind == "b":
         x = Operand(None, cast(x.items, np.dtype(np.uint8)), x.shape)
     _check_weights(weights, x, "biufc")
-    known = _edges(work, x, bins, interval)
+    known = edges_of(x, bins, interval, work)
     number = len(known) - 1
     edges = work.operand(work.put(known))
     dtype = np.result_type(x.dtype, known.dtype)

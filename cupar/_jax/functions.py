@@ -14,7 +14,7 @@ import numpy as np
 from .. import structs
 from .._functions.axes import INT64, Layout, axis_of, columns, constant, indices, layout_of
 from .._functions.calls import Operand
-from .._functions.counting import _bin_of, _edges, counted
+from .._functions.counting import _bin_of, counted, edges_of
 from .._functions.operators import less_of
 from .._functions.rows import sorted_rows, within_row
 from .._functions.sorting import _sort, _top_k
@@ -382,8 +382,7 @@ def histogram(x: Any, bins: Any = 10, range: tuple[float, float] | None = None) 
         )
     dtype = np.dtype(np.float32) if structs.is_bfloat16(np.dtype(items.dtype)) else np.dtype(items.dtype)
     template: Any = Operand(None, np.empty(1, dtype), (1,))
-    nothing: Any = None  # reads nothing back, as the range is known
-    edges = _edges(nothing, template, bins, range)
+    edges = edges_of(template, bins, range)  # reads nothing back, as the range is known
     static = tuple(edges.tolist()), edges.dtype.str
     if dtype != items.dtype:
         items = items.astype(dtype)

@@ -19,7 +19,7 @@ MODULES = sorted(
 )
 
 # Rooms that are for a library, which may not be there.
-FOR = {"jax": "jax", "_jax": "jax", "torch": "torch", "_torch": "torch"}
+FOR = {"jax": "jax", "_jax": "jax", "dask": "dask", "_dask": "dask", "torch": "torch", "_torch": "torch"}
 
 
 @pytest.mark.slow

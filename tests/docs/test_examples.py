@@ -14,13 +14,14 @@ DRAWN = {
     for page in (ROOT / "docs/examples").glob("*.md")
     if (picture := re.search(r"!\[[^\]]+\]\(([^)]+)\)", page.read_text()))
 }
+FOR = {"dask_arrays": "dask.array", "state_space": "torch"}  # examples for a library, which may not be there
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_program(path, capsys, monkeypatch, tmp_path):
-    if path.stem == "state_space":
-        pytest.importorskip("torch", reason="PyTorch is not installed")
+    if path.stem in FOR:
+        pytest.importorskip(FOR[path.stem])
     monkeypatch.setitem(sys.modules, "cupy", None)  # without it, they run on the CPU
     arguments = [str(tmp_path / DRAWN[path.stem])] if path.stem in DRAWN else []
     monkeypatch.setattr(sys, "argv", [str(path), *arguments])

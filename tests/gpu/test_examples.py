@@ -17,6 +17,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DOCS = Path(__file__).parents[2] / "docs"
 SIZES = [1, 2, 33, 2048, 100_003]
+FOR = {"dask_arrays": "dask.array", "state_space": "torch"}  # examples for a library
 
 
 @functools.cache
@@ -29,8 +30,8 @@ def example(name):
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
 def test_program(path, capsys):
-    if path.stem == "state_space":
-        pytest.importorskip("torch")
+    if path.stem in FOR:
+        pytest.importorskip(FOR[path.stem])
     runpy.run_path(str(path), run_name="__main__")
     printed = capsys.readouterr().out
     assert printed

@@ -1,0 +1,1 @@
+"""Dask arrays: steps that run on blocks, and graphs of them."""

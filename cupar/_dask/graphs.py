@@ -1,0 +1,88 @@
+"""Graphs: tasks under names that tell what they do, and dask arrays of their results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.base import tokenize
+from dask.highlevelgraph import HighLevelGraph
+
+from .. import structs
+
+Key = tuple[Any, ...]
+
+EVERY = 16  # records that one task combines
+
+
+def taken(name: str, x: Any) -> np.dtype[Any]:
+    """Return the dtype of a dask array; TypeError if it is none, or has a dtype that kernels do not know."""
+    if not isinstance(x, da.Array):
+        raise TypeError(
+            f"{name}: expected a dask array, got {type(x).__name__}; dask.array.from_array makes one"
+        )
+    return structs.normal(name, x.dtype)
+
+
+def on_cpu(x: da.Array) -> bool:
+    """Whether the blocks of an array are NumPy's."""
+    return isinstance(x._meta, np.ndarray)
+
+
+def flat(name: str, x: da.Array) -> da.Array:
+    """Return an array as one of one dimension, in C's order."""
+    if x.ndim == 1:
+        return x
+    if any(math.isnan(each) for each in x.shape):
+        raise ValueError(
+            f"{name}: expected one dimension, or known chunks, got {x.ndim} dimensions with unknown chunks"
+        )
+    return x.reshape(-1)
+
+
+class Tasks:
+    """The tasks of one call. Their names follow from the function, its arguments and the operators' tokens.
+
+    Parameters
+    ----------
+    kind : str
+        The name of the function.
+    inputs : sequence of dask arrays
+    *options
+        Whatever else the result depends on.
+    """
+
+    def __init__(self, kind: str, inputs: Sequence[da.Array], *options: Any) -> None:
+        self.name = f"cupar-{kind}-{tokenize([each.name for each in inputs], *options)}"
+        self._inputs, self._tasks = inputs, dict[Key, Any]()
+
+    def add(self, part: str, index: Sequence[int], function: Callable[..., Any], *arguments: Any) -> Key:
+        """Add a task, and return its key, for arguments of others."""
+        key = (f"{self.name}-{part}", *index)
+        self._tasks[key] = (function, *arguments)
+        return key
+
+    def tree(
+        self, part: str, index: Sequence[int], keys: list[Key], combine: Callable[..., Any], *arguments: Any
+    ) -> list[Key]:
+        """Combine neighbours, until one more task can combine all that are left."""
+        level = 0
+        while len(keys) > EVERY:
+            level += 1
+            keys = [
+                self.add(f"{part}{level}", (*index, i), combine, keys[i : i + EVERY], *arguments)
+                for i in range(0, len(keys), EVERY)
+            ]
+        return keys
+
+    def array(self, part: str, results: Mapping[Any, Any], chunks: Any, dtype: np.dtype[Any]) -> da.Array:
+        """Return a dask array, whose blocks are the results of tasks, given by their indices."""
+        name = f"{self.name}-{part}"
+        below = HighLevelGraph.from_collections(self.name, self._tasks, dependencies=self._inputs)
+        layers = {**below.layers, name: {(name, *index): task for index, task in results.items()}}
+        graph = HighLevelGraph(layers, {**below.dependencies, name: {self.name}})
+        meta = type(self._inputs[0]._meta)((0,) * len(chunks), dtype)  # an array of NumPy's or CuPy's
+        return da.Array(graph, name, chunks, meta=meta)

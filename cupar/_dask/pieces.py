@@ -1,0 +1,99 @@
+"""Steps of sorts: blocks are sorted, sampled, cut where samples say, and pieces of all blocks are merged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .._functions import operators
+from .._functions.axes import INT64, Layout, columns
+from .._functions.calls import Work
+from .._functions.rows import layout_along, positions, sorted_rows
+from ..iterators import PermutationIterator
+from ..search import lower_bound, upper_bound
+from .shipped import Shipped
+from .steps import fresh, joined, on_blocks, operand
+
+
+def _less(less: Shipped | None) -> Any:
+    return None if less is None else less.op()
+
+
+@on_blocks
+def ordered(work: Work, block: Any, less: Shipped | None, descending: bool, axis: int) -> Any:
+    """Return a block whose rows are sorted."""
+    x = operand(work, block)
+    layout, shape = layout_along(x, axis)
+    block, out = fresh(work, shape, x.dtype)
+    direct = out if layout.inner == 1 else None
+    keys, _ = sorted_rows(work, columns(x.items, layout), layout, descending, _less(less), None, direct)
+    if direct is None:
+        work.copy(keys, columns(out, layout), layout.size)
+    return block
+
+
+def merged(pieces: list[Any], less: Shipped | None, descending: bool) -> Any:
+    """Return sorted pieces as one, sorted; of equal items, those of earlier pieces come first."""
+    return ordered(joined(pieces), less, descending, 0)
+
+
+@on_blocks
+def sampled(work: Work, block: Any, number: int) -> tuple[Any, Any, int]:
+    """Return evenly spread items of a sorted block, where they are, and the length of the block."""
+    x = operand(work, block)
+    places = np.unique(np.arange(number) * x.size // number) if x.size else np.empty(0, np.int64)
+    samples, out = fresh(work, places.shape, x.dtype)
+    if x.size:
+        work.copy(PermutationIterator(x.items, work.put(places)), out, len(places))
+    return samples, places, x.size
+
+
+@on_blocks
+def splitters(
+    work: Work, samples: list[Any], number: int, less: Shipped | None, descending: bool
+) -> tuple[Any, Any, Any]:
+    """Return the items with which parts begin, all but the first, and the blocks and places they are at.
+
+    Of equal items the earlier block's goes first, and in a block the earlier item. So no items are equal, and
+    parts have about one size, whatever the keys are.
+    """
+    found, places, sizes = zip(*samples, strict=True)
+    keys = operand(work, joined(found))
+    layout = Layout(1, keys.size, 1)
+    _, order = sorted_rows(work, keys.items, layout, descending, _less(less), positions(work, layout))
+    taken = [len(each) for each in places]
+    blocks, where = np.repeat(np.arange(len(taken)), taken), np.concatenate(places)
+    stand_for = np.concatenate([np.diff([*each, n]) for each, n in zip(places, sizes, strict=True)])
+    host = work.host(order)
+    behind = np.cumsum(stand_for[host])
+    wanted = host[np.searchsorted(behind, sum(sizes) * np.arange(1, number) / number)] if keys.size else host
+    block, out = fresh(work, wanted.shape, keys.dtype)
+    if keys.size:
+        work.copy(PermutationIterator(keys.items, work.put(wanted)), out, len(wanted))
+    return block, blocks[wanted], where[wanted]
+
+
+@on_blocks
+def cuts(work: Work, block: Any, i: int, split: Any, less: Shipped | None, descending: bool) -> list[int]:
+    """Return where each part of a sorted block begins, and its end; it is block i."""
+    keys, blocks, places = split
+    x, values = operand(work, block), operand(work, keys)
+    if not x.size:
+        return [0] * (len(places) + 2)
+    op = operators.less_of(x.dtype) if less is None else less.op()
+    op = operators.swapped(op) if descending else op
+    found = []
+    for search in (lower_bound, upper_bound):
+        bounds = work.empty((values.size,), INT64)
+        algorithm = search(x.items, values.items, bounds.items, op)
+        work.run(algorithm, x.items, x.size, values.items, values.size, bounds.items)
+        found.append(work.host(bounds))
+    before, behind = found
+    begins = np.where(blocks == i, places, np.where(blocks > i, behind, before))
+    return [0, *begins.tolist(), x.size]
+
+
+def piece(block: Any, begins: list[int], j: int) -> Any:
+    """Return one of the parts of a sorted block."""
+    return block[begins[j] : begins[j + 1]]

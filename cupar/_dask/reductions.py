@@ -1,0 +1,300 @@
+"""What becomes of records of blocks: reductions and scans; counts, and the first k items."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+import numpy as np
+
+from .._functions import counting, operators
+from .._functions.axes import axes_of, axis_of
+from .._functions.calls import Operand
+from .._functions.counting import Histogram
+from .._functions.rows import dtypes_of
+from .._functions.sorting import TopK
+from .._functions.values import initial
+from ..operators import Op, OpKind
+from . import steps
+from .graphs import Tasks, flat, on_cpu, taken
+from .shipped import Shipped, shipped
+
+
+def _combining(
+    x: da.Array, op: Op, init: Any, dtype: Any
+) -> tuple[Shipped, np.dtype[Any], np.dtype[Any], Any]:
+    """Return an operator, in which dtype it combines, that of the result, and what comes first."""
+    result, value = dtypes_of(x, dtype)
+    known = operators.identity_of(op, value) if init is None else init
+    first = None if known is None else initial("init", known, value)
+    return shipped("op", op, (value, value), value, on_cpu(x)), value, result, first
+
+
+def reduce(
+    x: da.Array,
+    op: Op = OpKind.PLUS,
+    /,
+    *,
+    axis: int | tuple[int, ...] | None = None,
+    init: Any = None,
+    keepdims: bool = False,
+    dtype: Any = None,
+    commutative: bool = True,
+) -> da.Array:
+    """Return all items combined by an operator, or those along axes.
+
+    Parameters
+    ----------
+    x : dask array
+        Of NumPy's or CuPy's blocks, with any chunks, also unknown ones.
+    op : callable or OpKind, optional
+        Combines two values. It must be associative and, unless `commutative` is False, commutative.
+    axis : int, tuple of int or None, optional
+        By default all.
+    init : number or tuple, optional
+        Combined with the items of each result once, before them, and the result of no items. Without it, no
+        items are an error of the task, unless the operator has a known identity.
+    keepdims : bool, optional
+        Whether reduced axes stay, with length 1.
+    dtype : dtype, optional
+        Of the result, in which items are combined; by default that of `x`. float16 is combined in float32.
+    commutative : bool, optional
+        False: items are combined in their order. All items of several dimensions are so in C's order, for
+        which dask merges blocks; `axis` is one axis otherwise.
+
+    Returns
+    -------
+    dask array
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is none of these.
+
+    Examples
+    --------
+    >>> import numpy as np, dask.array as da
+    >>> from cupar import dask as cdask
+    >>> x = da.from_array(np.array([3, -7, 5, 1]), chunks=2)
+    >>> int(cdask.reduce(x, lambda a, b: a if abs(a) > abs(b) else b).compute())
+    -7
+    """
+    taken("x", x)
+    if not commutative and isinstance(axis, tuple):
+        raise TypeError("axis: expected an integer or None with commutative=False, got a tuple")
+    before = x.ndim
+    if not commutative and axis is None:
+        x = flat("x", x)
+    axes = axes_of(axis, x.ndim)
+    moved, value, result, first = _combining(x, op, init, dtype)
+    tasks = Tasks("reduce", [x], moved, first, axes, keepdims, before, value, result, bool(commutative))
+    kept = [i for i in range(x.ndim) if i not in axes]
+    ones = () if not keepdims else tuple(range(before)) if not kept else axes
+    results = {}
+    for outer in np.ndindex(*(x.numblocks[i] for i in kept)):
+        keys = []
+        for inner in np.ndindex(*(x.numblocks[i] for i in axes)):
+            at = dict(zip([*kept, *axes], [*outer, *inner], strict=True))
+            index = tuple(at[i] for i in range(x.ndim))
+            block = (x.name, *index)
+            keys.append(tasks.add("total", index, steps.totals, block, moved, value, axes, commutative))
+        keys = tasks.tree("folded", outer, keys, steps.folded, moved, value, None)
+        last = tasks.add("last", outer, steps.folded, keys, moved, value, first)
+        full = [0] * (len(kept) + len(ones))
+        for i, each in zip([i for i in range(len(full)) if i not in ones], outer, strict=True):
+            full[i] = each
+        results[tuple(full)] = (steps.finished, last, value, result, ones)
+    lengths = [x.chunks[i] for i in kept]
+    for i in ones:
+        lengths.insert(i, (1,))
+    return tasks.array("result", results, tuple(lengths), result)
+
+
+def scan(
+    x: da.Array,
+    op: Op = OpKind.PLUS,
+    /,
+    *,
+    axis: int | None = None,
+    init: Any = None,
+    exclusive: bool = False,
+    dtype: Any = None,
+    method: str = "parallel",
+) -> da.Array:
+    """Return the prefix scan by an operator: each item combines all up to it.
+
+    Parameters
+    ----------
+    x : dask array
+        As for `reduce`.
+    op : callable or OpKind, optional
+        Combines two values, the first of which is that of earlier items. It must be associative; it need not
+        be commutative.
+    axis : int or None, optional
+        By default all items in C's order, and the result has one dimension.
+    init : number or tuple, optional
+        Comes before all items of each row.
+    exclusive : bool, optional
+        Whether each item combines those before it alone, the first one being `init`, or by default the
+        operator's identity.
+    dtype : dtype, optional
+        As for `reduce`.
+    method : {"parallel", "sequential"}, optional
+        Each block is reduced, and then scanned after what comes before it. In parallel, all blocks are
+        reduced first, and one task makes all prefixes. Sequentially, each block hands its prefix to the next,
+        so that it can be done with before later blocks are there: for arrays larger than memory.
+
+    Returns
+    -------
+    dask array
+        With the chunks of `x`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is none of these.
+
+    Examples
+    --------
+    >>> import numpy as np, dask.array as da
+    >>> from cupar import dask as cdask
+    >>> x = da.from_array(np.array([3, 1, 4, 1, 5]), chunks=2)
+    >>> cdask.scan(x, lambda a, b: a if a > b else b).compute()
+    array([3, 3, 4, 4, 5])
+    """
+    taken("x", x)
+    if method not in ("parallel", "sequential"):
+        raise ValueError(f"method: expected 'parallel' or 'sequential', got {method!r}")
+    x = flat("x", x) if axis is None else x
+    along = 0 if axis is None else axis_of(axis, x.ndim)
+    moved, value, result, first = _combining(x, op, init, dtype)
+    if exclusive and first is None:
+        raise TypeError("init: an exclusive scan begins with it, and the operator has no known identity")
+    if exclusive and init is None:
+        first = abs(first)  # a sum begins with 0, not with -0.0
+    tasks = Tasks("scan", [x], moved, first, along, bool(exclusive), value, result, method)
+    number = x.numblocks[along]
+    results = {}
+    for outer in np.ndindex(*(1 if i == along else n for i, n in enumerate(x.numblocks))):
+        indices = [(*outer[:along], i, *outer[along + 1 :]) for i in range(number)]
+        blocks = [(x.name, *index) for index in indices]
+        keys = [
+            tasks.add("total", index, steps.totals, block, moved, value, (along,), False, i == number - 1)
+            for i, (index, block) in enumerate(zip(indices, blocks, strict=True))
+        ]
+        if method == "parallel":
+            found = tasks.add("prefixes", outer, steps.prefixes, keys, moved, value, first)
+            before = [tasks.add("before", index, steps.pick, found, i) for i, index in enumerate(indices)]
+        else:
+            none = tasks.add("none", outer, steps.totals, blocks[0], moved, value, (along,), False, True)
+            before = [tasks.add("before", indices[0], steps.folded, [none], moved, value, first)]
+            for index, total in zip(indices[1:], keys, strict=False):
+                given = [before[-1], total]
+                before.append(tasks.add("before", index, steps.folded, given, moved, value, None))
+        for index, block, prefix in zip(indices, blocks, before, strict=True):
+            results[index] = steps.scanned, block, prefix, moved, value, result, along, bool(exclusive)
+    return tasks.array("result", results, x.chunks, result)
+
+
+def histogram(x: da.Array, /, *, bins: Any = 10, range: Any = None) -> Histogram:
+    """Return how many items are in each of some bins, of which the last one has both its edges.
+
+    Parameters
+    ----------
+    x : dask array
+        Of real numbers, with any number of dimensions and any chunks.
+    bins : int or sequence of numbers, optional
+        How many of equal width, or the edges of all.
+    range : pair of numbers, optional
+        The first and the last edge, if `bins` is a number. Items that are outside, and NaNs, are not counted.
+
+    Returns
+    -------
+    Histogram
+        A named tuple: `hist`, a dask array of one block, and `edges`, an array of NumPy's.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is none of these.
+
+    Examples
+    --------
+    >>> import numpy as np, dask.array as da
+    >>> from cupar import dask as cdask
+    >>> x = da.from_array(np.array([1, 2, 2, 4]), chunks=2)
+    >>> cdask.histogram(x, bins=3, range=(1, 4)).hist.compute()
+    array([1, 2, 1])
+    """
+    dtype = taken("x", x)
+    if range is None and isinstance(bins, (int, np.integer)):
+        raise TypeError("range: expected two numbers, as `bins` is a number, got None")
+    edges = counting.edges_of(Operand(None, np.empty(0, dtype), (0,)), bins, range)
+    tasks = Tasks("histogram", [x], edges, bins, range)
+    keys = [
+        tasks.add("count", index, steps.counted, (x.name, *index), bins, range)
+        for index in np.ndindex(*x.numblocks)
+    ]
+    results = {(0,): (steps.added, tasks.tree("added", (), keys, steps.added))}
+    hist = tasks.array("result", results, ((len(edges) - 1,),), np.dtype(np.int64))
+    return Histogram(hist, edges)
+
+
+def top_k(x: da.Array, k: int, /, *, axis: int | None = -1, largest: bool = True) -> TopK:
+    """Return the k greatest items along an axis, sorted, and their indices.
+
+    Parameters
+    ----------
+    x : dask array
+        Of real numbers, with any chunks. NaN is the greatest, as in `sort`; of equal items, the first ones
+        are taken.
+    k : int
+        At most the length of the axis, which tasks check.
+    axis : int or None, optional
+        None: all items in C's order.
+    largest : bool, optional
+        False: the least.
+
+    Returns
+    -------
+    TopK
+        A named tuple of two dask arrays, `values` and `indices`, with one block along the axis.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is none of these.
+
+    Examples
+    --------
+    >>> import numpy as np, dask.array as da
+    >>> from cupar import dask as cdask
+    >>> found = cdask.top_k(da.from_array(np.array([3, 9, 1, 7]), chunks=2), 2)
+    >>> found.values.compute(), found.indices.compute()
+    (array([9, 7]), array([1, 3]))
+    """
+    dtype = taken("x", x)
+    if isinstance(k, bool) or not isinstance(k, (int, np.integer)):
+        raise TypeError(f"k: expected an integer, got {type(k).__name__}")
+    if k < 0:
+        raise ValueError(f"k: expected 0 or more, got {k}")
+    x = flat("x", x) if axis is None else x
+    along = 0 if axis is None else axis_of(axis, x.ndim)
+    options = int(k), along, bool(largest)
+    tasks = Tasks("top_k", [x], *options)
+    results: list[dict[tuple[int, ...], Any]] = [{}, {}]
+    for outer in np.ndindex(*(1 if i == along else n for i, n in enumerate(x.numblocks))):
+        keys = []
+        for i in range(x.numblocks[along]):
+            index = (*outer[:along], i, *outer[along + 1 :])
+            keys.append(tasks.add("top", index, steps.top, (x.name, *index), *options))
+        keys = tasks.tree("tops", outer, keys, steps.top_of, *options)
+        last = tasks.add("last", outer, steps.top_of, keys, *options)
+        for i, each in enumerate(results):
+            each[outer] = steps.top_result, last, i, int(k)
+    chunks = (*x.chunks[:along], (int(k),), *x.chunks[along + 1 :])
+    values, indices = (
+        tasks.array(part, each, chunks, of)
+        for part, each, of in zip(("values", "indices"), results, (dtype, np.dtype(np.int64)), strict=True)
+    )
+    return TopK(values, indices)

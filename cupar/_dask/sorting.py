@@ -1,0 +1,235 @@
+"""Sorted dask arrays, and runs of equal keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+import numpy as np
+
+from .. import structs
+from .._functions.axes import axis_of
+from .._functions.rows import dtypes_of
+from .._functions.selection import Runs
+from ..operators import Op, OpKind
+from . import pieces, steps
+from .graphs import Tasks, flat, on_cpu, taken
+from .shipped import Shipped, shipped
+
+_SAMPLES = 1024  # of each block
+
+
+def sort(
+    x: da.Array,
+    /,
+    *,
+    axis: int | None = -1,
+    descending: bool = False,
+    less: Op | None = None,
+    npartitions: int | None = None,
+) -> da.Array:
+    """Return the items sorted along an axis; equal ones stay in their order.
+
+    Blocks of an array of one dimension are sorted, cut by what samples of all blocks say, and merged. There
+    are as many tasks as its blocks times those of the result, so it should have 100 blocks at most. Of other
+    arrays, `axis` is put in one block first.
+
+    Parameters
+    ----------
+    x : dask array
+        With any chunks. Structs need `less`.
+    axis : int or None, optional
+        None: all items in C's order.
+    descending : bool, optional
+        Whether the greatest come first.
+    less : callable or OpKind, optional
+        Whether its first item goes before its second: a strict weak order. By default NumPy's, in which NaN
+        is the greatest.
+    npartitions : int, optional
+        How many blocks an array of one dimension has when sorted; by default as many as before.
+
+    Returns
+    -------
+    dask array
+        Sizes of blocks are not known of one dimension: they are alike, whatever the items are.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is none of these.
+
+    Examples
+    --------
+    >>> import numpy as np, dask.array as da
+    >>> from cupar import dask as cdask
+    >>> cdask.sort(da.from_array(np.array([3, -1, 2]), chunks=2)).compute()
+    array([-1,  2,  3])
+    """
+    dtype = taken("x", x)
+    if dtype.names is not None and less is None:
+        raise TypeError("less: expected a comparison, as `x` has structs, got None")
+    x = flat("x", x) if axis is None else x
+    along = 0 if axis is None else axis_of(axis, x.ndim)
+    moved = None if less is None else shipped("less", less, (dtype, dtype), np.dtype(bool), on_cpu(x))
+    if x.ndim > 1:
+        x = x.rechunk({along: -1})
+        tasks = Tasks("sort", [x], moved, bool(descending), along)
+        results = {
+            index: (pieces.ordered, (x.name, *index), moved, bool(descending), along)
+            for index in np.ndindex(*x.numblocks)
+        }
+        return tasks.array("result", results, x.chunks, dtype)
+    number = x.npartitions if npartitions is None else npartitions
+    if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
+        raise TypeError(f"npartitions: expected an integer, got {type(number).__name__}")
+    if number < 1:
+        raise ValueError(f"npartitions: expected 1 or more, got {number}")
+    return _sample_sort(x, dtype, moved, bool(descending), int(number))
+
+
+def _sample_sort(
+    x: da.Array, dtype: np.dtype[Any], less: Shipped | None, descending: bool, number: int
+) -> da.Array:
+    tasks = Tasks("sort", [x], less, descending, number)
+    order = less, descending
+    blocks = [tasks.add("sorted", (i,), pieces.ordered, (x.name, i), *order, 0) for i in range(x.npartitions)]
+    samples = [tasks.add("sampled", (i,), pieces.sampled, each, _SAMPLES) for i, each in enumerate(blocks)]
+    split = tasks.add("splitters", (), pieces.splitters, samples, number, *order)
+    cuts = [tasks.add("cuts", (i,), pieces.cuts, each, i, split, *order) for i, each in enumerate(blocks)]
+    results = {}
+    for j in range(number):
+        given = [
+            tasks.add("piece", (i, j), pieces.piece, block, cut, j)
+            for i, (block, cut) in enumerate(zip(blocks, cuts, strict=True))
+        ]
+        results[(j,)] = pieces.merged, given, *order
+    return tasks.array("result", results, ((np.nan,) * number,), dtype)
+
+
+def reduce_by_key(
+    keys: da.Array,
+    x: da.Array,
+    op: Op = OpKind.PLUS,
+    /,
+    *,
+    equal: Op | None = None,
+    dtype: Any = None,
+) -> Runs:
+    """Return the keys of runs of equal ones, and the items that belong to each run combined.
+
+    Runs may cross any number of blocks: the last block that has some of a run has its result.
+
+    Parameters
+    ----------
+    keys, x : dask arrays
+        Of one dimension and the same length. If chunks are unknown, blocks must have the same lengths, too.
+    op : callable or OpKind, optional
+        As for `scan`.
+    equal : callable or OpKind, optional
+        Whether two keys are equal; by default ``==``.
+    dtype : dtype, optional
+        As for `scan`.
+
+    Returns
+    -------
+    Runs
+        A named tuple of two dask arrays, `keys` and `values`, of unknown chunks.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is none of these.
+
+    Examples
+    --------
+    >>> import numpy as np, dask.array as da
+    >>> from cupar import dask as cdask
+    >>> keys, x = (da.from_array(np.array(each), chunks=2) for each in ([7, 7, 7, 5], [1, 2, 3, 4]))
+    >>> found = cdask.reduce_by_key(keys, x)
+    >>> found.keys.compute(), found.values.compute()
+    (array([7, 5]), array([6, 4]))
+    """
+    key, _ = taken("keys", keys), taken("x", x)
+    if keys.ndim != 1 or x.ndim != 1:
+        raise ValueError(f"keys: expected one dimension, and of `x`, too, got {keys.ndim} and {x.ndim}")
+    if keys.chunks != x.chunks and not np.isnan([*keys.chunks[0], *x.chunks[0]]).any():
+        if keys.size != x.size:
+            raise ValueError(f"x: expected as many items as `keys` has, {keys.size}, got {x.size}")
+        x = x.rechunk(keys.chunks)
+    if keys.npartitions != x.npartitions:
+        raise ValueError(
+            f"x: expected as many blocks as `keys` has, {keys.npartitions}, as chunks are unknown, got "
+            f"{x.npartitions}"
+        )
+    result, value = dtypes_of(x, dtype)
+    if value != result:
+        raise TypeError(
+            f"dtype: expected one in which items are combined, as float32, got {structs.text(result)}"
+        )
+    moved = shipped("op", op, (result, result), result, on_cpu(x))
+    same = None if equal is None else shipped("equal", equal, (key, key), np.dtype(bool), on_cpu(x))
+    return _runs("reduce_by_key", keys, x, moved, same, key, result)
+
+
+def _runs(
+    kind: str,
+    keys: da.Array,
+    x: da.Array,
+    op: Shipped,
+    equal: Shipped | None,
+    key: np.dtype[Any],
+    value: np.dtype[Any],
+) -> Runs:
+    tasks = Tasks(kind, [keys, x], op, equal, value)
+    blocks = range(keys.npartitions)
+    local = [
+        tasks.add("runs", (i,), steps.runs, [(keys.name, i), (x.name, i)], op, equal, value) for i in blocks
+    ]
+    records = [tasks.add("record", (i,), steps.pick, each, 3) for i, each in enumerate(local)]
+    around = tasks.add("neighbours", (), steps.neighbours, records, op, equal, value, key)
+    mended = []
+    for i, each in enumerate(local):
+        beside = tasks.add("beside", (i,), steps.pick, around, i)
+        mended.append(tasks.add("mended", (i,), steps.mended, each, beside, op, equal, value))
+    unknown = ((np.nan,) * len(mended),)
+    return Runs(
+        *(
+            tasks.array(part, {(i,): (steps.pick, each, j) for i, each in enumerate(mended)}, unknown, of)
+            for j, (part, of) in enumerate([("keys", key), ("values", value)])
+        )
+    )
+
+
+def unique(x: da.Array, /) -> da.Array:
+    """Return the different items of an array, sorted. NaNs are all different.
+
+    Parameters
+    ----------
+    x : dask array
+        Of numbers, with any number of dimensions and any chunks.
+
+    Returns
+    -------
+    dask array
+        Of one dimension and unknown chunks.
+
+    Raises
+    ------
+    TypeError
+        If it is none of these.
+
+    Examples
+    --------
+    >>> import numpy as np, dask.array as da
+    >>> from cupar import dask as cdask
+    >>> cdask.unique(da.from_array(np.array([3, 1, 3, 2]), chunks=2)).compute()
+    array([1, 2, 3])
+    """
+    dtype = taken("x", x)
+    if structs.kind_of(dtype) not in "biufc":
+        raise TypeError(f"x: expected an array of numbers, got {structs.text(dtype)}")
+    tasks = Tasks("unique", [x])
+    results = {(i,): (steps.distinct, (x.name, *index)) for i, index in enumerate(np.ndindex(*x.numblocks))}
+    found = sort(tasks.array("blocks", results, ((np.nan,) * len(results),), dtype))
+    first = shipped("op", steps.first, (dtype, dtype), dtype, on_cpu(x))
+    return _runs("unique", found, found, first, None, dtype, dtype).keys

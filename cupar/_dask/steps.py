@@ -1,0 +1,365 @@
+"""Steps on blocks: what tasks run. Each takes blocks of NumPy or CuPy, and returns such.
+
+Where a block is decides where a step runs. Blocks that come from other processes may begin at any address,
+and be read-only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from .. import arrays
+from .._base import device
+from .._fleet.carry import Carry, KeyedCarry
+from .._functions import libraries, operators
+from .._functions.axes import INT64, Layout, constant, indices
+from .._functions.calls import Operand, Work
+from .._functions.rows import layout_along, over_axes, result_shape, scanned_rows
+from .._functions.values import casting
+from ..columns import column_reduce
+from ..iterators import CountingIterator, PermutationIterator, TransformIterator, ZipIterator
+from ..runs import reduce_by_key
+from ..segmented import segmented_reduce
+from .shipped import Shipped
+
+Dtype = np.dtype[Any]
+Step = Callable[..., Any]
+
+
+def on_blocks(step: Step) -> Step:
+    """Decorate a step: it takes a block, or several, and is given a `Work` for the library of the first."""
+
+    @wraps(step)
+    def run(blocks: Any, *arguments: Any) -> Any:
+        first = blocks
+        while isinstance(first, (list, tuple)):
+            first = first[0]
+        library = libraries.of("x", first)
+        work = Work(library, None)
+        if library.on_cpu:
+            return device.using(True, step, work, blocks, *arguments)
+        return step(work, blocks, *arguments)
+
+    return run
+
+
+# --- Memory -----------------------------------------------------------------------------------------------
+
+
+def aligned(block: Any) -> Any:
+    """Return a block in C's order, at an address that its dtype may have."""
+    return np.require(block, requirements=("C", "A")) if isinstance(block, np.ndarray) else block
+
+
+def operand(work: Work, block: Any) -> Operand:
+    """Return a block as kernels take it."""
+    return work.operand(aligned(block))
+
+
+def fresh(work: Work, shape: Sequence[int], dtype: Dtype, zero: bool = False) -> tuple[Any, Any]:
+    """Return a new block of any dtype, structs too, and its items."""
+    memory = work.library.empty((math.prod(shape) * dtype.itemsize,), np.dtype(np.uint8))
+    if zero:
+        memory.fill(0)
+    block = memory.view(dtype).reshape(tuple(shape))
+    return block, work.operand(block).items
+
+
+def joined(blocks: Sequence[Any]) -> Any:
+    """Return the items of blocks one after another."""
+    flat = [aligned(each).reshape(-1) for each in blocks]
+    if isinstance(flat[0], np.ndarray):
+        return np.concatenate(flat)
+    import cupy
+
+    return cupy.concatenate([each.view(np.uint8) for each in flat]).view(flat[0].dtype)  # structs, too
+
+
+def pick(parts: Any, i: int) -> Any:
+    """Return one of several results of a task."""
+    return parts[i]
+
+
+# --- Records: each block has one for each of its rows -------------------------------------------------------
+
+
+@on_blocks
+def totals(
+    work: Work,
+    block: Any,
+    shipped: Shipped,
+    value: Dtype,
+    axes: Any,
+    commutative: bool,
+    skipped: bool = False,
+) -> Any:
+    """Return the records of a block's rows: what their items reduce to.
+
+    With `skipped` they have no values.
+    """
+    op = shipped.op()
+    carry = Carry(op, value)
+    items, _, layout, shape = over_axes(work, operand(work, block), axes)
+    block, records = fresh(work, result_shape(shape, False), carry.record, zero=True)
+    if skipped or not layout.size:
+        return block
+    read, written = carry.read(items), carry.written(records)
+    if layout.rows == 1:
+        work.run(carry.total(items, commutative), read, written, layout.length)
+    elif layout.inner > 1:
+        work.run(column_reduce(read, written, op), read, written, *layout)
+    else:
+        flagged = TransformIterator(read, operators.there(value), carry.record)
+        none = carry.absent()
+        made = segmented_reduce(flagged, records, None, None, carry.combined, none, commutative=False)
+        work.run(made, flagged, records, layout.rows, h_init=none, segment_size=layout.length)
+    return block
+
+
+@on_blocks
+def folded(work: Work, records: list[Any], shipped: Shipped, value: Dtype, init: Any) -> Any:
+    """Return what the records of blocks combine to, in order, after an initial value."""
+    carry = Carry(shipped.op(), value)
+    items, rows = operand(work, joined(records)).items, records[0].size
+    block, out = fresh(work, records[0].shape, carry.record)
+    first = carry.initial(init)
+    if rows == 1:
+        carry.fold(work, items, len(records), out, first)
+    elif rows:
+        work.run(column_reduce(items, out, carry.combined, first), items, out, 1, len(records), rows, first)
+    return block
+
+
+@on_blocks
+def prefixes(work: Work, records: list[Any], shipped: Shipped, value: Dtype, init: Any) -> list[Any]:
+    """Return what goes before each of several blocks."""
+    carry = Carry(shipped.op(), value)
+    items, number, rows = operand(work, joined(records)).items, len(records), records[0].size
+    block, out = fresh(work, (number, *records[0].shape), carry.record)
+    before = carry.initial(init)
+    if rows == 1:  # folds, which are built anyway
+        for i in range(number):
+            carry.fold(work, items, i, out[i : i + 1], before)
+    else:
+        scanned_rows(work, items, out, Layout(1, number, rows), carry.combined, before, True)
+    return [block[i : i + 1].reshape(records[0].shape) for i in range(number)]
+
+
+def _value(record: Any) -> Any:
+    return record.value
+
+
+@on_blocks
+def finished(work: Work, records: Any, value: Dtype, result: Dtype, axes: Any) -> Any:
+    """Return the values of records; `axes`: where the result has axes of length 1 in addition."""
+    x = operand(work, records)
+    if x.size and not _has_value(work, records):
+        raise ValueError(
+            "x: a reduction of no items has no result, as the operator has no known identity; give init"
+        )
+    shape = list(records.shape)
+    for axis in axes:
+        shape.insert(axis, 1)
+    block, out = fresh(work, shape, result)
+    work.copy(TransformIterator(x.items, _value, value), casting(out, value), x.size)
+    return block
+
+
+def _has_value(work: Work, records: Any) -> bool:
+    """Whether there are values in records of one block: in all, or, as it has no items, in none."""
+    return bool(work.host(aligned(records).reshape(-1)[:1])["there"][0])
+
+
+# --- Scans ------------------------------------------------------------------------------------------------
+
+
+@on_blocks
+def scanned(
+    work: Work,
+    block: Any,
+    before: Any,
+    shipped: Shipped,
+    value: Dtype,
+    result: Dtype,
+    axis: int,
+    exclusive: bool,
+) -> Any:
+    """Return the scans of a block's rows, each after its record of what goes before it."""
+    op = shipped.op()
+    carry = Carry(op, value)
+    x = operand(work, block)
+    layout, _ = layout_along(x, axis)
+    block, out = fresh(work, x.shape, result)
+    written, items = casting(out, value), carry.read(x.items)
+    if layout.rows == 1 and x.size:
+        record = work.host(aligned(before).reshape(1))
+        h_init = np.ascontiguousarray(record["value"]) if record["there"][0] else None
+        scanned_rows(work, items, written, layout, op, h_init, exclusive)
+    elif x.size:
+        if exclusive:
+            items = PermutationIterator(items, indices(_place_before, layout.length, layout.inner))
+        records = PermutationIterator(
+            operand(work, before).items, indices(_row_of, layout.length, layout.inner)
+        )
+        numbers = CountingIterator(np.int64(0)), constant(layout.length), constant(layout.inner)
+        begun = _begun_by(value) if exclusive else _begun_after(op, value)
+        items = TransformIterator(ZipIterator(items, *numbers, records), begun, value)
+        scanned_rows(work, items, written, layout, op, None)
+    return block
+
+
+def _row_of(s: Any) -> Any:
+    i, length, inner = s
+    return i // (length * inner) * inner + i % inner
+
+
+def _place_before(s: Any) -> Any:
+    i, length, inner = s
+    return i - inner if i // inner % length > 0 else i
+
+
+@operators.remembered
+def _begun_after(op: Any, value: Dtype) -> Any:
+    """Return an operator that combines the first item of a row with what goes before it."""
+    function, plain = operators.within(op), operators.plain(value)
+
+    def begun(s: Any) -> Any:
+        item, i, length, inner, before = s
+        if i // inner % length == 0 and before.there:
+            return plain(function(before.value, item))
+        return plain(item)
+
+    return begun
+
+
+@operators.remembered
+def _begun_by(value: Dtype) -> Any:
+    """Return an operator that puts what goes before a row in the place of its first item."""
+    plain = operators.plain(value)
+
+    def begun(s: Any) -> Any:
+        item, i, length, inner, before = s
+        return plain(before.value) if i // inner % length == 0 else plain(item)
+
+    return begun
+
+
+# --- Histograms, and the first k ----------------------------------------------------------------------------
+
+
+def counted(block: Any, bins: Any, interval: Any) -> Any:
+    """Return the counts of a block."""
+    return arrays.histogram(aligned(block), bins=bins, range=interval).hist
+
+
+def added(parts: list[Any]) -> Any:
+    """Return the sums of counts."""
+    return sum(parts[1:], parts[0])
+
+
+def top(block: Any, k: int, axis: int, largest: bool) -> tuple[Any, Any, int]:
+    """Return the first k items of a block's rows, or all; where they are, and the length of a row."""
+    length = block.shape[axis]
+    return (*arrays.top_k(aligned(block), min(k, length), axis=axis, largest=largest), length)
+
+
+def top_of(parts: list[Any], k: int, axis: int, largest: bool) -> tuple[Any, Any, int]:
+    """Return the first k of what several blocks, in order, have as such."""
+    values, places, lengths = zip(*parts, strict=True)
+    if len(parts) == 1:
+        return parts[0]  # type: ignore[no-any-return]
+    module = np if isinstance(values[0], np.ndarray) else __import__("cupy")
+    offsets = np.cumsum([0, *lengths]).tolist()
+    known = [each + offset for each, offset in zip(places, offsets[:-1], strict=True)]
+    values, known = (module.concatenate(each, axis=axis) for each in (values, known))
+    found = arrays.top_k(values, min(k, values.shape[axis]), axis=axis, largest=largest)
+    return found.values, module.take_along_axis(known, found.indices, axis), offsets[-1]
+
+
+def top_result(parts: tuple[Any, Any, int], i: int, k: int) -> Any:
+    """Return the values, or where they are."""
+    if parts[2] < k:
+        raise ValueError(f"k: expected at most {parts[2]}, the length of the axis, got {k}")
+    return parts[i]
+
+
+# --- Runs -------------------------------------------------------------------------------------------------
+
+
+def _keyed(shipped: Shipped, equal: Shipped | None, value: Dtype, key: Dtype) -> KeyedCarry:
+    return KeyedCarry(shipped.op(), value, key, _same(equal, key))
+
+
+def _same(equal: Shipped | None, key: Dtype) -> Any:
+    if equal is None and key.names is not None:
+        return operators.equal_fields(len(key.names))
+    return None if equal is None else equal.op()
+
+
+@on_blocks
+def runs(
+    work: Work, blocks: Sequence[Any], shipped: Shipped, equal: Shipped | None, value: Dtype
+) -> tuple[Any, Any, Any, Any]:
+    """Return the keys of a block's runs, what their values combine to, how many they are, and the record."""
+    keys, x = (operand(work, each) for each in blocks)
+    if keys.size != x.size:
+        raise ValueError(f"x: expected as many items in each block as `keys` has, {keys.size}, got {x.size}")
+    carry = _keyed(shipped, equal, value, keys.dtype)
+    (unique, unique_items), (aggregates, results) = (
+        fresh(work, (keys.size,), each) for each in (keys.dtype, value)
+    )
+    (count, number), (record, border) = (fresh(work, (1,), each, zero=True) for each in (INT64, carry.record))
+    if keys.size:
+        given = keys.items, unique_items, carry.read(x.items), results, number
+        work.run(reduce_by_key(*given, shipped.op(), _same(equal, keys.dtype)), *given, keys.size)
+        carry.border(work, keys.items, keys.items[keys.size - 1 :], results, number, border)
+    return unique, aggregates, count, record
+
+
+@on_blocks
+def neighbours(
+    work: Work, records: list[Any], shipped: Shipped, equal: Shipped | None, value: Dtype, key: Dtype
+) -> list[tuple[Any, Any]]:
+    """Return what the records before and after each block combine to."""
+    carry = _keyed(shipped, equal, value, key)
+    items, number = operand(work, joined(records)).items, len(records)
+    found = []
+    for i in range(number):
+        (before, first), (after, second) = (fresh(work, (1,), carry.record) for _ in range(2))
+        carry.fold(work, items, i, first)
+        carry.fold(work, items[i + 1 :], number - i - 1, second)
+        found.append((before, after))
+    return found
+
+
+@on_blocks
+def mended(
+    work: Work, found: Any, beside: Any, shipped: Shipped, equal: Shipped | None, value: Dtype
+) -> tuple[Any, Any]:
+    """Return the runs of a block, of which the first goes on from blocks before, and the last may go on."""
+    unique, aggregates, count, record = map(aligned, found)
+    if not unique.size:
+        return unique, aggregates
+    carry = _keyed(shipped, equal, value, unique.dtype)
+    aggregates, count = aggregates.copy(), count.copy()  # what other tasks have stays as it is
+    before, after, own, results, number = (
+        operand(work, each).items for each in (*beside, record, aggregates, count)
+    )
+    carry.mend(work, before, own, after, results, number)
+    kept = int(work.host(count)[0])
+    return unique[:kept], aggregates[:kept]
+
+
+def distinct(block: Any) -> Any:
+    """Return the different items of a block, sorted."""
+    return arrays.unique_values(aligned(block))
+
+
+def first(a: Any, b: Any) -> Any:
+    """Keep the first item of a run."""
+    return a

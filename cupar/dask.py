@@ -1,0 +1,46 @@
+"""Functions on dask arrays, lazy: blocks are NumPy's or CuPy's, and each task calls cupar where its block is.
+
+>>> import numpy as np, dask.array as da
+>>> from cupar import dask as cdask
+>>> x = da.from_array(np.arange(1, 7), chunks=2)
+>>> cdask.scan(x, lambda a, b: a * b).compute()
+array([  1,   2,   6,  24, 120, 720])
+
+Nothing is compiled while a graph is made. Tasks are named after what they do, operators included: the same
+call has the same names in every process, and another operator has others. Functions are fetched from their
+modules when first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+_NAMES = {"reductions": "histogram reduce scan top_k", "sorting": "reduce_by_key sort unique"}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+__all__ = sorted(_MODULES)  # noqa: PLE0605
+
+if TYPE_CHECKING:  # the same for type checkers; a test compares the two
+    from ._dask.reductions import histogram as histogram
+    from ._dask.reductions import reduce as reduce
+    from ._dask.reductions import scan as scan
+    from ._dask.reductions import top_k as top_k
+    from ._dask.sorting import reduce_by_key as reduce_by_key
+    from ._dask.sorting import sort as sort
+    from ._dask.sorting import unique as unique
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(
+            f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__]
+        )
+    value = globals()[name] = getattr(importlib.import_module(f"._dask.{module}", __package__), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

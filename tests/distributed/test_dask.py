@@ -1,0 +1,438 @@
+"""Functions on dask arrays against plain loops and NumPy: chunks of all kinds, on each scheduler."""
+
+import itertools
+import pickle
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given as drawn
+from hypothesis import settings
+from hypothesis import strategies as st
+
+import cupar
+from cupar import arrays
+from cupar import dask as cdask
+from cupar._obtain import obtain
+
+dask = pytest.importorskip("dask")
+da = pytest.importorskip("dask.array")
+
+Affine = cupar.gpu_struct({"a": np.int64, "b": np.int64}, "Affine")
+CHUNKS = [(10,) * 4, (0, 1, 25, 0, 9, 5, 0), (0, 40), (2,) * 20]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+def composed(f, g):
+    """Return the map that is f, and then g: not commutative."""
+    return f.a * g.a % 10007, (f.b * g.a + g.b) % 10007
+
+
+def filled(a, b):
+    return b if b == b else a
+
+
+def low_bits(a, b):
+    return (a & 3) < (b & 3)
+
+
+def by_a(p, q):
+    return p.a < q.a
+
+
+def same_ten(a, b):
+    return a // 10 == b // 10
+
+
+def maps(rng, n):
+    found = np.zeros(n, Affine.dtype)
+    found["a"], found["b"] = rng.integers(1, 9, n), rng.integers(0, 9, n)
+    return found
+
+
+def gaps(rng, shape):
+    return np.where(rng.random(shape) < 0.7, np.nan, rng.integers(0, 99, shape))
+
+
+def one_by_one(items, op, init=None):
+    """Return the scan of a loop: of plain values, or of the fields of structs."""
+    if items.dtype.names is None:
+        return np.array([*itertools.accumulate(items, op)], items.dtype)
+    first = [] if init is None else [init]
+    steps = itertools.accumulate([*first, *items.tolist()], lambda p, q: composed(_Map(*p), _Map(*q)))
+    return np.array([*steps][len(first) :], items.dtype)
+
+
+class _Map:
+    def __init__(self, a, b):
+        self.a, self.b = a, b
+
+
+def unknown(x):
+    """Return the same array with chunks that are not known."""
+    return x[da.ones(x.shape, chunks=x.chunks, dtype=bool)]
+
+
+def chunked(items, chunks):
+    return da.from_array(items, chunks=(chunks,))
+
+
+# --- Records ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chunks", CHUNKS, ids=["even", "holes", "one", "many"])
+def test_operators_that_do_not_commute(rng, chunks):
+    items, numbers = maps(rng, 40), gaps(rng, 40)
+    expected, after = one_by_one(items, composed), one_by_one(items, composed, (3, 4))
+    x, y = chunked(items, chunks), unknown(chunked(numbers, chunks))
+    assert cdask.reduce(x, composed, commutative=False).compute() == expected[-1]
+    assert cdask.reduce(x, composed, commutative=False, init=(3, 4)).compute() == after[-1]
+    for method in ("parallel", "sequential"):
+        scan = partial(cdask.scan, method=method)
+        assert scan(x, composed).compute().tolist() == expected.tolist()
+        assert scan(x, composed, init=(3, 4)).compute().tolist() == after.tolist()
+        before = scan(x, composed, init=(3, 4), exclusive=True).compute()
+        assert before.tolist() == [(3, 4), *after.tolist()[:-1]]
+        found = scan(y, filled)
+        assert np.isnan(found.chunks[0]).all()
+        np.testing.assert_array_equal(found.compute(), one_by_one(numbers, filled))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_axes(rng, axis):
+    items = gaps(rng, (12, 9))
+    x = da.from_array(items, chunks=((5, 0, 7), (2, 3, 4)))
+    expected = np.apply_along_axis(one_by_one, axis, items, filled)
+    last = expected.take(-1, axis)
+    for method in ("parallel", "sequential"):
+        found = cdask.scan(x, filled, axis=axis, method=method)
+        assert found.chunks == x.chunks
+        np.testing.assert_array_equal(found.compute(), expected)
+    after = np.where(np.isnan(expected), 7, expected)
+    whole = np.concatenate([np.full_like(after.take([0], axis), 7), after], axis)
+    found = cdask.scan(x, filled, axis=axis, exclusive=True, init=7)
+    np.testing.assert_array_equal(found.compute(), whole.take(range(items.shape[axis]), axis))
+    found = cdask.reduce(x, filled, axis=axis, commutative=False)
+    np.testing.assert_array_equal(found.compute(), last)
+    kept = cdask.reduce(x, filled, axis=axis, commutative=False, keepdims=True)
+    assert kept.compute().shape == kept.shape == (*items.shape[:axis], 1, *items.shape[axis + 1 :])
+
+
+def test_all_axes_in_order(rng):
+    items = gaps(rng, (6, 7))
+    x = da.from_array(items, chunks=(4, 3))
+    expected = one_by_one(items.reshape(-1), filled)
+    np.testing.assert_array_equal(cdask.scan(x, filled).compute(), expected)
+    assert cdask.reduce(x, filled, commutative=False).compute() == expected[-1]
+    counts = rng.integers(0, 9, (4, 5, 6))
+    y = da.from_array(counts, chunks=2)
+    for axis in (None, (0, 2), (1,), (0, 1)):
+        for keepdims in (False, True):
+            found = cdask.reduce(y, axis=axis, keepdims=keepdims)
+            assert np.array_equal(found.compute(), counts.sum(axis, keepdims=keepdims))
+            assert found.shape == counts.sum(axis, keepdims=keepdims).shape
+
+
+def test_dtypes_and_no_items():
+    halves = np.full(3000, 0.25, np.float16)
+    x = da.from_array(halves, chunks=1000)
+    total = cdask.reduce(x)
+    assert (total.dtype, total.compute()) == (np.float16, 750)
+    empty = da.from_array(np.zeros(0), chunks=1)
+    assert cdask.reduce(empty).compute() == 0
+    assert cdask.reduce(empty, filled, init=3, commutative=False).compute() == 3
+    assert cdask.scan(empty, filled).compute().shape == (0,)
+    with pytest.raises(ValueError, match="no items has no result"):
+        cdask.reduce(empty, filled).compute()
+
+
+# --- Counts, and the first k --------------------------------------------------------------------------------
+
+
+def test_histograms(rng):
+    items = np.append(rng.normal(size=97), [np.nan, -3, 3])
+    for chunks in ((50, 0, 50), (5,) * 20):
+        x = unknown(chunked(items, chunks))
+        for bins in (dict(bins=7, range=(-3, 3)), dict(bins=[-1, 0, 0.5, 4])):
+            found, expected = cdask.histogram(x, **bins), np.histogram(items, **bins)
+            assert np.array_equal(found.hist.compute(), expected[0])
+            assert np.array_equal(found.edges, expected[1])
+    with pytest.raises(TypeError, match="range: expected two numbers"):
+        cdask.histogram(x, bins=5)
+
+
+def test_top_k_has_the_first_of_equal_items(rng):
+    items = rng.integers(0, 5, 40)
+    first = np.argsort(-items, kind="stable")
+    for chunks in CHUNKS:
+        for x in (chunked(items, chunks), unknown(chunked(items, chunks))):
+            found = cdask.top_k(x, 12)
+            assert np.array_equal(found.indices.compute(), first[:12])
+            assert np.array_equal(found.values.compute(), items[first[:12]])
+    with pytest.raises(ValueError, match="k: expected at most 40, the length of the axis, got 41"):
+        cdask.top_k(x, 41).values.compute()
+    rows = gaps(rng, (7, 8))
+    for axis in (0, 1, None):
+        found = cdask.top_k(da.from_array(rows, chunks=(3, 3)), 4, axis=axis, largest=False)
+        expected = arrays.top_k(rows, 4, axis=axis, largest=False)
+        np.testing.assert_array_equal(found.values.compute(), expected.values)
+        assert np.array_equal(found.indices.compute(), expected.indices)
+
+
+# --- Sorts, sets and runs -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chunks", CHUNKS, ids=["even", "holes", "one", "many"])
+def test_sorts(rng, chunks):
+    items = rng.integers(0, 60, 40)
+    x = unknown(chunked(items, chunks))
+    assert np.array_equal(cdask.sort(x).compute(), np.sort(items))
+    assert np.array_equal(cdask.sort(x, descending=True, npartitions=3).compute(), np.sort(items)[::-1])
+    stable = items[np.argsort(items & 3, kind="stable")]
+    assert np.array_equal(cdask.sort(x, less=low_bits).compute(), stable)
+    numbers = gaps(rng, 40)
+    np.testing.assert_array_equal(cdask.sort(chunked(numbers, chunks)).compute(), np.sort(numbers))
+
+
+@pytest.mark.parametrize("kind", ["random", "equal", "sorted"])
+def test_sorted_blocks_are_alike(rng, kind):
+    items = {"random": rng.integers(0, 999, 9000), "equal": np.zeros(9000, int), "sorted": np.arange(9000)}
+    found = cdask.sort(chunked(items[kind], (100, 8000, 900)), npartitions=10)
+    sizes = [len(each) for each in dask.compute(*found.to_delayed().ravel())]
+    assert sum(sizes) == 9000 and 800 <= min(sizes) <= max(sizes) <= 1000
+
+
+def test_sorts_along_axes(rng):
+    items = rng.integers(0, 60, (12, 9))
+    x = da.from_array(items, chunks=(5, 4))
+    for axis in (0, 1, -1, None):
+        assert np.array_equal(cdask.sort(x, axis=axis).compute(), np.sort(items, axis))
+
+
+@pytest.mark.parametrize("chunks", CHUNKS, ids=["even", "holes", "one", "many"])
+def test_runs_across_blocks(rng, chunks):
+    keys, numbers = np.sort(rng.integers(0, 30, 40)), gaps(rng, 40)
+    keys[10:36] = keys[10]  # over several blocks
+    found = cdask.reduce_by_key(chunked(keys, chunks), chunked(numbers, chunks), filled, equal=same_ten)
+    expected = arrays.reduce_by_key(keys, numbers, filled, equal=same_ten)
+    assert np.array_equal(found.keys.compute(), expected.keys)
+    np.testing.assert_array_equal(found.values.compute(), expected.values)
+    items = rng.integers(0, 8, 40)
+    assert np.array_equal(cdask.unique(chunked(items, chunks)).compute(), np.unique(items))
+
+
+def test_unique_of_any_shape_and_of_nan(rng):
+    items = gaps(rng, (6, 7))
+    found = cdask.unique(da.from_array(items, chunks=(2, 3))).compute()
+    np.testing.assert_array_equal(found, arrays.unique_values(items))
+    assert np.isnan(found).sum() == np.isnan(items).sum()
+
+
+def test_keys_of_structs_and_other_chunks():
+    keys = np.array([(1, 1), (1, 1), (1, 2), (1, 2)], Affine.dtype)
+    found = cdask.reduce_by_key(chunked(keys, (3, 1)), chunked(np.arange(4), (1, 2, 1)))
+    assert found.keys.compute().tolist() == [(1, 1), (1, 2)]
+    assert found.values.compute().tolist() == [1, 5]
+    known, other = chunked(np.arange(4), (3, 1)), chunked(np.arange(4), (2, 2))
+    with pytest.raises(ValueError, match="x: expected as many items as `keys` has, 4, got 5"):
+        cdask.reduce_by_key(known, chunked(np.arange(5), (5,)))
+    with pytest.raises(ValueError, match="x: expected as many blocks as `keys` has, 2"):
+        cdask.reduce_by_key(known, unknown(chunked(np.arange(4), (1, 1, 2))))
+    with pytest.raises(ValueError, match="as many items in each block"):
+        cdask.reduce_by_key(unknown(known), unknown(other)).values.compute()
+
+
+@settings(max_examples=30, deadline=None)
+@drawn(data=st.data(), chunks=st.lists(st.integers(0, 9), min_size=1, max_size=20))
+def test_whatever_the_chunks(data, chunks):
+    """As NumPy has it, for sums of whatever is in blocks."""
+    n = sum(chunks)
+    items = np.array(data.draw(st.lists(st.integers(-4, 4), min_size=n, max_size=n)), np.int64)
+    x = chunked(items, tuple(chunks))
+    k = data.draw(st.integers(0, n))
+    keys, heads = np.array([], int), np.flatnonzero(np.diff(items, prepend=np.nan))
+    sums = np.add.reduceat(items, heads) if n else items
+    found = cdask.reduce_by_key(x, x)
+    keys, values, total, sums_to, ordered, top, different = dask.compute(
+        *found, cdask.reduce(x), cdask.scan(x), cdask.sort(x), cdask.top_k(x, k).indices, cdask.unique(x)
+    )
+    assert np.array_equal(keys, items[heads]) and np.array_equal(values, sums)
+    assert total == items.sum() and np.array_equal(sums_to, items.cumsum())
+    assert np.array_equal(ordered, np.sort(items)) and np.array_equal(different, np.unique(items))
+    assert np.array_equal(top, np.argsort(-items, kind="stable")[:k])
+
+
+# --- Graphs -------------------------------------------------------------------------------------------------
+
+
+def all_of(x, keys, op, less):
+    found = cdask.reduce_by_key(keys, x, op)
+    histogram = cdask.histogram(x, bins=4, range=(0, 1)).hist
+    some = cdask.reduce(x, op), cdask.scan(x, op, init=1), cdask.sort(x, less=less), cdask.unique(x)
+    return *found, *cdask.top_k(x, 3), histogram, *some
+
+
+def plus_one(a, b):
+    return a + b + 1
+
+
+def sample(chunks=(3, 4)):
+    return chunked(np.arange(7.0), chunks), chunked(np.arange(7) // 3, chunks)
+
+
+def test_nothing_is_built_while_a_graph_is_made(monkeypatch):
+    def ask(spec, answer):
+        raise AssertionError(f"{spec.algorithm} is built")
+
+    cupar.cache.clear(disk=False)
+    monkeypatch.setattr(obtain, "observer", type("Never", (), {"cc": None, "is_ahead": False, "ask": ask}))
+    found = all_of(*sample(), plus_one, low_bits)
+    with pytest.raises(AssertionError, match="is built"):
+        found[-3].compute()
+
+
+_NAMES = """
+import sys
+sys.path[:0] = {path!r}
+import test_dask
+print(*[each.name for each in test_dask.all_of(*test_dask.sample(), test_dask.plus_one, test_dask.low_bits)])
+"""
+
+
+def test_names_of_tasks_follow_from_what_is_done():
+    found = all_of(*sample(), plus_one, low_bits)
+    names = [each.name for each in found]
+    assert len({*names}) == len(names)
+    assert [each.name for each in all_of(*sample(), lambda a, b: a + b + 1, low_bits)] == names
+    program = _NAMES.format(path=[str(Path(__file__).parent)])
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.stdout.split() == names, done.stderr
+    others = all_of(*sample(), lambda a, b: a + b + 2, by_a)
+    assert not {each.name for each in others[:2]} & {*names}
+    x = sample()[0]
+    scans = [
+        cdask.scan(x, *given, **named).name
+        for given, named in (
+            ((plus_one,), {}),
+            ((plus_one,), {"init": 2}),
+            ((plus_one,), {"dtype": "f4"}),
+            ((plus_one,), {"method": "sequential"}),
+            ((), {}),
+            ((max,), {}),
+            ((cupar.OpKind.MAXIMUM,), {}),
+            ((np.maximum,), {}),
+        )
+    ]
+    assert len({*scans}) == len(scans)
+
+
+SCALE = 2
+
+
+def scaled(a, b):
+    return a * SCALE + b
+
+
+def test_an_operator_that_changes_is_never_stale(monkeypatch):
+    x = chunked(np.ones(2, int), (1, 1))
+    before = cdask.reduce(x, scaled, commutative=False)
+    assert before.compute() == 3
+    monkeypatch.setattr(sys.modules[__name__], "SCALE", 5)
+    after = cdask.reduce(x, scaled, commutative=False)
+    assert after.name != before.name
+    assert after.compute() == 6
+    with pytest.raises(RuntimeError, match="op: expected scaled as it was when the graph was made"):
+        before.compute()
+    table = np.array([1, 2])
+    weighed = lambda a, b: a + b * table[1]
+    first = cdask.reduce(x, weighed)
+    table[1] = 3
+    assert cdask.reduce(x, weighed).name != first.name
+
+
+def test_operators_arrive_as_one_object():
+    cloudpickle = pytest.importorskip("cloudpickle")
+    from cupar._dask.shipped import shipped
+
+    real = np.dtype(float)
+    for op in (lambda a, b: a + b + SCALE, plus_one, max, np.add, cupar.OpKind.PLUS):
+        sent = shipped("op", op, (real, real), real, True)
+        one, other = (pickle.loads(cloudpickle.dumps(sent)) for _ in range(2))
+        assert one is other and one.token == sent.token
+        assert callable(one.op()) or one.op() is op
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda x: cdask.reduce(np.ones(3)), TypeError, "x: expected a dask array, got ndarray"),
+        (lambda x: cdask.scan(x.astype(object)), TypeError, "x: "),
+        (lambda x: cdask.scan(x, lambda a: a), TypeError, "op: .*takes 1 positional argument"),
+        (lambda x: cdask.scan(x, plus_one, exclusive=True), TypeError, "init: an exclusive scan begins"),
+        (lambda x: cdask.scan(x, method="blelloch"), ValueError, "method: expected 'parallel' or"),
+        (lambda x: cdask.reduce(x, axis=1), ValueError, "axis: expected from -1 to 0"),
+        (lambda x: cdask.reduce(x, axis=(0,), commutative=False), TypeError, "axis: expected an integer"),
+        (lambda x: cdask.sort(x, npartitions=0), ValueError, "npartitions: expected 1 or more, got 0"),
+        (lambda x: cdask.sort(x.astype(Affine.dtype)), TypeError, "less: expected a comparison"),
+        (lambda x: cdask.unique(x.astype(Affine.dtype)), TypeError, "x: expected an array of numbers"),
+        (lambda x: cdask.top_k(x, 1.5), TypeError, "k: expected an integer, got float"),
+        (lambda x: cdask.reduce(x, cupar.RawOp("f", b"BC")), TypeError, "op: .*got a RawOp"),
+    ],
+)
+def test_refusals(call, error, text):
+    with pytest.raises(error, match=text):
+        call(da.ones(3, chunks=2))
+
+
+# --- Schedulers ---------------------------------------------------------------------------------------------
+
+
+def check_all(rng):
+    items, numbers = maps(rng, 40), gaps(rng, 40)
+    for chunks in CHUNKS[:2]:
+        x, y = chunked(items, chunks), chunked(numbers, chunks)
+        keys = chunked(np.arange(40) // 15, chunks)
+        found = dask.compute(
+            cdask.scan(x, composed),
+            cdask.scan(y, filled, method="sequential"),
+            cdask.reduce(x, composed, commutative=False),
+            cdask.reduce_by_key(keys, keys).values,
+            cdask.sort(y),
+            cdask.sort(x, less=by_a),
+            cdask.unique(keys),
+        )
+        expected = one_by_one(items, composed), one_by_one(numbers, filled)
+        assert found[0].tolist() == expected[0].tolist() and found[2] == expected[0][-1]
+        np.testing.assert_array_equal(found[1], expected[1])
+        assert found[3].tolist() == [0, 15, 20]
+        np.testing.assert_array_equal(found[4], np.sort(numbers))
+        assert found[5].tolist() == sorted(items.tolist(), key=lambda each: each[0])
+        assert found[6].tolist() == [0, 1, 2]
+
+
+def test_threads(rng):
+    with dask.config.set(scheduler="threads", num_workers=3):
+        check_all(rng)
+
+
+def test_processes_of_a_cluster_find_builds_by_fingerprints(rng, session_cache):
+    distributed = pytest.importorskip("distributed")
+    check_all(rng)  # builds
+    cluster = distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+    )
+    with dask.config.set(scheduler=None), cluster, distributed.Client(cluster) as client:
+        check_all(rng)
+        stats = client.run(cupar.cache.stats)
+    assert [each.built for each in stats.values()] == [0, 0]
+    assert all(each.disk for each in stats.values())
