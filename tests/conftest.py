@@ -14,6 +14,14 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.path.parent.name != "store")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Give each worker tests that stand together, as these share builds; at the end it takes others' last ones."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log) if config.getvalue("dist") == "load" else None
+
+
 @pytest.fixture(scope="session", autouse=True)
 def session_cache(tmp_path_factory):
     root = tmp_path_factory.getbasetemp()
