@@ -16,7 +16,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Give each worker tests that stand together, as these share builds; at the end it takes others' last ones."""
+    """Give each worker tests that stand together, which share builds, and at the end others' last ones."""
     from xdist.scheduler import WorkStealingScheduling
 
     return WorkStealingScheduling(config, log) if config.getvalue("dist") == "load" else None
