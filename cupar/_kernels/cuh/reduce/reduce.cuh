@@ -56,9 +56,9 @@ struct reduce_kernels {
       is_array<d_in_t> || items == 1 ? Traits::rows : (tuple_rows > 0 ? tuple_rows : 1);
   static constexpr int small_rows = Traits::rows < most_rows ? Traits::rows : most_rows;
   static constexpr int whole_rows = 32 / items > small_rows ? 32 / items : small_rows;
-  static constexpr int rows       = !is_made_of_words<value_t, items, d_in_t> ? small_rows
-                                    : Traits::rows < whole_rows               ? Traits::rows
-                                                                              : whole_rows;
+  static constexpr int rows       = is_ordered || !is_made_of_words<value_t, items, d_in_t> ? small_rows
+                                    : Traits::rows < whole_rows                             ? Traits::rows
+                                                                                            : whole_rows;
 
   static constexpr int large_threads = sizeof(accum_t) <= 16 ? 1024 : threads;  // or registers are short
   static constexpr int large_bytes   = 64 * 1024;
