@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime
 import importlib
 from collections.abc import MutableMapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -25,8 +26,8 @@ class TorchComm:
         backend = dist.get_backend(group)
         self.transport = f"torch.distributed ({backend})"
         self._peers = [dist.get_global_rank(group, r) for r in range(self.size)]
-        # What is agreed on is on the host, unless the group has nothing but NCCL.
-        self._host = "cuda" if backend == "nccl" else "cpu"
+        # What is agreed on is on the host, where NCCL has nothing to say.
+        self._talk = _beside(dist, group, self._peers) if backend == "nccl" else group
         # PyTorch 2.13 gave it another name.
         self._all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
@@ -41,34 +42,34 @@ class TorchComm:
             return nullcontext()
         return libraries.of("tensor", self._torch.empty(0, device="cuda")).on(stream)
 
-    def _done(self, works: Sequence[Any]) -> None:
-        """Wait for the host's part of operations: all of it with gloo, the enqueueing with NCCL."""
+    def _done(self, works: Sequence[Any], stream: Any = None) -> None:
+        """Wait for operations: on the CPU the host, on a GPU the stream, for which there is no timeout."""
         try:
             for each in works:
                 if each is not None:
-                    each.wait(self._timeout)
+                    each.wait(*((self._timeout,) if stream is None else ()))
         except RuntimeError as error:
             raise GroupError(str(error).splitlines()[0]) from error
 
     def agree(self, data: bytes) -> list[bytes]:
         """Return the bytes of all ranks."""
         torch, own = self._torch, np.frombuffer(data, np.uint8)
-        length = torch.tensor([len(own)], dtype=torch.int64, device=self._host)
-        lengths = torch.empty(self.size, dtype=torch.int64, device=self._host)
-        self._done([self._all_gather(lengths, length, group=self._group, async_op=True)])
+        length = torch.tensor([len(own)], dtype=torch.int64)
+        lengths = torch.empty(self.size, dtype=torch.int64)
+        self._done([self._all_gather(lengths, length, group=self._talk, async_op=True)])
         sizes = lengths.tolist()
         padded = torch.zeros(max(sizes), dtype=torch.uint8)
         padded[: len(own)] = torch.from_numpy(own.copy())
-        found = torch.empty(max(sizes) * self.size, dtype=torch.uint8, device=self._host)
-        self._done([self._all_gather(found, padded.to(self._host), group=self._group, async_op=True)])
-        rows = found.cpu().numpy().reshape(self.size, -1)
+        found = torch.empty(max(sizes) * self.size, dtype=torch.uint8)
+        self._done([self._all_gather(found, padded, group=self._talk, async_op=True)])
+        rows = found.numpy().reshape(self.size, -1)
         return [row[:size].tobytes() for row, size in zip(rows, sizes, strict=True)]
 
     def gather(self, record: Any, records: Any, stream: Any) -> None:
         """Gather the records of all ranks."""
         with self._on(stream):
             given = self._tensor(records), self._tensor(record)
-            self._done([self._all_gather(*given, group=self._group, async_op=True)])
+            self._done([self._all_gather(*given, group=self._group, async_op=True)], stream)
 
     def exchange(self, send: Sequence[Any], recv: Sequence[Any], stream: Any) -> None:
         """Send to and receive from each rank, all at once."""
@@ -79,14 +80,20 @@ class TorchComm:
                     ops.append(dist.P2POp(way, self._tensor(array), peer, self._group))
         if ops:
             with self._on(stream):
-                self._done(dist.batch_isend_irecv(ops))
+                self._done(dist.batch_isend_irecv(ops), stream)
 
     def total(self, array: Any, stream: Any) -> None:
         """Add the numbers of all ranks; of unsigned integers, which PyTorch does not add, the bits."""
         if array.dtype.kind == "u" and array.dtype.itemsize > 1:
             array = viewed(array, np.dtype(f"i{array.dtype.itemsize}"))
         with self._on(stream):
-            self._done([self._dist.all_reduce(self._tensor(array), group=self._group, async_op=True)])
+            self._done([self._dist.all_reduce(self._tensor(array), group=self._group, async_op=True)], stream)
+
+    def abort(self) -> None:
+        """Abort what NCCL has enqueued, which would wait for ever; PyTorch can from 2.7 on."""
+        if self._talk is not self._group:
+            with suppress(Exception):
+                self._group.abort()
 
     def store(self) -> MutableMapping[str, bytes] | None:
         """Return the group's store as one for builds, None if it is not to be had."""
@@ -94,6 +101,19 @@ class TorchComm:
             return StoreMapping(self._dist.distributed_c10d._get_default_store())
         except (AttributeError, ValueError, RuntimeError):
             return None
+
+
+# By a group of NCCL, the one of gloo beside it.
+_besides: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+
+def _beside(dist: Any, group: Any, ranks: list[int]) -> Any:
+    """Return a group of gloo of the same ranks, for what the host has to say; all of them call this."""
+    found = _besides.get(group)
+    if found is None:
+        found = dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
+        _besides[group] = found
+    return found
 
 
 class StoreMapping(MutableMapping[str, bytes]):

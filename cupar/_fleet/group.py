@@ -51,6 +51,7 @@ class Group:
             return method(*arguments)
         except Exception as error:
             self._failure = str(error).splitlines()[0] if str(error) else type(error).__name__
+            getattr(self.comm, "abort", lambda: None)()
             raise GroupError(f"{self.transport}: {self._failure}") from error
         except BaseException as interrupt:
             self._failure = type(interrupt).__name__

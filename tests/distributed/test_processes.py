@@ -23,6 +23,7 @@ def test_gloo():
     assert [each["problems"] for each in found] == [16] * 2
     assert is_told(found, size)
     for each in found:
+        assert each["beside"] == ["rank 0", "rank 1rank 1", "rank 2rank 2rank 2"]
         built, fetched = each["builds"]
         assert built == fetched / (size - 1) > 0  # one rank built each, the others fetched it
         told, total = each["survivors"]

@@ -52,6 +52,21 @@ def gloo(rank, size, *ports):
     return group, {"ports": ports}
 
 
+def beside():
+    """Return what ranks say in a group beside one of NCCL, which is gloo's that says it is another."""
+    from unittest import mock
+
+    import torch.distributed as dist
+
+    from cupar._fleet import c10d
+
+    with mock.patch.object(dist, "get_backend", lambda group: "nccl"):
+        found = [c10d.TorchComm(dist.group.WORLD, 60) for _ in range(2)]
+    assert found[0]._talk is found[1]._talk is not dist.group.WORLD
+    assert dist.get_backend(found[0]._talk) == "gloo"
+    return [each.decode() for each in found[1].agree(b"rank %d" % found[1].rank * (found[1].rank + 1))]
+
+
 def nccl(rank, size, *ports):
     """Join a group whose ranks have a GPU each."""
     import cupy
@@ -90,6 +105,7 @@ def main(engine, *given):
     kind = ranks.Device if engine == "nccl" else ranks.Host
     found = {"problems": ranks.check_all(group, kind), "differing": ranks.differing(group, kind)}
     if engine == "gloo":
+        found["beside"] = beside()
         found["builds"] = one_build(group)
         found["survivors"] = survivors(group, **more)
     print(json.dumps(found), flush=True)
