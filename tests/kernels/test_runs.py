@@ -190,7 +190,7 @@ def test_operators_are_linked_to_one_template(name, empty_cache, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "cc"), zip(BUILDS, [75, 80, 100, 120], strict=True))
+@pytest.mark.parametrize(("name", "cc"), [*zip(BUILDS, [75, 80, 100, 120], strict=True)])
 def test_templates_build(name, cc):
     assert BUILDS[name](lambda a, b: a + b, same, cc=cc).build.cubin_size < 90_000
 
