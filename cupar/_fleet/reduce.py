@@ -10,9 +10,10 @@ from .._ir.specialisation import Specialisation
 from .._launch.arguments import two_phases
 from .._obtain.arguments import in_order
 from ..iterators import DiscardIterator, TransformOutputIterator
-from ..operators import Op
+from ..operators import Op, OpKind
 from ..partition import select
 from ..reduce import reduce_into as local_reduce
+from ..transform import unary_transform
 from .carry import Carry
 from .comm import raw
 from .sharded import Sharded, accumulator_of, filled, made
@@ -41,21 +42,33 @@ class Reduce(Sharded):
     def __call__(self) -> None:
         """Query the size of the temporary storage, or run with it."""
 
-    def _build(self, work: Work, carry: Carry, d_in: Any, d_out: Any, commutative: bool) -> None:
+    def _build(
+        self, work: Work, carry: Carry, d_in: Any, d_out: Any, has_init: bool, commutative: bool
+    ) -> None:
         self._carry = carry
         self._total = carry.total(d_in, commutative)
         self._own, self._none, self._folded = (filled(work, carry) for _ in range(3))
+        self._written = carry.written(self._own)
         self._records = work.temporary(self.group.size, carry.record)
-        written = TransformOutputIterator(d_out, _value, carry.record)
-        self._write = select(carry.record, written, DiscardIterator(INT64), _there)
+        self._value, self._has_init = carry.value_of(self._folded), has_init
+        if has_init:
+            self._write: Any = unary_transform(self._value, d_out, OpKind.IDENTITY)
+        else:  # there may be none, which the host does not know
+            written = TransformOutputIterator(d_out, _value, carry.record)
+            self._write = select(carry.record, written, DiscardIterator(INT64), _there)
 
     def _call(self, work: Work, d_in: Any, d_out: Any, num_items: int, h_init: Any) -> None:
         carry, record = self._carry, self._none
+        if self._has_init and h_init is None:
+            raise TypeError("h_init: this reduction was built with an initial value, got None")
         if num_items:
             record = self._own
-            work.run(self._total, carry.read(d_in), carry.written(record), num_items)
+            work.run(self._total, carry.read(d_in), self._written, num_items)
         self.group.gather(raw(record), raw(self._records), self._stream(work))
         carry.fold(work, self._records, self.group.size, self._folded, carry.initial(h_init))
+        if self._has_init:
+            work.run(self._write, self._value, d_out, 1)
+            return
         written = TransformOutputIterator(d_out, _value, carry.record)
         work.run(self._write, self._folded, written, DiscardIterator(INT64), 1)
 
@@ -106,7 +119,7 @@ def reduce_into(
 
     def build(found: Reduce, work: Work, spec: Specialisation) -> None:
         in_order(commutative)
-        found._build(work, Carry(op, accumulator_of(spec)), d_in, d_out, commutative)
+        found._build(work, Carry(op, accumulator_of(spec)), d_in, d_out, h_init is not None, commutative)
 
     arrays = {"d_in": d_in, "d_out": d_out}
     specify = local_reduce, d_in, d_out, op, h_init

@@ -100,6 +100,7 @@ class Scan(Sharded):
         self._carry, self._op, self._inclusive, self._applied = carry, op, inclusive, applied
         self._has_init = h_init is not None
         self._own, self._none, self._prefix = (filled(work, carry) for _ in range(3))
+        self._written = carry.written(self._own)
         self._records = work.temporary(self.group.size, carry.record)
         value = carry.value_of(self._prefix)
         scan = local_inclusive if inclusive else local_exclusive
@@ -136,7 +137,7 @@ class Scan(Sharded):
         carry, group, prefix, record = self._carry, self.group, self._prefix, self._none
         if num_items and group.rank < group.size - 1:  # nothing comes after the last one
             record = self._own
-            work.run(self._total, carry.read(d_in), carry.written(record), num_items)
+            work.run(self._total, carry.read(d_in), self._written, num_items)
         self._gathered(work, record, group.rank, prefix, init)
         value = carry.value_of(prefix)
         if self._has_init or not num_items:
@@ -160,13 +161,13 @@ class Scan(Sharded):
             record, last = self._own, begin(items_of(work, "d_out", d_out), num_items - 1)
             if self._last is None:
                 work.run(self._scan, d_in, d_out, num_items)
-                work.run(self._first, last, carry.written(record), 1)
+                work.run(self._first, last, self._written, 1)
             else:
                 if d_in is d_out:
                     raise ValueError('d_out: expected another array than d_in with carry="returned"')
                 read = carry.read(begin(items_of(work, "d_in", d_in), num_items - 1))
                 work.run(self._scan, d_in, d_out, num_items, h_init)
-                work.run(self._last, last, read, carry.written(record), 1)
+                work.run(self._last, last, read, self._written, 1)
         out = work.temporary(1, carry.record)
         self._gathered(work, record, self.group.rank, out, init)
         return Prefix(carry, out, self._op)
