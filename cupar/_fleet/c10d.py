@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import importlib
+import time
 from collections.abc import MutableMapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
@@ -13,6 +14,9 @@ import numpy as np
 
 from .._functions import libraries
 from .comm import GroupError, viewed
+
+_PAUSES = 1e-5, 1e-3  # seconds between two looks, the first and the longest
+_NOW = datetime.timedelta(milliseconds=1)
 
 
 class TorchComm:
@@ -42,26 +46,36 @@ class TorchComm:
             return nullcontext()
         return libraries.of("tensor", self._torch.empty(0, device="cuda")).on(stream)
 
-    def _done(self, works: Sequence[Any], stream: Any = None) -> None:
+    def _done(self, works: Sequence[Any], stream: Any = None, timeout: Any = None) -> None:
         """Wait for operations: on the CPU the host, on a GPU the stream, for which there is no timeout."""
+        given = (self._timeout if timeout is None else timeout,) if stream is None else ()
         try:
             for each in works:
                 if each is not None:
-                    each.wait(*((self._timeout,) if stream is None else ()))
+                    each.wait(*given)
         except RuntimeError as error:
             raise GroupError(str(error).splitlines()[0]) from error
+
+    def _together(self, work: Any, stream: Any = None) -> None:
+        """Wait for what all do together, where an interrupt arrives: PyTorch's own wait lets none through."""
+        if stream is None:
+            end, pause = time.monotonic() + self._timeout.total_seconds(), _PAUSES[0]
+            while not work.is_completed() and time.monotonic() < end:
+                time.sleep(pause)
+                pause = min(2 * pause, _PAUSES[1])
+        self._done([work], stream, _NOW)
 
     def agree(self, data: bytes) -> list[bytes]:
         """Return the bytes of all ranks."""
         torch, own = self._torch, np.frombuffer(data, np.uint8)
         length = torch.tensor([len(own)], dtype=torch.int64)
         lengths = torch.empty(self.size, dtype=torch.int64)
-        self._done([self._all_gather(lengths, length, group=self._talk, async_op=True)])
+        self._together(self._all_gather(lengths, length, group=self._talk, async_op=True))
         sizes = lengths.tolist()
         padded = torch.zeros(max(sizes), dtype=torch.uint8)
         padded[: len(own)] = torch.from_numpy(own.copy())
         found = torch.empty(max(sizes) * self.size, dtype=torch.uint8)
-        self._done([self._all_gather(found, padded, group=self._talk, async_op=True)])
+        self._together(self._all_gather(found, padded, group=self._talk, async_op=True))
         rows = found.numpy().reshape(self.size, -1)
         return [row[:size].tobytes() for row, size in zip(rows, sizes, strict=True)]
 
@@ -69,7 +83,7 @@ class TorchComm:
         """Gather the records of all ranks."""
         with self._on(stream):
             given = self._tensor(records), self._tensor(record)
-            self._done([self._all_gather(*given, group=self._group, async_op=True)], stream)
+            self._together(self._all_gather(*given, group=self._group, async_op=True), stream)
 
     def exchange(self, send: Sequence[Any], recv: Sequence[Any], stream: Any) -> None:
         """Send to and receive from each rank, all at once."""
@@ -87,7 +101,9 @@ class TorchComm:
         if array.dtype.kind == "u" and array.dtype.itemsize > 1:
             array = viewed(array, np.dtype(f"i{array.dtype.itemsize}"))
         with self._on(stream):
-            self._done([self._dist.all_reduce(self._tensor(array), group=self._group, async_op=True)], stream)
+            self._together(
+                self._dist.all_reduce(self._tensor(array), group=self._group, async_op=True), stream
+            )
 
     def abort(self) -> None:
         """Abort what NCCL has enqueued, which would wait for ever; PyTorch can from 2.7 on."""

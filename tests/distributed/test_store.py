@@ -1,5 +1,8 @@
-"""A store of torch.distributed as the shared store of builds."""
+"""A store of torch.distributed as the shared store of builds, and waits of its ranks."""
 
+import datetime
+import os
+import signal
 import threading
 import time
 
@@ -72,3 +75,20 @@ def test_a_thousand_clients_make_one_build(store):
     assert errors == []
     assert len(made) == 1
     assert found == [b"made"] * CLIENTS
+
+
+def test_an_interrupt_arrives_while_others_are_waited_for(ctrl_c):
+    from cupar._fleet.c10d import TorchComm
+
+    class Pending:
+        def is_completed(self):
+            os.kill(os.getpid(), signal.SIGINT)
+            return False
+
+        def wait(self, timeout):
+            raise AssertionError("PyTorch's wait lets no interrupt through")
+
+    comm = object.__new__(TorchComm)
+    comm._timeout = datetime.timedelta(seconds=60)
+    with pytest.raises(KeyboardInterrupt):
+        comm._together(Pending())
