@@ -356,8 +356,8 @@ def test_iterators(rng):
     h_init = np.zeros(1, "i8")
 
     def total_of(iterator, n=N):
-        cc.reduce_into(d_in=iterator, d_out=total, num_items=n, op=cc.OpKind.PLUS, h_init=h_init)
-        return int(total.get()[0])
+        cc.unary_transform(d_in=iterator, d_out=out, num_items=n, op=lambda a: a)  # the quickest to build
+        return int(out.get()[:n].sum())
 
     def squared(a: cc.types.int32) -> cc.types.int64:
         return a * a
