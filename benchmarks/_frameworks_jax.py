@@ -1,8 +1,7 @@
 """What frameworks.py measures of JAX: whole calls of compiled functions, with what XLA and JAX add.
 
-* forward and gradient: linear recurrences of three shapes, and value and gradients with respect to both inputs,
-  beside `jax.lax.associative_scan` and an elementwise kernel of XLA's that moves the bytes which must be (12 an
-  item, 20 backwards);
+* forward and gradient: linear recurrences of three shapes, and value and gradients with respect to both
+  inputs, beside `jax.lax.associative_scan` and an elementwise kernel of XLA's, of 12 and 24 bytes an item;
 * memory: arguments, results and temporaries of value and gradients, as XLA has planned them, over inputs,
   output and gradients;
 * call: 8 x 128 items, beside `a * b`; and a chain of 8 recurrences and sines;
@@ -16,7 +15,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # other libraries are measured in this process
+os.environ.setdefault(
+    "XLA_PYTHON_CLIENT_PREALLOCATE", "false"
+)  # other libraries are measured in this process
 
 import time
 
@@ -114,7 +115,7 @@ def cases(exponent: int, on_gpu: bool) -> Iterator[Case]:
         both = {
             "cupar": side(slopes(linear_recurrence), a, b, w),
             "lax.associative_scan": side(slopes(of_lax), a, b, w),
-            "XLA, 32 B an item": lambda a=a, b=b, w=w: silent(
+            "XLA, 24 B an item": lambda a=a, b=b, w=w: silent(
                 side(lambda a, b, w: (a * b, a + w, b - w), a, b, w)
             ),
         }

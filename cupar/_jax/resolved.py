@@ -27,7 +27,7 @@ from .._kernels.image import Image
 from .._store import settings
 from .layout import PART
 
-_codes: dict[str, Any] = {}  # of builds of this process, by their keys
+_codes: dict[str, Any] = {}  # of builds, by their keys: what is here is never replaced, as programs call it
 _libraries: dict[tuple[int, str], Library] = {}  # by the context's number, of builds of the cache
 _kept: list[Any] = []
 errors: dict[int, str] = {}  # by what a function of Python's returned, until that is read
@@ -44,8 +44,8 @@ class WrongDeviceError(ValueError):
 
 
 def remember(algorithm: Any) -> None:
-    """Keep the code of an algorithm for programs."""
-    _codes[algorithm.build.key] = algorithm._built.code
+    """Keep the code of an algorithm for programs, unless they call such code already: that lives for ever."""
+    _codes.setdefault(algorithm.build.key, algorithm._built.code)
 
 
 def functions(builds: str) -> list[int]:
@@ -63,8 +63,9 @@ def functions(builds: str) -> list[int]:
         device = driver.current_device()
         here = {"cc": device.cc, **device_facts(device)}
         if here != found["device"]:
-            raise ValueError(
-                f"it was compiled for a GPU with {_shown(found['device'])}, this has {_shown(here)}"
+            raise WrongDeviceError(
+                f"it was compiled for a GPU with {_shown(found['device'])}, and this one has {_shown(here)}: "
+                "trace and compile it again here"
             )
     makers: dict[str, Any] = {"kernel": _kernel, "code": _code, "numpy": _numpy, "check": _check}
     return [makers[kind](*described) for kind, *described in found["functions"]]
@@ -115,7 +116,7 @@ def _host_code(key: str, algorithm: str) -> HostCode:
         spec: Any = SimpleNamespace(algorithm=algorithm, functions={})
         code = HostCode(spec, _payload(key, algorithm))
         code.check()
-        _codes[key] = code
+        code = _codes.setdefault(key, code)
     return code
 
 

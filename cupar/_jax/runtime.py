@@ -159,6 +159,8 @@ def _answering(frame: int, work: Any) -> int:
         work()
     except resolved.MissingError as error:
         return _error(frame, str(error), _NOT_FOUND)
+    except resolved.WrongDeviceError as error:
+        return _error(frame, str(error), _INVALID)
     except BaseException as error:  # nothing may leave a callback
         return _error(frame, f"{type(error).__name__}: {error}", _INVALID)
     return 0

@@ -20,4 +20,7 @@ def test_it_launches_what_python_launches(tmp_path, session_cache):
         "failed: cupar.jax: reduce_into: cuLaunchKernelEx of cupar_reduce failed with CUDA_ERROR_OF_THE_TEST"
         in lines
     )
+    assert "from the cache: True 1" in lines
+    other = [line for line in lines if line.startswith("elsewhere: ")]
+    assert "it was compiled for a GPU with cc 90, sms 114" in other[0]
     assert "metadata: [0, 3, 1] [0, 3, 0]" in lines

@@ -31,14 +31,13 @@ def make(rng, shape):
     x, y = (jnp.asarray(rng.random(shape, np.float32)) for _ in range(2))
     return {
         "maximum": (jnp.maximum, x),
-        "pairs": (pairs, (x, y)),
         "flags": (from_flags, ((x > 0.7).astype(np.int32), y)),
         "a tree": (logarithms, {"a": x, "b": y}),
         "coupled": (turned, (x * 0.5 + 0.5, y * 0.2)),
     }
 
 
-@pytest.mark.parametrize("which", ["maximum", "pairs", "flags", "a tree", "coupled"])
+@pytest.mark.parametrize("which", ["maximum", "flags", "a tree", "coupled"])
 def test_values_and_gradients_are_those_of_lax(which, rng):
     reverse = which in ("flags", "coupled")
     fn, xs = make(rng, (3, 9))[which]
@@ -62,9 +61,6 @@ def test_float16_is_combined_in_float32():
     found = associative_scan(jnp.add, x)
     assert found.dtype == np.float16
     np.testing.assert_allclose(found[-1], 3000 * float(x[0]), rtol=1e-3)
-    slope = jax.grad(lambda x: associative_scan(jnp.add, x)[-1].astype(np.float32))(x)
-    assert slope.dtype == np.float16
-    assert (slope == 1).all()
 
 
 def test_a_batch_is_rows(rng):

@@ -74,7 +74,7 @@ def problems():
 
 
 def compare(driver, frames, name, body, static, inputs, outputs):
-    from cupar._jax import program, runtime
+    from cupar._jax import program, resolved, runtime
 
     runtime.register()
     found = program.words(body, static, inputs, outputs, on_cpu=False)
@@ -105,6 +105,11 @@ def compare(driver, frames, name, body, static, inputs, outputs):
         assert function(frames.frame(found, 3, [*buffers, STORAGE], count)) == 4242
         print("failed:", frames.errors.pop())
         driver.set("fail_at", -1)
+        of_here, _ = resolved.functions(found.builds), resolved._codes.clear()
+        print("from the cache:", resolved.functions(found.builds) == of_here, len(resolved._libraries))
+        other = found._replace(builds=found.builds.replace('"sms":132', '"sms":114'))
+        assert callbacks[0](frames.frame(other, 0)) == 4242
+        print("elsewhere:", frames.errors.pop())
         print("metadata:", frames.metadata(function), frames.metadata(callbacks[0]))
 
 

@@ -28,8 +28,8 @@ def listen(event, **more):
         HITS.append(event)
 
 
-def make(folder):
-    """Compile with JAX's cache on, and export."""
+def compiled(folder):
+    """Compile with JAX's cache on."""
     jax.monitoring.register_event_listener(listen)
     jax.config.update("jax_compilation_cache_dir", str(folder / "jax"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
@@ -39,6 +39,11 @@ def make(folder):
     found = jax.jit(steps)(*arrays)
     hits = len(HITS)
     print("result", round(float(found[0][0, -1]), 2), float(found[1].sum()), "hits", hits)
+
+
+def make(folder):
+    """Compile, and export."""
+    compiled(folder)
     print("handler", digest(runtime._parts()))
     print("builds", *resolved._codes)
     allowed = [export.DisabledSafetyCheck.custom_call("cupar_jax")]
@@ -46,7 +51,7 @@ def make(folder):
     (folder / "exported").write_bytes(exported.serialize())
 
 
-def use(folder):
+def missing(folder):
     """Call what was exported, while nothing of cupar's is traced here."""
     exported = export.deserialize((folder / "exported").read_bytes())
     try:
@@ -54,6 +59,12 @@ def use(folder):
         print("exported", round(float(found[0][0, -1]), 2), float(found[1].sum()), "numba" in sys.modules)
     except Exception as error:
         print("missing", " ".join(str(error).split()))
+
+
+def use(folder):
+    """Call it, and then compile the same here."""
+    missing(folder)
+    compiled(folder)
 
 
 def sharded(folder):
@@ -67,7 +78,7 @@ def sharded(folder):
     def slope(a, b):
         return jax.grad(lambda a, b: cj.linear_recurrence(a, b, initial=b[:, 0]).sum(), (0, 1))(a, b)
 
-    for function in (steps, slope, lambda a, b: cj.top_k(a + b, 3)):
+    for function in (slope, lambda a, b: cj.top_k(a + b, 3)):
         compiled = jax.jit(function).lower(a, b).compile()
         found, expected = (jax.tree.leaves(f(*x)) for f, x in ((compiled, (a, b)), (function, given())))
         same = all(np.allclose(*each) for each in zip(found, expected, strict=True))
@@ -78,4 +89,4 @@ def sharded(folder):
 
 
 if __name__ == "__main__":
-    {"make": make, "use": use, "sharded": sharded}[sys.argv[1]](Path(sys.argv[2]))
+    {"make": make, "use": use, "missing": missing, "sharded": sharded}[sys.argv[1]](Path(sys.argv[2]))
