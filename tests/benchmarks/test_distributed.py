@@ -1,6 +1,6 @@
 """The model of distributed.py: more ranks are never better, and a scan is bound by what it reads."""
 
-import importlib
+import importlib.util
 from pathlib import Path
 
 import pytest
@@ -18,8 +18,12 @@ FOUND = {
 
 @pytest.fixture
 def distributed(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return importlib.import_module("distributed")
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))  # where it finds what benchmarks share
+    # Under another name, as Dask's package has this one.
+    spec = importlib.util.spec_from_file_location("_distributed", ROOT / "benchmarks" / "distributed.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_a_model_by_what_was_measured(distributed, capsys):

@@ -429,7 +429,7 @@ def test_processes_of_a_cluster_find_builds_by_fingerprints(rng, session_cache):
     distributed = pytest.importorskip("distributed")
     check_all(rng)  # builds
     cluster = distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
     )
     with dask.config.set(scheduler=None), cluster, distributed.Client(cluster) as client:
         check_all(rng)
