@@ -135,6 +135,16 @@ def test_a_comm_of_ones_own():
     assert on_all(distributed.threads(3, 60), work) == [("recorded", 18, "gather")] * 3
 
 
+def test_calls_have_two_phases():
+    x, out = np.arange(5), np.zeros(1, "i8")
+    total = distributed.reduce_into(x, out, ranks.plus, 0)
+    assert total(None, x, out, 5, 0) == 1 and out[0] == 0
+    total(np.zeros(1, "u1"), x, out, 5, 0)
+    assert out[0] == 10
+    with pytest.raises(TypeError, match="h_init: this reduction was built with an initial value, got None"):
+        total.run(x, out, 5)
+
+
 def test_what_is_no_group():
     with pytest.raises(TypeError, match="group: expected a process group .* got int"):
         distributed.group(5)

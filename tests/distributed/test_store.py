@@ -9,6 +9,7 @@ import time
 import pytest
 from support.common import KEY
 
+from cupar import _cache
 from cupar._store import shared
 from cupar._store.entry import Entry
 from cupar._store.locks import Deadline
@@ -92,3 +93,19 @@ def test_an_interrupt_arrives_while_others_are_waited_for(ctrl_c):
     comm._timeout = datetime.timedelta(seconds=60)
     with pytest.raises(KeyboardInterrupt):
         comm._together(Pending())
+
+
+def test_a_group_lends_its_store_unless_there_is_one(monkeypatch):
+    monkeypatch.delenv("CUPAR_SHARED", raising=False)
+    with _cache.lent({}):
+        lent = _cache.shared()
+        assert lent is not None and lent.name == "dict"
+    assert _cache.shared() is None
+    _cache.use_shared({})
+    try:
+        mine = _cache.shared()
+        with _cache.lent({}):
+            assert _cache.shared() is mine
+        assert _cache.shared() is mine
+    finally:
+        _cache.use_shared(None)

@@ -35,6 +35,9 @@ def mpi():
 
     assert MPI.COMM_WORLD.size == 4
 
+    from cupar._fleet import mpi as engine
+
+    engine._LARGEST = 1000  # bytes of a message, so that there are many
     group = distributed.group(timeout=60)
     assert group.transport.startswith("MPI")
     return group, {}
