@@ -1,7 +1,7 @@
-"""Operators of PyTorch with gradients: linear recurrences and scans by functions in Python.
+"""Operators of PyTorch with gradients: linear recurrences, scans, and the functions of `cupar.arrays`.
 
 >>> import torch
->>> from cupar.torch import linear_recurrence
+>>> from cupar.torch import linear_recurrence as linear_recurrence
 >>> linear_recurrence(torch.tensor([0.5, 0.5]), torch.tensor([1.0, 1.0]))
 tensor([1.0000, 1.5000])
 
@@ -9,7 +9,26 @@ They are registered with PyTorch's dispatcher: `torch.compile`, `torch.export`, 
 them as they see PyTorch's own. Tensors on the CPU are worked on there, whatever `cupar.device` says.
 """
 
-from ._torch.recurrence import linear_recurrence
-from ._torch.scans import scan
+from __future__ import annotations
 
-__all__ = ["linear_recurrence", "scan"]
+import sys
+from typing import Any
+
+from ._torch import functions
+from ._torch.recurrence import linear_recurrence as linear_recurrence
+from ._torch.scans import scan as scan
+
+__all__ = sorted(["linear_recurrence", "scan", *functions.NAMES])  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if name not in functions.NAMES:
+        raise AttributeError(
+            f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__]
+        )
+    found = globals()[name] = functions.function_of(name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

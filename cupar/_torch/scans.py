@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from types import FunctionType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from .._base import fork
 from .._base.data import Recent
-from .._base.digests import sha256
-from .._fingerprint import bytecode, walk
 from .._functions.values import accumulated, cast, casting
 from .._ir.iterator import over
-from ..iterators import ReverseIterator, ZipIterator
-from ..operators import OpKind
-from ..transform import binary_transform
-from . import plans, tracing
+from ..iterators import ReverseIterator
+from . import partials, plans, tracing
+from .given import Function, as_it_compiles, digest_of, guard
 from .operators import (
     PLAIN_KEYS,
     batched,
@@ -38,60 +33,9 @@ from .recurrence import linear_recurrence, neighbours, recurrence
 from .templates import template
 from .tracing import Number, UntraceableError
 
-# --- What a function is -----------------------------------------------------------------------------------
+# --- Pairs of recurrences ---------------------------------------------------------------------------------
 
-_LEFT, _RIGHT = (Number(("argument", each)) for each in "lr")
 _PAIRS = tuple(tuple(Number(("argument", f"{side}{i}")) for i in range(2)) for side in "lr")
-_SELECT = "({x} if {c} else {y})"
-_IN_NUMBERS = {name: getattr(math, name) for name in tracing.DERIVATIVES}
-_IN_TENSORS = {name: getattr(torch, name) for name in tracing.DERIVATIVES} | {"where": torch.where}
-
-
-class Partials(NamedTuple):
-    """The partial derivatives of a function of two numbers."""
-
-    of_numbers: Any  # what kernels call: returns both
-    of_tensors: Any  # what gradients of gradients call; None if it is not known
-    digest: str
-    refused: str  # why there are none; else empty
-
-
-def _digest(function: Any) -> str:
-    if isinstance(function, OpKind):
-        return f"kind{int(function)}"
-    found = walk.fingerprint(function)
-    if found.captures:
-        raise TypeError(
-            "fn: expected a function of numbers alone, got one that reads the array "
-            f"{found.captures[0].name!r}"
-        )
-    return found.digest.hex()[:16]
-
-
-def _partials(fn: Any, derivative: Any) -> Partials:
-    """Find the partial derivatives of a function, those that are given or else those that are traced."""
-    try:
-        if derivative is not None:
-            traced = tracing.trace(derivative, _LEFT, _RIGHT)
-        else:
-            value = tracing.trace(fn, _LEFT, _RIGHT)
-            traced = tuple(tracing.derivative(value, each) for each in "lr")
-        if not isinstance(traced, tuple) or len(traced) != 2 or isinstance(traced[0], str):
-            raise TypeError("derivative: expected a function that returns the two partial derivatives")
-        of_tensors = tracing.function_of(traced, "lr", _IN_TENSORS, "where({c}, {x}, {y})")
-    except UntraceableError as error:
-        if derivative is None:
-            refused = (
-                f"fn: it {error}, which has no derivative here; pass derivative=, a function of the same two "
-                "numbers that returns both partial derivatives"
-            )
-            return Partials(None, None, "", refused)
-        return Partials(derivative, None, _digest(derivative), "")
-    if derivative is None:
-        derivative = tracing.function_of(traced, "lr", _IN_NUMBERS, _SELECT)
-    return Partials(derivative, of_tensors, sha256(repr(traced).encode()).hexdigest()[:16], "")
-
-
 _AFFINE = (
     ("mul", ("argument", "l0"), ("argument", "r0")),
     ("add", ("mul", ("argument", "l1"), ("argument", "r0")), ("argument", "r1")),
@@ -108,79 +52,6 @@ def _is_affine(fn: Any) -> bool:
     return isinstance(found, tuple) and tuple(map(tracing.ordered, found)) == expected
 
 
-# --- Partial derivatives as an operator -------------------------------------------------------------------
-
-
-def _partials_operator(partials: Partials) -> Any:
-    """Return the operator of partial derivatives, item by item."""
-    known: Recent[Any, Any] = Recent(32)
-
-    def made(x: Any) -> Any:
-        dtype = numpy_dtype("x", x)
-        within = accumulated(dtype)
-        pair = ZipIterator(casting(over("l", dtype), within), casting(over("r", dtype), within))
-        if within == dtype:  # arrays as they are
-            algorithm, end = binary_transform(dtype, dtype, pair, partials.of_numbers), None
-        else:
-            items = cast(over("l", dtype), within)
-            algorithm, end = binary_transform(items, items, pair, partials.of_numbers), template(items)
-        return algorithm._run, end, template(pair)
-
-    @on_device
-    def computed(left: Any, right: Any) -> Any:
-        left, right = left.contiguous(), right.contiguous()
-        of_left, of_right = torch.empty_like(left), torch.empty_like(left)
-        key, size = (left.dtype, left.device), left.numel()
-        if not size:
-            return of_left, of_right
-        found = known.find(key)
-        if found is None:
-            found = known[key] = made_for(left, lambda: made(left))
-        run, end, pair = found
-        given = [each if end is None else end(each.data_ptr()) for each in (left, right)]
-        run(stream_of(left), (*given, pair(of_left.data_ptr(), of_right.data_ptr()), size))
-        return of_left, of_right
-
-    def kernel(left: Any, right: Any) -> Any:
-        return computed(left, right)
-
-    def fake(left: Any, right: Any) -> Any:
-        made = torch.empty_like(left, memory_format=torch.contiguous_format)
-        return made, torch.empty_like(made)
-
-    def autograd(op: Any) -> Any:
-        def of_gradients(keys: Any, left: Any, right: Any) -> Any:
-            if records(left, right):
-                if partials.of_tensors is None:
-                    raise RuntimeError(
-                        "derivative: its own derivative is asked for, which needs one that only adds, "
-                        "multiplies, divides, compares and calls exp, log, sqrt and their like"
-                    )
-                found = partials.of_tensors(left, right)
-                return tuple(_as(each, left) for each in found)
-            if keys.raw_repr() in PLAIN_KEYS:
-                return computed(left, right)
-            with below_autograd():
-                return op(left, right)
-
-        return of_gradients
-
-    def vmap(info: Any, in_dims: Any, left: Any, right: Any) -> Any:
-        given = [batched(info, x, d) for x, d in zip((left, right), in_dims, strict=True)]
-        return op(*given), (0, 0)
-
-    schema = "(Tensor l, Tensor r) -> (Tensor, Tensor)"
-    op = operator(f"partials_{partials.digest}", schema, kernel, fake, autograd, vmap)
-    return op
-
-
-def _as(x: Any, like: Any) -> Any:
-    """Return a tensor of the shape and dtype of another, of a tensor or a number."""
-    if isinstance(x, torch.Tensor):
-        return x.to(like.dtype).expand(like.shape)
-    return torch.full_like(like, x)
-
-
 # --- The scan ---------------------------------------------------------------------------------------------
 
 
@@ -194,24 +65,12 @@ def _slopes(of_partials: Any, x: Any, y: Any, dim: int, reverse: bool) -> tuple[
     return of_left, torch.cat([rest, one] if reverse else [one, rest], dim)
 
 
-class _Function:
-    """The function of an operator: the one that was last given, which may have been changed since."""
-
-    def __init__(self, fn: Any) -> None:
-        self.fn, self.digest = fn, _digest(fn)
-
-
-def _kernel(function: _Function) -> Any:
+def _kernel(function: Function) -> Any:
     """Return what scans by a function; what it builds is kept."""
     known: Recent[Any, Any] = Recent(32)
 
     def made(x: Any, kind: int, reverse: bool) -> Any:
-        fn = function.fn
-        if _digest(fn) != function.digest:
-            raise RuntimeError(
-                "fn: what it reads has changed since this was compiled, and its operator is not built for "
-                "such a tensor; call scan again"
-            )
+        fn = function.unchanged()
         dtype = numpy_dtype("x", x)
         within = accumulated(dtype)
         if within == dtype:  # arrays as they are
@@ -247,10 +106,10 @@ def _kernel(function: _Function) -> Any:
     return lambda x, dim, reverse: scanned(x.detach(), dim, reverse)
 
 
-def _operator(function: _Function, derivative: Any) -> Any:
+def _operator(function: Function, derivative: Any) -> Any:
     """Return the operator of a function, registered when it is first asked for."""
-    kernel, partials = _kernel(function), _partials(function.fn, derivative)
-    name = f"scan_{function.digest}" + (f"_{partials.digest}" if derivative is not None else "")
+    kernel, known = _kernel(function), partials.partials_of(function.fn, derivative)
+    name = f"scan_{function.digest}" + (f"_{known.digest}" if derivative is not None else "")
 
     def fake(x: Any, dim: int, reverse: bool) -> Any:
         return torch.empty_like(x, memory_format=torch.contiguous_format)
@@ -289,8 +148,8 @@ def _operator(function: _Function, derivative: Any) -> Any:
         def of_gradients(keys: Any, x: Any, dim: int, reverse: bool) -> Any:
             is_direct = keys.raw_repr() in PLAIN_KEYS
             if records(x) and (x.is_floating_point() or x.is_complex()):
-                if partials.refused:
-                    raise TypeError(partials.refused)
+                if known.refused:
+                    raise TypeError(known.refused)
                 return applied(x, (dim, reverse, is_direct and is_eager()))
             if is_direct:
                 return kernel(x, dim, reverse)
@@ -302,7 +161,7 @@ def _operator(function: _Function, derivative: Any) -> Any:
     def vmap(info: Any, in_dims: Any, x: Any, dim: int, reverse: bool) -> Any:
         return op(batched(info, x, in_dims[0]), dim + 1, reverse), 0
 
-    of_partials = None if partials.refused else _partials_operator(partials)
+    of_partials = None if known.refused else partials.operator_of(known)
     op = operator(name, "(Tensor x, int dim, bool reverse) -> Tensor", kernel, fake, autograd, vmap)
     return op
 
@@ -313,72 +172,25 @@ _lock = fork.Lock()
 
 def operator_of(fn: Any, derivative: Any) -> Any:
     """Return the operator of a function as it is now."""
-    key = _digest(fn), None if derivative is None else _digest(derivative)
+    key = digest_of(fn), None if derivative is None else digest_of(derivative)
     found = _operators.get(key)
     if found is None:
         with _lock:
             if key not in _operators:
-                function = _Function(fn)
+                function = Function(fn)
                 _operators[key] = _operator(function, derivative), function
             found = _operators[key]
     found[1].fn = fn
     return found[0]
 
 
-# In what torch.compile traces: it calls these as it compiles, and guards what is passed to them.
-_as_it_compiles: Callable[[Callable[..., Any]], Callable[..., Any]] = torch.compiler.assume_constant_result
-
-
-@_as_it_compiles
+@as_it_compiles
 def _name_of(fn: Any, derivative: Any, same: int) -> str:
     """Return the name of the operator, by which graphs find it."""
     return str(operator_of(fn, derivative)._schema.name.partition("::")[2])
 
 
-@_as_it_compiles
-def _numbers(fn: Any) -> tuple[tuple[tuple[str, ...], tuple[str, ...], Any], ...]:
-    """Return the numbers among the globals that a function reads, and how to get at them.
-
-    Each is reached by the names of functions, each among the globals of the one before, and a chain of a
-    global and its attributes.
-    """
-    found, seen = [], set()
-
-    def look(function: FunctionType, path: tuple[str, ...]) -> None:
-        if function in seen:
-            return
-        seen.add(function)
-        for chain in bytecode.scan(function.__code__).globals:
-            value = function.__globals__.get(chain[0])
-            if isinstance(value, FunctionType):
-                look(value, (*path, chain[0]))
-                continue
-            for name in chain[1:]:
-                value = getattr(value, name, None)
-            if isinstance(value, (bool, int, float, str)):
-                found.append((path, chain, value))
-
-    if isinstance(fn, FunctionType):
-        look(fn, ())
-    return tuple(found)
-
-
-def _guard(fn: Any) -> int:
-    """Compare the numbers among the globals of a function, so that for others is compiled again."""
-    same = 0
-    for path, chain, number in _numbers(fn):
-        function = fn
-        for name in path:
-            function = function.__globals__[name]
-        value = function.__globals__[chain[0]]
-        for name in chain[1:]:
-            value = getattr(value, name)
-        if value == number:
-            same += 1
-    return same
-
-
-@_as_it_compiles
+@as_it_compiles
 def _check_affine(fn: Any, number: int) -> None:
     if number != 2 or not _is_affine(fn):
         raise TypeError(
@@ -445,7 +257,7 @@ def scan(
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"x: expected a tensor, got {type(x).__name__}")
     if torch.compiler.is_compiling():
-        op = getattr(torch.ops.cupar, _name_of(fn, derivative, _guard(fn))).default
+        op = getattr(torch.ops.cupar, _name_of(fn, derivative, guard(fn))).default
     else:
         op = operator_of(fn, derivative)
     return op(x, dimension("dim", dim, x.ndim), bool(reverse))

@@ -1,0 +1,88 @@
+"""Shapes and dtypes of what functions return, as fake tensors have them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from .._functions.axes import axes_of
+
+INT64 = torch.int64
+Results = Sequence[tuple[Sequence[Any], Any]]  # shape and dtype of each
+
+
+def reduced(shape: Sequence[Any], dim: Any, keepdims: bool) -> list[Any]:
+    """Return the shape that is left of one by a reduction."""
+    axes = axes_of(tuple(dim) if isinstance(dim, (list, tuple)) else dim, len(shape))
+    return [1 if i in axes else n for i, n in enumerate(shape) if keepdims or i not in axes]
+
+
+def reduction(dtype: Any = None) -> Callable[..., Results]:
+    """Return what says the result of a reduction, of a dtype or one that depends on the items'."""
+
+    def results(x: Any, dim: Any, keepdims: bool) -> Results:
+        return [(reduced(x.shape, dim, keepdims), dtype(x.dtype) if callable(dtype) else dtype or x.dtype)]
+
+    return results
+
+
+def summed(dtype: Any) -> Any:
+    """Return the dtype in which items are summed."""
+    if dtype.is_floating_point or dtype.is_complex:
+        return dtype
+    return torch.uint64 if dtype in _UNSIGNED else INT64
+
+
+_UNSIGNED = {torch.uint8, torch.uint16, torch.uint32, torch.uint64}
+
+
+def minmax(x: Any, dim: Any, keepdims: bool) -> Results:
+    """Say the results of both extremes."""
+    return [(reduced(x.shape, dim, keepdims), x.dtype)] * 2
+
+
+def along(x: Any, dim: Any) -> list[Any]:
+    """Return the shape of what is done along a dimension, or through all."""
+    return [math.prod(x.shape)] if dim is None else [*x.shape]
+
+
+def cumulative(x: Any, dim: Any, include_initial: bool) -> Results:
+    """Say the result of a cumulative sum or product."""
+    shape = [*x.shape]
+    if include_initial:
+        shape[0 if dim is None else dim] += 1
+    return [(shape, summed(x.dtype))]
+
+
+def top_k(x: Any, k: int, dim: Any, largest: bool) -> Results:
+    """Say the largest items and their indices."""
+    shape = along(x, dim)
+    shape[0 if dim is None else dim] = k
+    return [(shape, x.dtype), (shape, INT64)]
+
+
+def length() -> Any:
+    """Return a length that depends on data."""
+    return torch.library.get_ctx().new_dynamic_size()
+
+
+def counts(x: Any) -> Results:
+    """Say items and how many there are of each."""
+    n = length()
+    return [([n], x.dtype), ([n], INT64)]
+
+
+def diff(x: Any, dim: int, n: int) -> Results:
+    """Say the result of differences."""
+    shape = [*x.shape]
+    shape[dim] -= n
+    return [(shape, x.dtype)]
+
+
+def taken(x: Any, indices: Any, dim: Any) -> Results:
+    """Say the items of indices."""
+    at = (dim or 0) % x.ndim
+    return [([*x.shape[:at], *indices.shape, *x.shape[at + 1 :]], x.dtype)]

@@ -1,0 +1,156 @@
+"""The functions of `cupar.arrays` as operators of PyTorch: results, shapes that are foretold, gradients."""
+
+import operator
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+import cupar  # noqa: E402
+from cupar import arrays  # noqa: E402
+from cupar import torch as ct  # noqa: E402
+from cupar._torch import functions  # noqa: E402
+
+F64 = torch.float64
+X = torch.tensor([[3.0, -1.0, 4.0, 1.5], [-5.0, 9.0, 2.0, 6.0], [0.5, 3.5, -8.0, 7.0]], dtype=F64)
+WORDS = torch.tensor([3, 1, 3, 0, 1])
+SORTED = torch.tensor([0.0, 1.0, 2.5, 4.0], dtype=F64)
+
+
+def larger(a, b):
+    return a if abs(a) > abs(b) else b
+
+
+def positive(a):
+    return a > 0
+
+
+# Name, arguments, and what is named; axes are `dim`.
+CALLS = [
+    ("sum", (X,), {}),
+    ("sum", (X,), {"dim": 1, "keepdims": True}),
+    ("sum", (X[:, None],), {"dim": [0, 2]}),
+    ("sum", (WORDS.to(torch.uint8),), {}),
+    ("prod", (X,), {"dim": 0}),
+    ("min", (X,), {"dim": 1}),
+    ("max", (X,), {"dim": 0, "keepdims": True}),
+    ("max", (X,), {}),
+    ("minmax", (X,), {"dim": 1}),
+    ("reduce", (X, larger), {"dim": 1}),
+    ("any", (X > 8,), {"dim": 1}),
+    ("all", (X > -9,), {}),
+    ("count_nonzero", (WORDS,), {}),
+    ("argmin", (X,), {"dim": 1}),
+    ("argmax", (X,), {}),
+    ("cumulative_sum", (X,), {"dim": 1, "include_initial": True}),
+    ("cumulative_sum", (WORDS.to(torch.int8),), {}),
+    ("cumulative_prod", (X,), {"dim": 0}),
+    ("sort", (X,), {"descending": True}),
+    ("sort", (X,), {"dim": None}),
+    ("argsort", (X,), {"dim": 0}),
+    ("top_k", (X, 2), {}),
+    ("top_k", (X, 5), {"dim": None, "largest": False}),
+    ("searchsorted", (SORTED, X), {"side": "right"}),
+    ("segment_reduce", (X[:, 0], torch.tensor([1, 0, 1]), cupar.OpKind.PLUS, 3), {}),
+    ("segment_reduce", (X[0], torch.tensor([2, 5, 0, -1]), cupar.OpKind.MULTIPLIES, 3), {}),
+    ("take", (X, torch.tensor([2, 0])), {"dim": 1}),
+    ("diff", (X,), {"n": 2}),
+    ("isin", (WORDS, torch.tensor([1, 7])), {"invert": True}),
+    ("merge", (SORTED, SORTED + 0.5), {}),
+    ("unique_values", (WORDS,), {}),
+    ("unique_counts", (WORDS,), {}),
+    ("copy_if", (X, positive), {}),
+]
+WITH_GRADIENTS = [
+    each
+    for each in CALLS
+    if functions._ROWS[each[0]].gradient
+    and each[1][0].is_floating_point()
+    and not any(given is cupar.OpKind.MULTIPLIES for given in each[1])
+]
+
+
+def name(call):
+    return f"{call[0]}-{', '.join(f'{k}={v}' for k, v in call[2].items())}"
+
+
+def tuples(found):
+    return tuple(found) if isinstance(found, tuple) else (found,)
+
+
+@pytest.mark.parametrize("call", CALLS, ids=name)
+def test_what_arrays_do(call):
+    """Results are those of `cupar.arrays`, and PyTorch is told of their shapes, dtypes and strides."""
+    called, given, named = call
+    axes = {("axis" if k == "dim" else k): tuple(v) if isinstance(v, list) else v for k, v in named.items()}
+    expected = getattr(arrays, called)(*given, **axes)
+    found = getattr(ct, called)(*given, **named)
+    assert type(found) is type(expected) or isinstance(found, torch.Tensor)
+    for one, other in zip(tuples(found), tuples(expected), strict=True):
+        assert torch.equal(one, other) and one.dtype == other.dtype
+    fn = next((each for each in given if callable(each) or isinstance(each, cupar.OpKind)), None)
+    takes_one = called in ("reduce", "segment_reduce", "copy_if")
+    op = functions.operator_of(called, fn if takes_one else None)
+    rest = tuple(each for each in given if each is not fn)
+    torch.library.opcheck(op, rest, named, test_utils=("test_schema", "test_faketensor"))
+
+
+@pytest.mark.parametrize("call", WITH_GRADIENTS, ids=name)
+def test_gradients(call):
+    called, (x, *others), named = call
+
+    def function(x):
+        found = tuples(getattr(ct, called)(x, *others, **named))
+        return tuple(each for each in found if each.is_floating_point())
+
+    x = x.clone().requires_grad_()
+    assert torch.autograd.gradcheck(function, x, check_forward_ad=True)
+    if called in ("sum", "top_k", "cumulative_prod", "segment_reduce"):
+        assert torch.autograd.gradgradcheck(function, x)
+
+
+def test_transforms():
+    """A batch is one more dimension; what has no dimension goes batch by batch."""
+    found = torch.func.vmap(lambda x: ct.top_k(x, 2).values)(X)
+    assert torch.equal(found, torch.topk(X, 2).values)
+    found = torch.func.vmap(ct.max, in_dims=1)(X)
+    assert torch.equal(found, X.max(0).values)
+    found = torch.func.vmap(torch.func.grad(lambda x: ct.sort(x)[0] + ct.sum(x)))(X)
+    assert torch.equal(found, 1 + (X.min(1, keepdim=True).values == X).to(F64))
+
+
+def test_compiled():
+    """Lengths that depend on data are known by a symbol."""
+
+    def function(x):
+        ordered = ct.sort(x, dim=0)
+        kept = ct.copy_if(ordered, positive)
+        return ct.sum(kept * 2) + ct.reduce(ordered, larger, dim=1).sum(), ct.top_k(x, 2).indices
+
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=True)
+    for x in (X, X[:, :3].contiguous() * 2):
+        for one, other in zip(compiled(x), function(x), strict=True):
+            torch.testing.assert_close(one, other)
+    x = X.clone().requires_grad_()
+    trained = torch.compile(
+        lambda x: ct.max(x, dim=1) + ct.sum(x, dim=1), fullgraph=True, backend="aot_eager"
+    )
+    (found,) = torch.autograd.grad(trained(x).sum(), x)
+    assert torch.equal(found, 1 + (X.max(1, keepdim=True).values == X).to(F64))
+
+
+def test_what_has_no_gradient():
+    x = X.clone().requires_grad_()
+    assert not ct.argmax(x).requires_grad
+    for call in (lambda: ct.unique_values(x), lambda: ct.segment_reduce(x[0], WORDS[:4], operator.mul, 4)):
+        with pytest.raises(RuntimeError, match="it has no gradient; give it .detach"):
+            call()
+    assert ct.unique_values(x.detach()).shape == (12,)
+
+
+def test_names():
+    assert set(functions.NAMES) <= set(ct.__all__) and set(functions.NAMES) <= set(arrays.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'gone'"):
+        ct.gone
+    with pytest.raises(TypeError, match="copy_if: expected a function as argument 2, got none"):
+        ct.copy_if(X)
