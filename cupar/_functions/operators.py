@@ -165,6 +165,24 @@ _SPREAD: dict[int, Any] = {
 }
 
 
+# --- Items of tuples ----------------------------------------------------------------------------------------
+
+
+def first(s: Any) -> Any:
+    """Return the first item."""
+    return s[0]
+
+
+def second(s: Any) -> Any:
+    """Return the second item."""
+    return s[1]
+
+
+def chosen(s: Any) -> Any:
+    """Return the second item if the first holds, else the third."""
+    return s[1] if s[0] else s[2]
+
+
 # --- Orders -----------------------------------------------------------------------------------------------
 
 

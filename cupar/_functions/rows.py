@@ -153,7 +153,7 @@ def reduced(
         other = ConstantIterator(
             np.zeros(1, within)[0] if known is None else initial("init", known, within)[0]
         )
-        items = TransformIterator(ZipIterator(items, mask, other), _selected, within)
+        items = TransformIterator(ZipIterator(mask, items, other), operators.chosen, within)
         mask = mask if known is None else None
     written = casting(target.items, within)
     if mask is None and (start is not None or not needs_init(layout)):
@@ -163,17 +163,9 @@ def reduced(
     zero = np.zeros(1, flagged.dtype)
     if start is not None:
         zero["field_0"], zero["field_1"] = start, True
-    written = TransformOutputIterator(written, _value, flagged.dtype)
+    written = TransformOutputIterator(written, operators.first, flagged.dtype)
     reduced_rows(work, flagged, written, layout, operators.flagged(op, within), zero)
     return target
-
-
-def _selected(s: Any) -> Any:
-    return s[0] if s[1] else s[2]
-
-
-def _value(s: Any) -> Any:
-    return s[0]
 
 
 def scanned_rows(

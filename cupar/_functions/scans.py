@@ -270,10 +270,6 @@ def combined(left: Any, right: Any) -> Any:
     return (left[0] * right[0], right[0] * left[1] + right[1])
 
 
-def _second(s: Any) -> Any:
-    return s[1]
-
-
 def _with_initial(s: Any) -> Any:
     """Return the pair of an item, of which the first of a row takes what comes before it."""
     (a, b), i, length, inner, before = s
@@ -322,7 +318,7 @@ def _linear_recurrence(
 def recurrence_ends(a: Any, b: Any, h: Any, within: np.dtype[Any]) -> tuple[Any, Any]:
     """Return the input and the output of the scan that a recurrence is, whose numbers are of a dtype."""
     pairs = ZipIterator(cast(a, within), cast(b, within))
-    return pairs, TransformOutputIterator(casting(h, within), _second, pairs.dtype)
+    return pairs, TransformOutputIterator(casting(h, within), operators.second, pairs.dtype)
 
 
 def with_initial(pairs: Any, before: Any, layout: Layout) -> Any:

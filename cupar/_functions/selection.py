@@ -88,7 +88,7 @@ def _partition_by(work: Work, x: Operand, predicate: Any) -> Counted:
         head = PermutationIterator(first, TransformIterator(each, _in_head, INT64))
         tail = PermutationIterator(rest, TransformIterator(each, _in_tail, INT64))
         both = ZipIterator(TransformIterator(each, _is_head, np.dtype(bool)), head, tail)
-        work.copy(TransformIterator(both, _one_of, x.dtype), out.items, x.size)
+        work.copy(TransformIterator(both, operators.chosen, x.dtype), out.items, x.size)
     return Counted(out, count)
 
 
@@ -102,10 +102,6 @@ def _in_tail(s: Any) -> Any:
 
 def _is_head(s: Any) -> Any:
     return s[0] < s[1]
-
-
-def _one_of(s: Any) -> Any:
-    return s[1] if s[0] else s[2]
 
 
 def partition_by(
@@ -137,10 +133,6 @@ def partition_by(
     return found
 
 
-def _index(s: Any) -> Any:
-    return s[0]
-
-
 def _is_nonzero_second(s: Any) -> Any:
     return s[1] != 0
 
@@ -155,7 +147,7 @@ def _nonzero(work: Work, x: Operand, size: Any) -> Any:
         raise ValueError("x: expected an array with dimensions, got one without")
     length = size_of(size)
     pairs = ZipIterator(CountingIterator(np.int64(0)), x.items)
-    flat, count = selected(work, pairs, x.size, _index, INT64, _is_nonzero_second, length)
+    flat, count = selected(work, pairs, x.size, operators.first, INT64, _is_nonzero_second, length)
     (flat, *counts) = work.cut([flat], count, length)
     if x.ndim == 1:
         return (flat,) if length is None else Counted((flat,), *counts)

@@ -42,14 +42,6 @@ def heads(items: Any, equal_nan: bool = False) -> Any:
     return TransformIterator(neighbours, _differs_or_one_nan if equal_nan else _differs, _BOOL)
 
 
-def _first(s: Any) -> Any:
-    return s[0]
-
-
-def _second(s: Any) -> Any:
-    return s[1]
-
-
 def _sorted(work: Work, x: Operand, values: bool = False) -> tuple[Any, Any]:
     """Return all items sorted, and where they were if that is wanted."""
     layout = Layout(1, x.size, 1)
@@ -60,7 +52,7 @@ def _kept(work: Work, items: Any, keep: Any, size: Any) -> Any:
     """Return those items for which a flag holds, read as long as they are, or as long as is said."""
     length = size_of(size)
     pairs = ZipIterator(items, keep)
-    out, count = selected(work, pairs, items.size, _first, items.dtype, _second, length)
+    out, count = selected(work, pairs, items.size, operators.first, items.dtype, operators.second, length)
     found = work.cut([out], count, length)
     return found[0] if length is None else Counted(*found)
 
@@ -114,7 +106,7 @@ def _unique(work: Work, x: Operand, size: Any, wants: Any) -> Any:
     items, places = _sorted(work, x, has_indices or has_inverse)
     flags = heads(items)
     numbers = ZipIterator(CountingIterator(np.int64(0)), flags)
-    starts, count = selected(work, numbers, x.size, _first, INT64, _second, length)
+    starts, count = selected(work, numbers, x.size, operators.first, INT64, operators.second, length)
     found: dict[str, Operand] = {}
     if has_inverse:
         found["inverse_indices"] = inverse = work.empty(x.shape, INT64)

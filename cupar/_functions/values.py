@@ -81,15 +81,22 @@ def initial(name: str, value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]
         raise TypeError(f"{name}: expected a number on the host, got a {type(value).__name__}")
     try:
         if dtype.names is not None:
-            value = tuple(np.asarray(value).tolist() if isinstance(value, np.ndarray) else value)
-            return np.array([value], dtype)
+            fields = [each for _, each, _ in structs.members(dtype)]
+            if isinstance(value, np.ndarray):
+                value = value.item() if value.dtype.names is not None else value.tolist()
+            items = tuple(value)
+            if len(items) != len(fields):
+                raise ValueError(f"expected {len(fields)} values")
+            named = [initial(f"{name}[{i}]", *each) for i, each in enumerate(zip(items, fields, strict=True))]
+            return np.array([tuple(each[0] for each in named)], dtype)
         given = np.asarray(value).reshape(1)
         if given.dtype.kind == "c" != dtype.kind:
             given = given if given.imag.any() else given.real
+        if dtype.kind not in "biu":  # floats are rounded
+            return given.astype(dtype, casting="unsafe" if given.dtype.kind != "c" else "same_kind")
         with np.errstate(all="ignore"):
-            found = given.astype(dtype, casting="unsafe" if given.dtype.kind != "c" else "same_kind")
-        # Floats are rounded; other values that would become another one are none of the dtype.
-        if dtype.kind in "biu" and not np.array_equal(found, given):
+            found = given.astype(dtype)
+        if not np.array_equal(found, given):
             raise ValueError("it would become another value")
     except (TypeError, ValueError) as error:
         raise TypeError(

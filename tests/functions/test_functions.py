@@ -39,6 +39,8 @@ REFUSED = [
     (lambda: arrays.scan(X, init=1j), TypeError, "init: expected one value of float32, got 1j"),
     (lambda: arrays.scan(N, init=2.5), TypeError, "init: expected one value of int8, got 2.5"),
     (lambda: arrays.reduce(N, init=300), TypeError, "init: expected one value of int8, got 300"),
+    (lambda: arrays.reduce((N, N), larger, init=(0, 300)), TypeError, "init: expected one value of {"),
+    (lambda: arrays.reduce((N, N), larger, init=(0,)), TypeError, "init: expected one value of {"),
     (lambda: arrays.sum(None), TypeError, "x: expected an array"),
     (lambda: arrays.take(X, None), TypeError, "indices: expected an array"),
     (lambda: arrays.linear_recurrence(X, None), TypeError, "b: expected an array"),
