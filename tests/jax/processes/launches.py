@@ -9,7 +9,8 @@ from support.xla import STREAM, Frames
 
 import cupar
 
-F4, I4, I8 = (np.dtype(each) for each in ("f4", "i4", "i8"))
+N = 100_000
+F4, I4 = np.dtype("f4"), np.dtype("i4")
 BUFFERS, STORAGE = 0x700000000000, 0x7F0000000000
 
 
@@ -29,48 +30,46 @@ def real(render):
     return Real(False, program.reserved()[0])
 
 
+def recurrent(shape, axis, reverse, initial=()):
+    from cupar._jax import recurrence
+
+    arrays = [(shape, F4), (shape, F4), *initial]
+    return recurrence._RECURRENCE.body, (axis, reverse), arrays, [(shape, F4)]
+
+
+def other(factory, arrays, fixed, outputs):
+    from cupar._jax import called
+
+    given = tuple((name, called._Given(each)) for name, each in fixed.items())
+    static = factory, tuple(arrays), given, tuple((name, *each) for name, each in outputs.items())
+    return called._body, static, [*arrays.values()], [*outputs.values()]
+
+
+def problems():
+    from cupar._jax import recurrence
+
+    yield "one row", *recurrent((N,), 0, False)
+    rows = [((7, 1000), F4)] * 3
+    yield "gradients of rows", recurrence._GRADIENTS.body, (1, False), rows, rows[:2]
+    total = {"op": cupar.OpKind.PLUS, "h_init": np.float32(0), "num_items": N}
+    yield "reduce", *other(cupar.reduce_into, {"d_in": ((N,), F4)}, total, {"d_out": ((1,), F4)})
+
+
 def more_problems():
     """What takes many builds: not for each run of the tests."""
     from cupar._jax import functions as f
+    from cupar._jax import scans, traced
 
+    op = traced.operator(lambda a, b: [jax.numpy.maximum(a, b)], [F4])
+    yield "scan with jnp", scans._SCAN.body, (op, 0, False), [((N,), F4)], [((N,), F4)]
+    yield "rows, from the end", *recurrent((7, 1000), 1, True)
+    yield "columns with initial", *recurrent((300, 40), 0, False, [((40,), F4)])
     rows, few, ids = ((100, 300), F4), ((100, 5), F4), ((1000,), I4)
     yield "sort", f._SORT.body, (1, False, True), [rows], [rows]
     yield "top-k", f._TOP_K.body, (5, 1, True), [rows], [few, (few[0], I4)]
     yield "segments", f._SUMS.body, (50, 0), [((1000,), F4), ids], [((50,), F4)]
     yield "segments of rows", f._SUMS.body, (50, 0), [((1000, 8), F4), ids], [((50, 8), F4)]
     yield "edges", f._HISTOGRAM.body, ((0.0, 0.5, 2.0), "<f4"), [((1000,), F4)], [((2,), I4)]
-
-
-def problems():
-    from cupar._jax import called, recurrence, scans, traced
-
-    def recurrent(shape, axis, reverse, initial=()):
-        arrays = [(shape, F4), (shape, F4), *initial]
-        return recurrence._RECURRENCE.body, (axis, reverse), arrays, [(shape, F4)]
-
-    def other(factory, arrays, fixed, outputs):
-        given = tuple((name, called._Given(each)) for name, each in fixed.items())
-        static = factory, tuple(arrays), given, tuple((name, *each) for name, each in outputs.items())
-        return called._body, static, [*arrays.values()], [*outputs.values()]
-
-    n = 100_000
-    yield "one row", *recurrent((n,), 0, False)
-    rows = [((7, 1000), F4)] * 3
-    yield "gradients of rows", recurrence._GRADIENTS.body, (1, False), rows, rows[:2]
-    op = traced.operator(lambda a, b: [jax.numpy.maximum(a, b)], [F4])
-    yield "scan with jnp", scans._SCAN.body, (op, 0, False), [((n,), F4)], [((n,), F4)]
-    yield "rows, from the end", *recurrent((7, 1000), 1, True)
-    yield "columns with initial", *recurrent((300, 40), 0, False, [((40,), F4)])
-    total = {"op": cupar.OpKind.PLUS, "h_init": np.float32(0), "num_items": n}
-    yield "reduce", *other(cupar.reduce_into, {"d_in": ((n,), F4)}, total, {"d_out": ((1,), F4)})
-    levels = {
-        "h_num_output_levels": 257,
-        "h_lower_level": np.float32(0),
-        "h_upper_level": np.float32(1),
-        "num_samples": n,
-    }
-    samples = {"d_samples": ((n,), F4)}
-    yield "histogram", *other(cupar.histogram_even, samples, levels, {"d_histogram": ((256,), I4)})
 
 
 def compare(driver, frames, name, body, static, inputs, outputs):
