@@ -358,3 +358,7 @@ def _asked(a: Any, b: Any, dim: int, initial: Any, reverse: bool) -> Any:
                 ) from None
         initial = initial.to(dtype)
     return recurrence(a.to(dtype), b.to(dtype), initial, dim, bool(reverse))
+
+
+# torch.compile takes it as a whole: traced, all that it reads would be guarded, and checked in each call.
+torch.compiler.allow_in_graph(linear_recurrence)
