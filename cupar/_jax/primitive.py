@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax._src.dispatch import prim_requires_devices_during_lowering
+from jax._src import dispatch
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import NamedSharding, PartitionSpec
@@ -45,7 +45,10 @@ class Function(NamedTuple):
 call_p = Primitive("cupar")
 call_p.multiple_results = True
 # As custom_partitioning's own, which stands for it where there are several devices: no public name tells JAX.
-prim_requires_devices_during_lowering.add(call_p)
+# Where there is no such name either, XLA gathers sharded arrays.
+_MAY_BE_PARTITIONED = hasattr(dispatch, "prim_requires_devices_during_lowering")
+if _MAY_BE_PARTITIONED:
+    dispatch.prim_requires_devices_during_lowering.add(call_p)
 
 
 def call(function: Function, arrays: Sequence[Any], static: Static, outputs: Outputs) -> list[Any]:
@@ -102,7 +105,8 @@ def _lowered(
 
     runtime.register()
     devices = getattr(ctx.module_context.axis_context, "num_devices", 1)
-    if function.factors is not None and not is_part and devices is not None and devices > 1:
+    may_be = _MAY_BE_PARTITIONED and not is_part and (devices or 1) > 1
+    if may_be and function.factors is not None:
         ndims = [each.ndim for each in ctx.avals_in], [each.ndim for each in ctx.avals_out]
         bind = functools.partial(call_p.bind, function=function, static=static, is_part=True)
         made = partitioned(bind, outputs, function.factors(*ndims, *static))
@@ -110,9 +114,8 @@ def _lowered(
         return found
     inputs = [(tuple(each.shape), np.dtype(each.dtype)) for each in ctx.avals_in]
     made = words(function.body, static, inputs, outputs, on_cpu)
-    raw = [
-        np.frombuffer(each.tobytes(), np.uint8) for each in made.constants
-    ]  # whatever JAX makes of 64 bits
+    # As bytes, whatever JAX makes of numbers of 64 bits.
+    raw = [np.frombuffer(each.tobytes(), np.uint8) for each in made.constants]
     constants = [mlir.ir_constant(each) for each in raw]
     storage = jax.core.ShapedArray((made.nbytes,), jnp.uint8)
     of_constants = [jax.core.ShapedArray(each.shape, each.dtype) for each in raw]
