@@ -15,7 +15,7 @@ from support.fuzz import functions
 from cupar._cpu import calls, plans
 
 pytestmark = pytest.mark.slow
-EXAMPLES = int(os.environ.get("CUPAR_FUZZ_EXAMPLES", "3"))
+EXAMPLES = int(os.environ.get("CUPAR_FUZZ_EXAMPLES", "2"))
 
 
 @pytest.mark.parametrize("case", functions.CASES, ids=lambda case: case.__name__)
@@ -26,7 +26,7 @@ def test_random_calls(case, monkeypatch):
     @settings(
         max_examples=EXAMPLES,
         deadline=None,
-        derandomize=EXAMPLES == 3,
+        derandomize=EXAMPLES == 2,
         database=None,
         suppress_health_check=list(HealthCheck),
     )
