@@ -64,6 +64,11 @@ def calls(x: Any, few: Any) -> dict[str, tuple[Callable[[], Any], str]]:
     }
 
 
+def known_tasks(dask_scheduler: Any) -> int:
+    """Return how many tasks a scheduler knows."""
+    return len(dask_scheduler.tasks)
+
+
 def measured(items: int, blocks: int, workers: int, repeat: int) -> dict[str, dict[str, Any]]:
     """Return times of all calls, which take turns."""
     import dask.array as da
@@ -71,10 +76,11 @@ def measured(items: int, blocks: int, workers: int, repeat: int) -> dict[str, di
 
     processes = LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0")
     times: dict[str, list[float]] = {}
-    with processes as cluster, Client(cluster):
+    with processes as cluster, Client(cluster) as client:
         random = da.random.default_rng(1)
         x, few = (random.random(n, chunks=-(-n // blocks)).persist() for n in (items, items // 10))
         wait([x, few])
+        before = client.run_on_scheduler(known_tasks)
         found = calls(x, few)
         small = np.random.default_rng(2).random(1000)
         known = calls(*[da.from_array(small, chunks=300)] * 2)
@@ -88,7 +94,8 @@ def measured(items: int, blocks: int, workers: int, repeat: int) -> dict[str, di
                 if turn:
                     times.setdefault(name, []).append(time.perf_counter() - start)
                 del result
-                time.sleep(0.3)  # until the scheduler has had the workers forget it
+                while client.run_on_scheduler(known_tasks) > before:
+                    time.sleep(0.05)  # until the result is forgotten
         against = {name: other for name, (_, other) in found.items()}
     return {name: {"against": against[name], **_common.summary(each)} for name, each in times.items()}
 

@@ -13,6 +13,7 @@ import threading
 from _queue import SimpleQueue  # without `queue`, which imports more
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from typing import Generic, TypeVar
 
 from .._base import fork
@@ -20,12 +21,15 @@ from .._jobs.threads import cores
 
 P = TypeVar("P")
 
+# Whether calls in this context use their own thread alone, as others run calls on the other cores.
+alone: ContextVar[bool] = ContextVar("cupar_alone", default=False)
+
 
 def in_threads(do: Callable[[P], None], parts: Iterable[P], most: int) -> None:
     """Do all parts, in this thread and others, at most `most`; return, or raise, when no other is at work."""
     shared = _Shared(do, parts)
     try:
-        for _ in range(min(most, cores()) - 1):
+        for _ in range(0 if alone.get() else min(most, cores()) - 1):
             _ask(shared.help)
         shared.work()
         shared.wait()

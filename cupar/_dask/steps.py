@@ -15,6 +15,7 @@ import numpy as np
 
 from .. import arrays
 from .._base import device
+from .._cpu.threads import alone
 from .._fleet.carry import Carry, KeyedCarry
 from .._functions import libraries, operators
 from .._functions.axes import INT64, Layout, constant, indices
@@ -32,7 +33,10 @@ Step = Callable[..., Any]
 
 
 def on_blocks(step: Step) -> Step:
-    """Decorate a step: it takes a block, or several, and is given a `Work` for the library of the first."""
+    """Decorate a step: it takes a block, or several, and is given a `Work` for the library of the first.
+
+    On the CPU it uses one thread.
+    """
 
     @wraps(step)
     def run(blocks: Any, *arguments: Any) -> Any:
@@ -42,10 +46,16 @@ def on_blocks(step: Step) -> Step:
         library = libraries.of("x", first)
         work = Work(library, None)
         if library.on_cpu:
-            return device.using(True, step, work, blocks, *arguments)
+            return device.using(True, in_one_thread, step, work, blocks, *arguments)
         return step(work, blocks, *arguments)
 
     return run
+
+
+def in_one_thread(step: Step, *arguments: Any) -> Any:
+    """Run a step in a context of its own; other cores are for other tasks."""
+    alone.set(True)
+    return step(*arguments)
 
 
 # --- Memory -----------------------------------------------------------------------------------------------
@@ -252,7 +262,8 @@ def _begun_by(value: Dtype) -> Any:
 # --- Histograms, and the first k ----------------------------------------------------------------------------
 
 
-def counted(block: Any, bins: Any, interval: Any) -> Any:
+@on_blocks
+def counted(work: Work, block: Any, bins: Any, interval: Any) -> Any:
     """Return the counts of a block."""
     return arrays.histogram(aligned(block), bins=bins, range=interval).hist
 
@@ -262,13 +273,15 @@ def added(parts: list[Any]) -> Any:
     return sum(parts[1:], parts[0])
 
 
-def top(block: Any, k: int, axis: int, largest: bool) -> tuple[Any, Any, int]:
+@on_blocks
+def top(work: Work, block: Any, k: int, axis: int, largest: bool) -> tuple[Any, Any, int]:
     """Return the first k items of a block's rows, or all; where they are, and the length of a row."""
     length = block.shape[axis]
     return (*arrays.top_k(aligned(block), min(k, length), axis=axis, largest=largest), length)
 
 
-def top_of(parts: list[Any], k: int, axis: int, largest: bool) -> tuple[Any, Any, int]:
+@on_blocks
+def top_of(work: Work, parts: list[Any], k: int, axis: int, largest: bool) -> tuple[Any, Any, int]:
     """Return the first k of what several blocks, in order, have as such."""
     values, places, lengths = zip(*parts, strict=True)
     if len(parts) == 1:
@@ -355,7 +368,8 @@ def mended(
     return unique[:kept], aggregates[:kept]
 
 
-def distinct(block: Any) -> Any:
+@on_blocks
+def distinct(work: Work, block: Any) -> Any:
     """Return the different items of a block, sorted."""
     return arrays.unique_values(aligned(block))
 

@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 import cupar
 from cupar import arrays
 from cupar import dask as cdask
+from cupar._cpu import threads
 from cupar._obtain import obtain
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
+steps = pytest.importorskip("cupar._dask.steps")
 
 Affine = cupar.gpu_struct({"a": np.int64, "b": np.int64}, "Affine")
 CHUNKS = [(10,) * 4, (0, 1, 25, 0, 9, 5, 0), (0, 40), (2,) * 20]
@@ -250,7 +252,7 @@ def test_keys_of_structs_and_other_chunks():
         cdask.reduce_by_key(unknown(known), unknown(other)).values.compute()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @drawn(data=st.data(), chunks=st.lists(st.integers(0, 9), min_size=1, max_size=20))
 def test_whatever_the_chunks(data, chunks):
     """As NumPy has it, for sums of whatever is in blocks."""
@@ -418,6 +420,20 @@ def check_all(rng):
         np.testing.assert_array_equal(found[4], np.sort(numbers))
         assert found[5].tolist() == sorted(items.tolist(), key=lambda each: each[0])
         assert found[6].tolist() == [0, 1, 2]
+
+
+def test_a_task_uses_one_core(monkeypatch):
+    asked = []
+    monkeypatch.setattr(threads, "cores", lambda: 8)
+    monkeypatch.setattr(threads, "_ask", asked.append)
+
+    def step(work=None, block=None):
+        threads.in_threads(lambda part: None, range(9), 9)
+
+    steps.on_blocks(step)(np.zeros(1))
+    assert asked == []
+    step()
+    assert len(asked) == 7
 
 
 def test_threads(rng):
