@@ -39,8 +39,10 @@ class Carry:
     """
 
     def __init__(self, op: Op, value: np.dtype[Any]) -> None:
-        self.value = value
+        self.value: np.dtype[Any] = value
         self._op, self._plain = op, operators.plain(value)
+        self.record: np.dtype[Any]
+        self.combined: Any
         self.record, self.combined = self._lifted()
         self._fold = reduce_into(self.record, self.record, self.combined, self.absent(), commutative=False)
 

@@ -34,8 +34,11 @@ class Group:
     __module__ = "cupar.distributed"
 
     def __init__(self, comm: Comm, timeout: float = 300) -> None:
-        self.comm, self.timeout = comm, timeout
-        self.rank, self.size, self.transport = comm.rank, comm.size, comm.transport
+        self.comm: Comm = comm
+        self.timeout: float = timeout
+        self.rank: int = comm.rank
+        self.size: int = comm.size
+        self.transport: str = comm.transport
         self._failure = ""
 
     def __repr__(self) -> str:

@@ -38,8 +38,9 @@ class MPIComm:
     def __init__(self, comm: Any, timeout: float = 300, device_memory: bool = False) -> None:
         self._mpi = importlib.import_module("mpi4py.MPI")
         self._comm, self._timeout, self._takes_devices = comm, timeout, device_memory
-        self.rank, self.size = comm.Get_rank(), comm.Get_size()
-        self.transport = f"MPI ({self._mpi.get_vendor()[0]})"
+        self.rank: int = comm.Get_rank()
+        self.size: int = comm.Get_size()
+        self.transport: str = f"MPI ({self._mpi.get_vendor()[0]})"
 
     def _done(self, requests: Sequence[Any]) -> None:
         """Wait for requests, where an interrupt arrives."""

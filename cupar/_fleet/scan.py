@@ -37,11 +37,12 @@ class Prefix:
 
     __module__ = "cupar.distributed"
 
-    def __init__(self, carry: Carry, record: Any, op: Op) -> None:
-        self.record, self.value = record, carry.value_of(record)
+    def __init__(self, carry: Any, record: Any, op: Op) -> None:
+        self.record: Any = record
+        self.value: Any = carry.value_of(record)
         self._op, self._dtype = op, carry.value
 
-    def applied(self, items: Any) -> TransformIterator:
+    def applied(self, items: Any) -> Any:
         """Return an iterator over scanned items of the shard, each combined with the prefix as it is read."""
 
         def made() -> TransformIterator:
