@@ -9,17 +9,17 @@ import numpy as np
 
 from .. import structs
 from .._base import device
+from .._base.digests import sha256
 from .._functions import libraries, operators
 from .._functions.axes import INT64
 from .._functions.calls import Operand, Work
-from .._functions.counting import Histogram
+from .._functions.counting import Histogram, edges_of, histogram_of
 from .._functions.selection import Runs
 from .._functions.sorting import TopK
 from .._functions.values import accumulated, cast, casting, dtype_of, initial, summed
 from ..iterators import CountingIterator
 from ..operators import Op, OpKind
 from ..sort import SortOrder
-from . import histogram as histograms
 from . import partition, runs, search, topk
 from . import reduce as reductions
 from . import scan as scans
@@ -28,19 +28,24 @@ from .group import Group
 from .group import group as group_of
 
 
-def _entered(x: Any, engine: Any, call: Callable[[Work, Operand, Group], Any]) -> Any:
+def _entered(
+    called: str, x: Any, engine: Any, call: Callable[[Work, Operand, Group], Any], name: str = "x"
+) -> Any:
     """Return what a function makes of a shard, which has one dimension, as arrays of its library."""
     found = group_of(engine)
-    library = libraries.of("x", x)
 
-    def inside() -> Any:
+    def entered() -> Any:
+        library = libraries.of(name, x)
+        return device.using(True, inside, library) if library.on_cpu else inside(library)
+
+    def inside(library: libraries.Library) -> Any:
         work = Work(library, None)
-        given = work.operand(x)
+        given = work.operand(x, name)
         if given.ndim != 1:
-            raise ValueError(f"x: expected a shard of one dimension, got shape {given.shape}")
+            raise ValueError(f"{name}: expected a shard of one dimension, got shape {given.shape}")
         return call(work, given, found)
 
-    return device.using(True, inside) if library.on_cpu else inside()
+    return found.together(called, entered)
 
 
 def _ran(work: Work, made: Any, *arguments: Any) -> Any:
@@ -108,9 +113,14 @@ def reduce(
     >>> int(arrays.reduce(np.array([3, -7, 5]), lambda a, b: a if abs(a) > abs(b) else b))
     -7
     """
+    return _reduced("reduce", x, op, init, commutative, lambda own: own, dtype, group)
 
+
+def _reduced(
+    called: str, x: Any, op: Op, init: Any, commutative: bool, default: Any, dtype: Any, group: Any
+) -> Any:
     def call(work: Work, given: Operand, found: Group) -> Any:
-        result = given.dtype if dtype is None else dtype_of("dtype", dtype)
+        result = default(given.dtype) if dtype is None else dtype_of("dtype", dtype)
         within = accumulated(result)
         value = operators.identity_of(op, within) if init is None else init
         if value is None and not any(found.sizes(given.size)):
@@ -122,7 +132,7 @@ def reduce(
         _ran(work, made, read, written, given.size, h_init)
         return out.own
 
-    return _entered(x, group, call)
+    return _entered("reduce", x, group, call)
 
 
 def sum(x: Any, /, *, dtype: Any = None, group: Any = None) -> Any:
@@ -146,10 +156,7 @@ def sum(x: Any, /, *, dtype: Any = None, group: Any = None) -> Any:
     >>> int(arrays.sum(np.array([3, -7, 5])))
     1
     """
-    wanted = dtype
-    if wanted is None:
-        wanted = summed(libraries.of("x", x).memory(x).dtype)
-    return reduce(x, OpKind.PLUS, dtype=wanted, group=group)
+    return _reduced("sum", x, OpKind.PLUS, None, True, summed, dtype, group)
 
 
 def scan(
@@ -216,7 +223,7 @@ def scan(
         _ran(work, made, read, written, given.size, h_init)
         return out.own
 
-    return _entered(x, group, call)
+    return _entered("scan", x, group, call)
 
 
 # --- Predicates and keys ----------------------------------------------------------------------------------
@@ -250,7 +257,7 @@ def copy_if(x: Any, predicate: Op, /, *, group: Any = None) -> Any:
         _ran(work, partition.select(*arrays, predicate, group=found), *arrays, given.size)
         return _cut(work, counts, out)[0]
 
-    return _entered(x, group, call)
+    return _entered("copy_if", x, group, call)
 
 
 def reduce_by_key(
@@ -294,7 +301,7 @@ def reduce_by_key(
         _ran(work, runs.reduce_by_key(*arrays, op, equal, group=found), *arrays, given.size)
         return Runs(*_cut(work, counts, unique, sums))
 
-    return _entered(keys, group, call)  # type: ignore[no-any-return]
+    return _entered("reduce_by_key", keys, group, call, "keys")  # type: ignore[no-any-return]
 
 
 def run_length_encode(x: Any, /, *, equal: Op | None = None, group: Any = None) -> Runs:
@@ -329,19 +336,21 @@ def run_length_encode(x: Any, /, *, equal: Op | None = None, group: Any = None) 
         _ran(work, runs.run_length_encode(*arrays, equal, group=found), *arrays, given.size)
         return Runs(*_cut(work, counts, unique, lengths))
 
-    return _entered(x, group, call)  # type: ignore[no-any-return]
+    return _entered("run_length_encode", x, group, call)  # type: ignore[no-any-return]
 
 
-def histogram(x: Any, /, *, bins: int = 10, range: tuple[float, float], group: Any = None) -> Histogram:
-    """Return how many items of an array in shards are in bins of equal width, on every rank.
+def histogram(x: Any, /, *, bins: Any = 10, range: Any = None, group: Any = None) -> Histogram:
+    """Return how many items are in each of some bins, on every rank; the last bin has both its edges.
 
     Parameters
     ----------
     x, group
         As for `reduce`.
-    bins : int, optional
-    range : pair of numbers
-        The first and the last edge. Items that are at the last one are not counted.
+    bins : int or sequence of numbers, optional
+        How many of equal width, or the edges of all, on the host.
+    range : pair of numbers, optional
+        The first and the last edge; needed if `bins` is a number. Items that are outside, and NaNs, are not
+        counted.
 
     Returns
     -------
@@ -352,18 +361,28 @@ def histogram(x: Any, /, *, bins: int = 10, range: tuple[float, float], group: A
     --------
     >>> import numpy as np
     >>> from cupar.distributed import arrays
-    >>> arrays.histogram(np.array([0.05, 0.5, 0.55]), bins=2, range=(0, 1)).hist
+    >>> arrays.histogram(np.array([0.05, 0.5, 1.0]), bins=2, range=(0, 1)).hist
     array([1, 2])
     """
-    low, high = range
 
     def call(work: Work, given: Operand, found: Group) -> Histogram:
-        counts = work.empty((bins,), INT64)
-        arguments = given.items, counts.items, bins + 1, low, high, given.size
-        _ran(work, histograms.histogram_even(*arguments, group=found), *arguments)
-        return Histogram(counts.own, work.put(np.linspace(low, high, bins + 1)))
+        if range is None and isinstance(bins, (int, np.integer)):
+            raise TypeError("range: expected two numbers, as `bins` is a number, got None")
+        edges = edges_of(given, bins, range)
+        digest = sha256(edges.tobytes()).hexdigest()[:12]
+        found.compare("histogram", {"dtype of x": str(given.dtype), "edges": f"{edges.dtype} {digest}"})
+        counts: Any = None
+        error: Exception | None = None
+        with found.building():
+            try:
+                counts = histogram_of(work, given, None, bins, range, False)
+            except Exception as failure:
+                error = failure
+        found.compare("histogram", {}, error)
+        found.total(counts.hist.items, None if work.library.on_cpu else work.stream or 0)
+        return Histogram(counts.hist.own, counts.edges.own)
 
-    return _entered(x, group, call)  # type: ignore[no-any-return]
+    return _entered("histogram", x, group, call)  # type: ignore[no-any-return]
 
 
 # --- Sorts and searches -----------------------------------------------------------------------------------
@@ -414,7 +433,7 @@ def sort(x: Any, /, *, descending: bool = False, less: Op | None = None, group: 
     def call(work: Work, given: Operand, found: Group) -> Any:
         return _sorted(work, given, None, descending, less, found)[0].own
 
-    return _entered(x, group, call)
+    return _entered("sort", x, group, call)
 
 
 def argsort(x: Any, /, *, descending: bool = False, less: Op | None = None, group: Any = None) -> Any:
@@ -441,7 +460,7 @@ def argsort(x: Any, /, *, descending: bool = False, less: Op | None = None, grou
         places = _places(work, given.size, found)
         return _sorted(work, given, places, descending, less, found)[1].own
 
-    return _entered(x, group, call)
+    return _entered("argsort", x, group, call)
 
 
 def _places(work: Work, size: int, found: Group) -> Any:
@@ -484,7 +503,7 @@ def top_k(x: Any, k: int, /, *, largest: bool = True, group: Any = None) -> TopK
         _ran(work, topk.top_k(*arrays, _largest_of(largest), group=found), *arrays, given.size, k)
         return TopK(values.own, where.own)
 
-    return _entered(x, group, call)  # type: ignore[no-any-return]
+    return _entered("top_k", x, group, call)  # type: ignore[no-any-return]
 
 
 def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", group: Any = None) -> Any:
@@ -513,15 +532,15 @@ def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", group: Any = None) 
     >>> arrays.searchsorted(np.array([1, 3, 3, 5]), np.array([3, 4]))
     array([1, 3])
     """
-    if side not in ("left", "right"):
-        raise ValueError(f"side: expected 'left' or 'right', got {side!r}")
 
     def call(work: Work, given: Operand, found: Group) -> Any:
-        values = work.operand(x2)
+        if side not in ("left", "right"):
+            raise ValueError(f"side: expected 'left' or 'right', got {side!r}")
+        values = work.operand(x2, "x2")
         out = work.empty(values.shape, INT64)
         make = search.lower_bound if side == "left" else search.upper_bound
         made = make(given.items, values.items, out.items, group=found)
         _ran(work, made, given.items, given.size, values.items, values.size, out.items)
         return out.own
 
-    return _entered(x1, group, call)
+    return _entered("searchsorted", x1, group, call, "x1")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from .comm import Alone, Comm, GroupError
 
 T = TypeVar("T")
 
+_SIZE = "size"
 _SHOWN = 4  # ranks that a message names, of those that mean the same
 
 
@@ -40,6 +40,7 @@ class Group:
         self.size: int = comm.size
         self.transport: str = comm.transport
         self._failure = ""
+        self._talked = 0  # how often
 
     def __repr__(self) -> str:
         return f"<cupar group: rank {self.rank} of {self.size}, {self.transport}>"
@@ -50,6 +51,7 @@ class Group:
         """Have the ranks talk; after a failure, or an interrupt, they do not know where the others are."""
         if self._failure:
             raise GroupError(f"{self.transport}: this group has failed ({self._failure}); make a new one")
+        self._talked += 1
         try:
             return method(*arguments)
         except Exception as error:
@@ -76,10 +78,19 @@ class Group:
         """Add numbers: `Comm.total`."""
         self._ask(self.comm.total, array, stream)
 
-    def sizes(self, number: int) -> list[int]:
-        """Return a number of each rank."""
-        found = self.agree(struct.pack("<q", number))
-        return [struct.unpack("<q", each)[0] for each in found]
+    def sizes(self, number: int, **same: int) -> list[int]:
+        """Return a number of each rank, once they agree on others.
+
+        Raises
+        ------
+        GroupError
+            If a rank has an error in place of a number: it has called `compare`.
+        ValueError
+            If ranks differ in one of `same`.
+        """
+        found = self._told({name: str(each) for name, each in same.items()} | {_SIZE: int(number)}, "")
+        _check_same([{name: each[name] for name in each if name != _SIZE} for each in found])
+        return [each[_SIZE] for each in found]
 
     def synchronize(self) -> None:
         """Wait for all ranks.
@@ -109,21 +120,28 @@ class Group:
             if error is not None:
                 raise error
             return
-        said = "" if error is None else f"{type(error).__name__}: {str(error).splitlines()[0]}"
-        own = {"algorithm": what, **facts}
+        _check_same(self._told({"algorithm": what, **facts}, what, error))
+
+    def _told(self, own: Any, what: str, error: Exception | None = None) -> list[Any]:
+        """Return what each rank tells; if one has an error instead, raise on all."""
+        said = "" if error is None else f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
         found = [json.loads(each) for each in self.agree(json.dumps([own, said]).encode())]
         if error is not None:
             raise error
         for rank, (_, failure) in enumerate(found):
             if failure:
-                raise GroupError(f"{what}: rank {rank} raised {failure}")
-        for name in dict.fromkeys(name for each, _ in found for name in each):
-            ranks: dict[str, list[int]] = {}
-            for rank, (each, _) in enumerate(found):
-                ranks.setdefault(each.get(name, "none"), []).append(rank)
-            if len(ranks) > 1:
-                said = "; ".join(f"{_ranks_text(those)}: {value}" for value, those in ranks.items())
-                raise ValueError(f"ranks differ in {name}: {said}")
+                raise GroupError(f"{what or self.transport}: rank {rank} raised {failure}")
+        return [each for each, _ in found]
+
+    def together(self, what: str, call: Callable[[], T]) -> T:
+        """Return what a call of all ranks does: if it fails on one before they talk, all raise."""
+        talked = self._talked
+        try:
+            return call()
+        except Exception as error:
+            if self._talked == talked and not self._failure:
+                self.compare(what, {}, error)
+            raise
 
     @contextmanager
     def building(self) -> Iterator[None]:
@@ -131,6 +149,17 @@ class Group:
         found = getattr(self.comm, "store", lambda: None)() if self.size > 1 else None
         with _cache.lent(found):
             yield
+
+
+def _check_same(facts: Sequence[Mapping[str, str]]) -> None:
+    """Raise ValueError if ranks differ in a fact."""
+    for name in dict.fromkeys(name for each in facts for name in each):
+        ranks: dict[str, list[int]] = {}
+        for rank, each in enumerate(facts):
+            ranks.setdefault(each.get(name, "none"), []).append(rank)
+        if len(ranks) > 1:
+            said = "; ".join(f"{_ranks_text(those)}: {value}" for value, those in ranks.items())
+            raise ValueError(f"ranks differ in {name}: {said}")
 
 
 def _ranks_text(ranks: Sequence[int]) -> str:

@@ -45,7 +45,7 @@ class TopK(Sharded):
     def _call(
         self, work: Work, keys: Any, out_keys: Any, values: Any, out_values: Any, num_items: int, k: int
     ) -> None:
-        sizes = self.group.sizes(num_items)
+        sizes = self.group.sizes(num_items, k=k)
         if not 0 <= k <= sum(sizes):
             raise ValueError(f"k: expected at most {sum(sizes)}, which all shards have together, got {k}")
         if not k:

@@ -237,7 +237,7 @@ def edges_of(x: Operand, bins: Any, interval: Any, work: Work | None = None) -> 
     return np.linspace(low, high, int(bins) + 1, dtype=dtype if dtype.kind == "f" else _FLOAT)
 
 
-def _histogram(
+def histogram_of(
     work: Work, x: Operand, weights: Operand | None, bins: Any, interval: Any, density: bool
 ) -> Any:
     check_kind("histogram", x, "biuf")
@@ -314,7 +314,7 @@ def histogram(
     >>> arrays.histogram(np.array([1, 2, 2, 4]), bins=3).hist
     array([1, 2, 1])
     """
-    found: Histogram = enter(_histogram, {"x": x, "weights": weights}, bins, range, density, stream=stream)
+    found: Histogram = enter(histogram_of, {"x": x, "weights": weights}, bins, range, density, stream=stream)
     return found
 
 

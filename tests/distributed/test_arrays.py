@@ -43,8 +43,8 @@ def test_what_is_on_every_rank(on_ranks, whole):
     for found in on_ranks(lambda x, group: arrays.top_k(x, 9, group=group)):
         np.testing.assert_array_equal(found.indices, np.argsort(-whole, kind="stable")[:9])
         np.testing.assert_array_equal(found.values, np.sort(whole)[::-1][:9])
-    for found in on_ranks(lambda x, group: arrays.histogram(x, range=(0, 50), group=group)):
-        hist, edges = np.histogram(whole, 10, (0, 50))
+    for found in on_ranks(lambda x, group: arrays.histogram(x, range=(0, 49), group=group)):
+        hist, edges = np.histogram(whole, 10, (0, 49))
         np.testing.assert_array_equal(found.hist, hist)
         np.testing.assert_array_equal(found.edges, edges)
     values = np.array([0, 9, 25, 60])
@@ -78,6 +78,35 @@ def test_runs_in_shards(on_ranks):
         lambda x, group: arrays.reduce_by_key(x, x.astype("i8"), ranks.last_nonzero, group=group), keys
     )
     assert np.concatenate([each.values for each in found]).tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def _told(function, *given):
+    try:
+        return function(*given)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def test_an_error_of_one_rank_is_raised_on_all_and_the_next_call_works(on_ranks):
+    """The reduction, the sort and the top-k talk first about sizes, types and places."""
+    wrong = [
+        (lambda x, group: arrays.reduce(x.tolist() if group.rank == 1 else x, ranks.plus, group=group), "x"),
+        (lambda x, group: arrays.sum(x.reshape(1, -1) if group.rank == 1 else x, group=group), "x"),
+        (lambda x, group: arrays.argsort([] if group.rank == 1 else x, group=group), "x"),
+        (lambda x, group: arrays.histogram(x, range=(0, 1) if group.rank != 1 else 7, group=group), "range"),
+        (
+            lambda x, group: arrays.searchsorted(x, x, side="up" if group.rank == 1 else "left", group=group),
+            "side",
+        ),
+    ]
+    for function, name in wrong:
+        told = on_ranks(lambda x, group, function=function: _told(function, x, group))
+        assert told[1].split(": ")[1] == name
+        assert {each.split(": ")[0] for each in told[:1] + told[2:]} == {"GroupError"}
+        assert f"rank 1 raised {told[1]}" in told[0]
+    told = on_ranks(lambda x, group: _told(lambda: arrays.top_k(x, 3 + (group.rank > 1), group=group)))
+    assert {*told} == {"ValueError: ranks differ in k: ranks 0, 1: 3; ranks 2, 3: 4"}
+    assert len({*map(int, on_ranks(lambda x, group: arrays.sum(x, group=group)))}) == 1
 
 
 def test_what_has_no_result():
