@@ -117,7 +117,7 @@ def test_what_a_function_reads_is_what_it_is_now(monkeypatch):
     """A global that is bound again is another function, and compiled again, too."""
     compiled = torch.compile(lambda x: ct.scan(x, decayed, dim=0), fullgraph=True, backend="aot_eager")
     x = drawn(4)
-    for scale, rate in ((2.0, 1.0), (3.0, 1.0), (3.0, 0.5), (2.0, 1.0)):
+    for scale, rate in ((2.0, 1.0), (3.0, 1.0), (3.0, 0.5)):
         monkeypatch.setitem(globals(), "SCALE", scale)
         monkeypatch.setattr(config, "rate", rate, raising=False)
         expected = loop(x, lambda a, b, s=scale * rate: a * s + b, 0)
