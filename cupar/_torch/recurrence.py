@@ -98,7 +98,22 @@ def _scanned(b: Any, a: Any, initial: Any, dim: int, reverse: bool) -> Any:
     return h
 
 
+def _check(a: Any, b: Any, initial: Any, dim: int) -> None:
+    """Raise RuntimeError unless dtypes and shapes fit: the operator may be called by itself."""
+    ndim = b.ndim
+    if a.shape != b.shape or a.dtype is not b.dtype or not -ndim <= dim < ndim:
+        raise RuntimeError(
+            f"b: expected the shape and dtype of `a`, {tuple(a.shape)} of {a.dtype}, with a dimension {dim}, "
+            f"got {tuple(b.shape)} of {b.dtype}"
+        )
+    if initial is not None:
+        dim %= ndim
+        if initial.shape != (*b.shape[:dim], *b.shape[dim + 1 :]) or initial.dtype is not b.dtype:
+            raise RuntimeError(f"initial: expected one item of {b.dtype} a row, got {tuple(initial.shape)}")
+
+
 def _kernel(a: Any, b: Any, initial: Any = None, dim: int = -1, reverse: bool = False) -> Any:
+    _check(a, b, initial, dim)
     return _scanned(b, a, initial, dim % b.ndim, reverse)
 
 
@@ -243,6 +258,8 @@ _applied = differentiable("LinearRecurrence", _forward, _backward, _jvp)
 def _autograd(op: Any) -> Any:
     def kernel(keys: Any, a: Any, b: Any, initial: Any = None, dim: int = -1, reverse: bool = False) -> Any:
         is_plain = keys.raw_repr() in PLAIN_KEYS
+        if is_plain:
+            _check(a, b, initial, dim)
         if records(a, b, initial):
             return _applied(a, b, initial, (dim % b.ndim, reverse, is_plain and is_eager()))
         if is_plain:

@@ -209,6 +209,15 @@ def test_errors():
         ct.linear_recurrence(a.to(torch.float8_e5m2), a.to(torch.float8_e5m2))
     with pytest.raises(RuntimeError, match=r"initial: expected shape \(2,\), or one that broadcasts"):
         ct.linear_recurrence(a, a, initial=drawn(3))
+    for wrong in (
+        (a, a.float()),
+        (a, a[:1]),
+        (a, a, None, 2),
+        (a, a, drawn(3)),
+        (a, a.requires_grad_(), a[:, 0].float()),
+    ):
+        with pytest.raises(RuntimeError, match="expected (the shape and dtype|one item)"):
+            OP(*wrong)
     h = ct.linear_recurrence(a.requires_grad_(), a)
     h.mul_(2)
     with pytest.raises(RuntimeError, match="inplace"):
